@@ -1,7 +1,7 @@
-/* gpu.h: the only border between the program and a GPU. Plain C on both sides: no header of CUDA is
- * seen through it, and nothing behind it knows of tensors or files.
+/* gpu.h: the only interface to a GPU. It is plain C, without CUDA headers; the code below it is
+ * independent of tensors and files.
  *
- *     RETURN_IF(gpu_open(local_rank, &g, err));              // DEVICE where none is usable
+ *     RETURN_IF(gpu_open(local_rank, &g, err));              // DEVICE if none is usable
  *     RETURN_IF(g->calls->host_new(g, nbytes, &pinned, err));
  *     RETURN_IF(g->calls->device_new(g, nbytes, &device, err));
  *     RETURN_IF(g->calls->stream_new(g, &s, err));
@@ -9,15 +9,15 @@
  *     RETURN_IF(g->calls->place(s, &what, err));             // many boxes, one launch
  *     RETURN_IF(g->calls->copy_out(s, pinned, device, nbytes, err));
  *     RETURN_IF(g->calls->mark(s, 0, err));
- *     RETURN_IF(g->calls->wait(s, 0, err));                  // pinned memory may be looked at
+ *     RETURN_IF(g->calls->wait(s, 0, err));                  // pinned memory may be read now
  *     g->calls->stream_free(s);  ...  g->calls->close(g);
  *
- * What a stream is given is done in order, later: memory that it names must stay as it is until a
- * mark behind it has been waited for. Everything may be called from any thread, one stream by one
- * thread at a time. Failures are DEVICE, with what CUDA said; after one only the free functions and
- * close may be called for the stream, and they work.
+ * A stream executes its work later, in order. Memory used by that work must not change until a
+ * later mark has been waited for. All calls may be made from any thread; one thread at a time uses
+ * a stream. Failures are DEVICE, with CUDA's message. After a failure only the free functions and
+ * close may be called for the stream; they still work.
  *
- * A table of functions and not functions, so that tests can stand in for a device.
+ * The calls are a table of functions so that tests can replace the device.
  */
 #ifndef FSDPCK_KERNELS_GPU_H
 #define FSDPCK_KERNELS_GPU_H
@@ -35,10 +35,11 @@ extern "C" {
 typedef struct gpu gpu;
 typedef struct gpu_stream gpu_stream;
 
-/* Of device memory: 0 is none; may be added to. Allocations begin at multiples of 256. */
+/* An address in device memory; 0 is none. Arithmetic is allowed. Allocations begin at multiples of
+ * 256. */
 typedef uint64_t gpu_address;
 
-/* Numbers that a cast knows. Anything else is bytes. */
+/* Numeric types that can be cast. All others are bytes. */
 typedef enum gpu_dtype {
     GPU_BYTES = 0,
     GPU_FLOAT16,
@@ -52,11 +53,12 @@ typedef enum gpu_dtype {
     GPU_FLOAT8_E8M0FNU
 } gpu_dtype;
 
-/* How a box is worked on; gpu_box_prepare chooses. */
+/* How a box is processed; chosen by gpu_box_prepare. */
 enum { GPU_WAY_ROWS = 1, GPU_WAY_UNITS = 2, GPU_WAY_CONVERT = 3 };
 
-/* One strided copy, maybe with elements that change. As a device reads it: 64 bytes and 3 * ndim
- * words in the list of dims (sizes, source strides, destination strides; strides are bytes). */
+/* One strided copy, optionally with element conversion, in the form that the device reads: 64 bytes
+ * and 3 * ndim words in the list of dims (sizes, source strides, destination strides; strides are
+ * in bytes). */
 typedef struct gpu_box {
     uint64_t src; /* bytes from gpu_batch.src */
     uint64_t dst;
@@ -77,7 +79,7 @@ typedef struct gpu_box {
     uint8_t unused[2];
 } gpu_box;
 
-/* The most units of a box: indices inside a box are 32 bits. */
+/* Largest number of units of a box: indices inside a box are 32 bits. */
 #define GPU_BOX_NELEMS_MAX ((uint64_t)1 << 31)
 #define GPU_DIMS_MAX       64u
 
@@ -88,15 +90,15 @@ typedef struct gpu_batch {
     gpu_address boxes; /* gpu_box, a multiple of 8 */
     gpu_address dims;  /* uint64_t, a multiple of 8 */
     gpu_address lost;  /* uint64_t: finite elements out of range of their new type are added */
-    /* A word that must have this value, or nothing is done: what add_sum made of the boxes, since a
-     * wrong box would write anywhere. 0: no such word. */
+    /* A word that must have this value, or the launch does nothing: add_sum computes it from the
+     * boxes, because a corrupted box could write anywhere. 0: no check. */
     gpu_address sum;
     uint64_t sum_expected;
     uint32_t count; /* boxes */
     uint32_t tasks; /* sum of theirs */
 } gpu_batch;
 
-/* What a strided copy is, before gpu_box_prepare: ndim dims, sizes of at least 1, none of them 0. */
+/* A strided copy before gpu_box_prepare: ndim dims, sizes of at least 1. */
 typedef struct gpu_copy {
     uint64_t src, dst;
     unsigned ndim; /* at most GPU_DIMS_MAX */
@@ -108,27 +110,26 @@ typedef struct gpu_copy {
     bool negate;
 } gpu_copy;
 
-/* Fills a box but for dims_at and first_task, and its dims; false where it has too many units or
- * dims: place it otherwise. Where from equals to and nothing changes the elements, dims that lie
- * one after the other on both sides should have been joined. dims has room for
- * 3 * (copy.ndim + 1). */
+/* Fills a box except dims_at and first_task, and its dims. False if it has too many units or dims:
+ * use another engine then. If from equals to and nothing changes the elements, the caller should
+ * have joined dims that are contiguous on both sides. dims has room for 3 * (copy.ndim + 1). */
 bool gpu_box_prepare(gpu_box *box, uint64_t *dims, const gpu_copy *copy);
 
-/* Of what a copy brought: words of 8 bytes, each times its odd number, as 64 bits. One flipped bit
- * is always seen. The last word is filled up with zeros. */
+/* Checksum of copied bytes: words of 8 bytes, each times its odd number, as 64 bits. It detects
+ * every single flipped bit. The last word is padded with zeros. */
 uint64_t gpu_sum(const void *bytes, uint64_t nbytes);
 
 enum { GPU_MARKS = 4 };
 
 typedef struct gpu_calls {
     void (*close)(gpu *g);
-    /* Pinned host memory, a multiple of 4096. free functions take 0 and NULL. */
+    /* Pinned host memory, a multiple of 4096. The free functions accept 0 and NULL. */
     fsdpck_status (*host_new)(gpu *g, uint64_t nbytes, void **memory, fsdpck_error *err);
     void (*host_free)(gpu *g, void *memory);
     fsdpck_status (*device_new)(gpu *g, uint64_t nbytes, gpu_address *memory, fsdpck_error *err);
     void (*device_free)(gpu *g, gpu_address memory);
     fsdpck_status (*stream_new)(gpu *g, gpu_stream **stream, fsdpck_error *err);
-    /* Waits for what is under way. */
+    /* Waits for the pending work. */
     void (*stream_free)(gpu_stream *s);
     fsdpck_status (*copy_in)(gpu_stream *s, gpu_address to, const void *from, uint64_t nbytes,
                              fsdpck_error *err);
@@ -136,35 +137,36 @@ typedef struct gpu_calls {
                               fsdpck_error *err);
     fsdpck_status (*zero)(gpu_stream *s, gpu_address at, uint64_t nbytes, fsdpck_error *err);
     fsdpck_status (*place)(gpu_stream *s, const gpu_batch *what, fsdpck_error *err);
-    /* Adds gpu_sum of device memory, from a multiple of 8 on, to the word at `sum`. */
+    /* Adds gpu_sum of device memory, beginning at a multiple of 8, to the word at `sum`. */
     fsdpck_status (*add_sum)(gpu_stream *s, gpu_address at, uint64_t nbytes, gpu_address sum,
                              fsdpck_error *err);
-    /* Behind all that the stream was given so far; mark is below GPU_MARKS and may be set again. */
+    /* Marks the end of all work submitted so far; mark is below GPU_MARKS and may be set again. */
     fsdpck_status (*mark)(gpu_stream *s, unsigned mark, fsdpck_error *err);
-    /* Until all before the mark is done; at once where it was never set. */
+    /* Waits for all work before the mark; returns at once if it was never set. */
     fsdpck_status (*wait)(gpu_stream *s, unsigned mark, fsdpck_error *err);
-    /* The same question without waiting. */
+    /* The same test without waiting. */
     fsdpck_status (*is_done)(gpu_stream *s, unsigned mark, bool *done, fsdpck_error *err);
-    /* What NCCL takes for the stream. */
+    /* The stream in the form that NCCL requires. */
     void *(*stream_handle)(gpu_stream *s);
 } gpu_calls;
 
-/* Begins what an implementation keeps. */
+/* First member of each implementation's own struct. */
 struct gpu {
     const gpu_calls *calls;
     char name[64]; /* "NVIDIA H200" */
     uint64_t memory_nbytes;
-    unsigned index, count; /* which of how many devices */
+    unsigned index, count; /* number of the device, and of all devices */
     unsigned capability;   /* 90: sm_90 */
 };
 
 /* --- gpu_cuda.c or gpu_none.c --- */
 
-/* The device of a process that is the local_rank-th on its host: they are taken in turn. DEVICE at
- * once, with the reason and the next step, where there is none, no driver or no build for it. */
+/* Opens the device for the local_rank-th process of its host: processes use the devices in turn.
+ * Returns DEVICE at once, with the reason and the next step, if no device, driver or suitable build
+ * exists. */
 fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What was built in, one line; NULL in a build without CUDA. */
+/* One line about the GPU support of this build; NULL in a build without CUDA. */
 const char *gpu_built_description(void);
 
 #ifdef __cplusplus

@@ -1,26 +1,27 @@
-/* gpu_body.h: what the threads of a launch do, as functions of their numbers. In C too: a launch is
- * then two loops, and what a device will run is tested where there is none (see gpu_math.h).
+/* gpu_body.h: the work of each thread of a launch, as functions of its numbers. It is also C: a
+ * launch is then two loops, and tests run the device's code without a device (see gpu_math.h).
  *
  *     box = gpu_find_box(boxes, count, task);                       // once a block
  *     lost = gpu_run_task(boxes + box, dims, src, dst, task, thread, nthreads);
  *
- * A block does one task of a box. Rows are copied by 32 threads each, or by the whole block where
- * they are long: 16 bytes a thread, destination aligned, sources at any offset through words of 4
- * bytes. Short runs go unit by unit, the widest that every stride and offset allows. Elements that
- * change go one by one; neighbours in the destination are neighbours in a block, so that stores
- * fill lines.
+ * A block does one task of a box. Each row is copied by 32 threads, or by the whole block if it is
+ * long: 16 bytes a thread, destination aligned, sources at any offset through words of 4 bytes.
+ * Short runs are copied unit by unit, with the widest unit that every stride and offset allows.
+ * Converted elements are processed one by one; neighbors in the destination are neighbors in a
+ * block, so that stores fill lines.
  */
 #ifndef FSDPCK_KERNELS_GPU_BODY_H
 #define FSDPCK_KERNELS_GPU_BODY_H
 
 #include "kernels/gpu_math.h"
 
-/* Of a launch. nthreads may be any multiple of 32. */
+/* Threads of a launch. nthreads may be any multiple of 32. */
 #define GPU_THREADS 256u
-/* A task is that many bytes of rows, or that many units or elements. */
+/* A task has this number of bytes of rows, or of units or elements. */
 #define GPU_TASK_NBYTES ((uint64_t)64 << 10)
 #define GPU_TASK_NELEMS ((uint64_t)4 << 10)
-/* Rows shorter than this go unit by unit, those from GPU_LONG_NBYTES on by all threads. */
+/* Rows shorter than GPU_ROW_NBYTES are copied unit by unit; all threads copy rows of
+ * GPU_LONG_NBYTES and more. */
 #define GPU_ROW_NBYTES  128u
 #define GPU_LONG_NBYTES 8192u
 
@@ -46,7 +47,7 @@ GPU_FN uint32_t gpu_find_box(const gpu_box *boxes, uint32_t count, uint32_t task
     return low;
 }
 
-/* Where element `index` of a box lies, row-major over its first ndim dims. */
+/* Source and destination offset of element `index` of a box, row-major over its first ndim dims. */
 GPU_FN void gpu_element_offsets(const gpu_box *b, const uint64_t *dims, unsigned ndim,
                                 uint32_t index, uint64_t *src, uint64_t *dst)
 {
@@ -62,7 +63,7 @@ GPU_FN void gpu_element_offsets(const gpu_box *b, const uint64_t *dims, unsigned
     }
 }
 
-/* n bytes by `width` threads, of which this is number `lane`. */
+/* Copies n bytes with `width` threads; this is thread number `lane`. */
 GPU_FN void gpu_copy_run(uint8_t *dst, const uint8_t *src, uint32_t n, uint32_t lane,
                          uint32_t width)
 {
@@ -85,7 +86,8 @@ GPU_FN void gpu_copy_run(uint8_t *dst, const uint8_t *src, uint32_t n, uint32_t 
             to[i] = v;
         }
     } else {
-        /* Words that hold at least one wanted byte, so none behind the end of an allocation. */
+        /* Reads only words with at least one needed byte, hence none after the end of an
+         * allocation. */
         const gpu_u32 *from = (const gpu_u32 *)(const void *)(src + head - shift);
         const uint32_t down = 8 * shift;
         const uint32_t up = 32 - down;
@@ -139,7 +141,7 @@ GPU_FN void gpu_copy_unit(uint8_t *dst, const uint8_t *src, unsigned log2)
     }
 }
 
-/* Little-endian bits of up to 8 bytes that lie on a multiple of 1 << log2. */
+/* Little-endian bits of up to 8 bytes at a multiple of 1 << log2. */
 GPU_FN uint64_t gpu_load(const uint8_t *p, unsigned nbytes, unsigned log2)
 {
     uint64_t v = 0;
@@ -211,7 +213,7 @@ GPU_FN uint32_t gpu_convert_element(const gpu_box *b, uint8_t *dst, const uint8_
     return lost;
 }
 
-/* What one thread does of a task; returns its elements that were lost. */
+/* The work of one thread in a task; returns the number of its elements that were lost. */
 GPU_FN uint32_t gpu_run_task(const gpu_box *b, const uint64_t *all_dims, const uint8_t *src,
                              uint8_t *dst, uint32_t task, uint32_t thread, uint32_t nthreads)
 {

@@ -1,4 +1,4 @@
-/* The host's half of a launch. */
+/* The host's part of a launch. */
 #include "kernels/gpu_body.h"
 
 _Static_assert(sizeof(gpu_box) == 64, "a box is 64 bytes");
@@ -37,7 +37,7 @@ static void put_run(gpu_box *box, uint64_t *dims, const gpu_copy *c, unsigned ou
     dims[2 * n + outer] = unit;
 }
 
-/* Copies: rows where they are long, else units as wide as all that is added to an address. */
+/* Copies: rows if they are long, otherwise units as wide as all offsets and strides allow. */
 static void prepare_copy(gpu_box *box, uint64_t *dims, const gpu_copy *c, uint64_t count)
 {
     const unsigned last = c->ndim - 1;

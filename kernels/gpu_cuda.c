@@ -1,5 +1,5 @@
-/* A device by the CUDA runtime, which is linked in: without a driver it says so, and the program
- * runs. Of the driver only what loads the runtime is needed. */
+/* A device through the CUDA runtime, which is linked in. Without a driver gpu_open reports that,
+ * and the program runs. The driver only needs to load the runtime. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,12 +27,12 @@ static fsdpck_status failed(int code, const char *what, fsdpck_error *err)
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "%s failed on the GPU: %s (%s)", what,
               cudaGetErrorString(e), cudaGetErrorName(e));
     error_next(err, e == cudaErrorMemoryAllocation
-                        ? "lower --memory or --threads, or leave --engine away"
-                        : "leave --engine away to work without the GPU");
+                        ? "reduce --memory or --threads, or omit --engine"
+                        : "omit --engine to run without the GPU");
     return FSDPCK_DEVICE;
 }
 
-/* The current device is each thread's own. */
+/* Each thread has its own current device. */
 static fsdpck_status use(const gpu *g, fsdpck_error *err)
 {
     return failed(cudaSetDevice((int)g->index), "choosing the device", err);
@@ -160,7 +160,7 @@ static fsdpck_status cuda_add_sum(gpu_stream *s, gpu_address at, uint64_t nbytes
 static fsdpck_status cuda_mark(gpu_stream *s, unsigned mark, fsdpck_error *err)
 {
     RETURN_IF(use(s->gpu, err));
-    /* Blocking: whoever waits leaves its processor to those who read and write. */
+    /* Blocking: a waiting thread leaves its CPU to the threads that read and write. */
     if (s->events[mark] == NULL)
         RETURN_IF(failed(cudaEventCreateWithFlags(&s->events[mark],
                                                   cudaEventBlockingSync | cudaEventDisableTiming),
@@ -173,7 +173,7 @@ static fsdpck_status cuda_wait(gpu_stream *s, unsigned mark, fsdpck_error *err)
     if (s->events[mark] == NULL)
         return FSDPCK_OK;
     RETURN_IF(use(s->gpu, err));
-    return failed(cudaEventSynchronize(s->events[mark]), "what was given to it", err);
+    return failed(cudaEventSynchronize(s->events[mark]), "submitted work", err);
 }
 
 static fsdpck_status cuda_is_done(gpu_stream *s, unsigned mark, bool *done, fsdpck_error *err)
@@ -184,7 +184,7 @@ static fsdpck_status cuda_is_done(gpu_stream *s, unsigned mark, bool *done, fsdp
     RETURN_IF(use(s->gpu, err));
     const cudaError_t e = cudaEventQuery(s->events[mark]);
     *done = e != cudaErrorNotReady;
-    return *done ? failed(e, "what was given to it", err) : FSDPCK_OK;
+    return *done ? failed(e, "submitted work", err) : FSDPCK_OK;
 }
 
 static void *cuda_stream_handle(gpu_stream *s)
@@ -211,27 +211,27 @@ static const gpu_calls cuda_calls = {
     .stream_handle = cuda_stream_handle,
 };
 
-/* Why nothing can be done with a GPU here, as users say it. */
+/* The reason why no GPU is usable, for users. */
 static fsdpck_status no_device(int code, fsdpck_error *err)
 {
     const cudaError_t e = (cudaError_t)code;
     int driver = 0;
     if (e == cudaSuccess || e == cudaErrorNoDevice)
         error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
-                  "no GPU is usable: the driver shows none");
+                  "no usable GPU: the driver reports none");
     else if (e == cudaErrorInsufficientDriver &&
              (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0))
         error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
-                  "no GPU is usable: there is no CUDA driver here");
+                  "no usable GPU: the CUDA driver is missing");
     else if (e == cudaErrorInsufficientDriver)
         error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
-                  "no GPU is usable: the driver knows CUDA up to %d.%d, this build is for %d.%d",
+                  "no usable GPU: the driver supports CUDA up to %d.%d, this build requires %d.%d",
                   driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
                   CUDART_VERSION % 1000 / 10);
     else
-        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "no GPU is usable: %s (%s)",
+        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "no usable GPU: %s (%s)",
                   cudaGetErrorString(e), cudaGetErrorName(e));
-    error_next(err, "leave --engine away: threads are as fast as the storage");
+    error_next(err, "omit --engine: threads are as fast as the storage");
     return FSDPCK_DEVICE;
 }
 
@@ -248,8 +248,7 @@ static fsdpck_status describe(gpu *g, fsdpck_error *err)
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
               "this build has no code for the GPU '%s' (sm_%u)", g->name, g->capability);
     error_expected(err, "%s", gpu_built_description());
-    error_next(err, "build with -DCMAKE_CUDA_ARCHITECTURES=%u, or leave --engine away",
-               g->capability);
+    error_next(err, "build with -DCMAKE_CUDA_ARCHITECTURES=%u, or omit --engine", g->capability);
     return FSDPCK_DEVICE;
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/gpu_body.h"
 #include "kernels/gpu_launch.h"
 
-/* A sum is made by so many blocks at most: enough to fill any device. */
+/* Largest number of blocks for one sum: enough to fill any device. */
 #define SUM_BLOCKS 1024u
 
 typedef unsigned long long counter;

@@ -1,5 +1,5 @@
-/* gpu_launch.h: gpu_kernels.cu as gpu_cuda.c sees it. Each returns what CUDA says, 0 for success.
- * Inside kernels/ only. */
+/* gpu_launch.h: the functions of gpu_kernels.cu that gpu_cuda.c calls. Each returns CUDA's code, 0
+ * for success. For kernels/ only. */
 #ifndef FSDPCK_KERNELS_GPU_LAUNCH_H
 #define FSDPCK_KERNELS_GPU_LAUNCH_H
 
@@ -12,7 +12,7 @@ extern "C" {
 /* `stream` is a cudaStream_t. */
 int gpu_launch_batch(void *stream, const gpu_batch *what);
 int gpu_launch_sum(void *stream, gpu_address at, uint64_t nbytes, gpu_address sum);
-/* Whether the code can be run by the current device: loads it. */
+/* Loads the code; fails if the current device cannot run it. */
 int gpu_launch_check(void);
 
 #ifdef __cplusplus

@@ -1,8 +1,7 @@
-/* gpu_math.h: casts of single elements as a device does them, bit for bit those of state/cast.c. In
- * C too, so that they are tested where there is no device: gpu_kernels.cu defines GPU_FN for its
- * own side.
+/* gpu_math.h: casts of single elements on a device, bit for bit equal to state/cast.c. It is also
+ * C, so that tests need no device: gpu_kernels.cu defines GPU_FN for the device.
  *
- * NaN never goes through the device's floating-point unit, which has one NaN of its own. */
+ * NaN never passes through the device's floating-point unit, which replaces it by its own NaN. */
 #ifndef FSDPCK_KERNELS_GPU_MATH_H
 #define FSDPCK_KERNELS_GPU_MATH_H
 
@@ -131,7 +130,7 @@ GPU_FN uint32_t gpu_e8m0_from_f32(uint32_t bits, uint32_t *lost)
 
 GPU_FN uint32_t gpu_f16_from_f32(uint32_t v, uint32_t *lost)
 {
-    const uint32_t half = 126u << 23; /* 0.5: its last bit is worth float16's least step */
+    const uint32_t half = 126u << 23; /* 0.5: its last bit equals float16's smallest step */
     const uint32_t sign = v >> 16 & 0x8000u;
     const uint32_t a = v & GPU_F32_ABS;
     uint32_t r;
@@ -187,8 +186,8 @@ GPU_FN uint32_t gpu_f32_from(unsigned from, uint64_t bits, uint32_t *lost)
     }
 }
 
-/* Bits of an element of type `from` as one of type `to`; counts what was finite and is not any
- * more. */
+/* Converts the bits of an element from type `from` to `to`; counts finite values that become
+ * infinite or NaN. */
 GPU_FN uint64_t gpu_cast(unsigned from, unsigned to, uint64_t bits, uint32_t *lost)
 {
     const uint32_t v = gpu_f32_from(from, bits, lost);

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/* Of nccl.h (2.14 to 2.28) what is used here. */
+/* The parts of nccl.h (2.14 to 2.28) used here. */
 enum { RESULT_SUCCESS = 0, RESULT_IN_PROGRESS = 7 };
 enum { TYPE_UINT8 = 1 };
 #define VERSION_MIN  21403
@@ -17,7 +17,7 @@ typedef struct id_value {
     char bytes[NCCL_ID_NBYTES];
 } id_value;
 
-/* ncclConfig_t as 2.14.3 has it: later versions read as much as `size` and `version` say. */
+/* ncclConfig_t as in 2.14.3: later versions read as much as `size` and `version` state. */
 typedef struct config_value {
     size_t size;
     unsigned magic;
@@ -54,7 +54,7 @@ struct nccl_comm {
 
 /* ---- the library ---- */
 
-/* A function of it into a member of struct nccl. */
+/* Maps a function of the library to a member of struct nccl. */
 typedef struct symbol {
     const char *name;
     size_t offset;
@@ -89,13 +89,13 @@ static const char *find_symbols(nccl *n)
 static fsdpck_status load(nccl *n, const char *path, fsdpck_error *err)
 {
     int version = 0;
-    /* Its threads may outlive an aborted communicator: once loaded its code stays. */
+    /* Its threads may outlive an aborted communicator: the code stays loaded. */
     n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (n->library == NULL) {
         const char *why = dlerror();
         error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "NCCL cannot be loaded: %s",
                   why == NULL ? "" : why);
-        error_next(err, "install NCCL 2, or name its folder in LD_LIBRARY_PATH");
+        error_next(err, "install NCCL 2, or add its folder to LD_LIBRARY_PATH");
         return FSDPCK_DEVICE;
     }
     const char *missing = find_symbols(n);
@@ -110,7 +110,7 @@ static fsdpck_status load(nccl *n, const char *path, fsdpck_error *err)
         error_found(err, "%d, without %s", version, missing);
     else
         error_found(err, "%d", version);
-    error_next(err, "install a newer one, or leave --engine away");
+    error_next(err, "install a newer NCCL, or omit --engine");
     return FSDPCK_UNSUPPORTED;
 }
 
@@ -147,7 +147,7 @@ static fsdpck_status failed(const nccl *n, int result, const char *what, fsdpck_
     const char *why = n->get_error_string(result);
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "%s failed in NCCL: %s", what,
               why == NULL ? "" : why);
-    error_next(err, "NCCL_DEBUG=WARN tells more; without --engine cuda ranks exchange by MPI");
+    error_next(err, "set NCCL_DEBUG=WARN for details, or omit --engine cuda to exchange by MPI");
     return FSDPCK_DEVICE;
 }
 
@@ -182,20 +182,21 @@ static fsdpck_status aborted(const nccl_comm *c, fsdpck_error *err)
                      "a communicator of NCCL was used after its end");
 }
 
-/* Whether to go on waiting; `since` is when that began. */
+/* Whether to continue waiting; `since` is the start of the wait. */
 static fsdpck_status may_wait(const nccl_comm *c, double since, const char *what, fsdpck_error *err)
 {
     if (c->watch.stop != NULL && c->watch.stop(c->watch.ctx))
         return error_set(err, FSDPCK_CANCELLED, FSDPCK_FINDING_NONE, "cancelled");
     if (now() - since < c->watch.timeout_seconds)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "%s took NCCL more than %u s", what,
+    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "NCCL: %s took more than %u s", what,
               c->watch.timeout_seconds);
-    error_next(err, "see whether all ranks still run; --peer-timeout sets how long to wait");
+    error_next(err, "check that all ranks still run; --peer-timeout sets the time limit");
     return FSDPCK_DEVICE;
 }
 
-/* `result` is what a call gave: what it began is waited for. Aborts on failure. */
+/* `result` is the return value of a call: waits for the operation that it began. Aborts on failure.
+ */
 static fsdpck_status wait_for_call(nccl_comm *c, int result, const char *what, fsdpck_error *err)
 {
     const double since = now();
@@ -241,7 +242,7 @@ fsdpck_status nccl_join(nccl *n, const uint8_t *id, unsigned rank, unsigned size
     const int result = n->init_rank_config(&c->handle, (int)size, value, (int)rank, &config);
     fsdpck_status st;
     if (c->handle == NULL && (result == RESULT_SUCCESS || result == RESULT_IN_PROGRESS))
-        st = error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "NCCL gave no communicator");
+        st = error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "NCCL returned no communicator");
     else if (c->handle == NULL)
         st = failed(n, result, "joining the ranks", err);
     else

@@ -60,18 +60,18 @@ int main(int argc, char **argv)
 {
     char root[PATH_MAX], name[NAME_MAX + 1] = "fsdpck";
     if (!find_self(root))
-        return fail(name, "where this program lies cannot be told", strerror(errno));
+        return fail(name, "location of this program cannot be determined", strerror(errno));
     const char *slash = strrchr(root, '/');
     if (slash != NULL && strlen(slash + 1) <= NAME_MAX)
         strcpy(name, slash + 1);
     char *loader = find_loader(root, name);
     if (loader == NULL)
-        return fail(
-            name, "the bundle is not whole, or this file was copied out of it: no lib/start/ above",
-            "unpack it anew, or make a link to this file");
+        return fail(name,
+                    "bundle is incomplete, or this file was copied out of it: no lib/start/ above",
+                    "unpack it again, or make a link to this file");
     /* The loader would take them for the ends of names. */
     if (strpbrk(root, ":;") != NULL)
-        return fail(name, "the bundle's folder has ':' or ';' in its name", root);
+        return fail(name, "name of the bundle's folder contains ':' or ';'", root);
     /* The bundle's libraries are before those of the machine, of which only the GPU's driver and NCCL
      * are looked for. What is preloaded fits the machine's C library and may not fit this one. */
     const char *more = getenv("LD_LIBRARY_PATH");

@@ -25,7 +25,7 @@ fsdpck_status budget_reserve(budget *b, uint64_t nbytes, fsdpck_error *err)
             continue;
         error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
                   "%s needs more than its %" PRIu64 " bytes of memory", b->what, b->limit_bytes);
-        error_found(err, "%" PRIu64 " bytes in use, %" PRIu64 " more wanted", used, nbytes);
+        error_found(err, "%" PRIu64 " bytes in use, %" PRIu64 " more requested", used, nbytes);
         if (b->option != NULL)
             error_next(err, "raise the limit with %s", b->option);
         return FSDPCK_LIMIT;
@@ -70,7 +70,7 @@ void budget_free(budget *b, void *p, uint64_t nbytes)
     budget_release(b, nbytes);
 }
 
-/* Brings the capacity to exactly `capacity` items. */
+/* Sets the capacity to exactly `capacity` items. */
 static fsdpck_status vec_resize(vec *v, size_t capacity, fsdpck_error *err)
 {
     uint64_t want;
@@ -105,7 +105,7 @@ fsdpck_status vec_reserve(vec *v, size_t extra, fsdpck_error *err)
         grown = want;
     if (vec_resize(v, grown, NULL) == FSDPCK_OK)
         return FSDPCK_OK;
-    /* Near the ceiling what is needed may fit where growth by half does not. */
+    /* Near the ceiling the required size may fit although growth by half does not. */
     return vec_resize(v, want, err);
 }
 
@@ -131,7 +131,7 @@ void vec_trim(vec *v)
         return;
     }
     if (v->count < v->capacity && vec_resize(v, v->count, NULL) != FSDPCK_OK)
-        return; /* the larger block stays, and stays accounted for */
+        return; /* the larger block remains, and remains accounted for */
 }
 
 void vec_release(vec *v)

@@ -1,8 +1,8 @@
 /* alloc.h: bounded allocation.
  *
- * A `budget` is a ceiling in bytes that several owners share (the metadata of one open checkpoint,
- * say). Every growing thing names the budget that it draws from, so that no input can make the
- * program take more than the ceiling, and malloc failure is an ordinary status (LIMIT).
+ * A `budget` is a ceiling in bytes shared by several owners, such as the metadata of one open
+ * checkpoint. Every growing object names its budget. Hence no input can make the program use more
+ * than the ceiling, and a malloc failure is an ordinary status (LIMIT).
  *
  *     budget b;
  *     budget_init(&b, (uint64_t)4 << 30, "metadata", NULL);
@@ -10,7 +10,7 @@
  *     struct item *it = vec_push(&items, err);       // NULL and *err on failure
  *     vec_release(&items);
  *
- * Thread safety: a budget may be drawn from by many threads; all else here is one thread's.
+ * Thread safety: many threads may use one budget; one thread uses each other object.
  */
 #ifndef FSDPCK_BASE_ALLOC_H
 #define FSDPCK_BASE_ALLOC_H
@@ -24,7 +24,7 @@
 typedef struct budget {
     uint64_t limit_bytes;
     _Atomic uint64_t used_bytes;
-    _Atomic uint64_t peak_bytes; /* used_bytes at most */
+    _Atomic uint64_t peak_bytes; /* largest used_bytes so far */
     const char *what;            /* for messages: "metadata" */
     const char *option;          /* option that raises it, or NULL */
 } budget;
@@ -33,12 +33,12 @@ void budget_init(budget *b, uint64_t limit_bytes, const char *what, const char *
 fsdpck_status budget_reserve(budget *b, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void budget_release(budget *b, uint64_t nbytes);
 
-/* Zeroed memory against a budget (NULL: only malloc limits it). The size must be given back as it
- * was taken. NULL and *err on failure. nbytes 0 gives a pointer that may be freed. */
+/* Zeroed memory from a budget (NULL: limited only by malloc). Free it with the same size. Returns
+ * NULL and fills *err on failure. nbytes 0 gives a pointer that may be freed. */
 void *budget_alloc(budget *b, uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void budget_free(budget *b, void *p, uint64_t nbytes);
 
-/* Growing array of items of one size; grows by half; indices stay, pointers move. */
+/* Growing array of equal-sized items; grows by half; indices remain valid, pointers do not. */
 typedef struct vec {
     void *items;
     size_t count;
@@ -50,19 +50,19 @@ typedef struct vec {
 #define VEC_OF(type, budget_ptr) ((vec){.item_nbytes = sizeof(type), .owner = (budget_ptr)})
 #define VEC_AT(v, type, index)   (&((type *)(v)->items)[index])
 
-/* Room for `extra` more items; the new ones are not yet counted. */
+/* Reserves space for `extra` more items, without adding them. */
 fsdpck_status vec_reserve(vec *v, size_t extra, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends one zeroed item and returns it, or NULL. */
 void *vec_push(vec *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends n zeroed items and returns the first, or NULL. */
 void *vec_push_n(vec *v, size_t n, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Gives unused capacity back. */
+/* Frees unused capacity. */
 void vec_trim(vec *v);
 void vec_release(vec *v);
 
-/* Interned byte strings: equal bytes get equal ids. Ids are dense from 0. Strings may hold any
- * byte, NUL included, and are NUL-terminated besides. Hashing is seeded per table (collisions
- * cannot be chosen from outside). Limits: 2^32-2 strings, 4 GiB of text in all. */
+/* Interned byte strings: equal bytes get equal ids. Ids are dense from 0. Strings may contain any
+ * byte, including NUL, and are also NUL-terminated. Hashing is seeded per table, so that inputs
+ * cannot choose collisions. Limits: 2^32-2 strings, 4 GiB of text in total. */
 typedef struct strtab {
     vec text;    /* char */
     vec entries; /* struct strtab_entry */
@@ -75,10 +75,10 @@ typedef struct strtab {
 #define STRTAB_NONE UINT32_MAX
 
 void strtab_init(strtab *t, budget *owner);
-/* Finds or adds. */
+/* Returns the id of the string; adds it if it is new. */
 fsdpck_status strtab_intern(strtab *t, const char *text, size_t nbytes, uint32_t *id,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* STRTAB_NONE where it is not there. */
+/* Returns STRTAB_NONE for an unknown string. */
 uint32_t strtab_find(const strtab *t, const char *text, size_t nbytes);
 /* Borrowed until the next intern or release. */
 const char *strtab_text(const strtab *t, uint32_t id);
@@ -86,15 +86,16 @@ size_t strtab_nbytes(const strtab *t, uint32_t id);
 size_t strtab_count(const strtab *t);
 void strtab_release(strtab *t);
 
-/* Text being built, with a ceiling. Zeroed `text_buf` with a limit is ready. Once an append fails
- * (limit, malloc) `failed` stays set and further appends do nothing: check once at the end. */
+/* Text under construction, with a limit. A zeroed `text_buf` with a limit is ready. After a failed
+ * append (limit, malloc) `failed` remains set and further appends do nothing: check once at the
+ * end. */
 typedef struct text_buf {
-    char *text; /* NUL-terminated once something was appended */
+    char *text; /* NUL-terminated after the first append */
     size_t nbytes;
     size_t capacity;
     size_t limit_bytes; /* 0: 1 GiB */
     int failed;
-    size_t refused_nbytes; /* memory that was not to be had; 0: none was refused */
+    size_t refused_nbytes; /* bytes of the failed allocation; 0: none failed */
 } text_buf;
 
 void text_append(text_buf *b, const void *bytes, size_t nbytes);

@@ -9,7 +9,7 @@
 
 enum { PATH_BYTES = 4608, LINE_BYTES = 4200 };
 
-/* First line of mount + controller + group + "/" + name; false where there is none. */
+/* First line of mount + controller + group + "/" + name; false if it does not exist. */
 static bool read_line(const char *mount, const char *controller, const char *group,
                       const char *name, char *line, int capacity)
 {
@@ -25,7 +25,7 @@ static bool read_line(const char *mount, const char *controller, const char *gro
     return got;
 }
 
-/* A decimal number; false for "max", -1 and other words for no limit. */
+/* A decimal number; false for "max", -1 and other values for no limit. */
 static bool parse_number(const char *s, char **end, uint64_t *value)
 {
     while (*s == ' ')
@@ -49,7 +49,7 @@ static void limit_cpus(cgroup_limits *limits, uint64_t quota, uint64_t period)
 
 static void limit_memory(cgroup_limits *limits, uint64_t nbytes)
 {
-    /* Version 1 says "none" by a number near 2^63. */
+    /* Version 1 states "none" as a number near 2^63. */
     if (nbytes > 0 && nbytes < UINT64_C(1) << 62 &&
         (limits->memory_bytes == 0 || nbytes < limits->memory_bytes))
         limits->memory_bytes = nbytes;
@@ -78,7 +78,7 @@ static void read_group(cgroup_limits *limits, const char *mount, const char *con
         limit_memory(limits, a);
 }
 
-/* The group and all above it, up to the mount itself. Cuts `group`. */
+/* The group and all groups above it, up to the mount. Shortens `group`. */
 static void read_upwards(cgroup_limits *limits, const char *mount, const char *controller,
                          char *group)
 {

@@ -1,8 +1,8 @@
-/* checked.h: the only arithmetic that may touch a number read from a file.
+/* checked.h: the only arithmetic on numbers read from a file.
  *
- * Each function returns true when the result fits and was stored, false when it does not (the
- * result is then untouched). Nothing else in the tree may multiply, add or shift sizes, counts or
- * offsets that came from an input.
+ * Each function returns true if the result fits and was stored. It returns false otherwise and
+ * leaves the result unchanged. No other code may multiply, add or shift sizes, counts or offsets
+ * from an input.
  *
  *     uint64_t nbytes;
  *     if (!checked_mul(nelems, itemsize, &nbytes) || !checked_range(offset, nbytes, file_nbytes))
@@ -48,7 +48,7 @@ static inline bool checked_mul_add(uint64_t a, uint64_t b, uint64_t c, uint64_t 
     return checked_mul(a, b, &p) && checked_add(p, c, result);
 }
 
-/* Up to the next multiple of `alignment`, which is a power of two. */
+/* Rounds up to a multiple of `alignment`, a power of two. */
 static inline bool checked_align_up(uint64_t n, uint64_t alignment, uint64_t *aligned)
 {
     uint64_t v;
@@ -58,11 +58,11 @@ static inline bool checked_align_up(uint64_t n, uint64_t alignment, uint64_t *al
     return true;
 }
 
-/* Product of n sizes; 1 for n = 0. A zero among them gives 0 even where the others overflow,
- * because an empty tensor is legal whatever its other sizes are. */
+/* Product of n sizes; 1 for n = 0. A zero among them gives 0 even if the others overflow: an empty
+ * tensor is valid whatever its other sizes. */
 bool checked_product(const uint64_t *sizes, size_t n, uint64_t *product);
 
-/* Whether [offset, offset + nbytes) lies in [0, limit). */
+/* Whether [offset, offset + nbytes) is inside [0, limit). */
 static inline bool checked_range(uint64_t offset, uint64_t nbytes, uint64_t limit)
 {
     return offset <= limit && nbytes <= limit - offset;

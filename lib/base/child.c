@@ -13,7 +13,7 @@
 #include "base/child_confine.h"
 
 #define POLL_MILLISECONDS 100
-/* Any other status is a library's or a sanitizer's. */
+/* Any other status comes from a library or a sanitizer. */
 #define EXIT_OF_FAILED 1
 
 static void limit(int resource, rlim_t most)
@@ -28,8 +28,8 @@ static void limit(int resource, rlim_t most)
     (void)setrlimit(resource, &r);
 }
 
-/* Handlers of the process set flags that nobody here looks at, those of a sanitizer end it as if it
- * had ended itself. */
+/* Inherited handlers set flags that the child does not check. Those of a sanitizer would end it
+ * with an exit status of their own. */
 static void reset_signals(void)
 {
     static const int signals[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU,
@@ -49,7 +49,7 @@ static bool run(const child_limits *limits, child_fn fn, void *ctx, int in_fd, i
     reset_signals();
     confine_memory(limits->memory_nbytes);
     confine_close_others(in_fd, out_fd);
-    /* With a limit of 1 the kernel gives no core to a program either that collects them. */
+    /* With a limit of 1 the kernel also gives no core to a program that collects them. */
     limit(RLIMIT_CORE, 1);
     limit(RLIMIT_FSIZE, 0);
     /* SIGXCPU at the limit, SIGKILL at the hard one. */
@@ -102,8 +102,8 @@ static fsdpck_status wait_for_word(const child *c, fsdpck_error *err)
         clock_gettime(CLOCK_MONOTONIC, &now);
         if (now.tv_sec - begin.tv_sec > (time_t)c->silent_seconds) {
             const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE,
-                                               "process that looks into the file says nothing");
-            error_expected(err, "a word within %u s", c->silent_seconds);
+                                               "process that reads the file does not respond");
+            error_expected(err, "a response within %u s", c->silent_seconds);
             return st;
         }
     }
@@ -153,8 +153,8 @@ child_fate child_end(child *c)
     if (c->pid <= 0)
         return CHILD_DONE;
     close(c->fd);
-    /* One that has written all is about to end by itself: whoever reads on knows how it ended, who
-     * does not, has no use for it. */
+    /* A child that has written everything is about to end. A caller that read to the end needs its
+     * exit status; any other caller does not. */
     siginfo_t info = {0};
     struct timespec pause = {.tv_nsec = 1000000};
     for (unsigned i = 0; i < 50 && info.si_pid == 0; i++) {

@@ -1,4 +1,4 @@
-/* child_confine.h: what keeps a child (child.h) in its place; twins, called in the child alone. */
+/* child_confine.h: restrictions of a child (child.h), per platform; called only in the child. */
 #ifndef FSDPCK_BASE_CHILD_CONFINE_H
 #define FSDPCK_BASE_CHILD_CONFINE_H
 
@@ -7,10 +7,10 @@
 
 /* Closes all descriptors but these two. */
 void confine_close_others(int one, int two);
-/* At most so much more address space, where it can be told how much there is. */
+/* Limits further address space to nbytes, if the space in use can be determined. */
 void confine_memory(uint64_t nbytes);
-/* Dies with its parent, and makes no system call but the harmless ones. False where that cannot be
- * had on a system that should have it. */
+/* Ends the child with its parent, and forbids all but harmless system calls. False if that fails on
+ * a system that should support it. */
 bool confine_calls(void);
 
 #endif

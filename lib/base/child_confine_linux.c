@@ -14,7 +14,7 @@
 #include "base/child_confine.h"
 
 #define DESCRIPTORS_MAX 65536u
-/* More than a process has, and how near what it has taken is told. */
+/* More than any process has, and the precision of the search for the space in use. */
 #define ADDRESSES_MAX      ((uint64_t)1 << 57)
 #define TAKEN_EXACT_NBYTES ((uint64_t)1 << 20)
 
@@ -45,7 +45,7 @@ void confine_close_others(int one, int two)
     close_range_of(high + 1, ~0u);
 }
 
-/* Whether a page more can be had while no more addresses than these may be taken. */
+/* Whether one more page can be mapped under this limit. */
 static bool has_room(struct rlimit r, uint64_t nbytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -58,8 +58,8 @@ static bool has_room(struct rlimit r, uint64_t nbytes)
     return one != MAP_FAILED;
 }
 
-/* So much more than is taken, which limits that are tried tell without /proc: a sanitizer or a device
- * has taken terabytes of addresses. */
+/* Finds the space in use without /proc, by trying limits: a sanitizer or a device driver may use
+ * terabytes of addresses. */
 void confine_memory(uint64_t nbytes)
 {
     struct rlimit r;
@@ -97,7 +97,7 @@ void confine_memory(uint64_t nbytes)
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 4), LOAD(args[2]), \
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (bits), 0, 1), DENY, ALLOW
 
-/* What newer architectures left out. */
+/* Removed from newer architectures. */
 #ifdef SYS_time
 #define ALLOW_OLD_CALLS ALLOW_CALL(time),
 #else
@@ -138,7 +138,7 @@ bool confine_calls(void)
         ALLOW_CALL(tgkill),
         ALLOW_CALL(exit),
         ALLOW_CALL(exit_group),
-        /* Nothing to be run. */
+        /* No executable mappings. */
         ALLOW_WITHOUT(mmap, PROT_EXEC),
         ALLOW_WITHOUT(mprotect, PROT_EXEC),
         DENY,
@@ -146,7 +146,7 @@ bool confine_calls(void)
     const struct sock_fprog program = {sizeof rules / sizeof rules[0], (struct sock_filter *)rules};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return false;
-    /* A kernel without filters, or a container that forbids them, has the limits alone. */
+    /* A kernel without filters, or a container that forbids them, has only the limits. */
     (void)prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 #endif
     return true;

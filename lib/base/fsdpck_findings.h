@@ -5,8 +5,8 @@
  *     puts(fsdpck_finding_name(err.finding)); // "FILE-MISSING"
  *
  * A number keeps its meaning within a major version, so a program may be newer or older than the
- * library that it runs with. A new kind gets the number after the largest: the order has no meaning,
- * and numbers that are not listed were those of former kinds.
+ * library that it runs with. A new kind gets the next number: the order has no meaning, and
+ * unlisted numbers belong to former kinds.
  */
 #ifndef FSDPCK_FINDINGS_H
 #define FSDPCK_FINDINGS_H

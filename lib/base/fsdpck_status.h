@@ -1,4 +1,4 @@
-/* fsdpck_status.h: how every fsdpck call says whether it worked, and why not.
+/* fsdpck_status.h: the result of every fsdpck call, and the description of a failure.
  *
  * Calling sequence:
  *
@@ -8,13 +8,12 @@
  *     if (st != FSDPCK_OK)
  *         show(err.message, err.path, err.expected, err.found, err.next);
  *
- * A status says what kind of thing went wrong and is also the exit code of the program. The error
- * value says the rest. It is plain data of fixed size: no pointer, nothing to free; it may be
- * copied, kept, handed to another thread or sent to another process.
+ * A status is the kind of failure, and also the exit code of the program. The error value holds the
+ * details. It is plain data of fixed size: no pointer, nothing to free; it may be copied, kept,
+ * passed to another thread or sent to another process.
  *
- * Every error parameter may be NULL. On success the error is left untouched. The place that knows
- * the cause fills it; callers on the way up add what they alone know (the path, the tensor) and
- * never replace what is there.
+ * Every error parameter may be NULL. On success the error is unchanged. The function that detects
+ * the failure fills it; its callers add the path and the tensor, and never replace a filled field.
  */
 #ifndef FSDPCK_STATUS_H
 #define FSDPCK_STATUS_H
@@ -35,14 +34,14 @@ extern "C" {
 #define FSDPCK_MUST_CHECK
 #endif
 
-/* 0 and 1 are verdicts; 2 and more mean that there is none, and no output either. */
+/* 0 and 1 are verdicts; 2 and more mean no verdict and no output. */
 typedef enum fsdpck_status {
     FSDPCK_OK = 0,
     FSDPCK_FINDING = 1,     /* verify, diff, digest -c, latest: a check failed, or they differ */
     FSDPCK_USAGE = 2,       /* contradictory or impossible request */
     FSDPCK_BADINPUT = 3,    /* input malformed, ambiguous, hostile or incomplete */
-    FSDPCK_UNSUPPORTED = 4, /* legal, but fsdpck does not read or the target cannot hold it */
-    FSDPCK_IO = 5,          /* a read or a write failed; sys_errno tells */
+    FSDPCK_UNSUPPORTED = 4, /* valid, but not supported by fsdpck or by the target */
+    FSDPCK_IO = 5,          /* a read or a write failed; see sys_errno */
     FSDPCK_NOSPACE = 6,     /* ENOSPC, EDQUOT, EFBIG */
     FSDPCK_LIMIT = 7,       /* a safety limit, a memory budget or malloc; `next` names an option */
     FSDPCK_CHANGED = 8,     /* the input changed while it was read */
@@ -55,20 +54,20 @@ typedef enum fsdpck_status {
 
 typedef struct fsdpck_error {
     fsdpck_status status;
-    int sys_errno;             /* 0 where no system call failed */
-    int rank;                  /* -1 where no rank is to blame */
-    int has_offset;            /* whether offset_bytes means something */
+    int sys_errno;             /* 0 if no system call failed */
+    int rank;                  /* rank that failed; -1: unknown or none */
+    int has_offset;            /* nonzero if offset_bytes is set */
     uint64_t offset_bytes;     /* from the start of the file `path` */
-    fsdpck_finding_id finding; /* the kind of finding; FSDPCK_FINDING_NONE where there is none */
-    char message[512];         /* what failed: lower case, no full stop, no newline */
-    char path[1024];           /* the file, escaped for a terminal; "" where there is none */
-    char tensor[512];          /* FQN, escaped; "" where there is none */
+    fsdpck_finding_id finding; /* the kind of finding, or FSDPCK_FINDING_NONE */
+    char message[512];         /* the failure: lower case, no full stop, no newline */
+    char path[1024];           /* the file, escaped for a terminal; "" if unknown */
+    char tensor[512];          /* FQN, escaped; "" if unknown */
     char expected[256];
     char found[256];
     char next[512]; /* the next step for the user */
 } fsdpck_error;
 
-/* Zeroed, with rank -1. A zeroed error is a valid one too. */
+/* Zeroed, with rank -1. A zeroed error is also valid. */
 FSDPCK_API void fsdpck_error_init(fsdpck_error *err);
 
 /* The id that users see, such as "ZIP-CRC"; "" for FSDPCK_FINDING_NONE and unknown numbers. Never

@@ -1,8 +1,8 @@
 /* json.h: strict JSON (RFC 8259) in one pass without a tree, and a writer.
  *
- * Reading: a pull parser over bytes in memory; no recursion, depth at most 64, no NaN, no comments,
- * no trailing commas, UTF-8 checked (no surrogates, no overlong forms), duplicate keys left to the
- * caller, who knows which objects may be large.
+ * Reading: a pull parser over bytes in memory. No recursion, depth at most 64, no NaN, no comments,
+ * no trailing commas; UTF-8 is checked (no surrogates, no overlong forms). The caller checks for
+ * duplicate keys, because objects may be large.
  *
  *     json_reader r;
  *     json_reader_init(&r, text, nbytes, "ST-JSON");
@@ -13,9 +13,9 @@
  *     } while (t.kind != JSON_END);
  *     json_reader_release(&r);      // also before an early return
  *
- * Objects give JSON_OBJECT, then for each member JSON_KEY and the value's tokens, then
- * JSON_OBJECT_END. After the root value only white space may follow; JSON_END comes then, for ever.
- * Errors: BADINPUT, the finding given, with the byte offset in `text`.
+ * An object gives JSON_OBJECT, then for each member JSON_KEY and the value's tokens, then
+ * JSON_OBJECT_END. Only white space may follow the root value; then every call returns JSON_END.
+ * Errors: BADINPUT with the given finding and the byte offset in `text`.
  *
  * Writing: see json_writer below.
  */
@@ -45,10 +45,10 @@ typedef enum json_kind {
 
 typedef struct json_token {
     json_kind kind;
-    const char *text; /* KEY, STRING: unescaped (may hold NUL); NUMBER: as written. Borrowed until
-                         the next json_next */
+    const char *text; /* KEY, STRING: unescaped (may contain NUL); NUMBER: as written. Borrowed
+                       * until the next json_next */
     size_t nbytes;
-    bool is_u64;  /* NUMBER without sign, fraction and exponent that fits */
+    bool is_u64;  /* NUMBER without sign, fraction and exponent that fits 64 bits */
     uint64_t u64; /* its value */
     size_t offset_bytes;
 } json_token;
@@ -76,10 +76,10 @@ fsdpck_status json_expect(json_reader *r, json_kind kind, json_token *token,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 void json_reader_release(json_reader *r);
 
-/* Writing into a text_buf; commas and indentation are the writer's job. indent 0: compact.
- * Strings are bytes: what is not UTF-8 is written as U+FFFD; controls and invisible characters are
- * written as \u escapes, so that printed JSON cannot steer a terminal. Whether all was kept is seen
- * at the end by text_check(out). */
+/* Writes into a text_buf, with commas and indentation. indent 0: compact. Strings are bytes:
+ * invalid UTF-8 is written as U+FFFD; controls and invisible characters are written as \u escapes,
+ * so that printed JSON cannot control a terminal. Check at the end with text_check(out) that
+ * everything was kept. */
 typedef struct json_writer {
     text_buf *out;
     unsigned indent;
@@ -98,12 +98,13 @@ void json_put_string(json_writer *w, const char *text, size_t nbytes);
 void json_put_cstr(json_writer *w, const char *text); /* NULL writes null */
 void json_put_u64(json_writer *w, uint64_t v);
 void json_put_i64(json_writer *w, int64_t v);
-void json_put_double(json_writer *w, double v); /* shortest that reads back; not finite: null */
-/* As written, such as a number token of the reader; the caller knows that it is one. */
+void json_put_double(json_writer *w, double v); /* shortest form that reads back exactly; not
+                                                 * finite: null */
+/* Unchanged, such as a number token of the reader; the caller guarantees that it is a number. */
 void json_put_number(json_writer *w, const char *text, size_t nbytes);
 void json_put_bool(json_writer *w, bool v);
 void json_put_null(json_writer *w);
-/* What the reader gave, passed on; nothing for JSON_END. */
+/* Writes a token of the reader; nothing for JSON_END. */
 void json_put_token(json_writer *w, const json_token *t);
 
 #endif

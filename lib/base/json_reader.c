@@ -4,7 +4,7 @@
 #include "base/utf8.h"
 
 enum state {
-    STATE_VALUE,        /* a value must come */
+    STATE_VALUE,        /* a value must follow */
     STATE_VALUE_OR_END, /* after '[' */
     STATE_KEY,          /* after ',' in an object */
     STATE_KEY_OR_END,   /* after '{' */
@@ -20,7 +20,7 @@ void json_reader_init(json_reader *r, const char *text, size_t nbytes, fsdpck_fi
     r->nbytes = nbytes;
     r->finding = finding;
     r->state = STATE_VALUE;
-    r->unescaped.limit_bytes = nbytes; /* unescaping never makes text longer */
+    r->unescaped.limit_bytes = nbytes; /* unescaped text is never longer */
 }
 
 void json_reader_release(json_reader *r)
@@ -74,8 +74,8 @@ static void value_done(json_reader *r)
 #define HIGH_BITS  UINT64_C(0x8080808080808080)
 
 /* Index of the first byte from `at` on that is not plain: a quote, a backslash, a control or the
- * start of a longer character. Eight bytes at a time; a false alarm behind a true one is harmless,
- * because only "none in these eight" skips them. */
+ * start of a longer character. Tests eight bytes at a time. A false alarm after a true one is
+ * harmless, because only "none in these eight" skips them. */
 static size_t skip_plain(const json_reader *r, size_t at)
 {
     while (r->nbytes - at >= 8) {
@@ -139,8 +139,7 @@ static void append_code_point(text_buf *b, uint32_t c)
     text_append(b, u, n);
 }
 
-/* \uXXXX at `at` (behind the u), a pair of surrogates where there is one. Returns the index behind
- * it, or 0. */
+/* \uXXXX at `at` (after the u), or a pair of surrogates. Returns the index after it, or 0. */
 static size_t read_u_escape(json_reader *r, size_t at)
 {
     uint32_t c;
@@ -159,7 +158,7 @@ static size_t read_u_escape(json_reader *r, size_t at)
     return at;
 }
 
-/* The escape whose backslash is at `at`. Returns the index behind it, or 0. */
+/* The escape whose backslash is at `at`. Returns the index after it, or 0. */
 static size_t read_escape(json_reader *r, size_t at)
 {
     static const char letters[] = "\"\\/bfnrt";
@@ -176,7 +175,7 @@ static size_t read_escape(json_reader *r, size_t at)
     return at + 2;
 }
 
-/* The string whose opening quote is at r->at; leaves r->at behind the closing one. */
+/* The string whose opening quote is at r->at; sets r->at after the closing quote. */
 static fsdpck_status read_string(json_reader *r, json_token *token, fsdpck_error *err)
 {
     size_t at = r->at + 1;
@@ -256,7 +255,7 @@ static fsdpck_status read_number(json_reader *r, json_token *token, fsdpck_error
         const size_t fraction = at + 1;
         at = skip_digits(r, fraction);
         if (at == fraction)
-            return fail(r, at, "a digit behind the point", err);
+            return fail(r, at, "a digit after the decimal point", err);
     }
     if (at < r->nbytes && (r->text[at] | 0x20) == 'e') {
         plain = false;
@@ -349,7 +348,7 @@ fsdpck_status json_next(json_reader *r, json_token *token, fsdpck_error *err)
 {
     *token = (json_token){.kind = JSON_END};
     if (r->state == STATE_FAILED)
-        return fail(r, r->at, "a text that was not refused before", err);
+        return fail(r, r->at, "a text without an earlier error", err);
     skip_space(r);
     if (r->state == STATE_DONE) {
         token->offset_bytes = r->at;
@@ -421,7 +420,7 @@ fsdpck_status json_expect(json_reader *r, json_kind kind, json_token *token, fsd
     if (token->kind == kind)
         return FSDPCK_OK;
     r->state = STATE_FAILED;
-    error_set(err, FSDPCK_BADINPUT, r->finding, "JSON has another shape than it should have");
+    error_set(err, FSDPCK_BADINPUT, r->finding, "unexpected JSON structure");
     error_offset(err, token->offset_bytes);
     error_expected(err, "%s", kind_word(kind));
     error_found(err, "%s", kind_word(token->kind));

@@ -25,7 +25,7 @@ static void new_line(json_writer *w)
     }
 }
 
-/* What comes before a key or a value. */
+/* Writes the separator and indentation before a key or a value. */
 static void begin_item(json_writer *w)
 {
     if (w->after_key) {
@@ -176,7 +176,7 @@ void json_put_double(json_writer *w, double v)
         if (strtod(text, NULL) == v)
             break;
     }
-    /* A locale may have given another decimal point, perhaps of several bytes. */
+    /* The locale may use another decimal point, possibly of several bytes. */
     char json[64];
     size_t n = 0;
     bool foreign = false;

@@ -1,4 +1,5 @@
-/* log.h: words on the way, through the caller's callback; the library itself prints nothing. */
+/* log.h: messages during a run, through the caller's callback; the library itself prints nothing.
+ */
 #ifndef FSDPCK_BASE_LOG_H
 #define FSDPCK_BASE_LOG_H
 
@@ -11,7 +12,7 @@ typedef struct log_line {
     log_level level;
     fsdpck_finding_id finding; /* of a warning */
     const char *text;
-    const char *next; /* of a warning: what to do about it; "" */
+    const char *next; /* of a warning: the next step; "" */
 } log_line;
 
 /* Called from any thread. */
@@ -24,9 +25,9 @@ typedef struct logger {
 
 void log_write(const logger *l, log_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* A warning: the result may not be what the user thinks. `finding` and `next` are borrowed
- * for the call and hold nothing to be escaped; `next` begins as error_next's do, "" is that of
- * findings.def. */
+/* A warning: the result may differ from the user's expectation. `finding` and `next` are borrowed
+ * for the call and need no escaping. `next` has the form of error_next's text; "" selects the text
+ * of findings.def. */
 void log_warn(const logger *l, fsdpck_finding_id finding, const char *next, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
 

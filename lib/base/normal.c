@@ -6,11 +6,11 @@
 #include "base/utf8.h"
 
 #define TEXT_NBYTES_MOST ((size_t)64 << 10)
-/* Code points that one is taken apart into, at most. */
+/* Largest number of code points in one decomposition. */
 #define PARTS_MOST 4u
-/* Marks on one letter that are put in order: text has no more than a few. */
+/* Largest number of marks per letter that are sorted: real text has only a few. */
 #define MARKS_MOST 32u
-/* A code point's class stands above it. */
+/* The combining class is above the code point. */
 #define CLASS_SHIFT 24
 
 typedef struct parts {
@@ -112,7 +112,7 @@ static void put(text_buf *out, uint32_t c)
     text_append(out, b, n);
 }
 
-/* Marks in the order of their classes, where letters do not part them: stable. */
+/* Sorts marks by class between letters: stable. */
 static void sort_marks(uint32_t *points, size_t count)
 {
     for (size_t i = 1; i < count; i++) {
@@ -126,7 +126,7 @@ static void sort_marks(uint32_t *points, size_t count)
     }
 }
 
-/* Writes what letters and marks there are so far, and forgets them. */
+/* Writes the collected letters and marks, and clears them. */
 static void flush(uint32_t *points, size_t *count, text_buf *out)
 {
     sort_marks(points, *count);

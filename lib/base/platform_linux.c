@@ -18,7 +18,7 @@
 #include "base/cgroup.h"
 #include "base/rename_link.h"
 
-/* Not in every libc that runs on Linux. */
+/* Some libc versions on Linux lack them. */
 enum { NOREPLACE_FLAG = 1, EXCHANGE_FLAG = 2 };
 
 int platform_rename_noreplace(int dirfd, const char *from, const char *to)
@@ -42,7 +42,7 @@ int platform_reserve(int fd, uint64_t nbytes)
     if (nbytes == 0)
         return 0;
     /* The full size at once, not KEEP_SIZE: direct writes inside the file's size need no exclusive
-     * lock, those that extend it do. */
+     * lock, extending writes do. */
     while (fallocate(fd, 0, 0, (off_t)nbytes) != 0) {
         if (errno == EINTR)
             continue;
@@ -119,7 +119,7 @@ uint64_t platform_memory_bytes(void)
 
 unsigned platform_file_mask(void)
 {
-    /* Read where it can be read: setting it, even for a moment, is seen by other threads. */
+    /* Read from /proc if possible: setting it, even briefly, affects other threads. */
     FILE *f = fopen("/proc/self/status", "re");
     char line[256];
     unsigned mask = 0;
@@ -157,8 +157,8 @@ void platform_random(void *dst, uint64_t nbytes)
             break;
         }
     }
-    /* Refused (a sandbox) or too early after boot: names are created exclusively and tables stay
-     * right with any seed, so that the clock will do. */
+    /* Refused (a sandbox) or too early after boot. Names are created exclusively and tables are
+     * correct with any seed, so the clock suffices. */
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     uint64_t x = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u ^ (uint64_t)now.tv_sec ^

@@ -115,7 +115,7 @@ void platform_random(void *dst, uint64_t nbytes)
     }
     if (fd >= 0)
         close(fd);
-    /* Names are created exclusively and tables stay right with any seed: the clock will do. */
+    /* Names are created exclusively and tables are correct with any seed: the clock suffices. */
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t x = (uint64_t)now.tv_nsec * 0x9E3779B97F4A7C15u ^ (uint64_t)now.tv_sec ^

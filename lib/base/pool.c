@@ -16,7 +16,7 @@ struct pool {
     _Atomic uint64_t next_job;
     _Atomic uint64_t done_jobs;
     atomic_int stop;
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the members below */
     fsdpck_status status;
     uint64_t failed_job;
     fsdpck_error *err;
@@ -30,7 +30,7 @@ struct worker {
 
 static bool is_cancelled(const cancel_token *cancel)
 {
-    /* The token is const here because only its owner may set it. */
+    /* const here because only the owner sets the token. */
     return cancel != NULL &&
            atomic_load_explicit((atomic_int *)&cancel->set, memory_order_relaxed) != 0;
 }
@@ -39,12 +39,11 @@ fsdpck_status cancel_check(const cancel_token *cancel, fsdpck_error *err)
 {
     if (!is_cancelled(cancel))
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_CANCELLED, FSDPCK_FINDING_NONE,
-                     "stopped before the end, as asked");
+    return error_set(err, FSDPCK_CANCELLED, FSDPCK_FINDING_NONE, "stopped on request");
 }
 
-/* Jobs are begun in order, so every job below a failed one has been begun and will be heard: the
- * lowest failure is the same whatever the timing. */
+/* Jobs are begun in order, so every job below a failed one has been begun and will report: the
+ * lowest failure does not depend on timing. */
 static void record_failure(struct pool *p, uint64_t job, fsdpck_status st, const fsdpck_error *err)
 {
     pthread_mutex_lock(&p->lock);
@@ -82,7 +81,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Signals belong to the program's own threads. */
+/* Only the program's own threads handle signals. */
 static void block_signals(sigset_t *old)
 {
     sigset_t all;
@@ -95,7 +94,7 @@ static void block_signals(sigset_t *old)
     pthread_sigmask(SIG_BLOCK, &all, old);
 }
 
-/* Starts workers 1.. as far as the system lets us; returns how many. */
+/* Starts workers 1.. as far as the system allows; returns their number. */
 static unsigned start_workers(struct pool *p, struct worker *workers, unsigned nthreads)
 {
     pthread_attr_t attr;

@@ -1,4 +1,4 @@
-/* progress.h: counters that workers add to and a watcher reads; no lock, no output. */
+/* progress.h: counters updated by workers and read by an observer; no lock, no output. */
 #ifndef FSDPCK_BASE_PROGRESS_H
 #define FSDPCK_BASE_PROGRESS_H
 
@@ -9,9 +9,9 @@
 typedef struct progress {
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t total_bytes;
-    _Atomic uint64_t peers_bytes; /* done by other processes in this phase */
-    _Atomic uint32_t phase_number; /* counts phases: processes that work together have the same ones */
-    _Atomic(const char *) phase; /* constant text: "reading metadata", "writing" */
+    _Atomic uint64_t peers_bytes;  /* done by other processes in this phase */
+    _Atomic uint32_t phase_number; /* number of the phase: equal in cooperating processes */
+    _Atomic(const char *) phase;   /* constant text: "reading metadata", "writing" */
 } progress;
 
 static inline void progress_phase(progress *p, const char *phase, uint64_t total_bytes)

@@ -14,14 +14,13 @@ int rename_by_link(int dirfd, const char *from, const char *to)
     if (errno != ENOENT)
         return errno;
     if (linkat(dirfd, from, dirfd, to, 0) == 0) {
-        /* The data has its name; a second name left behind is only untidy. */
+        /* The data has its name; a remaining second name is harmless. */
         (void)unlinkat(dirfd, from, 0);
         return 0;
     }
     if (errno == EEXIST)
         return EEXIST;
-    /* A folder, or a file system without links. A folder never replaces one with something in
-     * it. */
+    /* A folder, or a file system without links. A folder never replaces a non-empty one. */
     if (renameat(dirfd, from, dirfd, to) == 0)
         return 0;
     return errno == ENOTEMPTY || errno == ENOTDIR || errno == EISDIR ? EEXIST : errno;

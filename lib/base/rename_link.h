@@ -1,8 +1,8 @@
 /* rename_link.h: a rename that never replaces, for systems without renameat2.
  *
- * A hard link is the one portable call that does not replace. Where there are no links (folders,
- * some network file systems) a check and a rename remain, with a small window between them.
- * Returns 0 or an errno value.
+ * A hard link is the only portable call that does not replace. Without links (folders, some network
+ * file systems) it is a check and a rename, with a small window between them. Returns 0 or an errno
+ * value.
  */
 #ifndef FSDPCK_BASE_RENAME_LINK_H
 #define FSDPCK_BASE_RENAME_LINK_H

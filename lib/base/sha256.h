@@ -21,7 +21,7 @@ typedef struct sha256 sha256;
 fsdpck_status sha256_new(sha256 **h, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void sha256_begin(sha256 *h);
 void sha256_add(sha256 *h, const void *bytes, uint64_t nbytes);
-/* INTERNAL where libcrypto failed since begin. */
+/* INTERNAL if libcrypto failed since begin. */
 fsdpck_status sha256_end(sha256 *h, uint8_t digest[SHA256_NBYTES],
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 void sha256_free(sha256 *h);

@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-/* More than any field of fsdpck_error holds, so that what is cut here is cut there too. */
+/* Longer than any field of fsdpck_error, so that a text truncated here is truncated there too. */
 enum { RAW_BYTES = 1536 };
 
 void fsdpck_error_init(fsdpck_error *err)
@@ -53,7 +53,8 @@ const char *fsdpck_status_name(fsdpck_status status)
     return "unknown status";
 }
 
-/* One unit of escaped text (a character, or \xNN for one byte) and how many bytes it stands for. */
+/* One unit of escaped text (a character, or \xNN for one byte) and the number of bytes it
+ * represents. */
 static size_t escape_unit(char unit[5], const uint8_t *s, size_t nbytes, size_t *unit_nbytes)
 {
     static const char hex[] = "0123456789ABCDEF";
@@ -145,8 +146,8 @@ fsdpck_status error_set_errno(fsdpck_error *err, int sys_errno, const char *call
     const fsdpck_status st = status_of_errno(sys_errno);
     if (err == NULL)
         return st;
-    /* strerror, not strerror_r, whose two forms differ: for the codes a system call gives, libc
-     * returns constant text, which threads may share. */
+    /* strerror, not strerror_r, which has two forms: for errno values of system calls libc returns
+     * constant text, which threads may share. */
     const fsdpck_finding_id finding = st != FSDPCK_LIMIT    ? FSDPCK_FINDING_NONE
                                       : sys_errno == ENOMEM ? FSDPCK_FINDING_LIMIT_MEMORY
                                                             : FSDPCK_FINDING_LIMIT_OPEN;
@@ -166,7 +167,7 @@ fsdpck_status error_set_errno(fsdpck_error *err, int sys_errno, const char *call
 fsdpck_status error_set_nomem(fsdpck_error *err, uint64_t nbytes)
 {
     return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
-                     "out of memory: %" PRIu64 " bytes could not be had", nbytes);
+                     "out of memory: cannot allocate %" PRIu64 " bytes", nbytes);
 }
 
 void error_path(fsdpck_error *err, const char *path)

@@ -1,24 +1,24 @@
 /* status.h: filling and passing on errors inside the library (public half: fsdpck_status.h).
  *
- * The place that knows the cause:
+ * Where the failure is detected:
  *
  *     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_NOEND, "zip has no end record");
  *
- * with more of it known:
+ * with more details:
  *
- *     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE, "blob reaches past the end of its file");
+ *     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE, "blob extends past its file");
  *     error_offset(err, info->offset_bytes);
  *     error_expected(err, "at least %" PRIu64 " bytes", want);
  *     error_found(err, "%" PRIu64 " bytes", have);
  *     error_next(err, "copy the file again; its writer may have been interrupted");
  *     return st;
  *
- * A caller on the way up calls error_path(err, path) or error_tensor(err, fqn) and returns st.
- * error_set returns the status that it was given; the rest return nothing.
+ * Callers add error_path(err, path) or error_tensor(err, fqn) and return st. error_set returns the
+ * given status; the others return nothing.
  *
- * Every text that comes from a file goes in through %s and is escaped by these functions: control
- * characters, newlines and bytes that are not UTF-8 become \xNN, so that no name can steer a
- * terminal. Texts are cut to the field, at a character boundary, with "..." at the cut.
+ * Pass every text from a file through %s: these functions escape control characters, newlines and
+ * bytes that are not UTF-8 as \xNN, so that no name can control a terminal. Texts are truncated to
+ * the field, at a character boundary, with "..." at the end.
  */
 #ifndef FSDPCK_BASE_STATUS_H
 #define FSDPCK_BASE_STATUS_H
@@ -30,7 +30,7 @@
 
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* Pass a failure on. */
+/* Passes a failure on. */
 #define RETURN_IF(expr)                       \
     do {                                      \
         const fsdpck_status status_ = (expr); \
@@ -38,7 +38,7 @@
             return status_;                   \
     } while (0)
 
-/* The same where there is something to release: the function has `fsdpck_status st` and `out:`. */
+/* The same with cleanup: the function has `fsdpck_status st` and `out:`. */
 #define GOTO_IF(expr, label) \
     do {                     \
         st = (expr);         \
@@ -54,14 +54,14 @@ fsdpck_status error_set(fsdpck_error *err, fsdpck_status status, fsdpck_finding_
  * EMFILE; EXISTS for EEXIST; else IO), message "<call> failed: <strerror>". `path` may be NULL. */
 fsdpck_status error_set_errno(fsdpck_error *err, int sys_errno, const char *call, const char *path);
 
-/* malloc, or a budget: status LIMIT. */
+/* malloc or a budget failed: status LIMIT. */
 fsdpck_status error_set_nomem(fsdpck_error *err, uint64_t nbytes);
 
-/* Add to what is there. Each is a no-op on NULL and on a field that is already filled, so that
- * the innermost caller, who knows best, wins. */
+/* Fill an empty field. Each is a no-op on NULL and on a filled field, so that the innermost caller,
+ * with the most precise data, wins. */
 void error_path(fsdpck_error *err, const char *path);
-/* The same, of a file below a folder, so that every error names it in one way. Either may be empty
- * or NULL. */
+/* The same for a file in a folder, so that every error names it in one form. Either may be empty or
+ * NULL. */
 void error_path_in(fsdpck_error *err, const char *folder, const char *name);
 void error_tensor(fsdpck_error *err, const char *fqn);
 void error_offset(fsdpck_error *err, uint64_t offset_bytes);
@@ -69,8 +69,8 @@ void error_expected(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void error_found(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void error_next(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Escape `nbytes` of `text` into dst (capacity_bytes, always terminated); returns dst. Printable
- * UTF-8 passes, except bidirectional controls; all else becomes \xNN. */
+/* Escapes `nbytes` of `text` into dst (capacity_bytes, always terminated); returns dst. Printable
+ * UTF-8 is unchanged, except bidirectional controls; all other bytes become \xNN. */
 char *escape_text(char *dst, size_t capacity_bytes, const char *text, size_t nbytes);
 
 #endif

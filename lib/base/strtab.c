@@ -20,8 +20,8 @@ static uint64_t fold_product(uint64_t a, uint64_t b)
     return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-/* Multiply-and-fold over 16 bytes at a time. Both factors are masked with secrets made from the
- * seed: with published constants a chosen block could make a factor zero and wipe out the seed. */
+/* Multiply-and-fold over 16 bytes at a time. Both factors are masked with secrets from the seed:
+ * with published constants a chosen block could make a factor zero and cancel the seed. */
 static uint32_t hash_bytes(const uint8_t *p, size_t nbytes, uint64_t seed)
 {
     const uint64_t secret = fold_product(seed ^ 0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u);
@@ -77,7 +77,7 @@ size_t strtab_nbytes(const strtab *t, uint32_t id)
     return end - entry_at(t, id)->text_at - 1;
 }
 
-/* The bucket that holds the string, or the empty one where it belongs. */
+/* The bucket of the string, or the empty bucket for it. */
 static size_t bucket_of(const strtab *t, const char *text, size_t nbytes, uint32_t hash)
 {
     const size_t mask = t->bucket_count - 1;
@@ -120,7 +120,7 @@ static fsdpck_status add_entry(strtab *t, const char *text, size_t nbytes, uint3
     const size_t text_at = t->text.count;
     if (t->entries.count >= STRTAB_NONE - 1 || !checked_range(text_at, nbytes, UINT32_MAX))
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "too many names, or more than 4 GiB of them");
+                         "too many names, or more than 4 GiB of names");
     RETURN_IF(vec_reserve(&t->entries, 1, err));
     char *copy = vec_push_n(&t->text, nbytes + 1, err);
     if (copy == NULL)
@@ -138,7 +138,7 @@ fsdpck_status strtab_intern(strtab *t, const char *text, size_t nbytes, uint32_t
                             fsdpck_error *err)
 {
     text = nbytes > 0 ? text : "";
-    /* At most half full: linear probing then needs one or two looks. */
+    /* At most half full: linear probing then needs one or two probes. */
     if (t->entries.count >= t->bucket_count / 2)
         RETURN_IF(grow_buckets(t, err));
     const uint32_t hash = hash_bytes((const uint8_t *)text, nbytes, t->seed);

@@ -13,7 +13,7 @@ static size_t limit_of(const text_buf *b)
     return b->limit_bytes > 0 ? b->limit_bytes : TEXT_LIMIT_DEFAULT;
 }
 
-/* Room for `extra` more bytes and the NUL. */
+/* Reserves space for `extra` more bytes and the NUL. */
 static int text_reserve(text_buf *b, size_t extra)
 {
     if (b->failed)
@@ -81,7 +81,7 @@ fsdpck_status text_check(const text_buf *b, fsdpck_error *err)
     if (b->refused_nbytes > 0)
         return error_set_nomem(err, b->refused_nbytes);
     return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                     "text could not be kept: its limit is %zu bytes", limit_of(b));
+                     "text exceeds its limit of %zu bytes", limit_of(b));
 }
 
 void text_release(text_buf *b)

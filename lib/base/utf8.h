@@ -1,4 +1,4 @@
-/* utf8.h: one decoder for everything that judges text from outside. */
+/* utf8.h: one decoder for all checks of external text. */
 #ifndef FSDPCK_BASE_UTF8_H
 #define FSDPCK_BASE_UTF8_H
 
@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Length (1 to 4) of the well-formed sequence at s[0..nbytes) and its code point; 0 where there is
- * none: cut short, overlong, a surrogate, above U+10FFFF. */
+/* Length (1 to 4) of the well-formed sequence at s[0..nbytes) and its code point; 0 if it is
+ * truncated, overlong, a surrogate, or above U+10FFFF. */
 static inline unsigned utf8_decode(const uint8_t *s, size_t nbytes, uint32_t *code_point)
 {
     if (nbytes == 0)
@@ -33,9 +33,9 @@ static inline unsigned utf8_decode(const uint8_t *s, size_t nbytes, uint32_t *co
     return n;
 }
 
-/* Whether a code point could steer a terminal or hide in a line: C0 and C1 controls, line and
- * paragraph separators, bidirectional controls, zero-width and other invisible format
- * characters. */
+/* Whether a code point could control a terminal or be invisible: C0 and C1 controls, line and
+ * paragraph separators, bidirectional controls, zero-width and other invisible format characters.
+ */
 static inline bool utf8_hidden(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0x061C || (c >= 0x200B && c <= 0x200F) ||

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* More edits than this, and no id is meant. */
+/* Ids that need more edits are not suggested. */
 #define EDITS_MOST  4u
 #define ID_CAPACITY 32u
 
@@ -21,14 +21,14 @@ static const finding_former formers[] = {
 
 #define FORMER_IDS (sizeof formers / sizeof *formers)
 
-/* Rows of `kinds`, in the order of the rows. */
+/* Indexes into `kinds`. */
 enum {
 #define FINDING(name, id, class, severity, means, next) ROW_##name,
 #include "findings/findings.def"
 #undef FINDING
 };
 
-/* By number: its row and one; 0 where there is none. */
+/* Finding number -> index into `kinds` plus 1; 0 for a number without a row. */
 static const uint16_t rows[] = {
 #define FINDING(name, id, class, severity, means, next) [FSDPCK_FINDING_##name] = ROW_##name + 1,
 #include "findings/findings.def"
@@ -146,14 +146,14 @@ bool finding_is_fixed(const finding_kind *kind)
     return kind->class == FINDING_AMBIGUITY || kind->class == FINDING_PATH;
 }
 
-/* ---- what the user says ---- */
+/* ---- severities that the user sets ---- */
 
 static char upper(char c)
 {
     return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c == '_' ? '-' : c;
 }
 
-/* Letters put in, taken out or exchanged; case does not count. Both are shorter than ID_CAPACITY. */
+/* Edit distance, ignoring case. Both strings are shorter than ID_CAPACITY. */
 static unsigned edits_between(const char *a, const char *b)
 {
     unsigned row[ID_CAPACITY];
@@ -178,7 +178,7 @@ static unsigned edits_between(const char *a, const char *b)
 static const finding_kind *nearest(const char *id)
 {
     const finding_kind *best = NULL;
-    /* Not more than half of its letters. */
+    /* At most half of its letters. */
     const unsigned half = (unsigned)strlen(id) / 2;
     unsigned best_edits = (half < EDITS_MOST ? half : EDITS_MOST) + 1;
     for (size_t i = 0; i < FINDING_KINDS + FORMER_IDS; i++) {
@@ -196,20 +196,21 @@ static const finding_kind *nearest(const char *id)
 static fsdpck_status refuse_id(const char *id, fsdpck_error *err)
 {
     const finding_kind *meant = strlen(id) < ID_CAPACITY ? nearest(id) : NULL;
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "there is no finding '%s'", id);
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "unknown finding '%s'", id);
     if (meant != NULL)
-        error_next(err, "is '%s' meant? fsdpck-findings(7) lists them all", meant->id);
+        error_next(err, "use '%s' if it is meant: fsdpck-findings(7) lists all ids", meant->id);
     else
-        error_next(err, "fsdpck-findings(7) lists them");
+        error_next(err, "choose an id from fsdpck-findings(7)");
     return FSDPCK_USAGE;
 }
 
 static fsdpck_status refuse_fixed(const finding_kind *kind, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "how bad '%s' is cannot be set: %s", kind->id,
-              kind->class == FINDING_PATH ? "names that lead out of a checkpoint are never good"
-                                          : "what readers see in different ways is never good");
-    error_next(err, "leave it out: findings of the classes ambiguity and path stay errors");
+    error_set(
+        err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "severity of '%s' cannot be changed: %s", kind->id,
+        kind->class == FINDING_PATH ? "a name that leads outside the checkpoint is always an error"
+                                    : "data that readers interpret differently is always an error");
+    error_next(err, "remove it: findings of the classes ambiguity and path remain errors");
     return FSDPCK_USAGE;
 }
 
@@ -238,10 +239,10 @@ fsdpck_status finding_rules_set(finding_rules *rules, const char *text, fsdpck_e
     const char *equals = strchr(text, '=');
     const size_t nbytes = equals == NULL ? 0 : (size_t)(equals - text);
     if (nbytes == 0 || nbytes >= sizeof id || !severity_of(equals + 1, &severity)) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' does not say how bad a finding is",
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is not a finding with a severity",
                   text);
-        error_expected(err, "ID=error, ID=warn, ID=note or ID=ignore, as NUM-NAN=error");
-        error_next(err, "fsdpck-findings(7) lists the ids");
+        error_expected(err, "ID=error, ID=warn, ID=note or ID=ignore, such as NUM-NAN=error");
+        error_next(err, "choose an id from fsdpck-findings(7)");
         return FSDPCK_USAGE;
     }
     memcpy(id, text, nbytes);

@@ -16,7 +16,7 @@
 
 static_assert(sizeof(off_t) == 8, "large files need a 64-bit off_t");
 
-/* Linux moves at most 2^31 - 4096 bytes a call. */
+/* Linux transfers at most 2^31 - 4096 bytes a call. */
 #define IO_BYTES_MOST ((uint64_t)1 << 30)
 
 static int fd_of(const folder *dir)
@@ -24,7 +24,7 @@ static int fd_of(const folder *dir)
     return dir != NULL ? dir->fd : AT_FDCWD;
 }
 
-/* Not one that only others have. */
+/* False for a folder that only remote hosts have. */
 static bool is_here(const folder *dir)
 {
     return dir == NULL || dir->fd != -1;
@@ -35,7 +35,7 @@ static int64_t mtime_of(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-/* "dir/path", or `path` alone; NULL without memory. */
+/* "dir/path", or only `path`; NULL if out of memory. */
 static char *path_join(const folder *dir, const char *path)
 {
     if (dir == NULL || dir->path == NULL || path[0] == '/')
@@ -204,7 +204,7 @@ static fsdpck_status check_regular(const struct stat *st, const char *path, fsdp
 static fsdpck_status open_regular(int *fd, struct stat *st, const folder *dir, const char *path,
                                   unsigned flags, const char *shown, fsdpck_error *err)
 {
-    /* Looked at before it is opened: opening a device may do things. */
+    /* Checked before it is opened: opening a device may have effects. */
     const bool no_follow = (flags & FILE_NO_FOLLOW) != 0;
     if (fstatat(fd_of(dir), path, st, no_follow ? AT_SYMLINK_NOFOLLOW : 0) != 0)
         return error_set_errno(err, errno, "open", shown);
@@ -218,7 +218,7 @@ static fsdpck_status open_regular(int *fd, struct stat *st, const folder *dir, c
     return check_regular(st, shown, err);
 }
 
-/* Whether there is such a file, but not here; fills f then, but for the path. */
+/* Whether the file exists only on a remote host; fills f then, except the path. */
 static bool is_elsewhere(file *f, const folder *dir, const char *path)
 {
     struct stat st;
@@ -269,9 +269,9 @@ static fsdpck_status short_read(const file *f, uint64_t offset, uint64_t nbytes,
     fsdpck_status st = FSDPCK_BADINPUT;
     if (checked_range(offset, nbytes, f->nbytes))
         st = error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
-                       "file became shorter while it was read");
+                       "file was truncated while it was read");
     else
-        error_set(err, st, FSDPCK_FINDING_NONE, "file ends before the data that it should hold");
+        error_set(err, st, FSDPCK_FINDING_NONE, "file ends before its data");
     error_path(err, f->path);
     error_offset(err, at);
     error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, nbytes, offset);
@@ -319,7 +319,7 @@ fsdpck_status file_read_at(const file *f, uint64_t offset, void *dst, uint64_t n
 fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err)
 {
     struct stat st;
-    if (f->remote != NULL) /* whoever serves it looks */
+    if (f->remote != NULL) /* the host that serves it checks */
         return FSDPCK_OK;
     if (fstat(f->fd, &st) != 0)
         return error_set_errno(err, errno, "fstat", f->path);
@@ -332,7 +332,7 @@ fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err)
                    f->mtime_ns);
     error_found(err, "%" PRIu64 " bytes, last written at %" PRId64 " ns", (uint64_t)st.st_size,
                 mtime_of(&st));
-    error_next(err, "run again when nothing writes to the input");
+    error_next(err, "run again when no program writes to the input");
     return FSDPCK_CHANGED;
 }
 
@@ -369,7 +369,8 @@ fsdpck_status file_read_whole(const folder *dir, const char *path, uint64_t limi
     return FSDPCK_OK;
 }
 
-/* Writes what it can; *done counts the bytes even on failure. Returns 0 or an errno value. */
+/* Writes as much as possible; *done counts the bytes even on failure. Returns 0 or an errno value.
+ */
 static int write_all(int fd, uint64_t offset, const uint8_t *src, uint64_t nbytes, uint64_t *done)
 {
     unsigned tries = 0;
@@ -411,7 +412,7 @@ fsdpck_status file_write_direct(file *f, uint64_t offset, const void *src, uint6
     const int rc = write_all(f->direct_fd, offset, src, nbytes, &done);
     if (rc == 0)
         return FSDPCK_OK;
-    /* Not a block's multiple for this device, or what is left after a short write. */
+    /* Not a multiple of this device's block, or the rest after a short write. */
     if (rc == EINVAL)
         return file_write_at(f, offset + done, (const uint8_t *)src + done, nbytes - done, err);
     const fsdpck_status st = error_set_errno(err, rc, "direct write", f->path);
@@ -433,8 +434,8 @@ fsdpck_status file_truncate(const file *f, uint64_t nbytes, fsdpck_error *err)
 
 fsdpck_status file_sync(const file *f, fsdpck_error *err)
 {
-    /* EINTR comes before anything was given up; after any other failure the kernel may have
-     * dropped the pages, and a second call would lie. */
+    /* EINTR precedes any loss; after any other failure the kernel may have dropped the pages, and a
+     * second call would report a false success. */
     while (fsync(f->fd) != 0) {
         if (errno != EINTR)
             return error_set_errno(err, errno, "fsync", f->path);
@@ -444,11 +445,12 @@ fsdpck_status file_sync(const file *f, fsdpck_error *err)
 
 fsdpck_status file_close(file *f, fsdpck_error *err)
 {
-    /* Open descriptors are always above 2 (descriptor.h), so that a zeroed file closes nothing. */
+    /* Open descriptors are always above 2 (descriptor.h), so closing a zeroed file does nothing. */
     fsdpck_status st = FSDPCK_OK;
     if (f->direct_fd > 2 && close(f->direct_fd) != 0 && errno != EINTR)
         st = error_set_errno(err, errno, "close", f->path);
-    /* EINTR: the descriptor is gone and what follows (rename, fsync of the folder) still tells. */
+    /* After EINTR the descriptor is closed; later calls (rename, fsync of the folder) still report
+     * errors. */
     if (f->fd > 2 && close(f->fd) != 0 && errno != EINTR && st == FSDPCK_OK)
         st = error_set_errno(err, errno, "close", f->path);
     free(f->path);

@@ -11,9 +11,10 @@
 
 struct file_set_entry {
     open_slot slot;
-    char *path; /* below the folder */
-    file f;     /* of whoever opens, uses or closes it; the identity of the first opening stays */
-    bool seen;  /* was open before: the identity in f holds */
+    char *path; /* relative to the folder */
+    file f;     /* owned by the thread that opens, uses or closes it; keeps the identity of the
+                 * first opening */
+    bool seen;  /* was open before: the identity in f is valid */
     uint64_t nbytes;
 };
 
@@ -35,7 +36,7 @@ static fsdpck_status check_identity(const file *before, const file *now, fsdpck_
     error_path(err, now->path);
     error_expected(err, "%" PRIu64 " bytes, inode %" PRIu64, before->nbytes, before->ino);
     error_found(err, "%" PRIu64 " bytes, inode %" PRIu64, now->nbytes, now->ino);
-    error_next(err, "run again when nothing writes to the input");
+    error_next(err, "run again when no program writes to the input");
     return FSDPCK_CHANGED;
 }
 

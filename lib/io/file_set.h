@@ -1,4 +1,4 @@
-/* file_set.h: many files of one folder, opened when first read, only so many open at once.
+/* file_set.h: many files of one folder, opened at first read, a limited number open at once.
  *
  *     file_set s;
  *     file_set_init(&s, &folder, max_open, flags, &err);     // 0: from RLIMIT_NOFILE
@@ -7,8 +7,8 @@
  *     file_set_check_unchanged(&s, &err);
  *     file_set_release(&s);
  *
- * Opening and reading happen outside of the lock, so that slow storage is asked for many files at
- * once. A file that had to be closed and is opened again must still be the same (CHANGED).
+ * Opening and reading happen outside the lock, so that slow storage serves many files at once. A
+ * file that is closed and opened again must be unchanged (CHANGED).
  */
 #ifndef FSDPCK_IO_FILE_SET_H
 #define FSDPCK_IO_FILE_SET_H
@@ -28,7 +28,7 @@ typedef struct file_set {
  * FILE_NO_FOLLOW. `dir` may be NULL: paths are relative to the working folder. */
 fsdpck_status file_set_init(file_set *s, const folder *dir, unsigned max_open, unsigned flags,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* `path` is copied. Adding is safe beside reads. */
+/* `path` is copied. May be called during reads. */
 fsdpck_status file_set_add(file_set *s, const char *path, uint32_t *index,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Size at first open; opens it. */
@@ -36,15 +36,15 @@ fsdpck_status file_set_nbytes(file_set *s, uint32_t index, uint64_t *nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status file_set_read_at(file_set *s, uint32_t index, uint64_t offset_bytes, void *dst,
                                uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* CRC-64 of a few blocks of it, the first and the last too: tells copies from other files of one size,
- * not damaged copies from sound ones. */
+/* CRC-64 of a few blocks of the file, including the first and the last: distinguishes different
+ * files of one size, not damaged copies from intact ones. */
 fsdpck_status file_set_sample(file_set *s, uint32_t index, uint64_t nbytes, uint64_t *crc,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Looks at every file that was read. */
+/* Checks every file that was read. */
 fsdpck_status file_set_check_unchanged(file_set *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Path of an added file, borrowed for the life of the set. */
 const char *file_set_path(file_set *s, uint32_t index);
-/* A zeroed set may be released. No reads may be under way. */
+/* Accepts a zeroed set. No reads may be in progress. */
 void file_set_release(file_set *s);
 
 #endif

@@ -22,7 +22,7 @@ static bool is_dot(const char *name)
     return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
 }
 
-/* All names, each with its NUL, one after the other. */
+/* All names, each with its NUL, one after another. */
 static fsdpck_status collect(DIR *dir, const char *path, text_buf *text, size_t *count,
                              fsdpck_error *err)
 {
@@ -46,7 +46,7 @@ static fsdpck_status collect(DIR *dir, const char *path, text_buf *text, size_t 
     return text_check(text, err);
 }
 
-/* Pointers and the text behind them in one block. */
+/* Pointers, followed by the text, in one block. */
 static fsdpck_status sort_names(const text_buf *text, size_t count, char ***names,
                                 fsdpck_error *err)
 {
@@ -66,7 +66,7 @@ static fsdpck_status sort_names(const text_buf *text, size_t count, char ***name
     return FSDPCK_OK;
 }
 
-/* Names of the folder itself, as this process sees it. */
+/* Names of the local folder. */
 static fsdpck_status list_here(const folder *d, const char *relative, const char *shown,
                                text_buf *text, size_t *count, fsdpck_error *err)
 {
@@ -88,7 +88,7 @@ static fsdpck_status list_here(const folder *d, const char *relative, const char
     return st;
 }
 
-/* Names that are here and elsewhere are told once. */
+/* Removes duplicates: names that exist locally and remotely. */
 static void drop_aliases(char **names, size_t *count)
 {
     size_t kept = 0;
@@ -130,8 +130,8 @@ static fsdpck_status refuse_path(const char *path, size_t nbytes, fsdpck_finding
 {
     char shown[200];
     error_set(err, FSDPCK_BADINPUT, finding,
-              "name in the input is no plain path below its folder: %s", why);
-    error_expected(err, "a relative path below the folder");
+              "name in the input is not a plain path inside its folder: %s", why);
+    error_expected(err, "a relative path inside the folder");
     error_found(err, "'%s'", escape_text(shown, sizeof(shown), path, nbytes));
     return FSDPCK_BADINPUT;
 }
@@ -145,7 +145,7 @@ fsdpck_status path_check_inside(const char *path, size_t nbytes, fsdpck_finding_
     if (nbytes > PATH_MOST)
         return refuse_path(path, nbytes, finding, "it is longer than 4,096 bytes", err);
     if (memchr(path, '\0', nbytes) != NULL)
-        return refuse_path(path, nbytes, finding, "it holds a zero byte", err);
+        return refuse_path(path, nbytes, finding, "it contains a zero byte", err);
     if (path[0] == '/')
         return refuse_path(path, nbytes, finding, "it is absolute", err);
     for (size_t begin = 0; begin <= nbytes;) {

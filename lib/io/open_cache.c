@@ -58,7 +58,7 @@ static void idle_take(open_cache *c, open_slot *slot)
         c->idle_last = slot->before;
 }
 
-/* With the lock held, which is given up meanwhile. */
+/* Called with the lock, which is released during the close. */
 static void close_idle(open_cache *c, open_slot *slot)
 {
     idle_take(c, slot);
@@ -72,7 +72,7 @@ static void close_idle(open_cache *c, open_slot *slot)
     pthread_cond_broadcast(&c->freed);
 }
 
-/* False where all are in use. */
+/* False if all are in use. */
 static bool close_oldest(open_cache *c)
 {
     if (c->idle_first == NULL)
@@ -81,9 +81,9 @@ static bool close_oldest(open_cache *c)
     return true;
 }
 
-/* After EMFILE: others in this process have the descriptors, so make do with fewer. Whether it is
- * worth trying again; waits where only another thread's file can be closed. The last one that is
- * not waiting never waits, so that somebody always goes on. */
+/* After EMFILE: other parts of the process hold the descriptors, so use fewer. Returns whether to
+ * try again; waits if only a file of another thread can be closed. The last active thread never
+ * waits, so that one always continues. */
 static bool make_room(open_cache *c)
 {
     if (c->open_count > 1 && c->open_count - 1 < c->max_open)
@@ -99,7 +99,7 @@ static bool make_room(open_cache *c)
     return true;
 }
 
-/* Opens a slot that is marked as busy; with the lock held, which is given up meanwhile. */
+/* Opens a slot that is marked as busy; called with the lock, which is released during the open. */
 static fsdpck_status open_busy(open_cache *c, open_slot *slot, fsdpck_error *err)
 {
     fsdpck_error local;

@@ -15,7 +15,7 @@
 #include "io/output_internal.h"
 #include "io/output_remove.h"
 
-/* Of the decoration: ".", ".fsdpck-XXXXXXXX.partial". */
+/* Length of the decoration: ".", ".fsdpck-XXXXXXXX.partial". */
 enum { DECORATION_BYTES = 25, CREATE_TRIES = 100 };
 
 const char *output_path(const output *o)
@@ -35,8 +35,7 @@ static fsdpck_status split_path(output *o, const char *path, char **parent, fsdp
     const size_t n = end - begin;
     if (n == 0 || path[end - 1] == '/' || (n == 1 && path[begin] == '.') ||
         (n == 2 && memcmp(path + begin, "..", 2) == 0)) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' cannot be the name of an output",
-                  path);
+        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is not a valid output name", path);
         return FSDPCK_USAGE;
     }
     o->path = strndup(path, end);
@@ -73,7 +72,7 @@ fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_erro
     return FSDPCK_EXISTS;
 }
 
-/* Judges what bears the final name now. Remembers it where it may be replaced. */
+/* Checks the object under the final name; keeps its identity if it may be replaced. */
 static fsdpck_status check_final_name(output *o, fsdpck_error *err)
 {
     struct stat st;
@@ -155,7 +154,7 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
     }
     if (rc != 0) {
         const fsdpck_status st = error_set_errno(err, rc, "creating the output", o->path);
-        error_next(err, "check that its folder may be written");
+        error_next(err, "check write permission of its folder");
         return st;
     }
     o->created = 1;
@@ -168,7 +167,8 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
     return remember_partial(o, o->self.fd, err);
 }
 
-/* The partial under a lock that ends with the process; -1 where another has it, or there is none. */
+/* Opens the partial with a lock that ends with the process; -1 if another process has it, or it
+ * does not exist. */
 static int open_locked(const output *o)
 {
     int fd = -1;
@@ -246,7 +246,7 @@ fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigne
     return st;
 }
 
-/* Once names were exchanged the partial name is that of what was replaced. */
+/* After an exchange of names the partial name belongs to the replaced object. */
 static bool is_partial(const output *o, int fd)
 {
     struct stat st;

@@ -16,14 +16,14 @@
 
 /* ---- durability ---- */
 
-/* By umask, keeping what the parent handed down (setgid). */
+/* Sets the mode by umask, and keeps the setgid bit inherited from the parent. */
 static fsdpck_status set_mode(int fd, mode_t allowed, const char *path, fsdpck_error *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
         return error_set_errno(err, errno, "fstat", path);
     const mode_t mode = (st.st_mode & S_ISGID) | allowed;
-    /* Some file systems have no modes to set. */
+    /* Some file systems have no modes. */
     if (fchmod(fd, mode) != 0 && errno != EPERM && errno != ENOTSUP && errno != ENOSYS)
         return error_set_errno(err, errno, "fchmod", path);
     return FSDPCK_OK;
@@ -77,7 +77,7 @@ static fsdpck_status sync_folder(const output *o, const folder *d, fsdpck_error 
     if ((o->flags & OUTPUT_NO_SYNC) != 0)
         return FSDPCK_OK;
     while (fsync(d->fd) != 0) {
-        /* Some file systems have nothing to sync for a folder and say so. */
+        /* Some file systems cannot sync a folder and return these codes. */
         if (errno == EINVAL || errno == ENOTSUP || errno == ENOSYS)
             return FSDPCK_OK;
         if (errno != EINTR)
@@ -94,7 +94,7 @@ static fsdpck_status finish_folder(const output *o, const folder *d, mode_t mode
 
 /* ---- final names ---- */
 
-/* Whether `name` in the parent is the thing with this identity. */
+/* Whether `name` in the parent has this identity. */
 static bool is_same(const output *o, const char *name, uint64_t dev, uint64_t ino)
 {
     struct stat st;
@@ -120,14 +120,14 @@ static fsdpck_status publish_new(output *o, fsdpck_error *err)
     if (rc != 0)
         return set_rename_errno(o, rc, err);
     const fsdpck_status st = sync_parent(o, err);
-    /* Not known to be durable, so not there at all. */
+    /* Its durability is unknown: remove it. */
     if (st != FSDPCK_OK && is_same(o, o->final_name, o->new_dev, o->new_ino))
         (void)remove_tree(o->parent.fd, o->final_name);
     return st;
 }
 
-/* Names cannot be exchanged here. The old file keeps a second name until the new one is durable;
- * where there are no hard links it does without. */
+/* For file systems that cannot exchange names. The old file keeps a second name until the new one
+ * is durable; without hard links it has none. */
 static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
@@ -140,7 +140,8 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
         st = error_set_errno(err, errno, "rename", o->path);
     else
         st = sync_parent(o, err);
-    /* A rename between two names of one file does nothing, so the second name goes in any case. */
+    /* A rename between two names of one file does nothing, so the second name is removed in any
+     * case. */
     if (st != FSDPCK_OK && *old_name != NULL) {
         (void)!renameat(dirfd, *old_name, dirfd, o->final_name);
         (void)unlinkat(dirfd, *old_name, 0);
@@ -148,7 +149,7 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
     return st;
 }
 
-/* The same for a folder: the old one steps aside. */
+/* The same for a folder: the old one is renamed first. */
 static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
@@ -177,14 +178,14 @@ static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
                                   : publish_over_folder(o, *old_name, err);
 }
 
-/* On success o->old_name (may be NULL) is what is left to remove. */
+/* On success o->old_name (may be NULL) remains to be removed. */
 static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
     const int rc = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
     o->published = PUBLISHED_NEW;
     if (rc == ENOENT)
-        return publish_new(o, err); /* the old one went away by itself */
+        return publish_new(o, err); /* the old one disappeared meanwhile */
     o->published = PUBLISHED_REPLACED;
     if (rc == ENOTSUP)
         return publish_over(o, &o->old_name, err);
@@ -202,7 +203,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
         return st;
     const int back = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
     if (back != 0)
-        o->created = 0; /* the old one bears the partial name: better left than removed */
+        o->created = 0; /* the old one has the partial name: keep it */
     return st;
 }
 
@@ -230,17 +231,17 @@ fsdpck_status output_remove_replaced(output *o, fsdpck_error *err)
     error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
               "the new output is in place, but the old one could not be removed: %s", strerror(rc));
     error_path(err, output_path(o));
-    error_next(err, "remove '%s' beside it", o->old_name);
+    error_next(err, "remove '%s' next to it", o->old_name);
     return FSDPCK_IO;
 }
 
-/* The old one under its final name again, where it still is; false where that cannot be done. */
+/* Restores the old object under its final name, if it still exists; false on failure. */
 static bool bring_back(output *o)
 {
     const int dirfd = o->parent.fd;
     if (o->published == PUBLISHED_NEW)
         return remove_tree(dirfd, o->final_name) == 0;
-    if (o->old_name == NULL) /* without hard links: nothing is left of it */
+    if (o->old_name == NULL) /* without hard links nothing of it remains */
         return false;
     if (o->published == PUBLISHED_EXCHANGED) {
         if (platform_rename_exchange(dirfd, o->old_name, o->final_name) != 0)
@@ -261,7 +262,8 @@ void output_rollback(output *o)
     output_release(o);
 }
 
-/* Between the renames nothing is waited for: who dies there leaves the one without the other. */
+/* Nothing is waited for between the renames: a process that dies there leaves only the first
+ * output. */
 fsdpck_status output_publish_both(output *o, output *beside, fsdpck_error *err)
 {
     o->sync_later = true;

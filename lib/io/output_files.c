@@ -26,7 +26,7 @@ struct output_sub *output_sub_at(const output *o, size_t index)
 
 /* ---- entries ---- */
 
-/* "PATH/NAME", and where NAME begins in it; NULL without memory. */
+/* "PATH/NAME", and the start of NAME in it; NULL if out of memory. */
 static char *path_inside(const output *o, const char *name, char **begin)
 {
     const size_t nbytes = strlen(o->path) + strlen(name) + 2;
@@ -68,7 +68,7 @@ static const char *name_of(const output *o, const struct output_entry *entry)
     return o->kind == OUTPUT_FOLDER ? entry->name : o->partial_name;
 }
 
-/* A second descriptor of the very file that is open, or none. */
+/* Opens a second descriptor of the same file, or none. */
 static void open_direct(const output *o, struct output_entry *entry)
 {
     int fd = -1;
@@ -144,16 +144,16 @@ static fsdpck_status set_nospace(const char *path, uint64_t nbytes, uint64_t hav
                                  fsdpck_error *err)
 {
     const fsdpck_status st = error_set_errno(err, sys_errno, "reserving space", path);
-    error_expected(err, "room for %" PRIu64 " bytes", nbytes);
+    error_expected(err, "space for %" PRIu64 " bytes", nbytes);
     if (have != UINT64_MAX)
         error_found(err, "%" PRIu64 " bytes free", have);
     return st;
 }
 
-/* Gives the file its size and, as far as the file system lets us, its space. */
+/* Sets the size of the file and, as far as the file system allows, reserves its space. */
 static fsdpck_status reserve(const struct output_entry *entry, uint64_t nbytes, fsdpck_error *err)
 {
-    /* Looked at first: crossing this limit is answered with SIGXFSZ, which kills by default. */
+    /* Checked first: exceeding this limit raises SIGXFSZ, which kills by default. */
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         nbytes > limit.rlim_cur)
@@ -200,7 +200,7 @@ static fsdpck_status sub_make(output *o, struct output_sub *sub, fsdpck_error *e
     return error_set_errno(err, rc, "opening the folder", sub->dir.path);
 }
 
-/* The folder that the first nbytes of `name` name, made where it is new. */
+/* The folder named by the first nbytes of `name`; creates a new one. */
 static fsdpck_status sub_find(output *o, const char *name, size_t nbytes, int *index,
                               fsdpck_error *err)
 {
@@ -233,7 +233,7 @@ static fsdpck_status entry_push_inside(output *o, const char *name, struct outpu
     size_t sub_nbytes;
     if (!is_inside_name(name, &sub_nbytes))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "'%s' is no name for a file of an output", name);
+                         "'%s' is not a valid name of an output file", name);
     int sub = NO_SUB;
     if (sub_nbytes > 0)
         RETURN_IF(sub_find(o, name, sub_nbytes, &sub, err));
@@ -253,7 +253,7 @@ static fsdpck_status reserve_file(output *o, struct output_entry *entry, uint64_
     entry->direct = entry->f.direct_fd >= 0;
     if (o->joined)
         return FSDPCK_OK;
-    /* The last block is written whole and cut at commit. */
+    /* The last block is written completely and truncated at commit. */
     if (entry->direct && !checked_align_up(nbytes, FILE_DIRECT_ALIGN, &rounded))
         rounded = nbytes;
     return reserve(entry, rounded, err);

@@ -8,7 +8,7 @@
 /* ".NAME.fsdpck-XXXXXXXX.partial" must fit a name of 255 bytes. */
 enum { OUTPUT_NAME_BYTES_MOST = 255 };
 
-/* How it got its final name, which says how it is taken back. */
+/* How it got its final name, which determines the rollback. */
 enum output_published { PUBLISHED_NOT, PUBLISHED_NEW, PUBLISHED_EXCHANGED, PUBLISHED_REPLACED };
 
 /* A folder inside the partial one. */
@@ -21,14 +21,14 @@ enum { NO_SUB = -1 };
 
 struct output_entry {
     open_slot slot;
-    file f;          /* with its path and identity while it is closed */
+    file f;          /* keeps path and identity while it is closed */
     char *name;      /* in its folder, borrowed from f.path */
-    int sub;         /* which of the folders inside, or NO_SUB */
+    int sub;         /* index of the folder inside, or NO_SUB */
     uint64_t nbytes; /* exact, at commit */
     bool added;
-    bool none; /* of another process */
+    bool none; /* owned by another process */
     bool created;
-    bool direct; /* wanted, and found to work */
+    bool direct; /* requested, and supported */
 };
 
 struct output_entry *output_entry_at(const output *o, size_t index);
@@ -37,11 +37,11 @@ struct output_sub *output_sub_at(const output *o, size_t index);
 /* The final path, for messages. */
 const char *output_path(const output *o);
 
-/* ".NAME.fsdpck-XXXXXXXX<suffix>", malloc'd; a name too long for that is cut. NULL without
+/* ".NAME.fsdpck-XXXXXXXX<suffix>", malloc'd; a name that is too long is truncated. NULL if out of
  * memory. */
 char *output_decorate(const output *o, const char *suffix);
 
-/* EXISTS: what bears the final name is not to be replaced. */
+/* EXISTS: the object under the final name must not be replaced. */
 fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_error *err);
 
 /* An entry for `name`, which is "" for OUTPUT_FILE. */
@@ -49,7 +49,7 @@ fsdpck_status output_entry_push(output *o, const char *name, struct output_entry
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* For the cache of open files; ctx is the output, slot an entry's. The file is created exclusively
- * the first time; later it must be the very same. */
+ * the first time; later it must be the same file. */
 fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void output_entry_close(void *ctx, open_slot *slot);
 

@@ -27,7 +27,7 @@ static int open_stream(int dirfd, const char *name, DIR **stream)
     return sys_errno;
 }
 
-/* Next entry that is not a dot; NULL at the end, with *rc set on failure. */
+/* Next entry other than "." and ".."; NULL at the end, with *rc set on failure. */
 static const char *next_name(DIR *stream, int *rc)
 {
     for (;;) {
@@ -58,8 +58,8 @@ static int unlink_quiet(int dirfd, const char *name, int flags)
     return unlinkat(dirfd, name, flags) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-/* Lifts a folder from below up into the top one under a fresh name, so that no path ever gets
- * longer than two steps and no descriptor stack is needed. */
+/* Moves a nested folder into the top folder under a new name. Hence no path is longer than two
+ * steps, and no stack of descriptors is needed. */
 static int lift_folder(int from, const char *name, int top)
 {
     uint64_t id;
@@ -69,7 +69,7 @@ static int lift_folder(int from, const char *name, int top)
     return renameat(from, name, top, fresh) == 0 ? 0 : errno;
 }
 
-/* Removes the folder `name` in `top`: its files here, its folders lifted for a later round. */
+/* Removes the folder `name` in `top`: its files now, its folders in a later pass. */
 static int remove_folder_in(int top, const char *name)
 {
     DIR *stream;
@@ -88,7 +88,7 @@ static int remove_folder_in(int top, const char *name)
     return rc != 0 ? rc : unlink_quiet(top, name, AT_REMOVEDIR);
 }
 
-/* One pass over the top folder; *left says whether there was anything. */
+/* One pass over the top folder; sets *left if it was not empty. */
 static int empty_once(DIR *top, bool *left)
 {
     int rc = 0;

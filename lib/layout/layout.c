@@ -36,7 +36,7 @@ fsdpck_status layout_add_rule(layout *l, layout_rule_kind kind, const char *glob
     }
     if (l->rules.count >= LAYOUT_RULES_MAX)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "more than %u rules of a layout", LAYOUT_RULES_MAX);
+                         "layout has more than %u rules", LAYOUT_RULES_MAX);
     const size_t nbytes = strlen(glob) + 1;
     char *copy = budget_alloc(l->owner, nbytes, err);
     if (copy == NULL)
@@ -65,7 +65,7 @@ fsdpck_status layout_add_shard_text(layout *l, const char *text, fsdpck_error *e
     if (!ok) {
         const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                                            "cannot read '%s': expected GLOB=DIM", text);
-        error_next(err, "write the tensor dim behind the pattern, as --shard '*.experts.*=1'");
+        error_next(err, "append the tensor dim to the pattern, such as --shard '*.experts.*=1'");
         return st;
     }
     const size_t nbytes = (size_t)(equals - text);
@@ -113,12 +113,13 @@ static fsdpck_status unused_rule(const layout *l, const layout_rule *rule, fsdpc
                                        "%s matches no tensor: '%s'", what, rule->glob);
     if (of_plan)
         add_plan_path(l, err);
-    error_next(err, "take it out, or see the names with inspect; of several rules that match a "
-                    "tensor the first one takes it");
+    error_next(
+        err,
+        "remove it, or list the names with inspect; the first rule that matches a tensor applies");
     return st;
 }
 
-/* The tensors of a module need not all have the dim that is named, but one of them must. */
+/* Some tensors of a module may lack the named dim, but at least one must have it. */
 static fsdpck_status unfit_rule(const layout *l, const layout_rule *rule, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
@@ -126,8 +127,8 @@ static fsdpck_status unfit_rule(const layout *l, const layout_rule *rule, fsdpck
                                        rule->glob, (unsigned)rule->dim);
     if (group_of(rule->kind) != GROUP_FSDP)
         add_plan_path(l, err);
-    error_next(err, rule->dim == 0 ? "take it out: they have no dims, and nothing can be sharded"
-                                   : "dims are counted from 0: name a lower one");
+    error_next(err, rule->dim == 0 ? "remove it: its tensors have no dims to shard"
+                                   : "give a lower dim: dims count from 0");
     return st;
 }
 
@@ -141,13 +142,14 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
     const char *name = group == GROUP_TP ? "tp" : "ep";
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "rule '%s' is for mesh dim %s, which the mesh does not have", rule->glob, name);
+                  "rule '%s' uses mesh dim %s, which the mesh lacks", rule->glob, name);
     add_plan_path(l, err);
-    error_next(err, "add it to the mesh, as --mesh dp_shard=4,%s=2", name);
+    error_next(err, "add it to the mesh, such as --mesh dp_shard=4,%s=2", name);
     return st;
 }
 
-/* Of colwise and rowwise a scalar gets nothing: "*" may be for what is left. */
+/* False for colwise and rowwise on a scalar, which they ignore: "*" may cover the remaining
+ * tensors. */
 static bool names_dim(const layout_rule *rule)
 {
     return rule->kind == LAYOUT_SHARD || rule->kind == LAYOUT_TP_SHARD ||
@@ -173,7 +175,7 @@ typedef struct matches {
     bool by_module[3];
 } matches;
 
-/* Whether a rule says something of a tensor for which its group has one already. */
+/* Whether a rule applies to a tensor that already has a rule of the same group. */
 static bool contradicts(const matches *found, const layout_rule *rule, const rule_names *names)
 {
     return group_of(rule->kind) == GROUP_FSDP && found->rules[GROUP_FSDP]->kind != rule->kind &&
@@ -208,7 +210,8 @@ static void find_rules(layout *l, const layout_tensor *t, matches *found)
 
 #define NO_DIM NDIM_MAX /* replicated */
 
-/* The tensor dim that a role cuts in the source; *told is false where the source does not say. */
+/* The tensor dim that a role shards in the source; *told is false if the source does not record it.
+ */
 static unsigned source_dim(const layout_tensor *t, mesh_role role, bool *told)
 {
     mesh_role roles[MESH_NDIM_MAX];
@@ -230,7 +233,7 @@ static unsigned source_dim(const layout_tensor *t, mesh_role role, bool *told)
     }
     if (*told)
         return own;
-    /* Dims without names: what they cut is cut by FSDP. */
+    /* Dims without names: their sharding is attributed to FSDP. */
     *told = unknown && (lowest != NO_DIM || !shards);
     return role == ROLE_FSDP ? lowest : NO_DIM;
 }
@@ -243,7 +246,7 @@ static bool source_is_sharded(const layout_tensor *t)
     return false;
 }
 
-/* Over a dim that the mesh has no more: all that its ranks had apart would be whole on each. */
+/* The source shards it over a dim that the new mesh lacks: every rank would hold all of it. */
 static bool loses_shards(const layout *l, const layout_tensor *t)
 {
     mesh_role roles[MESH_NDIM_MAX];
@@ -282,7 +285,7 @@ static fsdpck_status no_such_dim(const layout *l, const layout_rule *rule, unsig
                                        (unsigned)rule->dim, ndim);
     if (group_of(rule->kind) != GROUP_FSDP)
         add_plan_path(l, err);
-    error_next(err, "its dims are counted from 0: name a lower one, or narrow the pattern");
+    error_next(err, "give a lower dim (dims count from 0), or narrow the pattern");
     return st;
 }
 
@@ -370,7 +373,7 @@ void layout_cut_order(const mesh *m, unsigned *order)
                 order[n++] = i;
 }
 
-/* A source that FSDP cannot have made: what it cut may stay so. */
+/* True for a source that FSDP cannot have written: its uneven sharding may stay. */
 static bool source_is_uneven(const layout_tensor *t, unsigned dim)
 {
     mesh_role roles[MESH_NDIM_MAX];
@@ -384,8 +387,8 @@ static bool source_is_uneven(const layout_tensor *t, unsigned dim)
     return false;
 }
 
-/* FSDP cuts the pieces that ep and tp leave; each of them must divide (torch checks its own).
- * *uneven is the size of one that does not, 0 where there is none. */
+/* FSDP shards the parts that ep and tp leave; each of them must divide evenly (torch checks its
+ * own). *uneven is the size of one that does not, or 0. */
 static fsdpck_status find_uneven(const mesh *m, const placement *p, unsigned fsdp,
                                  const layout_tensor *t, uint64_t *uneven, fsdpck_error *err)
 {
@@ -415,15 +418,15 @@ static fsdpck_status refuse_uneven(const layout_tensor *t, unsigned dim, uint64_
     const fsdpck_status st = error_set(
         err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNEVEN,
         "dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim, n, nparts);
-    error_expected(err, "an even division: fully_shard() refuses any other on a dim beside 0");
+    error_expected(err, "an even split: fully_shard() requires it on every dim except 0");
     error_next(err,
-               "shard dim 0 with --shard '%s=0', choose another number of ranks, or write "
-               "it with --format dcp, which can hold such cuts",
+               "shard dim 0 with --shard '%s=0', choose another number of ranks, or write --format "
+               "dcp, which supports uneven shards",
                t->fqn);
     return st;
 }
 
-/* A mesh whose dims have no known names: only the source's own will do. */
+/* A mesh with unknown dim names: only the source's own mesh is possible. */
 static fsdpck_status place_as_source(const layout *l, const layout_tensor *t, const matches *found,
                                      placement *placements, fsdpck_error *err)
 {
@@ -431,8 +434,8 @@ static fsdpck_status place_as_source(const layout *l, const layout_tensor *t, co
     if (!same || found->rules[GROUP_FSDP] != NULL || found->rules[GROUP_TP] != NULL ||
         found->rules[GROUP_EP] != NULL) {
         const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                           "names of the mesh dims do not say what each is for");
-        error_next(err, "give the mesh by known names, as --mesh dp_shard=4,tp=2");
+                                           "names of the mesh dims do not identify their roles");
+        error_next(err, "give the mesh with known names, such as --mesh dp_shard=4,tp=2");
         return st;
     }
     if (t->source != NULL)
@@ -449,9 +452,9 @@ static fsdpck_status check_rules(const matches *found, fsdpck_error *err)
     const layout_rule *shard = one->kind == LAYOUT_SHARD ? one : other;
     const layout_rule *replicate = one->kind == LAYOUT_SHARD ? other : one;
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "--shard '%s=%u' and --replicate '%s' both name a tensor",
+                                       "--shard '%s=%u' and --replicate '%s' both match a tensor",
                                        shard->glob, (unsigned)shard->dim, replicate->glob);
-    error_next(err, "narrow one of the patterns, so that every tensor is named by one of them");
+    error_next(err, "narrow one of the patterns, so that each tensor matches only one");
     return st;
 }
 
@@ -462,7 +465,7 @@ static bool is_cut_by_default(const layout_tensor *t)
            (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX || source_is_sharded(t));
 }
 
-/* dims: by role, what each cuts of the tensor. */
+/* dims: by role, the tensor dim that each shards. */
 static void make_placements(const mesh *m, const unsigned *dims, placement *placements)
 {
     mesh_role roles[MESH_NDIM_MAX];
@@ -476,7 +479,7 @@ static void make_placements(const mesh *m, const unsigned *dims, placement *plac
     placements_set_strided(m, order, placements);
 }
 
-/* What fully_shard() would refuse. */
+/* Refuses sharding that fully_shard() would refuse. */
 static fsdpck_status settle_uneven(layout *l, const layout_tensor *t, bool is_named, unsigned *dims,
                                    placement *placements, fsdpck_error *err)
 {

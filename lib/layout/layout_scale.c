@@ -1,15 +1,15 @@
-/* layout_scale.c: the mesh that a number of ranks makes of a source's mesh. */
+/* layout_scale.c: the source's mesh for a different number of ranks. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "layout/layout.h"
 
-/* What becomes of each dim of the source's mesh. */
+/* Handling of each dim of the source's mesh. */
 typedef struct fit {
     mesh_role roles[MESH_NDIM_MAX];
     bool is_kept[MESH_NDIM_MAX];
-    unsigned fsdp; /* the dim that takes the rest; from->ndim: none */
+    unsigned fsdp; /* the dim that takes the remaining ranks; from->ndim: none */
     uint64_t rest; /* ranks that the kept dims leave to it */
 } fit;
 
@@ -37,7 +37,7 @@ static bool is_model_parallel(const mesh *from, const fit *f, unsigned i)
            (f->roles[i] == ROLE_FSDP && i != f->fsdp && is_context(from, i));
 }
 
-/* Model-parallel dims stay, from the last to the first, where their product divides the ranks. */
+/* Model-parallel dims stay, from the last to the first, if their product divides the ranks. */
 static void fit_dims(const mesh *from, uint64_t world_size, fit *f)
 {
     *f = (fit){.rest = world_size};
@@ -55,14 +55,14 @@ static fsdpck_status add_dim(mesh *m, const char *name, uint64_t size, fsdpck_er
 {
     if (m->ndim == MESH_NDIM_MAX)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "source's mesh has no room for an FSDP dim");
+                         "mesh of the source has no room for an FSDP dim");
     snprintf(m->names[m->ndim], sizeof m->names[m->ndim], "%s", name);
     m->sizes[m->ndim++] = size;
     return FSDPCK_OK;
 }
 
-/* The dims of the source that are kept, in their order; an FSDP dim comes in front of those of
- * model parallelism where the source has none and it is needed. */
+/* The kept dims of the source, in order; if an FSDP dim is needed and the source has none, it is
+ * added in front of the model-parallel dims. */
 static fsdpck_status make_mesh(const mesh *from, const fit *f, mesh *m, fsdpck_error *err)
 {
     bool has_fsdp = f->fsdp < from->ndim;
@@ -80,7 +80,7 @@ static fsdpck_status make_mesh(const mesh *from, const fit *f, mesh *m, fsdpck_e
     return FSDPCK_OK;
 }
 
-/* All dims that --mesh can name, with the FSDP dim that this leaves of about as many ranks. */
+/* All dims that --mesh can name, with an FSDP dim that makes the number of ranks about equal. */
 static fsdpck_status find_keeper(const mesh *from, const fit *f, uint64_t world_size,
                                  layout_refit *refit, fsdpck_error *err)
 {
@@ -102,7 +102,7 @@ static fsdpck_status find_keeper(const mesh *from, const fit *f, uint64_t world_
                                             : make_mesh(from, &all, &refit->keeper, err);
 }
 
-/* What is lost by it: a dim of one rank is not. Other FSDP dims are in the one. */
+/* Lists the lost dims: a dim of one rank is none. Other FSDP dims are merged into the FSDP dim. */
 static fsdpck_status list_lost(const mesh *from, const fit *f, uint64_t world_size,
                                layout_refit *refit, fsdpck_error *err)
 {
@@ -125,7 +125,7 @@ fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, bool keep
     *refit = (layout_refit){0};
     if (world_size == 0 || world_size > MESH_RANKS_MAX)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "%" PRIu64 " ranks asked for, 1 to %u are possible", world_size,
+                         "%" PRIu64 " ranks requested: 1 to %u are supported", world_size,
                          MESH_RANKS_MAX);
     if (from == NULL)
         return add_dim(m, "fsdp", world_size, err);

@@ -38,8 +38,8 @@ static void digest_add(digest *d, uint64_t v)
     d->b ^= d->b >> 32;
 }
 
-/* Experts in one tensor, of which expert parallelism gives each rank some, are told by their name: a
- * part "experts" that no number follows (that would be one expert). */
+/* Tensors with several experts, divided over ranks by expert parallelism, are recognized by name: a
+ * part "experts" without a number after it (that would be a single expert). */
 static bool names_experts(const char *name)
 {
     static const char word[] = "experts";
@@ -51,7 +51,7 @@ static bool names_experts(const char *name)
     return false;
 }
 
-/* Seeded, so that two patterns of one digest cannot be made on purpose. */
+/* Seeded, so that no input can force two patterns to have one digest. */
 static digest digest_boxes(const explain *x, const catalogue *c, size_t tensor)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);
@@ -79,7 +79,7 @@ static int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts what is not yet in order and keeps each value once; returns how many. */
+/* Sorts the unsorted part and removes duplicates; returns the count. */
 static size_t sort_unique(uint64_t *v, size_t count)
 {
     size_t kept = 0;
@@ -94,7 +94,7 @@ static size_t sort_unique(uint64_t *v, size_t count)
     return kept;
 }
 
-/* Which tensor dims the boxes cut: bits. A dim of 1 is cut where it has empty boxes. */
+/* Bits of the tensor dims that the boxes split. A dim of 1 is split if it has empty boxes. */
 static uint64_t find_cut_dims(const catalogue *c, size_t tensor)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);
@@ -137,7 +137,8 @@ static fsdpck_status collect_begins(explain *x, const catalogue *c, size_t tenso
     return FSDPCK_OK;
 }
 
-/* The interval [offset, offset + size) among those of a dim; its count where it is none of them. */
+/* Index of the interval [offset, offset + size) among those of a dim; the count if it is not among
+ * them. */
 static size_t find_interval(const explain *x, const pattern_dim *dim, uint64_t offset,
                             uint64_t size)
 {
@@ -155,7 +156,7 @@ static size_t find_interval(const explain *x, const pattern_dim *dim, uint64_t o
     return begins[low] == offset && offset + size == end ? low : dim->count;
 }
 
-/* Whether the boxes are all products of the intervals, each there. */
+/* Whether the boxes are exactly the products of the intervals. */
 static fsdpck_status check_grid(explain *x, const catalogue *c, size_t tensor,
                                 mesh_infer_pattern *p, fsdpck_error *err)
 {

@@ -1,4 +1,5 @@
-/* mesh_infer_pattern.h: what mesh_infer.c finds in the boxes and mesh_infer_solve.c explains. */
+/* mesh_infer_pattern.h: patterns of boxes, found by mesh_infer.c and explained by
+ * mesh_infer_solve.c. */
 #ifndef FSDPCK_LAYOUT_MESH_INFER_PATTERN_H
 #define FSDPCK_LAYOUT_MESH_INFER_PATTERN_H
 
@@ -11,13 +12,13 @@ typedef struct pattern_dim {
     size_t count;
 } pattern_dim;
 
-/* Boxes that are the product of intervals of each dim: the only form that placements make. */
+/* Boxes that are the product of intervals of each dim: placements make no other form. */
 typedef struct mesh_infer_pattern {
     bool is_grid;
     bool is_experts; /* by their name */
     uint64_t ntensors;
     uint64_t nboxes;
-    unsigned ndims; /* cut ones */
+    unsigned ndims; /* split dims */
     pattern_dim dims[MESH_NDIM_MAX];
     bool explained; /* on explain.solved */
     placement placements[MESH_NDIM_MAX];

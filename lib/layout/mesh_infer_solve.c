@@ -4,14 +4,15 @@
 #include "layout/mesh_infer_pattern.h"
 #include "layout/torch_chunk.h"
 
-/* More ways to lay the dims of a tensor over those of a mesh than this are not tried. */
+/* Largest number of assignments of tensor dims to mesh dims that are tried. */
 #define TRIES_MAX 4096u
-/* Boxes that a search may look at before it takes what it has: about a second. */
+/* Boxes that a search may compare before it returns the best so far: about a second. */
 #define WORK_MAX ((uint64_t)1 << 28)
 
 /* ---- solving ---- */
 
-/* Whether cutting n by nparts[0], each piece by nparts[1] and so on gives just these pieces. */
+/* Whether splitting n into nparts[0], each part into nparts[1] and so on gives exactly these parts.
+ */
 static bool cuts_match(const uint64_t *begins, size_t nbegins, uint64_t n, const uint64_t *nparts,
                        unsigned count)
 {
@@ -36,7 +37,7 @@ static bool cuts_match(const uint64_t *begins, size_t nbegins, uint64_t n, const
             torch_chunk_range(size[level], nparts[level], part[level], &inside, &size[level + 1]);
             offset[level + 1] = offset[level] + inside;
             part[level]++;
-            if (size[level + 1] == 0) { /* so are the pieces behind it */
+            if (size[level + 1] == 0) { /* and the parts after it */
                 part[level] = nparts[level];
                 continue;
             }
@@ -50,7 +51,8 @@ static bool cuts_match(const uint64_t *begins, size_t nbegins, uint64_t n, const
     return found == nbegins;
 }
 
-/* Whether the mesh dims that `given` lays on tensor dim `dim` cut it so, in the given order. */
+/* Whether the mesh dims that `given` assigns to tensor dim `dim` split it so, in the given order.
+ */
 static bool dim_matches(const explain *x, const pattern_dim *dim, const mesh *m,
                         const placement *given, const unsigned *order)
 {
@@ -65,7 +67,7 @@ static bool dim_matches(const explain *x, const pattern_dim *dim, const mesh *m,
                                    dim->n, nparts, count);
 }
 
-/* Whether the Shards in `given` make the pattern; `made` is then their recorded form. */
+/* Whether the Shards in `given` give the pattern; `made` is then their recorded form. */
 static bool placements_match(const explain *x, const mesh_infer_pattern *p, const mesh *m,
                              const placement *given, const unsigned *order, placement *made)
 {
@@ -88,7 +90,7 @@ static bool placements_match(const explain *x, const mesh_infer_pattern *p, cons
 }
 
 /* The mesh dims that may shard, FSDP's first, and last the one that a tensor tries first: ep for
- * experts, tp for the rest; returns how many. */
+ * experts, tp for others; returns their number. */
 static unsigned sharding_dims(const mesh *m, bool is_experts, unsigned *list, unsigned *nfsdp)
 {
     mesh_role roles[MESH_NDIM_MAX];
@@ -106,8 +108,8 @@ static unsigned sharding_dims(const mesh *m, bool is_experts, unsigned *list, un
     return n;
 }
 
-/* The number-th way to lay the cut dims over the mesh dims in `list`: FSDP takes the lowest cut dim
- * first and none last, the others none first. */
+/* The number-th assignment of the split dims to the mesh dims in `list`: FSDP takes the lowest
+ * split dim first and none last, the others none first. */
 static void lay(const mesh_infer_pattern *p, const unsigned *list, unsigned count, unsigned nfsdp,
                 unsigned number, placement *given)
 {
@@ -171,7 +173,7 @@ static void add_dim(mesh *m, const char *name, uint64_t size)
     m->sizes[m->ndim++] = size;
 }
 
-/* A dim of 1 is left out, but FSDP's. */
+/* Omits a dim of 1, except FSDP's. */
 static mesh candidate(uint64_t nreplicas, uint64_t nfsdp, uint64_t nep, uint64_t ntp)
 {
     mesh m = {0};
@@ -185,8 +187,8 @@ static mesh candidate(uint64_t nreplicas, uint64_t nfsdp, uint64_t nep, uint64_t
     return m;
 }
 
-/* What speaks against a mesh, in tensors: first those that it does not explain, then those that it
- * cuts without FSDP, which fully_shard would have cut. */
+/* Cost of a mesh, in tensors: first those that it does not explain, then those that it shards
+ * without FSDP, which fully_shard would have sharded. */
 typedef struct cost {
     uint64_t unexplained;
     uint64_t without_fsdp;
@@ -195,8 +197,8 @@ typedef struct cost {
 typedef struct search {
     explain *x;
     uint64_t world_size;
-    uint64_t work; /* boxes looked at */
-    vec order;     /* uint32_t: patterns; what spoke against the last mesh comes first */
+    uint64_t work; /* boxes compared */
+    vec order;     /* uint32_t: patterns; those that the last mesh failed to explain come first */
     cost best;
     mesh found;
 } search;
@@ -213,7 +215,7 @@ static bool is_cut_by(const mesh *m, const placement *p, mesh_role role)
     return i < m->ndim && p[i].kind != PLACEMENT_REPLICATE;
 }
 
-/* Takes the mesh if it is better than the best, and stops early where it is not. */
+/* Keeps the mesh if it is better than the best; stops early if it is not. */
 static void try_mesh(search *s, const mesh *m)
 {
     cost c = {0};
@@ -246,7 +248,8 @@ static bool is_over(const search *s)
 
 typedef enum family { FAMILY_HSDP = 1, FAMILY_TP = 2, FAMILY_EP = 4 } family;
 
-/* The next factor of n from 2 on that leaves at least 2; without `used` 1 alone. *f is 0 at first. */
+/* The next factor of n from 2 on that leaves at least 2; only 1 without `used`. *f is initially 0.
+ */
 static bool next_factor(uint64_t n, bool used, uint64_t *f)
 {
     if (!used)
@@ -257,7 +260,7 @@ static bool next_factor(uint64_t n, bool used, uint64_t *f)
     return false;
 }
 
-/* With replicas or not, with TP or not, with EP or not; at least 2 ranks are left for FSDP. */
+/* With or without replicas, TP and EP; at least 2 ranks remain for FSDP. */
 static void try_family(search *s, unsigned kind)
 {
     for (uint64_t r = 0;
@@ -283,8 +286,8 @@ static void keep_placements(explain *x, const mesh *m)
     x->solved = *m;
 }
 
-/* What looks like TP is EP where it cuts experts by dim 0 and nothing else but what FSDP cuts by the
- * same dim: dense parameters are cut over both as over one. (TP cuts some by columns.) */
+/* Renames TP to EP if it shards only dim 0 of experts, and tensors that FSDP shards along the same
+ * dim: dense parameters are sharded over both as over one. (TP shards some by columns.) */
 static void tell_ep(explain *x, mesh *m)
 {
     const unsigned tp = mesh_dim_of(m, ROLE_TP);
@@ -317,7 +320,8 @@ static bool has_experts(const explain *x)
     return false;
 }
 
-/* The patterns that some mesh may explain, into s->order; returns how many tensors are cut. */
+/* Collects the patterns that some mesh may explain in s->order; returns the number of sharded
+ * tensors. */
 static fsdpck_status search_begin(search *s, uint64_t *ncut, fsdpck_error *err)
 {
     uint64_t most_boxes = 1;

@@ -78,14 +78,14 @@ unsigned mesh_dim_of(const mesh *m, mesh_role role)
 
 /* Reading */
 
-/* All names, as the manual has them. */
+/* All names, as in the manual. */
 static void expect_naming(text_buf *list)
 {
     for (size_t i = 0; i < sizeof role_names / sizeof *role_names; i++)
         text_printf(list, "%s%s", i > 0 ? ", " : "", role_names[i].name);
 }
 
-/* What is wrong is nbytes from text[at] on: an item, its name or its size. */
+/* The error is at text[at], nbytes long: an item, its name or its size. */
 static fsdpck_status bad_text(fsdpck_error *err, const char *text, size_t at, size_t nbytes,
                               const char *why)
 {
@@ -98,7 +98,7 @@ static fsdpck_status bad_text(fsdpck_error *err, const char *text, size_t at, si
 static fsdpck_status bad_item(fsdpck_error *err, const char *text, size_t at, const char *why)
 {
     const fsdpck_status st = bad_text(err, text, at, strcspn(text + at, ","), why);
-    error_expected(err, "NAME=SIZE,..., outermost first, as dp_replicate=2,dp_shard=4,tp=2");
+    error_expected(err, "NAME=SIZE,..., outermost first, such as dp_replicate=2,dp_shard=4,tp=2");
     return st;
 }
 
@@ -106,21 +106,21 @@ static fsdpck_status bad_name(fsdpck_error *err, const char *text, size_t at, si
 {
     if (is_pipeline(text + at, nbytes)) {
         const fsdpck_status st =
-            bad_text(err, text, at, nbytes, "pipeline parallelism is no cut of tensors");
-        error_next(err, "leave it out: the mesh is that of one stage, whose layers --keys chooses");
+            bad_text(err, text, at, nbytes, "pipeline parallelism does not shard tensors");
+        error_next(err, "remove it: give the mesh of one stage, and select its layers with --keys");
         return st;
     }
     text_buf names = {0};
-    const fsdpck_status st = bad_text(err, text, at, nbytes, "unknown name of a dim");
+    const fsdpck_status st = bad_text(err, text, at, nbytes, "unknown dim name");
     expect_naming(&names);
     if (text_check(&names, NULL) == FSDPCK_OK)
-        error_expected(err, "one of %s; dp_shard_cp and the like", names.text);
+        error_expected(err, "one of %s; or a combination such as dp_shard_cp", names.text);
     error_next(err, "see MESHES in fsdpck-reshard(1)");
     text_release(&names);
     return st;
 }
 
-/* Digits from text[*at] on; *at moves behind them. False: none, or too large. */
+/* Digits from text[*at] on; moves *at after them. False: no digits, or too large. */
 static bool take_size(const char *text, size_t *at, uint64_t *size)
 {
     const size_t first = *at;
@@ -145,10 +145,10 @@ static bool role_is_taken(const mesh *m, mesh_role role)
     return false;
 }
 
-/* What add_dim says of a name that is not known. */
+/* Result of add_dim for an unknown name. */
 static const char unknown_name[] = "";
 
-/* One more dim, or the last one grown where it is FSDP's and this is cp. NULL, or what is wrong. */
+/* Adds a dim; a cp multiplies a preceding FSDP dim instead. Returns NULL or the error. */
 static const char *add_dim(mesh *m, const char *name, size_t nbytes, uint64_t size)
 {
     mesh_role role;
@@ -163,7 +163,7 @@ static const char *add_dim(mesh *m, const char *name, size_t nbytes, uint64_t si
         char *last = m->names[m->ndim - 1];
         const size_t at = strlen(last);
         if (at > 3 && strcmp(last + at - 3, "_cp") == 0)
-            return "two dims of the same role";
+            return "two dims with the same role";
         if (at + 4 > MESH_NAME_NBYTES)
             return unknown_name;
         memcpy(last + at, "_cp", 4);
@@ -171,8 +171,8 @@ static const char *add_dim(mesh *m, const char *name, size_t nbytes, uint64_t si
         return NULL;
     }
     if (role_is_taken(m, role == ROLE_CP ? ROLE_FSDP : role))
-        return role == ROLE_CP ? "cp must come directly behind the FSDP dim"
-                               : "two dims of the same role";
+        return role == ROLE_CP ? "cp must directly follow the FSDP dim"
+                               : "two dims with the same role";
     if (m->ndim == MESH_NDIM_MAX)
         return "too many dims";
     memcpy(m->names[m->ndim], copy, sizeof copy);
@@ -220,11 +220,11 @@ fsdpck_status mesh_check(const mesh *m, fsdpck_error *err)
 {
     if (m->ndim == 0 || m->ndim > MESH_NDIM_MAX)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_MESH,
-                         "mesh has %u dims, 1 to %u are legal", m->ndim, MESH_NDIM_MAX);
+                         "mesh has %u dims: 1 to %u are supported", m->ndim, MESH_NDIM_MAX);
     const uint64_t size = mesh_size(m);
     if (size == 0 || size > MESH_RANKS_MAX)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_MESH,
-                         "mesh has %" PRIu64 " ranks, 1 to %u are possible", size, MESH_RANKS_MAX);
+                         "mesh has %" PRIu64 " ranks: 1 to %u are supported", size, MESH_RANKS_MAX);
     for (unsigned i = 0; i < m->ndim; i++)
         if (memchr(m->names[i], '\0', MESH_NAME_NBYTES) == NULL)
             return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_MESH,

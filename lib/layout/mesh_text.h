@@ -1,4 +1,4 @@
-/* mesh_text.h: meshes and placements as people write them.
+/* mesh_text.h: text form of meshes and placements.
  *
  *     mesh m;
  *     mesh_role roles[MESH_NDIM_MAX];
@@ -7,7 +7,7 @@
  *     placements_print(p, m.ndim, &text);       // "[Replicate(), Shard(0), Shard(1)]"
  *     mesh_roles(&m, roles);                    // ROLE_REPLICATE, ROLE_FSDP, ROLE_TP
  *
- * A mesh from a file passes mesh_check before anything else looks at it.
+ * A mesh from a file must pass mesh_check before any other use.
  */
 #ifndef FSDPCK_LAYOUT_MESH_TEXT_H
 #define FSDPCK_LAYOUT_MESH_TEXT_H
@@ -16,51 +16,51 @@
 #include "base/status.h"
 #include "state/mesh.h"
 
-/* What a mesh dim is for, told by its name (torchtitan's, verl's and Lightning's words). */
+/* Role of a mesh dim, determined by its name (those of torchtitan, verl and Lightning). */
 typedef enum mesh_role {
     ROLE_UNKNOWN,
     ROLE_REPLICATE, /* dp_replicate, ddp, replicate: HSDP's outer dim */
-    ROLE_FSDP,      /* dp_shard, fsdp, shard, dp, data, data_parallel, dp_shard_mod_ep, efsdp, each
-                       also with _cp behind: parameters are sharded over it */
+    ROLE_FSDP,      /* dp_shard, fsdp, shard, dp, data, data_parallel, dp_shard_mod_ep, efsdp,
+                     * each also with the suffix _cp: parameters are sharded over it */
     ROLE_CP,        /* cp: FSDP shards over it too */
-    ROLE_TP,        /* tp, model, tensor_parallel: as the TP plan says */
+    ROLE_TP,        /* tp, model, tensor_parallel: by the TP plan */
     ROLE_EP,        /* ep: experts, dim 0 */
-    ROLE_PIPELINE   /* pp, pipe, pipeline: of a source alone; cuts no tensor */
+    ROLE_PIPELINE   /* pp, pipe, pipeline: only in a source; shards no tensor */
 } mesh_role;
 
 #define ROLE_COUNT (ROLE_PIPELINE + 1u)
 
 mesh_role mesh_role_of(const char *name);
 
-/* Roles of all dims: by name, and the one dim of a mesh of one whose name says nothing of tensors is
- * FSDP's, as is a cp. */
+/* Roles of all dims, by name. The only dim of a mesh is FSDP's if its name has no role, or if it is
+ * a cp. */
 void mesh_roles(const mesh *m, mesh_role *roles);
 
-/* The mesh dim that has the role; m->ndim where none has. */
+/* The mesh dim with this role; m->ndim if none has it. */
 unsigned mesh_dim_of(const mesh *m, mesh_role role);
 
 /* "NAME=SIZE,..." with known names, each role once, sizes from 1, at most MESH_NDIM_MAX dims and
- * MESH_RANKS_MAX ranks. cp directly behind an FSDP dim is merged into it, as torchtitan flattens
- * them: "dp_shard=4,cp=2" is the dim "dp_shard_cp" of 8. Errors: USAGE. */
+ * MESH_RANKS_MAX ranks. A cp directly after an FSDP dim is merged into it, as in torchtitan:
+ * "dp_shard=4,cp=2" is the dim "dp_shard_cp" of 8. Errors: USAGE. */
 fsdpck_status mesh_parse(const char *text, mesh *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Whether a mesh keeps the limits: 1 to MESH_NDIM_MAX dims, sizes from 1, at most MESH_RANKS_MAX
- * ranks, names that end. BADINPUT, LAYOUT-MESH. */
+/* Checks the limits: 1 to MESH_NDIM_MAX dims, sizes from 1, at most MESH_RANKS_MAX ranks,
+ * terminated names. BADINPUT, LAYOUT-MESH. */
 fsdpck_status mesh_check(const mesh *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Same sizes and names. */
 bool mesh_equal(const mesh *a, const mesh *b);
 
-/* Number of ranks; UINT64_MAX where it does not fit. */
+/* Number of ranks; UINT64_MAX on overflow. */
 uint64_t mesh_size(const mesh *m);
-/* For a mesh that mesh_check has seen. */
+/* Requires a mesh that passed mesh_check. */
 void mesh_coord(const mesh *m, uint64_t rank, uint64_t *coord);
 uint64_t mesh_rank(const mesh *m, const uint64_t *coord);
 
-/* "fsdp=8"; "2x4" where a dim has no name. Names are escaped for a terminal. */
+/* "fsdp=8"; "2x4" if a dim has no name. Names are escaped for a terminal. */
 void mesh_print(const mesh *m, text_buf *out);
-/* As torch prints them: "Replicate()", "Shard(0)", "_StridedShard(0, 2)"; one of them, or
- * "[..., ...]" for several mesh dims. */
+/* In torch's form: "Replicate()", "Shard(0)", "_StridedShard(0, 2)"; a single one, or "[..., ...]"
+ * for several mesh dims. */
 void placements_print(const placement *p, unsigned mesh_ndim, text_buf *out);
 
 #endif

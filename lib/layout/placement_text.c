@@ -69,7 +69,7 @@ static bool take_placement(const char **at, placement *p)
 
 static fsdpck_status refuse(const char *at, const char *expected, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "placements cannot be read");
+    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "invalid placements");
     error_expected(err, "%s", expected);
     error_found(err, *at == '\0' ? "the end%s" : "'%.40s'", at);
     error_next(err, "write them as torch does: [Replicate(), Shard(0), _StridedShard(0, 2)]");
@@ -84,7 +84,7 @@ fsdpck_status placements_parse(const char *text, unsigned mesh_ndim, placement *
     const char *close = take(&at, "[") ? "]" : take(&at, "(") ? ")" : "";
     for (unsigned i = 0; i < mesh_ndim; i++) {
         if (i > 0 && !take(&at, ","))
-            return refuse(at, "a placement for each dim of the mesh, with commas between", err);
+            return refuse(at, "one placement per mesh dim, separated by commas", err);
         const char *begin = at;
         if (!take_placement(&at, &p[i]))
             return refuse(begin, "Replicate(), Shard(dim) or _StridedShard(dim, split_factor)",

@@ -1,11 +1,11 @@
-/* rule_match.h: the names under which the rules of a layout find a tensor.
+/* rule_match.h: the names of a tensor that layout rules match.
  *
  *     rule_names n;
  *     rule_names_of(&tensor, &n);
  *     if (rule_names_match(&n, rule->glob) || rule_names_match_module(&n, rule->glob)) ...
  *
- * A parameter has two names: as the model has it, and, in a training checkpoint, with the outer key
- * that the model lies under. People see the second (inspect) and think of the first, so both do.
+ * A parameter has two names: that of the model and, in a training checkpoint, that with the outer
+ * key of the model. inspect prints the second and users think of the first, so rules match both.
  */
 #ifndef FSDPCK_LAYOUT_RULE_MATCH_H
 #define FSDPCK_LAYOUT_RULE_MATCH_H
@@ -16,7 +16,8 @@
 
 typedef struct rule_names {
     const char *names[2];                    /* NULL: none */
-    char modules[2][RULE_MODULE_NBYTES_MAX]; /* a name without its last part; "" where it has one */
+    char modules[2][RULE_MODULE_NBYTES_MAX]; /* a name without its last part; "" if it has only
+                                              * one */
 } rule_names;
 
 /* Borrows the tensor's names. */

@@ -61,8 +61,9 @@ void placements_set_strided(const mesh *m, const unsigned *order, placement *p)
 
 /* The recorded rule */
 
-/* The cut of a list of n elements into `factor` chunks, each into `nparts`, of which each part-th is
- * taken. All full chunks are alike, so only the last one, which may be shorter, is told apart. */
+/* Splits a list of n elements into `factor` chunks and each chunk into `nparts`, and takes the
+ * part-th of each. All full chunks are alike; only the last one, which may be shorter, is handled
+ * separately. */
 static uint64_t cut_make(shard_split *c, uint64_t n, uint64_t factor, uint64_t nparts,
                          uint64_t part)
 {
@@ -74,7 +75,7 @@ static uint64_t cut_make(shard_split *c, uint64_t n, uint64_t factor, uint64_t n
     return c->full_count * c->full_nelems + last_nelems;
 }
 
-/* The place in the list before the cut of the element that is j-th after it. */
+/* Position before the split of the element that is j-th after it. */
 static uint64_t cut_source(const shard_split *c, uint64_t j)
 {
     const uint64_t in_full = c->full_count * c->full_nelems;
@@ -105,7 +106,7 @@ uint64_t shard_indices_at(const shard_indices *l, uint64_t j)
 
 bool shard_indices_is_run(const shard_indices *l)
 {
-    /* Every cut keeps the order, so the indices ascend. */
+    /* Every split preserves the order, so the indices ascend. */
     return l->count == 0 ||
            shard_indices_at(l, l->count - 1) - shard_indices_at(l, 0) == l->count - 1;
 }
@@ -116,9 +117,9 @@ static fsdpck_status bad_placement(fsdpck_error *err, const mesh *m, const place
                                    unsigned ndim, const uint64_t *coord)
 {
     if (p[i].kind == PLACEMENT_PARTIAL) {
-        const fsdpck_status st = error_set(
-            err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_PARTIAL,
-            "tensor is Partial on mesh dim %u: its ranks hold terms of a sum that was not done", i);
+        const fsdpck_status st =
+            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_PARTIAL,
+                      "tensor is Partial on mesh dim %u: its ranks hold unreduced partial sums", i);
         error_next(err,
                    "reduce it in the training program, as redistribute() does, and save again");
         return st;
@@ -169,7 +170,7 @@ static fsdpck_status dim_physical(const mesh *m, const placement *p, unsigned di
     unsigned count;
     if (!shard_cut_order(m, p, dim, order, &count))
         return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_ORDER,
-                         "split factors of dim %u are no order of cuts on this mesh", dim);
+                         "split factors of dim %u match no sharding order of this mesh", dim);
     *offset = 0;
     *size = n;
     for (unsigned k = 0; k < count; k++)
@@ -199,7 +200,7 @@ fsdpck_status shard_box(const mesh *m, const placement *p, unsigned ndim, const 
             strided |= (uint64_t)1 << d;
             continue;
         }
-        /* Plain Shards: both rules are left to right. Of no use where a _StridedShard follows. */
+        /* Plain Shards: both rules are left to right. Not for dims with a later _StridedShard. */
         cut_once(m->sizes[i], coord[i], &offsets[d], &sizes[d]);
         if (sizes[d] == 0)
             offsets[d] = shape[d];
@@ -213,7 +214,7 @@ fsdpck_status shard_box(const mesh *m, const placement *p, unsigned ndim, const 
     return FSDPCK_OK;
 }
 
-/* Who holds the same */
+/* Ranks with the same box */
 
 uint64_t piece_count(const mesh *m, const placement *p)
 {
@@ -229,7 +230,7 @@ typedef struct alike {
     uint64_t count;
 } alike;
 
-/* Pieces of as many elements are kept together: every cut at most doubles the kinds. */
+/* Parts of equal size are counted together: every split at most doubles the number of sizes. */
 #define ALIKE_MAX (1u << MESH_NDIM_MAX)
 
 static unsigned alike_add(alike *list, unsigned used, uint64_t nelems, uint64_t count)
@@ -245,7 +246,7 @@ static unsigned alike_add(alike *list, unsigned used, uint64_t nelems, uint64_t 
     return used;
 }
 
-/* Pieces of a dim of n that are not empty, after all its cuts. */
+/* Number of nonempty parts of a dim of n, after all its splits. */
 static uint64_t dim_filled(const mesh *m, const unsigned *order, unsigned ncuts, uint64_t n)
 {
     alike lists[2][ALIKE_MAX];

@@ -1,9 +1,9 @@
-/* torch_chunk.h: how torch cuts a dim of n elements into W pieces (torch.chunk, as FSDP2, DTensor's Shard
- * and ShardedTensor use it; torch 2.15).
+/* torch_chunk.h: torch's division of a dim of n elements into W parts (torch.chunk, as FSDP2,
+ * DTensor's Shard and ShardedTensor use it; torch 2.15).
  *
- *     c = ceil(n / W); piece r is [min(n, r*c), min(n, (r+1)*c))
+ *     c = ceil(n / W); part r is [min(n, r*c), min(n, (r+1)*c))
  *
- * Trailing pieces may be empty; an empty piece has the offset n, which is also what DCP records.
+ * Trailing parts may be empty; an empty part has the offset n, which is also what DCP records.
  *
  *     torch_chunk_range(5, 4, 2, &offset, &size);    // 4, 1
  */
@@ -12,16 +12,16 @@
 
 #include <stdint.h>
 
-/* ceil(n / nparts): the size of every full piece, which is also what FSDP pads each piece to.
- * nparts 0 counts as 1. */
+/* ceil(n / nparts): the size of every full part, which is also the size that FSDP pads each part
+ * to. nparts 0 counts as 1. */
 uint64_t torch_chunk_size(uint64_t n, uint64_t nparts);
 
-/* Offset and size of piece `part` of nparts, for any values (part >= nparts gives an empty piece at
+/* Offset and size of part `part` of nparts, for any values (part >= nparts gives an empty part at
  * n). */
 void torch_chunk_range(uint64_t n, uint64_t nparts, uint64_t part, uint64_t *offset,
                        uint64_t *size);
 
-/* Number of pieces that hold elements. */
+/* Number of nonempty parts. */
 uint64_t torch_chunk_nonempty(uint64_t n, uint64_t nparts);
 
 #endif

@@ -7,7 +7,7 @@
 typedef struct plan_reader {
     layout *l;
     json_reader json;
-    strtab keys; /* to find a pattern that is written twice */
+    strtab keys; /* to detect duplicate patterns */
 } plan_reader;
 
 static fsdpck_status bad_value(plan_reader *r, const char *glob, const json_token *t,
@@ -114,7 +114,7 @@ static fsdpck_status read_plan(plan_reader *r, fsdpck_error *err)
     RETURN_IF(json_next(&r->json, &t, err));
     if (t.kind != JSON_OBJECT) {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "TP plan is no JSON object");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "TP plan is not a JSON object");
         error_next(err, "write it as {\"*.wq\": \"colwise\", \"*.wo\": \"rowwise\"}");
         return st;
     }
@@ -132,7 +132,8 @@ fsdpck_status layout_read_tp_plan(layout *l, const char *json, size_t nbytes, fs
     json_reader_init(&r.json, json, nbytes, FSDPCK_FINDING_NONE);
     strtab_init(&r.keys, l->owner);
     fsdpck_status st = read_plan(&r, err);
-    if (st == FSDPCK_BADINPUT) { /* the user's own file: how it reads is his request */
+    if (st == FSDPCK_BADINPUT) { /* the user's own file: an error in it is an error of the
+                                  * request */
         st = FSDPCK_USAGE;
         if (err != NULL)
             err->status = st;

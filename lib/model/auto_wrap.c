@@ -2,7 +2,7 @@
 
 #include "model/model_internal.h"
 
-/* All that choosing needs, one item a module (parents: two). */
+/* State of the selection, one item per module (parents: two). */
 typedef struct chooser {
     model *m;
     const model_wrap *wrap;
@@ -10,7 +10,7 @@ typedef struct chooser {
     uint8_t *scopes;
     uint8_t *ignored;  /* of parameters */
     uint32_t *parents; /* tree of minima, to find the common ancestor of two modules */
-    int64_t *numel;    /* of the parameters at and below it, each once */
+    int64_t *numel;    /* of the parameters at and below it, each counted once */
     int64_t *wrapped;  /* of those that units below it took */
     uint8_t *visited;
 } chooser;
@@ -46,7 +46,7 @@ static bool mixes_precision(const chooser *c)
            c->root->buffer_dtype != DTYPE_NONE;
 }
 
-/* Mixed precision leaves batch norms out: they become units of their own in full precision. */
+/* Mixed precision excludes batch norms: they become separate units in full precision. */
 static bool is_kept_precise(const chooser *c, uint32_t module)
 {
     static const char *const names[] = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d",
@@ -109,7 +109,7 @@ static void build_parents(chooser *c)
     }
 }
 
-/* In pre-order this is the least parent of the modules behind a up to b, a < b. */
+/* In pre-order this is the smallest parent of the modules after a up to b, a < b. */
 static uint32_t common_ancestor(const chooser *c, uint32_t a, uint32_t b)
 {
     if (a == b)
@@ -129,8 +129,8 @@ static uint32_t common_ancestor(const chooser *c, uint32_t a, uint32_t b)
     return least;
 }
 
-/* A parameter with several names counts once in each subtree: what is counted twice is taken off
- * where two names meet. The reader has checked that the sum fits. */
+/* A parameter with several names counts once in each subtree: duplicates are subtracted where two
+ * names meet. The reader has checked that the sum fits. */
 static void count_numel(chooser *c)
 {
     const model *m = c->m;
@@ -188,12 +188,12 @@ static fsdpck_status check_plain(const chooser *c, uint32_t first, uint32_t end,
         if (!(module->kinds & (MODULE_FSDP | MODULE_FULLY_SHARD)))
             continue;
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WRAP,
-                  "auto_wrap is above a module already wrapped");
+                  "auto_wrap is above a wrapped module");
         error_offset(err, c->wrap->offset_bytes);
         error_tensor(err, model_name(c->m, module->name, NULL));
         error_expected(err, "no 'fsdp' below the module of the policy");
         error_found(err, "one");
-        error_next(err, "give the policy, or the modules that it chose, not both");
+        error_next(err, "give either the policy or the modules that it selected");
         return FSDPCK_BADINPUT;
     }
     return FSDPCK_OK;
@@ -208,7 +208,7 @@ fsdpck_status model_apply_wrap(model *m, const model_wrap *wrap, fsdpck_error *e
     const uint32_t end = root->next;
     chooser c = {.m = m, .wrap = wrap, .root = model_sharding_of(m, root)};
     RETURN_IF(check_plain(&c, first, end, err));
-    /* One block: 8 bytes a module for each of the sums and the tree, then flags. */
+    /* One block: 8 bytes per module for each of the sums and the tree, then flags. */
     const uint64_t nbytes = nmodules * (8 + 8 + 8 + 2) + nparams;
     uint8_t *block = budget_alloc(m->owner, nbytes, err);
     if (block == NULL)

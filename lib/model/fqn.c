@@ -23,7 +23,7 @@ static bool part_is_ddp(const char *part, size_t nbytes)
     return nbytes == 6 && memcmp(part, "module", 6) == 0;
 }
 
-/* Length of the dotted part at `name`; *last is set where no dot follows. */
+/* Length of the dotted part at `name`; *last is set if no dot follows. */
 static size_t part_nbytes(const char *name, size_t nbytes, bool *last)
 {
     const char *dot = memchr(name, '.', nbytes);
@@ -37,7 +37,7 @@ bool fqn_parts_next(fqn_parts *p)
         p->part = p->name + p->at;
         p->part_nbytes = part_nbytes(p->part, p->nbytes - p->at, &p->last);
         p->at += p->part_nbytes + 1;
-        /* A name that ends in a wrapper's word is not a prefix: it stays. */
+        /* A name that ends in a wrapper's word is not a prefix: it is kept. */
         if (!p->last && part_is_wrapper(p->part, p->part_nbytes))
             continue;
         if (!p->last && !p->begun && p->strip_ddp && part_is_ddp(p->part, p->part_nbytes)) {

@@ -24,7 +24,7 @@ static fsdpck_status check_group(const fsdp2_spec *s, fsdpck_error *err)
     return FSDPCK_BADINPUT;
 }
 
-/* Whether a dim can be cut, and what is gathered be counted. */
+/* Checks that a dim can be sharded and that the size of the all-gather fits. */
 static fsdpck_status check_cut(const fsdp2_spec *s, unsigned cut, unsigned ndim,
                                const uint64_t *sizes, fsdpck_error *err)
 {
@@ -36,11 +36,11 @@ static fsdpck_status check_cut(const fsdp2_spec *s, unsigned cut, unsigned ndim,
     }
     if (!fits)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "what is gathered does not fit 63 bits");
+                         "size of the all-gather exceeds 63 bits");
     if (cut == 0 || sizes[cut] % s->world_size == 0)
         return FSDPCK_OK;
     error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNEVEN,
-              "FSDP cuts dim %u only where it divides evenly", cut);
+              "FSDP shards dim %u only if it divides evenly", cut);
     error_expected(err, "a multiple of %" PRIu64, s->world_size);
     error_found(err, "%" PRIu64, sizes[cut]);
     error_next(err, "choose another number of ranks, or dim 0; torch refuses to build the model");
@@ -51,14 +51,15 @@ fsdpck_status fsdp2_check(const fsdp2_spec *s, fsdpck_error *err)
 {
     RETURN_IF(check_group(s, err));
     if (s->ndim == 0) {
-        refuse(err, FSDPCK_FINDING_MODEL_SHAPE, "fully_shard takes no parameter without dims");
+        refuse(err, FSDPCK_FINDING_MODEL_SHAPE,
+               "fully_shard cannot shard a parameter without dims");
         error_expected(err, "at least one dim");
         error_found(err, "a 0-dim tensor");
         error_next(err, "make it a tensor of one element, or mark it as ignored");
         return FSDPCK_BADINPUT;
     }
     if (s->shard_dim >= s->ndim) {
-        refuse(err, FSDPCK_FINDING_MODEL_SHAPE, "'shard_dim' is no dim of its parameter");
+        refuse(err, FSDPCK_FINDING_MODEL_SHAPE, "'shard_dim' is not a dim of its parameter");
         error_expected(err, "less than %u", s->ndim);
         error_found(err, "%u", s->shard_dim);
         return FSDPCK_BADINPUT;
@@ -79,7 +80,7 @@ uint64_t fsdp2_post_forward_size(const fsdp2_spec *s)
     return s->post_forward == 0 ? 1 : s->post_forward;
 }
 
-/* Chunk `part` of dim `cut`. An empty one keeps its other sizes, with 0 for `empty_dim`. */
+/* Chunk `part` of dim `cut`. An empty chunk keeps its other sizes, with 0 for `empty_dim`. */
 static void chunk_sizes(const fsdp2_spec *s, unsigned cut, unsigned empty_dim, uint64_t nparts,
                         uint64_t part, uint64_t *offset, uint64_t *sizes, uint64_t *strides)
 {
@@ -119,14 +120,14 @@ void fsdp2_shard_of(const fsdp2_spec *s, uint64_t rank, fsdp2_shard *shard)
     const uint64_t group = fsdp2_post_forward_size(s);
     const uint64_t gathered = shard->padded_nelems * s->world_size;
     uint64_t offset;
-    /* Always dim 0: the data are flat, and nobody computes with this view of them. */
+    /* Always dim 0: the data are flat, and this view of them is not used for computation. */
     chunk_sizes(s, 0, s->shard_dim, group, rank % group, &offset, shard->post_sizes,
                 shard->post_strides);
     shard->post_begin = gathered / group * (rank % group);
     shard->post_end = shard->post_begin + gathered / group;
 }
 
-/* Whether the rules are those of torch 2.`minor` or newer. */
+/* Whether the rules of torch 2.`minor` or newer apply. */
 static bool is_from(const fsdp2_spec *s, uint32_t minor)
 {
     return s->torch.major > 2 || (s->torch.major == 2 && s->torch.minor >= minor);

@@ -161,9 +161,9 @@ fsdpck_status model_add_name(model *m, const char *text, size_t nbytes, model_us
     if (*id < before) {
         static const char *const words[] = {"a module", "a parameter", "a buffer"};
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME_DUP,
-                  "two things of the model have one name");
+                  "two items of the model have the same name");
         error_tensor(err, strtab_text(&m->names, *id));
-        error_expected(err, "a name of its own for %s", words[kind]);
+        error_expected(err, "a unique name for %s", words[kind]);
         error_found(err, "the name of %s", words[*VEC_AT(&m->uses, uint32_t, *id) >> 30]);
         return FSDPCK_BADINPUT;
     }

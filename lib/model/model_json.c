@@ -33,14 +33,14 @@ static fsdpck_status read_version(const json_token *value, fsdpck_error *err)
         return FSDPCK_OK;
     char shown[64];
     model_refuse(err, FSDPCK_FINDING_MODEL_VERSION, value->offset_bytes,
-                 "description is of a version that is not known");
+                 "description has an unknown version");
     error_expected(err, "1");
     error_found(err, "%s", escape_text(shown, sizeof shown, value->text, value->nbytes));
     error_next(err, "write it with the describe_model.py of this release");
     return FSDPCK_BADINPUT;
 }
 
-/* "2.15.0", also with what a build adds: "2.6.0a0+git1234". */
+/* "2.15.0", also with a build suffix: "2.6.0a0+git1234". */
 static fsdpck_status read_torch(model *m, const json_token *value, fsdpck_error *err)
 {
     char text[32];
@@ -53,7 +53,7 @@ static fsdpck_status read_torch(model *m, const json_token *value, fsdpck_error 
     return FSDPCK_OK;
 }
 
-/* Lists are read at once, so what says how to read them must come before. */
+/* Lists are read at once, so the keys that determine how to read them must come first. */
 static fsdpck_status check_order(int key, unsigned seen, size_t offset_bytes, fsdpck_error *err)
 {
     const unsigned lists = 1u << TOP_MODULES | 1u << TOP_UNITS;
@@ -68,7 +68,7 @@ static fsdpck_status check_order(int key, unsigned seen, size_t offset_bytes, fs
     if (late == NULL)
         return FSDPCK_OK;
     model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes,
-                 "keys of the description do not go together");
+                 "keys of the description contradict each other");
     error_expected(err, "%s", late);
     error_found(err, "'%s' here", top_rules[key].name);
     return FSDPCK_BADINPUT;
@@ -112,7 +112,7 @@ static fsdpck_status find_wrapped(model_reader *r, fsdpck_error *err)
     if (module != NULL && module->kinds & MODULE_FSDP)
         return FSDPCK_OK;
     model_refuse(err, FSDPCK_FINDING_MODEL_WRAP, r->wrap.offset_bytes,
-                 "auto_wrap has no FSDP call to belong to");
+                 "auto_wrap belongs to no FSDP call");
     error_tensor(err, path);
     error_expected(err, "a module with 'fsdp'");
     error_found(err, module == NULL ? "no such module" : "a module without it");
@@ -137,7 +137,7 @@ static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
     const bool has_list = seen & (1u << TOP_MODULES | 1u << TOP_UNITS);
     if (!has_list || !(seen & 1u << TOP_VERSION) ||
         (r->m->lists_units && seen & 1u << TOP_AUTO_WRAP)) {
-        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes, "description is not whole");
+        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes, "description is incomplete");
         error_expected(err, "'version' and 'modules', or 'version' and 'units'");
         error_found(err, has_list ? "other keys" : "neither 'modules' nor 'units'");
         return FSDPCK_BADINPUT;

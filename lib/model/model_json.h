@@ -1,7 +1,7 @@
-/* model_json.h: how the parts of a description are read (model_json*.c).
+/* model_json.h: readers for the parts of a model description (model_json*.c).
  *
- * Keys come in any order, so the texts and numbers of one module are set aside until its end, where
- * the module is added to the model; no more than that is kept of the document.
+ * Keys come in any order, so the texts and numbers of one module are kept until its end, when the
+ * module is added to the model. Nothing else of the document is kept.
  */
 #ifndef FSDPCK_MODEL_MODEL_JSON_H
 #define FSDPCK_MODEL_MODEL_JSON_H
@@ -17,13 +17,13 @@ typedef struct key_rule {
     unsigned kinds; /* of values: ACCEPT(...) */
 } key_rule;
 
-/* A text set aside in model_reader.words. */
+/* A text kept in model_reader.words. */
 typedef struct word {
     size_t at, nbytes;
     size_t offset_bytes; /* in the document */
 } word;
 
-/* A parameter or buffer as the document has it. */
+/* A parameter or buffer as in the document. */
 typedef struct raw_tensor {
     word name;
     word same_as;
@@ -94,13 +94,14 @@ typedef struct model_reader {
 fsdpck_status model_refuse(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
                            const char *fmt, ...) PRINTF_LIKE(4, 5);
 
-/* The next member of an object: *key is the index in rules, and *value the first token of its
- * value; *key is -1 at the object's end. `seen` has a bit for each key that came. `what` is the object. */
+/* Reads the next member of an object: *key is the index in rules, and *value the first token of its
+ * value; *key is -1 at the object's end. `seen` has a bit for each key so far. `what` names the
+ * object in messages. */
 fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *rules,
                              unsigned nrules, unsigned *seen, int *key, json_token *value,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* A string token set aside. */
+/* Keeps a string token. */
 word model_save_word(model_reader *r, const json_token *value);
 const char *model_word(const model_reader *r, const word *w);
 
@@ -112,7 +113,7 @@ fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char 
                             uint32_t *number, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status model_get_dtype(const json_token *value, const char *key, uint8_t *d,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The array of sizes whose first token was read, onto r->numbers. */
+/* Reads the array of sizes whose first token was read, onto r->numbers. */
 fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -126,14 +127,14 @@ fsdpck_status model_read_wrap(model_reader *r, size_t offset_bytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* model_json_tensor.c: "params" or "buffers", whose first token was read, onto r->params or
- * r->buffers; then, with the module in the model, from there into the model. */
+ * r->buffers; after the module is in the model, from there into the model. */
 fsdpck_status model_read_tensors(model_reader *r, bool buffers,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status model_add_tensors(model_reader *r, uint32_t module,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* model_json_optim.c: "optimizers", whose first token was read; and, once all modules are there,
- * whether its members are parameters. */
+/* model_json_optim.c: "optimizers", whose first token was read; and, after all modules, the check
+ * that its members are parameters. */
 fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -147,7 +148,7 @@ fsdpck_status model_name_in(model_reader *r, uint32_t module, bool in_state, uin
  * the name `name` there, can be found by the other, too. */
 fsdpck_status model_add_walk_name(model_reader *r, uint32_t module, model_use kind, size_t index,
                                   uint32_t name, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* One more parameter of a module, under the name in r->fqn, which it is given. */
+/* Adds a parameter to a module, under the name in r->fqn. */
 fsdpck_status model_add_param(model_reader *r, uint32_t module, model_param *p,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* model_json_module.c: "modules", whose first token was read. */

@@ -84,7 +84,7 @@ static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const
     return FSDPCK_OK;
 }
 
-/* The name and the keys that go together. */
+/* Checks the name and the combination of keys. */
 static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
 {
     const unsigned both = 1u << KEY_FSDP | 1u << KEY_FULLY_SHARD;
@@ -99,13 +99,13 @@ static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
         expected = "either 'fsdp' or 'fully_shard'";
         found = "both";
     } else if (raw->repeats && raw->seen & ~with_same_as) {
-        expected = "nothing but 'name', 'class' and 'override' beside 'same_as'";
+        expected = "only 'name', 'class' and 'override' with 'same_as'";
         found = "other keys, which belong to the first registration";
     }
     if (expected == NULL)
         return FSDPCK_OK;
     model_refuse(err, FSDPCK_FINDING_MODEL_KEY, raw->offset_bytes,
-                 "keys of a module do not go together");
+                 "keys of a module contradict each other");
     error_expected(err, "%s", expected);
     error_found(err, "%s", found);
     return FSDPCK_BADINPUT;
@@ -114,14 +114,13 @@ static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
 static fsdpck_status refuse_name(const raw_module *raw, const char *expected, const char *found,
                                  fsdpck_error *err)
 {
-    model_refuse(err, FSDPCK_FINDING_MODEL_NAME, raw->name.offset_bytes,
-                 "name of a module cannot be");
+    model_refuse(err, FSDPCK_FINDING_MODEL_NAME, raw->name.offset_bytes, "invalid module name");
     error_expected(err, "%s", expected);
     error_found(err, "%s", found);
     return FSDPCK_BADINPUT;
 }
 
-/* The last part of a path: not empty, not one that a wrapper puts there. */
+/* Checks the last part of a path: not empty, not a wrapper's part. */
 static fsdpck_status check_local(const raw_module *raw, const char *local, size_t nbytes,
                                  fsdpck_error *err)
 {
@@ -142,7 +141,8 @@ static fsdpck_status check_local(const raw_module *raw, const char *local, size_
                    : FSDPCK_OK;
 }
 
-/* The parent, which is the module before or one above it; modules passed on the way up end here. */
+/* Finds the parent, which is the previous module or one above it; modules passed on the way up end
+ * here. */
 static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const char *path,
                                  size_t nbytes, uint32_t *parent, fsdpck_error *err)
 {
@@ -165,12 +165,12 @@ static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const c
     const uint32_t listed = model_find_module(m, path, nbytes);
     model_refuse(err, FSDPCK_FINDING_MODEL_ORDER, raw->offset_bytes,
                  "module is not below its parent");
-    error_expected(err, "'%s' before it, with nothing between that is not below '%s'",
+    error_expected(err, "'%s' before it, with only modules between that are below '%s'",
                    escape_text(shown, sizeof shown, path, nbytes), shown);
     if (listed == MODEL_NONE)
         error_found(err, "no such module");
     else if (model_module_at(m, listed)->same_as != MODEL_NONE)
-        error_found(err, "it is the same as another, which has all that is below");
+        error_found(err, "a module with 'same_as': the other module lists everything below it");
     else
         error_found(err, "it, with others between");
     return FSDPCK_BADINPUT;
@@ -202,13 +202,13 @@ static fsdpck_status place(model_reader *r, const raw_module *raw, uint32_t *par
 static fsdpck_status refuse_repeat(const raw_module *raw, const char *found, fsdpck_error *err)
 {
     model_refuse(err, FSDPCK_FINDING_MODEL_TIE, raw->same_as.offset_bytes,
-                 "module is not the same as the one named");
-    error_expected(err, "the path of a module that ended further up");
+                 "module differs from the named one");
+    error_expected(err, "the path of an earlier, complete module");
     error_found(err, "%s", found);
     return FSDPCK_BADINPUT;
 }
 
-/* The name of something below `from`, as it is called below `to`. */
+/* Maps the name of an item below `from` to the same item below `to`. */
 static void rename_below(model_reader *r, uint32_t name, uint32_t from, uint32_t to)
 {
     const model *m = r->m;
@@ -249,7 +249,7 @@ static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t mo
     return FSDPCK_OK;
 }
 
-/* Parameters and buffers of module `source`, in module `index`. */
+/* Adds the parameters and buffers of module `source` to module `index`. */
 static fsdpck_status repeat_tensors(model_reader *r, uint32_t source, uint32_t index,
                                     fsdpck_error *err)
 {
@@ -266,7 +266,7 @@ static fsdpck_status repeat_tensors(model_reader *r, uint32_t source, uint32_t i
     return FSDPCK_OK;
 }
 
-/* Fills module `index`, which has its name and is the last, with the subtree that it repeats. */
+/* Fills module `index`, the last, whose name is set, with the subtree that it repeats. */
 static fsdpck_status repeat(model_reader *r, const raw_module *raw, uint32_t index,
                             fsdpck_error *err)
 {
@@ -322,7 +322,7 @@ static fsdpck_status add_sharding(model_reader *r, raw_module *raw, model_module
         const uint32_t with = model_find_module(m, model_word(r, &raw->with), raw->with.nbytes);
         if (with == MODEL_NONE || !(model_module_at(m, with)->kinds & MODULE_FULLY_SHARD)) {
             model_refuse(err, FSDPCK_FINDING_MODEL_KEY, raw->with.offset_bytes,
-                         "'with' names no call of fully_shard");
+                         "'with' does not name a fully_shard call");
             error_expected(err, "a module with 'fully_shard' further up");
             error_found(err, "%s", with == MODEL_NONE ? "no such module" : "a module without it");
             return FSDPCK_BADINPUT;
@@ -386,9 +386,9 @@ fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err)
             break;
         if (t.kind != JSON_OBJECT) {
             model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
-                         "'modules' holds something else");
+                         "'modules' contains an item that is not an object");
             error_expected(err, "an object for each module");
-            error_found(err, "something that is no object");
+            error_found(err, "a different type");
             return FSDPCK_BADINPUT;
         }
         r->words.nbytes = 0;
@@ -409,7 +409,7 @@ fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err)
     if (model_module_count(r->m) > 0)
         return FSDPCK_OK;
     model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes, "description has no modules");
-    error_expected(err, "the root, '', and what is below it");
+    error_expected(err, "the root, '', and everything below it");
     error_found(err, "an empty list");
     return FSDPCK_BADINPUT;
 }

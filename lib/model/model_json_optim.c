@@ -5,13 +5,13 @@
 
 static fsdpck_status refuse_shape(const json_token *t, fsdpck_error *err)
 {
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t->offset_bytes, "'optimizers' is none");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t->offset_bytes, "'optimizers' is malformed");
     error_expected(err, "{\"optim\": [[names of the first param_group], ...], ...}");
     error_found(err, "something else");
     return FSDPCK_BADINPUT;
 }
 
-/* In `seen`: names that a group of this optimizer has already. */
+/* In `seen`: names that a group of this optimizer lists already. */
 static fsdpck_status read_group(model_reader *r, strtab *seen, fsdpck_error *err)
 {
     optim_groups *g = &r->m->optimizers;
@@ -33,7 +33,7 @@ static fsdpck_status read_group(model_reader *r, strtab *seen, fsdpck_error *err
         RETURN_IF(strtab_intern(seen, t.text, t.nbytes, &id, err));
         if (id < before) {
             model_refuse(err, FSDPCK_FINDING_MODEL_NAME_DUP, t.offset_bytes,
-                         "'optimizers' has a parameter twice");
+                         "'optimizers' lists a parameter twice");
             error_tensor(err, strtab_text(seen, id));
             return FSDPCK_BADINPUT;
         }
@@ -90,7 +90,7 @@ fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err)
     }
 }
 
-/* A parameter of the model under the name that comes first, or a unit's flat parameter. */
+/* Whether the text is the first name of a parameter of the model, or a unit's flat parameter. */
 static bool is_member(const model *m, const char *text, size_t nbytes)
 {
     static const char *const flat_names[] = {"_flat_param", "flat_param"};
@@ -117,7 +117,7 @@ fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err)
         if (is_member(m, strtab_text(&g->names, id), strtab_nbytes(&g->names, id)))
             continue;
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME,
-                                           "'optimizers' names what is no parameter");
+                                           "'optimizers' contains a name that is not a parameter");
         error_tensor(err, strtab_text(&g->names, id));
         error_expected(err, "the first name of a parameter, or a module's '_flat_param'");
         return st;

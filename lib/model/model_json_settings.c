@@ -137,7 +137,7 @@ static fsdpck_status read_shard_value(model_reader *r, raw_module *raw, int key,
         if (value->kind == JSON_NUMBER)
             RETURN_IF(model_get_u32(value, 1, "reshard_after_forward", &s->post_forward, err));
         if (value->kind == JSON_NUMBER && s->post_forward == 1)
-            s->post_forward = 0; /* torch: to one rank is not at all */
+            s->post_forward = 0; /* torch: resharding to one rank means no resharding */
         break;
     case SHARD_DIM:
         return read_shard_dim(value, &s->shard_dim, err);
@@ -193,9 +193,9 @@ static fsdpck_status read_classes(model_reader *r, fsdpck_error *err)
             return FSDPCK_OK;
         if (t.kind != JSON_STRING) {
             model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
-                         "'classes' holds something else");
-            error_expected(err, "names of classes, as the modules have them");
-            error_found(err, "something that is no string");
+                         "'classes' contains an item that is not a string");
+            error_expected(err, "names of classes, as in the modules");
+            error_found(err, "a different type");
             return FSDPCK_BADINPUT;
         }
         uint32_t *id = vec_push(&r->wrap.classes, err);

@@ -19,7 +19,7 @@ static const key_rule param_rules[] = {
     [TENSOR_ALL_GATHER] = {"all_gather", ACCEPT(JSON_ARRAY)},
 };
 
-/* Places are those of tensor_key but for the last. */
+/* The same positions as tensor_key, except the last. */
 static const key_rule buffer_rules[] = {
     [TENSOR_NAME] = {"name", ACCEPT(JSON_STRING)},
     [TENSOR_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
@@ -44,7 +44,8 @@ static const key_rule input_rules[INPUT_KEYS] = {
 
 static fsdpck_status refuse_inputs(size_t offset_bytes, const char *found, fsdpck_error *err)
 {
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes, "'all_gather' is no list of inputs");
+    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes,
+                 "'all_gather' is not a list of inputs");
     error_expected(err, "[{\"dtype\": ..., \"shape\": [...]}, ...]");
     error_found(err, "%s", found);
     return FSDPCK_BADINPUT;
@@ -86,7 +87,7 @@ static fsdpck_status read_inputs(model_reader *r, raw_tensor *raw, const json_to
         if (t.kind == JSON_ARRAY_END)
             break;
         if (t.kind != JSON_OBJECT)
-            return refuse_inputs(t.offset_bytes, "something that is no object", err);
+            return refuse_inputs(t.offset_bytes, "a different type", err);
         RETURN_IF(read_input(r, t.offset_bytes, err));
         raw->ninputs++;
     }
@@ -129,7 +130,7 @@ static fsdpck_status read_value(model_reader *r, raw_tensor *raw, tensor_key key
     return FSDPCK_OK;
 }
 
-/* All that is needed is there. */
+/* Checks that all required keys are present. */
 static fsdpck_status check_whole(const raw_tensor *raw, const char *what, fsdpck_error *err)
 {
     const char *missing = NULL;
@@ -149,7 +150,7 @@ static fsdpck_status check_whole(const raw_tensor *raw, const char *what, fsdpck
     if (raw->seen & BIT(TENSOR_STRIDES) &&
         (!(raw->seen & BIT(TENSOR_SHAPE)) || raw->nstrides != raw->ndim)) {
         model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, raw->offset_bytes,
-                     "%s has strides of other dims", what);
+                     "%s has a wrong number of strides", what);
         error_expected(err, "one for each of its %u sizes", raw->ndim);
         error_found(err, "%u", raw->nstrides);
         return FSDPCK_BADINPUT;
@@ -188,9 +189,9 @@ fsdpck_status model_read_tensors(model_reader *r, bool buffers, fsdpck_error *er
             return FSDPCK_OK;
         if (t.kind != JSON_OBJECT) {
             model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
-                         "list of tensors holds something else");
+                         "list of tensors contains an item that is not an object");
             error_expected(err, "an object for each tensor");
-            error_found(err, "something that is no object");
+            error_found(err, "a different type");
             return FSDPCK_BADINPUT;
         }
         raw_tensor raw = {.requires_grad = true,
@@ -210,7 +211,7 @@ fsdpck_status model_read_tensors(model_reader *r, bool buffers, fsdpck_error *er
     }
 }
 
-/* A name of a tensor in its module: torch takes neither dots nor nothing. */
+/* Checks the name of a tensor in its module: torch accepts neither dots nor an empty name. */
 static fsdpck_status build_fqn(model_reader *r, uint32_t module, const raw_tensor *raw,
                                fsdpck_error *err)
 {
@@ -225,8 +226,7 @@ static fsdpck_status build_fqn(model_reader *r, uint32_t module, const raw_tenso
     RETURN_IF(text_check(&r->fqn, err));
     if (raw->name.nbytes > 0 && memchr(local, '.', raw->name.nbytes) == NULL)
         return FSDPCK_OK;
-    model_refuse(err, FSDPCK_FINDING_MODEL_NAME, raw->name.offset_bytes,
-                 "name of a tensor cannot be");
+    model_refuse(err, FSDPCK_FINDING_MODEL_NAME, raw->name.offset_bytes, "invalid tensor name");
     error_tensor(err, r->fqn.text);
     error_expected(err, "a name in its module, without dots");
     error_found(err, raw->name.nbytes == 0 ? "an empty name" : "a dot");
@@ -249,7 +249,7 @@ static const uint64_t *numbers_at(const model_reader *r, uint32_t at)
     return r->numbers.count == 0 ? &none : VEC_AT(&r->numbers, const uint64_t, at);
 }
 
-/* Elements of a parameter, and of all so far. */
+/* Counts elements of a parameter, and of all so far. */
 static fsdpck_status count_elements(model_reader *r, const raw_tensor *raw, bool parameter,
                                     fsdpck_error *err)
 {
@@ -271,13 +271,13 @@ static fsdpck_status refuse_tie(const raw_tensor *raw, const char *expected, con
                                 fsdpck_error *err)
 {
     model_refuse(err, FSDPCK_FINDING_MODEL_TIE, raw->same_as.offset_bytes,
-                 "parameter is not the same as the one named");
+                 "parameter differs from the named one");
     error_expected(err, "%s", expected);
     error_found(err, "%s", found);
     return FSDPCK_BADINPUT;
 }
 
-/* What a tied parameter says of itself agrees with the first one. */
+/* Checks that the stated properties of a tied parameter agree with the first one. */
 static fsdpck_status tie(model_reader *r, const raw_tensor *raw, model_param *p, fsdpck_error *err)
 {
     char shown[128];
@@ -285,7 +285,7 @@ static fsdpck_status tie(model_reader *r, const raw_tensor *raw, model_param *p,
     escape_text(shown, sizeof shown, name, raw->same_as.nbytes);
     uint32_t first = model_find_param(r->m, name, raw->same_as.nbytes);
     if (first == MODEL_NONE)
-        return refuse_tie(raw, "the full name of a parameter further up", shown, err);
+        return refuse_tie(raw, "the full name of an earlier parameter", shown, err);
     first = model_param_first(r->m, first);
     const model_param *f = model_param_at(r->m, first);
     if (raw->seen & BIT(TENSOR_DTYPE) && raw->dtype != f->dtype)
@@ -303,7 +303,7 @@ static fsdpck_status tie(model_reader *r, const raw_tensor *raw, model_param *p,
     return FSDPCK_OK;
 }
 
-/* Of the parameter that comes next. */
+/* Adds the inputs of the next parameter. */
 static fsdpck_status add_inputs(model_reader *r, const raw_tensor *raw, fsdpck_error *err)
 {
     model *m = r->m;
@@ -352,7 +352,7 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
     RETURN_IF(add_inputs(r, raw, err));
     if (p.shard_dim != UINT8_MAX && p.shard_dim >= p.ndim) {
         model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, raw->offset_bytes,
-                     "'shard_dim' is no dim of its parameter");
+                     "'shard_dim' is not a dim of its parameter");
         error_expected(err, "less than %u", p.ndim);
         error_found(err, "%u%s", p.shard_dim, p.shard_dim == NDIM_MAX ? " or more" : "");
         return FSDPCK_BADINPUT;

@@ -1,5 +1,5 @@
-/* optim_groups.h: which parameters are in which param_group, as a model description says it
- * ("optimizers", fsdpck-model(5)).
+/* optim_groups.h: param_groups and their parameters, from a model description ("optimizers",
+ * fsdpck-model(5)).
  *
  *     optim_groups g;
  *     optim_groups_init(&g, &budget);
@@ -17,7 +17,7 @@
 
 #include "base/alloc.h"
 
-/* Optimizers of one description; they are looked up one after another. */
+/* Optimizers of one description; lookup is linear. */
 #define OPTIM_LISTS_MAX 1024u
 
 typedef struct optim_group {
@@ -44,8 +44,8 @@ fsdpck_status optim_groups_open(optim_groups *g, fsdpck_error *err) FSDPCK_MUST_
 fsdpck_status optim_groups_put(optim_groups *g, const char *fqn, size_t nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The optimizer whose state is kept under `prefix` ("optim.", ""): that of the same last key, else,
- * where the checkpoint has one optimizer alone, the only one that there is; NULL. */
+/* The optimizer whose state is under `prefix` ("optim.", ""): that with the same last key. If the
+ * checkpoint has only one optimizer, the only one of the description. NULL if none. */
 const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, size_t nbytes,
                                     bool is_only);
 const optim_group *optim_groups_at(const optim_groups *g, const optim_list *l, uint32_t i);

@@ -2,7 +2,7 @@
 
 #include "model/model_internal.h"
 
-/* What one walk over the modules finds out. Arrays have one item a module or a parameter. */
+/* Result of one walk over the modules. Arrays have one item per module or parameter. */
 typedef struct walk {
     const model *m;
     unsigned kind; /* MODULE_FSDP or MODULE_FULLY_SHARD */
@@ -13,8 +13,8 @@ typedef struct walk {
     uint32_t *begin;     /* of a unit's names in `members`; one more than modules */
     uint8_t *ignored;    /* of first names */
     uint32_t *by_tensor; /* unit that takes the parameter: of first names */
-    uint32_t *by_slot;   /* the same, were its modules not tied: of names in original modules */
-    uint32_t *primary;   /* name under which the last unit that has the parameter took it */
+    uint32_t *by_slot;   /* the same without ties between modules: of names in original modules */
+    uint32_t *primary;   /* name under which the last unit with the parameter took it */
     uint32_t *members;   /* names, unit after unit */
     uint64_t nbytes;
 } walk;
@@ -30,7 +30,7 @@ void model_find_scopes(const model *m, uint8_t *scopes, uint8_t *ignored)
     for (uint32_t i = 0; i < model_module_count(m); i++) {
         const model_module *module = model_module_at(m, i);
         unsigned scope = module->parent == MODEL_NONE ? 0 : scopes[module->parent];
-        /* FSDP gathers what to ignore before it enters a unit that is already there. */
+        /* FSDP collects the ignored modules before it enters an existing unit. */
         if (module->kinds & (MODULE_FSDP | MODULE_FULLY_SHARD))
             scope &= ~(unsigned)SCOPE_IGNORED;
         if (module->kinds & MODULE_REPLICATE)
@@ -130,14 +130,14 @@ static void find_takers(walk *w)
     }
 }
 
-/* The unit that a name belongs to, MODEL_NONE where no unit has the parameter. */
+/* The unit of a name, MODEL_NONE if no unit has the parameter. */
 static uint32_t unit_of(const walk *w, uint32_t param)
 {
     const uint32_t taker = w->by_tensor[model_param_first(w->m, param)];
     if (taker == MODEL_NONE)
         return MODEL_NONE;
-    /* Original parameters know that they were flattened, so that an outer unit passes a tied one
-     * over. Without them (and in FSDP2) the other module still has an untouched parameter. */
+    /* With original parameters FSDP marks them as flattened, so an outer unit skips a tied one.
+     * Without them (and in FSDP2) the other module still has an unmarked parameter. */
     const bool knows = w->kind == MODULE_FSDP &&
                        model_sharding_of(w->m, model_module_at(w->m, taker))->use_orig_params;
     return knows ? taker : w->by_slot[slot_of(w, param)];
@@ -157,7 +157,7 @@ static void find_members(walk *w)
     uint32_t sum = 0;
     for (uint32_t i = 0; i <= nmodules; i++) {
         sum += w->begin[i];
-        w->begin[i] = sum; /* the end; filling from behind makes it the begin */
+        w->begin[i] = sum; /* the end; filling from the back makes it the begin */
     }
     for (uint32_t k = nmodules; k-- > 0;) {
         const uint32_t index = w->kind == MODULE_FSDP ? k : w->post[k];
@@ -181,14 +181,14 @@ static fsdpck_status walk_modules(walk *w, const model *m, unsigned kind, fsdpck
     return FSDPCK_OK;
 }
 
-/* Of a parameter that this unit takes: the name that it goes by there. */
+/* The name under which this unit takes the parameter. */
 static uint32_t primary_in(const walk *w, uint32_t param, uint32_t taker)
 {
     const uint32_t primary = w->primary[model_param_first(w->m, param)];
     return primary != MODEL_NONE && unit_of(w, primary) == taker ? primary : MODEL_NONE;
 }
 
-/* Whether this is the first name below the unit's module, which is then the one that counts. */
+/* Whether this is the first name below the unit's module, which then applies. */
 static bool becomes_primary(walk *w, uint32_t param, uint32_t taker)
 {
     const uint32_t module = model_param_at(w->m, param)->module;
@@ -248,7 +248,7 @@ bool sharding_is_hybrid(const model_sharding *s)
 uint32_t model_main_group(const model *m)
 {
     uint32_t most = 0;
-    uint32_t closed = 0; /* modules below it are not asked, local ones and replicated ones */
+    uint32_t closed = 0; /* modules below it are skipped, including local and replicated ones */
     for (uint32_t i = 0; i < model_module_count(m); i++) {
         const model_module *module = model_module_at(m, i);
         if (module->kinds & (MODULE_LOCAL | MODULE_REPLICATE) && module->next > closed)
@@ -269,15 +269,16 @@ static fsdpck_status refuse_ranks(const model *m, const model_module *module, bo
     size_t n;
     const char *path = model_name(m, module->name, &n);
     if (hybrid) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
-                  "hybrid sharding of %s%s%s does not say how many ranks share a parameter",
-                  n == 0 ? "the root module" : "module '", path, n == 0 ? "" : "'");
+        error_set(
+            err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
+            "hybrid sharding of %s%s%s does not state the number of ranks that share a parameter",
+            n == 0 ? "the root module" : "module '", path, n == 0 ? "" : "'");
         error_expected(err, "'world_size' of the sharding group in the module's 'fsdp'");
         error_found(err, "no such key");
         error_next(err, "add it; fsdpck layout also takes --mesh dp_replicate=R,dp_shard=S");
     } else {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
-                  "nothing says how many ranks share a unit");
+                  "number of ranks that share a unit is unknown");
         error_expected(err, "'world_size' in the description");
         error_found(err, "no such key");
         error_next(err, "add it");
@@ -286,7 +287,7 @@ static fsdpck_status refuse_ranks(const model *m, const model_module *module, bo
     return FSDPCK_BADINPUT;
 }
 
-/* How many ranks share a unit. */
+/* Number of ranks that share a unit. */
 static fsdpck_status count_ranks(const walk *w, uint32_t unit_module, const model_ranks *asked,
                                  uint32_t *ranks, fsdpck_error *err)
 {
@@ -309,7 +310,7 @@ static fsdpck_status count_ranks(const walk *w, uint32_t unit_module, const mode
     return *ranks > 0 ? FSDPCK_OK : refuse_ranks(m, module, hybrid, err);
 }
 
-/* All of a unit that its parameters do not tell. */
+/* Fills the properties of a unit that do not depend on its parameters. */
 static fsdpck_status make_proto(const walk *w, uint32_t unit_module, const model_ranks *asked,
                                 const model_param *first, unit *proto, fsdpck_error *err)
 {
@@ -456,8 +457,8 @@ static fsdpck_status refuse_both(const model *m, uint32_t param, uint32_t flat, 
                                  fsdpck_error *err)
 {
     const fsdpck_status st = refuse_param(m, model_param_at(m, param), FSDPCK_FINDING_MODEL_WRAP,
-                                          "FSDP and fully_shard would both cut the parameter",
-                                          "one of them around it", "", err);
+                                          "FSDP and fully_shard would both shard the parameter",
+                                          "only one of them around it", "", err);
     error_found(err, "FSDP of module '%s', fully_shard of '%s'",
                 model_name(m, model_module_at(m, flat)->name, NULL),
                 model_name(m, model_module_at(m, sharded)->name, NULL));

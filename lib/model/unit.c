@@ -9,7 +9,7 @@
 #define USE_SHARED UINT32_C(0x80000000)
 #define COUNT_MAX  (USE_SHARED - 1)
 
-/* What a name is the name of: index + 1, or 0. */
+/* Item that has a name: index + 1, or 0. */
 typedef struct unit_use {
     uint32_t unit; /* as a prefix */
     uint32_t fqn;
@@ -86,7 +86,7 @@ fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
     uint32_t prefix_id, flat_id;
     RETURN_IF(misused(l, false, err));
     if (proto->world_size == 0)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a unit of no ranks");
+        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "unit without ranks");
     if (l->units.count >= COUNT_MAX)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many units");
     RETURN_IF(name_intern(l, prefix, prefix_nbytes, &prefix_id, err));
@@ -120,22 +120,22 @@ fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
     return FSDPCK_OK;
 }
 
-/* The FQN's id, which names nothing yet. */
+/* Interns the FQN, which must be unused. */
 static fsdpck_status fqn_intern(unit_list *l, const char *fqn, size_t nbytes, uint32_t *id,
                                 fsdpck_error *err)
 {
     RETURN_IF(misused(l, true, err));
     RETURN_IF(name_intern(l, fqn, nbytes, id, err));
     if (use_of(l, *id)->fqn != 0)
-        return fail(err, FSDPCK_FINDING_MODEL_NAME_DUP, "the name stands twice in the units",
+        return fail(err, FSDPCK_FINDING_MODEL_NAME_DUP, "name is in the units twice",
                     strtab_text(&l->names, *id));
     if (l->params.count >= COUNT_MAX || l->shared.count >= COUNT_MAX)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many parameters");
     return FSDPCK_OK;
 }
 
-/* Finds the order of dims in memory, outermost first; false where elements would overlap or have
- * gaps. Dims of size 1 have a stride that means nothing, so they stay where they are. */
+/* Finds the order of dims in memory, outermost first; false if elements would overlap or have gaps.
+ * The strides of dims of size 1 are ignored, so these dims keep their position. */
 static bool order_dims(unsigned ndim, const uint64_t *shape, const uint64_t *strides,
                        uint64_t *order)
 {
@@ -151,7 +151,7 @@ static bool order_dims(unsigned ndim, const uint64_t *shape, const uint64_t *str
             order[places[at]] = order[places[at - 1]];
         order[places[at]] = d;
     }
-    uint64_t stride = 1; /* fits: it is at most the number of elements */
+    uint64_t stride = 1; /* does not overflow: at most the number of elements */
     for (unsigned i = n; i-- > 0;) {
         const uint64_t d = order[places[i]];
         if (strides[d] != stride)
@@ -161,7 +161,7 @@ static bool order_dims(unsigned ndim, const uint64_t *shape, const uint64_t *str
     return true;
 }
 
-/* Puts the order of dims behind the shape where it is not row-major. */
+/* Stores the order of dims after the shape if it is not row-major. */
 static fsdpck_status keep_order(unit_list *l, unit_param *p, unsigned ndim, const uint64_t *shape,
                                 const uint64_t *strides, fsdpck_error *err)
 {
@@ -230,7 +230,7 @@ fsdpck_status unit_list_add_shared(unit_list *l, const char *fqn, size_t nbytes,
     return FSDPCK_OK;
 }
 
-/* Up to the next multiple; alignment may be any number. */
+/* Rounds up to a multiple of any alignment. */
 static bool round_up(uint64_t n, uint64_t alignment, uint64_t *rounded)
 {
     const uint64_t over = n % alignment;
@@ -272,7 +272,7 @@ fsdpck_status unit_list_seal(unit_list *l, fsdpck_error *err)
         if (use != 0 && (use & USE_SHARED) == 0)
             continue;
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_TIE,
-                  "no unit flattens '%s', which a shared name is",
+                  "no unit flattens '%s', the target of a shared name",
                   strtab_text(&l->names, s->same_as));
         error_tensor(err, strtab_text(&l->names, s->fqn));
         error_expected(err, "the name of a parameter of the list");
@@ -323,7 +323,8 @@ const unit *unit_list_find(const unit_list *l, const char *prefix, size_t nbytes
     return unit_at(l, use_of(l, id)->unit - 1);
 }
 
-/* The last unit that begins at or before the parameter; empty ones begin where the next does. */
+/* The last unit that does not begin after the parameter; empty units begin together with the next.
+ */
 const unit *unit_of_param(const unit_list *l, uint32_t param)
 {
     uint32_t low = 0;
@@ -379,7 +380,7 @@ unit_shard unit_shard_of(const unit *u, uint32_t rank)
     unit_shard s = {u->total, u->total, u->shard_size};
     if (rank >= u->world_size)
         return s;
-    /* rank * shard_size < total + world_size: fits */
+    /* rank * shard_size < total + world_size: does not overflow */
     const uint64_t begin = rank * u->shard_size;
     if (begin >= u->total)
         return s;
@@ -394,8 +395,8 @@ unit_param_range unit_param_range_of(const unit_list *l, const unit *u, uint32_t
     const unit_param *p = unit_param_at(l, u, k);
     const unit_shard s = unit_shard_of(u, rank);
     const uint64_t end = p->offset + p->nelems;
-    /* As torch: the shard with its padding counts, and a parameter of no elements is in the shard
-     * that has an element before it. */
+    /* As in torch: the shard includes its padding, and a parameter without elements is in the shard
+     * with an element before it. */
     if (s.begin >= end || s.end + s.padding <= p->offset)
         return (unit_param_range){0};
     const uint64_t first = s.begin > p->offset ? s.begin : p->offset;

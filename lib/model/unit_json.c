@@ -33,14 +33,14 @@ enum shared_key { SHARED_FQN, SHARED_SAME_AS, SHARED_KEYS };
 
 static const char *const shared_keys[SHARED_KEYS] = {"fqn", "same_as"};
 
-/* One object's keys, so far. */
+/* The keys of one object so far. */
 typedef struct key_set {
     const char *const *keys;
     unsigned count;
     uint32_t seen;
 } key_set;
 
-/* Where a value stands in the text, to be read later. */
+/* Position of a value in the text, to be read later. */
 typedef struct stretch {
     size_t offset_bytes, nbytes;
 } stretch;
@@ -63,7 +63,7 @@ static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const ch
     return FSDPCK_BADINPUT;
 }
 
-/* The next token of an object: its end, or a key of the set that was not there before. */
+/* The next token of an object: its end, or a new key of the set. */
 static fsdpck_status next_key(json_reader *r, key_set *set, json_token *t, unsigned *key,
                               fsdpck_error *err)
 {
@@ -75,7 +75,7 @@ static fsdpck_status next_key(json_reader *r, key_set *set, json_token *t, unsig
         if (strlen(set->keys[i]) != t->nbytes || memcmp(set->keys[i], t->text, t->nbytes) != 0)
             continue;
         if ((set->seen & (1u << i)) != 0)
-            return fail(err, FSDPCK_FINDING_MODEL_KEY, "list of units has twice the key",
+            return fail(err, FSDPCK_FINDING_MODEL_KEY, "list of units has a duplicate key",
                         set->keys[i], t->offset_bytes);
         set->seen |= 1u << i;
         *key = i;
@@ -110,7 +110,7 @@ static fsdpck_status next_u64(json_reader *r, const char *key, uint64_t least, u
     RETURN_IF(json_next(r, &t, err));
     if (t.kind != JSON_NUMBER || !t.is_u64 || t.u64 < least || t.u64 > most) {
         wrong_kind(key, "a whole number", &t, err);
-        error_next(err, "numbers from %" PRIu64 " to %" PRIu64 " are legal", least, most);
+        error_next(err, "give a number from %" PRIu64 " to %" PRIu64, least, most);
         return FSDPCK_BADINPUT;
     }
     *v = t.u64;
@@ -133,7 +133,7 @@ static fsdpck_status next_string(json_reader *r, const char *key, json_token *t,
     return t->kind == JSON_STRING ? FSDPCK_OK : wrong_kind(key, "a string", t, err);
 }
 
-/* Into a buffer that is used again. */
+/* Reads into a reused buffer. */
 static fsdpck_status next_text(json_reader *r, const char *key, text_buf *text, fsdpck_error *err)
 {
     json_token t;
@@ -189,7 +189,7 @@ static fsdpck_status next_sizes(json_reader *r, const char *key, uint64_t *sizes
     }
 }
 
-/* Keeps an array for the second pass. */
+/* Keeps the position of an array for the second pass. */
 static fsdpck_status skip_array(json_reader *r, const char *key, stretch *where, fsdpck_error *err)
 {
     json_token t;
@@ -250,7 +250,7 @@ static bool has(const unit_object *o, enum unit_key key)
     return (o->seen & (1u << key)) != 0;
 }
 
-/* First pass: all but the parameters. */
+/* First pass: everything except the parameters. */
 static fsdpck_status read_scalars(json_reader *r, const json_token *start, unit_object *o,
                                   fsdpck_error *err)
 {
@@ -314,7 +314,7 @@ static fsdpck_status read_param(json_reader *r, size_t offset_bytes, text_buf *f
     const bool strided = (set.seen & (1u << PARAM_STRIDES)) != 0;
     if (strided && nstrides != ndim) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SHAPE,
-                  "strides are not as many as dims");
+                  "number of strides differs from number of dims");
         error_tensor(err, fqn->text);
         error_expected(err, "%u strides", ndim);
         error_found(err, "%u", nstrides);
@@ -349,7 +349,7 @@ static fsdpck_status read_objects(const json_reader *whole, const stretch *where
     text_buf names[2] = {{0}, {0}};
     json_reader r;
     json_token t = {0};
-    /* Up to the array's end, so that offsets are those of the whole text. */
+    /* Up to the array's end, so that offsets refer to the whole text. */
     json_reader_init(&r, whole->text, where->offset_bytes + where->nbytes, whole->finding);
     r.at = where->offset_bytes;
     fsdpck_status st = json_expect(&r, JSON_ARRAY, &t, err);

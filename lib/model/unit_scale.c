@@ -48,7 +48,7 @@ fsdpck_status unit_list_scale(const unit_list *l, uint32_t world_size, unit_list
         unit proto = *u;
         if (world_size > 0 && (u->world_size > 1 || most == 1))
             proto.world_size = world_size;
-        /* One rank alone is NO_SHARD to torch whatever was asked for. */
+        /* torch uses NO_SHARD for a single rank, whatever was requested. */
         if (u->world_size == 1 && proto.world_size > 1)
             proto.unsharded = false;
         RETURN_IF(copy_unit(l, u, &proto, out, err));

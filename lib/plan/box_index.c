@@ -43,7 +43,7 @@ static bool has_elements(const catalogue *cat, uint64_t chunk)
     return catalogue_chunk(cat, chunk)->place != LOCATION_EMPTY;
 }
 
-/* Chunks in strictly ascending order of offsets, the common case, hold no box twice. */
+/* Chunks in strictly ascending order of offsets, the common case, contain no box twice. */
 static bool ascending(const box_index *x, const sort_pair *pairs, size_t n)
 {
     uint64_t boxes[2][2 * NDIM_MAX];
@@ -85,7 +85,7 @@ static fsdpck_status store_replicas(box_index *x, const sort_pair *sorted, size_
     return FSDPCK_OK;
 }
 
-/* By first, then again: the runs came out in the order of hashes. */
+/* By `first`, then by `again`: the runs are in the order of hashes. */
 static void sort_replicas(box_index *x, sort_pair *pairs, sort_pair *scratch)
 {
     for (uint32_t i = 0; i < x->replica_count; i++)
@@ -125,7 +125,7 @@ static fsdpck_status split_replicas(box_index *x, sort_pair *pairs, sort_pair *s
     return st;
 }
 
-/* The dim in which the boxes lie furthest apart, measured in boxes. */
+/* The dim along which the boxes are furthest apart, measured in boxes. */
 static uint32_t widest_dim(const box_index *x, const sort_pair *pairs, size_t n)
 {
     uint64_t box[2 * NDIM_MAX];
@@ -242,7 +242,7 @@ static fsdpck_status build(box_index *x, sort_pair *pairs, sort_pair *scratch, b
     }
     for (uint32_t i = 0; i < x->count; i++)
         x->order[i] = pairs[i].item;
-    /* Boxes of 0-dim tensors are all equal, so there is never a tree of them. */
+    /* Boxes of 0-dim tensors are all equal, so they never need a tree. */
     if (x->count > BOX_INDEX_LEAF)
         return build_tree(x, pairs, owner, err);
     return FSDPCK_OK;
@@ -317,7 +317,7 @@ void box_query_begin_scan(box_query *q, const catalogue *cat, uint32_t tensor,
     q->depth = 0;
 }
 
-/* Descends to the next leaf that intersects the box; false where there is none. */
+/* Descends to the next leaf that intersects the box; false at the end. */
 static bool next_leaf(box_query *q)
 {
     const box_index *x = q->index;

@@ -1,17 +1,17 @@
-/* box_index.h: which chunks of one tensor meet a box.
+/* box_index.h: search for the chunks of one tensor that intersect a box.
  *
  *     box_index x;
  *     RETURN_IF(box_index_build(&x, cat, tensor, &budget, err));
  *     box_query q;
  *     box_query_begin(&q, &x, offsets, sizes);
  *     while (box_query_next(&q))
- *         use(q.chunk, q.offsets, q.sizes);     // the part that is shared
+ *         use(q.chunk, q.offsets, q.sizes);     // the intersection
  *     box_index_release(&x, &budget);
  *
- * Chunks without elements are left out. Chunks with the same box are replicas: the first (lowest
- * chunk number) stands for all, the others are listed in `replicas`. Up to BOX_INDEX_LEAF
- * distinct boxes are scanned; more are held in an implicit binary tree of bounding boxes whose
- * leaves are even cuts of `order`. Building takes O(n log n), also for hostile boxes.
+ * Chunks without elements are omitted. Chunks with the same box are replicas: the first (lowest
+ * chunk number) represents all, and `replicas` lists the others. Up to BOX_INDEX_LEAF distinct
+ * boxes are scanned; more are stored in an implicit binary tree of bounding boxes whose leaves are
+ * even divisions of `order`. Building takes O(n log n), also for hostile boxes.
  *
  * Read-only after building, so any number of threads may query.
  */
@@ -54,7 +54,7 @@ static inline uint32_t box_index_leaf_begin(const box_index *x, uint32_t leaf)
 }
 
 typedef struct box_query {
-    /* found */
+    /* result */
     uint64_t chunk;
     uint64_t offsets[NDIM_MAX];
     uint64_t sizes[NDIM_MAX];
@@ -69,15 +69,15 @@ typedef struct box_query {
     uint32_t stack[40]; /* nodes to visit; a tree has at most 31 levels */
 } box_query;
 
-/* The box is borrowed until the query ends. It must have elements. The second form needs no index:
- * it scans the chunks of a tensor that has few, replicas included. */
+/* The box is borrowed until the query ends, and must have elements. The second form needs no index:
+ * it scans all chunks of a tensor with few chunks, including replicas. */
 void box_query_begin(box_query *q, const box_index *x, const uint64_t *offsets,
                      const uint64_t *sizes);
 void box_query_begin_scan(box_query *q, const catalogue *cat, uint32_t tensor,
                           const uint64_t *offsets, const uint64_t *sizes);
 bool box_query_next(box_query *q);
 
-/* "[0:4, 8:16]", cut to the capacity; returns text. */
+/* "[0:4, 8:16]", truncated to the capacity; returns text. */
 char *box_text(char *text, size_t capacity_bytes, const uint64_t *offsets, const uint64_t *sizes,
                unsigned ndim);
 

@@ -5,8 +5,7 @@
 
 #include "base/checked.h"
 
-/* Steps allowed for each chunk before the answer is "too entangled". A grid needs fewer than
- * 100. */
+/* Steps allowed per chunk before the check gives up. A grid needs fewer than 100. */
 #define STEPS_PER_CHUNK 1000u
 
 typedef struct node_pair {
@@ -63,8 +62,8 @@ static bool leaves_overlap(const box_index *x, const leaf_boxes *a, const leaf_b
     return false;
 }
 
-/* Joins the tree with itself: pairs of nodes whose bounds meet are opened, the rest falls away. In
- * a clean partition next to nothing but the pairs (node, node) is left. False where it took too
+/* Joins the tree with itself: pairs of nodes with intersecting bounds are expanded, the others
+ * dropped. In a clean partition almost only the pairs (node, node) remain. False if it took too
  * long. */
 static bool find_overlap(const box_index *x, struct coverage_report *r)
 {
@@ -117,8 +116,8 @@ uint64_t coverage_count(const box_index *x, const uint64_t *offsets, const uint6
     return n;
 }
 
-/* A coordinate strictly inside the region at which some chunk begins or ends, as near to the
- * middle as there is; false where every chunk covers all of the region or nothing. */
+/* Finds a coordinate strictly inside the region at which some chunk begins or ends, as near to the
+ * middle as possible; false if every chunk covers the whole region or nothing of it. */
 static bool find_split(const box_index *x, const uint64_t *offsets, const uint64_t *sizes,
                        uint32_t *dim, uint64_t *at, uint64_t *steps)
 {
@@ -177,8 +176,8 @@ static void grow(const box_index *x, const uint64_t *within_offsets, const uint6
     }
 }
 
-/* Halves the region again and again, going where elements are missing: each step looks at the
- * chunks of the region alone. */
+/* Halves the region repeatedly and continues where elements are missing: each step checks only the
+ * chunks of the region. */
 bool coverage_find_hole(const box_index *x, const uint64_t *offsets, const uint64_t *sizes,
                         uint64_t *hole_offsets, uint64_t *hole_sizes)
 {
@@ -222,7 +221,7 @@ fsdpck_status coverage_check_index(const box_index *x, struct coverage_report *r
     }
     if (!find_overlap(x, r)) {
         const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                                           "chunks of the tensor are too entangled to be checked");
+                                           "chunks of the tensor are too irregular to check");
         error_tensor(err, catalogue_name(x->cat, catalogue_tensor(x->cat, x->tensor)->name));
         error_found(err, "%" PRIu32 " boxes", x->count);
         return st;
@@ -268,16 +267,14 @@ fsdpck_status coverage_error(const catalogue *c, uint32_t tensor, const struct c
     const cat_tensor *t = catalogue_tensor(c, tensor);
     if (r->overlap) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_OVERLAP,
-                  "chunks of a tensor overlap in part");
+                  "chunks of a tensor partly overlap");
         error_expected(err, "boxes that are equal or share no element");
         error_found(err, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
                     chunk_path(c, r->overlap_a), chunk_text(c, r->overlap_b, b, sizeof b),
                     chunk_path(c, r->overlap_b));
-        error_next(err, r->hole
-                            ? "files of two saves may be mixed: look for the files of each in its "
-                              "folder; elements are missing too"
-                            : "files of two saves may be mixed: look for the files of each in its "
-                              "folder");
+        error_next(
+            err, r->hole ? "check the folder for mixed files of two saves; elements are missing too"
+                         : "check the folder for mixed files of two saves");
     } else {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_GAP,
                   "chunks of a tensor do not cover it");
@@ -287,7 +284,7 @@ fsdpck_status coverage_error(const catalogue *c, uint32_t tensor, const struct c
                         box_text(a, sizeof a, r->hole_offsets, r->hole_sizes, t->ndim));
         else
             error_found(err, "%" PRIu64 " missing", r->missing);
-        error_next(err, "a rank's files may be missing, or its save did not finish");
+        error_next(err, "look for missing rank files, or a save that did not finish");
     }
     error_tensor(err, catalogue_name(c, t->name));
     return FSDPCK_BADINPUT;

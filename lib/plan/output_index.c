@@ -1,4 +1,4 @@
-/* The output side of a plan: chunks and literals in the order of the files, cut into items. */
+/* The output side of a plan: chunks and constant bytes in file order, divided into items. */
 #include "base/checked.h"
 #include "plan/plan_internal.h"
 #include "plan/sort.h"
@@ -23,7 +23,7 @@ static fsdpck_status check_place(const plan *p, uint64_t chunk, fsdpck_error *er
     const uint64_t nbytes = box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
     if (k->place != LOCATION_ROWS || k->file >= p->file_count || k->nbytes != nbytes ||
         !checked_range(k->offset_bytes, nbytes, catalogue_file(to, k->file)->nbytes))
-        return error_layout(p, chunk, "target chunk has no place in its file", err);
+        return error_layout(p, chunk, "target chunk has no location in its file", err);
     return FSDPCK_OK;
 }
 
@@ -75,11 +75,11 @@ static const target_deferred *deferred_at(const plan *p, uint64_t i)
 static fsdpck_status error_overlapping(fsdpck_error *err)
 {
     return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "target chunks, literals or deferred bytes share bytes of a file");
+                     "target chunks, constant or deferred bytes share bytes of a file");
 }
 
-/* Chunks, literals and deferred bytes of one file, merged: none may begin before the last one's end,
- * except a chunk that has the very place of the one before it (an alias). */
+/* Merges chunks, constant and deferred bytes of one file: none may begin before the end of the
+ * previous one, except a chunk at the same location as its predecessor (an alias). */
 static fsdpck_status check_file(const plan *p, uint64_t file, fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
@@ -171,7 +171,7 @@ fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
     }
     if (l != p->to->literals.count || deferred != p->to->lates.count)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "literals or deferred bytes of the target are not in order");
+                         "constant or deferred bytes of the target are not in order");
     p->totals.files = p->file_count;
     p->totals.items = p->file_item[p->file_count];
     return FSDPCK_OK;

@@ -9,7 +9,8 @@
 #include "plan/plan_internal.h"
 #include "plan/segment.h"
 
-/* Tensors of so few chunks are scanned: an index would cost more than it saves. */
+/* Tensors with at most this number of chunks are scanned: an index would cost more than it saves.
+ */
 #define SCAN_CHUNKS BOX_INDEX_LEAF
 
 bool plan_can_cast(dtype from, dtype to)
@@ -66,8 +67,8 @@ static fsdpck_status store_index(plan *p, uint32_t tensor, const box_index *x, b
     return FSDPCK_OK;
 }
 
-/* First use of a source tensor: checks its chunks against each other, keeps an index where it
- * pays. Holes are no error yet: the target may not want what is missing. */
+/* First use of a source tensor: checks its chunks for overlaps, and keeps an index if it pays. Gaps
+ * are not yet an error: the target may not need the missing elements. */
 static fsdpck_status check_source(plan *p, uint32_t tensor, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(p->from, tensor);
@@ -113,7 +114,7 @@ static fsdpck_status error_hole(const plan *p, uint32_t tensor, const uint64_t *
     return coverage_error(p->from, tensor, &r, err);
 }
 
-/* Counts the source chunks that feed a box of the target and makes sure that they fill it. */
+/* Counts the source chunks that feed a box of the target and checks that they fill it. */
 static fsdpck_status check_target_box(plan *p, uint32_t tensor, const uint64_t *offsets,
                                       const uint64_t *sizes, fsdpck_error *err)
 {
@@ -147,17 +148,17 @@ static fsdpck_status check_target_tensor(plan *p, uint32_t tensor, fsdpck_error 
     const uint32_t source = plan_source_tensor(p, tensor);
     if (source >= catalogue_tensor_count(p->from))
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "target names a source tensor that is not there");
+                         "target names a source tensor that does not exist");
     const cat_tensor *s = catalogue_tensor(p->from, source);
     if (s->ndim != t->ndim || memcmp(catalogue_shape(p->from, source), catalogue_shape(to, tensor),
                                      t->ndim * sizeof(uint64_t)) != 0)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "target tensor has another shape than its source");
+                         "target tensor and its source differ in shape");
     if (!plan_can_cast((dtype)s->dtype, (dtype)t->dtype)) {
         error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                   "elements of %s cannot be cast to %s", dtype_get((dtype)s->dtype)->name,
                   dtype_get((dtype)t->dtype)->name);
-        error_next(err, "only floating types are cast: leave the tensor out of --dtype");
+        error_next(err, "omit the tensor from --dtype: only floating types can be cast");
         return FSDPCK_UNSUPPORTED;
     }
     p->totals.cast_tensors += s->dtype != t->dtype;
@@ -204,7 +205,7 @@ static fsdpck_status fill(plan *p, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Bytes that are read only to be compared. */
+/* Counts the bytes that are read only for comparison. */
 static void count_replica_bytes(plan *p)
 {
     uint64_t extra = 0;
@@ -236,7 +237,8 @@ fsdpck_status plan_new(const catalogue *from, const target *to, const plan_optio
         p->opt.tile_nbytes = PLAN_TILE_NBYTES;
     fsdpck_status st = FSDPCK_OK;
     if (p->opt.tile_nbytes % 4096 != 0)
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "tile is no multiple of 4096 bytes");
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+                       "tile size is not a multiple of 4096 bytes");
     if (st == FSDPCK_OK)
         st = fill(p, err);
     if (st != FSDPCK_OK) {

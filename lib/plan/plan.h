@@ -1,4 +1,5 @@
-/* plan.h: what feeds what: made from a source and a target catalogue before anything is written.
+/* plan.h: maps source ranges to target ranges, from a source and a target catalogue, before
+ * anything is written.
  *
  *     plan_options opt = {0};
  *     plan *p;
@@ -8,10 +9,10 @@
  *     ... lib/exec runs it ...
  *     plan_free(p);
  *
- * A plan is an index, not a list: segments (segment.h) are generated for whatever output range is
- * worked on. It does no I/O, knows no threads and is the same for every engine, number of workers
- * and amount of memory. It borrows both catalogues, which must outlive it unchanged, and is
- * read-only after plan_new: any number of threads may use it.
+ * A plan is an index, not a list: segments (segment.h) are generated for any given output range. It
+ * does no I/O, uses no threads and is the same for every engine, number of workers and amount of
+ * memory. It borrows both catalogues, which must outlive it unchanged. It is read-only after
+ * plan_new: any number of threads may use it.
  */
 #ifndef FSDPCK_PLAN_PLAN_H
 #define FSDPCK_PLAN_PLAN_H
@@ -19,12 +20,11 @@
 #include "state/catalogue.h"
 #include "state/target.h"
 
-/* What is done with a chunk whose box another chunk of its tensor has too (HSDP, per-rank
- * files). */
+/* Handling of chunks with the same box as another chunk of their tensor (HSDP, per-rank files). */
 typedef enum plan_replicas {
-    REPLICAS_CRC, /* compare the checksums that their zips hold; their bytes where there is none */
+    REPLICAS_CRC, /* compare the checksums in their zips; compare the bytes of chunks without one */
     REPLICAS_COMPARE, /* compare their bytes */
-    REPLICAS_FIRST    /* take the first, do not look at the others */
+    REPLICAS_FIRST    /* take the first, ignore the others */
 } plan_replicas;
 
 #define PLAN_TILE_NBYTES ((uint64_t)8 << 20)
@@ -36,41 +36,41 @@ typedef struct plan_options {
 
 typedef struct plan_totals {
     uint64_t target_bytes;      /* of tensors, as written */
-    uint64_t constant_bytes;    /* headers, directories, late bytes */
-    uint64_t source_bytes;      /* of elements to be read, each once */
+    uint64_t constant_bytes;    /* headers, directories, deferred bytes */
+    uint64_t source_bytes;      /* of elements to read, each counted once */
     uint64_t segments_at_least; /* pairs of target and source chunk that share elements */
     uint64_t items;
     uint64_t files;
     uint64_t chunks_in;  /* of the tensors that are read: those with elements, replicas included */
     uint64_t chunks_out; /* with elements */
-    uint64_t replicas;   /* chunks_in that repeat another one's box */
+    uint64_t replicas;   /* chunks_in with the same box as another */
     uint64_t cast_tensors;
-    /* Bytes read for each byte of source_bytes as far as it can be told before any head is read:
-     * replicas that must be compared (REPLICAS_COMPARE) add to 1. */
+    /* Bytes read per byte of source_bytes, as far as known before any blob header is read: replicas
+     * to compare (REPLICAS_COMPARE) add to 1. */
     double read_amplification;
 } plan_totals;
 
 typedef struct plan plan;
 
-/* Checks that the source covers every chunk of the target exactly once: CHUNK-GAP, CHUNK-OVERLAP (see
- * coverage.h), BADINPUT; that dtypes are equal or of floating point (else UNSUPPORTED); and that
- * the writer's places are in order (else INTERNAL). Memory is drawn from `owner` and given back by
- * plan_free. */
+/* Checks that the source covers every chunk of the target exactly once (CHUNK-GAP, CHUNK-OVERLAP,
+ * see coverage.h: BADINPUT), that dtypes are equal or of floating point (else UNSUPPORTED), and
+ * that the writer's locations are in order (else INTERNAL). Memory is drawn from `owner`; plan_free
+ * returns it. */
 fsdpck_status plan_new(const catalogue *from, const target *to, const plan_options *opt,
                        budget *owner, plan **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void plan_free(plan *p);
 
 void plan_get_totals(const plan *p, plan_totals *totals);
 
-/* Files, literals, chunks and the chunks that feed them, in the order of the output; a stable
- * text. */
+/* Files, constant bytes, chunks and their source chunks, in the order of the output; a stable text.
+ */
 fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Of both catalogues (names, shapes, boxes, places, sizes), literals and options. */
+/* Hash of both catalogues (names, shapes, boxes, locations, sizes), constant bytes and options. */
 uint64_t plan_hash(const plan *p);
 
-/* Whether elements of `from` can be turned into `to` (equal, or both of the floating kinds that
- * lib/state/cast.h converts). */
+/* Whether elements of `from` can be converted to `to` (equal, or both of the floating types of
+ * lib/state/cast.h). */
 bool plan_can_cast(dtype from, dtype to);
 
 #endif

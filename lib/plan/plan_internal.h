@@ -1,4 +1,4 @@
-/* plan_internal.h: inside of a plan, for lib/plan alone. */
+/* plan_internal.h: internals of a plan, only for lib/plan. */
 #ifndef FSDPCK_PLAN_PLAN_INTERNAL_H
 #define FSDPCK_PLAN_PLAN_INTERNAL_H
 
@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 /* Values of plan.index_of. */
-#define INDEX_UNSEEN UINT32_MAX       /* no target tensor asked for this source tensor yet */
+#define INDEX_UNSEEN UINT32_MAX       /* no target tensor has used this source tensor yet */
 #define INDEX_SCAN   (UINT32_MAX - 1) /* few chunks, no replicas: no index is kept */
 
 struct plan {
@@ -14,25 +14,25 @@ struct plan {
     const target *to;
     plan_options opt;
     budget *owner;
-    uint32_t *index_of; /* source tensor -> place in indexes */
+    uint32_t *index_of; /* source tensor -> position in indexes */
     uint64_t index_of_count;
     vec indexes;     /* box_index */
-    vec partial;     /* uint8_t for each of indexes: whether the tensor has holes */
+    vec partial;     /* uint8_t for each of indexes: whether the tensor has gaps */
     uint32_t *order; /* target chunks with bytes, by file, offset, chunk */
     uint64_t order_count;
     uint64_t order_capacity;
     uint64_t *file_order;    /* nfiles + 1: first of each file in order */
-    uint64_t *file_constant; /* nfiles + 1: first of each file in the target's literals */
-    uint64_t *file_deferred; /* nfiles + 1: likewise in its lates */
+    uint64_t *file_constant; /* nfiles + 1: first of each file in the target's constant bytes */
+    uint64_t *file_deferred; /* nfiles + 1: likewise in its deferred bytes */
     uint64_t *file_item;     /* nfiles + 1: first item of each file */
     uint64_t file_count;
     plan_totals totals;
 };
 
-/* Sorts chunks and literals into files, counts items, checks the writer's places. */
+/* Sorts chunks and constant bytes into files, counts items, checks the writer's locations. */
 fsdpck_status plan_index_output(plan *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* NULL where source tensor's few chunks are scanned. */
+/* NULL if the source tensor has few chunks, which are scanned. */
 const box_index *plan_index_of(const plan *p, uint32_t source_tensor);
 
 #endif

@@ -62,7 +62,7 @@ fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err)
     for (uint64_t file = 0; file < p->file_count && !out->failed; file++) {
         const uint64_t nbytes = catalogue_file(to, file)->nbytes;
         text_puts(out, "file ");
-        /* A single file is named by the output itself. */
+        /* A single-file output has no names inside. */
         if (catalogue_name_nbytes(to, catalogue_file(to, file)->path) > 0) {
             print_name(out, to, catalogue_file(to, file)->path);
             text_puts(out, " ");

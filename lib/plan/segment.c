@@ -47,7 +47,8 @@ static const target_deferred *deferred_at(const plan *p, uint64_t i)
     return VEC_AT(&p->to->lates, target_deferred, i);
 }
 
-/* First chunk of the file that ends after `at`. Chunks do not overlap, so their ends ascend too. */
+/* First chunk of the file that ends after `at`. Chunks do not overlap, so their ends also ascend.
+ */
 static uint64_t first_chunk_after(const plan *p, uint32_t file, uint64_t at)
 {
     uint64_t low = p->file_order[file];
@@ -152,7 +153,7 @@ static void set_constant_part(range_walk *w, const target_constant *l, range_par
     w->constant++;
 }
 
-/* Passes over aliases of the chunk given last. */
+/* Skips aliases of the last chunk. */
 static const cat_chunk *next_chunk(range_walk *w)
 {
     for (; w->order < w->order_end; w->order++) {

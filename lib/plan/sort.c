@@ -68,8 +68,8 @@ void sort_select(sort_pair *pairs, size_t n, size_t k)
     uint64_t state = n;
     while (end - begin > 1) {
         const uint64_t pivot = pairs[begin + mix(&state) % (end - begin)].key;
-        /* Three parts, so that many equal keys cost one pass: [begin, less) < pivot,
-         * [less, at) == pivot, [greater, end) > pivot. */
+        /* Three parts, so that many equal keys take one pass: [begin, less) < pivot, [less, at) ==
+         * pivot, [greater, end) > pivot. */
         size_t less = begin;
         size_t at = begin;
         size_t greater = end;

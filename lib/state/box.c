@@ -40,14 +40,14 @@ void box_row_major_strides(const uint64_t *sizes, unsigned ndim, uint64_t *strid
     uint64_t stride = 1;
     for (unsigned d = ndim; d-- > 0;) {
         strides[d] = stride;
-        /* As torch: an empty dim does not make the outer strides 0. */
+        /* As in torch, an empty dim does not make the outer strides 0. */
         stride *= sizes[d] > 0 ? sizes[d] : 1;
     }
 }
 
-/* Greedy: from the position reached, the largest slab of whole inner dims that begins there and
- * ends by `end`. Slabs first grow outwards (each fills up one dim), then shrink inwards (each takes
- * what is left of one dim), and meet in one dim: hence 2*ndim-1. */
+/* Greedy: from the current position, takes the largest slab of whole inner dims that begins there
+ * and ends by `end`. Slabs first grow outwards (each fills one dim), then shrink inwards (each
+ * takes the rest of one dim), and share one dim: hence 2*ndim-1. */
 bool box_cut_next(box_cut *cut)
 {
     if (cut->begin >= cut->end)

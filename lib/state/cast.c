@@ -4,8 +4,8 @@
 
 #include "state/cast_fp8.h"
 
-/* Elements are taken in blocks of one size, the last one filled up with zeros: loops whose length
- * is known become vector code without a scalar tail. */
+/* Elements are processed in blocks of one size, the last padded with zeros: loops of known length
+ * become vector code without a scalar tail. */
 #define BLOCK        256
 #define F32_INFINITY 0x7F800000u
 #define F32_ABS      0x7FFFFFFFu
@@ -21,8 +21,8 @@ bool cast_supported(dtype from, dtype to)
     return from != to;
 }
 
-/* `yes` where the condition holds, without a branch that would keep the loop from being vector
- * code. */
+/* `yes` if the condition holds, otherwise `no`; without a branch, so that the loop is vectorized.
+ */
 static inline uint32_t choose(bool condition, uint32_t yes, uint32_t no)
 {
     const uint32_t mask = 0u - (uint32_t)condition;
@@ -55,7 +55,7 @@ static void load_f16(uint32_t *f32, const uint16_t *src)
     for (int i = 0; i < BLOCK; i++) {
         const uint32_t h = src[i];
         const uint32_t a = (h & 0x7FFF) << 13;
-        /* Below the least normal: scaled by a subtraction of floats that is exact. */
+        /* Below the smallest normal: scaled by an exact subtraction of floats. */
         const uint32_t small = bits_of(f32_of(a + least_normal) - f32_of(least_normal));
         const uint32_t quiet = choose(a > 0x7C00u << 13, 0x400000u, 0);
         const uint32_t special = (a + (224u << 23)) | quiet;
@@ -72,7 +72,7 @@ static bool any_infinite(const uint32_t *f32)
     return any != 0;
 }
 
-/* Counts what is finite as float64 and not as float32. */
+/* Counts elements that are finite as float64 but not as float32. */
 static uint64_t load_f64(uint32_t *f32, const double *src)
 {
     float narrow[BLOCK];
@@ -90,7 +90,8 @@ static uint64_t load_f64(uint32_t *f32, const double *src)
     return lost;
 }
 
-/* Finite in float32, infinite or NaN in 16 bits with that mask of exponent bits. */
+/* Counts elements that are finite in float32 but infinite or NaN in 16 bits, by the mask of
+ * exponent bits. */
 static uint64_t count_lost(const uint16_t *dst, const uint32_t *f32, uint16_t exponent)
 {
     uint64_t lost = 0;
@@ -114,7 +115,7 @@ static uint64_t store_bf16(uint16_t *dst, const uint32_t *f32, uint16_t nan)
 
 static uint64_t store_f16(uint16_t *dst, const uint32_t *f32)
 {
-    const uint32_t half = 126u << 23; /* 0.5: its last bit is worth float16's least step */
+    const uint32_t half = 126u << 23; /* 0.5: its last bit equals float16's smallest step */
     uint32_t special = 0;
     for (int i = 0; i < BLOCK; i++) {
         const uint32_t v = f32[i];
@@ -161,7 +162,7 @@ static uint64_t store_fp8(uint8_t *dst, dtype to, const uint32_t *f32)
     return lost;
 }
 
-/* `decoded`: of every byte, where `from` is an 8-bit type. */
+/* `decoded`: float32 of every byte, if `from` is an 8-bit type. */
 static uint64_t load_block(dtype from, uint32_t *f32, const void *src, const uint32_t *decoded)
 {
     const uint8_t *bytes = src;

@@ -49,8 +49,8 @@ uint8_t fp8_encode(const fp8_format *f, uint32_t bits, bool *out_of_range)
     if (a > F32_INFINITY)
         return f->unsigned_zero ? f->nan : (uint8_t)(f->nan | sign);
     if (a < (128 - f->bias) << 23) {
-        /* Below the least normal: adding a float whose last bit is worth the type's least step lets
-         * the processor round. */
+        /* Below the smallest normal: adding a float whose last bit equals the type's smallest step
+         * lets the processor round. */
         const uint32_t magic = (127 - f->bias + drop + 1) << 23;
         code = to_bits(from_bits(a) + from_bits(magic)) - magic;
     } else {
@@ -72,7 +72,7 @@ uint32_t fp8_decode(const fp8_format *f, uint8_t byte)
     const uint32_t code = byte & 0x7F;
     const unsigned shift = 23 - f->mantissa_bits;
     if (f->unsigned_zero && byte == 0x80)
-        return F32_INFINITY | 1; /* as torch gives it */
+        return F32_INFINITY | 1; /* as in torch */
     if (code >= f->end)
         return sign | F32_INFINITY |
                (f->end == f->nan ? 0x700000u : (code & 3) << 21 | (code > f->end ? 0x400000u : 0));

@@ -60,7 +60,7 @@ fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nby
     return FSDPCK_OK;
 }
 
-/* Elements and bytes must fit int64_t, which is what torch counts them in. */
+/* Elements and bytes must fit int64_t, torch's type for them. */
 static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const uint64_t *shape,
                                  fsdpck_error *err)
 {
@@ -81,7 +81,7 @@ static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const
     if (fits)
         return FSDPCK_OK;
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
-                                       "tensor's shape is too large to exist");
+                                       "shape of the tensor is too large");
     error_tensor(err, name);
     return st;
 }
@@ -143,14 +143,14 @@ static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned 
                                   uint64_t offset, uint64_t size, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
-                                       "chunk reaches outside of its tensor");
+                                       "chunk extends outside its tensor");
     error_tensor(err, catalogue_name(c, catalogue_tensor(c, tensor)->name));
     error_expected(err, "dim %u within 0..%" PRIu64, dim, catalogue_shape(c, tensor)[dim]);
     error_found(err, "offset %" PRIu64 ", size %" PRIu64, offset, size);
     return st;
 }
 
-/* Room for offsets and sizes of a chunk; both are checked to be inside of the shape already. */
+/* Stores offsets and sizes of a chunk; both were checked against the shape. */
 static fsdpck_status add_dims(catalogue *c, const cat_tensor *t, const uint64_t *offsets,
                               const uint64_t *sizes, uint64_t *dims_at, fsdpck_error *err)
 {
@@ -488,7 +488,7 @@ const uint64_t *catalogue_shape(const catalogue *c, size_t tensor)
 {
     static const uint64_t none[1];
     if (c->shapes.items == NULL)
-        return none; /* 0-dim tensors alone */
+        return none; /* only 0-dim tensors */
     return VEC_AT(&c->shapes, const uint64_t, catalogue_tensor(c, tensor)->shape_at);
 }
 

@@ -1,7 +1,7 @@
 /* catalogue.h: all tensors of a checkpoint with their chunks, and the objects that are not tensors.
  *
- * The same type describes what there is (a source catalogue, filled by a format reader) and what
- * there shall be (a target catalogue, filled by aim, its places given by a format writer).
+ * The same type describes the input (a source catalogue, filled by a format reader) and the output
+ * (a target catalogue, filled by select, with locations assigned by a format writer).
  *
  * Filling (one thread):
  *
@@ -10,7 +10,7 @@
  *     RETURN_IF(catalogue_add_file(&c, path, path_nbytes, nbytes, rank, &file, err));
  *     RETURN_IF(catalogue_add_tensor(&c, name, n, DTYPE_FLOAT32, ndim, shape, &tensor, err));
  *     RETURN_IF(catalogue_add_chunk(&c, tensor, offsets, sizes, &proto, err));   // any order
- *     RETURN_IF(catalogue_seal(&c, err));   // groups chunks by tensor, finds double names, trims
+ *     RETURN_IF(catalogue_seal(&c, err));   // groups chunks by tensor, finds duplicate names
  *
  * Reading (any number of threads after seal):
  *
@@ -20,8 +20,8 @@
  *             catalogue_chunk_box(&c, k, offsets, sizes);
  *     }
  *
- * Flat arrays, indices not pointers, names interned: at most 64 bytes a 2-dim chunk. Index types:
- * file and tensor uint32_t, chunk uint64_t. Limits: 2^22 tensors, 2^32 chunks.
+ * Flat arrays, indices instead of pointers, interned names: at most 64 bytes per 2-dim chunk. Index
+ * types: file and tensor uint32_t, chunk uint64_t. Limits: 2^22 tensors, 2^32 chunks.
  */
 #ifndef FSDPCK_STATE_CATALOGUE_H
 #define FSDPCK_STATE_CATALOGUE_H
@@ -34,40 +34,44 @@
 
 #define CAT_NONE UINT32_MAX
 
-/* What the offset of a chunk means before its blob's head has been read. */
+/* Meaning of a chunk's offset before its blob header is read. */
 typedef enum location_kind {
-    LOCATION_EMPTY, /* no elements, so no bytes */
+    LOCATION_EMPTY, /* no elements, hence no bytes */
     LOCATION_ROWS,  /* at offset_bytes: contiguous, row-major, little-endian, the tensor's dtype */
-    LOCATION_STRIDED, /* known to the reader without I/O, but not plain rows: ask locate() */
-    LOCATION_FILL,    /* in no file: every element is the value that the file declares: locate() */
-    LOCATION_BLOB /* offset_bytes and nbytes frame a container whose head must be read: locate() */
+    LOCATION_STRIDED, /* known to the reader without I/O, but not plain rows: call locate() */
+    LOCATION_FILL,    /* in no file: every element is the value that the file declares: call
+                       * locate() */
+    LOCATION_BLOB     /* offset_bytes and nbytes delimit a container whose header must be read: call
+                   * locate() */
 } location_kind;
 
 typedef struct cat_file {
     uint32_t path; /* name id; relative to the checkpoint's folder */
-    uint32_t rank; /* rank that wrote it, CAT_NONE where it cannot be told */
+    uint32_t rank; /* rank that wrote it, CAT_NONE if unknown */
     uint64_t nbytes;
 } cat_file;
 
 enum {
-    CAT_TENSOR_IN_OBJECT = 1, /* lies inside a byte item; only reachable through that object */
+    CAT_TENSOR_IN_OBJECT = 1, /* inside a byte item; only reachable through that object */
     CAT_TENSOR_REQUIRES_GRAD = 2,
-    /* A whole storage that several tensors view, 1-dim; no tensor of the checkpoint itself. Such
-     * ones come last. */
+    /* A whole storage viewed by several tensors, 1-dim; not itself a tensor of the checkpoint.
+     * These come last. */
     CAT_TENSOR_STORAGE = 4,
-    CAT_TENSOR_OF_RANK = 8,  /* one rank's tensor of this name, which ends in '.rank3' for it */
-    CAT_TENSOR_DIFFERS = 16, /* of a CAT_TENSOR_OF_RANK: other ranks' are known to be others */
-    /* Several ranks have a plain tensor of this name; each is a chunk, and none need be a copy of
-     * another: buffers differ where nobody synchronises them. */
+    CAT_TENSOR_OF_RANK = 8,  /* one rank's tensor of this name, with a suffix such as '.rank3' */
+    CAT_TENSOR_DIFFERS = 16, /* of a CAT_TENSOR_OF_RANK: the other ranks' tensors are known to
+                              * differ */
+    /* Several ranks have a plain tensor of this name; each is a chunk, and they may differ: buffers
+     * differ unless they are synchronized. */
     CAT_TENSOR_EACH_RANK = 32,
-    /* Beside CAT_TENSOR_IN_OBJECT: dicts, lists and tuples alone lead to it, so its name and path are
-     * what they would be if these were opened; it can be taken without its object. */
+    /* With CAT_TENSOR_IN_OBJECT: only dicts, lists and tuples lead to it, so its name and path are
+     * those of the opened containers; it can be selected without its object. */
     CAT_TENSOR_NAMED = 64,
-    /* Optimizer state by number of one of several parameters: `param` is one of them, or none. */
+    /* Optimizer state by number that may belong to several parameters: `param` is one of them, or
+     * none. */
     CAT_TENSOR_PARAM_OPEN = 128,
 };
 
-/* What a tensor is in Python besides its bytes (cat_tensor.python). */
+/* Python properties of a tensor besides its bytes (cat_tensor.python). */
 enum {
     CAT_PYTHON_PARAMETER = 1,
     CAT_PYTHON_BUFFER = 2,
@@ -83,24 +87,23 @@ typedef struct cat_tensor {
     uint64_t shape_at;    /* see catalogue_shape */
     uint64_t first_chunk; /* chunks of a tensor are consecutive after seal */
     uint32_t nchunks;
-    uint32_t alias; /* the CAT_TENSOR_STORAGE tensor that it views with others, or CAT_NONE */
-    uint32_t spec;  /* catalogue.specs: how it is cut, or CAT_NONE where nothing says so */
-    /* Where it stood in the state that was saved, from 1, where the reader knows that and it is not
-     * the order of the catalogue; else 0. */
+    uint32_t alias; /* the CAT_TENSOR_STORAGE tensor that it and others view, or CAT_NONE */
+    uint32_t spec;  /* catalogue.specs: its placements, or CAT_NONE if not recorded */
+    /* Position in the saved state, from 1, if the reader knows it and it differs from the order of
+     * the catalogue; otherwise 0. */
     uint32_t saved_at;
-    /* Optimizer state by number: name id of its parameter's FQN, where that is known; else
-     * CAT_NONE. */
+    /* Optimizer state by number: name id of its parameter's FQN, or CAT_NONE if unknown. */
     uint32_t param;
     uint8_t python; /* CAT_PYTHON_... */
-    /* Tuple of what leads to it: str, a dict's key; int, a list's index; bytes, the digits of a
-     * dict's int key. None: the name is the only key. */
+    /* Tuple of the keys that lead to it: str, a dict's key; int, a list's index; bytes, the digits
+     * of a dict's int key. None: the name is the only key. */
     value path;
 } cat_tensor;
 
 typedef struct cat_chunk {
     uint32_t file;
     uint32_t tensor;
-    uint32_t aux;   /* the reader's own note (zip record, transform, ...) */
+    uint32_t aux;   /* the reader's private value (zip record, transform, ...) */
     uint16_t rank;  /* writer rank, UINT16_MAX unknown */
     uint16_t place; /* location_kind */
     uint64_t offset_bytes;
@@ -110,37 +113,37 @@ typedef struct cat_chunk {
 
 typedef struct cat_object {
     uint32_t name; /* flat key */
-    uint32_t file; /* CAT_NONE: the value is here already */
+    uint32_t file; /* CAT_NONE: the value is loaded already */
     uint64_t offset_bytes;
     uint64_t nbytes;
     uint32_t aux;
     uint8_t loaded;
-    uint8_t opaque; /* its bytes could not be read as a value: kept as they are (a BYTES value) */
-    /* The one rank whose object this is, where ranks differ: then there is one cat_object a rank,
-     * all of the same name. UINT16_MAX: it is every rank's. */
+    uint8_t opaque; /* not readable as a value: its bytes are kept (a BYTES value) */
+    /* The rank of this object, if ranks differ: one cat_object per rank then has the same name.
+     * UINT16_MAX: it belongs to all ranks. */
     uint16_t rank;
-    uint32_t number;   /* among the objects as the reader added them: its own tables go by it */
-    uint32_t saved_at; /* as in cat_tensor; CAT_NONE: it was not saved, and an output may lack it */
+    uint32_t number;   /* index in the order in which the reader added objects, for the reader's
+                        * tables */
+    uint32_t saved_at; /* as in cat_tensor */
     value path;        /* as in cat_tensor */
     value content;     /* once loaded */
 } cat_object;
 
-/* What can be told about the origin; empty strings and -1 where it cannot. */
+/* Origin of the checkpoint, as far as known; otherwise empty strings and -1. */
 typedef struct cat_origin {
     char format[32];        /* "dcp" */
     char trainer[32];       /* "torchtitan", "verl", ... */
-    char torch_version[48]; /* "2.9 or newer", a guess from the bytes */
+    char torch_version[48]; /* "2.9 or newer", inferred from the bytes */
     unsigned
-        dtensor_minor; /* rank files: DTensors pickled as torch 2.N does, from 2.5; 0: not told */
+        dtensor_minor; /* rank files: DTensors pickled as torch 2.N does, from 2.5; 0: unknown */
     int64_t step;
-    int64_t world_size; /* ranks that wrote it */
-    char note[256];     /* what a reader wants inspect to say, such as "save looks unfinished" */
-    uint64_t
-        left_out; /* things that the reader passes over, with a warning for each kind of them */
+    int64_t world_size;       /* ranks that wrote it */
+    char note[256];           /* the reader's note for inspect, such as "save looks unfinished" */
+    uint64_t left_out;        /* items that the reader omits, with a warning for each kind */
     char left_out_kinds[160]; /* "2 datasets of text, 1 link to nothing"; "" */
-    bool in_parts; /* model and optimizer each have a folder of their own (dcp_parts.h) */
-    /* A trainer's folder as one thing; "" where there is none. A writer for the same trainer keeps
-     * the settings; who runs it copies the folder. */
+    bool in_parts;            /* model and optimizer each have their own folder (dcp_parts.h) */
+    /* A trainer's folder as a whole; "" if none. A writer for the same trainer keeps the settings;
+     * lib/run copies the folder. */
     char side_folder[32];   /* of small files that do not depend on the ranks: "huggingface" */
     char settings[1024];    /* text of the trainer's JSON file of settings */
     char rank_pattern[256]; /* of rank files of no known trainer: "weights_rank_{r}.pt"; "" */
@@ -151,7 +154,7 @@ typedef struct cat_origin {
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
 } cat_origin;
 
-/* A tensor or object that the reader was told not to take (--per-rank). */
+/* A tensor or object that the reader skips on request (--per-rank). */
 typedef struct cat_skipped {
     uint32_t name;
     bool is_object;
@@ -176,7 +179,7 @@ typedef struct catalogue {
     uint32_t *by_name; /* hash over tensors, after seal */
     size_t by_name_count;
     cat_origin origin;
-    vec passed_over; /* cat_skipped: no tensor or object of this catalogue */
+    vec passed_over; /* cat_skipped: not part of this catalogue */
     int sealed;
 } catalogue;
 
@@ -201,38 +204,38 @@ fsdpck_status catalogue_add_chunk(catalogue *c, uint32_t tensor, const uint64_t 
 fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_nbytes,
                                    uint32_t *object, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Of one that is left out before it gets here; any time. */
+/* Records an item that the reader skips; at any time. */
 fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_nbytes,
                                     bool is_object, uint64_t nbytes,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The number of a mesh or spec, added where there is none like it yet (few: a linear search). */
+/* The number of an equal mesh or spec; adds a new one (few: linear search). */
 fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status catalogue_add_spec(catalogue *c, const cat_spec *spec, uint32_t *index,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* NULL where the tensor has none. */
+/* NULL if the tensor has none. */
 const cat_spec *catalogue_spec(const catalogue *c, size_t tensor);
 const mesh *catalogue_mesh(const catalogue *c, uint32_t index);
 
-/* Two tensors of one name: KEY-DUP. */
+/* Two tensors with the same name: KEY-DUP. */
 fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* After catalogue_seal tensors may still be added for objects that are loaded late (their tensors
- * are CAT_TENSOR_IN_OBJECT, with exactly one chunk each); single-threaded phase only. */
+/* After catalogue_seal, tensors may still be added for objects that are loaded later
+ * (CAT_TENSOR_IN_OBJECT, each with exactly one chunk); only in the single-threaded phase. */
 fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t name_nbytes,
                                           dtype d, unsigned ndim, const uint64_t *shape,
                                           const cat_chunk *proto, uint32_t *tensor,
                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* A reader's correction, before anybody else looks: another box for a chunk, checked as by
- * catalogue_add_chunk; a chunk that was empty and no longer is becomes `place`. */
+/* A reader's correction before any other use: replaces the box of a chunk, with the checks of
+ * catalogue_add_chunk. A chunk that was empty and no longer is gets `place`. */
 fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *offsets,
                                 const uint64_t *sizes, location_kind place,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Other names for tensors of a sealed catalogue, single-threaded phase only: first all of them, then
- * catalogue_reindex once (KEY-DUP where two tensors have one name now). */
+/* Renames tensors of a sealed catalogue, only in the single-threaded phase: rename all of them,
+ * then call catalogue_reindex once (KEY-DUP if two tensors have the same name now). */
 fsdpck_status catalogue_rename(catalogue *c, uint32_t tensor, const char *name, size_t name_nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status catalogue_reindex(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -245,7 +248,7 @@ cat_tensor *catalogue_tensor(const catalogue *c, size_t i);
 cat_object *catalogue_object(const catalogue *c, size_t i);
 cat_file *catalogue_file(const catalogue *c, size_t i);
 cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i);
-/* Borrowed; NUL-terminated, but may hold NUL: use the length where names are compared. */
+/* Borrowed; NUL-terminated, but may contain NUL: use the length to compare names. */
 const char *catalogue_name(const catalogue *c, uint32_t name_id);
 size_t catalogue_name_nbytes(const catalogue *c, uint32_t name_id);
 const uint64_t *catalogue_shape(const catalogue *c, size_t tensor);
@@ -253,7 +256,7 @@ uint64_t catalogue_tensor_nelems(const catalogue *c, size_t tensor);
 uint64_t catalogue_tensor_nbytes(const catalogue *c, size_t tensor);
 /* Box of a chunk, ndim entries each; either may be NULL. */
 void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, uint64_t *sizes);
-/* CAT_NONE where there is no such tensor. After seal. */
+/* CAT_NONE for an unknown name. After seal. */
 uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes);
 
 #endif

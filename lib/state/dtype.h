@@ -33,7 +33,7 @@ typedef enum dtype {
     DTYPE_FLOAT8_E4M3FNUZ,
     DTYPE_FLOAT8_E5M2FNUZ,
     DTYPE_FLOAT8_E8M0FNU,
-    DTYPE_FLOAT4_E2M1FN_X2, /* one byte holds two values; shapes count bytes, as torch's do */
+    DTYPE_FLOAT4_E2M1FN_X2, /* one byte holds two values; shapes count bytes, as in torch */
     DTYPE_BITS8,
     DTYPE_BITS16,
     DTYPE_BITS1X8,
@@ -53,11 +53,12 @@ typedef enum dtype_class {
 typedef struct dtype_info {
     const char *name;          /* torch's canonical name without "torch.": "float32" */
     uint8_t itemsize_bytes;    /* one element of torch's shape */
-    uint8_t swap_nbytes;       /* unit whose bytes a change of byte order reverses; 1: none */
+    uint8_t swap_nbytes;       /* size of the unit that a change of byte order reverses; 1: none */
     uint8_t kind;              /* dtype_class */
     const char *storage_class; /* "FloatStorage", or NULL: UntypedStorage with _rebuild_tensor_v3 */
-    const char *safetensors;   /* "F32", or NULL where safetensors has none */
-    uint8_t safetensors_rank;  /* place in the official sort order of safetensors 0.8, ascending */
+    const char *safetensors;   /* "F32", or NULL if safetensors has none */
+    uint8_t safetensors_rank;  /* position in the official sort order of safetensors 0.8,
+                                * ascending */
 } dtype_info;
 
 /* Never NULL; DTYPE_NONE has the name "none" and size 0. */

@@ -17,7 +17,7 @@ fsdpck_status filter_add_tensor(target_filter *p, uint64_t cell_nbytes, uint64_t
 
 void filter_get_cell(const target_filter *p, uint64_t index, filter_cell *cell)
 {
-    /* The last grid that begins no later: empty ones begin where the next does. */
+    /* The last grid that does not begin later: empty ones begin together with the next. */
     size_t low = 0, high = p->grids.count;
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;

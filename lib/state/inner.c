@@ -7,7 +7,7 @@ enum { JUDGED_NOT, JUDGED_OPEN, JUDGED_NO, JUDGED_YES };
 
 typedef struct inner_frame {
     value items; /* LIST, TUPLE or DICT */
-    value owner; /* the same, or the call that it belongs to */
+    value owner; /* the same, or the call that contains it */
     size_t at;
     size_t name_nbytes; /* of the name before this container's keys */
 } inner_frame;
@@ -20,7 +20,7 @@ typedef struct inner_walk {
     text_buf name;
 } inner_walk;
 
-/* --- what is opened --- */
+/* --- opened containers --- */
 
 static bool is_class(const value_pool *pool, const value_call *call, const char *const *names,
                      size_t count)
@@ -31,7 +31,7 @@ static bool is_class(const value_pool *pool, const value_call *call, const char 
     return false;
 }
 
-/* A named tuple is made from its items and nothing else. */
+/* A named tuple is constructed only from its items. */
 static bool is_named_tuple(const value_call *call)
 {
     return call->how == CALL_NEWOBJ && value_kind_of(call->args) == VALUE_TUPLE &&
@@ -69,7 +69,7 @@ static bool open_items(const value_pool *pool, value v, value *items)
     return value_count(pool, *items) > 0;
 }
 
-/* --- which containers hold a tensor --- */
+/* --- containers with tensors --- */
 
 static fsdpck_status judge_push(inner_walk *w, value v, value items, fsdpck_error *err)
 {
@@ -82,7 +82,7 @@ static fsdpck_status judge_push(inner_walk *w, value v, value items, fsdpck_erro
     return FSDPCK_OK;
 }
 
-/* Each container once. Frames above `base` are the judge's. */
+/* Visits each container once. Frames above `base` belong to this function. */
 static fsdpck_status judge(inner_walk *w, value v, bool *holds, fsdpck_error *err)
 {
     const value_pool *pool = w->in->pool;
@@ -120,7 +120,7 @@ static fsdpck_status judge(inner_walk *w, value v, bool *holds, fsdpck_error *er
 
 /* --- names --- */
 
-/* The key that a frame is at, behind the name; its element of the path. */
+/* Appends the current key of a frame to the name; returns its element of the path. */
 static fsdpck_status put_key(inner_walk *w, const inner_frame *f, fsdpck_error *err)
 {
     value_pool *pool = w->in->pool;
@@ -190,7 +190,7 @@ static fsdpck_status copy_items(value_pool *pool, value items, value *copy, fsdp
     return st;
 }
 
-/* A container that has a place already: the same items, and the same call around them. */
+/* A container that is already in use elsewhere: copies its items, and the call around them. */
 static fsdpck_status copy_container(value_pool *pool, value *v, value *items, fsdpck_error *err)
 {
     value copy;
@@ -206,7 +206,7 @@ static fsdpck_status copy_container(value_pool *pool, value *v, value *items, fs
     return FSDPCK_OK;
 }
 
-/* *v: what stands at this place from now on. */
+/* *v becomes the value for this location. */
 static fsdpck_status enter(inner_walk *w, value *v, fsdpck_error *err)
 {
     inner_names *in = w->in;

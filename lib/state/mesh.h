@@ -1,17 +1,17 @@
-/* mesh.h: how a tensor is cut over ranks, in torch's words: a mesh of ranks and, for each of its
- * dims, a placement. Types only; the arithmetic is lib/layout's.
+/* mesh.h: sharding of a tensor over ranks, in torch's terms: a mesh of ranks and, for each of its
+ * dims, a placement. Only types; the arithmetic is in lib/layout.
  *
- * Ranks are numbered row-major over the mesh: the last dim runs fastest, as init_device_mesh does.
- * Placements are read left to right, one a mesh dim:
+ * Ranks are numbered row-major over the mesh: the last dim varies fastest, as in init_device_mesh.
+ * Placements are listed left to right, one per mesh dim:
  *
- *     Replicate()             every coordinate of this mesh dim holds the same
+ *     Replicate()             all coordinates of this mesh dim hold the same data
  *     Shard(d)                tensor dim d is chunked over this mesh dim (torch.chunk's rule)
  *     _StridedShard(d, sf)    tensor dim d is chunked over this mesh dim, after mesh dims to the
  *                             right whose sizes multiply to sf (torch 2.5 and newer)
- *     Partial()               a sum that was not done: no layout, always refused
+ *     Partial()               an unreduced sum: not a layout, always refused
  *
- * A catalogue says with them how its files describe themselves (rank files of DTensors), a target
- * catalogue how its tensors shall be cut.
+ * In a source catalogue they are the placements recorded in the files (rank files of DTensors), in
+ * a target catalogue the requested ones.
  */
 #ifndef FSDPCK_STATE_MESH_H
 #define FSDPCK_STATE_MESH_H
@@ -26,7 +26,7 @@
 typedef struct mesh {
     unsigned ndim; /* 1 to MESH_NDIM_MAX */
     uint64_t sizes[MESH_NDIM_MAX];
-    char names[MESH_NDIM_MAX][MESH_NAME_NBYTES]; /* "" where dims have no names */
+    char names[MESH_NDIM_MAX][MESH_NAME_NBYTES]; /* "" if dims have no names */
 } mesh;
 
 typedef enum placement_kind {
@@ -42,16 +42,16 @@ typedef struct placement {
     uint32_t split_factor; /* of STRIDED_SHARD */
 } placement;
 
-/* How one tensor is cut: a mesh of the same catalogue, one placement for each of its dims; the rest
- * of the array is zero.
+/* Sharding of one tensor: a mesh of the same catalogue, one placement for each of its dims; the
+ * rest of the array is zero.
  *
- * A tensor may live on a slice of the mesh (mesh["dp_shard"] of ("dp_shard", "tp"): what
- * torch makes of a parameter that fully_shard cuts and no TP plan names). Its placements are then
- * still those on the whole mesh, with Replicate() on the dims that the slice leaves out, and
- * absent_dims names these; never all. Whoever asks only what a rank holds need not look at it. */
+ * A tensor may use a slice of the mesh: mesh["dp_shard"] of ("dp_shard", "tp"), as torch does for a
+ * parameter that fully_shard shards and no TP plan names. Its placements still refer to the whole
+ * mesh, with Replicate() on the dims outside the slice. absent_dims has a bit for each of those,
+ * never for all. The box of a rank does not depend on absent_dims. */
 typedef struct cat_spec {
     uint32_t mesh;       /* catalogue.meshes */
-    uint8_t absent_dims; /* bit i: mesh dim i; rank files tell it, boxes do not */
+    uint8_t absent_dims; /* bit i: mesh dim i; recorded in rank files, but not in boxes */
     placement placements[MESH_NDIM_MAX];
 } cat_spec;
 

@@ -1,73 +1,73 @@
-/* source.h: positional bytes in. What lib/exec sees of a checkpoint that is read.
+/* source.h: positional input, the interface between lib/exec and a source checkpoint.
  *
- * A reader fills this table; every function may be called from many threads at once.
+ * A reader fills this table; many threads may call every function at once.
  *
- * For each chunk that a plan needs, `locate` is called once before anything is written; then its
- * elements are read with read_at by whoever works on them, or, where the place says `stream`, by
- * opening the stream and reading it front to back.
+ * For each chunk of a plan, `locate` is called once before anything is written. Workers then read
+ * its elements with read_at, or, if the location has `stream` set, open the stream and read it
+ * sequentially.
  */
 #ifndef FSDPCK_STATE_SOURCE_H
 #define FSDPCK_STATE_SOURCE_H
 
 #include "state/catalogue.h"
 
-/* Where the elements of one chunk lie, after its head was read and checked. */
+/* Location of a chunk's elements, after its header was read and checked. */
 typedef struct place {
     uint32_t file;
     bool stream;  /* compressed: offset_bytes counts decoded bytes */
     bool swap;    /* stored big-endian */
-    bool conj;    /* stored un-conjugated: negate the imaginary half */
+    bool conj;    /* stored un-conjugated: negate the imaginary part */
     bool neg;     /* stored un-negated: negate */
     bool rows;    /* row-major without gaps: strides are those of the box */
     bool has_crc; /* crc32 covers [record_offset_bytes, +record_nbytes) */
     uint32_t crc32;
     uint64_t offset_bytes; /* of the box's first element */
     uint64_t record_offset_bytes;
-    uint64_t record_nbytes;     /* the elements lie within: checked by locate */
+    uint64_t record_nbytes;     /* the elements lie within it: checked by locate */
     uint64_t strides[NDIM_MAX]; /* elements, ndim of them */
 } place;
 
 typedef struct source_stream source_stream;
 
-/* Of the bytes of a chunk that comes as a stream. */
+/* Checksum of a chunk that is read as a stream. */
 typedef enum stream_checksum {
-    STREAM_CHECKSUM_UNKNOWN, /* or none of its bytes are in a file */
-    STREAM_CHECKSUMMED,      /* stream_finish compares a checksum of them all */
-    STREAM_NO_CHECKSUM       /* there is none */
+    STREAM_CHECKSUM_UNKNOWN, /* unknown, or none of its bytes are in a file */
+    STREAM_CHECKSUMMED,      /* stream_finish checks all of them */
+    STREAM_NO_CHECKSUM       /* no checksum recorded */
 } stream_checksum;
 
 typedef struct source {
     void *ctx;
     const catalogue *cat;
-    const char *root;  /* for messages: the folder or file that was opened; NULL: not said */
-    bool root_is_file; /* the one file of the catalogue */
+    const char *root;  /* for messages: the opened folder or file; NULL: unknown */
+    bool root_is_file; /* it is the only file of the catalogue */
 
-    /* Reads what is needed to know where chunk's elements lie, and checks dtype, shape and bounds
-     * against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE, TENSOR-BOUNDS, DCP-RANGE). Not for
-     * LOCATION_EMPTY. */
+    /* Reads the chunk's header as far as necessary, returns the location of its elements, and
+     * checks dtype, shape and bounds against the catalogue (DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE,
+     * TENSOR-BOUNDS, DCP-RANGE). Not for LOCATION_EMPTY. */
     fsdpck_status (*locate)(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
 
     /* Exactly nbytes of a file of the catalogue. */
     fsdpck_status (*read_at)(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
                              uint64_t nbytes, fsdpck_error *err);
 
-    /* Decoded bytes of the record that a chunk with place.stream lies in, from decoded offset 0 on.
-     * stream_read fills exactly nbytes. stream_finish reads to the end and checks it (sizes,
-     * checksums); stream_close may be called at any time. */
+    /* Decoded bytes of the record of a chunk with place.stream, from decoded offset 0. stream_read
+     * fills exactly nbytes. stream_finish reads to the end and checks it (sizes, checksums);
+     * stream_close may be called at any time. */
     fsdpck_status (*stream_open)(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err);
     fsdpck_status (*stream_read)(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err);
     fsdpck_status (*stream_finish)(source_stream *s, fsdpck_error *err);
     void (*stream_close)(source_stream *s);
-    /* Memory that the stream of a chunk takes until it is closed. NULL: little. */
+    /* Memory used by the stream of a chunk until it is closed. NULL: little. */
     uint64_t (*stream_nbytes)(void *ctx, uint64_t chunk);
-    /* NULL: untold, of all. */
+    /* NULL: unknown for all chunks. */
     stream_checksum (*stream_checksum_of)(void *ctx, uint64_t chunk);
 
-    /* The name of another tensor where the chunk is a replica of this one's as both are to be
-     * equal; NULL. May be NULL itself. */
+    /* The name of another tensor, if the chunk is a replica of it because both must be equal;
+     * otherwise NULL. The pointer itself may be NULL. */
     const char *(*replica_of)(void *ctx, uint64_t chunk);
 
-    /* Files that were read are what they were when opened; else CHANGED. */
+    /* CHANGED if a file differs from its state when opened. */
     fsdpck_status (*check_unchanged)(void *ctx, fsdpck_error *err);
 } source;
 

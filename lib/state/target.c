@@ -21,7 +21,7 @@ void target_init(target *t, budget *owner)
     strtab_init(&t->owners, owner);
     t->new_param_names = VEC_OF(value, owner);
     t->world_size = 1;
-    t->text.limit_bytes = SIZE_MAX / 2; /* headers and directories grow with the catalogue alone */
+    t->text.limit_bytes = SIZE_MAX / 2; /* headers and directories grow only with the catalogue */
 }
 
 fsdpck_status target_add_constant_at(target *t, uint32_t file, uint64_t offset_bytes,
@@ -70,7 +70,7 @@ static bool same_box(const catalogue *cat, uint64_t a, uint64_t b, unsigned ndim
            memcmp(sizes[0], sizes[1], ndim * sizeof(uint64_t)) == 0;
 }
 
-/* The sum over different boxes; `seen`: 2^bits places, all 0. */
+/* The sum over distinct boxes; `seen`: 2^bits entries, all 0. */
 static uint64_t sum_boxes(const target *t, const cat_tensor *ct, uint32_t *seen, uint64_t mask)
 {
     uint64_t sum = 0;

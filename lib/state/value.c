@@ -38,7 +38,7 @@ value value_of_host(uint64_t note)
     return value_make(VALUE_HOST, note & VALUE_PAYLOAD_MASK);
 }
 
-/* A cell of its own for 64 bits. */
+/* A separate cell for 64 bits. */
 static fsdpck_status new_wide(value_pool *p, value_kind kind, uint64_t bits, value *v,
                               fsdpck_error *err)
 {
@@ -58,8 +58,7 @@ fsdpck_status value_new_int(value_pool *p, int64_t i, value *v, fsdpck_error *er
     return FSDPCK_OK;
 }
 
-/* Doubles with 9 zero bits at the end (0.5, 1.0, most that people write as fractions of two) need
- * no cell. */
+/* Doubles with 9 trailing zero bits (0.5, 1.0, most small binary fractions) need no cell. */
 fsdpck_status value_new_float(value_pool *p, double d, value *v, fsdpck_error *err)
 {
     uint64_t bits;
@@ -79,7 +78,7 @@ static fsdpck_status new_text(value_pool *p, value_kind kind, const void *bytes,
     return FSDPCK_OK;
 }
 
-/* Without the bytes that only repeat the sign, so that equal numbers are equal bytes. */
+/* Omits the bytes that only repeat the sign, so that equal numbers have equal bytes. */
 static size_t significant_nbytes(const uint8_t *le, size_t nbytes)
 {
     while (nbytes > 1) {
@@ -144,7 +143,7 @@ fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, 
     const char *name = value_text(p, name_str, &name_nbytes);
     if (module == NULL || name == NULL)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a symbol was made of what is no text");
+                         "a symbol was made of a value that is not text");
     return value_new_symbol_of(p, module, module_nbytes, name, name_nbytes, v, err);
 }
 
@@ -237,7 +236,7 @@ fsdpck_status value_new_from(value_pool *p, value_kind kind, const value *items,
 fsdpck_status value_new_call(value_pool *p, const value_call *call, value *v, fsdpck_error *err)
 {
     uint64_t at;
-    const value_call copy = *call; /* it may lie in the pool that now moves */
+    const value_call copy = *call; /* it may be in the pool, which moves now */
     RETURN_IF(value_cells_reserve(p, VALUE_CALL_CELLS, &at, err));
     *v = value_make(VALUE_CALL, at);
     *(value_call *)(void *)value_cell(p, at) = copy;

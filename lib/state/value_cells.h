@@ -26,7 +26,7 @@
 
 typedef struct value_node {
     uint64_t items_at; /* cell of the first item; a dict has key and item in turn */
-    uint64_t note;     /* LIST: value_list_note; DICT: the pickle machine's own */
+    uint64_t note;     /* LIST: value_list_note; DICT: private to the pickle machine */
     uint32_t count;    /* items, or pairs */
     uint32_t capacity;
 } value_node;
@@ -51,7 +51,7 @@ static inline value_kind value_kind_inline(value v)
     return (value_kind)(v >> VALUE_PAYLOAD_BITS);
 }
 
-/* Whether the value owns cells: it then is gone after a rewind below its payload. */
+/* Whether the value owns cells: a rewind below its payload then removes it. */
 static inline bool value_has_cells(value v)
 {
     switch (value_kind_inline(v)) {

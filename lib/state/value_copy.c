@@ -64,7 +64,7 @@ static fsdpck_status copy_leaf(struct copy_job *job, value v, value *copy, fsdpc
     }
 }
 
-/* A container of the same kind and size, its items still None. */
+/* A container of the same kind and size, with items still None. */
 static fsdpck_status new_like(struct copy_job *job, value v, value *copy, fsdpck_error *err)
 {
     const value_kind kind = value_kind_inline(v);
@@ -134,7 +134,7 @@ static fsdpck_status copy_parts(struct copy_job *job, struct copy_pair pair, fsd
     const value *items = value_items(job->to, pair.fresh, &count);
     if (count == 0)
         return FSDPCK_OK;
-    /* By number, because the cells move while the parts are copied. */
+    /* By index, because the cells move while the parts are copied. */
     const uint64_t at = (uint64_t)(items - value_cell(job->to, 0));
     for (size_t i = 0; i < count; i++) {
         value copy = VALUE_OF_NONE;

@@ -5,16 +5,15 @@
 #include "state/value_cells.h"
 #include "state/value_map.h"
 
-/* Bisimulation: two values are taken to be equal until a difference is found. Which values stand
- * for the same thing is kept as a forest (union-find over the handles of both sides), so that a
- * pair needs no second look and the number of looks is at most the number of containers, however
- * they are shared. */
+/* Bisimulation: two values are assumed equal until a difference is found. Assumed pairs are kept as
+ * a forest (union-find over the handles of both sides). Hence no pair is compared twice, and the
+ * number of comparisons is at most the number of containers, however they are shared. */
 struct pair {
     value a;
     value b;
 };
 
-/* Kinds take few of the 8 bits. */
+/* Kinds use few of the 8 bits. */
 #define SIDE_B (UINT64_C(1) << 63)
 
 struct equal_job {
@@ -104,7 +103,7 @@ static bool is_container(value v)
     }
 }
 
-/* The root of a handle's tree, halving the path on the way. */
+/* The root of a handle's tree, with path halving. */
 static fsdpck_status find_root(struct equal_job *job, uint64_t v, uint64_t *root, fsdpck_error *err)
 {
     bool fresh = false;
@@ -123,7 +122,7 @@ static fsdpck_status find_root(struct equal_job *job, uint64_t v, uint64_t *root
     return FSDPCK_OK;
 }
 
-/* Joins the trees of a pair; *known where they were one already. */
+/* Joins the trees of a pair; *known if they were joined already. */
 static fsdpck_status join(struct equal_job *job, value a, value b, bool *known, fsdpck_error *err)
 {
     uint64_t x;
@@ -136,7 +135,7 @@ static fsdpck_status join(struct equal_job *job, value a, value b, bool *known, 
     return FSDPCK_OK;
 }
 
-/* Whether the shells agree; what is inside them is added to the list of what to compare. */
+/* Compares kinds and sizes; adds the parts to the list of pairs to compare. */
 static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equal,
                              fsdpck_error *err)
 {

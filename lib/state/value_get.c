@@ -221,7 +221,7 @@ bool value_keys_equal(const value_pool *p, value a, value b)
     double y;
     if (!value_as_double(p, a, &x) || !value_as_double(p, b, &y))
         return false;
-    /* Exactly, as Python does: 2^53 + 1 is no double. */
+    /* Exactly, as in Python: 2^53 + 1 is not a double. */
     const double most = 9223372036854775808.0;
     if (a_int)
         return y >= -most && y < most && (double)(int64_t)y == y && (int64_t)y == i;
@@ -257,7 +257,7 @@ static bool is_dict_class(const value_pool *p, value callee)
     return false;
 }
 
-/* The pairs of [[key, item], ...] as a dict; false where v is no such list. */
+/* The pairs of [[key, item], ...] as a dict; false if v is not such a list. */
 static bool dict_of_pairs(value_pool *p, value v, value *dict)
 {
     const size_t count = value_count(p, v);

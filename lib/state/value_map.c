@@ -17,7 +17,7 @@ static size_t place_of(const value_map *m, uint64_t key)
     return (size_t)((uint64_t)p ^ (uint64_t)(p >> 64)) & (m->capacity - 1);
 }
 
-/* The entry of the key, or the free one where it belongs. */
+/* The entry of the key, or the free entry for it. */
 static struct value_map_entry *entry_of(const value_map *m, uint64_t key)
 {
     size_t i = place_of(m, key);
@@ -60,7 +60,7 @@ uint64_t *value_map_put(value_map *m, uint64_t key, bool *fresh, fsdpck_error *e
 
 uint64_t *value_map_find(const value_map *m, uint64_t key)
 {
-    if (m->capacity == 0 || key == 0) /* that of an entry without one */
+    if (m->capacity == 0 || key == 0) /* key of a free entry */
         return NULL;
     struct value_map_entry *entry = entry_of(m, key);
     return entry->key == key ? &entry->number : NULL;

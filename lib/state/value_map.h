@@ -25,9 +25,9 @@ typedef struct value_map {
 
 #define VALUE_MAP(budget_ptr) ((value_map){.owner = (budget_ptr)})
 
-/* The number kept for a key, 0 at first; *fresh (may be NULL) tells whether the key is new. */
+/* The number stored for a key, initially 0; *fresh (may be NULL) is set if the key is new. */
 uint64_t *value_map_put(value_map *m, uint64_t key, bool *fresh, fsdpck_error *err);
-/* NULL where the key is not there. */
+/* NULL for an unknown key. */
 uint64_t *value_map_find(const value_map *m, uint64_t key);
 void value_map_release(value_map *m);
 

@@ -17,7 +17,7 @@ struct frame {
 struct printer {
     const value_pool *p;
     text_buf *out;
-    size_t end; /* out->nbytes beyond which the text is cut */
+    size_t end; /* the text is truncated beyond this out->nbytes */
     struct frame path[DEPTH_MOST];
     unsigned depth;
 };
@@ -60,7 +60,7 @@ static void put_bigint(struct printer *pr, value v)
     size_t n = 0;
     const uint8_t *le = (const uint8_t *)value_text(pr->p, v, &n);
     const bool negative = n > 0 && (le[n - 1] & 0x80);
-    size_t lowest = 0; /* byte that is not zero: below it a negation changes nothing */
+    size_t lowest = 0; /* first nonzero byte: negation does not change those below it */
     while (lowest < n && le[lowest] == 0)
         lowest++;
     text_puts(pr->out, negative ? "-0x" : "0x");
@@ -118,7 +118,7 @@ static void put_leaf(struct printer *pr, value v)
     }
 }
 
-/* What stands before the first part and after the last; NULL for what has no parts. */
+/* Text before the first part; NULL for values without parts. */
 static const char *opening(const value_pool *p, value v)
 {
     switch (value_kind_inline(v)) {
@@ -160,7 +160,7 @@ static const char *closing(const value_pool *p, value v, bool of_call)
     }
 }
 
-/* What stands before part i; *present is false for parts of a call that are not there. */
+/* Text before part i; *present is false for missing parts of a call. */
 static const char *separator(const value_pool *p, value v, size_t i, bool *present)
 {
     static const char *const before[VALUE_CALL_PARTS] = {
@@ -177,7 +177,7 @@ static const char *separator(const value_pool *p, value v, size_t i, bool *prese
     return value_kind_inline(v) == VALUE_DICT && i % 2 == 1 ? ": " : ", ";
 }
 
-/* Whether the innermost value is what a call is applied to. */
+/* Whether the innermost value is the arguments of a call. */
 static bool is_call_args(const struct printer *pr)
 {
     if (pr->depth < 2)
@@ -209,7 +209,7 @@ static void put_value(struct printer *pr, value v)
     pr->path[pr->depth++] = (struct frame){v, 0};
 }
 
-/* Cuts at a character. */
+/* Truncates at a character boundary. */
 static void cut(struct printer *pr)
 {
     text_buf *out = pr->out;

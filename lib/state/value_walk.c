@@ -71,7 +71,7 @@ static fsdpck_status visit(struct walk *w, const value_pool *p, value v, fsdpck_
     return FSDPCK_OK;
 }
 
-/* Parts of a call that are not there would look like Nones. */
+/* Missing parts of a call would otherwise be visited as None. */
 static bool part_is_absent(const value_pool *p, value v, size_t i, value part)
 {
     if (part != VALUE_OF_NONE || value_kind_inline(v) != VALUE_CALL)

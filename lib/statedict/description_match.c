@@ -49,7 +49,7 @@ static bool is_local_name(const agree *a, const char *key, size_t nbytes)
     return buffer != MODEL_NONE && a->scopes[model_buffer_at(a->m, buffer)->module] & SCOPE_LOCAL;
 }
 
-/* Of 'state.FQN.exp_avg' what the FQN and the rest are; other names stay. */
+/* Splits 'state.FQN.exp_avg' into the FQN and the rest; other names are unchanged. */
 static size_t without_state_key(const char *text, size_t at, size_t nbytes)
 {
     const size_t n = nbytes;
@@ -92,7 +92,7 @@ const char *description_alias(const agree *a, const char *fqn, size_t nbytes, un
     return NULL;
 }
 
-/* --- which tensors are the model's --- */
+/* --- tensors of the model --- */
 
 /* Moments of an optimizer, whose file may have no outer key. */
 static bool is_state(const catalogue *c, const cat_tensor *t)
@@ -111,7 +111,7 @@ static bool is_candidate(const agree *a, uint32_t i)
            !is_state(a->cat, t);
 }
 
-/* The clean key; `ddp` whether one `module.` in front goes too. */
+/* The clean key; `ddp`: also removes one leading `module.`. */
 static fsdpck_status clean_key(const flat_name *n, size_t at, bool ddp, text_buf *key,
                                fsdpck_error *err)
 {
@@ -122,8 +122,8 @@ static fsdpck_status clean_key(const flat_name *n, size_t at, bool ddp, text_buf
     return text_check(key, err);
 }
 
-/* Whether a tensor's name is one of the description: bytes of the outer key before it, and whether
- * DDP's `module.` follows that. */
+/* Whether a tensor's name is in the description: sets the bytes of the outer key before it, and
+ * whether DDP's `module.` follows that. */
 static fsdpck_status find_outer(const agree *a, const flat_name *n, bool has_path, size_t *outer,
                                 bool *ddp, bool *found, fsdpck_error *err)
 {
@@ -242,10 +242,10 @@ uint32_t description_match_find_in(const agree *a, uint32_t module, const char *
 typedef struct named {
     const char *fqn;
     size_t nbytes;
-    uint32_t tensor; /* CAT_NONE: not there */
+    uint32_t tensor; /* CAT_NONE: missing */
 } named;
 
-/* The first of a group that is there, so far. */
+/* The first existing name of a group so far. */
 typedef struct tie_group {
     const agree *a;
     vec *ties;
@@ -285,13 +285,13 @@ static fsdpck_status refuse_alias(const agree *a, const named *head, const named
 {
     char expected[160], found[160];
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TIE_DIFFERS,
-              "two names of one tensor hold other tensors");
+              "two names of one tensor hold different tensors");
     error_tensor(err, twin->fqn);
     description_print_tensor(a->cat, head->tensor, expected, sizeof expected);
     description_print_tensor(a->cat, twin->tensor, found, sizeof found);
-    error_expected(err, "%s, as '%s' has", expected, head->fqn);
+    error_expected(err, "%s, as in '%s'", expected, head->fqn);
     error_found(err, "%s", found);
-    error_next(err, "describe the model that the checkpoint is of: fsdpck-model(5)");
+    error_next(err, "describe the model of this checkpoint: fsdpck-model(5)");
     return FSDPCK_BADINPUT;
 }
 
@@ -324,7 +324,7 @@ static const unit_param *slot_of(const agree *a, const named *n)
     return unit_list_find_param(a->units, n->fqn, n->nbytes, NULL);
 }
 
-/* A parameter of a flat one: what lies beside that under its names are a rank's pieces. */
+/* A flattened parameter: tensors with its names next to the flat one are a rank's shards. */
 static bool is_flattened(const agree *a, const named *n)
 {
     const unit *u = NULL;

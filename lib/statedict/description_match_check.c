@@ -11,10 +11,10 @@ typedef struct wanted {
     const char *fqn;
     size_t nbytes;
     const char *what; /* "parameter" */
-    uint8_t dtype;    /* DTYPE_NONE: not said */
+    uint8_t dtype;    /* DTYPE_NONE: not stated */
     uint8_t ndim;
     const uint64_t *shape;
-    uint32_t module; /* MODEL_NONE: not known */
+    uint32_t module; /* MODEL_NONE: unknown */
     bool optional;
 } wanted;
 
@@ -30,8 +30,8 @@ static fsdpck_status differ(const char *fqn, const char *message, const char *ex
     error_tensor(err, fqn);
     error_expected(err, "%s", expected);
     error_found(err, "%s", found);
-    error_next(err, "describe the model that the checkpoint is of (scripts/describe_model.py), or "
-                    "leave --model away");
+    error_next(
+        err, "describe the model of this checkpoint (scripts/describe_model.py), or omit --model");
     return FSDPCK_BADINPUT;
 }
 
@@ -51,11 +51,11 @@ static fsdpck_status compare(const checking *c, const wanted *w, uint32_t tensor
     description_print_shape(w->dtype == DTYPE_NONE ? DTYPE_NONE : (dtype)t->dtype, t->ndim, shape,
                             found, sizeof found);
     if (!same_shape)
-        return differ(w->fqn, "tensor has another shape than in the model", expected, found, err);
+        return differ(w->fqn, "tensor and model differ in shape", expected, found, err);
     if (w->dtype == DTYPE_NONE || w->dtype == t->dtype)
         return FSDPCK_OK;
     if (!is_floating(w->dtype) || !is_floating(t->dtype))
-        return differ(w->fqn, "tensor has another dtype than in the model", expected, found, err);
+        return differ(w->fqn, "tensor and model differ in dtype", expected, found, err);
     if (c->notes->casts++ == 0) {
         c->notes->first_cast = tensor;
         c->notes->wanted = w->dtype;
@@ -175,7 +175,7 @@ static fsdpck_status check_others(const checking *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* No name is known: another model, or nothing of any model. */
+/* No name is known: a different model, or no model at all. */
 static fsdpck_status check_unknown(const agree *a, fsdpck_error *err)
 {
     char found[160];
@@ -184,7 +184,7 @@ static fsdpck_status check_unknown(const agree *a, fsdpck_error *err)
     description_print_tensor(a->cat, a->sample, found, sizeof found);
     return differ(
         catalogue_name(a->cat, catalogue_tensor(a->cat, a->sample)->name),
-        "no tensor of the checkpoint has a name of the model",
+        "no tensor name of the checkpoint is in the model",
         a->units->params.count > 0
             ? unit_name(a->units, unit_param_at(a->units, unit_at(a->units, 0), 0)->fqn, NULL)
             : model_name(a->m, model_param_at(a->m, 0)->name, NULL),

@@ -6,7 +6,7 @@
 
 #include "statedict/rekey_internal.h"
 
-/* They are looked up one after another. */
+/* Lookup is linear. */
 #define OPTIMIZERS_MAX 1024u
 
 /* --- paths --- */
@@ -17,7 +17,7 @@ static bool begins(const char *text, size_t nbytes, const char *with)
     return nbytes > n && memcmp(text, with, n) == 0;
 }
 
-/* Whether the name is what its path says; *prefix becomes the bytes before element `depth`. */
+/* Whether the name matches its path; *prefix becomes the bytes before element `depth`. */
 static bool prefix_of(const catalogue *c, uint32_t name, value path, size_t depth, size_t *prefix)
 {
     const char *text = catalogue_name(c, name);
@@ -37,9 +37,9 @@ static bool prefix_of(const catalogue *c, uint32_t name, value path, size_t dept
     return true;
 }
 
-/* --- which optimizers there are --- */
+/* --- finding the optimizers --- */
 
-/* *found NULL where there is none, and none is to be made. */
+/* *found is NULL if none exists and none is to be created. */
 static fsdpck_status find_optimizer(rekey *r, uint32_t name, value path, size_t depth, bool flat,
                                     bool make, rekey_optimizer **found, fsdpck_error *err)
 {
@@ -79,7 +79,7 @@ static fsdpck_status find_optimizer(rekey *r, uint32_t name, value path, size_t 
     return FSDPCK_OK;
 }
 
-/* The element that makes it part of a group; false where there is none. */
+/* The element that marks a part of a group; false if none does. */
 static bool find_groups_element(const catalogue *c, value path, bool is_object, size_t *depth,
                                 bool *flat)
 {
@@ -112,7 +112,7 @@ static fsdpck_status add_entry(rekey *r, const rekey_entry *e, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-/* What follows the last dot, and the list index of a group. */
+/* The part after the last dot, and the list index of a group. */
 static fsdpck_status see_group(rekey *r, uint32_t index, bool is_object, uint32_t name, value path,
                                fsdpck_error *err)
 {
@@ -155,14 +155,14 @@ static fsdpck_status see_group(rekey *r, uint32_t index, bool is_object, uint32_
             e.kind = REKEY_NAMES;
         RETURN_IF(strtab_intern(&r->texts, text, nbytes, &e.key, err));
     } else {
-        e.key = REKEY_NONE; /* below a hyper-parameter */
+        e.key = REKEY_NONE; /* below a hyperparameter */
     }
     return add_entry(r, &e, err);
 }
 
-/* --- what is state --- */
+/* --- state --- */
 
-/* The longest name of a parameter that the text begins with, before a dot. */
+/* The longest parameter name that the text begins with, followed by a dot. */
 static uint32_t longest_label(const rekey_optimizer *o, const char *text, size_t nbytes,
                               uint32_t *label_nbytes)
 {
@@ -189,7 +189,8 @@ static bool is_nothing(catalogue *c, uint32_t object)
                                                        value_count(&c->pool, dict) == 0));
 }
 
-/* Objects of its state tell parameters apart; one that is the whole state, all of them. */
+/* Objects of its state distinguish parameters; an object with the whole state distinguishes all of
+ * them. */
 static void add_object_of_rank(rekey *r, rekey_optimizer *o, const rekey_entry *e)
 {
     if (!e->is_object || is_nothing(r->cat, e->index))
@@ -254,7 +255,7 @@ static fsdpck_status see_all(rekey *r, see_fn see, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Tensors of each parameter's state that can tell its shape, in the order of the catalogue. */
+/* Tensors of each parameter's state that can reveal its shape, in the order of the catalogue. */
 static fsdpck_status list_states(rekey *r, uint32_t owner, fsdpck_error *err)
 {
     rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
@@ -285,7 +286,7 @@ static fsdpck_status list_states(rekey *r, uint32_t owner, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* --- all of it --- */
+/* --- main functions --- */
 
 bool rekey_needs_object(const catalogue *c, uint32_t object, optim_keys to)
 {
@@ -325,22 +326,22 @@ static fsdpck_status know_names(rekey *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Numbers that fit no parameters may be any of them. */
+/* Numbers that match no parameters may be any of them. */
 static void match_tentative(rekey *r, uint32_t owner)
 {
     if (rekey_match(r, owner, true, NULL) != FSDPCK_OK)
         rekey_mark_unknown(REKEY_OPTIMIZER(r, owner));
 }
 
-/* What its labels mean. */
+/* Maps its labels to parameters. */
 static fsdpck_status match(rekey *r, uint32_t owner, fsdpck_error *err)
 {
     rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
 
     if (o->unknown > 0)
         log_warn(r->log, FSDPCK_FINDING_OPTIM_STRAY, "",
-                 "state of %" PRIu32 " tensors or objects is of parameters that no param_group "
-                 "lists: it keeps its keys",
+                 "state of %" PRIu32 " tensors or objects belongs to parameters that no "
+                 "param_group lists: it keeps its keys",
                  o->unknown);
     o->same = o->positions.count == 0 || (o->form == r->to && r->to != OPTIM_KEYS_ID);
     if (o->same)
@@ -349,7 +350,7 @@ static fsdpck_status match(rekey *r, uint32_t owner, fsdpck_error *err)
     if (o->form == OPTIM_KEYS_ID && r->to != OPTIM_KEYS_ID)
         RETURN_IF(rekey_match(r, owner, false, err));
     else if (o->form == OPTIM_KEYS_ID)
-        match_tentative(r, owner); /* for cat_tensor.param alone */
+        match_tentative(r, owner); /* only for cat_tensor.param */
     else
         RETURN_IF(rekey_names_clean(r, o, err));
     return FSDPCK_OK;
@@ -385,7 +386,7 @@ static fsdpck_status run(rekey *r, fsdpck_error *err)
     return catalogue_reindex(r->cat, err);
 }
 
-/* What is wrong with an optimizer here is none of the caller's business. */
+/* Errors of an optimizer do not matter to the caller here. */
 static fsdpck_status learn(rekey *r, fsdpck_error *err)
 {
     RETURN_IF(see_all(r, see_group, err));

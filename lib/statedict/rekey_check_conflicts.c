@@ -1,5 +1,5 @@
-/* Optimizers whose numbers would mean the same parameter, where nothing that is written down says so:
- * one of them is of another model. */
+/* Optimizers whose numbers refer to the same parameter without recorded names: one of them belongs
+ * to a different model. */
 #include "statedict/rekey_internal.h"
 
 static uint32_t param_of(const rekey *r, const rekey_optimizer *o, uint32_t position)
@@ -31,7 +31,7 @@ static fsdpck_status two_files_declare(const rekey *r, const rekey_optimizer *a,
     const rekey_param *p = &r->order->params[param];
     const fsdpck_status st =
         rekey_fail(r, a, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-                   "numbers of two optimizers would mean the same parameter '%.100s'", p->fqn);
+                   "numbers of two optimizers refer to the same parameter '%.100s'", p->fqn);
     error_expected(err, "each parameter in one optimizer, or names (param_names) in both");
     error_found(err, "'%.100sstate' and '%.100sstate'", strtab_text(&r->texts, b->prefix),
                 strtab_text(&r->texts, a->prefix));
@@ -40,7 +40,7 @@ static fsdpck_status two_files_declare(const rekey *r, const rekey_optimizer *a,
     return st;
 }
 
-/* claims: by parameter the optimizer that has it, plus 1. */
+/* claims: per parameter its optimizer plus 1. */
 static fsdpck_status claim(rekey *r, uint32_t owner, bool tentative, uint32_t *claims,
                            fsdpck_error *err)
 {

@@ -1,4 +1,4 @@
-/* What param_groups say: which parameters there are, in which order. */
+/* Parameters and their order in param_groups. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static rekey_group *find_group(rekey_optimizer *o, uint32_t index)
                                                                         : NULL;
 }
 
-/* Ranks' lists that differ come as one object a rank. */
+/* Ranks' lists that differ are one object per rank. */
 static fsdpck_status check_groups(const rekey *r, rekey_optimizer *o, fsdpck_error *err)
 {
     if (o->groups.count > 1)
@@ -47,7 +47,8 @@ static fsdpck_status check_groups(const rekey *r, rekey_optimizer *o, fsdpck_err
     for (size_t i = 1; i < o->groups.count; i++)
         if (REKEY_GROUP(o, i)->index == REKEY_GROUP(o, i - 1)->index)
             return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
-                              "param_group %" PRIu32 " lists other parameters on other ranks",
+                              "param_group %" PRIu32
+                              " lists different parameters on different ranks",
                               REKEY_GROUP(o, i)->index);
     return FSDPCK_OK;
 }
@@ -58,12 +59,12 @@ static fsdpck_status whole_groups(rekey *r, rekey_optimizer *o, const cat_object
     value_pool *pool = &r->cat->pool;
     if (value_kind_of(from->content) != VALUE_LIST || o->groups.count > 0)
         return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                          "param_groups is no list");
+                          "param_groups is not a list");
     for (size_t i = 0; i < value_count(pool, from->content); i++) {
         value dict;
         if (!value_as_dict(pool, value_item(pool, from->content, i), &dict))
             return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                              "param_group %zu is no dict", i);
+                              "param_group %zu is not a dict", i);
         RETURN_IF(add_group(o, (uint32_t)i, CAT_NONE, dict, err));
     }
     return FSDPCK_OK;
@@ -90,7 +91,7 @@ static fsdpck_status add_position(rekey *r, rekey_optimizer *o, const char *text
     RETURN_IF(strtab_intern(&o->labels, text, nbytes, &id, err));
     if (id < o->positions.count)
         return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                          "parameter '%s' is in two places of the param_groups",
+                          "parameter '%s' is in the param_groups twice",
                           strtab_text(&o->labels, id));
     rekey_position *p = vec_push(&o->positions, err);
     uint32_t *member = vec_push(&o->members, err);
@@ -116,7 +117,8 @@ static fsdpck_status read_params(rekey *r, rekey_optimizer *o, rekey_group *g, b
         size_t nbytes;
         if (value_kind_of(item) != VALUE_INT && value_kind_of(item) != VALUE_STR)
             return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                              "param_group %" PRIu32 " lists what is neither number nor name",
+                              "param_group %" PRIu32
+                              " contains an item that is neither number nor name",
                               g->index);
         *ids = *ids || value_kind_of(item) == VALUE_INT;
         *names = *names || value_kind_of(item) == VALUE_STR;
@@ -127,7 +129,7 @@ static fsdpck_status read_params(rekey *r, rekey_optimizer *o, rekey_group *g, b
     return FSDPCK_OK;
 }
 
-/* torch 2.6 and newer: the names that the optimizer was given, one a parameter. */
+/* torch 2.6 and newer: the names that the optimizer received, one per parameter. */
 static fsdpck_status read_names(rekey *r, rekey_optimizer *o, const rekey_group *g,
                                 fsdpck_error *err)
 {
@@ -177,12 +179,12 @@ static fsdpck_status read_nested(rekey *r, uint32_t owner, fsdpck_error *err)
     }
     if (ids && names)
         return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                          "param_groups list numbers and names");
+                          "param_groups mix numbers and names");
     o->form = ids ? OPTIM_KEYS_ID : OPTIM_KEYS_NAME;
     return FSDPCK_OK;
 }
 
-/* --- flattened: a hyper-parameter of each parameter --- */
+/* --- flattened: one hyperparameter of each parameter --- */
 
 typedef struct flat_hyper {
     uint32_t saved_at, entry;
@@ -240,7 +242,7 @@ fsdpck_status rekey_groups_read(rekey *r, uint32_t owner, fsdpck_error *err)
     return REKEY_OPTIMIZER(r, owner)->flat ? read_flat(r, owner, err) : read_nested(r, owner, err);
 }
 
-/* --- groups of what is alike --- */
+/* --- groups of equal parameters --- */
 
 typedef struct alike {
     uint32_t position, key, entry;
@@ -256,13 +258,13 @@ static int compare_alike(const void *left, const void *right)
     return a->entry < b->entry ? -1 : a->entry > b->entry;
 }
 
-/* Hyper-parameters of positions, sorted; those of position p begin at starts[p]. */
+/* Hyperparameters of positions, sorted; those of position p begin at starts[p]. */
 typedef struct likeness {
     rekey *r;
     rekey_optimizer *o;
     vec hypers; /* alike */
     uint32_t *starts;
-    uint32_t *class_of; /* of each position: which it is like */
+    uint32_t *class_of; /* class of each position */
     strtab texts;
     vec samples; /* uint32_t by text: a position */
 } likeness;
@@ -288,7 +290,8 @@ static fsdpck_status same_hypers(const likeness *l, uint32_t a, uint32_t b, bool
     return FSDPCK_OK;
 }
 
-/* Printed values find the likely one; compared in full, for a text may be cut. */
+/* Printed values find a candidate; then they are compared in full, because a text may be truncated.
+ */
 static fsdpck_status classify(likeness *l, uint32_t position, text_buf *text, fsdpck_error *err)
 {
     const value_pool *pool = &l->r->cat->pool;
@@ -329,7 +332,7 @@ static fsdpck_status gather_hypers(likeness *l, uint32_t owner, fsdpck_error *er
             continue;
         if (!e->is_object || catalogue_object(l->r->cat, e->index)->rank != UINT16_MAX)
             return rekey_fail(l->r, l->o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
-                              "hyper-parameter '%s' is a tensor, or differs between ranks",
+                              "hyperparameter '%s' is a tensor, or differs between ranks",
                               strtab_text(&l->r->texts, e->key));
         alike *a = vec_push(&l->hypers, err);
         if (a == NULL)
@@ -384,10 +387,10 @@ static fsdpck_status described_groups(likeness *l, const optim_list *list, bool 
                 return FSDPCK_LIMIT;
             *member = strtab_find(&o->labels, text, nbytes);
             if (k > 0 && l->class_of[*member] != l->class_of[member[-1]])
-                return rekey_fail(l->r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                                  "the model description puts '%s' into a group of other "
-                                  "hyper-parameters",
-                                  text);
+                return rekey_fail(
+                    l->r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                    "the model description puts '%s' into a group with different hyperparameters",
+                    text);
         }
     }
     return FSDPCK_OK;
@@ -415,8 +418,7 @@ static fsdpck_status alike_groups(likeness *l, fsdpck_error *err)
     }
     if (runs > o->groups.count)
         log_warn(l->r->log, FSDPCK_FINDING_OPTIM_GROUPS,
-                 "--model FILE says which groups there were: "
-                 "'optimizers' in fsdpck-model(5)",
+                 "list the groups in --model FILE: 'optimizers' in fsdpck-model(5)",
                  "flattened optimizer state: %zu param_groups made of parameters with equal "
                  "hyper-parameters; there may have been up to %" PRIu32,
                  o->groups.count, runs);
@@ -428,7 +430,7 @@ static fsdpck_status alike_groups(likeness *l, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Each parameter has the names of its whole group. */
+/* Gives each parameter the names of its whole group. */
 static void find_names(likeness *l)
 {
     for (size_t i = 0; i < l->o->groups.count; i++) {

@@ -1,13 +1,13 @@
-/* rekey_internal.h: what the rekey*.c files share.
+/* rekey_internal.h: internals shared by the rekey*.c files.
  *
- *     rekey.c         which optimizers there are, and what belongs to them
- *     rekey_groups.c  what their param_groups say: which parameters, in which order
- *     rekey_match.c   what numbers mean
- *     rekey_unique.c  what they mean where shapes leave one way
- *     rekey_order.c   what they mean in the order of the model
- *     rekey_shape.c   which parameters a number can mean
- *     rekey_check_conflicts.c  optimizers that would have the same parameter
- *     rekey_number.c  which number a name gets
+ *     rekey.c         finds the optimizers and their entries
+ *     rekey_groups.c  reads param_groups: parameters and their order
+ *     rekey_match.c   maps numbers to parameters
+ *     rekey_unique.c  ... by shapes, if these leave one assignment
+ *     rekey_order.c   ... in the order of the model
+ *     rekey_shape.c   candidate parameters of a number
+ *     rekey_check_conflicts.c  optimizers with the same parameter
+ *     rekey_number.c  numbers for names
  *     rekey_write.c   names and paths, and objects
  *     rekey_root.c    the nested root
  *     rekey_optimizer.c  elements of paths, labels, errors
@@ -26,7 +26,7 @@
 typedef enum rekey_kind {
     REKEY_STATE,     /* of a parameter */
     REKEY_STATE_ALL, /* an object that is the whole `state` */
-    REKEY_HYPER,     /* a hyper-parameter of a group; flattened: of a parameter */
+    REKEY_HYPER,     /* a hyperparameter of a group; flattened: of a parameter */
     REKEY_PARAMS,
     REKEY_NAMES,     /* param_names */
     REKEY_GROUPS_ALL /* an object that is the whole list of groups (torch up to 2.3) */
@@ -37,7 +37,7 @@ typedef struct rekey_entry {
     uint32_t index; /* in the catalogue */
     uint32_t owner; /* in rekey.optimizers */
     uint32_t at;    /* position of the parameter, REKEY_NONE: unknown; of a group its list index */
-    uint32_t key;   /* HYPER: text id of what follows; STATE: bytes of the label */
+    uint32_t key;   /* HYPER: text id of the part after it; STATE: bytes of the label */
     uint8_t kind;
     bool is_object;
 } rekey_entry;
@@ -46,7 +46,7 @@ typedef struct rekey_entry {
 typedef struct rekey_position {
     uint32_t name;                 /* text id of the clean FQN, REKEY_NONE */
     uint32_t param;                /* in rekey_order.params, REKEY_NONE */
-    uint32_t number;               /* the one to be given */
+    uint32_t number;               /* the new number */
     uint32_t first_state, nstates; /* in rekey_optimizer.states */
     bool has_objects;              /* its state has more than tensors and None */
     bool open;                     /* `param` is one of several parameters of its shape */
@@ -62,19 +62,19 @@ typedef struct rekey_group {
 
 typedef struct rekey_optimizer {
     uint32_t prefix; /* text id: "optim." */
-    uint32_t depth;  /* elements of the path that make it */
+    uint32_t depth;  /* path elements of the prefix */
     bool flat;
     optim_keys form;
-    bool same;        /* nothing is to be done */
-    bool settled;     /* members are in the order that a description gives */
-    bool inferred;    /* what its numbers mean is written down nowhere */
+    bool same;        /* no change needed */
+    bool settled;     /* members are in the order of a description */
+    bool inferred;    /* no recorded names identify its numbers */
     value sample;     /* a path that begins with the prefix's elements */
     strtab labels;    /* ids are positions */
     vec positions;    /* rekey_position */
     vec members;      /* uint32_t: positions, by group */
     vec groups;       /* rekey_group */
-    vec states;       /* uint32_t: tensors that are no scalars, by position */
-    uint32_t unknown; /* states of parameters that no group has */
+    vec states;       /* uint32_t: tensors except scalars, by position */
+    uint32_t unknown; /* states of parameters that are in no group */
 } rekey_optimizer;
 
 typedef struct rekey {
@@ -100,11 +100,11 @@ typedef struct rekey {
 
 /* --- rekey_optimizer.c --- */
 
-/* Text of a path's element; of an int its digits, put into `digits`. */
+/* Text of a path element; digits of an int are written to `digits`. */
 const char *rekey_element(const catalogue *c, value v, char digits[24], size_t *nbytes);
-/* A str of this text. */
+/* Whether the element is a str with this text. */
 bool rekey_is(const catalogue *c, value path, size_t i, const char *text);
-/* MODEL-OPTIM or another finding, with the optimizer as the tensor, and what to do about it. */
+/* MODEL-OPTIM or another finding, with the optimizer as the tensor, and the next step. */
 fsdpck_status rekey_fail(const rekey *r, const rekey_optimizer *o, fsdpck_status status,
                          fsdpck_finding_id finding, fsdpck_error *err, const char *fmt, ...)
     PRINTF_LIKE(6, 7);
@@ -117,26 +117,26 @@ void rekey_label(const rekey *r, const rekey_optimizer *o, uint32_t position, te
 
 /* Fills positions, members, groups, form from the entries of groups. */
 fsdpck_status rekey_groups_read(rekey *r, uint32_t owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Flattened: makes groups of the parameters. */
+/* Flattened: builds groups from the parameters. */
 fsdpck_status rekey_groups_make(rekey *r, uint32_t owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- rekey_match.c --- */
 
-/* Parameters that numbers may mean, and which do so far. */
+/* Candidate parameters of numbers, and the assignments so far. */
 typedef struct rekey_matching {
     rekey *r;
     rekey_optimizer *o;
     vec candidates; /* uint32_t: in order->params */
     uint8_t *taken; /* by candidate */
-    /* By position: first and last candidate that can be it; rekey_unique.c: low is it. */
+    /* By position: first and last candidate; rekey_unique.c: low is the parameter. */
     uint32_t *low, *high;
     uint8_t *fixed; /* by position */
-    bool lenient;   /* the order says it: only a contradiction matters */
-    bool tentative; /* what several parameters can be is no error */
+    bool lenient;   /* the order is given: only contradictions are errors */
+    bool tentative; /* several candidates are not an error */
     uint64_t steps;
 } rekey_matching;
 
-/* A search gives up where more than these were needed. */
+/* A search that exceeds this number of steps gives up. */
 #define REKEY_STEPS_MAX (UINT64_C(1) << 31)
 
 static inline const rekey_param *rekey_candidate(const rekey_matching *m, uint32_t i)
@@ -144,47 +144,46 @@ static inline const rekey_param *rekey_candidate(const rekey_matching *m, uint32
     return &m->r->order->params[*VEC_AT(&m->candidates, const uint32_t, i)];
 }
 
-/* Fills names of positions by number. tentative: those that several parameters can be are `open`
- * and have the name of one of them, or none. */
+/* Fills names of positions by number. tentative: positions with several candidates are `open` and
+ * have the name of one of them, or none. */
 fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- rekey_unique.c, rekey_order.c --- */
 
-/* Fill `param` of all positions. BADINPUT: MODEL-OPTIM (there is no way), MODEL-NEEDED (there are
- * several). */
+/* Fill `param` of all positions. BADINPUT: MODEL-OPTIM (no assignment), MODEL-NEEDED (several). */
 fsdpck_status rekey_match_unique(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- rekey_check_conflicts.c --- */
 
-/* After all are matched: no two optimizers may have one parameter unless their names are written
- * down. BADINPUT (MODEL-NEEDED); tentative: their positions are open instead. */
+/* Call after all are matched: no two optimizers may have the same parameter unless their names are
+ * recorded. BADINPUT (MODEL-NEEDED); tentative: their positions become open instead. */
 fsdpck_status rekey_check_conflicts(rekey *r, bool tentative, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Nothing is known of any parameter of it. */
+/* Marks all its parameters as unknown. */
 void rekey_mark_unknown(rekey_optimizer *o);
 
 /* --- rekey_shape.c --- */
 
-/* Whether the parameter is a likely one, by all of the state. */
+/* Whether the parameter fits all of the state. */
 bool rekey_fits(rekey_matching *m, uint32_t position, const rekey_param *param);
-/* Whether state of a known kind permits it. */
+/* Whether state of known kinds permits it. */
 bool rekey_may_be(rekey_matching *m, uint32_t position, const rekey_param *param);
-/* The only shape that its parameter can have; NULL where that is not known. */
+/* The only possible shape of its parameter; NULL if unknown. */
 const uint64_t *rekey_shape_of(rekey_matching *m, uint32_t position, unsigned *ndim);
 void rekey_print_shape(unsigned ndim, const uint64_t *shape, text_buf *out);
 fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_error *err);
 
 /* --- rekey_number.c --- */
 
-/* A name as the model has it, without what wrappers put into it, and its parameter. */
+/* Converts a name to the model's form, without wrapper parts, and finds its parameter. */
 fsdpck_status rekey_clean(const rekey *r, const char *text, size_t nbytes, text_buf *clean,
                           uint32_t *param, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Of a form with names: fills name and param of each position from its label. */
+/* For a form with names: fills name and param of each position from its label. */
 fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Numbers kept as texts in paths become numbers, where param_groups list numbers. */
+/* Converts numbers stored as texts in paths to numbers, if param_groups list numbers. */
 fsdpck_status rekey_text_numbers(rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Sorts members within groups and gives numbers. */
+/* Sorts members within groups and assigns numbers. */
 fsdpck_status rekey_number(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The names or numbers of a group's members as a list, each sorted as above. */
 fsdpck_status rekey_lists_make(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -199,10 +198,10 @@ fsdpck_status rekey_objects(rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- rekey_root.c --- */
 
-/* A dict keyed by parameter under its new keys. */
+/* A dict keyed by parameter, with its new keys. */
 fsdpck_status rekey_dict(rekey *r, const rekey_optimizer *o, value dict, value *made,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* A list of groups with new `params`; others' dicts are shared. */
+/* A list of groups with new `params`; other dicts are shared. */
 fsdpck_status rekey_group_list(rekey *r, const rekey_optimizer *o, value list, value *made,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status rekey_root(rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

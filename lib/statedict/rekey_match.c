@@ -1,4 +1,4 @@
-/* What numbers mean: parameters of the model, told by names, a description, or shapes. */
+/* Maps numbers to parameters of the model, by names, a description, or shapes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 /* --- what may be meant --- */
 
-/* All that the order has, but for what is the optimizer's own. Frozen ones are among them: an
- * optimizer of as many parameters as need a gradient may hold others. */
+/* All parameters of the order, except those of other optimizers. Frozen parameters are included: an
+ * optimizer with as many parameters as need a gradient may hold others. */
 static fsdpck_status list_candidates(rekey_matching *m, fsdpck_error *err)
 {
     const rekey_order *order = m->r->order;
@@ -37,9 +37,9 @@ static fsdpck_status by_model(rekey_matching *m, fsdpck_error *err)
     const size_t numbers = m->o->positions.count;
     RETURN_IF(list_candidates(m, err));
     if (m->candidates.count == 0) {
-        const fsdpck_status st = rekey_fail(
-            m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-            "optimizer state by number has no names, and there is no model part to take them from");
+        const fsdpck_status st =
+            rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+                       "optimizer state by number has no names, and no model part provides them");
         error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and "
                         "give --model FILE: fsdpck-model(5)");
         return st;
@@ -59,7 +59,7 @@ static fsdpck_status by_model(rekey_matching *m, fsdpck_error *err)
     return st;
 }
 
-/* --- by what is written down --- */
+/* --- by recorded names --- */
 
 static uint32_t known_param(const rekey *r, const char *text, size_t nbytes)
 {
@@ -67,7 +67,7 @@ static uint32_t known_param(const rekey *r, const char *text, size_t nbytes)
     return id == STRTAB_NONE ? REKEY_NONE : *VEC_AT(&r->known_at, const uint32_t, id);
 }
 
-/* A name in place of that in `param_names`, which must not be another parameter's. */
+/* Replaces a name of `param_names`, which must not be another parameter's. */
 static fsdpck_status take_described(rekey *r, rekey_optimizer *o, uint32_t position,
                                     const char *text, size_t nbytes, fsdpck_error *err)
 {
@@ -100,7 +100,7 @@ static fsdpck_status by_description(rekey *r, rekey_optimizer *o, const optim_li
     if (!alike) {
         const fsdpck_status st =
             rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                       "optimizer has other param_groups than the model description says");
+                       "param_groups of the optimizer differ from the model description");
         error_expected(err, "%" PRIu32 " groups", list->count);
         error_found(err, "%zu groups, or groups of other sizes", o->groups.count);
         return st;
@@ -124,7 +124,7 @@ static bool all_named(const rekey_optimizer *o)
     return true;
 }
 
-/* Under an outer key of its own, where another model may be. */
+/* Under a different outer key, where another model may be. */
 static bool is_outside(const rekey *r, const char *text, size_t nbytes)
 {
     for (uint32_t i = 0; i < r->order->count; i++) {
@@ -139,9 +139,8 @@ static bool is_outside(const rekey *r, const char *text, size_t nbytes)
 static fsdpck_status no_such_name(const rekey *r, const rekey_optimizer *o, uint32_t position,
                                   const char *text, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                   "param_names name a parameter that the model does not have");
+    const fsdpck_status st = rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
+                                        "param_names contain a parameter that the model lacks");
     error_found(err, "'%.200s' for number %s", text, strtab_text(&o->labels, position));
     error_next(err,
                "describe the optimizer that was saved with scripts/describe_model.py, and give "
@@ -149,8 +148,8 @@ static fsdpck_status no_such_name(const rekey *r, const rekey_optimizer *o, uint
     return st;
 }
 
-/* `param_names` are as the optimizer was given them: by a wrapped model, with its prefixes.
- * described: what they lack is no matter. */
+/* `param_names` have the form that the optimizer received: from a wrapped model, with its prefixes.
+ * described: missing names are allowed. */
 static fsdpck_status clean_given(rekey *r, rekey_optimizer *o, bool described, fsdpck_error *err)
 {
     text_buf clean = {0};
@@ -170,7 +169,7 @@ static fsdpck_status clean_given(rekey *r, rekey_optimizer *o, bool described, f
     return st;
 }
 
-/* Names that are written down must be of parameters that have the shape of their state. */
+/* Recorded names must refer to parameters with the shape of their state. */
 static fsdpck_status check_shapes(rekey *r, rekey_optimizer *o, fsdpck_error *err)
 {
     rekey_matching m = {.r = r, .o = o};
@@ -182,7 +181,7 @@ static fsdpck_status check_shapes(rekey *r, rekey_optimizer *o, fsdpck_error *er
             continue;
         const fsdpck_status st =
             rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                       "state of number %s has another shape than '%s'", strtab_text(&o->labels, i),
+                       "state of number %s differs in shape from '%s'", strtab_text(&o->labels, i),
                        strtab_text(&r->texts, p->name));
         text_buf shape = {.limit_bytes = 200};
         rekey_print_shape(r->order->params[param].ndim, r->order->params[param].shape, &shape);

@@ -1,4 +1,4 @@
-/* Names of what is known by name, and the numbers that they get. */
+/* Names, and the numbers assigned to them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "model/fqn.h"
 #include "statedict/rekey_internal.h"
 
-/* Longer paths are left alone. */
+/* Longer paths are unchanged. */
 #define REKEY_PATH_MAX 64u
 
 static uint32_t find_known(const rekey *r, const text_buf *name)
@@ -15,7 +15,7 @@ static uint32_t find_known(const rekey *r, const text_buf *name)
     return id == STRTAB_NONE ? REKEY_NONE : *VEC_AT(&r->known_at, const uint32_t, id);
 }
 
-/* DDP's `module.` goes where the model does without it. */
+/* Removes DDP's `module.` if the model has none. */
 fsdpck_status rekey_clean(const rekey *r, const char *text, size_t nbytes, text_buf *clean,
                           uint32_t *param, fsdpck_error *err)
 {
@@ -95,7 +95,7 @@ static fsdpck_status rank_given(const rekey *r, const rekey_optimizer *o, const 
         return FSDPCK_OK;
     for (uint32_t i = 0; i < g->count; i++)
         rows[i] = (ranked){REKEY_NONE, *REKEY_MEMBER(o, g->first + i)};
-    /* As names they are listed in that order already, or sorted. */
+    /* As names they are already in that order, or sorted. */
     for (uint32_t i = 0; i < g->count; i++) {
         size_t nbytes = 0;
         const value item = value_item(&r->cat->pool, list, i);
@@ -123,7 +123,7 @@ static bool rank_known(const rekey_optimizer *o, const rekey_group *g, ranked *r
     return true;
 }
 
-/* Members of one list in a description come in the order that it gives. */
+/* Members of one list in a description are in its order. */
 static bool rank_described(const rekey *r, const rekey_optimizer *o, const rekey_group *g,
                            ranked *rows)
 {
@@ -148,7 +148,7 @@ static bool rank_described(const rekey *r, const rekey_optimizer *o, const rekey
     return true;
 }
 
-/* Where the list has another order than the model, either may be that of the optimizer. */
+/* If the list differs from the order of the model, the optimizer may use either. */
 static fsdpck_status check_order(rekey *r, const rekey_optimizer *o, const rekey_group *g,
                                  const ranked *rows, fsdpck_error *err)
 {
@@ -164,14 +164,15 @@ static fsdpck_status check_order(rekey *r, const rekey_optimizer *o, const rekey
         return FSDPCK_OK;
     const fsdpck_status st = rekey_fail(
         r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-        "param_group %" PRIu32 " lists names in another order than the model has them, and numbers "
-        "may follow either",
+        "param_group %" PRIu32
+        " lists names in a different order than the model, and numbers may follow either",
         g->index);
     error_found(err, "'%.100s' before '%.100s'", strtab_text(&o->labels, rows[moved - 1].position),
                 strtab_text(&o->labels, rows[moved].position));
-    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "
-                    "--model FILE; or --assume order if the optimizer was given model.parameters() "
-                    "in their order");
+    error_next(
+        err,
+        "describe the model and its optimizer with scripts/describe_model.py, and give --model "
+        "FILE; or give --assume order if the optimizer received model.parameters() in their order");
     return st;
 }
 
@@ -206,7 +207,7 @@ static fsdpck_status order_group(rekey *r, rekey_optimizer *o, const rekey_group
     return st;
 }
 
-/* Those that there are; a list that does not count from 0 through the groups is told. */
+/* Keeps existing numbers; a list that does not count from 0 through the groups is reported. */
 static void keep_numbers(rekey_optimizer *o)
 {
     for (uint32_t i = 0; i < o->positions.count; i++)
@@ -229,13 +230,13 @@ fsdpck_status rekey_number(rekey *r, rekey_optimizer *o, fsdpck_error *err)
         return FSDPCK_OK;
     if (words.unknown > 0)
         log_warn(r->log, FSDPCK_FINDING_OPTIM_ORDER,
-                 "--model FILE says the order of model.parameters()",
-                 "numbers of optimizer state follow the order in which its names are listed; "
-                 "torch lists them sorted by the alphabet here and there");
+                 "give --model FILE, which defines the order of model.parameters()",
+                 "numbers of optimizer state follow the listed order of its names, which torch "
+                 "sometimes sorts alphabetically");
     else if (words.moved > 0)
         log_write(r->log, LOG_NOTE,
-                  "numbers of optimizer state follow the order of the model's parameters, not "
-                  "that in which its names are listed");
+                  "numbers of optimizer state follow the order of the model's parameters, not the "
+                  "listed order of its names");
     return FSDPCK_OK;
 }
 
@@ -262,7 +263,7 @@ static fsdpck_status number_element(value_pool *pool, size_t at, value *path, fs
 
 fsdpck_status rekey_text_numbers(rekey *r, fsdpck_error *err)
 {
-    if (!value_is_none(r->cat->root)) /* which has them as they were */
+    if (!value_is_none(r->cat->root)) /* has them unchanged */
         return FSDPCK_OK;
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);

@@ -1,13 +1,13 @@
-/* What numbers mean where the order of the model is taken for that of the numbers (--assume order). */
+/* Maps numbers to parameters in the order of the model (--assume order). */
 #include <inttypes.h>
 
 #include "statedict/rekey_internal.h"
 
-/* The first way to go through the candidates; *failed: the position that finds none. */
+/* The first assignment in order of the candidates; *failed: the position without one. */
 static bool embed(rekey_matching *m, const rekey_group *g, bool backwards, uint32_t *failed)
 {
     const uint32_t count = (uint32_t)m->candidates.count;
-    uint32_t at = 0; /* candidates used up, from the side that it begins at */
+    uint32_t at = 0; /* candidates used so far, from the side where it begins */
     for (uint32_t i = 0; i < g->count; i++) {
         const uint32_t member = backwards ? g->count - 1 - i : i;
         const uint32_t position = *REKEY_MEMBER(m->o, g->first + member);
@@ -35,7 +35,7 @@ static bool embed(rekey_matching *m, const rekey_group *g, bool backwards, uint3
     return true;
 }
 
-/* Fixes what the first and the last way agree on. */
+/* Fixes the positions for which the first and the last assignment agree. */
 static bool narrow(rekey_matching *m, uint32_t *left, uint32_t *failed)
 {
     for (size_t g = 0; g < m->o->groups.count; g++) {
@@ -58,12 +58,12 @@ static fsdpck_status ambiguous(const rekey_matching *m, uint32_t left, fsdpck_er
 {
     const fsdpck_status st =
         rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-                   "optimizer state by number could mean the model's parameters in several ways");
-    error_expected(err, "one way to give %zu numbers to %zu parameters", m->o->positions.count,
+                   "optimizer state by number matches the model's parameters in several ways");
+    error_expected(err, "one assignment of %zu numbers to %zu parameters", m->o->positions.count,
                    m->candidates.count);
-    error_found(err, "%" PRIu32 " of them not settled by shapes and order", left);
-    error_next(err, "--model FILE says what the parameters are, and, where there are several "
-                    "param_groups, its 'optimizers' which are in which: fsdpck-model(5)");
+    error_found(err, "%" PRIu32 " of them not determined by shapes and order", left);
+    error_next(err, "describe the parameters with --model FILE, and several param_groups with "
+                    "'optimizers' in it: fsdpck-model(5)");
     return st;
 }
 

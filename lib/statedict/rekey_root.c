@@ -1,9 +1,9 @@
-/* The nested root of a checkpoint that has one: the same dicts with other keys. */
+/* The nested root of a checkpoint: the same dicts with other keys. */
 #include <string.h>
 
 #include "statedict/rekey_internal.h"
 
-/* Of a label as a key: a name as str, a number as int. */
+/* A label as a key: a name as str, a number as int. */
 static fsdpck_status new_key(rekey *r, const rekey_optimizer *o, uint32_t position, value *key,
                              fsdpck_error *err)
 {
@@ -22,7 +22,7 @@ fsdpck_status rekey_dict(rekey *r, const rekey_optimizer *o, value dict, value *
     value from, to;
     if (!value_as_dict(pool, dict, &from))
         return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                          "state is no dict");
+                          "state is not a dict");
     RETURN_IF(value_new_dict(pool, &to, err));
     for (size_t i = 0; i < value_count(pool, from); i++) {
         char digits[24];
@@ -70,7 +70,7 @@ fsdpck_status rekey_group_list(rekey *r, const rekey_optimizer *o, value list, v
 
 /* --- finding the optimizer in the root --- */
 
-/* What holds it: item `at` of `holder`; None where it is the root itself. */
+/* Its location: item `at` of `holder`; None for the root itself. */
 typedef struct place_in_root {
     value holder, container;
     size_t at;
@@ -108,7 +108,7 @@ static bool step_into(rekey *r, value element, place_in_root *p)
     return false;
 }
 
-/* --- between the flattened form and others: made anew --- */
+/* --- between the flattened form and others: rebuilt --- */
 
 static bool is_own_key(const rekey_optimizer *o, const value_pool *pool, value key)
 {
@@ -122,14 +122,14 @@ static bool is_own_key(const rekey_optimizer *o, const value_pool *pool, value k
            (nbytes > 13 && memcmp(text, "param_groups.", 13) == 0);
 }
 
-/* Dicts that are being filled: of each parameter its state, of each group its hyper-parameters. */
+/* Dicts under construction: the state of each parameter, the hyperparameters of each group. */
 typedef struct making {
     rekey *r;
     const rekey_optimizer *o;
     uint32_t owner;
     value dict, state, groups;
     value *states;      /* by position */
-    uint32_t *group_of; /* by position: it is the first of group - 1 */
+    uint32_t *group_of; /* by position: it is the first of this group, counted from 1 */
     text_buf key;
 } making;
 

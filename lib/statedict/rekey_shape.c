@@ -1,4 +1,4 @@
-/* Which parameters a number can mean by the shapes of its state. */
+/* Candidate parameters of a number, by the shapes of its state. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static bool is_one_of(const state_tensor *s, const char *const *keys, size_t cou
     return false;
 }
 
-/* States that every optimizer of torch gives the shape of their parameter. */
+/* States that have the shape of their parameter in every optimizer of torch. */
 static bool is_moment(const state_tensor *s)
 {
     static const char *const keys[] = {
@@ -59,7 +59,7 @@ static bool has_shape_of(const state_tensor *s, const rekey_param *p)
            (p->ndim == 0 || memcmp(s->shape, p->shape, p->ndim * sizeof *p->shape) == 0);
 }
 
-/* Some dims reduced to 1, or left out. */
+/* Some dims reduced to 1, or omitted. */
 static bool is_reduced(const state_tensor *s, const rekey_param *p)
 {
     const unsigned ndim = s->tensor->ndim;
@@ -105,7 +105,8 @@ bool rekey_may_be(rekey_matching *m, uint32_t position, const rekey_param *param
                                    (is_factor(&s) && !is_reduced(&s, param))))
             return false;
     }
-    /* A scalar beside moments may be one for the whole parameter; alone it is as the parameter. */
+    /* A scalar next to moments may apply to the whole parameter; a lone scalar has the shape of the
+     * parameter. */
     for (uint32_t i = 0; !has_dims && i < p->nstates; i++) {
         const state_tensor s = state_at(m, p, i);
         if (is_moment(&s) && param->ndim > 0)

@@ -1,6 +1,6 @@
-/* What numbers mean where shapes leave one way alone. Parameters of one shape are a class; a number
- * that fits one class with one parameter left takes it, until nothing is left to take. A way is the
- * only one exactly where all numbers find theirs so. */
+/* Maps numbers to parameters if shapes leave only one assignment. Parameters of one shape form a
+ * class. A number that fits only one class with one parameter left takes it, until no number can.
+ * The assignment is unique exactly if all numbers get a parameter this way. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,15 +14,15 @@
 typedef struct shape_class {
     uint32_t first; /* candidate; others follow in unique.next */
     uint32_t count, left;
-    uint32_t wanted; /* numbers of just this shape without a parameter */
+    uint32_t wanted; /* numbers of exactly this shape without a parameter */
 } shape_class;
 
 typedef struct unique {
     rekey_matching *m;
     strtab shapes;
     vec classes;    /* shape_class by id in shapes */
-    uint32_t *next; /* by candidate: the next one of its class, REKEY_NONE */
-    /* By position: its class; FITS_ANY: others may do, too; FITS_BARE: it has no state. */
+    uint32_t *next; /* by candidate: the next one of its class, or REKEY_NONE */
+    /* By position: its class; FITS_ANY: other classes may also fit; FITS_BARE: it has no state. */
     uint32_t *class_of;
     uint32_t open;
 } unique;
@@ -76,7 +76,7 @@ static fsdpck_status class_positions(unique *u, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Parameters that it can be, counted to two at least; *id: the class of one of them. */
+/* Number of candidate parameters, at most two; *id: the class of one of them. */
 static uint32_t count_fits(unique *u, uint32_t position, uint32_t *id)
 {
     uint32_t fits = 0;
@@ -126,7 +126,7 @@ static fsdpck_status take_single_ones(unique *u, fsdpck_error *err)
 
 /* --- parameters without state --- */
 
-/* Those of one group that take all that is left: which is which tells nobody anything. */
+/* Numbers of one group that take all remaining parameters: their order does not matter. */
 static fsdpck_status take_bare_ones(unique *u, fsdpck_error *err)
 {
     rekey_matching *m = u->m;
@@ -156,7 +156,7 @@ static fsdpck_status take_bare_ones(unique *u, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* --- what is open --- */
+/* --- unresolved numbers --- */
 
 static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
 {
@@ -167,7 +167,7 @@ static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
         position++;
     const fsdpck_status st =
         rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-                   "optimizer state by number does not tell which parameters the numbers are");
+                   "optimizer state by number does not identify its parameters");
     for (uint32_t i = 0; i < m->candidates.count; i++) {
         const rekey_param *p = rekey_candidate(m, i);
         if (m->taken[i] || !rekey_may_be(m, position, p))
@@ -178,17 +178,18 @@ static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
     error_expected(err, "names (param_names), or one parameter of each shape");
     error_found(err,
                 "number %s can be any of %" PRIu32 " parameters: %s%s; %" PRIu32
-                " of %zu numbers are open",
+                " of %zu numbers are unresolved",
                 strtab_text(&m->o->labels, position), count, names.text == NULL ? "" : names.text,
                 count > NAMES_SHOWN ? ", ..." : "", u->open, m->o->positions.count);
-    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "
-                    "--model FILE; or --assume order if the optimizer was given model.parameters() "
-                    "in their order");
+    error_next(
+        err,
+        "describe the model and its optimizer with scripts/describe_model.py, and give --model "
+        "FILE; or give --assume order if the optimizer received model.parameters() in their order");
     text_release(&names);
     return st;
 }
 
-/* Each open number stands for one of its shape, no two for the same. */
+/* Gives each unresolved number a parameter of its shape, each to one number only. */
 static void stand_in(unique *u)
 {
     rekey_matching *m = u->m;

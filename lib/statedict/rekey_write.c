@@ -44,7 +44,8 @@ static fsdpck_status end_path(writing *w, value *path, fsdpck_error *err)
                           err);
 }
 
-/* Of a state's name: w->name becomes the new one. *label_at: where the new label stands in it. */
+/* For the name of a state: sets w->name to the new name, and *label_at to the new label's position
+ * in it. */
 static fsdpck_status state_name(writing *w, const rekey_optimizer *o, const rekey_entry *e,
                                 uint32_t name, size_t *label_at, size_t *label_nbytes,
                                 fsdpck_error *err)
@@ -55,7 +56,7 @@ static fsdpck_status state_name(writing *w, const rekey_optimizer *o, const reke
     const size_t skip = strtab_nbytes(&w->r->texts, o->prefix) + strlen("state.");
     if (skip + e->key > nbytes)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
-                         "a name is not what its path says");
+                         "name contradicts its path");
     w->name.nbytes = 0;
     text_append(&w->name, text, skip);
     *label_at = skip;
@@ -141,13 +142,13 @@ static fsdpck_status check_form(const rekey *r, const rekey_entry *e, fsdpck_err
                                                       : catalogue_tensor(c, e->index)->name);
     if (e->kind == REKEY_HYPER)
         return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
-                          "hyper-parameter '%.200s' is a tensor, which cannot go between the "
-                          "flattened form and others",
+                          "hyperparameter '%.200s' is a tensor, which cannot be converted to or "
+                          "from the flattened form",
                           name);
     if (e->kind != REKEY_STATE || e->at != REKEY_NONE)
         return FSDPCK_OK;
     return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
-                      "state '%.200s' is of no parameter of the param_groups", name);
+                      "state '%.200s' belongs to no parameter of the param_groups", name);
 }
 
 fsdpck_status rekey_tensors(rekey *r, fsdpck_error *err)
@@ -174,7 +175,7 @@ typedef struct rewriting {
     vec objects;        /* cat_object: the new list */
     uint32_t *entry_of; /* by object: entry + 1 */
     uint8_t *written;   /* by optimizer: its groups */
-    uint32_t saved_at;  /* of what is made anew: as the first that it comes from */
+    uint32_t saved_at;  /* of rebuilt values: that of the first source */
 } rewriting;
 
 static fsdpck_status add_object(rewriting *x, const char *name, size_t nbytes, value path,
@@ -278,7 +279,7 @@ static fsdpck_status write_flat(rewriting *x, uint32_t owner, fsdpck_error *err)
     }
     if (empty > 0)
         log_warn(r->log, FSDPCK_FINDING_OPTIM_GROUPS, "",
-                 "%zu param_group%s without parameters: the flattened form has no place for them",
+                 "%zu param_group%s without parameters, which the flattened form cannot represent",
                  empty, empty == 1 ? "" : "s");
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);
@@ -288,7 +289,7 @@ static fsdpck_status write_flat(rewriting *x, uint32_t owner, fsdpck_error *err)
         const cat_object *from = catalogue_object(r->cat, e->index);
         if (e->key == REKEY_NONE || from->rank != UINT16_MAX)
             return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
-                              "hyper-parameter '%.200s' is nested, or differs between ranks",
+                              "hyperparameter '%.200s' is nested, or differs between ranks",
                               catalogue_name(r->cat, from->name));
         for (size_t k = 0; k < o->groups.count; k++)
             if (REKEY_GROUP(o, k)->index == e->at)
@@ -298,7 +299,7 @@ static fsdpck_status write_flat(rewriting *x, uint32_t owner, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* All groups of one flattened optimizer: the hyper-parameters of their first parameter. */
+/* All groups of one flattened optimizer: the hyperparameters of their first parameter. */
 static fsdpck_status write_nested(rewriting *x, uint32_t owner, fsdpck_error *err)
 {
     rekey *r = x->w.r;
@@ -333,7 +334,7 @@ static fsdpck_status keep_object(rewriting *x, const cat_object *from, fsdpck_er
     return FSDPCK_OK;
 }
 
-/* An object that is a dict: the whole state, or a parameter's without any tensor. */
+/* An object that is a dict: the whole state, or that of a parameter without tensors. */
 static fsdpck_status flatten_state_object(rewriting *x, const rekey_optimizer *o,
                                           const cat_object *from, bool *gone, fsdpck_error *err)
 {
@@ -347,7 +348,7 @@ static fsdpck_status flatten_state_object(rewriting *x, const rekey_optimizer *o
     if (*gone)
         return FSDPCK_OK;
     return rekey_fail(x->w.r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
-                      "state '%.200s' is a dict, which the flattened form has no place for",
+                      "state '%.200s' is a dict, which the flattened form cannot represent",
                       catalogue_name(x->w.r->cat, from->name));
 }
 

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "model/fqn.h"
 
-/* What is said of one flat parameter: three lists of one length. */
+/* Description of one flat parameter: three lists of equal length. */
 typedef struct flat_entry {
     uint64_t wrapper; /* index in param_metadata */
     value key;        /* 'flat_param_0' */
@@ -36,7 +36,7 @@ static fsdpck_status bad(const char *what, const char *expected, fsdpck_error *e
     return st;
 }
 
-/* Elements of the path behind 'shard_metadata', 'param_metadata', INDEX; 0 where it is another. */
+/* Elements of the path after 'shard_metadata', 'param_metadata', INDEX; 0 for any other path. */
 static size_t read_path(const reading *r, value path, size_t *at, uint64_t *index)
 {
     const size_t count = value_count(r->pool, path);
@@ -90,7 +90,7 @@ static fsdpck_status flat_of(reading *r, uint64_t index, value key, flat_entry *
         if ((*f)->wrapper == index && value_keys_equal(r->pool, (*f)->key, key))
             return FSDPCK_OK;
         if ((*f)->wrapper != index)
-            break; /* a wrapper's follow each other */
+            break; /* entries of one wrapper are consecutive */
     }
     *f = vec_push(&r->flats, err);
     if (*f == NULL)
@@ -135,7 +135,7 @@ static fsdpck_status gather_one(reading *r, const cat_object *o, fsdpck_error *e
 
 /* --- units --- */
 
-/* 'layers.0' and 'fc.weight' as one name, in `out`. */
+/* Joins 'layers.0' and 'fc.weight' to one name in `out`. */
 static fsdpck_status join(const reading *r, value path, value name, text_buf *out,
                           fsdpck_error *err)
 {
@@ -143,7 +143,7 @@ static fsdpck_status join(const reading *r, value path, value name, text_buf *ou
     const char *text = value_text(r->pool, path, &nbytes);
     out->nbytes = 0;
     if (value_kind_of(path) != VALUE_STR || value_kind_of(name) != VALUE_STR)
-        return bad("has a name that is none", "texts in fsdp_path, params and names", err);
+        return bad("contains an invalid name", "texts in fsdp_path, params and names", err);
     fqn_clean(text, nbytes, false, out);
     if (out->nbytes > 0)
         text_puts(out, ".");
@@ -162,10 +162,10 @@ static fsdpck_status read_shape(const reading *r, value v, uint64_t *shape, unsi
     const value_kind kind = value_kind_of(v);
     const size_t count = value_count(r->pool, v);
     if ((kind != VALUE_TUPLE && kind != VALUE_LIST) || count > NDIM_MAX)
-        return bad("has a shape that is none", "tuples of sizes in shapes", err);
+        return bad("contains an invalid shape", "tuples of sizes in shapes", err);
     for (size_t i = 0; i < count; i++)
         if (!value_as_u64(r->pool, value_item(r->pool, v, i), &shape[i]))
-            return bad("has a shape that is none", "tuples of sizes in shapes", err);
+            return bad("contains an invalid shape", "tuples of sizes in shapes", err);
     *ndim = (unsigned)count;
     return FSDPCK_OK;
 }
@@ -175,8 +175,8 @@ static fsdpck_status add_params(reading *r, const wrapper_entry *w, const flat_e
 {
     const size_t count = value_count(r->pool, f->names);
     if (value_count(r->pool, f->shapes) != count || value_count(r->pool, f->numels) != count)
-        return bad("lists other numbers of names, shapes and numels", "one of each a parameter",
-                   err);
+        return bad("lists different numbers of names, shapes and numels",
+                   "one of each per parameter", err);
     for (size_t i = 0; i < count; i++) {
         uint64_t shape[NDIM_MAX], numel, nelems = 1;
         unsigned ndim = 0;
@@ -196,7 +196,7 @@ static fsdpck_status add_params(reading *r, const wrapper_entry *w, const flat_e
     return FSDPCK_OK;
 }
 
-/* Pairs of names, the one that is flattened first; paths begin at the wrapper. */
+/* Pairs of names, the flattened one first; paths begin at the wrapper. */
 static fsdpck_status add_shared(reading *r, const wrapper_entry *w, unit_list *l, fsdpck_error *err)
 {
     for (size_t i = 0; i < value_count(r->pool, w->shared); i++) {

@@ -1,7 +1,7 @@
-/* shard_metadata.h: units of a checkpoint that says itself what its flat parameters are made of.
+/* shard_metadata.h: units of a checkpoint that describes its flat parameters itself.
  *
- * fairscale's FullyShardedDataParallel, and metaseq with it, save each rank's bare 1-dim shards with
- * what local_metadata_dict() gives:
+ * fairscale's FullyShardedDataParallel, and metaseq with it, save each rank's bare 1-dim shards
+ * with the result of local_metadata_dict():
  *
  *     {'model': {'layers.0.flat_param_0': shard, 'flat_param_0': shard, ...buffers},
  *      'shard_metadata': {'buffer_names': [...], 'param_metadata': [
@@ -10,9 +10,9 @@
  *                                       'numels': [15, ...], 'padding': 0}},
  *           'shared_param_info': [('emb.weight', 'head.weight')]}, ...]}}
  *
- * A parameter that is sharded by itself (flatten_parameters=False) stands under its own name, the
- * one name of its list. Nothing is padded inside; each rank's padding at the end is that of
- * unit_shard. no_broadcast_optim_state marks a group of one rank, which has all of it.
+ * A parameter that is sharded separately (flatten_parameters=False) has its own name, the only name
+ * of its list. There is no inner padding; each rank's padding at the end is that of unit_shard.
+ * no_broadcast_optim_state marks a group of one rank, which has all of it.
  *
  *     if (shard_metadata_is(&cat)) {
  *         unit_list_init(&units, &budget);
@@ -31,8 +31,8 @@
 
 bool shard_metadata_is(const catalogue *c);
 
-/* Objects of c are loaded. world_size: files of ranks. `units` is initialised and empty; sealed
- * afterwards. BADINPUT (SHARD-METADATA) where it contradicts itself. */
+/* Objects of c must be loaded. world_size: number of rank files. `units` must be initialized and
+ * empty; it is sealed. BADINPUT (SHARD-METADATA) if the data contradicts itself. */
 fsdpck_status shard_metadata_units(const catalogue *c, uint32_t world_size, unit_list *units,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -13,7 +13,7 @@ static const flat_chunk *flat_chunk_of(const flat_adapter *v, uint64_t chunk)
     return VEC_AT(&v->spots, const flat_chunk, catalogue_chunk(v->out, chunk)->aux);
 }
 
-/* Strides of a box whose elements lie without gaps in the parameter's memory order. */
+/* Strides of a box whose elements are contiguous in the parameter's memory order. */
 static void box_strides(const flat_adapter *v, const unit_param *p, const uint64_t *sizes,
                         uint64_t step, uint64_t *strides)
 {
@@ -35,7 +35,7 @@ static fsdpck_status refused(const flat_adapter *v, const flat_chunk *s, fsdpck_
         return v->refusal.status;
     }
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
-                                       "a plain tensor has other shapes or dtypes on other ranks");
+                                       "a plain tensor differs in shape or dtype between ranks");
     error_next(err, "--per-rank keep");
     return st;
 }
@@ -58,7 +58,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
         !checked_mul(skip, dtype_get(d)->itemsize_bytes, &skip) ||
         !checked_add(where->offset_bytes, skip, &where->offset_bytes))
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS,
-                         "tensor reaches outside of its storage");
+                         "tensor extends beyond its storage");
     catalogue_chunk_box(v->out, chunk, NULL, sizes);
     const unit_param *p = flat_param(v, s->param);
     box_strides(v, p, sizes, step, where->strides);
@@ -104,9 +104,9 @@ uint64_t flat_adapter_dropped(const flat_adapter *v)
     return v->dropped_count;
 }
 
-/* --- making it --- */
+/* --- construction --- */
 
-/* The other names of each parameter, whichever unit lists them. */
+/* Lists the other names of each parameter, from all units. */
 static fsdpck_status list_aliases(flat_adapter *v, fsdpck_error *err)
 {
     const unit_list *l = v->units;
@@ -158,8 +158,8 @@ static fsdpck_status copy_frame(flat_adapter *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* A flat parameter is cut without regard to its parameters' dims; nobody wants to have them cut like
- * that again. They are said to be cut as FSDP cuts what it does not flatten: along dim 0. */
+/* A flat parameter is sharded without regard to its parameters' dims, and no output should repeat
+ * that. Declares them sharded as FSDP shards parameters that it does not flatten: along dim 0. */
 static fsdpck_status make_spec(flat_adapter *v, fsdpck_error *err)
 {
     const int64_t all = v->base->origin.world_size;
@@ -184,7 +184,7 @@ static fsdpck_status make_spec(flat_adapter *v, fsdpck_error *err)
     return catalogue_add_spec(v->out, &spec, &v->spec, err);
 }
 
-/* Where the view has what the first catalogue has, its nesting serves. */
+/* If the view has the items of the first catalogue, its nesting applies. */
 static fsdpck_status keep_root(flat_adapter *v, fsdpck_error *err)
 {
     const catalogue *from = v->base;
@@ -210,7 +210,7 @@ static flat_adapter *view_init(catalogue *base, const source *src, const unit_li
     v->options = *options;
     v->out = out;
     v->owner = owner;
-    /* Without units and flat parameters no state is a piece of any. */
+    /* Without units and flat parameters all state is whole. */
     v->whole = flat_numbers_are_whole(base) ||
                (unit_count(units) == 0 && flat_params_count(base, NULL) == 0);
     v->spots = VEC_OF(flat_chunk, owner);
@@ -242,7 +242,7 @@ static flat_adapter *view_init(catalogue *base, const source *src, const unit_li
     return v;
 }
 
-/* What only the making of it needs. */
+/* Frees the data needed only for construction. */
 static void release_scratch(flat_adapter *v)
 {
     v->options.order = NULL;
@@ -301,14 +301,14 @@ void flat_adapter_free(flat_adapter *v)
     free(v);
 }
 
-/* --- objects that are loaded late --- */
+/* --- objects loaded later --- */
 
 uint32_t flat_adapter_object_origin(const flat_adapter *v, uint32_t object)
 {
     return *VEC_AT(&v->object_origin, const uint32_t, catalogue_object(v->out, object)->number);
 }
 
-/* Tensors that the object brought along. */
+/* Adds the tensors of a loaded object. */
 static fsdpck_status take_inner(flat_adapter *v, fsdpck_error *err)
 {
     for (size_t i = v->map.count; i < catalogue_tensor_count(v->base); i++) {

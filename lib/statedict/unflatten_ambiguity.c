@@ -1,5 +1,5 @@
-/* Whether numbers of raw optimizer state have one meaning alone: parameters, or flat ones, whose
- * pieces are equally long on all ranks could change places. */
+/* Checks that numbers of raw optimizer state have a unique meaning. Parameters, or flat parameters,
+ * whose shards have equal lengths on all ranks are interchangeable. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -19,7 +19,8 @@ static const uint32_t *targets_of(const flat_adapter *v, const flat_optimizer *o
     return VEC_AT(&v->targets, const uint32_t, o->targets_at);
 }
 
-/* Lengths of the pieces on the ranks. Of parameters in no unit nothing is known: they are alike. */
+/* Lengths of the shards on the ranks. Nothing is known of parameters outside units: they are alike.
+ */
 static void print_lengths(rivals *r, uint32_t target)
 {
     const unit_list *l = r->v->units;
@@ -62,7 +63,7 @@ static fsdpck_status add_target(rivals *r, uint32_t target, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* All that a number can be: what a description lists, else what the units have. */
+/* All candidates of a number: the description's list, else the units' parameters. */
 static fsdpck_status add_targets(rivals *r, fsdpck_error *err)
 {
     const flat_adapter_options *options = &r->v->options;
@@ -86,7 +87,7 @@ static const char *name_of(const rivals *r, uint32_t target)
     return unit_name(l, r->orig ? flat_param(r->v, target)->fqn : unit_at(l, target)->prefix, NULL);
 }
 
-/* Marks numbers whose state has dims; those without can be told apart by nothing. */
+/* Marks numbers whose state has dims; the others cannot be distinguished. */
 static uint32_t mark_stated(const flat_adapter *v, uint32_t owner, uint32_t count, uint8_t *stated)
 {
     uint32_t marked = 0;
@@ -117,7 +118,7 @@ static fsdpck_status look(rivals *r, const flat_optimizer *o, const uint8_t *sta
             continue;
         text_printf(why,
                     "number %" PRIu32 " can be any of %" PRIu32
-                    " %sparameters with pieces as long, such as '%.60s'",
+                    " %sparameters with shards of this length, such as '%.60s'",
                     i, alike, r->orig ? "" : "flat ", name_of(r, targets[i]));
         return text_check(why, err);
     }

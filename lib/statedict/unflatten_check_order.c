@@ -1,14 +1,14 @@
-/* Pieces of parameters that lie beside the flat parameter that has all of them (defect D9).
+/* Shards of parameters next to the flat parameter that contains all of them.
  *
- * They are views of the rank's shard, and torch.save keeps them so: where in the shard they begin
- * says where in the flat parameter the rank has this parameter. That is what the model says too, so
- * two names of equal shapes that were exchanged are noticed. */
+ * They are views of the rank's shard, and torch.save preserves that. Their offset in the shard is
+ * the parameter's offset in the rank's part of the flat parameter. It must match the model, which
+ * detects two exchanged names of equal shape. */
 #include <inttypes.h>
 
 #include "model/fqn.h"
 #include "statedict/unflatten_internal.h"
 
-/* The parameter of a covered name, before which outer keys may stand. */
+/* The parameter of a covered name, possibly after outer keys. */
 static const unit_param *param_of(const flat_adapter *v, const char *key, size_t nbytes,
                                   const unit **u)
 {
@@ -19,7 +19,7 @@ static const unit_param *param_of(const flat_adapter *v, const char *key, size_t
     return p;
 }
 
-/* The chunk of a flat parameter that a rank wrote: one a rank, in their order, mostly. */
+/* The chunk of a flat parameter that a rank wrote: usually one per rank, in order. */
 static uint64_t chunk_of_rank(const catalogue *c, uint32_t tensor, unsigned rank)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);
@@ -42,16 +42,16 @@ static fsdpck_status lies_elsewhere(const flat_adapter *v, const cat_chunk *piec
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                  "parameter lies elsewhere in the flat parameter than the model says");
+                  "offset of the parameter in the flat parameter differs from the model");
     error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, piece->tensor)->name));
     if (expected[0] == expected[1])
-        error_expected(err, "nothing of it in the shard of rank %u", (unsigned)piece->rank);
+        error_expected(err, "no element in the shard of rank %u", (unsigned)piece->rank);
     else
         error_expected(err, "elements [%" PRIu64 ", %" PRIu64 ") of the shard of rank %u",
                        expected[0], expected[1], (unsigned)piece->rank);
     error_found(err, "[%" PRIu64 ", %" PRIu64 ")", found[0], found[1]);
-    error_next(err, "describe the model that was trained, its parameters in the order and shapes "
-                    "that they had: scripts/describe_model.py");
+    error_next(err, "describe the trained model, with the original order and shapes of its "
+                    "parameters: scripts/describe_model.py");
     return st;
 }
 
@@ -71,8 +71,8 @@ static fsdpck_status check_piece(const flat_adapter *v, uint32_t flat, const uni
     const uint64_t itemsize = dtype_get((dtype)of->dtype)->itemsize_bytes;
     catalogue_chunk_box(c, chunk, NULL, &nelems);
     if (flat_rank_interval(v, u, flat, shard, &begin, &end, NULL) != FSDPCK_OK)
-        return FSDPCK_OK; /* whoever takes it apart hears of it */
-    /* Elsewhere in the file it is a copy, and nobody says of what. */
+        return FSDPCK_OK; /* the code that unflattens it reports the error */
+    /* Elsewhere in the file it is a copy, of unknown origin. */
     if (!has_offset(piece) || !has_offset(s) || piece->file != s->file || nelems == 0 ||
         piece->offset_bytes < s->offset_bytes ||
         (piece->offset_bytes - s->offset_bytes) / itemsize >= end - begin)

@@ -1,15 +1,15 @@
-/* Which parameter a number of the optimizer means, with use_orig_params.
+/* Maps an optimizer's numbers to parameters, with use_orig_params.
  *
- * Numbers count the parameters in the order of the module tree. A list of units has each unit's own
- * in that order, and the units in the order of traversal, but not where among its parent's
- * parameters a nested unit stands. All orders that a tree can have are tried, and the lengths of the
- * ranks' pieces say which are possible: before each parameter of the unit that is open, the next
- * nested unit may come; once open, a unit is gone through to its end. */
+ * Numbers count the parameters in the order of the module tree. A list of units has the parameters
+ * of each unit in that order, and the units in the order of traversal, but not the position of a
+ * nested unit among its parent's parameters. The search tries all orders that a tree can have, and
+ * the lengths of the ranks' shards select the possible ones: the next nested unit may come before
+ * each parameter of the open unit; once open, a unit is completed. */
 #include <string.h>
 
 #include "statedict/unflatten_internal.h"
 
-/* More steps than any tree needs whose pieces tell its parameters apart. */
+/* More steps than any tree needs if the shards distinguish its parameters. */
 #define STEPS_MAX UINT64_C(20000000)
 
 typedef enum step_kind { STEP_PARAM, STEP_OPEN, STEP_CLOSE } step_kind;
@@ -24,7 +24,7 @@ typedef struct search {
     flat_match *m;
     uint32_t unit_count;
     uint32_t *parent; /* of each unit; unit_count: of no unit, the frame around all */
-    uint32_t *used;   /* parameters of each that are gone through */
+    uint32_t *used;   /* completed parameters of each */
     uint32_t *open;   /* units, outermost first */
     uint32_t open_count;
     uint32_t next_unit;
@@ -56,7 +56,7 @@ static uint32_t top(const search *s)
     return s->open_count == 0 ? s->unit_count : s->open[s->open_count - 1];
 }
 
-/* Whether parameter k of a unit has the pieces of the number that is next. */
+/* Whether parameter k of a unit has the shard lengths of the next number. */
 static bool fits(const search *s, uint32_t unit_index, uint32_t k)
 {
     const flat_match *m = s->m;
@@ -100,7 +100,7 @@ static fsdpck_status push(search *s, step_kind kind, bool may_open, fsdpck_error
     return FSDPCK_OK;
 }
 
-/* Back to the last place with a way not yet gone; false where there is none. */
+/* Returns to the last choice with an untried alternative; false if none is left. */
 static bool back(search *s)
 {
     while (s->trail.count > 0) {
@@ -121,7 +121,7 @@ static bool back(search *s)
     return false;
 }
 
-/* One step ahead, or back where there is none; *done once all ways were gone. */
+/* One step ahead, or back if none is possible; *done after all alternatives. */
 static fsdpck_status advance(search *s, bool *reopen, bool *done, fsdpck_error *err)
 {
     const bool open_only = *reopen;

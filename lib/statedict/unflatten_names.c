@@ -57,7 +57,8 @@ void flat_name_read(const catalogue *c, uint32_t tensor, flat_name *n)
     n->key_nbytes = last_nbytes;
 }
 
-/* Where there is no path, outer keys stand before the model's own name: as few as a unit asks for. */
+/* Without a path, outer keys precede the model's own name: the fewest that give a name of a unit.
+ */
 static const unit *find_unit(const unit_list *l, const char *text, size_t nbytes, bool has_path,
                              size_t *outer_nbytes)
 {
@@ -70,7 +71,7 @@ static const unit *find_unit(const unit_list *l, const char *text, size_t nbytes
         if (u != NULL || at >= end)
             return u;
         if (has_path && (at > 0 || end < 7 || memcmp(text, "module.", 7) != 0))
-            return NULL; /* DDP's alone may stand there */
+            return NULL; /* only DDP's prefix may be there */
         while (at < end && text[at] != '.')
             at++;
         at++;
@@ -128,7 +129,8 @@ bool flat_path_numbered(const value_pool *pool, value path, size_t *depth, uint3
     return true;
 }
 
-/* Of more tensors nobody looks for neighbours: a model has one parameter of that name, if any. */
+/* With more candidates than this the search for namesakes is skipped: a model has at most one
+ * parameter of that name. */
 #define NAMESAKES_TRIED 256u
 
 static bool is_buffer(const char *name, size_t nbytes)
@@ -141,9 +143,9 @@ static bool is_buffer(const char *name, size_t nbytes)
     return false;
 }
 
-/* Whether a tensor is `flat_param` or `flat_param_0` by its name alone: its module has other
- * parameters, which FSDP would have put into it, held as it is: whole, or in pieces. What is whole
- * beside pieces may be a buffer. `_flat_param` is torch's own name. */
+/* Whether a tensor is `flat_param` or `flat_param_0` only by name: its module has other parameters,
+ * which FSDP would have flattened, in the same form: whole, or in shards. A whole tensor next to
+ * shards may be a buffer. `_flat_param` is torch's own name. */
 static bool is_namesake(const catalogue *cat, const cat_tensor *t, const flat_name *n)
 {
     const size_t module = last_part_at(n->text, n->key_at + n->key_nbytes);
@@ -162,7 +164,7 @@ static bool is_namesake(const catalogue *cat, const cat_tensor *t, const flat_na
     return false;
 }
 
-/* *namesakes: how many are called so and are none. */
+/* *namesakes: number of tensors with the name only. */
 static uint64_t count_flat(const catalogue *cat, uint32_t *first, uint64_t *namesakes)
 {
     uint64_t count = 0, tried = 0;

@@ -1,4 +1,4 @@
-/* Optimizer state by number: what there is of it, and which parameters the numbers mean. */
+/* Optimizer state by number: collects it, and maps numbers to parameters. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #define NUMBERS_MAX (1u << 22)
 
-/* --- gathering --- */
+/* --- collection --- */
 
 size_t flat_prefix_nbytes(const catalogue *c, value path, uint32_t name, size_t depth)
 {
@@ -79,7 +79,7 @@ static int compare_pieces(const void *left, const void *right)
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
-/* --- what the param_groups say --- */
+/* --- param_groups --- */
 
 bool flat_is_of_group(const flat_adapter *v, const flat_optimizer *o, const cat_object *from,
                       const char *what)
@@ -132,24 +132,24 @@ static fsdpck_status refuse(flat_adapter *v, flat_optimizer *o, const char *why,
     o->failed = true;
     if (v->refusal.status != FSDPCK_OK)
         return FSDPCK_OK;
-    /* Another order may fit, unless the user says that this one is right. */
+    /* Another order may fit, unless the user confirms this one. */
     const bool asks = o->by_order && !v->options.assume_order;
     (void)error_set(&v->refusal, FSDPCK_BADINPUT,
                     asks ? FSDPCK_FINDING_MODEL_NEEDED : FSDPCK_FINDING_MODEL_OPTIM,
                     "optimizer state by number %s", why);
-    error_expected(&v->refusal, "as the model's %zu units and %zu parameters",
-                   v->units->units.count, v->units->params.count);
+    error_expected(&v->refusal, "the model's %zu units and %zu parameters", v->units->units.count,
+                   v->units->params.count);
     if (number == CAT_NONE)
         error_found(&v->refusal, "%" PRIu32 " parameters in the optimizer", o->count);
     else
         error_found(&v->refusal, "parameter %" PRIu32 " of %" PRIu32, number, o->count);
-    error_next(&v->refusal, "describe the model and its optimizer with scripts/describe_model.py, "
-                            "and give --model FILE; --part model, where a command has it, leaves "
-                            "the state out");
+    error_next(&v->refusal,
+               "describe the model and its optimizer with scripts/describe_model.py, and give "
+               "--model FILE; or omit the state with --part model, if the command has it");
     return FSDPCK_OK;
 }
 
-/* Nothing is wrong with the state, but nobody says whose it is. */
+/* The state is correct, but its parameters are unknown. */
 static fsdpck_status ask(flat_adapter *v, flat_optimizer *o, const char *why, const char *found)
 {
     o->failed = true;
@@ -159,12 +159,13 @@ static fsdpck_status ask(flat_adapter *v, flat_optimizer *o, const char *why, co
                     "optimizer state by number %s", why);
     if (found[0] != '\0')
         error_found(&v->refusal, "%s", found);
-    error_next(&v->refusal,
-               "describe the model and its optimizer with scripts/describe_model.py, and give "
-               "--model FILE%s; --part model, where a command has it, leaves the state out",
-               v->options.assume_order ? ""
-                                       : ", or --assume order if the optimizer was given "
-                                         "model.parameters() in their order");
+    error_next(
+        &v->refusal,
+        "describe the model and its optimizer with scripts/describe_model.py, and give --model "
+        "FILE%s; or omit the state with --part model, if the command has it",
+        v->options.assume_order
+            ? ""
+            : ", or --assume order if the optimizer received model.parameters() in their order");
     return FSDPCK_OK;
 }
 
@@ -177,7 +178,7 @@ static bool all_orig(const unit_list *l, bool *mixed)
     return orig > 0;
 }
 
-/* torch 2.6 and newer note the names that the optimizer was given. */
+/* torch 2.6 and newer record the names that the optimizer received. */
 static fsdpck_status take_names(flat_adapter *v, flat_optimizer *o, bool orig, bool *complete,
                                 fsdpck_error *err)
 {
@@ -223,7 +224,7 @@ static fsdpck_status take_names(flat_adapter *v, flat_optimizer *o, bool orig, b
     return st;
 }
 
-/* Lengths of each number's pieces, one state of it (all are cut alike). */
+/* Lengths of each number's shards, from one of its states (all are sharded alike). */
 static fsdpck_status match_lengths(flat_adapter *v, const flat_optimizer *o, uint32_t *found,
                                    unsigned *solutions, fsdpck_error *err)
 {
@@ -275,7 +276,7 @@ static fsdpck_status match_lengths(flat_adapter *v, const flat_optimizer *o, uin
     return st;
 }
 
-/* The order of the tree, where the description has it: all parameters or those that are trained. */
+/* The order of the tree, if the description has it: all parameters or only the trained ones. */
 static bool take_order(flat_adapter *v, const flat_optimizer *o, uint32_t *targets)
 {
     const flat_adapter_options *opt = &v->options;
@@ -312,7 +313,7 @@ static uint32_t target_named(const flat_adapter *v, bool orig, const char *text,
     return CAT_NONE;
 }
 
-/* As the description lists the groups; *taken false where it lists none, or others. */
+/* The description's list of groups; *taken is false if it has none, or different ones. */
 static void take_groups(flat_adapter *v, const flat_optimizer *o, bool orig, bool *taken)
 {
     const optim_groups *g = v->options.groups;
@@ -375,18 +376,18 @@ static fsdpck_status find_targets(flat_adapter *v, flat_optimizer *o, bool orig,
         return FSDPCK_OK;
     if (!orig) {
         if (unit_count(v->units) == 0)
-            return ask(v, o, "needs 'optimizers' of a model description that has no FSDP unit", "");
+            return ask(v, o, "requires 'optimizers' in a model description without FSDP units", "");
         if (o->count != unit_count(v->units))
-            return refuse(v, o, "has another number of parameters than there are units", CAT_NONE);
+            return refuse(v, o, "has a different number of parameters than units", CAT_NONE);
         for (uint32_t i = 0; i < o->count; i++)
             targets[i] = i;
         return FSDPCK_OK;
     }
     RETURN_IF(match_lengths(v, o, targets, &solutions, err));
     if (solutions == 0)
-        return refuse(v, o, "has no order of parameters that fits its pieces", CAT_NONE);
+        return refuse(v, o, "has no order of parameters that matches its shards", CAT_NONE);
     if (solutions > 1)
-        return ask(v, o, "could mean parameters in more than one order", "");
+        return ask(v, o, "matches parameters in more than one order", "");
     return FSDPCK_OK;
 }
 
@@ -399,7 +400,7 @@ bool flat_piece_is_whole(const flat_adapter *v, uint32_t base_tensor, uint32_t p
                   p->ndim * sizeof(uint64_t)) == 0;
 }
 
-/* Whether each piece is as long as what it is said to be a piece of. */
+/* Checks that each shard has the length of its parameter's shard. */
 static fsdpck_status check_piece(flat_adapter *v, const flat_state_tensor *p,
                                  const uint32_t *targets, bool orig, bool *fits)
 {
@@ -445,7 +446,7 @@ static fsdpck_status check_pieces(flat_adapter *v, uint32_t owner, bool orig)
             fits = fits && (catalogue_tensor(v->base, q->tensor)->ndim == 0) ==
                                (catalogue_tensor(v->base, p->tensor)->ndim == 0);
         if (!fits)
-            return refuse(v, o, "is not as long as its parameter's pieces", p->number);
+            return refuse(v, o, "differs in length from its parameter's shards", p->number);
     }
     return FSDPCK_OK;
 }
@@ -456,7 +457,7 @@ static fsdpck_status check_only_way(flat_adapter *v, uint32_t owner, bool orig, 
     fsdpck_status st = flat_find_ambiguity(v, owner, orig, &why, err);
     if (st == FSDPCK_OK && why.nbytes > 0)
         st = ask(v, VEC_AT(&v->optimizers, flat_optimizer, owner),
-                 "does not tell which parameters the numbers are", why.text);
+                 "does not identify its parameters", why.text);
     text_release(&why);
     return st;
 }
@@ -472,7 +473,7 @@ fsdpck_status flat_optim_find(flat_adapter *v, fsdpck_error *err)
     for (uint32_t i = 0; i < v->optimizers.count; i++) {
         flat_optimizer *o = VEC_AT(&v->optimizers, flat_optimizer, i);
         if (mixed)
-            RETURN_IF(refuse(v, o, "is of units with and without use_orig_params", CAT_NONE));
+            RETURN_IF(refuse(v, o, "mixes units with and without use_orig_params", CAT_NONE));
         else
             RETURN_IF(find_targets(v, o, orig, err));
         if (!o->failed)

@@ -3,13 +3,13 @@
 
 #include "statedict/unflatten_internal.h"
 
-/* What a number means: parameters [from, to), or one that is in no flat parameter. */
+/* Meaning of a number: parameters [from, to), or one that is not flattened. */
 typedef struct meaning {
     uint32_t from, to;
     const flat_order *other;
 } meaning;
 
-/* False where nobody knows. */
+/* False if unknown. */
 static bool meaning_of(const flat_adapter *v, const flat_optimizer *o, uint32_t number, meaning *m)
 {
     const uint32_t target = o->failed || number >= o->count
@@ -82,9 +82,8 @@ static fsdpck_status add_piece(flat_adapter *v, uint32_t made, uint32_t param,
     return FSDPCK_OK;
 }
 
-/* Whether each rank has this state of its own, and it is wanted so: an expert's, or that of a
- * parameter that nothing keeps equal. Where it is equal on all ranks only the description can say
- * that. */
+/* Whether each rank has its own state, and it stays separate: an expert's, or that of a parameter
+ * that is not kept equal. If it is equal on all ranks, only the description can decide. */
 static bool is_own(const flat_adapter *v, const meaning *m, uint32_t param,
                    const flat_state_tensor *p, const text_buf *name)
 {
@@ -93,7 +92,7 @@ static bool is_own(const flat_adapter *v, const meaning *m, uint32_t param,
             flat_is_local(v, name->text, name->nbytes));
 }
 
-/* 'optim.state.FQN.exp_avg.rank3', of the shape of the parameter; of one chunk. */
+/* 'optim.state.FQN.exp_avg.rank3', with the shape of the parameter; one chunk. */
 static fsdpck_status make_own(flat_adapter *v, const meaning *m, uint32_t param,
                               const flat_state_tensor *p, uint64_t chunk, fsdpck_error *err)
 {
@@ -133,7 +132,7 @@ static fsdpck_status make_own(flat_adapter *v, const meaning *m, uint32_t param,
     return st;
 }
 
-/* One state (pieces [first, end)) of one parameter. */
+/* One state (shards [first, end)) of one parameter. */
 static fsdpck_status make_state(flat_adapter *v, const meaning *m, uint32_t param, size_t first,
                                 size_t end, text_buf *name, fsdpck_error *err)
 {
@@ -264,7 +263,7 @@ static fsdpck_status rename_params(flat_adapter *v, const flat_optimizer *o, uin
     return FSDPCK_OK;
 }
 
-/* 'state.0.step' that is a Python number: one of each parameter. */
+/* 'state.0.step' that is a Python number: one for each parameter. */
 static fsdpck_status spread_object(flat_adapter *v, const flat_optimizer *o, uint32_t base_object,
                                    const meaning *m, fsdpck_error *err)
 {

@@ -1,4 +1,4 @@
-/* Tensors and objects of the second catalogue. */
+/* One pass over the first catalogue: tensors and objects of the second. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static fsdpck_status new_tensor(flat_adapter *v, const char *name, size_t nbytes
         if (made_as != FLAT_CHUNK_AS_IS && *VEC_AT(&v->made_as, const uint32_t, *tensor) == made_as)
             return FSDPCK_OK;
         const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
-                                           "two tensors get the same name");
+                                           "two tensors receive the same name");
         error_tensor(err, name);
         return st;
     }
@@ -106,8 +106,8 @@ fsdpck_status flat_add_same(flat_adapter *v, uint32_t tensor, uint64_t chunk,
     return catalogue_add_chunk(v->out, tensor, offsets, sizes, &k, err);
 }
 
-/* Whether a chunk of the first catalogue has elements [begin, end), in the tensor's dtype: tensors of
- * ranks are each described by their own file. */
+/* Checks that a chunk of the first catalogue has elements [begin, end), in the tensor's dtype: each
+ * rank's file describes its own tensors. */
 static fsdpck_status check_held(const flat_adapter *v, uint32_t tensor, uint64_t chunk,
                                 uint64_t begin, uint64_t end, fsdpck_error *err)
 {
@@ -117,9 +117,9 @@ static fsdpck_status check_held(const flat_adapter *v, uint32_t tensor, uint64_t
     catalogue_chunk_box(v->base, chunk, NULL, sizes);
     if (t->dtype == made->dtype && begin <= end && end <= box_nelems(sizes, t->ndim))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                                       "ranks have pieces of a flat parameter that do not go "
-                                       "together");
+    const fsdpck_status st =
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
+                  "shards of a flat parameter contradict each other between ranks");
     error_tensor(err, catalogue_name(v->base, t->name));
     error_expected(err, "%s", dtype_get((dtype)made->dtype)->name);
     error_found(err, "%s", dtype_get((dtype)t->dtype)->name);
@@ -155,7 +155,7 @@ fsdpck_status flat_add_interval(flat_adapter *v, uint32_t tensor, uint32_t param
     return FSDPCK_OK;
 }
 
-/* --- what else there is --- */
+/* --- other tensors --- */
 
 fsdpck_status flat_copy_tensor(flat_adapter *v, uint32_t base_tensor, const char *name,
                                size_t nbytes, value path, uint32_t *made, fsdpck_error *err)
@@ -191,7 +191,7 @@ fsdpck_status flat_keep_tensor(flat_adapter *v, uint32_t base_tensor, uint32_t f
     m->flags = t->flags;
     m->python = t->python;
     m->spec = t->spec;
-    m->alias = t->alias; /* numbers of the first catalogue until all are made */
+    m->alias = t->alias; /* indexes of the first catalogue until all are made */
     *VEC_AT(&v->map, uint64_t, base_tensor) = made;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
         RETURN_IF(flat_add_same(v, made, k, flat_param_index, err));
@@ -222,7 +222,7 @@ fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char
     const bool same = m->dtype == t->dtype && m->ndim == t->ndim &&
                       (t->ndim == 0 ||
                        memcmp(catalogue_shape(v->out, made), shape, t->ndim * sizeof *shape) == 0);
-    if (!same) { /* whoever wants it hears of it */
+    if (!same) { /* reading it reports the error */
         for (size_t i = 0; i < v->out->chunks.count; i++)
             if (catalogue_chunk(v->out, i)->tensor == made)
                 VEC_AT(&v->spots, flat_chunk, catalogue_chunk(v->out, i)->aux)->param =
@@ -275,8 +275,8 @@ static fsdpck_status new_carried(carry_visit *c, uint32_t base_tensor, uint32_t 
     return st;
 }
 
-/* A tensor whose elements went to others, as a flat parameter's do, stays in the objects that have
- * it. */
+/* A tensor whose elements were moved to others, such as a flat parameter's, remains in the objects
+ * that contain it. */
 static fsdpck_status visit_carried(void *ctx, value content, fsdpck_error *err)
 {
     carry_visit *c = ctx;

@@ -1,4 +1,4 @@
-/* Names of one tensor, and tensors that each rank has of its own, as a description tells them. */
+/* Names of one tensor, and tensors that each rank has of its own, from a description. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ bool flat_is_local(const flat_adapter *v, const char *name, size_t nbytes)
 
 /* --- names of one tensor --- */
 
-/* Whether both are in the same boxes, in the same order: then those of one are replicas of the
+/* Whether both have the same boxes in the same order: then the chunks of one are replicas of the
  * other's. */
 static bool same_boxes(const catalogue *c, const cat_tensor *a, const cat_tensor *b)
 {
@@ -26,7 +26,7 @@ static bool same_boxes(const catalogue *c, const cat_tensor *a, const cat_tensor
     return same;
 }
 
-/* A storage that both view, or one place in a file. */
+/* A storage that both view, or one location in a file. */
 static bool same_bytes(const catalogue *c, const cat_tensor *a, const cat_tensor *b)
 {
     if (a->alias != CAT_NONE && a->alias == b->alias)
@@ -41,7 +41,7 @@ static bool same_bytes(const catalogue *c, const cat_tensor *a, const cat_tensor
     return same;
 }
 
-/* The twin's chunks are replicas of the first's, so that whoever reads it compares them. */
+/* Makes the alias's chunks replicas of the first's, so that reading compares them. */
 static fsdpck_status join_alias(flat_adapter *v, const description_tie *t, uint32_t made,
                                 fsdpck_error *err)
 {

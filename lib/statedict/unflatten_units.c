@@ -1,9 +1,9 @@
-/* Flat parameters: which units are there, and their parameters as tensors. */
+/* Flat parameters: finds the units, and converts their parameters to tensors. */
 #include <inttypes.h>
 
 #include "statedict/unflatten_internal.h"
 
-/* A parameter without elements has no interval, and still a chunk that says so. */
+/* A parameter without elements has no interval, but still needs an empty chunk. */
 static fsdpck_status add_nothing(flat_adapter *v, uint32_t tensor, uint32_t param, uint64_t chunk,
                                  fsdpck_error *err)
 {
@@ -20,7 +20,7 @@ static fsdpck_status wrong_length(const flat_adapter *v, const unit *u, uint32_t
 {
     const catalogue *c = v->base;
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                                       "flat parameter is not as long as its unit says");
+                                       "flat parameter and its unit differ in length");
     error_tensor(err, catalogue_name(c, catalogue_tensor(c, base_tensor)->name));
     error_expected(err, "%" PRIu64 " elements, or %" PRIu64 " on each of %" PRIu32 " ranks",
                    u->total, u->shard_size, u->world_size);
@@ -42,7 +42,7 @@ fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t 
         return wrong_length(v, u, base_tensor, err);
     catalogue_chunk_box(v->base, chunk, &offset, &size);
     flat_name_read(v->base, base_tensor, &n);
-    /* Of one element, a shard is as long as the whole. */
+    /* With one element, a shard is as long as the whole. */
     if (nelems == u->total && (n.rank == CAT_NONE || nelems != u->shard_size)) {
         *begin = offset;
         *end = offset + size;
@@ -53,7 +53,7 @@ fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t 
         rank = catalogue_chunk(v->base, chunk)->rank;
     if ((n.rank == CAT_NONE && rank == UINT16_MAX) || size != nelems)
         return wrong_length(v, u, base_tensor, err);
-    /* Hybrid sharding shards over neighbours. */
+    /* Hybrid sharding shards over neighboring ranks. */
     const unit_shard s = unit_shard_of(u, rank % u->world_size);
     if (nelems != u->shard_size && nelems != s.end - s.begin)
         return wrong_length(v, u, base_tensor, err);
@@ -62,7 +62,7 @@ fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t 
     return FSDPCK_OK;
 }
 
-/* The names of parameter `param`: its own, then its twins. id CAT_NONE after the last. */
+/* The names of parameter `param`: its own, then its aliases. id CAT_NONE after the last. */
 typedef struct name_walk {
     uint32_t next_twin;
     uint32_t id;
@@ -88,7 +88,7 @@ typedef struct unit_tensors {
     const unit *u;
     uint32_t base_tensor;
     const text_buf *outer;
-    size_t key_at; /* in the base tensor's name: path elements before it stay */
+    size_t key_at; /* in the base tensor's name: path elements before it are kept */
     vec tensors;   /* uint32_t: of each parameter those of all its names */
     vec first;     /* uint64_t: where a parameter's begin */
 } unit_tensors;
@@ -194,7 +194,7 @@ fsdpck_status flat_expand(flat_adapter *v, uint32_t base_tensor, const flat_name
 
     if (u->dtype != DTYPE_NONE && u->dtype != t->dtype) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                       "flat parameter has another dtype than its unit says");
+                       "flat parameter and its unit differ in dtype");
         error_tensor(err, catalogue_name(v->base, t->name));
         error_expected(err, "%s", dtype_get((dtype)u->dtype)->name);
         error_found(err, "%s", dtype_get((dtype)t->dtype)->name);
@@ -210,7 +210,7 @@ out:
     return st;
 }
 
-/* --- which units are there --- */
+/* --- finding the units --- */
 
 static fsdpck_status cover_unit(flat_adapter *v, const unit *u, const text_buf *outer,
                                 fsdpck_error *err)
@@ -242,7 +242,7 @@ static fsdpck_status no_unit(const flat_adapter *v, uint32_t tensor, fsdpck_erro
                                        "flat parameter belongs to no unit of the model");
     error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, tensor)->name));
     error_expected(err, "one of %" PRIu32 " units", unit_count(v->units));
-    error_next(err, "describe the model that was trained: scripts/describe_model.py");
+    error_next(err, "describe the trained model: scripts/describe_model.py");
     return st;
 }
 
@@ -252,7 +252,7 @@ static fsdpck_status unit_missing(const flat_adapter *v, const unit *u, fsdpck_e
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
                                        "unit '%s' has no flat parameter in the checkpoint",
                                        unit_name(v->units, u->prefix, &nbytes));
-    error_next(err, "describe the model that was trained: scripts/describe_model.py");
+    error_next(err, "describe the trained model: scripts/describe_model.py");
     return st;
 }
 

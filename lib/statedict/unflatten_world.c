@@ -1,9 +1,10 @@
-/* Over how many ranks a checkpoint's flat parameters are cut, whatever its description says. */
+/* Finds the number of ranks that a checkpoint's flat parameters are sharded over, whatever its
+ * description states. */
 #include <string.h>
 
 #include "statedict/unflatten_internal.h"
 
-/* Numbers of ranks worth a try. */
+/* Numbers of ranks to try. */
 #define CANDIDATES_MAX 32u
 
 typedef struct candidates {
@@ -29,8 +30,8 @@ static uint32_t most_ranks(const unit_list *l)
     return most;
 }
 
-/* The likeliest first: all ranks that there are, where the description has one group of all or they
- * are one; else as many such groups. */
+/* The likeliest first: all existing ranks, if the description has one group of all or the ranks
+ * form one; else the same number of groups. */
 static void find_candidates(const catalogue *base, uint32_t most, uint32_t described, candidates *c)
 {
     const uint64_t ranks = base->origin.world_size > 0 ? (uint64_t)base->origin.world_size : 0;
@@ -134,7 +135,7 @@ fsdpck_status flat_adapter_rescale(const catalogue *base, uint32_t described, un
     if (!flat_has_pieces(base))
         return FSDPCK_OK;
     find_candidates(base, most, described, &c);
-    /* Where nobody said how many, and none fits: as if there were one group of all. */
+    /* No number was stated and none fits: assume one group of all. */
     if (described == 0 && c.count > 0 && c.count < CANDIDATES_MAX)
         c.worlds[c.count++] = c.worlds[0];
     for (size_t i = 0; !fit && i < c.count; i++) {

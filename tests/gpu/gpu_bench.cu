@@ -245,7 +245,7 @@ int main(int argc, char **argv)
     static bench b;
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-        printf("skipped: no GPU is usable\n");
+        printf("skipped: no usable GPU\n");
         return SKIPPED;
     }
     begin(&b, argc > 1 && strcmp(argv[1], "--quick") == 0);

@@ -35,7 +35,7 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
     *out = NULL;
     if (reads("FAKE_GPU_NONE", local_rank, &first, &second))
         return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
-                         "no GPU is usable: the fake driver shows none");
+                         "no usable GPU: the fake driver reports none");
     fake_gpu *f = calloc(1, sizeof *f);
     if (f == NULL)
         abort();

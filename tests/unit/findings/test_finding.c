@@ -93,24 +93,24 @@ static void expect_refused(const char *text, const char *words)
 Test(finding, nonsense_is_refused)
 {
     char longest[400];
-    expect_refused("NUM-NAM=error", "is 'NUM-NAN' meant?");
-    expect_refused("num-nan=error", "is 'NUM-NAN' meant?");
-    expect_refused("DCP-OVERLAPS=error", "is 'CHUNK-OVERLAP' meant?");
-    expect_refused("QUITE-ANOTHER=error", "lists them");
-    expect_refused("ZIP-DUPNAME=note", "'ZIP-DUPNAME' is cannot be set");
-    expect_refused("ZIP-DUPNAME=error", "'ZIP-DUPNAME' is cannot be set");
-    expect_refused("DCP-PATH=ignore", "'DCP-PATH' is cannot be set");
-    expect_refused("NUM-NAN", "does not say");
-    expect_refused("NUM-NAN=", "does not say");
-    expect_refused("NUM-NAN=error ", "does not say");
-    expect_refused("=error", "does not say");
-    expect_refused("", "does not say");
+    expect_refused("NUM-NAM=error", "use 'NUM-NAN' if");
+    expect_refused("num-nan=error", "use 'NUM-NAN' if");
+    expect_refused("DCP-OVERLAPS=error", "use 'CHUNK-OVERLAP' if");
+    expect_refused("QUITE-ANOTHER=error", "choose an id");
+    expect_refused("ZIP-DUPNAME=note", "'ZIP-DUPNAME' cannot be changed");
+    expect_refused("ZIP-DUPNAME=error", "'ZIP-DUPNAME' cannot be changed");
+    expect_refused("DCP-PATH=ignore", "'DCP-PATH' cannot be changed");
+    expect_refused("NUM-NAN", "is not a finding with a severity");
+    expect_refused("NUM-NAN=", "is not a finding with a severity");
+    expect_refused("NUM-NAN=error ", "is not a finding with a severity");
+    expect_refused("=error", "is not a finding with a severity");
+    expect_refused("", "is not a finding with a severity");
     memset(longest, 'A', sizeof longest);
     memcpy(longest + 40, "=error", 7);
-    expect_refused(longest, "lists them");
+    expect_refused(longest, "choose an id");
     memset(longest, 'A', sizeof longest);
     memcpy(longest + sizeof longest - 7, "=error", 7);
-    expect_refused(longest, "does not say");
+    expect_refused(longest, "is not a finding with a severity");
 }
 
 Test(finding, failures_without_one_have_that_of_their_status)

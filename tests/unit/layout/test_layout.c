@@ -163,7 +163,7 @@ Test(layout, shard_and_replicate_contradict)
     expect(weight("b.w"), "Shard(1)"); /* of two --shard the first */
     expect(weight("b.v"), "Shard(0)");
     expect_refused(weight("a.w"), FSDPCK_USAGE, "");
-    cr_expect_str_eq(err.message, "--shard '*.w=1' and --replicate 'a.*' both name a tensor");
+    cr_expect_str_eq(err.message, "--shard '*.w=1' and --replicate 'a.*' both match a tensor");
     layout_tensor scalar = weight("a.step");
     scalar.ndim = 0;
     expect(scalar, "Replicate()"); /* nothing to cut: nothing to contradict */
@@ -173,7 +173,7 @@ Test(layout, shard_and_replicate_contradict)
     cr_assert_eq(layout_add_shard_text(&l, "a.w=1", &err), FSDPCK_OK);
     cr_assert_eq(layout_add_rule(&l, LAYOUT_REPLICATE, "*", 0, &err), FSDPCK_OK);
     expect_refused(weight("a.w"), FSDPCK_USAGE, "");
-    cr_expect_str_eq(err.message, "--shard 'a.w=1' and --replicate '*' both name a tensor");
+    cr_expect_str_eq(err.message, "--shard 'a.w=1' and --replicate '*' both match a tensor");
     end();
 }
 
@@ -516,8 +516,8 @@ Test(layout, scaled_meshes)
     expect_refit(&pp, 6, "pp=6", 0, "", false);
     expect_refit(&single, 3, "ddp=1,fsdp=3,tp=1", 0, "", false);
     expect_refit(&source_unnamed, 4, "2x2", 0, "", false);
-    expect_scaled(NULL, 0, "0 ranks asked for, 1 to 65534 are possible");
-    expect_scaled(NULL, 65535, "65535 ranks asked for, 1 to 65534 are possible");
+    expect_scaled(NULL, 0, "0 ranks requested: 1 to 65534 are supported");
+    expect_scaled(NULL, 65535, "65535 ranks requested: 1 to 65534 are supported");
 }
 
 /* Replicate dims, dims without names, and dims of model parallelism that do not divide. */

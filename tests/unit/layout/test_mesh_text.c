@@ -49,13 +49,13 @@ Test(mesh_text, refuses)
     expect_no_mesh("fsdp=18446744073709551617", "whole numbers");
     expect_no_mesh("fsdp=300,tp=300", "65534 ranks");
     expect_no_mesh("fsdp=4,cp=65534", "65534 ranks");
-    expect_no_mesh("pp=2", "no cut of tensors");
-    expect_no_mesh("p=2", "unknown name");
-    expect_no_mesh("a_name_that_is_longer_than_any_of_a_mesh_dim=2", "unknown name");
+    expect_no_mesh("pp=2", "does not shard tensors");
+    expect_no_mesh("p=2", "unknown dim name");
+    expect_no_mesh("a_name_that_is_longer_than_any_of_a_mesh_dim=2", "unknown dim name");
     expect_no_mesh("fsdp=2,dp_shard=2", "same role");
     expect_no_mesh("tp=2,tp=2", "same role");
     expect_no_mesh("dp_shard=2,cp=2,cp=2", "same role");
-    expect_no_mesh("dp_shard=2,tp=2,cp=2", "directly behind");
+    expect_no_mesh("dp_shard=2,tp=2,cp=2", "directly follow");
 }
 
 static void expect_found(const char *given, const char *found)
