@@ -4,7 +4,7 @@
 #include "formats/common/torch_archive_internal.h"
 #include "state/catalogue.h"
 
-/* A call that the pickle machine has just finished, and what becomes of it. */
+/* A call that the pickle machine has just finished, and its replacement. */
 typedef struct rebuild {
     torch_builder *b;
     value_pool *pool;
@@ -21,8 +21,8 @@ static fsdpck_status set_to(const rebuild *r, value v)
     return FSDPCK_OK;
 }
 
-/* Kinds that fsdpck knows and does not read. Where the caller wants calls kept, what stays is
- * the call without its arguments, among which are storages. */
+/* Kinds that fsdpck recognises but does not read. If the caller keeps calls, the call stays without
+ * its arguments, which contain storages. */
 static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const char *class_name)
 {
     char shown[160];
@@ -194,8 +194,8 @@ static bool is_set(const rebuild *r, value state, const char *name)
     return attribute(r, state, name, &bit) && value_is_true(bit);
 }
 
-/* CAT_PYTHON_... of a tensor by its attributes: those that torch gives a Buffer, a Parameter of
- * another class, what FSDP1 has gathered and a DTensor, and others. */
+/* CAT_PYTHON_... of a tensor by its attributes: those of a Buffer, a Parameter of another class, a
+ * tensor gathered by FSDP1, a DTensor, and others. */
 static uint8_t python_of(const rebuild *r, value state)
 {
     static const char *const own[] = {
@@ -218,8 +218,8 @@ static uint8_t python_of(const rebuild *r, value state)
     return (uint8_t)found;
 }
 
-/* A parameter is the tensor that it wraps; of another kind (a DTensor) it is that kind, and its
- * local tensor is marked. */
+/* A parameter becomes the tensor that it wraps. If that is of another kind (a DTensor), it keeps
+ * that kind, and its local tensor is marked. */
 static fsdpck_status rebuild_parameter(const rebuild *r, value args)
 {
     const value data = arg(r, args, 0);
@@ -349,8 +349,8 @@ static bool is_kept(const torch_builder *b, bool runs_code)
     return runs_code ? b->calls == TORCH_CALLS_KEEP_ALL : b->calls != TORCH_CALLS_REFUSE;
 }
 
-/* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could
- * be a function of something that runs code. */
+/* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could be
+ * a function that runs code. */
 static fsdpck_status resolve_getattr(const rebuild *r)
 {
     const value class = arg(r, r->call->args, 0);

@@ -1,14 +1,15 @@
-/* dcp_item.h: byte items, as load_object (dcp_object.c) and verify (dcp_check_records.c) look at them. */
+/* dcp_item.h: byte items, as read by load_object (dcp_object.c) and verify (dcp_check_records.c).
+ */
 #ifndef FSDPCK_DCP_ITEM_H
 #define FSDPCK_DCP_ITEM_H
 
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
 
-/* A byte item in memory, and where its bytes are in the file. */
+/* A byte item in memory, and its offset in the file. */
 typedef struct dcp_item_bytes {
     vec bytes;           /* uint8_t */
-    uint64_t base_bytes; /* offset in the file; 0 where it was decoded */
+    uint64_t base_bytes; /* offset in the file; 0 if decoded */
     bool zstd;
 } dcp_item_bytes;
 
@@ -18,8 +19,8 @@ fsdpck_status dcp_item_read(dcp_folder *d, const dcp_repeat *o, dcp_item_bytes *
 /* zip_read_fn whose ctx is a dcp_item_bytes. */
 fsdpck_status dcp_item_read_at(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                                fsdpck_error *err);
-/* By its first and last DCP_ITEM_ENDS bytes: a torch.save zip (where one of its ends is damaged
- * too) or legacy stream, or a bare pickle. Less where it is shorter. */
+/* By its first and last DCP_ITEM_ENDS bytes: a torch.save zip (even with one damaged end), a legacy
+ * stream, or a bare pickle. Fewer bytes if it is shorter. */
 enum { DCP_ITEM_ENDS = 22 };
 bool dcp_item_is_torch_save(const uint8_t *first, const uint8_t *last, uint64_t nbytes);
 bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes);
