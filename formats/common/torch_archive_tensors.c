@@ -151,7 +151,7 @@ static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version
     RETURN_IF(dims_from(r, arg(r, args, 2), c.sizes, &c.ndim));
     RETURN_IF(dims_from(r, arg(r, args, 3), c.strides, &nstrides));
     if (nstrides != c.ndim)
-        return args_bad(r, "one stride per dim");
+        return args_bad(r, "different numbers of strides and dims");
     c.dtype = s->dtype;
     if (version == 3)
         RETURN_IF(dtype_from(r, arg(r, args, 6), &c.dtype));
@@ -252,7 +252,7 @@ static fsdpck_status rebuild_meta(const rebuild *r, value args)
     RETURN_IF(dims_from(r, arg(r, args, 2), c.strides, &nstrides));
     c.storage_nbytes = INT64_MAX;
     if (nstrides != c.ndim)
-        return args_bad(r, "one stride per dim");
+        return args_bad(r, "different numbers of strides and dims");
     RETURN_IF(declared_tensor_check(&c, r->err));
     RETURN_IF(tensor_push(r, &c, (torch_tensor){.meta = true, .storage = UINT32_MAX}, &tensor));
     return set_to(r, tensor);

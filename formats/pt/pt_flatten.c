@@ -367,7 +367,7 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
 
     if (++f->steps > f->steps_limit)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_EXPAND,
-                         "state expands to too many values: its parts refer to each other");
+                         "state is too large: its parts are shared too often");
     if (value_kind_of(v) == VALUE_LIST)
         RETURN_IF(list_judge(f, v, &opened, err));
     if (opened)

@@ -144,7 +144,7 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
             st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
                            "folder holds shards of two saves");
             st_files_error_path(s, i, err);
-            error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: not told), as in the others",
+            error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: absent), as in the others",
                            c->told_files);
             error_found(err, ST_SHARD_COUNT " %" PRIu64, files);
             return st;
@@ -207,7 +207,7 @@ static bool are_candidates(const census *c, uint64_t ranks)
 static void format_counts(const census *c, uint64_t ranks, text_buf *expected, text_buf *found)
 {
     if (c->told_files > 0)
-        text_printf(expected, "%" PRIu64 " file%s, as each says", c->told_files,
+        text_printf(expected, "%" PRIu64 " file%s, as each records", c->told_files,
                     c->told_files == 1 ? "" : "s");
     else
         text_printf(expected, "files of %" PRIu64 " rank%s", ranks, ranks == 1 ? "" : "s");
@@ -287,7 +287,7 @@ static fsdpck_status check_complete(const open_request *req, const census *c, st
         if (c->ranks > expected)
             return error_two_saves(req, "the files record", expected, c->ranks, "rank", err);
         if (c->rank_kinds > c->told_files)
-            return error_two_saves(req, "each says", c->told_files, c->rank_kinds, "file", err);
+            return error_two_saves(req, "each records", c->told_files, c->rank_kinds, "file", err);
         return c->rank_kinds < c->told_files ? error_missing(req, c, expected, s, err) : FSDPCK_OK;
     }
     const bool gap = c->rank_kinds < expected && c->ranks <= expected;
