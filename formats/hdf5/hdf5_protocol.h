@@ -9,12 +9,12 @@
  *              type, u8 space, u8 ndim, u64 dims[ndim], u8 layout,
  *              u64 offset (UINT64_MAX: none), u64 stored bytes,
  *              u8 fill (hdf5_fill), u8 n, n bytes of fill value as stored,
- *              u8 n, n bytes of the dtype attribute ("torch.x": must be torch's), u32 n, n bytes of the one
- *              with its name ("fqn"; 0: none);
+ *              u8 n, n bytes of the dtype attribute ("torch.x": must be torch's),
+ *              u32 n, n bytes of the attribute with its name ("fqn"; 0: none);
  *              chunked: u8 flags, u64 chunk[ndim], u8 nfilters, of each u32 id, u8 n, u32 words[n];
  *              u64 nchunks
  *     INLINE   the bytes of the DATASET before it, which is compact
- *     CHUNKS of the DATASET before it, any number of: u64 offset (UINT64_MAX: after the end of the
+ *     CHUNKS   of the DATASET before it, any number of: u64 offset (UINT64_MAX: after the end of the
  *              file), u64 nbytes, u32 filter mask, u64 corner[ndim]
  *     AGAIN    u64 number of a DATASET (from 0), u32 n, n bytes of another name of it
  *     LEFT     u8 why (hdf5_left), u32 n, n bytes of name

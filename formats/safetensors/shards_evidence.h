@@ -4,8 +4,7 @@
  * so a tensor whose last shards are missing resembles a smaller tensor. These facts reveal it:
  *
  * - A DTensor has an entry for each position of its mesh, including an empty one at the tensor's
- *   end
- *   (ranks that hold the same box write it once). A ShardedTensor has no empty entries.
+ *   end (ranks that hold the same box write it once). A ShardedTensor has no empty entries.
  * - torch shards n elements over s ranks in chunks of ceil(n / s), and s divides the number of ranks.
  * - Layers repeat: 'layers.0.w' and 'layers.1.w' with equal first shards have equally many of them.
  *
