@@ -1,19 +1,20 @@
-/* format.h: what a checkpoint format must be able to do; one table for reading, one for writing.
+/* format.h: the contract of a checkpoint format: one table for reading, one for writing.
  *
- * Reading splits metadata from bytes: `open` parses a small untrusted description once, carefully,
- * on one thread, into a catalogue; afterwards the `source` table serves large positional reads to
- * any number of threads.
+ * Reading separates metadata from data. `open` parses the small, untrusted description once, on one
+ * thread, into a catalogue. The `source` table then serves large positional reads to any number of
+ * threads.
  *
- *     const format_reader *fmt = ...;                     // first whose probe() says yes
+ *     const format_reader *fmt = ...;                     // first whose probe() returns true
  *     void *self;
- *     fmt->open(&request, &catalogue, &self, err);        // catalogue comes back sealed
+ *     fmt->open(&request, &catalogue, &self, err);        // returns a sealed catalogue
  *     fmt->source(self, &catalogue, &src);
- *     fmt->load_object(self, &catalogue, i, err);         // only where objects are wanted
+ *     fmt->load_object(self, &catalogue, i, err);         // only if objects are needed
  *     ...
  *     fmt->close(self);                                   // before the catalogue is released
  *
- * Writing: layout() decides where every byte goes before any is moved; seal() brings late bytes. A
- * format sees neither plan, engine nor group. It does not know how many threads or ranks use it.
+ * Writing: layout() sets the location of every byte before any data is copied; seal() supplies the
+ * bytes that depend on checksums. A format has no access to plan, engine or group, and does not
+ * depend on the number of threads or ranks.
  */
 #ifndef FSDPCK_FORMAT_H
 #define FSDPCK_FORMAT_H
@@ -28,7 +29,7 @@
 #include "state/source.h"
 #include "state/target.h"
 
-/* What a probe may look at, gathered once for all formats. */
+/* Input of a probe, gathered once for all formats. */
 typedef struct probe_input {
     const char *path;
     bool is_folder;
@@ -41,7 +42,7 @@ typedef struct probe_input {
     size_t entry_count;
 } probe_input;
 
-/* What becomes of plain tensors and objects that differ between the files of ranks. */
+/* Handling of plain tensors and objects that differ between the files of ranks. */
 typedef enum format_per_rank {
     PER_RANK_AUTO,  /* tensors: an error; objects: one of each rank (cat_object.rank) */
     PER_RANK_KEEP,  /* tensors too: one of each rank, 'NAME.rank3' */
@@ -50,8 +51,8 @@ typedef enum format_per_rank {
     PER_RANK_ERROR
 } format_per_rank;
 
-/* Somebody who wants to hear of all that is wrong, not of the first alone. `found` is called from any
- * thread; `what` is borrowed for the call. */
+/* Receives every finding, not only the first. May be called from any thread; `what` is borrowed for
+ * the call. */
 typedef enum format_severity { FORMAT_NOTE, FORMAT_WARNING, FORMAT_ERROR } format_severity;
 typedef void (*format_found_fn)(void *ctx, format_severity severity, const fsdpck_error *what);
 
@@ -73,26 +74,22 @@ typedef struct open_names {
 typedef struct open_request {
     const char *path;
     const probe_input *probe;
-    budget *metadata; /* everything that grows with the input draws from it */
+    budget *metadata; /* limits all memory that grows with the input */
     logger log;
     const cancel_token *cancel;
     unsigned nthreads;
-    uint64_t expect_ranks; /* --source-ranks; 0: not stated */
-    bool no_follow;        /* --no-follow */
-    bool opaque_calls;     /* --objects opaque: unknown calls in metadata are kept, not refused */
-    const char
-        *rank_pattern; /* --source-rank-pattern: "opt_{r}.pt", "m_{W}_{r}.pt"; NULL: known names */
+    uint64_t expect_ranks;    /* --source-ranks; 0: not given */
+    bool no_follow;           /* --no-follow */
+    bool opaque_calls;        /* --objects opaque: keep unknown calls in metadata */
+    const char *rank_pattern; /* --source-rank-pattern, such as "m_{W}_{r}.pt"; NULL: known names */
     format_per_rank per_rank;
-    bool
-        repair_strided; /* --repair-strided: boxes that do not fit their blobs (D1) are derived anew */
-    bool
-        assume_tp_first; /* --assume fsdp2-tp-2.3: two Shards of one dim mean the right one first */
-    bool
-        hdf5_fill; /* --hdf5-fill: what was never written is the fill value that the file defines */
+    bool repair_strided;        /* --repair-strided: derive boxes that do not fit their blobs */
+    bool assume_tp_first;       /* --assume fsdp2-tp-2.3: apply the last Shard of a dim first */
+    bool hdf5_fill;             /* --hdf5-fill: unwritten elements take the file's fill value */
     const char *hdf5_separator; /* --hdf5-sep: between names of groups and datasets; NULL: "." */
-    /* A model description will tell what flat parameters are made of (lib/statedict/unflatten.h): what
-     * may be pieces of them is left to it, one tensor of each rank (CAT_TENSOR_OF_RANK), and what
-     * may be leftovers of them is not left out. */
+    /* A model description will resolve flat parameters (lib/statedict/unflatten.h). Keep possible
+     * shards of flat parameters as one tensor per rank (CAT_TENSOR_OF_RANK), and keep possible
+     * leftovers of them. */
     bool keep_flat_shards;
     const open_names *names; /* NULL: nothing is known of names. Borrowed */
     /* Errors that do not keep the reader from looking on go there, though opening fails in the end,
@@ -101,14 +98,14 @@ typedef struct open_request {
     void *found_ctx;
 } open_request;
 
-/* Its folder, once more: as it was probed. */
+/* Opens the folder that was probed. */
 static inline fsdpck_status open_request_folder(const open_request *r, folder *d, fsdpck_error *err)
 {
     return r->probe->is_folder ? folder_open_same(d, &r->probe->dir, r->path, err)
                                : folder_open(d, r->path, err);
 }
 
-/* Whether it was told, so that the reader may look on. */
+/* True if the error was reported, so that the reader can continue. */
 static inline bool open_request_report(const open_request *req, fsdpck_status st,
                                        const fsdpck_error *what)
 {
@@ -118,8 +115,8 @@ static inline bool open_request_report(const open_request *req, fsdpck_status st
     return true;
 }
 
-/* What verify says of good files too: what they hold that other readers stumble over, by its id; what
- * to do about it is in the table. `name`: of a file in the folder, or NULL. */
+/* Reports a property of a valid file that causes trouble in other readers. The findings table
+ * supplies the next step. `name` is a file in the folder, or NULL. */
 static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_id id,
                                const char *path, const char *name, const char *message)
 {
@@ -135,21 +132,21 @@ static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_
     found(ctx, FORMAT_NOTE, &what);
 }
 
-/* What is left of the files once the chunks were looked at: pickles of objects; with `sums` every
- * record that has a checksum, all of it. */
+/* Checks the parts of the files outside chunks: pickles of objects and, with `sums`, every record
+ * that has a checksum. */
 typedef struct record_check_request {
     bool sums;
     unsigned nthreads;
     const cancel_token *cancel;
-    progress *progress; /* NULL: nobody watches */
+    progress *progress; /* NULL: no progress report */
     format_found_fn found;
     void *found_ctx;
-    /* Whether the caller sums the record whose data begin there. From any thread. */
+    /* Whether the caller checks the record whose data begins there. Called from any thread. */
     bool (*is_checked_elsewhere)(void *ctx, uint32_t file, uint64_t offset_bytes);
     void *checked_ctx;
 } record_check_request;
 
-/* What was summed, besides what the caller does. */
+/* Totals of the records checked here, without those that the caller checks. */
 typedef struct record_check_result {
     uint64_t records;
     uint64_t checked_nbytes;
@@ -159,22 +156,22 @@ typedef struct record_check_result {
 typedef struct format_reader {
     const char *name;        /* "dcp" */
     const char *description; /* one line for `fsdpck version` and the manual */
-    /* Whether this is one, by content and not by name. May say why it nearly is: *near_miss is a
-     * constant text such as "safetensors folder without an index", or NULL. Never fails. */
+    /* Decides by content, not by name. *near_miss may explain a near match with a constant text
+     * such as "safetensors folder without an index"; otherwise NULL. Never fails. */
     bool (*probe)(const probe_input *in, const char **near_miss);
     fsdpck_status (*open)(const open_request *req, catalogue *cat, void **self, fsdpck_error *err);
     void (*source)(void *self, catalogue *cat, source *src);
     /* Fills cat_object.content (and may add tensors with catalogue_add_object_tensor). Single
-     * thread. May be NULL where objects are always loaded. */
+     * thread. NULL if objects are always loaded. */
     fsdpck_status (*load_object)(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
-    /* What is wrong with the input goes to request->found; the status is of what kept it from being
-     * looked at. NULL where chunks and their heads are all there is. */
+    /* Reports findings to request->found; the status is an error only if the check could not run.
+     * NULL if the files hold only chunks and their headers. */
     fsdpck_status (*check_records)(void *self, const record_check_request *request,
                                    record_check_result *result, fsdpck_error *err);
     void (*close)(void *self);
-    /* Whether a file of the folder, which is none of the catalogue's, belongs to the checkpoint: the
-     * metadata that open() read, or what its writers put there with nothing in it. `path` is relative
-     * to the folder. NULL: there are no such files. */
+    /* Whether a file of the folder that is not in the catalogue belongs to the checkpoint: metadata
+     * that open() read, or an empty file of the writer. `path` is relative to the folder. NULL: no
+     * such files. */
     bool (*owns)(const probe_input *in, const cat_origin *origin, const char *path,
                  uint64_t nbytes);
     fsdpck_format_id id;
@@ -199,14 +196,13 @@ typedef enum writer_option {
 
 typedef struct writer_options {
     uint64_t max_shard_nbytes; /* hf; 0: no limit */
-    uint64_t align_nbytes;     /* dcp: a tensor's data begin at a multiple; 0: as torch */
+    uint64_t align_nbytes;     /* dcp: alignment of a tensor's data; 0: as torch */
     const char *rank_pattern;  /* pt-ranks: names of its files; NULL: the trainer's, else verl's */
     const char *device_type;   /* pt-ranks: of the mesh; NULL: "cuda" */
     unsigned torch_minor;      /* pt-ranks: 6 for torch 2.6's pickles, 8, 15; 0: newest */
-    bool lowest_rank; /* what several ranks hold goes to the lowest of them: a rank's file needs no
-                         more than those of lower ranks beside it */
-    bool hdf5_groups; /* hdf5: a dot in a name begins a group */
-    unsigned gzip_level; /* of a writer that packs: deflate's, 1 to 9; 0: nothing is compressed */
+    bool lowest_rank;          /* the lowest rank stores replicated data */
+    bool hdf5_groups;          /* hdf5: a dot in a name begins a group */
+    unsigned gzip_level; /* deflate level of a writer that compresses, 1 to 9; 0: no compression */
 } writer_options;
 
 typedef struct deferred_bytes {
@@ -218,9 +214,9 @@ typedef struct deferred_bytes {
 
 typedef fsdpck_status (*deferred_fn)(void *ctx, const deferred_bytes *late, fsdpck_error *err);
 
-/* How a format keeps what is not a tensor, and names. */
+/* How a format stores names and objects. */
 typedef enum writer_state_form {
-    STATE_NAMES_ONLY, /* names alone, no objects */
+    STATE_NAMES_ONLY, /* only names, no objects */
     STATE_NESTED,     /* target.root (and rank_roots) */
     STATE_FLAT_KEYS /* flat names with the path of each tensor and object; objects loaded, in cat */
 } writer_state_form;
@@ -231,22 +227,22 @@ typedef struct format_writer {
     const char *suffixes; /* " .safetensors " or " .pt .pth .bin "; NULL for folders */
     bool is_folder;
     writer_state_form takes;
-    bool sharded;    /* can be cut over ranks: reshard's */
-    bool ranks_only; /* has no use for one rank: not consolidate's */
-    bool packs;      /* can compress what it writes: gzip_level (state/filter.h) */
-    bool every_rank; /* each rank has its own copy of what is replicated (see target.h) */
+    bool sharded;    /* can be sharded over ranks: for reshard */
+    bool ranks_only; /* requires several ranks: not for consolidate */
+    bool packs;      /* can compress its output: gzip_level (state/filter.h) */
+    bool every_rank; /* each rank has its own copy of replicated tensors (see target.h) */
     bool
-        flat; /* parameters become FSDP1's flat ones: target.units must be there, model part alone */
+        flat; /* parameters become FSDP1's flat parameters: requires target.units; model part only */
     bool
         has_paths; /* of STATE_FLAT_KEYS: readers rebuild the nested state, a dict, from the paths */
     /* Whether it can hold this dtype. */
     bool (*holds)(dtype d);
-    /* Whether it can hold this object, of a writer that takes some; NULL: any. */
+    /* Whether it can hold this object; NULL: any. */
     bool (*holds_object)(const value_pool *pool, value content);
-    /* Sets places of all chunks of target->cat, its files with exact sizes, literals, want_crc; or, to
-     * compress, target->pack. */
+    /* Sets the location of every chunk of target->cat, its files with exact sizes, constant bytes
+     * and want_crc; or, to compress, target->pack. */
     fsdpck_status (*layout)(target *t, const writer_options *opt, fsdpck_error *err);
-    /* Late bytes, once all chunk CRCs are known; NULL where there are none. */
+    /* Writes the deferred bytes when all chunk CRCs are known; NULL if the format has none. */
     fsdpck_status (*seal)(const target *t, deferred_fn put, void *ctx, fsdpck_error *err);
     fsdpck_format_id id;
     unsigned options; /* of writer_option: those that it looks at */

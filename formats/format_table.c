@@ -7,7 +7,7 @@
 #include "formats/pt/pt.h"
 #include "formats/safetensors/st.h"
 
-/* The order of detection: what is told by a name that nothing else has comes first. */
+/* The order of detection: formats with a unique file name come first. */
 const format_reader *const format_readers[] = {
     &dcp_reader,  &dcp_safetensors_reader, &hf_reader, &safetensors_reader,
     &hdf5_reader, &pt_ranks_reader,        &pt_reader, &hf_bin_reader,

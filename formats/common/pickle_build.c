@@ -18,7 +18,7 @@ fsdpck_status pickle_do_tuple(pickle_machine *m, value_kind kind, size_t first, 
         cells[1 + i] = slots[i].v;
         depth = slots[i].depth > depth ? slots[i].depth : depth;
     }
-    /* The mark stays that of the first part. */
+    /* The mark of the first part stays. */
     slots[0].v = value_make(kind, at);
     slots[0].depth = depth + 1;
     m->stack.count = first + 1;
@@ -74,8 +74,8 @@ fsdpck_status pickle_do_dict(pickle_machine *m, size_t first, fsdpck_error *err)
     return pickle_do_pairs(m, first + 1, err);
 }
 
-/* The LIST, DICT or SET (kind) that the value at stack index i takes items into: itself, or what a
- * call keeps for them, made at need. */
+/* The LIST, DICT or SET (kind) that receives items of the value at stack index i: itself, or a
+ * container of the call, created on demand. */
 static fsdpck_status target_of(pickle_machine *m, size_t i, value_kind kind, value *target,
                                fsdpck_error *err)
 {
@@ -104,8 +104,7 @@ static fsdpck_status target_of(pickle_machine *m, size_t i, value_kind kind, val
     return FSDPCK_OK;
 }
 
-/* Moves the values from stack index `first` on into the container that the slot below keeps for
- * them. */
+/* Moves the values from stack index `first` on into the container of the slot below. */
 static fsdpck_status take_items(pickle_machine *m, size_t first, value_kind kind, fsdpck_error *err)
 {
     const size_t count = m->stack.count - first;
@@ -207,14 +206,14 @@ uint64_t value_list_note(const value_pool *p, value list)
     return value_kind_inline(list) == VALUE_LIST ? value_node_of(p, list)->note : 0;
 }
 
-/* Places of keys by a number, one map for each kind of number, so that no two kinds can meet. */
+/* Positions of keys by a number, one map per kind of number, so that kinds cannot collide. */
 typedef enum number_kind { NUMBER_HANDLE, NUMBER_WIDE, NUMBER_FRACTION, NUMBER_KINDS } number_kind;
 
 typedef struct key_places {
     value_map by[NUMBER_KINDS];
 } key_places;
 
-/* A number that keys have in common where they are equal (or are NaN), and only there. Never 0. */
+/* A number that is the same for equal keys (or NaN) and only for these. Never 0. */
 static uint64_t key_number(const value_pool *p, value key, number_kind *kind)
 {
     const int64_t narrow = INT64_C(1) << 53; /* doubles hold all such integers */
@@ -242,8 +241,7 @@ static uint64_t key_number(const value_pool *p, value key, number_kind *kind)
     return (uint64_t)i;
 }
 
-/* Finds the pair among items[0..2 * count) whose key equals that of `pair`; `count` where there is
- * none. */
+/* Finds the pair among items[0..2 * count) whose key equals that of `pair`; `count` if none. */
 static fsdpck_status find_key(const value_pool *p, const value *items, size_t count, value key,
                               key_places *places, size_t *found, fsdpck_error *err)
 {
@@ -277,7 +275,7 @@ static fsdpck_status settle_dict(pickle_machine *m, value dict, fsdpck_error *er
     fsdpck_status st = FSDPCK_OK;
     size_t kept = 0;
     for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
-        /* Anew each time, because the hook may grow the pool. */
+        /* Fetched each time, because the hook may grow the pool. */
         value *items = value_cell(m->pool, value_node_of(m->pool, dict)->items_at);
         const value key = items[2 * i];
         size_t found = 0;

@@ -1,14 +1,14 @@
 #include "formats/common/pickle_internal.h"
 
-/* What may be applied to arguments: numbers, texts and containers never can. */
+/* Whether a value may be called: numbers, texts and containers never are. */
 static bool is_callable(value v)
 {
     const value_kind kind = value_kind_inline(v);
     return kind == VALUE_SYMBOL || kind == VALUE_CALL || kind == VALUE_HOST;
 }
 
-/* Asks the hook about a call that lies outside the pool; where it has a replacement, the call's
- * parts (cells above the mark) are let go. */
+/* Runs the hook on a call outside the pool. If the hook returns a replacement, the call's parts
+ * (cells above the mark) are freed. */
 static inline fsdpck_status ask(pickle_machine *m, const value_call *call, bool built,
                                 uint64_t mark, value *replacement, bool *replaced,
                                 fsdpck_error *err)
@@ -22,8 +22,7 @@ static inline fsdpck_status ask(pickle_machine *m, const value_call *call, bool 
     return FSDPCK_OK;
 }
 
-/* Takes the `taken` topmost values, the parts of `call`, and leaves the call or what a hook put
- * in its place. */
+/* Takes the `taken` topmost values, the parts of `call`, and pushes the call or its replacement. */
 static fsdpck_status push_call(pickle_machine *m, size_t taken, const value_call *call,
                                fsdpck_error *err)
 {
@@ -120,7 +119,7 @@ fsdpck_status pickle_do_build(pickle_machine *m, fsdpck_error *err)
     pickle_slot *slot = pickle_top(m, 1);
     const value_call *old = value_call_of(m->pool, slot->v);
     if (old != NULL && old->forwarded)
-        slot->v = old->state; /* a copy, by DUP, of what was replaced */
+        slot->v = old->state; /* a copy of the replaced call, by DUP */
     const value_kind kind = value_kind_inline(slot->v);
     if (kind == VALUE_HOST || kind == VALUE_TENSOR)
         return build_host(m, err);
@@ -145,7 +144,7 @@ fsdpck_status pickle_do_build(pickle_machine *m, fsdpck_error *err)
         pickle_changed(m, slot);
         return FSDPCK_OK;
     }
-    if (referred) { /* the memo, or another slot, has the call too */
+    if (referred) { /* the memo or another slot also holds the call */
         value_call *left = value_call_of(m->pool, slot->v);
         left->forwarded = 1;
         left->state = replacement;

@@ -1,14 +1,13 @@
-/* pickle_internal.h: the state that the pickle machine's files share.
+/* pickle_internal.h: shared state of the pickle machine's files.
  *
- * Memory of values that a hook has replaced is taken back by rewinding the pool. That is safe
+ * The memory of values that a hook has replaced is freed by rewinding the pool. This is safe
  * because
  *
- * - a slot's `mark` says how many cells there were before the first part of its value was made,
- *   and what lies below in the stack was complete by then, so it has no cells above the mark;
- * - `pinned` is a number of cells that must stay whatever happens. A value that enters a memo entry
- *   which is fetched later pins all cells of that moment. So does a change of a container or call
- *   that was made before its slot's mark (it came from the memo or DUP), or that is itself pinned:
- *   its new cells lie higher than its place in the stack tells.
+ * - a slot's `mark` is the number of cells before the first part of its value was created. All
+ *   values below it in the stack were complete by then and have no cells above the mark;
+ * - the first `pinned` cells must always stay. A value in a memo entry that is fetched later pins
+ *   all cells that exist then. So does a change of a container or call that is older than its
+ *   slot's mark (from the memo or DUP) or is pinned: its new cells are above the mark of its slot.
  */
 #ifndef FSDPCK_FORMATS_COMMON_PICKLE_INTERNAL_H
 #define FSDPCK_FORMATS_COMMON_PICKLE_INTERNAL_H
@@ -19,16 +18,16 @@
 
 typedef struct pickle_slot {
     value v;
-    uint64_t mark;  /* cells before it was begun */
-    uint64_t depth; /* nesting of containers, as far as it was not fetched from the memo */
+    uint64_t mark;  /* cells before it began */
+    uint64_t depth; /* nesting of containers, without those fetched from the memo */
 } pickle_slot;
 
-/* Entries fetched lately, by the low bits of their index: the same few are fetched for each chunk.
+/* Recently fetched entries, by the low bits of their index: each chunk fetches the same few.
  */
 enum { PICKLE_RECENT = 256 };
 
 typedef struct pickle_recent {
-    uint64_t index1; /* index + 1; 0 where there is none */
+    uint64_t index1; /* index + 1; 0: none */
     value v;
 } pickle_recent;
 
@@ -41,16 +40,16 @@ typedef struct pickle_machine {
     vec stack;         /* pickle_slot */
     size_t stack_room; /* slots that may be used */
     vec marks;         /* size_t: stack height at each open mark */
-    vec scratch;       /* value: items handed to on_items */
+    vec scratch;       /* value: items passed to on_items */
     size_t fence;      /* height at the last open mark: nothing below may be taken */
     size_t at;         /* next byte */
     size_t op_at;      /* opcode being run */
     uint64_t memoized; /* entries that MEMOIZE has made */
-    uint64_t wanted;   /* whether the next of them are fetched, a bit each, up to the end of the
-                          memo's block */
-    uint64_t pinned;   /* cells that must stay */
+    uint64_t
+        wanted; /* one bit for each next entry: fetched or not, up to the end of the memo's block */
+    uint64_t pinned; /* cells that must stay */
     pickle_recent recent[PICKLE_RECENT];
-    uint64_t last_dict; /* first cell + 1 of the dict made last; its note leads to the one before */
+    uint64_t last_dict; /* first cell + 1 of the last dict; its note refers to the one before */
 } pickle_machine;
 
 enum { PICKLE_NESTING_MAX = 10000 };
@@ -89,16 +88,16 @@ static inline fsdpck_status pickle_push(pickle_machine *m, value v, uint64_t mar
     return FSDPCK_OK;
 }
 
-/* A value that has no cells, or whose cells are old. */
+/* A value without cells, or with old cells. */
 static inline fsdpck_status pickle_push_plain(pickle_machine *m, value v, fsdpck_error *err)
 {
     return pickle_push(m, v, m->pool->cells.count, 0, err);
 }
 
-/* Frees the cells above the mark, as far as nothing is pinned. */
+/* Frees the cells above the mark that are not pinned. */
 void pickle_rewind(pickle_machine *m, uint64_t mark);
 
-/* To be called after a value in a slot was changed in place. */
+/* Call this after changing a value in a slot in place. */
 static inline void pickle_changed(pickle_machine *m, const pickle_slot *slot)
 {
     const uint64_t at = value_payload(slot->v);
@@ -108,7 +107,7 @@ static inline void pickle_changed(pickle_machine *m, const pickle_slot *slot)
 
 fsdpck_status pickle_too_deep(const pickle_machine *m, fsdpck_error *err);
 
-/* Deepens a slot by what is put into it. */
+/* Updates the nesting depth of a slot that receives a value. */
 static inline fsdpck_status pickle_deepen(const pickle_machine *m, pickle_slot *slot,
                                           uint64_t inner_depth, fsdpck_error *err)
 {
@@ -121,7 +120,7 @@ static inline fsdpck_status pickle_deepen(const pickle_machine *m, pickle_slot *
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err);
 
 /* pickle_build.c: containers. `first` is the stack index of the first value taken; the result, or
- * what was changed, is the slot at or below it. */
+ * the changed value, is the slot at or below it. */
 fsdpck_status pickle_do_tuple(pickle_machine *m, value_kind kind, size_t first, fsdpck_error *err);
 fsdpck_status pickle_do_empty(pickle_machine *m, value_kind kind, fsdpck_error *err);
 fsdpck_status pickle_do_list(pickle_machine *m, size_t first, fsdpck_error *err);
@@ -144,10 +143,10 @@ fsdpck_status pickle_do_bytearray(pickle_machine *m, const uint8_t *bytes, size_
 fsdpck_status pickle_do_line(pickle_machine *m, uint8_t op, fsdpck_error *err);
 fsdpck_status pickle_do_global(pickle_machine *m, fsdpck_error *err);
 fsdpck_status pickle_do_stack_global(pickle_machine *m, fsdpck_error *err);
-/* A str of UTF-8 (lone surrogates allowed): PKL-STR where it is none. */
+/* A str of UTF-8 (lone surrogates allowed): otherwise PKL-STR. */
 fsdpck_status pickle_push_str(pickle_machine *m, const uint8_t *text, size_t nbytes,
                               fsdpck_error *err);
-/* A str of Python 2: a str where it is UTF-8, else bytes. */
+/* A Python 2 str: a str if it is UTF-8, otherwise bytes. */
 fsdpck_status pickle_push_python2_str(pickle_machine *m, const uint8_t *text, size_t nbytes,
                                       fsdpck_error *err);
 

@@ -1,9 +1,10 @@
-/* pickle_memo.h: the memo of a pickle, with room only for the entries that are ever fetched.
+/* pickle_memo.h: the memo of a pickle, with space only for the entries that are fetched.
  *
- * The skim says which indices are fetched, then the room is made; the machine puts and fetches.
+ * The first pass marks the indices that are fetched, then space is allocated; the machine stores
+ * and fetches.
  *
- * A bit for every index up to the largest fetched one, and for each 64 of them how many entries
- * come before: finding an entry is two loads and a population count.
+ * Holds a bit for every index up to the largest fetched one and, for each 64, the number of earlier
+ * entries. A look-up costs two loads and a population count.
  */
 #ifndef FSDPCK_FORMATS_COMMON_PICKLE_MEMO_H
 #define FSDPCK_FORMATS_COMMON_PICKLE_MEMO_H
@@ -21,7 +22,7 @@ typedef struct pickle_memo {
     vec entries; /* value */
 } pickle_memo;
 
-/* What an entry holds until something is stored: a handle that no value has. */
+/* Content of an entry before the first store: a handle that no value has. */
 #define PICKLE_MEMO_UNSET UINT64_MAX
 
 fsdpck_status pickle_memo_grow(pickle_memo *m, uint64_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -34,7 +35,7 @@ static inline fsdpck_status pickle_memo_mark(pickle_memo *m, uint64_t index, fsd
     return FSDPCK_OK;
 }
 
-/* LIMIT where more than max_entries are wanted. */
+/* LIMIT if more than max_entries are marked. */
 fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -55,7 +56,7 @@ static inline uint64_t pickle_memo_ones(uint64_t bits)
     return bits * UINT64_C(0x0101010101010101) >> 56;
 }
 
-/* NULL where the index is never fetched. */
+/* NULL if the index is never fetched. */
 static inline value *pickle_memo_at(const pickle_memo *m, uint64_t index)
 {
     if (index / 64 >= m->blocks.count)

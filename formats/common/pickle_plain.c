@@ -8,7 +8,7 @@ static bool is_builtin(const value_pool *p, value v, const char *name)
     return value_is_symbol(p, v, "__builtin__", name) || value_is_symbol(p, v, "builtins", name);
 }
 
-/* The bytes whose values are the text's code points; *fits is false where one is over 255. */
+/* The bytes whose values are the text's code points; *fits is false if one is over 255. */
 static fsdpck_status bytes_of_latin1(value_pool *pool, value text, value *bytes, bool *fits,
                                      fsdpck_error *err)
 {

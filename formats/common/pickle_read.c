@@ -90,7 +90,7 @@ static fsdpck_status memo_fetch_slowly(pickle_machine *m, uint64_t index, fsdpck
     if (entry == NULL || *entry == PICKLE_MEMO_UNSET)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_MEMO,
                                  "memo entry is fetched before it is stored", err);
-    if (value_kind_inline(*entry) == VALUE_CALL) { /* may yet be replaced: not kept as recent */
+    if (value_kind_inline(*entry) == VALUE_CALL) { /* may still be replaced: not kept as recent */
         const value_call *call = value_call_of(m->pool, *entry);
         return pickle_push_plain(m, call->forwarded ? call->state : *entry, err);
     }
@@ -160,7 +160,7 @@ static fsdpck_status push_bytes(pickle_machine *m, const uint8_t *bytes, size_t 
     return pickle_push_plain(m, v, err);
 }
 
-/* Opcodes that carry a length and so many bytes. */
+/* Opcodes with a length and that many bytes. */
 static fsdpck_status do_counted(pickle_machine *m, uint8_t op, fsdpck_error *err)
 {
     const uint8_t *p = m->in->bytes + m->at;
@@ -310,7 +310,7 @@ static inline fsdpck_status do_last(pickle_machine *m, size_t count,
     return fn(m, m->stack.count - count, err);
 }
 
-/* One opcode, STOP and MEMOIZE aside. The cases are those that a large .metadata has for each
+/* One opcode, except STOP and MEMOIZE. The cases are those that a large .metadata contains for each
  * chunk. */
 static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error *err)
 {
@@ -381,7 +381,7 @@ static fsdpck_status run(pickle_machine *m, size_t nbytes, value *root, fsdpck_e
     m->wanted = pickle_memo_marked_from(&m->memo, 0);
     while (bytes[m->at] != OP_STOP) {
         m->op_at = m->at++;
-        /* Every fourth opcode is this one: told apart here, it costs no jump to guess. */
+        /* Every fourth opcode is this one; a test here avoids a mispredicted jump. */
         if (bytes[m->op_at] == OP_MEMOIZE)
             RETURN_IF(memoize(m, err));
         else
@@ -404,8 +404,8 @@ static bool is_about_code(fsdpck_finding_id finding)
            finding == FSDPCK_FINDING_PKL_CALL;
 }
 
-/* A pickle that breaks off has run, in Python, up to there: what it asked for until then is told
- * beside the break. `err` is of the skim, with the offset of the opcode that broke it. */
+/* Python runs a truncated pickle up to its end, so a dangerous call before it is also reported.
+ * `err` is from the first pass, with the offset of the invalid opcode. */
 static void report_before(pickle_machine *m, fsdpck_error *err)
 {
     const pickle_input *in = m->in;
@@ -425,7 +425,7 @@ static void report_before(pickle_machine *m, fsdpck_error *err)
     fsdpck_error_init(&what);
     if (run(m, nbytes + 1, &made, &what) != FSDPCK_OK && is_about_code(what.finding)) {
         const size_t at = strlen(err->message);
-        /* Whole or not at all: a name may not be cut within a letter. */
+        /* Complete or not at all: a name must not be cut inside a character. */
         if (at + strlen(what.message) + 16 < sizeof err->message)
             snprintf(err->message + at, sizeof err->message - at, "; before that: %.*s",
                      (int)(sizeof err->message - at - 16), what.message);

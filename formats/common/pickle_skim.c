@@ -14,11 +14,11 @@ struct skim {
     size_t at;                  /* next byte */
     size_t op_at;               /* opcode being read */
     size_t limit;               /* end of the frame, or of the bytes */
-    size_t long_frame_at;       /* FRAME opcode that claims more than there is */
-    uint64_t long_frame_nbytes; /* what it claims; 0 where there is none */
+    size_t long_frame_at;       /* FRAME opcode whose length exceeds the pickle */
+    uint64_t long_frame_nbytes; /* its length; 0: none */
     bool in_frame;
-    bool memoizes; /* MEMOIZE was seen */
-    bool numbers;  /* PUT or BINPUT was seen */
+    bool memoizes; /* MEMOIZE occurred */
+    bool numbers;  /* PUT or BINPUT occurred */
     bool stopped;
 };
 
@@ -82,7 +82,7 @@ static fsdpck_status skim_lines(struct skim *s, unsigned count, fsdpck_error *er
     return FSDPCK_OK;
 }
 
-/* A length of `width` bytes and so many bytes after it. */
+/* A length of `width` bytes and that many bytes after it. */
 static fsdpck_status skim_counted(struct skim *s, unsigned width, fsdpck_error *err)
 {
     const size_t left = s->in->nbytes - s->at;
@@ -107,8 +107,8 @@ static fsdpck_status skim_counted(struct skim *s, unsigned width, fsdpck_error *
     return FSDPCK_OK;
 }
 
-/* A frame that is too long is only an error of its own where STOP follows: otherwise the pickle was
- * cut. */
+/* A frame that is too long is a separate error only if STOP follows; otherwise the pickle is
+ * truncated. */
 static fsdpck_status skim_frame(struct skim *s, fsdpck_error *err)
 {
     if (s->in_frame)
@@ -282,7 +282,7 @@ static fsdpck_status skim_other(struct skim *s, uint8_t op, fsdpck_error *err)
     }
 }
 
-/* Opcodes without argument, STOP and the refused ones aside. */
+/* Opcodes without argument, except STOP and the refused ones. */
 static const bool one_byte[256] = {
     [OP_MARK] = true,        [OP_POP] = true,        [OP_POP_MARK] = true,   [OP_DUP] = true,
     [OP_NONE] = true,        [OP_BINPERSID] = true,  [OP_REDUCE] = true,     [OP_APPEND] = true,
@@ -293,9 +293,8 @@ static const bool one_byte[256] = {
     [OP_EMPTY_SET] = true,   [OP_ADDITEMS] = true,   [OP_FROZENSET] = true,  [OP_NEWOBJ_EX] = true,
     [OP_STACK_GLOBAL] = true};
 
-/* Opcodes up to the end of the frame (or of the bytes). Where the next opcode lies follows from
- * branches, not from a table of lengths: a processor that predicts them need not wait for one
- * opcode to find the next. */
+/* Opcodes up to the end of the frame (or of the bytes). Branches, not a table of lengths, find the
+ * next opcode: a processor that predicts them need not wait for the length of the current one. */
 static fsdpck_status skim_run(struct skim *s, fsdpck_error *err)
 {
     const uint8_t *const bytes = s->in->bytes;
@@ -317,7 +316,7 @@ static fsdpck_status skim_run(struct skim *s, fsdpck_error *err)
             s->op_at = at;
             RETURN_IF(skim_fetch(s, index, err));
             at += op == OP_BINGET ? 2 : 5;
-        } else if (op == OP_BININT1) { /* past the end is seen by the caller */
+        } else if (op == OP_BININT1) { /* the caller checks for the end */
             at += 2;
         } else if (op == OP_BININT2) {
             at += 3;

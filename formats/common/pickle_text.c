@@ -74,7 +74,7 @@ static fsdpck_status push_symbol(pickle_machine *m, const char *module, size_t m
     return pickle_push(m, v, mark, 0, err);
 }
 
-/* The line at m->at, which the skim found to be there. */
+/* The line at m->at; the first pass checked that it exists. */
 static const char *next_line(pickle_machine *m, size_t *nbytes)
 {
     const char *line = (const char *)m->in->bytes + m->at;
@@ -109,8 +109,8 @@ fsdpck_status pickle_do_stack_global(pickle_machine *m, fsdpck_error *err)
     return push_symbol(m, module_text, module_nbytes, name_text, name_nbytes, module.mark, err);
 }
 
-/* Decimal digits as little-endian two's complement; nbytes is what a number of so many digits
- * needs. */
+/* Decimal digits as little-endian two's complement; nbytes suffices for a number with that many
+ * digits. */
 static void bytes_of_digits(const char *digits, size_t ndigits, bool negative, uint8_t *le,
                             size_t nbytes)
 {
@@ -216,7 +216,7 @@ static size_t put_utf8(uint8_t *dst, uint32_t c)
     return 4;
 }
 
-/* So many hexadecimal digits. */
+/* This number of hexadecimal digits. */
 static bool parse_hex(const char *text, size_t ndigits, uint32_t *number)
 {
     uint32_t n = 0;
@@ -232,7 +232,7 @@ static bool parse_hex(const char *text, size_t ndigits, uint32_t *number)
     return true;
 }
 
-/* UNICODE: Latin-1 with \uXXXX and \UXXXXXXXX; any other backslash stands for itself. Gives at most
+/* UNICODE: Latin-1 with \uXXXX and \UXXXXXXXX; any other backslash is literal. Produces at most
  * twice the bytes. */
 static bool unescape_unicode(const char *text, size_t nbytes, uint8_t *dst, size_t *dst_nbytes)
 {
@@ -259,7 +259,7 @@ static bool unescape_unicode(const char *text, size_t nbytes, uint8_t *dst, size
     return true;
 }
 
-/* The byte that an escape of one letter stands for; -1 where it is none. */
+/* The byte of a one-letter escape; -1 if invalid. */
 static int escaped_byte(char letter)
 {
     static const char letters[] = "\\'\"abfnrtv";
@@ -345,7 +345,7 @@ fsdpck_status pickle_do_line(pickle_machine *m, uint8_t op, fsdpck_error *err)
     case OP_PERSID:
         RETURN_IF(pickle_push_str(m, (const uint8_t *)line, nbytes, err));
         return pickle_do_persid(m, err);
-    default: /* the skim lets nothing else pass */
+    default: /* the first pass accepts nothing else */
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_OPCODE, "unknown opcode in the pickle", err);
     }
 }

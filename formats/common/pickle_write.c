@@ -13,7 +13,7 @@ enum frame_kind {
 
 struct frame {
     value v;
-    size_t next;    /* part, or phase, that comes next */
+    size_t next;    /* next part, or phase */
     uint32_t batch; /* items (pairs) of the batch that is open */
     uint32_t kind;  /* enum frame_kind */
 };
@@ -117,9 +117,9 @@ static void put_leaf(pickle_writer *w, value v)
     }
 }
 
-/* An immutable value (tuple, set, call) gets its memo entry only when it is finished. Where it is
- * part of itself, through a list or dict, it is begun again inside, finished there, and fetched by
- * the outer one. */
+/* An immutable value (tuple, set, call) gets its memo entry only at its end. A value that contains
+ * itself through a list or dict is begun again inside, finished there, and fetched by the outer
+ * one. */
 static bool begin_again(pickle_writer *w, value v)
 {
     uint64_t *note = pickle_note_of(w, v);
@@ -205,7 +205,7 @@ static bool step_batch(pickle_writer *w, struct frame *f)
     return true;
 }
 
-/* Where the tuple was finished inside itself, what lies on the stack goes and that one is fetched.
+/* If the tuple was finished inside itself, its items are popped and the finished one is fetched.
  */
 static bool step_tuple(pickle_writer *w, struct frame *f)
 {
@@ -230,8 +230,8 @@ static bool step_tuple(pickle_writer *w, struct frame *f)
     return false;
 }
 
-/* A made object is on the stack: gives it its memo entry, or fetches the one that it got meanwhile,
- * and returns false then. */
+/* The object on the stack gets a memo entry. If it already has one, fetches that and returns false.
+ */
 static bool remember(pickle_writer *w, value v)
 {
     const uint64_t *note = value_map_find(&w->memo, v);
@@ -262,12 +262,12 @@ static bool step_set(pickle_writer *w, struct frame *f)
     return false;
 }
 
-/* The opcode that makes the call from what is on the stack. */
+/* The opcode that makes the call from the values on the stack. */
 static bool make_call(pickle_writer *w, value v, uint8_t how)
 {
     switch (how) {
     case CALL_PERSID:
-        pickle_put_persid(w); /* Python asks for the persistent id each time anew: no entry */
+        pickle_put_persid(w); /* Python requests the persistent id each time: no entry */
         return true;
     case CALL_NEWOBJ:
         pickle_put_op(w, OP_NEWOBJ);

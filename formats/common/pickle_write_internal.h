@@ -1,4 +1,4 @@
-/* pickle_write_internal.h: what the files of the pickle writer share. */
+/* pickle_write_internal.h: shared by the files of the pickle writer. */
 #ifndef FSDPCK_FORMATS_COMMON_PICKLE_WRITE_INTERNAL_H
 #define FSDPCK_FORMATS_COMMON_PICKLE_WRITE_INTERNAL_H
 
@@ -18,17 +18,17 @@ struct pickle_writer {
     vec frames; /* see pickle_write.c */
 };
 
-/* What the memo holds for a value: the entry's number + 1 in the lower half, 0 while it has none;
- * in the upper half how often the value has been begun and not ended. */
+/* Memo word of a value: the lower half is the entry's number + 1, or 0; the upper half counts how
+ * often the value was begun and not ended. */
 #define PICKLE_BEGUN_ONCE (UINT64_C(1) << 32)
 
 void pickle_put_op(pickle_writer *w, int op);
 void pickle_put_bytes(pickle_writer *w, const void *bytes, size_t nbytes);
 /* The value's note; NULL after a failure. */
 uint64_t *pickle_note_of(pickle_writer *w, value v);
-/* Writes a fetch and returns true where the value has an entry. */
+/* If the value has an entry, writes a fetch and returns true. */
 bool pickle_put_known(pickle_writer *w, value v);
-/* Gives the value on the stack's top an entry: for v, or one that is never fetched. */
+/* Adds a memo entry for the value on top of the stack: for v, or one that is never fetched. */
 void pickle_put_memo(pickle_writer *w, value v);
 void pickle_put_memo_unused(pickle_writer *w);
 void pickle_put_bigint(pickle_writer *w, const uint8_t *le, size_t nbytes);

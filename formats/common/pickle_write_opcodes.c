@@ -30,7 +30,7 @@ void pickle_put_op(pickle_writer *w, int op)
     pickle_put_bytes(w, &byte, 1);
 }
 
-/* An opcode with a number after it, of one byte where it fits, else of four. */
+/* An opcode with a number after it: one byte if it fits, otherwise four. */
 static void put_short_or_long(pickle_writer *w, int short_op, int long_op, uint32_t number)
 {
     uint8_t bytes[5] = {(uint8_t)short_op, (uint8_t)number};
@@ -234,8 +234,8 @@ void pickle_put_latin1(pickle_writer *w, const uint8_t *bytes, size_t nbytes)
     }
 }
 
-/* The memo key of a text: the value of the pool that has it, so that both count as one, else one of
- * our own. */
+/* The memo key of a text: the value of the pool with this text, so that both count as one;
+ * otherwise a separate one. */
 static value key_of(pickle_writer *w, value_kind kind, value_kind extra_kind, const char *text,
                     size_t nbytes)
 {
@@ -256,8 +256,7 @@ void pickle_put_str(pickle_writer *w, const char *text, size_t nbytes)
     pickle_put_memo(w, key);
 }
 
-/* A dotted name is written as getattr(getattr(Class, 'Inner'), 'Name'), as it must be in
- * protocol 2. */
+/* A dotted name is written as getattr(getattr(Class, 'Inner'), 'Name'), as protocol 2 requires. */
 static void put_dotted(pickle_writer *w, const char *module, const char *name)
 {
     size_t ndots = 0;

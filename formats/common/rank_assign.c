@@ -46,10 +46,10 @@ fsdpck_status rank_order_by(const target *t, uint64_t count, rank_key_fn key, ui
     return FSDPCK_OK;
 }
 
-/* --- the rank with the least --- */
+/* --- the rank with the fewest bytes --- */
 
-/* A tournament over the ranks: winners[1] is the lowest of those with the least bytes, winners[i]
- * that of the leaves below it. */
+/* A tournament over the ranks: winners[1] is the lowest rank with the fewest bytes, winners[i] the
+ * winner of the leaves below it. */
 typedef struct loads {
     budget *owner;
     uint64_t *nbytes;
@@ -104,7 +104,7 @@ static uint32_t loads_least(const loads *l)
     return l->winners[1];
 }
 
-/* --- dealing --- */
+/* --- assignment --- */
 
 static bool lies_in_object(const target *t, uint64_t chunk)
 {
@@ -181,7 +181,7 @@ static void deal_objects(target *t, loads *l)
     }
 }
 
-/* A chunk names the lowest of the ranks that hold it. */
+/* A chunk contains the lowest of the ranks that hold it. */
 static void give_to_lowest(target *t)
 {
     for (uint64_t i = 0; i < catalogue_chunk_count(&t->cat); i++)
@@ -207,7 +207,7 @@ fsdpck_status rank_assign(target *t, bool lowest, fsdpck_error *err)
     GOTO_IF(loads_init(&l, t->cat.owner, t->world_size, err), order);
     for (uint32_t rank = 0; rank < t->world_size; rank++) {
         GOTO_IF(deal_chunks_of(t, &l, &order, rank, err), loads);
-        /* Objects are every rank's; rank 0 names them first, behind its tensors. */
+        /* All ranks hold the objects; rank 0 lists them first, after its tensors. */
         if (rank == 0)
             deal_objects(t, &l);
     }

@@ -1,5 +1,5 @@
-/* rank_assign.h: which rank writes what, where each distinct box is written once, as torch's planner
- * decides (dedup_save_plans, torch 2.3 to 2.15).
+/* rank_assign.h: assigns each distinct box to one rank, which writes it, as torch's planner does
+ * (dedup_save_plans, torch 2.3 to 2.15).
  *
  *     RETURN_IF(rank_assign(t, false, err));                    // cat_chunk.file, cat_object.file: a rank
  *     RETURN_IF(rank_order_by(t, catalogue_chunk_count(&t->cat), key, t->world_size, &o, err));
@@ -7,14 +7,14 @@
  *         use(o.items[i]);                             // the chunks of rank r
  *     rank_order_release(&o);
  *
- * Items go, in the order in which ranks and then keys first name them, each to that of its
- * candidate ranks which has the least bytes so far, of several the lowest. An item counts as many
- * bytes as the whole tensor has, not its chunk; a byte item counts 1. A chunk's candidates are the
- * ranks that hold the same box, those of whatever is not cut all ranks. Chunks inside objects are
- * left out.
+ * Items are assigned in the order in which ranks, then keys, first list them. Each goes to the
+ * candidate rank with the fewest bytes so far, or to the lowest of these. An item counts the bytes
+ * of the whole tensor, not of its chunk; a byte item counts 1. The candidates of a chunk are the
+ * ranks that hold the same box; those of an item that is not sharded are all ranks. Chunks inside
+ * objects are left out.
  *
- * With `lowest` an item goes to the lowest of its candidates, as torch's
- * DefaultSavePlanner(dedup_save_to_lowest_rank=True) has it, byte items to rank 0.
+ * With `lowest` an item goes to its lowest candidate, as with torch's
+ * DefaultSavePlanner(dedup_save_to_lowest_rank=True), and byte items to rank 0.
  */
 #ifndef FSDPCK_FORMATS_COMMON_RANK_ASSIGN_H
 #define FSDPCK_FORMATS_COMMON_RANK_ASSIGN_H
@@ -23,11 +23,11 @@
 
 fsdpck_status rank_assign(target *t, bool lowest, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Items 0 to count-1 in the order of their keys, those of one key in their own order. */
+/* Items 0 to count-1 sorted by key, stable within a key. */
 typedef struct rank_order {
     budget *owner;
     uint32_t *items;
-    uint64_t *first; /* nkeys + 1: where each key's items begin */
+    uint64_t *first; /* nkeys + 1: start of each key's items */
     uint64_t count;
     uint64_t nkeys;
 } rank_order;

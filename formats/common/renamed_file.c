@@ -1,6 +1,6 @@
 #include "formats/common/renamed_file.h"
 
-/* Each is asked for its size. */
+/* Requires one stat call per entry. */
 #define ENTRIES_MOST 4096u
 
 const char *renamed_file_find(const probe_input *in, uint64_t nbytes,

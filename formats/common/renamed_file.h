@@ -1,4 +1,4 @@
-/* renamed_file.h: a file that is missing under its name may be there under another.
+/* renamed_file.h: finds a missing file that may exist under another name.
  *
  *     const char *other = renamed_file_find(probe, nbytes, is_known, ctx);     // NULL: none, or several
  *     if (other != NULL) error_next(err, "'%s' is named by nothing: rename it back if ...", other);
@@ -10,11 +10,11 @@
 
 #define RENAMED_FILE_ANY_SIZE UINT64_MAX
 
-/* Whether an entry of the folder has its place, or is of another kind than what is missing. */
+/* Whether an entry of the folder is expected, or of another kind than the missing file. */
 typedef bool (*renamed_file_known_fn)(const void *ctx, const char *entry);
 
-/* The one file of the folder that is not known and has so many bytes. Borrowed. NULL where there is
- * none, where there are several, and in folders of very many entries. */
+/* The only unknown file of the folder with this size. Borrowed. NULL if none or several match, and
+ * in folders with very many entries. */
 const char *renamed_file_find(const probe_input *in, uint64_t nbytes,
                               renamed_file_known_fn is_known, const void *ctx);
 

@@ -8,8 +8,8 @@
 #include "base/checked.h"
 #include "formats/common/st_header_internal.h"
 
-/* Most headers are smaller; on network storage one read of this size costs what one of 8 bytes
- * does. */
+/* Most headers are smaller; on network storage one read of this size costs as much as one of 8
+ * bytes. */
 #define FIRST_READ_NBYTES ((uint64_t)64 << 10)
 
 static void init(st_header *h, budget *owner)
@@ -115,7 +115,8 @@ fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_off
     h->data_nbytes = data_nbytes;
     fsdpck_status st = st_header_read_text(text, nbytes, h, err);
     if (st != FSDPCK_OK && err != NULL && err->has_offset)
-        err->offset_bytes += text_offset_bytes; /* so far it was the text's */
+        err->offset_bytes +=
+            text_offset_bytes; /* until now it counted from the start of the text */
     if (st == FSDPCK_OK)
         st = check_tiling(h, err);
     if (st != FSDPCK_OK)
@@ -125,7 +126,7 @@ fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_off
 
 /* --- from a file --- */
 
-/* The length's eight bytes are letters where the file is a text: a git-lfs pointer ("version "), a web
+/* In a text file the eight bytes of the length are letters: a git-lfs pointer ("version "), a web
  * page ("<!DOCTYP"). */
 static bool is_text(uint64_t n)
 {

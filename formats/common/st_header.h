@@ -1,8 +1,7 @@
 /* st_header.h: strict reading of the header of a safetensors stream.
  *
  * A stream is u64 N, N bytes of JSON, then the tensors' bytes; it may be a file or the tail of one
- * (torch can put one into a .distcp file). Everything that two readers could read differently is an
- * error.
+ * (torch can put one into a .distcp file). Any ambiguity between readers is an error.
  *
  *     st_input in = {.read = fn, .ctx = c, .base_offset_bytes = 0, .nbytes = file_nbytes};
  *     st_header h;
@@ -15,14 +14,14 @@
  *     st_header_release(&h);
  *
  * Rules (safetensors 0.8): N at most 100,000,000; UTF-8 without NUL or byte order mark; one JSON
- * object that begins at once and is followed by spaces only; names unique after unescaping;
- * `__metadata__` maps strings to strings; the entries' bytes follow their dtype and shape and tile
- * the data: no gap, no overlap, no rest.
+ * object at the start, followed only by spaces; names unique after unescaping; `__metadata__` maps
+ * strings to strings; the entries' bytes follow their dtype and shape and tile the data: no gap, no
+ * overlap, no rest.
  *
- * Errors: BADINPUT with FILE-SHORT, ST-HEADER-SIZE, ST-UTF8, ST-JSON, ST-DUPKEY, ST-META, ST-NUMBER,
- * ST-SHAPE, ST-OFFSET, ST-TRAILING, ST-LENGTH, ST-DTYPE, ST-ENTRY; UNSUPPORTED with ST-DTYPE for a dtype
- * that torch does not have; LIMIT with ST-SHAPE for more dims than torch has. Offsets are the
- * file's.
+ * Errors: BADINPUT with FILE-SHORT, ST-HEADER-SIZE, ST-UTF8, ST-JSON, ST-DUPKEY, ST-META,
+ * ST-NUMBER, ST-SHAPE, ST-OFFSET, ST-TRAILING, ST-LENGTH, ST-DTYPE, ST-ENTRY; UNSUPPORTED with
+ * ST-DTYPE for a dtype that torch lacks; LIMIT with ST-SHAPE for more dims than torch allows.
+ * Offsets count from the start of the file.
  */
 #ifndef FSDPCK_FORMATS_COMMON_ST_HEADER_H
 #define FSDPCK_FORMATS_COMMON_ST_HEADER_H
@@ -37,9 +36,9 @@ typedef fsdpck_status (*st_read_fn)(void *ctx, uint64_t offset_bytes, void *dst,
                                     fsdpck_error *err);
 
 typedef struct st_input {
-    st_read_fn read; /* offsets are the file's, not the stream's */
+    st_read_fn read; /* offsets count from the start of the file, not of the stream */
     void *ctx;
-    uint64_t base_offset_bytes; /* where the stream begins in the file */
+    uint64_t base_offset_bytes; /* start of the stream in the file */
     uint64_t nbytes;            /* of the stream */
 } st_input;
 
@@ -55,7 +54,7 @@ typedef struct st_entry {
 typedef struct st_header {
     strtab names;
     vec entries; /* st_entry, by begin_bytes */
-    vec dims;    /* uint64_t; torch's shapes: of F4 the last dim counts bytes */
+    vec dims;    /* uint64_t; torch's shapes: the last dim of F4 counts bytes */
     strtab metadata_keys;
     strtab metadata_texts;
     vec metadata;               /* uint32_t: text of each key, by the key's id */
@@ -68,15 +67,15 @@ typedef struct st_header {
 fsdpck_status st_header_read(const st_input *in, budget *owner, st_header *h,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same for the JSON text in memory, which lies at text_offset_bytes of its file and is followed
- * by data_nbytes of data. */
+/* The same for a JSON text in memory, at text_offset_bytes of its file and followed by data_nbytes
+ * of data. */
 fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,
                               uint64_t data_nbytes, budget *owner, st_header *h,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 void st_header_release(st_header *h);
 
-/* Borrowed; NUL-terminated, but may hold NUL. */
+/* Borrowed; NUL-terminated, but may contain NUL. */
 const char *st_header_name(const st_header *h, const st_entry *e, size_t *nbytes);
 const uint64_t *st_header_shape(const st_header *h, const st_entry *e);
 /* Text of a key of `__metadata__`, or NULL. */

@@ -13,7 +13,7 @@ typedef struct parser {
     bool saw_metadata;
 } parser;
 
-/* What is known of the entry being read. */
+/* The entry being read, so far. */
 typedef struct fields {
     bool has_dtype, has_shape, has_offsets;
     unsigned ndim;
@@ -33,8 +33,8 @@ static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, size_t o
 
 /* --- text --- */
 
-/* Index of the first byte that is not good text, or nbytes. NUL is UTF-8, but ends names early in
- * readers written in C. */
+/* Index of the first invalid byte, or nbytes. NUL is UTF-8, but ends names early in readers written
+ * in C. */
 static size_t bad_text_at(const uint8_t *s, size_t nbytes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -110,8 +110,8 @@ static fsdpck_status read_metadata(parser *p, fsdpck_error *err)
 
 /* --- one entry --- */
 
-/* Next number of an array, or *end. A token that begins like a number but is none in JSON (01, +1)
- * is a bad number rather than bad JSON. */
+/* Next number of an array, or *end. A token that begins like a number but is invalid in JSON (01,
+ * +1) counts as a bad number, not as bad JSON. */
 static fsdpck_status next_number(parser *p, bool of_shape, uint64_t *number, bool *end,
                                  fsdpck_error *err)
 {
@@ -261,7 +261,7 @@ static fsdpck_status read_fields(parser *p, fields *f, fsdpck_error *err)
     }
 }
 
-/* Bytes that dtype and shape ask for, counted in bits because F4 has half bytes. */
+/* Bytes required by dtype and shape, counted in bits because F4 has half bytes. */
 static fsdpck_status check_length(const fields *f, size_t at, fsdpck_error *err)
 {
     const uint64_t bits_each =
@@ -296,7 +296,7 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
     }
     RETURN_IF(check_length(f, at, err));
     if (f->d == DTYPE_FLOAT4_E2M1FN_X2) {
-        uint64_t *last = &f->dims[f->ndim - 1]; /* ndim 0 was no whole byte */
+        uint64_t *last = &f->dims[f->ndim - 1]; /* ndim 0 is not a whole byte */
         if (*last % 2 != 0) {
             const fsdpck_status st =
                 error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_SHAPE,
@@ -324,7 +324,7 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
     return FSDPCK_OK;
 }
 
-/* Both definitions are told: readers differ in which of them they believe. */
+/* The error contains both definitions: readers differ in which of them they use. */
 static fsdpck_status error_duplicate(const st_header *h, uint32_t name, size_t at,
                                      fsdpck_error *err)
 {
@@ -363,7 +363,7 @@ static fsdpck_status read_root(parser *p, fsdpck_error *err)
 {
     json_reader *r = &p->json;
     json_token t;
-    RETURN_IF(json_next(r, &t, err)); /* '{', as check_text saw */
+    RETURN_IF(json_next(r, &t, err)); /* '{', checked by check_text */
     for (;;) {
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)

@@ -8,17 +8,17 @@
 enum { HEAD_NBYTES = 512, SMALL_RECORD_NBYTES = 64 };
 
 static const uint64_t PICKLE_NBYTES_LIMIT = (uint64_t)8 << 30;
-/* What a deflated data.pkl of a small file may grow to. */
+/* Limit for a deflated data.pkl of a small file. */
 static const uint64_t INFLATED_PICKLE_LIMIT = (uint64_t)64 << 20;
 
-/* --- what else it may be --- */
+/* --- other kinds of files --- */
 
 static const struct container {
     const char *bytes;
     uint8_t nbytes;
     uint16_t offset;
     const char *what;
-    bool foreign; /* whole as it is, and no checkpoint of a kind that is read */
+    bool foreign; /* a complete file, but not a checkpoint of a supported kind */
 } containers[] = {
     {"7z\xBC\xAF\x27\x1C", 6, 0, "a 7z archive", true},
     {"\x1F\x8B", 2, 0, "a gzip file", true},
@@ -144,7 +144,7 @@ static bool equal_but_for_case(const char *a, const char *lower)
     return *a == *lower;
 }
 
-/* Such an archive has a data.pkl too, but its classes live in the archive's own code. */
+/* Such an archive also has a data.pkl, but its classes are defined by code in the archive. */
 static fsdpck_status is_torchscript(fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_CONTAINER,
@@ -224,7 +224,7 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, torch_cal
         return torch_legacy_open(in, a, calls, err);
     }
     if (n < 4 || load_le16(head) != 0x4b50) {
-        /* A real zip behind something else is named as such. */
+        /* A valid zip after other bytes is reported as such. */
         fsdpck_status st = zip_open(in, a->owner, &a->zip, err);
         if (st == FSDPCK_BADINPUT && err != NULL &&
             (err->finding == FSDPCK_FINDING_ZIP_NOEND || err->finding == FSDPCK_FINDING_ZIP_EMPTY))

@@ -11,8 +11,8 @@
  * _rebuild_parameter*, torch._tensor._rebuild_from_type_v2, storages by persistent id), checked
  * against their storage's record, and never "called". Subclasses that wrap one plain tensor of the
  * same shape and dtype class (float8 training's WeightWithDynamicFloat8CastTensor: `_tensor`) are
- * read through to it. DTensor and ShardedTensor become the call they are (their parts' tensors are
- * in the list). Sparse, quantised and nested tensors and other subclasses: UNSUPPORTED,
+ * read through to it. DTensor and ShardedTensor stay call records; the tensors of their parts are
+ * in the list. Sparse, quantised and nested tensors and other subclasses: UNSUPPORTED,
  * PT-TENSOR-KIND, unless `calls` keeps them.
  *
  * Errors besides those of zip.h and pickle.h: PT-CONTAINER, PT-TAR, PT-VERSION, PT-BYTEORDER,
@@ -54,7 +54,7 @@ typedef struct torch_archive {
     zip_archive zip; /* unused (zeroed) for legacy streams */
     bool is_legacy;
     bool big_endian;
-    bool has_format_version;   /* `.format_version` is there: 2.7 or newer */
+    bool has_format_version;   /* has `.format_version`: 2.7 or newer */
     bool has_serialization_id; /* 2.1 or newer */
     value_pool *pool;
     value root;
@@ -65,17 +65,16 @@ typedef struct torch_archive {
     budget *owner;
 } torch_archive;
 
-/* What a file that begins with these bytes is, where it is some other known container ("an HDF5
- * file"); else NULL. */
+/* Name of another known container that begins with these bytes ("an HDF5 file"), or NULL. */
 const char *torch_name_container(const uint8_t *head, size_t nbytes);
-/* Whether it is of a kind that is not read, rather than a file that should be another. */
+/* True for an unsupported kind of file; false for a file that may be a damaged checkpoint. */
 bool torch_is_foreign(const uint8_t *head, size_t nbytes);
 
-/* What becomes of calls that are not known; a flag "keep them" is one of the first two. */
+/* Handling of unknown calls; a flag "keep them" selects one of the first two. */
 typedef enum torch_calls {
     TORCH_CALLS_REFUSE = 0,
     TORCH_CALLS_KEEP = 1, /* as records, but for those that run code */
-    TORCH_CALLS_KEEP_ALL  /* all of them, for a reader that judges them itself and writes none */
+    TORCH_CALLS_KEEP_ALL  /* all of them, for a reader that checks them itself and writes none */
 } torch_calls;
 
 /* Whether these first bytes of a file, as many as are there, begin a legacy stream, in any pickle
@@ -95,47 +94,45 @@ void torch_archive_release(torch_archive *a);
 const uint64_t *torch_tensor_sizes(const torch_archive *a, const torch_tensor *t);
 const uint64_t *torch_tensor_strides(const torch_archive *a, const torch_tensor *t);
 
-/* Where tensor t's elements lie in the file. place.file is left 0. Bounds against the storage
- * were checked by torch_archive_open; in large archives this reads the record's local header
- * (see ZIP_EAGER_ENTRIES). Any thread. */
+/* Location of tensor t's elements in the file. place.file stays 0. Bounds against the storage were
+ * checked by torch_archive_open; in large archives this reads the record's local header (see
+ * ZIP_EAGER_ENTRIES). Any thread. */
 fsdpck_status torch_tensor_locate(const torch_archive *a, const torch_tensor *t, place *where,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The fast way for a blob that holds exactly one tensor: reads all of a small blob, head and
- * tail of a larger one, fills dtype, sizes (room for NDIM_MAX; ndim in *ndim) and place. Same
- * checks as torch_archive_open + place, which it falls back to where the pickle is not the plain
- * one of one tensor. Deflated records: UNSUPPORTED. Any thread. */
+/* The fast way for a blob that holds exactly one tensor: reads all of a small blob, head and tail
+ * of a larger one, fills dtype, sizes (room for NDIM_MAX; ndim in *ndim) and place. Same checks as
+ * torch_archive_open and torch_tensor_locate, to which it falls back if the pickle is not that of
+ * one plain tensor. Deflated records: UNSUPPORTED. Any thread. */
 fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes,
                                 place *where, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same from the first bytes of a blob that is decompressed front to back: head holds the
- * decoded beginning. Where more of it is needed, *need_nbytes is set (else 0) and the status is
- * LIMIT. place offsets count decoded bytes, place.stream is set. What comes behind the record
- * (directory, CRCs) is not looked at. */
+/* The same from the first decoded bytes of a blob that is decompressed front to back. If more bytes
+ * are required, sets *need_nbytes (otherwise 0) and returns LIMIT. Offsets in `where` count decoded
+ * bytes, and its stream flag is set. Bytes after the record (directory, CRCs) are not checked. */
 fsdpck_status torch_blob_locate_head(const uint8_t *head, size_t head_nbytes, dtype *d,
                                      unsigned *ndim, uint64_t *sizes, place *where,
                                      size_t *need_nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The fast way to sum what else such a blob holds: true where every record is right but those whose
- * data is_checked_elsewhere says somebody else sums; *records and *nbytes are what was. False: look at it the
- * long way (zip_check.h). Any thread. */
+/* The fast check of the other records of such a blob. True if all are correct, without those for
+ * which is_checked_elsewhere returns true; *records and *nbytes receive the totals. False: use the
+ * full check (zip_check.h). Any thread. */
 bool torch_blob_check(const zip_input *in,
                       bool (*is_checked_elsewhere)(void *ctx, uint64_t offset_bytes), void *ctx,
                       uint64_t *records, uint64_t *nbytes);
 
-/* Whether a call of this symbol could run code that is not a constructor of data (os.system,
- * eval, torch.load): PKL-GLOBAL. Nothing here ever calls anything; this is for what is said to
- * the user. */
+/* Whether a call of this symbol could run code that is not a constructor of data (os.system, eval,
+ * torch.load): PKL-GLOBAL. fsdpck never calls it; the result only selects the message. */
 bool torch_symbol_runs_code(const char *module, const char *name);
-/* Whether it is such a symbol. A call of one is refused also where unknown calls are kept. */
+/* Whether `callee` is such a symbol. Its call is refused even if unknown calls are kept. */
 bool torch_callee_runs_code(const value_pool *pool, value callee);
-/* Whether a call is shaped as Python 3.8 to 3.14 write an enum member: a class (by its capital)
- * of a module that runs no code, called with one scalar. */
+/* Whether a call has the form in which Python 3.8 to 3.14 write an enum member: a class (by its
+ * capital letter) of a module that runs no code, called with one scalar. */
 bool torch_call_is_enum(const value_pool *pool, const value_call *call);
 /* Whether a REDUCE is known to be a constructor of data, or an enum member. */
 bool torch_call_is_known(const value_pool *pool, const value_call *call);
 
-/* A call that is not known, as an error (BADINPUT): PKL-GLOBAL where it runs code, else PKL-CALL. */
+/* Sets the error for an unknown call (BADINPUT): PKL-GLOBAL if it runs code, otherwise PKL-CALL. */
 fsdpck_status torch_call_refuse(const value_pool *pool, const value_call *call, fsdpck_error *err);
 
 /* Opcodes of a full contiguous CPU tensor with its own storage `key`, for pickle_write's
@@ -144,12 +141,12 @@ struct pickle_writer;
 void torch_put_tensor(struct pickle_writer *w, const char *key, dtype d, unsigned ndim,
                       const uint64_t *sizes, const uint64_t *strides, uint64_t offset_nelems,
                       uint64_t storage_nelems);
-/* The same of a tensor of the catalogue: a Parameter where it is one, with its requires_grad. */
+/* The same for a tensor of the catalogue; a Parameter keeps its class and requires_grad. */
 struct cat_tensor;
 void torch_put_tensor_of(struct pickle_writer *w, const char *key, const struct cat_tensor *t,
                          const uint64_t *sizes, const uint64_t *strides, uint64_t offset_nelems,
                          uint64_t storage_nelems);
-/* Before and after the opcodes of a tensor: what makes a Parameter of it, where it is one. */
+/* Before and after the opcodes of a tensor: wrap it as a Parameter if it is one. */
 void torch_put_parameter_begin(struct pickle_writer *w, const struct cat_tensor *t);
 void torch_put_parameter_end(struct pickle_writer *w, const struct cat_tensor *t);
 

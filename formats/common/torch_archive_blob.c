@@ -8,8 +8,8 @@
 #include "formats/common/zip_records.h"
 
 /* A tensor's blob of a DCP folder is a whole zip of a few records, most of it smaller than
- * SMALL_NBYTES. What is here accepts the usual ones without allocating; all else, right or
- * wrong, goes the long way round. */
+ * SMALL_NBYTES. This file accepts the usual ones without allocating; all others, valid or not, take
+ * the general path. */
 enum {
     SMALL_NBYTES = 8192,
     HEAD_NBYTES = 4096,
@@ -26,7 +26,7 @@ typedef struct blob {
     uint8_t bytes[SMALL_NBYTES]; /* head, then tail */
 } blob;
 
-/* At most *nbytes bytes from `offset` on; *nbytes is what there is of them. */
+/* Reads up to *nbytes bytes from `offset` on; *nbytes receives the number read. */
 static const uint8_t *blob_bytes(const blob *b, uint64_t offset, size_t *nbytes)
 {
     uint64_t left = 0;
@@ -155,7 +155,7 @@ static size_t entry_find(const blob_entries *e, const char *name)
     return ENTRIES_LIMIT;
 }
 
-/* A record whose bytes are here, with a right CRC. */
+/* A record in memory with a correct CRC. */
 static bool entry_bytes(const blob *b, const blob_entries *e, const char *name,
                         const uint8_t **bytes, uint64_t *nbytes)
 {
@@ -251,7 +251,7 @@ fsdpck_status torch_blob_locate(const zip_input *in, dtype *d, unsigned *ndim, u
     return FSDPCK_OK;
 }
 
-/* Whether the serialization id, where there is one, is the one that torch would have given. */
+/* Whether the serialization id, if present, is the one that torch would write. */
 static bool serial_is_right(const blob *b, const blob_entries *e)
 {
     const size_t id = entry_find(e, TORCH_SERIALIZATION_ID_RECORD);

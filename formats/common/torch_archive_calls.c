@@ -2,9 +2,9 @@
 
 #include "formats/common/torch_archive_internal.h"
 
-/* Constructors of plain data that state dicts are known to hold; "*" at the end of a module
- * covers what lies below it. Names are listed one by one: a dotted name ("os.system" of pathlib)
- * reaches through a module. */
+/* Constructors of plain data that state dicts are known to hold; "*" at the end of a module covers
+ * its submodules. Names are listed one by one: a dotted name ("os.system" of pathlib) reaches into
+ * another module. */
 static const struct {
     const char *module;
     const char *names; /* separated and enclosed by spaces */
@@ -45,10 +45,10 @@ static const struct {
     {"copyreg", " _reconstructor __newobj__ __newobj_ex__ "},
 };
 
-/* Modules whose names do things, and builtins that do. */
+/* Modules and builtins with side effects. */
 static const struct {
     const char *module;
-    const char *names; /* NULL: all that is not among known_calls */
+    const char *names; /* NULL: all names not in known_calls */
 } code_runs[] = {
     {"os", NULL},
     {"posix", NULL},
@@ -139,7 +139,7 @@ static bool module_matches(const char *pattern, const char *module)
 
     if (pattern[n - 1] != '*')
         return strcmp(pattern, module) == 0;
-    /* The module itself, or what lies below it. */
+    /* The module itself, or a submodule. */
     return strncmp(pattern, module, n - 1) == 0 && (module[n - 1] == '\0' || module[n - 1] == '.');
 }
 
@@ -183,7 +183,8 @@ bool torch_callee_runs_code(const value_pool *pool, value callee)
                                   value_symbol_name(pool, callee));
 }
 
-/* Classes are written with a capital, functions without: torch._load_from_bytes is no enum. */
+/* Class names begin with a capital, function names do not: torch._load_from_bytes is not an enum.
+ */
 bool torch_name_is_class(const char *name)
 {
     const char *dot = strrchr(name, '.');

@@ -3,8 +3,8 @@
 
 #include "formats/common/torch_archive_internal.h"
 
-/* Views that repeat elements (stride 0) are legal; beyond this a few bytes would make an output
- * without end. */
+/* Views that repeat elements (stride 0) are legal; beyond this a few bytes would produce an
+ * excessively large output. */
 static const uint64_t EXPANDED_NBYTES_LIMIT = (uint64_t)64 << 30;
 
 fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes, fsdpck_error *err)

@@ -6,10 +6,9 @@
 #include "formats/common/torch_archive_internal.h"
 #include "formats/common/zip_records.h"
 
-/* A blob that is compressed as a whole is read from its beginning, where no directory tells
- * sizes: the records are walked by what is known of them. data.pkl ends with its pickle's STOP,
- * a storage has the size that the pickle states, and all that lies between is small and followed
- * by a descriptor that gives it away. */
+/* A blob that is compressed as a whole is read from its beginning, without a directory. The record
+ * sizes follow from other facts: data.pkl ends with its pickle's STOP, a storage has the size in
+ * the pickle, and the records between are small and end with a recognisable descriptor. */
 enum { SMALL_RECORD_NBYTES = 64, MORE_NBYTES = 4096 };
 
 static const uint64_t MACHINE_BUDGET_BYTES = (uint64_t)1 << 30;
@@ -23,7 +22,7 @@ typedef struct walk {
 } walk;
 
 typedef struct record {
-    const char *name; /* behind the prefix */
+    const char *name; /* after the prefix */
     size_t name_nbytes;
     size_t data_at;
     bool has_descriptor;
@@ -94,7 +93,7 @@ static bool record_named(const record *r, const char *name)
     return r->name_nbytes == strlen(name) && memcmp(r->name, name, r->name_nbytes) == 0;
 }
 
-/* Whether a right descriptor for the `nbytes` before it lies at data_at + nbytes. */
+/* Whether a correct descriptor for the `nbytes` before it is at data_at + nbytes. */
 static bool descriptor_fits(const walk *w, const record *r, size_t nbytes)
 {
     const size_t descriptor_nbytes = r->wide ? 24 : 16;
@@ -112,7 +111,7 @@ static bool descriptor_fits(const walk *w, const record *r, size_t nbytes)
            (crc == 0 || crc == crc32_update(0, w->head + r->data_at, nbytes));
 }
 
-/* Moves behind a record whose size is known. */
+/* Moves past a record of known size. */
 static fsdpck_status record_pass(walk *w, const record *r, uint64_t nbytes, fsdpck_error *err)
 {
     uint64_t end;
@@ -129,7 +128,7 @@ static fsdpck_status record_pass(walk *w, const record *r, uint64_t nbytes, fsdp
     return FSDPCK_OK;
 }
 
-/* Some other record: its size is the first at which a right descriptor follows. */
+/* Some other record: its size is the first one followed by a correct descriptor. */
 static fsdpck_status small_pass(walk *w, const record *r, uint64_t *nbytes, fsdpck_error *err)
 {
     if (w->nbytes - r->data_at < SMALL_RECORD_NBYTES + 24)
@@ -144,7 +143,7 @@ static fsdpck_status small_pass(walk *w, const record *r, uint64_t *nbytes, fsdp
     return record_pass(w, r, *nbytes, err);
 }
 
-/* What data.pkl says, by whichever way: the tensor, and the storages of the archive. */
+/* Content of data.pkl, from either parser: the tensor and the storages of the archive. */
 typedef struct head_pickle {
     plain_pickle plain;
     bool is_plain;
@@ -213,8 +212,8 @@ static fsdpck_status pickle_pass(walk *w, head_pickle *p, const record *r, fsdpc
     return machine_read(p, w->head + begin, n, err);
 }
 
-/* Size of storage `key`; false where the pickle names no such one. *wanted: it is the tensor's
- * own. */
+/* Size of storage `key`; false if the pickle has no such storage. *wanted: it belongs to the
+ * tensor. */
 static bool storage_known(const head_pickle *p, const char *key, size_t key_nbytes,
                           uint64_t *nbytes, bool *wanted)
 {

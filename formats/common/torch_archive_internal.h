@@ -1,4 +1,4 @@
-/* torch_archive_internal.h: what the torch_archive_*.c files share.
+/* torch_archive_internal.h: shared by the torch_archive_*.c files.
  *
  * A torch_builder turns the calls of a data.pkl into tensors and storages while the pickle is read:
  *
@@ -18,10 +18,10 @@
 #include "formats/common/pickle.h"
 #include "formats/common/torch_archive.h"
 
-/* Whether the last part of a dotted name is written as a class is. */
+/* Whether the last part of a dotted name has the spelling of a class. */
 bool torch_name_is_class(const char *name);
 
-/* A storage as one persistent id names it; legacy streams may name a part of another. */
+/* A storage named by a persistent id; in legacy streams it may be part of another. */
 typedef struct storage_ref {
     uint32_t storage;
     uint64_t offset_nelems;
@@ -30,7 +30,7 @@ typedef struct storage_ref {
 typedef struct torch_builder {
     torch_archive *archive;
     torch_calls calls;
-    bool no_records; /* storages are placed later: there is no zip to look them up in */
+    bool no_records; /* storages are located later: no zip to find them in */
     strtab keys;     /* id: index in archive->storages */
     vec refs;        /* storage_ref */
 } torch_builder;
@@ -38,7 +38,7 @@ typedef struct torch_builder {
 void torch_builder_init(torch_builder *b);
 void torch_builder_release(torch_builder *b);
 pickle_hooks torch_builder_hooks(torch_builder *b);
-/* No storage may be left in the tree outside of a tensor. */
+/* Fails if the tree holds a storage outside a tensor. */
 fsdpck_status torch_builder_finish(torch_builder *b, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ('storage', class, key, location, numel[, view]) -> HOST; legacy ('module', class, ...) -> the
@@ -46,7 +46,7 @@ fsdpck_status torch_builder_finish(torch_builder *b, fsdpck_error *err) FSDPCK_M
 fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value args, value *resolved,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* A tensor as a pickle states it, before it is believed. */
+/* A tensor as declared by a pickle, not yet checked. */
 typedef struct declared_tensor {
     dtype dtype;
     unsigned ndim;
@@ -56,10 +56,11 @@ typedef struct declared_tensor {
     uint64_t strides[NDIM_MAX];
 } declared_tensor;
 
-/* Elements and their last byte lie inside the storage: TENSOR-BOUNDS; hugely expanded: PT-EXPAND. */
+/* Checks that all elements are inside the storage (TENSOR-BOUNDS) and not excessively expanded
+ * (PT-EXPAND). */
 fsdpck_status declared_tensor_check(const declared_tensor *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* offset, strides, rows, swap of a place whose record_* are set. */
+/* Sets offset, strides, rows and swap of a location whose record_* are set. */
 void declared_tensor_locate(const declared_tensor *c, bool big_endian, place *where);
 
 /* The pickle of one plain tensor as torch.save writes it (protocol 2), recognised opcode by
@@ -70,11 +71,10 @@ typedef struct plain_pickle {
     size_t nbytes;         /* of the pickle */
 } plain_pickle;
 
-/* False where it is anything else, also where it is wrong: the pickle machine then says what. */
+/* False for anything else, including invalid pickles: the pickle machine then reports the error. */
 bool torch_plain_pickle_match(const uint8_t *bytes, size_t nbytes, plain_pickle *p);
 
-/* Item size of what a storage of this dtype and count takes; PT-STORAGE-SIZE where that
- * overflows. */
+/* Bytes of a storage of this dtype and count; PT-STORAGE-SIZE on overflow. */
 fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -83,7 +83,7 @@ fsdpck_status torch_byteorder_parse(const uint8_t *bytes, uint64_t nbytes, bool 
 fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Legacy stream from its first byte (what torch.save wrote before 1.6; later an option). */
+/* Legacy stream from its first byte (written by torch.save before 1.6; later an option). */
 fsdpck_status torch_legacy_open(const zip_input *in, torch_archive *a, torch_calls calls,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -120,7 +120,7 @@ static fsdpck_status system_check(const value_pool *pool, value protocol, value 
     return FSDPCK_OK;
 }
 
-/* Walks the storages behind the pickles: no index says where they are. */
+/* Walks the storages after the pickles: the file has no index of them. */
 static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value keys, uint64_t at,
                                     fsdpck_error *err)
 {

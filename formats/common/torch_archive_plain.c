@@ -3,8 +3,8 @@
 #include "base/bytes.h"
 #include "formats/common/torch_archive_internal.h"
 
-/* A DCP folder holds tens of thousands of pickles of this one shape. All that differs is read
- * here without a pool or a memo; whoever gets false uses the pickle machine. */
+/* A DCP folder holds tens of thousands of pickles of this form. The parts that vary are read here
+ * without a pool or a memo; on false the caller uses the pickle machine. */
 typedef struct cursor {
     const uint8_t *at;
     const uint8_t *end;
@@ -23,8 +23,8 @@ static const uint8_t *take(cursor *c, size_t nbytes)
     return c->at - nbytes;
 }
 
-/* Nothing is fetched from the memo in this shape, so what is put there does not matter; but whether
- * there is anything to put, and where, as an index that no such pickle can need is refused by the machine. */
+/* This form fetches nothing from the memo, so stored values do not matter. Check only that there is
+ * a value to store and that the index is valid, as the machine does. */
 static void skip_puts(cursor *c)
 {
     while (!c->failed && c->has_value && c->at < c->end && (*c->at == 'q' || *c->at == 'r')) {

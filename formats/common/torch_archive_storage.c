@@ -94,7 +94,7 @@ static fsdpck_status storage_find_or_add(torch_builder *b, const torch_storage *
     return FSDPCK_OK;
 }
 
-/* Legacy (view_key, offset, size): a part of the storage; None else. */
+/* Legacy (view_key, offset, size): a part of the storage; otherwise None. */
 static fsdpck_status view_parse(const value_pool *pool, value view, uint64_t nelems,
                                 storage_ref *ref, fsdpck_error *err)
 {

@@ -4,7 +4,7 @@
 #include "formats/common/torch_archive_internal.h"
 #include "state/catalogue.h"
 
-/* A call that the pickle machine has just finished, and what becomes of it. */
+/* A call that the pickle machine has just finished, and its replacement. */
 typedef struct rebuild {
     torch_builder *b;
     value_pool *pool;
@@ -21,8 +21,8 @@ static fsdpck_status set_to(const rebuild *r, value v)
     return FSDPCK_OK;
 }
 
-/* Kinds that fsdpck knows and does not read. Where the caller wants calls kept, what stays is
- * the call without its arguments, among which are storages. */
+/* Kinds that fsdpck recognises but does not read. If the caller keeps calls, the call stays without
+ * its arguments, which contain storages. */
 static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const char *class_name)
 {
     char shown[160];
@@ -151,7 +151,7 @@ static fsdpck_status plain_tensor(const rebuild *r, value args, unsigned version
     RETURN_IF(dims_from(r, arg(r, args, 2), c.sizes, &c.ndim));
     RETURN_IF(dims_from(r, arg(r, args, 3), c.strides, &nstrides));
     if (nstrides != c.ndim)
-        return args_bad(r, "one stride per dim");
+        return args_bad(r, "different numbers of strides and dims");
     c.dtype = s->dtype;
     if (version == 3)
         RETURN_IF(dtype_from(r, arg(r, args, 6), &c.dtype));
@@ -194,8 +194,8 @@ static bool is_set(const rebuild *r, value state, const char *name)
     return attribute(r, state, name, &bit) && value_is_true(bit);
 }
 
-/* CAT_PYTHON_... of a tensor by its attributes: those that torch gives a Buffer, a Parameter of
- * another class, what FSDP1 has gathered and a DTensor, and others. */
+/* CAT_PYTHON_... of a tensor by its attributes: those of a Buffer, a Parameter of another class, a
+ * tensor gathered by FSDP1, a DTensor, and others. */
 static uint8_t python_of(const rebuild *r, value state)
 {
     static const char *const own[] = {
@@ -218,8 +218,8 @@ static uint8_t python_of(const rebuild *r, value state)
     return (uint8_t)found;
 }
 
-/* A parameter is the tensor that it wraps; of another kind (a DTensor) it is that kind, and its
- * local tensor is marked. */
+/* A parameter becomes the tensor that it wraps. If that is of another kind (a DTensor), it keeps
+ * that kind, and its local tensor is marked. */
 static fsdpck_status rebuild_parameter(const rebuild *r, value args)
 {
     const value data = arg(r, args, 0);
@@ -252,7 +252,7 @@ static fsdpck_status rebuild_meta(const rebuild *r, value args)
     RETURN_IF(dims_from(r, arg(r, args, 2), c.strides, &nstrides));
     c.storage_nbytes = INT64_MAX;
     if (nstrides != c.ndim)
-        return args_bad(r, "one stride per dim");
+        return args_bad(r, "different numbers of strides and dims");
     RETURN_IF(declared_tensor_check(&c, r->err));
     RETURN_IF(tensor_push(r, &c, (torch_tensor){.meta = true, .storage = UINT32_MAX}, &tensor));
     return set_to(r, tensor);
@@ -349,8 +349,8 @@ static bool is_kept(const torch_builder *b, bool runs_code)
     return runs_code ? b->calls == TORCH_CALLS_KEEP_ALL : b->calls != TORCH_CALLS_REFUSE;
 }
 
-/* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could
- * be a function of something that runs code. */
+/* How Python 3.11 writes enum members and nested classes: the symbol Class.Name, unless it could be
+ * a function that runs code. */
 static fsdpck_status resolve_getattr(const rebuild *r)
 {
     const value class = arg(r, r->call->args, 0);

@@ -30,11 +30,11 @@ fsdpck_status torch_serialization_id_check(const zip_archive *z, fsdpck_error *e
             break;
         if (e->nbytes == 0)
             continue;
-        if (e->crc32 == 0) /* left to be filled in later, as torch's skip_data does */
+        if (e->crc32 == 0) /* not yet filled in, as with torch's skip_data */
             return FSDPCK_OK;
         hash = torch_serialization_id_add(hash, e->crc32);
     }
-    /* What is wrong with the record itself is told by whoever sums it. */
+    /* The check of the record itself reports its own defects. */
     if (zip_read_entry(z, id, TORCH_SERIALIZATION_ID_NBYTES, &text, &nbytes, NULL) != FSDPCK_OK)
         return FSDPCK_OK;
     const bool differs = torch_serialization_id_differs(text, nbytes, hash);

@@ -2,8 +2,8 @@
  *
  * .data/serialization_id is 40 digits: 20 of a hash of the records' names, which depends on the C++
  * library, and 20 of one over the CRCs of the records before it, in the order in which they were
- * written; empty records do not count (PyTorchStreamWriter::writeSerializationId, the same in 2.1 to
- * 2.15). So it tells a record that was replaced together with its CRC.
+ * written; empty records do not count (PyTorchStreamWriter::writeSerializationId, the same in 2.1
+ * to 2.15). It reveals a record that was replaced together with its CRC.
  *
  *     uint64_t hash = 0;
  *     for each record before it that is not empty: hash = torch_serialization_id_add(hash, crc32);
@@ -22,11 +22,11 @@ static inline uint64_t torch_serialization_id_add(uint64_t hash, uint32_t crc32)
     return hash ^ (crc32 + UINT64_C(0x9e3779b9) + (hash << 6) + (hash >> 2));
 }
 
-/* False as well where the text is none that torch writes. */
+/* Also false if torch does not write such a text. */
 bool torch_serialization_id_differs(const uint8_t *text, size_t nbytes, uint64_t hash);
 
-/* PT-SERID, BADINPUT: the archive has such a record, and it does not go with the CRCs. OK where
- * nothing can be said: without the record, without CRCs, or where it cannot be read. */
+/* PT-SERID, BADINPUT: the archive has such a record, and it does not match the CRCs. OK without the
+ * record or CRCs, or if the record cannot be read. */
 fsdpck_status torch_serialization_id_check(const zip_archive *z,
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 

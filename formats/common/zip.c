@@ -21,11 +21,10 @@ static fsdpck_status read_archive(const zip_archive *z, uint64_t offset, void *d
     return z->in.read(z->in.ctx, z->in.base_offset_bytes + offset, dst, nbytes, err);
 }
 
-/* A few KiB around the place that is looked at, so that a descriptor and the header behind it
- * are one read. */
+/* A few KiB around the current offset, so that a descriptor and the next header are one read. */
 typedef struct window {
     const zip_archive *zip;
-    uint64_t limit; /* archive offset that is never read past */
+    uint64_t limit; /* archive offset after which nothing is read */
     uint64_t offset;
     size_t nbytes;
     uint8_t *bytes;
@@ -89,7 +88,7 @@ static void central_of(const zip_archive *z, const zip_entry *e, char *name, zip
                        .header_offset_bytes = e->header_offset_bytes};
 }
 
-/* Checks header and descriptor in place; *end is the offset behind the entry. */
+/* Checks header and descriptor in place; *end is the offset after the entry. */
 static fsdpck_status entry_check_at(window *w, const zip_entry *e, uint64_t *data_at, uint64_t *end,
                                     fsdpck_error *err)
 {
@@ -133,7 +132,7 @@ static fsdpck_status name_failed(const zip_central *c, fsdpck_finding_id finding
                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
 }
 
-/* Two names that differ in case alone would be one file to some readers. `folded` holds the
+/* Some readers would extract two names that differ only in case to one file. `folded` holds the
  * folded forms of names with capitals; names without are their own. */
 static fsdpck_status case_check(const zip_central *c, const strtab *names, strtab *folded,
                                 fsdpck_error *err)
@@ -282,7 +281,7 @@ static fsdpck_status tile_failed(const zip_archive *z, uint64_t expected, uint64
     return entry_failed(z, gap ? expected : found, st, err);
 }
 
-/* Whether the directory alone shows the layout that torch writes; then gives the data offsets. */
+/* Whether the directory alone shows torch's layout; if so, sets the data offsets. */
 static bool layout_is_torchs(zip_archive *z, uint64_t directory_offset)
 {
     const size_t prefix_nbytes = strlen(z->prefix) + 1;

@@ -1,10 +1,9 @@
 /* zip.h: strict reading of zip archives such as torch.save writes, and their directory for writing.
  *
  * A zip may be a file or a part of one (each tensor of a DCP folder is a whole zip inside a .distcp
- * file). It is read through a positional callback, from its end record inwards; one canonical form
- * is accepted and whatever two readers could read differently is an error (ZIP-* findings:
- * ambiguous ends, duplicate names, overlapping or unaccounted bytes, local header against
- * directory, bytes before or after).
+ * file). It is read through a positional callback, from its end record inwards. One canonical form
+ * is accepted; any ambiguity between readers is an error (ZIP-* findings: ambiguous ends, duplicate
+ * names, overlapping or unaccounted bytes, local header against directory, bytes before or after).
  *
  *     zip_input in = {.read = fn, .ctx = c, .base_offset_bytes = blob_at, .nbytes = blob_nbytes};
  *     zip_archive z;
@@ -13,9 +12,8 @@
  *     RETURN_IF(zip_read_entry(&z, e, limit_bytes, &bytes, &nbytes, err));  // checks CRC
  *     zip_release(&z);
  *
- * Accepted as legal: zero CRCs and sizes in local headers with bit 3 and a right descriptor; CRC 0
- * for all records (torch's set_crc32_options(False)); zip64 where it is not needed; deflate (with a
- * note to the caller).
+ * Accepted: zero CRCs and sizes in local headers with bit 3 and a correct descriptor; CRC 0 for all
+ * records (torch's set_crc32_options(False)); unneeded zip64; deflate (any_deflated is set).
  */
 #ifndef FSDPCK_FORMATS_COMMON_ZIP_H
 #define FSDPCK_FORMATS_COMMON_ZIP_H
@@ -27,9 +25,9 @@ typedef fsdpck_status (*zip_read_fn)(void *ctx, uint64_t offset_bytes, void *dst
                                      fsdpck_error *err);
 
 typedef struct zip_input {
-    zip_read_fn read; /* offsets are the file's, not the archive's */
+    zip_read_fn read; /* offsets count from the start of the file, not of the archive */
     void *ctx;
-    uint64_t base_offset_bytes; /* where the archive begins in the file */
+    uint64_t base_offset_bytes; /* start of the archive in the file */
     uint64_t nbytes;            /* of the archive */
 } zip_input;
 
@@ -59,14 +57,14 @@ typedef struct zip_archive {
     budget *owner;
 } zip_archive;
 
-/* Archives of at most so many entries are checked whole by zip_open. In larger ones, whose
- * directory shows torch's own layout, each entry is checked when it is used (zip_entry_check),
- * which spares a read a record. */
+/* zip_open checks archives of at most this many entries completely. In larger ones with torch's own
+ * layout, each entry is checked at its first use (zip_entry_check), which saves one read per
+ * record. */
 #define ZIP_EAGER_ENTRIES 4096u
 
 fsdpck_status zip_open(const zip_input *in, budget *owner, zip_archive *z,
                        fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* NULL where there is none. */
+/* NULL if none. */
 const zip_entry *zip_find(const zip_archive *z, const char *name);
 const char *zip_name(const zip_archive *z, const zip_entry *e);
 /* The whole entry, inflated, CRC checked unless not recorded; budget_free(owner, *bytes,
@@ -74,8 +72,8 @@ const char *zip_name(const zip_archive *z, const zip_entry *e);
 fsdpck_status zip_read_entry(const zip_archive *z, const zip_entry *e, uint64_t limit_bytes,
                              uint8_t **bytes, uint64_t *nbytes,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Compares local header and descriptor with the directory, where zip_open did not: to be called
- * before data_offset_bytes is used. Any thread. zip_read_entry does it by itself. */
+/* Compares local header and descriptor with the directory if zip_open did not. Call it before using
+ * data_offset_bytes; zip_read_entry calls it itself. Any thread. */
 fsdpck_status zip_entry_check(const zip_archive *z, const zip_entry *e,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Frees the kept tail: for archives that stay open while only their records are read. */
@@ -95,19 +93,18 @@ fsdpck_status zip_inflater_read(zip_inflater *inf, void *dst, uint64_t nbytes,
 fsdpck_status zip_inflater_finish(zip_inflater *inf, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void zip_inflater_close(zip_inflater *inf);
 
-/* --- the bytes that torch's zip writer would write (formats of 1.13 to 2.15 agree on them) --- */
+/* --- the bytes that torch's zip writer writes (the same in 1.13 to 2.15) --- */
 
-/* Where the data of a record begins whose local header begins at header_offset_bytes; 64-byte
- * aligned. */
+/* Offset of the data of a record with its local header at header_offset_bytes; 64-byte aligned. */
 uint64_t zip_data_offset(uint64_t header_offset_bytes, size_t name_nbytes, uint64_t record_nbytes);
-/* Size of the descriptor behind the data: 0 for empty records, 16, or 24 with zip64. */
+/* Size of the descriptor after the data: 0 for empty records, 16, or 24 with zip64. */
 unsigned zip_descriptor_nbytes(uint64_t header_offset_bytes, uint64_t record_nbytes);
 /* Appends the local header, name, zip64 and padding fields: up to the data. */
 void zip_put_local(text_buf *out, uint64_t header_offset_bytes, const char *name,
                    size_t name_nbytes, uint64_t record_nbytes);
 void zip_put_descriptor(text_buf *out, uint64_t header_offset_bytes, uint32_t crc,
                         uint64_t record_nbytes);
-/* The same into memory, for what zip_descriptor_nbytes gave (not 0). */
+/* The same in memory; descriptor_nbytes from zip_descriptor_nbytes (not 0). */
 void zip_make_descriptor(uint8_t *dst, unsigned descriptor_nbytes, uint32_t crc,
                          uint64_t record_nbytes);
 void zip_put_central(text_buf *out, uint64_t header_offset_bytes, const char *name,

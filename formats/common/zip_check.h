@@ -1,12 +1,12 @@
-/* zip_check.h: records of a zip against their CRCs, all of them, which readers do not need to do.
+/* zip_check.h: checks all records of a zip against their CRCs, which readers do not do.
  *
  *     zip_checker s;
  *     RETURN_IF(zip_checker_init(&s, request, file, path, err));
- *     st = zip_check_records(&s, &archive, err);          // what is wrong goes to request->found
+ *     st = zip_check_records(&s, &archive, err);          // reports findings to request->found
  *     zip_checker_release(&s);
  *
- * One thread a summer. Records that the caller of verify sums himself (request->is_checked_elsewhere) are left
- * to him, and so are those of archives that record no CRC.
+ * One thread per checker. Skips records that the caller checks (request->is_checked_elsewhere) and
+ * archives without CRCs.
  */
 #ifndef FSDPCK_FORMATS_COMMON_ZIP_CHECK_H
 #define FSDPCK_FORMATS_COMMON_ZIP_CHECK_H
@@ -16,7 +16,7 @@
 
 typedef struct zip_checker {
     const record_check_request *request;
-    record_check_result result; /* is added to */
+    record_check_result result; /* running totals */
     uint8_t *piece;
 } zip_checker;
 
@@ -25,8 +25,8 @@ fsdpck_status zip_checker_init(zip_checker *s, const record_check_request *reque
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 void zip_checker_release(zip_checker *s); /* also a zeroed one */
 
-/* `file_id` is the catalogue's; `path` and `tensor` (NULL: none) are for findings. The status is other
- * than OK only where records could not be read. */
+/* `file_id` is the catalogue's; `path` and `tensor` (NULL: none) are for findings. The status is
+ * not OK only if records could not be read. */
 fsdpck_status zip_check_records(zip_checker *s, const zip_archive *z, uint32_t file_id,
                                 const char *path, const char *tensor,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -34,18 +34,18 @@ fsdpck_status zip_check_records(zip_checker *s, const zip_archive *z, uint32_t f
 fsdpck_status zip_check_record(zip_checker *s, const zip_archive *z, const zip_entry *e,
                                uint32_t file_id, const char *path, const char *tensor,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether torch's serialization id, where there is one, goes with the records' CRCs; all records do
- * that with zip_check_records. */
+/* Checks torch's serialization id, if present, against the records' CRCs; part of
+ * zip_check_records. */
 void zip_check_serialization_id(const record_check_request *request, const zip_archive *z,
                                 const char *path, const char *tensor);
 
-/* Whether a failure is the input's, and so a finding and no status. */
+/* Whether a failure is caused by the input: a finding, not a status. */
 static inline bool status_is_finding(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
 }
 
-/* Of many summers, one of each worker. */
+/* Adds the result of one worker's checker. */
 void record_check_result_add(record_check_result *to, const record_check_result *from);
 
 #endif

@@ -10,7 +10,7 @@ enum { INPUT_NBYTES = 64 << 10 };
 struct zip_inflater {
     zip_input in;
     z_stream stream;
-    uint64_t next_offset_bytes; /* in the file, of what was not yet read */
+    uint64_t next_offset_bytes; /* file offset of the next unread byte */
     uint64_t left_stored_nbytes;
     uint64_t done_nbytes;
     uint64_t nbytes;

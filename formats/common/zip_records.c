@@ -9,7 +9,7 @@ enum { EXTRA_ZIP64 = 0x0001, METHOD_STORED = 0, METHOD_DEFLATED = 8 };
 
 /* Deflate cannot do better than 1032:1. */
 enum { DEFLATE_RATIO = 1032 };
-/* 6.3 in tenths, the newest that APPNOTE has; others refuse a higher one. */
+/* 6.3 in tenths, the newest version in APPNOTE; other readers refuse a higher one. */
 enum { VERSION_MOST = 63 };
 
 fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8, fsdpck_error *err)
@@ -56,7 +56,7 @@ static fsdpck_status bad_zip64(fsdpck_error *err, const char *what)
                      what);
 }
 
-/* No end record at the very end: say what is there instead. */
+/* No end record at the end of the file: report the bytes found instead. */
 static fsdpck_status end_missing(const uint8_t *tail, size_t tail_nbytes, fsdpck_error *err)
 {
     for (size_t at = tail_nbytes; at-- > 0;) {
@@ -77,7 +77,7 @@ static fsdpck_status end_missing(const uint8_t *tail, size_t tail_nbytes, fsdpck
     return st;
 }
 
-/* The zip64 end record and its locator, which must lie right before the end record. */
+/* The zip64 end record and its locator, which must directly precede the end record. */
 static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t archive_nbytes,
                                  zip_end *end, fsdpck_error *err)
 {
@@ -92,7 +92,7 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
     if (load_le32(end64) != ZIP_END64_MAGIC || load_le64(end64 + 4) != ZIP_END64_NBYTES - 12)
         return bad_zip64(err, "no zip64 end record before its locator");
     if (load_le64(locator + 8) != end64_offset) {
-        /* Where all offsets are too small by the same amount, something was put before the zip. */
+        /* If all offsets are too small by the same amount, other bytes precede the zip. */
         uint64_t directory_end;
         if (checked_add(load_le64(end64 + 48), load_le64(end64 + 40), &directory_end) &&
             directory_end == load_le64(locator + 8) && directory_end < end64_offset) {
@@ -194,8 +194,7 @@ fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t ar
     return directory_place_check(end, directory_end, tail, tail_nbytes, archive_nbytes, err);
 }
 
-/* Finds the zip64 field among extra fields; *field NULL where there is none. Fields must fill
- * the space. */
+/* Finds the zip64 field among extra fields; *field NULL if none. Fields must fill the space. */
 static fsdpck_status extra_find_zip64(const uint8_t *extra, size_t nbytes, const uint8_t **field,
                                       size_t *field_nbytes, fsdpck_error *err)
 {
@@ -347,9 +346,8 @@ static fsdpck_status local_bad(const zip_central *c, fsdpck_finding_id finding, 
                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
 }
 
-/* Sizes and CRC of a local header: the directory's, or zeros where a descriptor follows. torch's
- * zip64 field holds a zero for the stored size, and the header's own offset where only that is
- * large. */
+/* Sizes and CRC of a local header: the directory's, or zeros if a descriptor follows. torch's zip64
+ * field holds a zero for the stored size, and the header's offset if only that is large. */
 static fsdpck_status local_sizes_check(const uint8_t *p, const zip_central *c, const uint8_t *field,
                                        size_t field_nbytes, fsdpck_error *err)
 {

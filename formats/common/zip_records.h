@@ -1,5 +1,5 @@
-/* zip_records.h: the pieces of a zip, parsed from bytes in memory; shared by zip.c, which reads whole
- * archives, and torch_archive_blob.c, which looks at tens of thousands of tiny ones without
+/* zip_records.h: parses the records of a zip in memory. Shared by zip.c, which reads whole
+ * archives, and torch_archive_blob.c, which checks tens of thousands of tiny ones without
  * allocating.
  *
  *     zip_end end;
@@ -8,7 +8,7 @@
  *         RETURN_IF(zip_central_parse(directory, end.directory_nbytes, &at, &central, err));
  *     RETURN_IF(zip_local_parse(bytes, nbytes, &central, &local, err));
  *
- * Offsets in errors are left to the callers, who know where the bytes lie.
+ * Callers add the offsets to errors.
  */
 #ifndef FSDPCK_FORMATS_COMMON_ZIP_RECORDS_H
 #define FSDPCK_FORMATS_COMMON_ZIP_RECORDS_H
@@ -44,7 +44,8 @@ typedef struct zip_end {
     uint64_t count;
 } zip_end;
 
-/* `tail` is the last tail_nbytes of an archive of archive_nbytes: 98 or all of it are enough. */
+/* `tail` is the last tail_nbytes of an archive of archive_nbytes: 98 bytes, or all of it, suffice.
+ */
 fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t archive_nbytes,
                             zip_end *end, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -62,7 +63,7 @@ typedef struct zip_central {
 } zip_central;
 
 /* Parses the entry at directory[*at], checks it alone (name, flags, method, sizes) and moves *at
- * behind it. */
+ * past it. */
 fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t *at, zip_central *c,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -71,8 +72,7 @@ typedef struct zip_local {
     unsigned descriptor_nbytes; /* 0, 16 or 24 */
 } zip_local;
 
-/* How many bytes the local header has in all, from its first ZIP_LOCAL_NBYTES; 0 where it is
- * none. */
+/* Total size of the local header, from its first ZIP_LOCAL_NBYTES; 0 if it is not one. */
 uint32_t zip_local_nbytes(const uint8_t *bytes);
 
 /* Compares the local header in bytes[0..nbytes) with its directory entry. */

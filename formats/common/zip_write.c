@@ -6,7 +6,7 @@
 
 /* The bytes of torch's miniz (caffe2/serialize/inline_container.cc, the same from 1.13 to 2.15):
  * sizes and CRC only in the descriptor and the directory, data aligned by a padding field "FB",
- * zip64 fields only where due, zip64 end record always. */
+ * zip64 fields only if required, zip64 end record always. */
 enum {
     ALIGNMENT = 64,
     EXTRA_ZIP64 = 0x0001,
@@ -51,7 +51,7 @@ static uint32_t clip32(uint64_t v)
     return is_large(v) ? UINT32_MAX : (uint32_t)v;
 }
 
-/* stored_nbytes: what torch puts for the stored size; 0 in local headers. */
+/* stored_nbytes: torch's value for the stored size; 0 in local headers. */
 static void put_zip64(text_buf *out, uint64_t header_offset_bytes, uint64_t record_nbytes,
                       uint64_t stored_nbytes)
 {

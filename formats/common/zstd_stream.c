@@ -50,7 +50,7 @@ uint64_t zstd_stream_position(const zstd_stream *z)
     return z->position;
 }
 
-/* Where the decoder stands in the file. */
+/* Position of the decoder in the file. */
 static uint64_t file_offset(const zstd_stream *z)
 {
     return z->in.base_offset_bytes + z->read_nbytes - (z->pending.size - z->pending.pos);

@@ -8,9 +8,9 @@
  *         st = zstd_stream_finish(z, take_rest, ctx, err);      // decodes the rest, checks the end
  *     zstd_stream_close(z);                                     // at any time; NULL is fine
  *
- * Memory is bounded by the window that a frame may ask for (2^27 bytes, as `zstd -d` allows by
- * default), taken by zstd as the frame needs it: 2 MiB for what torch's ZStandard extension writes.
- * One thread a stream.
+ * Memory is limited to the largest accepted window (2^27 bytes, the default of `zstd -d`). zstd
+ * allocates as the frame requires: 2 MiB for what torch's ZStandard extension writes. One thread
+ * per stream.
  *
  * Errors: BADINPUT with Z-TRUNCATED (the range ends inside the frame), Z-TRAILING (the frame ends
  * before the range does), Z-CHECKSUM, Z-DATA; LIMIT with Z-WINDOW.
@@ -25,7 +25,7 @@ typedef struct zstd_stream zstd_stream;
 fsdpck_status zstd_stream_open(const zip_input *in, budget *owner, zstd_stream **z,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Exactly nbytes; a frame that ends before is Z-TRUNCATED. */
+/* Reads exactly nbytes; Z-TRUNCATED if the frame ends earlier. */
 fsdpck_status zstd_stream_read(zstd_stream *z, void *dst, uint64_t nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -33,10 +33,10 @@ fsdpck_status zstd_stream_read(zstd_stream *z, void *dst, uint64_t nbytes,
 fsdpck_status zstd_stream_read_some(zstd_stream *z, void *dst, uint64_t nbytes, uint64_t *got,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Decoded bytes that were handed out so far. */
+/* Decoded bytes returned so far. */
 uint64_t zstd_stream_position(const zstd_stream *z);
 
-/* Hands the rest to `take` (may be NULL) and checks that frame and range end together. */
+/* Passes the rest to `take` (may be NULL) and checks that frame and range end together. */
 typedef void (*zstd_take_fn)(void *ctx, const uint8_t *bytes, size_t nbytes);
 fsdpck_status zstd_stream_finish(zstd_stream *z, zstd_take_fn take, void *ctx,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -1,17 +1,17 @@
 /* dcp.h: folders of torch.distributed.checkpoint: `.metadata` and `__{rank}_{n}.distcp`.
  *
- * What is read, of torch 1.13 to 2.15: the form with one `.metadata`, the form with one
- * `__{rank}.metadata` a rank (use_collectives=False), blobs as torch.save zips, blobs behind
- * `stream.zstd/1`, and safetensors streams inside `.distcp` files. A folder without any metadata
- * is a save that did not complete: SAVE-INCOMPLETE.
+ * Reading (torch 1.13 to 2.15): one `.metadata`, or one `__{rank}.metadata` per rank
+ * (use_collectives=False); blobs as torch.save zips, blobs with the extension `stream.zstd/1`, and
+ * safetensors streams inside `.distcp` files. A folder without any metadata is a save that did not
+ * complete: SAVE-INCOMPLETE.
  *
  * Steps of open(): dcp_metadata.c (pickle to records), dcp_catalogue.c (records to catalogue),
- * dcp_files.c (sizes and ranges of the blobs), dcp_origin.c (who wrote it), dcp_parts.c
- * (folders with a DCP folder for each part); bytes are served by
- * dcp_blob.c and dcp_st_stream.c, byte items by dcp_object.c.
+ * dcp_files.c (sizes and ranges of the blobs), dcp_origin.c (the program that wrote it),
+ * dcp_parts.c (folders with a DCP folder for each part); dcp_blob.c and dcp_st_stream.c read bytes,
+ * dcp_object.c reads byte items.
  *
- * What is written (dcp_writer.c): one `__{rank}_0.distcp` a rank and a `.metadata` that torch 2.1
- * to 2.15 load.
+ * Writing (dcp_writer.c): one `__{rank}_0.distcp` per rank and a `.metadata` that torch 2.1 to 2.15
+ * load.
  */
 #ifndef FSDPCK_DCP_H
 #define FSDPCK_DCP_H

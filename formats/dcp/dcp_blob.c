@@ -1,4 +1,4 @@
-/* dcp_blob.c: where the elements of a chunk lie in its blob, and compressed blobs front to back. */
+/* dcp_blob.c: locates the elements of a chunk in its blob; reads compressed blobs front to back. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -93,7 +93,7 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
     return FSDPCK_BADINPUT;
 }
 
-/* Decodes until the head tells all. */
+/* Decodes until the header is complete. */
 static fsdpck_status locate_zstd(dcp_folder *d, const cat_chunk *c, dtype *found, unsigned *ndim,
                                  uint64_t *sizes, place *where, fsdpck_error *err)
 {
@@ -199,7 +199,8 @@ struct source_stream {
     vec head, tail; /* uint8_t: all but the record */
 };
 
-/* Sums the record and keeps what lies around it, so that the zip can be checked at the end. */
+/* Computes the CRC of the record and keeps the bytes around it, so that the zip can be checked at
+ * the end. */
 static fsdpck_status observe(source_stream *s, const uint8_t *bytes, uint64_t nbytes,
                              fsdpck_error *err)
 {
@@ -244,7 +245,7 @@ static fsdpck_status read_around(void *ctx, uint64_t offset_bytes, void *dst, ui
         return FSDPCK_OK;
     }
     if (offset_bytes < end && offset_bytes + nbytes > s->head.count) {
-        /* A search for the end may begin inside the record: its bytes are taken for zeros. */
+        /* A search for the end may begin inside the record: its bytes read as zeros. */
         uint8_t *out = dst;
         for (uint64_t i = 0; i < nbytes; i++) {
             const uint64_t at = offset_bytes + i;
@@ -270,7 +271,7 @@ static fsdpck_status bad_crc(uint32_t expected, uint32_t found, fsdpck_error *er
     return FSDPCK_BADINPUT;
 }
 
-/* The pickle above all: it was believed before its checksum was known. */
+/* Most important is the pickle: it was used before its checksum was known. */
 static fsdpck_status check_small_records(const zip_archive *zip, const zip_entry *tensor,
                                          fsdpck_error *err)
 {

@@ -1,4 +1,4 @@
-/* dcp_boxes.c: one tensor's boxes against what its blobs hold, and layouts that explain both. */
+/* dcp_boxes.c: compares one tensor's boxes with its blobs, and finds layouts that explain both. */
 #include "formats/dcp/dcp_boxes.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static fsdpck_status read_head(void *ctx, unsigned worker, uint64_t k, fsdpck_er
     (void)worker;
 
     memcpy(held, b->recorded + (k * 2 + 1) * b->ndim, b->ndim * sizeof *held);
-    /* Files of empty boxes alone need not be there. */
+    /* Files that hold only empty boxes may be missing. */
     if (c->place == LOCATION_EMPTY &&
         (c->file == CAT_NONE || c->nbytes == 0 ||
          !checked_range(c->offset_bytes, c->nbytes, catalogue_file(cat, c->file)->nbytes)))
@@ -95,7 +95,7 @@ bool dcp_boxes_agree(const dcp_boxes *b, unsigned *dim)
 
 /* --- one reading --- */
 
-/* A recorded piece of the dim that is cut, or, of the strays, a piece that was recorded as empty. */
+/* A recorded shard of the sharded dim or, for strays, a shard that was recorded as empty. */
 typedef struct cut {
     uint64_t offset, size;
     uint64_t new_offset, new_size;
@@ -105,8 +105,8 @@ typedef struct cut {
 typedef struct explaining {
     const dcp_boxes *b;
     const dcp_reading *r;
-    dcp_cuts *cuts; /* cut: distinct, by offset, not empty */
-    vec strays;     /* cut: new_offset and new_size alone */
+    dcp_cuts *cuts; /* sharded: distinct, by offset, not empty */
+    vec strays;     /* sharded: only new_offset and new_size */
 } explaining;
 
 static int compare_cuts(const void *a, const void *b)
@@ -165,7 +165,7 @@ static cut *find_cut(const dcp_cuts *cuts, const cut *wanted)
     return bsearch(wanted, cuts->items.items, cuts->items.count, sizeof(cut), compare_cuts);
 }
 
-/* One rank's piece under both readings. False where it cannot be. */
+/* One rank's shard under both readings. False if impossible. */
 static fsdpck_status take_piece(explaining *x, const uint64_t *coord, bool *fits, fsdpck_error *err)
 {
     const dcp_reading *r = x->r;
@@ -208,7 +208,7 @@ static fsdpck_status take_pieces(explaining *x, bool *fits, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* The piece that chunk k holds. */
+/* The shard that chunk k holds. */
 static bool derive(const explaining *x, uint64_t k, uint64_t *piece)
 {
     const dcp_boxes *b = x->b;
@@ -226,7 +226,7 @@ static bool derive(const explaining *x, uint64_t k, uint64_t *piece)
     }
     if (held == 0)
         return true;
-    /* Of several ranks with empty boxes one blob alone was kept: it must be clear whose. */
+    /* Of several ranks with empty boxes only one blob was kept; its rank must be unambiguous. */
     bool any = false;
     for (size_t i = 0; i < x->strays.count; i++) {
         const cut *stray = VEC_AT(&x->strays, cut, i);
@@ -252,8 +252,8 @@ static int compare_corners(const void *a, const void *b)
                               : (x->nelems > y->nelems) - (x->nelems < y->nelems);
 }
 
-/* No two boxes at one place unless they are replicas, and as many elements as the tensor has.
- * Partial overlaps are left to the plan, which looks at all tensors for them. */
+/* Boxes at the same offset must be replicas, and all elements must be covered. The plan checks all
+ * tensors for partial overlaps. */
 static fsdpck_status check_tiling(const explaining *x, const uint64_t *derived, bool *fits,
                                   fsdpck_error *err)
 {

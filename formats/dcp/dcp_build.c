@@ -1,4 +1,4 @@
-/* dcp_build.c: states that BUILD brings, into records. */
+/* dcp_build.c: converts the states of BUILD to records. */
 #include <string.h>
 
 #include "base/checked.h"
@@ -73,8 +73,8 @@ unsigned dcp_size_get(const dcp_metadata *m, uint32_t at, uint64_t *sizes)
     return ndim;
 }
 
-/* Words of a record, its head included: equal sizes have equal words, since width follows from
- * them. */
+/* Words of a record, its head included: equal sizes have equal words, since they determine the
+ * width. */
 static size_t size_words(const dcp_metadata *m, uint32_t at)
 {
     const uint32_t head = *VEC_AT(&m->dims, uint32_t, at);
@@ -118,8 +118,8 @@ typedef struct field {
     value v;
 } field;
 
-/* Attributes by name; a later one of two equal names wins, as in Python. Writers keep one order, so
- * the i-th is tried first for the i-th pair. */
+/* Attributes by name; of two equal names the later one wins, as in Python. Writers use a fixed
+ * order, so the i-th name is tried first for the i-th pair. */
 static bool fields_get(const dcp_parser *parser, const value_pool *pool, value state, field *fields,
                        unsigned nfields)
 {

@@ -8,7 +8,7 @@
 
 typedef enum kept_kind { KEPT_NOTHING, KEPT_TENSOR, KEPT_OBJECT } kept_kind;
 
-/* What the catalogue has under an FQN. */
+/* The catalogue entry of an FQN. */
 typedef struct dcp_kept {
     uint32_t index;
     uint32_t kind;
@@ -21,9 +21,9 @@ typedef struct join {
     size_t nfqns;
     uint32_t *starts; /* nfqns + 1: entries of FQN f are order[starts[f]..starts[f + 1]) */
     uint32_t *order;
-    uint8_t *seen;      /* FQNs that were items */
-    value *paths;       /* of each FQN, None where planner_data has none */
-    uint32_t *saved_at; /* of each FQN: its place in planner_data, from 1 */
+    uint8_t *seen;      /* FQNs that are items */
+    value *paths;       /* of each FQN, None if absent from planner_data */
+    uint32_t *saved_at; /* of each FQN: its position in planner_data, from 1 */
 } join;
 
 void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
@@ -48,7 +48,7 @@ void dcp_builder_release(dcp_builder *b)
     vec_release(&b->ends);
 }
 
-/* "__" digits, then `*end`; CAT_NONE where it is something else. */
+/* "__" digits, then `*end`; CAT_NONE for any other name. */
 static uint32_t leading_rank(const char *name, const char **end)
 {
     const char *slash = strrchr(name, '/');
@@ -133,7 +133,7 @@ static fsdpck_status group_entries(join *j, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Nested keys, as a tuple of str and int; None for whatever else a planner left. */
+/* Nested keys, as a tuple of str and int; None for any other value of a planner. */
 static fsdpck_status path_of(value_pool *pool, value given, value *path, fsdpck_error *err)
 {
     const value_kind kind = value_kind_of(given);
@@ -186,7 +186,7 @@ static fsdpck_status collect_paths(join *j, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* The tensor of this name, new or merged with what another rank's metadata said. */
+/* The tensor of this name, new or merged with that of another rank's metadata. */
 static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uint32_t *tensor,
                                  fsdpck_error *err)
 {
@@ -258,8 +258,8 @@ static bool has_elements(const dcp_metadata *m, const dcp_chunk *chunk)
     return true;
 }
 
-/* By hint where the tensor's chunks are one run, as they are in every file that torch wrote. Counts
- * the entries that are left, and moves them to the front of the group. */
+/* Uses the hints if the tensor's chunks are one run, as in every file of torch. Counts the
+ * remaining entries and moves them to the front of the group. */
 static uint32_t match_hints(const join *j, const dcp_chunk_list *list, uint32_t *group,
                             uint32_t count, uint32_t *matched)
 {
@@ -280,7 +280,7 @@ static uint32_t match_hints(const join *j, const dcp_chunk_list *list, uint32_t 
     return left;
 }
 
-/* Hash over the chunks by offsets. Of two at one offset at most one may have elements. */
+/* Hash over the chunks by offsets. Of two chunks at one offset at most one may have elements. */
 static fsdpck_status hash_chunks(const join *j, uint32_t fqn, const dcp_chunk *const *chunks,
                                  uint32_t count, fsdpck_error *err)
 {
@@ -303,7 +303,7 @@ static fsdpck_status hash_chunks(const join *j, uint32_t fqn, const dcp_chunk *c
     return FSDPCK_OK;
 }
 
-/* The rest by offset. */
+/* Matches the remaining entries by offset. */
 static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *list,
                                    uint32_t list_id, const uint32_t *group, uint32_t left,
                                    uint32_t *matched, fsdpck_error *err)
@@ -328,7 +328,7 @@ static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *
     for (uint32_t i = 0; i < left && st == FSDPCK_OK; i++) {
         const dcp_entry *e = &entries[group[i]];
         if (e->offsets_at == 0) {
-            /* An index without offsets can only be told by its hint. */
+            /* An index without offsets can be matched only by its hint. */
             if (e->hint < list->count && matched[e->hint] == DCP_NONE)
                 matched[e->hint] = group[i];
             else
@@ -403,8 +403,8 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     return st;
 }
 
-/* A hint may give an entry to an empty chunk where a full one begins at the same offset: then entries
- * of empty chunks go back to the group, to be matched by offset. */
+/* A hint may assign an entry to an empty chunk although a full one begins at the same offset:
+ * entries of empty chunks then return to the group, to be matched by offset. */
 static uint32_t return_entries(const join *j, uint32_t list_id, uint32_t count, uint32_t *group,
                                uint32_t left, uint32_t *matched)
 {
@@ -499,7 +499,7 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-/* Whether the item is to be left out, which is counted. */
+/* Whether to leave the item out; counts it. */
 static bool leave_out(join *j, const dcp_leftovers *l, const dcp_item *item)
 {
     if (j->b->keep_leftovers || item->tensor == DCP_NONE || !dcp_is_leftover(l, item))
@@ -531,7 +531,7 @@ static fsdpck_status join_items(join *j, fsdpck_error *err)
     return st;
 }
 
-/* Of all blobs, those that nothing is made of too. */
+/* For all blobs, including those of no tensor or object. */
 static fsdpck_status note_ends(join *j, fsdpck_error *err)
 {
     vec *ends = &j->b->ends;

@@ -1,4 +1,4 @@
-/* dcp_catalogue.h: records of one or more `.metadata` into a catalogue that is not yet sealed.
+/* dcp_catalogue.h: converts the records of one or more `.metadata` to a catalogue, not yet sealed.
  *
  *     dcp_builder b;
  *     dcp_builder_init(&b, cat, &names);
@@ -6,10 +6,10 @@
  *     dcp_builder_release(&b);
  *
  * Chunks and their blobs are joined by (FQN, offsets), as torch does; the index of MetadataIndex is
- * tried first, but only a hint. With several `.metadata` (one a rank) the tensors of one name are
- * merged; equal boxes of several ranks stay several chunks; of byte items the lowest rank's is
- * kept, and the others are noted in `repeats`, so that a difference can be told. Files get the
- * index of their path in names.paths; their sizes are left 0.
+ * only a hint, tried first. With several `.metadata` (one per rank) the tensors of one name are
+ * merged; equal boxes of several ranks stay several chunks. Of byte items the lowest rank's is
+ * kept; `repeats` lists the others, so that a difference can be reported. Files get the index of
+ * their path in names.paths; their sizes stay 0.
  */
 #ifndef FSDPCK_DCP_CATALOGUE_H
 #define FSDPCK_DCP_CATALOGUE_H
@@ -17,7 +17,7 @@
 #include "formats/dcp/dcp_metadata.h"
 #include "state/catalogue.h"
 
-/* A byte item that a lower rank has too, under the same name. */
+/* A byte item that a lower rank also has under the same name. */
 typedef struct dcp_repeat {
     uint32_t object;
     uint32_t file;
@@ -33,10 +33,10 @@ typedef struct dcp_builder {
     vec matched;             /* scratch: uint32_t, entry of each chunk of a tensor */
     vec slots;               /* scratch: uint32_t, hash over chunks */
     vec repeats;             /* dcp_repeat, ascending by rank within an object */
-    vec ends;                /* uint64_t, by file: where the last blob that is named ends */
+    vec ends;                /* uint64_t, by file: end of the last blob in the metadata */
     uint64_t stray_blobs;    /* blobs that belong to no chunk */
     uint64_t leftovers;      /* tensors left out: dcp_leftover.h */
-    bool keep_leftovers;     /* whoever knows the flat parameters sorts them out */
+    bool keep_leftovers;     /* the code that resolves flat parameters handles them */
     uint32_t first_leftover; /* FQN */
 } dcp_builder;
 
@@ -44,12 +44,11 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names);
 void dcp_builder_release(dcp_builder *b);
 
 /* Errors: DCP-ORPHAN (a chunk or byte item without a blob), DCP-RANK, CHUNK-BOUNDS, CHUNK-OVERLAP,
- * KEY-DUP, DCP-DTYPE (UNSUPPORTED), DCP-MIXED (ranks disagree about a tensor). */
+ * KEY-DUP, DCP-DTYPE (UNSUPPORTED), DCP-MIXED (a tensor differs between ranks). */
 fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Rank in a file name "__{rank}_{n}.distcp" or "__{rank}.metadata", CAT_NONE where it has no such
- * form. */
+/* Rank in a file name "__{rank}_{n}.distcp" or "__{rank}.metadata", CAT_NONE for other names. */
 uint32_t dcp_rank_of_blobs(const char *name);
 uint32_t dcp_rank_of_metadata(const char *name);
 

@@ -1,4 +1,5 @@
-/* dcp_check_records.c: what verify looks at besides chunks: the other records of their blobs, and objects. */
+/* dcp_check_records.c: the records that verify checks besides chunks: the other records of their
+ * blobs, and objects. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "formats/common/zip_check.h"
 #include "formats/dcp/dcp_item.h"
 
-/* Blobs looked at by one job. */
+/* Blobs checked by one job. */
 #define BATCH         64u
 #define SCRATCH_LIMIT (UINT64_C(1) << 30)
 /* Of the calls of one object. */
@@ -29,7 +30,7 @@ typedef struct rest_blob {
     dcp_repeat at;
     const char *name; /* of the tensor or object */
     const char *path; /* of the file, for findings */
-    bool is_located;  /* what is wrong with its zip was found then */
+    bool is_located;  /* defects of its zip were already reported */
 } rest_blob;
 
 static void report(const rest_blob *b, format_severity severity, fsdpck_error *what)
@@ -66,7 +67,7 @@ typedef struct calls_walk {
     unsigned named;
 } calls_walk;
 
-/* Those that run code are errors, the others may be what a program's own classes are made of. */
+/* Calls that run code are errors; others may belong to a program's own classes. */
 static fsdpck_status see_value(void *ctx, value v, fsdpck_error *err)
 {
     calls_walk *w = ctx;
@@ -97,8 +98,8 @@ static fsdpck_status see_calls(const rest_blob *b, const value_pool *pool, value
 
 /* --- objects --- */
 
-/* All records, also where one of them keeps the archive from being opened. What is wrong with the zip
- * itself is found then. */
+/* All records, even if one of them prevents opening the archive. Defects of the zip itself were
+ * then already reported. */
 static fsdpck_status sum_archive(const rest_blob *b, const zip_input *in, uint32_t file_id,
                                  budget *owner, fsdpck_error *err)
 {
@@ -112,7 +113,7 @@ static fsdpck_status sum_archive(const rest_blob *b, const zip_input *in, uint32
     return st;
 }
 
-/* file_id: CAT_NONE where the archive lies in memory, so that none of its records is a chunk's. */
+/* file_id: CAT_NONE if the archive is in memory; none of its records then belongs to a chunk. */
 static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, uint32_t file_id,
                                  budget *owner, value_pool *pool, fsdpck_error *err)
 {
@@ -125,7 +126,7 @@ static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, uint32
     fsdpck_error_init(&what);
     fsdpck_status st = torch_archive_open(in, owner, pool, TORCH_CALLS_KEEP_ALL, &a, &what);
     if (st == FSDPCK_BADINPUT && sums && what.finding == FSDPCK_FINDING_ZIP_CRC)
-        return FSDPCK_OK; /* told */
+        return FSDPCK_OK; /* reported */
     if (st != FSDPCK_OK) {
         *err = what;
         return st;
@@ -150,11 +151,11 @@ static fsdpck_status see_pickle(const rest_blob *b, const dcp_item_bytes *item, 
 
     const fsdpck_status st = pickle_read(&in, &limits, pool, NULL, &root, &consumed, err);
     if (st == FSDPCK_BADINPUT || (st == FSDPCK_OK && consumed != in.nbytes))
-        return FSDPCK_OK; /* bytes that only look like one */
+        return FSDPCK_OK; /* bytes that only resemble one */
     return st == FSDPCK_OK ? see_calls(b, pool, root, err) : st;
 }
 
-/* Only the ends are read, unless all of it has to be. */
+/* Only the ends are read, unless all of it is required. */
 static fsdpck_status is_torch_save(const zip_input *in, bool *is, fsdpck_error *err)
 {
     uint8_t first[DCP_ITEM_BEGIN], last[DCP_ITEM_END];
@@ -232,7 +233,7 @@ static fsdpck_status sum_long_way(const rest_blob *b, const zip_input *in, fsdpc
     return st;
 }
 
-/* Whether it is a zip, as all blobs are but compressed ones, whose streams are checked to their end,
+/* Whether it is a zip, as all blobs except compressed ones, whose streams are checked to their end,
  * and tensors in safetensors streams. */
 static fsdpck_status is_zip(const rest_blob *b, const zip_input *in, bool *is, fsdpck_error *err)
 {
@@ -280,7 +281,7 @@ static const char *name_of_number(const catalogue *cat, uint32_t number)
     return "";
 }
 
-/* False: there is nothing to look at. */
+/* False: nothing to check. */
 static bool blob_at(rest_work *w, uint64_t index, rest_blob *b, bool *is_object)
 {
     const catalogue *cat = w->d->cat;
@@ -352,7 +353,7 @@ static void note_streams(const rest_work *w)
     }
 }
 
-/* Objects alone are few among many chunks. */
+/* Only objects: few among many chunks. */
 static void keep_objects(rest_work *w)
 {
     uint64_t kept = 0;

@@ -1,4 +1,4 @@
-/* dcp_files.c: are the blobs' files there, and long enough. */
+/* dcp_files.c: checks that the blobs' files exist and are long enough. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
     RETURN_IF(path_probe(&s->d->dir, catalogue_name(s->cat, catalogue_file(s->cat, job)->path),
                          &kind, &state->nbytes, err));
     state->kind = (uint8_t)kind;
-    /* Opening is what refuses links, and folders and devices by their right name. */
+    /* Opening refuses links, and names folders and devices correctly. */
     if ((s->no_follow && kind == PATH_FILE) || kind == PATH_FOLDER || kind == PATH_OTHER)
         return file_set_nbytes(&s->d->blobs, (uint32_t)job, &state->nbytes, err);
     return FSDPCK_OK;
@@ -55,8 +55,7 @@ static bool is_missing(const file_state *states, uint32_t file_id)
     return states[file_id].needed && states[file_id].kind == PATH_ABSENT;
 }
 
-/* Names of what lay in missing files, ten at most, into `text`; returns how many there are in
- * all. */
+/* Appends the names of up to ten items in missing files to `text`; returns the total number. */
 static uint64_t list_lost(const catalogue *cat, const file_state *states, text_buf *text)
 {
     uint64_t lost = 0;
@@ -79,7 +78,7 @@ static uint64_t list_lost(const catalogue *cat, const file_state *states, text_b
     return lost;
 }
 
-/* Where the last blob of a file ends, which is its size; 0: that is no size. */
+/* End of the last blob of a file, which is its size; 0: unknown. */
 static uint64_t size_of_missing(const catalogue *cat, uint32_t file_id)
 {
     uint64_t nbytes = 0, end;
@@ -127,7 +126,7 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
         } else {
             text_printf(&files, "%s'%s'", missing > 2 ? ", " : "", name);
         }
-        /* The error has room for some of them. */
+        /* The error has space for some of them. */
         log_write(&d->log, LOG_DETAIL, "missing file '%s'", name);
     }
     if (missing == 0)
@@ -196,7 +195,7 @@ static uint64_t end_of(const blob *blobs, size_t count)
     return end;
 }
 
-/* needed: where the file should end, where its blobs are one behind the other; else 0. */
+/* needed: expected end of the file if its blobs are contiguous; otherwise 0. */
 static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t file_id,
                                   uint64_t needed, dcp_folder *d, fsdpck_error *err)
 {
@@ -218,8 +217,8 @@ static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t 
     return FSDPCK_BADINPUT;
 }
 
-/* The recorded length of a tensor in a safetensors stream is that of its elements alone, for which
- * no zip is short enough. */
+/* The recorded length of a tensor in a safetensors stream counts only its elements, so that no zip
+ * would fit. */
 static bool may_be_inner(const catalogue *cat, const blob *b)
 {
     if (b->who & WHO_OBJECT)
@@ -254,7 +253,7 @@ static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const bl
     return FSDPCK_BADINPUT;
 }
 
-/* Blobs of one file, sorted here where they are not. */
+/* Blobs of one file; sorts them if necessary. */
 static fsdpck_status check_file(const catalogue *cat, blob *blobs, size_t count, uint32_t file_id,
                                 dcp_folder *d, fsdpck_error *err)
 {
@@ -308,7 +307,7 @@ void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp
     }
     for (size_t i = nobjects; i-- > 0;) {
         const cat_object *o = catalogue_object(cat, i);
-        if (o->file != CAT_NONE) /* made anew, say by --optim-keys */
+        if (o->file != CAT_NONE) /* created by fsdpck, for instance by --optim-keys */
             blobs[--starts[o->file]] = (blob){o->offset_bytes, o->nbytes, WHO_OBJECT | i};
     }
     for (uint64_t i = nchunks; i-- > 0;) {
@@ -318,7 +317,7 @@ void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp
     }
 }
 
-/* Files that states knows to be missing hold no ranges. req and states may be NULL. */
+/* Files marked as missing in `states` hold no ranges. req and states may be NULL. */
 static fsdpck_status check_ranges(dcp_folder *d, const catalogue *cat, const open_request *req,
                                   const file_state *states, fsdpck_error *err)
 {
@@ -365,9 +364,9 @@ fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat, fsdpck_error
 
 /* --- ends --- */
 
-/* Files are filled to their end. Where another blob follows what the metadata name, the file is of a
- * save that they are not of: a newer one that did not come to write its metadata, or it was written
- * to twice. */
+/* Files are filled to their end. If another blob follows the last one in the metadata, the file is
+ * from a different save: a newer one that did not write its metadata, or a second one into the same
+ * file. */
 static fsdpck_status check_end(dcp_folder *d, uint32_t file_id, fsdpck_error *err)
 {
     static const uint8_t zstd[] = {0x28, 0xB5, 0x2F, 0xFD};

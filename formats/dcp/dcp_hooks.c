@@ -203,8 +203,8 @@ static fsdpck_status on_build_host(void *ctx, value_pool *pool, value host, valu
     return dcp_build(ctx, pool, host, state, err);
 }
 
-/* A pair of storage_data. Where index and info do not share an entry, the pair gets one of its own,
- * so that neither is overwritten while the other may still be looked at. */
+/* A pair of storage_data. If index and info do not share an entry, the pair gets a new one, so that
+ * neither is overwritten while the other may still be read. */
 static fsdpck_status pair_entry(dcp_metadata *m, value key, value item, fsdpck_error *err)
 {
     if (dcp_note_what(item) != DCP_NOTE_INFO)

@@ -1,8 +1,8 @@
 /* dcp_hooks.h: the hooks that turn DCP's classes into records while a `.metadata` is read.
  *
- * Values are looked at through value_cells.h, since this happens some twenty times a chunk. Each
- * record is made at NEWOBJ (so that the memo holds its note) and filled at BUILD. A note is a HOST
- * value: what it is in the upper bits, the record's index in the lower 32.
+ * Values are read through value_cells.h, since this happens some twenty times per chunk. Each
+ * record is created at NEWOBJ (so that the memo holds its note) and filled at BUILD. A note is a
+ * HOST value: its type in the upper bits, the record's index in the lower 32.
  */
 #ifndef FSDPCK_DCP_HOOKS_H
 #define FSDPCK_DCP_HOOKS_H
@@ -45,7 +45,7 @@ typedef struct dcp_parser {
     dcp_names *names;
     bool opaque_calls;
     value keys[DCP_KEY_COUNT];
-    /* By a hash of the handle: what was found last time. */
+    /* Last result, by a hash of the handle. */
     struct {
         value handle;
         dcp_symbol symbol;
@@ -68,7 +68,7 @@ dcp_symbol dcp_parser_symbol(dcp_parser *parser, const value_pool *pool, value c
 fsdpck_status dcp_parser_fqn(dcp_parser *parser, const value_pool *pool, value text, uint32_t *id,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* `parser` is zeroed but for m, names, opaque_calls. */
+/* `parser` is zeroed except m, names, opaque_calls. */
 fsdpck_status dcp_parser_init(dcp_parser *parser, value_pool *pool,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -77,7 +77,7 @@ static inline value dcp_note_make(dcp_note what, uint64_t index)
     return value_of_host(((uint64_t)what << 48) | index);
 }
 
-/* 0 where v is no note. */
+/* 0 if v is not a note. */
 static inline unsigned dcp_note_what(value v)
 {
     return value_kind_inline(v) == VALUE_HOST ? (unsigned)(value_payload(v) >> 48) : 0;

@@ -1,4 +1,4 @@
-/* dcp_internal.h: an open DCP folder, as the files of this folder share it. */
+/* dcp_internal.h: an open DCP folder, shared by the files of this folder. */
 #ifndef FSDPCK_DCP_INTERNAL_H
 #define FSDPCK_DCP_INTERNAL_H
 
@@ -11,10 +11,10 @@
 /* cat_chunk.aux and cat_object.aux are an id in names.transforms; with this mark, an index in
  * inside. */
 #define DCP_AUX_ITEM_TENSOR (UINT32_C(1) << 31)
-/* On cat_chunk.aux: where this chunk lies in its tensor cannot be told; locate refuses it. */
+/* On cat_chunk.aux: the position of this chunk in its tensor is unknown; locate refuses it. */
 #define DCP_AUX_UNKNOWN_ORDER (UINT32_C(1) << 30)
 
-/* What the writer left, to tell its release by. */
+/* Marks that identify the writer's release. */
 typedef struct dcp_marks {
     bool has_storage_meta, has_modules, has_version, has_mcore_data, has_six_properties;
     bool old_package, old_properties, has_planner, has_transforms, has_tensors, no_collectives;
@@ -31,29 +31,28 @@ typedef struct dcp_folder {
     logger log;
     catalogue *cat;           /* borrowed */
     vec repeats;              /* dcp_repeat, sorted by object */
-    vec ends;                 /* uint64_t, by file: where the last blob that is named ends */
+    vec ends;                 /* uint64_t, by file: end of the last blob in the metadata */
     vec inside;               /* dcp_item_tensor: tensors inside byte items */
-    strtab item_tensor_names; /* of those that have a name of their own */
+    strtab item_tensor_names; /* of those with their own name */
     pthread_mutex_t lock;     /* streams */
     vec streams;              /* dcp_st_stream *: first of each file */
     dcp_marks marks;
     bool opaque_calls; /* unknown calls in byte items are kept as records */
-    bool repaired;     /* dcp_boxes_repair was asked for */
+    bool repaired;     /* dcp_boxes_repair was requested */
     bool has_names, has_lock, has_blobs, has_metadatas;
 } dcp_folder;
 
-/* Sizes of all files that the catalogue needs, into the catalogue (not yet sealed) and the file
- * set; then all blobs against them. FILE-MISSING, FILE-TYPE, FILE-SHORT, DCP-RANGE,
- * DCP-RANGE-OVERLAP. */
+/* Stores the sizes of all required files in the catalogue (not yet sealed) and the file set, then
+ * checks all blobs against them. FILE-MISSING, FILE-TYPE, FILE-SHORT, DCP-RANGE, DCP-RANGE-OVERLAP.
+ */
 fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The ranges alone, against the sizes that the catalogue has. `d` may be NULL (no folder to look
- * into). */
+/* Checks only the ranges, against the sizes in the catalogue. `d` may be NULL (no folder). */
 fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What a file holds, by file. */
+/* Content of the files, by file. */
 #define DCP_BLOB_OBJECT (UINT64_C(1) << 63)
 typedef struct dcp_blob {
     uint64_t offset_bytes;
@@ -61,12 +60,12 @@ typedef struct dcp_blob {
     uint64_t who; /* chunk, or DCP_BLOB_OBJECT and object */
 } dcp_blob;
 
-/* File f has blobs[starts[f]..starts[f + 1]), in the order of the catalogue; `starts` has one more
- * than there are files and is zeroed, `blobs` room for all chunks and objects. empty_too: also blobs of
- * chunks without elements, whose ranges were not compared with their files. */
+/* File f has blobs[starts[f]..starts[f + 1]), in the order of the catalogue; `starts` has one entry
+ * more than files and is zeroed; `blobs` has space for all chunks and objects. empty_too: also
+ * blobs of chunks without elements, whose ranges were not compared with their files. */
 void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp_blob *blobs);
 
-/* cat->origin, from the marks in the metadata and the names around it. */
+/* Fills cat->origin from the marks in the metadata and the names of its folders. */
 void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
 
 /* source and load_object (dcp_blob.c, dcp_object.c). */
@@ -80,11 +79,11 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
 fsdpck_status dcp_check_records(void *self, const record_check_request *request,
                                 record_check_result *result, fsdpck_error *err);
 
-/* UNSUPPORTED, DCP-TRANSFORM, unless `transform` is 0 or stream.zstd/1 alone (*zstd). */
+/* UNSUPPORTED, DCP-TRANSFORM, unless `transform` is 0 or only stream.zstd/1 (*zstd). */
 fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What a blob's own head says. Of a safetensors stream nothing but that it is one is filled. */
+/* Content of a blob's header. For a safetensors stream only its kind is filled. */
 typedef struct dcp_payload {
     dtype dtype;
     unsigned ndim;
@@ -96,11 +95,11 @@ typedef struct dcp_payload {
 fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, place *where,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What a blob holds against what the catalogue says: DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE. */
+/* Compares a blob with the catalogue: DCP-PAYLOAD-DTYPE, DCP-PAYLOAD-SHAPE. */
 fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
                                 const uint64_t *sizes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Reads for zip and zstd, which know offsets alone. */
+/* Reads for zip and zstd, which use only offsets. */
 typedef struct dcp_blob_reader {
     dcp_folder *d;
     uint32_t file;
@@ -110,8 +109,8 @@ fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_
                             fsdpck_error *err);
 
 /* Safetensors streams inside of `.distcp` files (SerializationFormat.SAFETENSORS, torch 2.8 and
- * later): the blobs' offsets all name the begin of the stream and their lengths are made up, so
- * that the tensor is found by its FQN in the stream's header. */
+ * later): all blob offsets name the start of the stream and their lengths are invalid, so the
+ * tensor is found by its FQN in the stream's header. */
 typedef struct dcp_st_stream dcp_st_stream;
 
 /* Whether bytes at offset_bytes can begin such a stream. */

@@ -1,14 +1,15 @@
-/* dcp_item.h: byte items, as load_object (dcp_object.c) and verify (dcp_check_records.c) look at them. */
+/* dcp_item.h: byte items, as read by load_object (dcp_object.c) and verify (dcp_check_records.c).
+ */
 #ifndef FSDPCK_DCP_ITEM_H
 #define FSDPCK_DCP_ITEM_H
 
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
 
-/* A byte item in memory, and where its bytes are in the file. */
+/* A byte item in memory, and its offset in the file. */
 typedef struct dcp_item_bytes {
     vec bytes;           /* uint8_t */
-    uint64_t base_bytes; /* offset in the file; 0 where it was decoded */
+    uint64_t base_bytes; /* offset in the file; 0 if decoded */
     bool zstd;
 } dcp_item_bytes;
 

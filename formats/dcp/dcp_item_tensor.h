@@ -1,4 +1,4 @@
-/* dcp_item_tensor.h: tensors that lie inside byte items (a tuple that holds tensors is one byte item).
+/* dcp_item_tensor.h: tensors inside byte items (a tuple that holds tensors is one byte item).
  */
 #ifndef FSDPCK_DCP_ITEM_TENSOR_H
 #define FSDPCK_DCP_ITEM_TENSOR_H

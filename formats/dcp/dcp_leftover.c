@@ -1,9 +1,9 @@
-/* dcp_leftover.c: what FSDP1 leaves under the names of parameters that lie in a flat parameter. */
+/* dcp_leftover.c: tensors that FSDP1 stores under the names of parameters of a flat parameter. */
 #include <string.h>
 
 #include "formats/dcp/dcp_leftover.h"
 
-/* torch 1.13 has 'flat_param', but no use_orig_params, so nothing is left beside it. */
+/* torch 1.13 has 'flat_param', but no use_orig_params, so it has no leftovers. */
 static const char flat_name[] = "_flat_param";
 
 /* Bytes of a name up to its last dot, that included. */
@@ -20,8 +20,8 @@ static bool is_flat(const char *name, size_t nbytes)
     return strcmp(name + at, flat_name) == 0;
 }
 
-/* Whether a tensor is cut as FSDP1 cuts a flat parameter: one dim, in pieces of several ranks. One
- * that is whole leaves none behind: the names beside it have all of their parameters. */
+/* Whether a tensor is sharded like a flat parameter of FSDP1: one dim, in shards of several ranks.
+ * A whole one has no leftovers: the names beside it hold complete parameters. */
 static bool has_pieces(const dcp_metadata *m, const dcp_tensor *t)
 {
     return t->list != DCP_NONE && VEC_AT(&m->lists, dcp_chunk_list, t->list)->count > 1 &&
@@ -59,7 +59,7 @@ void dcp_leftovers_release(dcp_leftovers *l)
     strtab_release(&l->modules);
 }
 
-/* Modules keep these as buffers, of which each rank has all. */
+/* Modules keep these as buffers, complete on each rank. */
 static bool is_buffer(const char *last)
 {
     static const char *const buffers[] = {"running_mean", "running_var", "inv_freq"};

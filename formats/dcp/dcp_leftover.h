@@ -1,9 +1,9 @@
-/* dcp_leftover.h: what FSDP1 leaves under the names of parameters that lie in a flat parameter.
+/* dcp_leftover.h: tensors that FSDP1 stores under the names of parameters of a flat parameter.
  *
- * With LOCAL_STATE_DICT and use_orig_params a state dict has, beside each `_flat_param`, the
- * parameters' own names, and under them what this rank holds of each: one dim, any length, another
- * on every rank. DCP takes them for replicated tensors and keeps that of one rank (torch 2.0 to
- * 2.15). They are no parameters, and must not pass for some.
+ * With LOCAL_STATE_DICT and use_orig_params a state dict contains, beside each `_flat_param`, the
+ * names of its parameters with this rank's shard of each: one dim, any length, different on every
+ * rank. DCP treats them as replicated tensors and keeps that of one rank (torch 2.0 to 2.15). They
+ * are not parameters and must not be read as such.
  *
  *     dcp_leftovers l;
  *     RETURN_IF(dcp_leftovers_init(&l, &metadata, &names, err));
@@ -11,9 +11,9 @@
  *     dcp_leftovers_release(&l);
  *
  * A leftover is a floating tensor of one dim in one chunk, below a module that has a flat parameter
- * of one dim in pieces of several ranks: a parameter that is only called so leaves nothing.
- * Kept are buffers by their usual names, and tensors of a module that has one of two dims or more: no
- * leftover has, so that module's parameters are not in the flat one (ignored_modules).
+ * of one dim in shards of several ranks: a parameter that only has this name has no leftovers. Kept
+ * are buffers by their usual names, and tensors of a module that has a tensor of two dims or more:
+ * leftovers have one dim, so that module's parameters are not in the flat one (ignored_modules).
  */
 #ifndef FSDPCK_DCP_LEFTOVER_H
 #define FSDPCK_DCP_LEFTOVER_H

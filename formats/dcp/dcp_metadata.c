@@ -48,8 +48,8 @@ void dcp_metadata_release(dcp_metadata *m)
     vec_release(&m->entries);
 }
 
-/* state_dict_metadata and storage_data: their pairs were all swallowed, or they are not what they
- * should be. */
+/* state_dict_metadata and storage_data: their pairs were all taken by hooks, or their type is
+ * wrong. */
 static fsdpck_status check_swallowed(value_pool *pool, value state, const char *name,
                                      fsdpck_error *err)
 {
@@ -76,14 +76,14 @@ static fsdpck_status read_planner(value_pool *pool, value state, dcp_metadata *m
     value found;
     if (!value_dict_find(pool, state, "planner_data", &found) || value_is_none(found))
         return FSDPCK_OK;
-    /* Planners may leave what they like there: only a dict is DCP's own. */
+    /* Planners may store any value there: only a dict is from DCP. */
     if (!value_as_dict(pool, found, &m->planner))
         m->planner = VALUE_OF_NONE;
     (void)err;
     return FSDPCK_OK;
 }
 
-/* Where and when it was saved. */
+/* Path and time of the save. */
 static void read_traces(value_pool *pool, value state, dcp_metadata *m)
 {
     value v;

@@ -7,9 +7,9 @@
  *     ... m.items, m.entries, m.planner ...
  *     dcp_metadata_release(&m);
  *
- * A million chunks never become a tree: hooks of the pickle machine swallow torch.Size,
+ * A million chunks never become a tree: hooks of the pickle machine take torch.Size,
  * ChunkStorageMetadata, TensorStorageMetadata, TensorProperties, BytesStorageMetadata,
- * MetadataIndex and _StorageInfo as soon as they are complete. Classes are known by name alone,
+ * MetadataIndex and _StorageInfo as soon as they are complete. Classes are recognised only by name,
  * since releases moved them (torch.distributed._shard.checkpoint in 1.13, sharded_tensor.metadata
  * up to 2.2). What remains in the pool is small: planner_data, storage_meta, mcore_data.
  */
@@ -27,17 +27,15 @@
 /* Texts that outlive one `.metadata`; ids are dense. */
 typedef struct dcp_names {
     strtab fqns;
-    strtab paths; /* relative_path; the id is the file's index in catalogue and file_set */
-    const char
-        *folder;       /* that the paths of the `.metadata` read now are in; NULL: the DCP folder */
-    strtab transforms; /* descriptors of one blob joined by newlines; id 0 is "none" */
+    strtab paths;       /* relative_path; the id is the file's index in catalogue and file_set */
+    const char *folder; /* folder of the paths in the current `.metadata`; NULL: the DCP folder */
+    strtab transforms;  /* descriptors of one blob joined by newlines; id 0 is "none" */
 } dcp_names;
 
 fsdpck_status dcp_names_init(dcp_names *n, budget *owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void dcp_names_release(dcp_names *n);
 
-/* One chunk of a tensor; positions of a torch.Size in dcp_metadata.dims, 0 where it is not
- * there. */
+/* One chunk of a tensor; positions of a torch.Size in dcp_metadata.dims, 0 if absent. */
 typedef struct dcp_chunk {
     uint32_t offsets_at;
     uint32_t sizes_at;
@@ -77,7 +75,7 @@ typedef struct dcp_item {
 typedef struct dcp_entry {
     uint32_t fqn;        /* DCP_NONE until it is built */
     uint32_t offsets_at; /* 0 for byte items */
-    uint32_t hint;       /* position in the tensor's chunks, DCP_NONE where not told */
+    uint32_t hint;       /* position in the tensor's chunks, DCP_NONE if not recorded */
     uint32_t file : 24;
     uint32_t transform : 6;
     uint32_t has_info : 1;
@@ -105,10 +103,10 @@ typedef struct dcp_metadata {
     bool old_package;               /* torch.distributed._shard.checkpoint: 1.13 */
     bool old_properties;            /* TensorProperties of sharded_tensor.metadata: up to 2.2 */
     bool is_by_fsdpck;              /* by fsdpck, in protocol 2: torch's own is 4 or newer */
-    bool opaque_classes;            /* something that is no class of DCP was kept as a record */
+    bool opaque_classes;            /* a class outside DCP was kept as a record */
 } dcp_metadata;
 
-/* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that no torch writes,
+/* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that torch never writes,
  * unless opaque_calls), PKL-GETATTR, PKL-TRAILING, DCP-META-TYPE (records of the wrong form),
  * DCP-PATH, CHUNK-BOUNDS. On failure *m is released. */
 fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
@@ -122,7 +120,7 @@ bool dcp_size_equal(const dcp_metadata *m, uint32_t a, uint32_t b);
 /* Hash over the items, seeded. */
 uint64_t dcp_size_hash(const dcp_metadata *m, uint32_t at, uint64_t seed);
 
-/* What kind of callable a pickled symbol is (dcp_symbols.c). */
+/* Kind of callable of a pickled symbol (dcp_symbols.c). */
 typedef enum dcp_symbol {
     DCP_SYMBOL_OTHER,
     DCP_SYMBOL_SIZE,
@@ -140,13 +138,13 @@ typedef enum dcp_symbol {
 
 dcp_symbol dcp_symbol_of(const value_pool *pool, value callee);
 
-/* getattr(class, 'Name') as the symbol Class.Name, for the classes that torch writes so; else
- * PKL-GETATTR. */
+/* getattr(class, 'Name') as the symbol Class.Name, for the classes that torch writes this way;
+ * otherwise PKL-GETATTR. */
 fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbol,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Judges a REDUCE that is none of ours: OK where it may stay as a record, else PKL-CALL, or
- * PKL-GLOBAL where it would run code. */
+/* Checks a REDUCE of another class: OK if it may stay as a record, otherwise PKL-CALL, or
+ * PKL-GLOBAL if it would run code. */
 fsdpck_status dcp_call_check(const value_pool *pool, const value_call *call,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -12,8 +12,8 @@
 
 #define OBJECT_LIMIT (UINT64_C(1) << 30)
 
-/* Places of an object that a tree of so many cells may have: parts may be shared, but not so that a
- * small item takes long. */
+/* Limit on values visited in an object with this many cells: parts may be shared, but a small item
+ * must not take long. */
 static const uint64_t INSIDE_STEPS_LEAST = (uint64_t)1 << 16, INSIDE_STEPS_PER_CELL = 8;
 
 typedef dcp_item_bytes item_bytes;
@@ -154,7 +154,7 @@ static fsdpck_status add_inside(item_tensor_names *n, size_t i, const text_buf *
     return FSDPCK_OK;
 }
 
-/* Named after the object and a number, until it is seen what leads to it. */
+/* Named after the object and a number until its path is known. */
 static fsdpck_status add_numbered(item_tensor_names *n, size_t i, uint64_t *mapped,
                                   fsdpck_error *err)
 {
@@ -167,7 +167,7 @@ static fsdpck_status add_numbered(item_tensor_names *n, size_t i, uint64_t *mapp
     return st;
 }
 
-/* A tensor that has a place in the object already is entered once more. */
+/* A tensor that already has a path in the object is added again. */
 static fsdpck_status name_inside(void *ctx, const char *name, size_t nbytes, value path,
                                  uint64_t *tensor, fsdpck_error *err)
 {
@@ -273,7 +273,7 @@ static fsdpck_status judge_call(void *ctx, value v, fsdpck_error *err)
     return dcp_call_check(pool, call, err);
 }
 
-/* Megatron writes its objects as bare pickles. *is_value false: it is none that reads. */
+/* Megatron writes its objects as bare pickles. *is_value false: not a readable one. */
 static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
                                  const item_bytes *item, bool *is_value, fsdpck_error *err)
 {
@@ -300,7 +300,8 @@ static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
     return st;
 }
 
-/* Byte items of the other ranks, where each rank wrote its own: RNG states differ, most do not. */
+/* Byte items of the other ranks, if each rank wrote its own: RNG states differ, most others do not.
+ */
 static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t object,
                                      const item_bytes *item, fsdpck_error *err)
 {

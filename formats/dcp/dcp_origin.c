@@ -1,4 +1,4 @@
-/* dcp_origin.c: who wrote it, guessed from the marks that releases and trainers leave. */
+/* dcp_origin.c: infers the writer from the marks of releases and trainers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static bool has_entry(const open_request *req, const char *name)
     return false;
 }
 
-/* Last component but `skip` of a path, into `name`; empty where there is none. */
+/* Last component but `skip` of a path, into `name`; empty if none. */
 static void component(const char *path, unsigned skip, char *name, size_t capacity_bytes)
 {
     size_t end = strlen(path), begin;
@@ -30,8 +30,7 @@ static void component(const char *path, unsigned skip, char *name, size_t capaci
              path + begin);
 }
 
-/* "step-100", "global_step_100", "iter_0000100", "checkpoint-100" and the like; -1 where it is
- * none. */
+/* "step-100", "global_step_100", "iter_0000100", "checkpoint-100" and the like; otherwise -1. */
 static int64_t step_of(const char *name)
 {
     static const char *const prefixes[] = {"step-", "step_",       "global_step_", "global_step",
@@ -76,7 +75,7 @@ static const char *guess_trainer(const catalogue *cat, const open_request *req, 
     return m->is_by_fsdpck ? "fsdpck" : "";
 }
 
-/* What fsdpck writes has the marks of no release: old forms that all of them read. */
+/* Output of fsdpck has the marks of no release: it uses old forms that all releases read. */
 static const char *guess_torch(const dcp_marks *m)
 {
     if (m->is_by_fsdpck)

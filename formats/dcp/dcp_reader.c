@@ -123,7 +123,7 @@ static void note_marks(dcp_marks *marks, const dcp_metadata *m)
     marks->has_tensors = marks->has_tensors || m->tensors.count > 0;
 }
 
-/* A large `.metadata` costs as much to read as memory does to be had: by all threads. */
+/* Reading a large `.metadata` costs as much as allocating its memory: use all threads. */
 #define READ_NBYTES ((uint64_t)16 << 20)
 
 typedef struct metadata_bytes {
@@ -203,8 +203,7 @@ static fsdpck_status report_unfinished(const char *path, bool tmp, fsdpck_error 
     return FSDPCK_BADINPUT;
 }
 
-/* Ranks that left files, by their names: highest + 1, and which of them have a metadata of their
- * own. */
+/* Ranks that have files, by name: highest + 1, and the ranks with their own metadata. */
 static uint64_t rank_count(const probe_input *in)
 {
     uint64_t count = 0;
@@ -239,7 +238,7 @@ static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, 
     return FSDPCK_BADINPUT;
 }
 
-/* use_collectives=False: every rank wrote what it held itself. */
+/* use_collectives=False: every rank wrote its own data. */
 static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_builder *b,
                                 dcp_marks *marks, fsdpck_error *err)
 {
@@ -275,13 +274,13 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
         log_warn(&d->log, FSDPCK_FINDING_RANKS_UNKNOWN,
                  "give the number of ranks that wrote them: --source-ranks N",
                  "%" PRIu64 " rank%s found, each with its own metadata; these files cannot show "
-                            "whether a last rank is missing",
+                 "whether a last rank is missing",
                  nranks, nranks == 1 ? "" : "s");
     return st;
 }
 
-/* Files of blobs that no `.metadata` names: empty ones are of ranks without anything to write,
- * others of an older save. */
+/* Data files not in any `.metadata`: empty ones are from ranks without data, others from an older
+ * save. */
 typedef struct unnamed {
     int64_t highest; /* rank of an empty one */
     uint64_t stale, nbytes;
@@ -338,8 +337,7 @@ static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unna
     return FSDPCK_OK;
 }
 
-/* Ranks of a save with one `.metadata`: by the files that it names and the empty ones beside
- * them. */
+/* Ranks of a save with one `.metadata`: by its files and the empty ones beside them. */
 static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
                                  fsdpck_error *err)
 {
@@ -522,7 +520,7 @@ static void dcp_source(void *self, catalogue *cat, source *src)
     };
 }
 
-/* Ranks that had nothing to write left empty files. */
+/* Ranks without data write empty files. */
 static bool owns(const probe_input *in, const cat_origin *origin, const char *path, uint64_t nbytes)
 {
     const char *slash = strrchr(path, '/');

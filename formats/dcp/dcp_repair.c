@@ -5,11 +5,11 @@
 
 #include "formats/dcp/dcp_boxes.h"
 
-/* Ranks among which layouts are looked for where the number of ranks is not known. */
+/* Largest number of ranks to try if the number of ranks is unknown. */
 enum { RANKS_GUESSED = 64 };
-/* Over all tensors of a checkpoint. A number of ranks has up to some thousand layouts, and a layout
- * as many pieces as ranks; most are out at the first of them, so 4,096 ranks take about 20,000 steps
- * a tensor. A step takes about 80 ns. */
+/* Over all tensors of a checkpoint. A number of ranks has up to some thousand layouts, each with
+ * one shard per rank. Most are excluded at their first shard, so 4,096 ranks take about 20,000
+ * steps per tensor. A step takes about 80 ns. */
 #define REPAIR_STEPS_MAX ((uint64_t)1 << 24)
 
 /* Wrong boxes are only recorded for dims that do not divide evenly: then sizes differ. */
@@ -29,8 +29,8 @@ static bool may_be_wrong(const catalogue *cat, uint32_t tensor)
     return false;
 }
 
-/* FSDP over `fsdp` ranks inside each of the pieces of `outer` x `inner` (expert, tensor parallel;
- * outer 1: one of them alone), as torch 2.5 to 2.15 state it. */
+/* FSDP over `fsdp` ranks inside each of the `outer` x `inner` parts (expert, tensor parallel; outer
+ * 1: only one of them), as recorded by torch 2.5 to 2.15. */
 static dcp_reading reading_of(unsigned dim, uint64_t fsdp, uint64_t outer, uint64_t inner)
 {
     dcp_reading r = {.dim = dim};
@@ -90,7 +90,7 @@ static fsdpck_status try_reading(search *s, uint64_t fsdp, uint64_t outer, uint6
     return FSDPCK_OK;
 }
 
-/* All layouts of the ranks that there are: the product divides their number. */
+/* All layouts of the existing ranks: the product divides their number. */
 static fsdpck_status search_layouts(search *s, const open_request *req, fsdpck_error *err)
 {
     const int64_t known = s->b->d->marks.world_size;
@@ -195,7 +195,7 @@ const char *dcp_boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned ndim,
             dim = i;
         }
     }
-    /* One dim alone, which is cut. */
+    /* Only one dim, which is sharded. */
     if (differ != 1 || want[dim] == catalogue_shape(d->cat, tensor)[dim])
         return "metadata and files are from different saves: copy both again";
     if (d->repaired)

@@ -19,7 +19,7 @@ struct dcp_st_stream {
     vec offsets; /* uint64_t */
 };
 
-/* Where a tensor's elements lie in the whole tensor, as DCP_SHARDING_INFO says. */
+/* Box of a tensor's elements in the whole tensor, from DCP_SHARDING_INFO. */
 typedef struct inner_box {
     uint64_t at; /* in offsets */
     uint32_t ndim;
@@ -184,7 +184,7 @@ static fsdpck_status inner_get(dcp_folder *d, uint32_t file_id, uint64_t offset_
     return st;
 }
 
-/* Two chunks of one FQN in one file share a name: only the last one written is there. */
+/* Two chunks of one FQN in one file share a name: only the last one exists. */
 static fsdpck_status check_box(const dcp_folder *d, const dcp_st_stream *inner, uint32_t name,
                                uint64_t chunk, fsdpck_error *err)
 {

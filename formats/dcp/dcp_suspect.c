@@ -1,10 +1,10 @@
-/* dcp_suspect.c: boxes that cannot be those of the blobs, told without reading these. */
+/* dcp_suspect.c: detects boxes that cannot match the blobs, without reading the blobs. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/dcp/dcp_boxes.h"
 
-/* Lengths of dims that are looked at: models have few, and each costs layouts x ranks. */
+/* Limit on different dim lengths to check: models have few, and each costs layouts x ranks. */
 enum { LENGTHS_MAX = 32, RANKS_LOOKED_AT = 4096 };
 
 typedef struct doubt {
@@ -15,7 +15,7 @@ typedef struct doubt {
     size_t nseen;
 } doubt;
 
-/* The dim on which sizes differ, NDIM_MAX where there is none or are several. */
+/* The dim on which sizes differ, NDIM_MAX if none or several. */
 static unsigned uneven_dim(const dcp_boxes *b)
 {
     unsigned dim = NDIM_MAX;
@@ -43,7 +43,7 @@ static bool is_new(doubt *x, uint64_t length)
     return true;
 }
 
-/* FSDP over `fsdp` ranks inside each of `tp` pieces; tp 1: FSDP alone. */
+/* FSDP over `fsdp` ranks inside each of `tp` parts; tp 1: only FSDP. */
 static dcp_reading reading_of(unsigned dim, uint64_t fsdp, uint64_t tp)
 {
     dcp_reading r = {.dim = dim};
@@ -59,8 +59,8 @@ static dcp_reading reading_of(unsigned dim, uint64_t fsdp, uint64_t tp)
     return r;
 }
 
-/* Whether each chunk's box is, on `dim`, the piece of the rank whose file names it. Replicas: the
- * mesh is repeated over the ranks. */
+/* Whether each chunk's box is, on `dim`, the shard of its file's rank. Replicas: the mesh is
+ * repeated over the ranks. */
 static bool explains(const dcp_boxes *b, const dcp_reading *r, shard_rule rule)
 {
     const uint64_t nranks = mesh_size(&r->mesh);

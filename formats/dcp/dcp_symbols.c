@@ -1,4 +1,4 @@
-/* dcp_symbols.c: which callables a `.metadata` may name, and what is made of them. Nothing is
+/* dcp_symbols.c: the callables that a `.metadata` may contain, and their replacements. Nothing is
  * called. */
 #include <string.h>
 
@@ -28,8 +28,8 @@ typedef struct known_call {
     const char *name;
 } known_call;
 
-/* What torch and Python write in a `.metadata` besides DCP's own classes; an early-3.11 getattr is
- * apart. */
+/* Symbols that torch and Python write in a `.metadata` besides DCP's classes; the getattr of early
+ * 3.11 is separate. */
 static const known_call harmless_calls[] = {
     {"torch.serialization", "_get_layout"},
     {"torch", "device"},

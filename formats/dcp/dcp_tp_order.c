@@ -1,5 +1,5 @@
-/* dcp_tp_order.c: FSDP2 with tensor parallelism of torch 2.3, whose rows may lie elsewhere than
- * recorded. */
+/* dcp_tp_order.c: FSDP2 with tensor parallelism of torch 2.3, whose rows may be at other offsets
+ * than recorded. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 /* The ranks of a mesh of two dims; 0: not known. */
 typedef struct two_dims {
     uint64_t fsdp, tp;
-    bool clash; /* tensors speak for different meshes */
+    bool clash; /* tensors imply different meshes */
 } two_dims;
 
-/* How a tensor's boxes with elements are cut. */
+/* Sharding of a tensor's boxes with elements. */
 typedef struct cut_shape {
     uint64_t counts[2]; /* distinct offsets of dim 0, and of the other dim that is cut */
     unsigned ncut_dims;
@@ -94,8 +94,8 @@ static void speak_for(two_dims *m, uint64_t fsdp, uint64_t tp)
     m->tp = tp;
 }
 
-/* Tensors cut on two dims show both numbers. Else one that is cut into fewer pieces than there are
- * ranks, though it has rows for all of them, is whole on each TP rank. */
+/* Tensors cut on two dims show both numbers. Otherwise a tensor with fewer shards than ranks, but
+ * rows for all ranks, is whole on each TP rank. */
 static fsdpck_status infer_mesh(const dcp_folder *d, two_dims *found, fsdpck_error *err)
 {
     const catalogue *cat = d->cat;
@@ -142,7 +142,7 @@ static const uint64_t *next_rows(const dcp_boxes *b, uint64_t *k)
 }
 
 /* Whether the tensor's boxes, in their order, are those of the ranks that have rows under plain
- * Shards of dim 0. *differ: the reading's other placements mean other rows. */
+ * Shards of dim 0. *differ: the other reading of the placements yields other rows. */
 static bool rows_are(const dcp_boxes *b, const dcp_reading *r, bool *differ)
 {
     uint64_t coord[MESH_NDIM_MAX], from, nfrom, to, nto, k = 0;
@@ -165,8 +165,8 @@ static bool rows_are(const dcp_boxes *b, const dcp_reading *r, bool *differ)
     return next_rows(b, &k) == NULL;
 }
 
-/* Cut by dim 0 alone, in the order of ranks, into just the boxes of two Shards, and TP first would
- * mean other rows. */
+/* Sharded only by dim 0, in the order of ranks, into exactly the boxes of two Shards, and TP first
+ * would yield other rows. */
 static fsdpck_status is_suspect(const dcp_boxes *b, const dcp_reading *r, bool *suspect,
                                 fsdpck_error *err)
 {
@@ -180,7 +180,7 @@ static fsdpck_status is_suspect(const dcp_boxes *b, const dcp_reading *r, bool *
     return FSDPCK_OK;
 }
 
-/* Whether the rows are also those of FSDP alone, the tensor being whole on each TP rank. */
+/* Whether plain FSDP also explains the rows, with the tensor whole on each TP rank. */
 static bool may_be_fsdp_alone(const dcp_boxes *b, const two_dims *m)
 {
     const dcp_reading r = {
@@ -203,7 +203,7 @@ static void mark_unsure(dcp_boxes *b)
         catalogue_chunk(b->d->cat, b->first_chunk + k)->aux |= DCP_AUX_UNKNOWN_ORDER;
 }
 
-/* TP first where the blobs allow it and nothing else explains them. */
+/* TP first, if the blobs allow it and no other layout explains them. */
 static fsdpck_status correct(dcp_boxes *b, const open_request *req, const two_dims *m,
                              const dcp_reading *r, order_counts *counts, fsdpck_error *err)
 {
@@ -303,7 +303,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
                  "with tensor parallelism records the same and is correct",
                  "%" PRIu64 " tensor%s, the first '%s', may have rows in the wrong order, as torch "
-                            "2.3 and 2.4 record FSDP2 with tensor parallelism",
+                 "2.3 and 2.4 record FSDP2 with tensor parallelism",
                  counts->suspects, plural(counts->suspects), counts->first);
     }
     if (!req->assume_tp_first)

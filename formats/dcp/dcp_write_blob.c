@@ -9,13 +9,13 @@
 #include "formats/common/zip.h"
 #include "formats/dcp/dcp_write_internal.h"
 
-/* Blobs of tensors. All but data and CRC depends on dtype and shape alone, so millions of chunks
- * share the few texts of their forms.
+/* Blobs of tensors. All bytes except data and CRC depend only on dtype and shape, so millions of
+ * chunks share a few texts.
  *
  * Alignment (--align) is made by gaps of zeros between blobs, not inside them: `.storage_alignment`
- * stays 64 and true, and readers of every torch go by the offset and length that .metadata states.
- * Spaced out inside the zip, each of its six records would have to be aligned so, or torch's
- * computed offsets would miss the data. */
+ * stays 64 and true, and readers of every torch use the offset and length in .metadata. With gaps
+ * inside the zip, each of its six records would need this alignment, or torch's computed offsets
+ * would miss the data. */
 
 enum {
     DESCRIPTOR_CRC_AT = 4, /* in a descriptor */
@@ -101,7 +101,7 @@ static fsdpck_status form_of(dcp_write *w, target *t, uint64_t chunk, uint64_t n
     return make_form(t, &shape, nbytes, form, err);
 }
 
-/* Zeros up to where the blob must begin for its data to be aligned. */
+/* Zeros up to the start of the blob that aligns its data. */
 static fsdpck_status put_gap(dcp_write *w, target *t, uint32_t file_index, uint64_t nbytes,
                              uint64_t *at, fsdpck_error *err)
 {

@@ -1,4 +1,4 @@
-/* dcp_write_internal.h: what the files of the DCP writer share.
+/* dcp_write_internal.h: shared by the files of the DCP writer.
  *
  * Steps of layout(), in this order:
  *
@@ -8,7 +8,8 @@
  *     dcp_put_metadata(t, file, &nbytes, err);    // dcp_write_metadata.c: .metadata
  *
  * While they run, cat_chunk.file and cat_object.file are the number of the file: the rank that
- * writes the item, and world_size more for each part (dcp_write.parts) before its own; cat_object.offset_bytes and nbytes frame its blob.
+ * writes the item, plus world_size for each earlier part (dcp_write.parts). cat_object.offset_bytes
+ * and nbytes give its blob.
  */
 #ifndef FSDPCK_DCP_WRITE_INTERNAL_H
 #define FSDPCK_DCP_WRITE_INTERNAL_H
@@ -17,7 +18,7 @@
 #include "formats/dcp/dcp_parts.h"
 #include "formats/format.h"
 
-/* A blob but for its data: all blobs of one dtype and shape share it. cat_chunk.aux is its number.
+/* A blob without its data: all blobs of one dtype and shape share it. cat_chunk.aux is its number.
  */
 typedef struct dcp_form {
     uint64_t text_at; /* in target.text: the head, up to the data, then the tail with CRCs of 0 */
@@ -26,13 +27,13 @@ typedef struct dcp_form {
     uint32_t crc_at[2]; /* in the tail: the CRC in the descriptor and in the directory */
 } dcp_form;
 
-/* Where the blob of equal pickles lies in target.text: hyper-parameters repeat a lot. */
+/* Position in target.text of the blob of equal pickles: hyper-parameters repeat often. */
 typedef struct dcp_pickle_blob {
     uint64_t text_at;
     uint64_t nbytes;
 } dcp_pickle_blob;
 
-/* The blob of an object that tensors lie in. */
+/* The blob of an object that contains tensors. */
 typedef struct dcp_inner_blob {
     uint32_t file;
     uint32_t pickle_crc;
@@ -52,13 +53,13 @@ typedef struct dcp_write_part {
 /* target.writer_state. */
 typedef struct dcp_write {
     budget *owner;
-    strtab form_keys;  /* ids are those of forms */
-    vec forms;         /* dcp_form */
-    strtab pickles;    /* of objects without tensors; ids are those of pickle_blobs */
-    vec pickle_blobs;  /* dcp_pickle_blob */
-    vec inner_blobs;   /* dcp_inner_blob */
-    vec inner_chunks;  /* uint64_t */
-    vec parts;         /* dcp_write_part: the folders of the output; one where it is one itself */
+    strtab form_keys; /* ids are those of forms */
+    vec forms;        /* dcp_form */
+    strtab pickles;   /* of objects without tensors; ids are those of pickle_blobs */
+    vec pickle_blobs; /* dcp_pickle_blob */
+    vec inner_blobs;  /* dcp_inner_blob */
+    vec inner_chunks; /* uint64_t */
+    vec parts; /* dcp_write_part: the folders of the output; one entry if the output is itself one */
     vec file_names;    /* uint32_t: of each file of blobs, the name in its `.metadata` */
     uint64_t zeros_at; /* in target.text: DCP_ZEROS_NBYTES zeros, where blobs are spaced out */
     bool has_zeros;
@@ -67,8 +68,8 @@ typedef struct dcp_write {
 #define DCP_ZEROS_NBYTES     65536u
 #define DCP_ALIGN_NBYTES_MAX (1u << 30)
 
-/* Each puts one item at *at of its file and moves *at behind it. A chunk's data begin at a multiple
- * of align_nbytes (0: wherever they fall) in the file. */
+/* Each writes one item at *at of its file and moves *at past it. A chunk's data is aligned to
+ * align_nbytes in the file (0: not aligned). */
 fsdpck_status dcp_put_chunk(dcp_write *w, target *t, uint64_t chunk, uint64_t align_nbytes,
                             uint64_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t *at,
@@ -76,14 +77,15 @@ fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t 
 
 /* target.make_deferred. */
 void dcp_make_deferred(const target *t, size_t index, uint32_t crc32, uint8_t *dst);
-/* Late bytes of the objects with tensors. */
+/* Deferred bytes of the objects with tensors. */
 fsdpck_status dcp_seal_objects(const target *t, deferred_fn put, void *ctx,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Where the blob of a chunk begins and how long it is. */
+/* Offset and size of the blob of a chunk. */
 void dcp_blob_range(const target *t, uint64_t chunk, uint64_t *offset_bytes, uint64_t *nbytes);
 
-/* The whole `.metadata` of a part as one literal at the beginning of `file`; its size. */
+/* Adds the whole `.metadata` of a part as constant bytes at the beginning of `file`; returns its
+ * size. */
 fsdpck_status dcp_put_metadata(target *t, const dcp_write *w, const dcp_write_part *part,
                                uint32_t file_index, uint64_t *nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;

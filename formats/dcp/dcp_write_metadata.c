@@ -8,8 +8,8 @@
  * writes 6, which older ones refuse); no storage_meta, no version. Protocol 2.
  *
  * It may hold millions of entries, so the opcodes are written straight into target.text: no tree,
- * memo entries only for what is fetched again (names, classes, attribute names, torch.Size objects
- * while they are few). The same target gives the same bytes. */
+ * memo entries only for values that are fetched again (names, classes, attribute names, torch.Size
+ * objects up to a limit). The same target gives the same bytes. */
 
 /* --- parts --- */
 
@@ -117,7 +117,7 @@ static void put_path(meta_writer *m, value path, uint32_t name)
     meta_put_op(m, OP_TUPLE);
 }
 
-/* offset NULL: a byte item, which has none. */
+/* offset NULL: a byte item without offset. */
 static void put_index(meta_writer *m, uint32_t name, uint64_t hint, const uint64_t *offset,
                       unsigned ndim)
 {
@@ -184,8 +184,8 @@ static void put_state_dict_metadata(meta_writer *m)
     meta_end_batch(m, count, OP_SETITEMS);
 }
 
-/* In the order of the saved state, which this dict alone keeps: a raw optimizer's numbers mean
- * parameters in the order of the model's state dict. */
+/* In the order of the saved state, which only this dict keeps: the numbers of a raw optimizer refer
+ * to parameters in the order of the model's state dict. */
 static void put_planner_data(meta_writer *m)
 {
     const catalogue *cat = &m->t->cat;

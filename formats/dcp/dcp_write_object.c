@@ -7,10 +7,10 @@
 #include "formats/common/zip.h"
 #include "formats/dcp/dcp_write_internal.h"
 
-/* Byte items: a torch.save zip of the value, or, where a reader could make nothing of it, its bytes
- * as they were. A value that tensors lie in has them as storages of the same zip, numbered as the
- * pickle names them; their descriptors and the directory are brought by seal(), since they depend
- * on several CRCs. --align leaves those tensors where they fall. */
+/* Byte items: a torch.save zip of the value, or, for an unreadable value, its original bytes. A
+ * value that contains tensors has them as storages of the same zip, numbered in the order of the
+ * pickle; seal() writes their descriptors and the directory, since they depend on several CRCs.
+ * --align does not apply to those tensors. */
 
 typedef struct inner_state {
     dcp_write *w;
@@ -27,7 +27,7 @@ static fsdpck_status fail(const inner_state *s, const char *what, fsdpck_error *
     return st;
 }
 
-/* A tensor of the object becomes the next storage. The pickle writer asks once for each. */
+/* A tensor of the object becomes the next storage. The pickle writer calls it once for each. */
 static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t index,
                                       fsdpck_error *err)
 {
@@ -138,7 +138,7 @@ static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner
     return FSDPCK_OK;
 }
 
-/* Directory of a blob: crc holds the chunks' CRCs, NULL while they are unknown. */
+/* Directory of a blob: crc holds the chunks' CRCs, NULL if not yet known. */
 static void put_directory(const dcp_write *w, const target *t, const dcp_inner_blob *blob,
                           const uint32_t *crc, text_buf *out)
 {

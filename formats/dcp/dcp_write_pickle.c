@@ -83,7 +83,7 @@ void meta_fail(meta_writer *m, fsdpck_status st)
         m->st = st;
 }
 
-/* What lies on the stack's top can be fetched by *memo from now on. */
+/* The value on top of the stack can be fetched by *memo from now on. */
 void meta_remember(meta_writer *m, uint32_t *memo)
 {
     put_numbered(m, OP_BINPUT, OP_LONG_BINPUT, m->nmemo);
@@ -178,7 +178,7 @@ void meta_end_object(meta_writer *m)
     at[1] = OP_BUILD;
 }
 
-/* Before each item of a dict or list whose opcode is op; end_batch behind the last. */
+/* Call before each item of a dict or list with the opcode op; end_batch after the last. */
 void meta_next_in_batch(meta_writer *m, uint64_t *count, int op)
 {
     if (*count % BATCH_MOST == 0) {
@@ -208,7 +208,7 @@ static void put_plain_size(meta_writer *m, const uint64_t *dims, unsigned ndim)
     meta_put_op(m, OP_REDUCE);
 }
 
-/* torch.Size of dims; equal ones are one object while there are few. */
+/* torch.Size of dims; equal ones are one object, up to a limit. */
 void meta_put_size(meta_writer *m, const uint64_t *dims, unsigned ndim)
 {
     const char *key = (const char *)dims;

@@ -1,6 +1,6 @@
 /* dcp_write_pickle.h: the opcodes of a pickle of DCP metadata, written straight into a text: no
- * tree, and memo entries only for what is fetched again, since there may be millions of entries.
- * Protocol 2. After a failure (meta_writer.st) what is appended means nothing.
+ * tree, and memo entries only for values that are fetched again, since there may be millions of
+ * entries. Protocol 2. After a failure (meta_writer.st) the text is invalid.
  */
 #ifndef FSDPCK_DCP_WRITE_PICKLE_H
 #define FSDPCK_DCP_WRITE_PICKLE_H
@@ -70,19 +70,19 @@ void meta_put_bytes(meta_writer *m, const void *bytes, size_t nbytes);
 /* Under 2^63. */
 void meta_put_int(meta_writer *m, uint64_t i);
 void meta_put_text(meta_writer *m, const char *text, size_t nbytes);
-/* What lies on the stack's top can be fetched by *memo from now on. */
+/* The value on top of the stack can be fetched by *memo from now on. */
 void meta_remember(meta_writer *m, uint32_t *memo);
-/* False where there is no entry yet: the caller then puts the thing and remembers it. */
+/* False if there is no entry yet: the caller then writes the value and stores the entry. */
 bool meta_fetch(meta_writer *m, uint32_t memo);
 void meta_put_word(meta_writer *m, enum word word);
 /* A name of the catalogue. */
 void meta_put_name(meta_writer *m, uint32_t name);
-/* torch.Size of dims; equal ones are one object while there are few. */
+/* torch.Size of dims; equal ones are one object, up to a limit. */
 void meta_put_size(meta_writer *m, const uint64_t *dims, unsigned ndim);
 /* An object of a class, its attributes in between: key, value, key ... */
 void meta_begin_object(meta_writer *m, enum word word);
 void meta_end_object(meta_writer *m);
-/* Before each item of a dict (OP_SETITEMS) or list (OP_APPENDS); and behind the last. */
+/* Call before each item of a dict (OP_SETITEMS) or list (OP_APPENDS), and after the last. */
 void meta_next_in_batch(meta_writer *m, uint64_t *count, int op);
 void meta_end_batch(meta_writer *m, uint64_t count, int op);
 

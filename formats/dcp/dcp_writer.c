@@ -6,10 +6,10 @@
 #include "formats/dcp/dcp_write_internal.h"
 
 /* A folder that torch.distributed.checkpoint of torch 2.1 to 2.15 loads: `__{rank}_0.distcp` of
- * every rank, byte items first, then tensors, and `.metadata` (dcp_write_metadata.c). A rank that
- * has nothing to write has an empty file, as torch leaves it. No path, host, time or random number
- * is in any byte. What comes from a folder with a DCP folder for each part (dcp_parts.h) becomes
- * such a one: the same files once a part. */
+ * every rank, byte items first, then tensors, and `.metadata` (dcp_write_metadata.c). A rank
+ * without data has an empty file, as with torch. The output contains no path, host, time or random
+ * number. Input from a folder with one DCP folder per part (dcp_parts.h) becomes such a folder
+ * again, with the same files for each part. */
 
 static uint32_t file_of_chunk(const target *t, uint64_t chunk)
 {
@@ -69,7 +69,7 @@ static fsdpck_status make_state(target *t, fsdpck_error *err)
 
 /* --- checks --- */
 
-/* A flat key names one item: the dicts of .metadata would keep one of two. */
+/* A flat key must be unique: the dicts of .metadata would keep only one of two items. */
 static fsdpck_status check_names(const target *t, fsdpck_error *err)
 {
     const catalogue *cat = &t->cat;
@@ -124,7 +124,7 @@ static fsdpck_status add_part(dcp_write *w, const char *folder_name, uint32_t pa
     return FSDPCK_OK;
 }
 
-/* The parts that have something in them. */
+/* The parts that are not empty. */
 static fsdpck_status choose_parts(dcp_write *w, const target *t, fsdpck_error *err)
 {
     const catalogue *cat = &t->cat;
@@ -152,7 +152,7 @@ static fsdpck_status add_file(target *t, const dcp_write_part *part, const char 
     return catalogue_add_file(&t->cat, path, (size_t)n, 0, rank, index, err);
 }
 
-/* Inner tensors have no file until their object is put; cat_chunk.file tells. */
+/* Inner tensors have no file until their object is put; see cat_chunk.file. */
 static fsdpck_status add_files(dcp_write *w, target *t, fsdpck_error *err)
 {
     char name[40];
@@ -177,7 +177,7 @@ static fsdpck_status add_files(dcp_write *w, target *t, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* How many files lie before those of the part that a name is of. */
+/* Number of files before those of the part of a name. */
 static uint32_t first_file_of(const dcp_write *w, const target *t, uint32_t name)
 {
     const uint32_t part = dcp_part_of(catalogue_name(&t->cat, name));
@@ -219,7 +219,7 @@ static fsdpck_status put_files(target *t, const writer_options *opt, const rank_
     return FSDPCK_OK;
 }
 
-/* A tensor whose object does not name it would have no place. */
+/* A tensor that its object does not contain would have no location. */
 static fsdpck_status check_placed(const target *t, fsdpck_error *err)
 {
     for (uint64_t i = 0; i < catalogue_chunk_count(&t->cat); i++) {

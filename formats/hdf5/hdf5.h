@@ -1,7 +1,7 @@
-/* hdf5.h: what an HDF5 file is read by.
+/* hdf5.h: the reader and writer of HDF5 files.
  *
- * libhdf5 tells where things lie, in a child process (hdf5_child.h); this process checks what it was
- * told and reads the bytes itself. Of files from elsewhere nothing else is opened, here or there.
+ * libhdf5 runs in a child process (hdf5_child.h) and reports the offsets; this process checks the
+ * report and reads the bytes itself. Neither process opens another file.
  */
 #ifndef FSDPCK_FORMATS_HDF5_H
 #define FSDPCK_FORMATS_HDF5_H
@@ -11,7 +11,7 @@
 extern const format_reader hdf5_reader;
 extern const format_writer hdf5_writer;
 
-/* "HDF5 1.10.8" or "built without HDF5": twins. */
+/* "HDF5 1.10.8" or "built without HDF5": one file for each build. */
 const char *hdf5_built_state(void);
 
 #endif

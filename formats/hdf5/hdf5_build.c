@@ -9,7 +9,7 @@
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_write_internal.h"
 
-/* Of a record, read at a time. */
+/* Bytes of a record read at a time. */
 #define PIECE_NBYTES ((size_t)64 << 10)
 
 fsdpck_status hdf5_bad_record(fsdpck_error *err)
@@ -18,7 +18,7 @@ fsdpck_status hdf5_bad_record(fsdpck_error *err)
                      "HDF5 reader process returned invalid data");
 }
 
-/* Of what was left out, told by name. */
+/* Names listed of items that are left out. */
 #define NAMES_SHOWN       3u
 #define NAME_SHOWN_NBYTES 100u
 
@@ -56,9 +56,9 @@ static const struct failure {
                         "name of a group or dataset is too long", "rename it: h5py's file.move"},
 };
 
-/* Parts of an object's description have versions of their own, which newer libraries raise. Where a
- * checksum holds over them, a version that the library does not know is no damage; that of what the
- * checksum lies in ("object header") is looked at before it. */
+/* Parts of an object's description have their own versions, which newer libraries raise. If they
+ * have a checksum, an unknown version is not damage. The version of the "object header", which
+ * contains the checksum, is checked first. */
 static bool is_newer(const hdf5_builder *b, unsigned why, const char *text)
 {
     static const char last[] = " message";
@@ -68,7 +68,7 @@ static bool is_newer(const hdf5_builder *b, unsigned why, const char *text)
            strstr(text, " version number ") != NULL;
 }
 
-/* "ran off the end of the buffer: current p = 0x55..., ..." is another text each time. */
+/* "ran off the end of the buffer: current p = 0x55..., ..." differs each time. */
 static const char *without_addresses(char *text)
 {
     char *address = strstr(text, " = 0x");
@@ -192,7 +192,7 @@ static bool is_text(const uint8_t *bytes, size_t nbytes, const char *text)
     return nbytes == strlen(text) && memcmp(bytes, text, nbytes) == 0;
 }
 
-/* Objects that are no tensors, where fsdpck wrote the file: "format" comes before "objects". */
+/* Objects other than tensors, in files of fsdpck: "format" precedes "objects". */
 static fsdpck_status read_attribute(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint32_t n = get_u32(g);
@@ -214,7 +214,7 @@ static fsdpck_status read_attribute(hdf5_builder *b, hdf5_record_reader *g, fsdp
 static fsdpck_status read_record(hdf5_builder *b, uint32_t kind, hdf5_record_reader *g,
                                  fsdpck_error *err)
 {
-    /* FAIL may come amid a dataset. */
+    /* FAIL may occur inside a dataset. */
     if (kind != HDF5_CHUNKS && kind != HDF5_INLINE && kind != HDF5_FAIL && b->told.open)
         RETURN_IF(hdf5_finish_dataset(b, err));
     switch (kind) {
@@ -260,7 +260,7 @@ static fsdpck_status read_all(const hdf5_input *in, void *dst, uint64_t nbytes, 
                      "HDF5 reader process ended before it finished");
 }
 
-/* In pieces, so that a length alone takes no memory. */
+/* In parts, so that a large declared length allocates no memory. */
 static fsdpck_status read_payload(const hdf5_input *in, vec *bytes, uint32_t nbytes,
                                   fsdpck_error *err)
 {
@@ -295,7 +295,7 @@ out:
     return st;
 }
 
-/* ---- places ---- */
+/* ---- locations ---- */
 
 static int compare_places(const void *left, const void *right)
 {

@@ -1,5 +1,6 @@
-/* hdf5_build.h: the records of hdf5_protocol.h into a catalogue. Nothing that they say is believed:
- * sizes are bounded, places lie inside the file and on no others, grids have each chunk once.
+/* hdf5_build.h: converts the records of hdf5_protocol.h to a catalogue. The records are not
+ * trusted: sizes are bounded, locations must be inside the file and must not overlap, and grids
+ * must contain each chunk once.
  *
  *     hdf5_input in = {.read = fn, .ctx = c, .end_bytes = super.end_bytes, .separator = "."};
  *     st = hdf5_build(&f, &in, cat, err);      // cat is not sealed
@@ -14,13 +15,13 @@ typedef struct hdf5_input {
     /* *got is less than nbytes only at the end. */
     fsdpck_status (*read)(void *ctx, void *dst, uint64_t nbytes, uint64_t *got, fsdpck_error *err);
     void *ctx;
-    uint64_t end_bytes; /* of the file */
-    bool
-        is_checked_elsewhere; /* what the file says of objects has checksums: a superblock of version 2 or 3 */
-    const char *library;   /* its name and version, for messages; may be NULL */
-    const char *separator; /* between the names of groups and datasets */
-    bool fills;            /* as in hdf5_file */
-    /* Errors that one dataset has to itself go there, and the others are read. NULL: to the caller. */
+    uint64_t end_bytes;        /* of the file */
+    bool is_checked_elsewhere; /* object headers have checksums: a superblock of version 2 or 3 */
+    const char *library;       /* its name and version, for messages; may be NULL */
+    const char *separator;     /* between the names of groups and datasets */
+    bool fills;                /* as in hdf5_file */
+    /* Receives errors of a single dataset; the others are still read. NULL: returned to the caller.
+     */
     const open_request *tell;
     logger log;
 } hdf5_input;

@@ -1,26 +1,25 @@
-/* hdf5_build_internal.h: what the files that make hdf5_build share. */
+/* hdf5_build_internal.h: shared by the files of hdf5_build. */
 #ifndef FSDPCK_FORMATS_HDF5_BUILD_INTERNAL_H
 #define FSDPCK_FORMATS_HDF5_BUILD_INTERNAL_H
 
 #include "formats/hdf5/hdf5_build.h"
 #include "formats/hdf5/hdf5_type.h"
 
-/* Room that is given to elements that nobody wrote: more is no checkpoint, but a few bytes that make
- * terabytes. */
+/* Limit for unwritten elements: beyond it, a few bytes would expand to terabytes. */
 #define HDF5_UNWRITTEN_NBYTES_MAX ((uint64_t)64 << 20)
 #define HDF5_UNWRITTEN_RATIO_MAX  64u
 
-/* A DATASET that was told, until all of it was. */
+/* The DATASET being received. */
 typedef struct hdf5_open_dataset {
     bool open;
-    bool skipped; /* has an error that was told */
+    bool skipped; /* has a reported error */
     uint32_t tensor;
     uint32_t dataset; /* in hdf5_file.datasets */
     uint8_t layout;
     uint8_t fill;
     uint8_t chunk_flags;
     uint8_t nfilters;
-    int8_t coder_of[HDF5_FILTERS_MAX]; /* by filter: its place among the coders */
+    int8_t coder_of[HDF5_FILTERS_MAX]; /* by filter: its position among the coders */
     unsigned ndim;
     uint64_t dims[HDF5_NDIM_MAX];
     uint64_t chunk[HDF5_NDIM_MAX];
@@ -30,7 +29,7 @@ typedef struct hdf5_open_dataset {
     uint64_t ncells, nchunks, nseen;
     uint64_t first_chunk; /* in the catalogue */
     unsigned itemsize;
-    uint8_t *taken; /* a bit a cell */
+    uint8_t *taken; /* one bit per cell */
     uint64_t taken_nbytes;
 } hdf5_open_dataset;
 
@@ -46,7 +45,7 @@ typedef struct hdf5_extent {
     uint32_t tensor;
 } hdf5_extent;
 
-/* What was left out for one reason. */
+/* Items left out for one reason. */
 typedef struct hdf5_left_out {
     uint64_t count;
     char names[400]; /* the first, in quotes */
@@ -71,7 +70,7 @@ fsdpck_status hdf5_add_chunks(hdf5_builder *b, hdf5_record_reader *g,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status hdf5_add_inline(hdf5_builder *b, hdf5_record_reader *g,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* What was told of a dataset is all. */
+/* All records of a dataset were received. */
 fsdpck_status hdf5_finish_dataset(hdf5_builder *b, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status hdf5_add_link(hdf5_builder *b, hdf5_record_reader *g,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -83,18 +82,17 @@ fsdpck_status hdf5_grid_add(hdf5_builder *b, hdf5_record_reader *g,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status hdf5_grid_end(hdf5_builder *b, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Parts: a chunk of the open dataset into catalogue and table. */
+/* Adds a chunk of the open dataset to catalogue and table. */
 fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uint64_t *sizes,
                              const hdf5_chunk *c, uint64_t offset_bytes, uint64_t nbytes,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Elements that nobody wrote: H5-SPARSE where they are too many, H5-UNWRITTEN where nobody knows what
- * they are. */
+/* Unwritten elements: H5-SPARSE if there are too many, H5-UNWRITTEN if they have no value. */
 fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* LIMIT, H5-SPARSE. */
 fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* A record that is not what it should be. */
+/* Sets the error for an invalid record. */
 fsdpck_status hdf5_bad_record(fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* BADINPUT, H5-CHUNK, with the open dataset's name: of bytes, or a number of chunks. */
 fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,

@@ -1,4 +1,4 @@
-/* How a tensor is cut in chunks. */
+/* The chunk shape of a tensor. */
 #include "formats/hdf5/hdf5_write_internal.h"
 
 bool hdf5_chunk_shape_choose(dtype d, unsigned ndim, const uint64_t *shape, hdf5_chunk_shape *cut)
@@ -17,7 +17,7 @@ bool hdf5_chunk_shape_choose(dtype d, unsigned ndim, const uint64_t *shape, hdf5
     dim--;
     const uint64_t most = HDF5_CHUNK_NBYTES / row;
     const uint64_t count = (shape[dim] + most - 1) / most;
-    /* As even as can be: the last one is padded. */
+    /* As even as possible: the last one is padded. */
     const uint64_t rows = (shape[dim] + count - 1) / count;
     *cut = (hdf5_chunk_shape){dim, rows, shape[dim] * row, rows * row};
     return true;

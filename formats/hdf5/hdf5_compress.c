@@ -9,7 +9,7 @@
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_write_internal.h"
 
-/* Elements of every dtype lie as they want to, for casts. */
+/* Aligned for elements of every dtype, for casts. */
 #define IMAGE_ALIGN_NBYTES 64u
 
 /* target.writer_state */
@@ -38,7 +38,7 @@ static void free_packed(void *state)
 
 /* --- the cells --- */
 
-/* False where the tensor is contiguous. */
+/* False if the tensor is contiguous. */
 static bool cut_of(const target *t, size_t tensor, hdf5_chunk_shape *cut)
 {
     const cat_tensor *ct = catalogue_tensor(&t->cat, tensor);

@@ -9,7 +9,7 @@
 #define FILTER_DEFLATE    1u
 #define FILTER_SHUFFLE    2u
 #define FILTER_FLETCHER32 3u
-/* Ids from here on are others', which HDF5's own tools do not know. */
+/* Ids from here on are third-party filters, which HDF5's tools do not include. */
 #define FILTERS_OF_HDF5 256u
 
 static hdf5_dataset *dataset_of(const hdf5_builder *b)
@@ -47,7 +47,7 @@ fsdpck_status hdf5_bad_chunks(hdf5_builder *b, const char *what, uint64_t count,
     return st;
 }
 
-/* An error of this dataset alone: the next are looked at where somebody listens. */
+/* An error of only this dataset: the next ones are read if request->found is set. */
 static fsdpck_status skip_or_fail(hdf5_builder *b, fsdpck_status st, fsdpck_error *err)
 {
     fsdpck_error what;
@@ -76,7 +76,7 @@ static fsdpck_status bad_name(const uint8_t *name, size_t nbytes, fsdpck_error *
     return st;
 }
 
-/* b->name: as it is, or a path with the separator in place of slashes. */
+/* b->name: unchanged, or a path with the separator in place of slashes. */
 static fsdpck_status set_name(hdf5_builder *b, const uint8_t *name, size_t nbytes, bool is_path,
                               fsdpck_error *err)
 {
@@ -104,7 +104,7 @@ static fsdpck_status take_path(hdf5_builder *b, hdf5_record_reader *g, fsdpck_er
     return set_name(b, name, n, true, err);
 }
 
-/* The name that its writer kept beside the path, where that says less. */
+/* The name that its writer stored beside the path, if the path is ambiguous. */
 static fsdpck_status take_fqn(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint32_t n = get_u32(g);
@@ -159,7 +159,7 @@ static fsdpck_status unknown_type(hdf5_builder *b, const hdf5_type *type, fsdpck
     return skip_or_fail(b, st, err);
 }
 
-/* What begins with "torch.", which the child may have put before it. */
+/* A name that begins with "torch.", a prefix that the child may have added. */
 static fsdpck_status unknown_name(hdf5_builder *b, const char *named, size_t nbytes,
                                   fsdpck_error *err)
 {
@@ -465,7 +465,7 @@ fsdpck_status hdf5_error_unwritten(const hdf5_file *f, const hdf5_dataset *d, fs
     return st;
 }
 
-/* Where somebody listens, the error is reported now, once, at every level of verify. */
+/* With request->found the error is reported now, once, at every level of verify. */
 static void judge_unwritten(hdf5_builder *b)
 {
     const hdf5_dataset *d = dataset_of(b);
@@ -512,7 +512,7 @@ void hdf5_open_dataset_release(hdf5_builder *b)
     memset(&b->told, 0, sizeof b->told);
 }
 
-/* Another name for the same dataset: a tensor of its own, with the same places. */
+/* Another name of the same dataset: a separate tensor with the same locations. */
 fsdpck_status hdf5_add_link(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint64_t number = get_u64(g);

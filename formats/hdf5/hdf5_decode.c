@@ -15,7 +15,7 @@
 struct source_stream {
     uint8_t *owned;
     const uint8_t *bytes;   /* NULL: the fill value */
-    const hdf5_dataset *of; /* NULL: bytes lie in order; else they are shuffled */
+    const hdf5_dataset *of; /* NULL: bytes in order; otherwise shuffled */
     uint64_t nbytes, at;
     uint8_t fill[HDF5_FILL_NBYTES_MAX];
     uint8_t fill_nbytes;
@@ -26,7 +26,7 @@ uint32_t hdf5_fletcher32(const uint8_t *bytes, uint64_t nbytes)
     uint64_t words = nbytes / 2;
     uint32_t sum1 = 0, sum2 = 0;
     while (words > 0) {
-        /* So many words do not overflow 32 bits. */
+        /* This number of words does not overflow 32 bits. */
         uint64_t some = words < 360 ? words : 360;
         words -= some;
         for (; some > 0; some--, bytes += 2) {
@@ -47,7 +47,7 @@ uint32_t hdf5_fletcher32(const uint8_t *bytes, uint64_t nbytes)
     return sum2 << 16 | sum1;
 }
 
-/* What is decoded so far, and where it lay, for messages. */
+/* The data decoded so far, and its offset for messages. */
 typedef struct work {
     uint8_t *bytes;
     uint64_t nbytes;
@@ -71,7 +71,8 @@ static fsdpck_status check_fletcher(work *w, fsdpck_error *err)
     w->nbytes -= 4;
     const uint32_t kept = load_le32(w->bytes + w->nbytes);
     const uint32_t sum = hdf5_fletcher32(w->bytes, w->nbytes);
-    /* HDF5 before 1.6.3 kept the bytes of each half the other way round on little-endian machines. */
+    /* HDF5 before 1.6.3 stored the bytes of each half in reverse order on little-endian machines.
+     */
     const uint32_t turned = (sum & 0x00ff00ffu) << 8 | (sum >> 8 & 0x00ff00ffu);
     if (sum == kept || turned == kept)
         return FSDPCK_OK;
@@ -82,8 +83,8 @@ static fsdpck_status check_fletcher(work *w, fsdpck_error *err)
     return st;
 }
 
-/* Damage may make a stream give more than it held. One that is longer than deflate can make what fits
- * in was never right. */
+/* Damage may make a stream produce more than it held. A stream longer than any valid one for this
+ * size was never valid. */
 static fsdpck_status too_much(const work *w, fsdpck_error *err)
 {
     const uint64_t most = w->dataset->chunk_nbytes;
@@ -102,7 +103,7 @@ static fsdpck_status too_much(const work *w, fsdpck_error *err)
     return st;
 }
 
-/* Into `out`, which has room for one byte more than there may be. */
+/* Inflates into `out`, which has space for one byte more than allowed. */
 static fsdpck_status inflate_into(const work *w, uint8_t *out, uint64_t room, uint64_t *made,
                                   fsdpck_error *err)
 {
@@ -158,8 +159,8 @@ static fsdpck_status undo_deflate(work *w, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Elements' first bytes lie first, then their second ones; what is no whole element stays behind them.
- * From byte `at` of what they are in order. */
+/* The first bytes of all elements come first, then their second bytes; an incomplete element
+ * follows unshuffled. Starts at byte `at` of the ordered bytes. */
 typedef struct planes {
     const uint8_t *bytes;
     uint64_t size, count;
@@ -179,7 +180,7 @@ static uint64_t join_bytes(const planes *p, uint8_t *dst, uint64_t at, uint64_t 
     return i;
 }
 
-/* In blocks of elements, so that what is written stays in the cache for all bytes of them. */
+/* In blocks of elements, so that the output stays in the cache for all their bytes. */
 static void join_elements(const planes *p, uint8_t *dst, uint64_t first, uint64_t count)
 {
     for (uint64_t begin = 0; begin < count; begin += 1024) {
@@ -220,7 +221,7 @@ static fsdpck_status undo_shuffle(work *w, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Shuffled before all else, which is the usual: undone as it is read. */
+/* Shuffled first, as usual: undone while it is read. */
 static bool is_read_joined(const hdf5_dataset *d, uint32_t mask)
 {
     return d->ncoders > 0 && d->coders[0] == HDF5_SHUFFLE && !(mask & 1u);
@@ -330,7 +331,7 @@ fsdpck_status hdf5_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsd
     return FSDPCK_OK;
 }
 
-/* All was decoded when it was opened. */
+/* Opening decoded everything. */
 fsdpck_status hdf5_stream_finish(source_stream *s, fsdpck_error *err)
 {
     (void)s;

@@ -7,17 +7,18 @@
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_write_internal.h"
 
-/* What the library writes for a dataset beside its name, and for the file: enough for nearly all of
- * it to lie together at the front. */
+/* Metadata of the library per dataset, without its name, and per file: enough to keep nearly all of
+ * it together at the front. */
 #define META_NBYTES_EACH  640u
 #define META_NBYTES_LEAST 2048u
 #define META_NBYTES_MOST  ((hsize_t)1 << 30)
-/* Of a table of chunks: its nodes and, of a chunk with so many dims, its key and place. */
+/* Of a table of chunks: its nodes and, for a chunk with this number of dims, its key and location.
+ */
 #define META_NBYTES_NODE        128u
 #define META_NBYTES_CHUNK(ndim) (2u * (16u + 8u * (ndim)))
 #define META_NODE_CHUNKS        64u
 
-/* What the library itself takes of memory, and its cache. */
+/* Memory of the library itself, and its cache. */
 #define LIBRARY_NBYTES      ((uint64_t)1 << 20)
 #define LIBRARY_NBYTES_EACH 1536u
 #define CACHE_NBYTES_EACH   ((uint64_t)12 << 10)
@@ -26,9 +27,9 @@
 struct hdf5_describe_state {
     hdf5_description d;
     hdf5_driver driver;
-    int error;                     /* errno of what failed in it */
-    uint64_t told_at, told_nbytes; /* what the driver was told last */
-    size_t tensor;                 /* whose dataset is open for its chunks */
+    int error;                     /* errno of its failure */
+    uint64_t told_at, told_nbytes; /* last location reported by the driver */
+    size_t tensor;                 /* tensor with the open dataset, for its chunks */
     hid_t dataset;
     hid_t file, root;
     hid_t link_list;  /* names are UTF-8 */
@@ -40,7 +41,7 @@ struct hdf5_describe_state {
     hid_t types[DTYPE_COUNT]; /* 0: not made yet */
 };
 
-/* What chunks are written from: never looked at. */
+/* Source address of written chunks: never read. */
 static const uint8_t nowhere[1];
 
 /* --- what failed --- */
@@ -59,7 +60,7 @@ static herr_t take_cause(unsigned n, const H5E_error2_t *what, void *ctx)
     return 0;
 }
 
-/* Of the call that failed just now: the next one forgets it. */
+/* For the call that just failed: the next call clears it. */
 static fsdpck_status fail(const hdf5_describe_state *s, const char *name, fsdpck_error *err)
 {
     cause c = {"no reason given", false};
@@ -240,7 +241,7 @@ static hsize_t meta_block_nbytes(const hdf5_description *d)
 
 static herr_t set_access(const hdf5_describe_state *s)
 {
-    /* Chunks of all sizes lie one after the other. */
+    /* Chunks of all sizes are contiguous. */
     const hsize_t align = s->d.level > 0 ? 1 : HDF5_ALIGN_NBYTES;
     return H5Pset_libver_bounds(s->access_list, H5F_LIBVER_V18, H5F_LIBVER_V18) < 0 ||
                    H5Pset_alignment(s->access_list, align, align) < 0 ||
@@ -360,9 +361,9 @@ static fsdpck_status put_chunk(hdf5_describe_state *s, size_t tensor, const uint
 
 /* --- steps --- */
 
-/* libhdf5 does not survive a failed allocation: it ends in a crash, here or when it is next used. So
- * what it takes, by what was seen of it and half as much again, is asked for beforehand: its cache,
- * which grows with the datasets up to a bound, and what it keeps of each. */
+/* libhdf5 does not survive a failed allocation: it ends in a crash, here or when it is next used.
+ * Its memory, as measured and half as much again, is therefore reserved before: its cache, which
+ * grows with the datasets up to a limit, and its memory per dataset. */
 static fsdpck_status check_memory(const hdf5_description *d, fsdpck_error *err)
 {
     const uint64_t count = catalogue_tensor_count(d->cat) + strtab_count(&d->names->groups);
@@ -377,18 +378,18 @@ static fsdpck_status check_memory(const hdf5_description *d, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* How the library told of errors, of this thread: it shall print nothing. */
+/* The library's error handler of this thread: it must print nothing. */
 typedef struct silence {
     H5E_auto2_t print;
     void *ctx;
     bool begun;
 } silence;
 
-/* Into the library and out of it: each step is one user of it. */
+/* Enter and leave the library: each step is one user of it. */
 static void enter(silence *was)
 {
     hdf5_lock();
-    /* What could not be closed would be closed once more at the exit, which crashes. */
+    /* The library would close an unclosed object again at exit, which crashes. */
     (void)H5dont_atexit();
     was->begun = H5open() >= 0 && H5Eget_auto2(H5E_DEFAULT, &was->print, &was->ctx) >= 0 &&
                  H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
@@ -416,7 +417,7 @@ static hdf5_describe_state *new_describing(const hdf5_description *d)
     return s;
 }
 
-/* The library shall be able to close all: what failed is in s->error. */
+/* The library must be able to close everything: s->error holds the failure. */
 static fsdpck_status close_describing(hdf5_describe_state *s, fsdpck_error *err)
 {
     s->driver.hides_errors = true;

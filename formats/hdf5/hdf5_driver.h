@@ -7,12 +7,12 @@
  *     H5Dread_chunk(dataset, H5P_DEFAULT, corner, &mask, nowhere);            // take_place(&place, at, nbytes)
  *     H5Dwrite_chunk(dataset, H5P_DEFAULT, mask, corner, nbytes, nowhere);    // the same
  *
- * A file driver that opens nothing and needs no path. What libhdf5 reads and writes goes to `fd` by
- * position, but for what would go from or to the one address `nowhere`: of that only the place is
- * told. So the library says where each chunk lies, or shall lie, without a byte being moved, while
- * global heaps, which it gives to drivers as raw data too, are read and written.
+ * A file driver that opens nothing and needs no path. libhdf5 reads and writes `fd` by position,
+ * except from or to the one address `nowhere`: then only the location is reported. The library thus
+ * reports the location of each chunk without moving a byte, while global heaps, which it also
+ * passes to drivers as raw data, are read and written.
  *
- * Places count from the begin of the descriptor's file: a user block is in them.
+ * Offsets count from the start of the descriptor's file: they include a user block.
  */
 #ifndef FSDPCK_FORMATS_HDF5_DRIVER_H
 #define FSDPCK_FORMATS_HDF5_DRIVER_H
@@ -20,25 +20,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* For H5Fopen and H5Fcreate, which want a path. Nobody looks for it; it is absolute, so that libhdf5
- * does not ask for the working folder. */
+/* For H5Fopen and H5Fcreate, which require a path. No file has this path; it is absolute, so that
+ * libhdf5 does not read the working folder. */
 #define HDF5_DRIVER_PATH "/hdf5"
 
 typedef struct hdf5_driver {
     int fd; /* borrowed, its position moved; H5F_ACC_TRUNC empties it */
-    /* What is given for the bytes of a chunk; never looked at, one byte is enough. NULL: there is none. */
+    /* Address that stands for the bytes of a chunk; never read, one byte suffices. NULL: none. */
     const void *nowhere;
     void (*raw)(void *ctx, uint64_t offset_bytes, uint64_t nbytes);
     void *ctx;
-    /* 0 at first; the errno of the first system call that failed, which libhdf5 does not tell. NULL:
-     * nobody asks. */
+    /* 0 at first; the errno of the first system call that failed, which libhdf5 does not report.
+     * NULL: not needed. */
     int *error;
-    /* Only *error tells of failures, so that libhdf5 can close what it has open. What it cannot close
-     * it keeps, to try again with a driver that is gone by then. */
+    /* Failures are reported only in *error, so that libhdf5 can close its objects. It would keep an
+     * object that it cannot close and retry with a released driver. */
     bool hides_errors;
 } hdf5_driver;
 
-/* A new file access property list (its hid_t), to be closed; negative where it failed. *d is borrowed
+/* A new file access property list (its hid_t), to be closed; negative on failure. *d is borrowed
  * while it and files opened with it are open. */
 int64_t hdf5_driver_access(const hdf5_driver *d);
 

@@ -7,10 +7,10 @@
 #include "formats/hdf5/hdf5_driver.h"
 
 #define OFFSET_MAX ((haddr_t)INT64_MAX)
-/* Of the numbers that libhdf5 leaves to drivers of others. */
+/* From the range that libhdf5 reserves for external drivers. */
 #define DRIVER_NUMBER 4096
 
-/* What a property list holds of it: libhdf5 copies that as bytes. */
+/* Its part in a property list: libhdf5 copies it as bytes. */
 typedef struct info {
     const hdf5_driver *driver;
 } info;
@@ -18,7 +18,7 @@ typedef struct info {
 typedef struct opened {
     H5FD_t base; /* libhdf5's, first */
     const hdf5_driver *driver;
-    haddr_t eoa; /* end of what is allocated */
+    haddr_t eoa; /* end of the allocated space */
     haddr_t eof; /* end of the file */
 } opened;
 
@@ -38,7 +38,7 @@ static H5FD_t *driver_open(const char *path, unsigned flags, hid_t access, haddr
     if (have == NULL)
         return NULL;
     const hdf5_driver *d = have->driver;
-    /* One call for one number: a filter of calls need let no more pass. */
+    /* One system call per operation: a filter of system calls need allow no others. */
     const off_t end = lseek(d->fd, 0, SEEK_END);
     const bool truncate = end > 0 && (flags & H5F_ACC_TRUNC) != 0;
     opened *o = NULL;
@@ -59,8 +59,8 @@ static herr_t driver_close(H5FD_t *base)
     return 0;
 }
 
-/* What libhdf5's own drivers for one file say, so that all lies where it would lie with them; but raw
- * data are not gathered. */
+/* Same flags as libhdf5's own single-file drivers, so that the file layout is the same; except that
+ * raw data is not aggregated. */
 static herr_t driver_query(const H5FD_t *base, unsigned long *features)
 {
     (void)base;
@@ -88,7 +88,8 @@ static haddr_t driver_get_eof(const H5FD_t *base, H5FD_mem_t type)
     return ((const opened *)base)->eof;
 }
 
-/* 1 where `bytes` is nowhere: then it is told, and that is all; -1 where no file reaches; else 0. */
+/* 1 if `bytes` is nowhere: then only the location is reported; -1 past the largest file; otherwise
+ * 0. */
 static int tell(const opened *o, const void *bytes, haddr_t at, size_t nbytes)
 {
     const hdf5_driver *d = o->driver;
@@ -100,8 +101,8 @@ static int tell(const opened *o, const void *bytes, haddr_t at, size_t nbytes)
     return 1;
 }
 
-/* Behind the end of the file are zeros, as with libhdf5's own drivers: what is allocated need not have
- * been written. */
+/* Reads zeros after the end of the file, as libhdf5's own drivers do: allocated space may be
+ * unwritten. */
 static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t at, size_t nbytes,
                           void *bytes)
 {
@@ -152,7 +153,7 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_
     return 0;
 }
 
-/* The file is as long as what is allocated. libhdf5 asks of files that it may write. */
+/* Extends the file to the allocated size. libhdf5 requires this for writable files. */
 static herr_t driver_truncate(H5FD_t *base, hid_t transfer, hbool_t closing)
 {
     opened *o = (opened *)base;

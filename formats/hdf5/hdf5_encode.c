@@ -4,9 +4,9 @@
 #include <string.h>
 #include <zlib.h>
 
-/* Of deflate's window and tables, as zlib.h says for its defaults. */
+/* Size of deflate's window and tables, from zlib.h for its defaults. */
 #define DEFLATE_NBYTES ((uint64_t)272 << 10)
-/* Elements that are shuffled at a time: what is read stays in the cache for all bytes of them. */
+/* Elements that are shuffled at a time: the input stays in the cache for all their bytes. */
 #define BLOCK_NELEMS 1024u
 
 struct hdf5_coder {
@@ -46,7 +46,7 @@ void hdf5_coder_free(hdf5_coder *c)
     free(c);
 }
 
-/* First bytes of all elements, then their second ones; `count` elements of which the last are zeros. */
+/* First bytes of all elements, then their second bytes; `count` elements, the last ones zeros. */
 static void shuffle(uint8_t *dst, const uint8_t *src, uint64_t there, uint64_t count,
                     uint64_t itemsize)
 {

@@ -1,4 +1,5 @@
-/* hdf5_encode.h: the filters of one chunk, done: shuffle, then deflate. hdf5_decode.h undoes them.
+/* hdf5_encode.h: applies the filters of one chunk: shuffle, then deflate. hdf5_decode.h reverses
+ * them.
  *
  *     RETURN_IF(hdf5_coder_new(level, most_nbytes, &c, err));
  *     RETURN_IF(hdf5_encode(c, itemsize, bytes, nbytes, chunk_nbytes, coded, &coded_nbytes, &mask, err));
@@ -18,13 +19,13 @@ typedef struct hdf5_coder hdf5_coder;
 fsdpck_status hdf5_coder_new(unsigned level, uint64_t most_nbytes, hdf5_coder **c,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 void hdf5_coder_free(hdf5_coder *c); /* NULL is fine */
-/* Memory that one takes, about. */
+/* Approximate memory of one. */
 uint64_t hdf5_coder_nbytes(uint64_t most_nbytes);
 
-/* A chunk of which nbytes are there; zeros follow, as HDF5 wants it where a chunk reaches over the edge.
- * Elements of one byte are not shuffled: there is no such filter for them. `coded` has room for
- * chunk_nbytes: what deflate makes no shorter is left as it was shuffled, which *mask then says as
- * HDF5 does, a bit for each filter that was not done. */
+/* Encodes nbytes of a chunk, followed by zeros, as HDF5 requires for a chunk that crosses the edge.
+ * Elements of one byte are not shuffled. `coded` has space for chunk_nbytes: data that deflate does
+ * not shorten stays only shuffled. *mask then has a bit for each filter that was not applied, as in
+ * HDF5. */
 fsdpck_status hdf5_encode(hdf5_coder *c, unsigned itemsize, const uint8_t *bytes, uint64_t nbytes,
                           uint64_t chunk_nbytes, uint8_t *coded, uint64_t *coded_nbytes,
                           uint32_t *mask, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* hdf5_file.h: what the reader knows of an HDF5 file besides its catalogue.
+/* hdf5_file.h: the reader's data of an HDF5 file besides its catalogue.
  *
  *     hdf5_file f;
  *     hdf5_file_init(&f, budget);
@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "formats/hdf5/hdf5_protocol.h"
 
-/* Filters that are undone, in the order in which they were done. */
+/* Filters to reverse, in the order in which they were applied. */
 enum { HDF5_DEFLATE = 1, HDF5_SHUFFLE = 2, HDF5_FLETCHER32 = 3 };
 #define HDF5_CODERS_MAX 3u
 
@@ -33,7 +33,7 @@ typedef struct hdf5_dataset {
 
 typedef enum hdf5_kind {
     HDF5_ROWS,      /* elements of the box in rows */
-    HDF5_GRID,      /* in rows of a whole chunk, of which the box may be a part */
+    HDF5_GRID,      /* in rows of a whole chunk; the box may be a part of it */
     HDF5_CODED,     /* the same, filtered: a stream */
     HDF5_UNWRITTEN, /* not in the file: the fill value, as a stream */
     HDF5_IN_TABLE   /* in hdf5_file.inlined: a stream */
@@ -44,7 +44,7 @@ typedef struct hdf5_chunk {
     uint32_t mask;     /* coders that were not applied, by bit */
     uint64_t table_at; /* HDF5_IN_TABLE */
     uint8_t kind;
-    bool first; /* HDF5_UNWRITTEN: the first one of its dataset, which has the error of them all */
+    bool first; /* HDF5_UNWRITTEN: the first one of its dataset, which carries the error for all */
 } hdf5_chunk;
 
 typedef struct hdf5_file {
@@ -58,11 +58,11 @@ typedef struct hdf5_file {
     uint64_t refused_datasets, refused_nbytes;
     bool may_fill; /* --hdf5-fill would accept some of them */
     uint64_t filled_datasets, filled_nbytes;
-    bool fills;    /* --hdf5-fill: a fill value that the file defines is what was never written */
+    bool fills;    /* --hdf5-fill: unwritten elements take a fill value that the file defines */
     bool tells;    /* datasets that are refused are reported while the file is opened */
-    bool is_named; /* a dataset has a name beside its path */
+    bool is_named; /* a dataset has a name besides its path */
     fsdpck_error skipped;
-    fsdpck_status status; /* of datasets whose error was told, and that are not in the catalogue */
+    fsdpck_status status; /* of datasets with a reported error, which are not in the catalogue */
 } hdf5_file;
 
 static inline void hdf5_file_init(hdf5_file *f, budget *owner)

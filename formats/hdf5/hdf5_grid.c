@@ -5,12 +5,12 @@
 #include "base/checked.h"
 #include "formats/hdf5/hdf5_build_internal.h"
 
-/* What one worker decodes at a time. */
+/* Bytes that one worker decodes at a time. */
 #define CHUNK_NBYTES_MAX ((uint64_t)256 << 20)
-/* The most that deflate can make of a byte, and what any stream costs. */
+/* Largest deflate output per byte, and the overhead of a stream. */
 #define DEFLATE_RATIO_MAX  1032u
 #define DEFLATE_NBYTES_MIN ((uint64_t)64 << 10)
-/* A filter that makes its input longer is left out by HDF5, but for a few bytes. */
+/* HDF5 skips a filter that lengthens its input by more than a few bytes. */
 #define STORED_MORE_NBYTES ((uint64_t)64 << 10)
 
 static hdf5_dataset *dataset_of(const hdf5_builder *b)
@@ -28,7 +28,7 @@ static fsdpck_status size_grid(hdf5_builder *b, fsdpck_error *err)
             return hdf5_bad_place(b, "chunks of a dataset have a dim of size 0", UINT64_MAX, 0,
                                   err);
         t->cells[i] = (t->dims[i] - 1) / t->chunk[i] + 1;
-        /* At most as many as there are elements, which fit. */
+        /* At most one per element, which fits. */
         if (!checked_mul(t->ncells, t->cells[i], &t->ncells))
             return hdf5_bad_record(err);
     }
@@ -39,7 +39,7 @@ static fsdpck_status size_grid(hdf5_builder *b, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Cells that nobody wrote must be few before there is a bit for each. */
+/* Check that there are few unwritten cells before allocating a bit for each. */
 static fsdpck_status count_unwritten(hdf5_builder *b, fsdpck_error *err)
 {
     hdf5_open_dataset *t = &b->told;

@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
-/* The library has no other variable that is written to. libhdf5 is full of them, which all contexts
- * of a process share: what guards them has to be shared by all contexts too. */
+/* The only writable variable of the library. libhdf5 has many, shared by all contexts of a process:
+ * their lock must also be shared by all contexts. */
 static pthread_mutex_t libhdf5_users = PTHREAD_MUTEX_INITIALIZER;
 
 /* A mutex of the default kind that is neither destroyed nor locked twice by one thread cannot fail. */

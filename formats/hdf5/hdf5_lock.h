@@ -4,11 +4,11 @@
  *     ... libhdf5, or a fork after which the child calls it ...
  *     hdf5_unlock();
  *
- * libhdf5 may be built without locks of its own, and then no two threads may be in it. Where it has
- * them, a child that is forked while another thread is in it waits for that thread, which the child
- * does not have. The child itself, being one thread, takes no lock.
+ * libhdf5 may be built without locks; then only one thread may use it. If it has locks, a child
+ * that is forked while another thread holds one waits for that thread, which does not exist in the
+ * child. The child itself has one thread and takes no lock.
  *
- * Of what the calling program does with libhdf5 nothing is known here: fsdpck.h asks it not to.
+ * Calls of the calling program to libhdf5 are not covered: fsdpck.h forbids them.
  */
 #ifndef FSDPCK_FORMATS_HDF5_LOCK_H
 #define FSDPCK_FORMATS_HDF5_LOCK_H

@@ -1,4 +1,4 @@
-/* What libhdf5 wrote around the data of tensors. */
+/* The bytes that libhdf5 wrote around the data of tensors. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "formats/hdf5/hdf5_write_internal.h"
 #include "io/file.h"
 
-/* What lies between the data is looked at in pieces; of each the blocks that are not zero are put,
- * since whatever is not written is zero in the output anyhow. */
+/* The bytes between the data are read in parts, and only non-zero blocks are added, since unwritten
+ * output is zero. */
 #define PIECE_NBYTES ((size_t)256 << 10)
 #define BLOCK_NBYTES 256u
 

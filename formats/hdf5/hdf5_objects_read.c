@@ -13,7 +13,7 @@ typedef struct taking {
     json_reader r;
     value stack[JSON_DEPTH_LIMIT]; /* containers that are open */
     unsigned depth;
-    value key; /* of the innermost, where it is a dict */
+    value key; /* of the innermost, if it is a dict */
 } taking;
 
 static fsdpck_status number(taking *s, const json_token *t, value *v, fsdpck_error *err)
@@ -90,7 +90,7 @@ static fsdpck_status take_item(taking *s, const json_token *t, fsdpck_error *err
                                              : value_append(s->pool, into, v, err);
 }
 
-/* The value behind a key of the outermost object. */
+/* The value of a key of the outermost object. */
 static fsdpck_status take_content(taking *s, value *content, fsdpck_error *err)
 {
     json_token t;

@@ -108,7 +108,7 @@ static bool step(json_walk *s)
     return put_value(s, value_item(s->pool, top->container, at));
 }
 
-/* Parts that are shared are written as often as they are met. */
+/* Shared parts are written at each occurrence. */
 static bool put_object(const value_pool *pool, value v, text_buf *out)
 {
     json_walk s = {.pool = pool};

@@ -11,15 +11,15 @@
 #include "formats/hdf5/hdf5_lock.h"
 #include "formats/hdf5/hdf5_superblock.h"
 
-/* What the child may use: libhdf5's own caches are a few MiB, chunk tables grow with the file. */
+/* Memory limit of the child: libhdf5's caches are a few MiB, chunk tables grow with the file. */
 #define CHILD_MEMORY_NBYTES  ((uint64_t)1 << 30)
 #define CHILD_SECONDS        6u
 #define CHILD_NBYTES_SECOND  ((uint64_t)1 << 20) /* of the file, for each second more */
 #define CHILD_SECONDS_MAX    600u
 #define CHILD_SILENT_SECONDS 60u
 
-/* What libhdf5 was seen to take at least, its cache, and what it knows of objects, by the size of a
- * file of nothing but small ones: half as much again. */
+/* Measured memory of libhdf5: minimum, cache, and object data relative to the size of a file with
+ * only small objects; plus a half. */
 #define LIBRARY_NBYTES      ((uint64_t)2 << 20)
 #define CACHE_RATIO         32u
 #define CACHE_NBYTES_MOST   ((uint64_t)48 << 20)
@@ -35,7 +35,7 @@ typedef struct reader {
 
 /* ---- probe ---- */
 
-/* Files that may begin with a block of their own: MATLAB's and those of HDF5's usual names. */
+/* Files that may begin with a user block: MATLAB's and those with the usual HDF5 suffixes. */
 static bool has_suffix(const char *name)
 {
     static const char *const suffixes[] = {".h5", ".hdf5", ".hdf", ".he5", ".mat"};
@@ -82,7 +82,7 @@ static fsdpck_status read_child(void *ctx, void *dst, uint64_t nbytes, uint64_t 
     return child_read(ctx, dst, nbytes, got, err);
 }
 
-/* Why it said no more. */
+/* Reason why its report ended. */
 static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *err)
 {
     if (fate == CHILD_OUT_OF_TIME) {
@@ -106,8 +106,8 @@ static uint64_t least_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* libhdf5 does not survive a failed allocation, or takes it for damage: so what it takes of memory
- * for a file of that size is asked for beforehand. Its copy has as much room as this process. */
+/* libhdf5 does not survive a failed allocation, or takes it for damage: so the memory for a file of
+ * this size is reserved before. The forked copy has the same limits as this process. */
 static fsdpck_status check_memory(const file *f, fsdpck_error *err)
 {
     const uint64_t small = least_of(f->nbytes, LIBRARY_NBYTES_MOST);
@@ -149,11 +149,11 @@ static fsdpck_status ask_child(reader *r, const open_request *req, const hdf5_su
         return st;
     st = hdf5_build(&r->known, &in, r->cat, err);
     const child_fate fate = child_end(&c);
-    /* What is wrong with its words ends it too. */
+    /* An invalid record also ends it. */
     return st == FSDPCK_BADINPUT && c.ended ? explain(fate, st, err) : st;
 }
 
-/* Tensors of one name have two paths, or an attribute says so. */
+/* Tensors of one name have two paths, or the same attribute. */
 static void advise_on_names(const reader *r, const open_request *req, fsdpck_error *err)
 {
     if (err == NULL || err->finding != FSDPCK_FINDING_KEY_DUP)
@@ -184,7 +184,7 @@ static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
         advise_on_names(r, req, err);
         return st;
     }
-    /* Its chunks are how it is stored, and none of ranks. */
+    /* Its chunks are a storage layout, not shards of ranks. */
     r->cat->origin.world_size = 1;
     snprintf(r->cat->origin.format, sizeof r->cat->origin.format, "hdf5");
     return FSDPCK_OK;
@@ -233,8 +233,8 @@ static const hdf5_dataset *dataset_of(const reader *r, const hdf5_chunk *c)
     return VEC_AT(&r->known.datasets, const hdf5_dataset, c->dataset);
 }
 
-/* Whether its elements have no value. An error that was reported on opening is not repeated: then
- * nothing is written, and the rest is checked. */
+/* Whether its elements have no value. An error that opening reported is not repeated: nothing is
+ * written, and the rest is checked. */
 static bool is_refused(const reader *r, const hdf5_chunk *c)
 {
     return c->kind == HDF5_UNWRITTEN && !r->known.tells &&
@@ -310,7 +310,7 @@ static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
     return c->kind == HDF5_CODED ? hdf5_stream_nbytes(dataset_of(r, c), k->nbytes) : 0;
 }
 
-/* Deflate's own checksum is one too. What compact datasets lie in has none, in most files. */
+/* Deflate's checksum counts. Compact datasets have none in most files. */
 static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)
 {
     const reader *r = ctx;

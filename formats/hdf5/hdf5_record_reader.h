@@ -1,5 +1,5 @@
-/* hdf5_record_reader.h: a record of hdf5_protocol.h, read by who believes none of it: a cursor whose reads past
- * the end give zeros and are remembered. */
+/* hdf5_record_reader.h: reads a record of hdf5_protocol.h without trusting it: a cursor that
+ * returns zeros past the end and sets a flag. */
 #ifndef FSDPCK_FORMATS_HDF5_RECORD_READER_H
 #define FSDPCK_FORMATS_HDF5_RECORD_READER_H
 
@@ -15,7 +15,7 @@ typedef struct hdf5_record_reader {
     bool failed;
 } hdf5_record_reader;
 
-/* NULL where there are not so many. */
+/* NULL if fewer are left. */
 static inline const uint8_t *get_bytes(hdf5_record_reader *g, size_t nbytes)
 {
     if (g->failed || nbytes > g->left) {
@@ -23,7 +23,7 @@ static inline const uint8_t *get_bytes(hdf5_record_reader *g, size_t nbytes)
         return NULL;
     }
     const uint8_t *bytes = g->at;
-    if (nbytes > 0) /* at may be NULL where nothing is left */
+    if (nbytes > 0) /* at may be NULL if nothing is left */
         g->at += nbytes;
     g->left -= nbytes;
     return bytes;

@@ -16,23 +16,23 @@
 typedef struct hdf5_record_writer {
     int fd;
     bool failed;
-    uint8_t *bytes; /* the record begun last, and those before it that were not yet written */
+    uint8_t *bytes; /* the current record, and earlier ones not yet written */
     size_t nbytes, capacity;
-    size_t begin; /* of the record begun last; 0: none is */
+    size_t begin; /* of the current record; 0: none */
     bool begun;
     uint64_t datasets; /* DATASET records so far */
 } hdf5_record_writer;
 
 void put_bytes(hdf5_record_writer *p, const void *bytes, size_t nbytes);
 void put_u8(hdf5_record_writer *p, unsigned v);
-void put_u32(hdf5_record_writer *p, uint64_t v); /* what does not fit is UINT32_MAX */
+void put_u32(hdf5_record_writer *p, uint64_t v); /* a larger value becomes UINT32_MAX */
 void put_u64(hdf5_record_writer *p, uint64_t v);
 /* Its length as u32, then it. */
 void put_text(hdf5_record_writer *p, const char *text, size_t nbytes);
 void put_record(hdf5_record_writer *p, hdf5_record kind);
-/* Takes back what was put into a record since it was begun. */
+/* Discards the content of the current record. */
 void put_drop(hdf5_record_writer *p);
-/* Writes what is left and frees. Whether all was written. */
+/* Writes the rest and frees. Returns whether everything was written. */
 bool put_finish(hdf5_record_writer *p);
 
 #endif

@@ -4,21 +4,21 @@
 
 #include "formats/hdf5/hdf5_record_writer.h"
 
-/* What the file's driver (hdf5_driver.h) told of `nowhere`. */
+/* Locations that the file's driver (hdf5_driver.h) reported for `nowhere`. */
 typedef struct raw_extent {
     uint8_t nowhere[1];
     unsigned count;
     uint64_t offset_bytes, nbytes; /* the last */
 } raw_extent;
 
-/* One dataset, open as `dataset`, whole: DATASET and what follows it, LEFT, or FAIL. False after
- * FAIL. */
+/* One dataset, open as `dataset`, whole: DATASET with its following records, LEFT, or FAIL. False
+ * after FAIL. */
 bool report_dataset(hdf5_record_writer *p, int64_t dataset, uint64_t address, raw_extent *place,
                     const char *name, size_t name_nbytes);
-/* FAIL, with what the library says. Returns false. */
+/* FAIL, with the library's message. Returns false. */
 bool report_fail(hdf5_record_writer *p, hdf5_fail why, const char *name, size_t name_nbytes);
-/* Text of a string attribute with one element, malloc'd; NULL where it is none or longer. False where
- * there is one that cannot be read: what it says is not to be lost. */
+/* Text of a string attribute with one element, malloc'd; NULL if it is absent or of another form.
+ * False if it exists but cannot be read: its content must not be lost. */
 bool report_attribute(int64_t object, const char *name, size_t limit_nbytes, char **text,
                       size_t *nbytes);
 

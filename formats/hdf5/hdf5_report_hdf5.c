@@ -8,7 +8,7 @@
 
 #define DTYPE_NBYTES_MAX 64u
 #define CHUNKS_OF_RECORD 1024u
-/* Elements of a filter's description that are told. */
+/* Reported elements of a filter's description. */
 #define WORDS_MAX 20u
 
 typedef struct described {
@@ -20,7 +20,7 @@ typedef struct described {
     hsize_t nchunks;
 } described;
 
-/* ---- what the library says ---- */
+/* ---- messages of the library ---- */
 
 /* The first error of the stack is the outermost, the last the cause. */
 static herr_t keep_cause(unsigned n, const H5E_error2_t *e, void *ctx)
@@ -50,7 +50,7 @@ static bool read_long_text(hid_t attribute, hid_t type, size_t limit_nbytes, cha
     char *whole = NULL;
     if (H5Aread(attribute, type, &whole) < 0)
         return false;
-    /* An empty one may have no place. */
+    /* An empty one may have no location. */
     if (whole == NULL)
         return true;
     *nbytes = strnlen(whole, limit_nbytes + 1);
@@ -92,7 +92,7 @@ bool report_attribute(int64_t object, const char *name, size_t limit_nbytes, cha
     bool ok = type >= 0 && space >= 0;
     if (ok && H5Tget_class(type) == H5T_STRING && H5Sget_simple_extent_npoints(space) == 1)
         ok = read_text(attribute, type, limit_nbytes, text, nbytes);
-    /* The reason is kept for report_fail: a call that does well forgets it. */
+    /* The reason is kept for report_fail: a successful call clears it. */
     if (!ok)
         return false;
     H5Tclose(type);
@@ -152,7 +152,7 @@ static void put_member_name(hdf5_record_writer *p, hid_t type, unsigned member)
     H5free_memory(name);
 }
 
-/* Of an enumeration of bytes; of others the first byte, which no reader asks for. */
+/* Of an enumeration of bytes; of others the first byte, which no reader uses. */
 static uint64_t member_value(hid_t type, unsigned member)
 {
     uint8_t value[16] = {0};
@@ -192,7 +192,7 @@ static void put_fill(hdf5_record_writer *p, const described *d)
     const bool plain = size > 0 && size <= sizeof value &&
                        (class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM ||
                         class == H5T_COMPOUND || class == H5T_OPAQUE || class == H5T_BITFIELD);
-    /* Never filled: what libhdf5 gives then is what the memory held. */
+    /* Never filled: libhdf5 would return uninitialised memory. */
     if (H5Pget_fill_time(d->create, &when) >= 0 && when != H5D_FILL_TIME_NEVER)
         (void)H5Pfill_value_defined(d->create, &state);
     if (state == H5D_FILL_VALUE_USER_DEFINED && plain &&
@@ -206,7 +206,7 @@ static void put_fill(hdf5_record_writer *p, const described *d)
     put_u8(p, 0);
 }
 
-/* What torch_dtype says begins with "torch.", what Keras says need not. */
+/* torch_dtype begins with "torch.", the attribute of Keras need not. */
 static bool put_torch_dtype(hdf5_record_writer *p, hid_t dataset)
 {
     static const char prefix[] = "torch.";
@@ -276,11 +276,11 @@ static bool put_chunking(hdf5_record_writer *p, hid_t dataset, described *d)
 
 /* ---- chunks ----
  *
- * Asked for cell by cell of the grid: libhdf5 finds a chunk by its corner in the index, while
- * H5Dget_chunk_info goes through all before it each time, and makes wrong corners of some indices
- * (to 2.0 at least). */
+ * Queried cell by cell of the grid: libhdf5 finds a chunk by its corner in the index, while
+ * H5Dget_chunk_info walks all earlier chunks each time and returns wrong corners for some indices
+ * (at least up to 2.0). */
 
-/* Cells of the grid, which has `nchunks` chunks; 0 where the reader takes none of it. */
+/* Cells of the grid, which has `nchunks` chunks; 0 if the reader refuses it. */
 static uint64_t cells_to_ask(const described *d)
 {
     uint64_t count = 1;
@@ -291,8 +291,8 @@ static uint64_t cells_to_ask(const described *d)
     return hdf5_is_sparse(count, d->nchunks) || d->nchunks > count ? 0 : count;
 }
 
-/* A chunk that is there, with the place that reading it comes to; one that libhdf5 does not read lies
- * behind the end of the file. */
+/* An existing chunk, with the location that a read reaches; a chunk that libhdf5 does not read is
+ * after the end of the file. */
 static bool put_chunk(hdf5_record_writer *p, hid_t dataset, raw_extent *place, const described *d,
                       const hsize_t *corner, uint64_t nbytes)
 {
@@ -320,9 +320,9 @@ static void step(const described *d, hsize_t *corner)
     }
 }
 
-/* Of a cell without a chunk the size is 0, or an error where there are filters. Where that error was
- * another, or the index has chunks that no cell has, the reader misses them: it was told how many
- * there are. */
+/* For a cell without a chunk the size is 0, or an error if there are filters. If that error had
+ * another cause, or the index has chunks outside the grid, the reader notices by the reported
+ * number of chunks. */
 static bool put_chunks(hdf5_record_writer *p, hid_t dataset, raw_extent *place, const described *d)
 {
     const uint64_t ncells = cells_to_ask(d);
@@ -343,14 +343,14 @@ static bool put_chunks(hdf5_record_writer *p, hid_t dataset, raw_extent *place, 
     return true;
 }
 
-/* As it is stored: the same type on both sides converts nothing. */
+/* Unconverted: both sides have the same type. */
 static bool put_compact(hdf5_record_writer *p, hid_t dataset, const described *d, uint64_t nbytes)
 {
     const hssize_t count = H5Sget_simple_extent_npoints(d->space);
     const uint64_t size = H5Tget_size(d->type);
     if (nbytes == 0)
         return true;
-    /* Of this size at most by its layout: 64 KiB. The library fills what the shape says, though. */
+    /* The layout limits it to 64 KiB, but the library fills the size of the shape. */
     if (nbytes > HDF5_RECORD_NBYTES_MAX || count < 0 || size == 0 ||
         (uint64_t)count > HDF5_RECORD_NBYTES_MAX / size)
         return false;
@@ -369,7 +369,7 @@ static bool put_compact(hdf5_record_writer *p, hid_t dataset, const described *d
 static bool put_body(hdf5_record_writer *p, hid_t dataset, raw_extent *place, described *d)
 {
     const uint64_t stored = H5Dget_storage_size(dataset);
-    /* Behind a user block libhdf5 adds that to an undefined address too. */
+    /* With a user block, libhdf5 adds its size even to an undefined address. */
     const haddr_t at =
         d->layout == H5D_CONTIGUOUS && stored > 0 ? H5Dget_offset(dataset) : HADDR_UNDEF;
     put_u8(p, (unsigned)d->layout);
@@ -386,7 +386,7 @@ static bool put_body(hdf5_record_writer *p, hid_t dataset, raw_extent *place, de
     return d->layout != H5D_COMPACT || put_compact(p, dataset, d, stored);
 }
 
-/* What is looked at first, so that nothing opens what it points to. */
+/* Checked first, so that no call opens its target. */
 static bool refuse_foreign(hdf5_record_writer *p, const described *d, const char *name, size_t n)
 {
     if (d->layout == H5D_VIRTUAL)

@@ -8,7 +8,7 @@
 
 static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
-/* What is read of a superblock: all versions fit. */
+/* Bytes read of a superblock: all versions fit. */
 #define SUPER_NBYTES 96u
 /* Marks of version 3 (and later ones of 1.10): written to now, or as a single writer. */
 #define FLAG_WRITE 1u
@@ -79,7 +79,7 @@ fsdpck_status hdf5_superblock_read(const file *f, hdf5_superblock *super, fsdpck
                         "-s: data not yet written is lost");
         return st;
     }
-    /* The end is told from the base, which a moved file may have elsewhere. */
+    /* The end is relative to the base, which differs in a moved file. */
     uint64_t nbytes;
     if (!checked_sub(load_address(b + end_at, size), load_address(b + base_at, size), &nbytes) ||
         !checked_add(super->at, nbytes, &super->end_bytes))

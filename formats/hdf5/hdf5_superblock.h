@@ -4,14 +4,14 @@
 
 #include "io/file.h"
 
-/* Largest place that a signature is looked for at: the file's end. */
+/* Largest offset to search for a signature: the end of the file. */
 typedef struct hdf5_superblock {
     uint64_t at;        /* of the superblock: the size of the user block */
-    uint64_t end_bytes; /* of the file, as it says, in bytes from the file's begin */
+    uint64_t end_bytes; /* recorded end of the file, in bytes from its start */
     unsigned version;
 } hdf5_superblock;
 
-/* Where a signature is: at 0, or at 512, 1024, 2048 and so on behind a user block. False where there is none. */
+/* Finds the signature: at 0, or at 512, 1024, 2048 and so on after a user block. False if none. */
 bool hdf5_superblock_find(const file *f, uint64_t *at);
 
 /* H5-SUPER, FILE-SHORT, H5-OPEN. */

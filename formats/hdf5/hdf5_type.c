@@ -127,7 +127,7 @@ static dtype own_dtype(const hdf5_type *t)
     }
 }
 
-/* What the attribute says, where it speaks of bytes or bits that the type leaves open. */
+/* The dtype of the attribute, if the type does not determine the meaning of its bytes or bits. */
 static bool may_be_named(const hdf5_type *t, dtype own)
 {
     const unsigned class = t->number.class;
@@ -171,7 +171,7 @@ dtype hdf5_type_dtype(const hdf5_type *t, const char *named, size_t named_nbytes
     *swap = order == HDF5_ORDER_BE && dtype_get(d)->swap_nbytes > 1;
     if (order == HDF5_ORDER_OTHER && t->number.size > 1)
         return DTYPE_NONE;
-    /* Bytes turned round as one integer are those of a number of that size alone. */
+    /* Reversing the bytes is valid only for a number of that size. */
     if (taken && *swap && dtype_get(d)->swap_nbytes != t->number.size)
         return DTYPE_NONE;
     return d;

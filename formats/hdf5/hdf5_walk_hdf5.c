@@ -1,5 +1,5 @@
-/* The walk over groups, in the child. Of groups each is entered once, so a cycle of links ends.
- * Hard links come first, wherever they sort: what a soft one leads to has its name by then. */
+/* The walk over groups, in the child. Each group is visited once, so a cycle of links ends. Hard
+ * links come first, whatever their order: the target of a soft link then already has its name. */
 #define H5_USE_110_API
 #include <hdf5.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ typedef struct link_head {
     H5L_type_t type;
 } link_head;
 
-/* Of a soft link that is looked at in the end, before its path. */
+/* Of a soft link that is resolved at the end, before its path. */
 typedef struct soft_head {
     uint64_t group; /* its address */
     uint32_t path_nbytes, name_nbytes;
@@ -37,7 +37,7 @@ typedef struct frame {
 } frame;
 
 typedef struct seen {
-    uint64_t address; /* 0: free, since the superblock lies there */
+    uint64_t address; /* 0: free, since the superblock is there */
     uint64_t dataset; /* its number, NOT_A_DATASET or A_GROUP */
 } seen;
 
@@ -62,7 +62,7 @@ static bool fail(walk *w, hdf5_fail why)
     return report_fail(&w->put, why, w->path, w->path_nbytes);
 }
 
-/* ---- objects that were met ---- */
+/* ---- visited objects ---- */
 
 static seen *seen_place(seen *table, size_t capacity, uint64_t address)
 {
@@ -89,13 +89,13 @@ static bool seen_grow(walk *w)
     return true;
 }
 
-/* An address of 0 cannot be an object's, but a file may say so. */
+/* An object cannot have address 0, but a damaged file may contain it. */
 static uint64_t key_of(uint64_t address)
 {
     return address == 0 ? UINT64_MAX : address;
 }
 
-/* NULL: it was not met. */
+/* NULL: not visited. */
 static const seen *met_before(const walk *w, uint64_t address)
 {
     if (w->seen_capacity == 0)
@@ -104,7 +104,7 @@ static const seen *met_before(const walk *w, uint64_t address)
     return s->address != 0 ? s : NULL;
 }
 
-/* The entry of an object; *is_new where it was not met before. NULL: no memory. */
+/* The entry of an object; *is_new: not visited before. NULL: no memory. */
 static seen *meet(walk *w, uint64_t address, bool *is_new)
 {
     if (!seen_grow(w))
@@ -147,7 +147,7 @@ static void pop(walk *w)
     free(f->links);
 }
 
-/* As they were made, where the group knows that; else by name. */
+/* In creation order if the group tracks it, otherwise by name. */
 static H5_index_t order_of(hid_t group)
 {
     unsigned flags = 0;
@@ -159,7 +159,7 @@ static H5_index_t order_of(hid_t group)
     return flags & H5P_CRT_ORDER_TRACKED ? H5_INDEX_CRT_ORDER : H5_INDEX_NAME;
 }
 
-/* Takes the group. */
+/* Takes ownership of the group. */
 static bool push(walk *w, hid_t group, uint64_t address)
 {
     if (w->depth == HDF5_DEPTH_MAX) {
@@ -211,8 +211,8 @@ static bool report_left(walk *w, hdf5_left why)
     return !w->put.failed;
 }
 
-/* A soft link that leads nowhere is no harm; one that leads round in circles, or out of the file
- * (such links are not known to this library any more), is. */
+/* A soft link without a target is harmless. A loop, or a link out of the file (a kind that this
+ * library no longer supports), is an error. */
 static bool no_object(walk *w)
 {
     dead_end why = {0};
@@ -232,7 +232,7 @@ static bool report_link(walk *w, uint64_t dataset)
     return !w->put.failed;
 }
 
-/* What was met before by another name. */
+/* An object that was visited under another name. */
 static bool visit_again(walk *w, const seen *met)
 {
     if (met->dataset == A_GROUP)
@@ -250,7 +250,7 @@ static bool visit_dataset(walk *w, hid_t object, seen *met, uint64_t address)
     return true;
 }
 
-/* Takes the object. */
+/* Takes ownership of the object. */
 static bool visit_object(walk *w, hid_t object)
 {
     H5O_info_t info;
@@ -276,7 +276,7 @@ static bool visit_object(walk *w, hid_t object)
     return ok;
 }
 
-/* What a hard link leads to is not opened again. */
+/* The target of a hard link is not opened again. */
 static bool visit_hard(walk *w, hid_t group, uint64_t address)
 {
     const seen *met = met_before(w, address);
@@ -350,7 +350,7 @@ static bool visit_soft(walk *w, uint64_t address, const char *name)
     return ok;
 }
 
-/* What they lead to was met, but for a damaged file's; there may be more of them then. */
+/* Their targets were visited, except in a damaged file, which may add more. */
 static bool visit_soft_links(walk *w)
 {
     for (size_t at = 0; at < w->soft_nbytes;) {
@@ -378,7 +378,7 @@ static bool walk_groups(walk *w)
 
 /* ---- the file ---- */
 
-/* Of the root group; others are nobody's business. */
+/* Only those of the root group are used. */
 static bool report_root_attribute(walk *w, hid_t root, const char *name)
 {
     size_t n;
@@ -456,6 +456,6 @@ bool hdf5_child_run(void *ctx, int in_fd, int out_fd)
         return false;
     w->put.fd = out_fd;
     const bool done = look(w, in_fd);
-    /* What the library has open ends with the process: closing what is damaged may be worse. */
+    /* The process exit releases open objects: closing damaged ones may crash. */
     return put_finish(&w->put) && done;
 }

@@ -14,7 +14,7 @@ static fsdpck_status refuse(const char *name, const char *what, const char *next
     return st;
 }
 
-/* libhdf5 passes over empty parts and '.', so that two names would be one. */
+/* libhdf5 skips empty components and '.', so that two names would become one. */
 static bool parts_are_names(const char *path, size_t nbytes)
 {
     size_t begin = 0;
@@ -28,7 +28,7 @@ static bool parts_are_names(const char *path, size_t nbytes)
     return true;
 }
 
-/* Whether a reader of fsdpck enters the groups that it lies in. */
+/* Whether fsdpck's reader visits the groups of this name. */
 static bool is_too_deep(const char *path, size_t nbytes)
 {
     unsigned groups = 1;
@@ -93,8 +93,8 @@ static fsdpck_status add_path(const catalogue *cat, size_t tensor, const text_bu
     return st;
 }
 
-/* Whether a tensor's name goes on behind this one with a slash: they are in each other's way as they
- * are, whatever becomes of dots. */
+/* Whether another tensor's name continues this one after a slash: the two names conflict with or
+ * without groups at dots. */
 static bool is_in_the_way(const catalogue *cat, const char *name, size_t nbytes)
 {
     for (size_t i = 0; i < catalogue_tensor_count(cat); i++) {

@@ -10,8 +10,8 @@ hdf5_storage hdf5_stored_as(dtype d)
     case DTYPE_COMPLEX128:
     case DTYPE_BCOMPLEX32:
         return HDF5_AS_COMPLEX;
-    case DTYPE_FLOAT8_E4M3FN:   /* finite where HDF5 has infinity and NaN */
-    case DTYPE_FLOAT8_E4M3FNUZ: /* besides, its one NaN is HDF5's -0 */
+    case DTYPE_FLOAT8_E4M3FN:   /* finite values that HDF5 reads as infinity and NaN */
+    case DTYPE_FLOAT8_E4M3FNUZ: /* also, its only NaN is HDF5's -0 */
     case DTYPE_FLOAT8_E5M2FNUZ:
     case DTYPE_FLOAT8_E8M0FNU:   /* neither sign nor mantissa */
     case DTYPE_FLOAT4_E2M1FN_X2: /* two a byte */

@@ -2,7 +2,7 @@
 
 #include "formats/hdf5/hdf5_write_internal.h"
 
-/* A float by the bits that it is made of: sign, exponent and mantissa from the top. */
+/* A float type by its bits: sign, exponent and mantissa from the top. */
 typedef struct float_bits {
     size_t nbytes, exponent, mantissa, bias;
 } float_bits;

@@ -5,7 +5,7 @@
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_write_internal.h"
 
-/* --- places --- */
+/* --- locations --- */
 
 static fsdpck_status check_tensor(const target *t, size_t tensor, fsdpck_error *err)
 {
@@ -29,7 +29,7 @@ static fsdpck_status check_tensor(const target *t, size_t tensor, fsdpck_error *
     return st;
 }
 
-/* The ranges of the tensors that have bytes; into the chunks as well. */
+/* The ranges of the tensors that have bytes; also stored in the chunks. */
 static size_t place_tensors(target *t, const uint64_t *offsets, hdf5_range *taken)
 {
     size_t count = 0;

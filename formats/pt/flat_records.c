@@ -57,7 +57,7 @@ static uint64_t most_padding(const unit_list *l)
         for (uint32_t k = 0; k <= u->nparams; k++) {
             const unit_param *p = k < u->nparams ? unit_param_at(l, u, k) : NULL;
             if (p != NULL && p->nelems == 0)
-                continue; /* what is before and behind it is one gap */
+                continue; /* the padding before and after it is one gap */
             const uint64_t begin = p == NULL ? u->total : p->offset;
             if (begin - at > most)
                 most = begin - at;
@@ -80,7 +80,7 @@ static fsdpck_status put_padding(flat_layout *s, dtype d, uint64_t nelems, fsdpc
     return pt_file_part_bytes(s->t, at, nelems * dtype_get(d)->itemsize_bytes, err);
 }
 
-/* The chunks of this rank's piece of a tensor: `nelems` in all. */
+/* The chunks of this rank's shard of a tensor: `nelems` in total. */
 static fsdpck_status put_piece(flat_layout *s, uint32_t tensor, uint64_t nelems, fsdpck_error *err)
 {
     const catalogue *cat = &s->t->cat;

@@ -10,15 +10,15 @@
 #include "formats/pt/rank_pattern.h"
 #include "state/rank_name.h"
 
-/* One torch.save zip (pt_file.h) a rank with FSDP1's LOCAL state dict, and one with the optimizer's own
- * state_dict(), or both in one where a pattern of names is given. The model's: `PREFIX._flat_param`, a
- * ShardedTensor, for each unit of target.units; what is of no unit under its own name, plain; with
- * use_orig_params also each rank's pieces under the original names, 1-dim, views of the shard. It is
- * these that load_state_dict() takes then (torch 2.1 to 2.15, which needs strict=False for them as
- * it finds no use for its own flat parameters).
+/* One torch.save zip (pt_file.h) a rank with FSDP1's LOCAL state dict, and one with the optimizer's
+ * own state_dict(), or both in one where a pattern of names is given. The model's:
+ * `PREFIX._flat_param`, a ShardedTensor, for each unit of target.units; tensors outside units under
+ * their own names, plain; with use_orig_params also each rank's shards under the original names,
+ * 1-dim views of the flat shard. load_state_dict() then loads these (torch 2.1 to 2.15, with
+ * strict=False, since it does not use the flat parameters).
  *
  * The record of a flat parameter is made of the chunks of its parameters and of the padding between
- * them; the zeros at the end of the last ranks' shards are no part of the state. */
+ * them; the zeros at the end of the last ranks' shards are not part of the state. */
 
 static const char model_pattern[] = "model_world_size_{W}_rank_{r}.pt";
 static const char optim_pattern[] = "optim_world_size_{W}_rank_{r}.pt";
@@ -101,7 +101,7 @@ static fsdpck_status put_plain(flat_layout *s, pickle_writer *w, uint32_t tensor
     return FSDPCK_OK;
 }
 
-/* This rank's piece of a parameter; none is an empty one. */
+/* This rank's shard of a parameter; empty if it has none. */
 static fsdpck_status put_piece_view(flat_layout *s, pickle_writer *w, uint32_t param,
                                     fsdpck_error *err)
 {
@@ -180,7 +180,7 @@ static fsdpck_status put_param_entry(flat_layout *s, uint32_t fqn, const unit_pa
     return put_entry(s, name, nbytes, s->ntensors + unit_count(l) + param, err);
 }
 
-/* The original names of a unit's parameters, shared ones too. */
+/* The original names of a unit's parameters, including shared ones. */
 static fsdpck_status put_param_entries(flat_layout *s, const unit *u, fsdpck_error *err)
 {
     const unit_list *l = s->t->units;
@@ -216,7 +216,7 @@ static fsdpck_status put_other_entry(flat_layout *s, uint32_t tensor, fsdpck_err
     return put_entry(s, name, nbytes, tensor, err);
 }
 
-/* Units in their order, then the other tensors, then pieces. */
+/* Units in their order, then the other tensors, then shards. */
 static fsdpck_status make_root(flat_layout *s, fsdpck_error *err)
 {
     RETURN_IF(value_new_dict(&s->t->cat.pool, &s->root, err));
@@ -240,7 +240,7 @@ static fsdpck_status make_root(flat_layout *s, fsdpck_error *err)
 
 /* --- the files --- */
 
-/* What a file holds, by outer keys where it is all in one. */
+/* Content of a file, by outer keys if there is only one file. */
 typedef enum family { FAMILY_MODEL, FAMILY_OPTIM, FAMILY_BOTH } family;
 
 static value optimizer_of(const flat_layout *s)

@@ -1,7 +1,7 @@
-/* flat_writer_internal.h: what flat_writer.c and flat_records.c share.
+/* flat_writer_internal.h: shared by flat_writer.c and flat_records.c.
  *
  *     flat_writer.c   which files there are, and the pickles of their state
- *     flat_records.c  the records: shards of flat parameters, of their optimizer state, pieces
+ *     flat_records.c  the records: shards of flat parameters, of their optimizer state, of parameters
  */
 #ifndef FSDPCK_FLAT_WRITER_INTERNAL_H
 #define FSDPCK_FLAT_WRITER_INTERNAL_H
@@ -21,8 +21,8 @@ typedef struct flat_layout {
     uint64_t zeros_at, zeros_nbytes;
     uint64_t ntensors, nchunks_placed;
     uint32_t rank;
-    bool in_pieces; /* this file has come to what differs from rank to rank */
-    bool has_own;   /* some tensors are one rank's alone: `root` is made anew for each */
+    bool in_pieces; /* the current part of this file differs between ranks */
+    bool has_own;   /* some tensors are local to one rank: `root` is rebuilt for each */
     value root;     /* the model's state, of this rank */
     const text_buf *pickle;
 } flat_layout;
@@ -35,11 +35,13 @@ fsdpck_status flat_fail_tensor(const flat_layout *s, uint64_t tensor, const char
 /* --- flat_records.c --- */
 
 void flat_records_init(flat_layout *s);
-/* A record: this rank's shard of a flat parameter, padding inside included, that at the end not. */
+/* A record: this rank's shard of a flat parameter, with inner padding, without padding at the end.
+ */
 fsdpck_status flat_put_record(flat_layout *s, const unit *u, dtype d, uint32_t *record,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Optimizer state of which target tensor `index` is a parameter's part, as torch has it in memory:
- * a flat parameter's shard with the zeros at its end, or this rank's piece. */
+/* Optimizer state: target tensor `index` holds one parameter's part of it. Written as in torch's
+ * memory: a flat parameter's shard with the zeros at its end, or this rank's shard of the
+ * parameter. */
 fsdpck_status flat_put_state(flat_layout *s, pickle_writer *w, uint32_t index,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 

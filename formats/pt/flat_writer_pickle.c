@@ -2,7 +2,7 @@
 
 #include "formats/common/torch_archive.h"
 
-/* What a file holds once (pickle_put_from_memo). */
+/* Values that a file contains once (pickle_put_from_memo). */
 enum {
     FLAT_LAYOUT = 1,
     FLAT_DEVICE,
@@ -90,8 +90,8 @@ static void put_list_of_one(pickle_writer *w, const char *key, uint64_t i)
     pickle_put_setitem(w);
 }
 
-/* ShardMetadata. `fresh`: with a device of its own, so that what is remembered is the same in the
- * files of all ranks, and their pickles are the same up to the numbers of a rank. */
+/* ShardMetadata. `fresh`: with a separate device object, so that the memo is the same in the files
+ * of all ranks, and their pickles differ only in the numbers of a rank. */
 static void put_shard_metadata(pickle_writer *w, const flat_shard *s, uint64_t rank, bool fresh)
 {
     put_object(w, "torch.distributed._shard.metadata", "ShardMetadata");

@@ -2,9 +2,9 @@
  * which lists the shards of all ranks and has the data of one.
  *
  *     flat_put_begin(w, &s);
- *     flat_put_local(w, &s);      // what differs from rank to rank
+ *     flat_put_local(w, &s);      // differs between ranks
  *     flat_put_shards(w, &s);
- *     flat_put_group(w, &s);      // likewise
+ *     flat_put_group(w, &s);      // also differs between ranks
  *     flat_put_end(w, &s);
  *
  * Source: torch 1.13 to 2.15, torch/distributed/_shard/sharded_tensor (api.py, metadata.py), and
@@ -23,10 +23,10 @@ typedef struct flat_shard {
     uint64_t shard_size; /* of every rank but the last that has any; later ones have none */
     uint64_t world_size;
     uint64_t rank;
-    const char *key; /* record of this rank's elements; not looked at where it has none */
+    const char *key; /* record of this rank's elements; unused if it has none */
 } flat_shard;
 
-/* Elements of a rank, whose first is number rank * shard_size. */
+/* Number of elements of a rank; the first has index rank * shard_size. */
 uint64_t flat_shard_nelems(const flat_shard *s, uint64_t rank);
 
 void flat_put_begin(pickle_writer *w, const flat_shard *s);

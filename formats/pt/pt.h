@@ -1,18 +1,18 @@
-/* pt.h: files of torch.save: one, or one a rank.
+/* pt.h: torch.save files: one, or one per rank.
  *
  * One file of torch.save (.pt, .pth, .bin, .ckpt): the zip of 1.6 and later, or the stream
  * form before it.
  *
  * Reading: every tensor of the nested state becomes a tensor under its flat key, as DCP flattens
  * since torch 2.4: the path joined with '.', dicts always opened, lists opened where they hold a
- * tensor or a dict at some depth of lists, everything else a leaf. Leaves that are no tensors
- * become objects, loaded at once. The index of a tensor in the catalogue, its TENSOR leaf in
- * catalogue.root and cat_chunk.aux are one number.
+ * tensor or a dict at some depth of lists, everything else a leaf. Other leaves become objects,
+ * loaded at once. The index of a tensor in the catalogue, its TENSOR leaf in catalogue.root and
+ * cat_chunk.aux are one number.
  *
- * A folder of them, one a rank (pt_ranks_reader): see ranks_internal.h.
+ * A folder with one file per rank (pt_ranks_reader): see ranks_internal.h.
  *
- * Writing: see pt_writer.c (one file) and ranks_writer.c (one a rank, of DTensors),
- * flat_writer.c (one a rank, of FSDP1's flat parameters).
+ * Writing: see pt_writer.c (one file), ranks_writer.c (one per rank, DTensors) and flat_writer.c
+ * (one per rank, FSDP1's flat parameters).
  */
 #ifndef FSDPCK_FORMATS_PT_H
 #define FSDPCK_FORMATS_PT_H

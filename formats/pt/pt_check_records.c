@@ -1,4 +1,4 @@
-/* pt_check_records.c: records of one torch.save file that no tensor lies in, for verify. */
+/* pt_check_records.c: checks the records of a torch.save file outside tensors, for verify. */
 #include "formats/pt/pt_check_records.h"
 
 typedef struct rest_work {

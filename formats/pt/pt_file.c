@@ -9,7 +9,7 @@
 #include "formats/common/zip.h"
 
 enum {
-    SHARED_LEAST = 1024, /* bytes of a pickle that are worth a literal of their own */
+    SHARED_LEAST = 1024, /* smallest shared part of a pickle stored as separate constant bytes */
     COMPARED_AT_ONCE = 4096,
     DESCRIPTOR_NBYTES_MAX = 24
 };
@@ -24,14 +24,14 @@ typedef struct pt_record {
     uint32_t crc; /* of known bytes */
 } pt_record;
 
-/* A part of a record of several. */
+/* A part of a composite record. */
 typedef struct pt_part {
     uint64_t chunk;   /* or NO_CHUNK: */
     uint64_t text_at; /* in target.text */
     uint64_t nbytes;
 } pt_part;
 
-/* A record of several parts; they reach to those of the next one. */
+/* A composite record; its parts end where those of the next begin. */
 typedef struct pt_join {
     uint64_t first_part;
     uint64_t header_at; /* in the file */
@@ -51,31 +51,31 @@ typedef struct pt_file {
 typedef struct pt_files {
     budget *owner;
     vec files;      /* pt_file, those that have ended */
-    vec records;    /* pt_record, of all files; those of the one that is being made come last */
+    vec records;    /* pt_record, of all files; those of the current file come last */
     vec joins;      /* pt_join */
     vec parts;      /* pt_part */
     uint64_t begun; /* first record of that one */
-    /* What the next file may share: the last pickle that was kept whole, and the literals behind
-     * the pickle of the last file. */
+    /* Parts that the next file may share: the last pickle stored completely, and the constant bytes
+     * after the pickle of the last file. */
     uint64_t whole_at, whole_nbytes; /* in target.text */
     vec whole_cuts;                  /* uint64_t */
-    vec cuts;                        /* of the file that is being made */
+    vec cuts;                        /* of the current file */
     uint64_t literals_at, nliterals;
     /* The last record of known bytes: every file has the same one. */
     uint64_t known_at, known_nbytes;
     uint32_t known_crc;
 } pt_files;
 
-/* The file whose places are being given. */
+/* The file being laid out. */
 typedef struct laying {
     target *t;
     pt_files *s;
     uint32_t file;
     uint64_t at;    /* how far the file is laid out */
-    text_buf out;   /* bytes that follow at `at` and are no literal yet */
-    bool compares;  /* literals are compared with those of the file before */
+    text_buf out;   /* bytes at `at` that are not yet stored as constant bytes */
+    bool compares;  /* constant bytes are compared with those of the file before */
     uint64_t nth;   /* which one is next */
-    uint64_t first; /* literal of this file behind its pickle */
+    uint64_t first; /* constant bytes of this file after its pickle */
 } laying;
 
 static void release_state(void *state)
@@ -213,9 +213,9 @@ fsdpck_status pt_file_mark(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* --- literals --- */
+/* --- constant bytes --- */
 
-/* The literal of the last file that came at the same place, where it has the same bytes. */
+/* The constant bytes of the last file at the same position, if equal. */
 static const target_constant *same_in_last_file(const laying *l)
 {
     if (!l->compares || l->nth >= l->s->nliterals)
@@ -228,7 +228,7 @@ static const target_constant *same_in_last_file(const laying *l)
     return last;
 }
 
-/* Takes what was gathered as a literal. */
+/* Stores the gathered bytes as constant bytes. */
 static fsdpck_status flush(laying *l, fsdpck_error *err)
 {
     RETURN_IF(text_check(&l->out, err));
@@ -256,8 +256,8 @@ static fsdpck_status put_known(laying *l, uint64_t text_at, uint64_t nbytes, fsd
     return FSDPCK_OK;
 }
 
-/* Bytes that [begin, end) of a pickle has in common with the end of [from, to) of the kept one; 0
- * where they are not worth it. */
+/* Number of bytes of [begin, end) of a pickle that equal the end of [from, to) of the kept one; 0
+ * if too few. */
 static uint64_t same_end_nbytes(const laying *l, const text_buf *pickle, uint64_t begin,
                                 uint64_t end, uint64_t from, uint64_t to)
 {
@@ -274,8 +274,8 @@ static uint64_t same_end_nbytes(const laying *l, const text_buf *pickle, uint64_
     return n < SHARED_LEAST ? 0 : n;
 }
 
-/* Puts what is new of a pickle, and the rest as it is in the one that was kept whole; with `counts`
- * alone nothing is put. *shared: how much that is. */
+/* Stores the new parts of a pickle and refers to the kept one for the rest; with `counts` only
+ * counts. *shared: number of shared bytes. */
 static fsdpck_status put_parts(laying *l, const text_buf *pickle, bool counts, uint64_t *shared,
                                fsdpck_error *err)
 {
@@ -423,8 +423,8 @@ static uint32_t record_crc(const target *t, const pt_record *r)
     return r->nbytes > 0 && t->chunk_crc != NULL ? t->chunk_crc[r->chunk] : 0;
 }
 
-/* The directory of a file that has the records from first to end; CRCs of chunks count as 0 while
- * they are not known. *at: where the directory begins. */
+/* The directory of a file that has the records from first to end; CRCs of chunks are 0 until known.
+ * *at: start of the directory. */
 static fsdpck_status make_directory(const target *t, const pt_file *f, uint64_t end, text_buf *out,
                                     uint64_t *directory_at, fsdpck_error *err)
 {
@@ -485,7 +485,7 @@ fsdpck_status pt_file_end(target *t, const char *name, uint32_t rank, const text
     return st;
 }
 
-/* CRCs and descriptors of the records of several parts in one file. */
+/* CRCs and descriptors of the composite records in one file. */
 static fsdpck_status seal_joins(const target *t, const pt_file *f, uint64_t end, deferred_fn put,
                                 void *ctx, fsdpck_error *err)
 {
@@ -535,7 +535,7 @@ fsdpck_status pt_files_seal(const target *t, deferred_fn put, void *ctx, fsdpck_
     return st;
 }
 
-/* --- what the writers share besides --- */
+/* --- other functions shared by the writers --- */
 
 fsdpck_status pt_flat_root(catalogue *cat, uint32_t rank, value *root, fsdpck_error *err)
 {

@@ -5,8 +5,8 @@
 #include "state/inner.h"
 
 enum { DEPTH_LIMIT = 1000, KEY_NBYTES_LIMIT = 4096 };
-/* Places of a state that a tree of so many cells may have: parts may be shared, but not so that a
- * small file takes long. */
+/* Limit on values visited in a state with this many cells: parts may be shared, but a small file
+ * must not take long. */
 static const uint64_t STEPS_LEAST = (uint64_t)1 << 16, STEPS_PER_CELL = 8;
 
 typedef struct frame {
@@ -87,7 +87,7 @@ static fsdpck_status list_push(pt_flat *f, value list, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Whether a dict has a key; one without is an object where it is kept at all. */
+/* Whether a dict has a key; one without keys is an object, if kept. */
 static bool is_filled(const pt_flat *f, value v)
 {
     value dict;
@@ -96,8 +96,8 @@ static bool is_filled(const pt_flat *f, value v)
             value_count(&f->cat->pool, dict) > 0);
 }
 
-/* Whether a list holds a tensor or a dict, itself or in lists inside of it; each list is judged
- * once. */
+/* Whether a list holds a tensor or a dict, directly or in inner lists; each list is checked once.
+ */
 static fsdpck_status list_judge(pt_flat *f, value list, bool *opened, fsdpck_error *err)
 {
     const value_pool *pool = &f->cat->pool;
@@ -131,7 +131,7 @@ static fsdpck_status list_judge(pt_flat *f, value list, bool *opened, fsdpck_err
 
 /* --- names --- */
 
-/* The name is cut back by its length alone; terminated here. */
+/* Only the length of the name is reset; this terminates it. */
 static const char *name_text(const pt_flat *f)
 {
     if (f->name.text == NULL)
@@ -175,7 +175,7 @@ static void print_path(const pt_flat *f, value path, char *dst, size_t capacity)
     text_release(&b);
 }
 
-/* The flat key of the place that is looked at; KEY-DUP where another place has it. */
+/* The flat key of the current value; KEY-DUP if another value has it. */
 static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_error *err)
 {
     RETURN_IF(value_new_from(&f->cat->pool, VALUE_TUPLE, f->path.items, f->path.count, path, err));
@@ -206,7 +206,7 @@ static void container_set(const value_pool *pool, const frame *top, value item)
     value_set_item((value_pool *)pool, top->items, top->at, item);
 }
 
-/* The tensor of this place; one that has a place already is entered once more. */
+/* The tensor of this value; one that already has a path is added again. */
 static fsdpck_status tensor_leaf(pt_flat *f, const frame *top, value item, fsdpck_error *err)
 {
     torch_archive *a = f->archive;
@@ -283,7 +283,7 @@ static fsdpck_status dict_of(pt_flat *f, value v, value *dict, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-/* A container's copy for its second place: same keys and items. */
+/* A container's copy for its second path: same keys and items. */
 static fsdpck_status unshare(pt_flat *f, const frame *top, value *owner, value *items,
                              fsdpck_error *err)
 {
@@ -367,12 +367,12 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
 
     if (++f->steps > f->steps_limit)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_EXPAND,
-                         "state expands to too many values: its parts refer to each other");
+                         "state is too large: its parts are shared too often");
     if (value_kind_of(v) == VALUE_LIST)
         RETURN_IF(list_judge(f, v, &opened, err));
     if (opened)
         return enter(f, top, v, err);
-    /* A root without keys has no name of its own. */
+    /* A root without keys has no name. */
     if (top == NULL)
         text_puts(&f->name, value_kind_of(v) == VALUE_TENSOR ? "tensor" : "object");
     RETURN_IF(text_check(&f->name, err));

@@ -7,8 +7,8 @@
  *         VEC_AT(&f.names, pt_name, i)
  *     pt_flat_release(&f);
  *
- * A tensor or container that is met at a second place gets a copy of its own there (new index in
- * archive->tensors, same storage), so that each place of catalogue.root has one name and one index.
+ * A tensor or container with a second path gets a separate copy there (new index in
+ * archive->tensors, same storage), so that each value of catalogue.root has one name and one index.
  */
 #ifndef FSDPCK_FORMATS_PT_FLATTEN_H
 #define FSDPCK_FORMATS_PT_FLATTEN_H
@@ -20,10 +20,10 @@
 typedef struct pt_name {
     uint32_t flat; /* in pt_flat.flat; STRTAB_NONE: not reached by opening dicts and lists */
     value path;
-    bool inner; /* lies inside an object; path None: it has no way to it of dicts, lists, tuples */
+    bool inner; /* inside an object; path None: not reachable through dicts, lists, tuples */
 } pt_name;
 
-/* An object that may hold tensors: the place of its content. */
+/* An object that may hold tensors: the location of its content. */
 typedef struct pt_object_place {
     uint32_t object; /* of the catalogue */
     bool is_root;
@@ -31,7 +31,8 @@ typedef struct pt_object_place {
     size_t at;
 } pt_object_place;
 
-/* What hangs on a container, such as an attribute of an OrderedDict: it may hold tensors too. */
+/* An attachment of a container, such as an attribute of an OrderedDict: it may also hold tensors.
+ */
 typedef struct pt_attributes {
     value name; /* STR: the container's */
     value state;
@@ -44,8 +45,8 @@ typedef struct pt_flat {
     vec paths;       /* value, of each flat key */
     vec names;       /* pt_name of each archive tensor */
     vec frames;      /* containers that are open */
-    vec path;        /* value: keys of the place that is looked at */
-    value_map seen;  /* containers that have a place already */
+    vec path;        /* value: keys of the current value */
+    value_map seen;  /* containers that already have a path */
     value_map lists; /* whether a list is opened */
     vec list_frames;
     vec objects;    /* pt_object_place */
@@ -53,9 +54,9 @@ typedef struct pt_flat {
     text_buf name;
     uint64_t steps, steps_limit;
     /* DTensors and ShardedTensors (calls of _rebuild_from_type_v2) count as tensors and become
-     * objects whose content is the call; else they are an error. Set after pt_flat_init. */
+     * objects whose content is the call; otherwise they are an error. Set after pt_flat_init. */
     bool keep_sharded;
-    bool keep_empty; /* a dict without keys becomes an object; else it vanishes, as in DCP */
+    bool keep_empty; /* a dict without keys becomes an object; otherwise it is dropped, as in DCP */
 } pt_flat;
 
 /* Whether a value is such a call. */
@@ -65,7 +66,8 @@ void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive);
 void pt_flat_release(pt_flat *f);
 /* Errors: KEY-DUP, PKL-CYCLE, PKL-DEPTH, PKL-EXPAND, PT-TENSOR-KIND (DTensor, ShardedTensor). */
 fsdpck_status pt_flatten(pt_flat *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* pt_inner.c: names for the tensors inside objects too. After pt_flatten, which names come before. */
+/* pt_inner.c: also names the tensors inside objects. Call after pt_flatten, whose names take
+ * precedence. */
 fsdpck_status pt_flatten_inner(pt_flat *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

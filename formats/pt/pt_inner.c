@@ -1,5 +1,5 @@
-/* Tensors that lie inside objects: names by the dicts, lists and tuples that lead to them, else the
- * object's name and a number. */
+/* Tensors inside objects: named by their path of dicts, lists and tuples, otherwise by the object's
+ * name and a number. */
 #include <inttypes.h>
 
 #include "formats/pt/pt_flatten.h"
@@ -14,8 +14,8 @@ static fsdpck_status new_name(pt_flat *f, const char *name, size_t nbytes, uint3
     return strtab_intern(&f->flat, name, nbytes, flat, err);
 }
 
-/* A tensor that has a place already is entered once more, as pt_flatten does. One whose name is taken
- * stays without. */
+/* A tensor that already has a path is added again, as in pt_flatten. A tensor with a taken name
+ * stays unnamed. */
 static fsdpck_status on_tensor(void *ctx, const char *name, size_t nbytes, value path,
                                uint64_t *tensor, fsdpck_error *err)
 {
@@ -42,7 +42,7 @@ static fsdpck_status name_in_object(pt_flat *f, inner_names *in, const pt_object
     value content = o->content;
     const value was = content;
     text_buf name = {.limit_bytes = UINT32_MAX};
-    /* A root without keys has no name of its own. */
+    /* A root without keys has no name. */
     if (!where->is_root)
         text_append(&name, catalogue_name(f->cat, o->name), catalogue_name_nbytes(f->cat, o->name));
     fsdpck_status st = text_check(&name, err);

@@ -28,7 +28,8 @@ static bool named_so(const char *name)
     return false;
 }
 
-/* A file of this name that no format knows is taken too, so that its owner hears what it is. */
+/* Also accepts a file with such a name that no format recognises, so that the error names its kind.
+ */
 static bool belongs_to_dcp(const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -155,7 +156,7 @@ static fsdpck_status add_tensors(const torch_archive *a, const pt_flat *f, catal
 typedef struct viewed {
     uint32_t users;
     uint32_t first; /* of its views */
-    uint8_t dtype;  /* of all its views, DTYPE_NONE where they differ */
+    uint8_t dtype;  /* of all its views, DTYPE_NONE if they differ */
 } viewed;
 
 static void count_views(const torch_archive *a, viewed *storages)
@@ -200,8 +201,8 @@ static fsdpck_status add_storage(pt_file *p, catalogue *cat, uint32_t storage, c
     return catalogue_add_chunk(cat, *tensor, origin, &nelems, &chunk, err);
 }
 
-/* A storage that several tensors view becomes a tensor of its own, behind all others, which they
- * name as their alias: so a writer can keep what they share. */
+/* A storage that several tensors view becomes a separate tensor, after all others; they refer to it
+ * as their alias. A writer can thus keep the sharing. */
 static fsdpck_status add_storages(pt_file *p, catalogue *cat, fsdpck_error *err)
 {
     const torch_archive *a = &p->archive;
@@ -226,7 +227,7 @@ static fsdpck_status add_storages(pt_file *p, catalogue *cat, fsdpck_error *err)
     return st;
 }
 
-/* Storages that are larger than all that is used of them. */
+/* Storages that are larger than their used part. */
 static fsdpck_status note_waste(const torch_archive *a, const open_request *req, fsdpck_error *err)
 {
     const uint64_t nbytes = a->storages.count * sizeof(uint64_t);
@@ -340,8 +341,8 @@ static fsdpck_status open_file(const open_request *req, catalogue *cat, void **s
 
 /* --- the source --- */
 
-/* Tensors have one chunk each, in the archive's order; the shared storages follow, each known by
- * one of its views. NULL where there is no such chunk. */
+/* Tensors have one chunk each, in the archive's order; the shared storages follow, each represented
+ * by one of its views. NULL if there is no such chunk. */
 static const torch_tensor *chunk_tensor(const pt_file *p, uint64_t chunk)
 {
     const size_t count = p->archive.tensors.count;
@@ -365,7 +366,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     if (chunk >= p->archive.tensors.count) {
         where->offset_bytes = where->record_offset_bytes;
         where->rows = true;
-        where->strides[0] = 1; /* a storage has one dim, whatever its view has */
+        where->strides[0] = 1; /* a storage has one dim, whatever the shape of its view */
         where->conj = false;
         where->neg = false;
     }

@@ -8,7 +8,7 @@
 #include "formats/pt/pt_file.h"
 
 /* One zip (pt_file.h) with the nested state. A tensor that views a storage (target.views) is
- * LOCATION_EMPTY and has no bytes of its own: the CAT_TENSOR_STORAGE tensor that it views has them. */
+ * LOCATION_EMPTY and has no bytes: the CAT_TENSOR_STORAGE tensor that it views has them. */
 
 typedef struct layout_state {
     target *t;
@@ -16,7 +16,7 @@ typedef struct layout_state {
     size_t count;        /* of tensors */
 } layout_state;
 
-/* NULL where the tensor has bytes of its own. */
+/* NULL if the tensor has its own bytes. */
 static const target_alias *view_of(const target *t, uint64_t tensor)
 {
     const uint32_t view = catalogue_tensor(&t->cat, tensor)->alias;
@@ -40,7 +40,7 @@ static fsdpck_status whole_chunk(const catalogue *cat, uint32_t tensor, fsdpck_e
     return st;
 }
 
-/* Gives a tensor its storage: that of what it views, or its own; new where there is none yet. */
+/* Assigns a tensor its storage: that of the viewed tensor, or its own; creates it if necessary. */
 static fsdpck_status storage_of(layout_state *s, uint32_t tensor, fsdpck_error *err)
 {
     const catalogue *cat = &s->t->cat;

@@ -6,10 +6,10 @@
 
 enum { RANK_FILE_NAME_NBYTES = 256 };
 
-/* USAGE where it gives no names of files, or the same one to several ranks. */
+/* USAGE if it produces invalid file names, or the same name for several ranks. */
 fsdpck_status rank_pattern_check(const char *pattern, uint64_t world_size,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* USAGE where the name is too long. */
+/* USAGE if the name is too long. */
 fsdpck_status rank_pattern_name(const char *pattern, uint64_t rank, uint64_t world_size,
                                 char name[RANK_FILE_NAME_NBYTES],
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;

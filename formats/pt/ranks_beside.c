@@ -1,5 +1,5 @@
-/* Files that may not be what their names say: those of other savers beside a trainer's own, and copies of one rank's
- * file under the name of another. */
+/* Files whose names may be wrong: those of other savers beside a trainer's own, and copies of one
+ * rank's file under another rank's name. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static uint64_t mixed(uint64_t h, uint64_t x)
     return h ^ h >> 29;
 }
 
-/* Zeros are equal on many ranks: padding, state of an optimizer that made no step. */
+/* Zeros are equal on many ranks: padding, state of an optimizer before its first step. */
 static bool is_telling(const ranks_shard *q)
 {
     return q->ndim == 1 && (q->flags & RANKS_SHARD_CRC) != 0 && q->record_nbytes > 0 &&

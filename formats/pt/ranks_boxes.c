@@ -1,5 +1,5 @@
 /* Which box of a tensor one rank's file holds: of a DTensor by its placements and the rank's own
- * coordinate, of a ShardedTensor by what its shards say. The local tensor's own size decides. */
+ * coordinate, of a ShardedTensor by its shards. The size of the local tensor is authoritative. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "layout/shard_box.h"
 #include "layout/torch_chunk.h"
 
-/* Each tensor looks for its spec among all of them. */
+/* Each tensor searches all specs for its own. */
 enum { SPECS_MAX = 4096, MESHES_MAX = 1024 };
 
 static const char *name_of(const ranks_parse *p, uint32_t entry)
@@ -204,7 +204,7 @@ static fsdpck_status add_dtensor(ranks_parse *p, uint32_t entry, const ranks_dec
             turn_tp_first(c, pl);
     }
     RETURN_IF(set_spec(p, entry, &c->mesh->m, pl, err));
-    /* A rank outside of the mesh has an empty stand-in. */
+    /* A rank outside the mesh has an empty placeholder. */
     if (!c->mesh->has_coord)
         return FSDPCK_OK;
     RETURN_IF(local_tensor(p, index, c, &local, err));
@@ -230,8 +230,8 @@ static bool is_chunk_of(const ranks_declared *c, const uint64_t *offsets, const 
     return size == sizes[c->spec_dim] && (size == 0 || offset == offsets[c->spec_dim]);
 }
 
-/* What every file says about the shards of all: who must be there, and whether it is torch.chunk
- * over all ranks, or over each group of an HSDP. */
+/* The metadata of all shards, which every file contains: the expected ranks, and whether
+ * torch.chunk applies over all ranks or over each group of an HSDP. */
 static fsdpck_status read_all_shards(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                                      fsdpck_error *err)
 {
@@ -261,7 +261,7 @@ static fsdpck_status read_all_shards(ranks_parse *p, uint32_t entry, const ranks
     return set_spec(p, entry, &m, pl, err);
 }
 
-/* torch 2.1 and newer: a rank past the end has an empty shard that lies beyond the tensor. */
+/* torch 2.1 and newer: a rank past the end has an empty shard beyond the tensor. */
 static void pull_empty_inside(const ranks_declared *c, uint64_t *offsets, const uint64_t *sizes)
 {
     if (box_nelems(sizes, c->ndim) > 0)
@@ -311,7 +311,7 @@ static fsdpck_status add_sharded(ranks_parse *p, uint32_t entry, const ranks_dec
 {
     const value_pool *pool = &p->scratch.pool;
 
-    /* The list is as long as there are ranks: one file's word is enough. */
+    /* The list has one entry per rank: one file suffices. */
     if (VEC_AT(&p->s->tensors, const ranks_tensor, entry)->rank_count == 1)
         RETURN_IF(read_all_shards(p, entry, c, err));
     for (size_t i = 0; i < value_count(pool, c->shards); i++)

@@ -1,5 +1,5 @@
-/* ranks_check_records.c: records of the files of ranks that no chunk lies in, for verify: pickles, what is
- * the same on several ranks and taken from one, storages that nothing uses. */
+/* ranks_check_records.c: checks the records of rank files outside chunks, for verify: pickles,
+ * replicas that are read from another rank, unused storages. */
 #include "base/bytes.h"
 #include "formats/common/zip_check.h"
 #include "formats/pt/ranks_internal.h"
@@ -22,7 +22,7 @@ static fsdpck_status read_file(void *ctx, uint64_t offset_bytes, void *dst, uint
     return file_set_read_at(&f->r->files, f->file, offset_bytes, dst, nbytes, err);
 }
 
-/* Legacy streams are no zip, and record no checksum. */
+/* Legacy streams are not zips and have no checksums. */
 static fsdpck_status sum_zip(const rest_work *w, zip_checker *s, rest_file *f, const char *path,
                              fsdpck_error *err)
 {

@@ -1,5 +1,5 @@
-/* A DTensor as torch 2.1 to 2.15 pickle it: what its classes are called stays, where they live and
- * what they keep does not.
+/* A DTensor as pickled by torch 2.1 to 2.15: the names of its classes are stable, their modules and
+ * members are not.
  *
  *     DeviceMesh    2.1 to 2.9    `mesh`, an int64 (2.1 to 2.3) or int32 tensor of the mesh's shape
  *                   2.10 to 2.12  `_layout` {shape, stride}, ints or nested tuples, one a mesh dim
@@ -8,8 +8,8 @@
  *     DTensorSpec   `mesh`, `placements`; 2.10 adds `shard_order`
  *     own rank      the mesh tensor's element there; `_rank` from 2.11 on
  *
- * Sliced meshes carry the root's `_rank_map`; its own ranks are not needed here, its own coordinate
- * is. Nothing is followed but these fields, so the cycles through `_flatten_mapping` do not matter.
+ * Sliced meshes carry the root's `_rank_map`; only the coordinate is needed here, not the ranks. No
+ * other fields are read, so cycles through `_flatten_mapping` do not matter.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static fsdpck_status bad(fsdpck_error *err, const char *what)
     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DTENSOR, "DTensor's %s", what);
 }
 
-/* --- looking into pickles --- */
+/* --- reading pickled objects --- */
 
 bool ranks_is_class(const value_pool *pool, value v, const char *name)
 {
@@ -212,7 +212,8 @@ static void mesh_names(const value_pool *pool, value v, mesh *m)
     }
 }
 
-/* The ranks that take part, from a mesh tensor or a root's map; the own one is `own`th. */
+/* The ranks that take part, from a mesh tensor or a root's map; the writing rank is number `own`.
+ */
 static fsdpck_status note_ranks(ranks_parse *p, value tensor, uint64_t own, ranks_mesh *rm,
                                 fsdpck_error *err)
 {
@@ -298,7 +299,7 @@ static fsdpck_status read_layout_mesh(ranks_parse *p, value v, value layout, ran
     return FSDPCK_OK;
 }
 
-/* A file cannot be another rank's than the one that its meshes name. */
+/* A file belongs to the rank in its meshes. */
 static void note_own_rank(ranks_parse *p, const ranks_mesh *rm)
 {
     if (rm->has_rank && rm->rank < MESH_RANKS_MAX)
@@ -324,7 +325,7 @@ static fsdpck_status mesh_parse_value(ranks_parse *p, value v, ranks_mesh *rm, f
     if (p->s->form[0] == '\0')
         snprintf(p->s->form, sizeof p->s->form, "%s", form);
     note_own_rank(p, rm);
-    /* The mesh that this is a slice of is kept too: the whole layout is told in its terms. */
+    /* Also keep the root mesh of a slice: the whole layout refers to it. */
     if ((ranks_attribute(pool, v, "_root_mesh", &root) ||
          ranks_attribute(pool, v, "_parent_mesh", &root)) &&
         ranks_is_class(pool, root, "DeviceMesh") && root != v) {
@@ -428,8 +429,8 @@ static bool shards_dim(const placement *pl, uint64_t dim)
     return (pl->kind == PLACEMENT_SHARD || pl->kind == PLACEMENT_STRIDED_SHARD) && pl->dim == dim;
 }
 
-/* `shard_order`: per tensor dim the mesh dims in the order of their cuts; None and () say nothing.
- * What differs from left to right is turned into split factors, where 2.10 had it as such too. */
+/* `shard_order`: per tensor dim, the mesh dims in sharding order; None and () mean the default.
+ * Another order than left to right becomes split factors, as 2.10 also records it. */
 static fsdpck_status read_order(const value_pool *pool, value spec, ranks_declared *c,
                                 fsdpck_error *err)
 {
@@ -497,7 +498,7 @@ fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_declared *c, fsd
     const torch_tensor *local =
         VEC_AT(&p->archive.tensors, const torch_tensor, value_tensor_index(c->local));
     c->python = local->python;
-    c->requires_grad = local->requires_grad; /* a Parameter's own where one is around it */
+    c->requires_grad = local->requires_grad; /* of the Parameter that wraps it, if any */
     if (ranks_attribute(pool, spec, "tensor_meta", &meta) && !value_is_none(meta)) {
         uint64_t shape[NDIM_MAX];
         unsigned ndim;

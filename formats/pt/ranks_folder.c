@@ -1,5 +1,5 @@
-/* ranks_folder.c: what a trainer keeps beside the files of its ranks, and folders of others that
- * look alike. */
+/* ranks_folder.c: files of a trainer beside its rank files, and similar folders of other programs.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,7 +128,7 @@ static bool holds(const uint8_t *bytes, size_t nbytes, const char *word)
 }
 
 /* Its metadata.pkl is the pickle of {"metadata": {ITEM: {"nested_path_to_metadata": ...}}, ...}, of
- * version 1.0 {"metadata": {PATH: [{"sharding_metadata": ...}]}, ...}; the items lie beside it, by
+ * version 1.0 {"metadata": {PATH: [{"sharding_metadata": ...}]}, ...}; the items are beside it, by
  * default as ITEM_RANK.pt. */
 bool ranks_is_torch_checkpointing(const probe_input *in)
 {

@@ -1,12 +1,12 @@
-/* Objects of rank files in the catalogue, and the tensors that lie inside them: their names. */
+/* Names of the objects of rank files in the catalogue, and of the tensors inside them. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/pt/ranks_internal.h"
 #include "state/inner.h"
 
-/* Places of an object that a pool of so many cells may have: parts may be shared, but not so that a
- * small file takes long. */
+/* Limit on values visited in an object with this many cells: parts may be shared, but a small file
+ * must not take long. */
 static const uint64_t INNER_STEPS_LEAST = (uint64_t)1 << 16, INNER_STEPS_PER_CELL = 8;
 
 /* While the tensors inside one object get their names. */
@@ -24,7 +24,7 @@ typedef struct ranks_inner_tensor {
     bool is_named; /* has a place with a name */
 } ranks_inner_tensor;
 
-/* The name of a tensor of one rank's object ends as that of one rank's tensor does. */
+/* The name of a tensor in one rank's object has the same suffix as one rank's tensor. */
 static fsdpck_status inner_name_of(const ranks_inner *n, const char *name, size_t nbytes,
                                    text_buf *text, fsdpck_error *err)
 {
@@ -42,7 +42,7 @@ static bool is_taken(const ranks_state *s, const text_buf *name)
            strtab_find(&s->inner_names, name->text, name->nbytes) != STRTAB_NONE;
 }
 
-/* *tensor: CAT_NONE where the name is taken. */
+/* *tensor: CAT_NONE if the name is taken. */
 static fsdpck_status add_inner(ranks_inner *n, uint32_t piece, const text_buf *name,
                                uint32_t *tensor, fsdpck_error *err)
 {
@@ -71,7 +71,7 @@ static fsdpck_status add_inner(ranks_inner *n, uint32_t piece, const text_buf *n
     return catalogue_add_chunk(s->cat, *tensor, zeros, sizes, &chunk, err);
 }
 
-/* Named after the object and a number, until it is seen what leads to it. */
+/* Named after the object and a number until its path is known. */
 static fsdpck_status add_numbered(ranks_inner *n, uint32_t piece, uint32_t *tensor,
                                   fsdpck_error *err)
 {
@@ -93,7 +93,7 @@ static fsdpck_status add_numbered(ranks_inner *n, uint32_t piece, uint32_t *tens
     return st;
 }
 
-/* A tensor that has a place in the object already is entered once more. */
+/* A tensor that already has a path in the object is added again. */
 static fsdpck_status name_inner(void *ctx, const char *name, size_t nbytes, value path,
                                 uint64_t *tensor, fsdpck_error *err)
 {
@@ -119,7 +119,7 @@ static fsdpck_status name_inner(void *ctx, const char *name, size_t nbytes, valu
     *tensor = made;
     cat_tensor *t = catalogue_tensor(cat, made);
     if (n->rank != UINT16_MAX && n->s->req->per_rank != PER_RANK_KEEP)
-        return FSDPCK_OK; /* of one rank alone: goes with its object or not at all */
+        return FSDPCK_OK; /* of only one rank: read with its object or not at all */
     t->path = path;
     t->flags |= CAT_TENSOR_NAMED;
     return FSDPCK_OK;

@@ -1,21 +1,21 @@
-/* ranks_internal.h: what the ranks_*.c readers share: a folder of torch.save files, one a rank, as one
- * checkpoint.
+/* ranks_internal.h: shared by the ranks_*.c readers: a folder of torch.save files, one per rank, as
+ * one checkpoint.
  *
- *     ranks_names.c     which files belong to it, by their names
+ *     ranks_names.c     selects the files by their names
  *     ranks_dtensor.c   a DTensor's pickle -> ranks_declared (mesh, own coordinate, placements)
  *     ranks_sharded.c   a ShardedTensor's pickle -> ranks_declared (boxes)
- *     ranks_parse.c     one file: what its pickle says -> the merge
- *     ranks_missing.c   whether the files of all ranks are there
- *     ranks_merge.c     what all ranks say about one tensor -> catalogue
- *     ranks_objects.c   the same of one object
- *     ranks_reader.c    the reader's table; placing and reading bytes
- *     ranks_folder.c    what a trainer keeps beside the files of ranks
+ *     ranks_parse.c     one file: its pickle -> the merge
+ *     ranks_missing.c   checks that the files of all ranks exist
+ *     ranks_merge.c     one tensor of all ranks -> catalogue
+ *     ranks_objects.c   the same for one object
+ *     ranks_reader.c    the reader's table; locating and reading bytes
+ *     ranks_folder.c    a trainer's other files
  *
  * A folder may hold several families of files (model, optim, extra_state): then each has an outer
  * key, the first element of every path and the prefix of every name. With one family there is none.
  *
- * Each file is parsed once, in the order of families, then ranks, and only what is needed of it is
- * kept: a ranks_shard for each tensor that some chunk or object uses.
+ * Each file is parsed once, in the order of families, then ranks, and only the necessary parts are
+ * kept: a ranks_shard for each tensor that a chunk or object uses.
  */
 #ifndef FSDPCK_FORMATS_PT_RANKS_INTERNAL_H
 #define FSDPCK_FORMATS_PT_RANKS_INTERNAL_H
@@ -30,8 +30,8 @@ typedef struct ranks_family {
     char key[64]; /* "model", "optim" ... */
     char *prefix; /* name of a file: prefix, rank, suffix */
     char *suffix;
-    unsigned digits; /* ranks are written with so many digits, 0: as many as they need */
-    uint64_t world;  /* ranks that the names state, 0: they do not */
+    unsigned digits; /* number of digits of ranks, 0: no leading zeros */
+    uint64_t world;  /* number of ranks in the names, 0: none */
     const char *trainer;
 } ranks_family;
 
@@ -48,33 +48,34 @@ typedef struct ranks_list {
     budget *owner;
 } ranks_list;
 
-/* Whether names look like files of ranks; *sample is one of them. */
+/* Whether the names resemble rank files; *sample is one of them. */
 bool ranks_names_any(char *const *entries, size_t count, const char **sample);
-/* Whether a trainer writes this name; whether it is another name with a rank. */
+/* Whether a trainer writes this name; whether it is another name that contains a rank. */
 bool ranks_name_is_known(const char *name);
 bool ranks_name_is_generic(const char *name);
-/* pattern: --source-rank-pattern, or NULL. BADINPUT: RANK-MIXED (two saves in one folder), RANK-DOUBLE (two
- * files of one rank), RANK-NONE. USAGE: a pattern without {r}. */
+/* pattern: --source-rank-pattern, or NULL. BADINPUT: RANK-MIXED (two saves in one folder),
+ * RANK-DOUBLE (two files of one rank), RANK-NONE. USAGE: a pattern without {r}. */
 fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
                               const char *pattern, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Names of the files for any rank "{r}" of any number of ranks "{W}"; `given` as above. "" where a
- * trainer's own are kept anyway, and where no one pattern has all names. */
+/* Pattern of the file names with "{r}" for the rank and "{W}" for the number of ranks; `given` as
+ * above. "" if the trainer's names are kept anyway, or no single pattern matches all names. */
 void ranks_list_pattern(const ranks_list *l, const char *given, char *pattern, size_t capacity);
 void ranks_list_release(ranks_list *l);
 /* Name of the file of a rank, whether it exists or not. */
 void ranks_file_name(const ranks_family *f, uint64_t rank, char *name, size_t capacity);
 
-/* --- looking into pickles --- */
+/* --- reading pickled objects --- */
 
-/* A call of a class of torch, whatever the module below `torch.` (torch moves classes about). */
+/* A call of a torch class, in any module below `torch.` (torch moves classes). */
 bool ranks_is_class(const value_pool *pool, value v, const char *name);
 /* Attribute of an object that was pickled with a state: a dict, or (dict or None, dict of slots). */
 bool ranks_attribute(const value_pool *pool, value v, const char *name, value *item);
 bool ranks_state_find(const value_pool *pool, value state, const char *name, value *item);
-/* Counts of a tuple, list or torch.Size; false where it is none, too long, or holds other things. */
+/* Counts of a tuple, list or torch.Size; false if it is another type, too long, or holds other
+ * values. */
 bool ranks_dims(const value_pool *pool, value v, uint64_t *dims, unsigned max, unsigned *count);
 
-/* --- what one rank says about one tensor --- */
+/* --- one tensor of one rank --- */
 
 typedef enum ranks_kind { RANKS_PLAIN, RANKS_DTENSOR, RANKS_SHARDED, RANKS_OBJECT } ranks_kind;
 
@@ -82,9 +83,9 @@ typedef enum ranks_kind { RANKS_PLAIN, RANKS_DTENSOR, RANKS_SHARDED, RANKS_OBJEC
 typedef struct ranks_mesh {
     mesh m;
     uint64_t coord[MESH_NDIM_MAX]; /* the writing rank's own */
-    bool has_coord;                /* false: the rank is no member */
+    bool has_coord;                /* false: the rank is not a member */
     bool has_rank;
-    uint64_t rank; /* the writing rank's number, where the mesh says it */
+    uint64_t rank; /* the writing rank's number, if recorded in the mesh */
 } ranks_mesh;
 
 typedef struct ranks_declared {
@@ -98,7 +99,7 @@ typedef struct ranks_declared {
     const ranks_mesh *mesh;
     placement placements[MESH_NDIM_MAX];
     bool of_old_module; /* torch.distributed._tensor: torch 2.1 to 2.4 */
-    bool has_order;     /* `shard_order` differed from left to right; placements say it now */
+    bool has_order;     /* `shard_order` was not left to right; now part of the placements */
     value local;        /* DTENSOR: TENSOR */
     /* SHARDED */
     value shards;         /* list of Shard */
@@ -109,7 +110,7 @@ typedef struct ranks_declared {
     unsigned spec_dim; /* of ChunkShardingSpec */
 } ranks_declared;
 
-/* Where the elements of one rank's tensor lie. */
+/* Location of the elements of one rank's tensor. */
 enum {
     RANKS_SHARD_ROWS = 1,
     RANKS_SHARD_SWAP = 2,
@@ -117,11 +118,11 @@ enum {
     RANKS_SHARD_NEG = 8,
     RANKS_SHARD_CRC = 16,
     RANKS_SHARD_STREAM = 32,
-    RANKS_SHARD_UNCHECKED = 64, /* the record's local header is looked at when it is located */
+    RANKS_SHARD_UNCHECKED = 64, /* the record's local header is checked when it is located */
     RANKS_SHARD_PLAIN = 128,    /* a whole tensor of its rank: no chunk yet */
     RANKS_SHARD_GRAD = 256,
     RANKS_SHARD_FLAT = 512,   /* part of an FSDP1 flat parameter: locating it is an error */
-    RANKS_SHARD_SHAPES = 1024 /* ranks hold other shapes: locating it is an error */
+    RANKS_SHARD_SHAPES = 1024 /* shapes differ between ranks: locating it is an error */
 };
 
 typedef struct ranks_shard {
@@ -155,7 +156,7 @@ typedef struct ranks_tensor {
 /* Values of one object that differ. */
 typedef struct ranks_variant {
     value content;      /* in ranks_state.pool; TENSOR leaves are numbered from 0 in order */
-    uint64_t pieces_at; /* ranks_state.leaves: their pieces */
+    uint64_t pieces_at; /* ranks_state.leaves: their shards */
     uint32_t piece_count;
     bool is_placed;
     value placed; /* content in cat->pool */
@@ -176,14 +177,14 @@ typedef struct ranks_occurrence {
 
 struct ranks_reader;
 
-/* What the reads of one file need for as long as it is open. */
+/* State for reading one file while it is open. */
 typedef struct ranks_input {
     struct ranks_reader *owner;
     uint32_t file;
     zip_archive zip; /* kept where records are deflated or not yet checked */
 } ranks_input;
 
-/* What stays for the life of the reader. */
+/* State for the life of the reader. */
 typedef struct ranks_reader {
     folder dir;
     file_set files;
@@ -195,32 +196,33 @@ typedef struct ranks_reader {
     budget *owner;
 } ranks_reader;
 
-/* What is needed while files are parsed. */
+/* State while files are parsed. */
 typedef struct ranks_state {
     const open_request *req;
     ranks_reader *reader;
     catalogue *cat;
     const ranks_list *list;
-    strtab names;         /* flat names; id: index in `tensors` */
-    vec tensors;          /* ranks_tensor */
-    vec objects;          /* ranks_object */
-    vec variants;         /* ranks_variant */
-    vec occurrences;      /* ranks_occurrence, by file */
-    vec leaves;           /* uint32_t pieces of variants */
-    value_pool pool;      /* contents of variants */
-    vec members;          /* uint8_t by rank: some file says that it takes part */
-    uint64_t group_world; /* ranks of the process group that ShardedTensors name, 0: none does */
-    vec own_ranks;      /* uint32_t by list file: the rank that the file itself says, or CAT_NONE */
-    strtab inner_names; /* of tensors of objects */
+    strtab names;           /* flat names; id: index in `tensors` */
+    vec tensors;            /* ranks_tensor */
+    vec objects;            /* ranks_object */
+    vec variants;           /* ranks_variant */
+    vec occurrences;        /* ranks_occurrence, by file */
+    vec leaves;             /* uint32_t shards of variants */
+    value_pool pool;        /* contents of variants */
+    vec members;            /* uint8_t by rank: some file lists it as a member */
+    uint64_t group_world;   /* size of the process group in ShardedTensors, 0: none */
+    vec own_ranks;          /* uint32_t by list file: the rank recorded in the file, or CAT_NONE */
+    strtab inner_names;     /* of tensors of objects */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
     text_buf partial;       /* the first of them, with their ranks */
     uint64_t dropped_count; /* tensors left out because they differ */
-    uint64_t beside_count;  /* left out: they may be pieces of flat parameters, which are there */
-    uint64_t flat_count;    /* pieces of flat parameters, in tensors */
-    bool file_unread;       /* the last file's zip or pickle was wrong: nothing of it is in here */
+    uint64_t beside_count;  /* left out: possibly shards of the existing flat parameters */
+    uint64_t flat_count;    /* shards of flat parameters, in tensors */
+    bool
+        file_unread; /* the last file's zip or pickle was invalid: this state contains none of it */
     bool any_dtensor;
     bool any_deflated;
-    bool tp_order_suspect; /* D18 is possible */
+    bool tp_order_suspect; /* the order of rows may be that of TP first */
     char form[48];         /* origin.torch_version, from the forms of DTensors */
     char archive_form[48]; /* from those of the zip */
 } ranks_state;
@@ -247,7 +249,7 @@ fsdpck_status ranks_read_ints(ranks_parse *p, const torch_tensor *t, uint64_t **
 /* ranks_sharded.c */
 fsdpck_status ranks_sharded_read(ranks_parse *p, value call, ranks_declared *c,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* One ShardMetadata: offsets and sizes, ndim each; *rank CAT_NONE where it names none. */
+/* One ShardMetadata: offsets and sizes, ndim each; *rank CAT_NONE if absent. */
 fsdpck_status ranks_shard_box(const value_pool *pool, value metadata, unsigned ndim,
                               uint64_t *offsets, uint64_t *sizes, uint64_t *rank,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -255,7 +257,7 @@ fsdpck_status ranks_shard_box(const value_pool *pool, value metadata, unsigned n
 /* ranks_parse.c */
 fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The piece of an archive tensor, made where there is none yet. */
+/* The shard of an archive tensor, created if necessary. */
 fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -268,9 +270,9 @@ fsdpck_status ranks_add_boxes(ranks_parse *p, uint32_t entry, const ranks_declar
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ranks_beside.c */
-/* Warns of files with a rank in their names that are of no family. */
+/* Warns about files with a rank in their names that belong to no family. */
 void ranks_warn_beside(const open_request *req, const ranks_list *l);
-/* What a file's pieces of tensors that differ between ranks are, by their recorded CRCs. */
+/* A fingerprint of a file's shards that differ between ranks, from their recorded CRCs. */
 typedef struct ranks_copy {
     uint64_t hash, nbytes;
     uint32_t family, rank;
@@ -282,40 +284,41 @@ typedef struct ranks_copies {
 } ranks_copies;
 void ranks_copies_see(ranks_copies *c, const ranks_state *s, uint32_t entry, const uint32_t *pieces,
                       size_t count);
-/* Warns of files of one family that have the same, where not all are copies of one another. */
+/* Warns about files of one family with equal fingerprints, unless all are replicas. */
 void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
 
 /* ranks_missing.c */
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether neither names, contents nor the user state the number of ranks. After parsing. */
+/* Whether names, contents and options all lack the number of ranks. Call after parsing. */
 bool ranks_is_count_unknown(const ranks_state *s);
 /* ranks_merge.c */
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_objects.c */
 fsdpck_status ranks_add_object(ranks_parse *p, uint32_t entry, value path, value content,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The variant in the catalogue's pool: made once and shared by the ranks that have it, unless it
- * holds tensors, which then belong to one rank's object. */
+/* The variant in the catalogue's pool: created once and shared by its ranks, unless it holds
+ * tensors, which belong to one rank's object. */
 fsdpck_status ranks_variant_value(ranks_state *s, uint32_t variant, const ranks_object *o,
                                   uint16_t rank, value *content,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* A plain tensor that is state of each rank's own becomes an object of each: before
+/* A plain tensor that is local state of each rank becomes an object of each. Call before
  * ranks_merge_objects. */
 fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint32_t *pieces,
                                      size_t count, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* A chunk without dims of its own: file, place and aux of a piece. */
+/* A chunk without dims: file, location and aux of a shard. */
 cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece);
-/* Whether two pieces hold the same elements: CRCs, else bytes. Other shapes or dtypes differ. */
+/* Whether two shards hold the same elements: compares CRCs, otherwise bytes. Different shapes or
+ * dtypes differ. */
 fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t a, uint32_t b, bool *equal,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* ranks_folder.c: what else a trainer keeps beside the files of ranks. */
-/* Fills origin.side_folder and settings from what lies in the folder of a known trainer. */
+/* ranks_folder.c: a trainer's other files. */
+/* Fills origin.side_folder and settings from the folder of a known trainer. */
 void ranks_describe_folder(const open_request *req, cat_origin *o);
 /* Whether a folder is a checkpoint of the package torch_checkpointing. */
 bool ranks_is_torch_checkpointing(const probe_input *in);
 /* The settings of verl's folder (fsdp_config.json) for another number of ranks: all other keys are
- * kept. BADINPUT where `text` is no JSON object. "": as verl writes them for FSDP2. */
+ * kept. BADINPUT if `text` is not a JSON object. "": as verl writes them for FSDP2. */
 fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf *out,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -1,5 +1,4 @@
-/* What all ranks' files say together: what becomes of plain tensors, which are whole on every rank
- * that has them. */
+/* Merges the files of all ranks: plain tensors, which are complete on every rank that has them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +6,7 @@
 #include "formats/pt/ranks_internal.h"
 #include "layout/mesh_text.h"
 
-/* Two files that say to be the same rank's: one of them is a copy under another name. */
+/* Two files with the same recorded rank: one of them is a copy under another name. */
 static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
 {
     value_map seen = VALUE_MAP(s->req->metadata);
@@ -49,7 +48,7 @@ typedef struct plain_list {
     size_t count;
     uint32_t entry;
     bool shapes_differ;
-    bool differs; /* in shape, dtype or elements, as far as it was looked at */
+    bool differs; /* in shape, dtype or elements, as far as compared */
 } plain_list;
 
 static const ranks_shard *piece_at(const ranks_state *s, uint32_t piece)
@@ -69,7 +68,7 @@ static bool same_shape(const ranks_state *s, const ranks_shard *a, const ranks_s
             memcmp(sizes_at(s, a), sizes_at(s, b), a->ndim * sizeof(uint64_t)) == 0);
 }
 
-/* Where the user leaves the decision to the plan, checksums alone are looked at. */
+/* If the plan decides, only checksums are compared. */
 static fsdpck_status look(const ranks_state *s, plain_list *l, fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
@@ -203,11 +202,11 @@ static bool is_flat_param(const ranks_state *s, uint32_t entry)
            catalogue_tensor(s->cat, t->index)->ndim == 1;
 }
 
-/* LOCAL state dicts of FSDP1 with use_orig_params hold each rank's pieces of the parameters too,
- * under their names, beside the flat parameter that has all of it (defect D9). */
+/* LOCAL state dicts of FSDP1 with use_orig_params also hold each rank's shards of the parameters,
+ * under their names, beside the complete flat parameter. */
 static bool beside_flat_param(const ranks_state *s, const plain_list *l)
 {
-    static const char flat_name[] = "_flat_param"; /* no release before 2.0 leaves pieces */
+    static const char flat_name[] = "_flat_param"; /* no release before 2.0 stores such shards */
     const char *name = strtab_text(&s->names, l->entry);
     const size_t length = strlen(name);
     char sibling[1024];
@@ -226,8 +225,8 @@ static bool beside_flat_param(const ranks_state *s, const plain_list *l)
     return false;
 }
 
-/* Whether each rank's tensor has a record of its own, as a buffer has; pieces of parameters are
- * views of the rank's shard. */
+/* Whether each rank's tensor has its own record, like a buffer; shards of parameters are views of
+ * the rank's flat shard. */
 static bool owns_records(const ranks_state *s, const plain_list *l)
 {
     bool owns = true;
@@ -315,7 +314,7 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
     return FSDPCK_OK;
 }
 
-/* Lists of pieces by tensor: `sorted` holds all, first[i] where the i-th begins. */
+/* Lists of shards by tensor: `sorted` holds all, first[i] is the start of the i-th. */
 typedef struct plain_index {
     uint32_t *sorted;
     uint64_t *first;
@@ -374,7 +373,7 @@ static size_t files_of(const ranks_state *s, uint32_t family)
 
 static void note_partial(ranks_state *s, const plain_list *l)
 {
-    if (s->req->keep_flat_shards) /* of FSDP1, many are */
+    if (s->req->keep_flat_shards) /* expected for many tensors of FSDP1 */
         return;
     s->partial_count++;
     if (s->partial.failed)
@@ -387,8 +386,8 @@ static void note_partial(ranks_state *s, const plain_list *l)
     text_puts(&s->partial, ")");
 }
 
-/* One piece that differs between ranks, or is on some only, shows that all of its optimizer are
- * pieces: equal ones are so by chance. */
+/* One tensor that differs between ranks, or is on some only, shows that all of its optimizer are
+ * shards: equal ones are equal by chance. */
 static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_flat,
                                  ranks_copies *copies, fsdpck_error *err)
 {
@@ -418,7 +417,7 @@ static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_fla
 
 /* --- tidying --- */
 
-/* Tensors that were left out go, before anything else counts on their numbers. */
+/* Removes tensors that were left out, before other code depends on the tensor numbers. */
 static fsdpck_status compact(ranks_state *s, fsdpck_error *err)
 {
     catalogue *cat = s->cat;
@@ -446,7 +445,8 @@ static fsdpck_status compact(ranks_state *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Whether every dim of m is one of `whole`, by name and size, in order; at[i] its place there. */
+/* Whether every dim of m is one of `whole`, by name and size, in order; at[i] is its position
+ * there. */
 static bool is_slice(const mesh *m, const mesh *whole, unsigned *at)
 {
     unsigned k = 0;
@@ -460,8 +460,8 @@ static bool is_slice(const mesh *m, const mesh *whole, unsigned *at)
     return true;
 }
 
-/* The spec of a tensor on the slice `old.mesh` in terms of a mesh of `largest` ranks that it is a
- * slice of; false where there is none. */
+/* The spec of a tensor on the slice `old.mesh`, converted to the mesh of `largest` ranks that
+ * contains the slice; false if there is none. */
 static bool lift_spec(const catalogue *cat, const cat_spec *old, uint64_t largest, cat_spec *lifted)
 {
     const mesh *m = catalogue_mesh(cat, old->mesh);
@@ -483,7 +483,8 @@ static bool lift_spec(const catalogue *cat, const cat_spec *old, uint64_t larges
     return false;
 }
 
-/* A tensor on a slice of the mesh is replicated over the rest: said so, all tensors have one mesh. */
+/* A tensor on a slice of the mesh is replicated over the rest. With that recorded, all tensors have
+ * one mesh. */
 static fsdpck_status lift_slices(ranks_state *s, fsdpck_error *err)
 {
     catalogue *cat = s->cat;

@@ -1,4 +1,4 @@
-/* Whether the files of all ranks are there, and of one save, as their names and the files tell. */
+/* Checks that the files of all ranks exist and are from one save, by their names and contents. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -30,8 +30,8 @@ static uint64_t world_of_names(const ranks_list *l)
     return world;
 }
 
-/* Who must be there: whom the user states, else the names, else the files' own words, else all up to
- * the highest. */
+/* The expected ranks: from --source-ranks, otherwise the names, otherwise the contents of the
+ * files, otherwise all up to the highest. */
 static void expect(const ranks_state *s, census *c)
 {
     const uint64_t world = world_of_names(s->list);
@@ -58,7 +58,8 @@ static void note_present(const ranks_list *l, uint32_t family, census *c)
     }
 }
 
-/* --source-ranks may be fewer than there were: replicas may suffice, and the plan finds holes. */
+/* --source-ranks may be smaller than the real number: replicas may suffice, and the plan finds
+ * gaps. */
 static void list_missing(const ranks_state *s, census *c, text_buf *names, uint64_t *missing)
 {
     const uint64_t stated = s->req->expect_ranks;

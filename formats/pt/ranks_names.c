@@ -1,4 +1,4 @@
-/* Which files of a folder are one checkpoint's, a file a rank, told by their names. */
+/* Selects the files of one checkpoint in a folder, one per rank, by their names. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +25,9 @@ static const struct {
 
 enum { KNOWN_COUNT = sizeof known / sizeof known[0], GENERIC = KNOWN_COUNT, NUMBER_DIGITS = 9 };
 
-/* A name that was taken apart. */
+/* A parsed name. */
 typedef struct parts {
-    unsigned order; /* of its family: place in `known`, GENERIC */
+    unsigned order; /* of its family: index in `known`, GENERIC */
     uint64_t rank, world, number;
     size_t rank_at, rank_nbytes; /* digits of the rank in the name */
     char key[64];
@@ -87,7 +87,7 @@ static bool ends_with_weights(const char *name)
     return false;
 }
 
-/* Where a text states the number of ranks. */
+/* Position of the number of ranks in a text. */
 typedef struct world_text {
     size_t word_at;    /* "world_size_8": the word */
     size_t at, nbytes; /* its digits */
@@ -129,7 +129,7 @@ static world_text find_world_after(const char *text)
     return w.nbytes > 0 ? w : (world_text){0};
 }
 
-/* "weights_world_size_8_" -> "weights", and its 8; "" where nothing is left. */
+/* "weights_world_size_8_" -> "weights", and its 8; "" if nothing is left. */
 static void stem_of(const char *name, size_t nbytes, parts *p)
 {
     const world_text before = find_world(name, nbytes);
@@ -160,7 +160,7 @@ static bool shard(const char *name, parts *p)
 }
 
 /* Any name with "rank", perhaps a separator, and a number. Files of tensor parallel ranks
- * (mp_rank_00: Megatron, DeepSpeed) and low-rank adapters are something else. */
+ * (mp_rank_00: Megatron, DeepSpeed) and low-rank adapters are different. */
 static bool generic(const char *name, parts *p)
 {
     const char *found = NULL;
@@ -327,7 +327,7 @@ static fsdpck_status check_key(const char *key, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* The key is the first element of every path: with one family it says nothing. */
+/* The key is the first element of every path: with one family it is omitted. */
 static fsdpck_status name_families(ranks_list *l, fsdpck_error *err)
 {
     if (l->families.count == 1) {
@@ -393,7 +393,7 @@ static fsdpck_status gather(ranks_list *l, char *const *entries, size_t count, c
     return FSDPCK_OK;
 }
 
-/* "world2_rank3.pt" is of a model, and no rank of two. */
+/* "world2_rank3.pt" does not mean rank 3 of 2: "world2" is part of the model's name. */
 static void check_suspect_worlds(ranks_list *l)
 {
     for (size_t i = 0; i < l->files.count; i++) {

@@ -1,21 +1,21 @@
-/* Objects that are not tensors: kept once where all ranks agree, else one of each rank. */
+/* Objects that are not tensors: kept once if equal on all ranks, otherwise one per rank. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "formats/pt/ranks_internal.h"
 
-/* Two tensors inside of objects are compared through memory where their checksums do not tell. */
+/* Two tensors inside objects are compared in memory if checksums do not decide. */
 enum { BLOCK_NBYTES = 1 << 16, STRIDED_MAX = 1 << 26 };
 
-/* --- equality of pieces --- */
+/* --- equality of shards --- */
 
 static const uint64_t *piece_sizes(const ranks_reader *r, const ranks_shard *q)
 {
     return VEC_AT(&r->dims, const uint64_t, q->dims_at);
 }
 
-/* Whether the record is the tensor and nothing else. */
+/* Whether the record contains exactly the tensor. */
 static bool fills_record(const ranks_reader *r, const ranks_shard *q)
 {
     return (q->flags & RANKS_SHARD_ROWS) && q->offset_bytes == q->record_offset_bytes &&
@@ -115,7 +115,7 @@ fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t first, uint32_t
     return strided_equal(r, a, b, equal, err);
 }
 
-/* --- what one file holds --- */
+/* --- one file --- */
 
 typedef struct gathering {
     const value_pool *pool;
@@ -137,7 +137,7 @@ static fsdpck_status gather(void *ctx, value v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* A variant of its own for a value; its tensors are numbered as they are met. */
+/* Adds a variant for a value; its tensors are numbered in order of occurrence. */
 static fsdpck_status make_variant(ranks_parse *p, value content, const vec *tensors,
                                   ranks_variant *made, fsdpck_error *err)
 {
@@ -338,7 +338,7 @@ static fsdpck_status differ_failed(const ranks_state *s, const ranks_object *o,
     return st;
 }
 
-/* Of each rank that has it, and what tensors lie inside. */
+/* For each rank that has it, with the tensors inside. */
 static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const ranks_occurrence *list,
                                fsdpck_error *err)
 {

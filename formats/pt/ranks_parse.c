@@ -1,4 +1,5 @@
-/* One rank's file: its pickle is read, named as pt_flatten names it, and told to the merge. */
+/* Reads one rank's file: parses its pickle, names its values with pt_flatten, and passes them to
+ * the merge. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@ static fsdpck_status read_input(void *ctx, uint64_t offset_bytes, void *dst, uin
     return file_set_read_at(&in->owner->files, in->file, offset_bytes, dst, nbytes, err);
 }
 
-/* --- pieces --- */
+/* --- shards --- */
 
 static fsdpck_status keep_dims(ranks_reader *r, const torch_archive *a, const torch_tensor *t,
                                const place *where, uint64_t *at, fsdpck_error *err)
@@ -28,7 +29,7 @@ static fsdpck_status keep_dims(ranks_reader *r, const torch_archive *a, const to
     return FSDPCK_OK;
 }
 
-/* torch_tensor_locate without its I/O: the record of a large zip is looked at when it is used. */
+/* torch_tensor_locate without its I/O: the record of a large zip is checked at its first use. */
 static fsdpck_status place_of(const torch_archive *a, const torch_tensor *t, place *where,
                               bool *checked, fsdpck_error *err)
 {
@@ -110,7 +111,7 @@ const char *ranks_path(const ranks_state *s, uint32_t index)
     return file_set_path(&s->reader->files, index);
 }
 
-/* The path in the catalogue's pool, behind the key of the file's family. */
+/* The path in the catalogue's pool, after the key of the file's family. */
 static fsdpck_status copy_path(ranks_parse *p, value path, value *copy, fsdpck_error *err)
 {
     value_pool *pool = &p->s->cat->pool;
@@ -169,7 +170,7 @@ static fsdpck_status disagree(const ranks_parse *p, const ranks_tensor *t, const
     return st;
 }
 
-/* The name's entry, new where no file before had it. */
+/* The name's entry, created if no earlier file has it. */
 static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_kind kind,
                               uint32_t *entry, bool *fresh, fsdpck_error *err)
 {
@@ -226,7 +227,7 @@ static fsdpck_status new_tensor(ranks_parse *p, uint32_t entry, value path, cons
     return FSDPCK_OK;
 }
 
-/* Plain tensors may differ between ranks: that is judged once all have been seen. */
+/* Plain tensors may differ between ranks: checked after all files are read. */
 static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, value path,
                                fsdpck_error *err)
 {
@@ -299,8 +300,8 @@ static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const rank
     return st;
 }
 
-/* A ShardedTensor of a group of one rank among more: FSDP1 makes one of the optimizer state of an
- * expert that each rank has of its own. It is whole, and no other rank's. */
+/* A ShardedTensor of a group of one rank among more: FSDP1 writes one for the optimizer state of an
+ * expert that is local to a rank. It is complete and belongs to no other rank. */
 static bool is_of_one_rank(const ranks_parse *p, const ranks_declared *c, uint64_t *tensor)
 {
     const value_pool *pool = &p->scratch.pool;
@@ -378,7 +379,8 @@ static fsdpck_status see_all(ranks_parse *p, const uint32_t *order, fsdpck_error
     return FSDPCK_OK;
 }
 
-/* In the order of the file, tensors and objects alike: flat keys are numbered as they are met. */
+/* In the order of the file, tensors and objects together: flat keys are numbered in order of
+ * occurrence. */
 static fsdpck_status walk_names(ranks_parse *p, fsdpck_error *err)
 {
     const size_t count = strtab_count(&p->flat.flat);
@@ -421,7 +423,7 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
     return ranks_take_frame(p, err);
 }
 
-/* Zips whose records are read through them later stay; of the others nothing is needed again. */
+/* Keeps zips whose records are read later; the others are no longer needed. */
 static void keep_zip(ranks_parse *p, ranks_input *in)
 {
     bool needed = p->archive.zip.any_deflated;

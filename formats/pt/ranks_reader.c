@@ -42,7 +42,7 @@ static bool probe(const probe_input *in, const char **near_miss)
         return false;
     if (ranks_are_foreign(in))
         *near_miss = "a folder of DeepSpeed or Megatron, which is not supported";
-    /* Claimed, so that its owner hears what it is. */
+    /* Accepted, so that the error names its kind. */
     if (ranks_is_torch_checkpointing(in))
         return true;
     if (!ranks_names_any(in->entries, in->entry_count, &sample))
@@ -154,7 +154,7 @@ static void state_release(ranks_state *s)
     text_release(&s->partial);
 }
 
-/* Of files that cannot be read all are told, where somebody wants to hear of them. */
+/* With request->found, reports all unreadable files. */
 static fsdpck_status parse_files(ranks_state *s, fsdpck_error *err)
 {
     const vec *files = &s->list->files;
@@ -187,7 +187,7 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     memset(own, 0xFF, files->count * sizeof *own); /* CAT_NONE */
     for (size_t i = 0; i < s->list->families.count; i++)
         stated = stated || VEC_AT(&s->list->families, const ranks_family, i)->world > 0;
-    if (stated) /* else the files themselves must say it */
+    if (stated) /* otherwise the files must contain it */
         RETURN_IF(ranks_check_complete(s, err));
     RETURN_IF(parse_files(s, err));
     if (!stated)
@@ -196,7 +196,7 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     return catalogue_seal(s->cat, err);
 }
 
-/* The number behind the last '_' or '-' of a folder such as global_step_100/actor. */
+/* The number after the last '_' or '-' of a folder such as global_step_100/actor. */
 static int64_t step_of(const char *path)
 {
     static const char *const words[] = {"global_step_", "global_step", "checkpoint-", "step_",
@@ -215,8 +215,8 @@ static int64_t step_of(const char *path)
     return step;
 }
 
-/* Whether one kind of file holds a whole state, {"model": ..., "optim": ...}: it is not that
- * trainer's, whose files of the model hold the model alone. */
+/* Whether one kind of file holds a whole state, {"model": ..., "optim": ...}: it is not from that
+ * trainer, whose model files hold only the model. */
 static bool holds_families(const ranks_state *s)
 {
     static const char *const keys[] = {"model", "optim", "optimizer", "extra_state"};
@@ -270,7 +270,7 @@ static void describe(const ranks_state *s, cat_origin *o)
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,
                  "%" PRIu64 " tensor%s of the optimizer %s of flat parameters (FSDP1), which "
-                            "cannot be restored without the model",
+                 "cannot be restored without the model",
                  s->flat_count, s->flat_count == 1 ? "" : "s",
                  s->flat_count == 1 ? "is stored as ranks' shards" : "are ranks' shards");
     else if (s->tp_order_suspect)
@@ -463,7 +463,7 @@ static void fill_source(void *self, catalogue *cat, source *src)
                     .check_unchanged = check_unchanged};
 }
 
-/* verl's settings, which are kept or written anew. */
+/* verl's settings, kept or rewritten. */
 static bool owns(const probe_input *in, const cat_origin *origin, const char *path, uint64_t nbytes)
 {
     (void)in;

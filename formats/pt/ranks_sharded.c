@@ -2,7 +2,7 @@
  *
  *     (local shards, ShardedTensorMetadata, ProcessGroupState, sharding spec, init_rrefs)
  *
- * Each file lists the shards of all ranks; the data are those of the local ones.
+ * Each file lists the shards of all ranks; the data belongs to the local ones.
  */
 #include <string.h>
 

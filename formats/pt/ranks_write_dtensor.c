@@ -141,7 +141,7 @@ static fsdpck_status put_order(pickle_writer *w, const mesh_slice *s, unsigned t
     return FSDPCK_OK;
 }
 
-/* From torch 2.11 on the order is None where _StridedShard tells it. */
+/* From torch 2.11 on the order is None if _StridedShard expresses it. */
 static fsdpck_status put_shard_order(const dtensor_writer *d, pickle_writer *w, const mesh_slice *s,
                                      unsigned tensor_ndim, fsdpck_error *err)
 {

@@ -13,14 +13,14 @@ static const char layout_module[] = "torch.distributed._mesh_layout";
 
 /* --- process groups --- */
 
-/* Whether torch takes the default group for a mesh dim, and makes none. */
+/* Whether torch uses the default group for a mesh dim and creates none. */
 static bool is_default_group(const dtensor_writer *d, const mesh *m, unsigned dim)
 {
     return d->form >= DTORCH_2_10 ? m->sizes[dim] == d->world_size : m->ndim == 1;
 }
 
-/* Groups of one mesh dim are made in the order of the other coordinates: 2.10 and newer keep the
- * order of the dims, older ones had put the last dim in the place of this one. */
+/* Groups of one mesh dim are created in the order of the other coordinates: 2.10 and newer keep the
+ * order of the dims; older ones put the last dim in the position of this one. */
 static uint64_t group_of_dim(const dtensor_writer *d, const mesh *m, const uint64_t *coord,
                              unsigned dim)
 {
@@ -52,7 +52,7 @@ static void group_name(const dtensor_writer *d, const mesh *m, const uint64_t *c
     snprintf(name, NAME_NBYTES, "%" PRIu64, number);
 }
 
-/* A mesh as one rank sees it. */
+/* A mesh from the view of one rank. */
 typedef struct own_mesh {
     const mesh *root;
     mesh_slice slice;
@@ -167,7 +167,7 @@ static void put_ranks(pickle_writer *w, const char *key, const mesh *m, const ui
 {
     const uint64_t count = mesh_size(m);
     const uint64_t step = strides[m->ndim - 1];
-    uint64_t run = 1; /* ranks that follow each other at this step */
+    uint64_t run = 1; /* number of consecutive ranks at this step */
     uint64_t coord[MESH_NDIM_MAX];
     for (unsigned i = m->ndim; i-- > 0 && strides[i] == run * step;)
         run *= m->sizes[i];
@@ -305,7 +305,7 @@ static fsdpck_status put_mesh(const dtensor_writer *d, pickle_writer *w, const c
     pickle_put_newobj(w);
     pickle_put_to_memo(w, number);
     pickle_put_empty_dict(w);
-    /* What differs between ranks comes first: the rest of their pickles is the same then. */
+    /* Parts that differ between ranks come first, so that the rest of their pickles is equal. */
     if (d->form >= DTORCH_2_10) {
         pickle_put_word(w, "_rank");
         pickle_put_int(w, (int64_t)d->rank);

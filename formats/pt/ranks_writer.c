@@ -9,12 +9,12 @@
 #include "formats/pt/ranks_internal.h"
 #include "formats/pt/ranks_write_dtensor.h"
 
-/* One torch.save zip (pt_file.h) a rank: the nested state, where a tensor that is cut has become a
- * DTensor of what the rank holds, and every other one a plain CPU tensor. All are compact: torch's
- * own files keep the padding of FSDP2's shards.
+/* One torch.save zip (pt_file.h) per rank: the nested state, with each sharded tensor as a DTensor
+ * of the rank's shard, and every other one as a plain CPU tensor. All are compact, whereas torch's
+ * files keep the padding of FSDP2's shards.
  *
- * A trainer whose checkpoint is a folder of several such families gets them back: an outer key of
- * the state is the family's, and is not in its files. A family without content has no files. */
+ * The output keeps the families of a trainer's folder: an outer key of the state selects the family
+ * and is not in its files. A family without content has no files. */
 
 typedef struct family {
     const char *key; /* NULL: the whole state */
@@ -41,7 +41,7 @@ static const trainer_folder folders[] = {
 static const char plain_pattern[] = "model_world_size_{W}_rank_{r}.pt";
 
 typedef struct chunk_spot {
-    uint32_t file; /* layout_state.file where it lies; 0: nowhere yet */
+    uint32_t file; /* layout_state.file that contains it; 0: none yet */
     uint32_t record;
 } chunk_spot;
 
@@ -49,11 +49,11 @@ typedef struct layout_state {
     target *t;
     dtensor_writer dtensor;
     chunk_spot *spots; /* of each chunk */
-    uint32_t file;     /* counts those that are made, from 1 */
+    uint32_t file;     /* number of files created so far */
     uint64_t nchunks;
     uint64_t ranks_at;      /* in target.text: int32 ranks of all meshes */
     uint32_t mesh_record;   /* of this file, CAT_NONE while it has none */
-    const text_buf *pickle; /* of this file, as far as it is made */
+    const text_buf *pickle; /* of the current file, so far */
     const char *file_name;  /* for messages */
 } layout_state;
 
@@ -85,8 +85,7 @@ static fsdpck_status mesh_boundary(void *ctx, fsdpck_error *err)
     return pt_file_mark(s->t, s->pickle->nbytes, err);
 }
 
-/* The chunk that this rank has of a tensor: the nth where each rank has one, else the one that
- * says so. */
+/* The chunk of this rank: the nth if each rank has one, otherwise the one with this rank. */
 static fsdpck_status chunk_of_rank(const layout_state *s, uint64_t tensor, uint64_t *chunk,
                                    fsdpck_error *err)
 {
@@ -123,7 +122,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     chunk_spot *spot = &s->spots[chunk];
     if (spot->file != 0 && spot->file != s->file)
         return fail_tensor(s, index, FSDPCK_UNSUPPORTED, "tensor is in two files of a rank", err);
-    if (spot->file == 0) /* else a name that is linked to the one before */
+    if (spot->file == 0) /* otherwise a name that is linked to the one before */
         RETURN_IF(pt_file_add_chunk(s->t, chunk, &spot->record, err));
     spot->file = s->file;
     const cat_tensor *t = catalogue_tensor(cat, index);
@@ -178,7 +177,7 @@ static bool all_have_families(target *t, const trainer_folder *own)
     return true;
 }
 
-/* What the files of a family hold; false where a rank has none. */
+/* Content of a family's files; false if a rank has none. */
 static fsdpck_status content_of(layout_state *s, const family *f, value *content, bool *found,
                                 fsdpck_error *err)
 {

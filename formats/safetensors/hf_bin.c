@@ -1,6 +1,5 @@
-/* A Hugging Face folder of torch.save files that are not all there, or of which one cannot be read or
- * is a copy of another. It is claimed so that its owner learns what is wrong; the files of a complete
- * folder are read one by one. */
+/* A Hugging Face folder of torch.save files with a missing, unreadable or duplicate file. This
+ * reader accepts it to report the defect; the files of a complete folder are read one at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +13,7 @@
 #define BIN       ".bin"
 #define BIN_INDEX ".bin.index.json"
 
-/* The index that transformers reads, else the only one; NULL. */
+/* The index that transformers reads, otherwise the only one, or NULL. */
 static const char *find_index(const probe_input *in)
 {
     static const char usual[] = MODEL BIN_INDEX;
@@ -50,7 +49,7 @@ static fsdpck_status check_files(const probe_input *in, const char *const *names
     return st;
 }
 
-/* The files that count as `first` does. */
+/* The files with the same numbering as `first`. */
 static fsdpck_status check_family(const probe_input *in, const char *first, const shard_name *as,
                                   budget *owner, fsdpck_error *err)
 {
@@ -114,7 +113,7 @@ static fsdpck_status check(const probe_input *in, budget *owner, fsdpck_error *e
     const char *index = find_index(in);
     if (index != NULL)
         return check_index(in, index, owner, err);
-    /* Also beside one file of the whole model, which may be older. */
+    /* Also if a file with the whole model exists, which may be older. */
     if (hf_missing_family(in, BIN, &entry))
         return hf_missing_family_error(in, BIN, entry, err);
     return check_families(in, owner, err);

@@ -1,13 +1,13 @@
-/* hf_bin_files.h: whether the files of one model, of torch.save, can be read, and no tensor lies in
- * two of them.
+/* hf_bin_files.h: checks that the torch.save files of one model are readable and that no tensor is
+ * in two of them.
  *
  *     hf_bin_files files;
  *     hf_bin_files_init(&files, in, true);
  *     for each name: RETURN_IF(hf_bin_files_check(&files, name, err));
  *     hf_bin_files_release(&files);
  *
- * BADINPUT: as torch_archive_open, or IDX-DUP. What cannot be opened or is not supported is left to
- * the reader of the file itself.
+ * BADINPUT: as torch_archive_open, or IDX-DUP. Files that cannot be opened or are not supported are
+ * left to the reader of single files.
  */
 #ifndef FSDPCK_HF_BIN_FILES_H
 #define FSDPCK_HF_BIN_FILES_H
@@ -16,7 +16,7 @@
 
 typedef struct hf_bin_files {
     const probe_input *in;
-    bool is_one_model; /* else names may repeat */
+    bool is_one_model; /* otherwise names may repeat */
     budget owner;
     strtab tensors;
     vec files; /* const char *: the file of each tensor */

@@ -20,7 +20,7 @@ static bool token_is(const json_token *t, const char *text)
     return strlen(text) == t->nbytes && memcmp(text, t->text, t->nbytes) == 0;
 }
 
-/* "total_size" alone matters; old conversions wrote it as a float, which is then not compared. */
+/* Only "total_size" is used; old conversions wrote it as a float, which is not compared. */
 static fsdpck_status read_metadata(json_reader *r, hf_index *ix, fsdpck_error *err)
 {
     json_token t;

@@ -1,4 +1,4 @@
-/* hf_index.h: `model.safetensors.index.json`: which file holds which tensor.
+/* hf_index.h: `model.safetensors.index.json`: maps tensors to files.
  *
  *     hf_index ix;
  *     RETURN_IF(hf_index_read(&dir, "model.safetensors.index.json", budget, &ix, err));
@@ -6,8 +6,8 @@
  *     hf_index_file(&ix, name, nbytes)                         // a file's id, or STRTAB_NONE
  *     hf_index_release(&ix);
  *
- * Errors: IDX-JSON (not the JSON that it should be, or empty), IDX-DUP (a tensor twice), IDX-PATH
- * (a file that is not inside of the folder), LIMIT over 256 MiB.
+ * Errors: IDX-JSON (invalid or empty JSON), IDX-DUP (a tensor twice), IDX-PATH (a file outside the
+ * folder), LIMIT over 256 MiB.
  */
 #ifndef FSDPCK_HF_INDEX_H
 #define FSDPCK_HF_INDEX_H

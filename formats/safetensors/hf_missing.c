@@ -28,9 +28,9 @@ static bool ends_with(const char *name, const char *suffix)
     return n > m && strcmp(name + n - m, suffix) == 0;
 }
 
-/* --- names that count --- */
+/* --- numbered names --- */
 
-/* Its name with another number, as wide; false where it is too long. */
+/* Its name with another number of the same width; false if too long. */
 static bool name_with(const char *entry, const shard_name *parts, uint32_t number, char *name)
 {
     const char *digits = entry + parts->prefix_nbytes + 1;
@@ -48,7 +48,7 @@ static bool has_number(const probe_input *in, const char *entry, const shard_nam
            hf_missing_has_entry(in, name);
 }
 
-/* A family lacks a file where one of its files lacks a neighbour. */
+/* A family lacks a file if one of its files lacks a neighbour. */
 bool hf_missing_family(const probe_input *in, const char *suffix, const char **entry)
 {
     for (size_t i = 0; i < in->entry_count; i++) {

@@ -64,8 +64,8 @@ static fsdpck_status choose_index(const probe_input *in, const char **name, fsdp
     return st;
 }
 
-/* Whether entry i is chosen where there is no index: `model.safetensors` alone, as transformers
- * loads it; else the numbered files, if they are of one model; else all. */
+/* Whether entry i is read without an index: only `model.safetensors`, as in transformers; otherwise
+ * the numbered files, if they belong to one model; otherwise all. */
 typedef struct choice {
     bool model_alone;
     const char *family; /* one file of the numbered ones */
@@ -156,7 +156,7 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
     return st;
 }
 
-/* --- what is in them --- */
+/* --- their contents --- */
 
 typedef struct misplaced {
     const char *tensor;
@@ -181,7 +181,7 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
     return st;
 }
 
-/* Each tensor of the map lies in its file and in no other, or is filled from another. */
+/* Checks that each tensor of the map is in its file and in no other, or is filled from another. */
 static fsdpck_status compare_index(const open_request *req, const hf_index *ix, const st_files *s,
                                    uint8_t *seen, hf_ties *ties, fsdpck_error *err)
 {
@@ -259,7 +259,7 @@ static fsdpck_status check_index(const open_request *req, const hf_index *ix, co
     return st;
 }
 
-/* Two files with one tensor: said here, where both files are known. */
+/* Two files with one tensor: reported here, where both files are known. */
 static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *names, vec *owners,
                                       catalogue *cat, fsdpck_error *err)
 {
@@ -311,7 +311,7 @@ static fsdpck_status fill(const st_files *s, const hf_ties *ties, budget *owner,
     return st == FSDPCK_OK ? catalogue_seal(cat, err) : st;
 }
 
-/* --- what inspect tells --- */
+/* --- the note for inspect --- */
 
 static bool is_sidecar(const char *name)
 {

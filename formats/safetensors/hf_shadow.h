@@ -1,7 +1,7 @@
-/* hf_shadow.h: a `model.safetensors` beside an index that does not name it.
+/* hf_shadow.h: a `model.safetensors` beside an index that does not list it.
  *
- * transformers looks for that file first and reads it alone; fsdpck reads what the index names. So
- * the two may see two models: IDX-SHADOW says which was read, and what the headers tell of the rest.
+ * transformers prefers that file and reads only it; fsdpck reads the files in the index. The two
+ * may therefore read different models: IDX-SHADOW names the files read and compares the headers.
  */
 #ifndef FSDPCK_HF_SHADOW_H
 #define FSDPCK_HF_SHADOW_H
@@ -10,7 +10,8 @@
 
 #define HF_SINGLE_FILE "model.safetensors"
 
-/* s: files of the index, their headers read. Damage of the other file is said, not an error. */
+/* s: files of the index, their headers read. Damage of the other file is reported, but is not an
+ * error. */
 fsdpck_status hf_shadow_check(const open_request *req, const st_files *s, const char *index_name,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 

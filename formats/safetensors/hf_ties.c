@@ -45,7 +45,7 @@ static fsdpck_status read_config(json_reader *r, bool *tied, fsdpck_error *err)
     }
 }
 
-/* A config that cannot be read says nothing: it is no part of the weights. */
+/* An unreadable config is ignored: it is not part of the weights. */
 static bool config_ties(const open_request *req)
 {
     char *text = NULL;

@@ -1,14 +1,14 @@
-/* hf_ties.h: tensors that an index names and no file holds, as another name has them.
+/* hf_ties.h: tensors that only the index lists, because another name holds them.
  *
  *     hf_ties ties;
  *     hf_ties_init(&ties, request);
  *     RETURN_IF(hf_ties_fill(&ties, &ix, seen, tensor, &filled, err));   // of each that is missing
- *     RETURN_IF(hf_ties_add(&ties, files, &cat, err));                   // after all that are there
+ *     RETURN_IF(hf_ties_add(&ties, files, &cat, err));                   // after all existing ones
  *     hf_ties_release(&ties);
  *
- * Which names are one is said by the description (open_request.agree), or by `config.json` beside
- * the index: with "tie_word_embeddings": true the output head `lm_head.weight` is the embedding
- * (transformers 5; a config that does not say it says nothing here).
+ * The description (open_request.agree) or `config.json` beside the index defines tied names: with
+ * "tie_word_embeddings": true the output head `lm_head.weight` is the embedding (transformers 5;
+ * without that entry nothing is tied).
  */
 #ifndef FSDPCK_HF_TIES_H
 #define FSDPCK_HF_TIES_H
@@ -20,15 +20,15 @@
 typedef struct hf_ties {
     const open_request *req;
     vec fills;     /* hf_fill */
-    int by_config; /* -1: not looked at yet */
+    int by_config; /* -1: not checked yet */
 } hf_ties;
 
 void hf_ties_init(hf_ties *t, const open_request *req);
 void hf_ties_release(hf_ties *t);
-/* seen: of each tensor of the index whether it is there. */
+/* seen: whether each tensor of the index exists. */
 fsdpck_status hf_ties_fill(hf_ties *t, const hf_index *ix, const uint8_t *seen, uint32_t tensor,
                            bool *filled, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Adds them to a catalogue that has all others, not yet sealed. */
+/* Adds them to a catalogue that contains all others, not yet sealed. */
 fsdpck_status hf_ties_add(const hf_ties *t, const st_files *s, catalogue *cat,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 

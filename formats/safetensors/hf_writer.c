@@ -7,10 +7,10 @@
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_layout.h"
 
-/* How tensors are dealt to files. The rule of huggingface_hub 0.30
+/* Assignment of tensors to files. The rule of huggingface_hub 0.30
  * (split_state_dict_into_shards_factory): in order of the state dict, a tensor larger than the
- * limit is a file of its own; any other one closes the open file where it would make it too large.
- * Files are numbered as they are closed. */
+ * limit becomes a separate file; any other tensor that would make the open file too large closes it
+ * first. Files are numbered in closing order. */
 typedef struct split {
     uint32_t *file_of; /* of each tensor; first an id by opening, at the end the number less one */
     uint32_t *number;  /* of each id */

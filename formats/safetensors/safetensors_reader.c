@@ -12,8 +12,8 @@ static bool ends_with(const char *name, const char *suffix)
     return n >= m && memcmp(name + n - m, suffix, m) == 0;
 }
 
-/* A file of this name that is nothing else either is taken, so that its owner hears what is wrong
- * with it. */
+/* Accepts a file of this name that no other reader recognises, so that the error names its defect.
+ */
 static bool probe(const probe_input *in, const char **near_miss)
 {
     if (in->is_folder)

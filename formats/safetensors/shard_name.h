@@ -11,13 +11,13 @@
 #include <stdint.h>
 
 typedef struct shard_name {
-    size_t prefix_nbytes; /* what is before "-00001-of-" */
+    size_t prefix_nbytes; /* text before "-00001-of-" */
     uint32_t rank_number; /* rank + 1; 0: the name has none */
     uint32_t file_number; /* from 1 */
     uint32_t file_count;
 } shard_name;
 
-/* False where `name` is of neither form. */
+/* False if `name` has neither form. */
 bool shard_name_parse(const char *name, shard_name *parts);
 /* The same for names that end in another suffix, ".bin". */
 bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts);

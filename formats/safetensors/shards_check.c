@@ -69,7 +69,7 @@ static fsdpck_status error_of_missing(const shards_check_input *c, const shards_
     return st;
 }
 
-/* A hole that files which a rank lacks may explain. */
+/* A gap that missing files of a rank may explain. */
 static fsdpck_status error_of_holes(const shards_check_input *c, const shards_evidence *e,
                                     const text_buf *tensors, fsdpck_error *err)
 {

@@ -17,21 +17,21 @@ typedef struct shards_check_input {
 
 fsdpck_status shards_check(const shards_check_input *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* shards_duplicate.c. Refuses a shard with elements that lies in two files: ST-SHARD-MIXED. */
+/* shards_duplicate.c. Refuses a shard with elements that is in two files: ST-SHARD-MIXED. */
 fsdpck_status shards_check_duplicate(const shards_check_input *c,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* shards_other_files.c. The number of ranks that names of other files in the folder tell, and the name of
- * such a file; 0: none does. */
+/* shards_other_files.c. The number of ranks from the names of other files in the folder, and the
+ * name of such a file; 0: none. */
 uint64_t shards_ranks_of_others(const open_request *req, const char **name);
 
 /* shards_config.c: `config.json` in the folder, or above a folder 'sharded'. */
 typedef struct shards_config {
-    uint64_t vocab_size; /* 0: not told */
+    uint64_t vocab_size; /* 0: absent */
     uint64_t hidden_size;
 } shards_config;
 
-/* What it holds; zeros where there is none that can be read. */
+/* Its content; zeros if there is no readable one. */
 void shards_config_read(const open_request *req, shards_config *config);
 /* The size that the tensor must have in a dim, or 0. */
 uint64_t shards_config_size(const shards_config *config, const char *tensor, const uint64_t *shape,

@@ -1,4 +1,4 @@
-/* Sizes that the settings of a model state. */
+/* Sizes from the settings of a model. */
 #include <stdlib.h>
 #include <string.h>
 

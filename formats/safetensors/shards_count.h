@@ -1,4 +1,4 @@
-/* shards_count.h: how many shards a tensor has, so that tensors can be compared in it. */
+/* shards_count.h: counts the shards of a tensor, for comparison between tensors. */
 #ifndef FSDPCK_SHARDS_COUNT_H
 #define FSDPCK_SHARDS_COUNT_H
 
@@ -7,7 +7,7 @@
 typedef struct shards_count {
     uint32_t root; /* of its ranks */
     uint32_t shards;
-    uint32_t ndim; /* of a tensor in one shard; else 0 */
+    uint32_t ndim; /* of a tensor in one shard; otherwise 0 */
 } shards_count;
 
 static inline shards_count shards_count_of(const shards_evidence *e, const shards_spread *t)

@@ -1,5 +1,5 @@
-/* The same shard in two files. torch and fsdpck write each shard once, also where ranks hold
- * replicas: one of the files is a copy of another, or of another save. */
+/* The same shard in two files. torch and fsdpck write each shard once, even if ranks hold replicas.
+ * One of the files is therefore a copy, or from another save. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -50,7 +50,7 @@ static fsdpck_status gather_ranks(shards_evidence *e, const st_files *s, fsdpck_
     return FSDPCK_OK;
 }
 
-/* --- how each tensor is spread --- */
+/* --- distribution of each tensor --- */
 
 static fsdpck_status pattern_of(strtab *patterns, const char *name, size_t nbytes, uint32_t *id,
                                 fsdpck_error *err)

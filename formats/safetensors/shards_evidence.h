@@ -1,15 +1,15 @@
-/* shards_evidence.h: what the tensors of a folder show of files that are missing.
+/* shards_evidence.h: evidence in the tensors of a folder for missing files.
  *
- * torch's HuggingFaceStorageWriter records neither the number of ranks nor the shapes of tensors, so
- * a tensor whose last shards are missing looks like a smaller tensor. These facts contradict that:
+ * torch's HuggingFaceStorageWriter records neither the number of ranks nor the shapes of tensors,
+ * so a tensor whose last shards are missing resembles a smaller tensor. These facts reveal it:
  *
- * - A DTensor has an entry for each position of its mesh, an empty one at the tensor's end included
- *   (ranks that hold the same box write it once). A ShardedTensor has no empty entries.
+ * - A DTensor has an entry for each position of its mesh, including an empty one at the tensor's
+ *   end (ranks that hold the same box write it once). A ShardedTensor has no empty entries.
  * - torch shards n elements over s ranks in chunks of ceil(n / s), and s divides the number of ranks.
  * - Layers repeat: 'layers.0.w' and 'layers.1.w' with first shards of equal shape have equally many of
  *   them. Where the shapes differ, one of them may be whole.
  *
- * A tensor that contradicts them is reported; what cannot be decided is not.
+ * A tensor that contradicts them is reported; undecided cases are not.
  *
  *     shards_evidence e;
  *     RETURN_IF(shards_evidence_gather(&e, &global, files, owner, err));
@@ -21,7 +21,7 @@
 
 #include "formats/safetensors/shards_global.h"
 
-/* How a tensor is spread over the files. */
+/* Distribution of a tensor over the files. */
 typedef struct shards_spread {
     uint32_t shards; /* entries with elements */
     uint32_t rank_number;
@@ -41,8 +41,9 @@ typedef struct shards_spread {
 typedef struct shards_rank {
     uint32_t files;   /* that it has */
     uint32_t members; /* of a root: ranks with files */
-    uint32_t entries; /* of a root: most entries, empty ones too, of a tensor that has an end */
-    bool begins;      /* it has the first shard of a tensor of several */
+    uint32_t
+        entries; /* of a root: most entries, including empty ones, of a tensor that has an end */
+    bool begins; /* it has the first shard of a tensor of several */
 } shards_rank;
 
 typedef struct shards_evidence {
@@ -50,9 +51,9 @@ typedef struct shards_evidence {
     vec tensors;   /* shards_spread: by tensor */
     vec parent;    /* uint32_t: by rank number; ranks that share a tensor have one root */
     vec seen;      /* struct shards_rank: by rank number */
-    vec files;     /* how many ranks of a root lack a file that others have; sorted */
-    vec complete;  /* shard counts of tensors whose file no rank of the root lacks; sorted */
-    bool has_ends; /* some tensor has an empty entry at its end: they are DTensors */
+    vec files;     /* numbers of ranks of a root without a file that others have; sorted */
+    vec complete;  /* shard counts of tensors with a file from every rank of the root; sorted */
+    bool has_ends; /* some tensor has an empty entry at its end: these are DTensors */
     budget *owner;
 } shards_evidence;
 
@@ -63,7 +64,7 @@ typedef struct shards_gap {
     uint32_t shards;      /* that it has */
     uint32_t peer_shards; /* that the peer or most tensors have */
     uint32_t root;
-    uint32_t file_number; /* ranks of the root lack it; 0: files of whole ranks are missing */
+    uint32_t file_number; /* ranks of the root without it; 0: all files of some ranks are missing */
 } shards_gap;
 
 fsdpck_status shards_evidence_gather(shards_evidence *e, const shards_global *g, const st_files *s,
@@ -71,11 +72,11 @@ fsdpck_status shards_evidence_gather(shards_evidence *e, const shards_global *g,
 void shards_evidence_release(shards_evidence *e);
 /* The root of the ranks that share tensors with this one. */
 uint32_t shards_evidence_root(const shards_evidence *e, uint32_t rank_number);
-/* How many ranks of the tensor's root lack its file. */
+/* Number of ranks of the tensor's root without its file. */
 uint32_t shards_evidence_lacking(const shards_evidence *e, const shards_spread *t);
 
-/* shards_gap.c. The first tensor whose shards cannot be all, or false. `ranks`: how many wrote files,
- * at least; with `are_stated` no files of whole ranks are missing. */
+/* shards_gap.c. Finds the first tensor with missing shards. `ranks`: the minimum number of ranks
+ * that wrote files; with `are_stated` every rank has files. */
 bool shards_gap_find(const shards_evidence *e, uint64_t ranks, bool are_stated, shards_gap *lack);
 /* The first tensor with several shards that has no entry at its end. */
 bool shards_gap_find_open(const shards_evidence *e, shards_gap *lack);

@@ -3,8 +3,7 @@
 
 #include "formats/safetensors/shards_count.h"
 
-/* The most shards of a tensor of this root whose files are all there, empty ones counted; 0:
- * there is none. */
+/* The most shards, including empty ones, of a tensor of this root with all its files; 0: none. */
 static uint32_t most_shards(const shards_evidence *e, uint32_t root)
 {
     size_t begin = 0, end = e->complete.count; /* they are sorted by root, then by shards */
@@ -22,7 +21,8 @@ static uint32_t most_shards(const shards_evidence *e, uint32_t root)
     return shards > entries ? shards : entries;
 }
 
-/* Whether a ShardedTensor of this size over so many ranks has no more shards: it has no empty ones. */
+/* Whether a ShardedTensor of this size over this number of ranks has all its shards: it has no
+ * empty ones. */
 static bool may_be_short(const shards_evidence *e, const shards_spread *t, uint64_t ranks)
 {
     return !e->has_ends && t->shards > 1 && t->is_regular && ranks > t->shards &&
@@ -37,7 +37,7 @@ static bool lacks_of_file(const shards_evidence *e, const shards_spread *t, uint
     if (bsearch(&key, e->complete.items, e->complete.count, sizeof key, shards_count_compare) !=
         NULL)
         return false;
-    /* A tensor in one shard that is not at the first rank of the others is whole. */
+    /* A tensor in one shard on another rank than the first of the others is complete. */
     if (t->shards == 1 && !VEC_AT(&e->seen, const shards_rank, t->rank_number)->begins)
         return false;
     return !(t->first == 1 && may_be_short(e, t, most));

@@ -11,7 +11,7 @@
 typedef struct global_tensor {
     uint8_t dtype;
     uint8_t ndim;
-    uint8_t solid; /* some shard has elements, so ndim is known for good */
+    uint8_t solid; /* some shard has elements, so ndim is final */
     uint64_t dims_at;
     uint64_t nelems_held;
 } global_tensor;
@@ -164,11 +164,11 @@ static fsdpck_status tensor_of(shards_global *g, const char *name, size_t nbytes
     if (t == NULL)
         return FSDPCK_LIMIT;
     *t = (global_tensor){.dtype = e->dtype, .ndim = e->ndim, .dims_at = g->dims.count};
-    /* Room for any number of dims: an empty shard may come first and know it wrongly. */
+    /* Space for any number of dims: an empty shard may come first with a wrong number. */
     return vec_push_n(&g->dims, e->ndim, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
 }
 
-/* torch writes a rank without elements as shape [0], whatever the tensor's dims are. */
+/* torch writes a shard without elements as shape [0], for any number of dims. */
 static fsdpck_status settle_ndim(shards_global *g, global_tensor *t, const st_entry *e,
                                  fsdpck_error *err)
 {
@@ -289,7 +289,7 @@ fsdpck_status shards_global_gather(shards_global *g, const st_files *s, fsdpck_e
     return FSDPCK_OK;
 }
 
-/* --- handing over --- */
+/* --- conversion to the catalogue --- */
 
 fsdpck_status shards_global_fill(const shards_global *g, const st_files *s, catalogue *cat,
                                  fsdpck_error *err)

@@ -1,9 +1,9 @@
-/* shards_global.h: tensors put together from the shards that each rank's safetensors files hold.
+/* shards_global.h: assembles tensors from the shards in each rank's safetensors files.
  *
- * A shard's place comes from `__metadata__`: DCP_SHARDING_INFO, a JSON text `{"w":
- * {"saved_offsets": [3, 0]}, ...}`. The global shape is stored nowhere: it is, in each dim, the
- * largest offset + size over all shards. A tensor with no shard that has elements has the shape of
- * its first shard.
+ * The offsets of a shard come from `__metadata__`: DCP_SHARDING_INFO, a JSON text `{"w":
+ * {"saved_offsets": [3, 0]}, ...}`. The global shape is not stored: it is the largest offset + size
+ * over all shards in each dim. A tensor with no shard that has elements has the shape of its first
+ * shard.
  *
  *     shards_global g;
  *     shards_global_init(&g, budget);
@@ -47,7 +47,7 @@ typedef struct shards_shard {
 size_t shards_global_count(const shards_global *g);
 void shards_global_get(const shards_global *g, const st_files *s, size_t index,
                        shards_shard *shard);
-/* NULL where there are no dims. */
+/* NULL without dims. */
 const uint64_t *shards_global_shape(const shards_global *g, uint32_t tensor, unsigned *ndim);
 /* Whether the shards hold fewer elements than the shape. */
 bool shards_global_has_hole(const shards_global *g, uint32_t tensor);

@@ -1,4 +1,4 @@
-/* Names of other files that tell the rank that wrote them. */
+/* Names of other files that contain the rank of their writer. */
 #include <string.h>
 
 #include "formats/safetensors/shard_name.h"

@@ -27,7 +27,7 @@ static bool probe(const probe_input *in, const char **near_miss)
         const char *name = in->entries[i];
         shard_name parts;
         if (strstr(name, ".safetensors.index.json") != NULL)
-            return false; /* consolidated: the index tells more */
+            return false; /* consolidated: the index contains more */
         any = any || is_shard(name, &parts);
         inner = inner || strcmp(name, "sharded") == 0;
     }
@@ -36,9 +36,9 @@ static bool probe(const probe_input *in, const char **near_miss)
     return any;
 }
 
-/* What the names of the files say, and what the files do where they do: those that fsdpck wrote. */
+/* Counts from the names of the files and, in files of fsdpck, from their metadata. */
 typedef struct census {
-    uint64_t told_files; /* 0: not told, as by torch */
+    uint64_t told_files; /* 0: absent, as from torch */
     uint64_t told_ranks;
     uint32_t ranks;      /* highest rank number */
     uint32_t file_count; /* N of -of-N */
@@ -92,7 +92,7 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
     return FSDPCK_OK;
 }
 
-/* A number from `__metadata__`; 0 where it is not there. */
+/* A number from `__metadata__`; 0 if absent. */
 static fsdpck_status read_number(const st_header *h, const char *key, uint64_t *n,
                                  fsdpck_error *err)
 {
@@ -123,7 +123,7 @@ static fsdpck_status error_two_saves(const open_request *req, const char *what, 
     return st;
 }
 
-/* What the files themselves tell of their number must be the same in all. */
+/* The recorded counts must be the same in all files. */
 static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err)
 {
     for (size_t i = 0; i < st_files_count(s); i++) {
@@ -144,7 +144,7 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
             st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
                            "folder holds shards of two saves");
             st_files_error_path(s, i, err);
-            error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: not told), as in the others",
+            error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: absent), as in the others",
                            c->told_files);
             error_found(err, ST_SHARD_COUNT " %" PRIu64, files);
             return st;
@@ -155,7 +155,7 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-/* Names of the files that must have been there; `*` where the name cannot be told. */
+/* Names of the expected files; `*` for unknown parts of a name. */
 static void list_missing(const census *c, uint64_t ranks, text_buf *list)
 {
     for (uint64_t r = 1; r <= ranks && !list->failed; r++) {
@@ -172,7 +172,7 @@ static void list_missing(const census *c, uint64_t ranks, text_buf *list)
                         list->nbytes > 0 ? ", " : "", n, c->file_count);
 }
 
-/* Names of the tensors that have holes, as far as the files that are there can tell. */
+/* Names of the tensors with gaps, according to the existing files. */
 static void list_holes(const open_request *req, st_files *s, text_buf *tensors)
 {
     shards_global g;
@@ -182,8 +182,8 @@ static void list_holes(const open_request *req, st_files *s, text_buf *tensors)
     shards_global_release(&g);
 }
 
-/* A rank without items writes no file, so a rank number that is not there is only a loss where the
- * others' tensors have holes. */
+/* A rank without items writes no file. A missing rank number is therefore a loss only if tensors
+ * have gaps. */
 static bool has_holes(const open_request *req, st_files *s)
 {
     text_buf tensors = {.limit_bytes = 180};
@@ -198,7 +198,7 @@ static uint64_t expected_ranks(const open_request *req, const census *c)
     return req->expect_ranks > 0 ? req->expect_ranks : c->told_files > 0 ? c->told_ranks : c->ranks;
 }
 
-/* A rank that has nothing to write has no file, so that not each name need be that of a lost one. */
+/* A rank without data has no file, so not every listed name need be a lost file. */
 static bool are_candidates(const census *c, uint64_t ranks)
 {
     return c->told_files > 0 && c->told_files < ranks;
@@ -207,7 +207,7 @@ static bool are_candidates(const census *c, uint64_t ranks)
 static void format_counts(const census *c, uint64_t ranks, text_buf *expected, text_buf *found)
 {
     if (c->told_files > 0)
-        text_printf(expected, "%" PRIu64 " file%s, as each says", c->told_files,
+        text_printf(expected, "%" PRIu64 " file%s, as each records", c->told_files,
                     c->told_files == 1 ? "" : "s");
     else
         text_printf(expected, "files of %" PRIu64 " rank%s", ranks, ranks == 1 ? "" : "s");
@@ -287,7 +287,7 @@ static fsdpck_status check_complete(const open_request *req, const census *c, st
         if (c->ranks > expected)
             return error_two_saves(req, "the files record", expected, c->ranks, "rank", err);
         if (c->rank_kinds > c->told_files)
-            return error_two_saves(req, "each says", c->told_files, c->rank_kinds, "file", err);
+            return error_two_saves(req, "each records", c->told_files, c->rank_kinds, "file", err);
         return c->rank_kinds < c->told_files ? error_missing(req, c, expected, s, err) : FSDPCK_OK;
     }
     const bool gap = c->rank_kinds < expected && c->ranks <= expected;
@@ -346,7 +346,7 @@ static fsdpck_status fill_catalogue(const open_request *req, st_files *s, census
     return st == FSDPCK_OK ? catalogue_seal(cat, err) : st;
 }
 
-/* A rank has no file for tensors of which it holds nothing. */
+/* A rank has no file for tensors that it holds no part of. */
 static void warn_of_absent(const open_request *req, const st_files *s, const census *c)
 {
     const uint64_t absent = (uint64_t)c->rank_kinds * c->file_kinds - st_files_count(s);
@@ -354,7 +354,7 @@ static void warn_of_absent(const open_request *req, const st_files *s, const cen
         log_warn(&req->log, FSDPCK_FINDING_ST_FILES_UNKNOWN,
                  "compare the names with those on the machines that wrote them",
                  "%" PRIu64 " files are missing compared with other ranks: their ranks hold no "
-                            "such tensors, or files were lost",
+                 "such tensors, or files were lost",
                  absent);
 }
 

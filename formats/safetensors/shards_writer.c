@@ -5,12 +5,12 @@
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_layout.h"
 
-/* One file a rank, as HuggingFaceStorageWriter(save_distributed=True) of torch 2.9 to 2.15 leaves
- * them where it has no mapping of names to files: every name is in file 1 of 1. Which rank writes
- * what several hold is torch's choice, too. The header is that of the safetensors library, which
- * torch's is not in every byte (it orders `__metadata__` at random). A rank without items has no
- * file. Global sizes are stored nowhere: readers take the largest offset plus size; so that the
- * loss of a file does not pass as a smaller model, each says how many there are. */
+/* One file per rank, as HuggingFaceStorageWriter(save_distributed=True) of torch 2.9 to 2.15 writes
+ * them without a mapping of names to files: every name is in file 1 of 1. Replicas are assigned to
+ * ranks as in torch. The header is that of the safetensors library; torch's differs in some bytes
+ * (it orders `__metadata__` at random). A rank without items has no file. Global sizes are not
+ * stored: readers use the largest offset plus size. Each file therefore records the number of
+ * files, so that the loss of one does not pass as a smaller model. */
 
 static uint32_t rank_of_chunk(const target *t, uint64_t chunk)
 {

@@ -1,17 +1,17 @@
-/* st.h: safetensors: one file, a Hugging Face folder of them, and the shards that torch's own
- * writer leaves.
+/* st.h: safetensors: one file, a Hugging Face folder of them, and the shards of torch's own writer.
  *
  * Readers:
  *   safetensors      one file: safetensors_reader.c
  *   hf               a folder: `*.safetensors.index.json` with its files, or files without index:
- *                    hf_reader.c. A consolidated folder with its shards in `sharded/` is this, too.
+ *                    hf_reader.c. Also a consolidated folder with its shards in `sharded/`.
  *   dcp-safetensors  `shard-R-model-I-of-N.safetensors`, written by HuggingFaceStorageWriter
  *                    (torch 2.8 to 2.15): shards_reader.c
- *   hf-bin           a folder of numbered `.bin` files of which some are missing, cannot be read or are
- *                    copies: hf_bin.c, hf_bin_files.c
+ *   hf-bin           a folder of numbered `.bin` files with some missing, unreadable or
+ *                    duplicate: hf_bin.c, hf_bin_files.c
  *
  * Writers: safetensors (one file), hf (`model.safetensors`, or numbered files with an index),
- * dcp-safetensors (a file a rank). Their bytes are those of the safetensors library, 0.8: tensors by dtype, then name; see st_layout.h.
+ * dcp-safetensors (one file per rank). Their bytes are those of the safetensors library 0.8:
+ * tensors by dtype, then name; see st_layout.h.
  *
  * Shared parts: the header of a stream is read by formats/common/st_header.h; open files by
  * st_files.h.

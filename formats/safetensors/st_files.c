@@ -10,7 +10,7 @@
 typedef struct opened {
     uint64_t nbytes;
     st_header header;
-    bool is_bad; /* that was told */
+    bool is_bad; /* already reported */
 } opened;
 
 struct st_files {
@@ -88,7 +88,7 @@ uint64_t st_files_nbytes(const st_files *s, size_t i)
 
 const char *st_files_name(const st_files *s, size_t i)
 {
-    /* The set locks itself to look, which is no change that a caller can see. */
+    /* The set locks itself for the query, which does not change its visible state. */
     return file_set_path((file_set *)&s->files, (uint32_t)i);
 }
 

@@ -1,4 +1,4 @@
-/* st_files.h: the open files behind the three safetensors readers, and their `source`.
+/* st_files.h: the open files of the three safetensors readers, and their `source`.
  *
  *     st_files *s;
  *     RETURN_IF(st_files_open(req, &s, err));
@@ -33,7 +33,7 @@ uint64_t st_files_nbytes(const st_files *s, size_t i);
 const char *st_files_name(const st_files *s, size_t i);
 /* Adds folder and name to an error about file i. */
 void st_files_error_path(const st_files *s, size_t i, fsdpck_error *err);
-/* Warns of fields that entries should not have. */
+/* Warns about unknown fields of entries. */
 void st_files_warn_extra_fields(const st_files *s, const logger *log);
 /* ST-UNPADDED, once. */
 void st_files_note_unpadded(const st_files *s, const open_request *req);

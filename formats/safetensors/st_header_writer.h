@@ -30,7 +30,7 @@ void st_header_write_metadata(st_header_writer *w, const char *key, const char *
 void st_header_write_tensor(st_header_writer *w, const char *name, size_t nbytes, dtype d,
                             unsigned ndim, const uint64_t *shape, uint64_t begin_bytes,
                             uint64_t end_bytes);
-/* LIMIT, ST-HEADER-SIZE, where no reader would accept a header of this size. */
+/* LIMIT, ST-HEADER-SIZE, if no reader would accept a header of this size. */
 fsdpck_status st_header_write_end(st_header_writer *w, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

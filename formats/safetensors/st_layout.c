@@ -148,7 +148,8 @@ static ordered item_of(const target *t, uint32_t tensor)
     };
 }
 
-/* Names whose tensor another name of this file has: as safetensors.torch.save_model notes them. */
+/* Names whose tensor is stored under another name of this file, as recorded by
+ * safetensors.torch.save_model. */
 static void put_dropped(const target *t, const st_file *f, st_header_writer *w)
 {
     const catalogue *cat = &t->cat;

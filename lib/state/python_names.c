@@ -58,8 +58,8 @@ struct renamed_symbol {
     struct renamed name;
 };
 
-/* From REVERSE_NAME_MAPPING, what may occur in a checkpoint. Exceptions are left out: their old
- * names would lose which one it was, and `__builtin__` is read as well. */
+/* The names of REVERSE_NAME_MAPPING that may occur in a checkpoint. Exceptions are left out: their
+ * old names are ambiguous, and Python also reads `__builtin__`. */
 static const struct renamed_symbol symbols[] = {
     {{"builtins", "__builtin__"}, {"range", "xrange"}},
     {{"builtins", "__builtin__"}, {"chr", "unichr"}},

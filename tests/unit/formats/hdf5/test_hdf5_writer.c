@@ -201,14 +201,10 @@ Test(hdf5_writer, names_are_what_can_be_read)
         const char *separator, *next;
         bool dots_too, is_refused;
     } cases[] = {
-        {255, 511, ".", "", true, false},
-        {256, 513, ".", "leave out --hdf5-groups", true, true},
-        {256, 513, "/", "rename it", true, true},
-        {256, 513, "/", "rename it", false, true},
-        {256, 513, ".", "", false, false},
-        {0, 65536, "", "", false, false},
-        {0, 65537, "", "rename it", false, true},
-        {1, 65537, "/", "rename it", true, true},
+        {255, 511, ".", "", true, false},         {256, 513, ".", "omit --hdf5-groups", true, true},
+        {256, 513, "/", "rename it", true, true}, {256, 513, "/", "rename it", false, true},
+        {256, 513, ".", "", false, false},        {0, 65536, "", "", false, false},
+        {0, 65537, "", "rename it", false, true}, {1, 65537, "/", "rename it", true, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hdf5_names names;
@@ -236,7 +232,7 @@ Test(hdf5_writer, what_is_in_the_way_is_told)
     } cases[] = {
         {"a/b", "rename it", false},
         {"a/b", "rename it", true},
-        {"a.b", "leave out --hdf5-groups", true},
+        {"a.b", "omit --hdf5-groups", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hdf5_names names;
