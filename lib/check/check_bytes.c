@@ -49,7 +49,7 @@ typedef struct part {
     uint64_t begin, end;
     uint32_t crc;
     uint64_t raw;   /* CRC-64 of the bytes from `fresh` on */
-    uint64_t fresh; /* what is before it belongs to extents before this one */
+    uint64_t fresh; /* bytes before it belong to earlier extents */
     bool wants_raw;
 } part;
 
@@ -135,7 +135,7 @@ static fsdpck_status read_decoded(byte_work *w, extent *e, source_stream *s, uns
     return scan == NULL ? FSDPCK_OK : chunk_scan_flush(scan, err);
 }
 
-/* Decoded to the end, where sizes and checksums are looked at. */
+/* Decodes to the end, where sizes and checksums are checked. */
 static fsdpck_status read_stream(byte_work *w, extent *e, unsigned worker, fsdpck_error *err)
 {
     const source *src = w->c->r->source;
@@ -196,7 +196,7 @@ static void check_crcs(byte_work *w)
             continue;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
-                  "bytes of the tensor differ from what was saved");
+                  "bytes of the tensor changed after they were saved");
         check_add_context(c, e->chunk, &what);
         error_offset(&what, e->offset_bytes);
         error_expected(&what, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes);

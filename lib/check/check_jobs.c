@@ -1,5 +1,5 @@
-/* What is read of the files, and in which order: all records, a sample of them, and what lies between
- * them where the file itself has a checksum. */
+/* Which ranges of the files are read, and in which order: all records or a sample, and the gaps if
+ * the file itself has a checksum. */
 #include <stdlib.h>
 
 #include "check/check_internal.h"

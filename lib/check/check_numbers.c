@@ -1,4 +1,4 @@
-/* What the elements of a tensor say about it. */
+/* Findings about the elements of a tensor. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 
 /* Fewer equal numbers than this are nothing to speak of: fresh biases, masks. */
 #define EQUAL_MIN 4096u
-/* Of zeros inside a chunk: what a lost shard of a merged tensor leaves behind is at least so long, and
- * no less than this part of the tensor. */
+/* Limits for zeros inside a chunk: a lost shard of a merged tensor leaves at least this many bytes,
+ * and at least this part of the tensor. */
 #define BLOCK_NBYTES_MIN ((uint64_t)1 << 20)
 #define BLOCK_PARTS      1024u
 
@@ -50,7 +50,7 @@ static void report(check *c, uint64_t tensor, fsdpck_finding_id id, const char *
 
 /* ---- steps ---- */
 
-/* Of a tensor of one floating element: a scan keeps it. */
+/* The value of a tensor of one floating element, which a scan keeps. */
 static double first_number(dtype d, const scan_counts *s)
 {
     moments m = {0};
@@ -79,7 +79,7 @@ static size_t count_step(step_count *steps, size_t n, double step, uint64_t tens
     return n;
 }
 
-/* Parameters that were frozen for a while, or experts that no token went to, lag behind: a note. */
+/* Parameters that were frozen for a while, or experts without tokens, have fewer steps: a note. */
 static void report_steps(check *c, const step_count *steps, size_t n)
 {
     size_t most = 0, odd = 0;

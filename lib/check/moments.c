@@ -98,7 +98,7 @@ static double float8_value(dtype d, unsigned code)
 
 typedef void (*widen_fn)(const uint8_t *bytes, uint32_t n, double *x);
 
-/* NULL for 8-bit floats, and what is no number. *parts: numbers in an element. */
+/* NULL for 8-bit floats and non-numeric dtypes. *parts: numbers per element. */
 static widen_fn widen_of(dtype d, unsigned *parts)
 {
     *parts = dtype_get(d)->kind == DTYPE_IS_COMPLEX ? 2 : 1;

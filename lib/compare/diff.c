@@ -1,5 +1,5 @@
-/* Two checkpoints side by side. Both are selected as if each were consolidated, into files of one
- * layout that are never written: what is at one place in both is one element. */
+/* Compares two checkpoints. Both are selected as for a consolidation, into files of one layout that
+ * are never written: equal offsets contain the same element. */
 #include "compare/diff.h"
 
 #include "compare/digest.h"
@@ -65,7 +65,7 @@ static fsdpck_status match_tensors(fsdpck_diff *d, fsdpck_error *err)
     return st;
 }
 
-/* What both have goes to the same places of file 0, the rest into file 1, which nobody looks at. */
+/* Common tensors get equal offsets in file 0. The rest goes to file 1, which is not compared. */
 static fsdpck_status lay_out_side(fsdpck_diff *d, bool second, fsdpck_error *err)
 {
     catalogue *c = second ? &d->b.to.cat : &d->a.to.cat;

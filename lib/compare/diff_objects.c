@@ -1,5 +1,5 @@
-/* What is not a tensor, compared leaf by leaf: torch since 2.4 saves each leaf of a dict by itself, and
- * before that dicts without tensors as one. */
+/* Compares objects leaf by leaf. torch since 2.4 saves each leaf of a dict separately; earlier it
+ * saved dicts without tensors as one. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,8 +214,8 @@ typedef struct tensor_maps {
     uint64_t *by_name, *by_content;
 } tensor_maps;
 
-/* Tensors are told apart by their names, those inside objects by what they hold; where these have names
- * too, they are compared by them elsewhere and their places alone count here. */
+/* Tensors are identified by name, those inside objects by content. Tensors inside objects that have
+ * names are compared by name elsewhere; here only their positions count. */
 static fsdpck_status map_tensors(run *r, strtab *names, tensor_maps *maps, fsdpck_error *err)
 {
     const catalogue *c = &r->src->cat;
@@ -366,7 +366,7 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
     return st == FSDPCK_OK && !equal ? add_row(d, &row, a, err) : st;
 }
 
-/* *bad: it holds what has a key of its own where leaves are saved. */
+/* *bad: it contains items that have their own key if leaves are saved. */
 static fsdpck_status visit_nothing(void *ctx, value v, fsdpck_error *err)
 {
     bool *bad = ctx;
@@ -391,7 +391,7 @@ static bool is_nothing(const run *r, const run *other, const object_key *key)
            value_walk(pool, key->content, visit_nothing, &bad, &ignored) == FSDPCK_OK && !bad;
 }
 
-/* has_other: what is no list, no tuple and no tensor with a name of its own. */
+/* has_other: items that are no list, no tuple and no named tensor. */
 typedef struct named_scan {
     const catalogue *from;
     bool has_tensor, has_other;

@@ -37,7 +37,7 @@ size_t fsdpck_clean_fqn(const char *name, size_t nbytes, unsigned flags, char *d
     while (fqn_parts_next(&p)) {
         const size_t end = n + p.part_nbytes + !p.last;
         const size_t room = capacity_nbytes == 0 ? 0 : capacity_nbytes - 1;
-        /* With its dot, which stands behind it in the name. */
+        /* With the dot that follows it in the name. */
         if (n < room)
             memmove(dst + n, p.part, end < room ? end - n : room - n);
         n = end;
@@ -69,7 +69,7 @@ int fsdpck_model_probe(const char *path)
     size_t at = 0;
     while (at < n && memchr(" \t\r\n", head[at], 4) != NULL)
         at++;
-    /* A safetensors file begins with a length of 8 bytes, which may look like a brace. */
+    /* A safetensors file begins with a length of 8 bytes, which may equal a brace. */
     return st == FSDPCK_OK && at < n && head[at] == '{' &&
            memchr(head, '\0', n < 8 ? n : 8) == NULL;
 }

@@ -97,8 +97,8 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
     return FSDPCK_OK;
 }
 
-/* Ranks to ask for; 0: as described. A list of hybrid units does not say that their groups are
- * smaller than the world, but its own world_size does. */
+/* Ranks to request; 0: as described. A list of hybrid units does not record that groups are smaller
+ * than the world, but its world_size does. */
 static uint32_t requested_ranks(const fsdpck_units *u)
 {
     const model *m = &u->of->m;

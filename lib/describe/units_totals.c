@@ -3,7 +3,7 @@
 #include "base/checked.h"
 #include "describe/units.h"
 
-/* Bytes of one element and what is counted of them twice (Adam) stay below this many. */
+/* Upper bound for the bytes of one element, including those that count twice (Adam). */
 #define ELEMENT_NBYTES_MAX 64u
 
 static void free_group(const fsdpck_units *u, const units_group *g)

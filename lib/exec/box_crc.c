@@ -23,7 +23,7 @@ static void find_runs(const box_bytes *b, runs *r)
 {
     uint64_t stride = b->itemsize_bytes;
     unsigned at = NDIM_MAX; /* filled from the end */
-    bool covered = true;    /* the run is all of the dims looked at */
+    bool covered = true;    /* the run covers all dims so far */
     r->run = b->itemsize_bytes;
     r->base = 0;
     for (unsigned d = b->ndim; d-- > 0;) {

@@ -9,7 +9,7 @@
 
 /* Runs of at least this length are read one by one to their places. */
 #define SHORT_RUN_NBYTES GATHER_RUN_NBYTES
-/* What may as well be read twice. */
+/* Gaps up to this size may be read twice. */
 #define REREAD_NBYTES ((uint64_t)1 << 20)
 /* A member's share of the buffer: no less is worth a write, and no more is wanted. */
 #define MEMBER_NBYTES_MIN  ((uint64_t)16 << 10)

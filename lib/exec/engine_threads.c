@@ -15,8 +15,8 @@ bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
     return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_STREAMED) != 0;
 }
 
-/* Checksums of what is in the tile now, and the late bytes that depend on them. `item_begin`: from
- * there on this worker has done the file. */
+/* Checksums of the tile's current bytes, and the deferred bytes that depend on them. `item_begin`:
+ * this worker has completed the file from there on. */
 static void checksum_range(worker *w, const output_range *range, uint64_t item_begin)
 {
     struct exec *x = w->x;
@@ -178,7 +178,7 @@ fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
     return pool_run(x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
 }
 
-/* ---- the engine of threads alone: who reads puts it in its place ---- */
+/* ---- the engine of threads: the reading thread places the data ---- */
 
 static fsdpck_status reserve(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
                              unsigned dims, uint8_t **buffer, fsdpck_error *err)

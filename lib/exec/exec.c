@@ -117,8 +117,8 @@ static fsdpck_status run_own_items(struct exec *x, fsdpck_error *err)
                                                              : engine_threads_run(x, err);
 }
 
-/* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs; where
- * each host has its own files, one's of each. */
+/* Streams modify bytes that tiles wrote. One rank handles them after all ranks have written their
+ * tiles; with separate outputs, one rank of each host. */
 static fsdpck_status run_streams(struct exec *x, fsdpck_error *err)
 {
     return exec_is_leader(x) ? scatter_run(x, err) : FSDPCK_OK;

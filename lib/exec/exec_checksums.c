@@ -1,8 +1,8 @@
-/* CRC-32 and digests (CRC-64) of target chunks, and CRC-64 of target files, added up part by part by
- * whoever has the bytes.
+/* CRC-32 and digests (CRC-64) of target chunks, and CRC-64 of target files, combined part by part
+ * by the thread that has the bytes.
  *
- * The CRC of a whole is the sum, without carries, of the CRCs of its parts, each moved up by what
- * follows it: so parts may come in any order and from any thread, and none is kept.
+ * The CRC of a whole is the XOR of the CRCs of its parts, each shifted by the bytes that follow it.
+ * So parts may come in any order from any thread, and none is stored.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +131,7 @@ void exec_checksums_add_other(struct exec *x, const output_range *range, const u
     const target *t = x->r.target;
     range_walk walk;
     range_part part;
-    uint64_t begin = range->begin; /* of what is not summed yet */
+    uint64_t begin = range->begin; /* of the bytes not yet checksummed */
     if (!t->want_file_crc)
         return;
     range_walk_begin(&walk, x->r.plan, range);

@@ -3,7 +3,7 @@
 
 #include "exec/exec_internal.h"
 
-/* Literals at once, chunks through gather; what nobody fills is zeros. */
+/* Constant bytes directly, chunks by gather; all other bytes are zeros. */
 static fsdpck_status fill_by_threads(worker *w, const output_range *range, bool *wanted,
                                      fsdpck_error *err)
 {

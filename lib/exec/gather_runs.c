@@ -5,7 +5,7 @@
 /* Fewer runs than this may as well wait for neighbours, see gather_flush. */
 #define RUNS_MIN 8u
 
-/* Length of what is contiguous in the source; marks the dims that it takes in. */
+/* Length of a contiguous run in the source; marks its dims. */
 static uint64_t source_run(const strided *s, uint64_t itemsize, bool *inside)
 {
     uint64_t run = itemsize;

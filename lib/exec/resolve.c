@@ -166,7 +166,7 @@ static fsdpck_status resolve_batch(void *ctx, unsigned worker_index, uint64_t jo
     return FSDPCK_OK;
 }
 
-/* Chunks of the tensors that are read, with elements; without replicas that nobody will look at. */
+/* Nonempty chunks of the tensors that are read, without replicas that are not compared. */
 static uint64_t list_chunks(const struct exec *x, sort_pair *list)
 {
     const plan *p = x->r.plan;
@@ -271,7 +271,8 @@ static void find_wide(struct exec *x)
 fsdpck_status exec_resolve_all(struct exec *x, group *g, fsdpck_status st, fsdpck_error *err)
 {
     uint64_t count = 0;
-    /* A rank without memory or its device is named; what is wrong with a file is told as by one alone. */
+    /* Errors of memory or device name the rank; errors of a file are reported as by a single
+     * process. */
     RETURN_IF(group_agree(g, st, err));
     const uint64_t nbytes = 2 * x->chunk_extent_count * sizeof(sort_pair);
     sort_pair *list = budget_alloc(x->r.metadata, nbytes, err);

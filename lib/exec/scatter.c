@@ -24,7 +24,7 @@ typedef struct scatter_target {
 typedef struct scatter {
     struct exec *x;
     vec targets; /* scatter_target, by source tensor */
-    /* By target chunk: writers of whole runs share it, who merges a stretch has it alone. */
+    /* A lock per target chunk: shared by writers of whole runs, exclusive for merging a range. */
     pthread_rwlock_t locks[SCATTER_LOCKS];
 } scatter;
 
@@ -90,8 +90,8 @@ static uint64_t target_run_nbytes(const strided *s, uint64_t itemsize)
     return run;
 }
 
-/* One part of the box, dense or with what lies between read first, through the worker's tile; where
- * nothing is written, straight into the digest. */
+/* Writes one part of the box through the worker's tile, dense or after reading the gaps; without
+ * output, adds it directly to the digest. */
 static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
                                 const box_split *part, const uint8_t *src, uint64_t target_chunk,
                                 uint64_t at, bool merge, fsdpck_error *err)

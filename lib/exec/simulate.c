@@ -170,7 +170,7 @@ static fsdpck_status take_row_block(void *ctx, unsigned rank, uint64_t item, fsd
     return FSDPCK_OK;
 }
 
-/* What is not dealt by items: streams, which rank 0 decodes, and replicas that are compared. */
+/* Work that is not distributed by items: streams, which rank 0 decodes, and replicas to compare. */
 static void count_rest(simulation *s)
 {
     const struct exec *x = s->x;
@@ -241,7 +241,7 @@ static double seconds_of(uint64_t nbytes, double bandwidth)
     return bandwidth > 0 ? (double)nbytes / bandwidth : 0;
 }
 
-/* The bytes of one host's ranks, in `at` and behind it. */
+/* The bytes of one host's ranks, from `at` on. */
 static exec_load host_load(const exec_cluster *c, const exec_load *loads, unsigned *at)
 {
     exec_load sum = {0};

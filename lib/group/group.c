@@ -15,7 +15,7 @@
 /* How long a rank leaves the others for cleaning up before it ends them all. */
 #define CLEANING_SECONDS 5
 
-/* What each rank says of itself on joining. */
+/* Data that each rank sends about itself on joining. */
 typedef struct hello {
     char host[HOST_NBYTES];
     char build[HOST_NBYTES];
@@ -29,7 +29,7 @@ struct group {
     uint32_t *votes;      /* by rank, for group_agree */
     uint64_t *values;     /* by rank, for group_check_same */
     pthread_mutex_t lock; /* views */
-    vec views;            /* served: who answers, by number */
+    vec views;            /* served: handlers by number */
 };
 
 typedef struct served {
@@ -158,11 +158,11 @@ static fsdpck_status check_same_build(group *g, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* *link is NULL where this process is alone, and shall be. */
+/* *link is NULL if this process is intentionally alone. */
 static fsdpck_status open_link(group_watch *watch, group_link **link, fsdpck_error *err)
 {
     const link_call leave = {.kind = LINK_LEAVE};
-    char count[16] = ""; /* MPI sets these variables anew where it is alone */
+    char count[16] = ""; /* MPI sets these variables again for a single process */
     const char *stated = launched_count();
     if (stated == NULL)
         stated = getenv("SLURM_STEP_NUM_TASKS");
@@ -225,7 +225,7 @@ bool group_is_broken(const group *g)
     return g != NULL && group_link_is_broken(g->link, &lost);
 }
 
-/* Lost ranks are named; what this rank fails with for that reason alone is told by that. */
+/* Names the lost rank; this rank's own failure is only a consequence of the loss. */
 static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
 {
     const fsdpck_status st = group_link_do(g->link, call, err);
@@ -290,7 +290,7 @@ static fsdpck_status report_cause(const group *g, unsigned cause, fsdpck_status 
 static fsdpck_status exchange_status(group *g, fsdpck_status st, bool named, fsdpck_error *err)
 {
     if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
-        return st; /* nobody to agree with, and a cause of its own */
+        return st; /* no rank to agree with, and this rank has its own cause */
     uint32_t vote = (uint32_t)st;
     const link_call gather = {
         .kind = LINK_GATHER, .bytes = &vote, .all = (uint8_t *)g->votes, .nbytes = sizeof vote};

@@ -227,7 +227,7 @@ static int progress_jobs(remote_reads *r, bool *busy)
     return rc;
 }
 
-/* A read request that has come in goes to a free job; without one it waits, and so do all behind it. */
+/* A received read request goes to a free job. Without a free job, it and all later ones wait. */
 static int progress_incoming(remote_reads *r, bool *busy)
 {
     MPI_Status status;

@@ -42,7 +42,7 @@ struct remote_folder {
     _Atomic uint64_t travelled;
 };
 
-/* ---- what is here ---- */
+/* ---- files of this host ---- */
 
 /* The name of the host goes before that of its file or folder; v->prefix_nbytes of it are no name
  * here. */
@@ -86,7 +86,7 @@ static fsdpck_status put_folder(const remote_folder *v, const char *sub, bool de
     return st;
 }
 
-/* ---- what is anywhere ---- */
+/* ---- files of all hosts ---- */
 
 static int compare_entries(const void *a, const void *b)
 {
@@ -200,7 +200,7 @@ typedef struct samples {
     remote_folder *v;
     const char *path;
     uint64_t *own;    /* of each entry in doubt, in their order */
-    uint64_t *lowest; /* what the lowest rank that has it says */
+    uint64_t *lowest; /* the sample of the lowest rank that has it */
     size_t count;
 } samples;
 

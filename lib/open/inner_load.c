@@ -4,7 +4,7 @@
 
 #include "open/checkpoint.h"
 
-/* Whether a run can do without the object: what it holds cannot be told. */
+/* Whether a run can continue without the object, whose contents are unknown. */
 static bool concerns_object(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT;

@@ -228,7 +228,7 @@ fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
     return FSDPCK_OK;
 }
 
-/* --- the model and what is seen of the checkpoint --- */
+/* --- the model and the checkpoint --- */
 
 static fsdpck_status note_ties(fsdpck_checkpoint *c, const agree *a, fsdpck_error *err)
 {

@@ -185,7 +185,7 @@ static fsdpck_status fail_several(const search_result *found, const char *path, 
     return st;
 }
 
-/* Opens what is looked at again, one checkpoint further down. */
+/* Continues with the only checkpoint inside the folder. */
 static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
                                  const fsdpck_open_options *o, fsdpck_error *err)
 {
@@ -214,7 +214,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
 {
     const char *format = o->format, *const pattern = o->rank_pattern;
     RETURN_IF(open_probe_ranks(c, path, o, err));
-    /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
+    /* Only rank files have such a pattern, and their names do not identify a reader. */
     if (format == NULL && pattern != NULL)
         format = "pt-ranks";
     if (format != NULL) {
@@ -380,7 +380,7 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);
     c->ties = VEC_OF(tied_pair, &c->metadata);
-    /* Who fails still serves its files to the others until all know. */
+    /* A rank that fails still serves its files until all ranks have its status. */
     const fsdpck_status st =
         group_agree_result(ctx->group, open_inner(c, path, &o, err), true, err);
     progress_phase(&ctx->progress, NULL, 0);

@@ -1,4 +1,4 @@
-/* Opening by several ranks, of which each may see only the files of its own host. */
+/* Opens a checkpoint by several ranks. Each may have only the files of its own host. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static fsdpck_status sample_file(const char *path, uint64_t nbytes, uint64_t *sa
     return st;
 }
 
-/* One file that all see, or a copy of it on each host. */
+/* One shared file, or an equal copy on each host. */
 static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *err)
 {
     uint64_t nbytes = 0, identity = 0, sample = 0;
@@ -179,7 +179,7 @@ fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found, fsdp
     return st;
 }
 
-/* ---- who reads it ---- */
+/* ---- choice of the reader ---- */
 
 /* Each file of these says itself which tensors, and which parts of them, it holds. */
 static bool is_self_describing(const format_reader *f)
@@ -198,7 +198,7 @@ static bool looks_like_dcp(const probe_input *in)
     return false;
 }
 
-/* Of which no checkpoint is made yet: it may be further down. */
+/* Not yet identified as a checkpoint: it may be in a folder below. */
 static bool has_rank_files(const probe_input *in)
 {
     static const char *const suffixes[] = {".pt", ".pth", ".bin", ".ckpt"};

@@ -22,7 +22,7 @@ static bool is_safetensors(const char *name)
     return strstr(name, ".safetensors") != NULL;
 }
 
-/* One of the files that were read, or is said of by the reader of safetensors itself. */
+/* One of the files that were read, or that the safetensors reader reports itself. */
 static bool is_read(const catalogue *c, const char *entry)
 {
     for (size_t i = 0; i < catalogue_file_count(c); i++) {

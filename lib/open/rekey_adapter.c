@@ -241,7 +241,7 @@ static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *c
     return FSDPCK_OK;
 }
 
-/* described: `params` are those of a description already, and only what is outside is added. */
+/* described: `params` already contains those of a description; only other ones are added. */
 static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
                                     bool described, strtab *names, vec *params, fsdpck_error *err)
 {
@@ -294,7 +294,7 @@ static fsdpck_status fail_no_optimizer(fsdpck_error *err)
     return st;
 }
 
-/* to: OPTIM_KEYS_AS_THEY_ARE to learn alone what numbers mean. */
+/* to: OPTIM_KEYS_AS_THEY_ARE only to find the meaning of numbers. */
 static fsdpck_status rekey_or_infer(fsdpck_checkpoint *c, optim_keys to, const model *m,
                                     bool assumed, const checkpoint_parts *parts, uint32_t *count,
                                     fsdpck_error *err)
@@ -392,6 +392,6 @@ fsdpck_status checkpoint_infer_params(fsdpck_checkpoint *c, const model *m, bool
     for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
         if (!catalogue_object(&c->cat, i)->loaded &&
             rekey_needs_object(&c->cat, i, OPTIM_KEYS_AS_THEY_ARE))
-            (void)!checkpoint_load_object(c, i, NULL); /* who needs it is told what is wrong */
+            (void)!checkpoint_load_object(c, i, NULL); /* reported where it is needed */
     return rekey_or_infer(c, OPTIM_KEYS_AS_THEY_ARE, m, assume_order, &c->parts, &count, err);
 }

@@ -10,7 +10,7 @@
 #define SEARCH_FOLDERS 4096u
 
 typedef struct search {
-    char *paths[SEARCH_FOLDERS]; /* queue of folders still to look into */
+    char *paths[SEARCH_FOLDERS]; /* queue of folders still to search */
     unsigned depths[SEARCH_FOLDERS];
     size_t head, tail;
     search_result *found;
@@ -57,7 +57,7 @@ bool is_system_folder(const char *path)
 {
     static const char *const roots[] = {"/proc", "/sys"};
     char *real = realpath(path, NULL);
-    /* What is in folders of /dev, such as /dev/shm, are files like others. */
+    /* Folders inside /dev, such as /dev/shm, contain ordinary files. */
     bool is = real != NULL && strcmp(real, "/dev") == 0;
     for (size_t i = 0; real != NULL && i < sizeof roots / sizeof roots[0]; i++) {
         const size_t n = strlen(roots[i]);
@@ -157,7 +157,8 @@ fsdpck_status search_folders(const char *path, search_result *found, fsdpck_erro
     return FSDPCK_OK;
 }
 
-/* What is around the number that begins at `at`: whether all names differ in it alone, and one is 0. */
+/* The text around the number at `at`: whether all names differ only in this number, and one is
+ * 0. */
 static bool differ_only_there(const search_result *found, size_t at, size_t digits)
 {
     const char *first = found->paths[0];

@@ -196,7 +196,7 @@ static fsdpck_status begin(work *w, unsigned workers, fsdpck_error *err)
     return list_jobs(w, err);
 }
 
-/* Keeps this rank's jobs; what is summed before them counts once. */
+/* Keeps this rank's jobs; checksums made before them count once. */
 static fsdpck_status keep_own_jobs(work *w, fsdpck_error *err)
 {
     const file_checksums *s = w->r->shared;

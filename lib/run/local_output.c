@@ -169,7 +169,7 @@ static fsdpck_status add_copy_blocks(copy_work *w, size_t index, uint64_t nbytes
     return FSDPCK_OK;
 }
 
-/* What belongs to this host and was written on others. */
+/* Files for this host that other hosts wrote. */
 static fsdpck_status list_copy_blocks(copy_work *w, uint64_t *nbytes, fsdpck_error *err)
 {
     const run *r = w->r;
@@ -211,7 +211,7 @@ static fsdpck_status copy_all(run *r, fsdpck_error *err)
 
 /* ---- what rank 0 makes besides ---- */
 
-/* Names and sizes of the files behind those of the target. */
+/* Names and sizes of the files after those of the target. */
 static fsdpck_status pack_extra_totals(run *r, text_buf *text, fsdpck_error *err)
 {
     for (size_t i = r->local.file_count; i < r->out.files.count; i++) {

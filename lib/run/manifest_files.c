@@ -90,7 +90,7 @@ fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
 
 typedef struct taken {
     const run *r;
-    int lost; /* whether a tensor is lost that may be of what is taken; -1: not looked for yet */
+    int lost; /* whether a lost tensor may be selected; -1: not computed yet */
 } taken;
 
 /* A tensor of the manifest that the checkpoint does not have. */

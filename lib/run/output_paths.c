@@ -8,7 +8,7 @@
 
 #include "manifest/manifest.h"
 
-/* So much of a file tells whether it is a manifest. */
+/* Bytes of a file that are read to recognize a manifest. */
 #define MANIFEST_HEAD_NBYTES ((size_t)64 << 10)
 
 /* Without slashes at its end: free(). */
@@ -64,7 +64,7 @@ static bool is_within(const char *path, const char *folder_path)
 
 /* ---- DST ---- */
 
-/* The file `name` of a checkpoint that is read would go if what is at `existing` did. */
+/* Whether replacing `existing` would remove the file `name` of an input checkpoint. */
 static bool would_be_replaced(const fsdpck_checkpoint *src, const char *name, const char *existing,
                               const struct stat *was)
 {
@@ -113,7 +113,7 @@ static fsdpck_status refuse_overlap(const run *r, const char *path, const char *
     return st;
 }
 
-/* The checkpoint of --like is read, and stays what it is. */
+/* The checkpoint of --like must not be modified. */
 static fsdpck_status check_disjoint_from_like(const run *r, const char *path, const char *parent,
                                               const char *existing, fsdpck_error *err)
 {

@@ -5,7 +5,7 @@
 
 #include "manifest/manifest.h"
 
-/* What may go: files of the checkpoint, and the folders that these lie in. */
+/* Replaceable entries: files of the checkpoint, and their folders. */
 typedef struct replaced {
     const run *r;
     const probe_input *in;
@@ -28,8 +28,8 @@ static fsdpck_status open_alone(const replaced *w, const fsdpck_open_options *op
     return st;
 }
 
-/* The run's own names of rank files come first: what it wrote before is what is replaced most. A name
- * that tells no format is not looked below. */
+/* The run's own names of rank files come first, as runs mostly replace their own earlier output.
+ * Folders without a recognized name are not searched. */
 static fsdpck_status open_there(replaced *w, fsdpck_error *err)
 {
     const run *r = w->r;

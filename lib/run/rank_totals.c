@@ -144,8 +144,7 @@ static fsdpck_status count_kind(rank_totals *s, const target *to, const kind *k,
     return FSDPCK_OK;
 }
 
-/* Flat parameters: what lies where their pieces are. Padding that a state leaves out is not
- * counted. */
+/* Flat parameters: bytes at their shards. Padding that a state omits is not counted. */
 static void count_flat(rank_totals *s, const target *to)
 {
     for (uint64_t i = 0; i < catalogue_chunk_count(&to->cat); i++) {

@@ -68,7 +68,7 @@ static void list_lost(const mesh *from, const layout_refit *refit, text_buf *out
     }
 }
 
-/* Which --mesh has what is lost. */
+/* The --mesh that keeps the dropped dims. */
 static void refit_next(const layout_refit *refit, text_buf *next)
 {
     mesh parsed;

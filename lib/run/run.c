@@ -114,7 +114,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
 fsdpck_status run_lay_out(run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
-    if (o->torch_minor == 0) /* whoever wrote the rank files of the source shall load these */
+    if (o->torch_minor == 0) /* the writer of the source's rank files must be able to load these */
         r->opt.torch_minor = r->src->cat.origin.dtensor_minor;
     const writer_options wo = {
         .max_shard_nbytes = o->max_shard_nbytes > 0 ? o->max_shard_nbytes : MAX_SHARD_DEFAULT,
@@ -166,7 +166,7 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
         .direct = (int)r->opt.direct,
         .group = r->ctx->group,
         .source_folder = r->src->remote_files,
-        /* What a group would do is told of all files. */
+        /* The prediction for a group covers all files. */
         .is_own_file = r->opt.dry_run && r->opt.group_size > 0 ? NULL : r->local.own,
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
@@ -225,8 +225,8 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
     return sidecars_add(&r->side, &r->out, err);
 }
 
-/* *writes: whether this rank sees the output. On another host than that of rank 0 it need not, and then
- * reads for those who do. */
+/* *writes: whether this rank can access the output. On hosts without the output, ranks only read
+ * for the others. */
 static fsdpck_status join_output(run *r, const char *partial_name, bool *writes, fsdpck_error *err)
 {
     const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
@@ -343,7 +343,7 @@ fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *bes
     return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
 }
 
-/* Both or none: what was published is withdrawn where the other cannot be. */
+/* Both or none: if one cannot be published, the other is withdrawn. */
 static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
 {
     fsdpck_error second;
@@ -380,7 +380,7 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
     return st;
 }
 
-/* Rank 0 begins the output, whose temporary name the others learn from it. */
+/* Rank 0 begins the output and sends its temporary name to the others. */
 static fsdpck_status write_in_group(run *r, fsdpck_error *err)
 {
     group *g = r->ctx->group;
@@ -400,7 +400,7 @@ static fsdpck_status write_in_group(run *r, fsdpck_error *err)
     return exec_assign_work(r->exec, writes, err);
 }
 
-/* What is made of the totals of all, and the final name: by rank 0. */
+/* Rank 0 does the steps that need all totals, and gives the final name. */
 static fsdpck_status complete_output(run *r, fsdpck_error *err)
 {
     if (r->writer->seal != NULL)
@@ -473,7 +473,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
     RETURN_IF(manifest_files_check_run(r, err));
-    /* What is wrong with the request itself comes before what lies in its way. */
+    /* Errors of the request are reported before an existing output. */
     RETURN_IF(request_check_output(r, err));
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
@@ -502,7 +502,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_check_same_plan(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
-    /* What is forged needs more room than there is: what is wrong with the source goes first. */
+    /* A forged source may request excessive space: errors of the source are reported first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));

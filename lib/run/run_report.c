@@ -95,8 +95,8 @@ static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name
     return FSDPCK_OK;
 }
 
-/* Files that lie beside the weights and belong to a published model (tokenizer, config, code), as
- * far as they are not copied. What is written anew for the ranks is none of them. */
+/* Files beside the weights that belong to a published model (tokenizer, config, code) and are not
+ * copied. Files that the run rewrites for the ranks do not count. */
 static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     const probe_input *p = &in->src->probe;

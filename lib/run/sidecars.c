@@ -142,7 +142,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     RETURN_IF(folder_list(&s->dir, NULL, &names, &count, err));
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        /* What is written has a manifest of its own; data files of ranks that had nothing to save are none. */
+        /* The output has its own manifest. Data files of ranks without data are not sidecars. */
         if (strcmp(names[i], MANIFEST_NAME) != 0 && !is_empty_data(s, names[i]))
             st = add_name(s, folder_name, names[i], err);
     free(names);

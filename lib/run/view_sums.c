@@ -5,7 +5,7 @@
 #include "exec/box_crc.h"
 #include "exec/strided.h"
 
-/* What is read at a time, and how many elements are put in order at a time. */
+/* Bytes per read, and elements per reordering step. */
 #define READ_NBYTES   ((uint64_t)1 << 20)
 #define BLOCK_ELEMS   ((uint64_t)1 << 16)
 #define ITEM_NBYTES   16u

@@ -11,7 +11,7 @@ static const char *const model_keys[] = {
     "model",          "module",      "state_dict",        "model_state_dict",
     "app.model",      "state.model", "model_state.model", "model_state",
     "network_weights"};
-/* Keys of trainers; with more behind it than a number a key may be a module's. */
+/* Keys of trainers. A key followed by more than a number may be a module's. */
 static const char *const other_stems[] = {"lr_scheduler", "dataloader", "train_state", "rng",
                                           "extra_state"};
 static const char *const counter_globs[] = {"*step*", "*epoch*", "*iter*", "*tokens_seen*",
@@ -299,7 +299,7 @@ static void find_ddp(const catalogue *c, checkpoint_parts *parts)
     parts->model_has_ddp = all > 0 && with == all;
 }
 
-/* What the names of an optimizer's state stand behind: its root, or else the outer key. */
+/* The prefix of the names of an optimizer's state: its root, or else the outer key. */
 static size_t optimizer_key_of(const parts_context *s, value path, uint32_t name, bool by_root)
 {
     outer_key key;
@@ -325,7 +325,7 @@ static bool is_only_key(parts_context *s, value path, uint32_t name, bool by_roo
     return strlen(only) == nbytes && memcmp(only, text, nbytes) == 0;
 }
 
-/* Where there are several optimizers, their keys tell them apart. */
+/* With several optimizers, their keys distinguish them. */
 static bool find_optimizer_key(parts_context *s, bool by_root)
 {
     checkpoint_parts *parts = s->parts;

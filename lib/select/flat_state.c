@@ -1,4 +1,4 @@
-/* Optimizer state beside flat parameters: which tensor is what of which parameter. */
+/* Optimizer state of flat parameters: maps each tensor to a parameter and a state key. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct unit_state {
 typedef struct find_states {
     select_state *a;
     optim_state_name name;
-    text_buf outer; /* what stands before 'state': one optimizer */
+    text_buf outer; /* the prefix of 'state': one optimizer */
     bool has_outer;
     strtab seen;  /* "PARAMETER.STATE", "uUNIT.STATE" */
     vec of_units; /* unit_state, by number of the latter among themselves */
@@ -116,14 +116,14 @@ fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err)
     return st;
 }
 
-/* --- what there is --- */
+/* --- states of the source --- */
 
 static const char *source_name(const select_state *a, const select_pick *pick)
 {
     return catalogue_name(a->from, catalogue_tensor(a->from, pick->source)->name);
 }
 
-/* A flat key names one optimizer's state alone. */
+/* A flat key can name the state of only one optimizer. */
 static fsdpck_status check_outer(find_states *f, const select_pick *pick, fsdpck_error *err)
 {
     const select_state *a = f->a;

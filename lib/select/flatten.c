@@ -104,8 +104,8 @@ fsdpck_status flatten_find_params(select_state *a, fsdpck_error *err)
 
 /* ---- chunks ---- */
 
-/* Dims, outermost in memory first, that must be walked one index at a time so that what is left of
- * the box lies row-major. */
+/* Dims, outermost in memory first, to iterate index by index so that the rest of the box is
+ * row-major. */
 static unsigned walked_dims(const unit_boxes *b, unsigned ndim)
 {
     uint64_t inner = NDIM_MAX;

@@ -6,7 +6,7 @@
 #include "select/nest.h"
 #include "state/value_map.h"
 
-/* What is known of a container that was built. */
+/* Properties of a container that was built. */
 typedef struct restore_source {
     value from;    /* the source's, NONE: it has none */
     size_t at;     /* where the next item is looked for in it */

@@ -153,7 +153,7 @@ static bool object_has_place(const select_state *a, const cat_object *o)
             (int64_t)a->to->world_size == a->from->origin.world_size);
 }
 
-/* What is not loaded yet is looked at later (leave_out_unheld). */
+/* Objects that are not loaded yet are checked later (leave_out_unheld). */
 static bool object_is_held(const select_state *a, const cat_object *o)
 {
     return a->request->holds_object == NULL || !o->loaded ||

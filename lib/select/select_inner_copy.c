@@ -29,7 +29,7 @@ static fsdpck_status make_name(select_state *a, uint32_t tensor, text_buf *name,
     }
 }
 
-/* What is left out under its own name is in the output all the same. */
+/* Tensors omitted under their own name are still in the output. */
 static fsdpck_status record_carried(select_state *a, uint32_t tensor, fsdpck_error *err)
 {
     const catalogue *from = a->from;

@@ -1,4 +1,4 @@
-/* What is left out: counted, and named. */
+/* Counts and lists omitted tensors and objects. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,8 @@
 #include "select/optim_state_map.h"
 #include "select/select_internal.h"
 
-/* Empty boxes of one tensor that are told apart by their offsets; torch's layouts have a handful. */
+/* Limit for empty boxes of one tensor that differ only in offsets; torch's layouts have a
+ * handful. */
 #define EMPTY_MAX 64u
 
 /* ---- the source's side ---- */
@@ -300,7 +301,8 @@ static fsdpck_status place_as(const shard_state *s, const select_pick *pick, con
     return st;
 }
 
-/* State by number may be of it: of the model, or of what is beside it and no copy. */
+/* Whether numbered state may belong to it: a tensor of the model, or one beside it that is no
+ * copy. */
 static bool may_own_state(const select_state *a, uint32_t i)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);

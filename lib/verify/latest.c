@@ -49,7 +49,7 @@ static int compare_candidates(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-/* So is what cannot be looked at: opening it tells why. */
+/* So is an unreadable folder: opening it reports the cause. */
 static bool may_be_checkpoint(const folder *dir, const char *name)
 {
     path_kind kind;
@@ -165,8 +165,8 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     return st;
 }
 
-/* Whether the failure says nothing of the checkpoint: a mount that is stale, a right that lacks, no
- * memory. What is not there is the checkpoint's. */
+/* Whether the failure is unrelated to the checkpoint: a stale mount, a missing permission, no
+ * memory. A missing file is the checkpoint's failure. */
 static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
 {
     if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
@@ -177,7 +177,7 @@ static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
                                   why->sys_errno != ENOENT && why->sys_errno != ENOTDIR);
 }
 
-/* Whether what was looked at may lie further down. */
+/* Whether the checkpoint may be in a folder below. */
 static bool may_lie_deeper(const char *path, fsdpck_status st, const fsdpck_error *why)
 {
     probe_input in;
@@ -257,7 +257,7 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
                  pointed, newest->step, complete->step);
 }
 
-/* The folder of the run is asked for, not that of a step. */
+/* The command requires the folder of the run, not that of a step. */
 static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
 {
     probe_input in;
@@ -270,8 +270,8 @@ static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
     probe_release(&in);
 }
 
-/* Where one that is newer was found, what cannot be read is passed over; else nobody knows which is
- * the newest. *complete: the first that is. */
+/* Skips an unreadable checkpoint if a newer one was found; otherwise the newest is unknown.
+ * *complete: the first complete one. */
 static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t count,
                           const fsdpck_latest_options *o, fsdpck_latest_fn fn, void *arg,
                           uint64_t *found, const candidate **complete, fsdpck_error *err)

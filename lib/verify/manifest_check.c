@@ -86,7 +86,7 @@ static fsdpck_status read_text(const manifest_check *w, char **text, size_t *nby
 
 /* ---- files ---- */
 
-/* A manifest of one file is one of the file that is looked at, whatever its name is now. */
+/* A manifest of one file applies to the checked file, even if that was renamed. */
 static const char *file_name(const manifest_check *w, size_t i)
 {
     return w->only != NULL && w->m.files.count == 1 ? w->only : manifest_file_name(&w->m, i);
@@ -99,7 +99,7 @@ static size_t find_file(const manifest_check *w, const char *name, size_t nbytes
     return manifest_find_file(&w->m, name, nbytes);
 }
 
-/* Of a folder's manifest, what lies beside the one file that is looked at is not. */
+/* A folder's manifest also lists files beside the single checked file; those are not checked. */
 static bool is_other(const manifest_check *w, size_t i)
 {
     return w->only != NULL && strcmp(file_name(w, i), w->only) != 0;
@@ -180,14 +180,14 @@ static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-/* Bundles of model signing, which nobody here checks. */
+/* Bundles of model signing, which fsdpck does not check. */
 static bool is_signature(const char *name)
 {
     return ends_with(name, ".sigstore") || ends_with(name, ".sigstore.json") ||
            ends_with(name, "model.sig");
 }
 
-/* What is not there, or another, and had so many bytes; NULL where nothing had, or several. */
+/* The only missing or changed file of the manifest with this size; NULL if none or several. */
 static const char *find_lost_by_size(const manifest_check *w, uint64_t nbytes)
 {
     const char *found = NULL;
@@ -262,7 +262,7 @@ static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
     return st;
 }
 
-/* What the manifest lists with these bytes; NULL. */
+/* The manifest entry with this content, or NULL. */
 static const char *listed_as(const manifest_check *w, const file_checksum *s)
 {
     for (size_t i = 0; w->only == NULL && i < w->m.files.count; i++) {
@@ -357,7 +357,7 @@ static void compare_checksum(manifest_check *w, const manifest_file *f, const fi
         report_hash(w, f, s, true);
 }
 
-/* Those whose sums have been made: what is left to be read goes to `rest`. */
+/* Compares files with known checksums; the others are added to `rest`. */
 static fsdpck_status compare_summed(manifest_check *w, file_checksums *rest, fsdpck_error *err)
 {
     for (size_t i = 0; i < w->m.files.count; i++) {

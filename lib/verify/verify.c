@@ -1,4 +1,4 @@
-/* Opens a checkpoint and looks through it; what is wrong with it is no failure here. */
+/* Opens and checks a checkpoint. Its defects are findings, not failures. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx)
     }
 }
 
-/* Names that savers and downloaders give to what is not finished. */
+/* Names that savers and downloaders give to unfinished files. */
 static bool is_unfinished(const char *name)
 {
     static const char *const ends[] = {".tmp", ".partial", ".incomplete"};
@@ -77,7 +77,7 @@ static void note_without_checksum(fsdpck_verify *v)
     findings_report(&v->found, &what);
 }
 
-/* What the options say of how bad things are; what --set says goes before --require-checksums. */
+/* Severities from the options; --set overrides --require-checksums. */
 static fsdpck_status set_rules(fsdpck_verify *v, fsdpck_error *err)
 {
     finding_rules *rules = &v->found.rules;
@@ -165,7 +165,7 @@ static void restore_severity(fsdpck_verify *v)
     }
 }
 
-/* A record that a tensor is read by has been told of already where its head was read. */
+/* Errors in records of tensors were reported when their headers were read. */
 static void add_finding_of_record(void *ctx, format_severity severity, const fsdpck_error *what)
 {
     fsdpck_verify *v = ctx;
@@ -236,7 +236,7 @@ static void merge_tensors(findings *f, fsdpck_finding_id id)
                 found[0] == '\0' ? "" : "; ", same);
 }
 
-/* Of what is of another kind the verdict is none, but there is one. */
+/* True if this status is a verdict on the input. */
 static bool is_verdict(fsdpck_status st, const fsdpck_error *what)
 {
     return st == FSDPCK_BADINPUT ||
@@ -259,7 +259,7 @@ static uint64_t deadline_of(double seconds)
     return ns + (seconds < 1e9 ? (uint64_t)(seconds * 1e9) : UINT64_C(1000000000000000000));
 }
 
-/* What can be told from the checkpoint itself. */
+/* Checks that need only the checkpoint itself. */
 static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
 {
     const check_peers peers = verify_peers(v->src);
@@ -312,7 +312,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     st = check_all(v, ctx, err);
     if (st == FSDPCK_OK)
         st = verify_copies(v, err);
-    verify_add_warnings(v, ctx); /* before what may be very many */
+    verify_add_warnings(v, ctx); /* before findings that may be very many */
     merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
     merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
     if (st == FSDPCK_OK)

@@ -23,8 +23,8 @@ static bool differs(const rank_differences *d, uint64_t tensor)
     return (d->tensors[tensor / 64] >> tensor % 64 & 1) != 0;
 }
 
-/* Buffers of the model may differ where nobody synchronises them; state of an optimizer has no reason
- * to, but that the files are of several saves. False: there is none that differs. */
+/* Buffers of the model may differ between ranks if training does not synchronise them. Optimizer
+ * state differs only if the files are of several saves. False: none differs. */
 static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
 {
     const catalogue *cat = &v->src->cat;
@@ -98,7 +98,7 @@ static fsdpck_status report_stop(fsdpck_verify *v, fsdpck_error *what, bool othe
     return FSDPCK_OK;
 }
 
-/* Part for part: what stops one of them hides nothing of the others. */
+/* Part by part, so that an obstacle in one does not hide those of the others. */
 static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
 {
     static const fsdpck_part parts[] = {FSDPCK_PART_MODEL, FSDPCK_PART_OPTIMIZER,

@@ -6,7 +6,7 @@
 #include "exec/gpu/exchange_internal.h"
 #include "exec/gpu/fill_gpu.h"
 
-/* ---- who reads what ---- */
+/* ---- readers of files ---- */
 
 unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank)
 {

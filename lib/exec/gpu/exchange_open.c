@@ -9,7 +9,7 @@
 /* NCCL is waited for longer than a silent rank, so that a lost one is found as what it is. */
 #define SLACK_SECONDS 5u
 
-/* What a rank says of itself. */
+/* The answer of a rank. */
 typedef struct rank_answer {
     uint64_t tile_nbytes;
     uint64_t workers;
@@ -41,7 +41,7 @@ static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *byt
     return FSDPCK_OK;
 }
 
-/* *can: whether `st` is OK on all ranks; else why not is said. */
+/* *can: whether `st` is OK on all ranks; else the reason is logged. */
 static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpck_error *failure,
                                       bool *can, fsdpck_error *err)
 {
@@ -136,7 +136,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
     if (x->r.group == NULL || x->r.gpu == NULL || !x->r.gpu_required ||
         x->r.source_folder == NULL || !x->shared)
         return FSDPCK_OK;
-    if (x->r.is_own_file != NULL) { /* ranks know the items of their own host alone */
+    if (x->r.is_own_file != NULL) { /* ranks have only the items of their own host */
         log_write(x->r.log, LOG_DETAIL,
                   "ranks exchange by MPI, not by NCCL: each host has its own output");
         return FSDPCK_OK;
