@@ -9,7 +9,7 @@
 #include "plan/coverage.h"
 #include "plan/sort.h"
 
-/* Heads read by one job. */
+/* Headers read by one job. */
 #define RESOLVE_BATCH 64u
 
 bool check_is_finding(fsdpck_status st)
@@ -69,7 +69,7 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
     return FSDPCK_OK;
 }
 
-/* ---- heads ---- */
+/* ---- blob headers ---- */
 
 typedef struct locate_work {
     check *c;
@@ -86,7 +86,7 @@ uint64_t check_chunk_nbytes(const catalogue *cat, uint64_t chunk)
     return box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes;
 }
 
-/* Whether the elements lie side by side, in whatever order of the dims. */
+/* Whether the elements are contiguous, in any order of dims. */
 static bool is_dense(const check *c, uint64_t chunk, const place *where)
 {
     uint64_t sizes[NDIM_MAX], reach = 1;
@@ -105,8 +105,8 @@ static bool is_dense(const check *c, uint64_t chunk, const place *where)
     return box_nelems(sizes, ndim) == 1;
 }
 
-/* Bytes from the first element to the end of the last one: fewer than all take where some share theirs,
- * more where others lie between. Known to lie within the record. */
+/* Bytes from the first element to the end of the last one: fewer than all elements if some overlap,
+ * more if there are gaps. Known to be within the record. */
 static uint64_t span_nbytes(const check *c, uint64_t chunk, const place *where)
 {
     uint64_t sizes[NDIM_MAX], last = 0;
@@ -297,7 +297,7 @@ static bool is_checked_elsewhere(void *ctx, uint32_t file, uint64_t offset_bytes
     return false;
 }
 
-/* All that is done without the bytes. */
+/* All checks without the bytes. */
 static fsdpck_status check_metadata(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
@@ -311,7 +311,7 @@ static fsdpck_status check_metadata(check *c, fsdpck_error *err)
     return locate_all(c, err);
 }
 
-/* By one process: there is little of it. */
+/* By one process, as it is little work. */
 static fsdpck_status check_other_records(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;

@@ -36,7 +36,7 @@ static void count_read(check *c, const extent *e, uint64_t nbytes)
     progress_add(c->r->progress, nbytes);
 }
 
-/* Not all of it was read: nothing is known of its checksum, or of its file's. */
+/* Not read completely: its checksum and its file's are unknown. */
 static void mark_unread(check *c, extent *e)
 {
     __atomic_store_n(&e->unread, true, __ATOMIC_RELAXED);
@@ -283,7 +283,7 @@ static void release(byte_work *w, unsigned workers)
     chunk_scans_end(w->c);
 }
 
-/* As many as may each have a stream open. */
+/* As many as may have a stream open. */
 static unsigned worker_count(const check *c)
 {
     const source *src = c->r->source;
@@ -300,7 +300,7 @@ static unsigned worker_count(const check *c)
     return fit == 0 ? 1 : fit < workers ? (unsigned)fit : workers;
 }
 
-/* This process's jobs; then what all of them found. */
+/* Runs this process's jobs, then merges the results of all. */
 static fsdpck_status read_own_jobs(byte_work *w, unsigned workers, const found_mark *before,
                                    fsdpck_error *err)
 {

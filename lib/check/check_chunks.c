@@ -1,4 +1,5 @@
-/* Whose the elements are that are read; sums of parts, made by any thread, become those of tensors. */
+/* Maps the elements read to tensors, and combines results of parts, made by any thread, into those
+ * of tensors. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "check/check_internal.h"
 
-/* ---- what files hold besides ---- */
+/* ---- bytes outside of records ---- */
 
 static fsdpck_status add_gap(check *c, uint32_t file, uint64_t begin, uint64_t end,
                              fsdpck_error *err)
@@ -69,8 +69,8 @@ static bool is_sample(const check_request *r)
     return r->sample_begin != 0 || r->sample_end != 0;
 }
 
-/* Numbers times the golden ratio are spread evenly over their fractions, and so are those of any run
- * of numbers: every range of fractions takes its share of every stretch of the files. */
+/* Numbers times the golden ratio are spread evenly over their fractions, and so are those of any
+ * run of numbers: every range of fractions samples all regions of the files equally. */
 static bool is_sampled(const check_request *r, uint64_t number)
 {
     const uint64_t fraction = number * UINT64_C(0x9E3779B97F4A7C15);

@@ -50,7 +50,7 @@ SCAN(scan_16, uint16_t)
 SCAN(scan_32, uint32_t)
 SCAN(scan_64, uint64_t)
 
-/* One byte an element: a table of what each code is. */
+/* One byte per element: a table of all codes. */
 static void count_8(const uint8_t *bytes, uint32_t n, dtype d, scan_counts *s)
 {
     uint64_t counts[256] = {0};
@@ -101,7 +101,7 @@ bool scan_supported(dtype d)
            d != DTYPE_FLOAT4_E2M1FN_X2;
 }
 
-/* The second element shows mostly that a tensor is not constant. */
+/* For most tensors that are not constant, the second element already shows it. */
 static void scan_constant(dtype d, const uint8_t *bytes, uint64_t n, scan_counts *s)
 {
     const size_t size = dtype_get(d)->itemsize_bytes;

@@ -11,7 +11,7 @@
 /* Of each side in a report. */
 #define SHOWN_NBYTES   120u
 #define LEAF_DEPTH_MAX 64u
-/* Parts of an object may be shared; one of more leaves than this is compared as a whole. */
+/* Parts of an object may be shared. An object with more leaves than this is compared as a whole. */
 #define LEAVES_MAX 65536u
 
 typedef struct object_key {
@@ -34,13 +34,13 @@ static int compare_keys(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* The objects of one side, by the names that the tensors beside them go by. */
+/* The objects of one side, under names that match those of the tensors. */
 typedef struct object_list {
     vec keys; /* object_key */
     text_buf names;
 } object_list;
 
-/* Appends the name of an object's leaf to the list's; *wanted: the rules do not leave it out. */
+/* Appends the name of an object's leaf to the list's; *wanted: the rules select it. */
 static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *leaf,
                                select_rules *rules, text_buf *names, bool *wanted,
                                fsdpck_error *err)
@@ -191,7 +191,7 @@ static fsdpck_status list_objects(const run *r, object_list *l, fsdpck_error *er
         st = add_objects(r, &rules, l, err);
     select_rules_release(&rules);
     RETURN_IF(st);
-    /* The names moved while there came more. */
+    /* Names moved in memory as more were added. */
     size_t at = 0;
     for (size_t i = 0; i < l->keys.count; i++) {
         object_key *key = VEC_AT(&l->keys, object_key, i);
@@ -209,7 +209,7 @@ static void list_release(object_list *l)
     text_release(&l->names);
 }
 
-/* Of each tensor, a number for its name and one for what it holds. */
+/* For each tensor, a number for its name and one for its content. */
 typedef struct tensor_maps {
     uint64_t *by_name, *by_content;
 } tensor_maps;
@@ -249,7 +249,7 @@ static fsdpck_status map_tensors(run *r, strtab *names, tensor_maps *maps, fsdpc
     return st;
 }
 
-/* Names move when objects are loaded, and tensors inside them are added: all at once, before. */
+/* Loading objects moves names in memory and adds tensors, so all are loaded before. */
 static fsdpck_status load_all(run *r, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = r->src;
@@ -302,7 +302,7 @@ static bool ends_with(const object_key *key, const char *last)
     return key->name_nbytes >= n && memcmp(key->name + key->name_nbytes - n, last, n) == 0;
 }
 
-/* Optimizers list parameters by the names that their state has: those that the rules make of it. */
+/* Optimizers list parameters under the names of their state, after the rules. */
 static fsdpck_status rename_params(const target *to, const object_key *key, value_pool *pool,
                                    value v, fsdpck_error *err)
 {
@@ -321,7 +321,7 @@ static fsdpck_status rename_params(const target *to, const object_key *key, valu
     return FSDPCK_OK;
 }
 
-/* HDF5 files hold objects as JSON, which cannot tell a tuple from a list. */
+/* HDF5 files store objects as JSON, which does not distinguish tuples from lists. */
 static bool is_of_json(const catalogue *c)
 {
     return strcmp(c->origin.format, "hdf5") == 0;
@@ -342,8 +342,7 @@ static fsdpck_status compare_by(fsdpck_diff *d, const object_key *a, const objec
     return value_equal(pool, both[0], pool, both[1], equal, err);
 }
 
-/* A tensor that one side shares with a name is the other's own copy where the format has no sharing: then what
- * they hold decides. */
+/* Formats without sharing store a copy of a shared tensor, so contents are compared. */
 static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
                                   const tensor_maps maps[2], fsdpck_error *err)
 {

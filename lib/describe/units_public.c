@@ -24,7 +24,7 @@ static const units_row *find_param_row(const fsdpck_units *u, uint64_t index, ui
 
 /* ---- units ---- */
 
-/* Stays at the most where a sum does not fit: units_compute_totals then refuses it. */
+/* Saturates on overflow; units_compute_totals then refuses it. */
 static void add_to(uint64_t *sum, uint64_t n, uint64_t times)
 {
     uint64_t product;

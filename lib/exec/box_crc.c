@@ -6,7 +6,7 @@
 #include "base/crc.h"
 #include "state/box.h"
 
-/* A row of at least so many runs is worth tables. */
+/* Rows with at least this many runs use tables. */
 #define ROW_RUNS_MIN 48u
 
 /* The runs of a box in its tensor. */
@@ -87,7 +87,7 @@ static uint64_t row_crc(const runs *r, const crc64_shifter *step, const uint8_t 
     return crc64_shift(sum, 8);
 }
 
-/* A distance that is moved by again and again. */
+/* A shift distance that is used repeatedly. */
 typedef struct known_move {
     uint64_t nbytes, power;
 } known_move;

@@ -27,7 +27,7 @@ typedef struct compression {
     pthread_mutex_t lock;
     pthread_cond_t moved; /* a slot is free again, or all is over */
     uint64_t next;        /* cell to be placed */
-    bool placing;         /* somebody asks where it goes */
+    bool placing;         /* a thread is placing it */
     fsdpck_status status; /* the first failure, which those that wait give up with */
     fsdpck_error error;
 } compression;

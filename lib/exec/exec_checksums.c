@@ -52,7 +52,7 @@ static void add_to(uint64_t *sum, uint64_t crc)
     (void)__atomic_fetch_xor(sum, crc, __ATOMIC_RELAXED);
 }
 
-/* What a part adds to its tensor, and to its file where that is wanted: one pass where the part is one
+/* Adds a part to its tensor's checksum, and to its file's if wanted: in one pass if the part is one
  * run of both. */
 static void put_crc64(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file)
 {
@@ -104,7 +104,7 @@ void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uin
     put_crc64(x, part, bytes, false);
 }
 
-/* Long enough that it is worth being summed apart from its neighbours in the file. */
+/* Minimum length of a part that is checksummed separately from its neighbours in the file. */
 static bool is_checksummed_alone(const range_part *part)
 {
     return part->kind == RANGE_PART_CHUNK && part->end - part->begin >= ALONE_NBYTES;
@@ -146,7 +146,7 @@ void exec_checksums_add_other(struct exec *x, const output_range *range, const u
     target_add_file_crc(t, range->file, begin, bytes + (begin - range->begin), range->end - begin);
 }
 
-/* Chunks at the same place are the same bytes, which were put once. */
+/* Chunks at the same location have the same bytes, which were put once. */
 static void copy_to_aliases(struct exec *x)
 {
     const target *t = x->r.target;

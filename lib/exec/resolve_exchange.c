@@ -1,6 +1,6 @@
-/* In a group each rank locates a part of the chunks and has the rest from the others: the heads of all
- * blobs are read once, however many ranks there are, and where files are on the disks of ranks' own, by
- * a rank that has them. */
+/* In a group each rank locates a part of the chunks and receives the rest. So each blob header is
+ * read once for any number of ranks, and by a rank that has the file if files are on the ranks' own
+ * disks. */
 #include <stdio.h>
 #include <string.h>
 

@@ -71,7 +71,7 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
     return FSDPCK_OK;
 }
 
-/* Tiles are halved, then workers are let go, until all fits. */
+/* Halves the tiles, then removes workers, until all fits. */
 static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
 {
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
@@ -83,8 +83,8 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         least = compress_tile_nbytes_min(x);
         tile = tile < least ? least : tile;
     }
-    /* With direct writes a worker waits for the device: a second one for each thread reads
-     * meanwhile. */
+    /* With direct writes a worker waits for the device, so each thread gets a second worker that
+     * reads meanwhile. */
     if (direct && workers < 256)
         workers *= 2;
     if (workers > jobs + 1)

@@ -12,7 +12,7 @@
 #include "group/group_link.h"
 
 #define HOST_NBYTES 64
-/* How long a rank leaves the others for cleaning up before it ends them all. */
+/* Time for the others to clean up before a rank ends them all. */
 #define CLEANING_SECONDS 5
 
 /* Data that each rank sends about itself on joining. */
@@ -34,7 +34,7 @@ struct group {
 
 typedef struct served {
     group_serve_fn fn;
-    void *ctx; /* NULL: not any more */
+    void *ctx; /* NULL: stopped */
     unsigned busy;
 } served;
 
@@ -75,7 +75,7 @@ static bool is_several(const char *count)
     return count != NULL && count[0] != '\0' && strcmp(count, "1") != 0 && strcmp(count, "0") != 0;
 }
 
-/* Variables of Open MPI, of MPICH and of srun with PMI: how many ranks there are. */
+/* Variables of Open MPI, MPICH and srun with PMI that contain the number of ranks. */
 static const char *launched_count(void)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
@@ -85,8 +85,8 @@ static const char *launched_count(void)
     return count;
 }
 
-/* Without a launcher MPI must not be begun: it would start a job of its own. Of srun with PMIx the rank
- * alone is known. */
+/* MPI must not be initialized without a launcher, as it would start its own job. srun with PMIx
+ * sets only the rank. */
 static bool launched_ranks(void)
 {
     const char *count = launched_count();
@@ -95,8 +95,8 @@ static bool launched_ranks(void)
     return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL || getenv("PMI_FD") != NULL;
 }
 
-/* Several processes that do not know of each other by MPI would all write one output. Whoever wants one
- * of them to work alone takes the variable away that tells of the others. */
+/* Several processes not connected by MPI would all write the same output. To run a single process,
+ * the user must unset the launcher's variable. */
 static fsdpck_status refuse(const char *launcher, const char *count, const char *variable,
                             fsdpck_error *err)
 {
@@ -121,7 +121,8 @@ static fsdpck_status refuse_others(fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* MPI began, but alone: the launcher is another MPI's, or speaks another PMI. */
+/* MPI was initialized for a single process: the launcher belongs to a different MPI or uses a
+ * different PMI. */
 static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
 {
     if (!is_several(count))
@@ -243,7 +244,7 @@ static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
     return st;
 }
 
-/* The cause: a cancelled rank was mostly cancelled because of another. */
+/* The cause: a cancelled rank was usually cancelled because of a different rank. */
 static unsigned pick_cause(const group *g)
 {
     unsigned cause = g->size;
@@ -254,7 +255,7 @@ static unsigned pick_cause(const group *g)
     return cause;
 }
 
-/* All of them alike: no rank is to blame. */
+/* All ranks failed alike: the message names no rank. */
 static bool all_fail(const group *g)
 {
     for (unsigned r = 0; r < g->size; r++)
@@ -474,10 +475,11 @@ fsdpck_status group_read(group *g, unsigned owner, const link_range *what, void 
 static void leave_broken(group *g, fsdpck_status st)
 {
     const struct timespec pause = {.tv_sec = CLEANING_SECONDS};
-    /* The launcher ends all at once: hosts that have an output of their own may still clean up. */
+    /* The launcher ends all processes at once, so hosts with their own output get time to clean
+     * up. */
     if (group_is_broken(g))
         nanosleep(&pause, NULL);
-    /* Whoever is left would wait in vain. */
+    /* The remaining ranks would wait forever. */
     group_link_abort(g->link, st == FSDPCK_OK || st == FSDPCK_CANCELLED ? FSDPCK_PEER : (int)st);
 }
 

@@ -25,7 +25,7 @@ enum { BEAT_FAILED = 1, BEAT_BYE = 2 };
 #define POLL_MAX_NS UINT64_C(1000000)
 /* While files are read for or from others. */
 #define POLL_READS_NS UINT64_C(50000)
-/* After a pause of its own this long a rank gives the others time to be heard of again. */
+/* After it was paused this long, a rank waits for new heartbeats of the others. */
 #define PAUSE_NS (2 * NS)
 /* MPI_Abort gets this long. */
 #define ABORT_SECONDS 10
@@ -38,12 +38,12 @@ typedef struct beat {
     int32_t unused;
 } beat;
 
-/* The way to one other rank. */
+/* The connection to one other rank. */
 typedef struct peer {
     int rank;
-    bool left;        /* has said goodbye */
+    bool left;        /* has sent its goodbye */
     bool sending;     /* `send` is under way */
-    uint64_t seen_ns; /* when it was last heard of */
+    uint64_t seen_ns; /* time of its last heartbeat */
     MPI_Request send_request, receive_request;
     beat send, receive, last;
 } peer;
@@ -105,7 +105,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
 }
 
-/* ---- breaking ---- */
+/* ---- a broken link ---- */
 
 static void set_broken(group_link *l, int lost)
 {
@@ -454,7 +454,7 @@ void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)
 
 /* ---- life ---- */
 
-/* Signals go to the threads that know what to do with them. */
+/* Signals go to other threads, which handle them. */
 static int start_thread(group_link *l)
 {
     sigset_t all, before;

@@ -55,7 +55,7 @@ struct remote_reads {
     MPI_Request receive;
 };
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static slot *take_slot(remote_reads *r)
 {
@@ -149,7 +149,7 @@ static int progress_slots(remote_reads *r, bool *busy)
     return rc;
 }
 
-/* ---- answering ---- */
+/* ---- replies ---- */
 
 static job *next_job(remote_reads *r)
 {
@@ -194,7 +194,7 @@ static void *run_server(void *ctx)
     return NULL;
 }
 
-/* The asker waits for nbytes in any case, whatever they are worth. */
+/* The requesting rank waits for nbytes in any case, even if they are invalid. */
 static int send_answer(job *j)
 {
     static const uint8_t nothing[1];

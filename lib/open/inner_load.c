@@ -1,5 +1,5 @@
-/* Objects that a reader leaves until they are wanted may hold tensors: all are loaded before anything is
- * selected, so that each tensor is taken or counted as left out. */
+/* Objects that a reader does not load may contain tensors. All are loaded before the selection, so
+ * that each tensor is selected or counted as omitted. */
 #include <inttypes.h>
 
 #include "open/checkpoint.h"

@@ -267,7 +267,7 @@ static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
     return text_check(&text, err);
 }
 
-/* Tensors as the description has them, which must be the model's. */
+/* Tensors of the description, which must match the model. */
 static fsdpck_status check_described(fsdpck_checkpoint *c, described_model *d,
                                      format_per_rank per_rank, bool assume_order, fsdpck_error *err)
 {

@@ -49,7 +49,7 @@ static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *er
     return st;
 }
 
-/* A folder that is not here is one all the same where others have it. */
+/* A folder that is missing on this host still counts if other hosts have it. */
 static fsdpck_status assume_folder(const char *path, probe_input *in, fsdpck_error *err)
 {
     size_t nbytes = strlen(path);
@@ -72,7 +72,7 @@ static fsdpck_status list_all_hosts(probe_input *in, fsdpck_error *err)
     return folder_list(&in->dir, ".", &in->entries, &in->entry_count, err);
 }
 
-/* The folder of this host shows names that are none of the union. */
+/* The folder of this host lists names that are not in the union. */
 static fsdpck_status hide_folder(probe_input *in, const char *path, fsdpck_error *err)
 {
     probe_release(in);
@@ -112,7 +112,7 @@ fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsd
     return group_agree(g, st, err);
 }
 
-/* ---- further down ---- */
+/* ---- folders below ---- */
 
 /* Paths of one rank, as they are below `root`, each with its NUL. */
 static fsdpck_status encode_paths(const search_result *own, const char *root, text_buf *text,
@@ -181,13 +181,13 @@ fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found, fsdp
 
 /* ---- choice of the reader ---- */
 
-/* Each file of these says itself which tensors, and which parts of them, it holds. */
+/* Formats whose files each describe their tensors and boxes. */
 static bool is_self_describing(const format_reader *f)
 {
     return strcmp(f->name, "hf") == 0 || strcmp(f->name, "dcp-safetensors") == 0;
 }
 
-/* With the name of a host before them: files that .metadata names, and a rank has its number for. */
+/* Matches names with a host prefix: files that .metadata names, or rank files. */
 static bool looks_like_dcp(const probe_input *in)
 {
     for (size_t i = 0; i < in->entry_count; i++) {

@@ -1,11 +1,11 @@
-/* Looking for checkpoints below a folder. */
+/* Searches for checkpoints below a folder. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "open/checkpoint.h"
 
-/* How far down, and into how many folders. */
+/* Limits of depth and of folders. */
 #define SEARCH_DEPTH   4u
 #define SEARCH_FOLDERS 4096u
 
@@ -176,7 +176,7 @@ static bool differ_only_there(const search_result *found, size_t at, size_t digi
     return has_zero;
 }
 
-/* Files a rank are torch's alone. */
+/* Only torch writes one file per rank. */
 static bool is_hdf5(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -204,7 +204,7 @@ bool search_rank_pattern(const search_result *found, text_buf *pattern)
     return false;
 }
 
-/* In the same folder, or further down. */
+/* In the same folder, or below. */
 static bool is_sibling(const char *path, const char *part)
 {
     const char *slash = strrchr(part, '/');

@@ -14,7 +14,7 @@ static const char *plural(uint64_t n)
 
 /* ---- mesh dims ---- */
 
-/* Tensors that dim `i` of the mesh cuts. */
+/* Number of tensors that mesh dim `i` shards. */
 static uint64_t sharded_by_dim(const catalogue *c, unsigned i)
 {
     uint64_t count = 0;
@@ -25,7 +25,7 @@ static uint64_t sharded_by_dim(const catalogue *c, unsigned i)
     return count;
 }
 
-/* Whether there is anything to be cut. */
+/* Whether any tensor can be sharded. */
 static bool has_floats(const catalogue *c)
 {
     for (uint64_t k = 0; k < catalogue_tensor_count(c); k++) {

@@ -13,7 +13,7 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     size_t nbytes;
     fsdpck_error why;
     *there = false;
-    /* Each rank of a group may have another part of the files. */
+    /* Each rank of a group may have a different part of the files. */
     if (!src->probe.is_folder || src->remote_files != NULL)
         return FSDPCK_OK;
     RETURN_IF(path_probe(&src->probe.dir, MANIFEST_NAME, &kind, NULL, err));

@@ -13,7 +13,7 @@ typedef struct replaced {
     strtab files, folders; /* paths below the folder; folder 0 is "", the folder itself */
 } replaced;
 
-/* A folder is read by every rank for itself, and in silence: it is not the input. */
+/* Every rank reads the folder itself, without warnings, as it is not the input. */
 static fsdpck_status open_alone(const replaced *w, const fsdpck_open_options *options,
                                 fsdpck_checkpoint **out, fsdpck_error *err)
 {

@@ -5,7 +5,7 @@
 #include "layout/mesh_text.h"
 #include "layout/shard_box.h"
 
-/* What makes two tensors the same to every rank. */
+/* Properties that make two tensors equivalent on every rank. */
 typedef struct kind_key {
     uint32_t spec;
     uint32_t state_itemsize_nbytes;
@@ -32,7 +32,7 @@ static bool is_replicated(const target *to, uint64_t index)
     return true;
 }
 
-/* Coordinates with those along FSDP dims at 0: the rank that holds the first, the fullest piece. */
+/* Coordinates with FSDP dims at 0: the rank with the first, largest shard. */
 static void first_along_fsdp(const mesh *m, uint64_t *coord)
 {
     for (unsigned i = 0; i < m->ndim; i++) {

@@ -71,7 +71,7 @@ static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* What a bare folder name is written as. */
+/* The format of a folder name without suffix. */
 static const format_writer *default_writer(const run *r)
 {
     if (!r->sharded)
@@ -340,7 +340,7 @@ static fsdpck_status check_parent(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* On another host than rank 0's there need not be what it writes into. */
+/* On hosts other than rank 0's the output's folder need not exist. */
 static bool writes_on_this_host(const run *r)
 {
     const group *g = r->ctx->group;

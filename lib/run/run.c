@@ -15,9 +15,9 @@
 
 #define MEMORY_DEFAULT    ((uint64_t)256 << 20)
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
-/* Reading back goes in pieces of this size. */
+/* Bytes per step of reading back. */
 #define READ_BACK_BYTES ((size_t)4 << 20)
-/* The longest name that a file system gives, and a zero. */
+/* The longest file name, and a zero. */
 #define PARTIAL_NAME_NBYTES 256
 
 void fsdpck_transform_options_init(fsdpck_transform_options *options)
@@ -286,7 +286,7 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
     return st;
 }
 
-/* A chunk of a packed output. */
+/* A chunk of a compressed output. */
 static fsdpck_status read_back_cell(run *r, uint64_t index, uint8_t *buffer, fsdpck_error *err)
 {
     const filter_location *at = VEC_AT(&r->to.pack.places, const filter_location, index);
@@ -310,7 +310,7 @@ static bool is_on_this_host(const run *r, uint32_t file_index)
     return !r->local.on || r->local.here[file_index] != 0;
 }
 
-/* Syncs, drops what the page cache holds, and compares what the storage gives back. */
+/* Syncs, drops the page cache, and compares the data that the storage returns. */
 fsdpck_status run_read_back(run *r, fsdpck_error *err)
 {
     uint8_t *buffer = malloc(READ_BACK_BYTES);
@@ -356,7 +356,7 @@ static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
     return st == FSDPCK_OK ? settled : st;
 }
 
-/* The manifest is the last file before the commit; one beside the output comes with it. */
+/* The manifest is the last file before the commit; one beside the output is committed with it. */
 static fsdpck_status finish_output(run *r, fsdpck_error *err)
 {
     text_buf text;
@@ -442,9 +442,9 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     return st;
 }
 
-/* Threads are what `auto` means. A GPU moves S bytes between its memories in 2 S / 4.3 TB/s, but here
- * all comes from files and goes to files, and crosses a link of 55 GB/s both ways, while a thread casts
- * 22 GB/s and scatters 2.5 to 6.5 GB/s: below 20 GB/s of storage there is nothing to win. */
+/* `auto` means threads. A GPU moves S bytes within its memory in 2 S / 4.3 TB/s. But here all data
+ * comes from files and goes to files, and crosses a link of 55 GB/s both ways. A thread casts 22
+ * GB/s and scatters 2.5 to 6.5 GB/s, so a GPU gains nothing below 20 GB/s of storage. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err)
 {
     if (!r->opt.use_cuda || r->gpu != NULL)
@@ -463,7 +463,7 @@ static sidecars_policy choose_sidecars_policy(const run *r)
     return same ? SIDECARS_KEPT : SIDECARS_NAMED;
 }
 
-/* All that is done before anything is written. */
+/* All steps before the first write. */
 static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(run_check_engine(r, err));

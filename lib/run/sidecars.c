@@ -25,8 +25,8 @@ bool sidecars_is_weights(const char *name)
     return false;
 }
 
-/* A link of the Hugging Face cache: "../../blobs/HASH". Others may lead anywhere, and what they lead
- * to would be published with the model. */
+/* A link of the Hugging Face cache: "../../blobs/HASH". Other links may point to any file, which
+ * would then be published with the model. */
 static bool is_cache_link(const folder *dir, const char *name)
 {
     static const char blobs[] = "../../blobs/";
@@ -47,7 +47,7 @@ static fsdpck_status open_plain(const sidecars *s, const char *name, file *f, fs
     return file_open_read(f, &s->dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
 }
 
-/* False for anything but a file that may be copied. */
+/* True only for a file that may be copied. */
 static bool is_plain_file(const sidecars *s, const char *name, uint64_t *nbytes)
 {
     file f = FILE_CLOSED;
@@ -98,7 +98,7 @@ static void choose(sidecars *s)
     }
 }
 
-/* Folders of safetensors, which are as transformers wants them. */
+/* Folders of safetensors in the layout of transformers. */
 static bool is_model_folder(const fsdpck_checkpoint *src)
 {
     const char *const format = src->format->name;

@@ -5,7 +5,7 @@
 
 /* Formats with flat keys require the path of each tensor and object. */
 
-/* Keys of dicts are texts here, ints too, as torch's own flattening has them. */
+/* Dict keys become texts, ints too, as in torch's own flattening. */
 static fsdpck_status path_tuple(select_state *a, target_path *p, value *tuple, fsdpck_error *err)
 {
     value_pool *pool = &a->to->cat.pool;

@@ -1,9 +1,10 @@
-/* The optimizer's state as rank files of FSDP1 hold it: torch's optimizer.state_dict(), by number.
+/* The optimizer's state as in rank files of FSDP1: torch's optimizer.state_dict(), by number.
  *
- * Numbers are given through the param_groups in their order. Without use_orig_params they count flat
- * parameters, within a group in the order of the units, as model.parameters() gives them (a flat
- * parameter is its module's own and so comes before those of modules below); else the original
- * parameters as the groups list them, and a rank has state of those alone that it has a piece of. */
+ * Numbers are given through the param_groups in their order. Without use_orig_params they count
+ * flat parameters, within a group in the order of the units, as model.parameters() gives them (a
+ * flat parameter is its module's own and so comes before those of modules below); else the original
+ * parameters as the groups list them, and a rank has state only for parameters of which it has a
+ * shard. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 typedef struct entry {
     uint32_t number;
     uint32_t seq;   /* in the order of the source */
-    uint32_t param; /* whose pieces say which ranks have it; CAT_NONE: all */
+    uint32_t param; /* its shards determine the ranks; CAT_NONE: all ranks */
     value key, leaf;
 } entry;
 
@@ -143,7 +144,7 @@ static fsdpck_status assign_number(root_state *s, uint32_t *slot, value list, fs
     return value_append(s->pool, list, number, err);
 }
 
-/* Flat parameters get theirs after the whole group is known. */
+/* Flat parameters are numbered after the whole group is known. */
 static fsdpck_status number_name(root_state *s, uint32_t group, value name, value list,
                                  fsdpck_error *err)
 {

@@ -171,7 +171,7 @@ static fsdpck_status note(strtab *seen, char kind, uint32_t what, uint32_t state
     return FSDPCK_OK;
 }
 
-/* A piece of a flat parameter's state: of this parameter's. */
+/* A part of a flat parameter's state: the part of this parameter. */
 static fsdpck_status count_piece(find_states *f, const select_pick *pick, uint32_t index,
                                  uint32_t unit_index, fsdpck_error *err)
 {
@@ -254,7 +254,8 @@ static fsdpck_status add_pick(find_states *f, select_pick *pick, uint32_t index,
     return param == CAT_NONE ? FSDPCK_OK : add_owned(f, pick, index, param, err);
 }
 
-/* Nothing is filled in: a flat parameter has a state of all its parameters, or of none. */
+/* Missing state is not filled in: a flat parameter has state for all of its parameters or for
+ * none. */
 static fsdpck_status check_whole(const find_states *f, fsdpck_error *err)
 {
     for (size_t i = 0; i < f->of_units.count; i++) {

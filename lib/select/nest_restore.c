@@ -1,5 +1,5 @@
-/* Containers of a rebuilt state as the source has them: classes of dicts, what hangs on them (_metadata), and
- * keys that are no texts. A container is that of the source under the same keys. */
+/* Restores containers of a rebuilt state: classes of dicts, their attributes (_metadata), and keys
+ * that are no texts. A container corresponds to the source's container under the same keys. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ static bool is_same_key(restore_job *j, value key, value element, text_buf *text
     return own != NULL && other != NULL && nbytes == own_nbytes && memcmp(own, other, nbytes) == 0;
 }
 
-/* The items follow each other as in the source, so the search goes on where it ended. */
+/* Items have the order of the source, so the search continues at its last position. */
 static bool find_item(restore_job *j, restore_source *p, value element, value *key, value *item,
                       text_buf *text)
 {
@@ -154,7 +154,7 @@ fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made, f
         if (value_map_find(&j.places, s->container) == NULL)
             GOTO_IF(add_place(&j, s->container, VALUE_OF_NONE, err), out);
     }
-    /* What a container holds was put after the container itself. */
+    /* Items were put after their container. */
     for (size_t i = 0; i < n->slots.count; i++)
         GOTO_IF(restore_slot(&j, VEC_AT(&n->slots, const nest_slot, i), &text, err), out);
     st = wrap(&j, root, n->root, made, err);

@@ -141,7 +141,7 @@ fsdpck_status select_objects_find_owners(select_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* param_names may have what wrappers put into them, which the model's names do not. */
+/* param_names may have wrapper prefixes, which the model's names do not have. */
 static value owner_of(const select_state *a, const char *text, size_t nbytes)
 {
     value now = target_param_name(a->to, text, nbytes);
@@ -175,7 +175,7 @@ static void rename_owners(const select_state *a, value list)
     }
 }
 
-/* A dict is one of param_groups where it has 'params'. */
+/* A dict is a param_group if it has 'params'. */
 static fsdpck_status visit_group(void *ctx, value v, fsdpck_error *err)
 {
     const select_state *a = ctx;

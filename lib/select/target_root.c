@@ -111,7 +111,7 @@ out:
     return st;
 }
 
-/* One root a rank: only small objects are there several times, tensors are numbers. */
+/* One root per rank: only small objects are duplicated, as tensors are numbers. */
 static fsdpck_status build_rank_roots(select_state *a, fsdpck_error *err)
 {
     for (uint64_t rank = 0; rank < a->to->world_size; rank++) {

@@ -144,7 +144,7 @@ out:
 
 /* --- ties of a description --- */
 
-/* Picks are in the order of the source. CAT_NONE where it is not taken. */
+/* Picks are in source order. CAT_NONE if not selected. */
 static uint32_t pick_of(const select_state *a, uint32_t from_index)
 {
     size_t low = 0, high = a->picks.count;

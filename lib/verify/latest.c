@@ -9,7 +9,7 @@
 #include "io/file.h"
 #include "run/manifest_files.h"
 
-/* Longest file that points to the latest: a number, or a name. */
+/* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
 
 typedef struct candidate {
@@ -40,7 +40,7 @@ static bool step_of(const char *name, uint64_t *step)
     return true;
 }
 
-/* Newest first; names decide between equals, so that the answer is always the same. */
+/* Newest first; equal steps are ordered by name, so that the result is deterministic. */
 static int compare_candidates(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
@@ -86,7 +86,7 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
 
 /* ---- complete or not ---- */
 
-/* What good checkpoints cause too is left to whoever opens the one that is taken. */
+/* Warnings that good checkpoints also cause are left to the command that opens the chosen one. */
 static void log_warnings_only(void *arg, const log_line *line)
 {
     const logger *to = arg;
@@ -95,7 +95,7 @@ static void log_warnings_only(void *arg, const log_line *line)
         to->fn(to->ctx, line);
 }
 
-/* What the manifest in its folder lists is there, with its size. */
+/* The files in the folder's manifest exist with their sizes. */
 static fsdpck_status check_manifest(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
     manifest m;
@@ -119,7 +119,8 @@ static void take_rest(void *ctx, format_severity severity, const fsdpck_error *w
         log_warn(f->log, what->finding, what->next, "'%s': %s", what->path, what->message);
 }
 
-/* What no tensor is read for: objects, and records beside them. Their bytes are not summed. */
+/* Records that are not read for tensors: objects, and records beside them. They are not
+ * checksummed. */
 static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_checkpoint *c,
                                    const fsdpck_latest_options *o, fsdpck_error *err)
 {
@@ -142,9 +143,9 @@ static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_check
     return found.first.status;
 }
 
-/* Quick: metadata, and that all files are there and long enough; where each rank wrote metadata of
- * its own, that they cover each tensor. Coverage: that each tensor is
- * there as a whole too, what the heads of its payloads say, and that objects can be read. */
+/* Quick: metadata is valid, all files exist and are long enough; metadata of separate ranks covers
+ * each tensor. Coverage: also that chunks cover each tensor, blob headers agree, and objects can be
+ * read. */
 static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, fsdpck_error *err)
 {
@@ -237,7 +238,7 @@ static void read_pointer(const folder *dir, uint64_t *step, bool *known)
     }
 }
 
-/* Some number that the folder's own file states, while the newest is another. */
+/* The pointer file names a different step than the newest. */
 static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const candidate *newest,
                             const candidate *complete)
 {

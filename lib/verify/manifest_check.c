@@ -1,4 +1,4 @@
-/* A manifest against the files and tensors that there are. */
+/* Compares a manifest with the existing files and tensors. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,14 +22,14 @@ struct manifest_check {
     const char *only; /* name of the file that the checkpoint is; NULL: a folder */
     expect_naming names;
     char outer[72]; /* names.outer */
-    bool differs;   /* some file is not what it was */
+    bool differs;   /* some file differs from the manifest */
     uint64_t reported_hashes;
-    bool lost_are_reported; /* files of chunks that are not there */
+    bool lost_are_reported; /* missing files with chunks */
 };
 
-/* Files that are read although not everything is to be: metadata, configurations. */
+/* Files that a partial check reads too: metadata, configurations. */
 #define SMALL_NBYTES ((uint64_t)1 << 20)
-/* Files that are not what they were, for which the manifest is searched for what they are. */
+/* Limit of changed files whose content is searched in the manifest. */
 #define HASHES_TRACED 1000u
 
 static const expect_ids manifest_ids = {FSDPCK_FINDING_MAN_TENSOR, FSDPCK_FINDING_MAN_TENSOR,
@@ -134,8 +134,8 @@ static bool is_weights(const char *name)
     return sidecars_is_weights(slash == NULL ? name : slash + 1);
 }
 
-/* The reader has told of all files that hold chunks and are not there. A finding of a tensor is about
- * a file that is there and lacks the tensor. */
+/* The reader has reported all missing files with chunks. A finding with a tensor is about an
+ * existing file that lacks the tensor. */
 static bool are_lost_reported(const findings *f)
 {
     for (size_t i = 0; i < f->kept; i++)
@@ -236,7 +236,7 @@ static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, f
     return FSDPCK_OK;
 }
 
-/* In the folder, and in those inside that the manifest names. */
+/* Checks the folder, and inner folders that the manifest names. */
 static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
 {
     strtab subs;
@@ -336,7 +336,7 @@ void manifest_check_select_files(const manifest_check *w, check_file *files)
             files[w->file_of[i]].nbytes = VEC_AT(&w->m.files, const manifest_file, i)->nbytes;
 }
 
-/* Its sum was made while its chunks were read; NULL. */
+/* The checksum made while its chunks were read, or NULL. */
 static const check_file *summed_file(const manifest_check *w, size_t i)
 {
     if (w->summed == NULL || w->file_of[i] == CAT_NONE)
@@ -474,8 +474,8 @@ static void compare_digests(const manifest_check *w, const fsdpck_digests *d)
     }
 }
 
-/* Where all files are what they were, so are the tensors: read them only where some file is not, to
- * tell which of them are hurt. */
+/* If all files match, so do the tensors. They are read only if some file differs, to find the
+ * damaged ones. */
 static fsdpck_status check_digests(manifest_check *w, fsdpck_error *err)
 {
     fsdpck_transform_options options;
@@ -499,9 +499,8 @@ static fsdpck_status check_digests(manifest_check *w, fsdpck_error *err)
     return st;
 }
 
-/* Flat parameters do not tell how the model's names stand in a state that holds more than the model:
- * their manifest has the names that the model itself has, one for all that are tied, and optimizer
- * state that a unit's parameters share once. */
+/* Flat parameters do not record the model's names within a larger state. So their manifest has the
+ * model's own names, one name for tied parameters, and shared optimizer state of a unit once. */
 static void set_names(manifest_check *w)
 {
     const fsdpck_checkpoint *src = w->r->src;

@@ -9,7 +9,7 @@
 #include "verify/verify_internal.h"
 #include "verify/verify_peers.h"
 
-/* What the readers warned of: a warning, or a note where good checkpoints cause it. */
+/* Warnings of the readers: a warning, or a note if good checkpoints cause it too. */
 void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx)
 {
     fsdpck_warning w;
@@ -103,7 +103,7 @@ static expect_request expect_request_of(fsdpck_verify *v, fsdpck_context *ctx, c
     };
 }
 
-/* Before the bytes are read: which files are to be summed meanwhile. */
+/* Before the bytes are read: selects the files to checksum during the reads. */
 static fsdpck_status begin_expected(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                                     fsdpck_error *err)
 {
@@ -118,7 +118,7 @@ static fsdpck_status begin_expected(fsdpck_verify *v, fsdpck_context *ctx, const
     return FSDPCK_OK;
 }
 
-/* What the checkpoint was, or ought to be, where somebody says so. */
+/* Compares the checkpoint with its manifest and with --expect. */
 static fsdpck_status check_expected(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                                     fsdpck_error *err)
 {
@@ -144,7 +144,7 @@ static void add_finding(void *ctx, format_severity severity, const fsdpck_error 
     findings_report_as(&v->found, severities[severity], what);
 }
 
-/* While the checkpoint is opened: the user's word holds only if that works out. */
+/* During open: --set applies only if the checkpoint opens. */
 static void add_finding_of_open(void *ctx, format_severity severity, const fsdpck_error *what)
 {
     fsdpck_verify *v = ctx;
@@ -154,7 +154,7 @@ static void add_finding_of_open(void *ctx, format_severity severity, const fsdpc
         findings_add(&v->downgraded, FINDING_ERROR, what);
 }
 
-/* What keeps a checkpoint from being opened is no matter of taste. */
+/* --set cannot change the severity of an error that prevents opening. */
 static void restore_severity(fsdpck_verify *v)
 {
     for (size_t i = 0; i < v->downgraded.kept; i++) {
@@ -323,7 +323,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     return st;
 }
 
-/* Of all ranks the first speaks: what it alone was told counts for all. */
+/* Rank 0's counts win. */
 static fsdpck_status broadcast_counts(fsdpck_verify *v, group *g, fsdpck_error *err)
 {
     return group_broadcast(g, 0, v->found.counts, sizeof v->found.counts, err);

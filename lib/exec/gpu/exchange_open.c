@@ -1,4 +1,4 @@
-/* Whether all ranks can exchange by NCCL, and what they need for it. */
+/* Checks whether all ranks can exchange by NCCL, and allocates the resources. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "exec/gpu/exchange_internal.h"
 
 #define REASON_NBYTES 400
-/* NCCL is waited for longer than a silent rank, so that a lost one is found as what it is. */
+/* The timeout for NCCL exceeds that for a silent rank, so that a lost rank is reported as such. */
 #define SLACK_SECONDS 5u
 
 /* The answer of a rank. */
@@ -65,7 +65,7 @@ static bool is_stopped(void *ctx)
     return cancel_check(ctx, NULL) != FSDPCK_OK;
 }
 
-/* Needs of a tile: rows that its edges cut may be whole ones. */
+/* Needs of a tile: rows split by its edges may be read whole. */
 static uint64_t needs_nbytes(uint64_t tile_nbytes)
 {
     return tile_nbytes + 2 * TILE_MARGIN + FILE_DIRECT_ALIGN;
@@ -116,7 +116,7 @@ static fsdpck_status join(exchange *e, fsdpck_error *err)
     return can ? FSDPCK_OK : FSDPCK_UNSUPPORTED;
 }
 
-/* UNSUPPORTED: the ranks do without, and why was said. */
+/* UNSUPPORTED: the ranks use MPI; the reason was logged. */
 static fsdpck_status open_all(exchange *e, fsdpck_error *err)
 {
     fsdpck_error failure;
@@ -165,7 +165,7 @@ void exchange_close(struct exec *x, bool in_order)
     x->of_engine->exchange = NULL;
     x->exchanged_nbytes = e->travelled_nbytes;
     x->exchange_rounds = e->round_count;
-    /* First what the stream may wait for in vain. */
+    /* First the resources that may block the stream. */
     if (in_order)
         nccl_leave(&e->comm);
     else
