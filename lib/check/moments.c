@@ -7,8 +7,8 @@
 
 /* Elements converted to doubles per step: they fit the L1 cache. */
 #define BLOCK 1024u
-/* Parallel sums that compilers vectorize. The order of additions is explicit, so it is equal for
- * every vector width. */
+/* Parallel sums that compilers vectorize. The order of additions is explicit and equal for every
+ * vector width. */
 #define LANES 8u
 
 typedef struct block {

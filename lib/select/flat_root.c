@@ -2,9 +2,9 @@
  *
  * Numbers are given through the param_groups in their order. Without use_orig_params they count
  * flat parameters, within a group in the order of the units, as model.parameters() gives them (a
- * flat parameter is its module's own and so comes before those of modules below); else the original
- * parameters as the groups list them, and a rank has state only for parameters of which it has a
- * shard. */
+ * flat parameter is its module's own and so comes before those of modules below); else the
+ * original parameters as the groups list them, and a rank has state only for parameters with a
+ * shard on it. */
 #include <stdlib.h>
 #include <string.h>
 
