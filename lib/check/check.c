@@ -8,7 +8,7 @@
 #include "plan/coverage.h"
 #include "plan/sort.h"
 
-/* Heads read by one job. */
+/* Headers read by one job. */
 #define RESOLVE_BATCH 64u
 
 /* ---- coverage ---- */
@@ -42,7 +42,7 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
     return FSDPCK_OK;
 }
 
-/* ---- heads ---- */
+/* ---- blob headers ---- */
 
 typedef struct locate_work {
     check *c;
@@ -70,8 +70,8 @@ static bool is_dense(const check *c, uint64_t chunk, const place *where)
     return box_nelems(sizes, ndim) == 1;
 }
 
-/* Bytes from the first element to the end of the last one: fewer than all take where some share theirs,
- * more where others lie between. Known to lie within the record. */
+/* Bytes from the first element to the end of the last one: fewer than all elements if some overlap,
+ * more if there are gaps. Known to be within the record. */
 static uint64_t span_nbytes(const check *c, uint64_t chunk, const place *where)
 {
     uint64_t sizes[NDIM_MAX], last = 0;
@@ -248,7 +248,7 @@ static bool is_checked_elsewhere(void *ctx, uint32_t file, uint64_t offset_bytes
     return false;
 }
 
-/* All that is done without the bytes. */
+/* All checks without the bytes. */
 static fsdpck_status check_metadata(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
@@ -262,7 +262,7 @@ static fsdpck_status check_metadata(check *c, fsdpck_error *err)
     return locate_all(c, err);
 }
 
-/* By one process: there is little of it. */
+/* By one process, as it is little work. */
 static fsdpck_status check_other_records(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;

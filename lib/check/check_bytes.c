@@ -36,7 +36,7 @@ static void count_read(check *c, const extent *e, uint64_t nbytes)
     progress_add(c->r->progress, nbytes);
 }
 
-/* Not all of it was read: nothing is known of its checksum, or of its file's. */
+/* Not read completely: its checksum and its file's are unknown. */
 static void mark_unread(check *c, extent *e)
 {
     __atomic_store_n(&e->unread, true, __ATOMIC_RELAXED);
@@ -49,7 +49,7 @@ typedef struct part {
     uint64_t begin, end;
     uint32_t crc;
     uint64_t raw;   /* CRC-64 of the bytes from `fresh` on */
-    uint64_t fresh; /* what is before it belongs to extents before this one */
+    uint64_t fresh; /* bytes before it belong to earlier extents */
     bool wants_raw;
 } part;
 
@@ -135,7 +135,7 @@ static fsdpck_status read_decoded(byte_work *w, extent *e, source_stream *s, uns
     return scan == NULL ? FSDPCK_OK : chunk_scan_flush(scan, err);
 }
 
-/* Decoded to the end, where sizes and checksums are looked at. */
+/* Decodes to the end, where sizes and checksums are checked. */
 static fsdpck_status read_stream(byte_work *w, extent *e, unsigned worker, fsdpck_error *err)
 {
     const source *src = w->c->r->source;
@@ -196,7 +196,7 @@ static void check_crcs(byte_work *w)
             continue;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
-                  "bytes of the tensor differ from what was saved");
+                  "bytes of the tensor changed after they were saved");
         check_add_context(c, e->chunk, &what);
         error_offset(&what, e->offset_bytes);
         error_expected(&what, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes);
@@ -283,7 +283,7 @@ static void release(byte_work *w, unsigned workers)
     chunk_scans_end(w->c);
 }
 
-/* As many as may each have a stream open. */
+/* As many as may have a stream open. */
 static unsigned worker_count(const check *c)
 {
     const source *src = c->r->source;
@@ -300,7 +300,7 @@ static unsigned worker_count(const check *c)
     return fit == 0 ? 1 : fit < workers ? (unsigned)fit : workers;
 }
 
-/* This process's jobs; then what all of them found. */
+/* Runs this process's jobs, then merges the results of all. */
 static fsdpck_status read_own_jobs(byte_work *w, unsigned workers, const found_mark *before,
                                    fsdpck_error *err)
 {

@@ -1,4 +1,5 @@
-/* Whose the elements are that are read; sums of parts, made by any thread, become those of tensors. */
+/* Maps the elements read to tensors, and combines results of parts, made by any thread, into those
+ * of tensors. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +71,7 @@ static uint64_t chunk_extent_begin(const extent *chunk_extent)
     return chunk_extent->stream ? 0 : chunk_extent->at_bytes;
 }
 
-/* A storage is no tensor: those that view it are looked at. */
+/* A storage is no tensor: the tensors on it are checked. */
 static bool is_tensor(const check *c, uint32_t tensor)
 {
     return (catalogue_tensor(c->r->cat, tensor)->flags & CAT_TENSOR_STORAGE) == 0;
@@ -83,7 +84,8 @@ static bool is_alias(const check *c, const extent *a, const extent *b)
            chunk_extent_nbytes(c, a) == chunk_extent_nbytes(c, b);
 }
 
-/* Which chunk extents are scanned: the others are `unread`. Two names of one tensor are looked at once. */
+/* Selects the chunk extents to scan; the others are `unread`. Two names of one tensor are scanned
+ * once. */
 static void mark_shared_extents(check *c, const extent *e)
 {
     const extent *last = NULL;

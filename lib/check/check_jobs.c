@@ -1,10 +1,10 @@
-/* What is read of the files, and in which order: all records, a sample of them, and what lies between
- * them where the file itself has a checksum. */
+/* Which ranges of the files are read, and in which order: all records or a sample, and the gaps if
+ * the file itself has a checksum. */
 #include <stdlib.h>
 
 #include "check/check_internal.h"
 
-/* ---- what files hold besides ---- */
+/* ---- bytes outside of records ---- */
 
 static fsdpck_status add_gap(check *c, uint32_t file, uint64_t begin, uint64_t end,
                              fsdpck_error *err)
@@ -69,8 +69,8 @@ static bool is_sample(const check_request *r)
     return r->sample_begin != 0 || r->sample_end != 0;
 }
 
-/* Numbers times the golden ratio are spread evenly over their fractions, and so are those of any run
- * of numbers: every range of fractions takes its share of every stretch of the files. */
+/* Numbers times the golden ratio are spread evenly over their fractions, and so are those of any
+ * run of numbers: every range of fractions samples all regions of the files equally. */
 static bool is_sampled(const check_request *r, uint64_t number)
 {
     const uint64_t fraction = number * UINT64_C(0x9E3779B97F4A7C15);

@@ -1,5 +1,5 @@
-/* What several processes read of one checkpoint, made one: each comes out with the findings and sums
- * that one process alone would have. */
+/* Merges the results of several processes: each ends with the findings and checksums that a single
+ * process would have. */
 #include <stdlib.h>
 #include <string.h>
 

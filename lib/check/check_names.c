@@ -1,4 +1,4 @@
-/* Names that people, and programs that normalise text, cannot tell apart. */
+/* Finds names that people, and programs that normalise text, cannot distinguish. */
 #include <string.h>
 
 #include "base/normal.h"

@@ -1,14 +1,14 @@
-/* What the elements of a tensor say about it. */
+/* Findings about the elements of a tensor. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "check/check_internal.h"
 
-/* Fewer equal numbers than this are nothing to speak of: fresh biases, masks. */
+/* Fewer equal numbers than this are normal: fresh biases, masks. */
 #define EQUAL_MIN 4096u
-/* Of zeros inside a chunk: what a lost shard of a merged tensor leaves behind is at least so long, and
- * no less than this part of the tensor. */
+/* Limits for zeros inside a chunk: a lost shard of a merged tensor leaves at least this many bytes,
+ * and at least this part of the tensor. */
 #define BLOCK_NBYTES_MIN ((uint64_t)1 << 20)
 #define BLOCK_PARTS      1024u
 
@@ -50,7 +50,7 @@ static void report(check *c, uint64_t tensor, fsdpck_finding_id id, const char *
 
 /* ---- steps ---- */
 
-/* Of a tensor of one floating element: a scan keeps it. */
+/* The value of a tensor of one floating element, which a scan keeps. */
 static double first_number(dtype d, const scan_counts *s)
 {
     moments m = {0};
@@ -79,7 +79,7 @@ static size_t count_step(step_count *steps, size_t n, double step, uint64_t tens
     return n;
 }
 
-/* Parameters that were frozen for a while, or experts that no token went to, lag behind: a note. */
+/* Parameters that were frozen for a while, or experts without tokens, have fewer steps: a note. */
 static void report_steps(check *c, const step_count *steps, size_t n)
 {
     size_t most = 0, odd = 0;
@@ -118,7 +118,7 @@ static void check_steps(check *c)
         report_steps(c, steps, n);
 }
 
-/* ---- shards that are gone ---- */
+/* ---- lost shards ---- */
 
 static void describe_box(const check *c, uint64_t chunk, fsdpck_error *err)
 {
@@ -150,7 +150,7 @@ static void report_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
     findings_report(c->found, &what);
 }
 
-/* Whether all chunks that count were seen, and what of. */
+/* Whether all chunks that count were scanned, and their contents. */
 static bool count_lost(const check *c, const cat_tensor *t, const unsigned char *live,
                        uint64_t *zeros, uint64_t *others, uint64_t *first)
 {
@@ -178,7 +178,8 @@ static bool is_whole(const check *c, uint64_t tensor)
 
 enum { FILE_ZEROS = 1, FILE_NONZEROS = 2, FILE_UNKNOWN = 4 };
 
-/* What the floating chunks of each file are; small ones too, for together they are past chance. */
+/* Classifies the floating chunks of each file; small ones too, as many of them are no
+ * coincidence. */
 static void classify_files(const check *c, const unsigned char *live, unsigned char *files,
                            uint64_t *chunks)
 {
@@ -245,7 +246,7 @@ static void check_shards(check *c)
     budget_free(c->r->metadata, live, nbytes);
 }
 
-/* Inside one chunk: what merging puts in the place of a shard that it does not find. */
+/* Inside one chunk: zeros that a merge writes in place of a missing shard. */
 static void check_blocks(check *c)
 {
     uint32_t last = CAT_NONE;

@@ -7,7 +7,7 @@
 
 #include "state/cast.h"
 
-/* Elements looked at one by one, where their bytes differ somewhere. */
+/* Compares element by element if some bytes differ. */
 #define BLOCK 512u
 
 /* ---- numbers ---- */

@@ -5,10 +5,10 @@
 
 /* SCAN_CLONES comes from the build: see scan.c. */
 
-/* Elements as doubles, so many at a time: they stay in the cache nearest to the core. */
+/* Elements converted to doubles per step: they fit the L1 cache. */
 #define BLOCK 1024u
-/* Sums side by side, that compilers turn into vector code: the order of additions is written down, so
- * that it is the same for every width of vectors. */
+/* Parallel sums that compilers vectorize. The order of additions is explicit and equal for every
+ * vector width. */
 #define LANES 8u
 
 typedef struct block {
@@ -76,7 +76,7 @@ static double power_of_two(int e)
     return x;
 }
 
-/* What a byte of an 8-bit float stands for. */
+/* The value of a byte of an 8-bit float. */
 static double float8_value(dtype d, unsigned code)
 {
     const bool wide = d == DTYPE_FLOAT8_E5M2 || d == DTYPE_FLOAT8_E5M2FNUZ;
@@ -98,7 +98,7 @@ static double float8_value(dtype d, unsigned code)
 
 typedef void (*widen_fn)(const uint8_t *bytes, uint32_t n, double *x);
 
-/* NULL for 8-bit floats, and what is no number. *parts: numbers in an element. */
+/* NULL for 8-bit floats and non-numeric dtypes. *parts: numbers per element. */
 static widen_fn widen_of(dtype d, unsigned *parts)
 {
     *parts = dtype_get(d)->kind == DTYPE_IS_COMPLEX ? 2 : 1;

@@ -4,9 +4,9 @@
 
 /* SCAN_CLONES comes from the build: an attribute that makes a function for AVX2 and AVX-512 besides, or nothing. */
 
-/* Elements as unsigned integers: all that is asked can be told from sign, exponent and the rest. Nearly
- * all blocks hold nothing of note, which their largest magnitude and their largest element tell: two
- * reductions that compilers turn into vector code. Only the others are counted. */
+/* Elements are handled as unsigned integers: sign, exponent and mantissa suffice for all counts.
+ * The largest magnitude and the largest element show that nearly all blocks contain nothing of
+ * note. Compilers vectorize these two reductions. Only the other blocks are counted. */
 #define BLOCK 4096u
 
 /* Of one kind of float: the bits of infinity, and the sign's. */
@@ -50,7 +50,7 @@ SCAN(scan_16, uint16_t)
 SCAN(scan_32, uint32_t)
 SCAN(scan_64, uint64_t)
 
-/* One byte an element: a table of what each code is. */
+/* One byte per element: a table of all codes. */
 static void count_8(const uint8_t *bytes, uint32_t n, dtype d, scan_counts *s)
 {
     uint64_t counts[256] = {0};
@@ -101,7 +101,7 @@ bool scan_supported(dtype d)
            d != DTYPE_FLOAT4_E2M1FN_X2;
 }
 
-/* What is not constant mostly tells so by its second element. */
+/* For most tensors that are not constant, the second element already shows it. */
 static void scan_constant(dtype d, const uint8_t *bytes, uint64_t n, scan_counts *s)
 {
     const size_t size = dtype_get(d)->itemsize_bytes;

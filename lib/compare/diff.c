@@ -1,5 +1,5 @@
-/* Two checkpoints side by side. Both are selected as if each were consolidated, into files of one
- * layout that are never written: what is at one place in both is one element. */
+/* Compares two checkpoints. Both are selected as for a consolidation, into files of one layout that
+ * are never written: equal offsets contain the same element. */
 #include "compare/diff.h"
 
 #include "compare/digest.h"
@@ -28,7 +28,7 @@ fsdpck_status diff_add_row(fsdpck_diff *d, const diff_row *row, fsdpck_error *er
     return FSDPCK_OK;
 }
 
-/* Pairs by name, in the order of A, then what only one side has. */
+/* Pairs by name, in the order of A, then tensors of only one side. */
 static fsdpck_status match_tensors(fsdpck_diff *d, fsdpck_error *err)
 {
     catalogue *a = &d->a.to.cat, *b = &d->b.to.cat;
@@ -65,7 +65,7 @@ static fsdpck_status match_tensors(fsdpck_diff *d, fsdpck_error *err)
     return st;
 }
 
-/* What both have goes to the same places of file 0, the rest into file 1, which nobody looks at. */
+/* Common tensors get equal offsets in file 0. The rest goes to file 1, which is not compared. */
 static fsdpck_status lay_out_side(fsdpck_diff *d, bool second, fsdpck_error *err)
 {
     catalogue *c = second ? &d->b.to.cat : &d->a.to.cat;
@@ -87,7 +87,7 @@ static fsdpck_status lay_out_side(fsdpck_diff *d, bool second, fsdpck_error *err
 
 /* ---- values ---- */
 
-/* The pair at this place of file 0. */
+/* The pair at this offset of file 0. */
 static diff_pair *pair_at(const fsdpck_diff *d, uint64_t chunk)
 {
     const catalogue *a = &d->a.to.cat;
@@ -101,7 +101,7 @@ static diff_pair *pair_at(const fsdpck_diff *d, uint64_t chunk)
         else
             high = middle;
     }
-    /* Tensors without elements share a place with the next one. */
+    /* Tensors without elements share an offset with the next one. */
     while (VEC_AT(&d->pairs, const diff_pair, low)->a != catalogue_chunk(a, chunk)->tensor)
         low--;
     return VEC_AT(&d->pairs, diff_pair, low);
@@ -188,7 +188,7 @@ static fsdpck_status compare_streamed(fsdpck_diff *d, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* What a rank found of a pair, to the others. */
+/* Sends a rank's results of a pair to the others. */
 typedef struct pair_found {
     uint64_t pair;
     compare_stats stats;
@@ -210,7 +210,7 @@ static fsdpck_status receive_pairs(void *ctx, unsigned rank, const uint8_t *byte
     return FSDPCK_OK;
 }
 
-/* What all found; of streamed ones all know it already. */
+/* Combines all results; those of streamed pairs are already equal on all ranks. */
 static fsdpck_status all_reduce_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_error *err)
 {
     text_buf bytes = {.limit_bytes = SIZE_MAX / 2};
@@ -312,7 +312,7 @@ static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* All that is done before values are read. */
+/* All steps before values are read. */
 static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
                              const fsdpck_transform_options *o, fsdpck_part *part,
                              fsdpck_error *err)
@@ -337,7 +337,7 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
     return run_make_plan(&d->b, err);
 }
 
-/* Each by all ranks; what fails for one alone comes after. */
+/* Collective steps first; steps that may fail on a single rank follow. */
 static fsdpck_status locate_both(fsdpck_diff *d, fsdpck_error *err)
 {
     group *g = d->a.ctx->group;

@@ -1,5 +1,5 @@
-/* What is not a tensor, compared leaf by leaf: torch since 2.4 saves each leaf of a dict by itself, and
- * before that dicts without tensors as one. */
+/* Compares objects leaf by leaf. torch since 2.4 saves each leaf of a dict separately; earlier it
+ * saved dicts without tensors as one. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 /* Of each side in a report. */
 #define SHOWN_NBYTES   120u
 #define LEAF_DEPTH_MAX 64u
-/* Parts of an object may be shared; one of more leaves than this is compared as a whole. */
+/* Parts of an object may be shared. An object with more leaves than this is compared as a whole. */
 #define LEAVES_MAX 65536u
 
 typedef struct object_key {
@@ -34,13 +34,13 @@ static int compare_keys(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* The objects of one side, by the names that the tensors beside them go by. */
+/* The objects of one side, under names that match those of the tensors. */
 typedef struct object_list {
     vec keys; /* object_key */
     text_buf names;
 } object_list;
 
-/* Appends the name of an object's leaf to the list's; *wanted: the rules do not leave it out. */
+/* Appends the name of an object's leaf to the list's; *wanted: the rules select it. */
 static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *leaf,
                                select_rules *rules, text_buf *names, bool *wanted,
                                fsdpck_error *err)
@@ -191,7 +191,7 @@ static fsdpck_status list_objects(const run *r, object_list *l, fsdpck_error *er
         st = add_objects(r, &rules, l, err);
     select_rules_release(&rules);
     RETURN_IF(st);
-    /* The names moved while there came more. */
+    /* Names moved in memory as more were added. */
     size_t at = 0;
     for (size_t i = 0; i < l->keys.count; i++) {
         object_key *key = VEC_AT(&l->keys, object_key, i);
@@ -209,13 +209,13 @@ static void list_release(object_list *l)
     text_release(&l->names);
 }
 
-/* Of each tensor, a number for its name and one for what it holds. */
+/* For each tensor, a number for its name and one for its content. */
 typedef struct tensor_maps {
     uint64_t *by_name, *by_content;
 } tensor_maps;
 
-/* Tensors are told apart by their names, those inside objects by what they hold; where these have names
- * too, they are compared by them elsewhere and their places alone count here. */
+/* Tensors are identified by name, those inside objects by content. Tensors inside objects that have
+ * names are compared by name elsewhere; here only their positions count. */
 static fsdpck_status map_tensors(run *r, strtab *names, tensor_maps *maps, fsdpck_error *err)
 {
     const catalogue *c = &r->src->cat;
@@ -249,7 +249,7 @@ static fsdpck_status map_tensors(run *r, strtab *names, tensor_maps *maps, fsdpc
     return st;
 }
 
-/* Names move when objects are loaded, and tensors inside them are added: all at once, before. */
+/* Loading objects moves names in memory and adds tensors, so all are loaded before. */
 static fsdpck_status load_all(run *r, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = r->src;
@@ -302,7 +302,7 @@ static bool ends_with(const object_key *key, const char *last)
     return key->name_nbytes >= n && memcmp(key->name + key->name_nbytes - n, last, n) == 0;
 }
 
-/* Optimizers list parameters by the names that their state has: those that the rules make of it. */
+/* Optimizers list parameters under the names of their state, after the rules. */
 static fsdpck_status rename_params(const target *to, const object_key *key, value_pool *pool,
                                    value v, fsdpck_error *err)
 {
@@ -337,8 +337,7 @@ static fsdpck_status compare_by(fsdpck_diff *d, const object_key *a, const objec
     return value_equal(pool, both[0], pool, both[1], equal, err);
 }
 
-/* A tensor that one side shares with a name is the other's own copy where the format has no sharing: then what
- * they hold decides. */
+/* Formats without sharing store a copy of a shared tensor, so contents are compared. */
 static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const object_key *b,
                                   const tensor_maps maps[2], fsdpck_error *err)
 {
@@ -361,7 +360,7 @@ static fsdpck_status compare_pair(fsdpck_diff *d, const object_key *a, const obj
     return st == FSDPCK_OK && !equal ? add_row(d, &row, a, err) : st;
 }
 
-/* *bad: it holds what has a key of its own where leaves are saved. */
+/* *bad: it contains items that have their own key if leaves are saved. */
 static fsdpck_status visit_nothing(void *ctx, value v, fsdpck_error *err)
 {
     bool *bad = ctx;
@@ -386,7 +385,7 @@ static bool is_nothing(const run *r, const run *other, const object_key *key)
            value_walk(pool, key->content, visit_nothing, &bad, &ignored) == FSDPCK_OK && !bad;
 }
 
-/* has_other: what is no list, no tuple and no tensor with a name of its own. */
+/* has_other: items that are no list, no tuple and no named tensor. */
 typedef struct named_scan {
     const catalogue *from;
     bool has_tensor, has_other;

@@ -1,4 +1,4 @@
-/* Which parts of two checkpoints are compared. */
+/* Selects the parts of two checkpoints to compare. */
 #include <string.h>
 
 #include "compare/diff.h"
@@ -14,8 +14,8 @@ static void count_parts(const fsdpck_checkpoint *c, uint64_t counts[3])
         counts[c->parts.tensor_part[i]]++;
 }
 
-/* The tensor's name as it goes by where `part` alone is compared, wrappers' prefixes dropped; NULL: it
- * is of another part. Borrowed until the next call. */
+/* The tensor's name if only `part` is compared, without wrapper prefixes; NULL: it is in a
+ * different part. Borrowed until the next call. */
 static const char *name_in(const fsdpck_checkpoint *c, uint32_t tensor, fsdpck_part part,
                            text_buf *text)
 {
@@ -32,7 +32,7 @@ static const char *name_in(const fsdpck_checkpoint *c, uint32_t tensor, fsdpck_p
     return text->failed ? NULL : text->text;
 }
 
-/* How many names of `a` are in `b` where `part` is compared. */
+/* Number of names of `a` that are in `b` if `part` is compared. */
 static fsdpck_status count_common(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b,
                                   fsdpck_part part, budget *owner, uint64_t *met, fsdpck_error *err)
 {

@@ -1,4 +1,4 @@
-/* Digests for callers; digest_run.c makes them. */
+/* Digests for callers; digest_run.c computes them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

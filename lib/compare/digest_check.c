@@ -51,8 +51,8 @@ static int compare_lines(const void *a, const void *b)
     return diff != 0 ? diff : (x->number > y->number) - (x->number < y->number);
 }
 
-/* Lines of tensors, by name; *whole is the one of the list, whose type_nbytes is 0 where it has
- * none. */
+/* Lines of tensors, by name. *whole: the line of the whole list; its type_nbytes is 0 if
+ * missing. */
 static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, digest_line *whole,
                                fsdpck_error *err)
 {
@@ -133,7 +133,7 @@ static void report_row(fsdpck_digest_fn fn, void *arg, fsdpck_digest_verdict ver
     fn(arg, &result);
 }
 
-/* Both lists are in the order of names. Returns how many do not match. */
+/* Both lists are in name order. Returns the number of mismatches. */
 static uint64_t merge(const fsdpck_digests *d, const printed_name *names, const vec *lines,
                       fsdpck_digest_fn fn, void *arg)
 {

@@ -1,5 +1,5 @@
-/* Digests of tensors inside objects: nobody's names are theirs, so objects that hold them are compared
- * with their digests in their place. */
+/* Digests of tensors inside objects. Such tensors have no names, so objects are compared with
+ * digests in their place. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,12 +4,12 @@
 #include "run/rank_totals.h"
 #include "run/run.h"
 
-/* A run that stops once it is known how each tensor is cut. */
+/* A run that stops after the sharding of each tensor is known. */
 struct fsdpck_layout {
     run run;
     rank_totals totals;
     text_buf mesh;
-    text_buf placements; /* of the tensor asked for last */
+    text_buf placements; /* of the last requested tensor */
 };
 
 fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
@@ -126,7 +126,7 @@ void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_te
 void fsdpck_layout_get_shard(const fsdpck_layout *l, uint64_t index, uint64_t rank,
                              fsdpck_layout_shard *piece)
 {
-    /* Every kind of piece was made once already, so none can fail here. */
+    /* Every kind of shard was computed before, so none can fail here. */
     if (rank_shard(&l->run.to, index, rank, piece, NULL) != FSDPCK_OK)
         *piece = (fsdpck_layout_shard){0};
 }

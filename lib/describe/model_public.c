@@ -23,7 +23,7 @@ void model_copy_out(void *to, const void *from, size_t nbytes)
     const size_t n = given < nbytes ? given : nbytes;
     if (n > sizeof given)
         memcpy((char *)to + sizeof given, (const char *)from + sizeof given, n - sizeof given);
-    if (given > nbytes) /* a newer program: what this library does not know is zero */
+    if (given > nbytes) /* a newer program: members unknown to this library become zero */
         memset((char *)to + nbytes, 0, given - nbytes);
 }
 
@@ -37,7 +37,7 @@ size_t fsdpck_clean_fqn(const char *name, size_t nbytes, unsigned flags, char *d
     while (fqn_parts_next(&p)) {
         const size_t end = n + p.part_nbytes + !p.last;
         const size_t room = capacity_nbytes == 0 ? 0 : capacity_nbytes - 1;
-        /* With its dot, which stands behind it in the name. */
+        /* With the dot that follows it in the name. */
         if (n < room)
             memmove(dst + n, p.part, end < room ? end - n : room - n);
         n = end;
@@ -69,7 +69,7 @@ int fsdpck_model_probe(const char *path)
     size_t at = 0;
     while (at < n && memchr(" \t\r\n", head[at], 4) != NULL)
         at++;
-    /* A safetensors file begins with a length of 8 bytes, which may look like a brace. */
+    /* A safetensors file begins with a length of 8 bytes, which may equal a brace. */
     return st == FSDPCK_OK && at < n && head[at] == '{' &&
            memchr(head, '\0', n < 8 ? n : 8) == NULL;
 }
@@ -86,7 +86,7 @@ static fsdpck_sharding sharding_of(const fsdpck_model *of, const uint8_t *scopes
     return (fsdpck_sharding)(flat * FSDPCK_SHARDING_FLAT + each * FSDPCK_SHARDING_FULLY_SHARD);
 }
 
-/* All that is asked for again and again. */
+/* Precomputes frequently requested values. */
 static fsdpck_status summarize(fsdpck_model *of, fsdpck_error *err)
 {
     const model *m = &of->m;
@@ -277,7 +277,7 @@ uint64_t fsdpck_model_find_module(const fsdpck_model *of, const char *path, size
     return index_or_none(model_find_module(&of->m, path, nbytes));
 }
 
-/* ---- cutting ---- */
+/* ---- sharding ---- */
 
 void fsdpck_chunk_of(uint64_t n, uint64_t parts, uint64_t index, uint64_t *offset, uint64_t *size)
 {
@@ -305,7 +305,7 @@ fsdpck_status fsdpck_mesh_sizes(const char *mesh_text, uint64_t *world_size, uin
         error_found(err, "'%s'", m.names[i]);
         return FSDPCK_USAGE;
     }
-    /* FSDP's dim is inside the other: that is how ranks of a group follow each other. */
+    /* FSDP's dim is the inner one, so ranks of a group are consecutive. */
     if (m.ndim == 2 && roles[0] != ROLE_REPLICATE) {
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                   "mesh has the FSDP dim before the replicated dim");

@@ -5,7 +5,7 @@
 #include "describe/units.h"
 #include "state/mesh.h"
 
-/* ---- small views that all files of units use ---- */
+/* ---- small accessors for all files of units ---- */
 
 const units_row *units_row_at(const fsdpck_units *u, uint64_t index)
 {
@@ -51,7 +51,7 @@ fsdp2_spec units_spec(const fsdpck_units *u, const units_row *row, uint32_t para
     };
 }
 
-/* ---- how many ranks ---- */
+/* ---- number of ranks ---- */
 
 static fsdpck_status refuse_ranks(fsdpck_error *err, const char *message, uint64_t expected,
                                   uint64_t found)
@@ -97,8 +97,8 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
     return FSDPCK_OK;
 }
 
-/* Ranks to ask for; 0: as described. A list of hybrid units does not say that their groups are
- * smaller than the world, but its own world_size does. */
+/* Ranks to request; 0: as described. A list of hybrid units does not record that groups are smaller
+ * than the world, but its world_size does. */
 static uint32_t requested_ranks(const fsdpck_units *u)
 {
     const model *m = &u->of->m;
@@ -151,7 +151,7 @@ static uint32_t flat_module(const fsdpck_units *u, uint32_t index)
     return model_find_module(&u->of->m, prefix, nbytes);
 }
 
-/* The units of both lists, each in order of modules already, in one. */
+/* Merges the units of both lists, which are already in module order. */
 static fsdpck_status merge_rows(fsdpck_units *u, uint64_t shard_size, fsdpck_error *err)
 {
     const model *m = &u->of->m;

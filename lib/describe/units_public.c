@@ -24,7 +24,7 @@ static const units_row *find_param_row(const fsdpck_units *u, uint64_t index, ui
 
 /* ---- units ---- */
 
-/* Stays at the most where a sum does not fit: units_compute_totals then refuses it. */
+/* Saturates on overflow; units_compute_totals then refuses it. */
 static void add_to(uint64_t *sum, uint64_t n, uint64_t times)
 {
     uint64_t product;
@@ -40,7 +40,7 @@ static const char *join(const char *so_far, const char *name, const char *other)
     return strcmp(so_far, name) == 0 ? so_far : other;
 }
 
-/* Most elements of parameters in one shard: what is between them is padding. */
+/* The maximum of parameter elements in one shard; gaps between them are padding. */
 static uint64_t max_held(const fsdpck_units *u, const unit *f)
 {
     uint64_t most = 0;
@@ -348,7 +348,7 @@ static bool find_group(const fsdpck_units *u, const char *fqn, size_t nbytes, ui
     uint32_t name = model_find_param(m, fqn, nbytes);
     if (name != MODEL_NONE)
         place = *VEC_AT(&u->places, const uint32_t, name);
-    /* By another name of it, of which one is the unit's. */
+    /* By a different name of the same parameter; one of them is the unit's. */
     name = name == MODEL_NONE ? name : model_param_first(m, name);
     for (; place == MODEL_NONE && name != MODEL_NONE; name = model_param_at(m, name)->next_name)
         place = *VEC_AT(&u->places, const uint32_t, name);

@@ -3,7 +3,7 @@
 #include "base/checked.h"
 #include "describe/units.h"
 
-/* Bytes of one element and what is counted of them twice (Adam) stay below this many. */
+/* Upper bound for the bytes of one element, including those that count twice (Adam). */
 #define ELEMENT_NBYTES_MAX 64u
 
 static void free_group(const fsdpck_units *u, const units_group *g)
@@ -39,14 +39,14 @@ static units_group *group_of_size(fsdpck_units *u, uint64_t world_size, fsdpck_e
     return g;
 }
 
-/* n to each of ranks [begin, end): as differences, so that it costs the same for any number. */
+/* Adds n to each of ranks [begin, end), as differences, at constant cost. */
 static void add_difference(uint64_t *differences, uint64_t begin, uint64_t end, uint64_t n)
 {
     differences[begin] += n;
     differences[end] -= n;
 }
 
-/* Elements [begin, end) of a flat parameter, to the ranks whose shards they are in. */
+/* Adds elements [begin, end) of a flat parameter to the ranks whose shards contain them. */
 static void add_interval(uint64_t *differences, uint64_t shard_size, uint64_t begin, uint64_t end,
                          uint64_t item)
 {
@@ -226,7 +226,7 @@ void fsdpck_units_get_rank(const fsdpck_units *u, uint64_t rank, fsdpck_units_ra
     model_copy_out(totals, &to, sizeof to);
 }
 
-/* Ranks repeat themselves after the largest group: each group divides the ranks in all, not each
+/* Totals repeat after the largest group: each group size divides the number of ranks, but not each
  * other. */
 static void find_extremes(fsdpck_units *u)
 {

@@ -6,7 +6,7 @@
 #include "base/crc.h"
 #include "state/box.h"
 
-/* A row of at least so many runs is worth tables. */
+/* Rows with at least this many runs use tables. */
 #define ROW_RUNS_MIN 48u
 
 /* The runs of a box in its tensor. */
@@ -23,7 +23,7 @@ static void find_runs(const box_bytes *b, runs *r)
 {
     uint64_t stride = b->itemsize_bytes;
     unsigned at = NDIM_MAX; /* filled from the end */
-    bool covered = true;    /* the run is all of the dims looked at */
+    bool covered = true;    /* the run covers all dims so far */
     r->run = b->itemsize_bytes;
     r->base = 0;
     for (unsigned d = b->ndim; d-- > 0;) {
@@ -87,7 +87,7 @@ static uint64_t row_crc(const runs *r, const crc64_shifter *step, const uint8_t 
     return crc64_shift(sum, 8);
 }
 
-/* A distance that is moved by again and again. */
+/* A shift distance that is used repeatedly. */
 typedef struct known_move {
     uint64_t nbytes, power;
 } known_move;

@@ -1,22 +1,23 @@
-/* Bundles: target chunks that take short runs out of the same rows of the source (columns out of
- * rows). Their tiles are filled together, row block by row block, so that a row is read once,
- * in large requests, whatever the number of chunks that share it. */
+/* Column groups: target chunks that need short runs of the same source rows (columns out of rows).
+ * They are filled together, row block by row block, so that a row is read once, in large requests,
+ * for any number of chunks. */
 #include <string.h>
 
 #include "base/checked.h"
 #include "exec/column_group.h"
 #include "exec/exec_internal.h"
 
-/* Runs of at least this length are read one by one to their places. */
+/* Runs of at least this length are read one by one to their destinations. */
 #define SHORT_RUN_NBYTES GATHER_RUN_NBYTES
-/* What may as well be read twice. */
+/* Gaps up to this size may be read twice. */
 #define REREAD_NBYTES ((uint64_t)1 << 20)
-/* A member's share of the buffer: no less is worth a write, and no more is wanted. */
+/* Bounds of a member's part of the buffer: smaller writes are inefficient, larger parts gain
+ * nothing. */
 #define MEMBER_NBYTES_MIN  ((uint64_t)16 << 10)
 #define MEMBER_NBYTES_GOAL ((uint64_t)512 << 10)
 #define BUFFER_NBYTES_MIN  ((uint64_t)256 << 10)
 #define BUFFER_NBYTES_MAX  ((uint64_t)64 << 20)
-/* Rows copied at a time: stay in the caches near the core. */
+/* Rows copied at a time: they fit the L2 cache. */
 #define ROWS_NBYTES ((uint64_t)512 << 10)
 /* Each member brings at most three pieces a source chunk. */
 #define MEMBERS_MAX (GATHER_READ_OPS / 4)
@@ -56,7 +57,7 @@ static unsigned find_cut(const column_group_work *g)
     return found ? cut : t->ndim;
 }
 
-/* Whether a part of a source chunk lies there in many short runs. */
+/* Whether a part of a source chunk is stored in many short runs. */
 static bool is_short(const struct exec *x, const box_query *q, unsigned ndim, uint64_t itemsize)
 {
     uint64_t sizes[NDIM_MAX];
@@ -104,8 +105,8 @@ static void rows_of(const column_group_work *g, uint64_t chunk, uint64_t *rows)
     memcpy(rows + g->cut, sizes, g->cut * sizeof *rows);
 }
 
-/* Own chunks with bytes, those with the same rows beside each other (those whose hashes meet may be
- * mixed, which only makes more column groups). None where one of them has the place of another. */
+/* Chunks with bytes on this host, grouped by equal rows. Hash collisions may mix them, which only
+ * makes more column groups. None if two chunks share a location. */
 static void sort_members(column_group_work *g, sort_pair *scratch)
 {
     const catalogue *to = &g->x->r.target->cat;
@@ -202,8 +203,8 @@ static fsdpck_status group_tensor(column_group_work *g, sort_pair *scratch, fsdp
     return FSDPCK_OK;
 }
 
-/* The widest member of all decides how many fit at a time; where not even two do, a column group has as
- * many passes as members, which is what it would be without. */
+/* The widest member decides how many fit at a time. If fewer than two fit, a column group has one
+ * pass per member, as without grouping. */
 static fsdpck_status size_column_group(struct exec *x, column_group_info *column_group,
                                        fsdpck_error *err)
 {
@@ -240,7 +241,7 @@ static fsdpck_status size_column_group(struct exec *x, column_group_info *column
     return FSDPCK_OK;
 }
 
-/* What the memory has left for a worker's buffer. */
+/* Memory left for a worker's buffer. */
 static uint64_t spare_nbytes(const struct exec *x)
 {
     const uint64_t each = x->r.memory_nbytes / x->nworkers;
@@ -249,7 +250,7 @@ static uint64_t spare_nbytes(const struct exec *x)
     return spare / FILE_DIRECT_ALIGN * FILE_DIRECT_ALIGN;
 }
 
-/* All column groups share one buffer a worker, as large as any of them wants. */
+/* All column groups share one buffer per worker, of the largest required size. */
 static fsdpck_status size_column_groups(struct exec *x, fsdpck_error *err)
 {
     uint64_t want = x->tile_nbytes;

@@ -6,8 +6,8 @@
  *
  * A column group contains all target chunks of a tensor with the same rows. A row is an index of
  * the dims before the last sharded one. Its items are row blocks. The bytes of a row block are one
- * range of each file; its inner edges are aligned to blocks of the file, so they are a few rows
- * off. If the members need more buffers than memory allows, they are divided into passes, and each
+ * range of each file. Its inner edges are aligned to blocks of the file, which moves them by a few
+ * rows. If the members need more buffers than memory allows, they are divided into passes, and each
  * pass reads the rows again.
  */
 #ifndef FSDPCK_EXEC_COLUMN_GROUP_H

@@ -95,8 +95,8 @@ static void begin_row_block(row_block *b, const column_block *what)
     }
 }
 
-/* Rows [row, row + step) of all members, as far as they are in the row block: what they need of the
- * source lies close together there. */
+/* Rows [row, row + step) of all members, as far as they are in the row block: the source bytes that
+ * they need are close together. */
 static fsdpck_status fill_rows(const row_block *b, uint64_t row, fsdpck_error *err)
 {
     worker *w = b->worker;

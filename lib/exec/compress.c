@@ -1,7 +1,7 @@
-/* Running a plan whose target is packed (state/filter.h): workers fill, sum and compress cells as their
- * turn comes, each in a slot of a ring; where a cell goes is asked for in the order of the cells, by
- * whoever finds the next one ready. So the file is the same whatever the timing, and nobody waits for
- * a slow cell until the ring is full of those behind it. */
+/* Runs a plan with a compressed target (state/filter.h). Workers take cells in order; they fill,
+ * checksum and compress each in a slot of a ring. Offsets are assigned in the order of the cells,
+ * by the worker that finds the next one ready. So the file does not depend on timing, and no worker
+ * waits for a slow cell until the ring is full of later ones. */
 #include "exec/compress.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ typedef enum slot_state { SLOT_FREE, SLOT_READY, SLOT_PLACED } slot_state;
 typedef struct slot {
     slot_state state;
     uint32_t how;
-    uint64_t cell; /* whose turn it is, by its index: then the one nslots further on */
+    uint64_t cell; /* index of the cell in this slot; the next is nslots later */
     uint64_t nbytes;
     uint8_t *coded;
 } slot;
@@ -27,7 +27,7 @@ typedef struct compression {
     pthread_mutex_t lock;
     pthread_cond_t moved; /* a slot is free again, or all is over */
     uint64_t next;        /* cell to be placed */
-    bool placing;         /* somebody asks where it goes */
+    bool placing;         /* a thread is placing it */
     fsdpck_status status; /* the first failure, which those that wait give up with */
     fsdpck_error error;
 } compression;
@@ -124,7 +124,7 @@ static fsdpck_status place_cell(compression *p, const slot *s, fsdpck_error *err
     return p->t->pack.place(p->t, &cell, s->nbytes, s->how, &at->offset_bytes, err);
 }
 
-/* The next cell where it is ready and nobody else is at it: it is this thread's to place then. */
+/* The next cell if it is ready and no other thread places it; this thread then places it. */
 static slot *claim_next(compression *p)
 {
     slot *s = &p->slots[p->next % p->nslots];
@@ -134,7 +134,7 @@ static slot *claim_next(compression *p)
     return s;
 }
 
-/* Places and writes what is ready, this thread's own cell or not. */
+/* Places and writes ready cells, including those of other threads. */
 static fsdpck_status advance(compression *p, unsigned worker_index, fsdpck_error *err)
 {
     fsdpck_status st = FSDPCK_OK;
@@ -146,7 +146,7 @@ static fsdpck_status advance(compression *p, unsigned worker_index, fsdpck_error
         pthread_mutex_lock(&p->lock);
         p->placing = false;
         s->state = SLOT_PLACED;
-        if (st == FSDPCK_OK) /* else nobody asks for those behind it */
+        if (st == FSDPCK_OK) /* else no thread would place the later ones */
             p->next++;
         pthread_mutex_unlock(&p->lock);
         if (st == FSDPCK_OK)
@@ -198,7 +198,7 @@ static fsdpck_status put_rest(void *ctx, uint64_t offset_bytes, const void *byte
     return output_write_at(x->out, 0, offset_bytes, bytes, nbytes, err);
 }
 
-/* The file's size is known: its sum can be made, and what lies around the cells be written. */
+/* The file's size is known: computes its checksum and writes the bytes between cells. */
 static fsdpck_status finish(compression *p, fsdpck_error *err)
 {
     struct exec *x = p->x;

@@ -1,5 +1,5 @@
-/* Runs items on the threads of one process: one item is one output range, done tile by tile. Then the
- * engine of threads, which has nothing else to fill tiles. */
+/* Runs items on the threads of one process: an item is an output range, processed tile by tile.
+ * Also contains the engine of threads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +15,8 @@ bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
     return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_STREAMED) != 0;
 }
 
-/* Checksums of what is in the tile now, and the late bytes that depend on them. `item_begin`: from
- * there on this worker has done the file. */
+/* Checksums of the tile's current bytes, and the deferred bytes that depend on them. `item_begin`:
+ * this worker has completed the file from there on. */
 static void checksum_range(worker *w, const output_range *range, uint64_t item_begin)
 {
     struct exec *x = w->x;
@@ -33,8 +33,8 @@ static void checksum_range(worker *w, const output_range *range, uint64_t item_b
     exec_checksums_add_other(x, &w->parts, range, w->tile + w->at);
 }
 
-/* How much of an item is filled at a time: small steps stay in the caches, but where sources are
- * strided a larger tile makes longer reads. */
+/* Bytes of an item to fill at a time: small steps fit the caches, but larger tiles give longer
+ * reads of strided sources. */
 static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
 {
     const catalogue *to = &x->r.target->cat;
@@ -113,7 +113,7 @@ bool exec_next_range(const struct exec *x, const output_range *item, output_rang
     return r->begin < r->end;
 }
 
-/* What this rank does: items of the plan, then neighbouring bands of column_groups. */
+/* This rank's jobs: items of the plan, then neighbouring row blocks of column groups. */
 typedef struct thread_items {
     struct exec *x;
     uint64_t items;
@@ -178,7 +178,7 @@ fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
     return pool_run(x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
 }
 
-/* ---- the engine of threads alone: who reads puts it in its place ---- */
+/* ---- the engine of threads: the reading thread places the data ---- */
 
 static fsdpck_status reserve(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
                              unsigned dims, uint8_t **buffer, fsdpck_error *err)

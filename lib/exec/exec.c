@@ -23,7 +23,7 @@ static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Memory for all that is located; a failure leaves it to exec_free. */
+/* Allocates memory for all extents; exec_free releases it also after a failure. */
 static fsdpck_status begin(struct exec *x, fsdpck_error *err)
 {
     const catalogue *from = plan_source(x->r.plan);
@@ -105,7 +105,7 @@ static uint64_t output_nbytes(const catalogue *to)
     return n;
 }
 
-/* This rank's share of all but streams. */
+/* This rank's part of everything except streams. */
 static fsdpck_status run_own_items(struct exec *x, fsdpck_error *err)
 {
     RETURN_IF(exec_checksums_begin(x, err));
@@ -117,8 +117,8 @@ static fsdpck_status run_own_items(struct exec *x, fsdpck_error *err)
                                                              : engine_threads_run(x, err);
 }
 
-/* Streams read and change what tiles wrote, so they are one rank's, once all have written theirs; where
- * each host has its own files, one's of each. */
+/* Streams modify bytes that tiles wrote. One rank handles them after all ranks have written their
+ * tiles; with separate outputs, one rank of each host. */
 static fsdpck_status run_streams(struct exec *x, fsdpck_error *err)
 {
     return exec_is_leader(x) ? scatter_run(x, err) : FSDPCK_OK;

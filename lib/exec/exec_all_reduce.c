@@ -1,11 +1,11 @@
-/* What each rank of a group knows alone after its share, added up over all. */
+/* Combines the results of all ranks of a group. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/exec_internal.h"
 #include "group/remote_folder.h"
 
-/* Words that go over at once, where an array is not of words. */
+/* Words per transfer, if an array is not of words. */
 #define BLOCK_WORDS 8192u
 
 /* XOR over all ranks of any bytes. */
@@ -38,7 +38,7 @@ static fsdpck_status all_reduce_crcs(struct exec *x, fsdpck_error *err)
         RETURN_IF(group_xor(g, t->chunk_digest, nchunks, err));
     if (t->want_file_crc)
         RETURN_IF(group_xor(g, t->file_crc, catalogue_file_count(&t->cat), err));
-    /* Late bytes are made by one rank each, or by none yet. */
+    /* Deferred bytes were filled by one rank each, or not yet. */
     return x->deferred_count > 0 ? xor_bytes(g, x->deferred_done, x->deferred_count, err)
                                  : FSDPCK_OK;
 }

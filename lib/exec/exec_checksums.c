@@ -1,8 +1,8 @@
-/* CRC-32 and digests (CRC-64) of target chunks, and CRC-64 of target files, added up part by part by
- * whoever has the bytes.
+/* CRC-32 and digests (CRC-64) of target chunks, and CRC-64 of target files, combined part by part
+ * by the thread that has the bytes.
  *
- * The CRC of a whole is the sum, without carries, of the CRCs of its parts, each moved up by what
- * follows it: so parts may come in any order and from any thread, and none is kept.
+ * The CRC of a whole is the XOR of the CRCs of its parts, each shifted by the bytes that follow it.
+ * So parts may come in any order from any thread, and none is stored.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void add_to(uint64_t *sum, uint64_t crc)
     (void)__atomic_fetch_xor(sum, crc, __ATOMIC_RELAXED);
 }
 
-/* What a part adds to its tensor, and to its file where that is wanted: one pass where the part is one
+/* Adds a part to its tensor's checksum, and to its file's if wanted: in one pass if the part is one
  * run of both. */
 static void put_crc64(struct exec *x, const range_part *part, const uint8_t *bytes, bool with_file)
 {
@@ -104,7 +104,7 @@ void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uin
     put_crc64(x, part, bytes, false);
 }
 
-/* Long enough that it is worth being summed apart from its neighbours in the file. */
+/* Minimum length of a part that is checksummed separately from its neighbours in the file. */
 static bool is_checksummed_alone(const range_part *part)
 {
     return part->kind == RANGE_PART_CHUNK && part->end - part->begin >= ALONE_NBYTES;
@@ -148,7 +148,7 @@ void exec_checksums_add_other(struct exec *x, const tile_parts *parts, const out
     target_add_file_crc(t, range->file, begin, bytes + (begin - range->begin), range->end - begin);
 }
 
-/* Chunks at the same place are the same bytes, which were put once. */
+/* Chunks at the same location have the same bytes, which were put once. */
 static void copy_to_aliases(struct exec *x)
 {
     const target *t = x->r.target;

@@ -1,9 +1,9 @@
-/* Late bytes: with the tile where the checksum is known by then, else after all items. */
+/* Deferred bytes: filled with the tile if the checksum is known by then, else after all items. */
 #include <string.h>
 
 #include "exec/exec_internal.h"
 
-/* Late bytes handed out as one job. */
+/* Deferred bytes per job. */
 #define DEFERRED_BATCH 1024u
 /* Neighbours written at once. */
 #define DEFERRED_RUN_NBYTES ((uint64_t)64 << 10)
@@ -36,7 +36,7 @@ void exec_deferred_fill(worker *w, const range_part *part, const output_range *d
     x->deferred_done[part->deferred] = 1;
 }
 
-/* Those of a batch that no tile brought. */
+/* Writes the deferred bytes of a batch that no tile has filled. */
 static fsdpck_status write_batch(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
     struct exec *x = ctx;

@@ -1,9 +1,9 @@
-/* A tile with all that is in it: by the engine, or by the worker's thread. */
+/* Fills a whole tile, by the engine or by the worker's thread. */
 #include <string.h>
 
 #include "exec/exec_internal.h"
 
-/* Literals at once, chunks through gather; what nobody fills is zeros. */
+/* Constant bytes directly, chunks by gather; all other bytes are zeros. */
 static fsdpck_status fill_by_threads(worker *w, const output_range *range, bool *wanted,
                                      fsdpck_error *err)
 {
@@ -40,7 +40,7 @@ static fsdpck_status fill_by_threads(worker *w, const output_range *range, bool 
     }
     memset(tile + (filled - range->begin), 0, range->end - filled);
     RETURN_IF(gather_flush(w, err));
-    /* Where streams alone bring bytes, they write them themselves later. */
+    /* If all bytes come from streams, these are written later. */
     *wanted = other || w->gather.touched || !streamed;
     return FSDPCK_OK;
 }

@@ -1,5 +1,5 @@
-/* Filling a tile: segments become reads; near reads become one; boxes are copied to their
- * places. */
+/* Filling a tile: segments become reads; nearby reads are joined; boxes are copied to their
+ * destinations. */
 #include <string.h>
 
 #include "exec/exec_internal.h"
@@ -24,7 +24,7 @@ static bool read_op_is_run(const read_op *q)
     return q->ndim == 0 && q->from == q->to && q->ops == 0;
 }
 
-/* To be read straight to its place. */
+/* Whether to read directly to its destination. */
 static bool read_op_is_long_run(const read_op *q)
 {
     return read_op_is_run(q) && q->span_bytes >= GATHER_RUN_NBYTES;
@@ -39,7 +39,7 @@ static fsdpck_status read_op_read(worker *w, const read_op *q, uint64_t begin, u
     return st;
 }
 
-/* A run of its own: straight to its place, or through staging. */
+/* A separate run: directly to its destination, or through staging. */
 static fsdpck_status read_run(worker *w, const read_op *q, fsdpck_error *err)
 {
     uint8_t *dst = w->gather.base + q->dst_at;
@@ -175,7 +175,7 @@ static fsdpck_status add_run(worker *w, const read_op *run, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* A box that is no run, or whose elements change: cut to what staging holds. */
+/* A box that is no run, or whose elements are converted: split to fit staging. */
 static fsdpck_status add_box(worker *w, const read_op *box, strided *s, fsdpck_error *err)
 {
     gather *g = &w->gather;
@@ -253,9 +253,9 @@ fsdpck_status gather_segment(worker *w, const segment_walk *seg, dtype to, int64
                              seg->dst_strides, err);
 }
 
-/* Rows that the tile's edges cut are read whole where the source is stored across them: their
- * elements then lie in the same runs as those of their neighbours, else each would be a read of its
- * own. Not where elements are cast, whose overflows are counted once. */
+/* Rows split by the tile's edges are read whole if the source is stored across them: their elements
+ * are in the same runs as their neighbours', and would otherwise be separate reads. Not for casts,
+ * where overflows must be counted once. */
 static uint64_t row_to_complete(const struct exec *x, const segment_walk *seg, uint64_t itemsize)
 {
     const unsigned flags = x->tensor_flags[seg->src_tensor];

@@ -2,10 +2,10 @@
  * the lines of the tile are written whole, not element by element. */
 #include "exec/exec_internal.h"
 
-/* Fewer runs than this may as well wait for neighbours, see gather_flush. */
+/* Fewer runs than this wait for neighbours, see gather_flush. */
 #define RUNS_MIN 8u
 
-/* Length of what is contiguous in the source; marks the dims that it takes in. */
+/* Length of a contiguous run in the source; marks its dims. */
 static uint64_t source_run(const strided *s, uint64_t itemsize, bool *inside)
 {
     uint64_t run = itemsize;
@@ -23,8 +23,7 @@ static uint64_t source_run(const strided *s, uint64_t itemsize, bool *inside)
     return run;
 }
 
-/* Where all between the first and the last element costs more to read than a system call for each
- * run. */
+/* Whether reading the gaps costs more than a system call per run. */
 bool gather_should_read_runs(const worker *w, const strided *s, uint64_t itemsize)
 {
     bool inside[NDIM_MAX];

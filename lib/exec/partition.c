@@ -25,7 +25,7 @@ typedef struct split {
     const partition_group *group;
     uint64_t total, at, end; /* bytes; end: of what the rank gets */
     unsigned active_count,
-        taker; /* those that are given work, and the place of `rank` among them */
+        taker; /* number of ranks that get work, and the position of `rank` among them */
     unsigned rank;
 } split;
 
@@ -53,7 +53,7 @@ static bool split_begin(split *s, const partition_group *g, uint64_t total)
     return s->active_count > 0;
 }
 
-/* The rank in whose part of all bytes the next so many begin. */
+/* The rank whose part of all bytes contains the begin of the next item. */
 static unsigned split_next(split *s, uint64_t nbytes)
 {
     while (s->at >= s->end && s->taker + 1 < s->active_count) {
@@ -69,7 +69,7 @@ static unsigned split_next(split *s, uint64_t nbytes)
 
 /* ---- items ---- */
 
-/* Tells `d` on whose disks the elements are that a part reads. */
+/* Adds to `d` the ranks whose disks have the elements that a part reads. */
 static void add_local_bytes(const struct exec *x, const range_part *part, const partition_group *g,
                             assignment *d)
 {
@@ -152,7 +152,7 @@ fsdpck_status partition_items(const struct exec *x, const partition_group *g,
     return FSDPCK_OK;
 }
 
-/* ---- bands ---- */
+/* ---- row blocks ---- */
 
 static uint64_t row_block_weight(const struct exec *x, uint64_t item)
 {
@@ -175,7 +175,7 @@ fsdpck_status partition_row_blocks(const struct exec *x, const partition_group *
     return FSDPCK_OK;
 }
 
-/* ---- the group that there is ---- */
+/* ---- the actual group ---- */
 
 static fsdpck_status set_owner(struct exec *x, unsigned rank, fsdpck_error *err)
 {

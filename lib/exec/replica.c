@@ -1,4 +1,4 @@
-/* Chunks that hold the same box: they must hold the same elements too. */
+/* Compares chunks of the same box, which must have the same elements. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,15 +105,16 @@ static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck
     return FSDPCK_OK;
 }
 
-/* REPLICAS_FIRST is about copies of one tensor: plain tensors of ranks are none of each other. */
+/* REPLICAS_FIRST applies to copies of one tensor; plain tensors of ranks are not copies of each
+ * other. */
 bool replica_is_trusted(const plan *p, uint32_t tensor)
 {
     return plan_replica_policy(p) == REPLICAS_FIRST &&
            (catalogue_tensor(plan_source(p), tensor)->flags & CAT_TENSOR_EACH_RANK) == 0;
 }
 
-/* What a comparison found: noted in x->r.differences where somebody wants that, else the result. Of
- * other findings the one of the lowest job is kept in *found. From any thread. */
+/* Handles a difference: recorded in x->r.differences if requested, else returned. Of other
+ * findings, *found keeps that of the lowest job. From any thread. */
 typedef struct findings_of_jobs {
     struct exec *x;
     uint64_t first_job; /* jobs count from there */
@@ -188,7 +189,7 @@ typedef struct side {
     convert convert;
 } side;
 
-/* Gathers a block into dense elements of plain meaning. */
+/* Gathers a block into dense, converted elements. */
 static void resolve_block(const side *s, const box_split *block, unsigned ndim, uint8_t *dense)
 {
     const uint64_t itemsize = dtype_get(s->convert.from)->itemsize_bytes;

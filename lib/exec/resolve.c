@@ -1,13 +1,13 @@
-/* Finding where the elements of every needed chunk lie, before anything is written. */
+/* Locates the elements of every needed chunk, before anything is written. */
 #include <inttypes.h>
 
 #include "base/checked.h"
 #include "exec/exec_internal.h"
 #include "plan/sort.h"
 
-/* Heads read by one job: enough to make taking a job cheap. */
+/* Headers per job: enough to make the overhead of a job negligible. */
 #define RESOLVE_BATCH 64u
-/* So many column shards still give reads that are long enough within a step. */
+/* Up to this many column shards, reads within a step are long enough. */
 #define WIDE_CHUNKS 16u
 
 typedef struct resolve_work {
@@ -69,7 +69,7 @@ static bool strides_are_rows(const uint64_t *strides, const uint64_t *sizes, uns
     return true;
 }
 
-/* A reader's place is checked once more before any address is made of it. */
+/* A reader's location is checked again before it becomes an address. */
 static bool place_fits(const catalogue *from, const place *where, const uint64_t *strides,
                        const uint64_t *sizes, unsigned ndim, uint64_t itemsize)
 {
@@ -166,7 +166,7 @@ static fsdpck_status resolve_batch(void *ctx, unsigned worker_index, uint64_t jo
     return FSDPCK_OK;
 }
 
-/* Chunks of the tensors that are read, with elements; without replicas that nobody will look at. */
+/* Nonempty chunks of the tensors that are read, without replicas that are not compared. */
 static uint64_t list_chunks(const struct exec *x, sort_pair *list)
 {
     const plan *p = x->r.plan;
@@ -207,7 +207,7 @@ static fsdpck_status resolve_listed(struct exec *x, sort_pair *list, sort_pair *
     const plan *p = x->r.plan;
     mark_replicas(x);
     const uint64_t n = list_chunks(x, list);
-    /* By file, then offset, so that heads are read in the order in which they lie. */
+    /* By file, then offset, so that headers are read sequentially. */
     sort_pairs(list, scratch, n, NULL, NULL);
     for (uint64_t i = 0; i < n; i++)
         list[i].key = catalogue_chunk(plan_source(p), list[i].item)->file;
@@ -253,7 +253,7 @@ static bool box_is_run(const catalogue *from, uint64_t chunk)
     return true;
 }
 
-/* Tensors whose reads get longer with the tile: stored across, or cut into many column shards. */
+/* Tensors whose reads get longer with the tile: stored across, or split into many column shards. */
 static void find_wide(struct exec *x)
 {
     const catalogue *from = plan_source(x->r.plan);
@@ -271,7 +271,8 @@ static void find_wide(struct exec *x)
 fsdpck_status exec_resolve_all(struct exec *x, group *g, fsdpck_status st, fsdpck_error *err)
 {
     uint64_t count = 0;
-    /* A rank without memory or its device is named; what is wrong with a file is told as by one alone. */
+    /* Errors of memory or device name the rank; errors of a file are reported as by a single
+     * process. */
     RETURN_IF(group_agree(g, st, err));
     const uint64_t nbytes = 2 * x->chunk_extent_count * sizeof(sort_pair);
     sort_pair *list = budget_alloc(x->r.metadata, nbytes, err);

@@ -1,6 +1,6 @@
-/* In a group each rank locates a part of the chunks and has the rest from the others: the heads of all
- * blobs are read once, however many ranks there are, and where files are on the disks of ranks' own, by
- * a rank that has them. */
+/* In a group each rank locates a part of the chunks and receives the rest. So each blob header is
+ * read once for any number of ranks, and by a rank that has the file if files are on the ranks' own
+ * disks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -117,7 +117,7 @@ static fsdpck_status receive_located(void *ctx, unsigned rank, const uint8_t *by
                         : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, OTHERS_LOCATED);
 }
 
-/* What is wrong with the storage depends on who looks; what is wrong with a file does not. */
+/* Storage errors depend on the rank; errors of a file do not. */
 static void name_rank(const group *g, fsdpck_status st, fsdpck_error *err)
 {
     if (err == NULL || err->rank >= 0 || (st != FSDPCK_IO && st != FSDPCK_CHANGED))
@@ -137,7 +137,7 @@ fsdpck_status resolve_exchange(group *g, fsdpck_status st, struct exec *x, const
         return st;
     if (st != FSDPCK_OK)
         name_rank(g, st, err);
-    /* It may be a result like another (verify): nobody is stopped because of it. */
+    /* It may be an ordinary result (verify): no rank is stopped. */
     st = group_agree_result(g, st, false, err);
     RETURN_IF(st);
     st = pack(&e, &bytes, err);

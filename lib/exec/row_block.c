@@ -22,7 +22,7 @@ static void begin(row_block_reader *b, worker *w, uint64_t chunk, uint64_t limit
     box_split_begin(&b->split, b->ndim, b->sizes, b->strides, itemsize, limit_bytes);
 }
 
-/* Some of the decoded bytes, in steps that a cancellation may come between. */
+/* Decodes some bytes, in steps between which a cancellation is possible. */
 static fsdpck_status decode(row_block_reader *b, uint8_t *to, uint64_t nbytes, fsdpck_error *err)
 {
     const source *src = b->worker->x->r.source;
@@ -38,7 +38,7 @@ static fsdpck_status decode(row_block_reader *b, uint8_t *to, uint64_t nbytes, f
     return FSDPCK_OK;
 }
 
-/* Up to an offset of the decoded bytes, thrown away. */
+/* Skips decoded bytes up to an offset. */
 static fsdpck_status skip_to(row_block_reader *b, uint8_t *buffer, uint64_t offset_bytes,
                              fsdpck_error *err)
 {

@@ -1,5 +1,5 @@
-/* Source-driven items: chunks that can only be decoded front to back are written row block by row block to
- * wherever their elements go, after all tiles are written. */
+/* Source-driven items: chunks that can only be decoded sequentially are written row block by row
+ * block to the locations of their elements, after all tiles. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,7 @@
 #include "exec/row_block.h"
 #include "plan/sort.h"
 
-/* Shorter runs of the output are merged into it by reading, changing and writing a whole
- * stretch. */
+/* Shorter runs are merged into the output by reading, modifying and writing a whole range. */
 #define SCATTER_RUN_NBYTES ((uint64_t)4 << 10)
 #define SCATTER_LOCKS      64u
 
@@ -24,7 +23,7 @@ typedef struct scatter_target {
 typedef struct scatter {
     struct exec *x;
     vec targets; /* scatter_target, by source tensor */
-    /* By target chunk: writers of whole runs share it, who merges a stretch has it alone. */
+    /* A lock per target chunk: shared by writers of whole runs, exclusive for merging a range. */
     pthread_rwlock_t locks[SCATTER_LOCKS];
 } scatter;
 
@@ -90,8 +89,8 @@ static uint64_t target_run_nbytes(const strided *s, uint64_t itemsize)
     return run;
 }
 
-/* One part of the box, dense or with what lies between read first, through the worker's tile; where
- * nothing is written, straight into the digest. */
+/* Writes one part of the box through the worker's tile, dense or after reading the gaps; without
+ * output, adds it directly to the digest. */
 static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
                                 const box_split *part, const uint8_t *src, uint64_t target_chunk,
                                 uint64_t at, bool merge, fsdpck_error *err)
@@ -230,7 +229,7 @@ static fsdpck_status scatter_job(void *ctx, unsigned worker_index, uint64_t job,
     return row_block_close(&row_block, st, err);
 }
 
-/* Sums of what streams wrote, read back. */
+/* Checksums of data written by streams, read back. */
 static fsdpck_status sum_item(void *ctx, unsigned worker_index, uint64_t item, fsdpck_error *err)
 {
     struct exec *x = ctx;

@@ -7,7 +7,7 @@
 #include "exec/partition.h"
 #include "group/group_remote_reads.h"
 
-/* Question, its answer's head, and the bytes. */
+/* Request, header of the reply, and the bytes. */
 #define MESSAGES_PER_READ 3u
 
 typedef struct simulation {
@@ -29,9 +29,9 @@ static unsigned first_rank(const exec_cluster *c, uint64_t host)
     return (unsigned)((host * c->ranks + c->hosts - 1) / c->hosts);
 }
 
-/* ---- where the source is ---- */
+/* ---- location of the source ---- */
 
-/* Ranks that wrote it, or 0 where a file does not say by whom it is. */
+/* Number of ranks that wrote it, or 0 if a file does not record its rank. */
 static uint64_t count_writers(const catalogue *from)
 {
     uint64_t writers = 0;
@@ -66,9 +66,9 @@ static fsdpck_status assign_files(simulation *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* ---- what a rank does ---- */
+/* ---- the work of a rank ---- */
 
-/* A stretch of a file, by a rank: itself, or by the one that remote_folder.h would ask. */
+/* Reads a range of a file for a rank: itself, or by the rank that remote_folder.h would use. */
 static void count_read(simulation *s, unsigned rank, uint32_t file_index, uint64_t nbytes)
 {
     exec_load *own = &s->loads[rank];
@@ -170,7 +170,7 @@ static fsdpck_status take_row_block(void *ctx, unsigned rank, uint64_t item, fsd
     return FSDPCK_OK;
 }
 
-/* What is not dealt by items: streams, which rank 0 decodes, and replicas that are compared. */
+/* Work that is not distributed by items: streams, which rank 0 decodes, and replicas to compare. */
 static void count_rest(simulation *s)
 {
     const struct exec *x = s->x;
@@ -229,7 +229,7 @@ out:
     return st;
 }
 
-/* ---- how long it takes ---- */
+/* ---- times ---- */
 
 static double longer_of(double a, double b)
 {
@@ -241,7 +241,7 @@ static double seconds_of(uint64_t nbytes, double bandwidth)
     return bandwidth > 0 ? (double)nbytes / bandwidth : 0;
 }
 
-/* The bytes of one host's ranks, in `at` and behind it. */
+/* The bytes of one host's ranks, from `at` on. */
 static exec_load host_load(const exec_cluster *c, const exec_load *loads, unsigned *at)
 {
     exec_load sum = {0};
@@ -260,7 +260,7 @@ void exec_predict_times(const exec_cluster *c, const exec_load *loads,
 {
     const double read = (double)bandwidth->read, write = (double)bandwidth->write;
     *t = (exec_times){0};
-    /* A rank has its part of what the file system gives to all. */
+    /* A rank gets its part of the file system's bandwidth. */
     for (unsigned r = 0; r < c->ranks; r++) {
         if (!c->local)
             t->read = longer_of(t->read, seconds_of(loads[r].read_nbytes, read / c->ranks));

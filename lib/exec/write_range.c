@@ -1,5 +1,5 @@
-/* Writing a range of a file from a buffer: whole blocks past the page cache where the file is
- * written so, what is less than a block through it. Ranges of different items may share a block. */
+/* Writes a range of a file from a buffer: whole blocks with direct I/O if the file uses it, partial
+ * blocks through the page cache. Ranges of different items may share a block. */
 #include <string.h>
 
 #include "exec/exec_internal.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank may get this part more than its share, where that keeps bytes from travelling. */
+/* A rank may get this part more than its share to avoid transfers. */
 #define SLACK_PART 16u
 
 fsdpck_status assignment_init(assignment *d, unsigned size, const uint8_t *active, uint64_t total,

@@ -12,10 +12,10 @@
 #include "group/group_link.h"
 
 #define HOST_NBYTES 64
-/* How long a rank leaves the others for cleaning up before it ends them all. */
+/* Time for the others to clean up before a rank ends them all. */
 #define CLEANING_SECONDS 5
 
-/* What each rank says of itself on joining. */
+/* Data that each rank sends about itself on joining. */
 typedef struct hello {
     char host[HOST_NBYTES];
     char build[HOST_NBYTES];
@@ -29,12 +29,12 @@ struct group {
     uint32_t *votes;      /* by rank, for group_agree */
     uint64_t *values;     /* by rank, for group_check_same */
     pthread_mutex_t lock; /* views */
-    vec views;            /* served: who answers, by number */
+    vec views;            /* served: handlers by number */
 };
 
 typedef struct served {
     group_serve_fn fn;
-    void *ctx; /* NULL: not any more */
+    void *ctx; /* NULL: stopped */
     unsigned busy;
 } served;
 
@@ -75,7 +75,7 @@ static bool is_several(const char *count)
     return count != NULL && count[0] != '\0' && strcmp(count, "1") != 0 && strcmp(count, "0") != 0;
 }
 
-/* Variables of Open MPI, of MPICH and of srun with PMI: how many ranks there are. */
+/* Variables of Open MPI, MPICH and srun with PMI that contain the number of ranks. */
 static const char *launched_count(void)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
@@ -85,8 +85,8 @@ static const char *launched_count(void)
     return count;
 }
 
-/* Without a launcher MPI must not be begun: it would start a job of its own. Of srun with PMIx the rank
- * alone is known. */
+/* MPI must not be initialized without a launcher, as it would start its own job. srun with PMIx
+ * sets only the rank. */
 static bool launched_ranks(void)
 {
     const char *count = launched_count();
@@ -95,8 +95,8 @@ static bool launched_ranks(void)
     return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL || getenv("PMI_FD") != NULL;
 }
 
-/* Several processes that do not know of each other by MPI would all write one output. Whoever wants one
- * of them to work alone takes the variable away that tells of the others. */
+/* Several processes not connected by MPI would all write the same output. To run a single process,
+ * the user must unset the launcher's variable. */
 static fsdpck_status refuse(const char *launcher, const char *count, const char *variable,
                             fsdpck_error *err)
 {
@@ -121,7 +121,8 @@ static fsdpck_status refuse_others(fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* MPI began, but alone: the launcher is another MPI's, or speaks another PMI. */
+/* MPI was initialized for a single process: the launcher belongs to a different MPI or uses a
+ * different PMI. */
 static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
 {
     if (!is_several(count))
@@ -158,11 +159,11 @@ static fsdpck_status check_same_build(group *g, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* *link is NULL where this process is alone, and shall be. */
+/* *link is NULL if this process is intentionally alone. */
 static fsdpck_status open_link(group_watch *watch, group_link **link, fsdpck_error *err)
 {
     const link_call leave = {.kind = LINK_LEAVE};
-    char count[16] = ""; /* MPI sets these variables anew where it is alone */
+    char count[16] = ""; /* MPI sets these variables again for a single process */
     const char *stated = launched_count();
     if (stated == NULL)
         stated = getenv("SLURM_STEP_NUM_TASKS");
@@ -225,7 +226,7 @@ bool group_is_broken(const group *g)
     return g != NULL && group_link_is_broken(g->link, &lost);
 }
 
-/* Lost ranks are named; what this rank fails with for that reason alone is told by that. */
+/* Names the lost rank; this rank's own failure is only a consequence of the loss. */
 static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
 {
     const fsdpck_status st = group_link_do(g->link, call, err);
@@ -243,7 +244,7 @@ static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
     return st;
 }
 
-/* The cause: a cancelled rank was mostly cancelled because of another. */
+/* The cause: a cancelled rank was usually cancelled because of a different rank. */
 static unsigned pick_cause(const group *g)
 {
     unsigned cause = g->size;
@@ -254,7 +255,7 @@ static unsigned pick_cause(const group *g)
     return cause;
 }
 
-/* All of them alike: no rank is to blame. */
+/* All ranks failed alike: the message names no rank. */
 static bool all_fail(const group *g)
 {
     for (unsigned r = 0; r < g->size; r++)
@@ -290,7 +291,7 @@ static fsdpck_status report_cause(const group *g, unsigned cause, fsdpck_status 
 static fsdpck_status exchange_status(group *g, fsdpck_status st, bool named, fsdpck_error *err)
 {
     if (group_is_broken(g) && st != FSDPCK_OK && st != FSDPCK_CANCELLED && st != FSDPCK_PEER)
-        return st; /* nobody to agree with, and a cause of its own */
+        return st; /* no rank to agree with, and this rank has its own cause */
     uint32_t vote = (uint32_t)st;
     const link_call gather = {
         .kind = LINK_GATHER, .bytes = &vote, .all = (uint8_t *)g->votes, .nbytes = sizeof vote};
@@ -474,10 +475,11 @@ fsdpck_status group_read(group *g, unsigned owner, const link_range *what, void 
 static void leave_broken(group *g, fsdpck_status st)
 {
     const struct timespec pause = {.tv_sec = CLEANING_SECONDS};
-    /* The launcher ends all at once: hosts that have an output of their own may still clean up. */
+    /* The launcher ends all processes at once, so hosts with their own output get time to clean
+     * up. */
     if (group_is_broken(g))
         nanosleep(&pause, NULL);
-    /* Whoever is left would wait in vain. */
+    /* The remaining ranks would wait forever. */
     group_link_abort(g->link, st == FSDPCK_OK || st == FSDPCK_CANCELLED ? FSDPCK_PEER : (int)st);
 }
 

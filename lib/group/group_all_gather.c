@@ -1,10 +1,10 @@
-/* What each rank has, to all. */
+/* Sends the bytes of each rank to all. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "group/group.h"
 
-/* Room for the longest, and how long each is. */
+/* Room for the longest, and each length. */
 static fsdpck_status make_room(group *g, uint64_t nbytes, uint64_t *sizes, uint8_t **room,
                                fsdpck_error *err)
 {

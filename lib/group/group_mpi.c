@@ -1,8 +1,8 @@
-/* MPI: collectives without blocking, polled by the link's own thread, and heartbeats.
+/* MPI: nonblocking collectives, polled by the link's own thread, and heartbeats.
  *
  * Heartbeats go from every rank to rank 0 and from rank 0 to all: 2 (size - 1) small messages a
- * second. The last one of a rank says goodbye; with it every message has been received, which
- * MPI_Finalize wants.
+ * second. The last one of a rank is a goodbye. It ensures that every message has been received, as
+ * MPI_Finalize requires.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ enum { BEAT_FAILED = 1, BEAT_BYE = 2 };
 #define POLL_MAX_NS UINT64_C(1000000)
 /* While files are read for or from others. */
 #define POLL_READS_NS UINT64_C(50000)
-/* After a pause of its own this long a rank gives the others time to be heard of again. */
+/* After it was paused this long, a rank waits for new heartbeats of the others. */
 #define PAUSE_NS (2 * NS)
 /* MPI_Abort gets this long. */
 #define ABORT_SECONDS 10
@@ -38,12 +38,12 @@ typedef struct beat {
     int32_t unused;
 } beat;
 
-/* The way to one other rank. */
+/* The connection to one other rank. */
 typedef struct peer {
     int rank;
-    bool left;        /* has said goodbye */
+    bool left;        /* has sent its goodbye */
     bool sending;     /* `send` is under way */
-    uint64_t seen_ns; /* when it was last heard of */
+    uint64_t seen_ns; /* time of its last heartbeat */
     MPI_Request send_request, receive_request;
     beat send, receive, last;
 } peer;
@@ -66,7 +66,7 @@ struct group_link {
     peer *peers; /* of rank 0: all others; else rank 0 */
     unsigned peer_count;
     uint64_t beat_ns;  /* when the last one was sent */
-    uint64_t round_ns; /* when peers were last looked at */
+    uint64_t round_ns; /* time of the last check of peers */
     bool leaving, left;
     remote_reads *reads;
     bool reads_busy; /* some are under way */
@@ -105,7 +105,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
 }
 
-/* ---- breaking ---- */
+/* ---- a broken link ---- */
 
 static void set_broken(group_link *l, int lost)
 {
@@ -191,7 +191,7 @@ static void send_beat(group_link *l, peer *p, uint32_t flags)
                                     MPI_COMM_WORLD, &p->send_request));
 }
 
-/* Tells of a loss whoever can still be told; nobody waits for it. */
+/* Sends the loss of a rank to all reachable ranks, without waiting. */
 static void send_loss(group_link *l)
 {
     for (unsigned i = 0; i < l->peer_count; i++) {
@@ -227,7 +227,7 @@ static void check_silence(group_link *l, uint64_t now)
         peer *p = &l->peers[i];
         if (paused)
             p->seen_ns = now;
-        /* Who has said goodbye is missed only where a call goes on waiting for it. */
+        /* A rank that sent its goodbye counts as lost only if a call still waits for it. */
         const bool missed = !p->left || (l->call != NULL && l->call->kind != LINK_LEAVE);
         if (missed && p->seen_ns + timeout < now) {
             set_broken(l, p->rank);
@@ -454,7 +454,7 @@ void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)
 
 /* ---- life ---- */
 
-/* Signals go to the threads that know what to do with them. */
+/* Signals go to other threads, which handle them. */
 static int start_thread(group_link *l)
 {
     sigset_t all, before;

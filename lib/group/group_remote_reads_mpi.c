@@ -55,7 +55,7 @@ struct remote_reads {
     MPI_Request receive;
 };
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static slot *take_slot(remote_reads *r)
 {
@@ -149,7 +149,7 @@ static int progress_slots(remote_reads *r, bool *busy)
     return rc;
 }
 
-/* ---- answering ---- */
+/* ---- replies ---- */
 
 static job *next_job(remote_reads *r)
 {
@@ -194,7 +194,7 @@ static void *run_server(void *ctx)
     return NULL;
 }
 
-/* The asker waits for nbytes in any case, whatever they are worth. */
+/* The requesting rank waits for nbytes in any case, even if they are invalid. */
 static int send_answer(job *j)
 {
     static const uint8_t nothing[1];
@@ -227,7 +227,7 @@ static int progress_jobs(remote_reads *r, bool *busy)
     return rc;
 }
 
-/* A read request that has come in goes to a free job; without one it waits, and so do all behind it. */
+/* A received read request goes to a free job. Without a free job, it and all later ones wait. */
 static int progress_incoming(remote_reads *r, bool *busy)
 {
     MPI_Status status;

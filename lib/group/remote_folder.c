@@ -11,11 +11,11 @@
 
 /* Entries of one rank's folder. */
 #define NAMES_NBYTES_MAX ((uint64_t)1 << 30)
-/* Before each path as it goes over: kind, bytes, identity. */
+/* Sent before each path: kind, bytes, identity. */
 #define ENTRY_NUMBERS 3
 #define NOT_MINE      UINT32_MAX
 
-/* As it goes over, and as the union is kept: sorted by path, then by rank. */
+/* Order of transfer and of the union: by path, then by rank. */
 typedef struct remote_entry {
     const char *path; /* in view.texts */
     uint64_t nbytes;
@@ -25,7 +25,7 @@ typedef struct remote_entry {
     uint32_t served;                /* on its rank: index in view.files */
     uint32_t mine;                  /* here, or NOT_MINE */
     uint32_t holders, holder_count; /* in view.holders */
-    bool in_doubt;                  /* on several hosts, as different files of one size */
+    bool in_doubt;                  /* on several hosts, as distinct files of equal size */
 } remote_entry;
 
 struct remote_folder {
@@ -42,10 +42,9 @@ struct remote_folder {
     _Atomic uint64_t travelled;
 };
 
-/* ---- what is here ---- */
+/* ---- files of this host ---- */
 
-/* The name of the host goes before that of its file or folder; v->prefix_nbytes of it are no name
- * here. */
+/* The host name is prefixed to its files and folders; locally, v->prefix_nbytes are skipped. */
 static fsdpck_status put_entry(const remote_folder *v, text_buf *t, const char *path,
                                path_kind kind, uint64_t nbytes, uint64_t identity,
                                fsdpck_error *err)
@@ -86,7 +85,7 @@ static fsdpck_status put_folder(const remote_folder *v, const char *sub, bool de
     return st;
 }
 
-/* ---- what is anywhere ---- */
+/* ---- files of all hosts ---- */
 
 static int compare_entries(const void *a, const void *b)
 {
@@ -199,8 +198,8 @@ static fsdpck_status merge_entries(remote_folder *v, const char *path, fsdpck_er
 typedef struct samples {
     remote_folder *v;
     const char *path;
-    uint64_t *own;    /* of each entry in doubt, in their order */
-    uint64_t *lowest; /* what the lowest rank that has it says */
+    uint64_t *own;    /* of each uncertain entry, in order */
+    uint64_t *lowest; /* the sample of the lowest rank that has it */
     size_t count;
 } samples;
 
@@ -246,7 +245,7 @@ static fsdpck_status take_own_samples(samples *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Copies, which each of the ranks may read its own of, or not: last week's checkpoint is as long. */
+/* Checks that files of one name and size are copies: an older checkpoint may have equal sizes. */
 static fsdpck_status compare_samples(remote_folder *v, const char *path, fsdpck_error *err)
 {
     samples s = {.v = v, .path = path};

@@ -225,7 +225,7 @@ static void put_hex64(json_writer *w, const char *key, uint64_t v)
     put_hex(w, key, bytes, sizeof bytes);
 }
 
-/* One line for each entry: whoever looks at one, or at the difference of two, looks at lines. */
+/* One line per entry, so that line-based tools such as diff are useful. */
 static void begin_line(json_writer *w)
 {
     json_begin_object(w);

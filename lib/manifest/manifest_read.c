@@ -1,4 +1,5 @@
-/* A manifest read in two passes: the first for what decides whether the second can read it. */
+/* Reads a manifest in two passes. The first reads the members that decide whether the second can
+ * read it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,7 +171,7 @@ static fsdpck_status read_header(json_reader *r, fsdpck_error *err)
 
 /* ---- second pass ---- */
 
-/* What an entry holds. The name is copied, as tokens do not last. */
+/* Members of an entry. The name is copied, as tokens are temporary. */
 typedef struct entry {
     text_buf name;
     uint64_t nbytes, digest;

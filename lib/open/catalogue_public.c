@@ -124,8 +124,8 @@ static uint64_t distinct_offsets(const uint64_t *offsets, size_t n, unsigned ndi
     return count;
 }
 
-/* What is to be said of a tensor's chunks. Counts of distinct offsets along each dim are those of the
- * chunks with elements; empty ones have their place at the end of `empty_dim`. */
+/* Summary of a tensor's chunks. Distinct offsets along each dim are counted for chunks with
+ * elements; empty chunks are at the end of `empty_dim`. */
 typedef struct grid {
     uint64_t counts[NDIM_MAX];
     unsigned ndim;
@@ -181,7 +181,7 @@ static void describe_grid(const grid *g, text_buf *out)
     print_copies(copies, out);
 }
 
-/* The dim on which a box has no elements; NDIM_MAX where there are several. */
+/* The dim on which a box is empty; NDIM_MAX if there are several. */
 static unsigned empty_dim_of(const uint64_t *sizes, unsigned ndim)
 {
     unsigned dim = NDIM_MAX;
@@ -194,7 +194,7 @@ static unsigned empty_dim_of(const uint64_t *sizes, unsigned ndim)
     return dim;
 }
 
-/* offsets: room for those of all chunks, and one value a chunk behind them. */
+/* offsets: room for the offsets of all chunks, then one value per chunk. */
 static void make_grid(const catalogue *cat, const cat_tensor *t, uint64_t *offsets, grid *g)
 {
     const unsigned ndim = t->ndim;
@@ -236,7 +236,7 @@ static void describe(const fsdpck_checkpoint *c, uint64_t tensor, text_buf *out)
         text_printf(out, "no elements, %zu chunks", n);
         return;
     }
-    /* How it is stored, and no ranks' shards. */
+    /* These are storage chunks, not shards of ranks. */
     if (c->cat.origin.world_size == 1) {
         text_printf(out, "%zu chunks", n);
         return;

@@ -80,7 +80,7 @@ static bool copy_warning(fsdpck_warning *w, const log_line *line)
     return false;
 }
 
-/* What is not kept for want of room or memory is told by the last entry. */
+/* The last entry reports warnings that were dropped without room or memory. */
 static void keep_warning(fsdpck_context *c, const log_line *line)
 {
     pthread_mutex_lock(&c->warnings_lock);

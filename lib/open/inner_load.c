@@ -1,10 +1,10 @@
-/* Objects that a reader leaves until they are wanted may hold tensors: all are loaded before anything is
- * selected, so that each tensor is taken or counted as left out. */
+/* Objects that a reader does not load may contain tensors. All are loaded before the selection, so
+ * that each tensor is selected or counted as omitted. */
 #include <inttypes.h>
 
 #include "open/checkpoint.h"
 
-/* Whether a run can do without the object: what it holds cannot be told. */
+/* Whether a run can continue without the object, whose contents are unknown. */
 static bool concerns_object(fsdpck_status st)
 {
     return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT;

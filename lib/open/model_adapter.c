@@ -23,7 +23,7 @@ static fsdpck_status put_order(vec *order, const model *m, const model_param *p,
     return FSDPCK_OK;
 }
 
-/* A flat parameter, which comes after what else its module has of its own. */
+/* A flat parameter comes after its module's other own parameters. */
 static fsdpck_status put_unit(vec *order, const model *m, const unit_list *units,
                               const model_module *module, fsdpck_error *err)
 {
@@ -39,7 +39,7 @@ static fsdpck_status put_unit(vec *order, const model *m, const unit_list *units
     return put_order(order, m, model_param_at(m, first), (uint32_t)(u - unit_at(units, 0)), err);
 }
 
-/* As model.parameters() gives them: a module's own, then those of the modules below it. */
+/* In the order of model.parameters(): a module's own, then those of the modules below it. */
 static fsdpck_status find_order(const model *m, const unit_list *units, vec *order,
                                 fsdpck_error *err)
 {
@@ -64,7 +64,7 @@ static fsdpck_status find_order(const model *m, const unit_list *units, vec *ord
     return FSDPCK_OK;
 }
 
-/* --- the view --- */
+/* --- the adapter --- */
 
 static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m, fsdpck_error *err)
 {
@@ -83,7 +83,7 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
     }
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     fsdpck_status st = model_read(m, text, nbytes, err);
-    /* How many ranks there are is seen in the files: flat_adapter_rescale. */
+    /* The files determine the number of ranks: flat_adapter_rescale. */
     const model_ranks ranks = {.guess = m->world_size > 1 ? m->world_size : 2};
     if (st == FSDPCK_OK)
         st = model_find_units_on(m, &ranks, &c->units, err);
@@ -115,7 +115,7 @@ void described_model_release(described_model *d)
     d->path = NULL;
 }
 
-/* What the description says of the names that were read. */
+/* Notes of the description's match with the names in the checkpoint. */
 static fsdpck_status find_ties(fsdpck_checkpoint *c, described_model *d, vec *ties,
                                fsdpck_error *err)
 {
@@ -229,7 +229,7 @@ fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
     return FSDPCK_OK;
 }
 
-/* --- the model and what is seen of the checkpoint --- */
+/* --- the model and the checkpoint --- */
 
 static fsdpck_status note_ties(fsdpck_checkpoint *c, const agree *a, fsdpck_error *err)
 {

@@ -177,7 +177,7 @@ static fsdpck_status fail_several(const search_result *found, const char *path, 
     return st;
 }
 
-/* Opens what is looked at again, one checkpoint further down. */
+/* Continues with the only checkpoint inside the folder. */
 static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
                                  const fsdpck_open_options *o, fsdpck_error *err)
 {
@@ -261,7 +261,7 @@ static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
     return text_check(&text, err);
 }
 
-/* Tensors as the description has them, which must be the model's. */
+/* Tensors of the description, which must match the model. */
 static fsdpck_status check_described(fsdpck_checkpoint *c, described_model *d,
                                      format_per_rank per_rank, bool assume_order, fsdpck_error *err)
 {
@@ -377,7 +377,7 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);
     c->ties = VEC_OF(tied_pair, &c->metadata);
-    /* Who fails still serves its files to the others until all know. */
+    /* A rank that fails still serves its files until all ranks have its status. */
     const fsdpck_status st =
         group_agree_result(ctx->group, open_inner(c, path, &o, err), true, err);
     progress_phase(&ctx->progress, NULL, 0);

@@ -1,4 +1,4 @@
-/* Opening by several ranks, of which each may see only the files of its own host. */
+/* Opens a checkpoint by several ranks. Each may have only the files of its own host. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static fsdpck_status sample_file(const char *path, uint64_t nbytes, uint64_t *sa
     return st;
 }
 
-/* One file that all see, or a copy of it on each host. */
+/* One shared file, or an equal copy on each host. */
 static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *err)
 {
     uint64_t nbytes = 0, identity = 0, sample = 0;
@@ -49,7 +49,7 @@ static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *er
     return st;
 }
 
-/* A folder that is not here is one all the same where others have it. */
+/* A folder that is missing on this host still counts if other hosts have it. */
 static fsdpck_status assume_folder(const char *path, probe_input *in, fsdpck_error *err)
 {
     size_t nbytes = strlen(path);
@@ -72,7 +72,7 @@ static fsdpck_status list_all_hosts(probe_input *in, fsdpck_error *err)
     return folder_list(&in->dir, ".", &in->entries, &in->entry_count, err);
 }
 
-/* The folder of this host shows names that are none of the union. */
+/* The folder of this host lists names that are not in the union. */
 static fsdpck_status hide_folder(probe_input *in, const char *path, fsdpck_error *err)
 {
     probe_release(in);
@@ -112,7 +112,7 @@ fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsd
     return group_agree(g, st, err);
 }
 
-/* ---- further down ---- */
+/* ---- folders below ---- */
 
 /* Paths of one rank, as they are below `root`, each with its NUL. */
 static fsdpck_status encode_paths(const search_result *own, const char *root, text_buf *text,
@@ -179,7 +179,7 @@ fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found, fsdp
     return st;
 }
 
-/* ---- who reads it ---- */
+/* ---- choice of the reader ---- */
 
 /* With the name of a host before them: files that .metadata names, and a rank has its number for. */
 static bool looks_like_dcp(const probe_input *in)
@@ -192,7 +192,7 @@ static bool looks_like_dcp(const probe_input *in)
     return false;
 }
 
-/* Of which no checkpoint is made yet: it may be further down. */
+/* Not yet identified as a checkpoint: it may be in a folder below. */
 static bool has_rank_files(const probe_input *in)
 {
     static const char *const suffixes[] = {".pt", ".pth", ".bin", ".ckpt"};

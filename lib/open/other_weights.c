@@ -1,11 +1,12 @@
-/* Weights in another form beside those that were read: a .bin beside safetensors, torch's `sharded`. */
+/* Reports weights in a different form in the same folder: a .bin beside safetensors, torch's
+ * `sharded`. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "open/checkpoint.h"
 
-/* By the names under which transformers, torch and Meta keep a model. */
+/* Recognized by the file names of transformers, torch and Meta. */
 static bool is_weights_name(const char *name)
 {
     static const char *const globs[] = {"model.safetensors", "model.safetensors.index.json",
@@ -22,7 +23,7 @@ static bool is_safetensors(const char *name)
     return strstr(name, ".safetensors") != NULL;
 }
 
-/* One of the files that were read, or is said of by the reader of safetensors itself. */
+/* One of the files that were read, or that the safetensors reader reports itself. */
 static bool is_read(const catalogue *c, const char *entry)
 {
     for (size_t i = 0; i < catalogue_file_count(c); i++) {

@@ -7,7 +7,7 @@
 
 /* --- the parameters of a description --- */
 
-/* Of a parameter with several names the one that is taken. */
+/* The selected name of a parameter with several names. */
 static bool find_first(const model *m, const model_param *p, const vec *params, uint32_t *at)
 {
     size_t nbytes;
@@ -48,8 +48,8 @@ static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *
 
 /* --- those of the model part --- */
 
-/* By the names that torch's own modules give their buffers; numbers that are no floats get no
- * gradients either. */
+/* Recognized by the names of buffers in torch's own modules; integer tensors get no gradients
+ * either. */
 static bool is_trainable(const catalogue *c, const cat_tensor *t)
 {
     static const char *const buffers[] = {"running_mean", "running_var", "num_batches_tracked"};
@@ -97,7 +97,7 @@ static int compare_alias(const void *left, const void *right)
     return compare_saved(left, right);
 }
 
-/* Marks what views the same elements as a tensor before it. */
+/* Marks tensors with the same elements as an earlier one. */
 static void find_ties(const catalogue *c, candidate *all, size_t count)
 {
     if (count > 1)
@@ -143,7 +143,7 @@ static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const checkpoin
     return FSDPCK_OK;
 }
 
-/* Its clean name: of the model without the outer key, else the whole key. */
+/* Its clean name: in the model without the outer key, else the whole key. */
 static fsdpck_status clean_name_of(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
                                    const candidate *k, text_buf *clean, fsdpck_error *err)
 {
@@ -158,7 +158,7 @@ static fsdpck_status clean_name_of(const fsdpck_checkpoint *c, const checkpoint_
     return text_check(clean, err);
 }
 
-/* Whether it is what the model has, under another key (averaged weights): params are those. */
+/* Whether it is a copy of model tensors under a different key (averaged weights). */
 static bool is_copy(const fsdpck_checkpoint *c, const checkpoint_parts *parts, const candidate *k,
                     const strtab *names, const vec *param_of_name, const vec *params)
 {
@@ -209,7 +209,7 @@ static fsdpck_status note_name(params_search *s, uint32_t param, const char *tex
     return FSDPCK_OK;
 }
 
-/* Ties are few: those before it are looked through. */
+/* Ties are few, so a linear search suffices. */
 static bool find_tied(const params_search *s, const candidate *k, uint32_t *param)
 {
     for (*param = 0; *param < s->params->count; ++*param)
@@ -241,7 +241,7 @@ static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *c
     return FSDPCK_OK;
 }
 
-/* described: `params` are those of a description already, and only what is outside is added. */
+/* described: `params` already contains those of a description; only other ones are added. */
 static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
                                     bool described, strtab *names, vec *params, fsdpck_error *err)
 {
@@ -294,7 +294,7 @@ static fsdpck_status fail_no_optimizer(fsdpck_error *err)
     return st;
 }
 
-/* to: OPTIM_KEYS_AS_THEY_ARE to learn alone what numbers mean. */
+/* to: OPTIM_KEYS_AS_THEY_ARE only to find the meaning of numbers. */
 static fsdpck_status rekey_or_infer(fsdpck_checkpoint *c, optim_keys to, const model *m,
                                     bool assumed, const checkpoint_parts *parts, uint32_t *count,
                                     fsdpck_error *err)
@@ -332,7 +332,7 @@ fsdpck_status checkpoint_rekey(fsdpck_checkpoint *c, optim_keys to, const model 
     checkpoint_parts parts = {0};
     uint32_t count = 0;
 
-    /* Numbers that could not be understood are not in the parameters' names: why is known. */
+    /* Numbers without a known meaning have no parameter name; the cause was recorded. */
     const fsdpck_error *refusal = c->adapter == NULL ? NULL : flat_adapter_order_error(c->adapter);
     if (refusal != NULL) {
         if (err != NULL)
@@ -392,6 +392,6 @@ fsdpck_status checkpoint_infer_params(fsdpck_checkpoint *c, const model *m, bool
     for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
         if (!catalogue_object(&c->cat, i)->loaded &&
             rekey_needs_object(&c->cat, i, OPTIM_KEYS_AS_THEY_ARE))
-            (void)!checkpoint_load_object(c, i, NULL); /* who needs it is told what is wrong */
+            (void)!checkpoint_load_object(c, i, NULL); /* reported where it is needed */
     return rekey_or_infer(c, OPTIM_KEYS_AS_THEY_ARE, m, assume_order, &c->parts, &count, err);
 }

@@ -1,16 +1,16 @@
-/* Looking for checkpoints below a folder. */
+/* Searches for checkpoints below a folder. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "open/checkpoint.h"
 
-/* How far down, and into how many folders. */
+/* Limits of depth and of folders. */
 #define SEARCH_DEPTH   4u
 #define SEARCH_FOLDERS 4096u
 
 typedef struct search {
-    char *paths[SEARCH_FOLDERS]; /* queue of folders still to look into */
+    char *paths[SEARCH_FOLDERS]; /* queue of folders still to search */
     unsigned depths[SEARCH_FOLDERS];
     size_t head, tail;
     search_result *found;
@@ -57,7 +57,7 @@ bool is_system_folder(const char *path)
 {
     static const char *const roots[] = {"/proc", "/sys"};
     char *real = realpath(path, NULL);
-    /* What is in folders of /dev, such as /dev/shm, are files like others. */
+    /* Folders inside /dev, such as /dev/shm, contain ordinary files. */
     bool is = real != NULL && strcmp(real, "/dev") == 0;
     for (size_t i = 0; real != NULL && i < sizeof roots / sizeof roots[0]; i++) {
         const size_t n = strlen(roots[i]);
@@ -175,7 +175,8 @@ fsdpck_status search_folders(const char *path, search_result *found, fsdpck_erro
     return FSDPCK_OK;
 }
 
-/* What is around the number that begins at `at`: whether all names differ in it alone, and one is 0. */
+/* The text around the number at `at`: whether all names differ only in this number, and one is
+ * 0. */
 static bool differ_only_there(const search_result *found, size_t at, size_t digits)
 {
     const char *first = found->paths[0];
@@ -193,7 +194,7 @@ static bool differ_only_there(const search_result *found, size_t at, size_t digi
     return has_zero;
 }
 
-/* Files a rank are torch's alone. */
+/* Only torch writes one file per rank. */
 static bool is_hdf5(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -221,7 +222,7 @@ bool search_rank_pattern(const search_result *found, text_buf *pattern)
     return false;
 }
 
-/* In the same folder, or further down. */
+/* In the same folder, or below. */
 static bool is_sibling(const char *path, const char *part)
 {
     const char *slash = strrchr(part, '/');

@@ -2,8 +2,8 @@
 #include "open/known_names.h"
 #include "statedict/shard_metadata.h"
 
-/* The checkpoint was opened as one that says nothing of flat parameters: it is read once more, by a
- * reader that knows which tensors are shards. */
+/* The checkpoint was opened without information on flat parameters. It is read again with the list
+ * of tensors that are shards. */
 static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request, fsdpck_error *err)
 {
     open_request again = *request;

@@ -1,4 +1,4 @@
-/* advise.c: what is legal, and may not be what the user meant. */
+/* advise.c: warnings about legal but probably unintended requests. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static const char *plural(uint64_t n)
 
 /* ---- mesh dims ---- */
 
-/* Tensors that dim `i` of the mesh cuts. */
+/* Number of tensors that mesh dim `i` shards. */
 static uint64_t sharded_by_dim(const catalogue *c, unsigned i)
 {
     uint64_t count = 0;
@@ -25,7 +25,7 @@ static uint64_t sharded_by_dim(const catalogue *c, unsigned i)
     return count;
 }
 
-/* Whether there is anything to be cut. */
+/* Whether any tensor can be sharded. */
 static bool has_floats(const catalogue *c)
 {
     for (uint64_t k = 0; k < catalogue_tensor_count(c); k++) {
@@ -73,7 +73,7 @@ static void advise_dims(const run *r)
         "no mesh dim shards a tensor: each of %" PRIu64 " ranks holds all tensors", mesh_size(m));
 }
 
-/* Cuts of the source that fully_shard() would not make on so many ranks. */
+/* Sharding of the source that fully_shard() does not support on this number of ranks. */
 static void advise_moved(const run *r)
 {
     const mesh *m = &r->layout.mesh;
@@ -84,13 +84,13 @@ static void advise_moved(const run *r)
             &r->ctx->log, FSDPCK_FINDING_MESH_REFIT,
             "choose a different number of ranks, or give --format dcp, which keeps uneven shards",
             "%" PRIu64 " tensor%s sharded on dim 0 instead of the source's dim, which does not "
-                       "divide evenly over %" PRIu64 " ranks; first: '%s'",
+            "divide evenly over %" PRIu64 " ranks; first: '%s'",
             count, plural(count), m->sizes[mesh_dim_of(m, ROLE_FSDP)],
             catalogue_name(c, catalogue_tensor(c, r->selected.moved_first)->name));
 }
 
-/* Rank files name the mesh of every tensor; a DCP folder does not tell which tensors of a model
- * with TP lie on a slice of it. */
+/* Rank files record the mesh of every tensor. A DCP folder does not record which tensors of a TP
+ * model are on a slice of it. */
 static void advise_slices(const run *r)
 {
     const mesh *m = &r->layout.mesh;
@@ -109,13 +109,13 @@ static void advise_slices(const run *r)
         log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_WHOLE,
                  "give --tp-plan FILE: tensors that it does not name use only the other dims",
                  "%" PRIu64 " tensor%s not sharded by '%s' will be on the whole mesh: "
-                            "load_state_dict() fails if the model has them only on its FSDP dims",
+                 "load_state_dict() fails if the model has them only on its FSDP dims",
                  count, plural(count), m->names[tp]);
 }
 
 /* ---- tensors ---- */
 
-/* Model tensors without optimizer state, where others have it, that FSDP cuts all the same. */
+/* Model tensors without optimizer state among others with state, which FSDP shards nevertheless. */
 static uint64_t list_stateless(const run *r, text_buf *names)
 {
     const catalogue *c = &r->to.cat;
@@ -135,7 +135,7 @@ static uint64_t list_stateless(const run *r, text_buf *names)
     return count;
 }
 
-/* A source of one rank does not say what FSDP shall cut. */
+/* A source of one rank does not record which dims FSDP shards. */
 static void advise_default(const run *r)
 {
     const mesh *m = &r->layout.mesh;
@@ -163,7 +163,7 @@ static void advise_default(const run *r)
     text_release(&names);
 }
 
-/* A tensor that each rank had of its own goes back to it where there are as many ranks. */
+/* A rank-local tensor returns to its rank if the number of ranks is equal. */
 static void advise_own(const run *r)
 {
     const catalogue *c = &r->src->cat;
@@ -189,8 +189,8 @@ static void advise_own(const run *r)
                  c->origin.world_size, count, first);
 }
 
-/* State of its parameter's shape is cut as that is; scalars are everybody's. What an optimizer of
- * another kind keeps (rows and columns, preconditioners) is given to all ranks. */
+/* State of its parameter's shape is sharded like the parameter; scalars are replicated. So is state
+ * of other shapes (rows and columns, preconditioners). */
 static void advise_states(const run *r)
 {
     const optim_state_map *t = &r->optim_state_map;

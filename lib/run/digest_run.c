@@ -4,7 +4,7 @@
 
 /* ---- the writer of nothing ---- */
 
-/* Elements begin at a multiple in memory too. */
+/* Elements are aligned in memory too. */
 #define DIGEST_ALIGN 64u
 
 static bool holds_any_dtype(dtype d)
@@ -32,7 +32,7 @@ fsdpck_status digest_lay_out_tensor(catalogue *c, uint32_t tensor, uint32_t file
     return FSDPCK_OK;
 }
 
-/* One tensor after the other, as if there were a file. */
+/* One tensor after the other, as in a file. */
 fsdpck_status digest_lay_out(target *t, const writer_options *opt, fsdpck_error *err)
 {
     (void)opt;
@@ -94,8 +94,7 @@ uint64_t digest_differences_words(const fsdpck_checkpoint *src)
     return (catalogue_tensor_count(&src->cat) + 63) / 64;
 }
 
-/* What the ranks of a group have found, each in its share: all of it, and the first one's. st: the same
- * on all of them. */
+/* Combines the differences found by all ranks, with the first one. st: the same on all ranks. */
 static fsdpck_status share_differences(const run *r, fsdpck_status st, fsdpck_error *err)
 {
     group *g = r->ctx->group;

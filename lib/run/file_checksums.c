@@ -8,9 +8,9 @@
 #include "base/sha256.h"
 #include "group/assignment.h"
 
-/* Read at once: stays in the caches near the core. */
+/* Bytes per read: fits the L2 cache. */
 #define READ_NBYTES ((uint64_t)1 << 20)
-/* One job: a large file is shared by several workers. */
+/* Bytes per job: several workers share a large file. */
 #define JOB_NBYTES ((uint64_t)16 << 20)
 
 void file_checksums_init(file_checksums *s, const folder *dir, bool no_follow)
@@ -196,7 +196,7 @@ static fsdpck_status begin(work *w, unsigned workers, fsdpck_error *err)
     return list_jobs(w, err);
 }
 
-/* Keeps this rank's jobs; what is summed before them counts once. */
+/* Keeps this rank's jobs; checksums made before them count once. */
 static fsdpck_status keep_own_jobs(work *w, fsdpck_error *err)
 {
     const file_checksums *s = w->r->shared;
@@ -223,7 +223,7 @@ static fsdpck_status keep_own_jobs(work *w, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* A rank's sums are zeros where it has read nothing. */
+/* A rank's checksums are zero for files it has not read. */
 enum { SHA_WORDS = 4, SUM_WORDS = 1 + SHA_WORDS };
 
 static fsdpck_status all_reduce_checksums(const work *w, fsdpck_error *err)

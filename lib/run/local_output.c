@@ -9,7 +9,7 @@
 #include "run/manifest_run.h"
 #include "run/run.h"
 
-/* Copied at a time. */
+/* Bytes per copy step. */
 #define COPY_NBYTES ((uint64_t)8 << 20)
 /* Copies at a time: enough for any network. */
 #define COPY_THREADS 8u
@@ -33,7 +33,7 @@ static fsdpck_status add_files(run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* What the ranks that begin an output call it meanwhile. */
+/* Temporary names of the ranks that begin an output. */
 typedef struct partial_names {
     char **of_rank;
 } partial_names;
@@ -46,7 +46,7 @@ static fsdpck_status receive_name(void *ctx, unsigned rank, const uint8_t *bytes
     return names->of_rank[rank] != NULL ? FSDPCK_OK : error_set_nomem(err, nbytes);
 }
 
-/* Of two hosts on one file system neither could have the final name. */
+/* Two hosts on one file system could not both use the final name. */
 static fsdpck_status check_not_shared(const run *r, const partial_names *names, fsdpck_error *err)
 {
     const group *g = r->ctx->group;
@@ -108,7 +108,7 @@ fsdpck_status local_output_begin(run *r, fsdpck_error *err)
     return st;
 }
 
-/* ---- bytes that are on another host ---- */
+/* ---- bytes on other hosts ---- */
 
 static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_error *err)
 {
@@ -169,7 +169,7 @@ static fsdpck_status add_copy_blocks(copy_work *w, size_t index, uint64_t nbytes
     return FSDPCK_OK;
 }
 
-/* What belongs to this host and was written on others. */
+/* Files for this host that other hosts wrote. */
 static fsdpck_status list_copy_blocks(copy_work *w, uint64_t *nbytes, fsdpck_error *err)
 {
     const run *r = w->r;
@@ -209,9 +209,9 @@ static fsdpck_status copy_all(run *r, fsdpck_error *err)
     return st;
 }
 
-/* ---- what rank 0 makes besides ---- */
+/* ---- files made by rank 0 ---- */
 
-/* Names and sizes of the files behind those of the target. */
+/* Names and sizes of the files after those of the target. */
 static fsdpck_status pack_extra_totals(run *r, text_buf *text, fsdpck_error *err)
 {
     for (size_t i = r->local.file_count; i < r->out.files.count; i++) {

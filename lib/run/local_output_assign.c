@@ -1,10 +1,10 @@
-/* Which host gets which file of an output that lies on each host's own disk. */
+/* Assigns files to hosts for an output on each host's own disk. */
 #include <stdlib.h>
 
 #include "layout/shard_box.h"
 #include "run/run.h"
 
-/* Whether host `host` gets file `file`: rows of a bit for each host. */
+/* Whether host `host` gets file `file`: one row of bits per file, one bit per host. */
 typedef struct assign_work {
     const run *r;
     const hosts *hosts;
@@ -75,7 +75,7 @@ static void add_file_hosts(const assign_work *w)
             add_all_hosts(w, catalogue_object(&t->cat, i)->file);
 }
 
-/* A rank's file is written where the rank is, what several hosts get on the first of them. */
+/* A rank's file is written on the rank's host; a file for several hosts, on the first of them. */
 static uint32_t choose_home(const assign_work *w, size_t index)
 {
     const uint32_t rank = catalogue_file(&w->r->to.cat, index)->rank;

@@ -13,7 +13,7 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     size_t nbytes;
     fsdpck_error why;
     *there = false;
-    /* Each rank of a group may have another part of the files. */
+    /* Each rank of a group may have a different part of the files. */
     if (!src->probe.is_folder || src->remote_files != NULL)
         return FSDPCK_OK;
     RETURN_IF(path_probe(&src->probe.dir, MANIFEST_NAME, &kind, NULL, err));
@@ -90,7 +90,7 @@ fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
 
 typedef struct taken {
     const run *r;
-    int lost; /* whether a tensor is lost that may be of what is taken; -1: not looked for yet */
+    int lost; /* whether a lost tensor may be selected; -1: not computed yet */
 } taken;
 
 /* A tensor of the manifest that the checkpoint does not have. */

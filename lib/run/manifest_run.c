@@ -50,7 +50,7 @@ static fsdpck_status add_tensors(run *r, manifest *m, fsdpck_error *err)
 
 /* ---- files ---- */
 
-/* The file that the output is, or one of its folder. */
+/* The output's single file, or one of its folder. */
 static const char *name_of_file(const run *r, size_t i)
 {
     const char *slash = strrchr(r->dst, '/');
@@ -140,7 +140,7 @@ fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err
     return output_write_at(&r->out, index, 0, text->text, text->nbytes, err);
 }
 
-/* ---- a file of its own ---- */
+/* ---- a separate file ---- */
 
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
                              output *out, fsdpck_error *err)

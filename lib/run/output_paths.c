@@ -8,10 +8,10 @@
 
 #include "manifest/manifest.h"
 
-/* So much of a file tells whether it is a manifest. */
+/* Bytes of a file that are read to recognize a manifest. */
 #define MANIFEST_HEAD_NBYTES ((size_t)64 << 10)
 
-/* Without slashes at its end: free(). */
+/* The path without trailing slashes, to be freed. */
 static char *without_slashes(const char *path)
 {
     size_t n = strlen(path);
@@ -38,7 +38,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Whether `path` is the folder or lies in it, however deep. Both as realpath gives them, or NULL. */
+/* Whether `path` is the folder or is inside it at any depth. Both are from realpath, or NULL. */
 static bool is_within(const char *path, const char *folder_path)
 {
     struct stat want, have;
@@ -64,7 +64,7 @@ static bool is_within(const char *path, const char *folder_path)
 
 /* ---- DST ---- */
 
-/* The file `name` of a checkpoint that is read would go if what is at `existing` did. */
+/* Whether replacing `existing` would remove the file `name` of an input checkpoint. */
 static bool would_be_replaced(const fsdpck_checkpoint *src, const char *name, const char *existing,
                               const struct stat *was)
 {
@@ -74,7 +74,7 @@ static bool would_be_replaced(const fsdpck_checkpoint *src, const char *name, co
         return false;
     if (!S_ISDIR(was->st_mode))
         return is_same(&found, was);
-    /* What a link in the input leads to. */
+    /* The target of a link in the input. */
     text_buf path = {0};
     text_printf(&path, "%s/%s", dir->path, name);
     char *real = text_check(&path, NULL) == FSDPCK_OK ? realpath(path.text, NULL) : NULL;
@@ -84,7 +84,7 @@ static bool would_be_replaced(const fsdpck_checkpoint *src, const char *name, co
     return within;
 }
 
-/* The name of a file of `src` that would go with what the output replaces, or NULL. */
+/* The name of a file of `src` that the output would remove, or NULL. */
 static const char *first_to_be_replaced(const fsdpck_checkpoint *src, const char *existing)
 {
     const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
@@ -113,7 +113,7 @@ static fsdpck_status refuse_overlap(const run *r, const char *path, const char *
     return st;
 }
 
-/* The checkpoint of --like is read, and stays what it is. */
+/* The checkpoint of --like must not be modified. */
 static fsdpck_status check_disjoint_from_like(const run *r, const char *path, const char *parent,
                                               const char *existing, fsdpck_error *err)
 {
@@ -171,7 +171,7 @@ fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err)
 
 /* ---- the manifest beside it ---- */
 
-/* Whether two paths, of things that need not be there, are one name in one folder. */
+/* Whether two paths, which need not exist, are one name in one folder. */
 static bool is_one_name(const char *a, const char *b)
 {
     char *parents[2] = {output_real_parent(a), output_real_parent(b)};
@@ -206,7 +206,7 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     char *parent = output_real_parent(path);
     char *input = realpath(r->src->path, NULL);
     char *existing = realpath(r->dst, NULL);
-    /* As it is written: the folder need not be there yet. */
+    /* Compared as text, as the folder may not exist yet. */
     const char *slash = strrchr(path, '/');
     char *folder_path = slash == NULL ? NULL : strndup(path, (size_t)(slash - path));
     const bool in_new = existing == NULL && folder_path != NULL && folder_path[0] != '\0' &&
@@ -230,7 +230,7 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* ---- what a manifest replaces ---- */
+/* ---- files that a manifest replaces ---- */
 
 static fsdpck_status refuse(const char *path, const char *what, const char *next, fsdpck_error *err)
 {
@@ -241,7 +241,7 @@ static fsdpck_status refuse(const char *path, const char *what, const char *next
     return st;
 }
 
-/* `name` in `dir`, which may be NULL. *ino is of the file that was read. */
+/* `name` in `dir`, which may be NULL. *ino: inode of the file that was read. */
 static fsdpck_status check_content(const folder *dir, const char *name, const char *path,
                                    uint64_t *ino, fsdpck_error *err)
 {

@@ -5,7 +5,7 @@
 
 #include "manifest/manifest.h"
 
-/* What may go: files of the checkpoint, and the folders that these lie in. */
+/* Replaceable entries: files of the checkpoint, and their folders. */
 typedef struct replaced {
     const run *r;
     const probe_input *in;
@@ -13,7 +13,7 @@ typedef struct replaced {
     strtab files, folders; /* paths below the folder; folder 0 is "", the folder itself */
 } replaced;
 
-/* A folder is read by every rank for itself, and in silence: it is not the input. */
+/* Every rank reads the folder itself, without warnings, as it is not the input. */
 static fsdpck_status open_alone(const replaced *w, const fsdpck_open_options *options,
                                 fsdpck_checkpoint **out, fsdpck_error *err)
 {
@@ -28,8 +28,8 @@ static fsdpck_status open_alone(const replaced *w, const fsdpck_open_options *op
     return st;
 }
 
-/* The run's own names of rank files come first: what it wrote before is what is replaced most. A name
- * that tells no format is not looked below. */
+/* The run's own names of rank files come first, as runs mostly replace their own earlier output.
+ * Folders without a recognized name are not searched. */
 static fsdpck_status open_there(replaced *w, fsdpck_error *err)
 {
     const run *r = w->r;

@@ -5,7 +5,7 @@
 #include "layout/mesh_text.h"
 #include "layout/shard_box.h"
 
-/* What makes two tensors the same to every rank. */
+/* Properties that make two tensors equivalent on every rank. */
 typedef struct kind_key {
     uint32_t spec;
     uint32_t state_itemsize_nbytes;
@@ -32,7 +32,7 @@ static bool is_replicated(const target *to, uint64_t index)
     return true;
 }
 
-/* Coordinates with those along FSDP dims at 0: the rank that holds the first, the fullest piece. */
+/* Coordinates with FSDP dims at 0: the rank with the first, largest shard. */
 static void first_along_fsdp(const mesh *m, uint64_t *coord)
 {
     for (unsigned i = 0; i < m->ndim; i++) {
@@ -144,8 +144,7 @@ static fsdpck_status count_kind(rank_totals *s, const target *to, const kind *k,
     return FSDPCK_OK;
 }
 
-/* Flat parameters: what lies where their pieces are. Padding that a state leaves out is not
- * counted. */
+/* Flat parameters: bytes at their shards. Padding that a state omits is not counted. */
 static void count_flat(rank_totals *s, const target *to)
 {
     for (uint64_t i = 0; i < catalogue_chunk_count(&to->cat); i++) {

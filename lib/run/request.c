@@ -62,7 +62,7 @@ static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* What a bare folder name is written as. */
+/* The format of a folder name without suffix. */
 static const format_writer *default_writer(const run *r)
 {
     const format_writer *own = r->src->format->writer;
@@ -79,7 +79,7 @@ static const format_writer *writer_with(writer_option option)
     return format_writers[i];
 }
 
-/* An option that the writer would not look at. */
+/* An option that the writer would ignore. */
 static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
@@ -160,7 +160,7 @@ static fsdpck_status check_links(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* A flat writer cuts as the model's description says. */
+/* A flat writer shards as the model description specifies. */
 static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
@@ -196,7 +196,7 @@ static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* A name that looks like a file's may have been meant as one. Versions (1.5) have dots too. */
+/* A name that resembles a file name may be intended as one. Versions (1.5) have dots too. */
 static void report_folder(const run *r)
 {
     const char *slash = strrchr(r->dst, '/');
@@ -259,8 +259,8 @@ static fsdpck_status error_exists(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* What is there already, before any work is done. A folder is only replaced where it is a
- * checkpoint, or empty: made by mkdir for this run. */
+/* Checks an existing output before any work. A folder is replaced only if it is a checkpoint, or
+ * empty, as made by mkdir for this run. */
 static fsdpck_status check_existing(run *r, fsdpck_error *err)
 {
     path_kind kind;
@@ -293,7 +293,7 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     return st;
 }
 
-/* A link is replaced by nobody's wish: what it leads to would stay, and is not what was named. */
+/* A link is never replaced: its target would remain, although the user meant the target. */
 static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
 {
     struct stat found;
@@ -314,7 +314,7 @@ static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* The folder that DST shall lie in must be there and let us write, in a dry run too. */
+/* The parent folder of DST must exist and be writable, also in a dry run. */
 static fsdpck_status check_parent(const run *r, fsdpck_error *err)
 {
     char *parent = output_real_parent(r->dst);
@@ -340,7 +340,7 @@ static fsdpck_status check_parent(const run *r, fsdpck_error *err)
     return st;
 }
 
-/* On another host than rank 0's there need not be what it writes into. */
+/* On hosts other than rank 0's the output's folder need not exist. */
 static bool writes_on_this_host(const run *r)
 {
     const group *g = r->ctx->group;
@@ -366,7 +366,7 @@ fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err)
     return empty ? FSDPCK_OK : error_exists(r, err);
 }
 
-/* Free bytes where DST will lie; false where that cannot be told. */
+/* Free bytes in the file system of DST; false if unknown. */
 static bool free_space(const run *r, uint64_t *nbytes)
 {
     char *parent = output_real_parent(r->dst);

@@ -46,7 +46,7 @@ static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
     return mesh_parse(text, m, err);
 }
 
-/* A mesh whose dims have no known names can only be kept where all that is on a mesh is on it. */
+/* A mesh whose dims have unknown names can only be kept if all sharded tensors use it. */
 static bool all_are_on(const catalogue *c, const mesh *m)
 {
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
@@ -68,7 +68,7 @@ static void list_lost(const mesh *from, const layout_refit *refit, text_buf *out
     }
 }
 
-/* Which --mesh has what is lost. */
+/* The --mesh that keeps the dropped dims. */
 static void refit_next(const layout_refit *refit, text_buf *next)
 {
     mesh parsed;

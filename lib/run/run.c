@@ -15,9 +15,9 @@
 
 #define MEMORY_DEFAULT    ((uint64_t)256 << 20)
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
-/* Reading back goes in pieces of this size. */
+/* Bytes per step of reading back. */
 #define READ_BACK_BYTES ((size_t)4 << 20)
-/* The longest name that a file system gives, and a zero. */
+/* The longest file name, and a zero. */
 #define PARTIAL_NAME_NBYTES 256
 
 void fsdpck_transform_options_init(fsdpck_transform_options *options)
@@ -114,7 +114,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
 fsdpck_status run_lay_out(run *r, fsdpck_error *err)
 {
     const fsdpck_transform_options *o = &r->opt;
-    if (o->torch_minor == 0) /* whoever wrote the rank files of the source shall load these */
+    if (o->torch_minor == 0) /* the writer of the source's rank files must be able to load these */
         r->opt.torch_minor = r->src->cat.origin.dtensor_minor;
     const writer_options wo = {
         .max_shard_nbytes = o->max_shard_nbytes > 0 ? o->max_shard_nbytes : MAX_SHARD_DEFAULT,
@@ -166,7 +166,7 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
         .direct = (int)r->opt.direct,
         .group = r->ctx->group,
         .source_folder = r->src->remote_files,
-        /* What a group would do is told of all files. */
+        /* The prediction for a group covers all files. */
         .is_own_file = r->opt.dry_run && r->opt.group_size > 0 ? NULL : r->local.own,
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
@@ -225,8 +225,8 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
     return sidecars_add(&r->side, &r->out, err);
 }
 
-/* *writes: whether this rank sees the output. On another host than that of rank 0 it need not, and then
- * reads for those who do. */
+/* *writes: whether this rank can access the output. On hosts without the output, ranks only read
+ * for the others. */
 static fsdpck_status join_output(run *r, const char *partial_name, bool *writes, fsdpck_error *err)
 {
     const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
@@ -286,7 +286,7 @@ static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, 
     return st;
 }
 
-/* A chunk of a packed output. */
+/* A chunk of a compressed output. */
 static fsdpck_status read_back_cell(run *r, uint64_t index, uint8_t *buffer, fsdpck_error *err)
 {
     const filter_location *at = VEC_AT(&r->to.pack.places, const filter_location, index);
@@ -310,7 +310,7 @@ static bool is_on_this_host(const run *r, uint32_t file_index)
     return !r->local.on || r->local.here[file_index] != 0;
 }
 
-/* Syncs, drops what the page cache holds, and compares what the storage gives back. */
+/* Syncs, drops the page cache, and compares the data that the storage returns. */
 fsdpck_status run_read_back(run *r, fsdpck_error *err)
 {
     uint8_t *buffer = malloc(READ_BACK_BYTES);
@@ -343,7 +343,7 @@ fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *bes
     return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
 }
 
-/* Both or none: what was published is withdrawn where the other cannot be. */
+/* Both or none: if one cannot be published, the other is withdrawn. */
 static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
 {
     fsdpck_error second;
@@ -356,7 +356,7 @@ static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
     return st == FSDPCK_OK ? settled : st;
 }
 
-/* The manifest is the last file before the commit; one beside the output comes with it. */
+/* The manifest is the last file before the commit; one beside the output is committed with it. */
 static fsdpck_status finish_output(run *r, fsdpck_error *err)
 {
     text_buf text;
@@ -380,7 +380,7 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
     return st;
 }
 
-/* Rank 0 begins the output, whose temporary name the others learn from it. */
+/* Rank 0 begins the output and sends its temporary name to the others. */
 static fsdpck_status write_in_group(run *r, fsdpck_error *err)
 {
     group *g = r->ctx->group;
@@ -400,7 +400,7 @@ static fsdpck_status write_in_group(run *r, fsdpck_error *err)
     return exec_assign_work(r->exec, writes, err);
 }
 
-/* What is made of the totals of all, and the final name: by rank 0. */
+/* Rank 0 does the steps that need all totals, and gives the final name. */
 static fsdpck_status complete_output(run *r, fsdpck_error *err)
 {
     if (r->writer->seal != NULL)
@@ -442,9 +442,9 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
     return st;
 }
 
-/* Threads are what `auto` means. A GPU moves S bytes between its memories in 2 S / 4.3 TB/s, but here
- * all comes from files and goes to files, and crosses a link of 55 GB/s both ways, while a thread casts
- * 22 GB/s and scatters 2.5 to 6.5 GB/s: below 20 GB/s of storage there is nothing to win. */
+/* `auto` means threads. A GPU moves S bytes within its memory in 2 S / 4.3 TB/s. But here all data
+ * comes from files and goes to files, and crosses a link of 55 GB/s both ways. A thread casts 22
+ * GB/s and scatters 2.5 to 6.5 GB/s, so a GPU gains nothing below 20 GB/s of storage. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err)
 {
     if (!r->opt.use_cuda || r->gpu != NULL)
@@ -462,7 +462,7 @@ static sidecars_policy choose_sidecars_policy(const run *r)
     return r->src->format->writer == r->writer ? SIDECARS_KEPT : SIDECARS_NAMED;
 }
 
-/* All that is done before anything is written. */
+/* All steps before the first write. */
 static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(run_check_engine(r, err));
@@ -472,7 +472,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
     RETURN_IF(manifest_files_check_run(r, err));
-    /* What is wrong with the request itself comes before what lies in its way. */
+    /* Errors of the request are reported before an existing output. */
     RETURN_IF(request_check_output(r, err));
     if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
@@ -501,7 +501,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_check_same_plan(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
-    /* What is forged needs more room than there is: what is wrong with the source goes first. */
+    /* A forged source may request excessive space: errors of the source are reported first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run)
         RETURN_IF(write_output(r, err));

@@ -8,7 +8,7 @@
 #include "run/group_plan.h"
 #include "run/rank_totals.h"
 
-/* Most files beside the weights that a report names. */
+/* Limit of files beside the weights that a report names. */
 #define SIDECARS_MAX 20u
 
 static fsdpck_status copy_names(char *const *names, size_t count, char *const **out,
@@ -27,7 +27,7 @@ static fsdpck_status copy_names(char *const *names, size_t count, char *const **
     return FSDPCK_OK;
 }
 
-/* "DST/NAME", or DST alone where the output is a file. */
+/* "DST/NAME", or DST if the output is a file. */
 static fsdpck_status add_output(const report_input *in, const char *name, char **list,
                                 size_t *count, fsdpck_error *err)
 {
@@ -95,8 +95,8 @@ static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name
     return FSDPCK_OK;
 }
 
-/* Files that lie beside the weights and belong to a published model (tokenizer, config, code), as
- * far as they are not copied. What is written anew for the ranks is none of them. */
+/* Files beside the weights that belong to a published model (tokenizer, config, code) and are not
+ * copied. Files that the run rewrites for the ranks do not count. */
 static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     const probe_input *p = &in->src->probe;
@@ -161,7 +161,7 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
     return st;
 }
 
-/* The size of its files: what streams bring is written over what tiles left for it. */
+/* The size of its files: streams overwrite bytes that tiles left for them. */
 static uint64_t output_nbytes(const report_input *in)
 {
     const catalogue *to = &plan_target(in->plan)->cat;
@@ -171,7 +171,7 @@ static uint64_t output_nbytes(const report_input *in)
     return nbytes;
 }
 
-/* What the source has no bytes of. */
+/* Tensors without bytes in the source. */
 static void count_filled(const plan *p, fsdpck_report *r)
 {
     const catalogue *from = plan_source(p);
@@ -229,7 +229,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     count_filled(in->plan, r);
 }
 
-/* Where each host has an output of its own. */
+/* If each host has its own output. */
 static fsdpck_status list_hosts(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     const local_output *l = in->local;

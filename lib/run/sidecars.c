@@ -25,8 +25,8 @@ bool sidecars_is_weights(const char *name)
     return false;
 }
 
-/* A link of the Hugging Face cache: "../../blobs/HASH". Others may lead anywhere, and what they lead
- * to would be published with the model. */
+/* A link of the Hugging Face cache: "../../blobs/HASH". Other links may point to any file, which
+ * would then be published with the model. */
 static bool is_cache_link(const folder *dir, const char *name)
 {
     static const char blobs[] = "../../blobs/";
@@ -47,7 +47,7 @@ static fsdpck_status open_plain(const sidecars *s, const char *name, file *f, fs
     return file_open_read(f, &s->dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
 }
 
-/* False for anything but a file that may be copied. */
+/* True only for a file that may be copied. */
 static bool is_plain_file(const sidecars *s, const char *name, uint64_t *nbytes)
 {
     file f = FILE_CLOSED;
@@ -135,7 +135,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     RETURN_IF(folder_list(&s->dir, NULL, &names, &count, err));
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        /* What is written has a manifest of its own; data files of ranks that had nothing to save are none. */
+        /* The output has its own manifest. Data files of ranks without data are not sidecars. */
         if (strcmp(names[i], MANIFEST_NAME) != 0 && !is_empty_data(s, names[i]))
             st = add_name(s, folder_name, names[i], err);
     free(names);

@@ -5,7 +5,7 @@
 #include "exec/box_crc.h"
 #include "exec/strided.h"
 
-/* What is read at a time, and how many elements are put in order at a time. */
+/* Bytes per read, and elements per reordering step. */
 #define READ_NBYTES   ((uint64_t)1 << 20)
 #define BLOCK_ELEMS   ((uint64_t)1 << 16)
 #define ITEM_NBYTES   16u
@@ -75,7 +75,7 @@ static view find_view(const target *t, uint32_t tensor)
     return v;
 }
 
-/* A part of the view, whose elements are in memory: what they add to the sum of the view. */
+/* Adds a part of the view, whose elements are in memory, to the view's checksum. */
 static uint64_t sum_part(const view *v, const box_split *part, const uint8_t *bytes, uint8_t *dense)
 {
     uint64_t row_major[NDIM_MAX], offsets[NDIM_MAX], sum = 0;

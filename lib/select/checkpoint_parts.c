@@ -6,12 +6,12 @@
 
 #include "model/fqn.h"
 
-/* The first that is there, by the order of the list. */
+/* The first match, in list order. */
 static const char *const model_keys[] = {
     "model",          "module",      "state_dict",        "model_state_dict",
     "app.model",      "state.model", "model_state.model", "model_state",
     "network_weights"};
-/* Keys of trainers; with more behind it than a number a key may be a module's. */
+/* Keys of trainers. A key followed by more than a number may be a module's. */
 static const char *const other_stems[] = {"lr_scheduler", "dataloader", "train_state", "rng",
                                           "extra_state"};
 static const char *const counter_globs[] = {"*step*", "*epoch*", "*iter*", "*tokens_seen*",
@@ -24,7 +24,8 @@ static bool element_is(const catalogue *c, value path, size_t i, const char *tex
            value_is_str(&c->pool, value_item(&c->pool, path, i), text);
 }
 
-/* A folder's metadata may hold a path that is not the name's: its keys cut nothing off the name. */
+/* A folder's metadata may contain a path that differs from the name; its keys are then not removed
+ * from the name. */
 static bool name_begins(const catalogue *c, uint32_t name, const char *key)
 {
     const size_t n = strlen(key);
@@ -120,7 +121,7 @@ static void find_model_key(parts_context *s)
         memcpy(s->parts->model_key, model_keys[best], strlen(model_keys[best]) + 1);
 }
 
-/* The outer keys of an optimizer's state dict that stands alone. */
+/* The outer keys of a bare optimizer's state dict. */
 static bool is_bare_key(const outer_key *key)
 {
     return strcmp(key->text, "state") == 0 || strcmp(key->text, "param_groups") == 0;
@@ -212,7 +213,7 @@ static bool is_nested_key(const parts_context *s, const outer_key *key)
             ((may_be_other(text) || may_be_optimizer(text)) && !has_params(s, key)));
 }
 
-/* Whether a trainer's state is there, and not a bare model alone. */
+/* Whether the checkpoint has trainer state and not only a bare model. */
 static fsdpck_status find_non_model(parts_context *s, fsdpck_error *err)
 {
     const catalogue *c = s->c;
@@ -299,7 +300,7 @@ static void find_ddp(const catalogue *c, checkpoint_parts *parts)
     parts->model_has_ddp = all > 0 && with == all;
 }
 
-/* What the names of an optimizer's state stand behind: its root, or else the outer key. */
+/* The prefix of the names of an optimizer's state: its root, or else the outer key. */
 static size_t optimizer_key_of(const parts_context *s, value path, uint32_t name, bool by_root)
 {
     outer_key key;
@@ -311,7 +312,7 @@ static size_t optimizer_key_of(const parts_context *s, value path, uint32_t name
     return value_is_none(path) || key.has_more ? strlen(key.text) : 0;
 }
 
-/* Whether something of the optimizer is below a key, and that the one that all of it has so far. */
+/* Whether optimizer tensors are below a key, and all so far have this key. */
 static bool is_only_key(parts_context *s, value path, uint32_t name, bool by_root)
 {
     char *only = s->parts->optimizer_key;
@@ -325,7 +326,7 @@ static bool is_only_key(parts_context *s, value path, uint32_t name, bool by_roo
     return strlen(only) == nbytes && memcmp(only, text, nbytes) == 0;
 }
 
-/* Where there are several optimizers, their keys tell them apart. */
+/* With several optimizers, their keys distinguish them. */
 static bool find_optimizer_key(parts_context *s, bool by_root)
 {
     checkpoint_parts *parts = s->parts;

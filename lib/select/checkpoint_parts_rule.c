@@ -1,4 +1,5 @@
-/* checkpoint_parts_rule.c: one line that says what told model, optimizer and other apart. */
+/* checkpoint_parts_rule.c: one line that describes the rule that separated model, optimizer and
+ * other. */
 #include <stdio.h>
 #include <string.h>
 

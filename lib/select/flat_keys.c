@@ -3,9 +3,9 @@
 #include "select/nest.h"
 #include "select/select_internal.h"
 
-/* Formats that keep flat keys want the way to each tensor and object beside it. */
+/* Formats with flat keys require the path of each tensor and object. */
 
-/* Keys of dicts are texts here, ints too, as torch's own flattening has them. */
+/* Dict keys become texts, ints too, as in torch's own flattening. */
 static fsdpck_status path_tuple(select_state *a, target_path *p, value *tuple, fsdpck_error *err)
 {
     value_pool *pool = &a->to->cat.pool;
@@ -32,7 +32,7 @@ static fsdpck_status refuse_root(const select_state *a, const char *what, const 
     return st;
 }
 
-/* A reader rebuilds a dict from the paths: they must agree, and `places` shows whether a list has a hole. */
+/* A reader rebuilds a dict from the paths. They must not conflict; `places` shows gaps in lists. */
 static fsdpck_status record_path(const select_state *a, nest *places, const target_path *p,
                                  value leaf, uint32_t name, fsdpck_error *err)
 {

@@ -1,9 +1,10 @@
-/* The optimizer's state as rank files of FSDP1 hold it: torch's optimizer.state_dict(), by number.
+/* The optimizer's state as in rank files of FSDP1: torch's optimizer.state_dict(), by number.
  *
- * Numbers are given through the param_groups in their order. Without use_orig_params they count flat
- * parameters, within a group in the order of the units, as model.parameters() gives them (a flat
- * parameter is its module's own and so comes before those of modules below); else the original
- * parameters as the groups list them, and a rank has state of those alone that it has a piece of. */
+ * Numbers are given through the param_groups in their order. Without use_orig_params they count
+ * flat parameters, within a group in the order of the units, as model.parameters() gives them (a
+ * flat parameter is its module's own and so comes before those of modules below); else the
+ * original parameters as the groups list them, and a rank has state only for parameters with a
+ * shard on it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +13,11 @@
 
 #define NO_NUMBER UINT32_MAX
 
-/* One thing that is said of one number. */
+/* One entry for one number. */
 typedef struct entry {
     uint32_t number;
     uint32_t seq;   /* in the order of the source */
-    uint32_t param; /* whose pieces say which ranks have it; CAT_NONE: all */
+    uint32_t param; /* its shards determine the ranks; CAT_NONE: all ranks */
     value key, leaf;
 } entry;
 
@@ -24,7 +25,7 @@ typedef struct root_state {
     select_state *a;
     value_pool *pool;   /* the target's */
     value groups;       /* list of dicts, as the source has them */
-    value states;       /* dict: FQN to dict of what is no tensor */
+    value states;       /* dict: FQN to dict of entries that are no tensors */
     value made_groups;  /* list of dicts, by number */
     uint32_t *numbers;  /* of each parameter of the units */
     uint32_t *group_of; /* of each unit without use_orig_params, NO_NUMBER */
@@ -41,7 +42,7 @@ static bool is_flat(const unit *u)
     return !u->use_orig_params;
 }
 
-/* --- what is no tensor --- */
+/* --- entries that are no tensors --- */
 
 static fsdpck_status put_leaf(select_state *a, nest *n, value path, uint32_t name, value leaf,
                               fsdpck_error *err)
@@ -70,7 +71,7 @@ static fsdpck_status fill_nest(select_state *a, nest *n, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Goes down to the dict that has the groups; what stands around it is the one way to it. */
+/* Descends to the dict with the groups; each dict around it has a single key. */
 static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err)
 {
     value at = root, dict, item;
@@ -108,7 +109,7 @@ static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err
 
 /* --- numbers --- */
 
-/* Where the number of a name is kept. *param: of the units, CAT_NONE for another. */
+/* Location of the number of a name. *param: index in the units, or CAT_NONE. */
 static fsdpck_status find_slot(root_state *s, const char *name, size_t nbytes, uint32_t *param,
                                uint32_t **slot, fsdpck_error *err)
 {
@@ -143,7 +144,7 @@ static fsdpck_status assign_number(root_state *s, uint32_t *slot, value list, fs
     return value_append(s->pool, list, number, err);
 }
 
-/* Flat parameters get theirs after the whole group is known. */
+/* Flat parameters are numbered after the whole group is known. */
 static fsdpck_status number_name(root_state *s, uint32_t group, value name, value list,
                                  fsdpck_error *err)
 {
@@ -290,7 +291,8 @@ static int compare_entries(const void *left, const void *right)
     return a->seq < b->seq ? -1 : a->seq > b->seq;
 }
 
-/* Entry `e` of one number's dict; parameters of a flat one say the same of what is no tensor. */
+/* Entry `e` of one number's dict. Parameters of a flat parameter must have equal non-tensor
+ * entries. */
 static fsdpck_status put_entry(root_state *s, value dict, const entry *e, fsdpck_error *err)
 {
     for (size_t i = 0; i < value_count(s->pool, dict); i++) {

@@ -1,4 +1,4 @@
-/* Optimizer state beside flat parameters: which tensor is what of which parameter. */
+/* Optimizer state of flat parameters: maps each tensor to a parameter and a state key. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct unit_state {
 typedef struct find_states {
     select_state *a;
     optim_state_name name;
-    text_buf outer; /* what stands before 'state': one optimizer */
+    text_buf outer; /* the prefix of 'state': one optimizer */
     bool has_outer;
     strtab seen;  /* "PARAMETER.STATE", "uUNIT.STATE" */
     vec of_units; /* unit_state, by number of the latter among themselves */
@@ -116,14 +116,14 @@ fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err)
     return st;
 }
 
-/* --- what there is --- */
+/* --- states of the source --- */
 
 static const char *source_name(const select_state *a, const select_pick *pick)
 {
     return catalogue_name(a->from, catalogue_tensor(a->from, pick->source)->name);
 }
 
-/* A flat key names one optimizer's state alone. */
+/* A flat key can name the state of only one optimizer. */
 static fsdpck_status check_outer(find_states *f, const select_pick *pick, fsdpck_error *err)
 {
     const select_state *a = f->a;
@@ -171,7 +171,7 @@ static fsdpck_status note(strtab *seen, char kind, uint32_t what, uint32_t state
     return FSDPCK_OK;
 }
 
-/* A piece of a flat parameter's state: of this parameter's. */
+/* A part of a flat parameter's state: the part of this parameter. */
 static fsdpck_status count_piece(find_states *f, const select_pick *pick, uint32_t index,
                                  uint32_t unit_index, fsdpck_error *err)
 {
@@ -254,7 +254,8 @@ static fsdpck_status add_pick(find_states *f, select_pick *pick, uint32_t index,
     return param == CAT_NONE ? FSDPCK_OK : add_owned(f, pick, index, param, err);
 }
 
-/* Nothing is filled in: a flat parameter has a state of all its parameters, or of none. */
+/* Missing state is not filled in: a flat parameter has state for all of its parameters or for
+ * none. */
 static fsdpck_status check_whole(const find_states *f, fsdpck_error *err)
 {
     for (size_t i = 0; i < f->of_units.count; i++) {

@@ -1,5 +1,5 @@
-/* flatten.c: original parameters cut as FSDP1's flat ones are. An interval of a flat parameter is a
- * few boxes of each parameter that it meets, so what plans them knows nothing of flat parameters. */
+/* flatten.c: shards original parameters as FSDP1's flat ones. An interval of a flat parameter is a
+ * few boxes of each parameter that it meets, so the plan needs no notion of flat parameters. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -47,8 +47,8 @@ static fsdpck_status fail_missing(const select_state *a, const unit_param *p, fs
     return st;
 }
 
-/* One round over the picks: under a parameter's own name, or under its shared ones. A shared name
- * stands for the parameter where nothing has its own. */
+/* One pass over the picks: by a parameter's own name, or by its shared ones. A shared name is used
+ * for a parameter without its own name. */
 static fsdpck_status find_named(select_state *a, bool shared, uint32_t *filled, fsdpck_error *err)
 {
     const unit_list *l = a->to->units;
@@ -104,8 +104,8 @@ fsdpck_status flatten_find_params(select_state *a, fsdpck_error *err)
 
 /* ---- chunks ---- */
 
-/* Dims, outermost in memory first, that must be walked one index at a time so that what is left of
- * the box lies row-major. */
+/* Dims, outermost in memory first, to iterate index by index so that the rest of the box is
+ * row-major. */
 static unsigned walked_dims(const unit_boxes *b, unsigned ndim)
 {
     uint64_t inner = NDIM_MAX;
@@ -122,7 +122,7 @@ static unsigned walked_dims(const unit_boxes *b, unsigned ndim)
     return 0;
 }
 
-/* A box of a permuted parameter is stored in memory order, chunks are row-major: it becomes those
+/* A box of a permuted parameter is stored in memory order, chunks are row-major: it is split into
  * parts that are both, such as one pixel's channels. */
 static fsdpck_status add_box(select_state *a, uint32_t index, unsigned ndim, uint16_t rank,
                              const unit_boxes *b, fsdpck_error *err)

@@ -12,7 +12,7 @@ static bool has_index(const value_pool *pool, value path)
     return false;
 }
 
-/* Whether options chose what is written, and how it is called. */
+/* Whether options selected or renamed items. */
 static bool is_chosen(const select_request *r)
 {
     const select_options *w = &r->options;

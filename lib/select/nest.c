@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A list index past this is no list but an attack on memory. */
+/* Limit of list indices: larger ones would exhaust memory. */
 #define LIST_INDEX_MAX ((uint64_t)1 << 24)
 
 #define SLOT_NONE UINT32_MAX
@@ -113,7 +113,7 @@ static fsdpck_status refuse_clash(fsdpck_error *err)
                      "two paths conflict at one position of the nested state");
 }
 
-/* The element's own kind says what its container must be. */
+/* The element's kind determines the kind of its container. */
 static bool fits(value container, value element)
 {
     const bool is_list = value_kind_of(container) == VALUE_LIST;
@@ -174,7 +174,7 @@ void nest_forget_likes(nest *n)
 
 void nest_find_opened(nest *n)
 {
-    /* What a container holds was put after the container itself. */
+    /* Items were put after their container. */
     for (size_t i = n->slots.count; i-- > 0;) {
         const nest_slot *s = VEC_AT(&n->slots, const nest_slot, i);
         const value_kind kind = value_kind_of(s->child);

@@ -1,12 +1,12 @@
-/* Containers of a rebuilt state as the source has them: classes of dicts, what hangs on them (_metadata), and
- * keys that are no texts. A container is that of the source under the same keys. */
+/* Restores containers of a rebuilt state: classes of dicts, their attributes (_metadata), and keys
+ * that are no texts. A container corresponds to the source's container under the same keys. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "select/nest.h"
 #include "state/value_map.h"
 
-/* What is known of a container that was built. */
+/* Properties of a container that was built. */
 typedef struct restore_source {
     value from;    /* the source's, NONE: it has none */
     size_t at;     /* where the next item is looked for in it */
@@ -159,7 +159,7 @@ fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made, f
         if (value_map_find(&j.places, s->container) == NULL)
             GOTO_IF(add_place(&j, s->container, VALUE_OF_NONE, err), out);
     }
-    /* What a container holds was put after the container itself. */
+    /* Items were put after their container. */
     for (size_t i = 0; i < n->slots.count; i++)
         GOTO_IF(restore_slot(&j, VEC_AT(&n->slots, const nest_slot, i), &text, err), out);
     st = wrap(&j, root, n->root, made, err);

@@ -86,8 +86,8 @@ static bool is_number(const words *w)
     return w->end > w->at;
 }
 
-/* Behind a key that only an optimizer has, less is asked for: `state.FQN.step` of no dim, of an
- * optimizer that keeps nothing else, Keras' `vars.0`, or any slot. */
+/* After a key that only an optimizer has, less is required: a scalar `state.FQN.step` of an
+ * optimizer without other state, Keras' `vars.0`, or any slot. */
 static bool has_key_shape(const words *key, unsigned ndim)
 {
     words w = *key;
@@ -101,8 +101,8 @@ static bool has_key_shape(const words *key, unsigned ndim)
     return found;
 }
 
-/* The root of a tensor's name by the slots in it, 0 where there is none: what stands before the last
- * `state` that has a slot behind it, or a first word that only an optimizer has. */
+/* Length of the root of a tensor's name by its slots, or 0: the prefix of the last `state` that a
+ * slot follows, or a first word that only an optimizer has. */
 static size_t root_by_slot(const char *name, size_t nbytes, unsigned ndim)
 {
     const words first = words_of(name, nbytes);

@@ -19,7 +19,7 @@ static bool part_wanted(const select_state *a, uint8_t part)
     return a->request->part == PART_ALL || (checkpoint_part)part == a->request->part;
 }
 
-/* Whether a part goes without its outer key: where it stands alone in a flat file. */
+/* Whether a part loses its outer key: if it is alone in a flat file. */
 static bool stands_alone(const select_state *a, checkpoint_part part)
 {
     if (keeps_objects(a))
@@ -91,8 +91,8 @@ static bool goes_with_object(const select_state *a, size_t i)
            a->object_kept[object];
 }
 
-/* A target that has a place for objects takes the tensors inside them as parts of them alone, but for
- * one that holds no such objects. */
+/* A target that stores objects takes their inner tensors only as parts of them, unless the writer
+ * cannot hold such objects. */
 static bool is_selectable(const select_state *a, size_t i)
 {
     const unsigned flags = catalogue_tensor(a->from, i)->flags;
@@ -101,7 +101,7 @@ static bool is_selectable(const select_state *a, size_t i)
     return (flags & CAT_TENSOR_NAMED) && (!keeps_objects(a) || a->request->holds_object != NULL);
 }
 
-/* Whether a tensor hangs on a container of the state, as an attribute of an OrderedDict does. */
+/* Whether a tensor is an attribute of a container of the state, such as an OrderedDict. */
 static bool hangs_on_container(const select_state *a, size_t i)
 {
     return a->request->nested && !value_is_none(a->from->root) &&
@@ -109,7 +109,7 @@ static bool hangs_on_container(const select_state *a, size_t i)
            a->inner_owner[i] == CAT_NONE;
 }
 
-/* What hangs on containers goes with all of the state or not at all. */
+/* Attributes of containers are kept only with the whole state. */
 static fsdpck_status leave_out_hanging(select_state *a, fsdpck_error *err)
 {
     if (select_is_everything(a))
@@ -142,8 +142,8 @@ out:
     return st;
 }
 
-/* What differs between ranks has a place only in a format with a file for each, and RNG or
- * dataloader state of one number of ranks means nothing to another. */
+/* Rank-local objects can be stored only in formats with a file per rank. RNG or dataloader state is
+ * meaningless for a different number of ranks. */
 static bool object_has_place(const select_state *a, const cat_object *o)
 {
     if (a->to->units != NULL)
@@ -153,14 +153,14 @@ static bool object_has_place(const select_state *a, const cat_object *o)
             (int64_t)a->to->world_size == a->from->origin.world_size);
 }
 
-/* What is not loaded yet is looked at later (leave_out_unheld). */
+/* Objects that are not loaded yet are checked later (leave_out_unheld). */
 static bool object_is_held(const select_state *a, const cat_object *o)
 {
     return a->request->holds_object == NULL || !o->loaded ||
            (!o->opaque && a->request->holds_object(&a->from->pool, o->content));
 }
 
-/* Rules that match an object alone are not in vain where it is compared under its own name. */
+/* Rules that match only an object count as used if it is compared under its own name. */
 static fsdpck_status use_rules(select_state *a, size_t i, fsdpck_error *err)
 {
     text_buf name = {0};
@@ -174,7 +174,7 @@ static fsdpck_status use_rules(select_state *a, size_t i, fsdpck_error *err)
     return st;
 }
 
-/* Objects go by their flat key, as tensors do; only a nested target has a place for them. */
+/* Objects are named by flat key, like tensors; only a nested target stores them. */
 static fsdpck_status pick_objects(select_state *a, fsdpck_error *err)
 {
     for (size_t i = 0; i < a->parts->object_count; i++) {
@@ -288,7 +288,7 @@ static fsdpck_status add_picked(select_state *a, fsdpck_error *err)
     return select_assign_tied(a, err);
 }
 
-/* What the writer has no place for, once it is seen what it is. */
+/* Omits objects that the writer cannot store, once their type is known. */
 static fsdpck_status leave_out_unheld(select_state *a, fsdpck_error *err)
 {
     size_t kept = 0;

@@ -1,5 +1,5 @@
-/* Tensors that lie inside objects. They go with an object that is written; where it is not, those that
- * have names (CAT_TENSOR_NAMED) are taken as any other tensor is, and the others are left out. */
+/* Tensors that lie inside objects. They are written with their object. If it is not written, named
+ * ones (CAT_TENSOR_NAMED) are selected like any tensor, and the others are omitted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,7 +83,7 @@ typedef struct inner_scan {
     select_state *a;
     size_t object;
     size_t named, selected;
-    bool other; /* something is no container and no tensor with a name */
+    bool other; /* an item is neither a container nor a named tensor */
 } inner_scan;
 
 static fsdpck_status visit_scan(void *ctx, value v, fsdpck_error *err)

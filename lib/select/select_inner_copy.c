@@ -29,7 +29,7 @@ static fsdpck_status make_name(select_state *a, uint32_t tensor, text_buf *name,
     }
 }
 
-/* What is left out under its own name is in the output all the same. */
+/* Tensors omitted under their own name are still in the output. */
 static fsdpck_status record_carried(select_state *a, uint32_t tensor, fsdpck_error *err)
 {
     const catalogue *from = a->from;
@@ -58,7 +58,7 @@ static bool is_of_same_part(const select_state *a, uint32_t tensor)
            a->parts->object_part[a->inner_object] == a->parts->tensor_part[tensor];
 }
 
-/* As the tensor under its own name, where that is of the same part; else as it is. */
+/* Like the tensor under its own name if that is in the same part; else unchanged. */
 static dtype dtype_inside(const select_state *a, uint32_t tensor)
 {
     const uint64_t named = a->tensor_map[tensor];
@@ -68,8 +68,8 @@ static dtype dtype_inside(const select_state *a, uint32_t tensor)
     return (dtype)catalogue_tensor(&a->to->cat, named)->dtype;
 }
 
-/* What the tensor is called in the target, if nothing else is: its own name, or, inside an object, what
- * the rules make of the object's. */
+/* The tensor's name in the target if it is free: its own name, or inside an object the object's
+ * name after the rules. */
 static fsdpck_status first_name(const select_state *a, uint32_t tensor, bool has_name,
                                 text_buf *name, fsdpck_error *err)
 {
@@ -81,8 +81,8 @@ static fsdpck_status first_name(const select_state *a, uint32_t tensor, bool has
     return text_check(name, err);
 }
 
-/* A tensor without a name of its own goes by the rules where containers alone lead to it, inside objects of
- * its own part; an object of another part has it as it is. */
+/* The rules apply to a nameless tensor if only containers lead to it, inside objects of its part.
+ * An object of a different part keeps it unchanged. */
 static fsdpck_status dtype_by_rules(select_state *a, uint32_t tensor, dtype *d, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, tensor);
@@ -99,7 +99,7 @@ static fsdpck_status dtype_by_rules(select_state *a, uint32_t tensor, dtype *d, 
     return st;
 }
 
-/* A tensor is counted once, however many objects have a copy of it, and its cast once. */
+/* A tensor and its cast are counted once, for any number of copies in objects. */
 static void count_once(select_state *a, uint32_t tensor, dtype d, bool has_name)
 {
     const uint64_t made = a->tensor_map[tensor];
@@ -187,7 +187,7 @@ fsdpck_status select_inner_add(select_state *a, size_t k, fsdpck_error *err)
     return value_walk(&a->from->pool, o->content, visit, a, err);
 }
 
-/* What hangs on the containers of the root, such as an attribute of an OrderedDict. */
+/* Attributes of the root's containers, such as of an OrderedDict. */
 static fsdpck_status visit_root(void *ctx, value v, fsdpck_error *err)
 {
     select_state *a = ctx;

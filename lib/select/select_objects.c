@@ -50,7 +50,8 @@ fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err)
         return FSDPCK_LIMIT;
     for (size_t k = 0; k < a->objects.count; k++)
         *VEC_AT(&a->object_names, uint32_t, k) = CAT_NONE;
-    /* Those that keep their names come first: whoever takes one of these is told of it. */
+    /* Objects that keep their names come first, so that a conflict is reported for the renamed
+     * one. */
     for (int pass = 0; has_rules && a->to->units == NULL && pass < 2; pass++)
         for (size_t k = 0; st == FSDPCK_OK && k < a->objects.count; k++) {
             const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
@@ -79,8 +80,8 @@ fsdpck_status select_object_path(select_state *a, size_t k, target_path *p, fsdp
 
 /* --- names of parameters --- */
 
-/* The element of a tensor's path that names a parameter: the last one of the model's, the one before
- * the last behind 'state' of an optimizer's. False where there is none. */
+/* The element of a tensor's path that names a parameter: the last one in the model; in an
+ * optimizer, the one before the last after 'state'. False if none. */
 static bool find_owner(const value_pool *pool, const value *path, size_t count,
                        checkpoint_part part, size_t *at)
 {
@@ -140,7 +141,7 @@ fsdpck_status select_objects_find_owners(select_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* param_names may have what wrappers put into them, which the model's names do not. */
+/* param_names may have wrapper prefixes, which the model's names do not have. */
 static value owner_of(const select_state *a, const char *text, size_t nbytes)
 {
     value now = target_param_name(a->to, text, nbytes);
@@ -174,7 +175,7 @@ static void rename_owners(const select_state *a, value list)
     }
 }
 
-/* A dict is one of param_groups where it has 'params'. */
+/* A dict is a param_group if it has 'params'. */
 static fsdpck_status visit_group(void *ctx, value v, fsdpck_error *err)
 {
     const select_state *a = ctx;

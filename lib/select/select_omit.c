@@ -1,4 +1,4 @@
-/* What is left out: counted, and named. */
+/* Counts and lists omitted tensors and objects. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ fsdpck_status name_list_add(name_list *n, const char *text, size_t nbytes, fsdpc
     return FSDPCK_OK;
 }
 
-/* A tensor of the other part that could be a parameter. */
+/* A tensor of part other that may be a parameter. */
 static fsdpck_status record_other_param(select_state *a, size_t i, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);

@@ -191,7 +191,7 @@ bool select_rules_match_either(select_rules *rules, const char *name, const char
             wanted = true;
         }
     }
-    /* Only what --keys would have taken counts as excluded. */
+    /* Only names that --keys selects count as excluded. */
     for (size_t i = 0; wanted && i < w->exclude_count; i++) {
         if (fnmatch(w->exclude[i], name, 0) == 0 || fnmatch(w->exclude[i], outer, 0) == 0) {
             rules->used[w->keys_count + i] = 1;

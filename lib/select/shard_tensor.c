@@ -7,7 +7,8 @@
 #include "select/optim_state_map.h"
 #include "select/select_internal.h"
 
-/* Empty boxes of one tensor that are told apart by their offsets; torch's layouts have a handful. */
+/* Limit for empty boxes of one tensor that differ only in offsets; torch's layouts have a
+ * handful. */
 #define EMPTY_MAX 64u
 
 /* ---- the source's side ---- */
@@ -55,7 +56,8 @@ static uint32_t find_parameter(const select_state *a, const char *fqn)
     return found;
 }
 
-/* Whether the model has that parameter with another shape: then the tensor is no moment of it. */
+/* Whether the model has that parameter with a different shape; then the tensor is no moment of
+ * it. */
 static bool parameter_differs(const select_state *a, uint32_t from, const text_buf *fqn)
 {
     const uint32_t other = find_parameter(a, fqn->text == NULL ? "" : fqn->text);
@@ -153,7 +155,7 @@ static fsdpck_status shard_over_ranks(shard_state *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* only_rank: UINT16_MAX, or the one rank of those that have a place of their own for it. */
+/* only_rank: UINT16_MAX, or the only rank that stores it. */
 static fsdpck_status add_whole(select_state *a, uint32_t index, uint16_t only_rank,
                                fsdpck_error *err)
 {
@@ -203,8 +205,8 @@ static uint32_t find_like(const shard_state *s, const select_pick *pick, const c
     return other;
 }
 
-/* --like: the placements of OTHER's tensor, on the same slice; false where it has none or does not
- * tell. */
+/* --like: the placements of OTHER's tensor, on the same slice; false if it has none or does not
+ * record them. */
 static bool copy_like_placements(shard_state *s, const select_pick *pick, const char *fqn)
 {
     const catalogue *like = s->a->request->cut->like;
@@ -270,7 +272,7 @@ static fsdpck_status refuse_unknown_layout(const checkpoint_parts *parts, const 
     return st;
 }
 
-/* As if the state were of model tensor i. */
+/* Shards the state like model tensor i. */
 static fsdpck_status place_as(const shard_state *s, const select_pick *pick, const layout_tensor *t,
                               uint32_t i, fsdpck_error *err)
 {
@@ -304,7 +306,8 @@ static fsdpck_status place_as(const shard_state *s, const select_pick *pick, con
     return st;
 }
 
-/* State by number may be of it: of the model, or of what is beside it and no copy. */
+/* Whether numbered state may belong to it: a tensor of the model, or one beside it that is no
+ * copy. */
 static bool may_own_state(const select_state *a, uint32_t i)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);
@@ -325,7 +328,7 @@ static bool may_own_state(const select_state *a, uint32_t i)
     return param == CAT_NONE || !same_shape(a->from, param, i);
 }
 
-/* State of one of several parameters: all of them must be cut alike. Once for each kind. */
+/* State of one of several parameters: all must be sharded alike. Once for each kind. */
 static fsdpck_status check_unknown_layout(const shard_state *s, const select_pick *pick,
                                           const layout_tensor *t, fsdpck_error *err)
 {
@@ -414,8 +417,8 @@ fsdpck_status select_shard_tensor(select_state *a, const select_pick *pick, uint
     memcpy(shape, catalogue_shape(cat, index), s.ndim * sizeof *shape);
     s.shape = shape;
     fsdpck_status st = choose_placements(&s, pick, err);
-    /* A plain tensor in the source, on every rank, stays plain, and so does what no mesh dim is for
-     * (beside TP alone). */
+    /* A tensor that is plain on every rank of the source stays plain, and so does one without a
+     * mesh dim (with TP only). */
     const bool plain = is_replicated(&s) && (catalogue_spec(a->from, from) == NULL ||
                                              s.spec.absent_dims == (1u << s.m->ndim) - 1);
     if (st == FSDPCK_OK && plain)

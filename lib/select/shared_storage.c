@@ -2,8 +2,8 @@
 
 #include "select/select_internal.h"
 
-/* Sharing is kept storage by storage: all of its views, or none. A view that was left out, cast, or
- * that is conjugated or negated on the way makes the bytes of the storage wrong for the others. */
+/* A storage stays shared by all of its views or by none. A view that is omitted, cast, conjugated
+ * or negated would make the stored bytes wrong for the others. */
 
 typedef struct shared_storage {
     bool lost;        /* some view cannot stay one */

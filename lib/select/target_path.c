@@ -65,8 +65,8 @@ static void append_element(const value_pool *pool, value v, text_buf *out)
     }
 }
 
-/* Elements behind `keep` that the rest of the name still ends with, but for one that is to change;
- * *rest_nbytes: without them. A list index goes with the name of its list. */
+/* Elements after `keep` that the rest of the name still ends with, except one that must change;
+ * *rest_nbytes: without them. A list index belongs to the name of its list. */
 static fsdpck_status find_tail(const target_path *p, const value_pool *pool, const char *rest,
                                size_t keep, size_t *rest_nbytes, size_t *tail, fsdpck_error *err)
 {

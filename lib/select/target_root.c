@@ -115,8 +115,8 @@ bool select_is_everything(const select_state *a)
     return true;
 }
 
-/* What goes into the state, as it followed each other when it was saved; where that is not known,
- * tensors come first within one container. */
+/* Items of the state in their saved order; if that is unknown, tensors come first in each
+ * container. */
 static fsdpck_status list_leaves(const select_state *a, vec *leaves, fsdpck_error *err)
 {
     const size_t tensors = a->picks.count, count = tensors + a->objects.count;
@@ -168,7 +168,7 @@ out:
     return st;
 }
 
-/* One root a rank: only small objects are there several times, tensors are numbers. */
+/* One root per rank: only small objects are duplicated, as tensors are numbers. */
 static fsdpck_status build_rank_roots(select_state *a, fsdpck_error *err)
 {
     for (uint64_t rank = 0; rank < a->to->world_size; rank++) {

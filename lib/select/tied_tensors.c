@@ -4,9 +4,9 @@
 #include "select/select_internal.h"
 
 /* Tied tensors of the model view the same bytes of one storage in the same way. Equal bytes in two
- * places are no tie: they may be meant to part. Nor are what an optimizer shares: torch gives all
- * parameters of a unit one `step` when it gathers their state (FSDP.optim_state_dict), and whoever
- * loads it wants a `step` of each. */
+ * locations are no tie, as training may make them differ. State that an optimizer shares is no tie
+ * either: torch gives all parameters of a unit one `step` when it gathers their state
+ * (FSDP.optim_state_dict), but loading requires a `step` for each. */
 
 typedef struct tie_key {
     uint32_t alias;
@@ -144,7 +144,7 @@ out:
 
 /* --- ties of a description --- */
 
-/* Picks are in the order of the source. CAT_NONE where it is not taken. */
+/* Picks are in source order. CAT_NONE if not selected. */
 static uint32_t pick_of(const select_state *a, uint32_t from_index)
 {
     size_t low = 0, high = a->picks.count;
@@ -197,7 +197,7 @@ fsdpck_status select_find_ties(select_state *a, fsdpck_error *err)
     return tie_described(a, err);
 }
 
-/* --- what becomes of them --- */
+/* --- applying ties --- */
 
 static fsdpck_status drop_tied(select_state *a, const select_pick *p, const select_pick *head,
                                fsdpck_error *err)

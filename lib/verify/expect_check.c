@@ -1,4 +1,4 @@
-/* Names, dtypes and shapes that somebody expects, from whatever lists them. */
+/* Compares expected names, dtypes and shapes, from any kind of list. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +13,9 @@ static const expect_ids expect_list_ids = {FSDPCK_FINDING_EXPECT_MISSING,
                                            FSDPCK_FINDING_EXPECT_EXTRA, FSDPCK_FINDING_EXPECT_TYPE,
                                            "the expected list"};
 
-/* ---- two ways to see a checkpoint ---- */
+/* ---- two sets of names of a checkpoint ---- */
 
-/* All of it under its own names; and the model part, named as the model names it. */
+/* The whole checkpoint under its own names; and the model part under the model's names. */
 typedef struct naming_sets {
     run model; /* its target, where has_model */
     bool has_model;
@@ -27,7 +27,7 @@ static void naming_sets_release(naming_sets *v)
     run_release(&v->model);
 }
 
-/* ctx: one of its own, as what aiming tells is no finding of the checkpoint's. */
+/* ctx: a separate one, as warnings of the selection are no findings of the checkpoint. */
 static void naming_sets_init(naming_sets *v, fsdpck_context *ctx, fsdpck_checkpoint *src)
 {
     fsdpck_transform_options options;
@@ -206,7 +206,7 @@ static fsdpck_status list_catalogue(manifest *list, const catalogue *cat, fsdpck
 
 /* ---- both sides ---- */
 
-/* In whichever of the two ways more names meet; `part` is empty where there is no such way. */
+/* Uses the set in which more names match; `part` is empty without such a set. */
 static void compare(const expect_request *r, const naming_sets *v, const manifest *all,
                     const manifest *part)
 {

@@ -1,4 +1,4 @@
-/* Checksums of a checkpoint's files, and the manifest of one that is there. */
+/* Checksums of a checkpoint's files, and the manifest of an existing checkpoint. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include "io/file.h"
 #include "run/manifest_files.h"
 
-/* Longest file that points to the latest: a number, or a name. */
+/* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
 
 typedef struct candidate {
@@ -46,7 +46,7 @@ static bool step_of(const char *name, uint64_t *step, bool *is_too_large)
     return true;
 }
 
-/* Newest first; names decide between equals, so that the answer is always the same. */
+/* Newest first; equal steps are ordered by name, so that the result is deterministic. */
 static int compare_candidates(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
@@ -57,7 +57,7 @@ static int compare_candidates(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-/* So is what cannot be looked at: opening it tells why. */
+/* So is an unreadable folder: opening it reports the cause. */
 static bool may_be_checkpoint(const folder *dir, const char *name)
 {
     path_kind kind;
@@ -95,7 +95,7 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
 
 /* ---- complete or not ---- */
 
-/* What good checkpoints cause too is left to whoever opens the one that is taken. */
+/* Warnings that good checkpoints also cause are left to the command that opens the chosen one. */
 static void log_warnings_only(void *arg, const log_line *line)
 {
     const logger *to = arg;
@@ -104,7 +104,7 @@ static void log_warnings_only(void *arg, const log_line *line)
         to->fn(to->ctx, line);
 }
 
-/* What the manifest in its folder lists is there, with its size. */
+/* The files in the folder's manifest exist with their sizes. */
 static fsdpck_status check_manifest(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
     manifest m;
@@ -132,7 +132,8 @@ static void take_rest(void *ctx, format_severity severity, const fsdpck_error *w
     pthread_mutex_unlock(&f->lock);
 }
 
-/* What no tensor is read for: objects, and records beside them. Their bytes are not summed. */
+/* Records that are not read for tensors: objects, and records beside them. They are not
+ * checksummed. */
 static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_checkpoint *c,
                                    const fsdpck_latest_options *o, fsdpck_error *err)
 {
@@ -158,9 +159,9 @@ static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_check
     return found.first.status;
 }
 
-/* Quick: metadata, and that all files are there and long enough; where each rank wrote metadata of
- * its own, that they cover each tensor. Coverage: that each tensor is
- * there as a whole too, what the heads of its payloads say, and that objects can be read. */
+/* Quick: metadata is valid, all files exist and are long enough; metadata of separate ranks covers
+ * each tensor. Coverage: also that chunks cover each tensor, blob headers agree, and objects can be
+ * read. */
 static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, fsdpck_error *err)
 {
@@ -181,8 +182,8 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     return st;
 }
 
-/* Whether the failure says nothing of the checkpoint: a mount that is stale, a right that lacks, no
- * memory. What is not there is the checkpoint's. */
+/* Whether the failure is unrelated to the checkpoint: a stale mount, a missing permission, no
+ * memory. A missing file is the checkpoint's failure. */
 static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
 {
     if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
@@ -193,7 +194,7 @@ static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
                                   why->sys_errno != ENOENT && why->sys_errno != ENOTDIR);
 }
 
-/* Whether what was looked at may lie further down. */
+/* Whether the checkpoint may be in a folder below. */
 static bool may_lie_deeper(const char *path, fsdpck_status st, const fsdpck_error *why)
 {
     probe_input in;
@@ -277,7 +278,7 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
                  pointed, newest->step, complete->step);
 }
 
-/* The folder of the run is asked for, not that of a step. */
+/* The command requires the folder of the run, not that of a step. */
 static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
 {
     probe_input in;
@@ -290,8 +291,8 @@ static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
     probe_release(&in);
 }
 
-/* Where one that is newer was found, what cannot be read is passed over; else nobody knows which is
- * the newest. *complete: the first that is. */
+/* Skips an unreadable checkpoint if a newer one was found; otherwise the newest is unknown.
+ * *complete: the first complete one. */
 static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t count,
                           const fsdpck_latest_options *o, fsdpck_latest_fn fn, void *arg,
                           uint64_t *found, const candidate **complete, fsdpck_error *err)

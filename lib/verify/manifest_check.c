@@ -1,4 +1,4 @@
-/* A manifest against the files and tensors that there are. */
+/* Compares a manifest with the existing files and tensors. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,14 +22,14 @@ struct manifest_check {
     const char *only; /* name of the file that the checkpoint is; NULL: a folder */
     expect_naming names;
     char outer[72]; /* names.outer */
-    bool differs;   /* some file is not what it was */
+    bool differs;   /* some file differs from the manifest */
     uint64_t reported_hashes;
-    bool lost_are_reported; /* files of chunks that are not there */
+    bool lost_are_reported; /* missing files with chunks */
 };
 
-/* Files that are read although not everything is to be: metadata, configurations. */
+/* Files that a partial check reads too: metadata, configurations. */
 #define SMALL_NBYTES ((uint64_t)1 << 20)
-/* Files that are not what they were, for which the manifest is searched for what they are. */
+/* Limit of changed files whose content is searched in the manifest. */
 #define HASHES_TRACED 1000u
 
 static const expect_ids manifest_ids = {FSDPCK_FINDING_MAN_TENSOR, FSDPCK_FINDING_MAN_TENSOR,
@@ -86,7 +86,7 @@ static fsdpck_status read_text(const manifest_check *w, char **text, size_t *nby
 
 /* ---- files ---- */
 
-/* A manifest of one file is one of the file that is looked at, whatever its name is now. */
+/* A manifest of one file applies to the checked file, even if that was renamed. */
 static const char *file_name(const manifest_check *w, size_t i)
 {
     return w->only != NULL && w->m.files.count == 1 ? w->only : manifest_file_name(&w->m, i);
@@ -99,7 +99,7 @@ static size_t find_file(const manifest_check *w, const char *name, size_t nbytes
     return manifest_find_file(&w->m, name, nbytes);
 }
 
-/* Of a folder's manifest, what lies beside the one file that is looked at is not. */
+/* A folder's manifest also lists files beside the single checked file; those are not checked. */
 static bool is_other(const manifest_check *w, size_t i)
 {
     return w->only != NULL && strcmp(file_name(w, i), w->only) != 0;
@@ -134,8 +134,8 @@ static bool is_weights(const char *name)
     return sidecars_is_weights(slash == NULL ? name : slash + 1);
 }
 
-/* The reader has told of all files that hold chunks and are not there. A finding of a tensor is about
- * a file that is there and lacks the tensor. */
+/* The reader has reported all missing files with chunks. A finding with a tensor is about an
+ * existing file that lacks the tensor. */
 static bool are_lost_reported(const findings *f)
 {
     for (size_t i = 0; i < f->kept; i++)
@@ -180,14 +180,14 @@ static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-/* Bundles of model signing, which nobody here checks. */
+/* Bundles of model signing, which fsdpck does not check. */
 static bool is_signature(const char *name)
 {
     return ends_with(name, ".sigstore") || ends_with(name, ".sigstore.json") ||
            ends_with(name, "model.sig");
 }
 
-/* What is not there, or another, and had so many bytes; NULL where nothing had, or several. */
+/* The only missing or changed file of the manifest with this size; NULL if none or several. */
 static const char *find_lost_by_size(const manifest_check *w, uint64_t nbytes)
 {
     const char *found = NULL;
@@ -236,7 +236,7 @@ static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, f
     return FSDPCK_OK;
 }
 
-/* In the folder, and in those inside that the manifest names. */
+/* Checks the folder, and inner folders that the manifest names. */
 static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
 {
     strtab subs;
@@ -262,7 +262,7 @@ static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
     return st;
 }
 
-/* What the manifest lists with these bytes; NULL. */
+/* The manifest entry with this content, or NULL. */
 static const char *listed_as(const manifest_check *w, const file_checksum *s)
 {
     for (size_t i = 0; w->only == NULL && i < w->m.files.count; i++) {
@@ -336,7 +336,7 @@ void manifest_check_select_files(const manifest_check *w, check_file *files)
             files[w->file_of[i]].nbytes = VEC_AT(&w->m.files, const manifest_file, i)->nbytes;
 }
 
-/* Its sum was made while its chunks were read; NULL. */
+/* The checksum made while its chunks were read, or NULL. */
 static const check_file *summed_file(const manifest_check *w, size_t i)
 {
     if (w->summed == NULL || w->file_of[i] == CAT_NONE)
@@ -357,7 +357,7 @@ static void compare_checksum(manifest_check *w, const manifest_file *f, const fi
         report_hash(w, f, s, true);
 }
 
-/* Those whose sums have been made: what is left to be read goes to `rest`. */
+/* Compares files with known checksums; the others are added to `rest`. */
 static fsdpck_status compare_summed(manifest_check *w, file_checksums *rest, fsdpck_error *err)
 {
     for (size_t i = 0; i < w->m.files.count; i++) {
@@ -474,8 +474,8 @@ static void compare_digests(const manifest_check *w, const fsdpck_digests *d)
     }
 }
 
-/* Where all files are what they were, so are the tensors: read them only where some file is not, to
- * tell which of them are hurt. */
+/* If all files match, so do the tensors. They are read only if some file differs, to find the
+ * damaged ones. */
 static fsdpck_status check_digests(manifest_check *w, fsdpck_error *err)
 {
     fsdpck_transform_options options;
@@ -499,9 +499,8 @@ static fsdpck_status check_digests(manifest_check *w, fsdpck_error *err)
     return st;
 }
 
-/* Flat parameters do not tell how the model's names stand in a state that holds more than the model:
- * their manifest has the names that the model itself has, one for all that are tied, and optimizer
- * state that a unit's parameters share once. */
+/* Flat parameters do not record the model's names within a larger state. So their manifest has the
+ * model's own names, one name for tied parameters, and shared optimizer state of a unit once. */
 static void set_names(manifest_check *w)
 {
     const fsdpck_checkpoint *src = w->r->src;

@@ -1,4 +1,4 @@
-/* Opens a checkpoint and looks through it; what is wrong with it is no failure here. */
+/* Opens and checks a checkpoint. Its defects are findings, not failures. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "verify/verify_internal.h"
 #include "verify/verify_peers.h"
 
-/* What the readers warned of: a warning, or a note where good checkpoints cause it. */
+/* Warnings of the readers: a warning, or a note if good checkpoints cause it too. */
 void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx)
 {
     fsdpck_warning w;
@@ -27,7 +27,7 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx)
     }
 }
 
-/* Names that savers and downloaders give to what is not finished. */
+/* Names that savers and downloaders give to unfinished files. */
 static bool is_unfinished(const char *name)
 {
     static const char *const ends[] = {".tmp", ".partial", ".incomplete"};
@@ -77,7 +77,7 @@ static void note_without_checksum(fsdpck_verify *v)
     findings_report(&v->found, &what);
 }
 
-/* What the options say of how bad things are; what --set says goes before --require-checksums. */
+/* Severities from the options; --set overrides --require-checksums. */
 static fsdpck_status set_rules(fsdpck_verify *v, fsdpck_error *err)
 {
     finding_rules *rules = &v->found.rules;
@@ -103,7 +103,7 @@ static expect_request expect_request_of(fsdpck_verify *v, fsdpck_context *ctx, c
     };
 }
 
-/* Before the bytes are read: which files are to be summed meanwhile. */
+/* Before the bytes are read: selects the files to checksum during the reads. */
 static fsdpck_status begin_expected(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                                     fsdpck_error *err)
 {
@@ -118,7 +118,7 @@ static fsdpck_status begin_expected(fsdpck_verify *v, fsdpck_context *ctx, const
     return FSDPCK_OK;
 }
 
-/* What the checkpoint was, or ought to be, where somebody says so. */
+/* Compares the checkpoint with its manifest and with --expect. */
 static fsdpck_status check_expected(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                                     fsdpck_error *err)
 {
@@ -144,7 +144,7 @@ static void add_finding(void *ctx, format_severity severity, const fsdpck_error 
     findings_report_as(&v->found, severities[severity], what);
 }
 
-/* While the checkpoint is opened: the user's word holds only if that works out. */
+/* During open: --set applies only if the checkpoint opens. */
 static void add_finding_of_open(void *ctx, format_severity severity, const fsdpck_error *what)
 {
     fsdpck_verify *v = ctx;
@@ -154,7 +154,7 @@ static void add_finding_of_open(void *ctx, format_severity severity, const fsdpc
         findings_add(&v->downgraded, FINDING_ERROR, what);
 }
 
-/* What keeps a checkpoint from being opened is no matter of taste. */
+/* --set cannot change the severity of an error that prevents opening. */
 static void restore_severity(fsdpck_verify *v)
 {
     for (size_t i = 0; i < v->downgraded.kept; i++) {
@@ -165,7 +165,7 @@ static void restore_severity(fsdpck_verify *v)
     }
 }
 
-/* A record that a tensor is read by has been told of already where its head was read. */
+/* Errors in records of tensors were reported when their headers were read. */
 static void add_finding_of_record(void *ctx, format_severity severity, const fsdpck_error *what)
 {
     fsdpck_verify *v = ctx;
@@ -236,7 +236,7 @@ static void merge_tensors(findings *f, fsdpck_finding_id id)
                 found[0] == '\0' ? "" : "; ", same);
 }
 
-/* Of what is of another kind the verdict is none, but there is one. */
+/* True if this status is a verdict on the input. */
 static bool is_verdict(fsdpck_status st, const fsdpck_error *what)
 {
     return st == FSDPCK_BADINPUT ||
@@ -259,7 +259,7 @@ static uint64_t deadline_of(double seconds)
     return ns + (seconds < 1e9 ? (uint64_t)(seconds * 1e9) : UINT64_C(1000000000000000000));
 }
 
-/* What can be told from the checkpoint itself. */
+/* Checks that need only the checkpoint itself. */
 static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
 {
     const check_peers peers = verify_peers(v->src);
@@ -325,7 +325,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     return st;
 }
 
-/* Of all ranks the first speaks: what it alone was told counts for all. */
+/* Rank 0's counts win. */
 static fsdpck_status broadcast_counts(fsdpck_verify *v, group *g, fsdpck_error *err)
 {
     return group_broadcast(g, 0, v->found.counts, sizeof v->found.counts, err);

@@ -1,5 +1,5 @@
-/* What would stop consolidate or reshard with default options is a finding: copies of a chunk that
- * differ, tensors that need an option, and what the formats written by default cannot hold. */
+/* Reports obstacles to consolidate or reshard with default options: differing copies of a chunk,
+ * tensors that need an option, and data that the default formats cannot hold. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@ static bool differs(const rank_differences *d, uint64_t tensor)
     return (d->tensors[tensor / 64] >> tensor % 64 & 1) != 0;
 }
 
-/* Buffers of the model may differ where nobody synchronises them; state of an optimizer has no reason
- * to, but that the files are of several saves. False: there is none that differs. */
+/* Buffers of the model may differ between ranks if training does not synchronise them. Optimizer
+ * state differs only if the files are of several saves. False: none differs. */
 static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
 {
     const catalogue *cat = &v->src->cat;
@@ -53,7 +53,7 @@ static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d
     return true;
 }
 
-/* Nothing is wrong with the files: an option, or another format, makes the conversion possible. */
+/* The files are good: an option or a different format makes the conversion possible. */
 static bool depends_on_options(const finding_kind *kind)
 {
     return kind->class == FINDING_DOUBT || kind->class == FINDING_MODEL ||
@@ -72,8 +72,8 @@ static finding_severity severity_of(const fsdpck_error *what, bool other_format_
     return kind->severity < FINDING_WARNING ? FINDING_WARNING : kind->severity;
 }
 
-/* What stopped a conversion becomes a finding; any other failure is the result. `other_format_works`: another
- * format holds what this one cannot. */
+/* An obstacle to a conversion becomes a finding; any other failure is returned.
+ * `other_format_works`: a different format can hold the data. */
 static fsdpck_status report_stop(fsdpck_verify *v, fsdpck_error *what, bool other_format_works,
                                  fsdpck_error *err)
 {
@@ -98,7 +98,7 @@ static fsdpck_status report_stop(fsdpck_verify *v, fsdpck_error *what, bool othe
     return FSDPCK_OK;
 }
 
-/* Part for part: what stops one of them hides nothing of the others. */
+/* Part by part, so that an obstacle in one does not hide those of the others. */
 static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
 {
     static const fsdpck_part parts[] = {FSDPCK_PART_MODEL, FSDPCK_PART_OPTIMIZER,
@@ -112,7 +112,7 @@ static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Those that differ between ranks do not hide copies that must not. */
+/* Permitted differences between ranks must not hide differing copies. */
 static fsdpck_status check_copies(fsdpck_verify *v, rank_differences *d, fsdpck_error *err)
 {
     fsdpck_error what;
@@ -145,7 +145,7 @@ fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err)
     return st;
 }
 
-/* All of a conversion but reading and writing data. */
+/* A whole conversion without reading and writing data. */
 static fsdpck_status plan_conversion(run *r, fsdpck_error *err)
 {
     RETURN_IF(request_choose_writer(r, err));

@@ -1,4 +1,4 @@
-/* What verify found, for the caller; and what it could not see. */
+/* Results of verify for the caller, and the defects that it could not detect. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static const char *not_seen_of_level(const fsdpck_verify *v)
     return texts[v->level];
 }
 
-/* Files that fit each other may still not belong together. */
+/* Consistent files may still belong to different saves. */
 static const char *not_seen_of_files(const fsdpck_verify *v)
 {
     if (v->src == NULL || v->manifest_result.covers || v->level < CHECK_COVERAGE ||

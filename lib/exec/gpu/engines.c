@@ -5,7 +5,7 @@
 #include "exec/gpu/exchange.h"
 #include "exec/gpu/fill_gpu.h"
 
-/* A copy to a GPU takes some 10 us to begin, in which half a MiB is copied. */
+/* Starting a copy to a GPU takes some 10 us, as long as copying half a MiB. */
 #define GPU_STAGING_NBYTES_MAX ((uint64_t)8 << 20)
 
 static bool suits(const exec_request *r)
@@ -27,7 +27,7 @@ static void close_state(struct exec *x)
     x->of_engine = NULL;
 }
 
-/* Of a GPU with what it exchanges with others, where that is more than the host's. */
+/* Memory of a GPU including exchange buffers, if larger than the host's. */
 static uint64_t device_nbytes(const struct exec *x, uint64_t tile_span, uint64_t staging_nbytes)
 {
     if (x->r.group == NULL || x->r.source_folder == NULL)

@@ -6,7 +6,7 @@
 #include "exec/gpu/exchange_internal.h"
 #include "exec/gpu/fill_gpu.h"
 
-/* ---- who reads what ---- */
+/* ---- readers of files ---- */
 
 unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank)
 {
@@ -16,7 +16,7 @@ unsigned exchange_reader(const exchange *e, uint32_t file_index, unsigned rank)
     return h->ranks[rank % h->count];
 }
 
-/* ---- which tiles ---- */
+/* ---- choice of tiles ---- */
 
 static bool next_tile(exchange *e, tile_cursor *c)
 {
@@ -40,8 +40,8 @@ static bool next_tile(exchange *e, tile_cursor *c)
     return false;
 }
 
-/* What the tile of a rank needs of others: elements of the target, as gather_elements goes through
- * them. */
+/* Bytes that a rank's tile needs from others: elements of the target, in the order of
+ * gather_elements. */
 static fsdpck_status next_tile_needs(void *ctx, unsigned rank, output_range *tile,
                                      uint64_t *nbytes_from, bool *there, fsdpck_error *err)
 {
@@ -98,7 +98,7 @@ fsdpck_status exchange_schedule(exchange *e, fsdpck_error *err)
 
 /* ---- one tile, one message ---- */
 
-/* A segment that another rank has sent: out of its message, which has its elements as they are to be. */
+/* A segment sent by another rank: copied from its message, which has its elements in final form. */
 static fsdpck_status receive_segment(worker *w, const segment_walk *seg, unsigned sender, dtype to,
                                      int64_t chunk_at, fsdpck_error *err)
 {
@@ -131,7 +131,7 @@ static unsigned reader_of(const worker *w, const segment_walk *seg, unsigned ran
     return exchange_reader(x->of_engine->exchange, x->chunk_extents[seg->src_chunk].file, rank);
 }
 
-/* Those that others sent. */
+/* Places the segments that others sent. */
 static fsdpck_status take_sent(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
                                fsdpck_error *err)
 {
@@ -140,7 +140,7 @@ static fsdpck_status take_sent(worker *w, const segment_walk *seg, dtype to, int
     return reader == here ? FSDPCK_OK : receive_segment(w, seg, reader, to, chunk_at, err);
 }
 
-/* Those that this rank reads for itself. */
+/* Gathers the segments that this rank reads for itself. */
 static fsdpck_status gather_here(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
                                  fsdpck_error *err)
 {
@@ -148,7 +148,8 @@ static fsdpck_status gather_here(worker *w, const segment_walk *seg, dtype to, i
     return reader_of(w, seg, here) == here ? gather_segment(w, seg, to, chunk_at, err) : FSDPCK_OK;
 }
 
-/* Those that this rank reads for another: packed, one after the other, as elements of the target. */
+/* Gathers the segments that this rank reads for another: packed consecutively, as elements of the
+ * target. */
 static fsdpck_status gather_to_send(worker *w, const segment_walk *seg, dtype to, int64_t chunk_at,
                                     fsdpck_error *err)
 {
@@ -217,7 +218,7 @@ static uint64_t sum_message(worker *w, const void *ctx)
     return crc64_update(0, m->bytes, m->nbytes);
 }
 
-/* What this rank has of another one's tile, to `at` on the device. */
+/* Makes this rank's message for the tile of another rank, at `at` on the device. */
 static fsdpck_status make_message(worker *w, const round_tile *tile, const round_need *n,
                                   gpu_address at, fsdpck_error *err)
 {
@@ -327,7 +328,7 @@ static fsdpck_status add_transfer(exchange *e, gpu_address at, uint64_t nbytes, 
     return FSDPCK_OK;
 }
 
-/* Gives all of a round to the stream. */
+/* Enqueues a whole round on the stream. */
 static fsdpck_status begin_transfers(exchange *e, uint64_t number, fsdpck_error *err)
 {
     const round_list *list = &e->lists[number % ROUND_LISTS];

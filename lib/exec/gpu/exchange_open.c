@@ -1,4 +1,4 @@
-/* Whether all ranks can exchange by NCCL, and what they need for it. */
+/* Checks whether all ranks can exchange by NCCL, and allocates the resources. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,10 +6,10 @@
 #include "exec/gpu/exchange_internal.h"
 
 #define REASON_NBYTES 400
-/* NCCL is waited for longer than a silent rank, so that a lost one is found as what it is. */
+/* The timeout for NCCL exceeds that for a silent rank, so that a lost rank is reported as such. */
 #define SLACK_SECONDS 5u
 
-/* What a rank says of itself. */
+/* The answer of a rank. */
 typedef struct rank_answer {
     uint64_t tile_nbytes;
     uint64_t workers;
@@ -41,7 +41,7 @@ static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *byt
     return FSDPCK_OK;
 }
 
-/* *can: whether `st` is OK on all ranks; else why not is said. */
+/* *can: whether `st` is OK on all ranks; else the reason is logged. */
 static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpck_error *failure,
                                       bool *can, fsdpck_error *err)
 {
@@ -65,7 +65,7 @@ static bool is_stopped(void *ctx)
     return cancel_check(ctx, NULL) != FSDPCK_OK;
 }
 
-/* Needs of a tile: rows that its edges cut may be whole ones. */
+/* Needs of a tile: rows split by its edges may be read whole. */
 static uint64_t needs_nbytes(uint64_t tile_nbytes)
 {
     return tile_nbytes + 2 * TILE_MARGIN + FILE_DIRECT_ALIGN;
@@ -116,7 +116,7 @@ static fsdpck_status join(exchange *e, fsdpck_error *err)
     return can ? FSDPCK_OK : FSDPCK_UNSUPPORTED;
 }
 
-/* UNSUPPORTED: the ranks do without, and why was said. */
+/* UNSUPPORTED: the ranks use MPI; the reason was logged. */
 static fsdpck_status open_all(exchange *e, fsdpck_error *err)
 {
     fsdpck_error failure;
@@ -136,7 +136,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
     if (x->r.group == NULL || x->r.gpu == NULL || !x->r.gpu_required ||
         x->r.source_folder == NULL || !x->shared)
         return FSDPCK_OK;
-    if (x->r.is_own_file != NULL) { /* ranks know the items of their own host alone */
+    if (x->r.is_own_file != NULL) { /* ranks have only the items of their own host */
         log_write(x->r.log, LOG_DETAIL,
                   "ranks exchange by MPI, not by NCCL: each host has its own output");
         return FSDPCK_OK;
@@ -165,7 +165,7 @@ void exchange_close(struct exec *x, bool in_order)
     x->of_engine->exchange = NULL;
     x->exchanged_nbytes = e->travelled_nbytes;
     x->exchange_rounds = e->round_count;
-    /* First what the stream may wait for in vain. */
+    /* First the resources that may block the stream. */
     if (in_order)
         nccl_leave(&e->comm);
     else

@@ -1,4 +1,4 @@
-/* A tile filled by the worker's GPU part of a GPU. */
+/* Fills a tile by the worker's GPU part. */
 #include "exec/gpu/fill_gpu.h"
 #include "base/crc.h"
 #include "exec/gpu/exchange.h"
@@ -71,8 +71,8 @@ static fsdpck_status fill_once(worker *w, const engine_fill *f, bool *intact, fs
     return st;
 }
 
-/* The first tile with boxes of a new kind, once more by the thread: a kernel, a driver or a device that
- * is wrong is wrong at once. */
+/* Fills the first tile with boxes of a new kind again by threads: a faulty kernel, driver or device
+ * shows at once. */
 static fsdpck_status check_by_threads(worker *w, const engine_fill *f, fsdpck_error *err)
 {
     const uint64_t before = f->sum(w, f->ctx);

@@ -14,7 +14,7 @@
 #define GPU_WORKER_SLACK_NBYTES 256u
 #define GPU_WORKER_ALIGN        256u
 
-/* Words of device memory that a tile is counted with. */
+/* Words of device memory for the counters of a tile. */
 enum { COUNT_LOST, COUNT_IN, COUNT_OUT, COUNT_RECEIVED, COUNT_EXPECTED, COUNTS };
 enum { GPU_WORKER_SLOTS = 2, MARK_DONE = GPU_WORKER_SLOTS };
 enum { GPU_WORKER_KINDS = 4 * 16 * 16 };
@@ -29,7 +29,7 @@ struct gpu_worker {
     gpu *gpu;
     gpu_stream *stream;
     gpu_address memory, counts, span;
-    gpu_address to;   /* where places count from: span, or a message */
+    gpu_address to;   /* origin of destinations: span, or a message */
     gpu_address from; /* what boxes are put from; 0: the slot */
     uint64_t slot_nbytes;
     uint64_t staging_nbytes;
@@ -40,8 +40,8 @@ struct gpu_worker {
     uint64_t sum_in;
     unsigned box_count, dims_count;
     uint32_t tasks;
-    bool any;     /* the tile has got something */
-    bool refused; /* a box was none for the device */
+    bool any;     /* the tile has data */
+    bool refused; /* a box was unsuitable for the device */
     bool had_new_kinds;
     uint8_t kinds_done[GPU_WORKER_KINDS / 8];
     gpu_box boxes[GATHER_READ_OPS];
@@ -112,7 +112,7 @@ void gpu_worker_free(gpu_worker *l)
     free(l);
 }
 
-/* The slot's reads are done with: an empty list. */
+/* The slot's reads are finished: clears its list. */
 static void clear_slot(gpu_worker *l)
 {
     l->used = 0;
@@ -132,7 +132,7 @@ fsdpck_status gpu_worker_begin(gpu_worker *l, fsdpck_error *err)
     return l->gpu->calls->zero(l->stream, l->counts, COUNTS * sizeof(uint64_t), err);
 }
 
-/* The slot with its boxes goes to the device; from then on the other one is filled. */
+/* Sends the slot with its boxes to the device and switches to the other one. */
 static fsdpck_status submit(gpu_worker *l, fsdpck_error *err)
 {
     const gpu_calls *calls = l->gpu->calls;
