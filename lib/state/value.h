@@ -199,8 +199,8 @@ fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, val
 fsdpck_status value_equal_in_json(const value_pool *p, value a, const value_pool *q, value b,
                                   bool *equal, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* One line for display ("{'lr': 0.001, ...}"), escaped, truncated to limit_bytes (at most 3 more)
- * with "..."; nesting deeper than 100 and cycles print as "...". Check out->failed. */
+/* One line for people ("{'lr': 0.001, ...}"), escaped, cut to limit_bytes (at most 3 more) with
+ * "..."; ints of more than 2,048 bits are hexadecimal, nesting deeper than 100 and whatever contains itself print as "...". Check out->failed. */
 void value_print(const value_pool *p, value v, size_t limit_bytes, text_buf *out);
 
 #endif

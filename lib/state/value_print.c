@@ -7,7 +7,8 @@
 #include "state/value.h"
 #include "state/value_cells.h"
 
-enum { DEPTH_MOST = 100 };
+/* Ints of more bytes are printed in hexadecimal. */
+enum { DEPTH_MOST = 100, DECIMAL_NBYTES = 256 };
 
 struct frame {
     value v;
@@ -54,22 +55,57 @@ static void put_float(struct printer *pr, double d)
         text_puts(pr->out, ".0");
 }
 
-/* In hexadecimal, which takes time in proportion to the length. */
+/* Byte i of the absolute value; `lowest` is the first byte that is not zero: below it a negation
+ * changes nothing. */
+static unsigned magnitude_byte(const uint8_t *le, size_t i, size_t lowest, bool negative)
+{
+    if (!negative || i < lowest)
+        return le[i];
+    return (i == lowest ? 0x100u - le[i] : ~(unsigned)le[i]) & 0xFF;
+}
+
+/* As Python's str() has it, in time that grows with the square of the length. */
+static void put_decimal(struct printer *pr, const uint8_t *le, size_t n, size_t lowest,
+                        bool negative)
+{
+    enum { DIGITS = 9, BASE = 1000000000 };
+    uint32_t limbs[DECIMAL_NBYTES / 4] = {0};
+    uint32_t parts[DECIMAL_NBYTES / 3]; /* of 9 digits, which is more than 3 bytes; lowest first */
+    size_t count = (n + 3) / 4, nparts = 0;
+    for (size_t i = 0; i < n; i++)
+        limbs[i / 4] |= (uint32_t)magnitude_byte(le, i, lowest, negative) << 8 * (i % 4);
+    while (count > 0) {
+        uint64_t rest = 0;
+        for (size_t i = count; i > 0; i--) {
+            rest = rest << 32 | limbs[i - 1];
+            limbs[i - 1] = (uint32_t)(rest / BASE);
+            rest %= BASE;
+        }
+        parts[nparts++] = (uint32_t)rest;
+        while (count > 0 && limbs[count - 1] == 0)
+            count--;
+    }
+    text_printf(pr->out, "%s%" PRIu32, negative ? "-" : "", nparts > 0 ? parts[nparts - 1] : 0);
+    for (size_t i = nparts; i > 1; i--)
+        text_printf(pr->out, "%0*" PRIu32, DIGITS, parts[i - 2]);
+}
+
+/* Long ones in hexadecimal, which takes time in proportion to the length. */
 static void put_bigint(struct printer *pr, value v)
 {
     size_t n = 0;
     const uint8_t *le = (const uint8_t *)value_text(pr->p, v, &n);
     const bool negative = n > 0 && (le[n - 1] & 0x80);
-    size_t lowest = 0; /* first nonzero byte: negation does not change those below it */
+    size_t lowest = 0;
     while (lowest < n && le[lowest] == 0)
         lowest++;
-    text_puts(pr->out, negative ? "-0x" : "0x");
-    for (size_t i = n; i > 0 && pr->out->nbytes <= pr->end && !pr->out->failed; i--) {
-        unsigned byte = le[i - 1];
-        if (negative && i - 1 >= lowest)
-            byte = (i - 1 == lowest ? 0x100u - byte : ~byte) & 0xFF;
-        text_printf(pr->out, "%02x", byte);
+    if (n <= DECIMAL_NBYTES) {
+        put_decimal(pr, le, n, lowest, negative);
+        return;
     }
+    text_puts(pr->out, negative ? "-0x" : "0x");
+    for (size_t i = n; i > 0 && pr->out->nbytes <= pr->end && !pr->out->failed; i--)
+        text_printf(pr->out, "%02x", magnitude_byte(le, i - 1, lowest, negative));
 }
 
 static void put_leaf(struct printer *pr, value v)

@@ -255,6 +255,21 @@ def case_reshard_dcp_safetensors(setting):
         run_ranks(product(sizes), rank_load_hf, folder, source, sizes, names)
 
 
+@case(first=(2, 6))
+def case_reshard_keys(setting):
+    """Keys that are no texts get the names that torch gives them."""
+    import torch.distributed.checkpoint as dcp
+    keys = (7, -3, 2**63 - 1, -2**63, 2**63, 10**20, -10**40, 2**2047 - 1, 1.5, 1e300, True, None)
+    state = {"m": {key: torch.full((2,), float(i)) for i, key in enumerate(keys)}}
+    torch.save(state, setting.path("source.pt"))
+    dcp.save(state, checkpoint_id=setting.path("torch"), no_dist=True)
+    setting.run("reshard", setting.path("source.pt"), setting.path("ours"), "--world-size", "2")
+    setting.run("diff", setting.path("source.pt"), setting.path("torch"))
+    found = {"m": {key: torch.zeros(2) for key in keys}}
+    dcp.load(found, checkpoint_id=setting.path("ours"), no_dist=True)
+    check(all(torch.equal(found["m"][key], state["m"][key]) for key in keys), "%r" % found)
+
+
 def torch_dtypes():
     """All but those of quantization, whose bytes mean nothing without a scale."""
     found = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}

@@ -335,7 +335,7 @@ Test(value_walk, prints_as_python_does)
 {
     cr_assert_str_eq(
         printed(&pool, make_all(&pool), 1000),
-        "[frozenset({None, True, -0x800000000000000000, 0.1, b'\\x00z', m.C, "
+        "[frozenset({None, True, -2361183241434822606848, 0.1, b'\\x00z', m.C, "
         "(-9223372036854775808,), "
         "(-9223372036854775808,)}), ..., m.C('x') **{'k': <tensor 1>} += ... |= {2} <- "
         "(-9223372036854775808,)]");
