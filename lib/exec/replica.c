@@ -104,13 +104,6 @@ static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck
     return FSDPCK_OK;
 }
 
-/* REPLICAS_FIRST is about copies of one tensor: plain tensors of ranks are none of each other. */
-bool replica_is_trusted(const plan *p, uint32_t tensor)
-{
-    return plan_replica_policy(p) == REPLICAS_FIRST &&
-           (catalogue_tensor(plan_source(p), tensor)->flags & CAT_TENSOR_EACH_RANK) == 0;
-}
-
 /* What a comparison found: noted in x->r.differences where somebody wants that, else the result. Of
  * other findings the one of the lowest job is kept in *found. From any thread. */
 typedef struct findings_of_jobs {
