@@ -2,6 +2,8 @@
  * checkpoint.
  *
  *     ranks_names.c     which files belong to it, by their names
+ *     ranks_value.c     looking into pickles
+ *     ranks_state.c     what a file adds to the state of all: shards, members
  *     ranks_dtensor.c   a DTensor's pickle -> ranks_declared (mesh, own coordinate, placements)
  *     ranks_sharded.c   a ShardedTensor's pickle -> ranks_declared (boxes)
  *     ranks_parse.c     one file: what its pickle says -> the merge
@@ -64,13 +66,17 @@ void ranks_list_release(ranks_list *l);
 /* Name of the file of a rank, whether it exists or not. */
 void ranks_file_name(const ranks_family *f, uint64_t rank, char *name, size_t capacity);
 
-/* --- looking into pickles --- */
+/* --- looking into pickles (ranks_value.c) --- */
 
 /* A call of a class of torch, whatever the module below `torch.` (torch moves classes about). */
 bool ranks_is_class(const value_pool *pool, value v, const char *name);
 /* Attribute of an object that was pickled with a state: a dict, or (dict or None, dict of slots). */
 bool ranks_attribute(const value_pool *pool, value v, const char *name, value *item);
 bool ranks_state_find(const value_pool *pool, value state, const char *name, value *item);
+/* The tuple inside a torch.Size; any other value as it is. */
+value ranks_unwrap_size(const value_pool *pool, value v);
+/* A tuple or a list. */
+bool ranks_is_sequence(value v);
 /* Counts of a tuple, list or torch.Size; false where it is none, too long, or holds other things. */
 bool ranks_dims(const value_pool *pool, value v, uint64_t *dims, unsigned max, unsigned *count);
 
@@ -238,6 +244,12 @@ typedef struct ranks_parse {
     size_t piece_count;
 } ranks_parse;
 
+/* ranks_state.c */
+/* The piece of an archive tensor, made where there is none yet. */
+fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
+const char *ranks_path(const ranks_state *s, uint32_t file);
 /* ranks_dtensor.c */
 fsdpck_status ranks_dtensor_read(ranks_parse *p, value call, ranks_declared *c,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -255,10 +267,6 @@ fsdpck_status ranks_shard_box(const value_pool *pool, value metadata, unsigned n
 /* ranks_parse.c */
 fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The piece of an archive tensor, made where there is none yet. */
-fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece,
-                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ranks_frame.c: fills catalogue.like from the first file of each family. */
 fsdpck_status ranks_take_frame(ranks_parse *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -322,7 +330,5 @@ fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf
 /* ranks_check_records.c: format_reader.check_records. */
 fsdpck_status ranks_check_records(void *self, const record_check_request *request,
                                   record_check_result *result, fsdpck_error *err);
-
-const char *ranks_path(const ranks_state *s, uint32_t file);
 
 #endif
