@@ -97,8 +97,4 @@ fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req,
 /* The refusal of a chunk so marked. */
 fsdpck_status dcp_order_refuse(fsdpck_error *err);
 
-/* What to do about a blob whose shape is not that of its box. */
-const char *dcp_boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned ndim,
-                             const uint64_t *sizes);
-
 #endif

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "formats/common/zip.h"
 #include "formats/dcp/dcp_metadata.h"
 #include "formats/format.h"
 #include "io/file_set.h"
@@ -84,7 +85,7 @@ fsdpck_status dcp_check_records(void *self, const record_check_request *request,
 fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What a blob's own head says. Of a safetensors stream nothing but that it is one is filled. */
+/* dcp_blob_head.c: what a blob's own head says. Of a safetensors stream nothing but that it is one is filled. */
 typedef struct dcp_payload {
     dtype dtype;
     unsigned ndim;
@@ -108,6 +109,10 @@ typedef struct dcp_blob_reader {
 
 fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                             fsdpck_error *err);
+/* The blob of a chunk, to be read by r. */
+zip_input dcp_blob_input(dcp_blob_reader *r, const cat_chunk *c);
+/* A compressed blob has no more than this before its tensor's bytes. */
+#define DCP_HEAD_LIMIT (16u << 20)
 
 /* Safetensors streams inside of `.distcp` files (SerializationFormat.SAFETENSORS, torch 2.8 and
  * later): the blobs' offsets all name the begin of the stream and their lengths are made up, so
