@@ -9,39 +9,7 @@
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_item_tensor.h"
 
-#define HEAD_LIMIT (16u << 20)
 #define TAIL_LIMIT (1u << 20)
-
-fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
-                            fsdpck_error *err)
-{
-    const dcp_blob_reader *r = ctx;
-    return file_set_read_at(&r->d->blobs, r->file, offset_bytes, dst, nbytes, err);
-}
-
-fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
-                                  fsdpck_error *err)
-{
-    *zstd = false;
-    if (transform == 0)
-        return FSDPCK_OK;
-    const char *name = strtab_text(&d->names.transforms, transform);
-    if (strcmp(name, "stream.zstd/1") == 0) {
-        *zstd = true;
-        return FSDPCK_OK;
-    }
-    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TRANSFORM,
-              "blob uses the unknown stream extension '%s'", name);
-    error_expected(err, "stream.zstd/1, or no extension");
-    error_next(err, "save the checkpoint again without this extension");
-    return FSDPCK_UNSUPPORTED;
-}
-
-static zip_input blob_input(dcp_blob_reader *r, const cat_chunk *c)
-{
-    return (zip_input){
-        .read = dcp_blob_read, .ctx = r, .base_offset_bytes = c->offset_bytes, .nbytes = c->nbytes};
-}
 
 static void add_context(const dcp_folder *d, const cat_chunk *c, fsdpck_error *err)
 {
@@ -53,109 +21,6 @@ static void add_context(const dcp_folder *d, const cat_chunk *c, fsdpck_error *e
     text_release(&path);
     error_tensor(err, catalogue_name(d->cat, catalogue_tensor(d->cat, c->tensor)->name));
     error_offset(err, c->offset_bytes);
-}
-
-static const char *print_sizes(text_buf *text, const uint64_t *sizes, unsigned ndim)
-{
-    text_puts(text, "[");
-    for (unsigned i = 0; i < ndim; i++)
-        text_printf(text, "%s%" PRIu64, i > 0 ? ", " : "", sizes[i]);
-    text_puts(text, "]");
-    return text->text != NULL ? text->text : "";
-}
-
-/* Blob against catalogue. */
-fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
-                                const uint64_t *sizes, fsdpck_error *err)
-{
-    const cat_tensor *t = catalogue_tensor(d->cat, catalogue_chunk(d->cat, chunk)->tensor);
-    uint64_t want[NDIM_MAX];
-
-    if (found != t->dtype) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_DTYPE,
-                  "dtype of a blob differs from the metadata");
-        error_expected(err, "%s", dtype_get((dtype)t->dtype)->name);
-        error_found(err, "%s", dtype_get(found)->name);
-        error_next(err, "metadata and files are from different saves: copy both again");
-        return FSDPCK_BADINPUT;
-    }
-    catalogue_chunk_box(d->cat, chunk, NULL, want);
-    if (ndim == t->ndim && memcmp(sizes, want, ndim * sizeof *want) == 0)
-        return FSDPCK_OK;
-    text_buf expected = {.limit_bytes = 4096}, got = {.limit_bytes = 4096};
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
-              "shape of a blob differs from the metadata");
-    error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
-    error_found(err, "%s", print_sizes(&got, sizes, ndim));
-    error_next(err, "%s", dcp_boxes_advice(d, chunk, ndim, sizes));
-    text_release(&expected);
-    text_release(&got);
-    return FSDPCK_BADINPUT;
-}
-
-/* Decodes until the header is complete. */
-static fsdpck_status locate_zstd(dcp_folder *d, const cat_chunk *c, dtype *found, unsigned *ndim,
-                                 uint64_t *sizes, place *where, fsdpck_error *err)
-{
-    dcp_blob_reader reader = {.d = d, .file = c->file};
-    const zip_input in = blob_input(&reader, c);
-    vec head = VEC_OF(uint8_t, d->owner);
-    size_t want_nbytes = 4096;
-    zstd_stream *z;
-    fsdpck_status st;
-
-    RETURN_IF(zstd_stream_open(&in, d->owner, &z, err));
-    for (;;) {
-        const size_t had = head.count;
-        uint64_t got;
-        size_t need = 0;
-        st = FSDPCK_LIMIT;
-        uint8_t *more = vec_push_n(&head, want_nbytes - had, err);
-        if (more == NULL)
-            break;
-        st = zstd_stream_read_some(z, more, want_nbytes - had, &got, err);
-        if (st != FSDPCK_OK)
-            break;
-        const bool ended = got < want_nbytes - had;
-        head.count = had + (size_t)got;
-        st = torch_blob_locate_head(head.items, head.count, found, ndim, sizes, where, &need, err);
-        if (st != FSDPCK_LIMIT || need <= head.count)
-            break;
-        if (ended || need > HEAD_LIMIT) {
-            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED,
-                           "compressed blob ends before the description of its tensor");
-            break;
-        }
-        want_nbytes = need;
-    }
-    where->stream = true;
-    vec_release(&head);
-    zstd_stream_close(z);
-    return st;
-}
-
-fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, place *where,
-                                fsdpck_error *err)
-{
-    const cat_chunk *c = catalogue_chunk(d->cat, chunk);
-    const cat_tensor *t = catalogue_tensor(d->cat, c->tensor);
-    dcp_blob_reader reader = {.d = d, .file = c->file};
-    bool zstd;
-
-    p->dtype = DTYPE_NONE;
-    p->ndim = 0;
-    p->is_stream = false;
-    RETURN_IF(dcp_transform_check(d, c->aux & ~DCP_AUX_UNKNOWN_ORDER, &zstd, err));
-    if (zstd)
-        return locate_zstd(d, c, &p->dtype, &p->ndim, p->sizes, where, err);
-    catalogue_chunk_box(d->cat, chunk, NULL, p->sizes);
-    /* No zip is as short as its tensor's elements. */
-    if (c->nbytes <= box_nelems(p->sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes)
-        RETURN_IF(dcp_st_stream_probe(d, c->file, c->offset_bytes, &p->is_stream, err));
-    if (p->is_stream)
-        return FSDPCK_OK;
-    const zip_input in = blob_input(&reader, c);
-    return torch_blob_locate(&in, &p->dtype, &p->ndim, p->sizes, where, err);
 }
 
 static fsdpck_status locate_blob(dcp_folder *d, uint64_t chunk, place *where, fsdpck_error *err)
@@ -214,7 +79,7 @@ static fsdpck_status observe(source_stream *s, const uint8_t *bytes, uint64_t nb
             s->crc = crc32_update(s->crc, bytes, n);
         } else if (!s->inside) {
             vec *part = at < begin ? &s->head : &s->tail;
-            if (part->count + n > (at < begin ? HEAD_LIMIT : TAIL_LIMIT))
+            if (part->count + n > (at < begin ? DCP_HEAD_LIMIT : TAIL_LIMIT))
                 return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TRANSFORM,
                                  "compressed blob holds more than one tensor");
             uint8_t *copy = vec_push_n(part, (size_t)n, err);
@@ -281,7 +146,7 @@ static fsdpck_status check_small_records(const zip_archive *zip, const zip_entry
         uint64_t nbytes;
         if (e == tensor || e->nbytes == 0)
             continue;
-        RETURN_IF(zip_read_entry(zip, e, HEAD_LIMIT, &bytes, &nbytes, err));
+        RETURN_IF(zip_read_entry(zip, e, DCP_HEAD_LIMIT, &bytes, &nbytes, err));
         budget_free(zip->owner, bytes, nbytes);
     }
     return FSDPCK_OK;
@@ -317,7 +182,7 @@ static fsdpck_status check_zip(source_stream *s, fsdpck_error *err)
 static fsdpck_status open_decoder(source_stream *s, fsdpck_error *err)
 {
     const cat_chunk *c = catalogue_chunk(s->d->cat, s->chunk);
-    const zip_input in = blob_input(&s->reader, c);
+    const zip_input in = dcp_blob_input(&s->reader, c);
 
     if (!s->where.stream)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,

@@ -97,8 +97,4 @@ fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req,
 /* Sets the error for a chunk with this mark. */
 fsdpck_status dcp_order_refuse(fsdpck_error *err);
 
-/* The advice for a blob whose shape differs from its box. */
-const char *dcp_boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned ndim,
-                             const uint64_t *sizes);
-
 #endif

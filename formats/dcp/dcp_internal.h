@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "formats/common/zip.h"
 #include "formats/dcp/dcp_metadata.h"
 #include "formats/format.h"
 #include "io/file_set.h"
@@ -107,6 +108,10 @@ typedef struct dcp_blob_reader {
 
 fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                             fsdpck_error *err);
+/* The blob of a chunk, to be read by r. */
+zip_input dcp_blob_input(dcp_blob_reader *r, const cat_chunk *c);
+/* A compressed blob has no more than this before its tensor's bytes. */
+#define DCP_HEAD_LIMIT (16u << 20)
 
 /* Safetensors streams inside of `.distcp` files (SerializationFormat.SAFETENSORS, torch 2.8 and
  * later): all blob offsets name the start of the stream and their lengths are invalid, so the

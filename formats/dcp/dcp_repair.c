@@ -1,4 +1,4 @@
-/* dcp_repair.c: --repair-strided, and the advice to use it. */
+/* dcp_repair.c: --repair-strided. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -177,39 +177,4 @@ fsdpck_status dcp_boxes_repair(dcp_folder *d, const open_request *req, fsdpck_er
              nrepaired, nrepaired == 1 ? "" : "s");
     log_write(&d->log, LOG_NOTE, "--repair-strided: %s", o->note);
     return FSDPCK_OK;
-}
-
-const char *dcp_boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned ndim,
-                             const uint64_t *sizes)
-{
-    const uint32_t tensor = catalogue_chunk(d->cat, chunk)->tensor;
-    const cat_tensor *t = catalogue_tensor(d->cat, tensor);
-    const dcp_marks *m = &d->marks;
-    uint64_t want[NDIM_MAX];
-    unsigned differ = 0, dim = 0;
-
-    catalogue_chunk_box(d->cat, chunk, NULL, want);
-    for (unsigned i = 0; i < ndim && ndim == t->ndim; i++) {
-        if (sizes[i] != want[i]) {
-            differ++;
-            dim = i;
-        }
-    }
-    /* Only one dim, which is sharded. */
-    if (differ != 1 || want[dim] == catalogue_shape(d->cat, tensor)[dim])
-        return "metadata and files are from different saves: copy both again";
-    if (d->repaired)
-        return "the blobs fit no layout of FSDP2 with tensor parallelism: the save lost part of "
-               "this tensor; leave it out with --exclude";
-    if (!m->has_storage_meta && !m->has_version && !m->no_collectives && !m->old_properties)
-        return "torch 2.3 records wrong boxes for FSDP2 with tensor parallelism: give --assume "
-               "fsdp2-tp-2.3 if it wrote this checkpoint; otherwise metadata and files are from "
-               "different saves";
-    if (sizes[dim] > 0 && sizes[dim] < want[dim])
-        return "torch 2.8 and 2.9 lose data where no order of sharding fits the placements "
-               "([Shard(0), _StridedShard(0, 2)]): the rest of this tensor was never written; give "
-               "--repair-strided if torch 2.10 or newer wrote it";
-    return "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
-           "does not divide evenly: give --repair-strided to derive them from the blobs; otherwise "
-           "metadata and files are from different saves";
 }

@@ -27,60 +27,6 @@ static fsdpck_status bad(fsdpck_error *err, const char *what)
     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DTENSOR, "DTensor's %s", what);
 }
 
-/* --- reading pickled objects --- */
-
-bool ranks_is_class(const value_pool *pool, value v, const char *name)
-{
-    const value_call *call = value_call_of(pool, v);
-    return call != NULL && value_is_symbol_named(pool, call->callee, name) &&
-           strncmp(value_symbol_module(pool, call->callee), "torch.", 6) == 0;
-}
-
-bool ranks_state_find(const value_pool *pool, value state, const char *name, value *item)
-{
-    if (value_kind_of(state) == VALUE_DICT)
-        return value_dict_find(pool, state, name, item);
-    if (value_kind_of(state) != VALUE_TUPLE)
-        return false;
-    for (size_t i = value_count(pool, state); i-- > 0;) {
-        const value part = value_item(pool, state, i);
-        if (i < 2 && value_kind_of(part) == VALUE_DICT && value_dict_find(pool, part, name, item))
-            return true;
-    }
-    return false;
-}
-
-bool ranks_attribute(const value_pool *pool, value v, const char *name, value *item)
-{
-    const value_call *call = value_call_of(pool, v);
-    return call != NULL && call->has_state && ranks_state_find(pool, call->state, name, item);
-}
-
-static value unwrap_size(const value_pool *pool, value v)
-{
-    const value_call *call = value_call_of(pool, v);
-    if (call != NULL && value_is_symbol_named(pool, call->callee, "Size"))
-        return value_item(pool, call->args, 0);
-    return v;
-}
-
-static bool is_sequence(value v)
-{
-    return value_kind_of(v) == VALUE_TUPLE || value_kind_of(v) == VALUE_LIST;
-}
-
-bool ranks_dims(const value_pool *pool, value v, uint64_t *dims, unsigned max, unsigned *count)
-{
-    v = unwrap_size(pool, v);
-    if (!is_sequence(v) || value_count(pool, v) > max)
-        return false;
-    *count = (unsigned)value_count(pool, v);
-    for (unsigned i = 0; i < *count; i++)
-        if (!value_as_u64(pool, value_item(pool, v, i), &dims[i]))
-            return false;
-    return true;
-}
-
 /* --- ints of a small tensor --- */
 
 static uint64_t load_int(const uint8_t *p, size_t nbytes, bool big_endian)
@@ -146,7 +92,7 @@ fsdpck_status ranks_read_ints(ranks_parse *p, const torch_tensor *t, uint64_t **
 /* Product of an int or of a nest of tuples of ints: the size of one mesh dim. */
 static bool axis_size(const value_pool *pool, value v, uint64_t *size)
 {
-    value stack[LAYOUT_STEPS] = {unwrap_size(pool, v)};
+    value stack[LAYOUT_STEPS] = {ranks_unwrap_size(pool, v)};
     unsigned depth = 1;
     *size = 1;
     for (unsigned steps = 0; depth > 0; steps++) {
@@ -159,10 +105,10 @@ static bool axis_size(const value_pool *pool, value v, uint64_t *size)
                 return false;
             continue;
         }
-        if (!is_sequence(top) || depth + value_count(pool, top) > LAYOUT_STEPS)
+        if (!ranks_is_sequence(top) || depth + value_count(pool, top) > LAYOUT_STEPS)
             return false;
         for (size_t i = 0; i < value_count(pool, top); i++)
-            stack[depth++] = unwrap_size(pool, value_item(pool, top, i));
+            stack[depth++] = ranks_unwrap_size(pool, value_item(pool, top, i));
     }
     return true;
 }
@@ -176,13 +122,13 @@ static bool layout_sizes(const value_pool *pool, value layout, mesh *m, const ch
     if (!by_axis) {
         if (!ranks_attribute(pool, layout, "shape", &axes))
             return false;
-        axes = unwrap_size(pool, axes);
+        axes = ranks_unwrap_size(pool, axes);
         if (value_kind_of(axes) == VALUE_INT) { /* a flattened mesh */
             m->ndim = 1;
             return value_as_u64(pool, axes, &m->sizes[0]);
         }
     }
-    if (!is_sequence(axes) || value_count(pool, axes) > MESH_NDIM_MAX)
+    if (!ranks_is_sequence(axes) || value_count(pool, axes) > MESH_NDIM_MAX)
         return false;
     m->ndim = (unsigned)value_count(pool, axes);
     for (unsigned i = 0; i < m->ndim; i++) {
@@ -202,7 +148,7 @@ static void mesh_names(const value_pool *pool, value v, mesh *m)
     if (!ranks_attribute(pool, v, "mesh_dim_names", &names) &&
         !ranks_attribute(pool, v, "_mesh_dim_names", &names))
         return;
-    for (unsigned i = 0; is_sequence(names) && i < m->ndim; i++) {
+    for (unsigned i = 0; ranks_is_sequence(names) && i < m->ndim; i++) {
         size_t nbytes = 0;
         const value name = value_item(pool, names, i);
         const char *text =
@@ -415,7 +361,7 @@ static fsdpck_status read_placements(const value_pool *pool, value spec, ranks_d
                                      fsdpck_error *err)
 {
     value list;
-    if (!ranks_attribute(pool, spec, "placements", &list) || !is_sequence(list) ||
+    if (!ranks_attribute(pool, spec, "placements", &list) || !ranks_is_sequence(list) ||
         value_count(pool, list) != c->mesh->m.ndim)
         return bad(err, "number of placements differs from the number of mesh dims");
     memset(c->placements, 0, sizeof c->placements);
@@ -438,7 +384,7 @@ static fsdpck_status read_order(const value_pool *pool, value spec, ranks_declar
     bool used[MESH_NDIM_MAX] = {false}, ascending = true;
     value entries;
 
-    if (!ranks_attribute(pool, spec, "shard_order", &entries) || !is_sequence(entries))
+    if (!ranks_attribute(pool, spec, "shard_order", &entries) || !ranks_is_sequence(entries))
         return FSDPCK_OK;
     for (size_t i = 0; i < value_count(pool, entries); i++) {
         const value_call *entry = value_call_of(pool, value_item(pool, entries, i));

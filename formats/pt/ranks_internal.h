@@ -71,8 +71,11 @@ bool ranks_is_class(const value_pool *pool, value v, const char *name);
 /* Attribute of an object that was pickled with a state: a dict, or (dict or None, dict of slots). */
 bool ranks_attribute(const value_pool *pool, value v, const char *name, value *item);
 bool ranks_state_find(const value_pool *pool, value state, const char *name, value *item);
-/* Counts of a tuple, list or torch.Size; false if it is another type, too long, or holds other
- * values. */
+/* The tuple inside a torch.Size; any other value as it is. */
+value ranks_unwrap_size(const value_pool *pool, value v);
+/* A tuple or a list. */
+bool ranks_is_sequence(value v);
+/* Counts of a tuple, list or torch.Size; false where it is none, too long, or holds other things. */
 bool ranks_dims(const value_pool *pool, value v, uint64_t *dims, unsigned max, unsigned *count);
 
 /* --- one tensor of one rank --- */
@@ -240,6 +243,12 @@ typedef struct ranks_parse {
     size_t piece_count;
 } ranks_parse;
 
+/* ranks_state.c */
+/* The piece of an archive tensor, made where there is none yet. */
+fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
+const char *ranks_path(const ranks_state *s, uint32_t file);
 /* ranks_dtensor.c */
 fsdpck_status ranks_dtensor_read(ranks_parse *p, value call, ranks_declared *c,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -257,10 +266,6 @@ fsdpck_status ranks_shard_box(const value_pool *pool, value metadata, unsigned n
 /* ranks_parse.c */
 fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The shard of an archive tensor, created if necessary. */
-fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece,
-                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ranks_frame.c: fills catalogue.like from the first file of each family. */
 fsdpck_status ranks_take_frame(ranks_parse *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -325,7 +330,5 @@ fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf
 /* ranks_check_records.c: format_reader.check_records. */
 fsdpck_status ranks_check_records(void *self, const record_check_request *request,
                                   record_check_result *result, fsdpck_error *err);
-
-const char *ranks_path(const ranks_state *s, uint32_t file);
 
 #endif

@@ -31,12 +31,6 @@ typedef struct column_group_work {
     uint64_t count;
 } column_group_work;
 
-bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk)
-{
-    return x->column_groups.count > 0 &&
-           (x->grouped[target_chunk / 8] >> target_chunk % 8 & 1) != 0;
-}
-
 /* The last dim in which chunks are smaller than the tensor; ndim where none is. */
 static unsigned find_cut(const column_group_work *g)
 {

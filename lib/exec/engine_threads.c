@@ -9,14 +9,8 @@
 /* Staging that stays in the caches near the core is faster to copy out of than more of it. */
 #define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
 
-bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
-{
-    const uint32_t tensor = catalogue_chunk(&x->r.target->cat, target_chunk)->tensor;
-    return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_STREAMED) != 0;
-}
-
-/* Checksums of the tile's current bytes, and the deferred bytes that depend on them. `item_begin`:
- * this worker has completed the file from there on. */
+/* Checksums of what is in the tile now, and the late bytes that depend on them. `item_begin`: from
+ * there on this worker has done the file. */
 static void checksum_range(worker *w, const output_range *range, uint64_t item_begin)
 {
     struct exec *x = w->x;

@@ -145,18 +145,13 @@ struct worker {
     struct exec_stats stats;
 };
 
-/* --- partition.c --- */
+/* --- exec_chunk.c --- */
 /* Whether a target file is written on this host. */
 bool exec_file_is_own(const struct exec *x, uint32_t file_index);
 /* The rank that does the undivided work: of all ranks, or of this host if each host has its own
  * files. */
 bool exec_is_leader(const struct exec *x);
-
-/* --- resolve.c --- */
-/* Collective, also after failures: each rank passes its st. x may be NULL if st is not OK. */
-fsdpck_status exec_resolve_all(struct exec *x, group *g, fsdpck_status st,
-                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* *at: index in x->strides. From any thread. */
+/* *at: where they are in x->strides. From any thread. */
 fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
                                    uint32_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Strides of a located chunk, in elements, ndim of them. */
@@ -165,6 +160,20 @@ convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to);
 /* Adds the tensor and the file of a source chunk to an error. */
 void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err);
 dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
+/* Whether streams bring some of a target chunk's bytes, after the tiles. */
+bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
+/* Whether a target chunk is filled with others, apart from the tiles of its file. */
+bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
+/* Whether other copies of the tensor's boxes are not looked at. */
+bool replica_is_trusted(const plan *p, uint32_t tensor);
+/* source.read_at with its count. */
+fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
+                          uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- resolve.c --- */
+/* By all ranks, whatever they have come to: st of each. x may be NULL where it is not OK. */
+fsdpck_status exec_resolve_all(struct exec *x, group *g, fsdpck_status st,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- resolve_exchange.c --- */
 /* Sorts the chunks to be located by rank. */
@@ -179,9 +188,6 @@ fsdpck_status resolve_exchange(group *g, fsdpck_status st, struct exec *x, const
 /* --- worker.c --- */
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_stop_workers(struct exec *x);
-/* source.read_at, with statistics. */
-fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
-                          uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- fill.c: the complete contents of a tile --- */
 /* Finds w->parts. *wanted: false if all bytes come from streams, which are written later. */
@@ -222,10 +228,6 @@ fsdpck_status gather_runs(worker *w, const read_op *box, const convert *c, const
 fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* --- column_group.c --- */
-/* Whether a target chunk is filled as part of a column group, outside of the tiles of its file. */
-bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
-
 /* --- engine_threads.c --- */
 /* The next range of an item outside of column groups; the search begins at r->end. */
 bool exec_next_range(const struct exec *x, const output_range *item, output_range *r);
@@ -235,16 +237,12 @@ bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *ti
  * on. */
 fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether some of a target chunk's bytes come from streams, after the tiles. */
-bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- scatter.c: source-driven items --- */
 fsdpck_status scatter_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- replica.c --- */
-/* Whether the other copies of the tensor's boxes are not compared. */
-bool replica_is_trusted(const plan *p, uint32_t tensor);
 fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status replica_compare_remaining(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -6,19 +6,6 @@
 #include "group/assignment.h"
 #include "group/hosts.h"
 
-/* ---- outputs of each host ---- */
-
-bool exec_file_is_own(const struct exec *x, uint32_t file_index)
-{
-    return x->r.is_own_file == NULL || x->r.is_own_file[file_index] != 0;
-}
-
-bool exec_is_leader(const struct exec *x)
-{
-    const unsigned rank = group_rank(x->r.group);
-    return x->r.is_own_file == NULL ? rank == 0 : hosts_is_leader(x->r.hosts, rank);
-}
-
 /* ---- by bytes, neighbours together ---- */
 
 typedef struct split {

@@ -105,16 +105,8 @@ static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck
     return FSDPCK_OK;
 }
 
-/* REPLICAS_FIRST applies to copies of one tensor; plain tensors of ranks are not copies of each
- * other. */
-bool replica_is_trusted(const plan *p, uint32_t tensor)
-{
-    return plan_replica_policy(p) == REPLICAS_FIRST &&
-           (catalogue_tensor(plan_source(p), tensor)->flags & CAT_TENSOR_EACH_RANK) == 0;
-}
-
-/* Handles a difference: recorded in x->r.differences if requested, else returned. Of other
- * findings, *found keeps that of the lowest job. From any thread. */
+/* What a comparison found: noted in x->r.differences where somebody wants that, else the result. Of
+ * other findings the one of the lowest job is kept in *found. From any thread. */
 typedef struct findings_of_jobs {
     struct exec *x;
     uint64_t first_job; /* jobs count from there */

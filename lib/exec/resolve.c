@@ -16,49 +16,6 @@ typedef struct resolve_work {
     uint64_t count;
 } resolve_work;
 
-void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err)
-{
-    const catalogue *from = plan_source(x->r.plan);
-    const cat_chunk *k = catalogue_chunk(from, chunk);
-    error_tensor(err, catalogue_name(from, catalogue_tensor(from, k->tensor)->name));
-    if (x->r.source->root_is_file)
-        error_path(err, x->r.source->root);
-    else if (k->file < catalogue_file_count(from))
-        error_path_in(err, x->r.source->root,
-                      catalogue_name(from, catalogue_file(from, k->file)->path));
-}
-
-dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk)
-{
-    const catalogue *from = plan_source(x->r.plan);
-    return (dtype)catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->dtype;
-}
-
-void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides)
-{
-    const catalogue *from = plan_source(x->r.plan);
-    const chunk_extent *s = &x->chunk_extents[chunk];
-    const unsigned ndim = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor)->ndim;
-    if (s->flags & EXTENT_ROWS) {
-        uint64_t sizes[NDIM_MAX];
-        catalogue_chunk_box(from, chunk, NULL, sizes);
-        box_row_major_strides(sizes, ndim, strides);
-        return;
-    }
-    for (unsigned d = 0; d < ndim; d++)
-        strides[d] = *VEC_AT(&x->strides, const uint64_t, s->strides_at + d);
-}
-
-convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to)
-{
-    const unsigned flags = x->chunk_extents[chunk].flags;
-    return (convert){.from = exec_chunk_dtype(x, chunk),
-                     .to = to,
-                     .swap = (flags & EXTENT_SWAP) != 0,
-                     .conj = (flags & EXTENT_CONJ) != 0,
-                     .neg = (flags & EXTENT_NEG) != 0};
-}
-
 static bool strides_are_rows(const uint64_t *strides, const uint64_t *sizes, unsigned ndim)
 {
     uint64_t rows[NDIM_MAX];
@@ -84,26 +41,6 @@ static bool place_fits(const catalogue *from, const place *where, const uint64_t
         return false;
     const uint64_t limit = where->stream ? INT64_MAX : catalogue_file(from, where->file)->nbytes;
     return checked_range(where->offset_bytes, span, limit);
-}
-
-fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
-                                   uint32_t *at, fsdpck_error *err)
-{
-    pthread_mutex_lock(&x->lock);
-    fsdpck_status st = FSDPCK_OK;
-    if (x->strides.count > UINT32_MAX - NDIM_MAX)
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                       "too many chunks that are not row-major");
-    uint64_t *kept = st == FSDPCK_OK ? vec_push_n(&x->strides, ndim, err) : NULL;
-    if (kept == NULL) {
-        st = FSDPCK_LIMIT;
-    } else {
-        *at = (uint32_t)(x->strides.count - ndim);
-        for (unsigned d = 0; d < ndim; d++)
-            kept[d] = strides[d];
-    }
-    pthread_mutex_unlock(&x->lock);
-    return st;
 }
 
 static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place *where,

@@ -218,12 +218,3 @@ void exec_stop_workers(struct exec *x)
     free(x->workers);
     x->workers = NULL;
 }
-
-fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
-                          uint64_t nbytes, fsdpck_error *err)
-{
-    const source *src = w->x->r.source;
-    w->stats.reads++;
-    w->stats.bytes_read += nbytes;
-    return src->read_at(src->ctx, file_index, offset_bytes, dst, nbytes, err);
-}

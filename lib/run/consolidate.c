@@ -6,3 +6,10 @@ fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, co
 {
     return run_transform(ctx, src, dst, options, false, report, err);
 }
+
+fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                             const fsdpck_transform_options *options, fsdpck_report **report,
+                             fsdpck_error *err)
+{
+    return run_transform(ctx, src, dst, options, true, report, err);
+}

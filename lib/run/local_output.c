@@ -119,23 +119,6 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
     return output_read_at(l->out, what->file, what->offset, dst, what->nbytes, err);
 }
 
-/* The host that has written file `index` of the output. */
-static unsigned writer_host_of(const local_output *l, size_t index)
-{
-    return index < l->file_count ? l->writer_host[index] : l->hosts.of_rank[0];
-}
-
-fsdpck_status local_output_read(run *r, size_t index, uint64_t offset_bytes, void *dst,
-                                uint64_t nbytes, fsdpck_error *err)
-{
-    local_output *l = &r->local;
-    const unsigned writer_host = writer_host_of(l, index);
-    const link_range what = {l->view, (uint32_t)index, offset_bytes, nbytes};
-    if (writer_host == l->hosts.mine)
-        return output_read_at(&r->out, index, offset_bytes, dst, nbytes, err);
-    return group_read(r->ctx->group, l->hosts.leaders[writer_host], &what, dst, err);
-}
-
 typedef struct copy_block {
     size_t index;
     uint64_t offset_bytes, nbytes;
@@ -177,7 +160,7 @@ static fsdpck_status list_copy_blocks(copy_work *w, uint64_t *nbytes, fsdpck_err
     *nbytes = 0;
     for (size_t i = 0; i < r->out.files.count; i++) {
         const bool here = i >= l->file_count || l->here[i];
-        if (!here || writer_host_of(l, i) == l->hosts.mine)
+        if (!here || local_output_writer_host(l, i) == l->hosts.mine)
             continue;
         const uint64_t size = output_file_nbytes(&r->out, i);
         RETURN_IF(add_copy_blocks(w, i, size, err));

@@ -46,7 +46,9 @@ fsdpck_status local_output_assign(struct run *r, fsdpck_error *err) FSDPCK_MUST_
 fsdpck_status local_output_begin(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Collective, after exec_run: seal, side files, copies, manifest, final names. */
 fsdpck_status local_output_complete(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Reads a file of the output on any host. Only rank 0 calls it, while the others wait. */
+/* The number of the host that has written file `index` of the output. */
+unsigned local_output_writer_host(const local_output *l, size_t index);
+/* Bytes of a file of the output, wherever it is; of rank 0 while the others wait. */
 fsdpck_status local_output_read(struct run *r, size_t index, uint64_t offset_bytes, void *dst,
                                 uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Also accepts a zeroed struct. */

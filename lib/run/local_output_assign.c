@@ -141,3 +141,19 @@ void local_output_release(local_output *l, group *g)
     free(l->totals);
     *l = (local_output){0};
 }
+
+unsigned local_output_writer_host(const local_output *l, size_t index)
+{
+    return index < l->file_count ? l->writer_host[index] : l->hosts.of_rank[0];
+}
+
+fsdpck_status local_output_read(run *r, size_t index, uint64_t offset_bytes, void *dst,
+                                uint64_t nbytes, fsdpck_error *err)
+{
+    local_output *l = &r->local;
+    const unsigned writer_host = local_output_writer_host(l, index);
+    const link_range what = {l->view, (uint32_t)index, offset_bytes, nbytes};
+    if (writer_host == l->hosts.mine)
+        return output_read_at(&r->out, index, offset_bytes, dst, nbytes, err);
+    return group_read(r->ctx->group, l->hosts.leaders[writer_host], &what, dst, err);
+}

@@ -151,3 +151,11 @@ fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned ou
     RETURN_IF(output_add(out, "", text->nbytes, false, &index, err));
     return output_write_at(out, index, 0, text->text, text->nbytes, err);
 }
+
+fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
+                                 fsdpck_error *err)
+{
+    const unsigned flags =
+        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
+    return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
+}

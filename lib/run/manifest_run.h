@@ -23,6 +23,9 @@ fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err
  * failure. */
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
                              output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* --manifest FILE, to be committed with the output. */
+fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 struct manifest;
 /* Adds all rows of the digests as tensors. */

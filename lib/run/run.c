@@ -2,22 +2,16 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
-#include "base/platform.h"
 #include "group/remote_folder.h"
 #include "run/manifest_files.h"
 #include "run/manifest_run.h"
 #include "run/output_paths.h"
 #include "run/run_report.h"
 
-#define MEMORY_DEFAULT    ((uint64_t)256 << 20)
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
-/* Bytes per step of reading back. */
-#define READ_BACK_BYTES ((size_t)4 << 20)
-/* The longest file name, and a zero. */
+/* The longest name that a file system gives, and a zero. */
 #define PARTIAL_NAME_NBYTES 256
 
 void fsdpck_transform_options_init(fsdpck_transform_options *options)
@@ -129,18 +123,6 @@ fsdpck_status run_lay_out(run *r, fsdpck_error *err)
     return r->writer->layout(&r->to, &wo, err);
 }
 
-uint64_t run_memory_nbytes(const run *r)
-{
-    return r->opt.memory_nbytes > 0 ? r->opt.memory_nbytes : run_memory_default_nbytes();
-}
-
-uint64_t run_memory_default_nbytes(void)
-{
-    const uint64_t quarter = platform_memory_bytes() / 4;
-    const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
-    return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;
-}
-
 fsdpck_status run_make_plan(run *r, fsdpck_error *err)
 {
     static const plan_replicas replicas[] = {
@@ -183,39 +165,12 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
 
 /* ---- writing ---- */
 
-fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
-{
-    const cat_file *f = catalogue_file(&r->to.cat, index);
-    const uint64_t nbytes = run_is_compressed(r) ? 0 : f->nbytes; /* not known yet */
-    const bool direct =
-        !run_is_compressed(r) && (r->opt.direct == FSDPCK_ON ||
-                                  (r->opt.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
-    size_t same;
-    return output_add(&r->out, catalogue_name(&r->to.cat, f->path), nbytes, direct, &same, err);
-}
-
 /* The files of the target, in its order. */
 static fsdpck_status add_files(run *r, fsdpck_error *err)
 {
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
         RETURN_IF(run_add_file(r, i, err));
     return FSDPCK_OK;
-}
-
-bool run_is_compressed(const run *r)
-{
-    return r->to.pack.place != NULL;
-}
-
-output_kind run_output_kind(const run *r)
-{
-    return r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE;
-}
-
-unsigned run_output_flags(const run *r)
-{
-    return (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
-           (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u) | (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
 }
 
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
@@ -255,95 +210,7 @@ static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpc
     return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
 }
 
-static fsdpck_status read_back_differs(const run *r, uint32_t tensor, fsdpck_error *err)
-{
-    const fsdpck_status st =
-        error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
-    error_path(err, r->dst);
-    error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
-    error_next(err, "write elsewhere: the storage may be failing");
-    return st;
-}
-
-static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, uint8_t *buffer,
-                                     fsdpck_error *err)
-{
-    uint32_t crc = 0;
-    for (uint64_t at = 0; at < k->nbytes;) {
-        RETURN_IF(cancel_check(&r->ctx->cancel, err));
-        const uint64_t left = k->nbytes - at;
-        const uint64_t n = left < READ_BACK_BYTES ? left : READ_BACK_BYTES;
-        RETURN_IF(output_read_at(&r->out, k->file, k->offset_bytes + at, buffer, n, err));
-        crc = crc32_update(crc, buffer, n);
-        progress_add(&r->ctx->progress, n);
-        at += n;
-    }
-    if (crc == want)
-        return FSDPCK_OK;
-    const fsdpck_status st = read_back_differs(r, k->tensor, err);
-    error_expected(err, "CRC-32 %08x", want);
-    error_found(err, "%08x", crc);
-    return st;
-}
-
-/* A chunk of a compressed output. */
-static fsdpck_status read_back_cell(run *r, uint64_t index, uint8_t *buffer, fsdpck_error *err)
-{
-    const filter_location *at = VEC_AT(&r->to.pack.places, const filter_location, index);
-    filter_cell cell;
-    RETURN_IF(cancel_check(&r->ctx->cancel, err));
-    RETURN_IF(output_read_at(&r->out, 0, at->offset_bytes, buffer, at->nbytes, err));
-    filter_get_cell(&r->to.pack, index, &cell);
-    progress_add(&r->ctx->progress, cell.nbytes);
-    const uint64_t crc = crc64_raw(0, buffer, at->nbytes);
-    if (crc == at->crc64)
-        return FSDPCK_OK;
-    const fsdpck_status st = read_back_differs(r, cell.tensor, err);
-    error_offset(err, at->offset_bytes);
-    error_expected(err, "CRC-64 %016" PRIx64, at->crc64);
-    error_found(err, "%016" PRIx64, crc);
-    return st;
-}
-
-static bool is_on_this_host(const run *r, uint32_t file_index)
-{
-    return !r->local.on || r->local.here[file_index] != 0;
-}
-
-/* Syncs, drops the page cache, and compares the data that the storage returns. */
-fsdpck_status run_read_back(run *r, fsdpck_error *err)
-{
-    uint8_t *buffer = malloc(READ_BACK_BYTES);
-    if (buffer == NULL)
-        return error_set_nomem(err, READ_BACK_BYTES);
-    fsdpck_status st = FSDPCK_OK;
-    plan_totals totals;
-    plan_get_totals(r->plan, &totals);
-    progress_phase(&r->ctx->progress, "reading back", totals.target_bytes);
-    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
-        if (is_on_this_host(r, (uint32_t)i))
-            GOTO_IF(output_drop_cache(&r->out, i, err), out);
-    for (uint64_t i = 0; i < r->to.pack.places.count; i++)
-        GOTO_IF(read_back_cell(r, i, buffer, err), out);
-    for (uint64_t i = 0; !run_is_compressed(r) && i < catalogue_chunk_count(&r->to.cat); i++) {
-        const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
-        if (k->place != LOCATION_EMPTY && is_on_this_host(r, k->file))
-            GOTO_IF(read_back_chunk(r, k, r->to.chunk_crc[i], buffer, err), out);
-    }
-out:
-    free(buffer);
-    return st;
-}
-
-fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
-                                 fsdpck_error *err)
-{
-    const unsigned flags =
-        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
-    return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
-}
-
-/* Both or none: if one cannot be published, the other is withdrawn. */
+/* Both or none: what was published is withdrawn where the other cannot be. */
 static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
 {
     fsdpck_error second;

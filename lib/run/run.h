@@ -4,7 +4,8 @@
  *     output_paths.c  refuses an output that would replace a file of the input
  *     output_replaced.c  files of a folder that the output replaces
  *     run.c           select -> layout -> plan -> resolve -> execute -> seal -> commit
- *     consolidate.c   a run onto one rank
+ *     run_output.c    files of an output: added, read, read back
+ *     consolidate.c   the two public calls: a run onto one rank, a run onto many
  *     reshard.c       a run onto many: options -> mesh and rules
  *     advise.c        warnings about legal but probably unintended requests
  *     digest_run.c    a run that writes nothing and computes the digest of each tensor; digest_rows.c
@@ -102,12 +103,11 @@ output_kind run_output_kind(const run *r);
 unsigned run_output_flags(const run *r);
 /* File `index` of the target. */
 fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Reads the files of this host back from storage and compares them with the written data
- * (READ-BACK). */
+/* Bytes of a file of the output, wherever it is; from any thread. `arg`: the run. */
+fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_bytes, void *dst,
+                              uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Compares what the storage has with what was written (READ-BACK), of the files that are here. */
 fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Writes --manifest FILE, to be committed with the output. */
-fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
-                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* A complete run: fsdpck_consolidate, or fsdpck_reshard if `sharded`. */
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,

@@ -27,15 +27,6 @@ typedef struct view {
     uint64_t strides[NDIM_MAX]; /* bytes */
 } view;
 
-fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_bytes, void *dst,
-                              uint64_t nbytes, fsdpck_error *err)
-{
-    run *r = arg;
-    if (r->local.on)
-        return local_output_read(r, file_index, offset_bytes, dst, nbytes, err);
-    return output_read_at(&r->out, file_index, offset_bytes, dst, nbytes, err);
-}
-
 static bool is_view(const catalogue *cat, uint64_t tensor)
 {
     return catalogue_tensor(cat, tensor)->alias != CAT_NONE &&

@@ -1,0 +1,86 @@
+/* dcp_payload.c: bytes of a blob, and what it holds against what the catalogue says. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/dcp/dcp_internal.h"
+
+fsdpck_status dcp_blob_read(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                            fsdpck_error *err)
+{
+    const dcp_blob_reader *r = ctx;
+    return file_set_read_at(&r->d->blobs, r->file, offset_bytes, dst, nbytes, err);
+}
+
+static const char *print_sizes(text_buf *text, const uint64_t *sizes, unsigned ndim)
+{
+    text_puts(text, "[");
+    for (unsigned i = 0; i < ndim; i++)
+        text_printf(text, "%s%" PRIu64, i > 0 ? ", " : "", sizes[i]);
+    text_puts(text, "]");
+    return text->text != NULL ? text->text : "";
+}
+
+/* What to do about a blob whose shape is not that of its box. */
+static const char *boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned ndim,
+                                const uint64_t *sizes)
+{
+    const uint32_t tensor = catalogue_chunk(d->cat, chunk)->tensor;
+    const cat_tensor *t = catalogue_tensor(d->cat, tensor);
+    const dcp_marks *m = &d->marks;
+    uint64_t want[NDIM_MAX];
+    unsigned differ = 0, dim = 0;
+
+    catalogue_chunk_box(d->cat, chunk, NULL, want);
+    for (unsigned i = 0; i < ndim && ndim == t->ndim; i++) {
+        if (sizes[i] != want[i]) {
+            differ++;
+            dim = i;
+        }
+    }
+    /* One dim alone, which is cut. */
+    if (differ != 1 || want[dim] == catalogue_shape(d->cat, tensor)[dim])
+        return "metadata and files are not of one save: copy both again";
+    if (d->repaired)
+        return "no layout of FSDP2 with tensor parallelism explains the blobs of this tensor: some "
+               "of it was lost when it was saved; leave it out with --exclude";
+    if (!m->has_storage_meta && !m->has_version && !m->no_collectives && !m->old_properties)
+        return "torch 2.3 records wrong boxes for FSDP2 with tensor parallelism: give --assume "
+               "fsdp2-tp-2.3 if that wrote it; else metadata and files are not of one save";
+    if (sizes[dim] > 0 && sizes[dim] < want[dim])
+        return "torch 2.8 and 2.9 lose data where placements are no order of cuts ([Shard(0), "
+               "_StridedShard(0, 2)]): the rest of this tensor was never written; if torch 2.10 or "
+               "newer wrote it, --repair-strided may find its layout";
+    return "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
+           "does "
+           "not divide evenly: give --repair-strided to derive the right ones from the blobs; else "
+           "metadata and files are not of one save";
+}
+
+/* Blob against catalogue. */
+fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found, unsigned ndim,
+                                const uint64_t *sizes, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(d->cat, catalogue_chunk(d->cat, chunk)->tensor);
+    uint64_t want[NDIM_MAX];
+
+    if (found != t->dtype) {
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_DTYPE,
+                  "blob holds another dtype than the metadata states");
+        error_expected(err, "%s", dtype_get((dtype)t->dtype)->name);
+        error_found(err, "%s", dtype_get(found)->name);
+        error_next(err, "metadata and files are not of one save: copy both again");
+        return FSDPCK_BADINPUT;
+    }
+    catalogue_chunk_box(d->cat, chunk, NULL, want);
+    if (ndim == t->ndim && memcmp(sizes, want, ndim * sizeof *want) == 0)
+        return FSDPCK_OK;
+    text_buf expected = {.limit_bytes = 4096}, got = {.limit_bytes = 4096};
+    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
+              "blob holds another shape than the metadata states");
+    error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
+    error_found(err, "%s", print_sizes(&got, sizes, ndim));
+    error_next(err, "%s", boxes_advice(d, chunk, ndim, sizes));
+    text_release(&expected);
+    text_release(&got);
+    return FSDPCK_BADINPUT;
+}
