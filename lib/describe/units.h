@@ -58,9 +58,6 @@ struct fsdpck_units {
     fsdpck_units_info info;
 };
 
-/* Fills what the caller's struct has room for, by the struct_nbytes that it begins with. */
-void model_copy_out(void *to, const void *from, size_t nbytes);
-
 /* A name as a wrapped model may have it, cleaned into `out`. */
 fsdpck_status model_clean_name(const fsdpck_model *of, const char *name, size_t nbytes,
                                text_buf *out) FSDPCK_MUST_CHECK;
