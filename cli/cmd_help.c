@@ -107,7 +107,7 @@ int cmd_help(cli *c, int argc, const char **argv)
     opt_find_json(c, argc, argv);
     const char *word = first_operand(argc, argv);
     const command *k = word == NULL ? NULL : command_find(word);
-    fsdpck_finding_kind kind;
+    fsdpck_finding_kind kind = FSDPCK_INIT(fsdpck_finding_kind);
     if (word != NULL && k == NULL && !find_finding_kind(word, &kind))
         return cmd_help_unknown(c, word, argc, argv);
     if (word != NULL && k == NULL)

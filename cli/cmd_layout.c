@@ -27,7 +27,7 @@ static const opt_row saying_rows[] = {
 static bool choose_scope(const cli *c, const char *rank, const fsdpck_layout *l,
                          layout_scope *scope)
 {
-    fsdpck_layout_info k;
+    fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
     fsdpck_layout_get_info(l, &k);
     *scope = (layout_scope){0, 0};
     if (rank == NULL)

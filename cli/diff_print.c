@@ -92,7 +92,7 @@ static bool print_stat(const fsdpck_diff *d, uint64_t count)
     table *rows = table_new(columns, 6);
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], differing[40], of[40], largest[40];
-        fsdpck_diff_row r;
+        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &r);
         if (r.kind != FSDPCK_DIFF_VALUES)
             continue;
@@ -150,7 +150,7 @@ static const char *cast_next(const transform_request *r, const fsdpck_diff *d, u
     bool narrows = false, any = false;
     text[0] = '\0';
     for (uint64_t i = 0; i < rows; i++) {
-        fsdpck_diff_row row;
+        fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
         const char *a, *b;
         bool narrow;
         fsdpck_diff_get_row(d, i, &row);
@@ -178,7 +178,7 @@ static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
     char a[40], b[40], n[40];
     uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
     for (uint64_t i = 0; i < k->rows; i++) {
-        fsdpck_diff_row r;
+        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &r);
         counts[r.kind]++;
     }
@@ -204,7 +204,7 @@ static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
 
 int diff_print_text(const cli *c, const transform_request *r, const fsdpck_diff *d)
 {
-    fsdpck_diff_info k;
+    fsdpck_diff_info k = FSDPCK_INIT(fsdpck_diff_info);
     fsdpck_diff_get_info(d, &k);
     const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
     if (c->quiet) {
@@ -217,7 +217,7 @@ int diff_print_text(const cli *c, const transform_request *r, const fsdpck_diff 
         return FSDPCK_LIMIT;
     }
     for (uint64_t i = 0; !r->stat && i < k.rows; i++) {
-        fsdpck_diff_row row;
+        fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &row);
         print_row(&row);
     }
@@ -274,7 +274,7 @@ static void add_findings(cJSON *findings, const fsdpck_diff *d, uint64_t rows)
 {
     uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
     for (uint64_t i = 0; i < rows; i++) {
-        fsdpck_diff_row r;
+        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &r);
         counts[r.kind]++;
     }
@@ -293,7 +293,7 @@ static void add_findings(cJSON *findings, const fsdpck_diff *d, uint64_t rows)
 int diff_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
                     const fsdpck_diff *d)
 {
-    fsdpck_diff_info k;
+    fsdpck_diff_info k = FSDPCK_INIT(fsdpck_diff_info);
     fsdpck_diff_get_info(d, &k);
     const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
     cJSON *e = report_json_begin(c, code, k.rows == 0 ? "clean" : "findings", info);
@@ -320,7 +320,7 @@ int diff_print_json(const cli *c, const transform_request *r, const fsdpck_info 
     report_stream_begin(&s, e);
     report_stream_list(&s, "differences");
     for (uint64_t i = 0; i < k.rows; i++) {
-        fsdpck_diff_row row;
+        fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &row);
         report_stream_item(&s, row_json(&row));
     }

@@ -39,14 +39,14 @@ static void note_left_out(const cli *c, const fsdpck_digests_info *k)
 
 int digest_print_text(const cli *c, const transform_request *r, const fsdpck_digests *d)
 {
-    fsdpck_digests_info k;
+    fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
     fsdpck_digests_get_info(d, &k);
     if (c->quiet && r->transform.manifest_path != NULL) {
         note_left_out(c, &k);
         return 0;
     }
     for (uint64_t i = 0; i < k.tensors; i++) {
-        fsdpck_digest t;
+        fsdpck_digest t = FSDPCK_INIT(fsdpck_digest);
         fsdpck_digests_get(d, i, &t);
         const size_t capacity = 4 * t.name_nbytes + 1;
         char *name = malloc(capacity);
@@ -97,7 +97,7 @@ static void add_manifest(cJSON *e, const transform_request *r)
 int digest_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
                       const fsdpck_digests *d)
 {
-    fsdpck_digests_info k;
+    fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
     fsdpck_digests_get_info(d, &k);
     cJSON *e = report_json_begin(c, 0, "none", info);
     if (e == NULL)
@@ -108,7 +108,7 @@ int digest_print_json(const cli *c, const transform_request *r, const fsdpck_inf
     report_stream_begin(&s, e);
     report_stream_list(&s, "tensors");
     for (uint64_t i = 0; i < k.tensors; i++) {
-        fsdpck_digest t;
+        fsdpck_digest t = FSDPCK_INIT(fsdpck_digest);
         fsdpck_digests_get(d, i, &t);
         cJSON *o = cJSON_CreateObject();
         report_json_name(o, "name", t.name, t.name_nbytes);
@@ -157,7 +157,7 @@ static int print_files_json(const cli *c, const fsdpck_info *info, const fsdpck_
         return no_memory(c);
     cJSON *list = cJSON_AddArrayToObject(e, "files");
     for (size_t i = 0; i < fsdpck_files_count(files); i++) {
-        fsdpck_file f;
+        fsdpck_file f = FSDPCK_INIT(fsdpck_file);
         char hex[65];
         fsdpck_files_get(files, i, &f);
         for (unsigned k = 0; k < 32; k++)
@@ -177,7 +177,7 @@ int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files
     if (c->json)
         return print_files_json(c, info, files);
     for (size_t i = 0; i < fsdpck_files_count(files); i++) {
-        fsdpck_file f;
+        fsdpck_file f = FSDPCK_INIT(fsdpck_file);
         fsdpck_files_get(files, i, &f);
         print_checksum(&f);
     }
@@ -244,13 +244,13 @@ static bool is_of_part(const check_printer *v, const transform_request *r, const
     bool seen[MISSING_NOTED] = {false};
     size_t found = 0;
     const uint64_t missing = v->counts[FSDPCK_DIGEST_MISSING];
-    fsdpck_digests_info k;
+    fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
     if (r->transform.part >= 0 || v->counts[FSDPCK_DIGEST_EXTRA] <= missing ||
         v->counts[FSDPCK_DIGEST_OK] + missing == 0)
         return false;
     fsdpck_digests_get_info(d, &k);
     for (uint64_t i = 0; missing > 0 && i < k.tensors; i++) {
-        fsdpck_digest t;
+        fsdpck_digest t = FSDPCK_INIT(fsdpck_digest);
         fsdpck_digests_get(d, i, &t);
         for (size_t j = 0; j < v->missing_count; j++)
             if (!seen[j] && has_suffix(t.name, t.name_nbytes, v->missing[j])) {
@@ -299,7 +299,7 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
 static int finish_json(check_printer *v, const transform_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, uint64_t bad)
 {
-    fsdpck_digests_info k;
+    fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
     fsdpck_digests_get_info(d, &k);
     const int code = bad == 0 ? 0 : FSDPCK_FINDING;
     cJSON *e = report_json_begin(v->c, code, bad == 0 ? "clean" : "findings", info);

@@ -8,7 +8,7 @@
 static cJSON *tensor_json(const fsdpck_checkpoint *ckpt, uint64_t index)
 {
     char layout[128];
-    fsdpck_tensor t;
+    fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
     fsdpck_get_tensor(ckpt, index, &t);
     fsdpck_describe_chunks(ckpt, index, layout, sizeof layout);
     cJSON *o = cJSON_CreateObject();
@@ -69,7 +69,7 @@ static void add_objects(cJSON *e, fsdpck_checkpoint *ckpt, uint64_t count)
 {
     cJSON *list = cJSON_AddArrayToObject(e, "objects");
     for (uint64_t i = 0; i < count; i++) {
-        fsdpck_object o;
+        fsdpck_object o = FSDPCK_INIT(fsdpck_object);
         fsdpck_error err;
         char *text = NULL;
         fsdpck_error_init(&err);

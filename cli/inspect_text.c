@@ -113,7 +113,7 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
                report_count(a, sizeof a, s.dtypes[i].tensors, "tensor"),
                report_bytes(b, sizeof b, s.dtypes[i].nbytes));
     for (size_t i = 0; i < s.largest_count; i++) {
-        fsdpck_tensor t;
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
         fsdpck_get_tensor(ckpt, s.largest[i], &t);
         printf("  %-11s %s %s %s, %s\n", i == 0 ? "largest" : "",
                escaped_name(name, t.name, t.name_nbytes), t.dtype,
@@ -140,11 +140,11 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
     static const table_column columns[] = {{"NAME", false}, {"DTYPE", false},  {"SHAPE", false},
                                            {"BYTES", true}, {"LAYOUT", false}, {"PART", false}};
     table *rows = table_new(columns, 6);
-    fsdpck_info info;
+    fsdpck_info info = FSDPCK_INIT(fsdpck_info);
     fsdpck_get_info(ckpt, &info);
     for (uint64_t i = 0; i < info.tensors; i++) {
         char name[NAME_CAPACITY], shape[512], nbytes[32], layout[128];
-        fsdpck_tensor t;
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
         fsdpck_get_tensor(ckpt, i, &t);
         fsdpck_describe_chunks(ckpt, i, layout, sizeof layout);
         const char *const cells[] = {escaped_name(name, t.name, t.name_nbytes),
@@ -209,7 +209,7 @@ static void print_branch(const fsdpck_checkpoint *ckpt, const tree_name *n, size
     }
     char tail[640] = "  (object)";
     if (!n->is_object) {
-        fsdpck_tensor t;
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
         char shape[512];
         fsdpck_get_tensor(ckpt, n->index, &t);
         snprintf(tail, sizeof tail, "  %s %s", t.dtype,
@@ -220,19 +220,19 @@ static void print_branch(const fsdpck_checkpoint *ckpt, const tree_name *n, size
 
 int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt)
 {
-    fsdpck_info info;
+    fsdpck_info info = FSDPCK_INIT(fsdpck_info);
     fsdpck_get_info(ckpt, &info);
     const size_t count = info.tensors + info.objects;
     tree_name *names = calloc(count + 1, sizeof *names);
     if (names == NULL)
         return no_memory(c);
     for (uint64_t i = 0; i < info.tensors; i++) {
-        fsdpck_tensor t;
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
         fsdpck_get_tensor(ckpt, i, &t);
         names[i] = (tree_name){t.name, t.name_nbytes, i, false};
     }
     for (uint64_t i = 0; i < info.objects; i++) {
-        fsdpck_object o;
+        fsdpck_object o = FSDPCK_INIT(fsdpck_object);
         fsdpck_get_object(ckpt, i, &o);
         names[info.tensors + i] = (tree_name){o.name, o.name_nbytes, i, true};
     }
@@ -247,11 +247,11 @@ int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt)
 
 int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt)
 {
-    fsdpck_info info;
+    fsdpck_info info = FSDPCK_INIT(fsdpck_info);
     fsdpck_get_info(ckpt, &info);
     (void)c;
     for (uint64_t i = 0; i < info.objects; i++) {
-        fsdpck_object o;
+        fsdpck_object o = FSDPCK_INIT(fsdpck_object);
         fsdpck_error err;
         char name[NAME_CAPACITY], rank[40] = "", *text = NULL;
         fsdpck_error_init(&err);

@@ -40,7 +40,7 @@ static void add_largest(inspect_totals *s, uint64_t *sizes, uint64_t index, uint
 static void add_ranks(const fsdpck_checkpoint *ckpt, inspect_totals *s, const fsdpck_tensor *t)
 {
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-        fsdpck_chunk chunk;
+        fsdpck_chunk chunk = FSDPCK_INIT(fsdpck_chunk);
         fsdpck_get_chunk(ckpt, k, &chunk);
         if (chunk.rank < 0 || (uint64_t)chunk.rank >= s->rank_count)
             continue;
@@ -120,13 +120,14 @@ bool inspect_collect(const fsdpck_checkpoint *ckpt, inspect_totals *s)
 {
     uint64_t sizes[INSPECT_TOP];
     memset(s, 0, sizeof *s);
+    s->info.struct_nbytes = sizeof s->info;
     fsdpck_get_info(ckpt, &s->info);
     s->rank_count = s->info.world_size > 0 ? (size_t)s->info.world_size : 0;
     s->rank_nbytes = calloc(s->rank_count + 1, sizeof *s->rank_nbytes);
     if (s->rank_nbytes == NULL)
         return false;
     for (uint64_t i = 0; i < s->info.tensors; i++) {
-        fsdpck_tensor t;
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
         fsdpck_get_tensor(ckpt, i, &t);
         add_dtype(s, &t);
         add_largest(s, sizes, i, t.nbytes);

@@ -7,8 +7,8 @@
 
 static cJSON *tensor_json(fsdpck_layout *l, uint64_t index)
 {
-    fsdpck_layout_tensor t;
-    fsdpck_layout_shard first;
+    fsdpck_layout_tensor t = FSDPCK_INIT(fsdpck_layout_tensor);
+    fsdpck_layout_shard first = FSDPCK_INIT(fsdpck_layout_shard);
     fsdpck_layout_get_tensor(l, index, &t);
     fsdpck_layout_get_shard(l, index, 0, &first);
     cJSON *o = cJSON_CreateObject();
@@ -30,7 +30,7 @@ static cJSON *tensor_json(fsdpck_layout *l, uint64_t index)
 static cJSON *piece_json(const fsdpck_layout *l, const fsdpck_layout_tensor *t, uint64_t index,
                          uint64_t rank)
 {
-    fsdpck_layout_shard piece;
+    fsdpck_layout_shard piece = FSDPCK_INIT(fsdpck_layout_shard);
     fsdpck_layout_get_shard(l, index, rank, &piece);
     cJSON *o = cJSON_CreateObject();
     if (o == NULL)
@@ -46,7 +46,7 @@ static cJSON *piece_json(const fsdpck_layout *l, const fsdpck_layout_tensor *t, 
 static cJSON *rank_json(const fsdpck_layout *l, const fsdpck_layout_tensor *tensors, uint64_t count,
                         uint64_t rank)
 {
-    fsdpck_layout_rank sums;
+    fsdpck_layout_rank sums = FSDPCK_INIT(fsdpck_layout_rank);
     fsdpck_layout_get_rank(l, rank, &sums);
     cJSON *o = cJSON_CreateObject();
     cJSON_AddNumberToObject(o, "rank", (double)rank);
@@ -100,7 +100,7 @@ static void add_totals(cJSON *e, const fsdpck_layout_info *k)
 int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,
                       const layout_scope *scope)
 {
-    fsdpck_layout_info k;
+    fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
     fsdpck_layout_get_info(l, &k);
     cJSON *e = report_json_begin(c, 0, "none", info);
     if (e == NULL)

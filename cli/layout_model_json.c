@@ -250,6 +250,7 @@ static void add_totals(cJSON *e, const model_layout *l)
 int layout_model_json(const cli *c, const model_layout *l, const layout_scope *scope)
 {
     const fsdpck_info source = {
+        .struct_nbytes = sizeof source,
         .path = l->path,
         .format = "model",
         .trainer = "",

@@ -30,11 +30,13 @@ double layout_imbalance(const fsdpck_layout_info *info)
 
 fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l)
 {
-    fsdpck_layout_info k;
+    fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
     fsdpck_layout_get_info(l, &k);
     fsdpck_layout_tensor *list = calloc(k.tensors + 1, sizeof *list);
-    for (uint64_t i = 0; list != NULL && i < k.tensors; i++)
+    for (uint64_t i = 0; list != NULL && i < k.tensors; i++) {
+        list[i].struct_nbytes = sizeof list[i];
         fsdpck_layout_get_tensor(l, i, &list[i]);
+    }
     return list;
 }
 
@@ -47,8 +49,8 @@ static bool print_tensors(fsdpck_layout *l, uint64_t count)
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], first[SHAPE_CAPACITY];
         char pieces[40], empty[40];
-        fsdpck_layout_tensor t;
-        fsdpck_layout_shard piece;
+        fsdpck_layout_tensor t = FSDPCK_INIT(fsdpck_layout_tensor);
+        fsdpck_layout_shard piece = FSDPCK_INIT(fsdpck_layout_shard);
         fsdpck_layout_get_tensor(l, i, &t);
         fsdpck_layout_get_shard(l, i, 0, &piece);
         const char *const cells[] = {fsdpck_escape(name, sizeof name, t.name, t.name_nbytes),
@@ -71,7 +73,7 @@ static bool print_rank(const fsdpck_layout *l, const fsdpck_layout_tensor *tenso
                                            {"OFFSET", false}, {"OF", false},    {"BYTES", true},
                                            {"PADDING", true}};
     char a[40], b[40];
-    fsdpck_layout_rank sums;
+    fsdpck_layout_rank sums = FSDPCK_INIT(fsdpck_layout_rank);
     fsdpck_layout_get_rank(l, rank, &sums);
     printf("rank %" PRIu64 ": %s in %s", rank, report_bytes(a, sizeof a, sums.nbytes),
            report_count(b, sizeof b, sums.tensors, "tensor"));
@@ -83,7 +85,7 @@ static bool print_rank(const fsdpck_layout *l, const fsdpck_layout_tensor *tenso
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], offset[SHAPE_CAPACITY];
         char of[SHAPE_CAPACITY], nbytes[40], padding[40];
         const fsdpck_layout_tensor t = tensors[i];
-        fsdpck_layout_shard piece;
+        fsdpck_layout_shard piece = FSDPCK_INIT(fsdpck_layout_shard);
         fsdpck_layout_get_shard(l, i, rank, &piece);
         const char *const cells[] = {fsdpck_escape(name, sizeof name, t.name, t.name_nbytes),
                                      t.dtype,
@@ -168,7 +170,7 @@ static void print_totals(const transform_request *r, const fsdpck_info *info,
 int layout_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
                       fsdpck_layout *l, const layout_scope *scope)
 {
-    fsdpck_layout_info k;
+    fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
     fsdpck_layout_get_info(l, &k);
     const bool ok =
         scope->first < scope->last ? print_ranks(l, k.tensors, scope) : print_tensors(l, k.tensors);

@@ -231,7 +231,7 @@ void report_json_add_name(cJSON *list, const char *name)
 
 const char *report_next(fsdpck_finding_id finding, const char *next)
 {
-    fsdpck_finding_kind kind;
+    fsdpck_finding_kind kind = FSDPCK_INIT(fsdpck_finding_kind);
     return next[0] == '\0' && fsdpck_finding_kind_get(finding, &kind) ? kind.next : next;
 }
 
@@ -261,7 +261,7 @@ static void failure_text(const cli *c, const fsdpck_error *err)
 /* Whether the finding is a defect of the input, not of the machine or its limits. */
 static bool is_of_input(fsdpck_finding_id finding)
 {
-    fsdpck_finding_kind kind;
+    fsdpck_finding_kind kind = FSDPCK_INIT(fsdpck_finding_kind);
     return fsdpck_finding_kind_get(finding, &kind) && !kind.is_environmental;
 }
 

@@ -194,7 +194,7 @@ void transform_options_init(transform_options *w)
 
 void transform_open_options(const transform_options *w, fsdpck_open_options *open)
 {
-    *open = (fsdpck_open_options)FSDPCK_OPEN_OPTIONS_INIT;
+    *open = (fsdpck_open_options)FSDPCK_INIT(fsdpck_open_options);
     open->format = w->source_format;
     open->source_ranks = w->source_ranks;
     open->no_follow = w->no_follow;

@@ -27,7 +27,7 @@ static fsdpck_status open_like(const cli *c, const transform_request *r, fsdpck_
 fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, transform_inputs *in,
                                     fsdpck_error *err)
 {
-    *in = (transform_inputs){.options = r->transform};
+    *in = (transform_inputs){.options = r->transform, .info = FSDPCK_INIT(fsdpck_info)};
     fsdpck_status st = FSDPCK_OK;
     if (r->tp_plan_path != NULL)
         st =

@@ -45,7 +45,8 @@ static void print_finding(const fsdpck_finding *f, fsdpck_finding_id before)
     print_field("next:", said ? e->next : report_next(e->finding, e->next));
 }
 
-static void print_summary(const cli *c, const char *path, const fsdpck_verify_info *k)
+static void print_summary(const cli *c, const char *path, const fsdpck_verify_info *k,
+                          const fsdpck_info *source)
 {
     char a[40], b[40], n[40], name[1024];
     printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
@@ -67,10 +68,9 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
         printf(", %" PRIu64 " ignored", k->ignored);
     putchar('\n');
     if (k->opened)
-        printf("  checked    %s, %s in %s\n",
-               report_count(a, sizeof a, k->source.tensors, "tensor"),
-               report_count(b, sizeof b, k->source.chunks, "chunk"),
-               report_count(n, sizeof n, k->source.files, "file"));
+        printf("  looked at  %s, %s in %s\n", report_count(a, sizeof a, source->tensors, "tensor"),
+               report_count(b, sizeof b, source->chunks, "chunk"),
+               report_count(n, sizeof n, source->files, "file"));
     if (k->manifest)
         printf("  manifest   %s, %s%s%s%s\n", report_count(a, sizeof a, k->manifest_files, "file"),
                report_count(b, sizeof b, k->manifest_tensors, "tensor"),
@@ -117,7 +117,7 @@ static int exit_code(const fsdpck_verify_info *k)
 /* Number of findings of one kind from `first` on; findings of one kind are adjacent. */
 static uint64_t count_same_kind(const fsdpck_verify *v, const fsdpck_verify_info *k, uint64_t first)
 {
-    fsdpck_finding a, b;
+    fsdpck_finding a = FSDPCK_INIT(fsdpck_finding), b = FSDPCK_INIT(fsdpck_finding);
     uint64_t end = first + 1;
     fsdpck_verify_get_finding(v, first, &a);
     for (; a.group != 0 && end < k->listed; end++) {
@@ -140,7 +140,7 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
 {
     fsdpck_finding_id before = FSDPCK_FINDING_NONE;
     for (uint64_t i = 0; i < k->listed;) {
-        fsdpck_finding f;
+        fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
         const uint64_t alike = count_same_kind(v, k, i);
         const uint64_t told = alike > SAME_KIND_SHOWN ? SAME_KIND_SHOWN : alike;
         for (uint64_t n = 0; n < told; n++) {
@@ -161,13 +161,15 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
 
 int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
 {
-    fsdpck_verify_info k;
+    fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
+    fsdpck_info source = FSDPCK_INIT(fsdpck_info);
     fsdpck_verify_get_info(v, &k);
+    fsdpck_verify_get_source(v, &source);
     print_findings(c, v, &k);
     if (k.statistics > 0 && !verify_print_statistics(v))
         return no_memory(c);
     if (!c->quiet)
-        print_summary(c, path, &k);
+        print_summary(c, path, &k, &source);
     return exit_code(&k);
 }
 
@@ -192,16 +194,16 @@ static cJSON *finding_json(const fsdpck_finding *f)
     return o;
 }
 
-static void add_counts(cJSON *e, const fsdpck_verify_info *k)
+static void add_counts(cJSON *e, const fsdpck_verify_info *k, const fsdpck_info *source)
 {
     cJSON *n = cJSON_AddObjectToObject(e, "counts");
     cJSON_AddNumberToObject(n, "errors", (double)k->errors);
     cJSON_AddNumberToObject(n, "warnings", (double)k->warnings);
     cJSON_AddNumberToObject(n, "notes", (double)k->notes);
     cJSON_AddNumberToObject(n, "ignored", (double)k->ignored);
-    cJSON_AddNumberToObject(n, "tensors", (double)k->source.tensors);
-    cJSON_AddNumberToObject(n, "chunks", (double)k->source.chunks);
-    cJSON_AddNumberToObject(n, "files", (double)k->source.files);
+    cJSON_AddNumberToObject(n, "tensors", (double)source->tensors);
+    cJSON_AddNumberToObject(n, "chunks", (double)source->chunks);
+    cJSON_AddNumberToObject(n, "files", (double)source->files);
     cJSON_AddNumberToObject(n, "records", (double)k->records);
     cJSON_AddNumberToObject(n, "bytes", (double)k->bytes_total);
     cJSON_AddNumberToObject(n, "bytes_read", (double)k->bytes_read);
@@ -242,10 +244,12 @@ static const char *verdict_of(const fsdpck_verify_info *k)
 
 int verify_print_json(const cli *c, const fsdpck_verify *v)
 {
-    fsdpck_verify_info k;
+    fsdpck_info source = FSDPCK_INIT(fsdpck_info);
+    fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_verify_get_info(v, &k);
     const int code = exit_code(&k);
-    cJSON *e = report_json_begin(c, code, verdict_of(&k), k.opened ? &k.source : NULL);
+    const bool opened = fsdpck_verify_get_source(v, &source) != 0;
+    cJSON *e = report_json_begin(c, code, verdict_of(&k), opened ? &source : NULL);
     if (e == NULL)
         return no_memory(c);
     if (k.errors + k.warnings == 0) /* a reader's warning may be only a note here */
@@ -254,13 +258,13 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     cJSON_AddBoolToObject(e, "sampled", k.sampled);
     cJSON_AddBoolToObject(e, "out_of_time", k.stopped);
     cJSON_AddStringToObject(e, "not_seen", k.not_seen);
-    add_counts(e, &k);
+    add_counts(e, &k, &source);
     add_manifest(e, &k);
     add_unchecked(e, &k);
     cJSON_DeleteItemFromObject(e, "findings"); /* the list below contains the warnings too */
     cJSON *list = cJSON_AddArrayToObject(e, "findings");
     for (uint64_t i = 0; i < k.listed; i++) {
-        fsdpck_finding f;
+        fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
         fsdpck_verify_get_finding(v, i, &f);
         cJSON_AddItemToArray(list, finding_json(&f));
     }

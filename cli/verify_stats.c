@@ -39,11 +39,11 @@ static void draw_exponents(char *text, size_t capacity, const fsdpck_tensor_stat
              s->exponent_least + (int)s->exponents - 1);
 }
 
-static bool add_row(table *rows, const fsdpck_tensor_statistics *s)
+static bool add_row(table *rows, const fsdpck_tensor *t, const fsdpck_tensor_statistics *s)
 {
     char shape[256], numbers[4][32] = {"-", "-", "-", "-"}, counts[3][24] = {"-", "-", "-"},
                      picture[80];
-    const size_t capacity = 4 * s->tensor.name_nbytes + 1;
+    const size_t capacity = 4 * t->name_nbytes + 1;
     const double values[] = {s->mean, sqrt(s->variance), s->minimum, s->maximum};
     const uint64_t found[] = {s->zeros, s->nan, s->inf};
     char *name = malloc(capacity);
@@ -55,11 +55,10 @@ static bool add_row(table *rows, const fsdpck_tensor_statistics *s)
         snprintf(counts[i], sizeof counts[i], "%" PRIu64, found[i]);
     draw_exponents(picture, sizeof picture, s);
     table_add(rows,
-              (const char *const[]){
-                  fsdpck_escape(name, capacity, s->tensor.name, s->tensor.name_nbytes),
-                  s->tensor.dtype,
-                  report_shape(shape, sizeof shape, s->tensor.shape, s->tensor.ndim), numbers[0],
-                  numbers[1], numbers[2], numbers[3], counts[0], counts[1], counts[2], picture});
+              (const char *const[]){fsdpck_escape(name, capacity, t->name, t->name_nbytes),
+                                    t->dtype, report_shape(shape, sizeof shape, t->shape, t->ndim),
+                                    numbers[0], numbers[1], numbers[2], numbers[3], counts[0],
+                                    counts[1], counts[2], picture});
     free(name);
     return true;
 }
@@ -71,20 +70,22 @@ bool verify_print_statistics(const fsdpck_verify *v)
         {"STD", true},     {"MIN", true},    {"MAX", true},        {"ZEROS", true},
         {"NAN", true},     {"INF", true},    {"EXPONENTS", false},
     };
-    fsdpck_tensor_statistics s = {.struct_nbytes = sizeof s};
+    fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
+    fsdpck_tensor_statistics s = FSDPCK_INIT(fsdpck_tensor_statistics);
     table *rows = table_new(columns, sizeof columns / sizeof *columns);
     bool whole = true;
-    for (uint64_t i = 0; fsdpck_verify_get_statistics(v, i, &s); i++)
-        whole = add_row(rows, &s) && whole;
+    for (uint64_t i = 0;
+         fsdpck_verify_get_statistics(v, i, &s) && fsdpck_verify_get_tensor(v, i, &t); i++)
+        whole = add_row(rows, &t, &s) && whole;
     return table_print(rows) && whole;
 }
 
-static cJSON *row_json(const fsdpck_tensor_statistics *s)
+static cJSON *row_json(const fsdpck_tensor *t, const fsdpck_tensor_statistics *s)
 {
     cJSON *o = cJSON_CreateObject();
-    report_json_name(o, "name", s->tensor.name, s->tensor.name_nbytes);
-    cJSON_AddStringToObject(o, "dtype", s->tensor.dtype);
-    report_json_sizes(o, "shape", s->tensor.shape, s->tensor.ndim);
+    report_json_name(o, "name", t->name, t->name_nbytes);
+    cJSON_AddStringToObject(o, "dtype", t->dtype);
+    report_json_sizes(o, "shape", t->shape, t->ndim);
     cJSON_AddNumberToObject(o, "looked_at", (double)s->nelems);
     cJSON_AddNumberToObject(o, "finite", (double)s->finite);
     cJSON_AddNumberToObject(o, "nan", (double)s->nan);
@@ -103,9 +104,11 @@ static cJSON *row_json(const fsdpck_tensor_statistics *s)
 
 void verify_add_statistics(report_stream *stream, const fsdpck_verify *v)
 {
-    fsdpck_tensor_statistics s = {.struct_nbytes = sizeof s};
+    fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
+    fsdpck_tensor_statistics s = FSDPCK_INIT(fsdpck_tensor_statistics);
     report_stream_list(stream, "statistics");
-    for (uint64_t i = 0; fsdpck_verify_get_statistics(v, i, &s); i++)
-        report_stream_item(stream, row_json(&s));
+    for (uint64_t i = 0;
+         fsdpck_verify_get_statistics(v, i, &s) && fsdpck_verify_get_tensor(v, i, &t); i++)
+        report_stream_item(stream, row_json(&t, &s));
     report_stream_list_end(stream);
 }

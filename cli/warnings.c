@@ -6,7 +6,7 @@
 
 void warnings_print(cli *c)
 {
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     flockfile(stderr);
     for (; fsdpck_context_warning(c->ctx, c->warnings_printed, &w); c->warnings_printed++) {
         fprintf(stderr, "fsdpck %s: warning: %s", c->command, w.message);
@@ -22,7 +22,7 @@ void warnings_print(cli *c)
 
 bool warnings_any(const cli *c)
 {
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     return fsdpck_context_warning(c->ctx, 0, &w) != 0;
 }
 
@@ -39,7 +39,7 @@ void warnings_add_finding(cJSON *findings, fsdpck_finding_id finding, const char
 
 void warnings_add_json(const cli *c, cJSON *findings)
 {
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     for (size_t i = 0; fsdpck_context_warning(c->ctx, i, &w); i++)
         warnings_add_finding(findings, w.finding, "warning", w.message,
                              report_next(w.finding, w.next));

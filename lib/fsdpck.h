@@ -75,6 +75,7 @@ FSDPCK_API void fsdpck_context_set_log(fsdpck_context *ctx, fsdpck_log_fn fn, vo
 /* Why a result may not be what it seems: a doubtful order of rows, tensors left out, ... They do not
  * make a call fail. */
 typedef struct fsdpck_warning {
+    size_t struct_nbytes;
     fsdpck_finding_id finding;
     const char *message; /* as the log callback got it */
     const char *next;    /* what to do about it; "" */
@@ -185,12 +186,6 @@ typedef struct fsdpck_open_options {
     int assume_order;
 } fsdpck_open_options;
 
-#define FSDPCK_OPEN_OPTIONS_INIT                                                         \
-    {                                                                                    \
-        sizeof(fsdpck_open_options), 0, 0, 0, 0, 0, 0, 0, FSDPCK_PER_RANK_AUTO, 0, 0, 0, \
-            FSDPCK_OPTIM_KEYS_KEEP, 0, 0, 0, 0                                           \
-    }
-
 /* Reads the metadata of the checkpoint at `path`: a folder or a file. A folder that holds exactly
  * one checkpoint further down is entered. Errors: BADINPUT (malformed, incomplete, hostile),
  * UNSUPPORTED, IO, LIMIT, USAGE (several checkpoints below `path`: err.next lists them). */
@@ -209,6 +204,7 @@ typedef enum fsdpck_part {
 FSDPCK_API const char *fsdpck_part_name(fsdpck_part part);
 
 typedef struct fsdpck_info {
+    size_t struct_nbytes;
     const char *path;          /* the folder or file that was really opened */
     int entered;               /* it lies below the path that was given */
     const char *format;        /* "dcp" */
@@ -237,6 +233,7 @@ typedef struct fsdpck_info {
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
 
 typedef struct fsdpck_tensor {
+    size_t struct_nbytes;
     const char *name; /* flat key; may hold any byte */
     size_t name_nbytes;
     const char *dtype; /* torch's name: "float32" */
@@ -253,6 +250,7 @@ typedef struct fsdpck_tensor {
 FSDPCK_API void fsdpck_get_tensor(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_tensor *t);
 
 typedef struct fsdpck_chunk {
+    size_t struct_nbytes;
     const char *file; /* below info.path, "" where that is the file; NULL for an empty chunk */
     int64_t rank;     /* -1 where it cannot be told */
     uint64_t offset_nbytes, nbytes;  /* of its bytes, or of the blob that holds them */
@@ -267,6 +265,7 @@ FSDPCK_API void fsdpck_describe_chunks(const fsdpck_checkpoint *ckpt, uint64_t t
                                        size_t capacity_nbytes);
 
 typedef struct fsdpck_object {
+    size_t struct_nbytes;
     const char *name;
     size_t name_nbytes;
     fsdpck_part part;
@@ -403,6 +402,7 @@ typedef struct fsdpck_rank_load {
 } fsdpck_rank_load;
 
 typedef struct fsdpck_group_plan {
+    size_t struct_nbytes;
     const fsdpck_rank_load *ranks; /* `size` of them */
     unsigned size, hosts;
     unsigned worst; /* the rank that moves most bytes */
@@ -507,6 +507,7 @@ FSDPCK_API fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *
 typedef struct fsdpck_layout fsdpck_layout;
 
 typedef struct fsdpck_layout_info {
+    size_t struct_nbytes;
     const char *mesh;
     uint64_t world_size;
     uint64_t tensors;
@@ -528,6 +529,7 @@ typedef struct fsdpck_layout_info {
 } fsdpck_layout_info;
 
 typedef struct fsdpck_layout_tensor {
+    size_t struct_nbytes;
     const char *name; /* final name */
     size_t name_nbytes;
     const char *dtype;
@@ -541,12 +543,14 @@ typedef struct fsdpck_layout_tensor {
 } fsdpck_layout_tensor;
 
 typedef struct fsdpck_layout_shard {
+    size_t struct_nbytes;
     uint64_t offsets[64], sizes[64]; /* ndim of each, elements */
     uint64_t nbytes;
     uint64_t padding_nelems; /* that FSDP adds in memory to reach the size of the first piece */
 } fsdpck_layout_shard;
 
 typedef struct fsdpck_layout_rank {
+    size_t struct_nbytes;
     uint64_t nbytes, padding_nbytes;
     uint64_t tensors, empty_tensors;
     uint64_t param_nbytes, grad_nbytes, adam_nbytes;

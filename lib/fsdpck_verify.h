@@ -44,6 +44,7 @@ extern "C" {
 typedef struct fsdpck_digests fsdpck_digests;
 
 typedef struct fsdpck_digests_info {
+    size_t struct_nbytes;
     uint64_t tensors;
     uint64_t nbytes;     /* of all tensors */
     uint64_t bytes_read; /* replicas that had to be compared included */
@@ -57,6 +58,7 @@ typedef struct fsdpck_digests_info {
 } fsdpck_digests_info;
 
 typedef struct fsdpck_digest {
+    size_t struct_nbytes;
     const char *name; /* final name; may hold any byte */
     size_t name_nbytes;
     const char *dtype;
@@ -87,6 +89,7 @@ typedef enum fsdpck_digest_verdict {
 } fsdpck_digest_verdict;
 
 typedef struct fsdpck_digest_result {
+    size_t struct_nbytes;
     fsdpck_digest_verdict verdict;
     const char *name; /* escaped, as printed */
     size_t name_nbytes;
@@ -120,6 +123,7 @@ FSDPCK_API fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const cha
 typedef struct fsdpck_files fsdpck_files;
 
 typedef struct fsdpck_file {
+    size_t struct_nbytes;
     const char *name; /* relative to the checkpoint's folder */
     uint64_t nbytes;
     uint64_t crc64;        /* CRC-64/XZ */
@@ -167,6 +171,7 @@ typedef struct fsdpck_diff_options {
 } fsdpck_diff_options;
 
 typedef struct fsdpck_diff_info {
+    size_t struct_nbytes;
     const char *part; /* compared */
     uint64_t tensors_a, tensors_b;
     uint64_t tensors_compared; /* those that both have, of one dtype and shape */
@@ -188,6 +193,7 @@ typedef enum fsdpck_diff_kind {
 } fsdpck_diff_kind;
 
 typedef struct fsdpck_diff_row {
+    size_t struct_nbytes;
     fsdpck_diff_kind kind;
     const char *name;
     size_t name_nbytes;
@@ -219,6 +225,7 @@ FSDPCK_API void fsdpck_diff_free(fsdpck_diff *d);
 /* What can be wrong with a checkpoint, by the ids that findings and errors carry. Neither the name
  * nor the meaning of an id changes within a major version. */
 typedef struct fsdpck_finding_kind {
+    size_t struct_nbytes;
     const char *id;         /* "CHUNK-GAP" */
     const char *class_name; /* "coverage", see fsdpck-findings(7) */
     const char *severity;   /* "error", "warning", "note": by default, for fsdpck_verify_new */
@@ -285,9 +292,9 @@ typedef struct fsdpck_verify_options {
 } fsdpck_verify_options;
 
 typedef struct fsdpck_verify_info {
+    size_t struct_nbytes;
     fsdpck_level level;
-    int opened; /* what follows of the checkpoint itself is known */
-    fsdpck_info source;
+    int opened;                       /* what follows of the checkpoint itself is known */
     uint64_t errors, warnings, notes; /* strict: warnings are among the errors */
     uint64_t ignored;                 /* because `set` says so */
     uint64_t listed;                  /* of errors, warnings and notes the first 1,000 */
@@ -309,6 +316,7 @@ typedef struct fsdpck_verify_info {
 } fsdpck_verify_info;
 
 typedef struct fsdpck_finding {
+    size_t struct_nbytes;
     const char *severity;     /* "error", "warning", "note" */
     const fsdpck_error *what; /* finding, message, path, tensor, offset, expected, found, next */
     int group;                /* findings of one group differ in the tensor alone; 0: in no group */
@@ -319,13 +327,14 @@ FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path
                                            fsdpck_verify **out,
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 FSDPCK_API void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info);
+/* The checkpoint as fsdpck_get_info describes it. Returns 0 and leaves *info where it was not opened. */
+FSDPCK_API int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info);
 FSDPCK_API void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index,
                                           fsdpck_finding *finding);
 /* Of one tensor, over the finite numbers that were read; of a complex one over both parts. The same for
  * any number of threads. Copies of a chunk count once. */
 typedef struct fsdpck_tensor_statistics {
     size_t struct_nbytes; /* by the caller */
-    fsdpck_tensor tensor;
     uint64_t
         nelems; /* looked at, of a complex tensor twice as many as it has; 0: none, as in tensors
                         of bits, scattered views and what a finding keeps from being read */
@@ -341,6 +350,9 @@ typedef struct fsdpck_tensor_statistics {
 /* By tensor, in the order of fsdpck_get_tensor; 0 behind the last. */
 FSDPCK_API int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,
                                             fsdpck_tensor_statistics *statistics);
+/* The tensor that statistics of this index describe. Returns 0 after the last. */
+FSDPCK_API int fsdpck_verify_get_tensor(const fsdpck_verify *v, uint64_t index,
+                                        fsdpck_tensor *tensor);
 FSDPCK_API void fsdpck_verify_free(fsdpck_verify *v);
 
 /* ---- the latest checkpoint of a run ---- */

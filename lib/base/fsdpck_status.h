@@ -18,6 +18,7 @@
 #ifndef FSDPCK_STATUS_H
 #define FSDPCK_STATUS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "fsdpck_findings.h"
@@ -34,7 +35,27 @@ extern "C" {
 #define FSDPCK_MUST_CHECK
 #endif
 
-/* 0 and 1 are verdicts; 2 and more mean no verdict and no output. */
+/* A struct with its size in struct_nbytes, its first member, and zeros. Required before every call that
+ * takes or fills such a struct, so that program and library may have different versions:
+ *
+ *     fsdpck_info info = FSDPCK_INIT(fsdpck_info);
+ *     fsdpck_get_info(src, &info);
+ */
+#if defined(__cplusplus)
+#define FSDPCK_INIT(type)                    \
+    ([] {                                    \
+        type sized_ = type();                \
+        sized_.struct_nbytes = sizeof(type); \
+        return sized_;                       \
+    }())
+#else
+#define FSDPCK_INIT(type)             \
+    {                                 \
+        .struct_nbytes = sizeof(type) \
+    }
+#endif
+
+/* 0 and 1 are verdicts; 2 and more mean that there is none, and no output either. */
 typedef enum fsdpck_status {
     FSDPCK_OK = 0,
     FSDPCK_FINDING = 1,     /* verify, diff, digest -c, latest: a check failed, or they differ */

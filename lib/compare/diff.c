@@ -1,6 +1,7 @@
 /* Compares two checkpoints. Both are selected as for a consolidation, into files of one layout that
  * are never written: equal offsets contain the same element. */
 #include "compare/diff.h"
+#include "base/struct_copy.h"
 
 #include "compare/digest.h"
 #include "group/remote_folder.h"
@@ -380,8 +381,7 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
     fsdpck_diff *d = calloc(1, sizeof *d);
     if (d == NULL)
         return error_set_nomem(err, sizeof *d);
-    if (options != NULL)
-        memcpy(&o, options, options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o);
+    struct_copy_in(&o, sizeof o, options);
     d->rule = (compare_rule){o.atol, o.rtol};
     d->brief = o.brief;
     d->pairs = VEC_OF(diff_pair, &a->metadata);
@@ -417,7 +417,8 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
     struct exec_stats a, b;
     exec_get_stats(d->a.exec, &a);
     exec_get_stats(d->b.exec, &b);
-    *info = (fsdpck_diff_info){
+    fsdpck_diff_info all = {
+        .struct_nbytes = sizeof all,
         .part = fsdpck_part_name((fsdpck_part)d->a.opt.part),
         .tensors_a = catalogue_tensor_count(&d->a.to.cat),
         .tensors_b = catalogue_tensor_count(&d->b.to.cat),
@@ -428,8 +429,9 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
         .stopped = atomic_load(&d->enough.set) != 0,
     };
     for (size_t i = 0; i < d->pairs.count; i++)
-        info->nbytes_compared +=
+        all.nbytes_compared +=
             catalogue_tensor_nbytes(&d->a.to.cat, VEC_AT(&d->pairs, const diff_pair, i)->a);
+    struct_copy_out(info, &all, sizeof all);
 }
 
 /* The index of an element, row-major. */
@@ -475,10 +477,8 @@ static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row 
     compare_print(type, r->stats.first_b, row->first_b, sizeof row->first_b);
 }
 
-void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
+static void fill_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *row)
 {
-    const diff_row *r = VEC_AT(&d->rows, const diff_row, i);
-    memset(row, 0, sizeof *row);
     row->kind = r->kind;
     if (r->kind < FSDPCK_DIFF_OBJECT_ONLY_A) {
         tensor_row(d, r, row);
@@ -494,4 +494,11 @@ void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
         row->text_a = d->texts.text + r->text_at;
         row->text_b = d->texts.text + r->text_b_at;
     }
+}
+
+void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
+{
+    fsdpck_diff_row all = {.struct_nbytes = sizeof all};
+    fill_row(d, VEC_AT(&d->rows, const diff_row, i), &all);
+    struct_copy_out(row, &all, sizeof all);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/struct_copy.h"
 #include "compare/digest.h"
 
 fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
@@ -34,7 +35,8 @@ void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info)
 {
     struct exec_stats stats;
     exec_get_stats(d->run.exec, &stats);
-    *info = (fsdpck_digests_info){
+    const fsdpck_digests_info all = {
+        .struct_nbytes = sizeof all,
         .tensors = d->rows.count,
         .nbytes = d->rows.nbytes,
         .bytes_read = stats.bytes_read,
@@ -49,6 +51,7 @@ void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info)
         .tied_dropped = d->run.selected.tied_dropped,
         .tied_dropped_nbytes = d->run.selected.tied_dropped_nbytes,
     };
+    struct_copy_out(info, &all, sizeof all);
 }
 
 void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *digest)
@@ -56,7 +59,8 @@ void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *
     const digest_row *row = &d->rows.rows[index];
     const catalogue *cat = &d->run.to.cat;
     const cat_tensor *ct = catalogue_tensor(cat, row->tensor);
-    *digest = (fsdpck_digest){
+    const fsdpck_digest all = {
+        .struct_nbytes = sizeof all,
         .name = row->name,
         .name_nbytes = row->name_nbytes,
         .dtype = dtype_get((dtype)ct->dtype)->name,
@@ -66,4 +70,5 @@ void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *
         .type = d->rows.texts.text + row->type_at,
         .value = row->digest,
     };
+    struct_copy_out(digest, &all, sizeof all);
 }

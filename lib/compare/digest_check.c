@@ -123,6 +123,7 @@ static void report_row(fsdpck_digest_fn fn, void *arg, fsdpck_digest_verdict ver
                        size_t expected_nbytes, const char *found)
 {
     const fsdpck_digest_result result = {
+        .struct_nbytes = sizeof result,
         .verdict = verdict,
         .name = name,
         .name_nbytes = name_nbytes,

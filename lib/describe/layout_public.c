@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/struct_copy.h"
 #include "run/rank_totals.h"
 #include "run/run.h"
 
@@ -69,7 +70,8 @@ void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info)
     const rank_totals *s = &l->totals;
     const fsdpck_layout_rank *least = &s->ranks[s->rank_min];
     const fsdpck_layout_rank *most = &s->ranks[s->rank_max];
-    *info = (fsdpck_layout_info){
+    fsdpck_layout_info all = {
+        .struct_nbytes = sizeof all,
         .mesh = l->mesh.text,
         .world_size = s->world_size,
         .tensors = catalogue_tensor_count(&l->run.to.cat),
@@ -86,8 +88,9 @@ void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info)
         .training_assumed = !l->run.optim_state_map.known,
         .replicated = s->replicated,
     };
-    for (uint64_t i = 0; i < info->tensors; i++)
-        info->nbytes += catalogue_tensor_nbytes(&l->run.to.cat, i);
+    for (uint64_t i = 0; i < all.tensors; i++)
+        all.nbytes += catalogue_tensor_nbytes(&l->run.to.cat, i);
+    struct_copy_out(info, &all, sizeof all);
 }
 
 void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_tensor *t)
@@ -96,7 +99,8 @@ void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_te
     const cat_tensor *k = catalogue_tensor(c, index);
     const uint32_t from = *VEC_AT(&l->run.to.from, uint32_t, index);
     const cat_spec *spec = catalogue_spec(c, index);
-    *t = (fsdpck_layout_tensor){
+    fsdpck_layout_tensor all = {
+        .struct_nbytes = sizeof all,
         .name = catalogue_name(c, k->name),
         .name_nbytes = catalogue_name_nbytes(c, k->name),
         .dtype = dtype_get((dtype)k->dtype)->name,
@@ -113,25 +117,28 @@ void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_te
     if (spec != NULL) {
         const mesh *m = catalogue_mesh(c, spec->mesh);
         placements_print(spec->placements, m->ndim, &l->placements);
-        t->distinct_pieces = piece_count(m, spec->placements);
-        if (t->nelems > 0)
-            t->empty_pieces =
-                l->totals.world_size - shard_nonempty_ranks(m, spec->placements, t->ndim, t->shape);
+        all.distinct_pieces = piece_count(m, spec->placements);
+        if (all.nelems > 0)
+            all.empty_pieces = l->totals.world_size -
+                               shard_nonempty_ranks(m, spec->placements, all.ndim, all.shape);
     } else {
         text_puts(&l->placements, "Replicate()");
     }
-    t->placements = text_check(&l->placements, NULL) == FSDPCK_OK ? l->placements.text : "";
+    all.placements = text_check(&l->placements, NULL) == FSDPCK_OK ? l->placements.text : "";
+    struct_copy_out(t, &all, sizeof all);
 }
 
 void fsdpck_layout_get_shard(const fsdpck_layout *l, uint64_t index, uint64_t rank,
                              fsdpck_layout_shard *piece)
 {
-    /* Every kind of shard was computed before, so none can fail here. */
-    if (rank_shard(&l->run.to, index, rank, piece, NULL) != FSDPCK_OK)
-        *piece = (fsdpck_layout_shard){0};
+    /* Every kind of piece was made once already, so none can fail here. */
+    fsdpck_layout_shard all;
+    if (rank_shard(&l->run.to, index, rank, &all, NULL) != FSDPCK_OK)
+        all = (fsdpck_layout_shard){0};
+    struct_copy_out(piece, &all, sizeof all);
 }
 
 void fsdpck_layout_get_rank(const fsdpck_layout *l, uint64_t rank, fsdpck_layout_rank *totals)
 {
-    *totals = l->totals.ranks[rank];
+    struct_copy_out(totals, &l->totals.ranks[rank], sizeof l->totals.ranks[rank]);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/platform.h"
+#include "base/struct_copy.h"
 #include "describe/units.h"
 #include "io/file.h"
 #include "layout/mesh_text.h"
@@ -15,17 +16,6 @@
 
 /* A description of a million modules takes some 200 MB. */
 #define MODEL_FILE_NBYTES_MAX (UINT64_C(4) << 30)
-
-void model_copy_out(void *to, const void *from, size_t nbytes)
-{
-    size_t given;
-    memcpy(&given, to, sizeof given);
-    const size_t n = given < nbytes ? given : nbytes;
-    if (n > sizeof given)
-        memcpy((char *)to + sizeof given, (const char *)from + sizeof given, n - sizeof given);
-    if (given > nbytes) /* a newer program: members unknown to this library become zero */
-        memset((char *)to + nbytes, 0, given - nbytes);
-}
 
 /* ---- names ---- */
 
@@ -174,7 +164,7 @@ void fsdpck_model_close(fsdpck_model *of)
 
 void fsdpck_model_get_info(const fsdpck_model *of, fsdpck_model_info *info)
 {
-    model_copy_out(info, &of->info, sizeof of->info);
+    struct_copy_out(info, &of->info, sizeof of->info);
 }
 
 static uint64_t index_or_none(uint32_t index)
@@ -200,7 +190,7 @@ void fsdpck_model_get_module(const fsdpck_model *of, uint64_t index, fsdpck_modu
         to.first_buffer = from->first_buffer;
         to.buffers = from->nbuffers;
     }
-    model_copy_out(module, &to, sizeof to);
+    struct_copy_out(module, &to, sizeof to);
 }
 
 void fsdpck_model_get_param(const fsdpck_model *of, uint64_t index, fsdpck_param *param)
@@ -224,7 +214,7 @@ void fsdpck_model_get_param(const fsdpck_model *of, uint64_t index, fsdpck_param
         to.first_name = first;
         to.next_name = index_or_none(from->next_name);
     }
-    model_copy_out(param, &to, sizeof to);
+    struct_copy_out(param, &to, sizeof to);
 }
 
 void fsdpck_model_get_buffer(const fsdpck_model *of, uint64_t index, fsdpck_buffer *buffer)
@@ -242,7 +232,7 @@ void fsdpck_model_get_buffer(const fsdpck_model *of, uint64_t index, fsdpck_buff
         to.persistent = from->persistent;
         to.module = from->module;
     }
-    model_copy_out(buffer, &to, sizeof to);
+    struct_copy_out(buffer, &to, sizeof to);
 }
 
 /* ---- finding ---- */

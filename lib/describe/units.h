@@ -58,10 +58,7 @@ struct fsdpck_units {
     fsdpck_units_info info;
 };
 
-/* Copies as many bytes as the caller's struct has room for, by its leading struct_nbytes. */
-void model_copy_out(void *to, const void *from, size_t nbytes);
-
-/* Removes wrapper prefixes from a name into `out`. */
+/* A name as a wrapped model may have it, cleaned into `out`. */
 fsdpck_status model_clean_name(const fsdpck_model *of, const char *name, size_t nbytes,
                                text_buf *out) FSDPCK_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/struct_copy.h"
 #include "describe/units.h"
 #include "layout/torch_chunk.h"
 
@@ -198,7 +199,7 @@ void units_fill(const fsdpck_units *u, const units_row *row, fsdpck_unit *to)
 
 void fsdpck_units_get_info(const fsdpck_units *u, fsdpck_units_info *info)
 {
-    model_copy_out(info, &u->info, sizeof u->info);
+    struct_copy_out(info, &u->info, sizeof u->info);
 }
 
 void fsdpck_units_get(const fsdpck_units *u, uint64_t index, fsdpck_unit *to)
@@ -215,7 +216,7 @@ void fsdpck_units_get(const fsdpck_units *u, uint64_t index, fsdpck_unit *to)
     fsdpck_unit of = none;
     if (row != NULL)
         units_fill(u, row, &of);
-    model_copy_out(to, &of, sizeof of);
+    struct_copy_out(to, &of, sizeof of);
 }
 
 /* ---- parameters ---- */
@@ -272,7 +273,7 @@ void fsdpck_units_get_param(const fsdpck_units *u, uint64_t index, uint64_t k,
         fill_group_param(u, row, (uint32_t)k, &of);
     else if (row != NULL)
         fill_flat_param(u, row, (uint32_t)k, &of);
-    model_copy_out(to, &of, sizeof of);
+    struct_copy_out(to, &of, sizeof of);
 }
 
 void fsdpck_units_get_strides(const fsdpck_units *u, uint64_t index, uint64_t k, uint64_t *strides)
@@ -301,7 +302,7 @@ void fsdpck_units_get_shared(const fsdpck_units *u, uint64_t index, uint64_t k,
         of.fqn = unit_name(&u->flat, s->fqn, &of.fqn_nbytes);
         of.same_as = unit_name(&u->flat, s->same_as, &of.same_as_nbytes);
     }
-    model_copy_out(to, &of, sizeof of);
+    struct_copy_out(to, &of, sizeof of);
 }
 
 /* ---- finding ---- */

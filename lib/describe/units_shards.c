@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/struct_copy.h"
 #include "describe/units.h"
 
 static const units_row *find_row(const fsdpck_units *u, uint64_t index, uint64_t k, uint64_t rank)
@@ -27,7 +28,7 @@ void fsdpck_units_get_shard(const fsdpck_units *u, uint64_t index, uint64_t rank
         of.first_param = first;
         of.end_param = end;
     }
-    model_copy_out(to, &of, sizeof of);
+    struct_copy_out(to, &of, sizeof of);
 }
 
 void fsdpck_units_get_param_shard(const fsdpck_units *u, uint64_t index, uint64_t k, uint64_t rank,
@@ -54,7 +55,7 @@ void fsdpck_units_get_param_shard(const fsdpck_units *u, uint64_t index, uint64_
         of.offset = shard.offset;
         of.size = shard.sizes[s.shard_dim];
     }
-    model_copy_out(to, &of, sizeof of);
+    struct_copy_out(to, &of, sizeof of);
 }
 
 size_t fsdpck_units_get_boxes(const fsdpck_units *u, uint64_t index, uint64_t k, uint64_t begin,
@@ -130,7 +131,7 @@ void fsdpck_units_get_sharded(const fsdpck_units *u, uint64_t index, uint64_t k,
         (void)model_inputs(m, model_param_first(m, param), &ninputs);
         fill_sharded(&s, rank, ninputs == 0 ? 1 : ninputs, &of);
     }
-    model_copy_out(to, &of, sizeof of);
+    struct_copy_out(to, &of, sizeof of);
 }
 
 void fsdpck_units_get_input(const fsdpck_units *u, uint64_t index, uint64_t k, uint64_t j,
@@ -152,7 +153,7 @@ void fsdpck_units_get_input(const fsdpck_units *u, uint64_t index, uint64_t k, u
             of.output_nbytes = in.output_nelems * d->itemsize_bytes;
         }
     }
-    model_copy_out(to, &of, sizeof of);
+    struct_copy_out(to, &of, sizeof of);
 }
 
 static fsdpck_status parse_dtype(const char *name, const char *what, uint8_t *d, fsdpck_error *err)
@@ -174,7 +175,7 @@ fsdpck_status fsdpck_sharded_param_of(const fsdpck_sharded_spec *spec, uint64_t 
 {
     fsdpck_sharded_spec of = {0};
     fsdpck_sharded_param p = {0};
-    memcpy(&of, spec, spec->struct_nbytes < sizeof of ? spec->struct_nbytes : sizeof of);
+    struct_copy_in(&of, sizeof of, spec);
     if (of.ndim > NDIM_MAX)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "tensor has too many dims");
     fsdp2_spec s = {
@@ -193,6 +194,6 @@ fsdpck_status fsdpck_sharded_param_of(const fsdpck_sharded_spec *spec, uint64_t 
     if (rank / of.world_size >= s.replicas)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "rank is not in the mesh");
     fill_sharded(&s, rank, 1, &p);
-    model_copy_out(to, &p, sizeof p);
+    struct_copy_out(to, &p, sizeof p);
     return FSDPCK_OK;
 }

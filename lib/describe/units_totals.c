@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/struct_copy.h"
 #include "describe/units.h"
 
 /* Upper bound for the bytes of one element, including those that count twice (Adam). */
@@ -223,7 +224,7 @@ void fsdpck_units_get_rank(const fsdpck_units *u, uint64_t rank, fsdpck_units_ra
         to.padding_nbytes = u->info.rank_nbytes - to.nbytes;
         to.grad_nbytes = u->info.grad_nbytes;
     }
-    model_copy_out(totals, &to, sizeof to);
+    struct_copy_out(totals, &to, sizeof to);
 }
 
 /* Totals repeat after the largest group: each group size divides the number of ranks, but not each

@@ -1,89 +1,94 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/struct_copy.h"
 #include "open/checkpoint.h"
 #include "statedict/unflatten.h"
 
 void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
 {
+    fsdpck_info all = {.struct_nbytes = sizeof all};
     const cat_origin *o = &c->cat.origin;
-    memset(info, 0, sizeof *info);
-    info->path = c->path;
-    info->entered = c->entered;
-    info->format = c->format->name;
-    info->format_id = c->format->id;
-    info->trainer = o->trainer;
-    info->torch_version = o->torch_version;
-    info->note = o->note;
-    info->model_key = c->parts.model_key;
-    info->part_rule = c->parts.rule;
-    info->step = o->step;
-    info->world_size = o->world_size;
-    info->mesh = c->mesh == NULL ? "" : c->mesh;
-    info->cut_otherwise = c->cut_otherwise;
-    info->order_suspect = o->order_suspect;
-    info->boxes_suspect = o->boxes_suspect;
-    info->flat_parameters = flat_params_count(&c->cat, NULL);
-    info->model_path = c->model_path == NULL ? "" : c->model_path;
-    info->left_out = o->left_out;
-    info->left_out_kinds = o->left_out_kinds;
-    info->objects = catalogue_object_count(&c->cat);
-    info->files = catalogue_file_count(&c->cat);
-    info->chunks = catalogue_chunk_count(&c->cat);
-    info->tensors = c->parts.tensor_count;
+    all.path = c->path;
+    all.entered = c->entered;
+    all.format = c->format->name;
+    all.format_id = c->format->id;
+    all.trainer = o->trainer;
+    all.torch_version = o->torch_version;
+    all.note = o->note;
+    all.model_key = c->parts.model_key;
+    all.part_rule = c->parts.rule;
+    all.step = o->step;
+    all.world_size = o->world_size;
+    all.mesh = c->mesh == NULL ? "" : c->mesh;
+    all.cut_otherwise = c->cut_otherwise;
+    all.order_suspect = o->order_suspect;
+    all.boxes_suspect = o->boxes_suspect;
+    all.flat_parameters = flat_params_count(&c->cat, NULL);
+    all.model_path = c->model_path == NULL ? "" : c->model_path;
+    all.left_out = o->left_out;
+    all.left_out_kinds = o->left_out_kinds;
+    all.objects = catalogue_object_count(&c->cat);
+    all.files = catalogue_file_count(&c->cat);
+    all.chunks = catalogue_chunk_count(&c->cat);
+    all.tensors = c->parts.tensor_count;
     for (size_t i = 0; i < c->parts.tensor_count; i++) {
         const unsigned part = c->parts.tensor_part[i];
         const uint64_t nbytes = catalogue_tensor_nbytes(&c->cat, i);
-        info->nelems += catalogue_tensor_nelems(&c->cat, i);
-        info->nbytes += nbytes;
-        info->part_tensors[part]++;
-        info->part_nbytes[part] += nbytes;
+        all.nelems += catalogue_tensor_nelems(&c->cat, i);
+        all.nbytes += nbytes;
+        all.part_tensors[part]++;
+        all.part_nbytes[part] += nbytes;
     }
     for (size_t i = 0; i < c->parts.object_count; i++)
-        info->part_objects[c->parts.object_part[i]]++;
+        all.part_objects[c->parts.object_part[i]]++;
+    struct_copy_out(info, &all, sizeof all);
 }
 
 void fsdpck_get_tensor(const fsdpck_checkpoint *c, uint64_t index, fsdpck_tensor *t)
 {
     const cat_tensor *from = catalogue_tensor(&c->cat, index);
     const dtype_info *d = dtype_get((dtype)from->dtype);
-    memset(t, 0, sizeof *t);
-    t->name = catalogue_name(&c->cat, from->name);
-    t->name_nbytes = catalogue_name_nbytes(&c->cat, from->name);
-    t->dtype = d->name;
-    t->itemsize_nbytes = d->itemsize_bytes;
-    t->ndim = from->ndim;
-    t->shape = catalogue_shape(&c->cat, index);
-    t->nelems = catalogue_tensor_nelems(&c->cat, index);
-    t->nbytes = catalogue_tensor_nbytes(&c->cat, index);
-    t->first_chunk = from->first_chunk;
-    t->nchunks = from->nchunks;
-    t->part = index < c->parts.tensor_count ? (fsdpck_part)c->parts.tensor_part[index]
-                                            : FSDPCK_PART_OTHER;
-    t->alias = from->alias == CAT_NONE ? -1 : (int64_t)from->alias;
+    fsdpck_tensor all = {.struct_nbytes = sizeof all};
+    all.name = catalogue_name(&c->cat, from->name);
+    all.name_nbytes = catalogue_name_nbytes(&c->cat, from->name);
+    all.dtype = d->name;
+    all.itemsize_nbytes = d->itemsize_bytes;
+    all.ndim = from->ndim;
+    all.shape = catalogue_shape(&c->cat, index);
+    all.nelems = catalogue_tensor_nelems(&c->cat, index);
+    all.nbytes = catalogue_tensor_nbytes(&c->cat, index);
+    all.first_chunk = from->first_chunk;
+    all.nchunks = from->nchunks;
+    all.part = index < c->parts.tensor_count ? (fsdpck_part)c->parts.tensor_part[index]
+                                             : FSDPCK_PART_OTHER;
+    all.alias = from->alias == CAT_NONE ? -1 : (int64_t)from->alias;
+    struct_copy_out(t, &all, sizeof all);
 }
 
 void fsdpck_get_chunk(const fsdpck_checkpoint *c, uint64_t index, fsdpck_chunk *out)
 {
     const cat_chunk *k = catalogue_chunk(&c->cat, index);
-    out->rank = k->rank == UINT16_MAX ? -1 : k->rank;
-    out->file = NULL;
+    fsdpck_chunk all = {.struct_nbytes = sizeof all};
+    all.rank = k->rank == UINT16_MAX ? -1 : k->rank;
     if (k->place != LOCATION_EMPTY)
-        out->file = catalogue_name(&c->cat, catalogue_file(&c->cat, k->file)->path);
-    out->offset_nbytes = k->offset_bytes;
-    out->nbytes = k->nbytes;
-    catalogue_chunk_box(&c->cat, index, out->offsets, out->sizes);
+        all.file = catalogue_name(&c->cat, catalogue_file(&c->cat, k->file)->path);
+    all.offset_nbytes = k->offset_bytes;
+    all.nbytes = k->nbytes;
+    catalogue_chunk_box(&c->cat, index, all.offsets, all.sizes);
+    struct_copy_out(out, &all, sizeof all);
 }
 
 void fsdpck_get_object(const fsdpck_checkpoint *c, uint64_t index, fsdpck_object *o)
 {
     const cat_object *from = catalogue_object(&c->cat, index);
-    memset(o, 0, sizeof *o);
-    o->name = catalogue_name(&c->cat, from->name);
-    o->name_nbytes = catalogue_name_nbytes(&c->cat, from->name);
-    o->part = (fsdpck_part)c->parts.object_part[index];
-    o->nbytes = from->nbytes;
-    o->rank = from->rank == UINT16_MAX ? -1 : from->rank;
+    fsdpck_object all = {.struct_nbytes = sizeof all};
+    all.name = catalogue_name(&c->cat, from->name);
+    all.name_nbytes = catalogue_name_nbytes(&c->cat, from->name);
+    all.part = (fsdpck_part)c->parts.object_part[index];
+    all.nbytes = from->nbytes;
+    all.rank = from->rank == UINT16_MAX ? -1 : from->rank;
+    struct_copy_out(o, &all, sizeof all);
 }
 
 fsdpck_status fsdpck_print_object(fsdpck_checkpoint *c, uint64_t index, size_t limit_nbytes,

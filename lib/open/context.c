@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/platform.h"
+#include "base/struct_copy.h"
 #include "exec/exec.h"
 #include "open/checkpoint.h"
 
@@ -73,7 +74,7 @@ static void free_warning(fsdpck_warning *w)
 
 static bool copy_warning(fsdpck_warning *w, const log_line *line)
 {
-    *w = (fsdpck_warning){line->finding, strdup(line->text), strdup(line->next)};
+    *w = (fsdpck_warning){sizeof *w, line->finding, strdup(line->text), strdup(line->next)};
     if (w->message != NULL && w->next != NULL)
         return true;
     free_warning(w);
@@ -94,13 +95,14 @@ static void keep_warning(fsdpck_context *c, const log_line *line)
 
 int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *warning)
 {
+    const fsdpck_warning more = {sizeof more, FSDPCK_FINDING_LIMIT_WARNINGS,
+                                 "there are more warnings than are listed", ""};
     int found = 1;
     pthread_mutex_lock(&ctx->warnings_lock);
     if (index < ctx->warnings_count)
-        *warning = ctx->warnings[index];
+        struct_copy_out(warning, &ctx->warnings[index], sizeof ctx->warnings[index]);
     else if (index == ctx->warnings_count && ctx->warnings_more)
-        *warning = (fsdpck_warning){FSDPCK_FINDING_LIMIT_WARNINGS,
-                                    "more warnings were given than are listed", ""};
+        struct_copy_out(warning, &more, sizeof more);
     else
         found = 0;
     pthread_mutex_unlock(&ctx->warnings_lock);

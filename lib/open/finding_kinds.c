@@ -1,12 +1,14 @@
 /* The table of findings, for callers. */
+#include "base/struct_copy.h"
 #include "findings/finding.h"
 #include "fsdpck.h"
 
-static int copy_kind(const finding_kind *k, fsdpck_finding_kind *kind)
+static int copy_kind(const finding_kind *k, const finding_former *former, fsdpck_finding_kind *kind)
 {
     if (k == NULL)
         return 0;
-    *kind = (fsdpck_finding_kind){
+    const fsdpck_finding_kind all = {
+        .struct_nbytes = sizeof all,
         .id = k->id,
         .class_name = finding_class_name(k->class),
         .severity = finding_severity_name(k->severity),
@@ -14,27 +16,25 @@ static int copy_kind(const finding_kind *k, fsdpck_finding_kind *kind)
         .means = k->means,
         .next = k->next,
         .is_environmental = finding_is_of_machine(k),
+        .former_id = former == NULL ? NULL : former->id,
     };
+    struct_copy_out(kind, &all, sizeof all);
     return 1;
 }
 
 int fsdpck_finding_kind_at(size_t index, fsdpck_finding_kind *kind)
 {
-    return copy_kind(finding_at(index), kind);
+    return copy_kind(finding_at(index), NULL, kind);
 }
 
 int fsdpck_finding_kind_get(fsdpck_finding_id id, fsdpck_finding_kind *kind)
 {
-    return copy_kind(finding_get(id), kind);
+    return copy_kind(finding_get(id), NULL, kind);
 }
 
 int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind)
 {
-    const finding_former *former = finding_former_find(id);
-    if (!copy_kind(finding_find(id), kind))
-        return 0;
-    kind->former_id = former == NULL ? NULL : former->id;
-    return 1;
+    return copy_kind(finding_find(id), finding_former_find(id), kind);
 }
 
 fsdpck_finding_id fsdpck_status_finding(fsdpck_status status)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/platform.h"
+#include "base/struct_copy.h"
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
 #include "open/known_names.h"
@@ -356,11 +357,8 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               const fsdpck_open_options *options, format_found_fn found,
                               void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    fsdpck_open_options o = FSDPCK_OPEN_OPTIONS_INIT;
-    if (options != NULL) {
-        const size_t n = options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o;
-        memcpy(&o, options, n);
-    }
+    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
+    struct_copy_in(&o, sizeof o, options);
     *out = NULL;
     fsdpck_checkpoint *c = calloc(1, sizeof *c);
     if (c == NULL)

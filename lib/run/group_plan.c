@@ -47,6 +47,7 @@ fsdpck_status group_plan_make(const struct exec *x, const fsdpck_transform_optio
     GOTO_IF(exec_simulate(x, &cluster, loads, err), out);
     exec_predict_times(&cluster, loads, &bandwidth, &times);
     *p = (fsdpck_group_plan){
+        .struct_nbytes = sizeof *p,
         .ranks = ranks,
         .size = cluster.ranks,
         .hosts = cluster.hosts,

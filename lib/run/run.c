@@ -1,4 +1,5 @@
 #include "run/run.h"
+#include "base/struct_copy.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -41,11 +42,7 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
 {
     *r = (run){.ctx = ctx, .src = src};
     fsdpck_transform_options_init(&r->opt);
-    if (options != NULL) {
-        const size_t n =
-            options->struct_nbytes < sizeof r->opt ? options->struct_nbytes : sizeof r->opt;
-        memcpy(&r->opt, options, n);
-    }
+    struct_copy_in(&r->opt, sizeof r->opt, options);
     target_init(&r->to, &src->metadata);
     layout_init(&r->layout, &src->metadata);
     unit_list_init(&r->units, &src->metadata);

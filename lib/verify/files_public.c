@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/struct_copy.h"
 #include "compare/digest.h"
 #include "run/file_checksums.h"
 #include "run/manifest_run.h"
@@ -53,12 +54,14 @@ size_t fsdpck_files_count(const fsdpck_files *f)
 void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_file *one)
 {
     const file_checksum *s = VEC_AT(&f->sums.files, const file_checksum, index);
-    *one = (fsdpck_file){
+    const fsdpck_file all = {
+        .struct_nbytes = sizeof all,
         .name = s->name,
         .nbytes = s->nbytes,
         .crc64 = s->crc64,
         .sha256 = f->has_sha256 ? s->sha256 : NULL,
     };
+    struct_copy_out(one, &all, sizeof all);
 }
 
 void fsdpck_files_free(fsdpck_files *f)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/struct_copy.h"
 #include "compare/digest.h"
 #include "findings/finding.h"
 #include "io/file.h"
@@ -331,8 +331,7 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     candidate *list = NULL;
     size_t count = 0;
     const candidate *complete = NULL;
-    if (options != NULL)
-        memcpy(&o, options, options->struct_nbytes < sizeof o ? options->struct_nbytes : sizeof o);
+    struct_copy_in(&o, sizeof o, options);
     *found = 0;
     fsdpck_status st = folder_open(&dir, root, err);
     if (st == FSDPCK_OK)

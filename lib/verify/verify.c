@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/struct_copy.h"
 #include "group/remote_folder.h"
 #include "run/run.h"
 #include "verify/verify_internal.h"
@@ -12,7 +13,7 @@
 /* Warnings of the readers: a warning, or a note if good checkpoints cause it too. */
 void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx)
 {
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     for (; fsdpck_context_warning(ctx, v->first_warning, &w); v->first_warning++) {
         const finding_kind *kind = finding_get(w.finding);
         fsdpck_error what;
@@ -335,16 +336,13 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                 const fsdpck_verify_options *options, fsdpck_verify **out,
                                 fsdpck_error *err)
 {
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     *out = NULL;
     fsdpck_verify *v = calloc(1, sizeof *v);
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
     v->options.level = -1;
-    if (options != NULL)
-        memcpy(&v->options, options,
-               options->struct_nbytes < sizeof v->options ? options->struct_nbytes
-                                                          : sizeof v->options);
+    struct_copy_in(&v->options, sizeof v->options, options);
     v->deadline_ns = deadline_of(v->options.max_seconds);
     v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
     findings_init(&v->found);

@@ -185,7 +185,7 @@ fsdpck_status verify_conversions(fsdpck_verify *v, fsdpck_error *err)
     fsdpck_context *ctx = v->src->ctx;
     fsdpck_error stops[WAYS];
     fsdpck_status results[WAYS], st = FSDPCK_OK;
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     bool works = false;
     if (v->level < CHECK_COVERAGE || v->found.counts[FINDING_ERROR] > 0)
         return FSDPCK_OK;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/struct_copy.h"
 #include "verify/verify_internal.h"
 
 bool verify_is_sample(const fsdpck_verify *v)
@@ -69,7 +70,8 @@ static uint64_t statistics_count(const fsdpck_verify *v)
 
 void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
 {
-    *info = (fsdpck_verify_info){
+    fsdpck_verify_info all = {
+        .struct_nbytes = sizeof all,
         .level = (fsdpck_level)v->level,
         .opened = v->src != NULL,
         .errors = v->found.counts[FINDING_ERROR],
@@ -100,11 +102,18 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .not_seen = v->not_seen,
     };
     if (v->options.strict) {
-        info->errors += info->warnings;
-        info->warnings = 0;
+        all.errors += all.warnings;
+        all.warnings = 0;
     }
-    if (v->src != NULL)
-        fsdpck_get_info(v->src, &info->source);
+    struct_copy_out(info, &all, sizeof all);
+}
+
+int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info)
+{
+    if (v->src == NULL)
+        return 0;
+    fsdpck_get_info(v->src, info);
+    return 1;
 }
 
 void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_finding *f)
@@ -112,18 +121,20 @@ void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_fi
     const finding *k = &v->found.list[index];
     const finding_severity severity =
         v->options.strict && k->severity == FINDING_WARNING ? FINDING_ERROR : k->severity;
-    *f = (fsdpck_finding){
-        .severity = finding_severity_name(severity), .what = &k->what, .group = (int)k->group};
+    const fsdpck_finding all = {.struct_nbytes = sizeof all,
+                                .severity = finding_severity_name(severity),
+                                .what = &k->what,
+                                .group = (int)k->group};
+    struct_copy_out(f, &all, sizeof all);
 }
 
 int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,
                                  fsdpck_tensor_statistics *statistics)
 {
-    fsdpck_tensor_statistics all = {.struct_nbytes = statistics->struct_nbytes};
+    fsdpck_tensor_statistics all = {.struct_nbytes = sizeof all};
     if (index >= statistics_count(v))
         return 0;
     const check_statistics *s = &v->result.numbers[index];
-    fsdpck_get_tensor(v->src, index, &all.tensor);
     all.nelems = s->nelems;
     all.nan = s->nan;
     all.inf = s->inf;
@@ -136,8 +147,15 @@ int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,
     all.exponent_least = s->exponent_least;
     all.exponents = s->exponents;
     all.exponent_counts = s->counts;
-    memcpy(statistics, &all,
-           statistics->struct_nbytes < sizeof all ? statistics->struct_nbytes : sizeof all);
+    struct_copy_out(statistics, &all, sizeof all);
+    return 1;
+}
+
+int fsdpck_verify_get_tensor(const fsdpck_verify *v, uint64_t index, fsdpck_tensor *tensor)
+{
+    if (index >= statistics_count(v))
+        return 0;
+    fsdpck_get_tensor(v->src, index, tensor);
     return 1;
 }
 

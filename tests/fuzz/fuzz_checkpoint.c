@@ -166,15 +166,15 @@ static bool unpack(pack *p)
 
 static void walk(fsdpck_checkpoint *c)
 {
-    fsdpck_info info;
+    fsdpck_info info = FSDPCK_INIT(fsdpck_info);
     fsdpck_get_info(c, &info);
     for (uint64_t i = 0; i < info.tensors; i++) {
-        fsdpck_tensor t;
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
         char text[200];
         fsdpck_get_tensor(c, i, &t);
         fsdpck_describe_chunks(c, i, text, sizeof text);
         for (uint64_t k = t.first_chunk; k < t.first_chunk + t.nchunks; k++) {
-            fsdpck_chunk chunk;
+            fsdpck_chunk chunk = FSDPCK_INIT(fsdpck_chunk);
             fsdpck_get_chunk(c, k, &chunk);
             for (unsigned d = 0; d < t.ndim; d++)
                 check(chunk.offsets[d] <= t.shape[d] &&
@@ -198,7 +198,7 @@ static uint64_t verify(fsdpck_context *ctx, const char *path, fsdpck_level level
 {
     fsdpck_verify *v = NULL;
     fsdpck_error err;
-    fsdpck_verify_info info = {.errors = 0};
+    fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
     const fsdpck_verify_options options = {
         .struct_nbytes = sizeof options, .level = level, .open = open, .threads = 1};
     fsdpck_error_init(&err);
@@ -208,8 +208,8 @@ static uint64_t verify(fsdpck_context *ctx, const char *path, fsdpck_level level
     }
     fsdpck_verify_get_info(v, &info);
     for (uint64_t i = 0; i < info.listed; i++) {
-        fsdpck_finding f;
-        fsdpck_finding_kind kind;
+        fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
+        fsdpck_finding_kind kind = FSDPCK_INIT(fsdpck_finding_kind);
         fsdpck_verify_get_finding(v, i, &f);
         check(fsdpck_finding_kind_get(f.what->finding, &kind) != 0,
               "a finding that is not in the table");
@@ -276,7 +276,7 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
     if (st == FSDPCK_OK && nbytes < WRITE_BYTES_MAX) {
         scratch_path(dst, p->dir, anew ? "anew" : "whole");
         /* What each rank has of its own is so again in its file. */
-        fsdpck_open_options open = FSDPCK_OPEN_OPTIONS_INIT;
+        fsdpck_open_options open = FSDPCK_INIT(fsdpck_open_options);
         open.per_rank = per_rank_of(p);
         char pattern[NAME_BYTES];
         /* The files written are named by it too. */
@@ -379,7 +379,7 @@ static void run(const pack *p)
     fsdpck_checkpoint *c = NULL;
     fsdpck_error err;
     uint64_t warnings = 0;
-    fsdpck_open_options open = FSDPCK_OPEN_OPTIONS_INIT;
+    fsdpck_open_options open = FSDPCK_INIT(fsdpck_open_options);
     check(ctx != NULL, "no context");
     fsdpck_error_init(&err);
     open.threads = 1;

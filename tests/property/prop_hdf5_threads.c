@@ -58,7 +58,7 @@ static void read_file(const char *name)
 {
     char path[SCRATCH_BYTES];
     fsdpck_context *ctx = new_context();
-    fsdpck_info info;
+    fsdpck_info info = FSDPCK_INIT(fsdpck_info);
     fsdpck_checkpoint *src;
     fsdpck_error err;
     fsdpck_error_init(&err);

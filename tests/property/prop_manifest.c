@@ -21,7 +21,7 @@ static bool is_clean(const char *path)
     const fsdpck_verify_options options = {
         .struct_nbytes = sizeof options, .level = FSDPCK_LEVEL_CHECKSUM, .threads = 1};
     fsdpck_context *ctx = fsdpck_context_new();
-    fsdpck_verify_info info = {0};
+    fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_verify *v;
     assert(ctx != NULL);
     const fsdpck_status st = fsdpck_verify_new(ctx, path, &options, &v, NULL);

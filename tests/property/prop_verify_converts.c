@@ -59,7 +59,7 @@ static void judge(fsdpck_context *ctx, const char *path, verdict *told)
 {
     const fsdpck_verify_options options = {
         .struct_nbytes = sizeof options, .level = FSDPCK_LEVEL_CHECKSUM, .threads = 1};
-    fsdpck_verify_info info;
+    fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_verify *v = NULL;
     fsdpck_error err;
     fsdpck_error_init(&err);
@@ -69,7 +69,7 @@ static void judge(fsdpck_context *ctx, const char *path, verdict *told)
     fsdpck_verify_get_info(v, &info);
     told->errors = info.errors > 0;
     for (uint64_t i = 0; i < info.listed && told->count < WARNINGS_MAX; i++) {
-        fsdpck_finding f;
+        fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
         fsdpck_verify_get_finding(v, i, &f);
         told->notes[told->count] = strcmp(f.severity, "note") == 0;
         told->ids[told->count++] = f.what->finding;

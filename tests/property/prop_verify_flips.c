@@ -127,7 +127,7 @@ static verdict verify(fsdpck_context *ctx, const char *path)
 {
     const fsdpck_verify_options options = {
         .struct_nbytes = sizeof options, .level = FSDPCK_LEVEL_CHECKSUM, .threads = 1};
-    fsdpck_verify_info info;
+    fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_verify *v;
     fsdpck_error err;
 

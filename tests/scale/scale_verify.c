@@ -98,7 +98,7 @@ typedef struct cost {
 static cost verify(fsdpck_context *ctx, const char *dir, int level, uint64_t nchunks)
 {
     const fsdpck_verify_options options = {.struct_nbytes = sizeof options, .level = level};
-    fsdpck_verify_info info;
+    fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_verify *v;
     fsdpck_error err;
 

@@ -15,7 +15,7 @@ typedef struct log_record {
 static void record_log(void *arg, fsdpck_log_level level, const char *text)
 {
     log_record *h = arg;
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     if (level == FSDPCK_LOG_WARNING) {
         h->warnings++;
         cr_expect(fsdpck_context_warning(h->ctx, 0, &w));
@@ -29,7 +29,7 @@ Test(context, warnings_are_kept_in_order)
 {
     fsdpck_context *ctx = fsdpck_context_new();
     log_record h = {.ctx = ctx};
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     cr_assert_not_null(ctx);
     cr_expect_not(fsdpck_context_warning(ctx, 0, &w));
     /* Without a callback too. */
@@ -55,7 +55,7 @@ Test(context, warnings_are_kept_in_order)
 Test(context, too_many_warnings_are_told_by_the_last)
 {
     fsdpck_context *ctx = fsdpck_context_new();
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     cr_assert_not_null(ctx);
     for (unsigned i = 0; i < 999; i++)
         log_warn(&ctx->log, FSDPCK_FINDING_ZIP_CRC, "", "warning %u", i);
@@ -83,7 +83,7 @@ Test(context, warnings_come_from_any_thread)
 {
     fsdpck_context *ctx = fsdpck_context_new();
     pthread_t threads[4];
-    fsdpck_warning w;
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     size_t count = 0;
     for (unsigned i = 0; i < 4; i++)
         cr_assert_eq(pthread_create(&threads[i], NULL, warn, ctx), 0);
