@@ -304,7 +304,7 @@ Test(shape, odd_records_are_refused)
     EXPECT("\x80\4ctorch\nSize\nJ\xff\xff\xff\xff\x85\x85R.", false, "CHUNK-BOUNDS", "negative");
     EXPECT("\x80\4ctorch\nSize\nN\x85\x85R.", false, "DCP-META-TYPE", "int");
     EXPECT("\x80\4ctorch\nSize\n\x8a\x09\0\0\0\0\0\0\0\0\1\x85\x85R.", false, "CHUNK-BOUNDS",
-           "overlong");
+           "too large");
     EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81" CLASS "_StorageInfo\n)\x81s.", false,
            "DCP-META-TYPE", "before its state");
     EXPECT("\x80\4}" CLASS "MetadataIndex\n)\x81K\1s.", false, "DCP-META-TYPE", "_StorageInfo");
