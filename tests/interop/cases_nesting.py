@@ -345,7 +345,7 @@ def check_refusal(status, stderr, wanted, form, what):
     floats = any(isinstance(wanted.values[path], torch.Tensor) and wanted.values[path].dtype in FLOATS and
                  part_of(path) == "model" for path in wanted.left)
     tensors = any(isinstance(wanted.values[path], torch.Tensor) for path in wanted.left)
-    if "nothing is left" in stderr:
+    if "nothing is selected" in stderr:
         check(status == USAGE and not tensors, what + ": " + stderr)
         return
     if "matches no" in stderr:
@@ -456,7 +456,7 @@ def case_objects_have_their_tensors(setting):
         done, _ = setting.consolidate(setting.path("in.pt"), "text-" + form, "--format", form, "--part", "other")
         check("model.ww in 'ema'" in done.stdout, "text: " + done.stdout)
         done, _ = setting.consolidate(setting.path("in.pt"), "whole-" + form, "--format", form, "--json")
-        check("carried" not in json.loads(done.stdout)["counts"], "nothing is left out")
+        check("carried" not in json.loads(done.stdout)["counts"], "nothing is selected out")
     kept = torch.load(setting.path("whole-pt"), weights_only=False)
     check(kept["ema"].shadow is kept["model"]["ww"], "one tensor became two")
     done, path = setting.consolidate(setting.path("in.pt"), "closed", "--format", "dcp", "--exclude", "list.1",
