@@ -456,7 +456,7 @@ def case_objects_have_their_tensors(setting):
         done, _ = setting.consolidate(setting.path("in.pt"), "text-" + form, "--format", form, "--part", "other")
         check("model.ww in 'ema'" in done.stdout, "text: " + done.stdout)
         done, _ = setting.consolidate(setting.path("in.pt"), "whole-" + form, "--format", form, "--json")
-        check("carried" not in json.loads(done.stdout)["counts"], "nothing is selected out")
+        check("carried" not in json.loads(done.stdout)["counts"], "nothing is left out")
     kept = torch.load(setting.path("whole-pt"), weights_only=False)
     check(kept["ema"].shadow is kept["model"]["ww"], "one tensor became two")
     done, path = setting.consolidate(setting.path("in.pt"), "closed", "--format", "dcp", "--exclude", "list.1",
