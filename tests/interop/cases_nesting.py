@@ -345,7 +345,7 @@ def check_refusal(status, stderr, wanted, form, what):
     floats = any(isinstance(wanted.values[path], torch.Tensor) and wanted.values[path].dtype in FLOATS and
                  part_of(path) == "model" for path in wanted.left)
     tensors = any(isinstance(wanted.values[path], torch.Tensor) for path in wanted.left)
-    if "nothing is left" in stderr:
+    if "nothing is selected" in stderr:
         check(status == USAGE and not tensors, what + ": " + stderr)
         return
     if "matches no" in stderr:

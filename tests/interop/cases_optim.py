@@ -712,7 +712,7 @@ def case_optim_other_shapes(setting):
         to = setting.path("ranks-" + keys)
         done = setting.run("reshard", source, to, "--world-size", "2", "--format", "pt-ranks", "--optim-keys", keys,
                            "--replicate", "1.weight")
-        check("whole to every rank" in done.stderr and "row_var" in done.stderr, done.stderr)
+        check("replicated on every rank" in done.stderr and "row_var" in done.stderr, done.stderr)
         _, again = rekey(setting, to, "id", "again.pt")
         same(again, optimizer.state_dict(), "Adafactor by " + keys)
     momentum = torch.optim.SGD(model.parameters(), lr=0.125, momentum=0.5)

@@ -317,8 +317,8 @@ def gather_sources(setting, patterns):
 def check_report(source, world_size, report):
     mesh, lost = fit_mesh(source.mesh, world_size)
     check(report["mesh"] == print_mesh(mesh), "mesh %s, expected %s" % (report["mesh"], print_mesh(mesh)))
-    said = [f for f in report["findings"] if f["finding"] == "MESH-REFIT" and "given up" in f["message"]]
-    check(bool(said) == bool(lost), "given up: %s, expected %s" % (said, lost))
+    said = [f for f in report["findings"] if f["finding"] == "MESH-REFIT" and "dropped" in f["message"]]
+    check(bool(said) == bool(lost), "dropped: %s, expected %s" % (said, lost))
     for name in lost if said else ():
         check(name + "=" in said[0]["message"], "'%s' is not named: %s" % (name, said[0]["message"]))
     return mesh
