@@ -12,7 +12,7 @@ double reference_decode(dtype d, const uint8_t *element);
 bool reference_cast_agrees(dtype from, const uint8_t *element, dtype to, const uint8_t *found,
                            uint64_t *lost);
 
-/* Element number `at` of both sides, added to what was seen of those before it. */
+/* Compares element number `at` of both sides; updates the counts of the elements before it. */
 void reference_compare(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
                        uint64_t at, compare_stats *sums);
 

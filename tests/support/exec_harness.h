@@ -61,8 +61,8 @@ void exec_harness_expect(exec_harness *w);
 void exec_harness_add_deferred(exec_harness *w, uint32_t file_index, uint64_t offset_bytes,
                                uint32_t nbytes, uint64_t target_chunk);
 
-/* Plans, writes to a temporary folder, compares with what is expected, removes it. Failures of plan
- * and exec are returned; then nothing may be left of the output. */
+/* Plans, writes to a temporary folder, compares with the expected bytes, removes it. Failures of
+ * plan and exec are returned; then nothing of the output may remain. */
 fsdpck_status exec_harness_run(exec_harness *w, const exec_harness_options *options,
                                fsdpck_error *err);
 

@@ -26,7 +26,8 @@ enum {
 /* What the test tells, and sees. */
 typedef struct fake_nccl {
     int version; /* 0: 22809 */
-    /* waiting: how often it still says that it is in progress, -1: for ever; async: what it says then. */
+    /* waiting: how often it still reports "in progress", -1: for ever; async: its result
+     * afterwards. */
     int init_result, init_waiting, init_async;
     int send_result, end_result, end_waiting, end_async;
     int finalize_result;

@@ -27,7 +27,7 @@ typedef struct memory_layout {
     bool permuted;       /* dims are stored in `order`, outermost first; else row-major */
     unsigned char order[NDIM_MAX];
     bool tilted; /* of 2 dims: strides that do not nest, though no two elements share a byte */
-    uint32_t pad_elems; /* unused elements behind each innermost row */
+    uint32_t pad_elems; /* unused elements after each innermost row */
     bool stream; /* reached by decoding only; before the chunk lie gap_nbytes decoded bytes */
     bool swap, conj, neg;
     bool crc;   /* the record has a checksum */

@@ -1,7 +1,7 @@
-/* pickle_check.h: what must hold for every input of the pickle machine.
+/* pickle_check.h: properties of the pickle machine for every input.
  *
- * It is read; what is accepted is copied, written, read again and compared. Then it is read by
- * hooks that replace calls: whether memory of replaced calls is reused must make no difference. */
+ * An accepted pickle is copied, written, read again and compared. Then it is read by hooks that
+ * replace calls: reusing memory of replaced calls must make no difference. */
 #ifndef FSDPCK_TESTS_PICKLE_CHECK_H
 #define FSDPCK_TESTS_PICKLE_CHECK_H
 
