@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Aborts, with a line on stderr, where something does not hold. Returns whether the input is a
- * pickle. */
+/* Aborts, with a line on stderr, if a property is violated. Returns whether the input is a pickle.
+ */
 bool pickle_check(const uint8_t *data, size_t size);
 
 #endif
