@@ -1,6 +1,6 @@
-/* What stands in a bundle (scripts/bundle) under the name of each program: begins the program of that
- * name by the loader and the libraries of the bundle, wherever that lies. Linked statically, so that
- * it starts where there is no loader or one that does not fit.
+/* Each program of a bundle (scripts/bundle) has this file under its name: it starts the program
+ * through the loader and the libraries of the bundle, at any location. It is linked statically, so
+ * that it starts without a suitable loader on the machine.
  *
  *     ROOT/bin/fsdpck              this file
  *     ROOT/lib/start/fsdpck     -> the loader; named so that ps and top show the program's name
@@ -14,7 +14,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-enum { FAILED = 5 }; /* fsdpck's own for what cannot be read */
+enum { FAILED = 5 }; /* fsdpck's exit status for read errors */
 
 /* Where this file is, without links. There may be no /proc, and other names lead here by links only. */
 static int find_self(char path[PATH_MAX])
@@ -72,8 +72,8 @@ int main(int argc, char **argv)
     /* The loader would take them for the ends of names. */
     if (strpbrk(root, ":;") != NULL)
         return fail(name, "name of the bundle's folder contains ':' or ';'", root);
-    /* The bundle's libraries are before those of the machine, of which only the GPU's driver and NCCL
-     * are looked for. What is preloaded fits the machine's C library and may not fit this one. */
+    /* The bundle's libraries precede those of the machine, which provides only the GPU's driver and
+     * NCCL. Preloaded libraries match the machine's C library and may not match this one. */
     const char *more = getenv("LD_LIBRARY_PATH");
     char *own = join(root, "/lib", more != NULL && more[0] != '\0' ? ":" : "");
     char *libraries = own == NULL ? NULL : join(own, more == NULL ? "" : more, "");

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Describes a model for `fsdpck --model FILE` (fsdpck-model(5)). Needs torch alone; copy it where you train.
+"""Describes a model for `fsdpck --model FILE` (fsdpck-model(5)). Requires only torch; copy it to the training code.
 
     from describe_model import describe
     if torch.distributed.get_rank() == 0:
         with open("model.json", "w") as out:
-            json.dump(describe(model, optimizer), out)  # optimizer: may be left out, or {"optim": optimizer, ...}
+            json.dump(describe(model, optimizer), out)  # optimizer: optional, or {"optim": optimizer, ...}
 
-Takes a model before or after wrapping: FSDP (both modes), fully_shard, replicate, DDP, activation checkpointing,
-torch.compile. Nothing is communicated, no parameter is read. Torch 2.0 to 2.15.
+Accepts a model before or after wrapping: FSDP (both modes), fully_shard, replicate, DDP, activation checkpointing,
+torch.compile. It communicates nothing and reads no parameter. Torch 2.0 to 2.15.
 
     describe_model.py [--fsdp1 CLASS,...] [--fully-shard CLASS,...] MODULE:FUNCTION >model.json
 
-describes what FUNCTION() returns, made without memory for weights. It is unwrapped; the options, and arguments of
-describe by the same names, say how a run that is being planned would wrap it: the root and every module of these classes
-a unit, of FSDP1 with use_orig_params or of fully_shard. Then: fsdpck layout model.json --world-size 1024.
+describes the unwrapped model that FUNCTION() returns, created without memory for weights. The options, and arguments of
+describe with the same names, define the wrapping of a planned run: the root and every module of these classes become
+units, of FSDP1 with use_orig_params or of fully_shard. Next: fsdpck layout model.json --world-size 1024.
 """
 
 import argparse
@@ -319,12 +319,12 @@ def plan(modules, key, classes, settings):
     """Marks the root and all modules of `classes`, names of classes, as units."""
     missing = set(classes) - {entry.get("class") for entry in modules}
     if missing:
-        raise ValueError("no module is of class %s" % ", ".join(sorted(missing)))
+        raise ValueError("no module has class %s" % ", ".join(sorted(missing)))
     for entry in modules:
         if "same_as" in entry or (entry["name"] and entry.get("class") not in classes):
             continue
         if "fsdp" in entry or "fully_shard" in entry:
-            raise ValueError("module '%s' is wrapped already" % entry["name"])
+            raise ValueError("module '%s' is already wrapped" % entry["name"])
         entry[key] = dict(settings)
 
 
@@ -357,8 +357,8 @@ def main():
 
     parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, epilog=__doc__.strip())
     wrapping = parser.add_mutually_exclusive_group()
-    wrapping.add_argument("--fsdp1", type=classes, metavar="CLASS,...", help="units of FSDP1 besides the root")
-    wrapping.add_argument("--fully-shard", type=classes, metavar="CLASS,...", help="units of fully_shard besides the root")
+    wrapping.add_argument("--fsdp1", type=classes, metavar="CLASS,...", help="FSDP1 units in addition to the root")
+    wrapping.add_argument("--fully-shard", type=classes, metavar="CLASS,...", help="fully_shard units in addition to the root")
     parser.add_argument("function", metavar="MODULE:FUNCTION")
     arguments = parser.parse_args()
     if ":" not in arguments.function:

@@ -87,8 +87,8 @@ char *__wrap_strndup(const char *text, size_t nbytes)
     return memory_fails() ? NULL : __real_strndup(text, nbytes);
 }
 
-/* The buffer of the one worker, many MiB that few runs touch, which an address sanitizer marks and
- * unmarks byte by byte: of all that a run costs the most. So it is kept for the next run. */
+/* The buffer of the one worker: many MiB that few runs touch, but an address sanitizer marks and
+ * unmarks it byte by byte. It is the most expensive part of a run, and is kept for the next run. */
 static void *_Atomic kept, *_Atomic lent;
 static size_t kept_nbytes, lent_nbytes;
 

@@ -1,12 +1,12 @@
-/* Calls of the system that fail from the one that is told: how replays reach what follows a refusal.
+/* System calls that fail from the k-th on, so that replays reach the error paths.
  *
- *     faults_set(FAULTS_MEMORY, k);     the k-th allocation from here gives NULL
- *     ... what is under test ...
+ *     faults_set(FAULTS_MEMORY, k);     the k-th allocation from here returns NULL
+ *     ... code under test ...
  *     if (!faults_clear()) break;       it made fewer than k: nothing failed
  *
- * The linker puts faults.c between the library and malloc and its kin, free, strdup, strndup, pread
- * (tests/CMakeLists.txt); other libraries call the true ones. A read that fails gives EIO; one that
- * ends early gives no byte, as of a file that was cut meanwhile. */
+ * The linker puts faults.c between the library and malloc and its relatives, free, strdup, strndup,
+ * pread (tests/CMakeLists.txt); other libraries call the real ones. A failing read returns EIO; a
+ * short read returns no byte, as for a file that was truncated meanwhile. */
 #ifndef TESTS_FUZZ_FAULTS_H
 #define TESTS_FUZZ_FAULTS_H
 

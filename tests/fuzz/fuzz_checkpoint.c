@@ -1,17 +1,17 @@
-/* The files of a checkpoint, one behind the other, after a line of words on how to look at it. Two
- * more numbers, offset and count, put so many zeros, which are no bytes of the seed, in a file:
+/* The files of a checkpoint, one after another, after a line of options. Two more numbers, offset
+ * and count, insert that many zeros, which are not bytes of the seed, into a file:
  *
  *     to=dcp world=4 opaque
  *     file .metadata 123
- *     ... 123 bytes, the next line begins right behind them ...
+ *     ... 123 bytes, followed directly by the next line ...
  *     file __0_0.distcp 456 400 100000
  *     model x 300
  *     ... a description of the model ...
  *
- * They are put in a folder and go the way of the program: opened, walked, all objects printed, every
- * byte and number verified, made whole and cut anew. What is opened has its chunks inside of its
- * tensors; nothing fails without a word; what verify passes is not refused then as bad input; what
- * is written passes. */
+ * The files are put in a folder and processed as by the program: opened, walked, all objects
+ * printed, every byte and number verified, consolidated and resharded. An opened checkpoint has its
+ * chunks inside its tensors; every failure has a message; a checkpoint that passes verify is not
+ * refused later as bad input; written output passes verify. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static bool next_line(pack *p, char *line, size_t capacity)
     return true;
 }
 
-/* The number behind `word=`, or the fallback. */
+/* The number after `word=`, or the fallback. */
 static uint64_t number_of(const pack *p, const char *word, uint64_t fallback)
 {
     const char *at = strstr(p->words, word);
@@ -78,7 +78,7 @@ static bool has_word(const pack *p, const char *word)
     return strstr(p->words, word) != NULL;
 }
 
-/* The text behind `word=` up to the next blank, or the fallback. */
+/* The text after `word=` up to the next blank, or the fallback. */
 static void text_of(const pack *p, const char *word, const char *fallback, char text[NAME_BYTES])
 {
     const char *at = strstr(p->words, word);

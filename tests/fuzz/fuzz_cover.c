@@ -28,7 +28,7 @@ static void must(bool ok)
         abort();
 }
 
-/* Boxes that cover an element: at most 2 are told apart. Replicas count once. */
+/* Number of boxes that cover an element, at most 2. Replicas count once. */
 static void paint(uint8_t *bitmap, const uint64_t *shape, unsigned ndim, const uint64_t *offsets,
                   const uint64_t *sizes)
 {

@@ -119,7 +119,7 @@ static void check_add_path(const catalogue *a, value path_a, const catalogue *b,
           memcmp(text, catalogue_name(b, name_b), n) == 0));
 }
 
-/* a: what was written; b: what is read of it. */
+/* a: as written; b: as read back. */
 static void check_same(const catalogue *a, const catalogue *b)
 {
     MUST(catalogue_tensor_count(a) == catalogue_tensor_count(b) &&

@@ -1,10 +1,10 @@
-/* A Hugging Face folder: an index of any bytes, beside files that hold what the input says.
+/* A Hugging Face folder: an index of any bytes, and files described by the input.
  *
  *     u8 number of files (0 to 3), then for each: u8 number of tensors (0 to 7), for each of them u8:
- *     lower half its name (t0 to t15), upper half its size; then the index, none where nothing is left
+ *     lower half its name (t0 to t15), upper half its size; then the index, omitted if no byte remains
  *
- * Next to the folder lies a file that no index may reach. What is accepted has each tensor of each file
- * that was opened once, in the file and at the place where it was put, and all that the index names. */
+ * Next to the folder is a file that no index may reach. An accepted folder has each tensor of each
+ * opened file once, in its file at its offset, and all tensors of the index. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -159,7 +159,7 @@ static void check_tensor(const catalogue *cat, size_t i, const contents *c, unsi
     *seen |= 1u << number;
 }
 
-/* What is opened is what lies there. */
+/* An opened folder matches its files. */
 static void check_catalogue(const catalogue *cat, const contents *c, const hf_index *ix)
 {
     unsigned seen = 0;

@@ -1,5 +1,6 @@
-/* Any bytes as an HDF5 file, opened as in life: libhdf5 looks into it in a child, and this process
- * lives on whatever becomes of that. What is accepted is read to the end, or fails with a word. */
+/* Any bytes as an HDF5 file, opened as in production: libhdf5 parses it in a child, and this
+ * process survives any failure of that. An accepted file is read to the end, or fails with a
+ * message. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The JSON text of objects in an HDF5 file: what is taken and can be told is told so that it is taken
- * as the same again. */
+/* The JSON text of objects in an HDF5 file: accepted text that can be written is read back as the
+ * same objects. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* What the child tells of an HDF5 file, altered in any way: u64 end of the file, then the records. What is
- * accepted has its data inside the file, none on another's, and every element of every tensor once;
- * chunks of any bytes decode or fail with a word. */
+/* The child's description of an HDF5 file, altered in any way: u64 end of the file, then the
+ * records. An accepted description has its data inside the file, without overlaps, and every
+ * element of every tensor once; chunks of any bytes decode or fail with a message. */
 #include <stdint.h>
 #include <string.h>
 

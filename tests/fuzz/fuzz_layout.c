@@ -50,7 +50,7 @@ static uint64_t consume_number(reader *r)
     return v >> 1;
 }
 
-/* What is printed reads back as the same mesh. */
+/* The printed form reads back as the same mesh. */
 static void run_mesh(reader *r)
 {
     char text[256];
@@ -180,7 +180,7 @@ static void run_numbers(reader *r)
     must(b.used_bytes == 0);
 }
 
-/* What is printed reads back as the same placement. */
+/* The printed form reads back as the same placement. */
 static void run_placements(reader *r)
 {
     char text[128];

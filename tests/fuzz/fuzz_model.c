@@ -1,7 +1,7 @@
-/* Descriptions of models and lists of units. Text that begins with '[' is the array "units"; other
- * text is a whole description. What is accepted must be consistent: pieces lie in their shards and
- * parameters, boxes cover each piece once, each name of a parameter is found from the first; the
- * ranks' totals are the sums of their pieces. Several texts are parted by lines of two percent signs. */
+/* Model descriptions and lists of units. Text that begins with '[' is the array "units"; other text
+ * is a whole description. An accepted text must be consistent: ranges are inside their shards and
+ * parameters, boxes cover each range once, each name of a parameter is found from the first; the
+ * ranks' totals are the sums of their ranges. Lines of two percent signs separate several texts. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

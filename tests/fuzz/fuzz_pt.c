@@ -1,6 +1,5 @@
-/* Any bytes as a file of torch.save, and as a blob of one tensor: what is accepted has every
- * element inside of its record, a flat key for every tensor, and the fast ways say what the long
- * way says. */
+/* Any bytes as a file of torch.save, and as a blob of one tensor: an accepted file has every
+ * element inside its record and a flat key for every tensor, and fast and slow paths agree. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

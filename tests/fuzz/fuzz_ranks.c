@@ -1,6 +1,6 @@
-/* Two files of ranks as one checkpoint: a length (4 bytes, little-endian), the first file, the
- * second. Where the length reaches past the end there is one file. What is accepted has a place
- * inside of its file for every chunk, every box inside of its tensor, and all memory comes back. */
+/* Two rank files as one checkpoint: a length (4 bytes, little-endian), the first file, the second.
+ * If the length extends past the end there is one file. An accepted input has every chunk inside
+ * its file and every box inside its tensor, and all memory is freed. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

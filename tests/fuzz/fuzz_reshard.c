@@ -196,7 +196,7 @@ static void run_part(const plan *p, const stage *from, stage *to, const range_pa
     must(nelems == part->end_elem - part->first_elem, "segments do not fill their part once");
 }
 
-/* Every rank makes the plan anew: it is the same, by its hash, and another with other options. */
+/* Every rank makes the plan again: its hash is equal, and differs for other options. */
 static void check_hash(const stage *from, const stage *to, const plan *p, budget *b)
 {
     const plan_options first = {.tile_nbytes = 4096, .replicas = REPLICAS_FIRST};

@@ -1,8 +1,8 @@
 /* The header of a safetensors stream, and the two JSON texts that come with such files.
  *
- * First byte: 0 the stream, 1 the index of a Hugging Face folder. A stream that is accepted must be
- * what was promised: its entries tile the data, shape and dtype give the bytes, and the header that
- * the writer would write for it reads back as the same. Another reader, of the tests' own, must accept
+ * First byte: 0 the stream, 1 the index of a Hugging Face folder. An accepted stream must keep its
+ * guarantees: its entries tile the data, shape and dtype give the bytes, and the header that the
+ * writer would write for it reads back as the same. An independent reader of the tests must accept
  * the same streams. */
 #include <stddef.h>
 #include <stdint.h>

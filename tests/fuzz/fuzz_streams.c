@@ -1,9 +1,9 @@
-/* Deflated records and zstd frames, read in parts of any size within a bound, against zlib and zstd
- * in one go.
+/* Deflated records and zstd frames, read in parts of any size within a limit, compared with one
+ * call of zlib and zstd.
  *
- * Bytes: what follows ('d' a deflated record, 'z' a zstd frame, 'D' and 'Z' bytes to be compressed
- * first), u16 size stated (0xffff: the right one), size of the parts (odd: the record's CRC is
- * compared); then the bytes. */
+ * Bytes: the kind ('d' a deflated record, 'z' a zstd frame, 'D' and 'Z' bytes to compress first),
+ * u16 stated size (0xffff: the correct one), size of the parts (odd: the record's CRC is compared);
+ * then the bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct memory {
 /* What the library makes of all bytes. */
 typedef struct answer {
     bool whole;    /* one stream that ends where the bytes do */
-    bool failed;   /* zstd may have given more than it says before that */
+    bool failed;   /* zstd may have returned more before it reports the error */
     bool unsure;   /* more than OUT_MAX, or a window that is too large */
     size_t nbytes; /* of out; also of a stream that breaks off */
     const uint8_t *out;
@@ -91,7 +91,7 @@ static answer check_zstd_library(const memory *m)
     return a;
 }
 
-/* What was read of `bound` bytes is the beginning of what the library gives. */
+/* `bound` bytes that were read are the beginning of the library's output. */
 static void check_prefix(const answer *a, const uint8_t *bytes, uint64_t nbytes)
 {
     if (a->failed && nbytes > a->nbytes)

@@ -1,6 +1,7 @@
-/* Any bytes as a zip: what is accepted has every record inside of the archive, none on another, and
- * no byte that belongs to none: local headers, data and descriptors follow each other from the first byte
- * to the directory, whose entries, one a record, end where the end records begin. */
+/* Any bytes as a zip: an accepted zip has every record inside the archive, without overlaps, and no
+ * byte outside all records: local headers, data and descriptors follow each other from the first
+ * byte to the directory. The directory's entries, one per record, end where the end records begin.
+ */
 #include <stdint.h>
 #include <string.h>
 

@@ -19,8 +19,8 @@ static int replay_file(const char *path, size_t nbytes)
 {
     FILE *file = fopen(path, "rb");
     uint8_t *data = malloc(nbytes);
-    int ok = file != NULL && (data != NULL || nbytes == 0) &&
-             fread(data, 1, nbytes, file) == nbytes;
+    int ok =
+        file != NULL && (data != NULL || nbytes == 0) && fread(data, 1, nbytes, file) == nbytes;
 
     if (file != NULL)
         fclose(file);
@@ -69,7 +69,7 @@ static int replay(const char *path)
 
 int main(int argc, char **argv)
 {
-    uint8_t *empty = calloc(0, 1); /* a pointer, as libFuzzer hands over, and no byte behind it */
+    uint8_t *empty = calloc(0, 1); /* a pointer, as from libFuzzer, without any byte */
     int nreplayed = 0;
 
     LLVMFuzzerTestOneInput(empty, 0);

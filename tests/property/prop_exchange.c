@@ -1,6 +1,7 @@
-/* Tiles by NCCL between ranks that are threads, each with a GPU that is none: digests are those of what
- * must come out; whatever call of a device or of NCCL fails ends all ranks alike; and rounds (rounds.h) are
- * what they promise. Needs LD_LIBRARY_PATH to show the library in NCCL's place. */
+/* Tiles by NCCL between ranks that are threads, each with a simulated GPU: digests are those of the
+ * expected output; any failing call of a device or of NCCL ends all ranks alike; and rounds
+ * (rounds.h) keep their guarantees. LD_LIBRARY_PATH must point to the library that replaces NCCL.
+ */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -137,7 +138,7 @@ typedef struct rank_run {
     unsigned rank;
 } rank_run;
 
-/* Rows and columns in four files, wanted as they are, cast, and cut anew. */
+/* Rows and columns in four files, written unchanged, cast, and resharded. */
 static exec_harness *make_world(void)
 {
     const uint64_t rows = 3000;

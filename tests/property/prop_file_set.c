@@ -1,8 +1,8 @@
 /* prop_file_set: many threads read many files through few descriptors, while more are added.
  *
- * First with a small limit of the set's own, then with a limit of the process that the set does not
- * know of, so that opening fails with EMFILE. Every read gives the right bytes of the right file,
- * nothing hangs, and a file replaced behind the set's back is told. */
+ * First with a small limit of the set itself, then with a limit of the process that the set is not
+ * given, so that opening fails with EMFILE. Every read returns the right bytes of the right file,
+ * nothing hangs, and a file replaced during the run is reported. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

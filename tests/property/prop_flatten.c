@@ -187,7 +187,7 @@ static bool is_padding_at(const target *t, uint32_t in_file, uint64_t at)
     return false;
 }
 
-/* Element begin + k of a rank lies 4 * k bytes behind the first. */
+/* Element begin + k of a rank is 4 * k bytes after the first. */
 static void check_rank(const world *w, unsigned u, uint32_t rank, uint64_t begin, uint64_t end)
 {
     uint64_t base = UINT64_MAX;

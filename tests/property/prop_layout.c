@@ -506,7 +506,7 @@ static void check_explained(void)
         fail("not explained", &m, p[0], coord, 0);
     for (unsigned i = 0; i < TENSORS; i++) {
         placement again[MESH_NDIM_MAX];
-        /* By what mesh_infer_solve kept, and anew on the mesh that was used. */
+        /* From the result of mesh_infer_solve, and again on the mesh that was used. */
         for (unsigned k = 0; k < 2; k++) {
             const mesh *on = k == 0 ? &found_mesh : &m;
             if (!mesh_infer_tensor(&x, i, on, again))

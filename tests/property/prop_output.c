@@ -79,7 +79,7 @@ int openat(int dirfd, const char *path, int flags, ...)
     va_start(args, flags);
     const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
-    /* Reading is not what is tested; folders opened to be emptied must open. */
+    /* Reading is not tested here; folders opened for removal must open. */
     const bool writes = (flags & (O_CREAT | O_WRONLY | O_RDWR)) != 0;
     /* Without direct writing it goes on. */
     if (writes && strike(FAILS | RESTARTS | ((flags & O_DIRECT) != 0 ? 0 : TELLS)))

@@ -13,7 +13,7 @@
 
 enum { STACK_MAX = 256, BYTES_MAX = 4096, MEMO_MAX = 6 };
 
-/* What lies on the stack, as far as it matters for what may come next. */
+/* Kinds of values on the stack, as far as they determine the next opcode. */
 enum kind {
     ATOM = 'a',
     LIST = 'l',
@@ -127,7 +127,7 @@ static void make_new(maker *m)
     push(m, made[i].kind);
 }
 
-/* Closes the mark by whatever suits what lies below it. */
+/* Closes the mark with an opcode that suits the values below it. */
 static void close_mark(maker *m)
 {
     const size_t n = above_mark(m);

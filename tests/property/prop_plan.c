@@ -1,6 +1,6 @@
-/* Random checkpoints through plan and exec, whatever the chunks, strides, encodings, tiles and
- * threads, by threads or by a GPU that may fail: every byte of the output is what the element's
- * tensor and index say, and the same for all runs. */
+/* Random checkpoints through plan and exec, with any chunks, strides, encodings, tiles and threads,
+ * by threads or by a GPU that may fail: every byte of the output is determined by its tensor and
+ * index, and equal in all runs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,7 +319,7 @@ static void run_by_gpu(generator *g, fake_gpu *fake, bool required, fsdpck_statu
     MUST(st == want);
 }
 
-/* The same bytes; whatever fails is DEVICE, or threads do it. Nothing is left behind. */
+/* The same bytes; a failure is DEVICE, or threads take over. Nothing remains. */
 static uint64_t run_gpus(generator *g)
 {
     fake_gpu fake;

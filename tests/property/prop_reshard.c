@@ -1,6 +1,6 @@
-/* Any way round: a random checkpoint cut over a random mesh in a random format, cut again over
- * another, then merged, gives the bytes of merging it at once; and what is written does not depend
- * on threads or memory.
+/* Round trips: a random checkpoint sharded over a random mesh in a random format, resharded over
+ * another, then consolidated, gives the bytes of consolidating it directly; and the output does not
+ * depend on threads or memory.
  *
  *     prop_reshard [ROUNDS [SEED]]
  */

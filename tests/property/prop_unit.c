@@ -23,7 +23,7 @@ static unsigned draw(unsigned below)
     return (unsigned)((state >> 32) % below);
 }
 
-/* What was drawn. */
+/* The random model. */
 typedef struct given {
     unit proto;
     unsigned count;

@@ -1,9 +1,9 @@
-/* What verify calls clean at level checksum is converted with default options: consolidate to
- * safetensors and .pt, reshard to DCP for 2 ranks. Where verify only warns, what stops one of them is
- * what it warns of. So whatever stops them is a finding. Of all
- * fixtures as they are, and of fixtures with one to three changes: by the structure of a file (zip,
- * pickle, JSON, safetensors header), of a record with its checksums made right again, of bytes, and of
- * whole files (cut short, lengthened, deleted, swapped, copied over another, renamed).
+/* A checkpoint that is clean for verify at level checksum can be converted with default options:
+ * consolidate to safetensors and .pt, reshard to DCP for 2 ranks. If verify only warns, a
+ * conversion fails only for the reason in a warning. Hence every obstacle is a finding. Tested with
+ * all fixtures unchanged, and with one to three changes: by the structure of a file (zip, pickle,
+ * JSON, safetensors header), of a record with repaired checksums, of bytes, and of whole files
+ * (truncated, extended, deleted, swapped, copied over another, renamed).
  *
  *     prop_verify_converts [COUNT [SEED [KEEP]]]   KEEP: a folder for checkpoints that break it
  *     prop_verify_converts --check PATH...
@@ -107,7 +107,7 @@ static fsdpck_status convert_once(fsdpck_context *ctx, fsdpck_checkpoint *c, uns
     return st;
 }
 
-/* Planned, and where that is not much, written. What is no fault of the input does not count. */
+/* Planned and, if small, written. Failures that the input did not cause do not count. */
 static bool converts(fsdpck_context *ctx, fsdpck_checkpoint *c, unsigned way, const verdict *told,
                      tally *t, fsdpck_error *err)
 {
@@ -356,7 +356,7 @@ static size_t find_from(const content *c, size_t at, const char *signature)
     return at + 4 <= c->nbytes ? at : SIZE_MAX;
 }
 
-/* The entry of the directory, behind a local header, that has its name. */
+/* The directory entry with the same name as a local header. */
 static size_t central_of(const content *c, size_t local)
 {
     const size_t n = load_le16(c->bytes + local + 26);

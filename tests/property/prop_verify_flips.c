@@ -1,8 +1,8 @@
-/* One bit of one byte of a checkpoint is changed, for each byte in turn (of paddings for some; of the
- * records of a folder and of a .pt for each bit of each byte), and verify looks at it at level
- * checksum: whatever holds data is found out; nothing crashes or hangs; what cannot be found out is
+/* One bit of one byte of a checkpoint is changed, for each byte in turn (of paddings for some; of
+ * the records of a folder and of a .pt for each bit of each byte), and verify checks it at level
+ * checksum. Every change of data is detected; nothing crashes or hangs; undetected changes are
  * counted by kind and must be of the kinds that fsdpck-verify(1) lists. prop_manifest does the same
- * to files that have no checksums of their own, beside a manifest. */
+ * with files that have no checksums of their own, next to a manifest. */
 #include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -64,7 +64,7 @@ static void mark_extras(const uint8_t *bytes, uint8_t *kinds, size_t at, size_t 
             mark(kinds, at, 4 + le16(bytes + at + 2), PADDING);
 }
 
-/* A record and its descriptor; returns what follows. */
+/* A record and its descriptor; returns the position after it. */
 static size_t mark_local(const uint8_t *bytes, size_t nbytes, uint8_t *kinds, size_t at)
 {
     const size_t name = le16(bytes + at + 26), extra = le16(bytes + at + 28);
@@ -93,7 +93,7 @@ static size_t mark_central(const uint8_t *bytes, uint8_t *kinds, size_t at)
     return at + 46 + name + extra + le16(bytes + at + 32);
 }
 
-/* One zip or several, one behind the other. */
+/* One zip or several, one after another. */
 static void mark_zips(const uint8_t *bytes, size_t nbytes, uint8_t *kinds)
 {
     mark(kinds, 0, nbytes, STRUCTURE);
@@ -201,7 +201,7 @@ static uint8_t *read_whole(const char *folder, const char *name, size_t *nbytes)
     assert(f != NULL && fseek(f, 0, SEEK_END) == 0);
     *nbytes = (size_t)ftell(f);
     rewind(f);
-    uint8_t *bytes = malloc(*nbytes + 32); /* looked at behind the end */
+    uint8_t *bytes = malloc(*nbytes + 32); /* read beyond the end */
     assert(bytes != NULL && fread(bytes, 1, *nbytes, f) == *nbytes);
     memset(bytes + *nbytes, 0, 32);
     fclose(f);
@@ -258,7 +258,7 @@ int main(void)
     for (int k = 0; k < KINDS; k++) {
         printf("%-18s %8llu %8llu %10llu\n", kind_names[k], (unsigned long long)t.flips[k],
                (unsigned long long)t.unseen[k], (unsigned long long)t.no_verdict[k]);
-        /* A kind of which all is found out has no place in the manual's list. */
+        /* A kind that is always detected must not be in the manual's list. */
         if (t.flips[k] == 0 || (k <= STRUCTURE) != (t.unseen[k] == 0))
             failed = 1;
     }

@@ -10,7 +10,7 @@
 #include "formats/dcp/dcp_internal.h"
 #include "tests/support/dcp_pickle.h"
 
-/* What does not grow with the chunks. */
+/* Constant part, independent of the chunks. */
 #define FIXED_NBYTES  (2u << 20)
 #define TENSOR_NBYTES UINT64_C(700)
 

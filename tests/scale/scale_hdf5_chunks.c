@@ -1,5 +1,5 @@
-/* An HDF5 file of many chunks: the time to open it grows linearly, whatever index libhdf5 keeps them
- * in, and so does what is kept of them. Files are described, not written: only the places matter. */
+/* An HDF5 file of many chunks: opening time and kept memory grow linearly, for every chunk index of
+ * libhdf5. Files are described, not written: only the offsets matter. */
 #define H5_USE_110_API
 #include <assert.h>
 #include <hdf5.h>

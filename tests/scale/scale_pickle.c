@@ -220,7 +220,7 @@ typedef struct tally {
 
 enum { NOTE_SIZE = 1, NOTE_CHUNK, NOTE_INDEX, NOTE_INFO };
 
-/* Equal symbols have equal handles, so each class is looked at once. */
+/* Equal symbols have equal handles, so each class is checked once. */
 static uint64_t note_of(tally *t, const value_pool *pool, value callee)
 {
     static const char *const classes[5] = {"", "Size", "ChunkStorageMetadata", "MetadataIndex",

@@ -179,8 +179,7 @@ int main(int argc, char **argv)
     for (int kind = 0; kind < SHAPE_KINDS; kind++) {
         const double small = measure((shape_kind)kind, most / 16, true);
         const double large = measure((shape_kind)kind, most, true);
-        /* n log n over a factor of 16 is about 20; caches that are left behind make
-         * it 40 to 75; quadratic is 256. */
+        /* n log n over a factor of 16 is about 20; cache misses make it 40 to 75; quadratic is 256. */
         if (large > 140 * small && large > 0.5) {
             fprintf(stderr, "%s: %.3f s for 16 times the chunks of %.3f s\n", names[kind], large,
                     small);

@@ -42,8 +42,8 @@ static double since(double *last)
     return took;
 }
 
-/* Weights of 8,192 rows, every fifth of a few more, of which the last ranks have no part; every
- * eighth tensor is a bias. */
+/* Weights of 8,192 rows, every fifth of a few more, with nothing on the last ranks; every eighth
+ * tensor is a bias. */
 static unsigned shape_of(uint64_t parameter, uint64_t *shape)
 {
     shape[0] = 8192 + (parameter % 5 == 4 ? parameter % 97 : 0);
@@ -148,8 +148,7 @@ int main(int argc, char **argv)
     const double half = best(most / 2);
     const double whole = best(most);
     printf("twice the tensors: %.2f and %.2f times the time\n", half / quarter, whole / half);
-    /* n log n gives 4.4 over a factor of 4; caches that are left behind a little more; quadratic is
-     * 16. */
+    /* n log n gives 4.4 over a factor of 4; cache misses a little more; quadratic is 16. */
     synthetic_dcp_must(whole < 9 * quarter || whole < 0.3, "time grows faster than n log n");
     return 0;
 }

@@ -1,10 +1,10 @@
-/* dcp_pickle.h: a `.metadata` as torch's pickler writes it, of any size, for tests.
+/* dcp_pickle.h: a `.metadata` in the form of torch's pickler, of any size, for tests.
  *
  *     dcp_pickle spec = {.ntensors = 2000, .nranks = 512, .rows = 4, .cols = 8};
  *     text_buf out = {.limit_bytes = 1u << 30};
  *     dcp_pickle_make(&spec, &out);
  *
- * Tensor t has shape [nranks * rows, cols] and one chunk a rank; blobs follow each other in
+ * Tensor t has shape [nranks * rows, cols] and one chunk per rank; blobs follow each other in
  * `__{rank}_0.distcp`.
  */
 #ifndef FSDPCK_TEST_DCP_PICKLE_H
@@ -18,7 +18,7 @@ typedef struct dcp_pickle {
     unsigned rows; /* of each chunk */
     unsigned cols;
     unsigned blob_nbytes;
-    int hints;    /* 0: none, 1: right, 2: wrong */
+    int hints;    /* 0: none, 1: correct, 2: wrong */
     int reversed; /* chunks in descending order of offsets */
 } dcp_pickle;
 

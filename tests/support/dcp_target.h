@@ -1,4 +1,4 @@
-/* dcp_target.h: a target for the DCP writer made by hand, and its files written without planner or
+/* dcp_target.h: a handmade target for the DCP writer, and its files written without planner or
  * engine.
  *
  *     dcp_target d;
@@ -9,9 +9,9 @@
  *     dcp_target_save(&d, dir);
  *     dcp_target_end(&d);
  *
- * Elements are memory_element's (tests/support/memory_source.h); a bool is 0 or 1. Saving makes sure
- * that literals, chunks, late bytes and seal() give every byte of every file exactly once. Aborts on
- * failure, except that of layout().
+ * Elements are memory_element's (tests/support/memory_source.h); a bool is 0 or 1. Saving checks
+ * that constants, chunks, deferred bytes and seal() provide every byte of every file exactly once.
+ * Aborts on failure, except that of layout().
  */
 #ifndef FSDPCK_TESTS_DCP_TARGET_H
 #define FSDPCK_TESTS_DCP_TARGET_H
@@ -26,10 +26,10 @@ typedef struct dcp_target {
 } dcp_target;
 
 void dcp_target_begin(dcp_target *d, const mesh *m);
-/* placements: one a mesh dim; NULL: not cut, whole in one chunk. */
+/* placements: one per mesh dim; NULL: not sharded, whole in one chunk. */
 uint32_t dcp_target_add(dcp_target *d, const char *name, dtype type, unsigned ndim,
                         const uint64_t *shape, const placement *placements);
-/* A tensor that lies inside an object. */
+/* A tensor inside an object. */
 uint32_t dcp_target_add_inner(dcp_target *d, const char *name, dtype type, unsigned ndim,
                               const uint64_t *shape);
 uint32_t dcp_target_add_object(dcp_target *d, const char *name, value content);
@@ -40,7 +40,7 @@ value dcp_target_int(dcp_target *d, int64_t i);
 
 /* Seals the catalogue first. */
 fsdpck_status dcp_target_lay_out(dcp_target *d, const writer_options *opt);
-/* Element `flat` of a tensor as it is written. */
+/* The expected element `flat` of a tensor. */
 void dcp_target_element(const dcp_target *d, uint32_t tensor, uint64_t flat, uint8_t *bytes);
 void dcp_target_save(dcp_target *d, const char *dir);
 void dcp_target_end(dcp_target *d);

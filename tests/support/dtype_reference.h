@@ -8,16 +8,17 @@
 /* Of a floating dtype that can be cast. */
 double reference_decode(dtype d, const uint8_t *element);
 
-/* Whether `found` is what `element` becomes; *lost grows where it was finite and out of range. */
+/* Whether `found` is the correct cast of `element`; *lost grows if it was finite and out of range.
+ */
 bool reference_cast_agrees(dtype from, const uint8_t *element, dtype to, const uint8_t *found,
                            uint64_t *lost);
 
-/* Element number `at` of both sides, added to what was seen of those before it. */
+/* Compares element number `at` of both sides; updates the counts of the elements before it. */
 void reference_compare(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
                        uint64_t at, compare_stats *sums);
 
-/* cast_elements and compare_elements on all n elements at `from` (and at `other`) against the
- * above; ends the program where they differ. */
+/* Compares cast_elements and compare_elements on all n elements at `from` (and at `other`) with the
+ * functions above; ends the program on a difference. */
 void reference_check_cast(dtype from, dtype to, const uint8_t *elements, uint64_t n);
 void reference_check_compare(dtype d, const compare_rule *rule, const uint8_t *a, const uint8_t *b,
                              uint64_t n);

@@ -1,13 +1,13 @@
-/* fake_gpu.h: a GPU that is none, to test what uses one.
+/* fake_gpu.h: a simulated GPU, to test its users.
  *
  *     fake_gpu f;
  *     fake_gpu_init(&f);
  *     f.bodies = true;  f.fail_at = 7;  ...
  *     run with &f.base;
- *     fake_gpu_release(&f);          // aborts where memory or a stream is left
+ *     fake_gpu_release(&f);          // aborts if memory or a stream is left
  *
- * What a stream is given is done no earlier than a wait makes it, so that a wait that is missing
- * shows. Fresh device memory holds rubbish.
+ * A stream's work is done only when a wait forces it, so that a missing wait is detected. New
+ * device memory holds garbage.
  */
 #ifndef FSDPCK_TESTS_SUPPORT_FAKE_GPU_H
 #define FSDPCK_TESTS_SUPPORT_FAKE_GPU_H
@@ -27,28 +27,29 @@ typedef enum fake_call {
     FAKE_SUM,
     FAKE_MARK,
     FAKE_WAIT,
-    FAKE_OTHER, /* of fake_gpu_handle; like is_done, whose number depends on time, it never fails */
+    FAKE_OTHER, /* of fake_gpu_handle; like is_done, whose number of calls depends on time, it
+                 * never fails */
     FAKE_CALLS
 } fake_call;
 
 typedef struct fake_gpu {
     gpu base;
-    bool bodies; /* launches run gpu_body.h, else code of their own */
+    bool bodies; /* launches run gpu_body.h, otherwise separate code */
     bool wrong;  /* launches give wrong bytes */
-    /* The fail_at-th call from 1 on fails, and all after it for the same stream; 0: none. */
+    /* The fail_at-th call from 1 on fails, and all later calls for the same stream; 0: none. */
     uint64_t fail_at;
-    /* This copy changes a bit, and the next flips - 1 ones. */
+    /* This copy flips a bit, and so do the next flips - 1 copies. */
     uint64_t flip_at, flips;
     void (*on_close)(struct fake_gpu *f); /* may be NULL */
     atomic_uint_fast64_t calls;           /* so far, of those that may fail */
     atomic_uint_fast64_t copies;
     atomic_uint_fast64_t made[FAKE_CALLS];
     atomic_uint_fast64_t live;          /* memory and streams */
-    atomic_uint_fast64_t device_nbytes; /* all that was taken */
+    atomic_uint_fast64_t device_nbytes; /* total allocated */
 } fake_gpu;
 
-/* Where stream_handle points: something of a library in place of NCCL, done in the stream's order. `op`
- * says whether it is done, and is asked again until it is. */
+/* Target of stream_handle: an operation of a library that replaces NCCL, done in the stream's
+ * order. `op` returns whether it is done, and is called again until then. */
 typedef struct fake_gpu_handle {
     void (*enqueue)(struct fake_gpu_handle *h, bool (*op)(void *ctx), void *ctx);
 } fake_gpu_handle;

@@ -183,7 +183,7 @@ static void message_path(const fake_comm *c, int from, int to, unsigned number, 
     (void)snprintf(path, PATH_NBYTES, "%s/%d-%d-%u", c->folder, from, to, number);
 }
 
-/* What nobody received goes too; the last one removes the folder. */
+/* Removes unreceived messages too; the last one removes the folder. */
 static void remove_files(const fake_comm *c)
 {
     char path[PATH_NBYTES];
@@ -197,7 +197,7 @@ static void remove_files(const fake_comm *c)
     (void)rmdir(c->folder);
 }
 
-/* Its memory stays: operations that nobody waits for any more look at it. */
+/* Its memory remains: abandoned operations still use it. */
 static int end(fake_comm *c, const char *how)
 {
     const char *path = getenv("FAKE_NCCL_LOG");

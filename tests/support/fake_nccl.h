@@ -1,14 +1,14 @@
-/* fake_nccl.h: a library in NCCL's place, loaded by tests, that answers as it is told: by
+/* fake_nccl.h: a library that replaces NCCL, loaded by tests, with faults on request: by
  * fake_nccl_control in the test's own process, or by variables in others.
  *
  *     FAKE_NCCL_FAULT=join:1:2      rank 1 gets result 2 from joining; -1: it never ends
  *     FAKE_NCCL_FAULT=exchange:0:6:3    rank 0 in its third group of sends and receives; -1: it never ends
  *     FAKE_NCCL_FAULT=stop:1:0:2    rank 1 stops (SIGSTOP) before its second group
- *     FAKE_NCCL_FAULT=flip:0:0:3    what rank 0 sends in its third group has a bit changed
+ *     FAKE_NCCL_FAULT=flip:0:0:3    one bit of rank 0's data is flipped in its third group
  *     FAKE_NCCL_LOG=FILE            gets a line for each communicator that is left: "rank sends receives how"
  *
- * Ranks are processes or threads of one machine: what one sends is a file until another receives it. On
- * the stream of a fake_gpu all is done in the stream's order; without a stream at once.
+ * Ranks are processes or threads of one machine: sent data is a file until it is received. On the
+ * stream of a fake_gpu all is done in the stream's order; without a stream at once.
  */
 #ifndef FSDPCK_TESTS_FAKE_NCCL_H
 #define FSDPCK_TESTS_FAKE_NCCL_H
@@ -23,10 +23,11 @@ enum {
     FAKE_NCCL_IN_PROGRESS = 7
 };
 
-/* What the test tells, and sees. */
+/* Settings of the test, and counters for it. */
 typedef struct fake_nccl {
     int version; /* 0: 22809 */
-    /* waiting: how often it still says that it is in progress, -1: for ever; async: what it says then. */
+    /* waiting: how often it still reports "in progress", -1: for ever; async: its result
+     * afterwards. */
     int init_result, init_waiting, init_async;
     int send_result, end_result, end_waiting, end_async;
     int finalize_result;

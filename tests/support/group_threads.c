@@ -86,7 +86,7 @@ static uint64_t *combine(const link_call *call)
     return words;
 }
 
-/* Everybody looks at what the others brought, before anybody changes or leaves it. */
+/* All ranks read the data of the others before any rank changes or frees it. */
 fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *err)
 {
     (void)err;

@@ -18,7 +18,7 @@ int main(int argc, char **argv)
     store_le64(size, (uint64_t)s.st_size);
     if (write(STDOUT_FILENO, size, sizeof size) != sizeof size)
         return 2;
-    /* A file that it says no to has records too. */
+    /* A refused file has records too. */
     (void)hdf5_child_run(NULL, fd, STDOUT_FILENO);
     return 0;
 }

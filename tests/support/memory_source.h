@@ -1,7 +1,7 @@
-/* memory_source.h: a checkpoint made up in memory, for tests of what reads one.
+/* memory_source.h: a synthetic checkpoint in memory, for tests of code that reads one.
  *
  * Elements verify themselves: the bytes of an element are a hash of its tensor's name and its flat
- * index in the tensor (memory_element), whatever chunk, file, order or encoding it is stored in.
+ * index in the tensor (memory_element), whatever chunk, file, order or encoding stores it.
  *
  *     memory_source m;
  *     memory_source_init(&m, nfiles, &budget);
@@ -12,7 +12,7 @@
  *     ... m.src ...
  *     memory_source_release(&m);
  *
- * Aborts on failure: it is for tests.
+ * Aborts on failure.
  */
 #ifndef FSDPCK_TESTS_MEMORY_SOURCE_H
 #define FSDPCK_TESTS_MEMORY_SOURCE_H
@@ -26,12 +26,12 @@ typedef struct memory_layout {
     uint32_t gap_nbytes; /* bytes before the chunk's record */
     bool permuted;       /* dims are stored in `order`, outermost first; else row-major */
     unsigned char order[NDIM_MAX];
-    bool tilted; /* of 2 dims: strides that do not nest, though no two elements share a byte */
-    uint32_t pad_elems; /* unused elements behind each innermost row */
-    bool stream; /* reached by decoding only; before the chunk lie gap_nbytes decoded bytes */
+    bool tilted; /* of 2 dims: strides that do not nest, although no two elements share a byte */
+    uint32_t pad_elems; /* unused elements after each innermost row */
+    bool stream;        /* readable only by decoding; gap_nbytes decoded bytes precede the chunk */
     bool swap, conj, neg;
     bool crc;   /* the record has a checksum */
-    bool wrong; /* one element differs from what it should be */
+    bool wrong; /* one element is wrong */
 } memory_layout;
 
 typedef struct memory_source {
@@ -44,10 +44,10 @@ typedef struct memory_source {
     _Atomic uint64_t reads;
     _Atomic uint64_t bytes_read;
     uint64_t fail_read; /* number of the read that fails, from 1; 0: none */
-    bool changed;       /* what check_unchanged is to say */
+    bool changed;       /* makes check_unchanged fail */
     _Atomic int open_streams;
-    _Atomic int most_streams; /* that were open at once */
-    uint64_t stream_nbytes;   /* what source.stream_nbytes is to say; not 0: they open slowly */
+    _Atomic int most_streams; /* largest number open at once */
+    uint64_t stream_nbytes;   /* result of source.stream_nbytes; not 0: they open slowly */
 } memory_source;
 
 /* Logical little-endian bytes of an element. bfloat16, float16 and float32 are always finite. */

@@ -1,4 +1,5 @@
-/* must.h: what has to hold in a driver, a fuzz target or a stand-in: says where it does not, and aborts. */
+/* must.h: assertions for a driver, a fuzz target or a simulated library: prints the failure and
+ * aborts. */
 #ifndef FSDPCK_TESTS_SUPPORT_MUST_H
 #define FSDPCK_TESTS_SUPPORT_MUST_H
 

@@ -1,5 +1,5 @@
-/* Pickles: read; what is accepted is written, read again and compared. Then read once more by hooks
- * that replace calls: whether memory of replaced calls is reused must make no difference. */
+/* Pickles: an accepted one is written, read again and compared. Then it is read once more by hooks
+ * that replace calls: reusing memory of replaced calls must make no difference. */
 #include "tests/support/pickle_check.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* pickle_check.h: what must hold for every input of the pickle machine.
+/* pickle_check.h: properties of the pickle machine for every input.
  *
- * It is read; what is accepted is copied, written, read again and compared. Then it is read by
- * hooks that replace calls: whether memory of replaced calls is reused must make no difference. */
+ * An accepted pickle is copied, written, read again and compared. Then it is read by hooks that
+ * replace calls: reusing memory of replaced calls must make no difference. */
 #ifndef FSDPCK_TESTS_PICKLE_CHECK_H
 #define FSDPCK_TESTS_PICKLE_CHECK_H
 
@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Aborts, with a line on stderr, where something does not hold. Returns whether the input is a
- * pickle. */
+/* Aborts, with a line on stderr, if a property is violated. Returns whether the input is a pickle.
+ */
 bool pickle_check(const uint8_t *data, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* scratch.h: a folder of its own for a test, and small files in it.
+/* scratch.h: a temporary folder for a test, and small files in it.
  *
  *     char dir[SCRATCH_BYTES];
  *     scratch_make(dir);
@@ -6,7 +6,7 @@
  *     ... scratch_path(path, dir, "a") ...
  *     scratch_remove(dir);
  *
- * Each ends the program on failure: a test without its files has nothing to say. */
+ * Each function ends the program on failure. */
 #ifndef FSDPCK_TESTS_SUPPORT_SCRATCH_H
 #define FSDPCK_TESTS_SUPPORT_SCRATCH_H
 
@@ -18,9 +18,9 @@ enum { SCRATCH_BYTES = 512 };
 void scratch_make(char dir[SCRATCH_BYTES]);
 const char *scratch_path(char path[SCRATCH_BYTES], const char *dir, const char *name);
 void scratch_write(const char *dir, const char *name, const void *bytes, size_t nbytes);
-/* Entries but "." and "..". */
+/* Entries except "." and "..". */
 size_t scratch_count(const char *dir);
-/* Whether an entry's name ends so. */
+/* Number of entries whose names end in `suffix`. */
 size_t scratch_count_ending(const char *dir, const char *suffix);
 void scratch_remove(const char *dir);
 

@@ -1,4 +1,4 @@
-/* sharded_target.h: targets cut over ranks, made by hand as aim makes them.
+/* sharded_target.h: handmade targets sharded over ranks, in the form that select makes.
  *
  *     target t;
  *     target_init(&t, &budget);
@@ -6,10 +6,10 @@
  *     sharded_target_add(&t, "w", DTYPE_FLOAT32, 2, shape, "R0", every_rank, err);
  *     RETURN_IF(catalogue_seal(&t.cat, err));
  *
- * The cut has one letter a mesh dim: R for Replicate(), a digit d for Shard(d), a letter 'a' + d for
- * _StridedShard(d, product of the mesh dims to the right that shard d), '-' for a dim that the
- * tensor's own mesh, a slice, does not have; "" is a tensor that is not cut (CAT_NONE). every_rank: one
- * chunk a rank, in order; else each box once, of its lowest rank.
+ * The placements have one letter per mesh dim: R for Replicate(), a digit d for Shard(d), a letter
+ * 'a' + d for _StridedShard(d, product of the mesh dims to the right that shard d), '-' for a dim
+ * that the tensor's own mesh, a slice, lacks; "" is an unsharded tensor (CAT_NONE). every_rank: one
+ * chunk per rank, in order; else each box once, of its lowest rank.
  */
 #ifndef FSDPCK_TESTS_SHARDED_TARGET_H
 #define FSDPCK_TESTS_SHARDED_TARGET_H

@@ -1,8 +1,9 @@
-/* st_reference.h: which safetensors streams are good, told by another reader: recursive, with
- * fixed arrays, over the text alone. For tests of formats/common/st_header.h.
+/* st_reference.h: an independent judge of safetensors streams: recursive, with fixed arrays, using
+ * only the text. For tests of formats/common/st_header.h.
  *
- * Good are those of the format that torch has tensors for: known dtypes, at most 64 dims of at most 2^63 - 1, an even
- * last dim for F4. Beyond 1,000 entries or 100 keys of metadata nothing is said. */
+ * Accepted are streams of the format whose tensors torch supports: known dtypes, at most 64 dims of
+ * at most 2^63 - 1, an even last dim for F4. Beyond 1,000 entries or 100 keys of metadata it gives
+ * no verdict. */
 #ifndef FSDPCK_TESTS_ST_REFERENCE_H
 #define FSDPCK_TESTS_ST_REFERENCE_H
 

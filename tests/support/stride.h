@@ -1,12 +1,12 @@
-/* stride.h: how much less a driver is to do of what it does over and over, from the environment
- * (tests/CMakeLists.txt): under a sanitizer each step costs many times as much, and one of a few is as
- * good as all, which the plain build does. */
+/* stride.h: reduces the repetitions of a driver, by the environment (tests/CMakeLists.txt): under a
+ * sanitizer each step costs many times as much, and a fraction of them suffices, because the plain
+ * build does all. */
 #ifndef TESTS_SUPPORT_STRIDE_H
 #define TESTS_SUPPORT_STRIDE_H
 
 #include <stdlib.h>
 
-/* TEST_STRIDE; 1 where it is not set. */
+/* TEST_STRIDE; 1 if it is not set. */
 static inline unsigned test_stride(void)
 {
     const char *text = getenv("TEST_STRIDE");

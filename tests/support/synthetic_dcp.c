@@ -8,7 +8,7 @@
 
 #include "formats/dcp/dcp.h"
 
-#define HEAD 700u /* bytes of a blob in front of a chunk's elements, and behind them */
+#define HEAD 700u /* bytes of a blob before a chunk's elements, and after them */
 #define TAIL 300u
 
 void synthetic_dcp_must(bool ok, const char *what)

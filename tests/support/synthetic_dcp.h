@@ -1,7 +1,6 @@
-/* synthetic_dcp.h: a large DCP folder that is not there: the catalogue that its reader would leave, made in
- * memory, and a source that invents where its blobs lie; then, step by step, what a run does before it
- * writes. Each parameter is there with its two Adam moments, fp32, all cut by rows over the ranks, as
- * FSDP2 does.
+/* synthetic_dcp.h: a large virtual DCP folder: the catalogue that its reader would make, in memory,
+ * and a source that computes the locations of its blobs; then the steps of a run before it writes.
+ * Each parameter has two Adam moments, fp32, all sharded by rows over the ranks, as in FSDP2.
  *
  *     synthetic_dcp w;
  *     synthetic_dcp_init(&w, &model, ranks_in, limit_bytes);
@@ -25,7 +24,8 @@
 typedef struct synthetic_dcp_model {
     uint64_t parameters;
     void (*name)(uint64_t parameter, char *fqn, size_t capacity);
-    unsigned (*shape)(uint64_t parameter, uint64_t *sizes); /* of 1 or 2 dims; returns how many */
+    unsigned (*shape)(uint64_t parameter, uint64_t *sizes); /* of 1 or 2 dims; returns their
+                                                             * number */
 } synthetic_dcp_model;
 
 typedef struct synthetic_dcp {
@@ -49,11 +49,11 @@ void synthetic_dcp_select(synthetic_dcp *w, uint32_t ranks_out);
 void synthetic_dcp_lay_out(synthetic_dcp *w);
 void synthetic_dcp_plan(synthetic_dcp *w);
 void synthetic_dcp_resolve(synthetic_dcp *w);
-/* Also looks whether all metadata memory was given back. */
+/* Also checks that all metadata memory was freed. */
 void synthetic_dcp_release(synthetic_dcp *w);
 
 void synthetic_dcp_must(bool ok, const char *what);
-/* Bytes of memory that the process has had at most. */
+/* Peak memory of the process in bytes. */
 uint64_t synthetic_dcp_peak_nbytes(void);
 
 #endif

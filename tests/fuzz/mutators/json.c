@@ -116,7 +116,7 @@ static void split(const mutation *m, spans *s)
     }
 }
 
-/* The span with the key before it, or the value behind it, and one comma. */
+/* The span with the key before it, or the value after it, and one comma. */
 static span whole_member(const mutation *m, const spans *s, size_t i)
 {
     span x = s->of[i];

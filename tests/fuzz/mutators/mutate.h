@@ -1,4 +1,4 @@
-/* mutate.h: changing inputs of fuzz targets by their structure, for the live runs alone.
+/* mutate.h: structure-aware mutation of fuzz inputs, only for live runs.
  *
  * A file target_NAME.c gives target NAME its mutator:
  *
@@ -8,11 +8,12 @@
  *     }
  *
  * One change in five is libFuzzer's own, of bytes. The others are one to three calls of a
- * mutate_fn, each of which makes one change: it takes the input apart as far as that goes, puts it
- * together again, and repairs what depends on the change (lengths, offsets, checksums), often all
- * of it, often all but one. Broken inputs are welcome; where nothing can be done, nothing is.
+ * mutate_fn. Each call makes one change: it parses the input as far as possible, reassembles it,
+ * and repairs the fields that depend on the change (lengths, offsets, checksums), often all of
+ * them, often all but one. Broken inputs are accepted; if no change is possible, the input is
+ * unchanged.
  *
- * Words and numbers to put in come from tables in each file: opcodes and classes, keys of JSON,
+ * Words and numbers to insert come from tables in each file: opcodes and classes, keys of JSON,
  * dtypes, signatures. */
 #ifndef FSDPCK_TESTS_MUTATE_H
 #define FSDPCK_TESTS_MUTATE_H
@@ -43,7 +44,7 @@ bool mutate_once_in(mutation *m, size_t n);
 bool mutate_replace(mutation *m, size_t at, size_t old_nbytes, const void *with, size_t nbytes);
 /* Numbers that break bounds: near 0, near powers of two, near `v`, or any. */
 uint64_t mutate_number(mutation *m, uint64_t v);
-/* Runs `fn` on [at, at + *nbytes) alone; what lies behind moves. */
+/* Runs `fn` only on [at, at + *nbytes); later bytes move. */
 void mutate_part(mutation *m, size_t at, size_t *nbytes, mutate_fn fn);
 /* libFuzzer's change of bytes as a mutate_fn. */
 void mutate_bytes(mutation *m);

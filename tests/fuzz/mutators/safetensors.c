@@ -10,7 +10,7 @@
 
 enum { SHAPE_MAX = 8 };
 
-/* Begin of the text behind `key` and colons, or NULL. */
+/* Begin of the text after `key` and colons, or NULL. */
 static char *value_of(char *text, const char *key)
 {
     char *at = strstr(text, key);

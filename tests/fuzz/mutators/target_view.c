@@ -2,7 +2,7 @@
 
 #include "tests/fuzz/mutators/mutate.h"
 
-/* A list of units up to a line "]"; lines behind it. */
+/* A list of units up to a line "]"; lines after it. */
 static void mutate(mutation *m)
 {
     size_t at = 0;

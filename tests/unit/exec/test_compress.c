@@ -36,7 +36,7 @@ static void coder_free(void *coder)
     cr_assert_null(coder);
 }
 
-/* Some take long, so that those behind them are ready first. */
+/* Some take long, so that later ones are ready first. */
 static fsdpck_status code(const target *t, void *coder, const filter_cell *cell,
                           const uint8_t *bytes, uint8_t *coded, uint64_t *nbytes, uint32_t *how,
                           fsdpck_error *err)

@@ -286,7 +286,7 @@ Test(exec, stream_whose_elements_do_not_follow_each_other_is_staged)
     exec_harness_free(w);
 }
 
-/* Copies of which no two lie alike. */
+/* Copies, all with different layouts. */
 static exec_harness *replicas_unlike(bool wrong)
 {
     const memory_layout layouts[] = {
@@ -340,7 +340,7 @@ Test(exec, two_names_for_one_place)
     exec_harness_free(w);
 }
 
-/* Behind each of the chunks its late bytes. */
+/* After each of the chunks its deferred bytes. */
 Test(exec, late_bytes_with_their_tile_and_after_all)
 {
     exec_harness *w = exec_harness_new(1, 2);
@@ -355,7 +355,7 @@ Test(exec, late_bytes_with_their_tile_and_after_all)
     memory_source_seal(&w->source);
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
     exec_harness_place(w, 350);
-    /* In the gap before the next chunk, with one more right behind it; and those of chunk 3 in front
+    /* In the gap before the next chunk, with one more right after it; and those of chunk 3 in front
      * of everything. */
     exec_harness_add_deferred(w, 0, 0, 5, 3);
     for (uint64_t k = 0; k < 60; k++) {

@@ -13,7 +13,7 @@ Test(finding, rows_are_found_in_order)
         cr_expect_str_eq(fsdpck_finding_name(k->number), k->id);
         cr_expect(strlen(k->id) < 32, "%s", k->id);
         cr_expect_neq(k->severity, FINDING_IGNORE);
-        /* What nobody may make milder is bad to begin with. */
+        /* Findings with a fixed severity are errors. */
         cr_expect(!finding_is_fixed(k) || k->severity == FINDING_ERROR, "%s", k->id);
     }
     cr_expect_null(finding_at(FINDING_KINDS));

@@ -222,8 +222,8 @@ Test(file, a_full_device_is_no_space)
     file_abandon(&f);
 }
 
-/* The second descriptor refuses what is not aligned, as O_DIRECT does; where the file system has
- * no O_DIRECT it is an ordinary one, and the bytes must come out the same. */
+/* The second descriptor refuses unaligned writes, as O_DIRECT does; on a file system without
+ * O_DIRECT it is an ordinary one, and the bytes must be the same. */
 Test(file, direct_writes_fall_back)
 {
     enum { BLOCKS = 5 };

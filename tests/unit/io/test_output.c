@@ -581,7 +581,7 @@ Test(output, files_of_others_count_and_are_none)
     expect_content("out/own", "own");
 }
 
-/* Other processes that wrote it are told of a failure before or after it is taken back. */
+/* Other processes that wrote it are notified of a failure before or after the rollback. */
 static void expect_abandon_leaves_old(output_kind kind)
 {
     const bool is_folder = kind == OUTPUT_FOLDER;

@@ -202,7 +202,7 @@ Test(explain, most_tensors)
     end();
 }
 
-/* Half of what is cut is not most of it; whole tensors do not count. */
+/* Half of the sharded tensors is not a majority; whole tensors do not count. */
 Test(explain, half_is_not_most)
 {
     begin();

@@ -275,7 +275,7 @@ Test(layout, uneven_dims_that_fsdp_did_not_cut)
     t.shape = shape;
     begin("fsdp=2");
     expect(t, "Shard(1)");
-    t.source_mesh = &on3; /* even there: FSDP may have cut it, and shall again */
+    t.source_mesh = &on3; /* even there: FSDP may have sharded it, and must again */
     expect_refused(t, FSDPCK_UNSUPPORTED, "LAYOUT-UNEVEN");
     end();
 
@@ -403,7 +403,7 @@ Test(layout, rules_for_tensors_without_dims)
     layout_tensor scale = weight("s.scale");
     scale.ndim = 0;
     begin("fsdp=4,tp=2");
-    read_plan("{\"*\": \"colwise\"}"); /* of what is left, scalars */
+    read_plan("{\"*\": \"colwise\"}"); /* of the remaining tensors, scalars */
     expect(scale, "[Replicate(), Replicate()]");
     cr_expect_eq(layout_check_used(&l, &err), FSDPCK_OK, "%s", err.message);
     end();

@@ -127,7 +127,7 @@ Test(unit, tied_head_with_orig_params)
     expect_piece(u, 3, 2, true, 4, 0, 3);
 }
 
-/* The rank's flat data as text: parameter and element, 42 between parameters, 0 behind all. */
+/* The rank's flat data as text: parameter and element, 42 between parameters, 0 at the end. */
 static void expect_data(const unit *u, uint32_t rank, const char *expected)
 {
     const unit_shard s = unit_shard_of(u, rank);

@@ -11,7 +11,7 @@ typedef struct log_record {
     char last[200];
 } log_record;
 
-/* A caller may look at the list from its callback. */
+/* A caller may read the list from its callback. */
 static void record_log(void *arg, fsdpck_log_level level, const char *text)
 {
     log_record *h = arg;

@@ -5,7 +5,7 @@
 
 #include "statedict/description_match.h"
 
-/* A description, and a catalogue whose tensors are said to be the model's. */
+/* A description, and a catalogue with the model's tensors. */
 typedef struct stage {
     budget memory;
     model m;

@@ -532,7 +532,7 @@ Test(rekey, flattened_names_are_those_of_the_group)
     cr_expect_eq(catalogue_shape(&s->cat, first)[0], 4, "number 0 is 'b'");
 }
 
-/* --- what cannot be --- */
+/* --- impossible conversions --- */
 
 Test(rekey, a_parameter_twice)
 {

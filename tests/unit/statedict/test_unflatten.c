@@ -6,9 +6,9 @@
 
 #include "statedict/unflatten.h"
 
-/* The worked units of a small model: emb (3,7), norm (3), norm (3), head tied to emb; below it `blk`
- * with a (5,3), a (5), b (3,5), and a channels-last conv (4,3,2,2). Each element of a flat parameter
- * has its position as value; what must never be seen is -1. */
+/* The worked units of a small model: emb (3,7), norm (3), norm (3), head tied to emb; below it
+ * `blk` with a (5,3), a (5), b (3,5), and a channels-last conv (4,3,2,2). The value of each element
+ * of a flat parameter is its position; -1 must never appear. */
 
 #define DATA_MAX 8192u
 
@@ -454,7 +454,7 @@ Test(unflatten, tensors_of_ranks_that_differ_are_left_out)
     cr_expect_eq(flat_adapter_dropped(s->view), 1);
 }
 
-/* --- what does not fit --- */
+/* --- mismatches --- */
 
 Test(unflatten, a_flat_parameter_of_another_length)
 {

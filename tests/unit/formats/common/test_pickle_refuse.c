@@ -1,4 +1,4 @@
-/* What is refused, with which finding and at which opcode. */
+/* Refused pickles, with finding and opcode. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "pickle_case.h"
 
-/* What is read (with the plain calls as values) and written again, byte for byte. */
+/* Reads (with the plain calls as values) and writes again, byte for byte. */
 static void rewrites(const char *pickle, size_t nbytes, const char *expected,
                      size_t expected_nbytes, int line)
 {

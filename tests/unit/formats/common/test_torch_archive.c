@@ -18,7 +18,7 @@ typedef struct claim {
     int64_t offset;
     int64_t sizes[2];
     int64_t strides[2];
-    const char *tail; /* opcodes behind the hooks, such as a dtype */
+    const char *tail; /* opcodes after the hooks, such as a dtype */
 } claim;
 
 static const claim usual = {.function = "_rebuild_tensor_v2",

@@ -94,7 +94,7 @@ Test(zip, layout_is_that_of_torch)
     cr_assert_eq(zip_descriptor_nbytes(4294968100u, 0), 0);
 }
 
-/* An archive over 4 GiB of which only headers exist. */
+/* An archive over 4 GiB; only its headers exist. */
 typedef struct sparse {
     text_buf parts[4];
     uint64_t at[4];

@@ -28,7 +28,7 @@ typedef struct zip_builder {
 void zip_builder_begin(zip_builder *z);
 /* A stored record, as torch writes it. */
 void zip_builder_add(zip_builder *z, const char *name, const void *bytes, size_t nbytes);
-/* A deflated one; claimed_nbytes is what headers say of its size. */
+/* A deflated one; claimed_nbytes is the size in its headers. */
 void zip_builder_add_deflated(zip_builder *z, const char *name, const void *bytes, size_t nbytes,
                               size_t claimed_nbytes);
 void zip_builder_end(zip_builder *z);

@@ -1,4 +1,4 @@
-/* dcp_checkpoint.h: a DCP folder opened by dcp_reader, and its tensors put together for comparison. */
+/* dcp_checkpoint.h: a DCP folder opened by dcp_reader, and its assembled tensors for comparison. */
 #ifndef FSDPCK_TESTS_UNIT_FORMATS_DCP_DCP_CHECKPOINT_H
 #define FSDPCK_TESTS_UNIT_FORMATS_DCP_DCP_CHECKPOINT_H
 

@@ -203,7 +203,7 @@ Test(order, of_torch_2_3_is_put_right_on_request)
     dcp_checkpoint_close(&o);
 }
 
-/* FSDP1's rows that do not divide evenly fit what is recorded and nothing else. */
+/* FSDP1's rows that do not divide evenly match only the recorded boxes. */
 Test(order, that_blobs_contradict_is_refused)
 {
     dcp_checkpoint o;

@@ -1,4 +1,4 @@
-/* Folders that are incomplete or damaged: what is said about them. */
+/* Incomplete or damaged folders, and their findings. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -314,7 +314,7 @@ Test(ranks, each_rank_needs_its_metadata)
 
     begin("torch-2.15.0/dcp-nocollective");
     unlink(in_dir("__3.metadata"));
-    expect(FSDPCK_BADINPUT, "FILE-MISSING"); /* its data file tells */
+    expect(FSDPCK_BADINPUT, "FILE-MISSING"); /* its data file reveals it */
     unlink(in_dir("__3_0.distcp"));
     expect(FSDPCK_OK, "");
     dcp_checkpoint_prepare(&o, dir);

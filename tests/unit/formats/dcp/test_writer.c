@@ -57,7 +57,7 @@ static void true_digest(const dcp_target *d, uint32_t tensor, char digest[17])
     text_release(&text);
 }
 
-/* Opens what was saved and compares all tensors and the boxes of their chunks. */
+/* Opens the saved folder and compares all tensors and the boxes of their chunks. */
 static void open_and_compare(const dcp_target *d, dcp_checkpoint *o)
 {
     uint64_t at[2][NDIM_MAX], sizes[2][NDIM_MAX];
@@ -207,7 +207,7 @@ Test(writer, an_absurd_alignment_is_refused)
     dcp_target_end(&d);
 }
 
-/* --- who writes what --- */
+/* --- ranks and their files --- */
 
 static uint32_t file_of(const dcp_target *d, uint32_t tensor, uint64_t chunk)
 {
@@ -399,7 +399,7 @@ Test(writer, two_entries_of_one_name_are_refused)
 
 /* --- large ones, laid out only --- */
 
-/* Over 4 GiB: zip64 in the records behind the data, and 8-byte numbers in .metadata. */
+/* Over 4 GiB: zip64 in the records after the data, and 8-byte numbers in .metadata. */
 Test(writer, large_blobs_take_zip64)
 {
     const uint64_t large[] = {UINT64_C(1) << 32}, small[] = {3};

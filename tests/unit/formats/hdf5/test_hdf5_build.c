@@ -56,7 +56,7 @@ static void receive(void *ctx, const log_line *line)
              line->text);
 }
 
-/* Builds from what was put, and is done with it. */
+/* Builds from the collected records, and frees them. */
 static void ends_as(told *t, fsdpck_status wanted, const char *finding)
 {
     uint32_t index;
@@ -410,7 +410,7 @@ Test(hdf5_build, records_that_are_none)
             put_record(&t.put, HDF5_HELLO);
             break;
         default:
-            put_u64(&t.put, 1); /* AGAIN of what is not there */
+            put_u64(&t.put, 1); /* AGAIN with an unknown index */
             put_words(&t, "x");
             put_record(&t.put, HDF5_LINK);
         }

@@ -114,7 +114,7 @@ Test(hdf5_decode, damage_is_told)
     d.ncoders = 2;
     must_fail(&d, copy_of(stored, n - 20), n - 20, FSDPCK_BADINPUT, "H5-DEFLATE");
     must_fail(&d, copy_of(stored, n), n, FSDPCK_BADINPUT,
-              "H5-DEFLATE"); /* the sum lies behind it */
+              "H5-DEFLATE"); /* the checksum is after it */
     d.chunk_nbytes = NBYTES + 1;
     must_fail(&d, copy_of(stored, n - 4), n - 4, FSDPCK_BADINPUT, "H5-DEFLATE");
     d.chunk_nbytes = NBYTES - 1;

@@ -104,7 +104,7 @@ static void expect_text(hid_t object, const char *name, const char *text)
     H5Aclose(made);
 }
 
-/* By the driver: the library describes, the bytes go where it says. */
+/* With the driver: the library writes the structure, the bytes go to its offsets. */
 static void write_described(hsize_t user_block)
 {
     const hdf5_driver d = driver_of(fd);

@@ -121,7 +121,7 @@ Test(hdf5_objects, what_json_cannot_say_is_not_held)
     cr_expect(hdf5_holds_object(&cat.pool, several(VALUE_TUPLE, text("a"), number(-0.0))));
 }
 
-/* What is shared is written as often as it is met: 2^40 times here, if nobody stopped. */
+/* A shared value is written at each occurrence: 2^40 times here, without a limit. */
 Test(hdf5_objects, sharing_is_bounded, .timeout = 60)
 {
     value v = several(VALUE_LIST, whole(1), whole(2));

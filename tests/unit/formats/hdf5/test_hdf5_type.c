@@ -97,7 +97,7 @@ Test(hdf5_type, bool_and_complex_as_h5py_has_them)
     cr_assert_eq(hdf5_type_dtype(&c, "", 0, &swap), DTYPE_NONE);
 }
 
-/* Keras has its own names, so what it says may be none of torch's. */
+/* Keras has its own names, so this may be no dtype of torch. */
 Test(hdf5_type, a_name_of_torch_is_one)
 {
     bool swap;

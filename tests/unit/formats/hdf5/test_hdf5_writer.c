@@ -52,7 +52,7 @@ static bool is_built(void)
     return strcmp(hdf5_built_state(), "built without HDF5") != 0;
 }
 
-/* Only where the library is: else what is asked for is refused, by its name. */
+/* Only with the library; otherwise the request is refused, by its name. */
 static bool laid_out(bool groups)
 {
     const fsdpck_status st = lay_out(groups);

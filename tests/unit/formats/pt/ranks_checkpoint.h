@@ -1,8 +1,9 @@
-/* ranks_checkpoint.h: a folder of rank files read through pt_ranks_reader, without planner or engine.
+/* ranks_checkpoint.h: a folder of rank files read through pt_ranks_reader, without planner or
+ * engine.
  *
- *     ranks_checkpoint o = {.expect_ranks = 2};          // what the user would say
+ *     ranks_checkpoint o = {.expect_ranks = 2};          // as given by the user
  *     st = ranks_checkpoint_open(&o, path, &err);
- *     ranks_digest(&o, tensor, text, &err);           // put together from its chunks
+ *     ranks_digest(&o, tensor, text, &err);           // assembled from its chunks
  *     ranks_checkpoint_close(&o);
  */
 #ifndef FSDPCK_TESTS_UNIT_FORMATS_PT_RANKS_CHECKPOINT_H
@@ -38,8 +39,8 @@ fsdpck_status ranks_digest(ranks_checkpoint *o, uint32_t tensor, char text[RANKS
 uint32_t ranks_tensor_named(const ranks_checkpoint *o, const char *name); /* or CAT_NONE */
 size_t ranks_object_count_named(const ranks_checkpoint *o, const char *name);
 const cat_object *ranks_object_named(const ranks_checkpoint *o, const char *name); /* the first */
-/* "dp=2,tp=2 [Replicate(), Shard(0)] - dp", the dims behind "-" being those that its own mesh does
- * not have; or "". */
+/* "dp=2,tp=2 [Replicate(), Shard(0)] - dp", with the dims that its own mesh lacks after "-"; or "".
+ */
 const char *ranks_spec_text(const ranks_checkpoint *o, const char *tensor, char text[256]);
 
 #endif

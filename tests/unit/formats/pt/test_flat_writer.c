@@ -117,7 +117,7 @@ static void write_all(const char *mesh_text)
                  err.message);
 }
 
-/* A tensor of 1 dim put together from the files, as numbers; each rank's chunk is one run. */
+/* A 1-dim tensor assembled from the files, as numbers; each rank's chunk is one run. */
 static unsigned read_flat(ranks_checkpoint *o, const char *name, unsigned *numbers,
                           unsigned *chunks)
 {
@@ -251,7 +251,7 @@ Test(flat_writer, channels_last_is_in_memory_order)
     ranks_checkpoint_close(&o);
 }
 
-/* 3 elements over 4 ranks: the last rank's file says so, and has no shard. */
+/* 3 elements over 4 ranks: the last rank's file records that, and has no shard. */
 Test(flat_writer, a_rank_may_have_nothing)
 {
     static const param few[] = {{"w", 1, {3}, {0}}};
@@ -354,7 +354,7 @@ Test(flat_writer, integers_are_not_flattened)
     expect_refused(FSDPCK_UNSUPPORTED, "KEY-DTYPE", "a");
 }
 
-/* Metadata of 64 ranks in 64 files: told once, but for what is a rank's own. */
+/* Metadata of 64 ranks in 64 files: stored once, except each rank's own. */
 Test(flat_writer, texts_of_the_ranks_are_held_once)
 {
     static char names[40][8];

@@ -53,7 +53,7 @@ static char *find(char *in, size_t nbytes, const char *what, size_t what_nbytes)
     return NULL;
 }
 
-/* Changes one byte of data.pkl, the first `from` behind `anchor`, and mends the checksums. */
+/* Changes one byte of data.pkl, the first `from` after `anchor`, and repairs the checksums. */
 static void patch_pickle(const char *name, const char *anchor, size_t anchor_nbytes, char from,
                          char to)
 {

@@ -85,7 +85,7 @@ void st_checkpoint_close(st_checkpoint *o)
     cr_expect_eq(o->owner.used_bytes, 0, "everything is given back to the budget");
 }
 
-/* The tensor's bytes, put together element by element from its chunks. */
+/* The tensor's bytes, assembled element by element from its chunks. */
 static uint8_t *assemble(st_checkpoint *o, uint32_t tensor)
 {
     const cat_tensor *t = catalogue_tensor(&o->cat, tensor);

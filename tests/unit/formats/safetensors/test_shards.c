@@ -36,7 +36,7 @@ static void put(const char *file_name, const char *dtype_code, const char *shape
     write_safetensors(dir, file_name, header, nbytes);
 }
 
-/* The same, with what fsdpck's own files say of their number. */
+/* The same, with the counts that fsdpck's own files record. */
 static void put_telling(const char *file_name, unsigned row, const char *count, const char *ranks)
 {
     char header[1024];
@@ -151,7 +151,7 @@ Test(shards, files_that_tell_their_number)
     next();
     put_telling(SHARD(1), 0, "1", "3");
     put_telling(SHARD(2), 1, "1", "3");
-    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED"); /* more than they say */
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED"); /* more than the recorded number */
     next();
 }
 

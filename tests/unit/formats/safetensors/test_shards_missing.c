@@ -109,7 +109,7 @@ Test(shards_missing, a_file_of_a_rank_that_has_others)
     expect_open(FSDPCK_BADINPUT);
 }
 
-/* Names that no layer repeats: the tensors of the other file tell. */
+/* Names that no layer repeats: the tensors of the other file reveal it. */
 Test(shards_missing, counts_of_other_tensors)
 {
     file_count = 2;

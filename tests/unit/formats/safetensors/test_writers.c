@@ -111,8 +111,8 @@ static void expect_file_of(const char *name, const char *path)
     cr_expect_str_eq(file_path(catalogue_chunk(&t.cat, ct->first_chunk)->file), path, "%s", name);
 }
 
-/* huggingface_hub's rule: what is too large is numbered when it is met, the open file when it
- * closes. */
+/* huggingface_hub's rule: a tensor that is too large gets the next number at once, the open file
+ * when it closes. */
 Test(writers, hf_splits_as_the_hub_does)
 {
     add_bytes("a", 40);
