@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/struct_copy.h"
 #include "compare/digest.h"
 #include "findings/finding.h"
