@@ -129,11 +129,10 @@ static uint64_t count_same_kind(const fsdpck_verify *v, const fsdpck_verify_info
     return end - first;
 }
 
-/* Notes are for -v, but for the doubt whether all of the checkpoint is there. */
+/* Notes are for -v. */
 static bool is_shown(const cli *c, const fsdpck_finding *f)
 {
-    return strcmp(f->severity, "note") != 0 || c->verbose != 0 ||
-           f->what->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
+    return strcmp(f->severity, "note") != 0 || c->verbose != 0;
 }
 
 static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)
