@@ -132,8 +132,7 @@ static uint64_t count_same_kind(const fsdpck_verify *v, const fsdpck_verify_info
 /* Notes need -v, except the note that ranks may be missing. */
 static bool is_shown(const cli *c, const fsdpck_finding *f)
 {
-    return strcmp(f->severity, "note") != 0 || c->verbose != 0 ||
-           f->what->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
+    return strcmp(f->severity, "note") != 0 || c->verbose != 0;
 }
 
 static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)

@@ -101,7 +101,8 @@ static void log_warnings_only(void *arg, const log_line *line)
 {
     const logger *to = arg;
     const finding_kind *kind = finding_get(line->finding);
-    if (to->fn != NULL && (kind == NULL || kind->severity >= FINDING_WARNING))
+    const bool is_of_good = line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
+    if (to->fn != NULL && !is_of_good && (kind == NULL || kind->severity >= FINDING_WARNING))
         to->fn(to->ctx, line);
 }
 
