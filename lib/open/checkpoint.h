@@ -2,6 +2,7 @@
  *
  *     context.c           what the caller watches and stops a call with; warnings
  *     open_ranks.c        path -> what the ranks of a group see there
+ *     probe.c             what a path is, and which reader takes it
  *     open.c              path -> format reader -> sealed catalogue, parts
  *     search_folders.c    checkpoints below a folder
  *     inner_load.c        tensors inside objects
