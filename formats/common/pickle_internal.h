@@ -54,7 +54,7 @@ typedef struct pickle_machine {
 
 enum { PICKLE_NESTING_MAX = 10000 };
 
-/* Error at the opcode being run. Returns BADINPUT (LIMIT in the second form). */
+/* pickle_stack.c: error at the opcode being run. Returns BADINPUT (LIMIT in the second form). */
 fsdpck_status pickle_fail_input(const pickle_machine *m, fsdpck_finding_id finding,
                                 const char *text, fsdpck_error *err);
 fsdpck_status pickle_fail_limit(const pickle_machine *m, fsdpck_finding_id finding,

@@ -274,16 +274,6 @@ void torch_archive_release(torch_archive *a)
     vec_release(&a->dims);
 }
 
-const uint64_t *torch_tensor_sizes(const torch_archive *a, const torch_tensor *t)
-{
-    return VEC_AT(&a->dims, const uint64_t, t->dims_at);
-}
-
-const uint64_t *torch_tensor_strides(const torch_archive *a, const torch_tensor *t)
-{
-    return VEC_AT(&a->dims, const uint64_t, t->dims_at + t->ndim);
-}
-
 fsdpck_status torch_tensor_locate(const torch_archive *a, const torch_tensor *t, place *where,
                                   fsdpck_error *err)
 {

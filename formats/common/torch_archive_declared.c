@@ -104,3 +104,13 @@ fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes, fsdpck_
                 escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16));
     return st;
 }
+
+const uint64_t *torch_tensor_sizes(const torch_archive *a, const torch_tensor *t)
+{
+    return VEC_AT(&a->dims, const uint64_t, t->dims_at);
+}
+
+const uint64_t *torch_tensor_strides(const torch_archive *a, const torch_tensor *t)
+{
+    return VEC_AT(&a->dims, const uint64_t, t->dims_at + t->ndim);
+}

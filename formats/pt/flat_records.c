@@ -6,6 +6,20 @@
 #include "formats/pt/flat_writer_internal.h"
 #include "formats/pt/pt_file.h"
 
+uint32_t flat_tensor_of(const flat_layout *s, uint32_t state, uint32_t param)
+{
+    return s->tensors[state * s->nparams + param];
+}
+
+fsdpck_status flat_fail_tensor(const flat_layout *s, uint64_t tensor, const char *what,
+                               fsdpck_error *err)
+{
+    const catalogue *cat = &s->t->cat;
+    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "%s", what);
+    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
+    return st;
+}
+
 /* --- padding --- */
 
 /* The value 42 in a dtype, little-endian. */

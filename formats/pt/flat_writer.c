@@ -23,20 +23,6 @@
 static const char model_pattern[] = "model_world_size_{W}_rank_{r}.pt";
 static const char optim_pattern[] = "optim_world_size_{W}_rank_{r}.pt";
 
-uint32_t flat_tensor_of(const flat_layout *s, uint32_t state, uint32_t param)
-{
-    return s->tensors[state * s->nparams + param];
-}
-
-fsdpck_status flat_fail_tensor(const flat_layout *s, uint64_t tensor, const char *what,
-                               fsdpck_error *err)
-{
-    const catalogue *cat = &s->t->cat;
-    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "%s", what);
-    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
-    return st;
-}
-
 static fsdpck_status cut(const flat_layout *s, fsdpck_error *err)
 {
     return pt_file_mark(s->t, s->pickle->nbytes, err);

@@ -27,13 +27,12 @@ typedef struct flat_layout {
     const text_buf *pickle;
 } flat_layout;
 
+/* --- flat_records.c --- */
+
 /* The tensor of a parameter; state 0: itself. */
 uint32_t flat_tensor_of(const flat_layout *s, uint32_t state, uint32_t param);
 fsdpck_status flat_fail_tensor(const flat_layout *s, uint64_t tensor, const char *what,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* --- flat_records.c --- */
-
 void flat_records_init(flat_layout *s);
 /* A record: this rank's shard of a flat parameter, with inner padding, without padding at the end.
  */

@@ -20,16 +20,7 @@ static bool same_type(const catalogue *a, uint32_t i, const catalogue *b, uint32
             memcmp(catalogue_shape(a, i), catalogue_shape(b, k), x->ndim * sizeof(uint64_t)) == 0);
 }
 
-fsdpck_status diff_add_row(fsdpck_diff *d, const diff_row *row, fsdpck_error *err)
-{
-    diff_row *slot = vec_push(&d->rows, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = *row;
-    return FSDPCK_OK;
-}
-
-/* Pairs by name, in the order of A, then tensors of only one side. */
+/* Pairs by name, in the order of A, then what only one side has. */
 static fsdpck_status match_tensors(fsdpck_diff *d, fsdpck_error *err)
 {
     catalogue *a = &d->a.to.cat, *b = &d->b.to.cat;

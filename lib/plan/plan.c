@@ -37,22 +37,6 @@ bool plan_can_cast(dtype from, dtype to)
     return true;
 }
 
-const box_index *plan_index_of(const plan *p, uint32_t source_tensor)
-{
-    const uint32_t at = p->index_of[source_tensor];
-    return at >= INDEX_SCAN ? NULL : VEC_AT(&p->indexes, box_index, at);
-}
-
-void plan_query_begin(const plan *p, uint32_t source_tensor, box_query *q, const uint64_t *offsets,
-                      const uint64_t *sizes)
-{
-    const box_index *x = plan_index_of(p, source_tensor);
-    if (x != NULL)
-        box_query_begin(q, x, offsets, sizes);
-    else
-        box_query_begin_scan(q, p->from, source_tensor, offsets, sizes);
-}
-
 static fsdpck_status store_index(plan *p, uint32_t tensor, const box_index *x, bool partial,
                                  fsdpck_error *err)
 {

@@ -4,6 +4,22 @@
 
 #include "plan/plan_internal.h"
 
+const box_index *plan_index_of(const plan *p, uint32_t source_tensor)
+{
+    const uint32_t at = p->index_of[source_tensor];
+    return at >= INDEX_SCAN ? NULL : VEC_AT(&p->indexes, box_index, at);
+}
+
+void plan_query_begin(const plan *p, uint32_t source_tensor, box_query *q, const uint64_t *offsets,
+                      const uint64_t *sizes)
+{
+    const box_index *x = plan_index_of(p, source_tensor);
+    if (x != NULL)
+        box_query_begin(q, x, offsets, sizes);
+    else
+        box_query_begin_scan(q, p->from, source_tensor, offsets, sizes);
+}
+
 uint64_t plan_item_count(const plan *p)
 {
     return p->file_item[p->file_count];

@@ -22,7 +22,10 @@ typedef struct outer_key {
     bool is_word;  /* a flat name of one word */
 } outer_key;
 
+/* outer_key.c */
 void outer_key_of(const catalogue *c, value path, uint32_t name, outer_key *key);
+/* Whether the name begins with the key and a dot. */
+bool outer_key_name_begins(const catalogue *c, uint32_t name, const char *key);
 
 /* Fills parts.rule, once every tensor and object has its part. */
 fsdpck_status checkpoint_parts_describe(parts_context *s, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -7,35 +7,11 @@
 #include "model/fqn.h"
 #include "select/select_internal.h"
 
-static bool keeps_objects(const select_state *a)
-{
-    return a->request->nested || a->request->flat_keys;
-}
-
 static bool part_wanted(const select_state *a, uint8_t part)
 {
     if (a->to->units != NULL && part == PART_OTHER)
         return false;
     return a->request->part == PART_ALL || (checkpoint_part)part == a->request->part;
-}
-
-/* Whether a part loses its outer key: if it is alone in a flat file. */
-static bool stands_alone(const select_state *a, checkpoint_part part)
-{
-    if (keeps_objects(a))
-        return false;
-    if (part == PART_OPTIMIZER)
-        return a->request->bare_optimizer && a->request->part == PART_OPTIMIZER;
-    return a->request->part == PART_MODEL || a->to->units != NULL;
-}
-
-void select_original_name(const select_state *a, uint32_t name, checkpoint_part part, text_buf *out)
-{
-    out->nbytes = 0;
-    checkpoint_parts_append_name(a->parts, part, stands_alone(a, part), a->request->clean,
-                                 catalogue_name(a->from, name),
-                                 catalogue_name_nbytes(a->from, name), out);
-    text_append(out, "", 0);
 }
 
 static fsdpck_status name_tensor(select_state *a, size_t i, text_buf *name, bool *wanted,
@@ -98,7 +74,8 @@ static bool is_selectable(const select_state *a, size_t i)
     const unsigned flags = catalogue_tensor(a->from, i)->flags;
     if (!(flags & CAT_TENSOR_IN_OBJECT))
         return true;
-    return (flags & CAT_TENSOR_NAMED) && (!keeps_objects(a) || a->request->holds_object != NULL);
+    return (flags & CAT_TENSOR_NAMED) &&
+           (!select_keeps_objects(a) || a->request->holds_object != NULL);
 }
 
 /* Whether a tensor is an attribute of a container of the state, such as an OrderedDict. */
@@ -179,8 +156,8 @@ static fsdpck_status pick_objects(select_state *a, fsdpck_error *err)
 {
     for (size_t i = 0; i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(a->from, i);
-        const bool has_objects =
-            a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER : keeps_objects(a);
+        const bool has_objects = a->to->units != NULL ? a->parts->object_part[i] == PART_OPTIMIZER
+                                                      : select_keeps_objects(a);
         bool only = false;
         const bool named = select_inner_has_named(a, i, &only);
         const bool carried = object_has_place(a, o) && has_objects && object_is_held(a, o) &&
@@ -202,52 +179,6 @@ static fsdpck_status pick_objects(select_state *a, fsdpck_error *err)
         *pick = (uint32_t)i;
         a->result->objects_out++;
     }
-    return FSDPCK_OK;
-}
-
-static fsdpck_status check_dtype(const select_state *a, const char *name, dtype d,
-                                 fsdpck_error *err)
-{
-    if (a->request->holds(d))
-        return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE, "%s cannot hold %s tensors",
-                  a->request->format, dtype_get(d)->name);
-    error_tensor(err, name);
-    error_next(err, "write a .pt file, or omit it with --exclude '%s'", name);
-    return st;
-}
-
-fsdpck_status select_add_tensor(select_state *a, const select_pick *pick, uint32_t from_index,
-                                const char *name, size_t nbytes, dtype d, uint32_t *index,
-                                fsdpck_error *err)
-{
-    const cat_tensor *t = catalogue_tensor(a->from, from_index);
-    const uint64_t *shape = catalogue_shape(a->from, from_index);
-    RETURN_IF(check_dtype(a, name, d, err));
-    catalogue *cat = &a->to->cat;
-    RETURN_IF(catalogue_add_tensor(cat, name, nbytes, d, t->ndim, shape, index, err));
-    catalogue_tensor(cat, *index)->python = t->python;
-    if (dtype_get(d)->kind == DTYPE_IS_FLOAT || dtype_get(d)->kind == DTYPE_IS_COMPLEX)
-        catalogue_tensor(cat, *index)->flags |= t->flags & CAT_TENSOR_REQUIRES_GRAD;
-    RETURN_IF(select_shard_tensor(a, pick, from_index, *index, err));
-    uint32_t *from = vec_push(&a->to->from, err);
-    if (from == NULL)
-        return FSDPCK_LIMIT;
-    *from = from_index;
-    a->result->tensors_out++;
-    a->result->nbytes_out += catalogue_tensor_nbytes(a->from, from_index);
-    if (a->to->units == NULL)
-        return FSDPCK_OK;
-    uint32_t *param = vec_push(&a->to->flat_params, err);
-    if (param == NULL)
-        return FSDPCK_LIMIT;
-    *param = pick == NULL ? CAT_NONE : pick->param;
-    uint32_t *state = vec_push(&a->to->flat_states, err);
-    if (state == NULL)
-        return FSDPCK_LIMIT;
-    *state = pick != NULL && (pick->state == 0 || pick->param != CAT_NONE) ? pick->state
-                                                                           : TARGET_STATE_PLAIN;
     return FSDPCK_OK;
 }
 

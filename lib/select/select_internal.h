@@ -52,6 +52,8 @@ typedef struct select_state {
     bool has_own_inner;    /* an object has its own copy of a named tensor */
 } select_state;
 
+/* select_tensor.c: whether the target has places for objects. */
+bool select_keeps_objects(const select_state *a);
 /* Adds a target tensor that is made from a source tensor, with its chunks. `pick` is NULL for one
  * inside an object. KEY-DTYPE. */
 fsdpck_status select_add_tensor(select_state *a, const select_pick *pick, uint32_t from_index,

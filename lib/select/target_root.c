@@ -96,27 +96,8 @@ static fsdpck_status put_object(select_state *a, rebuilt *b, size_t k, uint64_t 
     return st;
 }
 
-/* Whether every tensor and object goes under its own name: then the source's own nesting serves. */
-bool select_is_everything(const select_state *a)
-{
-    const select_result *r = a->result;
-    if (r->left_out_tensors > 0 || r->left_out_objects > 0 || r->tied_dropped > 0 ||
-        a->objects_renamed)
-        return false;
-    for (size_t k = 0; k < a->picks.count; k++) {
-        const select_pick *pick = VEC_AT(&a->picks, select_pick, k);
-        const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-        const size_t nbytes = strtab_nbytes(&a->names, pick->name);
-        if (nbytes != catalogue_name_nbytes(a->from, t->name) ||
-            memcmp(strtab_text(&a->names, pick->name), catalogue_name(a->from, t->name), nbytes) !=
-                0)
-            return false;
-    }
-    return true;
-}
-
-/* Items of the state in their saved order; if that is unknown, tensors come first in each
- * container. */
+/* What goes into the state, as it followed each other when it was saved; where that is not known,
+ * tensors come first within one container. */
 static fsdpck_status list_leaves(const select_state *a, vec *leaves, fsdpck_error *err)
 {
     const size_t tensors = a->picks.count, count = tensors + a->objects.count;

@@ -1,0 +1,92 @@
+/* probe.c: what a path is, and which reader takes it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "open/checkpoint.h"
+
+void probe_release(probe_input *in)
+{
+    folder_close(&in->dir);
+    free((void *)in->path);
+    free(in->entries);
+    memset(in, 0, sizeof *in);
+    in->dir = FOLDER_CLOSED;
+}
+
+static fsdpck_status gather_file(probe_input *in, fsdpck_error *err)
+{
+    const char *slash = strrchr(in->path, '/');
+    in->name = slash == NULL ? in->path : slash + 1;
+    char *parent = slash == NULL ? strdup(".") : strndup(in->path, (size_t)(slash - in->path) + 1);
+    if (parent == NULL)
+        return error_set_nomem(err, strlen(in->path));
+    fsdpck_status st = folder_open_search(&in->dir, parent, err);
+    free(parent);
+    RETURN_IF(st);
+    file f = FILE_CLOSED;
+    RETURN_IF(file_open_read(&f, &in->dir, in->name, 0, err));
+    in->nbytes = f.nbytes;
+    in->head_nbytes = f.nbytes < sizeof in->head ? (size_t)f.nbytes : sizeof in->head;
+    st = file_read_at(&f, 0, in->head, in->head_nbytes, err);
+    file_abandon(&f);
+    return st;
+}
+
+fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
+{
+    memset(in, 0, sizeof *in);
+    in->dir = FOLDER_CLOSED;
+    path_kind kind;
+    if (path[0] == '\0') {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "name of the checkpoint is empty");
+        error_next(err, "name a file or folder; '.' is the folder that you are in");
+        return st;
+    }
+    RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
+    if (kind == PATH_ABSENT) {
+        const fsdpck_status st =
+            error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "no such file or folder");
+        error_path(err, path);
+        return st;
+    }
+    if (kind == PATH_OTHER) {
+        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_TYPE,
+                                           "neither a regular file nor a folder");
+        error_path(err, path);
+        return st;
+    }
+    char *copy = strdup(path);
+    if (copy == NULL)
+        return error_set_nomem(err, strlen(path));
+    size_t n = strlen(copy);
+    while (n > 1 && copy[n - 1] == '/')
+        copy[--n] = '\0';
+    in->path = copy;
+    in->is_folder = kind == PATH_FOLDER;
+    fsdpck_status st;
+    if (in->is_folder) {
+        st = folder_open(&in->dir, copy, err);
+        if (st == FSDPCK_OK)
+            st = folder_list(&in->dir, ".", &in->entries, &in->entry_count, err);
+    } else {
+        st = gather_file(in, err);
+    }
+    if (st != FSDPCK_OK) {
+        error_path(err, path);
+        probe_release(in);
+    }
+    return st;
+}
+
+const format_reader *probe_readers(const probe_input *in, const char **near_miss)
+{
+    for (size_t i = 0; format_readers[i] != NULL; i++) {
+        const char *miss = NULL;
+        if (format_readers[i]->probe(in, &miss))
+            return format_readers[i];
+        if (miss != NULL && near_miss != NULL && *near_miss == NULL)
+            *near_miss = miss;
+    }
+    return NULL;
+}
