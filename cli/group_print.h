@@ -9,7 +9,7 @@
 
 /* "read=7GB/s,write=5GB/s,net=25GB/s" into model_read, model_write and model_net. False after having
  * reported a usage error. */
-bool group_parse_bandwidth(const cli *c, const char *text, fsdpck_transform_options *t);
+bool group_parse_bandwidth(const cli *c, const char *text, job_options *t);
 
 /* Few ranks, or with -v all, one by one; else the least, the mean and the most of them. */
 void group_print_text(const cli *c, const transform_request *r, const fsdpck_group_plan *g);

@@ -1,16 +1,17 @@
-/* fsdpck_findings.h: one number for each kind of finding, see fsdpck-findings(7).
+/* fsdpck_findings.h: numbers of the kinds of finding, see fsdpck-findings(7).
  *
  *     if (err.finding == FSDPCK_FINDING_FILE_MISSING)
  *         ...
  *     puts(fsdpck_finding_name(err.finding)); // "FILE-MISSING"
  *
  * A number keeps its meaning within a major version, so a program may be newer or older than the
- * library that it runs with. A new kind gets the number after the largest: the order has no meaning,
- * and numbers that are not listed were those of former kinds.
+ * library that it runs with. A new kind gets the number after the largest. The order has no meaning.
+ * Missing numbers belonged to former kinds.
  */
 #ifndef FSDPCK_FINDINGS_H
 #define FSDPCK_FINDINGS_H
 
+/* As err.finding contains it; fsdpck_finding_kind_get describes it. */
 typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_NONE = 0,
     FSDPCK_FINDING_CHECKSUM_NONE = 1,

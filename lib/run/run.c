@@ -1,5 +1,4 @@
 #include "run/run.h"
-#include "base/struct_copy.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,13 +20,6 @@
 /* The longest name that a file system gives, and a zero. */
 #define PARTIAL_NAME_NBYTES 256
 
-void fsdpck_transform_options_init(fsdpck_transform_options *options)
-{
-    memset(options, 0, sizeof *options);
-    options->struct_nbytes = sizeof *options;
-    options->part = -1;
-}
-
 void run_release(run *r)
 {
     exec_free(r->exec);
@@ -43,12 +35,13 @@ void run_release(run *r)
     unit_list_release(&r->units);
 }
 
-void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
-              const fsdpck_transform_options *options)
+void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options)
 {
     *r = (run){.ctx = ctx, .src = src};
-    fsdpck_transform_options_init(&r->opt);
-    struct_copy_in(&r->opt, sizeof r->opt, options);
+    if (options != NULL)
+        r->opt = *options;
+    else
+        run_options_init(&r->opt);
     target_init(&r->to, &src->metadata);
     layout_init(&r->layout, &src->metadata);
     unit_list_init(&r->units, &src->metadata);
@@ -67,19 +60,22 @@ static fsdpck_status load_object(void *ctx, uint32_t object, fsdpck_error *err)
 
 fsdpck_status run_select(run *r, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
+    const run_options *o = &r->opt;
     const bool flat = r->writer->takes == STATE_NAMES_ONLY;
     const select_request request = {
         .src = &r->src->src,
-        .options = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
-                    o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
-        .part = o->part >= 0               ? (checkpoint_part)o->part
+        .options = {o->select.keys, o->select.keys_count, o->select.exclude,
+                    o->select.exclude_count, o->select.strip_prefix, o->select.strip_prefix_count,
+                    o->select.rename, o->select.rename_count, o->select.dtype,
+                    o->select.dtype_count},
+        .part = o->select.part >= 0        ? (checkpoint_part)o->select.part
                 : flat && !r->writer->flat ? PART_MODEL
                                            : PART_ALL,
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
-        .clean = o->clean_names == FSDPCK_ON || (o->clean_names == FSDPCK_AUTO && flat),
-        .tied = (select_tied)o->tied,
+        .clean =
+            o->select.clean_names == FSDPCK_ON || (o->select.clean_names == FSDPCK_AUTO && flat),
+        .tied = (select_tied)o->select.tied,
         .ties = r->src->ties.items,
         .tie_count = r->src->ties.count,
         .nested = r->writer->takes == STATE_NESTED,
@@ -88,13 +84,13 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .holds = r->writer->holds,
         .holds_object = r->writer->holds_object,
         .format = r->writer->name,
-        .objects = (select_objects)o->objects,
+        .objects = (select_objects)o->select.objects,
         .load_object = load_object,
         .load_ctx = r->src,
         .cut = r->sharded ? &r->cut : NULL,
     };
-    r->opt.part = (int)request.part;
-    if (o->objects == FSDPCK_OBJECTS_OPAQUE && !flat)
+    r->opt.select.part = (int)request.part;
+    if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)
         log_warn(&r->ctx->log, FSDPCK_FINDING_PKL_CALL, "load the output with weights_only=True",
                  "unknown calls are written as they were: torch.load(weights_only=False) of the "
                  "output may run them");
@@ -104,31 +100,33 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
     if (r->selected.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensors that '%s' does not have: %" PRIu64 "; they are cut as without --like",
-                  r->opt.like->path, r->selected.not_in_like);
+                  r->opt.sharding.like->path, r->selected.not_in_like);
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }
 
 fsdpck_status run_lay_out(run *r, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
-    if (o->torch_minor == 0) /* whoever wrote the rank files of the source shall load these */
-        r->opt.torch_minor = r->src->cat.origin.dtensor_minor;
+    const run_options *o = &r->opt;
+    if (o->output.torch_minor ==
+        0) /* whoever wrote the rank files of the source shall load these */
+        r->opt.output.torch_minor = r->src->cat.origin.dtensor_minor;
     const writer_options wo = {
-        .max_shard_nbytes = o->max_shard_nbytes > 0 ? o->max_shard_nbytes : MAX_SHARD_DEFAULT,
-        .align_nbytes = o->align_nbytes,
-        .rank_pattern = o->rank_pattern,
-        .device_type = o->device_type,
-        .torch_minor = o->torch_minor,
-        .lowest_rank = o->output_local != 0,
-        .hdf5_groups = o->hdf5_groups != 0,
-        .gzip_level = o->gzip_level,
+        .max_shard_nbytes =
+            o->output.max_shard_nbytes > 0 ? o->output.max_shard_nbytes : MAX_SHARD_DEFAULT,
+        .align_nbytes = o->output.align_nbytes,
+        .rank_pattern = o->output.rank_pattern,
+        .device_type = o->output.device_type,
+        .torch_minor = o->output.torch_minor,
+        .lowest_rank = o->output.output_local != 0,
+        .hdf5_groups = o->output.hdf5_groups != 0,
+        .gzip_level = o->output.gzip_level,
     };
     return r->writer->layout(&r->to, &wo, err);
 }
 
 uint64_t run_memory_nbytes(const run *r)
 {
-    return r->opt.memory_nbytes > 0 ? r->opt.memory_nbytes : run_memory_default_nbytes();
+    return r->opt.work.memory_nbytes > 0 ? r->opt.work.memory_nbytes : run_memory_default_nbytes();
 }
 
 uint64_t run_memory_default_nbytes(void)
@@ -145,8 +143,8 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         [FSDPCK_REPLICAS_COMPARE] = REPLICAS_COMPARE,
         [FSDPCK_REPLICAS_FIRST] = REPLICAS_FIRST,
     };
-    const plan_options po = {.replicas = replicas[r->opt.replicas]};
-    if (r->opt.read_back && !run_is_compressed(r))
+    const plan_options po = {.replicas = replicas[r->opt.select.replicas]};
+    if (r->opt.output.read_back && !run_is_compressed(r))
         r->to.want_crc = true;
     return plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err);
 }
@@ -158,16 +156,16 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
         .plan = r->plan,
         .source = &r->src->src,
         .target = &r->to,
-        .nthreads = thread_count(r->opt.threads),
+        .nthreads = thread_count(r->opt.work.threads),
         .memory_nbytes = run_memory_nbytes(r),
-        .direct = (int)r->opt.direct,
+        .direct = (int)r->opt.output.direct,
         .group = r->ctx->group,
         .source_folder = r->src->remote_files,
         /* What a group would do is told of all files. */
-        .is_own_file = r->opt.dry_run && r->opt.group_size > 0 ? NULL : r->local.own,
+        .is_own_file = r->opt.dry_run.mode && r->opt.dry_run.group_size > 0 ? NULL : r->local.own,
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
-        .gpu_required = r->opt.use_cuda != 0,
+        .gpu_required = r->opt.work.use_cuda != 0,
         .differences = r->differences,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
@@ -184,9 +182,9 @@ fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
 {
     const cat_file *f = catalogue_file(&r->to.cat, index);
     const uint64_t nbytes = run_is_compressed(r) ? 0 : f->nbytes; /* not known yet */
-    const bool direct =
-        !run_is_compressed(r) && (r->opt.direct == FSDPCK_ON ||
-                                  (r->opt.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
+    const bool direct = !run_is_compressed(r) &&
+                        (r->opt.output.direct == FSDPCK_ON ||
+                         (r->opt.output.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
     size_t same;
     return output_add(&r->out, catalogue_name(&r->to.cat, f->path), nbytes, direct, &same, err);
 }
@@ -211,8 +209,9 @@ output_kind run_output_kind(const run *r)
 
 unsigned run_output_flags(const run *r)
 {
-    return (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
-           (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u) | (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
+    return (r->opt.output.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
+           (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u) |
+           (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
 }
 
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
@@ -226,7 +225,7 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
  * reads for those who do. */
 static fsdpck_status join_output(run *r, const char *partial_name, bool *writes, fsdpck_error *err)
 {
-    const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
+    const unsigned flags = r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u;
     const group *g = r->ctx->group;
     fsdpck_error local;
     fsdpck_error_init(&local);
@@ -336,8 +335,8 @@ fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *bes
                                  fsdpck_error *err)
 {
     const unsigned flags =
-        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
-    return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
+        (r->opt.output.force ? OUTPUT_REPLACE : 0u) | (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u);
+    return manifest_stage(r->opt.output.manifest_path, text, flags, beside, err);
 }
 
 /* Both or none: what was published is withdrawn where the other cannot be. */
@@ -358,7 +357,7 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
 {
     text_buf text;
     output beside = {0};
-    const bool has_beside = r->opt.manifest_path != NULL;
+    const bool has_beside = r->opt.output.manifest_path != NULL;
     fsdpck_status st = manifest_run_make(r, &text, err);
     if (st == FSDPCK_OK)
         st = manifest_run_write(r, &text, err);
@@ -403,7 +402,7 @@ static fsdpck_status complete_output(run *r, fsdpck_error *err)
     if (r->writer->seal != NULL)
         RETURN_IF(r->writer->seal(&r->to, write_deferred, r, err));
     RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
-    if (r->opt.read_back)
+    if (r->opt.output.read_back)
         RETURN_IF(run_read_back(r, err));
     return finish_output(r, err);
 }
@@ -444,7 +443,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
  * 22 GB/s and scatters 2.5 to 6.5 GB/s: below 20 GB/s of storage there is nothing to win. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err)
 {
-    if (!r->opt.use_cuda || r->gpu != NULL)
+    if (!r->opt.work.use_cuda || r->gpu != NULL)
         return FSDPCK_OK;
     RETURN_IF(exec_open_gpu(r->ctx->group, &r->gpu, err));
     log_write(&r->ctx->log, LOG_DETAIL, "GPU %u of %u: %s", r->gpu->index, r->gpu->count,
@@ -471,12 +470,13 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(manifest_files_check_run(r, err));
     /* What is wrong with the request itself comes before what lies in its way. */
     RETURN_IF(request_check_output(r, err));
-    if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
+    if (r->opt.output.sha256 && !r->writer->is_folder && r->opt.output.manifest_path == NULL)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                          "a single file has a manifest only by --manifest FILE");
-    if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
+    if (r->opt.output.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(output_check_manifest(r, err));
-        RETURN_IF(output_check_manifest_file(r->opt.manifest_path, r->opt.force, err));
+        RETURN_IF(
+            output_check_manifest_file(r->opt.output.manifest_path, r->opt.output.force, err));
     }
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     run_advise_attributes(r);
@@ -500,7 +500,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
     /* What is forged needs more room than there is: what is wrong with the source goes first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
-    if (!r->opt.dry_run)
+    if (!r->opt.dry_run.mode)
         RETURN_IF(write_output(r, err));
     if (report == NULL)
         return FSDPCK_OK;
@@ -522,8 +522,8 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 }
 
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const fsdpck_transform_options *options, bool sharded,
-                            fsdpck_report **report, fsdpck_error *err)
+                            const run_options *options, bool sharded, fsdpck_report **report,
+                            fsdpck_error *err)
 {
     run r;
     if (report != NULL)

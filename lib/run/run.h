@@ -24,6 +24,7 @@
 #include "open/checkpoint.h"
 #include "plan/plan.h"
 #include "run/local_output.h"
+#include "run/run_options.h"
 #include "run/sidecars.h"
 #include "select/optim_state_map.h"
 
@@ -31,7 +32,7 @@ typedef struct run {
     fsdpck_context *ctx;
     fsdpck_checkpoint *src;
     const char *dst;
-    fsdpck_transform_options opt;
+    run_options opt;
     bool sharded;                       /* reshard: `cut` says how */
     bool replaces_empty;                /* DST is an empty folder */
     bool bare_optimizer, names_objects; /* nothing is written: as in select_request */
@@ -52,8 +53,7 @@ typedef struct run {
 } run;
 
 /* An empty run with the caller's options, or the defaults where they are NULL or shorter. */
-void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
-              const fsdpck_transform_options *options);
+void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options);
 void run_release(run *r);
 
 /* By name, by what DST ends in; a bare name is an hf folder, or, resharding, the source's own
@@ -110,7 +110,7 @@ fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *bes
 
 /* All of it, from a run of its own: fsdpck_consolidate, or where it is `sharded` fsdpck_reshard. */
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const fsdpck_transform_options *options, bool sharded,
-                            fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                            const run_options *options, bool sharded, fsdpck_report **report,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif
