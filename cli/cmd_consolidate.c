@@ -19,7 +19,7 @@ static const opt_row format_rows[] = {
 
 static int run(cli *c, const transform_request *r)
 {
-    return transform_run(c, r, fsdpck_consolidate);
+    return transform_run(c, r, job_consolidate);
 }
 
 int cmd_consolidate(cli *c, int argc, const char **argv)

@@ -60,7 +60,8 @@ static int run(cli *c, const transform_request *r)
     transform_inputs in;
     progress_display *view = progress_start(c, (progress_mode)r->progress);
     fsdpck_status st = transform_inputs_open(c, r, &in, &err);
-    o.transform = &in.options;
+    o.select = &in.options.select;
+    o.work = &in.options.work;
     if (st == FSDPCK_OK)
         st = open_b(c, r, &b, &err);
     if (st == FSDPCK_OK)

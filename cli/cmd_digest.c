@@ -42,7 +42,7 @@ static int run_files(cli *c, const transform_request *r)
     progress_display *view = progress_start(c, (progress_mode)r->progress);
     fsdpck_status st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
-        st = fsdpck_files_new(c->ctx, in.src, in.options.threads, 1, &files, &err);
+        st = fsdpck_files_new(c->ctx, in.src, in.options.work.threads, 1, &files, &err);
     progress_stop(view);
     const int code = st != FSDPCK_OK ? report_failure(c, in.src == NULL ? NULL : &in.info, &err)
                                      : digest_print_files(c, &in.info, files);
@@ -54,42 +54,44 @@ static int run_files(cli *c, const transform_request *r)
 static fsdpck_status write_manifest(cli *c, const transform_request *r, fsdpck_checkpoint *src,
                                     const fsdpck_digests *d, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->transform;
+    const job_options *o = &r->job;
     fsdpck_files *files;
-    fsdpck_status st = fsdpck_files_new(c->ctx, src, o->threads, o->sha256, &files, err);
+    fsdpck_status st =
+        fsdpck_files_new(c->ctx, src, o->work.threads, o->output.sha256, &files, err);
     if (st == FSDPCK_OK)
-        st = fsdpck_manifest_write(files, d, o->manifest_path, o->force, err);
+        st = fsdpck_manifest_write(files, d, o->output.manifest_path, o->output.force, err);
     fsdpck_files_free(files);
     return st;
 }
 
-/* A manifest describes all tensors, unchanged: none of these options may be given. */
-static bool selects(const fsdpck_transform_options *o)
+/* A manifest is of all tensors as they are. */
+static bool selects(const job_options *o)
 {
-    return (o->part >= 0 && o->part != FSDPCK_PART_ALL) || o->clean_names == FSDPCK_ON ||
-           o->keys_count + o->exclude_count + o->strip_prefix_count + o->rename_count +
-                   o->dtype_count >
+    return (o->select.part >= 0 && o->select.part != FSDPCK_PART_ALL) ||
+           o->select.clean_names == FSDPCK_ON ||
+           o->select.keys_count + o->select.exclude_count + o->select.strip_prefix_count +
+                   o->select.rename_count + o->select.dtype_count >
                0;
 }
 
 /* A bad path must fail before the checkpoint is read. */
 static fsdpck_status check_manifest_path(const transform_request *r, fsdpck_error *err)
 {
-    const char *path = r->transform.manifest_path;
-    return path == NULL ? FSDPCK_OK : fsdpck_manifest_check_path(path, r->transform.force, err);
+    const char *path = r->job.output.manifest_path;
+    return path == NULL ? FSDPCK_OK : fsdpck_manifest_check_path(path, r->job.output.force, err);
 }
 
 static int run(cli *c, const transform_request *r)
 {
-    if (r->transform.sha256 && r->transform.manifest_path == NULL) {
+    if (r->job.output.sha256 && r->job.output.manifest_path == NULL) {
         if (r->check_add_path != NULL)
             return opt_usage_error(c, "--check and --sha256 contradict each other");
         return run_files(c, r);
     }
-    if (r->transform.manifest_path != NULL && selects(&r->transform))
-        return opt_usage_error(
-            c, "--manifest describes the whole checkpoint: cannot select, rename or "
-               "cast tensors");
+    if (r->job.output.manifest_path != NULL && selects(&r->job))
+        return opt_usage_error(c,
+                               "a manifest is of the whole checkpoint: no tensors can be chosen, "
+                               "renamed or cast");
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_digests *d = NULL;
@@ -110,8 +112,8 @@ static int run(cli *c, const transform_request *r)
     if (st == FSDPCK_OK)
         st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
-        st = fsdpck_digests_new(c->ctx, in.src, &in.options, &d, &err);
-    if (st == FSDPCK_OK && r->transform.manifest_path != NULL)
+        st = job_digests(c->ctx, in.src, &in.options, &d, &err);
+    if (st == FSDPCK_OK && r->job.output.manifest_path != NULL)
         st = write_manifest(c, r, in.src, d, &err);
     progress_stop(view);
     int code = 0;

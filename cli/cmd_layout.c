@@ -64,7 +64,7 @@ static int run(cli *c, const transform_request *r)
     progress_display *view = progress_start(c, PROGRESS_AUTO);
     fsdpck_status st = transform_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
-        st = fsdpck_layout_new(c->ctx, in.src, &in.options, &l, &err);
+        st = job_layout(c->ctx, in.src, &in.options, &l, &err);
     progress_stop(view);
     const int code = st == FSDPCK_OK ? show(c, r, &in, l)
                                      : report_failure(c, in.src == NULL ? NULL : &in.info, &err);

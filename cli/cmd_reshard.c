@@ -23,7 +23,7 @@ static const opt_row format_rows[] = {
 
 static int run(cli *c, const transform_request *r)
 {
-    return transform_ranks_missing(c, r) ? (int)FSDPCK_USAGE : transform_run(c, r, fsdpck_reshard);
+    return transform_ranks_missing(c, r) ? (int)FSDPCK_USAGE : transform_run(c, r, job_reshard);
 }
 
 int cmd_reshard(cli *c, int argc, const char **argv)

@@ -163,7 +163,7 @@ static const char *cast_next(const transform_request *r, const fsdpck_diff *d, u
         narrows = narrow;
         any = true;
     }
-    if (!any || r->transform.dtype_count > 0)
+    if (!any || r->job.select.dtype_count > 0)
         return text;
     if (narrows)
         snprintf(text, capacity, "give --as %s to cast A's floats before the comparison", to);

@@ -41,7 +41,7 @@ int digest_print_text(const cli *c, const transform_request *r, const fsdpck_dig
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
     fsdpck_digests_get_info(d, &k);
-    if (c->quiet && r->transform.manifest_path != NULL) {
+    if (c->quiet && r->job.output.manifest_path != NULL) {
         note_left_out(c, &k);
         return 0;
     }
@@ -90,8 +90,8 @@ static void add_counts(cJSON *e, const fsdpck_digests_info *k)
 static void add_manifest(cJSON *e, const transform_request *r)
 {
     cJSON *outputs = cJSON_AddArrayToObject(e, "outputs");
-    if (r->transform.manifest_path != NULL)
-        report_json_add_name(outputs, r->transform.manifest_path);
+    if (r->job.output.manifest_path != NULL)
+        report_json_add_name(outputs, r->job.output.manifest_path);
 }
 
 int digest_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
@@ -245,7 +245,7 @@ static bool is_of_part(const check_printer *v, const transform_request *r, const
     size_t found = 0;
     const uint64_t missing = v->counts[FSDPCK_DIGEST_MISSING];
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
-    if (r->transform.part >= 0 || v->counts[FSDPCK_DIGEST_EXTRA] <= missing ||
+    if (r->job.select.part >= 0 || v->counts[FSDPCK_DIGEST_EXTRA] <= missing ||
         v->counts[FSDPCK_DIGEST_OK] + missing == 0)
         return false;
     fsdpck_digests_get_info(d, &k);

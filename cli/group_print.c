@@ -12,13 +12,15 @@
 
 /* ---- options ---- */
 
-/* Parses one rate, "net=25GB/s". */
-static bool parse_rate(const cli *c, const char *text, size_t nbytes, fsdpck_transform_options *t)
+/* One of the rates, "net=25GB/s". */
+static bool parse_rate(const cli *c, const char *text, size_t nbytes, job_options *t)
 {
     const struct {
         const char *name;
         uint64_t *rate;
-    } rates[] = {{"read=", &t->model_read}, {"write=", &t->model_write}, {"net=", &t->model_net}};
+    } rates[] = {{"read=", &t->dry_run.model_read},
+                 {"write=", &t->dry_run.model_write},
+                 {"net=", &t->dry_run.model_net}};
     char value[32];
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         const size_t n = strlen(rates[i].name);
@@ -39,7 +41,7 @@ static bool parse_rate(const cli *c, const char *text, size_t nbytes, fsdpck_tra
     return false;
 }
 
-bool group_parse_bandwidth(const cli *c, const char *text, fsdpck_transform_options *t)
+bool group_parse_bandwidth(const cli *c, const char *text, job_options *t)
 {
     for (;;) {
         const size_t n = strcspn(text, ",");
@@ -157,20 +159,20 @@ static void print_table(const fsdpck_group_plan *g, const load_totals *s, bool e
 
 static void print_prediction(const transform_request *r, const fsdpck_group_plan *g)
 {
-    const fsdpck_transform_options *t = &r->transform;
+    const job_options *t = &r->job;
     const char *before = "";
-    if (t->model_read == 0 && t->model_write == 0 && t->model_net == 0)
+    if (t->dry_run.model_read == 0 && t->dry_run.model_write == 0 && t->dry_run.model_net == 0)
         return;
     printf("predicted: %.1f s (", g->overlapped_seconds);
-    if (t->model_read > 0)
+    if (t->dry_run.model_read > 0)
         printf("reading %.1f s", g->read_seconds), before = ", ";
-    if (t->model_write > 0)
+    if (t->dry_run.model_write > 0)
         printf("%swriting %.1f s", before, g->write_seconds), before = ", ";
-    if (t->model_net > 0)
+    if (t->dry_run.model_net > 0)
         printf("%snetwork %.1f s", before, g->net_seconds);
     printf(")");
-    if (t->model_read > 0 && t->model_write > 0)
-        printf("; %.1f s if reading and writing share one path", g->serial_seconds);
+    if (t->dry_run.model_read > 0 && t->dry_run.model_write > 0)
+        printf("; %.1f s where reading and writing share one path", g->serial_seconds);
     putchar('\n');
 }
 
@@ -181,8 +183,8 @@ void group_print_text(const cli *c, const transform_request *r, const fsdpck_gro
     total_loads(g, &s);
     printf("group: %s on %s, source %s\n", report_count(a, sizeof a, g->size, "rank"),
            report_count(b, sizeof b, g->hosts, "host"),
-           r->transform.group_local ? "on local disks of the hosts that saved it"
-                                    : "on a shared file system");
+           r->job.dry_run.group_local ? "on the disks of the hosts that saved it"
+                                      : "on a file system that all see");
     print_table(g, &s, g->size <= RANKS_SHOWN || c->verbose > 0);
     if (s.total[LOAD_RECEIVED] > 0)
         printf("sent between ranks: %s of %s\n", report_bytes(a, sizeof a, s.total[LOAD_RECEIVED]),
@@ -204,8 +206,8 @@ static void add_rank_json(cJSON *list, const fsdpck_group_plan *g, unsigned rank
 
 static void add_seconds_json(const transform_request *r, const fsdpck_group_plan *g, cJSON *e)
 {
-    const fsdpck_transform_options *t = &r->transform;
-    if (t->model_read == 0 && t->model_write == 0 && t->model_net == 0)
+    const job_options *t = &r->job;
+    if (t->dry_run.model_read == 0 && t->dry_run.model_write == 0 && t->dry_run.model_net == 0)
         return;
     cJSON *s = cJSON_AddObjectToObject(e, "predicted_seconds");
     cJSON_AddNumberToObject(s, "reading", g->read_seconds);
@@ -222,7 +224,7 @@ void group_add_json(const cli *c, const transform_request *r, const fsdpck_group
     cJSON *group = cJSON_AddObjectToObject(e, "group_plan");
     cJSON_AddNumberToObject(group, "ranks", g->size);
     cJSON_AddNumberToObject(group, "hosts", g->hosts);
-    cJSON_AddBoolToObject(group, "local", r->transform.group_local != 0);
+    cJSON_AddBoolToObject(group, "local", r->job.dry_run.group_local != 0);
     cJSON_AddNumberToObject(group, "worst", g->worst);
     cJSON *loads = cJSON_AddObjectToObject(group, "loads");
     for (int k = 0; k < LOADS; k++) {

@@ -7,9 +7,9 @@
 
 #include "transform_options.h"
 
-/* Parses "read=7GB/s,write=5GB/s,net=25GB/s" into model_read, model_write and model_net, in bytes per
- * second. Returns false after it has reported a usage error. */
-bool group_parse_bandwidth(const cli *c, const char *text, fsdpck_transform_options *t);
+/* "read=7GB/s,write=5GB/s,net=25GB/s" into model_read, model_write and model_net. False after having
+ * reported a usage error. */
+bool group_parse_bandwidth(const cli *c, const char *text, job_options *t);
 
 /* Lists up to 16 ranks, or with -v all; else the minimum, mean and maximum. */
 void group_print_text(const cli *c, const transform_request *r, const fsdpck_group_plan *g);

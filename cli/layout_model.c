@@ -13,12 +13,12 @@ static const char *find_foreign_option(const transform_request *r)
     } options[] = {
         {r->like_path != NULL, "--like"},
         {r->tp_plan_path != NULL, "--tp-plan"},
-        {r->transform.shard_count > 0, "--shard"},
-        {r->transform.replicate_count > 0, "--replicate"},
-        {r->transform.part >= 0, "--part"},
-        {r->transform.keys_count > 0, "--keys"},
-        {r->transform.exclude_count > 0, "--exclude"},
-        {r->transform.format != NULL, "--format"},
+        {r->job.sharding.shard_count > 0, "--shard"},
+        {r->job.sharding.replicate_count > 0, "--replicate"},
+        {r->job.select.part >= 0, "--part"},
+        {r->job.select.keys_count > 0, "--keys"},
+        {r->job.select.exclude_count > 0, "--exclude"},
+        {r->job.output.format != NULL, "--format"},
         {r->open.source_ranks > 0, "--source-ranks"},
         {r->open.rank_pattern != NULL, "--source-rank-pattern"},
         {r->open.per_rank != FSDPCK_PER_RANK_AUTO, "--per-rank"},
@@ -52,11 +52,11 @@ static bool choose_scope(const cli *c, const char *rank, uint64_t world_size, la
 static fsdpck_status open_all(const cli *c, const transform_request *r, model_layout *l,
                               fsdpck_error *err)
 {
-    uint64_t world_size = r->transform.world_size;
+    uint64_t world_size = r->job.sharding.world_size;
     uint64_t shard_size = 0;
     fsdpck_status st = FSDPCK_OK;
-    if (r->transform.mesh != NULL)
-        st = fsdpck_mesh_sizes(r->transform.mesh, &world_size, &shard_size, err);
+    if (r->job.sharding.mesh != NULL)
+        st = fsdpck_mesh_sizes(r->job.sharding.mesh, &world_size, &shard_size, err);
     if (st == FSDPCK_OK)
         st = fsdpck_model_open(c->ctx, r->src, &l->model, err);
     if (st == FSDPCK_OK)
@@ -73,9 +73,9 @@ static fsdpck_status open_all(const cli *c, const transform_request *r, model_la
 static bool ranks_agree(const cli *c, const transform_request *r)
 {
     uint64_t world_size, shard_size;
-    if (r->transform.mesh == NULL || r->transform.world_size == 0 ||
-        fsdpck_mesh_sizes(r->transform.mesh, &world_size, &shard_size, NULL) != FSDPCK_OK ||
-        world_size == r->transform.world_size)
+    if (r->job.sharding.mesh == NULL || r->job.sharding.world_size == 0 ||
+        fsdpck_mesh_sizes(r->job.sharding.mesh, &world_size, &shard_size, NULL) != FSDPCK_OK ||
+        world_size == r->job.sharding.world_size)
         return true;
     opt_usage_error(c, "--world-size and --mesh give different numbers of ranks");
     return false;

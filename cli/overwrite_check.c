@@ -31,7 +31,7 @@ static fsdpck_status check(const transform_request *r, const char *dst, fsdpck_e
                 {r->like_path, "--like"},
                 {r->tp_plan_path, "--tp-plan"},
                 {r->check_add_path, "--check"}};
-    const char *written[] = {dst, r->transform.manifest_path};
+    const char *written[] = {dst, r->job.output.manifest_path};
     for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
         for (size_t k = 0; k < 2; k++) {
             if (read[i].path == NULL || written[k] == NULL || !is_inside(read[i].path, written[k]))

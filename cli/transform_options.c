@@ -218,51 +218,53 @@ static const char *const *request_list(char **list, size_t *count)
     return (const char *const *)list;
 }
 
-static void request_selection(const transform_options *w, fsdpck_transform_options *t)
+static void request_selection(const transform_options *w, job_options *t)
 {
-    t->part = w->part;
-    t->clean_names = w->clean ? FSDPCK_ON : w->keep ? FSDPCK_OFF : FSDPCK_AUTO;
-    t->keys = request_list(w->keys, &t->keys_count);
-    t->exclude = request_list(w->exclude, &t->exclude_count);
-    t->strip_prefix = request_list(w->strip_prefix, &t->strip_prefix_count);
-    t->rename = request_list(w->rename, &t->rename_count);
-    t->dtype = request_list(w->dtype, &t->dtype_count);
-    t->tied = (fsdpck_tied)w->tied;
-    t->objects = (fsdpck_objects)w->objects;
+    t->select.part = w->part;
+    t->select.clean_names = w->clean ? FSDPCK_ON : w->keep ? FSDPCK_OFF : FSDPCK_AUTO;
+    t->select.keys = request_list(w->keys, &t->select.keys_count);
+    t->select.exclude = request_list(w->exclude, &t->select.exclude_count);
+    t->select.strip_prefix = request_list(w->strip_prefix, &t->select.strip_prefix_count);
+    t->select.rename = request_list(w->rename, &t->select.rename_count);
+    t->select.dtype = request_list(w->dtype, &t->select.dtype_count);
+    t->select.tied = (fsdpck_tied)w->tied;
+    t->select.objects = (fsdpck_objects)w->objects;
 }
 
-static void request_output(const transform_options *w, fsdpck_transform_options *t)
+static void request_output(const transform_options *w, job_options *t)
 {
-    t->world_size = w->world_size;
-    t->mesh = w->mesh;
-    t->shard = request_list(w->shard, &t->shard_count);
-    t->replicate = request_list(w->replicate, &t->replicate_count);
-    t->format = w->format;
-    t->max_shard_nbytes = w->max_shard_nbytes;
-    t->align_nbytes = w->align_nbytes;
-    t->hdf5_groups = w->hdf5_groups;
-    /* The first choice has no level: use h5py's. */
-    t->gzip_level = w->compress < 0 ? 0 : w->compress == 0 ? GZIP_LEVEL : (unsigned)w->compress;
-    t->rank_pattern = w->rank_pattern;
-    t->device_type = w->device_type;
-    t->torch_minor = w->torch < 0 ? 0 : 5 + (unsigned)w->torch; /* the first choice is 2.5 */
-    t->replicas = (fsdpck_replicas)w->replicas;
-    t->direct = (fsdpck_switch)w->direct;
-    t->threads = (unsigned)w->threads;
-    t->memory_nbytes = w->memory_nbytes;
-    t->force = w->force;
-    t->no_sync = w->no_sync;
-    t->read_back = w->read_back;
-    t->no_manifest = w->no_manifest;
-    t->sha256 = w->sha256;
-    t->output_local = w->output_local;
-    t->manifest_path = w->manifest;
-    t->use_cuda = w->engine == 2;
-    /* With --group-size, -v extends the table of ranks, not the plan. */
-    t->dry_run = w->dry_run == 0 ? 0 : w->verbose > 0 && w->group_size == 0 ? 2 : 1;
-    t->group_size = (unsigned)w->group_size;
-    t->group_hosts = (unsigned)w->group_hosts;
-    t->group_local = w->group_local;
+    t->sharding.world_size = w->world_size;
+    t->sharding.mesh = w->mesh;
+    t->sharding.shard = request_list(w->shard, &t->sharding.shard_count);
+    t->sharding.replicate = request_list(w->replicate, &t->sharding.replicate_count);
+    t->output.format = w->format;
+    t->output.max_shard_nbytes = w->max_shard_nbytes;
+    t->output.align_nbytes = w->align_nbytes;
+    t->output.hdf5_groups = w->hdf5_groups;
+    /* The first choice has no level: then h5py's. */
+    t->output.gzip_level = w->compress < 0    ? 0
+                           : w->compress == 0 ? GZIP_LEVEL
+                                              : (unsigned)w->compress;
+    t->output.rank_pattern = w->rank_pattern;
+    t->output.device_type = w->device_type;
+    t->output.torch_minor = w->torch < 0 ? 0 : 5 + (unsigned)w->torch; /* the first choice is 2.5 */
+    t->select.replicas = (fsdpck_replicas)w->replicas;
+    t->output.direct = (fsdpck_switch)w->direct;
+    t->work.threads = (unsigned)w->threads;
+    t->work.memory_nbytes = w->memory_nbytes;
+    t->output.force = w->force;
+    t->output.no_sync = w->no_sync;
+    t->output.read_back = w->read_back;
+    t->output.no_manifest = w->no_manifest;
+    t->output.sha256 = w->sha256;
+    t->output.output_local = w->output_local;
+    t->output.manifest_path = w->manifest;
+    t->work.use_cuda = w->engine == 2;
+    /* Of a large group the table is wanted, not the whole plan. */
+    t->dry_run.mode = w->dry_run == 0 ? 0 : w->verbose > 0 && w->group_size == 0 ? 2 : 1;
+    t->dry_run.group_size = (unsigned)w->group_size;
+    t->dry_run.group_hosts = (unsigned)w->group_hosts;
+    t->dry_run.group_local = w->group_local;
 }
 
 static int check_group(const cli *c, const transform_options *w)
@@ -308,13 +310,12 @@ int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsign
         c->quiet = w->quiet != 0;
         c->verbose = w->verbose;
         transform_open_options(w, &r.open);
-        fsdpck_transform_options_init(&r.transform);
-        request_selection(w, &r.transform);
-        request_output(w, &r.transform);
+        job_options_init(&r.job);
+        request_selection(w, &r.job);
+        request_output(w, &r.job);
         if (w->peer_timeout_seconds > 0)
             fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
-        if (w->model_bandwidth != NULL &&
-            !group_parse_bandwidth(c, w->model_bandwidth, &r.transform))
+        if (w->model_bandwidth != NULL && !group_parse_bandwidth(c, w->model_bandwidth, &r.job))
             code = FSDPCK_USAGE;
         else
             code = run(c, &r);
@@ -325,12 +326,13 @@ int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsign
 
 bool transform_ranks_missing(const cli *c, const transform_request *r)
 {
-    if (r->transform.mesh != NULL && r->like_path != NULL) {
-        opt_usage_error_next(c, "omit one of them", "--mesh and --like contradict each other");
+    if (r->job.sharding.mesh != NULL && r->like_path != NULL) {
+        opt_usage_error_next(c, "leave out one of them",
+                             "--like brings a mesh of its own: --mesh contradicts it");
         return true;
     }
-    if (r->transform.world_size != 0 || r->transform.mesh != NULL || r->like_path != NULL ||
-        access(r->src, F_OK) != 0) /* opening SRC reports this */
+    if (r->job.sharding.world_size != 0 || r->job.sharding.mesh != NULL || r->like_path != NULL ||
+        access(r->src, F_OK) != 0) /* which is the greater trouble, and said on opening */
         return false;
     opt_usage_error_next(
         c,

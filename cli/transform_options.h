@@ -10,6 +10,7 @@
 #ifndef FSDPCK_CLI_TRANSFORM_OPTIONS_H
 #define FSDPCK_CLI_TRANSFORM_OPTIONS_H
 
+#include "job_options.h"
 #include "opt.h"
 
 typedef struct transform_options {
@@ -62,9 +63,9 @@ extern const opt_row options_running[];
 
 typedef struct transform_request {
     fsdpck_open_options open;
-    fsdpck_transform_options transform; /* without tp_plan and like */
-    int progress;                       /* progress_mode */
-    const char *src, *dst;              /* dst is NULL if the command takes one operand */
+    job_options job;       /* without tp_plan and like */
+    int progress;          /* progress_mode */
+    const char *src, *dst; /* dst is NULL where the command takes one operand */
     /* NULL: not given. */
     const char *tp_plan_path, *like_path, *show_rank, *check_add_path, *atol, *rtol;
     int stat;

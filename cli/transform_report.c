@@ -47,19 +47,19 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
                : strcmp(p->part, "all") != 0
                    ? "; --part all includes every tensor, a .pt includes everything"
                : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&
-                       r->transform.objects != FSDPCK_OBJECTS_DROP
-                   ? "; JSON cannot represent them, a .pt includes everything"
+                       r->job.select.objects != FSDPCK_OBJECTS_DROP
+                   ? "; JSON cannot say what they are, a .pt takes everything"
                    : "";
     if (is_flat(p))
-        return "; --format dcp includes everything";
-    if (strcmp(p->part, "all") != 0 && r->transform.part < 0)
+        return "; --format dcp takes everything";
+    if (strcmp(p->part, "all") != 0 && r->job.select.part < 0)
         return p->left_out_inside > 0
-                   ? "; --part all includes every tensor except those in objects, --format dcp "
-                     "includes everything"
-                   : "; --part all includes every tensor, --format dcp includes everything";
-    const fsdpck_transform_options *t = &r->transform;
-    const bool chosen = t->keys_count > 0 || t->exclude_count > 0 ||
-                        t->objects == FSDPCK_OBJECTS_DROP ||
+                   ? "; --part all takes every tensor but those in objects, --format dcp takes "
+                     "everything"
+                   : "; --part all takes every tensor, --format dcp takes everything";
+    const job_options *t = &r->job;
+    const bool chosen = t->select.keys_count > 0 || t->select.exclude_count > 0 ||
+                        t->select.objects == FSDPCK_OBJECTS_DROP ||
                         r->open.per_rank != FSDPCK_PER_RANK_AUTO;
     if (chosen || p->left_out_objects == 0 || info->format_id != FSDPCK_FORMAT_PT_RANKS ||
         strcmp(p->part, "all") != 0)
@@ -140,18 +140,18 @@ static void print_plan(const transform_request *r, const fsdpck_report *p)
     char a[32], b[32], n[32], k[32];
     if (p->plan_text != NULL)
         fputs(p->plan_text, stdout);
-    printf("plan: read %s in %s, write %s in %s%s, read amplification %.2f\n",
-           report_bytes(a, sizeof a, p->bytes_read),
-           report_count(n, sizeof n, p->segments, "segment"),
-           report_bytes(b, sizeof b, p->bytes_written), report_count(k, sizeof k, p->items, "item"),
-           r->transform.gzip_level > 0 ? " before compression" : "", p->read_amplification);
+    printf(
+        "plan: read %s in %s, write %s in %s%s, read amplification %.2f\n",
+        report_bytes(a, sizeof a, p->bytes_read), report_count(n, sizeof n, p->segments, "segment"),
+        report_bytes(b, sizeof b, p->bytes_written), report_count(k, sizeof k, p->items, "item"),
+        r->job.output.gzip_level > 0 ? " before they are compressed" : "", p->read_amplification);
 }
 
 static const char *tied_names_written(const transform_request *r, const fsdpck_report *p)
 {
-    return p->tied_dropped > 0                     ? "only the first name was written"
-           : r->transform.tied == FSDPCK_TIED_LINK ? "names were linked"
-                                                   : "every name was written";
+    return p->tied_dropped > 0                      ? "only the first name was written"
+           : r->job.select.tied == FSDPCK_TIED_LINK ? "names were linked"
+                                                    : "every name was written";
 }
 
 static void print_changes(const transform_request *r, const fsdpck_report *p)
@@ -208,7 +208,7 @@ char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info,
     const char *const was = info->mesh == NULL ? "" : info->mesh;
     if (r->like_path != NULL)
         snprintf(text, capacity_nbytes, "as --like");
-    else if (r->transform.mesh != NULL)
+    else if (r->job.sharding.mesh != NULL)
         snprintf(text, capacity_nbytes, "as given");
     else if (was[0] == '\0')
         snprintf(text, capacity_nbytes, "the source has no mesh");
@@ -268,7 +268,7 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
     const char *const dst = is_plain(r->dst) ? r->dst : "DST";
     fsdpck_escape(path, sizeof path, dst, strlen(dst));
     text[0] = '\0';
-    if (!is_reshard(p) || r->transform.dry_run != 0)
+    if (!is_reshard(p) || r->job.dry_run.mode != 0)
         return text;
     if (p->format_id == FSDPCK_FORMAT_DCP && is_in_parts(r, p))
         snprintf(
@@ -295,7 +295,7 @@ static char *next_step(const transform_request *r, const fsdpck_report *p, char 
                  "'%s' with weights_only=False; for torch %s, device %s (--torch, --device-type)",
                  report_count(ranks, sizeof ranks, p->world_size, "rank"), path,
                  torch_releases(p->torch_minor),
-                 r->transform.device_type == NULL ? "cuda" : r->transform.device_type);
+                 r->job.output.device_type == NULL ? "cuda" : r->job.output.device_type);
     return text;
 }
 
@@ -327,14 +327,14 @@ static void print_outputs(const cli *c, const transform_request *r, const fsdpck
     }
     for (size_t i = 0; i < p->outputs_count; i++)
         print_path(p->outputs[i]);
-    if (r->transform.manifest_path != NULL)
-        print_path(r->transform.manifest_path);
+    if (r->job.output.manifest_path != NULL)
+        print_path(r->job.output.manifest_path);
 }
 
 void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
                           const fsdpck_report *p)
 {
-    const bool dry_run = r->transform.dry_run != 0;
+    const bool dry_run = r->job.dry_run.mode != 0;
     char a[32], b[32], next[1600];
     if (dry_run)
         print_plan(r, p);
@@ -453,15 +453,15 @@ int transform_print_json(const cli *c, const transform_request *r, const fsdpck_
     cJSON_AddStringToObject(e, "part", p->part);
     cJSON_AddStringToObject(e, "model_key", p->model_key);
     cJSON_AddStringToObject(e, "part_rule", p->part_rule);
-    cJSON_AddBoolToObject(e, "dry_run", r->transform.dry_run != 0);
+    cJSON_AddBoolToObject(e, "dry_run", r->job.dry_run.mode != 0);
     if (is_reshard(p))
         json_mesh(e, p);
-    report_json_names(e, r->transform.dry_run != 0 ? "planned_outputs" : "outputs", p->outputs,
+    report_json_names(e, r->job.dry_run.mode != 0 ? "planned_outputs" : "outputs", p->outputs,
                       p->outputs_count);
-    if (r->transform.manifest_path != NULL)
+    if (r->job.output.manifest_path != NULL)
         report_json_add_name(
-            cJSON_GetObjectItem(e, r->transform.dry_run != 0 ? "planned_outputs" : "outputs"),
-            r->transform.manifest_path);
+            cJSON_GetObjectItem(e, r->job.dry_run.mode != 0 ? "planned_outputs" : "outputs"),
+            r->job.output.manifest_path);
     cJSON_AddStringToObject(e, "note", info->note);
     json_hosts(e, p);
     json_counts(e, p);

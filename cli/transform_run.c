@@ -27,7 +27,7 @@ static fsdpck_status open_like(const cli *c, const transform_request *r, fsdpck_
 fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, transform_inputs *in,
                                     fsdpck_error *err)
 {
-    *in = (transform_inputs){.options = r->transform, .info = FSDPCK_INIT(fsdpck_info)};
+    *in = (transform_inputs){.options = r->job, .info = FSDPCK_INIT(fsdpck_info)};
     fsdpck_status st = FSDPCK_OK;
     if (r->tp_plan_path != NULL)
         st =
@@ -38,9 +38,9 @@ fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, tr
         fsdpck_get_info(in->src, &in->info);
     if (st == FSDPCK_OK && r->like_path != NULL)
         st = open_like(c, r, &in->like, err);
-    in->options.tp_plan = in->tp_plan;
-    in->options.tp_plan_path = r->tp_plan_path;
-    in->options.like = in->like;
+    in->options.sharding.tp_plan = in->tp_plan;
+    in->options.sharding.tp_plan_path = r->tp_plan_path;
+    in->options.sharding.like = in->like;
     return st;
 }
 

@@ -10,16 +10,16 @@ typedef struct transform_inputs {
     fsdpck_checkpoint *src, *like;
     fsdpck_info info; /* of src */
     char *tp_plan;
-    fsdpck_transform_options options; /* the request's, with tp_plan and like; borrows from both */
+    job_options options; /* the request's, with tp_plan and like; borrows from both */
 } transform_inputs;
 
 fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, transform_inputs *in,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 void transform_inputs_release(transform_inputs *in);
 
-/* fsdpck_consolidate or fsdpck_reshard. */
+/* job_consolidate or job_reshard. */
 typedef fsdpck_status (*transform_api_fn)(fsdpck_context *ctx, fsdpck_checkpoint *src,
-                                          const char *dst, const fsdpck_transform_options *options,
+                                          const char *dst, const job_options *options,
                                           fsdpck_report **report, fsdpck_error *err);
 
 /* Opens, calls and reports. Returns the exit code. */

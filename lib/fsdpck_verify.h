@@ -1,20 +1,21 @@
-/* fsdpck_verify.h: is a checkpoint what it ought to be: digests of its tensors, checksums of its files,
- * manifests, differences between two, findings, and the newest one of a run that is whole. Part of
- * fsdpck.h, which includes it; either may be included alone.
+/* fsdpck_verify.h: checks of checkpoints: digests of tensors, checksums of files, manifests, differences
+ * between two checkpoints, findings, and the newest complete checkpoint of a run. Part of fsdpck.h; either
+ * header may be included alone.
  *
- * Calling sequence, here for a script that deletes a checkpoint only where a newer one is whole:
+ * Calling sequence, here for a script that deletes a checkpoint only if a newer one is sound:
  *
  *     fsdpck_verify *v;
- *     fsdpck_verify_info info;
- *     fsdpck_verify_options options = {.struct_nbytes = sizeof options, .level = FSDPCK_LEVEL_CHECKSUM};
+ *     fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
+ *     fsdpck_verify_options options = FSDPCK_INIT(fsdpck_verify_options);
+ *     options.level = FSDPCK_LEVEL_CHECKSUM;
  *     st = fsdpck_verify_new(ctx, "step-1000", &options, &v, &err);
  *     if (st == FSDPCK_OK) {
  *         fsdpck_verify_get_info(v, &info);
- *         whole = info.errors == 0;
+ *         sound = info.errors == 0;
  *         fsdpck_verify_free(v);
  *     }
  *
- * Each section has its own. Handles, options, texts and threads are as fsdpck.h says.
+ * Each section has its own sequence. Ownership, struct sizes, errors and threads: see fsdpck.h.
  */
 #ifndef FSDPCK_VERIFY_H
 #define FSDPCK_VERIFY_H
@@ -30,347 +31,415 @@ extern "C" {
 
 /* ---- digests ---- */
 
-/* One digest a tensor, the same however it is cut, in whatever format and order:
+/* One digest per tensor, independent of sharding, format and order:
  *
  *     fsdpck_digests *d;
- *     fsdpck_digests_new(ctx, src, &options, &d, err);          // reads every byte, once
+ *     fsdpck_digests_info info = FSDPCK_INIT(fsdpck_digests_info);
+ *     st = fsdpck_digests_new(ctx, src, NULL, &d, &err);        // reads every byte once
  *     fsdpck_digests_get_info(d, &info);
- *     for (i = 0; i < info.tensors; i++)
- *         fsdpck_digests_get(d, i, &digest);                    // by name
+ *     for (i = 0; i < info.tensors; i++) {
+ *         fsdpck_digest one = FSDPCK_INIT(fsdpck_digest);
+ *         fsdpck_digests_get(d, i, &one);                       // sorted by name
+ *     }
  *     fsdpck_digests_free(d);
  *
- * A digest is the CRC-64/XZ of the text `dtype[d0,d1,...]` and a newline (torch's names), then of
- * the row-major little-endian bytes, conj and neg resolved. It finds accidents, not forgers. */
+ * A digest is the CRC-64/XZ of the text `dtype[d0,d1,...]` (torch's names), a newline, and the tensor's
+ * bytes: row-major, little-endian, conj and neg applied. It detects accidents, not attackers. */
 typedef struct fsdpck_digests fsdpck_digests;
 
+/* Options of fsdpck_digests_new; NULL for a part: its defaults. */
+typedef struct fsdpck_digest_options {
+    size_t struct_nbytes;
+    const fsdpck_select_options *select; /* part: all, under flat keys; objects are ignored */
+    const fsdpck_work_options *work;
+} fsdpck_digest_options;
+
+/* Totals. */
 typedef struct fsdpck_digests_info {
     size_t struct_nbytes;
-    uint64_t tensors;
-    uint64_t nbytes;     /* of all tensors */
-    uint64_t bytes_read; /* replicas that had to be compared included */
+    uint64_t tensors;    /* digests; limit of the index */
+    uint64_t nbytes;     /* of these tensors */
+    uint64_t bytes_read; /* including replicas that were compared */
     uint64_t left_out_tensors, left_out_objects;
-    uint64_t whole; /* CRC-64/XZ of the lines `digest  dtype[shape]  name`, ordered by name */
+    uint64_t whole; /* CRC-64/XZ of the lines `digest  dtype[shape]  name`, sorted by name */
     uint64_t left_out_nbytes;    /* of left_out_tensors */
-    char *const *left_out_names; /* of tensors, all of them; then of objects; escaped; borrowed */
+    char *const *left_out_names; /* all tensors, then all objects; escaped */
     size_t left_out_names_count;
-    uint64_t tensors_in, nbytes_in; /* with those left out and tied_dropped; before a cast */
-    uint64_t tied_dropped, tied_dropped_nbytes;
+    uint64_t tensors_in, nbytes_in; /* including left_out and tied_dropped; before a cast */
+    uint64_t tied_dropped, tied_dropped_nbytes; /* other names of tied tensors */
 } fsdpck_digests_info;
 
+/* The digest of one tensor. */
 typedef struct fsdpck_digest {
     size_t struct_nbytes;
-    const char *name; /* final name; may hold any byte */
+    const char *name; /* final name; may contain any byte */
     size_t name_nbytes;
-    const char *dtype;
+    const char *dtype; /* torch's name */
     unsigned ndim;
-    const uint64_t *shape;
+    const uint64_t *shape; /* ndim sizes */
     uint64_t nbytes;
     const char *type; /* "float32[5,3]" */
-    uint64_t value;
+    uint64_t value;   /* the digest */
 } fsdpck_digest;
 
-/* Of the options those that select, name and cast count, replicas, threads and memory. The whole
- * checkpoint by default, each tensor under its flat key; one part of it is named as the model names
- * it. Borrows src. */
+/* Reads the selected tensors of `src` and computes their digests. *out is freed with
+ * fsdpck_digests_free; src must outlive it. With part ALL, the default, names are flat keys. With one
+ * part, names are the model's. Collective in a group. Errors: as of fsdpck_consolidate, except those of
+ * the output. */
 FSDPCK_API fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
-                                            const fsdpck_transform_options *options,
+                                            const fsdpck_digest_options *options,
                                             fsdpck_digests **out,
                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Fills *info. */
 FSDPCK_API void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info);
+
+/* Digest number `index` by name, which must be below info.tensors. */
 FSDPCK_API void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *digest);
+
+/* Frees digests, before their checkpoint. */
 FSDPCK_API void fsdpck_digests_free(fsdpck_digests *d);
 
+/* Result of comparing one tensor with a list. */
 typedef enum fsdpck_digest_verdict {
     FSDPCK_DIGEST_OK,
     FSDPCK_DIGEST_DIFFERS,
-    FSDPCK_DIGEST_TYPE_DIFFERS, /* dtype or shape */
-    FSDPCK_DIGEST_MISSING,      /* in the list alone */
-    FSDPCK_DIGEST_EXTRA         /* in the checkpoint alone */
+    FSDPCK_DIGEST_TYPE_DIFFERS, /* different dtype or shape */
+    FSDPCK_DIGEST_MISSING,      /* in the list only */
+    FSDPCK_DIGEST_EXTRA         /* in the checkpoint only */
 } fsdpck_digest_verdict;
 
+/* One row of the comparison. The library sets struct_nbytes. Texts are borrowed for the call. */
 typedef struct fsdpck_digest_result {
     size_t struct_nbytes;
     fsdpck_digest_verdict verdict;
-    const char *name; /* escaped, as printed */
+    const char *name; /* escaped, as printed; not terminated */
     size_t name_nbytes;
-    const char *expected; /* type in the list; NULL: none */
+    const char *expected; /* type in the list, not terminated; NULL: none */
     size_t expected_nbytes;
-    const char *found; /* type in the checkpoint; NULL: none */
+    const char *found; /* type in the checkpoint, terminated; NULL: none */
 } fsdpck_digest_result;
 
+/* Receives the rows of fsdpck_digests_check, in the calling thread. */
 typedef void (*fsdpck_digest_fn)(void *arg, const fsdpck_digest_result *result);
 
-/* Compares with a list of lines `HEX  TYPE  NAME` (names escaped), as `fsdpck digest` prints it, its
- * last line `HEX  whole  N tensors` included where it is there. Empty lines and those that begin
- * with '#' count as nothing. `fn` is called for every tensor of either, by name; *bad counts those
- * that are not OK. BADINPUT (DIGEST-LIST) where it is no such list. */
+/* Compares with nbytes at `text`: lines `HEX  TYPE  NAME` (names escaped) as `fsdpck digest` prints
+ * them, and optionally its last line `HEX  whole  N tensors`. Empty lines and lines that begin with '#'
+ * are ignored. Calls `fn` for every tensor of either side, sorted by name. *bad counts the rows that
+ * are not OK. Errors: BADINPUT (DIGEST-LIST: not such a list). */
 FSDPCK_API fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const char *text,
                                               size_t nbytes, fsdpck_digest_fn fn, void *arg,
                                               uint64_t *bad, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ---- files ---- */
 
-/* The files of a checkpoint, each read once for its checksums; and the manifest (fsdpck-manifest(5)) of
- * one that is there:
+/* Checksums of a checkpoint's files, each read once, and the manifest, fsdpck-manifest(5), of an
+ * existing checkpoint:
  *
  *     fsdpck_files *f;
- *     fsdpck_files_new(ctx, src, 0, 0, &f, err);
- *     fsdpck_manifest_write(f, digests, "step-1000.manifest", 0, err);
+ *     st = fsdpck_files_new(ctx, src, 0, 0, &f, &err);
+ *     st = fsdpck_manifest_write(f, digests, "step-1000.manifest", 0, &err);
  *     fsdpck_files_free(f);
  *
- * Of a folder all plain files count, and those of folders inside that hold files of the checkpoint;
- * what is hidden does not, but for .metadata, nor does a manifest. */
+ * In a folder this covers all regular files, and those of subfolders that contain files of the
+ * checkpoint. Hidden files other than .metadata, and manifests, are excluded. */
 typedef struct fsdpck_files fsdpck_files;
 
+/* One file. */
 typedef struct fsdpck_file {
     size_t struct_nbytes;
     const char *name; /* relative to the checkpoint's folder */
     uint64_t nbytes;
     uint64_t crc64;        /* CRC-64/XZ */
-    const uint8_t *sha256; /* 32 bytes; NULL where it was not asked for */
+    const uint8_t *sha256; /* 32 bytes; NULL unless requested */
 } fsdpck_file;
 
-/* threads 0: what the machine allows. By name. Borrows src. */
+/* Reads all files with `threads` threads (0: as many as affinity and cgroup allow); `sha256` adds
+ * SHA-256. *out is freed with fsdpck_files_free; src must outlive it. Collective in a group. Errors: IO,
+ * CHANGED. */
 FSDPCK_API fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                           unsigned threads, int sha256, fsdpck_files **out,
                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Number of files. */
 FSDPCK_API size_t fsdpck_files_count(const fsdpck_files *f);
+
+/* File number `index` by name, which must be below fsdpck_files_count. */
 FSDPCK_API void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_file *one);
+
+/* Frees the checksums, before their checkpoint. */
 FSDPCK_API void fsdpck_files_free(fsdpck_files *f);
 
-/* EXISTS where there is something at `path`; with `force` a manifest may be there, by its content. */
+/* Checks before long work that a manifest can be written to `path`. Errors: EXISTS (`path` exists; with
+ * `force`: and is not a manifest). */
 FSDPCK_API fsdpck_status fsdpck_manifest_check_path(const char *path, int force,
                                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* `digests` of the same checkpoint. EXISTS as above. */
+
+/* Writes a manifest to `path`. `digests` must be of the same checkpoint. Collective in a group. Errors:
+ * EXISTS as above, IO, NOSPACE. */
 FSDPCK_API fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests *digests,
                                                const char *path, int force,
                                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ---- comparing ---- */
 
-/* Two checkpoints, in whatever format and however each is cut:
+/* Differences between two checkpoints of any format and sharding:
  *
  *     fsdpck_diff *d;
- *     fsdpck_diff_new(ctx, a, b, NULL, &d, err);
+ *     fsdpck_diff_info info = FSDPCK_INIT(fsdpck_diff_info);
+ *     st = fsdpck_diff_new(ctx, a, b, NULL, &d, &err);
  *     fsdpck_diff_get_info(d, &info);                        // info.rows == 0: equal
- *     for (i = 0; i < info.rows; i++)
+ *     for (i = 0; i < info.rows; i++) {
+ *         fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
  *         fsdpck_diff_get_row(d, i, &row);
+ *     }
  *     fsdpck_diff_free(d);
  */
 typedef struct fsdpck_diff fsdpck_diff;
 
+/* Options of fsdpck_diff_new; NULL for a part: its defaults. */
 typedef struct fsdpck_diff_options {
     size_t struct_nbytes;
-    /* Of these count: part (-1: everything where both have the same parts, else the model parts,
-     * else the optimizer parts), keys and exclude for both, objects (drop: tensors alone);
-     * strip_prefix, rename and dtype are applied to A alone; threads, memory, replicas. NULL: the
-     * defaults. */
-    const fsdpck_transform_options *transform;
-    double atol, rtol; /* floating elements are equal where |a - b| <= atol + rtol * |b| */
+    /* part: everything if both have the same parts, else the model parts, else the optimizer parts.
+     * keys and exclude apply to both; strip_prefix, rename and dtype to A only. objects DROP: compare
+     * tensors only. */
+    const fsdpck_select_options *select;
+    const fsdpck_work_options *work;
+    double atol, rtol; /* floating elements are equal if |a - b| <= atol + rtol * |b| */
     int brief;         /* stop at the first difference */
 } fsdpck_diff_options;
 
+/* Totals. */
 typedef struct fsdpck_diff_info {
     size_t struct_nbytes;
-    const char *part; /* compared */
+    const char *part; /* "model", ...: the part compared */
     uint64_t tensors_a, tensors_b;
-    uint64_t tensors_compared; /* those that both have, of one dtype and shape */
-    uint64_t nbytes_compared;
+    uint64_t tensors_compared; /* in both, with the same dtype and shape */
+    uint64_t nbytes_compared;  /* of these */
     uint64_t objects_compared;
     uint64_t bytes_read; /* of both */
-    uint64_t rows;       /* differences */
+    uint64_t rows;       /* differences; limit of the index */
     int stopped;         /* brief: there may be more */
 } fsdpck_diff_info;
 
+/* Kinds of difference. */
 typedef enum fsdpck_diff_kind {
-    FSDPCK_DIFF_ONLY_A,
+    FSDPCK_DIFF_ONLY_A, /* tensor in A only */
     FSDPCK_DIFF_ONLY_B,
-    FSDPCK_DIFF_TYPE, /* another dtype or shape: values are not compared */
-    FSDPCK_DIFF_VALUES,
-    FSDPCK_DIFF_OBJECT_ONLY_A,
+    FSDPCK_DIFF_TYPE,          /* different dtype or shape; values are not compared */
+    FSDPCK_DIFF_VALUES,        /* different elements */
+    FSDPCK_DIFF_OBJECT_ONLY_A, /* object in A only */
     FSDPCK_DIFF_OBJECT_ONLY_B,
-    FSDPCK_DIFF_OBJECT
+    FSDPCK_DIFF_OBJECT /* different objects */
 } fsdpck_diff_kind;
 
+/* One difference. Members that do not apply are zero. */
 typedef struct fsdpck_diff_row {
     size_t struct_nbytes;
     fsdpck_diff_kind kind;
-    const char *name;
+    const char *name; /* may contain any byte */
     size_t name_nbytes;
-    const char *dtype_a, *dtype_b; /* NULL where the side has none; so for the next four */
+    const char *dtype_a, *dtype_b; /* torch's names; NULL if the side lacks the tensor */
     unsigned ndim_a, ndim_b;
-    const uint64_t *shape_a, *shape_b;
-    /* FSDPCK_DIFF_VALUES */
-    int located; /* 0: a compressed tensor, of which only digests were compared; what follows is 0 */
-    uint64_t nelems, differing;
+    const uint64_t *shape_a, *shape_b; /* likewise */
+    /* FSDPCK_DIFF_VALUES: */
+    int located; /* 0: compressed tensor, only digests were compared; differing to not_numbers are 0 */
+    uint64_t nelems, differing;    /* elements */
     uint64_t first[64];            /* index of the first element that differs */
-    char first_a[64], first_b[64]; /* and its values */
-    double largest;                /* |a - b|, of numbers */
-    uint64_t not_numbers;          /* elements that differ and are NaN or infinite on a side */
-    /* Objects */
-    int64_t rank;                /* whose it is, where ranks differ; else -1 */
-    const char *text_a, *text_b; /* FSDPCK_DIFF_OBJECT: for people, cut off where it is long */
+    char first_a[64], first_b[64]; /* its values as text */
+    double largest;                /* largest |a - b| of finite numbers */
+    uint64_t not_numbers;          /* differing elements that are NaN or infinite on a side */
+    /* Objects: */
+    int64_t rank;                /* if the objects of this name differ between ranks; else -1 */
+    const char *text_a, *text_b; /* FSDPCK_DIFF_OBJECT: both as text, truncated if long */
 } fsdpck_diff_row;
 
-/* Borrows both. Errors: as opening and consolidating either. */
+/* Compares `a` and `b`, which must outlive *out. *out is freed with fsdpck_diff_free. Collective in a
+ * group. Errors: as of fsdpck_consolidate, except those of the output. */
 FSDPCK_API fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a,
                                          fsdpck_checkpoint *b, const fsdpck_diff_options *options,
                                          fsdpck_diff **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Fills *info. */
 FSDPCK_API void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info);
+
+/* Difference number `index`, which must be below info.rows. */
 FSDPCK_API void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
+
+/* Frees a diff, before its checkpoints. */
 FSDPCK_API void fsdpck_diff_free(fsdpck_diff *d);
 
 /* ---- findings ---- */
 
-/* What can be wrong with a checkpoint, by the ids that findings and errors carry. Neither the name
- * nor the meaning of an id changes within a major version. */
+/* A kind of finding: a row of fsdpck-findings(7). Ids and numbers keep their meaning
+ * within a major version. All texts are constants. */
 typedef struct fsdpck_finding_kind {
     size_t struct_nbytes;
     const char *id;         /* "CHUNK-GAP" */
-    const char *class_name; /* "coverage", see fsdpck-findings(7) */
-    const char *severity;   /* "error", "warning", "note": by default, for fsdpck_verify_new */
-    int fixed;              /* and it cannot be set otherwise */
-    const char *means;      /* one line each */
-    const char *next;
-    int is_environmental; /* about the machine, the program or a limit, not about the checkpoint */
-    const char
-        *former_id; /* of kind_find: what it was found by, where that is a former id; else NULL */
+    const char *class_name; /* "coverage" */
+    const char *severity;   /* "error", "warning" or "note": default of fsdpck_verify_new */
+    int fixed;              /* `set` cannot change the severity */
+    const char *means;      /* one line */
+    const char *next;       /* the next step, one line */
+    int is_environmental;   /* about the machine, the program or a limit, not the checkpoint */
+    const char *former_id;  /* of kind_find: the former id it was found by; else NULL */
 } fsdpck_finding_kind;
 
-/* In the order of the ids, index from 0; 0 behind the last. All texts are constants. */
+/* Kind number `index`, sorted by id. Returns 0 after the last. */
 FSDPCK_API int fsdpck_finding_kind_at(size_t index, fsdpck_finding_kind *kind);
-/* 0 where there is no such id, or no such number. kind_find takes former ids, too, for one release. */
+
+/* Finds a kind by its id or, for one release, a former id. Returns 0 if there is none. */
 FSDPCK_API int fsdpck_finding_kind_find(const char *id, fsdpck_finding_kind *kind);
+
+/* The kind of a number, such as err.finding. Returns 0 if there is none. */
 FSDPCK_API int fsdpck_finding_kind_get(fsdpck_finding_id id, fsdpck_finding_kind *kind);
-/* For failures whose error names none, such as those of system calls: FSDPCK_FINDING_SYS_IO.
- * FSDPCK_FINDING_NONE where the request is at fault (USAGE, EXISTS), or nothing is. */
+
+/* The finding of a failure whose error has none: FSDPCK_FINDING_SYS_IO for IO, ...
+ * FSDPCK_FINDING_NONE for OK and for faults of the request (USAGE, EXISTS). */
 FSDPCK_API fsdpck_finding_id fsdpck_status_finding(fsdpck_status status);
 
 /* ---- verifying ---- */
 
-/* Each includes those before it. */
+/* Depth of the checks. Each level includes those before it. */
 typedef enum fsdpck_level {
-    FSDPCK_LEVEL_QUICK,     /* metadata; all files are there and long enough */
+    FSDPCK_LEVEL_QUICK,     /* metadata; all files exist and are long enough */
     FSDPCK_LEVEL_STRUCTURE, /* every rule that needs no tensor data */
-    FSDPCK_LEVEL_COVERAGE,  /* each tensor is there as a whole, payloads' heads agree with it */
-    FSDPCK_LEVEL_CHECKSUM,  /* every byte, against the checksums that the files hold */
-    FSDPCK_LEVEL_NUMERIC /* every element: NaN, moments below zero, infinities, zeros, constants */
+    FSDPCK_LEVEL_COVERAGE,  /* chunks cover each tensor; headers of payloads match the metadata */
+    FSDPCK_LEVEL_CHECKSUM,  /* every byte, against the checksums in the files */
+    FSDPCK_LEVEL_NUMERIC    /* every element: NaN, infinities, zeros, constants, negative moments */
 } fsdpck_level;
 
-/* Is a checkpoint whole, consistent and uncorrupted?
+/* Checks completeness, consistency and checksums of a checkpoint:
  *
  *     fsdpck_verify *v;
- *     st = fsdpck_verify_new(ctx, "step-1000", NULL, &v, err);   // OK: there is a verdict
+ *     st = fsdpck_verify_new(ctx, "step-1000", NULL, &v, &err);  // OK: there is a verdict
  *     fsdpck_verify_get_info(v, &info);                          // info.errors == 0: clean
  *     for (i = 0; i < info.listed; i++)
  *         fsdpck_verify_get_finding(v, i, &finding);
  *     fsdpck_verify_free(v);
  *
- * What is wrong with the checkpoint are findings; a status other than OK says why there is no
- * verdict (I/O, a limit, something that is not supported, a file that changed meanwhile). */
+ * Defects of the checkpoint are findings. A status other than OK means that there is no verdict: an I/O
+ * error, a limit, an unsupported feature, or a file that changed meanwhile. */
 typedef struct fsdpck_verify fsdpck_verify;
 
+/* Options of fsdpck_verify_new. */
 typedef struct fsdpck_verify_options {
     size_t struct_nbytes;
-    int level;                       /* fsdpck_level; -1: coverage */
+    int level; /* fsdpck_level: 0 is QUICK; -1, and NULL for options: COVERAGE */
     const fsdpck_open_options *open; /* NULL: the defaults */
-    unsigned threads;
-    int strict;            /* warnings count as errors */
-    int require_checksums; /* bytes without a checksum are an error at level checksum */
-    const char *const
-        *set;             /* "NUM-NAN=error", =warn, =note or =ignore, ends with NULL; NULL: none */
-    const char *manifest; /* fsdpck-manifest(5); NULL: the one in the folder, where there is one */
-    int sha256;           /* at level checksum: the SHA-256 that it has of files */
-    const char *expect;   /* a list of tensors, a manifest, an index or a checkpoint; NULL */
-    int statistics;       /* at level numeric: fsdpck_verify_get_statistics */
-    /* At levels checksum and numeric a sample of the data: from 0 to 0.05 it is 5 %. The same part is
-     * the same sample of the same files, and parts that do not overlap are samples that do not: 0 to
-     * 0.5 and 0.5 to 1 are the whole. It is made of records that have a checksum, and of pieces of
-     * the others, spread evenly. sample_end 0: everything. */
+    unsigned threads;                /* 0: as many as affinity and cgroup allow */
+    int strict;                      /* count warnings as errors */
+    int require_checksums;           /* CHECKSUM: bytes without a checksum are an error */
+    const char *const *set; /* "NUM-NAN=error", =warn, =note or =ignore; ends with NULL; or NULL */
+    const char *manifest;   /* fsdpck-manifest(5); NULL: the one in the folder, if any */
+    int sha256;             /* CHECKSUM: compare the SHA-256 in the manifest too */
+    const char *expect;     /* a list of tensors, a manifest, an index or a checkpoint; or NULL */
+    int statistics;         /* NUMERIC: collect fsdpck_tensor_statistics */
+    /* CHECKSUM and NUMERIC: read only a sample of the data; 0 to 0.05 is 5 %. Equal ranges select the
+     * same sample of the same files, and disjoint ranges disjoint samples: 0 to 0.5 and 0.5 to 1 are
+     * the whole. The sample consists of whole records with a checksum, and of evenly spread ranges of
+     * the others. sample_end 0: everything. */
     double sample_begin, sample_end;
-    double max_seconds; /* reading data ends after it; 0: never */
+    double max_seconds; /* stop reading data after this time; 0: never */
 } fsdpck_verify_options;
 
+/* Result of a verification. */
 typedef struct fsdpck_verify_info {
     size_t struct_nbytes;
     fsdpck_level level;
-    int opened;                       /* what follows of the checkpoint itself is known */
-    uint64_t errors, warnings, notes; /* strict: warnings are among the errors */
-    uint64_t ignored;                 /* because `set` says so */
-    uint64_t listed;                  /* of errors, warnings and notes the first 1,000 */
-    uint64_t chunks, records;         /* with elements; different ranges that they lie in */
+    int opened; /* the checkpoint could be opened, see fsdpck_verify_get_source */
+    uint64_t errors, warnings, notes; /* with `strict`, errors include warnings */
+    uint64_t ignored;                 /* findings that `set` ignores */
+    uint64_t listed;                  /* errors, warnings and notes kept: the first 1,000 */
+    uint64_t chunks;                  /* with elements */
+    uint64_t records;                 /* distinct ranges that contain them */
     uint64_t bytes_total, bytes_read; /* of the records, as stored */
     uint64_t bytes_summed;            /* compared with a checksum */
-    uint64_t unchecked_tensors, unchecked_nbytes; /* level checksum: no checksum is recorded */
-    uint64_t unread_tensors, unread_nbytes;       /* from coverage on: because of a finding */
-    int manifest;                                 /* there is one, and it could be read */
-    uint64_t manifest_files, manifest_tensors;    /* that it lists */
-    uint64_t manifest_nbytes;                     /* of files, compared with its CRC-64 */
-    const char *not_seen;                         /* what the level cannot see, for people */
-    /* Where one of these is set, errors == 0 does not mean that the data are verified. */
-    int sampled, stopped; /* options.sample_end; options.max_seconds were over */
-    uint64_t skipped_records, skipped_nbytes; /* therefore not read, records not as a whole */
-    uint64_t manifest_unhashed_files;         /* therefore not compared with their CRC-64 */
-    uint64_t statistics;                      /* tensors; 0 where they were not asked for */
-    uint64_t unsupported; /* of the errors: legal, but not read; all of them: there is no verdict */
+    uint64_t unchecked_tensors, unchecked_nbytes; /* CHECKSUM: no checksum is recorded */
+    uint64_t unread_tensors, unread_nbytes;       /* from COVERAGE on: not read due to a finding */
+    int manifest;                                 /* a manifest exists and is readable */
+    uint64_t manifest_files, manifest_tensors;    /* listed in it */
+    uint64_t manifest_nbytes;                     /* of files, compared with their CRC-64 */
+    const char *not_seen; /* errors that the level cannot detect, as text for people */
+    /* If one of these is set, errors == 0 does not mean that the data is verified. */
+    int sampled, stopped;                     /* by sample_end; by max_seconds */
+    uint64_t skipped_records, skipped_nbytes; /* not read, or not completely, for that reason */
+    uint64_t manifest_unhashed_files;         /* not compared with their CRC-64 for that reason */
+    uint64_t statistics;                      /* number of tensors with statistics */
+    uint64_t
+        unsupported; /* errors on legal but unsupported content; if all are, there is no verdict */
 } fsdpck_verify_info;
 
+/* One finding. */
 typedef struct fsdpck_finding {
     size_t struct_nbytes;
-    const char *severity;     /* "error", "warning", "note" */
+    const char *severity;     /* "error", "warning" or "note" */
     const fsdpck_error *what; /* finding, message, path, tensor, offset, expected, found, next */
-    int group;                /* findings of one group differ in the tensor alone; 0: in no group */
+    int group;                /* findings of one group > 0 differ in the tensor only; 0: no group */
 } fsdpck_finding;
 
+/* Verifies the checkpoint at `path`. *out is freed with fsdpck_verify_free. Collective in a group.
+ * Errors: USAGE (`set`, sample), IO, LIMIT, UNSUPPORTED, CHANGED. */
 FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                            const fsdpck_verify_options *options,
                                            fsdpck_verify **out,
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Fills *info. */
 FSDPCK_API void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info);
-/* The checkpoint as fsdpck_get_info describes it. Returns 0 and leaves *info where it was not opened. */
+
+/* The checkpoint as fsdpck_get_info describes it. Returns 0 and leaves *info if it could not be
+ * opened. */
 FSDPCK_API int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info);
+
+/* Finding number `index`, which must be below info.listed. Errors come first. */
 FSDPCK_API void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index,
                                           fsdpck_finding *finding);
-/* Of one tensor, over the finite numbers that were read; of a complex one over both parts. The same for
- * any number of threads. Copies of a chunk count once. */
+
+/* Statistics of one tensor over the finite numbers read. A complex element counts as two numbers.
+ * Independent of the number of threads. Replicas count once. */
 typedef struct fsdpck_tensor_statistics {
-    size_t struct_nbytes; /* by the caller */
-    uint64_t
-        nelems; /* looked at, of a complex tensor twice as many as it has; 0: none, as in tensors
-                        of bits, scattered views and what a finding keeps from being read */
+    size_t struct_nbytes;
+    uint64_t nelems; /* numbers read; 0 for tensors of bits, scattered adapters, and tensors that a
+                        finding keeps from being read */
     uint64_t nan, inf, finite, zeros;
-    double mean, variance; /* of the population; 0 where nothing is finite, and so for the next */
+    double mean, variance; /* of the population; 0 if finite is 0, as the next two */
     double minimum, maximum;
-    /* How many numbers are 1.x * 2^e, for e from exponent_least on, `exponents` of them: borrowed. */
+    /* exponent_counts[i] numbers have the form 1.x * 2^(exponent_least + i). `exponents` counts. */
     int exponent_least;
     unsigned exponents;
     const uint64_t *exponent_counts;
 } fsdpck_tensor_statistics;
 
-/* By tensor, in the order of fsdpck_get_tensor; 0 behind the last. */
+/* Statistics number `index`, in the order of fsdpck_get_tensor. Returns 0 after the last. */
 FSDPCK_API int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t index,
                                             fsdpck_tensor_statistics *statistics);
-/* The tensor that statistics of this index describe. Returns 0 after the last. */
+
+/* The tensor of statistics number `index`. Returns 0 after the last. */
 FSDPCK_API int fsdpck_verify_get_tensor(const fsdpck_verify *v, uint64_t index,
                                         fsdpck_tensor *tensor);
+
+/* Frees a verification. */
 FSDPCK_API void fsdpck_verify_free(fsdpck_verify *v);
 
 /* ---- the latest checkpoint of a run ---- */
 
+/* Options of fsdpck_latest. Zeros are the defaults. */
 typedef struct fsdpck_latest_options {
     size_t struct_nbytes;
-    fsdpck_level level;
-    uint64_t max_count;              /* complete checkpoints wanted; 0: 1 */
+    fsdpck_level level;              /* of the check for completeness */
+    uint64_t max_count;              /* stop after so many complete checkpoints; 0: 1 */
     const fsdpck_open_options *open; /* NULL: the defaults */
 } fsdpck_latest_options;
 
-/* why is NULL where it is complete. Borrowed for the call. */
+/* Receives one checkpoint; `why` is NULL if it is complete, else its first error. Borrowed for the
+ * call. */
 typedef void (*fsdpck_latest_fn)(void *arg, const char *path, uint64_t step,
                                  const fsdpck_error *why);
 
-/* What lies in the folder `root` and has a name that ends in a number (step-1000, global_step_1000,
- * checkpoint-1000, iter_0001000, files as epoch=1-step=1000.ckpt), newest first, until as many
- * complete ones are found as are wanted: *found. */
+/* Checks the entries of the folder `root` whose names end in a number, newest first: step-1000,
+ * global_step_1000, checkpoint-1000, iter_0001000, files such as epoch=1-step=1000.ckpt. Stops when
+ * max_count complete ones are found; *found is their number. Errors: IO, LIMIT, UNSUPPORTED. */
 FSDPCK_API fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
                                        const fsdpck_latest_options *options, fsdpck_latest_fn fn,
                                        void *arg, uint64_t *found,

@@ -1,4 +1,4 @@
-/* fsdpck_findings.h: one number for each kind of finding, see fsdpck-findings(7).
+/* fsdpck_findings.h: numbers of the kinds of finding, see fsdpck-findings(7).
  *
  *     if (err.finding == FSDPCK_FINDING_FILE_MISSING)
  *         ...
@@ -11,6 +11,7 @@
 #ifndef FSDPCK_FINDINGS_H
 #define FSDPCK_FINDINGS_H
 
+/* As err.finding contains it; fsdpck_finding_kind_get describes it. */
 typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_NONE = 0,
     FSDPCK_FINDING_CHECKSUM_NONE = 1,

@@ -1,4 +1,4 @@
-/* fsdpck_formats.h: one number for each format that is read or written, see fsdpck-formats(5).
+/* fsdpck_formats.h: numbers of the formats that fsdpck reads and writes, see fsdpck-formats(5).
  *
  *     if (info.format_id == FSDPCK_FORMAT_DCP)
  *         ...
@@ -8,6 +8,7 @@
 #ifndef FSDPCK_FORMATS_H
 #define FSDPCK_FORMATS_H
 
+/* As info.format_id and report.format_id contain it; the comment is the format's name. */
 typedef enum fsdpck_format_id {
     FSDPCK_FORMAT_NONE = 0,
     FSDPCK_FORMAT_DCP = 1,             /* "dcp" */

@@ -27,19 +27,24 @@
 extern "C" {
 #endif
 
+/* Marks exported functions, and functions whose status must not be ignored. */
 #if defined(__GNUC__)
 #define FSDPCK_API        __attribute__((visibility("default")))
 #define FSDPCK_MUST_CHECK __attribute__((warn_unused_result))
-#else
+#else /* compilers without these attributes */
 #define FSDPCK_API
 #define FSDPCK_MUST_CHECK
 #endif
 
-/* A struct with its size in struct_nbytes, its first member, and zeros. Required before every call that
- * takes or fills such a struct, so that program and library may have different versions:
+/* Initializer of a struct that begins with struct_nbytes: its size, and zeros for all other members. Use
+ * it before every call that takes or fills such a struct:
  *
  *     fsdpck_info info = FSDPCK_INIT(fsdpck_info);
  *     fsdpck_get_info(src, &info);
+ *
+ * Program and library may then be of different versions within a major one. The library copies the
+ * smaller of both sizes. Options that an older program lacks have their defaults. Members that an older
+ * library lacks are set to zero.
  */
 #if defined(__cplusplus)
 #define FSDPCK_INIT(type)                    \
@@ -55,24 +60,29 @@ extern "C" {
     }
 #endif
 
-/* 0 and 1 are verdicts; 2 and more mean that there is none, and no output either. */
+/* 0 and 1 are verdicts. From 2 on there is no verdict and no output. Later versions may add a number, so
+ * treat one that you do not know as a failure.
+ */
 typedef enum fsdpck_status {
     FSDPCK_OK = 0,
-    FSDPCK_FINDING = 1,     /* verify, diff, digest -c, latest: a check failed, or they differ */
+    FSDPCK_FINDING = 1,     /* program only: verify, diff, digest -c or latest found something */
     FSDPCK_USAGE = 2,       /* contradictory or impossible request */
     FSDPCK_BADINPUT = 3,    /* input malformed, ambiguous, hostile or incomplete */
     FSDPCK_UNSUPPORTED = 4, /* valid, but not supported by fsdpck or by the target */
     FSDPCK_IO = 5,          /* a read or a write failed; see sys_errno */
     FSDPCK_NOSPACE = 6,     /* ENOSPC, EDQUOT, EFBIG */
-    FSDPCK_LIMIT = 7,       /* a safety limit, a memory budget or malloc; `next` names an option */
-    FSDPCK_CHANGED = 8,     /* the input changed while it was read */
+    FSDPCK_LIMIT = 7,       /* a safety limit or memory; `next` names an option */
+    FSDPCK_CHANGED = 8,     /* the input changed while being read */
     FSDPCK_EXISTS = 10,     /* the output exists */
-    FSDPCK_PEER = 12,       /* another rank failed and its own cause is unknown */
+    FSDPCK_PEER = 12,       /* another rank failed for an unknown reason */
     FSDPCK_DEVICE = 13,     /* GPU or NCCL failure with no fallback allowed */
-    FSDPCK_INTERNAL = 14,   /* a broken invariant of fsdpck itself: please report */
-    FSDPCK_CANCELLED = 15   /* the caller's cancel token was set; never an exit code */
+    FSDPCK_INTERNAL = 14,   /* a bug in fsdpck: please report it */
+    FSDPCK_CANCELLED = 15   /* by fsdpck_context_cancel; never an exit code */
 } fsdpck_status;
 
+/* Details of a failure: a finding and texts for the user, for a program that shows them on its own. Its
+ * size is fixed: no member is ever added. Texts are always terminated, and truncated where needed.
+ */
 typedef struct fsdpck_error {
     fsdpck_status status;
     int sys_errno;             /* 0 if no system call failed */
@@ -91,11 +101,11 @@ typedef struct fsdpck_error {
 /* Zeroed, with rank -1. A zeroed error is also valid. */
 FSDPCK_API void fsdpck_error_init(fsdpck_error *err);
 
-/* The id that users see, such as "ZIP-CRC"; "" for FSDPCK_FINDING_NONE and unknown numbers. Never
- * NULL. */
+/* Id as in fsdpck-findings(7), such as "ZIP-CRC"; "" for FSDPCK_FINDING_NONE and unknown numbers. A
+ * constant, never NULL. */
 FSDPCK_API const char *fsdpck_finding_name(fsdpck_finding_id id);
 
-/* Short lower-case name such as "bad input". Never NULL. */
+/* Lower-case name such as "bad input". A constant, never NULL. */
 FSDPCK_API const char *fsdpck_status_name(fsdpck_status status);
 
 #ifdef __cplusplus

@@ -266,22 +266,22 @@ static const catalogue *row_side(const fsdpck_diff *d, const diff_row *r, uint32
     return r->a != CAT_NONE ? &d->a.to.cat : &d->b.to.cat;
 }
 
-static fsdpck_status begin_side(fsdpck_diff *d, run *r, const fsdpck_transform_options *o,
-                                fsdpck_part part, fsdpck_checkpoint *src, fsdpck_error *err)
+static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fsdpck_part part,
+                                fsdpck_checkpoint *src, fsdpck_error *err)
 {
     run_init(r, src->ctx, src, o);
     r->dst = "";
     r->writer = &digest_writer;
     r->bare_optimizer = true;
-    r->names_objects = r->opt.objects != FSDPCK_OBJECTS_DROP;
-    r->opt.part = part;
-    r->opt.direct = FSDPCK_OFF;
-    if (part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)
-        r->opt.clean_names = FSDPCK_OFF;
+    r->names_objects = r->opt.select.objects != FSDPCK_OBJECTS_DROP;
+    r->opt.select.part = part;
+    r->opt.output.direct = FSDPCK_OFF;
+    if (part == FSDPCK_PART_ALL && r->opt.select.clean_names == FSDPCK_AUTO)
+        r->opt.select.clean_names = FSDPCK_OFF;
     if (r == &d->b) {
-        r->opt.strip_prefix_count = 0;
-        r->opt.rename_count = 0;
-        r->opt.dtype_count = 0;
+        r->opt.select.strip_prefix_count = 0;
+        r->opt.select.rename_count = 0;
+        r->opt.select.dtype_count = 0;
     }
     RETURN_IF(run_check_engine(r, err));
     fsdpck_status st = run_select(r, err);
@@ -306,22 +306,21 @@ static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
 
 /* All steps before values are read. */
 static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
-                             const fsdpck_transform_options *o, fsdpck_part *part,
-                             fsdpck_error *err)
+                             const run_options *o, fsdpck_part *part, fsdpck_error *err)
 {
     RETURN_IF(checkpoint_load_inner(a, err));
     RETURN_IF(checkpoint_load_inner(b, err));
     RETURN_IF(diff_choose_part(o, a, b, part, err));
     RETURN_IF(begin_side(d, &d->a, o, *part, a, err));
     RETURN_IF(begin_side(d, &d->b, o, *part, b, err));
-    if (*part != FSDPCK_PART_ALL && (o == NULL || o->part < 0))
-        log_write(&a->ctx->log, LOG_NOTE, "comparing only the %s parts, which both have",
+    if (*part != FSDPCK_PART_ALL && o->select.part < 0)
+        log_write(&a->ctx->log, LOG_NOTE, "comparing the %s parts: the rest is not in both",
                   fsdpck_part_name(*part));
     /* Both hold buffers at once. */
-    d->a.opt.memory_nbytes = run_memory_nbytes(&d->a) / 2;
-    if (d->a.opt.memory_nbytes < EXEC_MEMORY_NBYTES_MIN)
-        d->a.opt.memory_nbytes = EXEC_MEMORY_NBYTES_MIN;
-    d->b.opt.memory_nbytes = d->a.opt.memory_nbytes;
+    d->a.opt.work.memory_nbytes = run_memory_nbytes(&d->a) / 2;
+    if (d->a.opt.work.memory_nbytes < EXEC_MEMORY_NBYTES_MIN)
+        d->a.opt.work.memory_nbytes = EXEC_MEMORY_NBYTES_MIN;
+    d->b.opt.work.memory_nbytes = d->a.opt.work.memory_nbytes;
     RETURN_IF(match_tensors(d, err));
     RETURN_IF(lay_out_side(d, false, err));
     RETURN_IF(lay_out_side(d, true, err));
@@ -345,7 +344,7 @@ static fsdpck_status finish_values(fsdpck_diff *d, fsdpck_error *err)
 }
 
 static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
-                              const fsdpck_transform_options *o, fsdpck_error *err)
+                              const run_options *o, fsdpck_error *err)
 {
     group *g = a->ctx->group;
     fsdpck_part part = FSDPCK_PART_ALL;
@@ -356,7 +355,7 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     if (!d->brief || d->rows.count == 0)
         RETURN_IF(compare_values(d, err));
     RETURN_IF(group_agree(g, finish_values(d, err), err));
-    const bool selected = d->a.opt.keys_count > 0; /* tensors alone */
+    const bool selected = d->a.opt.select.keys_count > 0; /* tensors alone */
     if (part != FSDPCK_PART_MODEL && !selected && d->a.names_objects &&
         (!d->brief || d->rows.count == 0))
         RETURN_IF(group_agree(g, diff_objects(d, err), err));
@@ -367,12 +366,14 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
                               const fsdpck_diff_options *options, fsdpck_diff **out,
                               fsdpck_error *err)
 {
-    fsdpck_diff_options o = {0};
+    fsdpck_diff_options o = FSDPCK_INIT(fsdpck_diff_options);
+    run_options parts;
     *out = NULL;
     fsdpck_diff *d = calloc(1, sizeof *d);
     if (d == NULL)
         return error_set_nomem(err, sizeof *d);
     struct_copy_in(&o, sizeof o, options);
+    run_options_of_diff(&parts, options);
     d->rule = (compare_rule){o.atol, o.rtol};
     d->brief = o.brief;
     d->pairs = VEC_OF(diff_pair, &a->metadata);
@@ -381,7 +382,7 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
     pthread_mutex_init(&d->lock, NULL);
     run_init(&d->a, ctx, a, NULL);
     run_init(&d->b, ctx, b, NULL);
-    const fsdpck_status st = run_diff(d, a, b, o.transform, err);
+    const fsdpck_status st = run_diff(d, a, b, &parts, err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK)
         fsdpck_diff_free(d);
@@ -410,7 +411,7 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
     exec_get_stats(d->b.exec, &b);
     fsdpck_diff_info all = {
         .struct_nbytes = sizeof all,
-        .part = fsdpck_part_name((fsdpck_part)d->a.opt.part),
+        .part = fsdpck_part_name((fsdpck_part)d->a.opt.select.part),
         .tensors_a = catalogue_tensor_count(&d->a.to.cat),
         .tensors_b = catalogue_tensor_count(&d->b.to.cat),
         .tensors_compared = d->pairs.count,

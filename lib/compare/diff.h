@@ -36,13 +36,12 @@ struct fsdpck_diff {
     uint64_t fill_nbytes;
 };
 
-/* The default selection. Everything, if both sides use the same names or more names match that way.
- * Otherwise the model parts under the model's names, or the optimizer parts if both sides have
- * nothing else. */
-fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpoint *a,
-                               fsdpck_checkpoint *b, fsdpck_part *part,
-                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Adds rows of objects. Call it after the tensors were compared. */
+/* What is compared where nobody says: everything where both are named alike, or where more names meet
+ * so; else the model parts, as they are named by the model, or the optimizer parts where these are all
+ * that both have. */
+fsdpck_status diff_choose_part(const run_options *o, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                               fsdpck_part *part, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds rows of objects; after the tensors. */
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of dicts whose keys are of other types, where both sides know these; after the objects. */
 fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -56,13 +56,13 @@ static fsdpck_status take_path(key_names *names, const value_pool *pool, value p
 static fsdpck_status take(const key_scan *s, value path, uint32_t name, checkpoint_part part,
                           fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &s->r->opt;
+    const run_options *o = &s->r->opt;
     const catalogue *c = &s->r->src->cat;
     text_buf text = {.limit_bytes = UINT32_MAX};
-    if (o->part != FSDPCK_PART_ALL && (int)part != o->part)
+    if (o->select.part != FSDPCK_PART_ALL && (int)part != o->select.part)
         return FSDPCK_OK;
-    checkpoint_parts_append_name(&s->r->src->parts, part, (int)part == o->part,
-                                 o->clean_names != FSDPCK_OFF, catalogue_name(c, name),
+    checkpoint_parts_append_name(&s->r->src->parts, part, (int)part == o->select.part,
+                                 o->select.clean_names != FSDPCK_OFF, catalogue_name(c, name),
                                  catalogue_name_nbytes(c, name), &text);
     text_append(&text, "", 0);
     fsdpck_status st = text_check(&text, err);
@@ -75,7 +75,8 @@ static fsdpck_status take(const key_scan *s, value path, uint32_t name, checkpoi
 static fsdpck_status take_all(const run *r, key_names *names, fsdpck_error *err)
 {
     const fsdpck_checkpoint *src = r->src;
-    const select_options words = {.exclude = r->opt.exclude, .exclude_count = r->opt.exclude_count};
+    const select_options words = {.exclude = r->opt.select.exclude,
+                                  .exclude_count = r->opt.select.exclude_count};
     select_rules rules;
     const key_scan scan = {r, &rules, names};
     fsdpck_status st = select_rules_compile(&words, &rules, err);

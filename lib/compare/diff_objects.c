@@ -48,8 +48,9 @@ static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *le
     const checkpoint_part part = (checkpoint_part)r->src->parts.object_part[object];
     text_buf name = {0};
     bool changed = false;
-    checkpoint_parts_append_name(&r->src->parts, part, (int)part == r->opt.part,
-                                 r->opt.clean_names != FSDPCK_OFF, leaf->text, leaf->nbytes, &name);
+    checkpoint_parts_append_name(&r->src->parts, part, (int)part == r->opt.select.part,
+                                 r->opt.select.clean_names != FSDPCK_OFF, leaf->text, leaf->nbytes,
+                                 &name);
     text_append(&name, "", 0);
     fsdpck_status st = text_check(&name, err);
     *wanted = st == FSDPCK_OK && select_rules_match(rules, name.text);
@@ -162,7 +163,8 @@ static fsdpck_status add_objects(const run *r, select_rules *rules, object_list 
         const uint32_t id = catalogue_object(c, i)->name;
         text_buf name = {.limit_bytes = UINT32_MAX};
         bool whole;
-        if (r->opt.part != FSDPCK_PART_ALL && r->src->parts.object_part[i] != r->opt.part)
+        if (r->opt.select.part != FSDPCK_PART_ALL &&
+            r->src->parts.object_part[i] != r->opt.select.part)
             continue;
         text_append(&name, catalogue_name(c, id), catalogue_name_nbytes(c, id));
         fsdpck_status st = text_check(&name, err);
@@ -178,13 +180,13 @@ static fsdpck_status add_objects(const run *r, select_rules *rules, object_list 
 
 static fsdpck_status list_objects(const run *r, object_list *l, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
-    const select_options options = {.exclude = o->exclude,
-                                    .exclude_count = o->exclude_count,
-                                    .strip_prefix = o->strip_prefix,
-                                    .strip_prefix_count = o->strip_prefix_count,
-                                    .rename = o->rename,
-                                    .rename_count = o->rename_count};
+    const run_options *o = &r->opt;
+    const select_options options = {.exclude = o->select.exclude,
+                                    .exclude_count = o->select.exclude_count,
+                                    .strip_prefix = o->select.strip_prefix,
+                                    .strip_prefix_count = o->select.strip_prefix_count,
+                                    .rename = o->select.rename,
+                                    .rename_count = o->select.rename_count};
     select_rules rules;
     fsdpck_status st = select_rules_compile(&options, &rules, err);
     if (st == FSDPCK_OK)
@@ -254,7 +256,7 @@ static fsdpck_status load_all(run *r, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = r->src;
     for (uint32_t i = 0; i < c->parts.object_count; i++) {
-        if (r->opt.part != FSDPCK_PART_ALL && c->parts.object_part[i] != r->opt.part)
+        if (r->opt.select.part != FSDPCK_PART_ALL && c->parts.object_part[i] != r->opt.select.part)
             continue;
         if (!catalogue_object(&c->cat, i)->loaded)
             RETURN_IF(checkpoint_load_object(c, i, err));

@@ -58,13 +58,13 @@ static fsdpck_status count_common(const fsdpck_checkpoint *a, const fsdpck_check
     return st;
 }
 
-fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpoint *a,
-                               fsdpck_checkpoint *b, fsdpck_part *part, fsdpck_error *err)
+fsdpck_status diff_choose_part(const run_options *o, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                               fsdpck_part *part, fsdpck_error *err)
 {
     uint64_t counts[2][3] = {{0}}, all, alone;
 
-    if (o != NULL && o->part >= 0) {
-        *part = (fsdpck_part)o->part;
+    if (o->select.part >= 0) {
+        *part = (fsdpck_part)o->select.part;
         return FSDPCK_OK;
     }
     count_parts(a, counts[0]);
@@ -79,7 +79,7 @@ fsdpck_status diff_choose_part(const fsdpck_transform_options *o, fsdpck_checkpo
     if (alike || (!models && !optimizers))
         return FSDPCK_OK;
     *part = models ? FSDPCK_PART_MODEL : FSDPCK_PART_OPTIMIZER;
-    if (o != NULL && (o->rename_count > 0 || o->strip_prefix_count > 0))
+    if (o->select.rename_count > 0 || o->select.strip_prefix_count > 0)
         return FSDPCK_OK; /* which names meet is not seen here */
     RETURN_IF(count_common(a, b, FSDPCK_PART_ALL, &a->metadata, &all, err));
     RETURN_IF(count_common(a, b, *part, &a->metadata, &alone, err));

@@ -8,14 +8,16 @@
 #include "compare/digest.h"
 
 fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
-                                 const fsdpck_transform_options *options, fsdpck_digests **out,
+                                 const fsdpck_digest_options *options, fsdpck_digests **out,
                                  fsdpck_error *err)
 {
+    run_options o;
     *out = NULL;
     fsdpck_digests *d = calloc(1, sizeof *d);
     if (d == NULL)
         return error_set_nomem(err, sizeof *d);
-    const fsdpck_status st = digest_run(d, ctx, src, options, err);
+    run_options_of_digest(&o, options);
+    const fsdpck_status st = digest_run(d, ctx, src, &o, err);
     if (st != FSDPCK_OK)
         fsdpck_digests_free(d);
     else

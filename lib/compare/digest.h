@@ -13,10 +13,9 @@ typedef struct digest_line {
 } digest_line;
 bool digest_line_parse(const char *text, size_t nbytes, digest_line *l);
 
-/* inner_digests.c: digests of tensors inside loaded objects, over dtype, shape and elements, by
- * catalogue index. */
-fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
-                           const fsdpck_transform_options *options, uint64_t *digests,
-                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* inner_digests.c: of the tensors inside objects that are loaded: what tells them apart, dtype, shape
+ * and elements, as a number, by their index in the catalogue. */
+fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options,
+                           uint64_t *digests, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

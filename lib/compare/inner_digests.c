@@ -80,9 +80,8 @@ static fsdpck_status run_digests(run *r, const inner_tensors *inner, fsdpck_erro
     return exec_run(r->exec, NULL, err);
 }
 
-fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
-                           const fsdpck_transform_options *options, uint64_t *digests,
-                           fsdpck_error *err)
+fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options,
+                           uint64_t *digests, fsdpck_error *err)
 {
     inner_tensors inner = {0};
     run r;
@@ -92,7 +91,7 @@ fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src,
         return st;
     }
     run_init(&r, ctx, src, options);
-    r.opt.direct = FSDPCK_OFF;
+    r.opt.output.direct = FSDPCK_OFF;
     st = run_digests(&r, &inner, err);
     for (uint64_t i = 0; st == FSDPCK_OK && i < catalogue_tensor_count(&r.to.cat); i++) {
         const cat_tensor *t = catalogue_tensor(&r.to.cat, i);

@@ -14,15 +14,17 @@ struct fsdpck_layout {
 };
 
 fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
-                                const fsdpck_transform_options *options, fsdpck_layout **out,
+                                const fsdpck_layout_options *options, fsdpck_layout **out,
                                 fsdpck_error *err)
 {
+    run_options o;
     *out = NULL;
     fsdpck_layout *l = calloc(1, sizeof *l);
     if (l == NULL)
         return error_set_nomem(err, sizeof *l);
     run *r = &l->run;
-    run_init(r, ctx, src, options);
+    run_options_of_layout(&o, options);
+    run_init(r, ctx, src, &o);
     r->sharded = true;
     r->dst = "";
     r->cut.no_chunks = true;
@@ -39,7 +41,7 @@ fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
         goto out;
     }
     GOTO_IF(reshard_choose_layout(r, err), out);
-    r->opt.objects = FSDPCK_OBJECTS_DROP;
+    r->opt.select.objects = FSDPCK_OBJECTS_DROP;
     GOTO_IF(run_select(r, err), out);
     GOTO_IF(run_advise(r, err), out);
     GOTO_IF(rank_totals_make(&l->totals, &r->to, &src->parts, &r->optim_state_map, err), out);

@@ -94,7 +94,7 @@ static void advise_moved(const run *r)
 static void advise_slices(const run *r)
 {
     const mesh *m = &r->layout.mesh;
-    const fsdpck_checkpoint *told = r->opt.like != NULL ? r->opt.like : r->src;
+    const fsdpck_checkpoint *told = r->opt.sharding.like != NULL ? r->opt.sharding.like : r->src;
     const unsigned tp = mesh_dim_of(m, ROLE_TP);
     uint64_t count = 0;
     if (!r->writer->every_rank || r->layout.has_tp_plan || tp == m->ndim || m->ndim == 1 ||

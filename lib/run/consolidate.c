@@ -1,10 +1,12 @@
 #include "run/run.h"
 
 fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                                 const fsdpck_transform_options *options, fsdpck_report **report,
+                                 const fsdpck_consolidate_options *options, fsdpck_report **report,
                                  fsdpck_error *err)
 {
-    return run_transform(ctx, src, dst, options, false, report, err);
+    run_options o;
+    run_options_of_consolidate(&o, options);
+    return run_transform(ctx, src, dst, &o, false, report, err);
 }
 
 fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,

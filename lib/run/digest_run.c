@@ -56,11 +56,11 @@ fsdpck_status digest_select(run *r, fsdpck_error *err)
 {
     r->writer = &digest_writer;
     r->bare_optimizer = true;
-    if (r->opt.part < 0)
-        r->opt.part = FSDPCK_PART_ALL;
-    if (r->opt.part == FSDPCK_PART_ALL && r->opt.clean_names == FSDPCK_AUTO)
-        r->opt.clean_names = FSDPCK_OFF;
-    r->opt.direct = FSDPCK_OFF;
+    if (r->opt.select.part < 0)
+        r->opt.select.part = FSDPCK_PART_ALL;
+    if (r->opt.select.part == FSDPCK_PART_ALL && r->opt.select.clean_names == FSDPCK_AUTO)
+        r->opt.select.clean_names = FSDPCK_OFF;
+    r->opt.output.direct = FSDPCK_OFF;
     return run_select(r, err);
 }
 
@@ -114,7 +114,7 @@ static fsdpck_status check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
     run r;
     run_init(&r, ctx, src, NULL);
     r.dst = "";
-    r.opt.part = (int)part;
+    r.opt.select.part = (int)part;
     r.differences = d;
     fsdpck_status st = group_agree_result(ctx->group, prepare(&r, err), true, err);
     if (st == FSDPCK_OK)
@@ -154,7 +154,7 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 }
 
 fsdpck_status digest_run(fsdpck_digests *d, fsdpck_context *ctx, fsdpck_checkpoint *src,
-                         const fsdpck_transform_options *options, fsdpck_error *err)
+                         const run_options *options, fsdpck_error *err)
 {
     run_init(&d->run, ctx, src, options);
     d->run.dst = "";

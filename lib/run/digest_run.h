@@ -36,8 +36,7 @@ fsdpck_status digest_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Digests of the tensors that `options` select. */
 fsdpck_status digest_run(fsdpck_digests *d, fsdpck_context *ctx, fsdpck_checkpoint *src,
-                         const fsdpck_transform_options *options,
-                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+                         const run_options *options, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void digest_run_release(fsdpck_digests *d);
 
 /* A writer without output that accepts any dtype and uses the layout below. */

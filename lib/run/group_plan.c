@@ -30,13 +30,15 @@ static void fill_ranks(const exec_cluster *cluster, const exec_load *loads, fsdp
     }
 }
 
-fsdpck_status group_plan_make(const struct exec *x, const fsdpck_transform_options *o,
+fsdpck_status group_plan_make(const struct exec *x, const run_options *o,
                               const fsdpck_group_plan **out, fsdpck_error *err)
 {
-    const exec_cluster cluster = {.ranks = o->group_size,
-                                  .hosts = o->group_hosts > 0 ? o->group_hosts : o->group_size,
-                                  .local = o->group_local != 0};
-    const exec_bandwidth bandwidth = {o->model_read, o->model_write, o->model_net};
+    const exec_cluster cluster = {.ranks = o->dry_run.group_size,
+                                  .hosts = o->dry_run.group_hosts > 0 ? o->dry_run.group_hosts
+                                                                      : o->dry_run.group_size,
+                                  .local = o->dry_run.group_local != 0};
+    const exec_bandwidth bandwidth = {o->dry_run.model_read, o->dry_run.model_write,
+                                      o->dry_run.model_net};
     exec_times times;
     exec_load *loads = calloc(cluster.ranks, sizeof *loads);
     fsdpck_rank_load *ranks = calloc(cluster.ranks, sizeof *ranks);

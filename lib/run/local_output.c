@@ -70,7 +70,7 @@ static fsdpck_status check_not_shared(const run *r, const partial_names *names, 
 static fsdpck_status join(run *r, const partial_names *names, fsdpck_error *err)
 {
     const unsigned leader = r->local.hosts.leaders[r->local.hosts.mine];
-    const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
+    const unsigned flags = r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u;
     if (names->of_rank[leader] == NULL)
         return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
                          "output of this host has no name");
@@ -171,7 +171,7 @@ static fsdpck_status list_copy_blocks(copy_work *w, uint64_t *nbytes, fsdpck_err
 
 static fsdpck_status copy_all(run *r, fsdpck_error *err)
 {
-    unsigned threads = thread_count(r->opt.threads);
+    unsigned threads = thread_count(r->opt.work.threads);
     const uint64_t fit = run_memory_nbytes(r) / COPY_NBYTES;
     copy_work w = {.r = r, .pieces = VEC_OF(copy_block, NULL)};
     uint64_t nbytes;
@@ -273,7 +273,7 @@ static fsdpck_status finish(run *r, const text_buf *manifest_text, output *besid
         return FSDPCK_OK;
     RETURN_IF(cancel_check(&r->ctx->cancel, err));
     RETURN_IF(request_check_still_empty(r, err));
-    if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
+    if (r->opt.output.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(run_stage_manifest(r, manifest_text, beside, err));
         RETURN_IF(output_finish(beside, err));
     }
@@ -336,7 +336,7 @@ fsdpck_status local_output_complete(run *r, fsdpck_error *err)
     group *g = r->ctx->group;
     text_buf text = {0};
     fsdpck_status st = copy_between(r, &text, err);
-    if (st == FSDPCK_OK && r->opt.read_back)
+    if (st == FSDPCK_OK && r->opt.output.read_back)
         st = group_agree(g, is_host_leader(r) ? run_read_back(r, err) : FSDPCK_OK, err);
     if (st == FSDPCK_OK)
         st = commit(r, &text, err);

@@ -105,7 +105,7 @@ fsdpck_status local_output_assign(run *r, fsdpck_error *err)
 {
     local_output *l = &r->local;
     const size_t count = catalogue_file_count(&r->to.cat);
-    if (!r->opt.output_local || r->ctx->group == NULL)
+    if (!r->opt.output.output_local || r->ctx->group == NULL)
         return FSDPCK_OK;
     RETURN_IF(hosts_init(&l->hosts, r->ctx->group, err));
     if (l->hosts.count == 1)

@@ -97,7 +97,7 @@ typedef struct taken {
 static bool has_lost(const run *r, const manifest *m)
 {
     const catalogue *cat = &r->src->cat;
-    const char *outer = r->opt.part == (int)PART_MODEL ? r->src->parts.model_key : "";
+    const char *outer = r->opt.select.part == (int)PART_MODEL ? r->src->parts.model_key : "";
     const size_t n = strlen(outer);
     bool lost = false;
     uint8_t *seen = calloc(m->tensors.count + 1, 1);
@@ -133,7 +133,7 @@ static bool is_needed(void *arg, const manifest *m, const char *name)
         return false;
     if (t->lost < 0)
         t->lost = has_lost(t->r, m);
-    return t->r->opt.part != (int)PART_MODEL || t->lost > 0;
+    return t->r->opt.select.part != (int)PART_MODEL || t->lost > 0;
 }
 
 fsdpck_status manifest_files_check_run(run *r, fsdpck_error *err)

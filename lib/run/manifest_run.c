@@ -10,12 +10,12 @@
 
 bool manifest_run_is_in_output(const run *r)
 {
-    return r->to.is_folder && !r->opt.no_manifest;
+    return r->to.is_folder && !r->opt.output.no_manifest;
 }
 
 bool manifest_run_is_made(const run *r)
 {
-    return manifest_run_is_in_output(r) || r->opt.manifest_path != NULL;
+    return manifest_run_is_in_output(r) || r->opt.output.manifest_path != NULL;
 }
 
 void manifest_run_request_checksums(run *r)
@@ -96,7 +96,7 @@ static fsdpck_status add_sha256(run *r, manifest *m, fsdpck_error *err)
         .files = files,
         .count = m->files.count,
         .what = CHECKSUM_SHA256,
-        .nthreads = thread_count(r->opt.threads),
+        .nthreads = thread_count(r->opt.work.threads),
         .read_at = run_read_output,
         .arg = r,
         .cancel = &r->ctx->cancel,
@@ -121,7 +121,7 @@ fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err)
         return FSDPCK_OK;
     manifest_init(&m, &r->src->metadata);
     fsdpck_status st = add_files(r, &m, err);
-    if (st == FSDPCK_OK && r->opt.sha256)
+    if (st == FSDPCK_OK && r->opt.output.sha256)
         st = add_sha256(r, &m, err);
     if (st == FSDPCK_OK)
         st = add_tensors(r, &m, err);

@@ -117,7 +117,7 @@ static fsdpck_status refuse_overlap(const run *r, const char *path, const char *
 static fsdpck_status check_disjoint_from_like(const run *r, const char *path, const char *parent,
                                               const char *existing, fsdpck_error *err)
 {
-    const fsdpck_checkpoint *like = r->opt.like;
+    const fsdpck_checkpoint *like = r->opt.sharding.like;
     const bool is_dst = path == r->dst;
     const char *name = NULL;
     fsdpck_status st = FSDPCK_OK;
@@ -195,7 +195,7 @@ static bool is_one_name(const char *a, const char *b)
 
 fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
 {
-    const char *path = r->opt.manifest_path;
+    const char *path = r->opt.output.manifest_path;
     if (is_one_name(path, r->dst)) {
         const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                                            "manifest and output have the same name");

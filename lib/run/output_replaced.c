@@ -34,11 +34,11 @@ static fsdpck_status open_there(replaced *w, fsdpck_error *err)
 {
     const run *r = w->r;
     const bool known = probe_readers(w->in, NULL) != NULL;
-    const char *pattern =
-        r->opt.rank_pattern != NULL ? r->opt.rank_pattern : r->src->cat.origin.rank_pattern;
+    const char *pattern = r->opt.output.rank_pattern != NULL ? r->opt.output.rank_pattern
+                                                             : r->src->cat.origin.rank_pattern;
     fsdpck_open_options options = {.struct_nbytes = sizeof options,
                                    .opaque_calls = 1,
-                                   .threads = r->opt.threads,
+                                   .threads = r->opt.work.threads,
                                    .per_rank = FSDPCK_PER_RANK_KEEP};
     fsdpck_error why;
     fsdpck_error_init(&why);

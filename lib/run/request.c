@@ -57,7 +57,7 @@ static void next_writers(const run *r, fsdpck_error *err)
 static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "unknown output format '%s'", r->opt.format);
+                                       "no writer is called '%s'", r->opt.output.format);
     next_writers(r, err);
     return st;
 }
@@ -82,17 +82,17 @@ static const format_writer *writer_with(writer_option option)
 /* An option that the writer would ignore. */
 static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
+    const run_options *o = &r->opt;
     const struct {
         bool given;
         const char *word;
         writer_option option;
     } own[] = {
-        {o->align_nbytes > 0, "--align", WRITER_ALIGN},
-        {o->rank_pattern != NULL, "--rank-pattern", WRITER_RANK_PATTERN},
-        {o->device_type != NULL, "--device-type", WRITER_DEVICE_TYPE},
-        {o->torch_minor > 0, "--torch", WRITER_TORCH},
-        {o->hdf5_groups != 0, "--hdf5-groups", WRITER_HDF5_GROUPS},
+        {o->output.align_nbytes > 0, "--align", WRITER_ALIGN},
+        {o->output.rank_pattern != NULL, "--rank-pattern", WRITER_RANK_PATTERN},
+        {o->output.device_type != NULL, "--device-type", WRITER_DEVICE_TYPE},
+        {o->output.torch_minor > 0, "--torch", WRITER_TORCH},
+        {o->output.hdf5_groups != 0, "--hdf5-groups", WRITER_HDF5_GROUPS},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         if (!own[i].given || (r->writer->options & own[i].option) != 0)
@@ -108,25 +108,25 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
 
 static fsdpck_status check_compress(const run *r, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
+    const run_options *o = &r->opt;
     fsdpck_status st = FSDPCK_OK;
-    if (o->gzip_level == 0)
+    if (o->output.gzip_level == 0)
         return FSDPCK_OK;
     if (!r->writer->packs) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "--compress does not apply to format '%s'", r->writer->name);
-        error_next(err, "omit it, or add --format hdf5, the only format with compression");
-    } else if (o->gzip_level > 9) {
+                       "--compress says nothing to format '%s'", r->writer->name);
+        error_next(err, "take it out, or add --format hdf5: the only one that is compressed");
+    } else if (o->output.gzip_level > 9) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "gzip has levels 1 to 9, not %u",
-                       o->gzip_level);
-    } else if (group_size(r->ctx->group) > 1 || o->group_size > 1) {
+                       o->output.gzip_level);
+    } else if (group_size(r->ctx->group) > 1 || o->dry_run.group_size > 1) {
         const bool asked = group_size(r->ctx->group) == 1;
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "compressed output requires a single process: the offset of each chunk "
-                       "depends on the chunk before it");
-        error_next(err, "%s: the threads of one process compress in parallel",
-                   asked ? "omit --group-size" : "run it without mpirun");
-    } else if (o->output_local) {
+                       "one process alone writes compressed output: each chunk lies behind the one "
+                       "before it");
+        error_next(err, "%s: its threads compress in parallel",
+                   asked ? "leave out --group-size" : "run it without mpirun");
+    } else if (o->output.output_local) {
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                        "--output-local does not support compressed output");
         error_next(err, "omit --output-local or --compress");
@@ -151,7 +151,8 @@ fsdpck_status request_check_compressed(const run *r, fsdpck_error *err)
 
 static fsdpck_status check_links(const run *r, fsdpck_error *err)
 {
-    if (r->opt.tied != FSDPCK_TIED_LINK || (r->writer->takes == STATE_NESTED && !r->writer->flat))
+    if (r->opt.select.tied != FSDPCK_TIED_LINK ||
+        (r->writer->takes == STATE_NESTED && !r->writer->flat))
         return FSDPCK_OK;
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                                        "format '%s' cannot link tied names", r->writer->name);
@@ -163,13 +164,13 @@ static fsdpck_status check_links(const run *r, fsdpck_error *err)
 /* A flat writer shards as the model description specifies. */
 static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
-    const char *option = o->like != NULL                ? "--like"
-                         : o->tp_plan != NULL           ? "--tp-plan"
-                         : o->shard_count > 0           ? "--shard"
-                         : o->replicate_count > 0       ? "--replicate"
-                         : o->part == FSDPCK_PART_OTHER ? "--part other"
-                                                        : NULL;
+    const run_options *o = &r->opt;
+    const char *option = o->sharding.like != NULL              ? "--like"
+                         : o->sharding.tp_plan != NULL         ? "--tp-plan"
+                         : o->sharding.shard_count > 0         ? "--shard"
+                         : o->sharding.replicate_count > 0     ? "--replicate"
+                         : o->select.part == FSDPCK_PART_OTHER ? "--part other"
+                                                               : NULL;
     fsdpck_status st = FSDPCK_OK;
     if (!r->sharded) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
@@ -212,12 +213,12 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
 {
     if (strcmp(r->dst, "-") == 0)
         return refuse_stream(err);
-    if (r->opt.format != NULL)
-        r->writer = format_writer_named(r->opt.format);
+    if (r->opt.output.format != NULL)
+        r->writer = format_writer_named(r->opt.output.format);
     else
         r->writer = writer_of_suffix(r->dst);
     if (r->writer == NULL) {
-        if (r->opt.format != NULL)
+        if (r->opt.output.format != NULL)
             return no_such_writer(r, err);
         r->writer = default_writer(r);
         report_folder(r);
@@ -273,7 +274,7 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
         RETURN_IF(is_empty_folder(r->dst, &r->replaces_empty, err));
     if (r->replaces_empty)
         return FSDPCK_OK;
-    if (!r->opt.force)
+    if (!r->opt.output.force)
         return error_exists(r, err);
     if (kind != PATH_FOLDER)
         return FSDPCK_OK;
@@ -344,7 +345,7 @@ static fsdpck_status check_parent(const run *r, fsdpck_error *err)
 static bool writes_on_this_host(const run *r)
 {
     const group *g = r->ctx->group;
-    return g == NULL || r->opt.output_local ||
+    return g == NULL || r->opt.output.output_local ||
            strcmp(group_host(g, group_rank(g)), group_host(g, 0)) == 0;
 }
 
@@ -400,10 +401,10 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
                  needed, have);
         return FSDPCK_OK;
     }
-    if (r->opt.dry_run) {
-        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or free space",
-                 "output needs %" PRIu64 " bytes, and its file system has %" PRIu64 " free", needed,
-                 have);
+    if (r->opt.dry_run.mode) {
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
+                 "output needs %" PRIu64 " bytes, and where it shall lie %" PRIu64 " are free",
+                 needed, have);
         return FSDPCK_OK;
     }
     const fsdpck_status st = error_set(err, FSDPCK_NOSPACE, FSDPCK_FINDING_NONE,

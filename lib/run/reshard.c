@@ -6,7 +6,7 @@
 
 static fsdpck_status mesh_of_like(run *r, mesh *m, fsdpck_error *err)
 {
-    fsdpck_checkpoint *like = r->opt.like;
+    fsdpck_checkpoint *like = r->opt.sharding.like;
     const mesh *theirs = catalogue_largest_mesh(&like->cat);
     if (theirs == NULL) {
         const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNKNOWN,
@@ -26,8 +26,8 @@ static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
 {
     mesh asked = {0};
     char text[32];
-    if (r->opt.mesh != NULL)
-        RETURN_IF(mesh_parse(r->opt.mesh, &asked, err));
+    if (r->opt.sharding.mesh != NULL)
+        RETURN_IF(mesh_parse(r->opt.sharding.mesh, &asked, err));
     if (asked.ndim > 1) {
         const fsdpck_status st = error_set(
             err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
@@ -35,7 +35,7 @@ static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
         error_next(err, "give --world-size N");
         return st;
     }
-    const uint64_t ranks = asked.ndim > 0 ? asked.sizes[0] : r->opt.world_size;
+    const uint64_t ranks = asked.ndim > 0 ? asked.sizes[0] : r->opt.sharding.world_size;
     if (ranks == 0 || ranks > MESH_RANKS_MAX) {
         const fsdpck_status st =
             error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not given");
@@ -114,7 +114,7 @@ static fsdpck_status fit_mesh(run *r, mesh *m, fsdpck_error *err)
     const mesh *from = catalogue_largest_mesh(&r->src->cat);
     layout_refit refit;
     r->layout.moves_uneven = true;
-    RETURN_IF(layout_scale_mesh(from, r->opt.world_size,
+    RETURN_IF(layout_scale_mesh(from, r->opt.sharding.world_size,
                                 from == NULL || all_are_on(&r->src->cat, from), m, &refit, err));
     if (refit.lost_count > 0)
         warn_refit(r, from, m, &refit);
@@ -125,11 +125,11 @@ static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
 {
     if (r->writer->flat)
         return flat_mesh(r, m, err);
-    if (r->opt.like != NULL)
+    if (r->opt.sharding.like != NULL)
         return mesh_of_like(r, m, err);
-    if (r->opt.mesh != NULL)
-        return mesh_parse(r->opt.mesh, m, err);
-    if (r->opt.world_size > 0)
+    if (r->opt.sharding.mesh != NULL)
+        return mesh_parse(r->opt.sharding.mesh, m, err);
+    if (r->opt.sharding.world_size > 0)
         return fit_mesh(r, m, err);
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not given");
@@ -140,28 +140,29 @@ static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
 static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
 {
     const uint64_t ranks = mesh_size(&r->layout.mesh);
-    if (r->opt.world_size == 0 || r->opt.world_size == ranks)
+    if (r->opt.sharding.world_size == 0 || r->opt.sharding.world_size == ranks)
         return FSDPCK_OK;
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                                        "mesh and world size contradict each other");
-    error_expected(err, "%" PRIu64 " rank%s (--world-size)", r->opt.world_size,
-                   r->opt.world_size == 1 ? "" : "s");
+    error_expected(err, "%" PRIu64 " rank%s (--world-size)", r->opt.sharding.world_size,
+                   r->opt.sharding.world_size == 1 ? "" : "s");
     error_found(err, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",
-                r->opt.like != NULL ? "--like" : "--mesh");
-    error_next(err, "omit --world-size, or change the other");
+                r->opt.sharding.like != NULL ? "--like" : "--mesh");
+    error_next(err, "leave --world-size out, or change the other");
     return st;
 }
 
 static fsdpck_status add_rules(run *r, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
-    r->layout.tp_plan_path = o->tp_plan_path;
-    for (size_t i = 0; i < o->replicate_count; i++)
-        RETURN_IF(layout_add_rule(&r->layout, LAYOUT_REPLICATE, o->replicate[i], 0, err));
-    for (size_t i = 0; i < o->shard_count; i++)
-        RETURN_IF(layout_add_shard_text(&r->layout, o->shard[i], err));
-    if (o->tp_plan != NULL)
-        RETURN_IF(layout_read_tp_plan(&r->layout, o->tp_plan, strlen(o->tp_plan), err));
+    const run_options *o = &r->opt;
+    r->layout.tp_plan_path = o->sharding.tp_plan_path;
+    for (size_t i = 0; i < o->sharding.replicate_count; i++)
+        RETURN_IF(layout_add_rule(&r->layout, LAYOUT_REPLICATE, o->sharding.replicate[i], 0, err));
+    for (size_t i = 0; i < o->sharding.shard_count; i++)
+        RETURN_IF(layout_add_shard_text(&r->layout, o->sharding.shard[i], err));
+    if (o->sharding.tp_plan != NULL)
+        RETURN_IF(
+            layout_read_tp_plan(&r->layout, o->sharding.tp_plan, strlen(o->sharding.tp_plan), err));
     return FSDPCK_OK;
 }
 
@@ -170,7 +171,8 @@ static void report_mesh(const run *r)
     text_buf text = {0};
     mesh_print(&r->layout.mesh, &text);
     const mesh *from = catalogue_largest_mesh(&r->src->cat);
-    if (r->opt.mesh == NULL && r->opt.like == NULL && text_check(&text, NULL) == FSDPCK_OK) {
+    if (r->opt.sharding.mesh == NULL && r->opt.sharding.like == NULL &&
+        text_check(&text, NULL) == FSDPCK_OK) {
         text_buf was = {0};
         if (from != NULL)
             mesh_print(from, &was);
@@ -185,7 +187,7 @@ static void report_mesh(const run *r)
 
 static void report_other_specs(const run *r)
 {
-    if (r->src->cut_otherwise > 0 && r->opt.like == NULL && !r->writer->flat)
+    if (r->src->cut_otherwise > 0 && r->opt.sharding.like == NULL && !r->writer->flat)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensors that the source shards differently from mesh %s: %" PRIu64
                   "; FSDP shards their dim 0; choose with --shard and --replicate",
@@ -208,4 +210,13 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
     r->cut.every_rank = r->writer->every_rank;
     r->cut.any_size = !r->writer->every_rank; /* boxes in files, not a DTensor a rank */
     return FSDPCK_OK;
+}
+
+fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                             const fsdpck_reshard_options *options, fsdpck_report **report,
+                             fsdpck_error *err)
+{
+    run_options o;
+    run_options_of_reshard(&o, options);
+    return run_transform(ctx, src, dst, &o, true, report, err);
 }

@@ -1,5 +1,4 @@
 #include "run/run.h"
-#include "base/struct_copy.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,13 +13,6 @@
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
 /* The longest name that a file system gives, and a zero. */
 #define PARTIAL_NAME_NBYTES 256
-
-void fsdpck_transform_options_init(fsdpck_transform_options *options)
-{
-    memset(options, 0, sizeof *options);
-    options->struct_nbytes = sizeof *options;
-    options->part = -1;
-}
 
 void run_release(run *r)
 {
@@ -37,12 +29,13 @@ void run_release(run *r)
     unit_list_release(&r->units);
 }
 
-void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
-              const fsdpck_transform_options *options)
+void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options)
 {
     *r = (run){.ctx = ctx, .src = src};
-    fsdpck_transform_options_init(&r->opt);
-    struct_copy_in(&r->opt, sizeof r->opt, options);
+    if (options != NULL)
+        r->opt = *options;
+    else
+        run_options_init(&r->opt);
     target_init(&r->to, &src->metadata);
     layout_init(&r->layout, &src->metadata);
     unit_list_init(&r->units, &src->metadata);
@@ -61,19 +54,22 @@ static fsdpck_status load_object(void *ctx, uint32_t object, fsdpck_error *err)
 
 fsdpck_status run_select(run *r, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
+    const run_options *o = &r->opt;
     const bool flat = r->writer->takes == STATE_NAMES_ONLY;
     const select_request request = {
         .src = &r->src->src,
-        .options = {o->keys, o->keys_count, o->exclude, o->exclude_count, o->strip_prefix,
-                    o->strip_prefix_count, o->rename, o->rename_count, o->dtype, o->dtype_count},
-        .part = o->part >= 0               ? (checkpoint_part)o->part
+        .options = {o->select.keys, o->select.keys_count, o->select.exclude,
+                    o->select.exclude_count, o->select.strip_prefix, o->select.strip_prefix_count,
+                    o->select.rename, o->select.rename_count, o->select.dtype,
+                    o->select.dtype_count},
+        .part = o->select.part >= 0        ? (checkpoint_part)o->select.part
                 : flat && !r->writer->flat ? PART_MODEL
                                            : PART_ALL,
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
-        .clean = o->clean_names == FSDPCK_ON || (o->clean_names == FSDPCK_AUTO && flat),
-        .tied = (select_tied)o->tied,
+        .clean =
+            o->select.clean_names == FSDPCK_ON || (o->select.clean_names == FSDPCK_AUTO && flat),
+        .tied = (select_tied)o->select.tied,
         .ties = r->src->ties.items,
         .tie_count = r->src->ties.count,
         .nested = r->writer->takes == STATE_NESTED,
@@ -82,13 +78,13 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .holds = r->writer->holds,
         .holds_object = r->writer->holds_object,
         .format = r->writer->name,
-        .objects = (select_objects)o->objects,
+        .objects = (select_objects)o->select.objects,
         .load_object = load_object,
         .load_ctx = r->src,
         .cut = r->sharded ? &r->cut : NULL,
     };
-    r->opt.part = (int)request.part;
-    if (o->objects == FSDPCK_OBJECTS_OPAQUE && !flat)
+    r->opt.select.part = (int)request.part;
+    if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)
         log_warn(&r->ctx->log, FSDPCK_FINDING_PKL_CALL, "load the output with weights_only=True",
                  "unknown calls are written unchanged: torch.load(weights_only=False) of the "
                  "output may run them");
@@ -97,27 +93,41 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         select_build_target(&r->src->cat, &r->src->parts, &request, &r->to, &r->selected, err));
     if (r->selected.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,
-                  "tensors missing from '%s': %" PRIu64 "; they are sharded as without --like",
-                  r->opt.like->path, r->selected.not_in_like);
+                  "tensors that '%s' does not have: %" PRIu64 "; they are cut as without --like",
+                  r->opt.sharding.like->path, r->selected.not_in_like);
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }
 
 fsdpck_status run_lay_out(run *r, fsdpck_error *err)
 {
-    const fsdpck_transform_options *o = &r->opt;
-    if (o->torch_minor == 0) /* the writer of the source's rank files must be able to load these */
-        r->opt.torch_minor = r->src->cat.origin.dtensor_minor;
+    const run_options *o = &r->opt;
+    if (o->output.torch_minor ==
+        0) /* whoever wrote the rank files of the source shall load these */
+        r->opt.output.torch_minor = r->src->cat.origin.dtensor_minor;
     const writer_options wo = {
-        .max_shard_nbytes = o->max_shard_nbytes > 0 ? o->max_shard_nbytes : MAX_SHARD_DEFAULT,
-        .align_nbytes = o->align_nbytes,
-        .rank_pattern = o->rank_pattern,
-        .device_type = o->device_type,
-        .torch_minor = o->torch_minor,
-        .lowest_rank = o->output_local != 0,
-        .hdf5_groups = o->hdf5_groups != 0,
-        .gzip_level = o->gzip_level,
+        .max_shard_nbytes =
+            o->output.max_shard_nbytes > 0 ? o->output.max_shard_nbytes : MAX_SHARD_DEFAULT,
+        .align_nbytes = o->output.align_nbytes,
+        .rank_pattern = o->output.rank_pattern,
+        .device_type = o->output.device_type,
+        .torch_minor = o->output.torch_minor,
+        .lowest_rank = o->output.output_local != 0,
+        .hdf5_groups = o->output.hdf5_groups != 0,
+        .gzip_level = o->output.gzip_level,
     };
     return r->writer->layout(&r->to, &wo, err);
+}
+
+uint64_t run_memory_nbytes(const run *r)
+{
+    return r->opt.work.memory_nbytes > 0 ? r->opt.work.memory_nbytes : run_memory_default_nbytes();
+}
+
+uint64_t run_memory_default_nbytes(void)
+{
+    const uint64_t quarter = platform_memory_bytes() / 4;
+    const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
+    return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;
 }
 
 fsdpck_status run_make_plan(run *r, fsdpck_error *err)
@@ -127,8 +137,8 @@ fsdpck_status run_make_plan(run *r, fsdpck_error *err)
         [FSDPCK_REPLICAS_COMPARE] = REPLICAS_COMPARE,
         [FSDPCK_REPLICAS_FIRST] = REPLICAS_FIRST,
     };
-    const plan_options po = {.replicas = replicas[r->opt.replicas]};
-    if (r->opt.read_back && !run_is_compressed(r))
+    const plan_options po = {.replicas = replicas[r->opt.select.replicas]};
+    if (r->opt.output.read_back && !run_is_compressed(r))
         r->to.want_crc = true;
     return plan_new(&r->src->cat, &r->to, &po, &r->src->metadata, &r->plan, err);
 }
@@ -140,16 +150,16 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
         .plan = r->plan,
         .source = &r->src->src,
         .target = &r->to,
-        .nthreads = thread_count(r->opt.threads),
+        .nthreads = thread_count(r->opt.work.threads),
         .memory_nbytes = run_memory_nbytes(r),
-        .direct = (int)r->opt.direct,
+        .direct = (int)r->opt.output.direct,
         .group = r->ctx->group,
         .source_folder = r->src->remote_files,
-        /* The prediction for a group covers all files. */
-        .is_own_file = r->opt.dry_run && r->opt.group_size > 0 ? NULL : r->local.own,
+        /* What a group would do is told of all files. */
+        .is_own_file = r->opt.dry_run.mode && r->opt.dry_run.group_size > 0 ? NULL : r->local.own,
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
-        .gpu_required = r->opt.use_cuda != 0,
+        .gpu_required = r->opt.work.use_cuda != 0,
         .differences = r->differences,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
@@ -162,12 +172,40 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
 
 /* ---- writing ---- */
 
+fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
+{
+    const cat_file *f = catalogue_file(&r->to.cat, index);
+    const uint64_t nbytes = run_is_compressed(r) ? 0 : f->nbytes; /* not known yet */
+    const bool direct = !run_is_compressed(r) &&
+                        (r->opt.output.direct == FSDPCK_ON ||
+                         (r->opt.output.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
+    size_t same;
+    return output_add(&r->out, catalogue_name(&r->to.cat, f->path), nbytes, direct, &same, err);
+}
+
 /* The files of the target, in its order. */
 static fsdpck_status add_files(run *r, fsdpck_error *err)
 {
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
         RETURN_IF(run_add_file(r, i, err));
     return FSDPCK_OK;
+}
+
+bool run_is_compressed(const run *r)
+{
+    return r->to.pack.place != NULL;
+}
+
+output_kind run_output_kind(const run *r)
+{
+    return r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE;
+}
+
+unsigned run_output_flags(const run *r)
+{
+    return (r->opt.output.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
+           (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u) |
+           (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
 }
 
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
@@ -181,7 +219,7 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
  * for the others. */
 static fsdpck_status join_output(run *r, const char *partial_name, bool *writes, fsdpck_error *err)
 {
-    const unsigned flags = r->opt.no_sync ? OUTPUT_NO_SYNC : 0u;
+    const unsigned flags = r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u;
     const group *g = r->ctx->group;
     fsdpck_error local;
     fsdpck_error_init(&local);
@@ -207,6 +245,94 @@ static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpc
     return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
 }
 
+static fsdpck_status read_back_differs(const run *r, uint32_t tensor, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
+    error_path(err, r->dst);
+    error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
+    error_next(err, "the storage may be failing: write elsewhere");
+    return st;
+}
+
+static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, uint8_t *buffer,
+                                     fsdpck_error *err)
+{
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < k->nbytes;) {
+        RETURN_IF(cancel_check(&r->ctx->cancel, err));
+        const uint64_t left = k->nbytes - at;
+        const uint64_t n = left < READ_BACK_BYTES ? left : READ_BACK_BYTES;
+        RETURN_IF(output_read_at(&r->out, k->file, k->offset_bytes + at, buffer, n, err));
+        crc = crc32_update(crc, buffer, n);
+        progress_add(&r->ctx->progress, n);
+        at += n;
+    }
+    if (crc == want)
+        return FSDPCK_OK;
+    const fsdpck_status st = read_back_differs(r, k->tensor, err);
+    error_expected(err, "CRC-32 %08x", want);
+    error_found(err, "%08x", crc);
+    return st;
+}
+
+/* A chunk of a packed output. */
+static fsdpck_status read_back_cell(run *r, uint64_t index, uint8_t *buffer, fsdpck_error *err)
+{
+    const filter_location *at = VEC_AT(&r->to.pack.places, const filter_location, index);
+    filter_cell cell;
+    RETURN_IF(cancel_check(&r->ctx->cancel, err));
+    RETURN_IF(output_read_at(&r->out, 0, at->offset_bytes, buffer, at->nbytes, err));
+    filter_get_cell(&r->to.pack, index, &cell);
+    progress_add(&r->ctx->progress, cell.nbytes);
+    const uint64_t crc = crc64_raw(0, buffer, at->nbytes);
+    if (crc == at->crc64)
+        return FSDPCK_OK;
+    const fsdpck_status st = read_back_differs(r, cell.tensor, err);
+    error_offset(err, at->offset_bytes);
+    error_expected(err, "CRC-64 %016" PRIx64, at->crc64);
+    error_found(err, "%016" PRIx64, crc);
+    return st;
+}
+
+static bool is_on_this_host(const run *r, uint32_t file_index)
+{
+    return !r->local.on || r->local.here[file_index] != 0;
+}
+
+/* Syncs, drops what the page cache holds, and compares what the storage gives back. */
+fsdpck_status run_read_back(run *r, fsdpck_error *err)
+{
+    uint8_t *buffer = malloc(READ_BACK_BYTES);
+    if (buffer == NULL)
+        return error_set_nomem(err, READ_BACK_BYTES);
+    fsdpck_status st = FSDPCK_OK;
+    plan_totals totals;
+    plan_get_totals(r->plan, &totals);
+    progress_phase(&r->ctx->progress, "reading back", totals.target_bytes);
+    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
+        if (is_on_this_host(r, (uint32_t)i))
+            GOTO_IF(output_drop_cache(&r->out, i, err), out);
+    for (uint64_t i = 0; i < r->to.pack.places.count; i++)
+        GOTO_IF(read_back_cell(r, i, buffer, err), out);
+    for (uint64_t i = 0; !run_is_compressed(r) && i < catalogue_chunk_count(&r->to.cat); i++) {
+        const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
+        if (k->place != LOCATION_EMPTY && is_on_this_host(r, k->file))
+            GOTO_IF(read_back_chunk(r, k, r->to.chunk_crc[i], buffer, err), out);
+    }
+out:
+    free(buffer);
+    return st;
+}
+
+fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
+                                 fsdpck_error *err)
+{
+    const unsigned flags =
+        (r->opt.output.force ? OUTPUT_REPLACE : 0u) | (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u);
+    return manifest_stage(r->opt.output.manifest_path, text, flags, beside, err);
+}
+
 /* Both or none: what was published is withdrawn where the other cannot be. */
 static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
 {
@@ -225,7 +351,7 @@ static fsdpck_status finish_output(run *r, fsdpck_error *err)
 {
     text_buf text;
     output beside = {0};
-    const bool has_beside = r->opt.manifest_path != NULL;
+    const bool has_beside = r->opt.output.manifest_path != NULL;
     fsdpck_status st = manifest_run_make(r, &text, err);
     if (st == FSDPCK_OK)
         st = manifest_run_write(r, &text, err);
@@ -270,7 +396,7 @@ static fsdpck_status complete_output(run *r, fsdpck_error *err)
     if (r->writer->seal != NULL)
         RETURN_IF(r->writer->seal(&r->to, write_deferred, r, err));
     RETURN_IF(sidecars_copy(&r->side, &r->out, &r->ctx->cancel, err));
-    if (r->opt.read_back)
+    if (r->opt.output.read_back)
         RETURN_IF(run_read_back(r, err));
     return finish_output(r, err);
 }
@@ -311,7 +437,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
  * GB/s and scatters 2.5 to 6.5 GB/s, so a GPU gains nothing below 20 GB/s of storage. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err)
 {
-    if (!r->opt.use_cuda || r->gpu != NULL)
+    if (!r->opt.work.use_cuda || r->gpu != NULL)
         return FSDPCK_OK;
     RETURN_IF(exec_open_gpu(r->ctx->group, &r->gpu, err));
     log_write(&r->ctx->log, LOG_DETAIL, "GPU %u of %u: %s", r->gpu->index, r->gpu->count,
@@ -338,12 +464,13 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(manifest_files_check_run(r, err));
     /* Errors of the request are reported before an existing output. */
     RETURN_IF(request_check_output(r, err));
-    if (r->opt.sha256 && !r->writer->is_folder && r->opt.manifest_path == NULL)
+    if (r->opt.output.sha256 && !r->writer->is_folder && r->opt.output.manifest_path == NULL)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "a single file gets a manifest only with --manifest FILE");
-    if (r->opt.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
+                         "a single file has a manifest only by --manifest FILE");
+    if (r->opt.output.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(output_check_manifest(r, err));
-        RETURN_IF(output_check_manifest_file(r->opt.manifest_path, r->opt.force, err));
+        RETURN_IF(
+            output_check_manifest_file(r->opt.output.manifest_path, r->opt.output.force, err));
     }
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     run_advise_attributes(r);
@@ -367,7 +494,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
     /* A forged source may request excessive space: errors of the source are reported first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
-    if (!r->opt.dry_run)
+    if (!r->opt.dry_run.mode)
         RETURN_IF(write_output(r, err));
     if (report == NULL)
         return FSDPCK_OK;
@@ -389,8 +516,8 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 }
 
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const fsdpck_transform_options *options, bool sharded,
-                            fsdpck_report **report, fsdpck_error *err)
+                            const run_options *options, bool sharded, fsdpck_report **report,
+                            fsdpck_error *err)
 {
     run r;
     if (report != NULL)

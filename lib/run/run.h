@@ -25,6 +25,7 @@
 #include "open/checkpoint.h"
 #include "plan/plan.h"
 #include "run/local_output.h"
+#include "run/run_options.h"
 #include "run/sidecars.h"
 #include "select/optim_state_map.h"
 
@@ -32,8 +33,8 @@ typedef struct run {
     fsdpck_context *ctx;
     fsdpck_checkpoint *src;
     const char *dst;
-    fsdpck_transform_options opt;
-    bool sharded;                       /* reshard, as `cut` specifies */
+    run_options opt;
+    bool sharded;                       /* reshard: `cut` says how */
     bool replaces_empty;                /* DST is an empty folder */
     bool bare_optimizer, names_objects; /* as in select_request, for runs without output */
     rank_differences *differences;      /* as in exec_request */
@@ -53,8 +54,7 @@ typedef struct run {
 } run;
 
 /* An empty run with the caller's options, or the defaults where they are NULL or shorter. */
-void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src,
-              const fsdpck_transform_options *options);
+void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options);
 void run_release(run *r);
 
 /* Chooses the writer by --format, else by the suffix of DST. Without a suffix: hf, or for a reshard
@@ -111,7 +111,7 @@ fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* A complete run: fsdpck_consolidate, or fsdpck_reshard if `sharded`. */
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const fsdpck_transform_options *options, bool sharded,
-                            fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                            const run_options *options, bool sharded, fsdpck_report **report,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -65,7 +65,7 @@ static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdp
         if (f->copied)
             RETURN_IF(add_output(in, sidecars_output(in->side, f), list, &r->outputs_count, err));
     }
-    return in->to->is_folder && !in->opt->no_manifest
+    return in->to->is_folder && !in->opt->output.no_manifest
                ? add_output(in, MANIFEST_NAME, list, &r->outputs_count, err)
                : FSDPCK_OK;
 }
@@ -149,11 +149,11 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
     r->items = totals.items;
     r->segments = totals.segments_at_least;
     r->read_amplification = totals.read_amplification;
-    if (in->opt->dry_run) {
+    if (in->opt->dry_run.mode) {
         r->bytes_read = totals.source_bytes;
         r->bytes_written = totals.target_bytes + totals.constant_bytes;
     }
-    if (in->opt->dry_run < 2)
+    if (in->opt->dry_run.mode < 2)
         return FSDPCK_OK;
     text_buf text = {0};
     const fsdpck_status st = plan_print(in->plan, &text, err);
@@ -166,7 +166,7 @@ static uint64_t output_nbytes(const report_input *in)
 {
     const catalogue *to = &plan_target(in->plan)->cat;
     uint64_t nbytes = 0;
-    for (size_t i = 0; !in->opt->dry_run && i < catalogue_file_count(to); i++)
+    for (size_t i = 0; !in->opt->dry_run.mode && i < catalogue_file_count(to); i++)
         nbytes += catalogue_file(to, i)->nbytes;
     return nbytes;
 }
@@ -253,7 +253,7 @@ static fsdpck_status list_hosts(const report_input *in, fsdpck_report *r, fsdpck
 static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     r->world_size = in->to->world_size;
-    r->torch_minor = in->opt->torch_minor;
+    r->torch_minor = in->opt->output.torch_minor;
     text_buf text = {0};
     text_puts(&text, "");
     if (in->layout != NULL)
@@ -279,9 +279,9 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     r->struct_nbytes = sizeof *r;
     r->format = in->writer->name;
     r->format_id = in->writer->id;
-    r->part = fsdpck_part_name((fsdpck_part)in->opt->part);
+    r->part = fsdpck_part_name((fsdpck_part)in->opt->select.part);
     const bool dropped =
-        in->writer->takes == STATE_NAMES_ONLY && in->opt->part == FSDPCK_PART_MODEL;
+        in->writer->takes == STATE_NAMES_ONLY && in->opt->select.part == FSDPCK_PART_MODEL;
     fsdpck_status st = FSDPCK_OK;
     char *key = strdup(dropped ? in->src->parts.model_key : "");
     r->model_key = key;
@@ -293,7 +293,7 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     fill_counts(in, r);
     GOTO_IF(fill_plan(in, r, err), out);
     GOTO_IF(fill_layout(in, r, err), out);
-    if (in->opt->dry_run && in->opt->group_size > 0)
+    if (in->opt->dry_run.mode && in->opt->dry_run.group_size > 0)
         GOTO_IF(group_plan_make(in->exec, in->opt, &r->group, err), out);
     GOTO_IF(list_outputs(in, r, err), out);
     GOTO_IF(list_hosts(in, r, err), out);

@@ -6,13 +6,14 @@
 #include "open/checkpoint.h"
 #include "plan/plan.h"
 #include "run/local_output.h"
+#include "run/run_options.h"
 #include "run/sidecars.h"
 #include "select/optim_state_map.h"
 
 typedef struct report_input {
     const fsdpck_checkpoint *src;
     const char *dst;
-    const fsdpck_transform_options *opt; /* with the selected part */
+    const run_options *opt; /* with the part that was chosen */
     const format_writer *writer;
     const select_result *selected;
     const sidecars *side;

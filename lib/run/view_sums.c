@@ -119,7 +119,7 @@ static fsdpck_status digest_views(view_work *w, fsdpck_error *err)
     RETURN_IF(list_views(w, &nbytes, err));
     if (w->tensors.count == 0)
         return FSDPCK_OK;
-    unsigned workers = thread_count(w->r->opt.threads);
+    unsigned workers = thread_count(w->r->opt.work.threads);
     if (workers > w->tensors.count)
         workers = (unsigned)w->tensors.count;
     w->buffers = malloc(workers * WORKER_NBYTES);

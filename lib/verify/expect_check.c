@@ -30,9 +30,9 @@ static void naming_sets_release(naming_sets *v)
 /* ctx: a separate one, as warnings of the selection are no findings of the checkpoint. */
 static void naming_sets_init(naming_sets *v, fsdpck_context *ctx, fsdpck_checkpoint *src)
 {
-    fsdpck_transform_options options;
-    fsdpck_transform_options_init(&options);
-    options.part = FSDPCK_PART_MODEL;
+    run_options options;
+    run_options_init(&options);
+    options.select.part = FSDPCK_PART_MODEL;
     run_init(&v->model, ctx, src, &options);
     v->model.dst = "";
     v->has_model = digest_select(&v->model, NULL) == FSDPCK_OK;

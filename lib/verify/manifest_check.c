@@ -478,12 +478,13 @@ static void compare_digests(const manifest_check *w, const fsdpck_digests *d)
  * damaged ones. */
 static fsdpck_status check_digests(manifest_check *w, fsdpck_error *err)
 {
-    fsdpck_transform_options options;
+    fsdpck_work_options work = FSDPCK_INIT(fsdpck_work_options);
+    fsdpck_digest_options options = FSDPCK_INIT(fsdpck_digest_options);
     fsdpck_digests *d;
     fsdpck_error what;
     fsdpck_error_init(&what);
-    fsdpck_transform_options_init(&options);
-    options.threads = w->r->nthreads;
+    work.threads = w->r->nthreads;
+    options.work = &work;
     const fsdpck_status st = fsdpck_digests_new(w->r->ctx, w->r->src, &options, &d, &what);
     if (st == FSDPCK_OK) {
         compare_digests(w, d);

@@ -166,8 +166,8 @@ static fsdpck_status try_conversion(fsdpck_verify *v, const char *format, uint64
     run_init(&r, v->src->ctx, v->src, NULL);
     r.dst = "";
     r.sharded = world_size > 0;
-    r.opt.format = format;
-    r.opt.world_size = world_size;
+    r.opt.output.format = format;
+    r.opt.sharding.world_size = world_size;
     fsdpck_status st = group_agree_result(g, plan_conversion(&r, what), true, what);
     if (st == FSDPCK_OK)
         st = run_check_same_plan(&r, what);

@@ -21,6 +21,7 @@
 
 #include "fsdpck.h"
 #include "tests/fuzz/faults.h"
+#include "tests/support/job_parts.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stride.h"
 
@@ -219,43 +220,43 @@ static uint64_t verify(fsdpck_context *ctx, const char *path, fsdpck_level level
     return info.errors;
 }
 
-static void set_options(fsdpck_transform_options *o, const pack *p, bool anew)
+static void set_options(job_parts *o, const pack *p, bool anew)
 {
     static const char *const formats[] = {"dcp", "pt", "pt-ranks", "safetensors", "hf", "fsdp1"};
     char word[32];
-    fsdpck_transform_options_init(o);
-    o->threads = 1;
-    o->memory_nbytes = 16 << 20;
-    o->no_sync = 1;
+    *o = (job_parts)JOB_PARTS_INIT;
+    o->work.threads = 1;
+    o->work.memory_nbytes = 16 << 20;
+    o->output.no_sync = 1;
     if (has_word(p, "cast ")) {
         static const char *const dtypes[] = {"bf16"};
-        o->dtype = dtypes;
-        o->dtype_count = 1;
+        o->select.dtype = dtypes;
+        o->select.dtype_count = 1;
     }
-    o->format = anew ? "dcp" : "pt";
+    o->output.format = anew ? "dcp" : "pt";
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         snprintf(word, sizeof word, "to=%s ", formats[i]);
         if (has_word(p, word))
-            o->format = formats[i];
+            o->output.format = formats[i];
     }
     if (anew)
-        o->world_size = number_of(p, "world=", 2) % 9;
+        o->sharding.world_size = number_of(p, "world=", 2) % 9;
 }
 
 static fsdpck_status transform(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool anew,
                                int dry_run, uint64_t *nbytes, fsdpck_error *err)
 {
     char dst[SCRATCH_BYTES], into[NAME_BYTES];
-    fsdpck_transform_options options;
+    job_parts options = JOB_PARTS_INIT;
     fsdpck_report *report = NULL;
     set_options(&options, p, anew);
-    options.dry_run = dry_run;
+    options.dry_run.mode = dry_run;
     text_of(p, "into=", "", into);
-    options.rank_pattern = into[0] != '\0' ? into : NULL;
+    options.output.rank_pattern = into[0] != '\0' ? into : NULL;
     fsdpck_error_init(err);
     scratch_path(dst, p->dir, anew ? "anew" : "whole");
-    const fsdpck_status st = anew ? fsdpck_reshard(ctx, c, dst, &options, &report, err)
-                                  : fsdpck_consolidate(ctx, c, dst, &options, &report, err);
+    const fsdpck_status st = anew ? job_parts_reshard(ctx, c, dst, &options, &report, err)
+                                  : job_parts_consolidate(ctx, c, dst, &options, &report, err);
     check((st == FSDPCK_OK) == (report != NULL), "a report in spite of an error, or none");
     check(st == FSDPCK_OK || err->message[0] != '\0', "fails without a word");
     *nbytes = report != NULL ? report->bytes_written : 0;

@@ -16,6 +16,7 @@
 
 #include "formats/hdf5/hdf5.h"
 #include "fsdpck.h"
+#include "tests/support/job_parts.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch.h"
 
@@ -64,14 +65,13 @@ static fsdpck_status write_hdf5(fsdpck_context *ctx, fsdpck_error *err)
 {
     char dst[SCRATCH_BYTES];
     fsdpck_checkpoint *src;
-    fsdpck_transform_options o;
-    fsdpck_transform_options_init(&o);
-    o.no_sync = 1;
-    o.threads = 1;
+    job_parts o = JOB_PARTS_INIT;
+    o.output.no_sync = 1;
+    o.work.threads = 1;
     fsdpck_status st = fsdpck_open(ctx, input, NULL, &src, err);
     if (st != FSDPCK_OK)
         return st;
-    st = fsdpck_consolidate(ctx, src, scratch_path(dst, out, "out.h5"), &o, NULL, err);
+    st = job_parts_consolidate(ctx, src, scratch_path(dst, out, "out.h5"), &o, NULL, err);
     fsdpck_close(src);
     return st;
 }

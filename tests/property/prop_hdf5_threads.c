@@ -8,6 +8,7 @@
 
 #include "formats/hdf5/hdf5.h"
 #include "fsdpck.h"
+#include "tests/support/job_parts.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stride.h"
@@ -39,17 +40,16 @@ static void write_file(const char *dst)
     char path[SCRATCH_BYTES];
     fsdpck_context *ctx = new_context();
     fsdpck_checkpoint *src;
-    fsdpck_transform_options o;
+    job_parts o = JOB_PARTS_INIT;
     fsdpck_error err;
-    fsdpck_transform_options_init(&o);
-    o.no_sync = 1;
-    o.force = 1;
-    o.threads = 1;
-    o.format = "hdf5";
+    o.output.no_sync = 1;
+    o.output.force = 1;
+    o.work.threads = 1;
+    o.output.format = "hdf5";
     fsdpck_error_init(&err);
     (void)scratch_path(path, getenv("FIXTURES"), "quickstart");
     must_do(fsdpck_open(ctx, path, NULL, &src, &err), path, &err);
-    must_do(fsdpck_consolidate(ctx, src, dst, &o, NULL, &err), dst, &err);
+    must_do(job_parts_consolidate(ctx, src, dst, &o, NULL, &err), dst, &err);
     fsdpck_close(src);
     fsdpck_context_free(ctx);
 }

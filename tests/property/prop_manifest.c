@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fsdpck.h"
+#include "tests/support/job_parts.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stride.h"
 
@@ -38,17 +39,16 @@ static void write_output(const char *fixture, const char *dst, uint64_t world_si
     char path[SCRATCH_BYTES];
     fsdpck_context *ctx = fsdpck_context_new();
     fsdpck_checkpoint *src;
-    fsdpck_transform_options o;
+    job_parts o = JOB_PARTS_INIT;
     fsdpck_error err;
-    fsdpck_transform_options_init(&o);
-    o.no_sync = 1;
-    o.world_size = world_size;
+    o.output.no_sync = 1;
+    o.sharding.world_size = world_size;
     fsdpck_error_init(&err);
     fsdpck_status st =
         fsdpck_open(ctx, scratch_path(path, getenv("FIXTURES"), fixture), NULL, &src, &err);
     assert(st == FSDPCK_OK);
-    st = world_size == 0 ? fsdpck_consolidate(ctx, src, dst, &o, NULL, &err)
-                         : fsdpck_reshard(ctx, src, dst, &o, NULL, &err);
+    st = world_size == 0 ? job_parts_consolidate(ctx, src, dst, &o, NULL, &err)
+                         : job_parts_reshard(ctx, src, dst, &o, NULL, &err);
     if (st != FSDPCK_OK)
         fprintf(stderr, "%s: %s\n", dst, err.message);
     assert(st == FSDPCK_OK);

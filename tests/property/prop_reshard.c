@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "fsdpck.h"
+#include "tests/support/job_parts.h"
 #include "tests/support/random.h"
 #include "tests/support/scratch.h"
 
@@ -124,35 +125,35 @@ static void draw_way(way *w)
         snprintf(w->replicate, sizeof w->replicate, "m.%u.*", (unsigned)below(3));
 }
 
-static void options_of(const way *w, fsdpck_transform_options *o)
+static void options_of(const way *w, job_parts *o)
 {
-    fsdpck_transform_options_init(o);
-    o->threads = 1 + (unsigned)below(8);
-    o->memory_nbytes = (uint64_t)16 << 20 << below(3);
-    o->no_sync = 1;
+    *o = (job_parts)JOB_PARTS_INIT;
+    o->work.threads = 1 + (unsigned)below(8);
+    o->work.memory_nbytes = (uint64_t)16 << 20 << below(3);
+    o->output.no_sync = 1;
     if (w == NULL)
         return;
-    o->mesh = w->mesh;
-    o->tp_plan = w->plan[0] == '\0' ? NULL : w->plan;
-    o->shard = w->shards;
-    o->shard_count = w->shard[0] != '\0';
-    o->replicate = w->replicates;
-    o->replicate_count = w->replicate[0] != '\0';
-    o->format = w->format;
-    o->align_nbytes = below(3) == 0 ? 4096 : 0;
+    o->sharding.mesh = w->mesh;
+    o->sharding.tp_plan = w->plan[0] == '\0' ? NULL : w->plan;
+    o->sharding.shard = w->shards;
+    o->sharding.shard_count = w->shard[0] != '\0';
+    o->sharding.replicate = w->replicates;
+    o->sharding.replicate_count = w->replicate[0] != '\0';
+    o->output.format = w->format;
+    o->output.align_nbytes = below(3) == 0 ? 4096 : 0;
 }
 
 /* w NULL: consolidate. False where the way does not fit this checkpoint. */
 static bool run(fsdpck_context *ctx, const char *from, const char *to, const way *w,
-                const fsdpck_transform_options *o)
+                const job_parts *o)
 {
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_checkpoint *src = NULL;
     fsdpck_status st = fsdpck_open(ctx, from, NULL, &src, &err);
     if (st == FSDPCK_OK)
-        st = w == NULL ? fsdpck_consolidate(ctx, src, to, o, NULL, &err)
-                       : fsdpck_reshard(ctx, src, to, o, NULL, &err);
+        st = w == NULL ? job_parts_consolidate(ctx, src, to, o, NULL, &err)
+                       : job_parts_reshard(ctx, src, to, o, NULL, &err);
     fsdpck_close(src);
     if (w != NULL && (st == FSDPCK_USAGE || st == FSDPCK_UNSUPPORTED))
         return false; /* a rule that matches nothing, an uneven column */
@@ -226,14 +227,14 @@ static bool one_round(fsdpck_context *ctx)
     way first, second;
     draw_way(&first);
     draw_way(&second);
-    fsdpck_transform_options o;
+    job_parts o = JOB_PARTS_INIT;
     options_of(NULL, &o);
     run(ctx, source, once, NULL, &o);
     options_of(&first, &o);
     bool fits = run(ctx, source, a, &first, &o);
     if (fits) {
-        o.threads = 1 + (unsigned)below(8);
-        o.memory_nbytes = (uint64_t)16 << 20 << below(3);
+        o.work.threads = 1 + (unsigned)below(8);
+        o.work.memory_nbytes = (uint64_t)16 << 20 << below(3);
         REQUIRE(run(ctx, source, again, &first, &o));
         require_same_folder(a, again);
         options_of(&second, &o);

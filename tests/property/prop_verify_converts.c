@@ -22,6 +22,7 @@
 #include "base/crc.h"
 #include "fsdpck.h"
 #include "tests/fuzz/mutators/mutate.h"
+#include "tests/support/job_parts.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stride.h"
@@ -91,17 +92,16 @@ static bool warned(const verdict *told, const fsdpck_error *err)
 static fsdpck_status convert_once(fsdpck_context *ctx, fsdpck_checkpoint *c, unsigned way,
                                   const char *dst, int dry_run, uint64_t *nbytes, fsdpck_error *err)
 {
-    fsdpck_transform_options o;
+    job_parts o = JOB_PARTS_INIT;
     fsdpck_report *report = NULL;
-    fsdpck_transform_options_init(&o);
-    o.threads = 1;
-    o.memory_nbytes = 16 << 20;
-    o.no_sync = 1;
-    o.format = ways[way];
-    o.dry_run = dry_run;
-    o.world_size = way == 2 ? 2 : 0;
-    const fsdpck_status st = way == 2 ? fsdpck_reshard(ctx, c, dst, &o, &report, err)
-                                      : fsdpck_consolidate(ctx, c, dst, &o, &report, err);
+    o.work.threads = 1;
+    o.work.memory_nbytes = 16 << 20;
+    o.output.no_sync = 1;
+    o.output.format = ways[way];
+    o.dry_run.mode = dry_run;
+    o.sharding.world_size = way == 2 ? 2 : 0;
+    const fsdpck_status st = way == 2 ? job_parts_reshard(ctx, c, dst, &o, &report, err)
+                                      : job_parts_consolidate(ctx, c, dst, &o, &report, err);
     *nbytes = report != NULL ? report->bytes_written : 0;
     fsdpck_report_free(report);
     return st;

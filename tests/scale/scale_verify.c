@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "fsdpck.h"
 #include "tests/support/dcp_pickle.h"
+#include "tests/support/job_parts.h"
 #include "tests/support/scratch.h"
 
 #define ROWS 4u
@@ -47,7 +48,7 @@ static char *make_blob(fsdpck_context *ctx, unsigned *nbytes)
     char bytes[8 + sizeof header - 1 + 128] = {sizeof header - 1};
     fsdpck_error err;
     fsdpck_checkpoint *src;
-    fsdpck_transform_options o;
+    job_parts o = JOB_PARTS_INIT;
     fsdpck_report *report;
 
     scratch_make(dir);
@@ -55,9 +56,8 @@ static char *make_blob(fsdpck_context *ctx, unsigned *nbytes)
     scratch_write(dir, "one.safetensors", bytes, sizeof bytes);
     fsdpck_error_init(&err);
     must(fsdpck_open(ctx, scratch_path(from, dir, "one.safetensors"), NULL, &src, &err), &err);
-    fsdpck_transform_options_init(&o);
-    o.format = "dcp";
-    must(fsdpck_consolidate(ctx, src, scratch_path(to, dir, "dcp"), &o, &report, &err), &err);
+    o.output.format = "dcp";
+    must(job_parts_consolidate(ctx, src, scratch_path(to, dir, "dcp"), &o, &report, &err), &err);
     fsdpck_report_free(report);
     fsdpck_close(src);
     FILE *f = fopen(scratch_path(blob, to, "__0_0.distcp"), "rb");

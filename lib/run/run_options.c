@@ -1,0 +1,65 @@
+#include "run/run_options.h"
+
+#include "base/struct_copy.h"
+
+void run_options_init(run_options *o)
+{
+    *o = (run_options){.select = FSDPCK_SELECT_OPTIONS_INIT,
+                       .sharding = FSDPCK_INIT(fsdpck_sharding_options),
+                       .output = FSDPCK_INIT(fsdpck_output_options),
+                       .work = FSDPCK_INIT(fsdpck_work_options),
+                       .dry_run = FSDPCK_INIT(fsdpck_dry_run_options)};
+}
+
+#define TAKE_PART(o, given, part) struct_copy_in(&(o)->part, sizeof(o)->part, (given).part)
+
+void run_options_of_consolidate(run_options *o, const fsdpck_consolidate_options *from)
+{
+    fsdpck_consolidate_options given = FSDPCK_INIT(fsdpck_consolidate_options);
+    run_options_init(o);
+    struct_copy_in(&given, sizeof given, from);
+    TAKE_PART(o, given, select);
+    TAKE_PART(o, given, output);
+    TAKE_PART(o, given, work);
+    TAKE_PART(o, given, dry_run);
+}
+
+void run_options_of_reshard(run_options *o, const fsdpck_reshard_options *from)
+{
+    fsdpck_reshard_options given = FSDPCK_INIT(fsdpck_reshard_options);
+    run_options_init(o);
+    struct_copy_in(&given, sizeof given, from);
+    TAKE_PART(o, given, select);
+    TAKE_PART(o, given, sharding);
+    TAKE_PART(o, given, output);
+    TAKE_PART(o, given, work);
+    TAKE_PART(o, given, dry_run);
+}
+
+void run_options_of_layout(run_options *o, const fsdpck_layout_options *from)
+{
+    fsdpck_layout_options given = FSDPCK_INIT(fsdpck_layout_options);
+    run_options_init(o);
+    struct_copy_in(&given, sizeof given, from);
+    TAKE_PART(o, given, select);
+    TAKE_PART(o, given, sharding);
+    TAKE_PART(o, given, output);
+}
+
+void run_options_of_digest(run_options *o, const fsdpck_digest_options *from)
+{
+    fsdpck_digest_options given = FSDPCK_INIT(fsdpck_digest_options);
+    run_options_init(o);
+    struct_copy_in(&given, sizeof given, from);
+    TAKE_PART(o, given, select);
+    TAKE_PART(o, given, work);
+}
+
+void run_options_of_diff(run_options *o, const fsdpck_diff_options *from)
+{
+    fsdpck_diff_options given = FSDPCK_INIT(fsdpck_diff_options);
+    run_options_init(o);
+    struct_copy_in(&given, sizeof given, from);
+    TAKE_PART(o, given, select);
+    TAKE_PART(o, given, work);
+}
