@@ -402,11 +402,11 @@ typedef struct fsdpck_select_options {
 
 /* The defaults: zeros, and part -1. */
 #if defined(__cplusplus)
-#define FSDPCK_SELECT_OPTIONS_INIT                                         \
-    ([] {                                                                  \
-        fsdpck_select_options sized_ = FSDPCK_INIT(fsdpck_select_options); \
-        sized_.part = -1;                                                  \
-        return sized_;                                                     \
+#define FSDPCK_SELECT_OPTIONS_INIT                                          \
+    ([] {                                                                   \
+        fsdpck_select_options select_ = FSDPCK_INIT(fsdpck_select_options); \
+        select_.part = -1;                                                  \
+        return select_;                                                     \
     }())
 #else
 #define FSDPCK_SELECT_OPTIONS_INIT                                 \
