@@ -10,8 +10,10 @@ fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, co
 }
 
 fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                             const fsdpck_transform_options *options, fsdpck_report **report,
+                             const fsdpck_reshard_options *options, fsdpck_report **report,
                              fsdpck_error *err)
 {
-    return run_transform(ctx, src, dst, options, true, report, err);
+    run_options o;
+    run_options_of_reshard(&o, options);
+    return run_transform(ctx, src, dst, &o, true, report, err);
 }

@@ -156,6 +156,6 @@ fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *bes
                                  fsdpck_error *err)
 {
     const unsigned flags =
-        (r->opt.force ? OUTPUT_REPLACE : 0u) | (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u);
-    return manifest_stage(r->opt.manifest_path, text, flags, beside, err);
+        (r->opt.output.force ? OUTPUT_REPLACE : 0u) | (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u);
+    return manifest_stage(r->opt.output.manifest_path, text, flags, beside, err);
 }

@@ -211,12 +211,3 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
     r->cut.any_size = !r->writer->every_rank; /* boxes in files, not a DTensor a rank */
     return FSDPCK_OK;
 }
-
-fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                             const fsdpck_reshard_options *options, fsdpck_report **report,
-                             fsdpck_error *err)
-{
-    run_options o;
-    run_options_of_reshard(&o, options);
-    return run_transform(ctx, src, dst, &o, true, report, err);
-}

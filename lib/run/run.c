@@ -1,4 +1,5 @@
 #include "run/run.h"
+#include "base/struct_copy.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -93,7 +94,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         select_build_target(&r->src->cat, &r->src->parts, &request, &r->to, &r->selected, err));
     if (r->selected.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,
-                  "tensors that '%s' does not have: %" PRIu64 "; they are cut as without --like",
+                  "tensors missing from '%s': %" PRIu64 "; they are sharded as without --like",
                   r->opt.sharding.like->path, r->selected.not_in_like);
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }
@@ -102,7 +103,7 @@ fsdpck_status run_lay_out(run *r, fsdpck_error *err)
 {
     const run_options *o = &r->opt;
     if (o->output.torch_minor ==
-        0) /* whoever wrote the rank files of the source shall load these */
+        0) /* the writer of the source's rank files must be able to load these */
         r->opt.output.torch_minor = r->src->cat.origin.dtensor_minor;
     const writer_options wo = {
         .max_shard_nbytes =
@@ -116,18 +117,6 @@ fsdpck_status run_lay_out(run *r, fsdpck_error *err)
         .gzip_level = o->output.gzip_level,
     };
     return r->writer->layout(&r->to, &wo, err);
-}
-
-uint64_t run_memory_nbytes(const run *r)
-{
-    return r->opt.work.memory_nbytes > 0 ? r->opt.work.memory_nbytes : run_memory_default_nbytes();
-}
-
-uint64_t run_memory_default_nbytes(void)
-{
-    const uint64_t quarter = platform_memory_bytes() / 4;
-    const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
-    return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;
 }
 
 fsdpck_status run_make_plan(run *r, fsdpck_error *err)
@@ -155,7 +144,7 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
         .direct = (int)r->opt.output.direct,
         .group = r->ctx->group,
         .source_folder = r->src->remote_files,
-        /* What a group would do is told of all files. */
+        /* The prediction for a group covers all files. */
         .is_own_file = r->opt.dry_run.mode && r->opt.dry_run.group_size > 0 ? NULL : r->local.own,
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
@@ -172,40 +161,12 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
 
 /* ---- writing ---- */
 
-fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
-{
-    const cat_file *f = catalogue_file(&r->to.cat, index);
-    const uint64_t nbytes = run_is_compressed(r) ? 0 : f->nbytes; /* not known yet */
-    const bool direct = !run_is_compressed(r) &&
-                        (r->opt.output.direct == FSDPCK_ON ||
-                         (r->opt.output.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
-    size_t same;
-    return output_add(&r->out, catalogue_name(&r->to.cat, f->path), nbytes, direct, &same, err);
-}
-
 /* The files of the target, in its order. */
 static fsdpck_status add_files(run *r, fsdpck_error *err)
 {
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
         RETURN_IF(run_add_file(r, i, err));
     return FSDPCK_OK;
-}
-
-bool run_is_compressed(const run *r)
-{
-    return r->to.pack.place != NULL;
-}
-
-output_kind run_output_kind(const run *r)
-{
-    return r->to.is_folder ? OUTPUT_FOLDER : OUTPUT_FILE;
-}
-
-unsigned run_output_flags(const run *r)
-{
-    return (r->opt.output.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
-           (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u) |
-           (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
 }
 
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
@@ -243,94 +204,6 @@ static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpc
     run *r = ctx;
     target_add_file_crc(&r->to, late->file, late->offset_bytes, late->bytes, late->nbytes);
     return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
-}
-
-static fsdpck_status read_back_differs(const run *r, uint32_t tensor, fsdpck_error *err)
-{
-    const fsdpck_status st =
-        error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
-    error_path(err, r->dst);
-    error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
-    error_next(err, "the storage may be failing: write elsewhere");
-    return st;
-}
-
-static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, uint8_t *buffer,
-                                     fsdpck_error *err)
-{
-    uint32_t crc = 0;
-    for (uint64_t at = 0; at < k->nbytes;) {
-        RETURN_IF(cancel_check(&r->ctx->cancel, err));
-        const uint64_t left = k->nbytes - at;
-        const uint64_t n = left < READ_BACK_BYTES ? left : READ_BACK_BYTES;
-        RETURN_IF(output_read_at(&r->out, k->file, k->offset_bytes + at, buffer, n, err));
-        crc = crc32_update(crc, buffer, n);
-        progress_add(&r->ctx->progress, n);
-        at += n;
-    }
-    if (crc == want)
-        return FSDPCK_OK;
-    const fsdpck_status st = read_back_differs(r, k->tensor, err);
-    error_expected(err, "CRC-32 %08x", want);
-    error_found(err, "%08x", crc);
-    return st;
-}
-
-/* A chunk of a packed output. */
-static fsdpck_status read_back_cell(run *r, uint64_t index, uint8_t *buffer, fsdpck_error *err)
-{
-    const filter_location *at = VEC_AT(&r->to.pack.places, const filter_location, index);
-    filter_cell cell;
-    RETURN_IF(cancel_check(&r->ctx->cancel, err));
-    RETURN_IF(output_read_at(&r->out, 0, at->offset_bytes, buffer, at->nbytes, err));
-    filter_get_cell(&r->to.pack, index, &cell);
-    progress_add(&r->ctx->progress, cell.nbytes);
-    const uint64_t crc = crc64_raw(0, buffer, at->nbytes);
-    if (crc == at->crc64)
-        return FSDPCK_OK;
-    const fsdpck_status st = read_back_differs(r, cell.tensor, err);
-    error_offset(err, at->offset_bytes);
-    error_expected(err, "CRC-64 %016" PRIx64, at->crc64);
-    error_found(err, "%016" PRIx64, crc);
-    return st;
-}
-
-static bool is_on_this_host(const run *r, uint32_t file_index)
-{
-    return !r->local.on || r->local.here[file_index] != 0;
-}
-
-/* Syncs, drops what the page cache holds, and compares what the storage gives back. */
-fsdpck_status run_read_back(run *r, fsdpck_error *err)
-{
-    uint8_t *buffer = malloc(READ_BACK_BYTES);
-    if (buffer == NULL)
-        return error_set_nomem(err, READ_BACK_BYTES);
-    fsdpck_status st = FSDPCK_OK;
-    plan_totals totals;
-    plan_get_totals(r->plan, &totals);
-    progress_phase(&r->ctx->progress, "reading back", totals.target_bytes);
-    for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
-        if (is_on_this_host(r, (uint32_t)i))
-            GOTO_IF(output_drop_cache(&r->out, i, err), out);
-    for (uint64_t i = 0; i < r->to.pack.places.count; i++)
-        GOTO_IF(read_back_cell(r, i, buffer, err), out);
-    for (uint64_t i = 0; !run_is_compressed(r) && i < catalogue_chunk_count(&r->to.cat); i++) {
-        const cat_chunk *k = catalogue_chunk(&r->to.cat, i);
-        if (k->place != LOCATION_EMPTY && is_on_this_host(r, k->file))
-            GOTO_IF(read_back_chunk(r, k, r->to.chunk_crc[i], buffer, err), out);
-    }
-out:
-    free(buffer);
-    return st;
-}
-
-fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
-                                 fsdpck_error *err)
-{
-    const unsigned flags =
-        (r->opt.output.force ? OUTPUT_REPLACE : 0u) | (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u);
-    return manifest_stage(r->opt.output.manifest_path, text, flags, beside, err);
 }
 
 /* Both or none: what was published is withdrawn where the other cannot be. */
@@ -466,7 +339,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(request_check_output(r, err));
     if (r->opt.output.sha256 && !r->writer->is_folder && r->opt.output.manifest_path == NULL)
         return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "a single file has a manifest only by --manifest FILE");
+                         "a single file gets a manifest only with --manifest FILE");
     if (r->opt.output.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(output_check_manifest(r, err));
         RETURN_IF(

@@ -12,7 +12,7 @@
 
 uint64_t run_memory_nbytes(const run *r)
 {
-    return r->opt.memory_nbytes > 0 ? r->opt.memory_nbytes : run_memory_default_nbytes();
+    return r->opt.work.memory_nbytes > 0 ? r->opt.work.memory_nbytes : run_memory_default_nbytes();
 }
 
 uint64_t run_memory_default_nbytes(void)
@@ -26,9 +26,9 @@ fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err)
 {
     const cat_file *f = catalogue_file(&r->to.cat, index);
     const uint64_t nbytes = run_is_compressed(r) ? 0 : f->nbytes; /* not known yet */
-    const bool direct =
-        !run_is_compressed(r) && (r->opt.direct == FSDPCK_ON ||
-                                  (r->opt.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
+    const bool direct = !run_is_compressed(r) &&
+                        (r->opt.output.direct == FSDPCK_ON ||
+                         (r->opt.output.direct == FSDPCK_AUTO && nbytes >= EXEC_DIRECT_NBYTES));
     size_t same;
     return output_add(&r->out, catalogue_name(&r->to.cat, f->path), nbytes, direct, &same, err);
 }
@@ -45,8 +45,9 @@ output_kind run_output_kind(const run *r)
 
 unsigned run_output_flags(const run *r)
 {
-    return (r->opt.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
-           (r->opt.no_sync ? OUTPUT_NO_SYNC : 0u) | (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
+    return (r->opt.output.force || r->replaces_empty ? OUTPUT_REPLACE : 0u) |
+           (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u) |
+           (r->ctx->group != NULL ? OUTPUT_SHARED : 0u);
 }
 
 fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_bytes, void *dst,
