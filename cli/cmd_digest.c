@@ -89,9 +89,8 @@ static int run(cli *c, const transform_request *r)
         return run_files(c, r);
     }
     if (r->job.output.manifest_path != NULL && selects(&r->job))
-        return opt_usage_error(c,
-                               "a manifest is of the whole checkpoint: no tensors can be chosen, "
-                               "renamed or cast");
+        return opt_usage_error(
+            c, "--manifest describes the whole checkpoint: cannot select, rename or cast tensors");
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_digests *d = NULL;

@@ -172,7 +172,7 @@ static void print_prediction(const transform_request *r, const fsdpck_group_plan
         printf("%snetwork %.1f s", before, g->net_seconds);
     printf(")");
     if (t->dry_run.model_read > 0 && t->dry_run.model_write > 0)
-        printf("; %.1f s where reading and writing share one path", g->serial_seconds);
+        printf("; %.1f s if reading and writing share one path", g->serial_seconds);
     putchar('\n');
 }
 
@@ -183,8 +183,8 @@ void group_print_text(const cli *c, const transform_request *r, const fsdpck_gro
     total_loads(g, &s);
     printf("group: %s on %s, source %s\n", report_count(a, sizeof a, g->size, "rank"),
            report_count(b, sizeof b, g->hosts, "host"),
-           r->job.dry_run.group_local ? "on the disks of the hosts that saved it"
-                                      : "on a file system that all see");
+           r->job.dry_run.group_local ? "on local disks of the hosts that saved it"
+                                      : "on a shared file system");
     print_table(g, &s, g->size <= RANKS_SHOWN || c->verbose > 0);
     if (s.total[LOAD_RECEIVED] > 0)
         printf("sent between ranks: %s of %s\n", report_bytes(a, sizeof a, s.total[LOAD_RECEIVED]),

@@ -327,8 +327,7 @@ int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsign
 bool transform_ranks_missing(const cli *c, const transform_request *r)
 {
     if (r->job.sharding.mesh != NULL && r->like_path != NULL) {
-        opt_usage_error_next(c, "leave out one of them",
-                             "--like brings a mesh of its own: --mesh contradicts it");
+        opt_usage_error_next(c, "omit one of them", "--mesh and --like contradict each other");
         return true;
     }
     if (r->job.sharding.world_size != 0 || r->job.sharding.mesh != NULL || r->like_path != NULL ||

@@ -48,15 +48,15 @@ static const char *left_out_hint(const transform_request *r, const fsdpck_info *
                    ? "; --part all includes every tensor, a .pt includes everything"
                : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&
                        r->job.select.objects != FSDPCK_OBJECTS_DROP
-                   ? "; JSON cannot say what they are, a .pt takes everything"
+                   ? "; JSON cannot represent them, a .pt includes everything"
                    : "";
     if (is_flat(p))
-        return "; --format dcp takes everything";
+        return "; --format dcp includes everything";
     if (strcmp(p->part, "all") != 0 && r->job.select.part < 0)
         return p->left_out_inside > 0
-                   ? "; --part all takes every tensor but those in objects, --format dcp takes "
-                     "everything"
-                   : "; --part all takes every tensor, --format dcp takes everything";
+                   ? "; --part all includes every tensor except those in objects, --format dcp "
+                     "includes everything"
+                   : "; --part all includes every tensor, --format dcp includes everything";
     const job_options *t = &r->job;
     const bool chosen = t->select.keys_count > 0 || t->select.exclude_count > 0 ||
                         t->select.objects == FSDPCK_OBJECTS_DROP ||
@@ -140,11 +140,11 @@ static void print_plan(const transform_request *r, const fsdpck_report *p)
     char a[32], b[32], n[32], k[32];
     if (p->plan_text != NULL)
         fputs(p->plan_text, stdout);
-    printf(
-        "plan: read %s in %s, write %s in %s%s, read amplification %.2f\n",
-        report_bytes(a, sizeof a, p->bytes_read), report_count(n, sizeof n, p->segments, "segment"),
-        report_bytes(b, sizeof b, p->bytes_written), report_count(k, sizeof k, p->items, "item"),
-        r->job.output.gzip_level > 0 ? " before they are compressed" : "", p->read_amplification);
+    printf("plan: read %s in %s, write %s in %s%s, read amplification %.2f\n",
+           report_bytes(a, sizeof a, p->bytes_read),
+           report_count(n, sizeof n, p->segments, "segment"),
+           report_bytes(b, sizeof b, p->bytes_written), report_count(k, sizeof k, p->items, "item"),
+           r->job.output.gzip_level > 0 ? " before compression" : "", p->read_amplification);
 }
 
 static const char *tied_names_written(const transform_request *r, const fsdpck_report *p)

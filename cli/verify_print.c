@@ -68,7 +68,7 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
         printf(", %" PRIu64 " ignored", k->ignored);
     putchar('\n');
     if (k->opened)
-        printf("  looked at  %s, %s in %s\n", report_count(a, sizeof a, source->tensors, "tensor"),
+        printf("  checked    %s, %s in %s\n", report_count(a, sizeof a, source->tensors, "tensor"),
                report_count(b, sizeof b, source->chunks, "chunk"),
                report_count(n, sizeof n, source->files, "file"));
     if (k->manifest)

@@ -56,7 +56,7 @@ typedef enum format_per_rank {
 typedef enum format_severity { FORMAT_NOTE, FORMAT_WARNING, FORMAT_ERROR } format_severity;
 typedef void (*format_found_fn)(void *ctx, format_severity severity, const fsdpck_error *what);
 
-/* What is known of the names in a checkpoint before it is read (open/known_names.h). */
+/* Knowledge of the names in a checkpoint before it is read (open/known_names.h). */
 typedef struct open_names {
     const void *ctx;
     /* Each rank has its own tensor of this name: left one of each rank (CAT_TENSOR_OF_RANK). */
@@ -185,7 +185,7 @@ typedef struct format_reader {
     bool drops_empty;     /* dicts without items, and lists of such, are not stored */
 } format_reader;
 
-/* Options that one writer alone looks at. */
+/* Options of a single writer. */
 typedef enum writer_option {
     WRITER_ALIGN = 1,
     WRITER_RANK_PATTERN = 2,
@@ -245,7 +245,7 @@ typedef struct format_writer {
     /* Writes the deferred bytes when all chunk CRCs are known; NULL if the format has none. */
     fsdpck_status (*seal)(const target *t, deferred_fn put, void *ctx, fsdpck_error *err);
     fsdpck_format_id id;
-    unsigned options; /* of writer_option: those that it looks at */
+    unsigned options; /* of writer_option: those that apply */
     bool of_model;    /* a folder as transformers wants it: other files of the model go into it */
 } format_writer;
 
@@ -257,11 +257,11 @@ const format_reader *format_reader_named(const char *name);
 const format_writer *format_writer_named(const char *name);
 /* Of files whose names follow a pattern with the rank. */
 extern const format_reader *const format_reader_of_pattern;
-/* Of a folder whose format nobody named: whole tensors; shards. */
+/* The default for a folder: of whole tensors; of shards. */
 extern const format_writer *const format_writer_of_whole;
 extern const format_writer *const format_writer_of_shards;
-/* Of what no reader takes: whether it is of a known kind that is not read, such as GGUF; else it may
- * be what is left of a checkpoint. */
+/* For input without a reader: whether it is a known kind that is not supported, such as GGUF. If not,
+ * it may be the rest of a checkpoint. */
 bool format_is_foreign(const probe_input *in);
 
 #endif

@@ -17,14 +17,14 @@ fsdpck_status pickle_fail_limit(const pickle_machine *m, fsdpck_finding_id findi
 fsdpck_status pickle_fail_stack(const pickle_machine *m, fsdpck_error *err)
 {
     return pickle_fail_input(m, FSDPCK_FINDING_PKL_STACK,
-                             "an opcode takes more values than there are", err);
+                             "opcode takes more values than the stack holds", err);
 }
 
 fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err)
 {
     if (m->stack.count >= m->limits->max_stack)
         return pickle_fail_limit(m, FSDPCK_FINDING_PKL_LIMIT,
-                                 "the pickle keeps too many values on its stack", err);
+                                 "pickle keeps too many values on its stack", err);
     RETURN_IF(vec_reserve(&m->stack, 1, err));
     m->stack_room =
         m->stack.capacity < m->limits->max_stack ? m->stack.capacity : (size_t)m->limits->max_stack;
@@ -49,7 +49,7 @@ fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *
 {
     if (m->marks.count == 0)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK,
-                                 "an opcode needs a mark and there is none", err);
+                                 "opcode requires a mark, but the stack has none", err);
     *first = m->fence;
     m->marks.count--;
     m->fence = m->marks.count > 0 ? *VEC_AT(&m->marks, size_t, m->marks.count - 1) : 0;

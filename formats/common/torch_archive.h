@@ -82,10 +82,10 @@ typedef enum torch_calls {
 #define TORCH_LEGACY_HEAD_NBYTES 28
 bool torch_is_legacy(const uint8_t *head, uint64_t nbytes);
 
-/* Also recognises what is not one, by name: PT-CONTAINER, PT-TAR, "save was interrupted" (no
- * data.pkl), TorchScript. `calls` may keep unknown calls as records; else PKL-CALL. Legacy
- * streams go through torch_legacy_open, which this calls where the first bytes say so. The pool
- * is the caller's and stays his. */
+/* Also recognises and names other files: PT-CONTAINER, PT-TAR, "save was interrupted" (no
+ * data.pkl), TorchScript. `calls` may keep unknown calls as records; otherwise PKL-CALL. Calls
+ * torch_legacy_open for a legacy stream, recognised by its first bytes. The caller owns the pool.
+ */
 fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool,
                                  torch_calls calls, torch_archive *a,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -17,8 +17,8 @@ fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool 
         return FSDPCK_OK;
     }
     error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TRANSFORM,
-              "blob is stored behind '%s', which is not known", name);
-    error_expected(err, "stream.zstd/1, or nothing");
+              "blob uses the unknown stream extension '%s'", name);
+    error_expected(err, "stream.zstd/1, or no extension");
     error_next(err, "save the checkpoint again without this extension");
     return FSDPCK_UNSUPPORTED;
 }
@@ -59,7 +59,7 @@ static fsdpck_status locate_zstd(dcp_folder *d, const cat_chunk *c, dtype *found
             break;
         if (ended || need > DCP_HEAD_LIMIT) {
             st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED,
-                           "compressed blob ends before its tensor is described");
+                           "compressed blob ends before the description of its tensor");
             break;
         }
         want_nbytes = need;

@@ -1,4 +1,4 @@
-/* dcp_payload.c: bytes of a blob, and what it holds against what the catalogue says. */
+/* dcp_payload.c: bytes of a blob, and its dtype and shape compared with the catalogue. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -39,21 +39,21 @@ static const char *boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned nd
     }
     /* One dim alone, which is cut. */
     if (differ != 1 || want[dim] == catalogue_shape(d->cat, tensor)[dim])
-        return "metadata and files are not of one save: copy both again";
+        return "metadata and files are from different saves: copy both again";
     if (d->repaired)
-        return "no layout of FSDP2 with tensor parallelism explains the blobs of this tensor: some "
-               "of it was lost when it was saved; leave it out with --exclude";
+        return "the blobs fit no layout of FSDP2 with tensor parallelism: the save lost part of "
+               "this tensor; leave it out with --exclude";
     if (!m->has_storage_meta && !m->has_version && !m->no_collectives && !m->old_properties)
         return "torch 2.3 records wrong boxes for FSDP2 with tensor parallelism: give --assume "
-               "fsdp2-tp-2.3 if that wrote it; else metadata and files are not of one save";
+               "fsdp2-tp-2.3 if it wrote this checkpoint; otherwise metadata and files are from "
+               "different saves";
     if (sizes[dim] > 0 && sizes[dim] < want[dim])
-        return "torch 2.8 and 2.9 lose data where placements are no order of cuts ([Shard(0), "
-               "_StridedShard(0, 2)]): the rest of this tensor was never written; if torch 2.10 or "
-               "newer wrote it, --repair-strided may find its layout";
+        return "torch 2.8 and 2.9 lose data where no order of sharding fits the placements "
+               "([Shard(0), _StridedShard(0, 2)]): the rest of this tensor was never written; give "
+               "--repair-strided if torch 2.10 or newer wrote it";
     return "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
-           "does "
-           "not divide evenly: give --repair-strided to derive the right ones from the blobs; else "
-           "metadata and files are not of one save";
+           "does not divide evenly: give --repair-strided to derive them from the blobs; otherwise "
+           "metadata and files are from different saves";
 }
 
 /* Blob against catalogue. */
@@ -65,10 +65,10 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
 
     if (found != t->dtype) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_DTYPE,
-                  "blob holds another dtype than the metadata states");
+                  "dtype of a blob differs from the metadata");
         error_expected(err, "%s", dtype_get((dtype)t->dtype)->name);
         error_found(err, "%s", dtype_get(found)->name);
-        error_next(err, "metadata and files are not of one save: copy both again");
+        error_next(err, "metadata and files are from different saves: copy both again");
         return FSDPCK_BADINPUT;
     }
     catalogue_chunk_box(d->cat, chunk, NULL, want);
@@ -76,7 +76,7 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
         return FSDPCK_OK;
     text_buf expected = {.limit_bytes = 4096}, got = {.limit_bytes = 4096};
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
-              "blob holds another shape than the metadata states");
+              "shape of a blob differs from the metadata");
     error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
     error_found(err, "%s", print_sizes(&got, sizes, ndim));
     error_next(err, "%s", boxes_advice(d, chunk, ndim, sizes));

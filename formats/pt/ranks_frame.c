@@ -1,4 +1,4 @@
-/* The containers of the lowest rank's state: classes of dicts and what hangs on them, for what is rebuilt from paths. */
+/* The containers of the lowest rank's state: classes of dicts and their attributes, for containers that are rebuilt from paths. */
 #include <string.h>
 
 #include "formats/pt/ranks_internal.h"

@@ -15,7 +15,7 @@ static fsdpck_status read_input(void *ctx, uint64_t offset_bytes, void *dst, uin
 
 /* --- names --- */
 
-/* The path in the catalogue's pool, behind the key of the file's family. */
+/* The path in the catalogue's pool, after the key of the file's family. */
 static fsdpck_status copy_path(ranks_parse *p, value path, value *copy, fsdpck_error *err)
 {
     value_pool *pool = &p->s->cat->pool;

@@ -17,7 +17,7 @@ static fsdpck_status keep_dims(ranks_reader *r, const torch_archive *a, const to
     return FSDPCK_OK;
 }
 
-/* torch_tensor_locate without its I/O: the record of a large zip is looked at when it is used. */
+/* torch_tensor_locate without its I/O: the record of a large zip is checked when it is used. */
 static fsdpck_status place_of(const torch_archive *a, const torch_tensor *t, place *where,
                               bool *checked, fsdpck_error *err)
 {
@@ -84,7 +84,7 @@ fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err
 {
     if (rank >= MESH_RANKS_MAX)
         return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DTENSOR,
-                         "mesh names rank %" PRIu64 ", too large a number", rank);
+                         "rank %" PRIu64 " in a mesh is too large", rank);
     if (s->members.count <= rank &&
         vec_push_n(&s->members, (size_t)rank + 1 - s->members.count, err) == NULL)
         return FSDPCK_LIMIT;

@@ -1,4 +1,4 @@
-/* check_extent.c: sizes, order and names of what is read. */
+/* check_extent.c: sizes, order and names of extents. */
 #include <stdio.h>
 
 #include "check/check_internal.h"

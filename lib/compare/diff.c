@@ -314,7 +314,7 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
     RETURN_IF(begin_side(d, &d->a, o, *part, a, err));
     RETURN_IF(begin_side(d, &d->b, o, *part, b, err));
     if (*part != FSDPCK_PART_ALL && o->select.part < 0)
-        log_write(&a->ctx->log, LOG_NOTE, "comparing the %s parts: the rest is not in both",
+        log_write(&a->ctx->log, LOG_NOTE, "comparing only the %s parts, which both have",
                   fsdpck_part_name(*part));
     /* Both hold buffers at once. */
     d->a.opt.work.memory_nbytes = run_memory_nbytes(&d->a) / 2;

@@ -36,9 +36,8 @@ struct fsdpck_diff {
     uint64_t fill_nbytes;
 };
 
-/* What is compared where nobody says: everything where both are named alike, or where more names meet
- * so; else the model parts, as they are named by the model, or the optimizer parts where these are all
- * that both have. */
+/* The default part: everything if both use the same outer keys, or if more names match that way;
+ * else the model parts under the model's names, or the optimizer parts if both have only these. */
 fsdpck_status diff_choose_part(const run_options *o, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
                                fsdpck_part *part, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of objects; after the tensors. */

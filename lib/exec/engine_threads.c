@@ -9,8 +9,8 @@
 /* Staging that stays in the caches near the core is faster to copy out of than more of it. */
 #define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
 
-/* Checksums of what is in the tile now, and the late bytes that depend on them. `item_begin`: from
- * there on this worker has done the file. */
+/* Checksums of the filled tile, and the deferred bytes that depend on them. `item_begin`: this
+ * worker has completed the file from there on. */
 static void checksum_range(worker *w, const output_range *range, uint64_t item_begin)
 {
     struct exec *x = w->x;

@@ -133,7 +133,7 @@ void exec_checksums_add_other(struct exec *x, const tile_parts *parts, const out
     const target *t = x->r.target;
     tile_walk walk;
     const range_part *part;
-    uint64_t begin = range->begin; /* of what is not summed yet */
+    uint64_t begin = range->begin; /* of the bytes not yet checksummed */
     if (!t->want_file_crc)
         return;
     tile_parts_begin(&walk, parts);

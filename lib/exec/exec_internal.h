@@ -164,7 +164,7 @@ dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
 /* Whether a target chunk is filled with others, apart from the tiles of its file. */
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
-/* Whether other copies of the tensor's boxes are not looked at. */
+/* Whether other copies of the tensor's boxes are ignored. */
 bool replica_is_trusted(const plan *p, uint32_t tensor);
 /* source.read_at with its count. */
 fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,

@@ -1,10 +1,10 @@
-/* tile_parts.h: what is in a tile, found once and looked through as often as it takes.
+/* tile_parts.h: parts of a tile, found once and looked through as often as it takes.
  *
  *     tile_parts_find(p, plan, &range);
  *     for (tile_parts_begin(&walk, p); (part = tile_parts_next(&walk)) != NULL;)
  *         ... *part, valid until the next call ...
  *
- * The list has room for TILE_PARTS; those behind it are found anew each time.
+ * The list has room for TILE_PARTS; those after it are found again each time.
  */
 #ifndef FSDPCK_EXEC_TILE_PARTS_H
 #define FSDPCK_EXEC_TILE_PARTS_H

@@ -124,8 +124,8 @@ fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char 
                             uint32_t *number, fsdpck_error *err)
 {
     if (!value->is_u64 || value->u64 < least || value->u64 >= MODEL_NONE)
-        return model_refuse_value(value, key,
-                                  least > 0 ? "a whole number from 1 on" : "a whole number", err);
+        return model_refuse_value(
+            value, key, least > 0 ? "a whole number of at least 1" : "a whole number", err);
     *number = (uint32_t)value->u64;
     return FSDPCK_OK;
 }
@@ -154,7 +154,7 @@ fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count, fsd
         }
         if (n == NDIM_MAX || !t.is_u64 || t.u64 > INT64_MAX) {
             model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, t.offset_bytes,
-                         "sizes of a tensor cannot be");
+                         "invalid sizes of a tensor");
             error_expected(err, "at most %u whole numbers", NDIM_MAX);
             error_found(err, n == NDIM_MAX ? "more" : "something else");
             return FSDPCK_BADINPUT;

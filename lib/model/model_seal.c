@@ -1,4 +1,4 @@
-/* model_seal.c: what is settled once all modules of a model are there. */
+/* model_seal.c: decisions that need all modules of a model are there. */
 #include "model/model_internal.h"
 
 /* Modules that are still open end with the list. */
@@ -64,7 +64,7 @@ static fsdpck_status check_settings(const model *m, fsdpck_error *err)
                   "'%s' differs within one tree of FSDP",
                   modes ? "use_orig_params" : "limit_all_gathers");
         error_tensor(err, model_name(m, module->name, NULL));
-        error_expected(err, "%s, as the outermost module has it", want ? "true" : "false");
+        error_expected(err, "%s, as in the outermost module", want ? "true" : "false");
         error_found(err, "%s", want ? "false" : "true");
         error_next(err, "describe the model again; torch refuses such a tree");
         return FSDPCK_BADINPUT;

@@ -39,8 +39,8 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
     path_kind kind;
     if (path[0] == '\0') {
         const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "name of the checkpoint is empty");
-        error_next(err, "name a file or folder; '.' is the folder that you are in");
+            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "checkpoint name is empty");
+        error_next(err, "give a file or folder; '.' is the current folder");
         return st;
     }
     RETURN_IF(path_probe(NULL, path, &kind, NULL, err));

@@ -57,7 +57,7 @@ static void next_writers(const run *r, fsdpck_error *err)
 static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 {
     const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "no writer is called '%s'", r->opt.output.format);
+                                       "unknown output format '%s'", r->opt.output.format);
     next_writers(r, err);
     return st;
 }
@@ -114,18 +114,18 @@ static fsdpck_status check_compress(const run *r, fsdpck_error *err)
         return FSDPCK_OK;
     if (!r->writer->packs) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "--compress says nothing to format '%s'", r->writer->name);
-        error_next(err, "take it out, or add --format hdf5: the only one that is compressed");
+                       "--compress does not apply to format '%s'", r->writer->name);
+        error_next(err, "omit it, or add --format hdf5, the only format with compression");
     } else if (o->output.gzip_level > 9) {
         st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "gzip has levels 1 to 9, not %u",
                        o->output.gzip_level);
     } else if (group_size(r->ctx->group) > 1 || o->dry_run.group_size > 1) {
         const bool asked = group_size(r->ctx->group) == 1;
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "one process alone writes compressed output: each chunk lies behind the one "
-                       "before it");
-        error_next(err, "%s: its threads compress in parallel",
-                   asked ? "leave out --group-size" : "run it without mpirun");
+                       "compressed output requires a single process: the offset of each chunk "
+                       "depends on the chunk before it");
+        error_next(err, "%s: the threads of one process compress in parallel",
+                   asked ? "omit --group-size" : "run it without mpirun");
     } else if (o->output.output_local) {
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                        "--output-local does not support compressed output");
@@ -402,8 +402,8 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
         return FSDPCK_OK;
     }
     if (r->opt.dry_run.mode) {
-        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or make room",
-                 "output needs %" PRIu64 " bytes, and where it shall lie %" PRIu64 " are free",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or free space",
+                 "output needs %" PRIu64 " bytes, and its file system has %" PRIu64 " are free",
                  needed, have);
         return FSDPCK_OK;
     }

@@ -148,7 +148,7 @@ static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
                    r->opt.sharding.world_size == 1 ? "" : "s");
     error_found(err, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",
                 r->opt.sharding.like != NULL ? "--like" : "--mesh");
-    error_next(err, "leave --world-size out, or change the other");
+    error_next(err, "omit --world-size, or change the other");
     return st;
 }
 

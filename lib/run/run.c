@@ -206,7 +206,7 @@ static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpc
     return output_write_at(&r->out, late->file, late->offset_bytes, late->bytes, late->nbytes, err);
 }
 
-/* Both or none: what was published is withdrawn where the other cannot be. */
+/* Both or none: withdraws the published output if the other cannot be published. */
 static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
 {
     fsdpck_error second;

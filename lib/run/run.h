@@ -106,7 +106,7 @@ fsdpck_status run_add_file(run *r, size_t index, fsdpck_error *err) FSDPCK_MUST_
 /* Bytes of a file of the output, wherever it is; from any thread. `arg`: the run. */
 fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_bytes, void *dst,
                               uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Compares what the storage has with what was written (READ-BACK), of the files that are here. */
+/* Compares the stored bytes with those written (READ-BACK), for the files of this host. */
 fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* A complete run: fsdpck_consolidate, or fsdpck_reshard if `sharded`. */

@@ -65,7 +65,7 @@ static fsdpck_status read_back_differs(const run *r, uint32_t tensor, fsdpck_err
         error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
     error_path(err, r->dst);
     error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
-    error_next(err, "the storage may be failing: write elsewhere");
+    error_next(err, "write elsewhere: the storage may be failing");
     return st;
 }
 

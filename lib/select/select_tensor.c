@@ -36,7 +36,7 @@ static fsdpck_status check_dtype(const select_state *a, const char *name, dtype 
         error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE, "%s cannot hold %s tensors",
                   a->request->format, dtype_get(d)->name);
     error_tensor(err, name);
-    error_next(err, "write a .pt file, or leave it out with --exclude '%s'", name);
+    error_next(err, "write a .pt file, or omit it with --exclude '%s'", name);
     return st;
 }
 

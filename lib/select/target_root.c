@@ -96,8 +96,8 @@ static fsdpck_status put_object(select_state *a, rebuilt *b, size_t k, uint64_t 
     return st;
 }
 
-/* What goes into the state, as it followed each other when it was saved; where that is not known,
- * tensors come first within one container. */
+/* Lists the leaves of the state in the order of the save. If the order is unknown, tensors come first
+ * within one container. */
 static fsdpck_status list_leaves(const select_state *a, vec *leaves, fsdpck_error *err)
 {
     const size_t tensors = a->picks.count, count = tensors + a->objects.count;

@@ -6,7 +6,7 @@
 #include "model/fqn.h"
 #include "statedict/rekey_internal.h"
 
-/* --- what may be meant --- */
+/* --- candidates --- */
 
 /* All parameters of the order, except those of other optimizers. Frozen parameters are included: an
  * optimizer with as many parameters as need a gradient may hold others. */

@@ -333,7 +333,7 @@ static fsdpck_status find_in_root(rekey *r, const rekey_optimizer *o, place_in_r
     if (found && value_as_dict(pool, p->container, dict))
         return FSDPCK_OK;
     return rekey_fail(r, o, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, err,
-                      "state does not nest as its paths say");
+                      "nesting of the state contradicts its paths");
 }
 
 fsdpck_status rekey_root(rekey *r, fsdpck_error *err)

@@ -147,7 +147,7 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
     const rekey_position *p = REKEY_POSITION(m->o, position);
     const fsdpck_status st =
         rekey_fail(r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                   "optimizer state by number does not fit the model's parameters%s",
+                   "optimizer state by number does not match the model's parameters%s",
                    r->order->assumed ? " in their order" : "");
     error_expected(err, "one of %zu parameters", m->candidates.count);
     for (uint32_t i = 0; i < p->nstates; i++) {
@@ -161,6 +161,6 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
         text_release(&shape);
     }
     error_found(err, "parameter %" PRIu32 " of %zu", position, m->o->positions.count);
-    error_next(err, "--model FILE says what the parameters are (fsdpck-model(5))");
+    error_next(err, "describe the parameters with --model FILE: fsdpck-model(5)");
     return st;
 }

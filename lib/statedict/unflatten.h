@@ -89,10 +89,11 @@ uint64_t flat_params_count(const catalogue *cat, uint32_t *first);
 /* Number of ordinary parameters with the name flat_param. */
 uint64_t flat_params_namesakes(const catalogue *cat);
 
-/* Units are described over some number of ranks, `described` in all (0: not said); those of a
- * checkpoint may be others: then the list becomes the same over the number that its flat parameters
- * are cut for, found by the number of its ranks (origin.world_size), groups of hybrid sharding
- * considered. Where nothing fits it stays, and making the view says what is wrong. Before it. */
+/* Call before flat_adapter_new. Units are described for some number of ranks, `described` in all
+ * (0: not stated), and the checkpoint may have another. The list is then rescaled to the number
+ * that its flat parameters are sharded over, inferred from the number of its ranks
+ * (origin.world_size) and groups of hybrid sharding. If no number fits, the list is unchanged, and
+ * flat_adapter_new reports the error. */
 fsdpck_status flat_adapter_rescale(const catalogue *base, uint32_t described, unit_list *units,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 

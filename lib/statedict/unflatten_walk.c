@@ -24,9 +24,9 @@ static fsdpck_status beside_and_whole(const flat_adapter *v, uint32_t base_tenso
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                  "tensor is there by itself, though a unit has it in its flat parameter");
+                  "tensor is stored separately, although a unit has it in its flat parameter");
     error_tensor(err, catalogue_name(v->base, t->name));
-    error_next(err, "was it in ignored_modules? Then the unit's list must not have it");
+    error_next(err, "remove it from the unit's list, if it was in ignored_modules");
     return st;
 }
 

@@ -129,7 +129,7 @@ static void take_rest(void *ctx, format_severity severity, const fsdpck_error *w
     const bool is_wrong = severity == FORMAT_ERROR && what->status == FSDPCK_BADINPUT;
     if (is_wrong && f->first.status == FSDPCK_OK)
         f->first = *what;
-    else if (!is_wrong && severity >= FORMAT_WARNING) /* a limit says nothing of the checkpoint */
+    else if (!is_wrong && severity >= FORMAT_WARNING) /* a limit is no defect of the checkpoint */
         log_warn(f->log, what->finding, what->next, "'%s': %s", what->path, what->message);
     pthread_mutex_unlock(&f->lock);
 }

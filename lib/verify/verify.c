@@ -315,7 +315,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         st = verify_copies(v, err);
     if (st == FSDPCK_OK)
         st = verify_beside(v, ctx, err);
-    verify_add_warnings(v, ctx); /* before what may be very many */
+    verify_add_warnings(v, ctx); /* first: the conversions may add many */
     merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
     merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
     if (st == FSDPCK_OK)
