@@ -1,4 +1,4 @@
-/* fsdpck_status.h: the result of every fsdpck call, and the description of a failure.
+/* fsdpck_status.h: status and error of every fsdpck call, and sizes of public structs.
  *
  * Calling sequence:
  *
@@ -8,12 +8,11 @@
  *     if (st != FSDPCK_OK)
  *         show(err.message, err.path, err.expected, err.found, err.next);
  *
- * A status is the kind of failure, and also the exit code of the program. The error value holds the
- * details. It is plain data of fixed size: no pointer, nothing to free; it may be copied, kept,
- * passed to another thread or sent to another process.
+ * A status is the class of a failure, and the exit code of the program. The error value contains the
+ * details. It is plain data of fixed size: no pointers, nothing to free. It may be copied, kept, passed
+ * to another thread or sent to another process.
  *
- * Every error parameter may be NULL. On success the error is unchanged. The function that detects
- * the failure fills it; its callers add the path and the tensor, and never replace a filled field.
+ * Every error parameter may be NULL. A call that succeeds does not change the error.
  */
 #ifndef FSDPCK_STATUS_H
 #define FSDPCK_STATUS_H
@@ -68,8 +67,8 @@ typedef enum fsdpck_status {
     FSDPCK_FINDING = 1,     /* program only: verify, diff, digest -c or latest found something */
     FSDPCK_USAGE = 2,       /* contradictory or impossible request */
     FSDPCK_BADINPUT = 3,    /* input malformed, ambiguous, hostile or incomplete */
-    FSDPCK_UNSUPPORTED = 4, /* valid, but not supported by fsdpck or by the target */
-    FSDPCK_IO = 5,          /* a read or a write failed; see sys_errno */
+    FSDPCK_UNSUPPORTED = 4, /* legal, but not implemented, or the target cannot hold it */
+    FSDPCK_IO = 5,          /* a read or write failed, see sys_errno */
     FSDPCK_NOSPACE = 6,     /* ENOSPC, EDQUOT, EFBIG */
     FSDPCK_LIMIT = 7,       /* a safety limit or memory; `next` names an option */
     FSDPCK_CHANGED = 8,     /* the input changed while being read */
@@ -85,20 +84,20 @@ typedef enum fsdpck_status {
  */
 typedef struct fsdpck_error {
     fsdpck_status status;
-    int sys_errno;             /* 0 if no system call failed */
-    int rank;                  /* rank that failed; -1: unknown or none */
-    int has_offset;            /* nonzero if offset_bytes is set */
+    int sys_errno;             /* of a failed system call, else 0 */
+    int rank;                  /* rank that caused it, -1: none */
+    int has_offset;            /* offset_bytes is valid */
     uint64_t offset_bytes;     /* from the start of the file `path` */
-    fsdpck_finding_id finding; /* the kind of finding, or FSDPCK_FINDING_NONE */
-    char message[512];         /* the failure: lower case, no full stop, no newline */
-    char path[1024];           /* the file, escaped for a terminal; "" if unknown */
-    char tensor[512];          /* FQN, escaped; "" if unknown */
-    char expected[256];
-    char found[256];
-    char next[512]; /* the next step for the user */
+    fsdpck_finding_id finding; /* its kind; FSDPCK_FINDING_NONE: none */
+    char message[512];         /* lower case, no full stop, no newline */
+    char path[1024];           /* the file, escaped for a terminal, or "" */
+    char tensor[512];          /* its name, escaped, or "" */
+    char expected[256];        /* value that a rule requires, or "" */
+    char found[256];           /* value in the file, or "" */
+    char next[512];            /* the next step for the user, or "" */
 } fsdpck_error;
 
-/* Zeroed, with rank -1. A zeroed error is also valid. */
+/* Sets all members to zero and rank to -1. An error of zeros is valid too. */
 FSDPCK_API void fsdpck_error_init(fsdpck_error *err);
 
 /* Id as in fsdpck-findings(7), such as "ZIP-CRC"; "" for FSDPCK_FINDING_NONE and unknown numbers. A
