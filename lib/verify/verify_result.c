@@ -25,8 +25,9 @@ static const char *not_seen_of_level(const fsdpck_verify *v)
             "anything inside the data; gaps and overlaps; payloads that do not match the metadata",
         [CHECK_COVERAGE] = "flipped bits",
         [CHECK_CHECKSUM] = "values that were wrong when saved; bytes without a checksum",
-        [CHECK_NUMERIC] = "most values that were wrong when saved (NaN is detected, a wrong number "
-                          "is not); bytes without a checksum",
+        [CHECK_NUMERIC] =
+            ("most values that were wrong when saved (NaN is detected, a wrong number "
+             "is not); bytes without a checksum"),
     };
     if (v->manifest_result.covers)
         return v->level >= CHECK_NUMERIC ? "most values that were wrong when saved (NaN is "
