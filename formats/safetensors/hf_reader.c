@@ -383,6 +383,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     }
     GOTO_IF(fill(s, &ties, req->metadata, cat, err), out);
     describe(req, s, &cat->origin);
+    cat->origin.metadata = st_files_keep_metadata(s);
     st_files_drop_headers(s);
     *self = s;
 out:

@@ -61,6 +61,7 @@ static fsdpck_status open_one(const open_request *req, catalogue *cat, void **se
     st_files_note_unpadded(s, req);
     GOTO_IF(fill(s, slash != NULL ? slash + 1 : req->path, cat, err), out);
     snprintf(cat->origin.format, sizeof cat->origin.format, "safetensors");
+    cat->origin.metadata = st_files_keep_metadata(s);
     st_files_drop_headers(s);
     *self = s;
 out:

@@ -17,6 +17,7 @@ struct st_files {
     folder dir; /* closed for a single file */
     file_set files;
     vec opened; /* opened */
+    cat_metadata metadata;
     budget *owner;
     const cancel_token *cancel;
     unsigned nthreads;
@@ -58,6 +59,9 @@ void st_files_close(void *self)
     if (s == NULL)
         return;
     st_files_drop_headers(s);
+    strtab_release(&s->metadata.keys);
+    strtab_release(&s->metadata.texts);
+    vec_release(&s->metadata.text_of);
     vec_release(&s->opened);
     file_set_release(&s->files);
     folder_close(&s->dir);
@@ -176,6 +180,17 @@ void st_files_note_unpadded(const st_files *s, const open_request *req)
                     "data of the file does not begin at a multiple of 8 bytes");
         return;
     }
+}
+
+const cat_metadata *st_files_keep_metadata(st_files *s)
+{
+    if (s->opened.count != 1 || st_files_header(s, 0)->metadata.count == 0)
+        return NULL;
+    st_header *h = &VEC_AT(&s->opened, opened, 0)->header;
+    s->metadata = (cat_metadata){h->metadata_keys, h->metadata_texts, h->metadata};
+    h->metadata_keys = h->metadata_texts = (strtab){0};
+    h->metadata = (vec){0};
+    return &s->metadata;
 }
 
 void st_files_drop_headers(st_files *s)
