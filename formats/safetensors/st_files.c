@@ -182,6 +182,44 @@ void st_files_note_unpadded(const st_files *s, const open_request *req)
     }
 }
 
+static bool is_stored(const st_files *s, const char *name, size_t nbytes)
+{
+    for (size_t i = 0; i < s->opened.count; i++)
+        if (strtab_find(&st_files_header(s, i)->names, name, nbytes) != STRTAB_NONE)
+            return true;
+    return false;
+}
+
+void st_files_warn_tied(const st_files *s, const logger *log)
+{
+    const char *tied = NULL, *stored = NULL;
+    uint64_t count = 0;
+    char more[40] = "";
+    for (size_t i = 0; i < s->opened.count; i++) {
+        const st_header *h = st_files_header(s, i);
+        for (uint32_t key = 0; key < h->metadata.count; key++) {
+            const uint32_t id = *VEC_AT(&h->metadata, const uint32_t, key);
+            const char *text = strtab_text(&h->metadata_texts, id);
+            const char *name = strtab_text(&h->metadata_keys, key);
+            if (strtab_find(&h->names, text, strtab_nbytes(&h->metadata_texts, id)) ==
+                    STRTAB_NONE ||
+                is_stored(s, name, strtab_nbytes(&h->metadata_keys, key)))
+                continue;
+            tied = count == 0 ? name : tied;
+            stored = count == 0 ? text : stored;
+            count++;
+        }
+    }
+    if (count == 0)
+        return;
+    if (count > 1)
+        snprintf(more, sizeof more, ", and %" PRIu64 " more such", count - 1);
+    log_warn(log, FSDPCK_FINDING_ST_TIED,
+             "to restore the names, give --model FILE, or tie them again after loading",
+             "'__metadata__' records '%s' as tied to '%s'%s; only stored names are read", tied,
+             stored, more);
+}
+
 const cat_metadata *st_files_keep_metadata(st_files *s)
 {
     if (s->opened.count != 1 || st_files_header(s, 0)->metadata.count == 0)

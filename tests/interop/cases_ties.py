@@ -71,7 +71,16 @@ def case_safetensors_metadata(setting):
         check(found.metadata() == {"format": "flax"}, found.metadata())
     model, other = Tied(), Tied()
     save_model(model, setting.path("tied.safetensors"))
-    _, out = setting.consolidate(setting.path("tied.safetensors"), "tied_out.safetensors")
+    done, out = setting.consolidate(setting.path("tied.safetensors"), "tied_out.safetensors")
+    with safe_open(setting.path("tied.safetensors"), "pt") as before:
+        tied = {key: name for key, name in before.metadata().items() if key != "format"}
+        check(len(tied) > 1 and not tied.keys() & set(before.keys()), before.metadata())
+    said = [key for key, name in tied.items() if "'%s' as tied to '%s', and %d more" % (key, name, len(tied) - 1) in done.stderr]
+    check(len(said) == 1 and "ST-TIED" in done.stderr, done.stderr)
+    done, lacking = setting.consolidate(setting.path("tied.safetensors"), "lacking.pt")
+    check("ST-TIED" in done.stderr and set(load_pt(lacking)) == set(model.state_dict()) - tied.keys(), done.stderr)
+    done, filled = setting.consolidate(setting.path("tied.safetensors"), "filled.pt", "--model", described(setting, model))
+    check_same_tensors(load_pt(filled), model.state_dict(), "filled by the model")
     with safe_open(setting.path("tied.safetensors"), "pt") as before, safe_open(out, "pt") as after:
         check(before.metadata().items() <= after.metadata().items(), after.metadata())
     check(load_model(other, out) == (set(), []), "load_model")
