@@ -43,3 +43,8 @@ bool format_is_foreign(const probe_input *in)
 {
     return in->is_folder ? ranks_are_foreign(in) : torch_is_foreign(in->head, in->head_nbytes);
 }
+
+bool format_is_rank_file(const char *name)
+{
+    return ranks_name_is_known(name);
+}

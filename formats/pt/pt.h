@@ -23,6 +23,8 @@ extern const format_reader pt_reader;
 extern const format_reader pt_ranks_reader;
 /* A folder of DeepSpeed or Megatron. */
 bool ranks_are_foreign(const probe_input *in);
+/* Whether a trainer writes rank files of this name. */
+bool ranks_name_is_known(const char *name);
 extern const format_writer pt_writer;
 extern const format_writer pt_ranks_writer;
 extern const format_writer fsdp1_writer;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "formats/pt/pt.h"
 #include "formats/pt/ranks_internal.h"
 
 /* --- files that are not read --- */

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/utf8.h"
+#include "formats/pt/pt.h"
 #include "formats/pt/ranks_internal.h"
 
 /* verl (0.2 to 0.9), accelerate (1.0 and newer). {i} numbers several models of one run. */

@@ -376,6 +376,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     }
     GOTO_IF(st_files_read_headers(s, err), out);
     st_files_warn_extra_fields(s, &req->log);
+    st_files_warn_tied(s, &req->log);
     st_files_note_unpadded(s, req);
     if (index_name != NULL) {
         GOTO_IF(check_index(req, &ix, s, &ties, err), out);
@@ -383,6 +384,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     }
     GOTO_IF(fill(s, &ties, req->metadata, cat, err), out);
     describe(req, s, &cat->origin);
+    cat->origin.metadata = st_files_keep_metadata(s);
     st_files_drop_headers(s);
     *self = s;
 out:

@@ -58,9 +58,11 @@ static fsdpck_status open_one(const open_request *req, catalogue *cat, void **se
     GOTO_IF(st_files_add(s, req->path, err), out);
     GOTO_IF(st_files_read_headers(s, err), out);
     st_files_warn_extra_fields(s, &req->log);
+    st_files_warn_tied(s, &req->log);
     st_files_note_unpadded(s, req);
     GOTO_IF(fill(s, slash != NULL ? slash + 1 : req->path, cat, err), out);
     snprintf(cat->origin.format, sizeof cat->origin.format, "safetensors");
+    cat->origin.metadata = st_files_keep_metadata(s);
     st_files_drop_headers(s);
     *self = s;
 out:

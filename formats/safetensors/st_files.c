@@ -17,6 +17,7 @@ struct st_files {
     folder dir; /* closed for a single file */
     file_set files;
     vec opened; /* opened */
+    cat_metadata metadata;
     budget *owner;
     const cancel_token *cancel;
     unsigned nthreads;
@@ -58,6 +59,9 @@ void st_files_close(void *self)
     if (s == NULL)
         return;
     st_files_drop_headers(s);
+    strtab_release(&s->metadata.keys);
+    strtab_release(&s->metadata.texts);
+    vec_release(&s->metadata.text_of);
     vec_release(&s->opened);
     file_set_release(&s->files);
     folder_close(&s->dir);
@@ -176,6 +180,55 @@ void st_files_note_unpadded(const st_files *s, const open_request *req)
                     "data of the file does not begin at a multiple of 8 bytes");
         return;
     }
+}
+
+static bool is_stored(const st_files *s, const char *name, size_t nbytes)
+{
+    for (size_t i = 0; i < s->opened.count; i++)
+        if (strtab_find(&st_files_header(s, i)->names, name, nbytes) != STRTAB_NONE)
+            return true;
+    return false;
+}
+
+void st_files_warn_tied(const st_files *s, const logger *log)
+{
+    const char *tied = NULL, *stored = NULL;
+    uint64_t count = 0;
+    char more[40] = "";
+    for (size_t i = 0; i < s->opened.count; i++) {
+        const st_header *h = st_files_header(s, i);
+        for (uint32_t key = 0; key < h->metadata.count; key++) {
+            const uint32_t id = *VEC_AT(&h->metadata, const uint32_t, key);
+            const char *text = strtab_text(&h->metadata_texts, id);
+            const char *name = strtab_text(&h->metadata_keys, key);
+            if (strtab_find(&h->names, text, strtab_nbytes(&h->metadata_texts, id)) ==
+                    STRTAB_NONE ||
+                is_stored(s, name, strtab_nbytes(&h->metadata_keys, key)))
+                continue;
+            tied = count == 0 ? name : tied;
+            stored = count == 0 ? text : stored;
+            count++;
+        }
+    }
+    if (count == 0)
+        return;
+    if (count > 1)
+        snprintf(more, sizeof more, ", and %" PRIu64 " more such", count - 1);
+    log_warn(log, FSDPCK_FINDING_ST_TIED,
+             "to restore the names, give --model FILE, or tie them again after loading",
+             "'__metadata__' records '%s' as tied to '%s'%s; only stored names are read", tied,
+             stored, more);
+}
+
+const cat_metadata *st_files_keep_metadata(st_files *s)
+{
+    if (s->opened.count != 1 || st_files_header(s, 0)->metadata.count == 0)
+        return NULL;
+    st_header *h = &VEC_AT(&s->opened, opened, 0)->header;
+    s->metadata = (cat_metadata){h->metadata_keys, h->metadata_texts, h->metadata};
+    h->metadata_keys = h->metadata_texts = (strtab){0};
+    h->metadata = (vec){0};
+    return &s->metadata;
 }
 
 void st_files_drop_headers(st_files *s)

@@ -37,6 +37,11 @@ void st_files_error_path(const st_files *s, size_t i, fsdpck_error *err);
 void st_files_warn_extra_fields(const st_files *s, const logger *log);
 /* ST-UNPADDED, once. */
 void st_files_note_unpadded(const st_files *s, const open_request *req);
+/* ST-TIED: names that `__metadata__` ties to a tensor of the same file, and that no file stores. */
+void st_files_warn_tied(const st_files *s, const logger *log);
+/* Takes `__metadata__` from the header if there is one file with any; NULL otherwise. Valid until
+ * st_files_close. */
+const cat_metadata *st_files_keep_metadata(st_files *s);
 void st_files_drop_headers(st_files *s);
 /* Serves rows: format_reader.source. `self` is an st_files. */
 void st_files_source(void *self, catalogue *cat, source *src);

@@ -7,6 +7,11 @@
 
 void st_header_write_begin(st_header_writer *w, text_buf *out)
 {
+    st_header_write_begin_as(w, out, "pt", strlen("pt"));
+}
+
+void st_header_write_begin_as(st_header_writer *w, text_buf *out, const char *format, size_t nbytes)
+{
     static const uint8_t length_to_come[8];
     w->out = out;
     text_append(out, length_to_come, sizeof length_to_come);
@@ -15,13 +20,19 @@ void st_header_write_begin(st_header_writer *w, text_buf *out)
     json_put_key(&w->json, "__metadata__", strlen("__metadata__"));
     json_begin_object(&w->json);
     json_put_key(&w->json, "format", strlen("format"));
-    json_put_cstr(&w->json, "pt");
+    json_put_string(&w->json, format, nbytes);
     w->in_metadata = true;
 }
 
 void st_header_write_metadata(st_header_writer *w, const char *key, const char *text, size_t nbytes)
 {
-    json_put_key(&w->json, key, strlen(key));
+    st_header_write_pair(w, key, strlen(key), text, nbytes);
+}
+
+void st_header_write_pair(st_header_writer *w, const char *key, size_t key_nbytes, const char *text,
+                          size_t nbytes)
+{
+    json_put_key(&w->json, key, key_nbytes);
     json_put_string(&w->json, text, nbytes);
 }
 

@@ -23,9 +23,15 @@ typedef struct st_header_writer {
 } st_header_writer;
 
 void st_header_write_begin(st_header_writer *w, text_buf *out);
+/* The same with another text than "pt". */
+void st_header_write_begin_as(st_header_writer *w, text_buf *out, const char *format,
+                              size_t nbytes);
 /* Before the first tensor. */
 void st_header_write_metadata(st_header_writer *w, const char *key, const char *text,
                               size_t nbytes);
+/* The same for a key that may contain NUL. */
+void st_header_write_pair(st_header_writer *w, const char *key, size_t key_nbytes, const char *text,
+                          size_t nbytes);
 /* shape is torch's; the last dim of F4 is doubled here. */
 void st_header_write_tensor(st_header_writer *w, const char *name, size_t nbytes, dtype d,
                             unsigned ndim, const uint64_t *shape, uint64_t begin_bytes,

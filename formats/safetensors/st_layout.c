@@ -163,11 +163,69 @@ static void put_dropped(const target *t, const st_file *f, st_header_writer *w)
     }
 }
 
+/* --- `__metadata__` of the source --- */
+
+static bool is_text(const cat_metadata *m, uint32_t key, const char *text)
+{
+    return strtab_nbytes(&m->keys, key) == strlen(text) &&
+           memcmp(strtab_text(&m->keys, key), text, strlen(text)) == 0;
+}
+
+/* Texts about the source's own shards, which the writer makes itself. */
+static bool is_about_shards(const cat_metadata *m, uint32_t key)
+{
+    static const char *const keys[] = {"DCP_VERSION", "DCP_SHARDING_INFO", ST_SHARD_COUNT,
+                                       ST_WORLD_SIZE};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (is_text(m, key, keys[i]))
+            return true;
+    return false;
+}
+
+/* The writer records this tie itself. */
+static bool is_dropped(const target *t, const char *name, size_t nbytes)
+{
+    const uint32_t id = strtab_find(&t->cat.names, name, nbytes);
+    for (size_t i = 0; id != STRTAB_NONE && i < t->dropped.count; i++)
+        if (VEC_AT(&t->dropped, const target_dropped, i)->name == id)
+            return true;
+    return false;
+}
+
+static void put_source_metadata(const target *t, st_header_writer *w)
+{
+    const cat_metadata *m = t->cat.origin.metadata;
+    for (uint32_t key = 0; m != NULL && key < m->text_of.count; key++) {
+        const uint32_t text = *VEC_AT(&m->text_of, const uint32_t, key);
+        const char *name = strtab_text(&m->keys, key);
+        const size_t nbytes = strtab_nbytes(&m->keys, key);
+        if (!is_text(m, key, "format") && !is_about_shards(m, key) && !is_dropped(t, name, nbytes))
+            st_header_write_pair(w, name, nbytes, strtab_text(&m->texts, text),
+                                 strtab_nbytes(&m->texts, text));
+    }
+}
+
+/* "format" is "pt" unless the source has another one. */
+static void begin_header(const target *t, st_header_writer *w, text_buf *header)
+{
+    const cat_metadata *m = t->cat.origin.metadata;
+    const uint32_t key =
+        m == NULL ? STRTAB_NONE : strtab_find(&m->keys, "format", strlen("format"));
+    if (key == STRTAB_NONE) {
+        st_header_write_begin(w, header);
+        return;
+    }
+    const uint32_t text = *VEC_AT(&m->text_of, const uint32_t, key);
+    st_header_write_begin_as(w, header, strtab_text(&m->texts, text),
+                             strtab_nbytes(&m->texts, text));
+}
+
 static fsdpck_status put_metadata(const target *t, const st_file *f, st_header_writer *w,
                                   fsdpck_error *err)
 {
     text_buf info = {.limit_bytes = SIZE_MAX / 2};
     put_dropped(t, f, w);
+    put_source_metadata(t, w);
     if (f->shard == NULL)
         return FSDPCK_OK;
     put_sharding_info(&t->cat, f, &info);
@@ -190,7 +248,7 @@ static fsdpck_status lay_out(target *t, const st_file *f, text_buf *header, uint
     uint64_t sizes[NDIM_MAX];
     st_header_writer w;
     uint64_t at = 0;
-    st_header_write_begin(&w, header);
+    begin_header(t, &w, header);
     RETURN_IF(put_metadata(t, f, &w, err));
     for (size_t i = 0; i < f->count; i++) {
         const ordered *o = &f->list[i];

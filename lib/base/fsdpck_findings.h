@@ -281,6 +281,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_ST_SHARD_MIXED = 273,
     FSDPCK_FINDING_ST_TRAILING = 274,
     FSDPCK_FINDING_RANK_COPIED = 275,
+    FSDPCK_FINDING_ST_TIED = 276,
 } fsdpck_finding_id;
 
 #endif

@@ -1,5 +1,5 @@
-/* Reports weights in a different form in the same folder: a .bin beside safetensors, torch's
- * `sharded`. */
+/* Reports weights in a different form in the same folder: a .bin beside safetensors, rank
+ * files, torch's `sharded`. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +40,22 @@ static bool is_shards_folder(const catalogue *c, const char *entry)
     return strcmp(entry, "sharded") == 0 && is_read(c, "model.safetensors");
 }
 
+/* The reader of rank files reports them itself. */
+static bool is_unread_rank(const fsdpck_checkpoint *c, const char *entry)
+{
+    return c->format != format_reader_of_pattern && format_is_rank_file(entry);
+}
+
+static void put_next(char *next, size_t capacity, const char *first)
+{
+    const bool plain = strcspn(first, " '\"\\\n\t") == strlen(first) && strlen(first) < 300;
+    if (format_is_rank_file(first))
+        snprintf(next, capacity, "to read the rank files instead, give --source-format %s",
+                 format_reader_of_pattern->name);
+    else
+        snprintf(next, capacity, "compare them: fsdpck diff DIR DIR/%s", plain ? first : "NAME");
+}
+
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read)
 {
     const char *first = NULL;
@@ -49,15 +65,15 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
         return;
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
-        if (!is_shards_folder(read, entry) && (!is_weights_name(entry) || is_read(read, entry)))
+        if (!is_shards_folder(read, entry) && !is_unread_rank(c, entry) &&
+            (!is_weights_name(entry) || is_read(read, entry)))
             continue;
         first = first == NULL ? entry : first;
         count++;
     }
     if (count == 0)
         return;
-    snprintf(next, sizeof next, "compare them: fsdpck diff DIR DIR/%s",
-             strcspn(first, " '\"\\\n\t") == strlen(first) && strlen(first) < 300 ? first : "NAME");
+    put_next(next, sizeof next, first);
     const size_t files = catalogue_file_count(read);
     char more[40] = "", others[40] = "";
     if (files > 1)

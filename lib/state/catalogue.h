@@ -130,6 +130,13 @@ typedef struct cat_object {
 } cat_object;
 
 /* Origin of the checkpoint, as far as known; otherwise empty strings and -1. */
+/* Texts that a file contains about itself: `__metadata__` of a safetensors file. */
+typedef struct cat_metadata {
+    strtab keys;
+    strtab texts;
+    vec text_of; /* uint32_t: the text of each key, by the key's id */
+} cat_metadata;
+
 typedef struct cat_origin {
     char format[32];        /* "dcp" */
     char trainer[32];       /* "torchtitan", "verl", ... */
@@ -152,6 +159,8 @@ typedef struct cat_origin {
     bool by_rank;           /* each rank described only its own part: metadata alone show a gap */
     bool types_keys;        /* paths tell int keys of dicts from texts (torch.save) */
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
+    /* Of the only safetensors file that was read, or NULL. Borrowed from the reader. */
+    const cat_metadata *metadata;
 } cat_origin;
 
 /* A tensor or object that the reader skips on request (--per-rank). */

@@ -51,6 +51,42 @@ def copies(state):
     return {name: tensor.detach().clone() for name, tensor in state.items()}
 
 
+@case()
+def case_safetensors_metadata(setting):
+    """Texts of `__metadata__` go from one safetensors file to another; the record of a tie stays with it."""
+    from safetensors import safe_open
+    from safetensors.torch import load_model, save_file, save_model
+    texts = {"format": "pt", "license": "x", "ss_network_dim": "8", "a \"b\"\n\u00e9": "\u4e16"}
+    save_file({"w": torch.ones(3), "v": torch.zeros(2)}, setting.path("in.safetensors"), metadata=texts)
+    setting.consolidate(setting.path("in.safetensors"), "out.safetensors", "--dtype", "bf16")
+    setting.consolidate(setting.path("in.safetensors"), "hf")
+    setting.consolidate(setting.path("hf"), "again.safetensors")
+    setting.consolidate(setting.path("in.safetensors"), "two", "--max-shard-size", "12", "--format", "hf")
+    for name in ("out.safetensors", "hf/model.safetensors", "again.safetensors", "two/model-00001-of-00002.safetensors",
+                 "two/model-00002-of-00002.safetensors"):
+        with safe_open(setting.path(name), "pt") as found:
+            check(found.metadata() == texts, "%s: %r" % (name, found.metadata()))
+    save_file({"w": torch.ones(3)}, setting.path("flax.safetensors"), metadata={"format": "flax"})
+    with safe_open(setting.consolidate(setting.path("flax.safetensors"), "out.safetensors", "--force")[1], "pt") as found:
+        check(found.metadata() == {"format": "flax"}, found.metadata())
+    model, other = Tied(), Tied()
+    save_model(model, setting.path("tied.safetensors"))
+    done, out = setting.consolidate(setting.path("tied.safetensors"), "tied_out.safetensors")
+    with safe_open(setting.path("tied.safetensors"), "pt") as before:
+        tied = {key: name for key, name in before.metadata().items() if key != "format"}
+        check(len(tied) > 1 and not tied.keys() & set(before.keys()), before.metadata())
+    said = [key for key, name in tied.items() if "'%s' as tied to '%s', and %d more" % (key, name, len(tied) - 1) in done.stderr]
+    check(len(said) == 1 and "ST-TIED" in done.stderr, done.stderr)
+    done, lacking = setting.consolidate(setting.path("tied.safetensors"), "lacking.pt")
+    check("ST-TIED" in done.stderr and set(load_pt(lacking)) == set(model.state_dict()) - tied.keys(), done.stderr)
+    done, filled = setting.consolidate(setting.path("tied.safetensors"), "filled.pt", "--model", described(setting, model))
+    check_same_tensors(load_pt(filled), model.state_dict(), "filled by the model")
+    with safe_open(setting.path("tied.safetensors"), "pt") as before, safe_open(out, "pt") as after:
+        check(before.metadata().items() <= after.metadata().items(), after.metadata())
+    check(load_model(other, out) == (set(), []), "load_model")
+    check_same_tensors(other.state_dict(), model.state_dict(), "load_model")
+
+
 @case((2, 4))
 def case_ties_keep_first_link(setting):
     from safetensors import safe_open
