@@ -8,6 +8,7 @@
  *     ranks_missing.c   checks that the files of all ranks exist
  *     ranks_merge.c     one tensor of all ranks -> catalogue
  *     ranks_objects.c   the same for one object
+ *     ranks_partial.c   warns about values that only some ranks hold
  *     ranks_reader.c    the reader's table; locating and reading bytes
  *     ranks_folder.c    a trainer's other files
  *
@@ -296,6 +297,8 @@ void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether names, contents and options all lack the number of ranks. Call after parsing. */
 bool ranks_is_count_unknown(const ranks_state *s);
+/* ranks_partial.c: call before ranks_merge, which moves tensors. */
+fsdpck_status ranks_warn_partial(const ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_merge.c */
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_objects.c */

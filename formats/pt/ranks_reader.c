@@ -192,6 +192,7 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     RETURN_IF(parse_files(s, err));
     if (!stated)
         RETURN_IF(ranks_check_complete(s, err));
+    RETURN_IF(ranks_warn_partial(s, err));
     RETURN_IF(ranks_merge(s, err));
     return catalogue_seal(s->cat, err);
 }
