@@ -7,8 +7,8 @@ import shutil
 import torch
 from torch import nn
 
-from support import (BAD_INPUT, case, check, check_folder_holds, check_good, check_nothing_at, check_same_tensors,
-                     load_hf)
+from support import (BAD_INPUT, case, check, check_folder_holds, check_good, check_nothing_at, check_same_names,
+                     check_same_tensors, load_hf)
 
 # mesh sizes, names; verl's own names of its dims
 MESHES = {"fsdp": ((4,), ("fsdp",)), "hsdp": ((2, 2), ("ddp", "fsdp"))}
@@ -172,3 +172,47 @@ def case_rank_files_partial(setting):
                              "param_groups": [{"lr": 1.0}]}} for rank in range(2)]
     check_good(setting, save_ranks(setting, "stages", stages))
     check_good(setting, save_ranks(setting, "bare", [{"layers.%d.w" % rank: one} for rank in range(2)]))
+
+
+def rank_save_stages(folders):
+    """Two stages of two ranks; every stage numbers its optimizer state from 0."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+    stage = dist.get_rank() // 2
+    for name, folder in folders.items():
+        rows = 6 if stage and name == "shapes" else 7
+        weight = torch.arange(rows * 2.0).reshape(rows, 2)
+        moment = torch.zeros(rows, 2) if name == "zeros" else weight + stage
+        stages = stage if name != "one" else 0
+        state = {"model": {"layers.%d.w" % stages: distribute_tensor(weight, mesh["dp"], [Shard(0)])},
+                 "optimizer": {"state": {0: {"exp_avg": distribute_tensor(moment, mesh["dp"], [Shard(0)]),
+                                             "step": torch.tensor(3.0)}},
+                               "param_groups": [{"lr": 1.0, "params": [0]}]}}
+        if name == "one":
+            state["optimizer"]["state"][0]["exp_avg"] = distribute_tensor(weight, mesh["dp"], [Shard(0)])
+        torch.save(state, os.path.join(folder, "model_world_size_4_rank_%d.pt" % dist.get_rank()))
+    dist.barrier()
+
+
+@case(first=(2, 5))
+def case_rank_files_stages(setting):
+    """Numbered optimizer state of several stages is refused; replicas on slices of a mesh are not stages."""
+    from process_group import run_ranks
+    folders = {name: setting.path(name) for name in ("shapes", "values", "zeros", "one")}
+    for folder in folders.values():
+        os.mkdir(folder)
+    run_ranks(4, rank_save_stages, folders)
+    for name in ("values", "zeros"):
+        report = setting.run("verify", "--level", "checksum", "-q", folders[name], expected=1).stdout
+        check("one number for different parameters" in report and "optimizer.state.0.exp_avg" in report, report)
+        check("--replicas first" not in report, "advises to lose state: " + report)
+        for words in ((), ("--replicas", "first"), ("--per-rank", "first")):
+            done, path = setting.consolidate(folders[name], "never.pt", *words, expected=BAD_INPUT)
+            check("RANK-DISAGREE" in done.stderr, done.stderr)
+            check_nothing_at(path)
+        _, path = setting.consolidate(folders[name], name + ".pt", "--part", "model")
+        check_same_names(torch.load(path)["model"], ["layers.0.w", "layers.1.w"], "model of " + name)
+    done, _ = setting.consolidate(folders["shapes"], "never.pt", expected=BAD_INPUT)
+    check("pipeline stages" in done.stderr and "optimizer.state.0.exp_avg" in done.stderr, done.stderr)
+    check_good(setting, folders["one"])
