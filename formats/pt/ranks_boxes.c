@@ -31,7 +31,7 @@ cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece)
 {
     const ranks_shard *q = VEC_AT(&r->pieces, const ranks_shard, piece);
     const unsigned not_plain = RANKS_SHARD_SWAP | RANKS_SHARD_CONJ | RANKS_SHARD_NEG |
-                               RANKS_SHARD_STREAM | RANKS_SHARD_UNCHECKED;
+                               RANKS_SHARD_STREAM | RANKS_SHARD_UNCHECKED | RANKS_SHARD_STAGES;
     const bool rows = (q->flags & RANKS_SHARD_ROWS) && !(q->flags & not_plain);
     return (cat_chunk){.file = q->file,
                        .aux = piece,

@@ -8,6 +8,8 @@
  *     ranks_missing.c   checks that the files of all ranks exist
  *     ranks_merge.c     one tensor of all ranks -> catalogue
  *     ranks_objects.c   the same for one object
+ *     ranks_stages.c    finds numbered optimizer state of several pipeline stages
+ *     ranks_partial.c   warns about values that only some ranks hold
  *     ranks_reader.c    the reader's table; locating and reading bytes
  *     ranks_folder.c    a trainer's other files
  *
@@ -123,8 +125,9 @@ enum {
     RANKS_SHARD_UNCHECKED = 64, /* the record's local header is checked when it is located */
     RANKS_SHARD_PLAIN = 128,    /* a whole tensor of its rank: no chunk yet */
     RANKS_SHARD_GRAD = 256,
-    RANKS_SHARD_FLAT = 512,   /* part of an FSDP1 flat parameter: locating it is an error */
-    RANKS_SHARD_SHAPES = 1024 /* shapes differ between ranks: locating it is an error */
+    RANKS_SHARD_FLAT = 512,    /* part of an FSDP1 flat parameter: locating it is an error */
+    RANKS_SHARD_SHAPES = 1024, /* shapes differ between ranks: locating it is an error */
+    RANKS_SHARD_STAGES = 2048  /* of several parameters with one number: locating it is an error */
 };
 
 typedef struct ranks_shard {
@@ -213,6 +216,7 @@ typedef struct ranks_state {
     value_pool pool;        /* contents of variants */
     vec members;            /* uint8_t by rank: some file lists it as a member */
     uint64_t group_world;   /* size of the process group in ShardedTensors, 0: none */
+    vec name_sums;          /* uint64_t by rank: hash of the names of its sharded parameters */
     vec own_ranks;          /* uint32_t by list file: the rank recorded in the file, or CAT_NONE */
     strtab inner_names;     /* of tensors of objects */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
@@ -295,6 +299,15 @@ void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether names, contents and options all lack the number of ranks. Call after parsing. */
 bool ranks_is_count_unknown(const ranks_state *s);
+/* ranks_partial.c: call before ranks_merge, which moves tensors. */
+fsdpck_status ranks_warn_partial(const ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ranks_stages.c */
+/* Notes that a rank has a sharded tensor. */
+fsdpck_status ranks_note_name(ranks_state *s, uint32_t rank, uint32_t entry,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Marks the shards of numbered optimizer state that ranks of different parameters share, so that
+ * locating them is an error. Call before ranks_merge. */
+fsdpck_status ranks_mark_stages(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_merge.c */
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_objects.c */

@@ -199,7 +199,10 @@ static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const rank
     for (unsigned i = 0; i < c->ndim; i++)
         text_printf(&found, "%s%" PRIu64, i > 0 ? "," : "", c->shape[i]);
     error_found(err, "%s]", found.text);
-    error_next(err, "check that all files are from one save");
+    error_next(err, "check that all files are from one save%s",
+               t->in_optimizer ? "; if ranks are pipeline stages, save the optimizer with "
+                                 "get_optimizer_state_dict, which names parameters"
+                               : "");
     text_release(&found);
     return st;
 }
@@ -240,6 +243,7 @@ static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, valu
     if (is_of_one_rank(p, &c, &tensor))
         return see_plain(p, tensor, flat, path, err);
     RETURN_IF(entry_of(p, flat, path, c.kind, &entry, &fresh, err));
+    RETURN_IF(ranks_note_name(p->s, p->file->rank, entry, err));
     if (fresh)
         RETURN_IF(new_tensor(p, entry, path, &c, err));
     else

@@ -137,6 +137,7 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
     s->leaves = VEC_OF(uint32_t, owner);
     s->members = VEC_OF(uint8_t, owner);
     s->own_ranks = VEC_OF(uint32_t, owner);
+    s->name_sums = VEC_OF(uint64_t, owner);
 }
 
 static void state_release(ranks_state *s)
@@ -151,6 +152,7 @@ static void state_release(ranks_state *s)
     vec_release(&s->leaves);
     vec_release(&s->members);
     vec_release(&s->own_ranks);
+    vec_release(&s->name_sums);
     text_release(&s->partial);
 }
 
@@ -192,6 +194,8 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     RETURN_IF(parse_files(s, err));
     if (!stated)
         RETURN_IF(ranks_check_complete(s, err));
+    RETURN_IF(ranks_warn_partial(s, err));
+    RETURN_IF(ranks_mark_stages(s, err));
     RETURN_IF(ranks_merge(s, err));
     return catalogue_seal(s->cat, err);
 }
@@ -387,6 +391,15 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
                         "them out with --part model, in commands that have it");
         return st;
     }
+    if (q->flags & RANKS_SHARD_STAGES) {
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
+                       "optimizer state has one number for different parameters of several ranks "
+                       "(pipeline stages)");
+        error_next(err,
+                   "save the optimizer with get_optimizer_state_dict, which names parameters; or "
+                   "read only the model with --part model, in commands that have it");
+        return st;
+    }
     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
                    "a plain tensor has other shapes or dtypes on other ranks");
     error_next(err, "give --per-rank keep, first or drop");
@@ -399,7 +412,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const cat_chunk *k = catalogue_chunk(r->cat, chunk);
     const ranks_shard *q = VEC_AT(&r->pieces, const ranks_shard, k->aux);
 
-    if (q->flags & (RANKS_SHARD_FLAT | RANKS_SHARD_SHAPES))
+    if (q->flags & (RANKS_SHARD_FLAT | RANKS_SHARD_SHAPES | RANKS_SHARD_STAGES))
         return refused(r, q, err);
     if (q->flags & RANKS_SHARD_UNCHECKED) {
         const zip_archive *z = &r->inputs[q->file].zip;

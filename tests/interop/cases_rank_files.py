@@ -7,7 +7,8 @@ import shutil
 import torch
 from torch import nn
 
-from support import BAD_INPUT, case, check, check_folder_holds, check_nothing_at, check_same_tensors, load_hf
+from support import (BAD_INPUT, case, check, check_folder_holds, check_good, check_nothing_at, check_same_names,
+                     check_same_tensors, load_hf)
 
 # mesh sizes, names; verl's own names of its dims
 MESHES = {"fsdp": ((4,), ("fsdp",)), "hsdp": ((2, 2), ("ddp", "fsdp"))}
@@ -126,3 +127,92 @@ def case_verl_fsdp(setting):
 @case(first=(2, 5))  # 2.4 refuses the state dict of a mesh of two dims
 def case_verl_hsdp(setting):
     check_verl(setting, "hsdp")
+
+
+def save_ranks(setting, name, states):
+    folder = setting.path(name)
+    os.mkdir(folder)
+    for rank, state in enumerate(states):
+        torch.save(state, os.path.join(folder, "model_world_size_%d_rank_%d.pt" % (len(states), rank)))
+    return folder
+
+
+def check_warned(setting, source, expected):
+    """verify, consolidate and reshard all name the values."""
+    outputs = [setting.run("verify", "--level", "quick", "--strict", "-q", source, expected=1).stdout,
+               setting.run("consolidate", "-q", source, source + ".pt").stderr,
+               setting.run("reshard", "-q", source, source + "-3", "--world-size", "3").stderr]
+    for text in outputs:
+        found = [line for line in text.splitlines() if "RANK-DIFFER" in line]
+        check(len(found) == len(expected), "warnings: " + text)
+        for line, words in zip(found, expected):
+            check(words in line, "expected '%s', found '%s'" % (words, line))
+
+
+@case()
+def case_rank_files_partial(setting):
+    """Values of a dict or list that only some ranks hold are reported; stages of a pipeline are not."""
+    one = torch.ones(4)
+    check_warned(setting, save_ranks(setting, "list", [
+        {"model": {"w": one}, "loader": {"queue": [torch.arange(2) + i for i in range(rank + 1)]}} for rank in range(2)
+    ]), ["lists have different lengths on different ranks: 1 value, first 'loader.queue.1' of rank 1"])
+    check_warned(setting, save_ranks(setting, "dict", [
+        {"model": {"w": one}, "loader": {"pending": {"file%d" % rank: 17}, "done": {"a": 1, **({} if rank else {"b": 2})}}}
+        for rank in range(2)
+    ]), ["only some ranks hold values of a dict: 3 values, first 'loader.pending.file0' of rank 0"])
+    check_warned(setting, save_ranks(setting, "outer", [
+        {"model": {"w": one}, **({"epoch": 3} if rank == 0 else {})} for rank in range(3)
+    ]), ["1 value, first 'epoch' of rank 0"])
+    check_warned(setting, save_ranks(setting, "groups", [
+        {"model": {"w": one}, "optimizer": {"param_groups": [{"lr": 1.0}] * (1 + rank)}} for rank in range(2)
+    ]), ["lists have different lengths on different ranks: 1 value, first 'optimizer.param_groups.1.lr' of rank 1"])
+
+    stages = [{"model": {"layers.%d.w" % rank: one}, "epoch": 3,
+               "optimizer": {"state": {"layers.%d.w" % rank: {"step": torch.tensor(1.0), "calls": 4}},
+                             "param_groups": [{"lr": 1.0}]}} for rank in range(2)]
+    check_good(setting, save_ranks(setting, "stages", stages))
+    check_good(setting, save_ranks(setting, "bare", [{"layers.%d.w" % rank: one} for rank in range(2)]))
+
+
+def rank_save_stages(folders):
+    """Two stages of two ranks; every stage numbers its optimizer state from 0."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+    stage = dist.get_rank() // 2
+    for name, folder in folders.items():
+        rows = 6 if stage and name == "shapes" else 7
+        weight = torch.arange(rows * 2.0).reshape(rows, 2)
+        moment = torch.zeros(rows, 2) if name == "zeros" else weight + stage
+        stages = stage if name != "one" else 0
+        state = {"model": {"layers.%d.w" % stages: distribute_tensor(weight, mesh["dp"], [Shard(0)])},
+                 "optimizer": {"state": {0: {"exp_avg": distribute_tensor(moment, mesh["dp"], [Shard(0)]),
+                                             "step": torch.tensor(3.0)}},
+                               "param_groups": [{"lr": 1.0, "params": [0]}]}}
+        if name == "one":
+            state["optimizer"]["state"][0]["exp_avg"] = distribute_tensor(weight, mesh["dp"], [Shard(0)])
+        torch.save(state, os.path.join(folder, "model_world_size_4_rank_%d.pt" % dist.get_rank()))
+    dist.barrier()
+
+
+@case(first=(2, 5))
+def case_rank_files_stages(setting):
+    """Numbered optimizer state of several stages is refused; replicas on slices of a mesh are not stages."""
+    from process_group import run_ranks
+    folders = {name: setting.path(name) for name in ("shapes", "values", "zeros", "one")}
+    for folder in folders.values():
+        os.mkdir(folder)
+    run_ranks(4, rank_save_stages, folders)
+    for name in ("values", "zeros"):
+        report = setting.run("verify", "--level", "checksum", "-q", folders[name], expected=1).stdout
+        check("one number for different parameters" in report and "optimizer.state.0.exp_avg" in report, report)
+        check("--replicas first" not in report, "advises to lose state: " + report)
+        for words in ((), ("--replicas", "first"), ("--per-rank", "first")):
+            done, path = setting.consolidate(folders[name], "never.pt", *words, expected=BAD_INPUT)
+            check("RANK-DISAGREE" in done.stderr, done.stderr)
+            check_nothing_at(path)
+        _, path = setting.consolidate(folders[name], name + ".pt", "--part", "model")
+        check_same_names(torch.load(path)["model"], ["layers.0.w", "layers.1.w"], "model of " + name)
+    done, _ = setting.consolidate(folders["shapes"], "never.pt", expected=BAD_INPUT)
+    check("pipeline stages" in done.stderr and "optimizer.state.0.exp_avg" in done.stderr, done.stderr)
+    check_good(setting, folders["one"])

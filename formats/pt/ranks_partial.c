@@ -1,0 +1,254 @@
+/* Finds entries of dicts and lists that only some ranks hold: the merged state gives them to all.
+ * Parts of a model or its optimizer are excepted: pipeline stages and local experts differ in names
+ * by intent. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/pt/ranks_internal.h"
+
+typedef struct partial_search {
+    const ranks_state *s;
+    strtab places; /* containers and their entries, as printed paths */
+    vec most;      /* uint32_t by place: most ranks that hold one value below it */
+    strtab groups; /* outer dicts that hold sharded tensors */
+    text_buf text;
+} partial_search;
+
+static bool is_sharded(const ranks_tensor *t)
+{
+    return t->kind == RANKS_DTENSOR || t->kind == RANKS_SHARDED;
+}
+
+static value path_of(const ranks_state *s, const ranks_tensor *t)
+{
+    if (t->index == CAT_NONE)
+        return VALUE_OF_NONE;
+    return t->kind == RANKS_OBJECT ? VEC_AT(&s->objects, const ranks_object, t->index)->path
+                                   : catalogue_tensor(s->cat, t->index)->path;
+}
+
+static const ranks_family *family_at(const ranks_state *s, const ranks_tensor *t)
+{
+    const uint32_t family = VEC_AT(&s->list->files, const ranks_file, t->first_file)->family;
+    return VEC_AT(&s->list->families, const ranks_family, family);
+}
+
+static uint64_t files_of(const ranks_state *s, const ranks_tensor *t)
+{
+    const uint32_t family = VEC_AT(&s->list->files, const ranks_file, t->first_file)->family;
+    uint64_t count = 0;
+    for (size_t i = 0; i < s->list->files.count; i++)
+        count += VEC_AT(&s->list->files, const ranks_file, i)->family == family;
+    return count;
+}
+
+/* The first `count` elements of a path, as a key of a table. */
+static fsdpck_status print_place(partial_search *x, value path, size_t count, fsdpck_error *err)
+{
+    const value_pool *pool = &x->s->cat->pool;
+    x->text.nbytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        value_print(pool, value_item(pool, path, i), 4096, &x->text);
+        text_append(&x->text, "\n", 1);
+    }
+    return text_check(&x->text, err);
+}
+
+/* --- the model and the optimizer --- */
+
+static bool is_model_key(const char *text, size_t nbytes)
+{
+    static const char *const keys[] = {"model",       "module",          "state_dict",
+                                       "model_state", "network_weights", "model_state_dict"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strlen(keys[i]) == nbytes && memcmp(keys[i], text, nbytes) == 0)
+            return true;
+    return (nbytes >= 5 && memcmp(text, "optim", 5) == 0) ||
+           (nbytes == 12 && memcmp(text, "param_groups", 12) == 0);
+}
+
+/* Number of path elements that are an outer dict: a generic family's key, "app" or "state" may be
+ * above it. */
+static size_t outer_depth(const ranks_state *s, const ranks_tensor *t, value path)
+{
+    const value_pool *pool = &s->cat->pool;
+    const ranks_family *f = family_at(s, t);
+    const value first = value_item(pool, path, 0);
+    const bool wrapped = (f->key[0] != '\0' && f->trainer[0] == '\0') ||
+                         value_is_str(pool, first, "app") || value_is_str(pool, first, "state");
+    return wrapped && value_count(pool, path) > 2 ? 2 : 1;
+}
+
+static bool ends_with(const char *text, size_t nbytes, const char *end)
+{
+    const size_t n = strlen(end);
+    return nbytes >= n && memcmp(text + nbytes - n, end, n) == 0;
+}
+
+static fsdpck_status is_of_model(partial_search *x, const ranks_tensor *t, value path, bool *yes,
+                                 fsdpck_error *err)
+{
+    const value_pool *pool = &x->s->cat->pool;
+    const size_t count = value_count(pool, path), depth = outer_depth(x->s, t, path);
+    size_t nbytes = 0;
+
+    *yes = true;
+    for (size_t i = 0; i < depth; i++) {
+        const value v = value_item(pool, path, i);
+        const char *text = value_kind_of(v) == VALUE_STR ? value_text(pool, v, &nbytes) : NULL;
+        if (text != NULL && is_model_key(text, nbytes))
+            return FSDPCK_OK;
+    }
+    /* A state dict without an outer key; a module's extra state is an object. */
+    const value last = value_item(pool, path, count - 1);
+    const char *text = value_kind_of(last) == VALUE_STR ? value_text(pool, last, &nbytes) : NULL;
+    if (count == 1 &&
+        (t->kind == RANKS_PLAIN || (text != NULL && ends_with(text, nbytes, "_extra_state"))))
+        return FSDPCK_OK;
+    *yes = false;
+    if (count == 1)
+        return FSDPCK_OK;
+    RETURN_IF(print_place(x, path, depth, err));
+    *yes = strtab_find(&x->groups, x->text.text, x->text.nbytes) != STRTAB_NONE;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status note_group(partial_search *x, const ranks_tensor *t, fsdpck_error *err)
+{
+    const value path = path_of(x->s, t);
+    uint32_t id;
+    if (!is_sharded(t) || value_count(&x->s->cat->pool, path) < 2)
+        return FSDPCK_OK;
+    RETURN_IF(print_place(x, path, outer_depth(x->s, t, path), err));
+    return strtab_intern(&x->groups, x->text.text, x->text.nbytes, &id, err);
+}
+
+/* --- lists --- */
+
+static fsdpck_status note_place(partial_search *x, value path, size_t count, uint32_t ranks,
+                                fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(print_place(x, path, count, err));
+    RETURN_IF(strtab_intern(&x->places, x->text.text == NULL ? "" : x->text.text, x->text.nbytes,
+                            &id, err));
+    if (id == x->most.count && vec_push_n(&x->most, 1, err) == NULL)
+        return FSDPCK_LIMIT;
+    uint32_t *most = VEC_AT(&x->most, uint32_t, id);
+    *most = ranks > *most ? ranks : *most;
+    return FSDPCK_OK;
+}
+
+static uint32_t most_at(const partial_search *x)
+{
+    const uint32_t id =
+        strtab_find(&x->places, x->text.text == NULL ? "" : x->text.text, x->text.nbytes);
+    return id == STRTAB_NONE ? 0 : *VEC_AT(&x->most, const uint32_t, id);
+}
+
+static fsdpck_status note_lists(partial_search *x, const ranks_tensor *t, fsdpck_error *err)
+{
+    const value_pool *pool = &x->s->cat->pool;
+    const value path = path_of(x->s, t);
+    for (size_t i = 0; i < value_count(pool, path); i++) {
+        if (value_kind_of(value_item(pool, path, i)) != VALUE_INT)
+            continue;
+        RETURN_IF(note_place(x, path, i, t->rank_count, err));
+        RETURN_IF(note_place(x, path, i + 1, t->rank_count, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Whether a list above the value has other lengths on other ranks. */
+static fsdpck_status is_past_end(partial_search *x, value path, bool *yes, fsdpck_error *err)
+{
+    const value_pool *pool = &x->s->cat->pool;
+    *yes = false;
+    for (size_t i = 0; !*yes && i < value_count(pool, path); i++) {
+        if (value_kind_of(value_item(pool, path, i)) != VALUE_INT)
+            continue;
+        RETURN_IF(print_place(x, path, i, err));
+        const uint32_t of_list = most_at(x);
+        RETURN_IF(print_place(x, path, i + 1, err));
+        *yes = most_at(x) < of_list;
+    }
+    return FSDPCK_OK;
+}
+
+/* --- the warning --- */
+
+static void print_ranks(const ranks_state *s, uint32_t entry, text_buf *out)
+{
+    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, entry);
+    for (size_t i = 0; t->kind == RANKS_OBJECT && i < s->occurrences.count; i++) {
+        const ranks_occurrence *o = VEC_AT(&s->occurrences, const ranks_occurrence, i);
+        if (o->object == t->index)
+            text_printf(out, "%s%u", out->nbytes > 0 ? ", " : "", (unsigned)o->rank);
+    }
+    for (size_t i = 0; t->kind == RANKS_PLAIN && i < s->reader->pieces.count; i++) {
+        const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, i);
+        if ((q->flags & RANKS_SHARD_PLAIN) && q->tensor == entry)
+            text_printf(out, "%s%u", out->nbytes > 0 ? ", " : "", (unsigned)q->rank);
+    }
+}
+
+static void warn_partial(const ranks_state *s, uint32_t entry, uint64_t count, const char *what)
+{
+    text_buf ranks = {.limit_bytes = 160};
+    print_ranks(s, entry, &ranks);
+    log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
+             "omit them with --exclude and --objects drop, or make them equal on all ranks",
+             "%s: %" PRIu64 " value%s, first '%s' of rank %s%s; the merged state gives them to all "
+             "ranks",
+             what, count, count == 1 ? "" : "s", strtab_text(&s->names, entry),
+             ranks.text == NULL ? "?" : ranks.text, ranks.failed ? ", ..." : "");
+    text_release(&ranks);
+}
+
+static fsdpck_status search(partial_search *x, fsdpck_error *err)
+{
+    const ranks_state *s = x->s;
+    uint64_t keys = 0, items = 0;
+    uint32_t first_key = 0, first_item = 0;
+
+    for (uint32_t i = 0; i < s->tensors.count; i++) {
+        const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
+        RETURN_IF(note_group(x, t, err));
+        RETURN_IF(note_lists(x, t, err));
+    }
+    for (uint32_t i = 0; i < s->tensors.count; i++) {
+        const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
+        const value path = path_of(s, t);
+        bool past_end, of_model;
+        if (value_is_none(path) || value_count(&s->cat->pool, path) == 0 || is_sharded(t) ||
+            t->rank_count == files_of(s, t))
+            continue;
+        RETURN_IF(is_past_end(x, path, &past_end, err));
+        if (past_end)
+            first_item = items++ == 0 ? i : first_item;
+        if (past_end)
+            continue;
+        RETURN_IF(is_of_model(x, t, path, &of_model, err));
+        if (!of_model)
+            first_key = keys++ == 0 ? i : first_key;
+    }
+    if (items > 0)
+        warn_partial(s, first_item, items, "lists have different lengths on different ranks");
+    if (keys > 0)
+        warn_partial(s, first_key, keys, "only some ranks hold values of a dict");
+    return FSDPCK_OK;
+}
+
+fsdpck_status ranks_warn_partial(const ranks_state *s, fsdpck_error *err)
+{
+    partial_search x = {
+        .s = s, .most = VEC_OF(uint32_t, s->req->metadata), .text = {.limit_bytes = 1u << 20}};
+    strtab_init(&x.places, s->req->metadata);
+    strtab_init(&x.groups, s->req->metadata);
+    const fsdpck_status st = s->list->files.count > 1 ? search(&x, err) : FSDPCK_OK;
+    strtab_release(&x.places);
+    strtab_release(&x.groups);
+    vec_release(&x.most);
+    text_release(&x.text);
+    return st;
+}
