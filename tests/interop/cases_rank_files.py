@@ -157,8 +157,8 @@ def case_rank_files_partial(setting):
         {"model": {"w": one}, "loader": {"queue": [torch.arange(2) + i for i in range(rank + 1)]}} for rank in range(2)
     ]), ["lists have different lengths on different ranks: 1 value, first 'loader.queue.1' of rank 1"])
     check_warned(setting, save_ranks(setting, "dict", [
-        {"model": {"w": one}, "loader": {"pending": {"file%d" % rank: 17}, "done": {"a": 1, **({} if rank else {"b": 2})}}}
-        for rank in range(2)
+        {"model": {"w": one}, "loader": {"pending": {"file%d" % rank: 17}, "done": done}}
+        for rank, done in enumerate(({"a": 1, "b": 2}, {"a": 1}))
     ]), ["only some ranks hold values of a dict: 3 values, first 'loader.pending.file0' of rank 0"])
     check_warned(setting, save_ranks(setting, "outer", [
         {"model": {"w": one}, **({"epoch": 3} if rank == 0 else {})} for rank in range(3)
@@ -216,3 +216,23 @@ def case_rank_files_stages(setting):
     done, _ = setting.consolidate(folders["shapes"], "never.pt", expected=BAD_INPUT)
     check("pipeline stages" in done.stderr and "optimizer.state.0.exp_avg" in done.stderr, done.stderr)
     check_good(setting, folders["one"])
+
+
+@case()
+def case_rank_files_nesting(setting):
+    """{} or None on one rank where another holds a dict: the advice of the error leads to an output."""
+    for name, states in {
+            "empty": [{"metrics": {"loss": 1.0}}, {"metrics": {}}],
+            "none": [{"config": {"decay": 0.5}}, {"config": None}],
+            "optimizer": [{"optimizer": {"state": {0: {"step": torch.tensor(1)}}, "param_groups": [{"lr": 1.0}]}},
+                          {"optimizer": {"state": {}, "param_groups": [{"lr": 1.0}]}}]}.items():
+        source = save_ranks(setting, name, [
+            {"model": {"layers.%d.w" % rank: torch.ones(4)}, **state} for rank, state in enumerate(states)])
+        done = setting.run("reshard", source, name + "-never", "--world-size", "2", expected=BAD_INPUT)
+        check("KEY-NEST" in done.stderr and "--objects drop" in done.stderr, done.stderr)
+        done = setting.run("reshard", source, name + "-2", "--world-size", "2", "-q", "--objects", "drop")
+        check("left out" in done.stderr, done.stderr)
+        state = torch.load(setting.path(name + "-2", "model_world_size_2_rank_1.pt"), weights_only=False)
+        check_same_names(state["model"], ["layers.0.w", "layers.1.w"], name)
+        done, _ = setting.consolidate(source, name + ".safetensors", "-q")
+        check("left out" in done.stderr, done.stderr)
