@@ -95,6 +95,16 @@ def case_copied_rank_file(setting):
 
 
 @case()
+def case_diff_of_zeros_and_nans(setting):
+    """Bits decide unless a tolerance is above 0, as fsdpck-diff(1) says."""
+    bits = torch.tensor([0x7FC00000, 0x7FC00001], dtype=torch.int32).view(torch.float32)
+    torch.save({"z": torch.tensor([0.]), "n": bits[:1].clone()}, setting.path("a.pt"))
+    torch.save({"z": torch.tensor([-0.]), "n": bits[1:].clone()}, setting.path("b.pt"))
+    for options, expected in (((), 1), (("--atol", "0"), 1), (("--rtol", "0"), 1), (("--atol", "1e-30"), 0), (("--rtol", "1e-30"), 0)):
+        setting.run("diff", setting.path("a.pt"), setting.path("b.pt"), *options, expected=expected)
+
+
+@case()
 def case_files_of_other_ranks(setting):
     folder = setting.path("ranks")
     save_ranks(folder, (0, 1, 2, 3))
