@@ -205,8 +205,9 @@ typedef struct fsdpck_diff_options {
      * tensors only. */
     const fsdpck_select_options *select;
     const fsdpck_work_options *work;
-    double atol, rtol; /* floating elements are equal if |a - b| <= atol + rtol * |b| */
-    int brief;         /* stop at the first difference */
+    /* Floating elements are equal if |a - b| <= atol + rtol * |b|; both 0: if their bits are. */
+    double atol, rtol;
+    int brief; /* stop at the first difference */
 } fsdpck_diff_options;
 
 /* Totals. */

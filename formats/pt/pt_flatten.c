@@ -196,6 +196,7 @@ static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_
     error_tensor(err, name_text(f));
     error_expected(err, "one of them: %s", first);
     error_found(err, "also %s", second);
+    error_next(err, "rename one of the two keys in the state with Python, and save it again");
     return st;
 }
 

@@ -91,7 +91,52 @@ static bool read_type(const char *text, size_t nbytes, dtype *d, unsigned *ndim,
     return *d != DTYPE_NONE;
 }
 
-static fsdpck_status add_line(manifest *list, const char *text, size_t nbytes, fsdpck_error *err)
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *at = c == '\0' ? NULL : strchr(digits, c);
+    return at == NULL ? -1 : (int)(at - digits);
+}
+
+/* The name that fsdpck digest prints as `text`: "\x09" is one byte. dst: nbytes. */
+static size_t unescape(char *dst, const char *text, size_t nbytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < nbytes; n++) {
+        const bool pair = nbytes - i >= 4 && text[i] == '\\' && text[i + 1] == 'x' &&
+                          hex_digit(text[i + 2]) >= 0 && hex_digit(text[i + 3]) >= 0;
+        dst[n] = pair ? (char)(hex_digit(text[i + 2]) * 16 + hex_digit(text[i + 3])) : text[i];
+        i += pair ? 4 : 1;
+    }
+    return n;
+}
+
+/* A backslash is not escaped: the name in the list is literal if it is in the checkpoint, or if it
+ * would be printed otherwise. */
+static fsdpck_status add_printed(manifest *list, const catalogue *cat, const digest_line *l,
+                                 dtype d, unsigned ndim, const uint64_t *shape, fsdpck_error *err)
+{
+    const char *name = l->name;
+    size_t nbytes = l->name_nbytes;
+    char *raw = malloc(5 * nbytes + 1), *printed = raw == NULL ? NULL : raw + nbytes;
+    if (raw == NULL)
+        return error_set_nomem(err, 5 * nbytes + 1);
+    const size_t n = unescape(raw, name, nbytes);
+    escape_text(printed, 4 * nbytes + 1, raw, n);
+    if (n < nbytes && catalogue_find(cat, name, nbytes) == CAT_NONE && strlen(printed) == nbytes &&
+        memcmp(printed, name, nbytes) == 0) {
+        name = raw;
+        nbytes = n;
+    }
+    fsdpck_status st = FSDPCK_OK;
+    if (manifest_find_tensor(list, name, nbytes) == SIZE_MAX)
+        st = manifest_add_tensor(list, name, nbytes, d, ndim, shape, l->value, err);
+    free(raw);
+    return st;
+}
+
+static fsdpck_status add_line(manifest *list, const catalogue *cat, const char *text, size_t nbytes,
+                              fsdpck_error *err)
 {
     uint64_t shape[NDIM_MAX];
     digest_line l = {0};
@@ -103,12 +148,11 @@ static fsdpck_status add_line(manifest *list, const char *text, size_t nbytes, f
         return FSDPCK_OK;
     if (!read_type(l.type, l.type_nbytes, &d, &ndim, shape))
         return add_name(list, text, nbytes, err);
-    if (manifest_find_tensor(list, l.name, l.name_nbytes) != SIZE_MAX)
-        return FSDPCK_OK;
-    return manifest_add_tensor(list, l.name, l.name_nbytes, d, ndim, shape, l.value, err);
+    return add_printed(list, cat, &l, d, ndim, shape, err);
 }
 
-static fsdpck_status read_lines(manifest *list, const char *text, size_t nbytes, fsdpck_error *err)
+static fsdpck_status read_lines(manifest *list, const catalogue *cat, const char *text,
+                                size_t nbytes, fsdpck_error *err)
 {
     if (memchr(text, '\0', nbytes) != NULL)
         return refuse("expected list is not text", err);
@@ -119,7 +163,7 @@ static fsdpck_status read_lines(manifest *list, const char *text, size_t nbytes,
         if (length > 0 && text[at + length - 1] == '\r')
             length--;
         if (length > 0 && text[at] != '#')
-            RETURN_IF(add_line(list, text + at, length, err));
+            RETURN_IF(add_line(list, cat, text + at, length, err));
         at = next;
     }
     return FSDPCK_OK;
@@ -158,7 +202,8 @@ static fsdpck_status read_index(manifest *list, const char *text, size_t nbytes,
     return st;
 }
 
-static fsdpck_status read_list(manifest *list, const char *path, fsdpck_error *err)
+static fsdpck_status read_list(manifest *list, const catalogue *cat, const char *path,
+                               fsdpck_error *err)
 {
     char *text;
     size_t nbytes, at = 0;
@@ -171,7 +216,7 @@ static fsdpck_status read_list(manifest *list, const char *path, fsdpck_error *e
     else if (at < nbytes && text[at] == '{')
         st = read_index(list, text, nbytes, err);
     else
-        st = read_lines(list, text, nbytes, err);
+        st = read_lines(list, cat, text, nbytes, err);
     free(text);
     if (st == FSDPCK_OK && list->tensors.count == 0)
         st = refuse("expected list names no tensor", err);
@@ -244,7 +289,7 @@ static fsdpck_status expect_list(const expect_request *r, const naming_sets *v, 
 {
     manifest list;
     manifest_init(&list, &r->src->metadata);
-    const fsdpck_status st = read_list(&list, path, err);
+    const fsdpck_status st = read_list(&list, &r->src->cat, path, err);
     if (st == FSDPCK_OK)
         compare(r, v, &list, &list);
     manifest_release(&list);

@@ -8,7 +8,7 @@ from collections import OrderedDict
 import torch
 from safetensors.torch import save_file
 
-from support import UNSUPPORTED, case, check, load_pt
+from support import BAD_INPUT, UNSUPPORTED, case, check, load_pt
 
 
 def plain(state):
@@ -92,6 +92,29 @@ def case_copied_rank_file(setting):
             found = findings_of(setting, "RANK-COPIED", "consolidate", folder, setting.path(name + ".safetensors"), "--part", "model",
                                 "--per-rank", "keep")
             check(len(found) == 1, "consolidate: %r" % found)
+
+
+@case()
+def case_diff_of_zeros_and_nans(setting):
+    """Bits decide unless a tolerance is above 0, as fsdpck-diff(1) says."""
+    bits = torch.tensor([0x7FC00000, 0x7FC00001], dtype=torch.int32).view(torch.float32)
+    torch.save({"z": torch.tensor([0.]), "n": bits[:1].clone()}, setting.path("a.pt"))
+    torch.save({"z": torch.tensor([-0.]), "n": bits[1:].clone()}, setting.path("b.pt"))
+    for options, expected in (((), 1), (("--atol", "0"), 1), (("--rtol", "0"), 1), (("--atol", "1e-30"), 0), (("--rtol", "1e-30"), 0)):
+        setting.run("diff", setting.path("a.pt"), setting.path("b.pt"), *options, expected=expected)
+
+
+@case()
+def case_two_paths_of_one_name(setting):
+    """No option opens such a file, so none is advised; the state saved again under another key is read."""
+    state = {"a.b": torch.ones(2), "a": {"b": torch.zeros(3)}, "w": torch.ones(1)}
+    torch.save(state, setting.path("in.pt"))
+    for options in ((), ("--exclude", "a.b"), ("--rename", "s/^a\\.b$/x/"), ("--strip-prefix", "a.")):
+        done = setting.run("consolidate", setting.path("in.pt"), setting.path("out.pt"), *options, expected=BAD_INPUT)
+        check("KEY-DUP" in done.stderr and "save it again" in done.stderr and "--" not in done.stderr, done.stderr)
+    state["c"] = state.pop("a.b")
+    torch.save(state, setting.path("in.pt"))
+    setting.consolidate(setting.path("in.pt"), "out.pt")
 
 
 @case()
