@@ -37,6 +37,25 @@ fsdpck_status manifest_add_rows(manifest *m, const digest_rows *d, const target 
     return FSDPCK_OK;
 }
 
+/* Names that share the tensor of another name (--tied link) are in the output, too. */
+static fsdpck_status add_linked_rows(manifest *m, const digest_rows *d, const target *t,
+                                     fsdpck_error *err)
+{
+    for (size_t i = 0; i < t->linked.count; i++) {
+        const target_dropped *second = VEC_AT(&t->linked, const target_dropped, i);
+        const cat_tensor *ct = catalogue_tensor(&t->cat, second->tensor);
+        const uint64_t at = digest_rows_find(d, catalogue_name(&t->cat, ct->name),
+                                             catalogue_name_nbytes(&t->cat, ct->name));
+        const char *name = catalogue_name(&t->cat, second->name);
+        const size_t nbytes = catalogue_name_nbytes(&t->cat, second->name);
+        if (at < d->count && digest_rows_find(d, name, nbytes) == d->count)
+            RETURN_IF(manifest_add_tensor(m, name, nbytes, (dtype)ct->dtype, ct->ndim,
+                                          catalogue_shape(&t->cat, second->tensor),
+                                          d->rows[at].digest, err));
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status add_tensors(run *r, manifest *m, fsdpck_error *err)
 {
     digest_rows rows;
@@ -44,6 +63,8 @@ static fsdpck_status add_tensors(run *r, manifest *m, fsdpck_error *err)
     fsdpck_status st = digest_rows_make(&rows, &r->to, err);
     if (st == FSDPCK_OK)
         st = manifest_add_rows(m, &rows, &r->to, err);
+    if (st == FSDPCK_OK)
+        st = add_linked_rows(m, &rows, &r->to, err);
     digest_rows_release(&rows);
     return st;
 }

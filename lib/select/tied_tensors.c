@@ -214,6 +214,19 @@ static fsdpck_status drop_tied(select_state *a, const select_pick *p, const sele
                          strtab_nbytes(&a->names, p->name), &d->name, err);
 }
 
+/* A second name of a target tensor, for the manifest. */
+static fsdpck_status add_linked(select_state *a, const select_pick *p, fsdpck_error *err)
+{
+    if (p->target == CAT_NONE)
+        return FSDPCK_OK;
+    target_dropped *d = vec_push(&a->to->linked, err);
+    if (d == NULL)
+        return FSDPCK_LIMIT;
+    d->tensor = p->target;
+    return strtab_intern(&a->to->cat.names, strtab_text(&a->names, p->name),
+                         strtab_nbytes(&a->names, p->name), &d->name, err);
+}
+
 fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err)
 {
     for (uint32_t k = 0; k < a->picks.count; k++) {
@@ -228,6 +241,7 @@ fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err)
             continue;
         }
         p->target = head->target;
+        RETURN_IF(add_linked(a, p, err));
         a->tensor_map[p->source] = p->target;
         a->result->tensors_out++;
         a->result->nbytes_out += catalogue_tensor_nbytes(a->from, p->source);

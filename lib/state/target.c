@@ -18,6 +18,7 @@ void target_init(target *t, budget *owner)
     t->flat_params = VEC_OF(uint32_t, owner);
     t->flat_states = VEC_OF(uint32_t, owner);
     t->dropped = VEC_OF(target_dropped, owner);
+    t->linked = VEC_OF(target_dropped, owner);
     strtab_init(&t->owners, owner);
     t->new_param_names = VEC_OF(value, owner);
     t->world_size = 1;
@@ -143,6 +144,7 @@ void target_release(target *t)
     vec_release(&t->flat_params);
     vec_release(&t->flat_states);
     vec_release(&t->dropped);
+    vec_release(&t->linked);
     strtab_release(&t->owners);
     vec_release(&t->new_param_names);
     text_release(&t->text);

@@ -90,6 +90,7 @@ struct target {
      * tensor of the optimizer's state; else the number of the state of parameter flat_params. */
     vec flat_states;
     vec dropped; /* target_dropped */
+    vec linked;  /* target_dropped: further names of a tensor that the output links */
     /* Names of parameters in the source, as optimizers list them, if rules may change them; and for
      * each a value, the current text in cat.pool. */
     strtab owners;

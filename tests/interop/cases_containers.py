@@ -141,7 +141,7 @@ def case_tensors_that_objects_hold(setting):
     done, _ = setting.consolidate(setting.path("in.pt"), "out.safetensors")
     check("--part all includes every tensor except those in objects, a .pt includes all" in done.stdout, done.stdout)
     done, _ = setting.consolidate(setting.path("in.pt"), "all.safetensors", "--part", "all")
-    check("left out: 2 tensors (40 bytes) and 1 object; a .pt takes objects" in done.stdout, done.stdout)
+    check("left out: 2 tensors (40 bytes) and 1 object; a .pt includes objects" in done.stdout, done.stdout)
     done, out = setting.consolidate(setting.path("in.pt"), "out.pt")
     check("left out" not in done.stdout, done.stdout)
     state = load_pt(out, weights_only=False)

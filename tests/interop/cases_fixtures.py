@@ -24,6 +24,8 @@ def reading_options(name, stem):
     """What a user must say for a checkpoint that torch recorded wrongly, or not at all."""
     if os.path.exists(stem + ".units.json"):
         return ["--model", stem + ".units.json", "--assume", "order"]
+    if name == "fairscale":
+        return ["--assume", "order"]
     if name.startswith("wrong-boxes"):
         return ["--repair-strided"]
     return ["--assume", "fsdp2-tp-2.3"] if name.endswith("wrong-order") else []
