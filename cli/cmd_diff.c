@@ -98,7 +98,7 @@ int cmd_diff(cli *c, int argc, const char **argv)
         .about = "Compares two checkpoints of any format and sharding: names, dtypes, shapes,\n"
                  "every element, and the objects that are not tensors. If only one of them\n"
                  "has an optimizer or an outer key around its model, only the model parts are\n"
-                 "compared. Exit status 0: equal; 1: different; 2 and more: no result. -q\n"
+                 "compared. Exit status 0: equal; 1: different; 2 or higher: no result. -q\n"
                  "stops at the first difference.",
         .groups = groups,
         .examples = "  fsdpck diff step-1000 step-1000-on-16\n"

@@ -88,7 +88,7 @@ int cmd_layout(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "layout [OPTION]... SRC|MODEL",
-        .about = "Shows the tensors and bytes of each rank if checkpoint SRC were resharded for\n"
+        .about = "Shows the tensors and bytes that each rank would have if SRC were resharded for\n"
                  "a different number of ranks or mesh: placements, sizes, offsets, padding,\n"
                  "balance and the bytes a GPU needs for training. Reads no tensor data, writes\n"
                  "nothing.\n\n"

@@ -24,8 +24,9 @@ static const opt_row checking_rows[] = {
      .help = "print mean, standard deviation, extremes, zeros and exponents of each tensor; level "
              "numeric"},
     {"sample", .kind = OPT_TEXT, .at = offsetof(verify_options, sample), .value = "PART",
-     .help = "at levels checksum and numeric: read part of the data, as 5%, or 1/20, 2/20, ..., "
-             "which together cover all; the result is then never \"verified\""},
+     .help = "at levels checksum and numeric: read part of the data: 5%, for example, or 1/20, "
+             "2/20, ..., "
+             "which together cover everything; the result is then never \"verified\""},
     {"max-duration", .kind = OPT_TEXT, .at = offsetof(verify_options, max_duration),
      .value = "TIME",
      .help = "at levels checksum and numeric: stop reading after 90s, 10m or 2h; the report counts "
@@ -149,7 +150,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
         .usage = "verify [OPTION]... SRC",
         .about = "Checks completeness, consistency and checksums of checkpoint SRC. Executes\n"
                  "nothing, writes nothing. Exit status 0: no error at this level; 1: an error;\n"
-                 "2 and more: no verdict. The report ends with the defects that the level\n"
+                 "2 or higher: no verdict. The report ends with the defects that the level\n"
                  "cannot detect.",
         .groups = groups,
         .examples = "  fsdpck verify step-1000\n"

@@ -77,7 +77,7 @@ static void print_unit_totals(const fsdpck_unit *u)
                : layout_model_imbalance(u->rank_nelems_max, u->nelems, u->world_size));
     if (u->kind == FSDPCK_SHARDING_FLAT)
         printf("  flat parameter of %s: padding %" PRIu64 " between parameters, %" PRIu64
-               " to a multiple of the ranks, %" PRIu64 " in the last shards\n",
+               " to a multiple of the world size, %" PRIu64 " in the last shards\n",
                report_count(a, sizeof a, u->total, "element"), u->padding_inside, u->padding_world,
                u->padding_ranks);
 }

@@ -137,7 +137,8 @@ void layout_print_padding(uint64_t padding_nbytes, uint64_t held_nbytes)
     printf("padding   %s in the memory of all ranks (%.2f %% of their bytes)\n",
            report_bytes(a, sizeof a, padding_nbytes), 100 * share);
     if (share >= PADDING_SHARE_HIGH)
-        printf("          shards are small: with fewer ranks per tensor padding shrinks, as with "
+        printf("          shards are small: sharding each tensor over fewer ranks reduces the "
+               "padding, for example with "
                "--mesh "
                "dp_replicate=R,dp_shard=S\n");
 }

@@ -45,7 +45,7 @@ static fsdpck_status truncated(const struct skim *s, fsdpck_error *err)
 {
     const fsdpck_status st = bad(s, FSDPCK_FINDING_PKL_TRUNCATED, "pickle ends before STOP", err);
     error_next(err,
-               "the file was cut short, or its writer was interrupted: copy or write it again");
+               "the file was truncated, or its writer was interrupted: copy or write it again");
     return st;
 }
 

@@ -96,7 +96,7 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
         return FSDPCK_OK;
     const fsdpck_status st =
         end > h->data_nbytes
-            ? error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "file is cut short")
+            ? error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "file is truncated")
             : error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_TRAILING,
                         "bytes after the last tensor");
     error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));

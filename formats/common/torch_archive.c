@@ -84,9 +84,9 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
         return st;
     }
     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_CONTAINER, "this is %s",
-                   what != NULL ? what : "not a file of torch.save");
+                   what != NULL ? what : "not a file that torch.save wrote");
     error_offset(err, offset);
-    error_expected(err, "a zip of torch.save, or its older stream format");
+    error_expected(err, "a zip file of torch.save, or its older stream format");
     return st;
 }
 

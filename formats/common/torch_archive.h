@@ -7,12 +7,12 @@
  *     const torch_tensor *t = VEC_AT(&a.tensors, torch_tensor, i);
  *     torch_archive_release(&a);
  *
- * Tensors are recognised by shape of the call (torch._utils._rebuild_tensor, _v2, _v3,
+ * Tensors are recognized by shape of the call (torch._utils._rebuild_tensor, _v2, _v3,
  * _rebuild_parameter*, torch._tensor._rebuild_from_type_v2, storages by persistent id), checked
  * against their storage's record, and never "called". Subclasses that wrap one plain tensor of the
  * same shape and dtype class (float8 training's WeightWithDynamicFloat8CastTensor: `_tensor`) are
  * read through to it. DTensor and ShardedTensor stay call records; the tensors of their parts are
- * in the list. Sparse, quantised and nested tensors and other subclasses: UNSUPPORTED,
+ * in the list. Sparse, quantized and nested tensors and other subclasses: UNSUPPORTED,
  * PT-TENSOR-KIND, unless `calls` keeps them.
  *
  * Errors besides those of zip.h and pickle.h: PT-CONTAINER, PT-TAR, PT-VERSION, PT-BYTEORDER,
@@ -82,9 +82,9 @@ typedef enum torch_calls {
 #define TORCH_LEGACY_HEAD_NBYTES 28
 bool torch_is_legacy(const uint8_t *head, uint64_t nbytes);
 
-/* Also recognises and names other files: PT-CONTAINER, PT-TAR, "save was interrupted" (no
+/* Also recognizes and names other files: PT-CONTAINER, PT-TAR, "save was interrupted" (no
  * data.pkl), TorchScript. `calls` may keep unknown calls as records; otherwise PKL-CALL. Calls
- * torch_legacy_open for a legacy stream, recognised by its first bytes. The caller owns the pool.
+ * torch_legacy_open for a legacy stream, recognized by its first bytes. The caller owns the pool.
  */
 fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool *pool,
                                  torch_calls calls, torch_archive *a,

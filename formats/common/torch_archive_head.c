@@ -8,7 +8,7 @@
 
 /* A blob that is compressed as a whole is read from its beginning, without a directory. The record
  * sizes follow from other facts: data.pkl ends with its pickle's STOP, a storage has the size in
- * the pickle, and the records between are small and end with a recognisable descriptor. */
+ * the pickle, and the records between are small and end with a recognizable descriptor. */
 enum { SMALL_RECORD_NBYTES = 64, MORE_NBYTES = 4096 };
 
 static const uint64_t MACHINE_BUDGET_BYTES = (uint64_t)1 << 30;

@@ -63,7 +63,7 @@ fsdpck_status declared_tensor_check(const declared_tensor *c, fsdpck_error *err)
 /* Sets offset, strides, rows and swap of a location whose record_* are set. */
 void declared_tensor_locate(const declared_tensor *c, bool big_endian, place *where);
 
-/* The pickle of one plain tensor as torch.save writes it (protocol 2), recognised opcode by
+/* The pickle of one plain tensor as torch.save writes it (protocol 2), recognized opcode by
  * opcode. */
 typedef struct plain_pickle {
     declared_tensor claim; /* checked */

@@ -139,7 +139,7 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
             return legacy_bad(err, "a storage key that is unknown or listed twice");
         torch_storage *s = VEC_AT(&a->storages, torch_storage, id);
         if (!checked_range(at, 8, in->nbytes))
-            return legacy_bad(err, "fewer storages than it lists: the file was cut short");
+            return legacy_bad(err, "fewer storages than it lists: the file was truncated");
         RETURN_IF(in->read(in->ctx, in->base_offset_bytes + at, count, sizeof(count), err));
         s->data_offset_bytes = in->base_offset_bytes + at + 8;
         if (!checked_mul(load_le64(count), dtype_get(s->dtype)->itemsize_bytes, &end) ||
@@ -152,7 +152,7 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
             return st;
         }
         if (!checked_range(at + 8, s->nbytes, in->nbytes))
-            return legacy_bad(err, "a storage that reaches past its end: the file was cut short");
+            return legacy_bad(err, "a storage that reaches past its end: the file was truncated");
         at += 8 + s->nbytes;
     }
     if (at != in->nbytes) {

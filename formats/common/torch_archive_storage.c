@@ -36,7 +36,7 @@ static fsdpck_status class_dtype(const value_pool *pool, value class, dtype *d, 
     fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
                                  "storage class is not supported: '%s'",
                                  escape_text(shown, sizeof(shown), name, strlen(name)));
-    error_next(err, "quantised tensors must be dequantised in the program that saves them");
+    error_next(err, "quantized tensors must be dequantized in the program that saves them");
     return st;
 }
 
@@ -130,7 +130,7 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
         return persid_bad(err, "a form other than ('storage', class, key, location, count)");
     fsdpck_status st = class_dtype(pool, value_item(pool, args, 1), &d, err);
     if (st == FSDPCK_UNSUPPORTED && b->calls != TORCH_CALLS_REFUSE) {
-        *resolved = VALUE_OF_NONE; /* of a quantised tensor, whose call is kept without it */
+        *resolved = VALUE_OF_NONE; /* of a quantized tensor, whose call is kept without it */
         return FSDPCK_OK;
     }
     RETURN_IF(st);

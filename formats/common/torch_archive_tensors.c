@@ -21,7 +21,7 @@ static fsdpck_status set_to(const rebuild *r, value v)
     return FSDPCK_OK;
 }
 
-/* Kinds that fsdpck recognises but does not read. If the caller keeps calls, the call stays without
+/* Kinds that fsdpck recognizes but does not read. If the caller keeps calls, the call stays without
  * its arguments, which contain storages. */
 static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const char *class_name)
 {
@@ -379,7 +379,7 @@ static const char *kind_of(const char *function)
     if (strncmp(function, "_rebuild_sparse", 15) == 0)
         return "sparse tensor";
     if (strcmp(function, "_rebuild_qtensor") == 0)
-        return "quantised tensor";
+        return "quantized tensor";
     if (strcmp(function, "_rebuild_nested_tensor") == 0)
         return "nested tensor";
     return "kind of tensor";

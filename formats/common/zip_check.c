@@ -83,7 +83,7 @@ static fsdpck_status sum_record(zip_checker *s, const zip_archive *z, const zip_
     error_offset(err, e->data_offset_bytes);
     error_expected(err, "CRC-32 %08x over %llu bytes", e->crc32, (unsigned long long)e->nbytes);
     error_found(err, "%08x", crc);
-    error_next(err, "the file changed after it was written: take another copy of it");
+    error_next(err, "the file changed after it was written: use another copy of it");
     return FSDPCK_BADINPUT;
 }
 

@@ -81,7 +81,7 @@ static fsdpck_status step(zip_inflater *s, uint8_t *dst, uInt nbytes, uInt *made
             s->ended = true;
         else if (code == Z_BUF_ERROR || (code == Z_OK && *made == 0 && s->stream.avail_in == 0 &&
                                          s->left_stored_nbytes == 0))
-            return inflate_failed(s, FSDPCK_FINDING_ZIP_SIZE, "deflated record is cut short", err);
+            return inflate_failed(s, FSDPCK_FINDING_ZIP_SIZE, "deflated record is truncated", err);
         else if (code != Z_OK)
             return inflate_failed(s, FSDPCK_FINDING_ZIP_DEFLATE, "deflated record is damaged", err);
     }

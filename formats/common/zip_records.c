@@ -40,7 +40,7 @@ fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8, fsdpck_
         uint32_t code_point;
         const unsigned n = utf8_decode((const uint8_t *)name + i, nbytes - i, &code_point);
         if (n == 0)
-            what = "is not UTF-8 though its flag says so";
+            what = "is not UTF-8, although its flag states UTF-8";
         i += n;
     }
     if (what == NULL)
@@ -73,7 +73,7 @@ static fsdpck_status end_missing(const uint8_t *tail, size_t tail_nbytes, fsdpck
     }
     fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_NOEND, "zip has no end record");
-    error_next(err, "copy the file again; it was cut short, or its writer was interrupted");
+    error_next(err, "copy the file again; it was truncated, or its writer was interrupted");
     return st;
 }
 

@@ -86,7 +86,7 @@ static fsdpck_status truncated(const zstd_stream *z, const char *message, fsdpck
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED, "%s", message);
     error_offset(err, file_offset(z));
     error_found(err, "%" PRIu64 " decoded bytes from %" PRIu64, z->position, z->in.nbytes);
-    error_next(err, "the blob is cut short: copy the file again");
+    error_next(err, "the blob is truncated: copy the file again");
     return FSDPCK_BADINPUT;
 }
 

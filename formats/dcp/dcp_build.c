@@ -42,7 +42,7 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
             return malformed(err, "torch.Size", "an item is not an int");
         if (!value_as_u64(pool, item, &sizes[i]))
             return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
-                             "torch.Size in metadata holds a negative or too large number");
+                             "torch.Size in metadata holds a number that is negative or too large");
         all |= sizes[i];
     }
     const bool wide = all > UINT32_MAX;

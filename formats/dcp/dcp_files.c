@@ -205,7 +205,7 @@ static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t 
         error_expected(err, "at least %" PRIu64 " bytes", needed);
         error_next(
             err,
-            "the copy or the save was cut short: copy the file again from where it was written");
+            "the copy or the save was interrupted: copy the file again from where it was written");
     } else {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE,
                   "blob in the metadata is outside its file");
@@ -385,7 +385,7 @@ static fsdpck_status check_end(dcp_folder *d, uint32_t file_id, fsdpck_error *er
     error_offset(err, end);
     error_expected(err, "%" PRIu64 " bytes", end);
     error_found(err, "%" PRIu64 " bytes", nbytes);
-    error_next(err, "a newer save may have been cut short before it wrote '.metadata': use another "
+    error_next(err, "a newer save may have been interrupted before it wrote '.metadata': use another "
                     "checkpoint, or find the file that belongs to this one");
     return FSDPCK_BADINPUT;
 }

@@ -9,7 +9,7 @@
  *
  * A million chunks never become a tree: hooks of the pickle machine take torch.Size,
  * ChunkStorageMetadata, TensorStorageMetadata, TensorProperties, BytesStorageMetadata,
- * MetadataIndex and _StorageInfo as soon as they are complete. Classes are recognised only by name,
+ * MetadataIndex and _StorageInfo as soon as they are complete. Classes are recognized only by name,
  * since releases moved them (torch.distributed._shard.checkpoint in 1.13, sharded_tensor.metadata
  * up to 2.2). What remains in the pool is small: planner_data, storage_meta, mcore_data.
  */

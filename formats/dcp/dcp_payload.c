@@ -42,7 +42,7 @@ static const char *boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned nd
         return "metadata and files are from different saves: copy both again";
     if (d->repaired)
         return "the blobs fit no layout of FSDP2 with tensor parallelism: the save lost part of "
-               "this tensor; leave it out with --exclude";
+               "this tensor; omit it with --exclude";
     if (!m->has_storage_meta && !m->has_version && !m->no_collectives && !m->old_properties)
         return "torch 2.3 records wrong boxes for FSDP2 with tensor parallelism: give --assume "
                "fsdp2-tp-2.3 if it wrote this checkpoint; otherwise metadata and files are from "

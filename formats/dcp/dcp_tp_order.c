@@ -279,7 +279,7 @@ fsdpck_status dcp_order_refuse(fsdpck_error *err)
 {
     return refuse(FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,
                   "blobs do not show whether tensor parallelism or FSDP sharded this tensor first",
-                  "leave it out with --exclude, or load it with torch 2.3 on the mesh of the save; "
+                  "omit it with --exclude, or load it with torch 2.3 on the mesh of the save; "
                   "without --assume fsdp2-tp-2.3 it is read as recorded",
                   err);
 }
@@ -315,7 +315,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
              counts->corrected, plural(counts->corrected), m->fsdp, m->tp);
     log_write(&d->log, LOG_NOTE, "--assume fsdp2-tp-2.3: %s", o->note);
     if (counts->unsure > 0)
-        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_UNSURE, "leave them out with --exclude",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_UNSURE, "omit them with --exclude",
                  "%" PRIu64 " tensor%s with an ambiguous order will be refused", counts->unsure,
                  plural(counts->unsure));
 }

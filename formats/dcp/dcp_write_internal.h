@@ -27,7 +27,7 @@ typedef struct dcp_form {
     uint32_t crc_at[2]; /* in the tail: the CRC in the descriptor and in the directory */
 } dcp_form;
 
-/* Position in target.text of the blob of equal pickles: hyper-parameters repeat often. */
+/* Position in target.text of the blob of equal pickles: hyperparameters repeat often. */
 typedef struct dcp_pickle_blob {
     uint64_t text_at;
     uint64_t nbytes;

@@ -30,9 +30,9 @@ static const struct failure {
     const char *message, *next;
 } failures[HDF5_FAIL_END] = {
     [HDF5_FAIL_OPEN] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                        "HDF5 library cannot open the file", "take another copy of it"},
+                        "HDF5 library cannot open the file", "use another copy of it"},
     [HDF5_FAIL_OBJECT] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                          "HDF5 library cannot read an object", "take another copy of the file"},
+                          "HDF5 library cannot read an object", "use another copy of the file"},
     [HDF5_FAIL_EXTERNAL_LINK] =
         {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_LINK, "link points to another file",
          "copy its target into this file and delete the link: h5copy, del file['NAME'] in h5py"},
@@ -320,7 +320,7 @@ static fsdpck_status check_overlaps(hdf5_builder *b, fsdpck_error *err)
         error_expected(err, "an offset after byte %" PRIu64 ", where '%s' ends",
                        e[i - 1].offset_bytes + e[i - 1].nbytes,
                        catalogue_name(b->cat, catalogue_tensor(b->cat, e[i - 1].tensor)->name));
-        error_next(err, "take another copy of the file");
+        error_next(err, "use another copy of the file");
         return st;
     }
     return FSDPCK_OK;

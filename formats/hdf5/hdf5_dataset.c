@@ -26,7 +26,7 @@ static fsdpck_status bad_data(const hdf5_builder *b, const char *what, fsdpck_er
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_CHUNK, "%s", what);
     add_name(b, err);
-    error_next(err, "take another copy of the file");
+    error_next(err, "use another copy of the file");
     return st;
 }
 

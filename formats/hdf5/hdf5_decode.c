@@ -60,7 +60,7 @@ static fsdpck_status damaged(const work *w, fsdpck_finding_id finding, const cha
 {
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
     error_offset(err, w->offset_bytes);
-    error_next(err, "take another copy of the file");
+    error_next(err, "use another copy of the file");
     return st;
 }
 
@@ -131,7 +131,7 @@ static fsdpck_status inflate_into(const work *w, uint8_t *out, uint64_t room, ui
         return too_much(w, err);
     return damaged(w, FSDPCK_FINDING_H5_DEFLATE,
                    code == Z_STREAM_END ? "bytes after a deflated chunk"
-                                        : "deflated chunk is damaged or cut short",
+                                        : "deflated chunk is damaged or truncated",
                    err);
 }
 

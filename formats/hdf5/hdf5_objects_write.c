@@ -142,7 +142,7 @@ static fsdpck_status check_name(uint8_t *seen, const catalogue *cat, uint32_t na
         return FSDPCK_OK;
     }
     error_tensor(err, catalogue_name(cat, name));
-    error_next(err, "leave them out with --exclude, or all objects with --objects drop");
+    error_next(err, "omit them with --exclude, or all objects with --objects drop");
     return st;
 }
 
@@ -175,6 +175,6 @@ fsdpck_status hdf5_objects_write(const catalogue *cat, text_buf *json, fsdpck_er
     st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                    "objects are too long for an HDF5 file");
     error_expected(err, "at most %zu bytes of JSON", HDF5_OBJECTS_NBYTES_MAX);
-    error_next(err, "leave them out with --objects drop or --exclude, or write a .pt file");
+    error_next(err, "omit them with --objects drop or --exclude, or write a .pt file");
     return st;
 }

@@ -27,7 +27,7 @@ bool hdf5_superblock_find(const file *f, uint64_t *at)
 static fsdpck_status cut_short(const file *f, uint64_t wanted, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "HDF5 file is cut short");
+        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "HDF5 file is truncated");
     error_expected(err, "%" PRIu64 " bytes", wanted);
     error_found(err, "%" PRIu64 " bytes", f->nbytes);
     error_next(err, "copy the file again; its writer may have been interrupted");

@@ -3,7 +3,7 @@
 #include "base/utf8.h"
 #include "formats/hdf5/hdf5_write_internal.h"
 
-static const char next_rename[] = "rename it with --rename, or leave it out with --exclude";
+static const char next_rename[] = "rename it with --rename, or omit it with --exclude";
 static const char next_groups[] = "omit --hdf5-groups, or rename it with --rename";
 
 static fsdpck_status refuse(const char *name, const char *what, const char *next, fsdpck_error *err)

@@ -22,7 +22,7 @@ static fsdpck_status check_tensor(const target *t, size_t tensor, fsdpck_error *
     else if (ct->ndim > HDF5_NDIM_MAX) {
         st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                        "HDF5 cannot hold a tensor with more than %u dims", HDF5_NDIM_MAX);
-        error_next(err, "leave it out (--exclude), or write another format");
+        error_next(err, "omit it with --exclude, or write another format");
     }
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(&t->cat, ct->name));

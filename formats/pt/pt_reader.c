@@ -28,7 +28,7 @@ static bool named_so(const char *name)
     return false;
 }
 
-/* Also accepts a file with such a name that no format recognises, so that the error names its kind.
+/* Also accepts a file with such a name that no format recognizes, so that the error names its kind.
  */
 static bool belongs_to_dcp(const char *name)
 {

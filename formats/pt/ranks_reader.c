@@ -401,7 +401,7 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
         return st;
     }
     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
-                   "a plain tensor has other shapes or dtypes on other ranks");
+                   "a plain tensor has different shapes or dtypes on different ranks");
     error_next(err, "give --per-rank keep, first or drop");
     return st;
 }

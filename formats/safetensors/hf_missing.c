@@ -48,7 +48,7 @@ static bool has_number(const probe_input *in, const char *entry, const shard_nam
            hf_missing_has_entry(in, name);
 }
 
-/* A family lacks a file if one of its files lacks a neighbour. */
+/* A family lacks a file if one of its files lacks a neighbor. */
 bool hf_missing_family(const probe_input *in, const char *suffix, const char **entry)
 {
     for (size_t i = 0; i < in->entry_count; i++) {

@@ -207,7 +207,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
                 m = (misplaced){name, st_files_name(s, i)};
         }
         if (extra > 0)
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "leave them out with --exclude",
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "omit them with --exclude",
                      "'%s' holds %zu tensors that are not in the index; they are also read",
                      st_files_name(s, i), extra);
     }

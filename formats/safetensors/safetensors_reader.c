@@ -12,7 +12,7 @@ static bool ends_with(const char *name, const char *suffix)
     return n >= m && memcmp(name + n - m, suffix, m) == 0;
 }
 
-/* Accepts a file of this name that no other reader recognises, so that the error names its defect.
+/* Accepts a file of this name that no other reader recognizes, so that the error names its defect.
  */
 static bool probe(const probe_input *in, const char **near_miss)
 {

@@ -52,7 +52,7 @@ static fsdpck_status error_of_missing(const shards_check_input *c, const shards_
                        list.failed ? ", ..." : "");
     } else {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                       "files of ranks are missing: a tensor has fewer shards than others");
+                       "rank files are missing: a tensor has fewer shards than others");
     }
     text_release(&list);
     error_path(err, c->req->path);
@@ -121,7 +121,7 @@ static fsdpck_status check_beside(const shards_check_input *c, const shards_evid
     if (ranks <= c->ranks || !shards_gap_find_open(e, &open))
         return FSDPCK_OK;
     const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                                       "files of ranks are missing: more ranks wrote other files");
+                                       "rank files are missing: more ranks wrote other files");
     error_path(err, c->req->path);
     error_tensor(err, tensor_name(c, open.tensor));
     error_expected(err, "files of %" PRIu64 " ranks, according to '%s'", ranks, name);
@@ -148,7 +148,7 @@ static fsdpck_status check_config(const shards_check_input *c, const shards_evid
             continue;
         const fsdpck_status st =
             error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                      "files of ranks are missing: a tensor is smaller than in 'config.json'");
+                      "rank files are missing: a tensor is smaller than in 'config.json'");
         error_path(err, c->req->path);
         error_tensor(err, tensor_name(c, i));
         error_expected(err, "size %" PRIu64 " of dim %u", size, dim);

@@ -49,7 +49,7 @@ static fsdpck_status check_torch_reads(const target *t, uint32_t tensor, fsdpck_
                   "torch's HuggingFaceStorageReader cannot read %s tensors, nor a folder with one",
                   dtype_get((dtype)ct->dtype)->name);
     error_tensor(err, name);
-    error_next(err, "write --format dcp, or leave it out with --exclude '%s'", name);
+    error_next(err, "write --format dcp, or omit it with --exclude '%s'", name);
     return st;
 }
 

@@ -43,14 +43,14 @@ static fsdpck_status refuse_with(const target *t, uint32_t tensor, const char *w
 static fsdpck_status refuse(const target *t, uint32_t tensor, const char *what, fsdpck_error *err)
 {
     return refuse_with(t, tensor, what,
-                       "leave it out (--exclude), or write another format (--format pt, dcp)", err);
+                       "omit it with --exclude, or write another format (--format pt, dcp)", err);
 }
 
 static fsdpck_status refuse_name(const target *t, uint32_t tensor, const char *what,
                                  fsdpck_error *err)
 {
     return refuse_with(t, tensor, what,
-                       "rename it (--rename), leave it out (--exclude), or write a format that "
+                       "rename it (--rename), omit it with --exclude, or write a format that "
                        "holds such names (--format pt, dcp)",
                        err);
 }

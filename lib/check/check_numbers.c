@@ -218,7 +218,7 @@ static void check_files(check *c, const unsigned char *live)
             continue;
         fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_FILE,
-                  "all floating numbers of the file are zeros, unlike those of other files");
+                  "all floating-point numbers of the file are zeros, unlike those of other files");
         check_add_path(c, (uint32_t)i, &what);
         error_found(&what, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s");
         findings_report(c->found, &what);

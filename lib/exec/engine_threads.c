@@ -107,7 +107,7 @@ bool exec_next_range(const struct exec *x, const output_range *item, output_rang
     return r->begin < r->end;
 }
 
-/* This rank's jobs: items of the plan, then neighbouring row blocks of column groups. */
+/* This rank's jobs: items of the plan, then neighboring row blocks of column groups. */
 typedef struct thread_items {
     struct exec *x;
     uint64_t items;

@@ -104,7 +104,7 @@ void exec_checksums_add_sparse(struct exec *x, const range_part *part, const uin
     put_crc64(x, part, bytes, false);
 }
 
-/* Minimum length of a part that is checksummed separately from its neighbours in the file. */
+/* Minimum length of a part that is checksummed separately from its neighbors in the file. */
 static bool is_checksummed_alone(const range_part *part)
 {
     return part->kind == RANGE_PART_CHUNK && part->end - part->begin >= ALONE_NBYTES;

@@ -148,7 +148,7 @@ static fsdpck_status read_op_new(worker *w, unsigned ndim, read_op **q, fsdpck_e
     return FSDPCK_OK;
 }
 
-/* One run on both sides: long ones are read at once, short ones wait for neighbours; a run that
+/* One run on both sides: long ones are read at once, short ones wait for neighbors; a run that
  * goes on where the last one ended, on both sides, becomes part of it. */
 static fsdpck_status add_run(worker *w, const read_op *run, fsdpck_error *err)
 {
@@ -254,7 +254,7 @@ fsdpck_status gather_segment(worker *w, const segment_walk *seg, dtype to, int64
 }
 
 /* Rows split by the tile's edges are read whole if the source is stored across them: their elements
- * are in the same runs as their neighbours', and would otherwise be separate reads. Not for casts,
+ * are in the same runs as their neighbors', and would otherwise be separate reads. Not for casts,
  * where overflows must be counted once. */
 static uint64_t row_to_complete(const struct exec *x, const segment_walk *seg, uint64_t itemsize)
 {

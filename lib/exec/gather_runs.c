@@ -2,7 +2,7 @@
  * the lines of the tile are written whole, not element by element. */
 #include "exec/exec_internal.h"
 
-/* Fewer runs than this wait for neighbours, see gather_flush. */
+/* Fewer runs than this wait for neighbors, see gather_flush. */
 #define RUNS_MIN 8u
 
 /* Length of a contiguous run in the source; marks its dims. */

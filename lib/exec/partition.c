@@ -6,7 +6,7 @@
 #include "group/assignment.h"
 #include "group/hosts.h"
 
-/* ---- by bytes, neighbours together ---- */
+/* ---- by bytes, neighbors together ---- */
 
 typedef struct split {
     const partition_group *group;

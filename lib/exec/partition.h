@@ -6,7 +6,7 @@
  *     RETURN_IF(partition_items(x, &g, give, ctx, err));   // give(ctx, rank, item, err) for every item
  *     RETURN_IF(partition_row_blocks(x, &g, give, ctx, err));   // likewise
  *
- * With a shared source, neighbouring items stay together. Each rank's bytes differ from the mean by
+ * With a shared source, neighboring items stay together. Each rank's bytes differ from the mean by
  * at most the largest item, and the largest row block if there are column groups. With a source on
  * the ranks' own disks, assignment.h assigns items: to the rank with most of their bytes, unless it
  * has more than the mean plus a 16th and one item. Row blocks are not assigned so, as their rows

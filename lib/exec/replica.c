@@ -33,10 +33,11 @@ static void chunks_differ(const struct exec *x, const replica_pair *pair, const 
         return;
     }
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_REPLICA_DIFFER, "two copies of a chunk differ");
-    error_next(err, "%s",
-               damaged
-                   ? "copy both files again: one is damaged, for their recorded checksums are equal"
-                   : "determine which rank is right; --replicas first uses the first copy");
+    error_next(
+        err, "%s",
+        damaged
+            ? "copy both files again: one is damaged, because their recorded checksums are equal"
+            : "determine which rank is right; --replicas first uses the first copy");
 }
 
 /* Two names of one tensor. */

@@ -16,8 +16,8 @@
 
 typedef struct exec_cluster {
     unsigned ranks, hosts; /* rank r is on host r * hosts / ranks; 1 <= hosts <= ranks */
-    /* Source files are on the hosts' own disks, as their ranks saved them: files of neighbouring
-     * ranks (or neighbouring names, if ranks are unknown) are on one host. */
+    /* Source files are on the hosts' own disks, as their ranks saved them: files of neighboring
+     * ranks (or neighboring names, if ranks are unknown) are on one host. */
     bool local;
 } exec_cluster;
 

@@ -19,7 +19,7 @@ typedef struct strided {
     uint64_t dst_strides[NDIM_MAX];
 } strided;
 
-/* Drops dims of size 1 and merges neighbours that form one dim on both sides. */
+/* Drops dims of size 1 and merges neighbors that form one dim on both sides. */
 void strided_collapse(strided *s);
 
 /* Whether it is one run of bytes on both sides (after strided_collapse). */

@@ -87,7 +87,7 @@ fsdpck_status group_all_gather(group *g, fsdpck_status st, const void *bytes, ui
                                group_receive_fn take, void *ctx,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* This rank's share of `count` jobs: neighbours stay together. */
+/* This rank's share of `count` jobs: neighbors stay together. */
 void group_range(const group *g, uint64_t count, uint64_t *begin, uint64_t *end);
 /* The same of any numbers. */
 void group_range_of(uint64_t rank, uint64_t size, uint64_t count, uint64_t *begin, uint64_t *end);

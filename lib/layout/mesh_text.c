@@ -196,7 +196,7 @@ fsdpck_status mesh_parse(const char *text, mesh *m, fsdpck_error *err)
         const size_t size_at = at;
         if (!take_size(text, &at, &size) || (text[at] != ',' && text[at] != '\0'))
             return bad_text(err, text, size_at, strcspn(text + size_at, ","),
-                            "sizes are whole numbers from 1 to 65534");
+                            "sizes must be whole numbers from 1 to 65534");
         const char *wrong = add_dim(m, text + name_at, name_nbytes, size);
         if (wrong == unknown_name)
             return bad_name(err, text, name_at, name_nbytes);

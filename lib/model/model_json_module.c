@@ -165,7 +165,7 @@ static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const c
     const uint32_t listed = model_find_module(m, path, nbytes);
     model_refuse(err, FSDPCK_FINDING_MODEL_ORDER, raw->offset_bytes,
                  "module is not below its parent");
-    error_expected(err, "'%s' before it, with only modules between that are below '%s'",
+    error_expected(err, "'%s' before it, and between them only modules below '%s'",
                    escape_text(shown, sizeof shown, path, nbytes), shown);
     if (listed == MODEL_NONE)
         error_found(err, "no such module");

@@ -149,7 +149,7 @@ static fsdpck_status next_dtype(json_reader *r, const char *key, dtype *d, fsdpc
     RETURN_IF(next_string(r, key, &t, err));
     *d = dtype_from_name(t.text, t.nbytes);
     if (*d == DTYPE_NONE || dtype_get(*d)->kind != DTYPE_IS_FLOAT)
-        return wrong_kind(key, "a floating dtype of torch, such as float32", &t, err);
+        return wrong_kind(key, "a floating-point dtype of torch, such as float32", &t, err);
     return FSDPCK_OK;
 }
 
@@ -386,7 +386,7 @@ static fsdpck_status read_unit(json_reader *r, const json_token *start, unit_obj
     if (!has(o, UNIT_TOTAL) || u->total == o->total)
         return FSDPCK_OK;
     error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_TOTAL,
-              "parameters of the unit '%s' do not make up its total",
+              "parameters of the unit '%s' do not add up to its total",
               unit_name(l, u->prefix, NULL));
     error_expected(err, "total_unpadded %" PRIu64, u->total);
     error_found(err, "%" PRIu64, o->total);

@@ -253,7 +253,7 @@ static void log_notes(const fsdpck_checkpoint *c, const description_notes *n)
     if (n->casts > 0) {
         const cat_tensor *t = catalogue_tensor(&c->cat, n->first_cast);
         log_write(log, LOG_NOTE,
-                  "tensors whose floating dtype differs from the model's: %" PRIu64
+                  "tensors whose floating-point dtype differs from the model's: %" PRIu64
                   "; first: '%s', %s instead of %s",
                   n->casts, catalogue_name(&c->cat, t->name), dtype_get((dtype)t->dtype)->name,
                   dtype_get((dtype)n->wanted)->name);

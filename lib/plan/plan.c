@@ -142,7 +142,7 @@ static fsdpck_status check_target_tensor(plan *p, uint32_t tensor, fsdpck_error 
         error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
                   "elements of %s cannot be cast to %s", dtype_get((dtype)s->dtype)->name,
                   dtype_get((dtype)t->dtype)->name);
-        error_next(err, "omit the tensor from --dtype: only floating types can be cast");
+        error_next(err, "omit the tensor from --dtype: only floating-point types can be cast");
         return FSDPCK_UNSUPPORTED;
     }
     p->totals.cast_tensors += s->dtype != t->dtype;

@@ -149,13 +149,13 @@ static void advise_default(const run *r)
     if (stateless == 0 || text_check(&names, NULL) != FSDPCK_OK)
         log_write(&r->ctx->log, LOG_NOTE,
                   "source does not record its sharding: %" PRIu64
-                  " floating tensor%s sharded on dim 0; choose with --shard GLOB=DIM and "
+                  " floating-point tensor%s sharded on dim 0; choose with --shard GLOB=DIM and "
                   "--replicate GLOB",
                   count, plural(count));
     else
         log_write(&r->ctx->log, LOG_NOTE,
                   "source does not record its sharding: %" PRIu64
-                  " floating tensor%s sharded on dim 0, %" PRIu64
+                  " floating-point tensor%s sharded on dim 0, %" PRIu64
                   " of them without optimizer state (%s%s): if these are buffers, which FSDP does "
                   "not shard, give --replicate GLOB",
                   count, plural(count), stateless, names.text,

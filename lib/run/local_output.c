@@ -56,7 +56,7 @@ static fsdpck_status check_not_shared(const run *r, const partial_names *names, 
             faccessat(r->out.parent.fd, names->of_rank[leader], F_OK, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_SHARED,
-                  "--output-local, but two hosts share the output's folder");
+                  "--output-local is given, but two hosts share the output folder");
         error_path(err, r->dst);
         error_expected(err, "a separate file system on each host");
         error_found(err, "files written on %s are also on %s", group_host(g, leader),

@@ -403,8 +403,8 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
     }
     if (r->opt.dry_run.mode) {
         log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or free space",
-                 "output needs %" PRIu64 " bytes, and its file system has %" PRIu64 " are free",
-                 needed, have);
+                 "output needs %" PRIu64 " bytes, and its file system has %" PRIu64 " free", needed,
+                 have);
         return FSDPCK_OK;
     }
     const fsdpck_status st = error_set(err, FSDPCK_NOSPACE, FSDPCK_FINDING_NONE,

@@ -109,10 +109,11 @@ fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err)
                   "optimizer state is numbered, and rank files of FSDP1 require parameter names");
     if (name != NULL)
         error_tensor(err, name);
-    error_next(err,
-               "give --optim-keys name with --model FILE that lists 'optimizers' "
-               "(scripts/describe_model.py), or with --assume order if the optimizer was given "
-               "model.parameters() in their order; or select only the model: --part model");
+    error_next(
+        err,
+        "give --optim-keys name with --model FILE that lists 'optimizers' "
+        "(scripts/describe_model.py), or with --assume order if the optimizer received the "
+        "parameters in the order of model.parameters(); or select only the model: --part model");
     return st;
 }
 
@@ -212,7 +213,7 @@ static fsdpck_status add_owned(find_states *f, select_pick *pick, uint32_t index
         return FSDPCK_OK;
     if (t->ndim > 0 && !has_shape_of(a, pick, p))
         return optim_state_refuse(FSDPCK_UNSUPPORTED,
-                                  "FSDP1 flattens only state of its parameter's shape",
+                                  "FSDP1 flattens only state with the shape of its parameter",
                                   source_name(a, pick), err);
     const uint32_t unit_index = (uint32_t)(u - unit_at(l, 0));
     if (t->ndim > 0) {

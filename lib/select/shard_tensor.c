@@ -266,9 +266,10 @@ static fsdpck_status refuse_unknown_layout(const checkpoint_parts *parts, const 
     error_next(err,
                "describe the model and its optimizer with scripts/describe_model.py and give "
                "--model FILE%s",
-               parts->assumes_order ? ""
-                                    : "; or give --assume order if the optimizer was given "
-                                      "model.parameters() in their order");
+               parts->assumes_order
+                   ? ""
+                   : "; or give --assume order if the optimizer received the parameters "
+                     "in the order of model.parameters()");
     return st;
 }
 

@@ -118,7 +118,7 @@ static fsdpck_status read_params(rekey *r, rekey_optimizer *o, rekey_group *g, b
         if (value_kind_of(item) != VALUE_INT && value_kind_of(item) != VALUE_STR)
             return rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "param_group %" PRIu32
-                              " contains an item that is neither number nor name",
+                              " contains an item that is neither a number nor a name",
                               g->index);
         *ids = *ids || value_kind_of(item) == VALUE_INT;
         *names = *names || value_kind_of(item) == VALUE_STR;
@@ -420,12 +420,12 @@ static fsdpck_status alike_groups(likeness *l, fsdpck_error *err)
         log_warn(l->r->log, FSDPCK_FINDING_OPTIM_GROUPS,
                  "list the groups in --model FILE: 'optimizers' in fsdpck-model(5)",
                  "flattened optimizer state: %zu param_groups made of parameters with equal "
-                 "hyper-parameters; there may have been up to %" PRIu32,
+                 "hyperparameters; there may have been up to %" PRIu32,
                  o->groups.count, runs);
     else
         log_write(l->r->log, LOG_NOTE,
                   "flattened optimizer state: %zu param_group%s made of parameters with equal "
-                  "hyper-parameters; groups that were equal are one now",
+                  "hyperparameters; equal groups were merged",
                   o->groups.count, o->groups.count == 1 ? "" : "s");
     return FSDPCK_OK;
 }

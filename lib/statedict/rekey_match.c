@@ -80,7 +80,7 @@ static fsdpck_status take_described(rekey *r, rekey_optimizer *o, uint32_t posit
             const fsdpck_status st =
                 rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                            "param_names and the model description name different parameters");
-            error_expected(err, "'%s' for number %s, as param_names", given,
+            error_expected(err, "'%s' for number %s, as in param_names", given,
                            strtab_text(&o->labels, position));
             error_found(err, "'%s' in 'optimizers' of the description", text);
             error_next(err, "describe the optimizer that was saved: fsdpck-model(5)");

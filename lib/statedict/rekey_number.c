@@ -172,7 +172,8 @@ static fsdpck_status check_order(rekey *r, const rekey_optimizer *o, const rekey
     error_next(
         err,
         "describe the model and its optimizer with scripts/describe_model.py, and give --model "
-        "FILE; or give --assume order if the optimizer received model.parameters() in their order");
+        "FILE; or give --assume order if the optimizer received the parameters in the order of "
+        "model.parameters()");
     return st;
 }
 

@@ -148,7 +148,7 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
     const fsdpck_status st =
         rekey_fail(r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                    "optimizer state by number does not match the model's parameters%s",
-                   r->order->assumed ? " in their order" : "");
+                   r->order->assumed ? " in order" : "");
     error_expected(err, "one of %zu parameters", m->candidates.count);
     for (uint32_t i = 0; i < p->nstates; i++) {
         const uint32_t tensor = *VEC_AT(&m->o->states, const uint32_t, p->first_state + i);

@@ -184,7 +184,8 @@ static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
     error_next(
         err,
         "describe the model and its optimizer with scripts/describe_model.py, and give --model "
-        "FILE; or give --assume order if the optimizer received model.parameters() in their order");
+        "FILE; or give --assume order if the optimizer received the parameters in the order of "
+        "model.parameters()");
     text_release(&names);
     return st;
 }

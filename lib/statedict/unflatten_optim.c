@@ -163,9 +163,9 @@ static fsdpck_status ask(flat_adapter *v, flat_optimizer *o, const char *why, co
         &v->refusal,
         "describe the model and its optimizer with scripts/describe_model.py, and give --model "
         "FILE%s; or omit the state with --part model, if the command has it",
-        v->options.assume_order
-            ? ""
-            : ", or --assume order if the optimizer received model.parameters() in their order");
+        v->options.assume_order ? ""
+                                : ", or --assume order if the optimizer received the parameters in "
+                                  "the order of model.parameters()");
     return FSDPCK_OK;
 }
 

@@ -59,8 +59,9 @@ static fsdpck_status refuse(const char *what, fsdpck_error *err)
 {
     const fsdpck_status st =
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_EXPECT_LIST, "%s", what);
-    error_next(err, "give a list of names, one per line, a list of fsdpck digest, a manifest, a "
-                    "safetensors index, or a checkpoint");
+    error_next(err,
+               "give a list of names, one per line, the output of fsdpck digest, a manifest, a "
+               "safetensors index, or a checkpoint");
     return st;
 }
 

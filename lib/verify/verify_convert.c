@@ -23,7 +23,7 @@ static bool differs(const rank_differences *d, uint64_t tensor)
     return (d->tensors[tensor / 64] >> tensor % 64 & 1) != 0;
 }
 
-/* Buffers of the model may differ between ranks if training does not synchronise them. Optimizer
+/* Buffers of the model may differ between ranks if training does not synchronize them. Optimizer
  * state differs only if the files are of several saves. False: none differs. */
 static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d)
 {

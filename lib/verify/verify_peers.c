@@ -34,7 +34,7 @@ static fsdpck_status gather(void *ctx, fsdpck_status st, const void *bytes, uint
     return group_all_gather(group_of(ctx), st, bytes, nbytes, take, arg, err);
 }
 
-/* Assigned to ranks that have the files; else neighbours stay together. */
+/* Assigned to ranks that have the files; else neighbors stay together. */
 static fsdpck_status assign_local_files(const fsdpck_checkpoint *src, const check_work *jobs,
                                         uint64_t count, uint8_t *mine, fsdpck_error *err)
 {

@@ -56,7 +56,7 @@ static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpc
     e->tiles_each = (unsigned)all.workers;
     *can = all.why_not[0] == '\0';
     if (!*can)
-        log_write(x->r.log, LOG_DETAIL, "ranks exchange by MPI, not by NCCL: %s", all.why_not);
+        log_write(x->r.log, LOG_DETAIL, "ranks exchange data over MPI, not NCCL: %s", all.why_not);
     return FSDPCK_OK;
 }
 
@@ -138,7 +138,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
         return FSDPCK_OK;
     if (x->r.is_own_file != NULL) { /* ranks have only the items of their own host */
         log_write(x->r.log, LOG_DETAIL,
-                  "ranks exchange by MPI, not by NCCL: each host has its own output");
+                  "ranks exchange data over MPI, not NCCL: each host has its own output");
         return FSDPCK_OK;
     }
     exchange *e = calloc(1, sizeof *e);
