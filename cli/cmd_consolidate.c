@@ -1,5 +1,5 @@
 /* fsdpck consolidate: shards to full tensors; the options of its output formats. */
-#include "transform_run.h"
+#include "convert_run.h"
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = offsetof(transform_options, format), .value = "F",

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert_run.h"
 #include "digest_print.h"
 #include "overwrite_check.h"
 #include "progress_print.h"
 #include "report.h"
 #include "text_file.h"
-#include "transform_run.h"
 
 #define AT(member) offsetof(transform_options, member)
 

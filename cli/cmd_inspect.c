@@ -1,8 +1,8 @@
 /* fsdpck inspect: summary, tree, table, objects or JSON, from the metadata only. */
+#include "convert_options.h"
 #include "inspect_print.h"
 #include "progress_print.h"
 #include "report.h"
-#include "transform_options.h"
 
 typedef struct inspect_options {
     transform_options reading;

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "convert_options.h"
 #include "progress_print.h"
 #include "report.h"
-#include "transform_options.h"
 #include "warnings.h"
 
 typedef struct latest_options {

@@ -1,10 +1,10 @@
 /* fsdpck layout: the layout of a resharded checkpoint, or of a model description. */
 #include <string.h>
 
-#include "layout_model.h"
+#include "convert_run.h"
+#include "layout_description.h"
 #include "progress_print.h"
 #include "report.h"
-#include "transform_run.h"
 
 #define AT(member) offsetof(transform_options, member)
 

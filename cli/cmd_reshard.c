@@ -1,5 +1,5 @@
 /* fsdpck reshard: shards to other shards; the options of the sharded formats. */
-#include "transform_run.h"
+#include "convert_run.h"
 
 #define AT(member) offsetof(transform_options, member)
 

@@ -1,9 +1,9 @@
 /* fsdpck verify: the options of the check; every finding goes to the report. */
 #include <stddef.h>
 
+#include "convert_options.h"
 #include "progress_print.h"
 #include "report.h"
-#include "transform_options.h"
 #include "verify_options.h"
 #include "verify_print.h"
 

@@ -2,7 +2,7 @@
 #ifndef FSDPCK_CLI_DIFF_PRINT_H
 #define FSDPCK_CLI_DIFF_PRINT_H
 
-#include "transform_run.h"
+#include "convert_run.h"
 
 int diff_print_text(const cli *c, const transform_request *r, const fsdpck_diff *d);
 /* info: of A. */

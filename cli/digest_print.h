@@ -2,7 +2,7 @@
 #ifndef FSDPCK_CLI_DIGEST_PRINT_H
 #define FSDPCK_CLI_DIGEST_PRINT_H
 
-#include "transform_options.h"
+#include "convert_options.h"
 
 /* The SHA-256 of each file, in the format of sha256sum. */
 int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files *files);

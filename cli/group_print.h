@@ -5,7 +5,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "transform_options.h"
+#include "convert_options.h"
 
 /* "read=7GB/s,write=5GB/s,net=25GB/s" into model_read, model_write and model_net. False after having
  * reported a usage error. */

@@ -2,7 +2,7 @@
 #ifndef FSDPCK_CLI_LAYOUT_PRINT_H
 #define FSDPCK_CLI_LAYOUT_PRINT_H
 
-#include "transform_options.h"
+#include "convert_options.h"
 
 /* Ranks whose shards are listed: first to last - 1; none if they are equal. */
 typedef struct layout_scope {

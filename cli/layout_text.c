@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert_report.h"
 #include "layout_print.h"
 #include "report.h"
 #include "table.h"
-#include "transform_report.h"
 
 #define NAME_CAPACITY  1024u
 #define SHAPE_CAPACITY 512u

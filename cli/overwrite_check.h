@@ -2,7 +2,7 @@
 #ifndef FSDPCK_CLI_OVERWRITE_CHECK_H
 #define FSDPCK_CLI_OVERWRITE_CHECK_H
 
-#include "transform_options.h"
+#include "convert_options.h"
 
 /* FSDPCK_USAGE if DST or the manifest would replace the file of --model, --like, --tp-plan or --check,
  * or a folder that contains it. `dst` may be NULL. All ranks must call it. */

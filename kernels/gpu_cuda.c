@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
-#include "kernels/gpu_launch.h"
+#include "kernels/gpu_cuda_launch.h"
 
 #define HOST_ALIGN 4096u
 

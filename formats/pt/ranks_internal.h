@@ -1,7 +1,7 @@
 /* ranks_internal.h: shared by the ranks_*.c readers: a folder of torch.save files, one per rank, as
  * one checkpoint.
  *
- *     ranks_names.c     selects the files by their names
+ *     ranks_file_names.c     selects the files by their names
  *     ranks_dtensor.c   a DTensor's pickle -> ranks_declared (mesh, own coordinate, placements)
  *     ranks_sharded.c   a ShardedTensor's pickle -> ranks_declared (boxes)
  *     ranks_parse.c     one file: its pickle -> the merge
@@ -11,7 +11,7 @@
  *     ranks_stages.c    finds numbered optimizer state of several pipeline stages
  *     ranks_partial.c   warns about values that only some ranks hold
  *     ranks_reader.c    the reader's table; locating and reading bytes
- *     ranks_folder.c    a trainer's other files
+ *     ranks_trainer_files.c    a trainer's other files
  *
  * A folder may hold several families of files (model, optim, extra_state): then each has an outer
  * key, the first element of every path and the prefix of every name. With one family there is none.
@@ -277,7 +277,7 @@ fsdpck_status ranks_take_frame(ranks_parse *p, fsdpck_error *err) FSDPCK_MUST_CH
 fsdpck_status ranks_add_boxes(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* ranks_beside.c */
+/* ranks_suspect_files.c */
 /* Warns about files with a rank in their names that belong to no family. */
 void ranks_warn_beside(const open_request *req, const ranks_list *l);
 /* A fingerprint of a file's shards that differ between ranks, from their recorded CRCs. */
@@ -329,7 +329,7 @@ cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece);
  * dtypes differ. */
 fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t a, uint32_t b, bool *equal,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* ranks_folder.c: a trainer's other files. */
+/* ranks_trainer_files.c: a trainer's other files. */
 /* Fills origin.side_folder and settings from the folder of a known trainer. */
 void ranks_describe_folder(const open_request *req, cat_origin *o);
 /* Whether a folder is a checkpoint of the package torch_checkpointing. */

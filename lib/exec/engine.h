@@ -1,7 +1,7 @@
 /* engine.h: the engines that fill the tiles of a run: threads or a device, one table each. No other
  * code in lib/exec depends on which one runs.
  *
- *     x->engine = engine_choose(&request);         // listed in exec/gpu/engines.c
+ *     x->engine = engine_choose(&request);         // listed in exec/gpu/engine_gpu.c
  *     RETURN_IF(x->engine->open(x, err));
  *     RETURN_IF(x->engine->worker_open(w, tile_span, err));      // its memory; for each worker
  *     RETURN_IF(x->engine->begin(x, err));         // by all ranks
@@ -14,7 +14,7 @@
 #ifndef FSDPCK_EXEC_ENGINE_H
 #define FSDPCK_EXEC_ENGINE_H
 
-#include "exec/convert.h"
+#include "exec/element_ops.h"
 #include "exec/exec.h"
 
 typedef struct worker worker;
@@ -71,7 +71,7 @@ typedef struct engine {
 
 extern const engine engine_threads;
 
-/* exec/gpu/engines.c: the first suitable engine. */
+/* exec/gpu/engine_gpu.c: the first suitable engine. */
 const engine *engine_choose(const exec_request *r);
 
 #endif

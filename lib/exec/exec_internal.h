@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "exec/convert.h"
+#include "exec/element_ops.h"
 #include "exec/engine.h"
 #include "exec/exec.h"
 #include "exec/tile_parts.h"

@@ -5,13 +5,13 @@
  *     open.c              path -> format reader -> sealed catalogue, parts
  *     search_folders.c    checkpoints below a folder
  *     inner_load.c        tensors inside objects
- *     known_names.c       names that readers may ask for
+ *     model_names.c       names that readers may ask for
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened
  *     other_weights.c     other weights in the same folder
  *     catalogue_public.c  the catalogue for callers
- *     finding_kinds.c     the table of findings
+ *     findings_public.c     the table of findings
  */
 #ifndef FSDPCK_OPEN_CHECKPOINT_H
 #define FSDPCK_OPEN_CHECKPOINT_H

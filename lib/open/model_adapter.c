@@ -5,7 +5,7 @@
 
 #include "io/file.h"
 #include "open/checkpoint.h"
-#include "state/rank_name.h"
+#include "state/tensor_rank_suffix.h"
 
 /* A description of a million modules takes some 200 MB. */
 #define MODEL_FILE_NBYTES_MAX (UINT64_C(4) << 30)

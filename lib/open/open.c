@@ -6,7 +6,7 @@
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
-#include "open/known_names.h"
+#include "open/model_names.h"
 
 char *escaped_copy(const char *text)
 {

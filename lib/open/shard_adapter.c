@@ -1,5 +1,5 @@
 #include "open/checkpoint.h"
-#include "open/known_names.h"
+#include "open/model_names.h"
 #include "statedict/shard_metadata.h"
 
 /* The checkpoint was opened without information on flat parameters. It is read again with the list

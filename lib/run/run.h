@@ -1,6 +1,6 @@
 /* run.h: one run from request to committed output, for the files that make it up:
  *
- *     request.c       which writer; whether DST may be written
+ *     request_check.c       which writer; whether DST may be written
  *     output_paths.c  refuses an output that would replace a file of the input
  *     output_replaced.c  files of a folder that the output replaces
  *     run.c           select -> layout -> plan -> resolve -> execute -> seal -> commit
