@@ -4,7 +4,7 @@
 
 #include "group_print.h"
 
-#define AT(member) offsetof(transform_options, member)
+#define AT(member) offsetof(convert_options, member)
 
 /* Most ranks of a mesh: the library counts them in 16 bits. */
 #define RANKS_MAX 65534u
@@ -105,7 +105,7 @@ const opt_row options_casting[] = {
     {0},
 };
 
-const opt_row options_cutting[] = {
+const opt_row options_sharding[] = {
     {"world-size", .kind = OPT_COUNT, .at = AT(world_size), .value = "N", .min = 1,
      .max = RANKS_MAX,
      .help =
@@ -186,13 +186,13 @@ const opt_row options_running[] = {
     {0},
 };
 
-void transform_options_init(transform_options *w)
+void convert_options_init(convert_options *w)
 {
-    *w = (transform_options){
+    *w = (convert_options){
         .part = -1, .per_rank = -1, .optim_keys = -1, .torch = -1, .compress = -1};
 }
 
-void transform_open_options(const transform_options *w, fsdpck_open_options *open)
+void convert_open_options(const convert_options *w, fsdpck_open_options *open)
 {
     *open = (fsdpck_open_options)FSDPCK_INIT(fsdpck_open_options);
     open->format = w->source_format;
@@ -218,7 +218,7 @@ static const char *const *request_list(char **list, size_t *count)
     return (const char *const *)list;
 }
 
-static void request_selection(const transform_options *w, job_options *t)
+static void request_selection(const convert_options *w, job_options *t)
 {
     t->select.part = w->part;
     t->select.clean_names = w->clean ? FSDPCK_ON : w->keep ? FSDPCK_OFF : FSDPCK_AUTO;
@@ -231,7 +231,7 @@ static void request_selection(const transform_options *w, job_options *t)
     t->select.objects = (fsdpck_objects)w->objects;
 }
 
-static void request_output(const transform_options *w, job_options *t)
+static void request_output(const convert_options *w, job_options *t)
 {
     t->sharding.world_size = w->world_size;
     t->sharding.mesh = w->mesh;
@@ -267,7 +267,7 @@ static void request_output(const transform_options *w, job_options *t)
     t->dry_run.group_local = w->group_local;
 }
 
-static int check_group(const cli *c, const transform_options *w)
+static int check_group(const cli *c, const convert_options *w)
 {
     const bool about = w->group_hosts > 0 || w->group_local || w->model_bandwidth != NULL;
     if (w->group_size > 0 && !w->dry_run)
@@ -281,8 +281,8 @@ static int check_group(const cli *c, const transform_options *w)
     return -1;
 }
 
-int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsigned operands,
-                      int argc, const char **argv, transform_command_fn run)
+int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned operands, int argc,
+                    const char **argv, convert_command_fn run)
 {
     const char *paths[2] = {NULL, NULL};
     unsigned count;
@@ -294,7 +294,7 @@ int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsign
     if (code < 0)
         code = check_group(c, w);
     if (code < 0) {
-        transform_request r = {
+        convert_request r = {
             .progress = w->progress,
             .src = paths[0],
             .dst = paths[1],
@@ -309,7 +309,7 @@ int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsign
         c->json = w->json != 0;
         c->quiet = w->quiet != 0;
         c->verbose = w->verbose;
-        transform_open_options(w, &r.open);
+        convert_open_options(w, &r.open);
         job_options_init(&r.job);
         request_selection(w, &r.job);
         request_output(w, &r.job);
@@ -324,7 +324,7 @@ int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsign
     return code;
 }
 
-bool transform_ranks_missing(const cli *c, const transform_request *r)
+bool convert_ranks_missing(const cli *c, const convert_request *r)
 {
     if (r->job.sharding.mesh != NULL && r->like_path != NULL) {
         opt_usage_error_next(c, "omit one of them", "--mesh and --like contradict each other");

@@ -1,11 +1,11 @@
 /* convert_options.h: the options that several commands share, and the request built from them. Their
  * names appear only in convert_options.c; a command lists the tables that it offers:
  *
- *     transform_options w;
- *     transform_options_init(&w);
+ *     convert_options w;
+ *     convert_options_init(&w);
  *     const opt_group groups[] = {{"Reading:", options_reading, &w}, ..., {0}};
  *     const opt_spec spec = {.groups = groups, ...};
- *     return transform_command(c, &spec, &w, 2, argc, argv, run);   // run(c, &request)
+ *     return convert_command(c, &spec, &w, 2, argc, argv, run);   // run(c, &request)
  */
 #ifndef FSDPCK_CLI_CONVERT_OPTIONS_H
 #define FSDPCK_CLI_CONVERT_OPTIONS_H
@@ -13,7 +13,7 @@
 #include "job_options.h"
 #include "opt.h"
 
-typedef struct transform_options {
+typedef struct convert_options {
     /* options_reading, options_hosts, options_replicas */
     char *source_format, *source_rank_pattern, *model, *hdf5_separator;
     uint64_t source_ranks;
@@ -23,7 +23,7 @@ typedef struct transform_options {
     /* options_selecting, options_objects, options_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;
-    /* options_cutting */
+    /* options_sharding */
     uint64_t world_size;
     char *mesh, *tp_plan, *like;
     char **shard, **replicate;
@@ -46,7 +46,7 @@ typedef struct transform_options {
     char *check;       /* of digest */
     char *atol, *rtol; /* of diff */
     int stat;
-} transform_options;
+} convert_options;
 
 extern const opt_row options_reading[];
 extern const opt_row options_hosts[]; /* for commands that several ranks run together */
@@ -56,12 +56,12 @@ extern const opt_row options_selecting[];
 extern const opt_row options_objects[];
 extern const opt_row options_naming[];
 extern const opt_row options_casting[];
-extern const opt_row options_cutting[];
+extern const opt_row options_sharding[];
 extern const opt_row options_writing[];
 extern const opt_row options_group[];
 extern const opt_row options_running[];
 
-typedef struct transform_request {
+typedef struct convert_request {
     fsdpck_open_options open;
     job_options job;       /* without tp_plan and like */
     int progress;          /* progress_mode */
@@ -69,22 +69,22 @@ typedef struct transform_request {
     /* NULL: not given. */
     const char *tp_plan_path, *like_path, *show_rank, *check_add_path, *atol, *rtol;
     int stat;
-} transform_request;
+} convert_request;
 
-typedef int (*transform_command_fn)(cli *c, const transform_request *r);
+typedef int (*convert_command_fn)(cli *c, const convert_request *r);
 
 /* Sets all options to their defaults. */
-void transform_options_init(transform_options *w);
+void convert_options_init(convert_options *w);
 
 /* Fills `open` from the reading options; for commands without a request, such as inspect. */
-void transform_open_options(const transform_options *w, fsdpck_open_options *open);
+void convert_open_options(const convert_options *w, fsdpck_open_options *open);
 
 /* Parses argv, which must have `operands` operands (1 or 2), and calls `run`, which borrows the request.
  * Returns the exit code: that of `run`, 0 after --help, 2 after a usage error. */
-int transform_command(cli *c, const opt_spec *spec, transform_options *w, unsigned operands,
-                      int argc, const char **argv, transform_command_fn run);
+int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned operands, int argc,
+                    const char **argv, convert_command_fn run);
 
 /* Reports a usage error and returns true if the request has neither --world-size, --mesh nor --like. */
-bool transform_ranks_missing(const cli *c, const transform_request *r);
+bool convert_ranks_missing(const cli *c, const convert_request *r);
 
 #endif

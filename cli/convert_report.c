@@ -33,7 +33,7 @@ static void print_names(char *const *names, size_t count)
 }
 
 /* The option or format that would include the omitted tensors and objects. */
-static const char *left_out_hint(const transform_request *r, const fsdpck_info *info,
+static const char *left_out_hint(const convert_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
     if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
@@ -91,7 +91,7 @@ static void put_left_out(FILE *to, const fsdpck_report *p)
         fputs(report_count(b, sizeof b, p->left_out_objects, "object"), to);
 }
 
-void transform_warn_left_out(const cli *c, const fsdpck_report *p)
+void convert_warn_left_out(const cli *c, const fsdpck_report *p)
 {
     if (p->left_out_tensors + p->left_out_objects == 0)
         return;
@@ -103,7 +103,7 @@ void transform_warn_left_out(const cli *c, const fsdpck_report *p)
     funlockfile(stderr);
 }
 
-static void print_left_out(const cli *c, const transform_request *r, const fsdpck_info *info,
+static void print_left_out(const cli *c, const convert_request *r, const fsdpck_info *info,
                            const fsdpck_report *p)
 {
     char a[32], n[32];
@@ -135,7 +135,7 @@ static void print_left_out(const cli *c, const transform_request *r, const fsdpc
     }
 }
 
-static void print_plan(const transform_request *r, const fsdpck_report *p)
+static void print_plan(const convert_request *r, const fsdpck_report *p)
 {
     char a[32], b[32], n[32], k[32];
     if (p->plan_text != NULL)
@@ -147,14 +147,14 @@ static void print_plan(const transform_request *r, const fsdpck_report *p)
            r->job.output.gzip_level > 0 ? " before compression" : "", p->read_amplification);
 }
 
-static const char *tied_names_written(const transform_request *r, const fsdpck_report *p)
+static const char *tied_names_written(const convert_request *r, const fsdpck_report *p)
 {
     return p->tied_dropped > 0                      ? "only the first name was written"
            : r->job.select.tied == FSDPCK_TIED_LINK ? "names were linked"
                                                     : "every name was written";
 }
 
-static void print_changes(const transform_request *r, const fsdpck_report *p)
+static void print_changes(const convert_request *r, const fsdpck_report *p)
 {
     char a[32], b[32];
     if (p->cast > 0)
@@ -202,8 +202,8 @@ static bool has_same_dims(const char *a, const char *b)
     return *a == *b;
 }
 
-char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, const char *mesh,
-                            char *text, size_t capacity_nbytes)
+char *convert_mesh_reason(const convert_request *r, const fsdpck_info *info, const char *mesh,
+                          char *text, size_t capacity_nbytes)
 {
     const char *const was = info->mesh == NULL ? "" : info->mesh;
     if (r->like_path != NULL)
@@ -220,11 +220,11 @@ char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info,
     return text;
 }
 
-static void print_mesh(const transform_request *r, const fsdpck_info *info, const fsdpck_report *p)
+static void print_mesh(const convert_request *r, const fsdpck_info *info, const fsdpck_report *p)
 {
     char a[40], b[40], reason[512];
     printf("mesh: %s, %s (%s)\n", p->mesh, report_count(a, sizeof a, p->world_size, "rank"),
-           transform_mesh_reason(r, info, p->mesh, reason, sizeof reason));
+           convert_mesh_reason(r, info, p->mesh, reason, sizeof reason));
     printf("per rank: %s", report_bytes(a, sizeof a, p->rank_nbytes_min));
     if (p->rank_nbytes_min != p->rank_nbytes_max)
         printf(" to %s", report_bytes(b, sizeof b, p->rank_nbytes_max));
@@ -238,7 +238,7 @@ static bool is_plain(const char *path)
 }
 
 /* Whether DST contains a DCP folder for each part. */
-static bool is_in_parts(const transform_request *r, const fsdpck_report *p)
+static bool is_in_parts(const convert_request *r, const fsdpck_report *p)
 {
     size_t n = strlen(r->dst);
     while (n > 1 && r->dst[n - 1] == '/')
@@ -261,7 +261,7 @@ static const char *torch_releases(unsigned minor)
 }
 
 /* The call that loads the output in torch; "" for a dry run or another command. */
-static char *next_step(const transform_request *r, const fsdpck_report *p, char *text,
+static char *next_step(const convert_request *r, const fsdpck_report *p, char *text,
                        size_t capacity)
 {
     char path[1024], ranks[40];
@@ -316,7 +316,7 @@ static void print_hosts(const fsdpck_report *p)
     }
 }
 
-static void print_outputs(const cli *c, const transform_request *r, const fsdpck_report *p)
+static void print_outputs(const cli *c, const convert_request *r, const fsdpck_report *p)
 {
     char a[40];
     print_hosts(p);
@@ -331,8 +331,8 @@ static void print_outputs(const cli *c, const transform_request *r, const fsdpck
         print_path(r->job.output.manifest_path);
 }
 
-void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
-                          const fsdpck_report *p)
+void convert_print_text(const cli *c, const convert_request *r, const fsdpck_info *info,
+                        const fsdpck_report *p)
 {
     const bool dry_run = r->job.dry_run.mode != 0;
     char a[32], b[32], next[1600];
@@ -441,8 +441,8 @@ static void json_hosts(cJSON *e, const fsdpck_report *p)
     }
 }
 
-int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
-                         const fsdpck_report *p)
+int convert_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
+                       const fsdpck_report *p)
 {
     char next[1600];
     char *steps[] = {next};

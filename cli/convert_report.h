@@ -5,16 +5,16 @@
 #include "convert_options.h"
 
 /* info: of the source. */
-void transform_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
-                          const fsdpck_report *p);
+void convert_print_text(const cli *c, const convert_request *r, const fsdpck_info *info,
+                        const fsdpck_report *p);
 /* Returns the exit code. */
 /* With --quiet: names the omitted tensors and objects on stderr. */
-void transform_warn_left_out(const cli *c, const fsdpck_report *p);
-int transform_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
-                         const fsdpck_report *p);
+void convert_warn_left_out(const cli *c, const fsdpck_report *p);
+int convert_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
+                       const fsdpck_report *p);
 
 /* Why `mesh` was chosen: "as given", "as the source", ... Returns text. */
-char *transform_mesh_reason(const transform_request *r, const fsdpck_info *info, const char *mesh,
-                            char *text, size_t capacity_nbytes);
+char *convert_mesh_reason(const convert_request *r, const fsdpck_info *info, const char *mesh,
+                          char *text, size_t capacity_nbytes);
 
 #endif

@@ -12,7 +12,7 @@
 #define TP_PLAN_NBYTES_MAX ((size_t)16 << 20)
 
 /* Only the layout of OTHER is used, so objects that differ between its ranks do not matter. */
-static fsdpck_status open_like(const cli *c, const transform_request *r, fsdpck_checkpoint **like,
+static fsdpck_status open_like(const cli *c, const convert_request *r, fsdpck_checkpoint **like,
                                fsdpck_error *err)
 {
     fsdpck_open_options o = r->open;
@@ -24,10 +24,10 @@ static fsdpck_status open_like(const cli *c, const transform_request *r, fsdpck_
     return fsdpck_open(c->ctx, r->like_path, &o, like, err);
 }
 
-fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, transform_inputs *in,
-                                    fsdpck_error *err)
+fsdpck_status convert_inputs_open(const cli *c, const convert_request *r, convert_inputs *in,
+                                  fsdpck_error *err)
 {
-    *in = (transform_inputs){.options = r->job, .info = FSDPCK_INIT(fsdpck_info)};
+    *in = (convert_inputs){.options = r->job, .info = FSDPCK_INIT(fsdpck_info)};
     fsdpck_status st = FSDPCK_OK;
     if (r->tp_plan_path != NULL)
         st =
@@ -44,24 +44,24 @@ fsdpck_status transform_inputs_open(const cli *c, const transform_request *r, tr
     return st;
 }
 
-void transform_inputs_release(transform_inputs *in)
+void convert_inputs_release(convert_inputs *in)
 {
     fsdpck_close(in->like);
     fsdpck_close(in->src);
     free(in->tp_plan);
-    *in = (transform_inputs){0};
+    *in = (convert_inputs){0};
 }
 
-int transform_run(cli *c, const transform_request *r, transform_api_fn call)
+int convert_run(cli *c, const convert_request *r, convert_api_fn call)
 {
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_report *report = NULL;
-    transform_inputs in = {0};
+    convert_inputs in = {0};
     progress_display *view = progress_start(c, (progress_mode)r->progress);
     fsdpck_status st = overwrite_check(c, r, r->dst, &err);
     if (st == FSDPCK_OK)
-        st = transform_inputs_open(c, r, &in, &err);
+        st = convert_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = call(c->ctx, in.src, r->dst, &in.options, &report, &err);
     progress_stop(view);
@@ -69,12 +69,12 @@ int transform_run(cli *c, const transform_request *r, transform_api_fn call)
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
     else if (c->json)
-        code = transform_print_json(c, r, &in.info, report);
+        code = convert_print_json(c, r, &in.info, report);
     else if (!c->quiet)
-        transform_print_text(c, r, &in.info, report);
+        convert_print_text(c, r, &in.info, report);
     else
-        transform_warn_left_out(c, report);
+        convert_warn_left_out(c, report);
     fsdpck_report_free(report);
-    transform_inputs_release(&in);
+    convert_inputs_release(&in);
     return code;
 }

@@ -12,8 +12,8 @@
 bool group_parse_bandwidth(const cli *c, const char *text, job_options *t);
 
 /* Lists up to 16 ranks, or with -v all; else the minimum, mean and maximum. */
-void group_print_text(const cli *c, const transform_request *r, const fsdpck_group_plan *g);
+void group_print_text(const cli *c, const convert_request *r, const fsdpck_group_plan *g);
 /* Adds the member "group_plan". */
-void group_add_json(const cli *c, const transform_request *r, const fsdpck_group_plan *g, cJSON *e);
+void group_add_json(const cli *c, const convert_request *r, const fsdpck_group_plan *g, cJSON *e);
 
 #endif

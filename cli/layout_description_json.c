@@ -119,7 +119,7 @@ static void add_boxes(cJSON *o, const model_layout *l, uint64_t index, uint64_t 
                       const fsdpck_param_shard *piece)
 {
     size_t count;
-    fsdpck_box *boxes = layout_model_boxes(l, index, k, ndim, piece, &count);
+    fsdpck_box *boxes = layout_description_boxes(l, index, k, ndim, piece, &count);
     cJSON *list = cJSON_AddArrayToObject(o, "boxes");
     for (size_t i = 0; list != NULL && i < count; i++) {
         cJSON *box = cJSON_CreateObject();
@@ -237,7 +237,7 @@ static void add_totals(cJSON *e, const model_layout *l)
     cJSON_AddNumberToObject(ranks, "mean", (double)k->rank_nbytes_total / (double)k->world_size);
     cJSON_AddNumberToObject(
         ranks, "imbalance",
-        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size));
+        layout_description_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size));
     cJSON *training = cJSON_AddObjectToObject(e, "training_nbytes");
     put(training, "parameters", k->rank_nbytes);
     put(training, "gradients", k->grad_nbytes);
@@ -247,7 +247,7 @@ static void add_totals(cJSON *e, const model_layout *l)
     put(training, "largest_gather", k->gather_nbytes_max);
 }
 
-int layout_model_json(const cli *c, const model_layout *l, const layout_scope *scope)
+int layout_description_json(const cli *c, const model_layout *l, const layout_scope *scope)
 {
     const fsdpck_info source = {
         .struct_nbytes = sizeof source,

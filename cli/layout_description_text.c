@@ -74,7 +74,7 @@ static void print_unit_totals(const fsdpck_unit *u)
            u->world_size == 0 ? 1
            : strcmp(u->strategy, "NO_SHARD") == 0
                ? 1
-               : layout_model_imbalance(u->rank_nelems_max, u->nelems, u->world_size));
+               : layout_description_imbalance(u->rank_nelems_max, u->nelems, u->world_size));
     if (u->kind == FSDPCK_SHARDING_FLAT)
         printf("  flat parameter of %s: padding %" PRIu64 " between parameters, %" PRIu64
                " to a multiple of the ranks, %" PRIu64 " in the last shards\n",
@@ -208,7 +208,7 @@ static char *boxes_text(const subject *of, uint64_t k, unsigned ndim,
 {
     size_t count;
     size_t n = 0;
-    fsdpck_box *boxes = layout_model_boxes(of->l, of->index, k, ndim, piece, &count);
+    fsdpck_box *boxes = layout_description_boxes(of->l, of->index, k, ndim, piece, &count);
     text[0] = '\0';
     for (size_t i = 0; i < count && n < capacity; i++) {
         char offsets[SHAPE_CAPACITY], sizes[SHAPE_CAPACITY];
@@ -393,7 +393,7 @@ static void print_totals(const model_layout *l)
     layout_print_ranks(&(layout_ranks){
         k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
         k->rank_nbytes_total / k->world_size,
-        layout_model_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size)});
+        layout_description_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size)});
     layout_print_padding(k->padding_nbytes, k->rank_nbytes_total);
     if (k->gather_nbytes_max > 0) {
         fsdpck_unit u = {.struct_nbytes = sizeof u};
@@ -413,7 +413,7 @@ static void print_totals(const model_layout *l)
     print_training(k);
 }
 
-int layout_model_text(const cli *c, const model_layout *l, const layout_scope *scope)
+int layout_description_text(const cli *c, const model_layout *l, const layout_scope *scope)
 {
     columns *rows = columns_new();
     bool ok = true;

@@ -264,7 +264,7 @@ typedef struct fsdpck_info {
     uint64_t nelems, nbytes;                  /* of all tensors, consolidated */
     uint64_t part_tensors[3];                 /* this and the next two: by fsdpck_part */
     uint64_t part_nbytes[3], part_objects[3];
-    uint64_t cut_otherwise;     /* tensors that the inferred mesh does not explain */
+    uint64_t sharded_otherwise; /* tensors that the inferred mesh does not explain */
     int order_suspect;          /* rows may be in the wrong order, see assume_tp_first */
     int boxes_suspect;          /* no rank can have held these boxes, see repair_strided */
     uint64_t flat_parameters;   /* FSDP1's; only model_path can convert them */

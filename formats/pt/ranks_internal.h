@@ -2,16 +2,23 @@
  * one checkpoint.
  *
  *     ranks_file_names.c     selects the files by their names
- *     ranks_dtensor.c   a DTensor's pickle -> ranks_declared (mesh, own coordinate, placements)
- *     ranks_sharded.c   a ShardedTensor's pickle -> ranks_declared (boxes)
- *     ranks_parse.c     one file: its pickle -> the merge
- *     ranks_missing.c   checks that the files of all ranks exist
- *     ranks_merge.c     one tensor of all ranks -> catalogue
- *     ranks_objects.c   the same for one object
- *     ranks_stages.c    finds numbered optimizer state of several pipeline stages
- *     ranks_partial.c   warns about values that only some ranks hold
- *     ranks_reader.c    the reader's table; locating and reading bytes
- *     ranks_trainer_files.c    a trainer's other files
+ *     ranks_reader.c         the reader's table; locating and reading bytes
+ *     ranks_parse.c          one file: its pickle -> the merge
+ *     ranks_value.c          torch's classes in a pickle
+ *     ranks_dtensor.c        a DTensor's pickle -> ranks_declared (mesh, own coordinate, placements)
+ *     ranks_sharded.c        a ShardedTensor's pickle -> ranks_declared (boxes)
+ *     ranks_boxes.c          ranks_declared -> the box that one rank's file holds
+ *     ranks_inner.c          names of objects and of the tensors inside them
+ *     ranks_state.c          shards and members that a file adds to the state of all files
+ *     ranks_frame.c          containers of the lowest rank's state
+ *     ranks_missing.c        checks that the files of all ranks exist
+ *     ranks_suspect_files.c  warns about files that are not read, and copies of another rank's file
+ *     ranks_stages.c         finds numbered optimizer state of several pipeline stages
+ *     ranks_partial.c        warns about values that only some ranks hold
+ *     ranks_merge.c          one tensor of all ranks -> catalogue
+ *     ranks_objects.c        the same for one object
+ *     ranks_check_records.c  checks the records outside chunks, for verify
+ *     ranks_trainer_files.c  a trainer's other files
  *
  * A folder may hold several families of files (model, optim, extra_state): then each has an outer
  * key, the first element of every path and the prefix of every name. With one family there is none.

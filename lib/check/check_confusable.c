@@ -56,7 +56,7 @@ static fsdpck_status add_name(names_walk *w, uint32_t tensor, text_buf *form, fs
     return FSDPCK_OK;
 }
 
-fsdpck_status check_names(check *c, fsdpck_error *err)
+fsdpck_status check_confusable(check *c, fsdpck_error *err)
 {
     names_walk w = {.c = c, .owners = VEC_OF(uint32_t, c->r->metadata)};
     text_buf form = {0};

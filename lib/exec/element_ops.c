@@ -43,7 +43,7 @@ static void negate_ints(uint8_t *p, uint64_t n, unsigned itemsize)
     }
 }
 
-void convert_resolve(const convert *c, uint8_t *elements, uint64_t n)
+void element_ops_resolve(const element_ops *c, uint8_t *elements, uint64_t n)
 {
     const dtype_info *info = dtype_get(c->from);
     const unsigned itemsize = info->itemsize_bytes;
@@ -61,8 +61,8 @@ void convert_resolve(const convert *c, uint8_t *elements, uint64_t n)
         negate_ints(elements, n, itemsize);
 }
 
-uint64_t convert_box(const convert *c, const strided *s, uint8_t *dst, const uint8_t *src,
-                     uint8_t *scratch)
+uint64_t element_ops_box(const element_ops *c, const strided *s, uint8_t *dst, const uint8_t *src,
+                         uint8_t *scratch)
 {
     const size_t from_size = dtype_get(c->from)->itemsize_bytes;
     const size_t to_size = dtype_get(c->to)->itemsize_bytes;
@@ -74,7 +74,7 @@ uint64_t convert_box(const convert *c, const strided *s, uint8_t *dst, const uin
 
     /* Blocks are cut by their number of elements: the span of row-major strides in items. */
     box_row_major_strides(s->sizes, s->ndim, dense);
-    box_split_begin(&split, s->ndim, s->sizes, dense, 1, CONVERT_BLOCK);
+    box_split_begin(&split, s->ndim, s->sizes, dense, 1, ELEMENT_OPS_BLOCK);
     while (box_split_next(&split)) {
         const uint64_t n = split.span_bytes;
         uint64_t src_at = 0;
@@ -94,11 +94,11 @@ uint64_t convert_box(const convert *c, const strided *s, uint8_t *dst, const uin
         uint8_t *now = scratch;
         strided_collapse(&in);
         strided_copy(&in, from_size, now, src + src_at);
-        convert_resolve(c, now, n);
+        element_ops_resolve(c, now, n);
         strided_collapse(&out);
         const bool plain = strided_is_run(&out, to_size, to_size);
         if (c->from != c->to) {
-            uint8_t *cast = plain ? dst + dst_at : scratch + CONVERT_SCRATCH_NBYTES / 2;
+            uint8_t *cast = plain ? dst + dst_at : scratch + ELEMENT_OPS_SCRATCH_NBYTES / 2;
             overflows += cast_elements(c->from, c->to, cast, now, n);
             now = cast;
         }

@@ -28,7 +28,8 @@ typedef struct engine_place {
     fsdpck_status (*reserve)(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
                              unsigned dims, uint8_t **buffer, fsdpck_error *err);
     /* Moves from there one box, copied or converted; or contiguous bytes. */
-    void (*box)(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src);
+    void (*box)(worker *w, const element_ops *c, const strided *s, uint8_t *dst,
+                const uint8_t *src);
     void (*run)(worker *w, uint8_t *dst, const uint8_t *src, uint64_t nbytes);
 } engine_place;
 

@@ -1,8 +1,8 @@
-/* model_names.h: what a model description, or the checkpoint itself, says of names, for readers. They
- * keep what a rank's files hold and ask this where one tensor for all ranks would lose something.
+/* model_names.h: a model's names, from its description or the checkpoint itself, for readers. They keep
+ * each rank's tensors and ask this if one tensor for all ranks would lose data.
  *
- *     known_names k;
- *     known_names_init(&k, &agree, NULL); // NULL: there is no description; there are no units
+ *     model_names k;
+ *     model_names_init(&k, &agree, NULL); // NULL: there is no description; there are no units
  *     request.names = &k.names;           // k outlives the request
  */
 #ifndef FSDPCK_OPEN_MODEL_NAMES_H
@@ -12,12 +12,12 @@
 #include "model/unit.h"
 #include "statedict/description_match.h"
 
-typedef struct known_names {
+typedef struct model_names {
     open_names names;
-    const agree *agree;
+    const description_match *match;
     const unit_list *units;
-} known_names;
+} model_names;
 
-void known_names_init(known_names *k, const agree *a, const unit_list *units);
+void model_names_init(model_names *k, const description_match *a, const unit_list *units);
 
 #endif

@@ -82,7 +82,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .objects = (select_objects)o->select.objects,
         .load_object = load_object,
         .load_ctx = r->src,
-        .cut = r->sharded ? &r->cut : NULL,
+        .sharding = r->sharded ? &r->sharding : NULL,
     };
     r->opt.select.part = (int)request.part;
     if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)

@@ -3,7 +3,7 @@
 
 #include "findings/finding_kinds.h"
 
-Test(finding, rows_are_found_in_order)
+Test(finding_kinds, rows_are_found_in_order)
 {
     for (size_t i = 0; i < FINDING_KINDS; i++) {
         const finding_kind *k = finding_at(i);
@@ -26,7 +26,7 @@ Test(finding, rows_are_found_in_order)
     cr_expect_str_eq(fsdpck_finding_name((fsdpck_finding_id)100000), "");
 }
 
-Test(finding, rules_start_as_the_table_says)
+Test(finding_kinds, rules_start_as_the_table_says)
 {
     finding_rules r;
     finding_rules_init(&r);
@@ -36,7 +36,7 @@ Test(finding, rules_start_as_the_table_says)
     cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NONE, FINDING_NOTE), FINDING_NOTE);
 }
 
-Test(finding, rules_are_set_one_by_one)
+Test(finding_kinds, rules_are_set_one_by_one)
 {
     finding_rules r;
     finding_rules_init(&r);
@@ -51,7 +51,7 @@ Test(finding, rules_are_set_one_by_one)
     cr_expect_eq(finding_rules_get(&r, FSDPCK_FINDING_NUM_NAN, FINDING_ERROR), FINDING_NOTE);
 }
 
-Test(finding, former_ids_mean_the_finding_of_today)
+Test(finding_kinds, former_ids_mean_the_finding_of_today)
 {
     static const char *const former[] = {
 #define FORMER(id, name) id,
@@ -90,7 +90,7 @@ static void expect_refused(const char *text, const char *words)
     cr_expect_eq(memcmp(&r, &untouched, sizeof r), 0, "%s", text);
 }
 
-Test(finding, nonsense_is_refused)
+Test(finding_kinds, nonsense_is_refused)
 {
     char longest[400];
     expect_refused("NUM-NAM=error", "use 'NUM-NAN' if");
@@ -113,7 +113,7 @@ Test(finding, nonsense_is_refused)
     expect_refused(longest, "is not a finding with a severity");
 }
 
-Test(finding, failures_without_one_have_that_of_their_status)
+Test(finding_kinds, failures_without_one_have_that_of_their_status)
 {
     static const struct {
         fsdpck_status status;

@@ -4,7 +4,7 @@
 #include "state/catalogue.h"
 #include "state/tensor_rank_suffix.h"
 
-Test(rank_name, the_last_part_is_a_rank)
+Test(tensor_rank_suffix, the_last_part_is_a_rank)
 {
     static const struct {
         const char *name, *bare;

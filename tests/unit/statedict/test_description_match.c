@@ -10,7 +10,7 @@ typedef struct stage {
     budget memory;
     model m;
     unit_list units;
-    agree a;
+    description_match a;
     catalogue cat;
     uint8_t part[32];
     vec ties;
@@ -42,7 +42,7 @@ static void teardown(void)
     free(s);
 }
 
-TestSuite(agree, .init = setup, .fini = teardown);
+TestSuite(description_match, .init = setup, .fini = teardown);
 
 static void describe(const char *modules)
 {
@@ -102,7 +102,7 @@ static void expect_agreement(void)
     cr_expect_eq(notes.casts + notes.unfound, 0);
 }
 
-Test(agree, names_are_taken_without_wrappers_and_outer_keys)
+Test(description_match, names_are_taken_without_wrappers_and_outer_keys)
 {
     describe(TWO);
     add("net.module.a._orig_mod.w", F32, 2);
@@ -112,7 +112,7 @@ Test(agree, names_are_taken_without_wrappers_and_outer_keys)
     cr_expect_eq(description_match_find(&s->a, "c.w", 3), CAT_NONE);
 }
 
-Test(agree, a_path_says_what_the_outer_key_is)
+Test(description_match, a_path_says_what_the_outer_key_is)
 {
     describe(TWO);
     catalogue_tensor(&s->cat, add("ema.a.w", F32, 7))->path = path_of("ema", "x.a.w");
@@ -122,7 +122,7 @@ Test(agree, a_path_says_what_the_outer_key_is)
     cr_expect_eq(description_match_find(&s->a, "a.w", 3), 1);
 }
 
-Test(agree, the_first_difference_is_named)
+Test(description_match, the_first_difference_is_named)
 {
     describe(TWO);
     add("a.w", F32, 2);
@@ -133,7 +133,7 @@ Test(agree, the_first_difference_is_named)
     cr_expect_str_eq(s->err.found, "float32 [5, 3]");
 }
 
-Test(agree, a_tensor_that_the_model_lacks_is_named_and_extra_state_is_not)
+Test(description_match, a_tensor_that_the_model_lacks_is_named_and_extra_state_is_not)
 {
     describe(TWO);
     add("a.w", F32, 2);
@@ -144,7 +144,7 @@ Test(agree, a_tensor_that_the_model_lacks_is_named_and_extra_state_is_not)
     expect_mismatch("b.v", "the model lacks a tensor of the checkpoint");
 }
 
-Test(agree, floating_dtypes_may_differ_and_others_may_not)
+Test(description_match, floating_dtypes_may_differ_and_others_may_not)
 {
     description_notes notes;
     describe(TWO);
@@ -158,7 +158,7 @@ Test(agree, floating_dtypes_may_differ_and_others_may_not)
     expect_mismatch("b.w", "tensor and model differ in dtype");
 }
 
-Test(agree, another_model_is_refused_and_an_optimizer_alone_is_not)
+Test(description_match, another_model_is_refused_and_an_optimizer_alone_is_not)
 {
     describe(TWO);
     add("state.0.exp_avg", F32, 2);
@@ -169,7 +169,7 @@ Test(agree, another_model_is_refused_and_an_optimizer_alone_is_not)
     expect_agreement();
 }
 
-Test(agree, what_is_ignored_or_not_persistent_may_be_away)
+Test(description_match, what_is_ignored_or_not_persistent_may_be_away)
 {
     describe("{\"name\": \"\"}, " MODULE(
         "a", W("w")) ", {\"name\": \"b\", \"ignored\": true, "
@@ -180,7 +180,7 @@ Test(agree, what_is_ignored_or_not_persistent_may_be_away)
     expect_agreement();
 }
 
-Test(agree, each_rank_has_its_own_where_the_group_is_one)
+Test(description_match, each_rank_has_its_own_where_the_group_is_one)
 {
     describe("{\"name\": \"\"}, " MODULE(
         "a", W("w")) ", {\"name\": \"x\", \"local_group\": true}, "
@@ -224,7 +224,7 @@ static const description_tie *tie_at(size_t i)
     return VEC_AT(&s->ties, const description_tie, i);
 }
 
-Test(agree, ties_have_the_first_name_that_is_there)
+Test(description_match, ties_have_the_first_name_that_is_there)
 {
     size_t nbytes;
     describe(TIED);
@@ -242,7 +242,7 @@ Test(agree, ties_have_the_first_name_that_is_there)
     cr_expect_null(description_alias(&s->a, "z.w", 3, 0, &nbytes));
 }
 
-Test(agree, tied_names_of_two_shapes_are_refused)
+Test(description_match, tied_names_of_two_shapes_are_refused)
 {
     describe(TIED);
     add("a.w", F32, 2);
@@ -257,7 +257,7 @@ Test(agree, tied_names_of_two_shapes_are_refused)
 #define UNIT(n, orig, ps) \
     "{\"name\": \"" n "\", \"fsdp\": {\"use_orig_params\": " orig "}, \"params\": [" ps "]}"
 
-Test(agree, units_without_original_parameters_let_a_tie_part)
+Test(description_match, units_without_original_parameters_let_a_tie_part)
 {
     describe(
         "{\"name\": \"\"}, " UNIT("a", "false", W("w")) ", " UNIT("b", "false", TIE("w", "a.w")));
@@ -266,7 +266,7 @@ Test(agree, units_without_original_parameters_let_a_tie_part)
     find_ties(0);
 }
 
-Test(agree, units_with_original_parameters_do_not)
+Test(description_match, units_with_original_parameters_do_not)
 {
     describe(
         "{\"name\": \"\"}, " UNIT("a", "true", W("w")) ", " UNIT("b", "true", TIE("w", "a.w")));
@@ -275,7 +275,7 @@ Test(agree, units_with_original_parameters_do_not)
     find_ties(1);
 }
 
-Test(agree, pieces_beside_a_flat_parameter_are_no_twins)
+Test(description_match, pieces_beside_a_flat_parameter_are_no_twins)
 {
     const uint64_t five = 5;
     uint32_t flat;
@@ -288,7 +288,7 @@ Test(agree, pieces_beside_a_flat_parameter_are_no_twins)
     find_ties(0);
 }
 
-Test(agree, a_module_registered_twice_has_its_buffers_twice)
+Test(description_match, a_module_registered_twice_has_its_buffers_twice)
 {
     describe("{\"name\": \"\"}, {\"name\": \"n\", \"buffers\": [" W("t") "]}, {\"name\": \"o\", "
                                                                          "\"same_as\": \"n\"}");
@@ -302,7 +302,7 @@ Test(agree, a_module_registered_twice_has_its_buffers_twice)
 
 #define OUTER "{\"name\": \"\"}, {\"name\": \"in\", \"override\": \"\"}, "
 
-Test(agree, overridden_names_are_known_both_ways)
+Test(description_match, overridden_names_are_known_both_ways)
 {
     size_t nbytes;
     describe(OUTER MODULE("in.a", W("w")) ", {\"name\": \"in.b\", \"same_as\": \"in.a\"}, "
@@ -323,7 +323,7 @@ Test(agree, overridden_names_are_known_both_ways)
     cr_expect_eq(tie_at(0)->twin, 1);
 }
 
-Test(agree, an_overridden_name_that_is_not_there_is_noted)
+Test(description_match, an_overridden_name_that_is_not_there_is_noted)
 {
     description_notes notes;
     describe(OUTER MODULE("in.a", W("w")) ", " MODULE("in.b", W("w")) ", " MODULE("z", W("w")));
@@ -334,7 +334,7 @@ Test(agree, an_overridden_name_that_is_not_there_is_noted)
     cr_expect_str_eq(notes.first_unfound, "b.w");
 }
 
-Test(agree, overriding_to_a_name_that_is_taken_is_refused)
+Test(description_match, overriding_to_a_name_that_is_taken_is_refused)
 {
     static const char text[] = "{\"version\": 1, \"modules\": [" OUTER MODULE(
         "in.a", W("w")) ", " MODULE("a", W("w")) "]}";

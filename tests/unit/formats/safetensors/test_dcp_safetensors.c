@@ -21,7 +21,7 @@ static void teardown(void)
     scratch_remove(dir);
 }
 
-TestSuite(shards, .init = setup, .fini = teardown);
+TestSuite(dcp_safetensors, .init = setup, .fini = teardown);
 
 /* One shard "w" of uint8 with this shape and these offsets (JSON texts). */
 static void put(const char *file_name, const char *dtype_code, const char *shape,
@@ -71,7 +71,7 @@ static void put_three(void)
     put(SHARD(3), "U8", "[1,3]", "[4, 0]", 3);
 }
 
-Test(shards, the_global_shape_is_the_largest_end)
+Test(dcp_safetensors, the_global_shape_is_the_largest_end)
 {
     put_three();
     put(SHARD(4), "U8", "[0]", "[]", 0);
@@ -86,7 +86,7 @@ Test(shards, the_global_shape_is_the_largest_end)
 }
 
 /* The rank without elements may come first, and does not know the number of dims. */
-Test(shards, an_empty_shard_first)
+Test(dcp_safetensors, an_empty_shard_first)
 {
     put(SHARD(1), "U8", "[0]", "[5]", 0);
     put(SHARD(2), "U8", "[2,3]", "[0, 0]", 6);
@@ -98,7 +98,7 @@ Test(shards, an_empty_shard_first)
     next();
 }
 
-Test(shards, a_missing_rank_is_named_with_what_it_held)
+Test(dcp_safetensors, a_missing_rank_is_named_with_what_it_held)
 {
     put_three();
     char path[SCRATCH_BYTES];
@@ -110,7 +110,7 @@ Test(shards, a_missing_rank_is_named_with_what_it_held)
     next();
 }
 
-Test(shards, a_rank_that_held_nothing_wrote_no_file)
+Test(dcp_safetensors, a_rank_that_held_nothing_wrote_no_file)
 {
     put(SHARD(1), "U8", "[2]", "[0]", 2);
     put(SHARD(3), "U8", "[2]", "[2]", 2);
@@ -118,7 +118,7 @@ Test(shards, a_rank_that_held_nothing_wrote_no_file)
     next();
 }
 
-Test(shards, a_missing_file_of_all_ranks_is_named)
+Test(dcp_safetensors, a_missing_file_of_all_ranks_is_named)
 {
     put("shard-00001-model-00001-of-00003.safetensors", "U8", "[2]", "[0]", 2);
     put("shard-00001-model-00003-of-00003.safetensors", "U8", "[2]", "[0]", 2);
@@ -131,7 +131,7 @@ Test(shards, a_missing_file_of_all_ranks_is_named)
     next();
 }
 
-Test(shards, files_that_tell_their_number)
+Test(dcp_safetensors, files_that_tell_their_number)
 {
     put_telling(SHARD(1), 0, "2", "3");
     put_telling(SHARD(2), 1, "2", "3");
@@ -155,7 +155,7 @@ Test(shards, files_that_tell_their_number)
     next();
 }
 
-Test(shards, numbers_that_are_none)
+Test(dcp_safetensors, numbers_that_are_none)
 {
     static const char *const bad[][2] = {{"", "3"},  {"0", "3"},  {"2x", "3"},      {"2", ""},
                                          {"2", "1"}, {"-2", "3"}, {"10000000", "3"}};
@@ -166,7 +166,7 @@ Test(shards, numbers_that_are_none)
     }
 }
 
-Test(shards, ranks_as_stated)
+Test(dcp_safetensors, ranks_as_stated)
 {
     put_three();
     o.req.expect_ranks = 3;
@@ -182,7 +182,7 @@ Test(shards, ranks_as_stated)
     next();
 }
 
-Test(shards, shards_that_do_not_fit_together)
+Test(dcp_safetensors, shards_that_do_not_fit_together)
 {
     put_three();
     put(SHARD(2), "I8", "[2,3]", "[2, 0]", 6);
@@ -214,7 +214,7 @@ Test(shards, shards_that_do_not_fit_together)
     next();
 }
 
-Test(shards, names)
+Test(dcp_safetensors, names)
 {
     shard_name n;
     cr_assert(shard_name_parse("shard-00012-model-00001-of-00002.safetensors", &n));

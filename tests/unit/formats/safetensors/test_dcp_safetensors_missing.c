@@ -22,7 +22,7 @@ static void teardown(void)
     scratch_remove(dir);
 }
 
-TestSuite(shards_missing, .init = setup, .fini = teardown);
+TestSuite(dcp_safetensors_missing, .init = setup, .fini = teardown);
 
 /* What a rank writes into a file: rows of tensors with 2 columns (0: a tensor of one dim). */
 typedef struct entry {
@@ -101,7 +101,7 @@ static void put_layers(void)
     }
 }
 
-Test(shards_missing, a_file_of_a_rank_that_has_others)
+Test(dcp_safetensors_missing, a_file_of_a_rank_that_has_others)
 {
     put_layers();
     expect_open(FSDPCK_OK);
@@ -110,7 +110,7 @@ Test(shards_missing, a_file_of_a_rank_that_has_others)
 }
 
 /* Names that no layer repeats: the tensors of the other file reveal it. */
-Test(shards_missing, counts_of_other_tensors)
+Test(dcp_safetensors_missing, counts_of_other_tensors)
 {
     file_count = 2;
     PUT(1, 1, {"a", 4, 0, 2});
@@ -122,7 +122,7 @@ Test(shards_missing, counts_of_other_tensors)
 }
 
 /* A tensor that is whole on a rank that begins no other: torch gave it to the rank with the least. */
-Test(shards_missing, a_file_of_replicated_tensors)
+Test(dcp_safetensors_missing, a_file_of_replicated_tensors)
 {
     file_count = 2;
     PUT(1, 1, {"a", 4, 0, 2});
@@ -133,7 +133,7 @@ Test(shards_missing, a_file_of_replicated_tensors)
 
 /* A tensor that is whole on one rank, with as many elements in another shape as the first shard of a
  * tensor that differs in a number: torch gives neither another shard. */
-Test(shards_missing, whole_beside_a_shard_of_another_shape)
+Test(dcp_safetensors_missing, whole_beside_a_shard_of_another_shape)
 {
     file_count = 1;
     PUT(1, 1, {"l.0.w", 2, 0, 4}, {"l.1.w", 4, 0, 2});
@@ -147,7 +147,7 @@ Test(shards_missing, whole_beside_a_shard_of_another_shape)
 }
 
 /* A pipeline: no tensor is on ranks of two stages. */
-Test(shards_missing, stages_of_a_pipeline)
+Test(dcp_safetensors_missing, stages_of_a_pipeline)
 {
     file_count = 2;
     for (unsigned r = 0; r < 2; r++) {
@@ -158,7 +158,7 @@ Test(shards_missing, stages_of_a_pipeline)
 }
 
 /* Nothing is sharded, and each tensor is with one rank. */
-Test(shards_missing, replicated_tensors_alone)
+Test(dcp_safetensors_missing, replicated_tensors_alone)
 {
     file_count = 2;
     PUT(1, 1, {"l.0.w", 8, 0, 2});
@@ -172,7 +172,7 @@ Test(shards_missing, replicated_tensors_alone)
 }
 
 /* A mesh of 2 x 2: the rank that held the second half of a layer is lost as a whole. */
-Test(shards_missing, half_of_the_ranks_of_a_replica)
+Test(dcp_safetensors_missing, half_of_the_ranks_of_a_replica)
 {
     file_count = 1;
     PUT(1, 1, {"l.0.w", 4, 0, 2});
@@ -184,7 +184,7 @@ Test(shards_missing, half_of_the_ranks_of_a_replica)
 }
 
 /* Three shards of four cannot be all: 12 rows over 4 ranks are 3 each. */
-Test(shards_missing, a_last_shard_against_the_chunk_rule)
+Test(dcp_safetensors_missing, a_last_shard_against_the_chunk_rule)
 {
     file_count = 1;
     for (unsigned r = 0; r < 4; r++) {
@@ -197,7 +197,7 @@ Test(shards_missing, a_last_shard_against_the_chunk_rule)
 }
 
 /* A ShardedTensor of 3 rows over 4 ranks has no fourth shard, nor an empty one. */
-Test(shards_missing, a_tensor_smaller_than_the_mesh)
+Test(dcp_safetensors_missing, a_tensor_smaller_than_the_mesh)
 {
     file_count = 1;
     for (unsigned r = 0; r < 4; r++) {
@@ -217,7 +217,7 @@ Test(shards_missing, a_tensor_smaller_than_the_mesh)
 }
 
 /* The offset of an empty entry is the end of the tensor, also where its own shape is [0]. */
-Test(shards_missing, an_end_that_shards_do_not_reach)
+Test(dcp_safetensors_missing, an_end_that_shards_do_not_reach)
 {
     file_count = 1;
     PUT(1, 1, {"a", 2, 0, 2});
@@ -233,7 +233,7 @@ Test(shards_missing, an_end_that_shards_do_not_reach)
     o = (st_checkpoint){0};
 }
 
-Test(shards_missing, files_of_more_ranks_beside)
+Test(dcp_safetensors_missing, files_of_more_ranks_beside)
 {
     put_layers();
     put_text("rng_state_1.pth", "");
@@ -244,7 +244,7 @@ Test(shards_missing, files_of_more_ranks_beside)
     expect_open(FSDPCK_OK);
 }
 
-Test(shards_missing, sizes_in_the_settings_of_the_model)
+Test(dcp_safetensors_missing, sizes_in_the_settings_of_the_model)
 {
     file_count = 1;
     PUT(1, 1, {"model.embed_tokens.weight", 4, 0, 2}, {"model.norm.weight", 2, 0, 0});

@@ -28,7 +28,7 @@ static void teardown(void)
     scratch_remove(dir);
 }
 
-TestSuite(shards_writer, .init = setup, .fini = teardown);
+TestSuite(dcp_safetensors_writer, .init = setup, .fini = teardown);
 
 static void begin(const char *mesh_text)
 {
@@ -50,7 +50,7 @@ static void write_all(void)
                  FSDPCK_OK, "%s", err.message);
 }
 
-Test(shards_writer, headers_are_those_of_torch_and_count_the_files)
+Test(dcp_safetensors_writer, headers_are_those_of_torch_and_count_the_files)
 {
     static const char expected[] =
         "{\"__metadata__\":{\"format\":\"pt\",\"DCP_VERSION\":\"1.0\",\"DCP_SHARDING_INFO\":"
@@ -69,7 +69,7 @@ Test(shards_writer, headers_are_those_of_torch_and_count_the_files)
     free(bytes);
 }
 
-Test(shards_writer, the_reader_finds_the_parts)
+Test(dcp_safetensors_writer, the_reader_finds_the_parts)
 {
     static const uint64_t shapes[3][2] = {{5, 3}, {8, 4}, {2, 0}};
     st_checkpoint o = {0};
@@ -94,7 +94,7 @@ Test(shards_writer, the_reader_finds_the_parts)
 }
 
 /* Each box of a mesh with replicas is written by one of its holders, the work is spread. */
-Test(shards_writer, replicas_are_spread_over_their_holders)
+Test(dcp_safetensors_writer, replicas_are_spread_over_their_holders)
 {
     bool used[4] = {false};
     char name[8];
@@ -117,7 +117,7 @@ Test(shards_writer, replicas_are_spread_over_their_holders)
     cr_expect(used[0] && used[1] && used[2] && used[3]);
 }
 
-Test(shards_writer, a_rank_without_items_has_no_file)
+Test(dcp_safetensors_writer, a_rank_without_items_has_no_file)
 {
     begin("fsdp=8");
     add("a", DTYPE_FLOAT32, 1, (uint64_t[]){3}, "");
@@ -125,7 +125,7 @@ Test(shards_writer, a_rank_without_items_has_no_file)
     cr_expect_eq(scratch_count(dir), 1);
 }
 
-Test(shards_writer, a_dtype_without_a_code_is_refused)
+Test(dcp_safetensors_writer, a_dtype_without_a_code_is_refused)
 {
     begin("fsdp=2");
     add("z", DTYPE_COMPLEX128, 1, (uint64_t[]){4}, "0");
