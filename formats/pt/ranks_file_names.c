@@ -9,26 +9,11 @@
 #include "formats/pt/pt.h"
 #include "formats/pt/ranks_internal.h"
 
-/* verl (0.2 to 0.9), accelerate (1.0 and newer). {i} numbers several models of one run. */
-static const struct {
-    const char *pattern;
-    const char *key;
-    const char *trainer;
-} known[] = {
-    {"model_world_size_{W}_rank_{r}.pt", "model", "verl"},
-    {"optim_world_size_{W}_rank_{r}.pt", "optim", "verl"},
-    {"extra_state_world_size_{W}_rank_{r}.pt", "extra_state", "verl"},
-    {"pytorch_model_fsdp_{i}_rank{r}.bin", "model", "accelerate"},
-    {"pytorch_model_fsdp_rank{r}.bin", "model", "accelerate"},
-    {"optimizer_{i}_rank{r}.bin", "optimizer", "accelerate"},
-    {"optimizer_rank{r}.bin", "optimizer", "accelerate"},
-};
-
-enum { KNOWN_COUNT = sizeof known / sizeof known[0], GENERIC = KNOWN_COUNT, NUMBER_DIGITS = 9 };
+enum { GENERIC = RANKS_TRAINER_FAMILIES, NUMBER_DIGITS = 9 };
 
 /* A parsed name. */
 typedef struct parts {
-    unsigned order; /* of its family: index in `known`, GENERIC */
+    unsigned order; /* of its family: index in ranks_trainer_families, GENERIC */
     uint64_t rank, world, number;
     size_t rank_at, rank_nbytes; /* digits of the rank in the name */
     char key[64];
@@ -189,14 +174,15 @@ static bool take_apart(const char *name, const char *pattern, parts *p)
         *p = (parts){.trainer = ""};
         return matches(pattern, name, p);
     }
-    for (unsigned i = 0; i < KNOWN_COUNT; i++) {
-        *p = (parts){.order = i, .trainer = known[i].trainer};
-        if (!matches(known[i].pattern, name, p))
+    for (unsigned i = 0; i < RANKS_TRAINER_FAMILIES; i++) {
+        const ranks_trainer_family *known = &ranks_trainer_families[i];
+        *p = (parts){.order = i, .trainer = known->trainer};
+        if (!matches(known->pattern, name, p))
             continue;
         if (p->number > 0)
-            snprintf(p->key, sizeof p->key, "%s_%" PRIu64, known[i].key, p->number);
+            snprintf(p->key, sizeof p->key, "%s_%" PRIu64, known->key, p->number);
         else
-            snprintf(p->key, sizeof p->key, "%s", known[i].key);
+            snprintf(p->key, sizeof p->key, "%s", known->key);
         return true;
     }
     return generic(name, p);

@@ -35,6 +35,27 @@
 
 /* --- names --- */
 
+/* ranks_trainer_files.c: one kind of rank files that a trainer writes. */
+typedef struct ranks_trainer_family {
+    const char *trainer; /* as in cat_origin.trainer */
+    const char *key;
+    const char *pattern; /* {W} number of ranks, {r} rank, {i} one of several models of a run */
+    bool is_written;     /* by the writer too, with 0 for {i}; else only read */
+} ranks_trainer_family;
+
+enum { RANKS_TRAINER_FAMILIES = 7 };
+extern const ranks_trainer_family ranks_trainer_families[RANKS_TRAINER_FAMILIES];
+
+/* A trainer's files beside its rank files. */
+typedef struct ranks_trainer {
+    const char *name;
+    const char *settings_name; /* JSON with "world_size"; NULL: none */
+    const char *side_folder;   /* NULL: none */
+} ranks_trainer;
+
+/* NULL: not known. */
+const ranks_trainer *ranks_trainer_find(const char *name);
+
 typedef struct ranks_family {
     char key[64]; /* "model", "optim" ... */
     char *prefix; /* name of a file: prefix, rank, suffix */

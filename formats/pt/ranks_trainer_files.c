@@ -1,10 +1,36 @@
-/* ranks_trainer_files.c: files of a trainer beside its rank files, and similar folders of other programs.
- */
+/* ranks_trainer_files.c: the files of known trainers, and similar folders of other programs. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "formats/pt/ranks_internal.h"
+
+/* verl 0.2 to 0.9 (FSDPCheckpointManager), accelerate 1.0 to 1.14 (use_dcp=False). */
+const ranks_trainer_family ranks_trainer_families[] = {
+    {"verl", "model", "model_world_size_{W}_rank_{r}.pt", true},
+    {"verl", "optim", "optim_world_size_{W}_rank_{r}.pt", true},
+    {"verl", "extra_state", "extra_state_world_size_{W}_rank_{r}.pt", true},
+    {"accelerate", "model", "pytorch_model_fsdp_{i}_rank{r}.bin", true},
+    {"accelerate", "model", "pytorch_model_fsdp_rank{r}.bin", false},
+    {"accelerate", "optimizer", "optimizer_{i}_rank{r}.bin", true},
+    {"accelerate", "optimizer", "optimizer_rank{r}.bin", false},
+};
+_Static_assert(sizeof ranks_trainer_families / sizeof ranks_trainer_families[0] ==
+                   RANKS_TRAINER_FAMILIES,
+               "RANKS_TRAINER_FAMILIES counts the rows");
+
+static const ranks_trainer trainers[] = {
+    {"verl", "fsdp_config.json", "huggingface"},
+};
+
+const ranks_trainer *ranks_trainer_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof trainers / sizeof trainers[0]; i++)
+        if (strcmp(trainers[i].name, name) == 0)
+            return &trainers[i];
+    return NULL;
+}
 
 static bool has_entry(const probe_input *in, const char *name)
 {
@@ -75,9 +101,8 @@ fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf
     return st == FSDPCK_OK ? text_check(out, err) : st;
 }
 
-static void read_settings(const open_request *req, cat_origin *o)
+static void read_settings(const open_request *req, const char *name, cat_origin *o)
 {
-    static const char name[] = "fsdp_config.json";
     char *text = NULL;
     size_t nbytes = 0;
     text_buf made = {0};
@@ -103,15 +128,17 @@ static void read_settings(const open_request *req, cat_origin *o)
 
 void ranks_describe_folder(const open_request *req, cat_origin *o)
 {
-    static const char side[] = "huggingface";
+    const ranks_trainer *trainer = ranks_trainer_find(o->trainer);
     path_kind kind;
 
-    if (strcmp(o->trainer, "verl") != 0)
+    if (trainer == NULL)
         return;
-    read_settings(req, o);
-    if (has_entry(req->probe, side) &&
+    if (trainer->settings_name != NULL)
+        read_settings(req, trainer->settings_name, o);
+    const char *const side = trainer->side_folder;
+    if (side != NULL && has_entry(req->probe, side) &&
         path_probe(&req->probe->dir, side, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER)
-        memcpy(o->side_folder, side, sizeof side);
+        snprintf(o->side_folder, sizeof o->side_folder, "%s", side);
 }
 
 /* --- torch_checkpointing (2026) --- */
