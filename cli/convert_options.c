@@ -259,7 +259,7 @@ static void request_output(const convert_options *w, job_options *t)
     t->output.sha256 = w->sha256;
     t->output.output_local = w->output_local;
     t->output.manifest_path = w->manifest;
-    t->work.use_cuda = w->engine == 2;
+    t->work.engine = (fsdpck_engine)w->engine;
     /* Of a large group the table is wanted, not the whole plan. */
     t->dry_run.mode = w->dry_run == 0 ? 0 : w->verbose > 0 && w->group_size == 0 ? 2 : 1;
     t->dry_run.group_size = (unsigned)w->group_size;

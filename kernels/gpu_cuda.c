@@ -273,6 +273,11 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
     return st;
 }
 
+const char *gpu_built_name(void)
+{
+    return "cuda";
+}
+
 const char *gpu_built_description(void)
 {
     return FSDPCK_CUDA_DESCRIPTION;

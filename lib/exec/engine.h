@@ -1,7 +1,7 @@
 /* engine.h: the engines that fill the tiles of a run: threads or a device, one table each. No other
  * code in lib/exec depends on which one runs.
  *
- *     x->engine = engine_choose(&request);         // listed in exec/gpu/engine_gpu.c
+ *     x->engine = engine_choose(&request);         // listed in engine_list.c
  *     RETURN_IF(x->engine->open(x, err));
  *     RETURN_IF(x->engine->worker_open(w, tile_span, err));      // its memory; for each worker
  *     RETURN_IF(x->engine->begin(x, err));         // by all ranks
@@ -71,8 +71,9 @@ typedef struct engine {
 } engine;
 
 extern const engine engine_threads;
+extern const engine engine_gpu; /* exec/gpu/engine_gpu.c */
 
-/* exec/gpu/engine_gpu.c: the first suitable engine. */
+/* engine_list.c: the first suitable engine. */
 const engine *engine_choose(const exec_request *r);
 
 #endif

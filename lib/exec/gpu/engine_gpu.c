@@ -1,4 +1,4 @@
-/* The engines: the only list of them, and the GPU's. */
+/* The engine that fills tiles on a GPU. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -47,7 +47,7 @@ static void note_exchanged(const struct exec *x, uint64_t nbytes)
               nbytes, x->exchange_rounds);
 }
 
-static const engine engine_gpu = {
+const engine engine_gpu = {
     .suits = suits,
     .staging_nbytes_max = GPU_STAGING_NBYTES_MAX,
     .whole_tiles = true,
@@ -65,12 +65,3 @@ static const engine engine_gpu = {
     .fill = fill_try_gpu,
     .note_exchanged = note_exchanged,
 };
-
-const engine *engine_choose(const exec_request *r)
-{
-    static const engine *const engines[] = {&engine_gpu, &engine_threads};
-    size_t i = 0;
-    while (!engines[i]->suits(r))
-        i++;
-    return engines[i];
-}
