@@ -1,5 +1,5 @@
-/* gpu.h: the only interface to a GPU. It is plain C, without headers of a vendor; the code below it is
- * independent of tensors and files.
+/* gpu.h: the interface to a GPU; bytes between GPUs are in nccl_exchange.h. It is plain C, without
+ * headers of a vendor; the code below it is independent of tensors and files.
  *
  *     RETURN_IF(gpu_open(local_rank, &g, err));              // DEVICE if none is usable
  *     RETURN_IF(g->calls->host_new(g, nbytes, &pinned, err));
