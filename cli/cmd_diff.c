@@ -6,7 +6,7 @@
 #include "progress_print.h"
 #include "report.h"
 
-#define AT(member) offsetof(transform_options, member)
+#define AT(member) offsetof(convert_options, member)
 
 static const opt_row comparing_rows[] = {
     {"as", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
@@ -37,7 +37,7 @@ static bool read_tolerance(const cli *c, const char *option, const char *text, d
 }
 
 /* B is read with A's options, except for those that describe the files of A. */
-static fsdpck_status open_b(const cli *c, const transform_request *r, fsdpck_checkpoint **b,
+static fsdpck_status open_b(const cli *c, const convert_request *r, fsdpck_checkpoint **b,
                             fsdpck_error *err)
 {
     fsdpck_open_options o = r->open;
@@ -47,7 +47,7 @@ static fsdpck_status open_b(const cli *c, const transform_request *r, fsdpck_che
     return fsdpck_open(c->ctx, r->dst, &o, b, err);
 }
 
-static int run(cli *c, const transform_request *r)
+static int run(cli *c, const convert_request *r)
 {
     fsdpck_diff_options o = {.struct_nbytes = sizeof o, .brief = c->quiet};
     if (!read_tolerance(c, "--atol", r->atol, &o.atol) ||
@@ -57,9 +57,9 @@ static int run(cli *c, const transform_request *r)
     fsdpck_error_init(&err);
     fsdpck_checkpoint *b = NULL;
     fsdpck_diff *d = NULL;
-    transform_inputs in;
+    convert_inputs in;
     progress_display *view = progress_start(c, (progress_mode)r->progress);
-    fsdpck_status st = transform_inputs_open(c, r, &in, &err);
+    fsdpck_status st = convert_inputs_open(c, r, &in, &err);
     o.select = &in.options.select;
     o.work = &in.options.work;
     if (st == FSDPCK_OK)
@@ -74,14 +74,14 @@ static int run(cli *c, const transform_request *r)
         code = c->json ? diff_print_json(c, r, &in.info, d) : diff_print_text(c, r, d);
     fsdpck_diff_free(d);
     fsdpck_close(b);
-    transform_inputs_release(&in);
+    convert_inputs_release(&in);
     return code;
 }
 
 int cmd_diff(cli *c, int argc, const char **argv)
 {
-    transform_options w;
-    transform_options_init(&w);
+    convert_options w;
+    convert_options_init(&w);
     const opt_group groups[] = {
         {"Comparing:", comparing_rows, &w},
         {"Selection:", options_selecting, &w},
@@ -105,5 +105,5 @@ int cmd_diff(cli *c, int argc, const char **argv)
                     "  fsdpck diff --as bf16 step-1000 export/\n"
                     "  fsdpck diff --rtol 1e-5 --stat fsdp-run/step-10 ddp-run/step-10\n",
     };
-    return transform_command(c, &spec, &w, 2, argc, argv, run);
+    return convert_command(c, &spec, &w, 2, argc, argv, run);
 }

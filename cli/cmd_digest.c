@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert_run.h"
 #include "digest_print.h"
 #include "overwrite_check.h"
 #include "progress_print.h"
 #include "report.h"
 #include "text_file.h"
-#include "transform_run.h"
 
-#define AT(member) offsetof(transform_options, member)
+#define AT(member) offsetof(convert_options, member)
 
 /* Largest list of digests: some ten million tensors. */
 #define LIST_NBYTES_MAX ((size_t)2 << 30)
@@ -33,25 +33,25 @@ static const opt_row manifest_rows[] = {
 };
 
 /* Only the SHA-256 of the files: no tensor is read. */
-static int run_files(cli *c, const transform_request *r)
+static int run_files(cli *c, const convert_request *r)
 {
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_files *files = NULL;
-    transform_inputs in = {0};
+    convert_inputs in = {0};
     progress_display *view = progress_start(c, (progress_mode)r->progress);
-    fsdpck_status st = transform_inputs_open(c, r, &in, &err);
+    fsdpck_status st = convert_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = fsdpck_files_new(c->ctx, in.src, in.options.work.threads, 1, &files, &err);
     progress_stop(view);
     const int code = st != FSDPCK_OK ? report_failure(c, in.src == NULL ? NULL : &in.info, &err)
                                      : digest_print_files(c, &in.info, files);
     fsdpck_files_free(files);
-    transform_inputs_release(&in);
+    convert_inputs_release(&in);
     return code;
 }
 
-static fsdpck_status write_manifest(cli *c, const transform_request *r, fsdpck_checkpoint *src,
+static fsdpck_status write_manifest(cli *c, const convert_request *r, fsdpck_checkpoint *src,
                                     const fsdpck_digests *d, fsdpck_error *err)
 {
     const job_options *o = &r->job;
@@ -75,13 +75,13 @@ static bool selects(const job_options *o)
 }
 
 /* A bad path must fail before the checkpoint is read. */
-static fsdpck_status check_manifest_path(const transform_request *r, fsdpck_error *err)
+static fsdpck_status check_manifest_path(const convert_request *r, fsdpck_error *err)
 {
     const char *path = r->job.output.manifest_path;
     return path == NULL ? FSDPCK_OK : fsdpck_manifest_check_path(path, r->job.output.force, err);
 }
 
-static int run(cli *c, const transform_request *r)
+static int run(cli *c, const convert_request *r)
 {
     if (r->job.output.sha256 && r->job.output.manifest_path == NULL) {
         if (r->check_add_path != NULL)
@@ -94,7 +94,7 @@ static int run(cli *c, const transform_request *r)
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_digests *d = NULL;
-    transform_inputs in = {0};
+    convert_inputs in = {0};
     char *list = NULL;
     size_t nbytes = 0;
     fsdpck_status st = FSDPCK_OK;
@@ -109,7 +109,7 @@ static int run(cli *c, const transform_request *r)
         st = overwrite_check(c, r, NULL, &err);
     progress_display *view = progress_start(c, (progress_mode)r->progress);
     if (st == FSDPCK_OK)
-        st = transform_inputs_open(c, r, &in, &err);
+        st = convert_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = job_digests(c->ctx, in.src, &in.options, &d, &err);
     if (st == FSDPCK_OK && r->job.output.manifest_path != NULL)
@@ -125,15 +125,15 @@ static int run(cli *c, const transform_request *r)
     if (st == FSDPCK_OK && fsdpck_context_broadcast(c->ctx, &code, sizeof code, &err) != FSDPCK_OK)
         code = report_failure(c, &in.info, &err);
     fsdpck_digests_free(d);
-    transform_inputs_release(&in);
+    convert_inputs_release(&in);
     free(list);
     return code;
 }
 
 int cmd_digest(cli *c, int argc, const char **argv)
 {
-    transform_options w;
-    transform_options_init(&w);
+    convert_options w;
+    convert_options_init(&w);
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
         {"Files:", manifest_rows, &w},
@@ -161,5 +161,5 @@ int cmd_digest(cli *c, int argc, const char **argv)
             "  fsdpck digest --sha256 step-1000 >S; cd step-1000; sha256sum -c ../S\n"
             "  fsdpck digest --part model step-1000 | fsdpck digest -c - model.safetensors\n",
     };
-    return transform_command(c, &spec, &w, 1, argc, argv, run);
+    return convert_command(c, &spec, &w, 1, argc, argv, run);
 }

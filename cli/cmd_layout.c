@@ -1,12 +1,12 @@
 /* fsdpck layout: the layout of a resharded checkpoint, or of a model description. */
 #include <string.h>
 
-#include "layout_model.h"
+#include "convert_run.h"
+#include "layout_description.h"
 #include "progress_print.h"
 #include "report.h"
-#include "transform_run.h"
 
-#define AT(member) offsetof(transform_options, member)
+#define AT(member) offsetof(convert_options, member)
 
 static const opt_row showing_rows[] = {
     {"rank", .kind = OPT_TEXT, .at = AT(show_rank), .value = "R",
@@ -41,8 +41,7 @@ static bool choose_scope(const cli *c, const char *rank, const fsdpck_layout *l,
     return true;
 }
 
-static int show(const cli *c, const transform_request *r, const transform_inputs *in,
-                fsdpck_layout *l)
+static int show(const cli *c, const convert_request *r, const convert_inputs *in, fsdpck_layout *l)
 {
     layout_scope scope;
     if (!choose_scope(c, r->show_rank, l, &scope))
@@ -51,34 +50,34 @@ static int show(const cli *c, const transform_request *r, const transform_inputs
                    : layout_print_text(c, r, &in->info, l, &scope);
 }
 
-static int run(cli *c, const transform_request *r)
+static int run(cli *c, const convert_request *r)
 {
     if (r->open.format == NULL && fsdpck_model_probe(r->src))
-        return layout_model_run(c, r);
-    if (transform_ranks_missing(c, r))
+        return layout_description_run(c, r);
+    if (convert_ranks_missing(c, r))
         return FSDPCK_USAGE;
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_layout *l = NULL;
-    transform_inputs in;
+    convert_inputs in;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
-    fsdpck_status st = transform_inputs_open(c, r, &in, &err);
+    fsdpck_status st = convert_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = job_layout(c->ctx, in.src, &in.options, &l, &err);
     progress_stop(view);
     const int code = st == FSDPCK_OK ? show(c, r, &in, l)
                                      : report_failure(c, in.src == NULL ? NULL : &in.info, &err);
     fsdpck_layout_free(l);
-    transform_inputs_release(&in);
+    convert_inputs_release(&in);
     return code;
 }
 
 int cmd_layout(cli *c, int argc, const char **argv)
 {
-    transform_options w;
-    transform_options_init(&w);
+    convert_options w;
+    convert_options_init(&w);
     const opt_group groups[] = {
-        {"Sharding:", options_cutting, &w},
+        {"Sharding:", options_sharding, &w},
         {"Selection:", options_selecting, &w},
         {"Output:", showing_rows, &w},
         {"Reading:", options_reading, &w},
@@ -104,5 +103,5 @@ int cmd_layout(cli *c, int argc, const char **argv)
             "  fsdpck layout model.json --world-size 64\n"
             "  fsdpck layout model.json --mesh dp_replicate=2,dp_shard=32 --rank 0 --json\n",
     };
-    return transform_command(c, &spec, &w, 1, argc, argv, run);
+    return convert_command(c, &spec, &w, 1, argc, argv, run);
 }

@@ -37,7 +37,7 @@ static void note_left_out(const cli *c, const fsdpck_digests_info *k)
     funlockfile(stderr);
 }
 
-int digest_print_text(const cli *c, const transform_request *r, const fsdpck_digests *d)
+int digest_print_text(const cli *c, const convert_request *r, const fsdpck_digests *d)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
     fsdpck_digests_get_info(d, &k);
@@ -87,14 +87,14 @@ static void add_counts(cJSON *e, const fsdpck_digests_info *k)
     add_hex(e, "digest", k->whole);
 }
 
-static void add_manifest(cJSON *e, const transform_request *r)
+static void add_manifest(cJSON *e, const convert_request *r)
 {
     cJSON *outputs = cJSON_AddArrayToObject(e, "outputs");
     if (r->job.output.manifest_path != NULL)
         report_json_add_name(outputs, r->job.output.manifest_path);
 }
 
-int digest_print_json(const cli *c, const transform_request *r, const fsdpck_info *info,
+int digest_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
                       const fsdpck_digests *d)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
@@ -239,7 +239,7 @@ static bool has_suffix(const char *name, size_t nbytes, const char *tail)
 
 /* Whether the list seems to be of the model part: the checkpoint contains its names, possibly below an
  * outer key, and further tensors. */
-static bool is_of_part(const check_printer *v, const transform_request *r, const fsdpck_digests *d)
+static bool is_of_part(const check_printer *v, const convert_request *r, const fsdpck_digests *d)
 {
     bool seen[MISSING_NOTED] = {false};
     size_t found = 0;
@@ -296,7 +296,7 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
     cJSON_AddItemToArray(v->findings, o);
 }
 
-static int finish_json(check_printer *v, const transform_request *r, const fsdpck_info *info,
+static int finish_json(check_printer *v, const convert_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, uint64_t bad)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
@@ -325,7 +325,7 @@ static int finish_json(check_printer *v, const transform_request *r, const fsdpc
     return report_json_print(e, code);
 }
 
-static int finish_text(const check_printer *v, const transform_request *r, const fsdpck_digests *d,
+static int finish_text(const check_printer *v, const convert_request *r, const fsdpck_digests *d,
                        uint64_t bad)
 {
     char a[40];
@@ -338,7 +338,7 @@ static int finish_text(const check_printer *v, const transform_request *r, const
     return FSDPCK_FINDING;
 }
 
-int digest_print_check(const cli *c, const transform_request *r, const fsdpck_info *info,
+int digest_print_check(const cli *c, const convert_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, const char *list, size_t nbytes)
 {
     check_printer v = {.c = c, .findings = c->json ? cJSON_CreateArray() : NULL};

@@ -157,7 +157,7 @@ static void print_table(const fsdpck_group_plan *g, const load_totals *s, bool e
     (void)table_print(rows);
 }
 
-static void print_prediction(const transform_request *r, const fsdpck_group_plan *g)
+static void print_prediction(const convert_request *r, const fsdpck_group_plan *g)
 {
     const job_options *t = &r->job;
     const char *before = "";
@@ -176,7 +176,7 @@ static void print_prediction(const transform_request *r, const fsdpck_group_plan
     putchar('\n');
 }
 
-void group_print_text(const cli *c, const transform_request *r, const fsdpck_group_plan *g)
+void group_print_text(const cli *c, const convert_request *r, const fsdpck_group_plan *g)
 {
     char a[40], b[40];
     load_totals s;
@@ -204,7 +204,7 @@ static void add_rank_json(cJSON *list, const fsdpck_group_plan *g, unsigned rank
     cJSON_AddItemToArray(list, e);
 }
 
-static void add_seconds_json(const transform_request *r, const fsdpck_group_plan *g, cJSON *e)
+static void add_seconds_json(const convert_request *r, const fsdpck_group_plan *g, cJSON *e)
 {
     const job_options *t = &r->job;
     if (t->dry_run.model_read == 0 && t->dry_run.model_write == 0 && t->dry_run.model_net == 0)
@@ -217,7 +217,7 @@ static void add_seconds_json(const transform_request *r, const fsdpck_group_plan
     cJSON_AddNumberToObject(s, "one_path", g->serial_seconds);
 }
 
-void group_add_json(const cli *c, const transform_request *r, const fsdpck_group_plan *g, cJSON *e)
+void group_add_json(const cli *c, const convert_request *r, const fsdpck_group_plan *g, cJSON *e)
 {
     load_totals s;
     total_loads(g, &s);

@@ -37,9 +37,9 @@ static void print_origin(const fsdpck_info *info)
     if (info->mesh != NULL && info->mesh[0] != '\0')
         printf("  mesh        %s%s", info->mesh,
                strchr(info->mesh, '=') == NULL ? " (dims without names)" : "");
-    if (info->cut_otherwise > 0)
+    if (info->sharded_otherwise > 0)
         printf(", %s sharded differently",
-               report_count(n, sizeof n, info->cut_otherwise, "tensor"));
+               report_count(n, sizeof n, info->sharded_otherwise, "tensor"));
     if (info->mesh != NULL && info->mesh[0] != '\0')
         putchar('\n');
 }

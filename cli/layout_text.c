@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert_report.h"
 #include "layout_print.h"
 #include "report.h"
 #include "table.h"
-#include "transform_report.h"
 
 #define NAME_CAPACITY  1024u
 #define SHAPE_CAPACITY 512u
@@ -143,12 +143,12 @@ void layout_print_padding(uint64_t padding_nbytes, uint64_t held_nbytes)
                "dp_replicate=R,dp_shard=S\n");
 }
 
-static void print_totals(const transform_request *r, const fsdpck_info *info,
+static void print_totals(const convert_request *r, const fsdpck_info *info,
                          const fsdpck_layout_info *k)
 {
     char a[40], b[40], n[40], m[40], reason[512];
     printf("mesh      %s, %s (%s)\n", k->mesh, report_count(a, sizeof a, k->world_size, "rank"),
-           transform_mesh_reason(r, info, k->mesh, reason, sizeof reason));
+           convert_mesh_reason(r, info, k->mesh, reason, sizeof reason));
     printf("tensors   %s, %s; %s replicated\n", report_number(a, sizeof a, k->tensors),
            report_bytes(b, sizeof b, k->nbytes), report_number(n, sizeof n, k->replicated));
     layout_print_ranks(&(layout_ranks){
@@ -168,7 +168,7 @@ static void print_totals(const transform_request *r, const fsdpck_info *info,
         printf("optimizer state %s as in the source\n", n);
 }
 
-int layout_print_text(const cli *c, const transform_request *r, const fsdpck_info *info,
+int layout_print_text(const cli *c, const convert_request *r, const fsdpck_info *info,
                       fsdpck_layout *l, const layout_scope *scope)
 {
     fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);

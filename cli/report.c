@@ -107,8 +107,8 @@ static void add_source(cJSON *envelope, const fsdpck_info *source)
     if (source->world_size >= 0)
         cJSON_AddNumberToObject(s, "world_size", (double)source->world_size);
     add_text(s, "mesh", source->mesh);
-    if (source->cut_otherwise > 0)
-        cJSON_AddNumberToObject(s, "cut_otherwise", (double)source->cut_otherwise);
+    if (source->sharded_otherwise > 0)
+        cJSON_AddNumberToObject(s, "cut_otherwise", (double)source->sharded_otherwise);
 }
 
 cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,

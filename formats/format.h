@@ -23,7 +23,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
-#include "findings/finding.h"
+#include "findings/finding_kinds.h"
 #include "io/file.h"
 #include "state/catalogue.h"
 #include "state/source.h"
@@ -56,7 +56,7 @@ typedef enum format_per_rank {
 typedef enum format_severity { FORMAT_NOTE, FORMAT_WARNING, FORMAT_ERROR } format_severity;
 typedef void (*format_found_fn)(void *ctx, format_severity severity, const fsdpck_error *what);
 
-/* Knowledge of the names in a checkpoint before it is read (open/known_names.h). */
+/* Knowledge of the names in a checkpoint before it is read (open/model_names.h). */
 typedef struct open_names {
     const void *ctx;
     /* Each rank has its own tensor of this name: left one of each rank (CAT_TENSOR_OF_RANK). */

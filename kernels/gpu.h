@@ -1,5 +1,5 @@
-/* gpu.h: the only interface to a GPU. It is plain C, without CUDA headers; the code below it is
- * independent of tensors and files.
+/* gpu.h: the interface to a GPU; bytes between GPUs are in nccl_exchange.h. It is plain C, without
+ * headers of a vendor; the code below it is independent of tensors and files.
  *
  *     RETURN_IF(gpu_open(local_rank, &g, err));              // DEVICE if none is usable
  *     RETURN_IF(g->calls->host_new(g, nbytes, &pinned, err));
@@ -14,7 +14,7 @@
  *
  * A stream executes its work later, in order. Memory used by that work must not change until a
  * later mark has been waited for. All calls may be made from any thread; one thread at a time uses
- * a stream. Failures are DEVICE, with CUDA's message. After a failure only the free functions and
+ * a stream. Failures are DEVICE, with the driver's message. After a failure only the free functions and
  * close may be called for the stream; they still work.
  *
  * The calls are a table of functions so that tests can replace the device.
@@ -159,14 +159,16 @@ struct gpu {
     unsigned capability;   /* 90: sm_90 */
 };
 
-/* --- gpu_cuda.c or gpu_none.c --- */
+/* --- the backend: gpu_cuda.c or gpu_none.c --- */
 
 /* Opens the device for the local_rank-th process of its host: processes use the devices in turn.
  * Returns DEVICE at once, with the reason and the next step, if no device, driver or suitable build
  * exists. */
 fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* One line about the GPU support of this build; NULL in a build without CUDA. */
+/* Name of the backend, as users give it to --engine; NULL in a build without GPU support. */
+const char *gpu_built_name(void);
+/* One line about it; NULL likewise. */
 const char *gpu_built_description(void);
 
 #ifdef __cplusplus

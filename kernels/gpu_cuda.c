@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
-#include "kernels/gpu_launch.h"
+#include "kernels/gpu_cuda_launch.h"
 
 #define HOST_ALIGN 4096u
 
@@ -271,6 +271,11 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
     else
         *out = &g->base;
     return st;
+}
+
+const char *gpu_built_name(void)
+{
+    return "cuda";
 }
 
 const char *gpu_built_description(void)

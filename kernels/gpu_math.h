@@ -1,5 +1,5 @@
 /* gpu_math.h: casts of single elements on a device, bit for bit equal to state/cast.c. It is also
- * C, so that tests need no device: gpu_kernels.cu defines GPU_FN for the device.
+ * C, so that tests need no device: gpu_cuda_kernels.cu defines GPU_FN for the device.
  *
  * NaN never passes through the device's floating-point unit, which replaces it by its own NaN. */
 #ifndef FSDPCK_KERNELS_GPU_MATH_H

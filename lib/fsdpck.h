@@ -264,7 +264,7 @@ typedef struct fsdpck_info {
     uint64_t nelems, nbytes;                  /* of all tensors, consolidated */
     uint64_t part_tensors[3];                 /* this and the next two: by fsdpck_part */
     uint64_t part_nbytes[3], part_objects[3];
-    uint64_t cut_otherwise;     /* tensors that the inferred mesh does not explain */
+    uint64_t sharded_otherwise; /* tensors that the inferred mesh does not explain */
     int order_suspect;          /* rows may be in the wrong order, see assume_tp_first */
     int boxes_suspect;          /* no rank can have held these boxes, see repair_strided */
     uint64_t flat_parameters;   /* FSDP1's; only model_path can convert them */
@@ -415,13 +415,20 @@ typedef struct fsdpck_select_options {
     }
 #endif
 
+/* The engine that copies and casts. */
+typedef enum fsdpck_engine {
+    FSDPCK_ENGINE_AUTO, /* as THREADS, in this version */
+    FSDPCK_ENGINE_THREADS,
+    FSDPCK_ENGINE_GPU /* fail with DEVICE without a usable GPU */
+} fsdpck_engine;
+
 /* Machine resources. Zeros are the defaults. */
 typedef struct fsdpck_work_options {
     size_t struct_nbytes;
     unsigned threads; /* 0: as many as affinity and cgroup allow */
     uint64_t
         memory_nbytes; /* buffers, in addition to metadata; 0: 256 MiB, less on small machines */
-    int use_cuda;      /* use the GPU, or fail with DEVICE; 0: threads */
+    fsdpck_engine engine;
 } fsdpck_work_options;
 
 /* Format of the output and how it is written. Zeros are the defaults. */

@@ -264,8 +264,7 @@ static fsdpck_status read_fields(parser *p, fields *f, fsdpck_error *err)
 /* Bytes required by dtype and shape, counted in bits because F4 has half bytes. */
 static fsdpck_status check_length(const fields *f, size_t at, fsdpck_error *err)
 {
-    const uint64_t bits_each =
-        f->d == DTYPE_FLOAT4_E2M1FN_X2 ? 4 : dtype_get(f->d)->itemsize_bytes * 8u;
+    const uint64_t bits_each = dtype_get(f->d)->itemsize_bytes * 8u / dtype_get(f->d)->packing;
     uint64_t nelems;
     uint64_t bits;
     if (!checked_product(f->dims, f->ndim, &nelems) || !checked_mul(nelems, bits_each, &bits))
@@ -295,16 +294,17 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
         return FSDPCK_BADINPUT;
     }
     RETURN_IF(check_length(f, at, err));
-    if (f->d == DTYPE_FLOAT4_E2M1FN_X2) {
+    const unsigned packing = dtype_get(f->d)->packing;
+    if (packing > 1) {
         uint64_t *last = &f->dims[f->ndim - 1]; /* ndim 0 is not a whole byte */
-        if (*last % 2 != 0) {
+        if (*last % packing != 0) {
             const fsdpck_status st =
                 error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_SHAPE,
                           "F4 tensor with an odd last dim, which torch does not support");
             error_offset(err, at);
             return st;
         }
-        *last /= 2;
+        *last /= packing;
     }
     st_entry *e = vec_push(&h->entries, err);
     if (e == NULL)

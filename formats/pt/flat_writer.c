@@ -8,7 +8,7 @@
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_file.h"
 #include "formats/pt/rank_pattern.h"
-#include "state/rank_name.h"
+#include "state/tensor_rank_suffix.h"
 
 /* One torch.save zip (pt_file.h) a rank with FSDP1's LOCAL state dict, and one with the optimizer's
  * own state_dict(), or both in one where a pattern of names is given. The model's:

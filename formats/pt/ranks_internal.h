@@ -1,17 +1,24 @@
 /* ranks_internal.h: shared by the ranks_*.c readers: a folder of torch.save files, one per rank, as
  * one checkpoint.
  *
- *     ranks_names.c     selects the files by their names
- *     ranks_dtensor.c   a DTensor's pickle -> ranks_declared (mesh, own coordinate, placements)
- *     ranks_sharded.c   a ShardedTensor's pickle -> ranks_declared (boxes)
- *     ranks_parse.c     one file: its pickle -> the merge
- *     ranks_missing.c   checks that the files of all ranks exist
- *     ranks_merge.c     one tensor of all ranks -> catalogue
- *     ranks_objects.c   the same for one object
- *     ranks_stages.c    finds numbered optimizer state of several pipeline stages
- *     ranks_partial.c   warns about values that only some ranks hold
- *     ranks_reader.c    the reader's table; locating and reading bytes
- *     ranks_folder.c    a trainer's other files
+ *     ranks_file_names.c     selects the files by their names
+ *     ranks_reader.c         the reader's table; locating and reading bytes
+ *     ranks_parse.c          one file: its pickle -> the merge
+ *     ranks_value.c          torch's classes in a pickle
+ *     ranks_dtensor.c        a DTensor's pickle -> ranks_declared (mesh, own coordinate, placements)
+ *     ranks_sharded.c        a ShardedTensor's pickle -> ranks_declared (boxes)
+ *     ranks_boxes.c          ranks_declared -> the box that one rank's file holds
+ *     ranks_inner.c          names of objects and of the tensors inside them
+ *     ranks_state.c          shards and members that a file adds to the state of all files
+ *     ranks_frame.c          containers of the lowest rank's state
+ *     ranks_missing.c        checks that the files of all ranks exist
+ *     ranks_suspect_files.c  warns about files that are not read, and copies of another rank's file
+ *     ranks_stages.c         finds numbered optimizer state of several pipeline stages
+ *     ranks_partial.c        warns about values that only some ranks hold
+ *     ranks_merge.c          one tensor of all ranks -> catalogue
+ *     ranks_objects.c        the same for one object
+ *     ranks_check_records.c  checks the records outside chunks, for verify
+ *     ranks_trainer_files.c  a trainer's other files
  *
  * A folder may hold several families of files (model, optim, extra_state): then each has an outer
  * key, the first element of every path and the prefix of every name. With one family there is none.
@@ -27,6 +34,27 @@
 #include "io/file_set.h"
 
 /* --- names --- */
+
+/* ranks_trainer_files.c: one kind of rank files that a trainer writes. */
+typedef struct ranks_trainer_family {
+    const char *trainer; /* as in cat_origin.trainer */
+    const char *key;
+    const char *pattern; /* {W} number of ranks, {r} rank, {i} one of several models of a run */
+    bool is_written;     /* by the writer too, with 0 for {i}; else only read */
+} ranks_trainer_family;
+
+enum { RANKS_TRAINER_FAMILIES = 7 };
+extern const ranks_trainer_family ranks_trainer_families[RANKS_TRAINER_FAMILIES];
+
+/* A trainer's files beside its rank files. */
+typedef struct ranks_trainer {
+    const char *name;
+    const char *settings_name; /* JSON with "world_size"; NULL: none */
+    const char *side_folder;   /* NULL: none */
+} ranks_trainer;
+
+/* NULL: not known. */
+const ranks_trainer *ranks_trainer_find(const char *name);
 
 typedef struct ranks_family {
     char key[64]; /* "model", "optim" ... */
@@ -277,7 +305,7 @@ fsdpck_status ranks_take_frame(ranks_parse *p, fsdpck_error *err) FSDPCK_MUST_CH
 fsdpck_status ranks_add_boxes(ranks_parse *p, uint32_t entry, const ranks_declared *c,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* ranks_beside.c */
+/* ranks_suspect_files.c */
 /* Warns about files with a rank in their names that belong to no family. */
 void ranks_warn_beside(const open_request *req, const ranks_list *l);
 /* A fingerprint of a file's shards that differ between ranks, from their recorded CRCs. */
@@ -329,7 +357,7 @@ cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece);
  * dtypes differ. */
 fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t a, uint32_t b, bool *equal,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* ranks_folder.c: a trainer's other files. */
+/* ranks_trainer_files.c: a trainer's other files. */
 /* Fills origin.side_folder and settings from the folder of a known trainer. */
 void ranks_describe_folder(const open_request *req, cat_origin *o);
 /* Whether a folder is a checkpoint of the package torch_checkpointing. */

@@ -476,12 +476,14 @@ static void fill_source(void *self, catalogue *cat, source *src)
                     .check_unchanged = check_unchanged};
 }
 
-/* verl's settings, kept or rewritten. */
+/* A trainer's settings, kept or rewritten. */
 static bool owns(const probe_input *in, const cat_origin *origin, const char *path, uint64_t nbytes)
 {
     (void)in;
     (void)nbytes;
-    return strcmp(origin->trainer, "verl") == 0 && strcmp(path, "fsdp_config.json") == 0;
+    const ranks_trainer *trainer = ranks_trainer_find(origin->trainer);
+    return trainer != NULL && trainer->settings_name != NULL &&
+           strcmp(path, trainer->settings_name) == 0;
 }
 
 const format_reader pt_ranks_reader = {

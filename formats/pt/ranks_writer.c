@@ -16,28 +16,20 @@
  * The output keeps the families of a trainer's folder: an outer key of the state selects the family
  * and is not in its files. A family without content has no files. */
 
+enum { FAMILY_PATTERN_NBYTES = 64 };
+
 typedef struct family {
     const char *key; /* NULL: the whole state */
     const char *pattern;
 } family;
 
+/* The families of the source's trainer. */
 typedef struct trainer_folder {
-    const char *trainer;
-    family families[4]; /* up to one without a pattern */
-    bool has_fsdp_config;
+    size_t count;
+    family families[RANKS_TRAINER_FAMILIES];
+    char patterns[RANKS_TRAINER_FAMILIES][FAMILY_PATTERN_NBYTES];
 } trainer_folder;
 
-/* verl 0.9 (FSDPCheckpointManager), accelerate 1.14 (use_dcp=False). */
-static const trainer_folder folders[] = {
-    {"verl",
-     {{"model", "model_world_size_{W}_rank_{r}.pt"},
-      {"optim", "optim_world_size_{W}_rank_{r}.pt"},
-      {"extra_state", "extra_state_world_size_{W}_rank_{r}.pt"}},
-     true},
-    {"accelerate",
-     {{"model", "pytorch_model_fsdp_0_rank{r}.bin"}, {"optimizer", "optimizer_0_rank{r}.bin"}},
-     false},
-};
 static const char plain_pattern[] = "model_world_size_{W}_rank_{r}.pt";
 
 typedef struct chunk_spot {
@@ -139,18 +131,34 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
 
 /* --- families --- */
 
-static const trainer_folder *folder_of(const target *t)
+/* The pattern with 0 for {i}. */
+static void put_pattern(char out[FAMILY_PATTERN_NBYTES], const char *pattern)
 {
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        if (strcmp(folders[i].trainer, t->cat.origin.trainer) == 0)
-            return &folders[i];
-    return NULL;
+    const char *number = strstr(pattern, "{i}");
+    if (number == NULL)
+        snprintf(out, FAMILY_PATTERN_NBYTES, "%s", pattern);
+    else
+        snprintf(out, FAMILY_PATTERN_NBYTES, "%.*s0%s", (int)(number - pattern), pattern,
+                 number + strlen("{i}"));
+}
+
+static void folder_of(const target *t, trainer_folder *own)
+{
+    *own = (trainer_folder){0};
+    for (size_t i = 0; i < RANKS_TRAINER_FAMILIES; i++) {
+        const ranks_trainer_family *f = &ranks_trainer_families[i];
+        if (!f->is_written || strcmp(f->trainer, t->cat.origin.trainer) != 0)
+            continue;
+        put_pattern(own->patterns[own->count], f->pattern);
+        own->families[own->count] = (family){f->key, own->patterns[own->count]};
+        own->count++;
+    }
 }
 
 static bool is_family_key(const target *t, value key, const trainer_folder *own)
 {
-    for (const family *f = own->families; f->pattern != NULL; f++)
-        if (value_is_str(&t->cat.pool, key, f->key))
+    for (size_t i = 0; i < own->count; i++)
+        if (value_is_str(&t->cat.pool, key, own->families[i].key))
             return true;
     return false;
 }
@@ -234,9 +242,8 @@ static fsdpck_status lay_out_family(layout_state *s, const family *f, fsdpck_err
     return st;
 }
 
-static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
+static fsdpck_status add_settings(target *t, const char *name, fsdpck_error *err)
 {
-    static const char name[] = "fsdp_config.json";
     text_buf text = {0};
     uint32_t index;
 
@@ -252,22 +259,24 @@ static fsdpck_status add_fsdp_config(target *t, fsdpck_error *err)
 static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error *err)
 {
     target *t = s->t;
-    const trainer_folder *own = folder_of(t);
+    const ranks_trainer *const trainer = ranks_trainer_find(t->cat.origin.trainer);
+    trainer_folder own;
+    folder_of(t, &own);
     const char *const kept = t->cat.origin.rank_pattern;
     const family whole = {NULL, pattern != NULL   ? pattern
-                                : own != NULL     ? own->families[0].pattern
+                                : own.count > 0   ? own.families[0].pattern
                                 : kept[0] != '\0' ? kept
                                                   : plain_pattern};
 
     RETURN_IF(rank_pattern_check(whole.pattern, t->world_size, err));
-    if (pattern != NULL || own == NULL || !all_have_families(t, own)) {
+    if (pattern != NULL || own.count == 0 || !all_have_families(t, &own)) {
         RETURN_IF(lay_out_family(s, &whole, err));
     } else {
-        for (const family *f = own->families; f->pattern != NULL; f++)
-            RETURN_IF(lay_out_family(s, f, err));
+        for (size_t i = 0; i < own.count; i++)
+            RETURN_IF(lay_out_family(s, &own.families[i], err));
     }
-    if (own != NULL && own->has_fsdp_config)
-        RETURN_IF(add_fsdp_config(t, err));
+    if (trainer != NULL && trainer->settings_name != NULL)
+        RETURN_IF(add_settings(t, trainer->settings_name, err));
     for (uint64_t i = 0; i < s->nchunks; i++) {
         if (s->spots[i].file == 0)
             return fail_tensor(s, catalogue_chunk(&t->cat, i)->tensor, FSDPCK_INTERNAL,

@@ -6,7 +6,7 @@
  *     RETURN_IF(hf_ties_add(&ties, files, &cat, err));                   // after all existing ones
  *     hf_ties_release(&ties);
  *
- * The description (open_request.agree) or `config.json` beside the index defines tied names: with
+ * The description (open_request.names) or `config.json` beside the index defines tied names: with
  * "tie_word_embeddings": true the output head `lm_head.weight` is the embedding (transformers 5;
  * without that entry nothing is tied).
  */

@@ -5,7 +5,8 @@
  *   hf               a folder: `*.safetensors.index.json` with its files, or files without index:
  *                    hf_reader.c. Also a consolidated folder with its shards in `sharded/`.
  *   dcp-safetensors  `shard-R-model-I-of-N.safetensors`, written by HuggingFaceStorageWriter
- *                    (torch 2.8 to 2.15): shards_reader.c
+ *                    (torch 2.8 to 2.15): dcp_safetensors_reader.c. Its files are
+ *                    dcp_safetensors_*, its functions shards_*
  *   hf-bin           a folder of numbered `.bin` files with some missing, unreadable or
  *                    duplicate: hf_bin.c, hf_bin_files.c
  *

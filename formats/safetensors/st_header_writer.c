@@ -56,7 +56,7 @@ void st_header_write_tensor(st_header_writer *w, const char *name, size_t nbytes
     json_put_key(j, "shape", strlen("shape"));
     json_begin_array(j);
     for (unsigned i = 0; i < ndim; i++)
-        json_put_u64(j, d == DTYPE_FLOAT4_E2M1FN_X2 && i + 1 == ndim ? shape[i] * 2 : shape[i]);
+        json_put_u64(j, i + 1 == ndim ? shape[i] * dtype_get(d)->packing : shape[i]);
     json_end_array(j);
     json_put_key(j, "data_offsets", strlen("data_offsets"));
     json_begin_array(j);

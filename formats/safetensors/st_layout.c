@@ -66,8 +66,8 @@ fsdpck_status st_layout_check_tensor(const target *t, uint32_t tensor, fsdpck_er
         error_found(err, "%s", dtype_get((dtype)ct->dtype)->name);
         return st;
     }
-    /* Half bytes are counted by doubling the last dim, so there must be one. */
-    if (ct->dtype == DTYPE_FLOAT4_E2M1FN_X2 && ct->ndim == 0)
+    /* The last dim counts packed floats, so there must be one. */
+    if (dtype_get((dtype)ct->dtype)->packing > 1 && ct->ndim == 0)
         return refuse(t, tensor, "safetensors cannot hold a 0-dim tensor of float4", err);
     if (!utf8_is_text(name, name_nbytes))
         return refuse_name(t, tensor, "safetensors cannot hold a name that is not UTF-8", err);

@@ -253,7 +253,7 @@ static fsdpck_status check_metadata(check *c, fsdpck_error *err)
 {
     const check_request *r = c->r;
     if (r->level >= CHECK_STRUCTURE)
-        RETURN_IF(check_names(c, err));
+        RETURN_IF(check_confusable(c, err));
     if (r->level < CHECK_COVERAGE)
         return FSDPCK_OK;
     progress_phase(r->progress, "checking coverage", 0);

@@ -24,8 +24,8 @@
 
 #include "base/pool.h"
 #include "base/progress.h"
-#include "check/findings.h"
 #include "check/moments.h"
+#include "check/reported_findings.h"
 #include "state/source.h"
 
 typedef enum check_level {

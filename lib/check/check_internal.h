@@ -1,12 +1,13 @@
 /* check_internal.h: shared by the files that implement check.h.
  *
- *     check.c          coverage; locations of chunks
- *     check_extent.c   sizes, order and names of extents
- *     check_jobs.c     which ranges of the files are read, in which jobs
- *     check_bytes.c    reading: checksums and numbers in one pass
- *     check_chunks.c    maps the elements read to chunks; joins checksums of parts
- *     check_numbers.c  findings about the numbers of a tensor
- *     check_work.c    merges the results of several processes
+ *     check.c             coverage; locations of chunks
+ *     check_extent.c      sizes, order and names of extents
+ *     check_jobs.c        which ranges of the files are read, in which jobs
+ *     check_bytes.c       reading: checksums and numbers in one pass
+ *     check_chunks.c      maps the elements read to chunks; joins checksums of parts
+ *     check_numbers.c     findings about the numbers of a tensor
+ *     check_confusable.c  names that look the same
+ *     check_merge.c       merges the results of several processes
  */
 #ifndef FSDPCK_CHECK_CHECK_INTERNAL_H
 #define FSDPCK_CHECK_CHECK_INTERNAL_H
@@ -72,7 +73,7 @@ typedef struct check {
     scan_counts *sums;            /* by tensor */
     uint32_t *alias;              /* by tensor: a tensor with the same elements, or CAT_NONE */
     unsigned char *replica;       /* by chunk: an earlier one has the same box */
-    unsigned char *live;          /* by chunk extent: SPOT_... */
+    unsigned char *live;          /* by chunk extent: EXTENT_... */
     unsigned char *no_statistics; /* by tensor: scattered or negated, no statistics */
     vec zero_runs;                /* zero_run */
     vec parts;                    /* moments_part; with statistics */
@@ -133,7 +134,7 @@ fsdpck_status chunk_scans_total(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void check_numbers(check *c);
 
 /* KEY-CONFUSABLE: names that look the same. */
-fsdpck_status check_names(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status check_confusable(check *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Makes room for the counts of exponents from EXPONENT_MIN + first on, and adds `counts`. */
 fsdpck_status statistics_add_counts(check_statistics *t, uint32_t first, uint32_t n,

@@ -140,7 +140,7 @@ static widen_fn widen_of(dtype d, unsigned *parts)
 static bool is_float8(dtype d)
 {
     return dtype_get(d)->kind == DTYPE_IS_FLOAT && dtype_get(d)->itemsize_bytes == 1 &&
-           d != DTYPE_FLOAT4_E2M1FN_X2;
+           dtype_get(d)->packing == 1;
 }
 
 bool moments_supported(dtype d)

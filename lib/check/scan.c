@@ -98,7 +98,7 @@ bool scan_supported(dtype d)
 {
     const dtype_class kind = (dtype_class)dtype_get(d)->kind;
     return (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX) && d != DTYPE_FLOAT8_E8M0FNU &&
-           d != DTYPE_FLOAT4_E2M1FN_X2;
+           dtype_get(d)->packing == 1;
 }
 
 /* For most tensors that are not constant, the second element already shows it. */

@@ -2,7 +2,7 @@
 #ifndef FSDPCK_COMPARE_DIFF_H
 #define FSDPCK_COMPARE_DIFF_H
 
-#include "check/compare_elements.h"
+#include "compare/compare_elements.h"
 #include "run/run.h"
 
 typedef struct diff_row {

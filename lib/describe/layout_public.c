@@ -27,7 +27,7 @@ fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
     run_init(r, ctx, src, &o);
     r->sharded = true;
     r->dst = "";
-    r->cut.no_chunks = true;
+    r->sharding.no_chunks = true;
     fsdpck_status st = FSDPCK_OK;
     GOTO_IF(request_choose_writer(r, err), out);
     if (r->writer->flat) {

@@ -1,7 +1,7 @@
 /* engine.h: the engines that fill the tiles of a run: threads or a device, one table each. No other
  * code in lib/exec depends on which one runs.
  *
- *     x->engine = engine_choose(&request);         // listed in exec/gpu/engines.c
+ *     x->engine = engine_choose(&request);         // listed in engine_list.c
  *     RETURN_IF(x->engine->open(x, err));
  *     RETURN_IF(x->engine->worker_open(w, tile_span, err));      // its memory; for each worker
  *     RETURN_IF(x->engine->begin(x, err));         // by all ranks
@@ -14,7 +14,7 @@
 #ifndef FSDPCK_EXEC_ENGINE_H
 #define FSDPCK_EXEC_ENGINE_H
 
-#include "exec/convert.h"
+#include "exec/element_ops.h"
 #include "exec/exec.h"
 
 typedef struct worker worker;
@@ -28,7 +28,8 @@ typedef struct engine_place {
     fsdpck_status (*reserve)(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
                              unsigned dims, uint8_t **buffer, fsdpck_error *err);
     /* Moves from there one box, copied or converted; or contiguous bytes. */
-    void (*box)(worker *w, const convert *c, const strided *s, uint8_t *dst, const uint8_t *src);
+    void (*box)(worker *w, const element_ops *c, const strided *s, uint8_t *dst,
+                const uint8_t *src);
     void (*run)(worker *w, uint8_t *dst, const uint8_t *src, uint64_t nbytes);
 } engine_place;
 
@@ -70,8 +71,9 @@ typedef struct engine {
 } engine;
 
 extern const engine engine_threads;
+extern const engine engine_gpu; /* exec/gpu/engine_gpu.c */
 
-/* exec/gpu/engines.c: the first suitable engine. */
+/* engine_list.c: the first suitable engine. */
 const engine *engine_choose(const exec_request *r);
 
 #endif

@@ -182,13 +182,13 @@ static fsdpck_status reserve(worker *w, uint64_t nbytes, const uint8_t *dst, uns
     return FSDPCK_OK;
 }
 
-static void place_box(worker *w, const convert *c, const strided *s, uint8_t *dst,
+static void place_box(worker *w, const element_ops *c, const strided *s, uint8_t *dst,
                       const uint8_t *src)
 {
-    if (convert_is_copy(c))
+    if (element_ops_is_copy(c))
         strided_copy(s, dtype_get(c->from)->itemsize_bytes, dst, src);
     else
-        w->stats.cast_overflows += convert_box(c, s, dst, src, w->scratch);
+        w->stats.cast_overflows += element_ops_box(c, s, dst, src, w->scratch);
 }
 
 static void place_run(worker *w, uint8_t *dst, const uint8_t *src, uint64_t nbytes)

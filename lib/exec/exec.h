@@ -148,8 +148,10 @@ void exec_free(struct exec *x);
  * usable. Close it after every exec that uses it. */
 fsdpck_status exec_open_gpu(const group *g, gpu **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_close_gpu(gpu *g);
-/* The GPU support of this build, or NULL; and the usable devices, in one line. */
+/* The GPU support of this build, or NULL: its name for users, and one line about it. */
+const char *exec_gpu_name(void);
 const char *exec_gpu_description(void);
+/* The usable devices, in one line. */
 void exec_gpu_describe_state(char *text, size_t capacity);
 
 #endif

@@ -35,14 +35,14 @@ void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides)
         strides[d] = *VEC_AT(&x->strides, const uint64_t, s->strides_at + d);
 }
 
-convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to)
+element_ops exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to)
 {
     const unsigned flags = x->chunk_extents[chunk].flags;
-    return (convert){.from = exec_chunk_dtype(x, chunk),
-                     .to = to,
-                     .swap = (flags & EXTENT_SWAP) != 0,
-                     .conj = (flags & EXTENT_CONJ) != 0,
-                     .neg = (flags & EXTENT_NEG) != 0};
+    return (element_ops){.from = exec_chunk_dtype(x, chunk),
+                         .to = to,
+                         .swap = (flags & EXTENT_SWAP) != 0,
+                         .conj = (flags & EXTENT_CONJ) != 0,
+                         .neg = (flags & EXTENT_NEG) != 0};
 }
 
 fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,

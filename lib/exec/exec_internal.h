@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "exec/convert.h"
+#include "exec/element_ops.h"
 #include "exec/engine.h"
 #include "exec/exec.h"
 #include "exec/tile_parts.h"
@@ -135,7 +135,7 @@ struct worker {
     uint64_t at; /* begin of the current range in the tile: its offset within a block of the file */
     uint8_t *staging;
     uint8_t *column_group; /* exec.column_group_nbytes, allocated on first use; may be the tile */
-    uint8_t *scratch;      /* CONVERT_SCRATCH_NBYTES */
+    uint8_t *scratch;      /* ELEMENT_OPS_SCRATCH_NBYTES */
     uint64_t src_strides[NDIM_MAX];
     strided shape;
     box_split split;
@@ -156,7 +156,7 @@ fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsi
                                    uint32_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Strides of a located chunk, in elements, ndim of them. */
 void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides);
-convert exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to);
+element_ops exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to);
 /* Adds the tensor and the file of a source chunk to an error. */
 void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err);
 dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
@@ -220,7 +220,7 @@ fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, in
 /* --- gather_runs.c: boxes so thin in their file that each run is a separate read --- */
 bool gather_should_read_runs(const worker *w, const strided *s, uint64_t itemsize);
 /* Reads immediately; `box` gives the file, source offset and destination in the tile. */
-fsdpck_status gather_runs(worker *w, const read_op *box, const convert *c, const strided *s,
+fsdpck_status gather_runs(worker *w, const read_op *box, const element_ops *c, const strided *s,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- write_range.c --- */

@@ -10,13 +10,13 @@ static dtype read_op_dtype(const read_op *q)
     return (dtype)q->from;
 }
 
-static convert read_op_convert(const read_op *q)
+static element_ops read_op_convert(const read_op *q)
 {
-    return (convert){.from = read_op_dtype(q),
-                     .to = (dtype)q->to,
-                     .swap = (q->ops & EXTENT_SWAP) != 0,
-                     .conj = (q->ops & EXTENT_CONJ) != 0,
-                     .neg = (q->ops & EXTENT_NEG) != 0};
+    return (element_ops){.from = read_op_dtype(q),
+                         .to = (dtype)q->to,
+                         .swap = (q->ops & EXTENT_SWAP) != 0,
+                         .conj = (q->ops & EXTENT_CONJ) != 0,
+                         .neg = (q->ops & EXTENT_NEG) != 0};
 }
 
 static bool read_op_is_run(const read_op *q)
@@ -66,7 +66,7 @@ static void read_op_copy(worker *w, const read_op *q, const uint8_t *src)
         return;
     }
     const uint64_t *dims = w->gather.dims + q->dims_at;
-    const convert c = read_op_convert(q);
+    const element_ops c = read_op_convert(q);
     strided s;
     s.ndim = q->ndim;
     for (unsigned d = 0; d < q->ndim; d++) {
@@ -182,7 +182,7 @@ static fsdpck_status add_box(worker *w, const read_op *box, strided *s, fsdpck_e
     const uint64_t itemsize = dtype_get(read_op_dtype(box))->itemsize_bytes;
     box_split *b = &w->split;
     if (!g->grouped && gather_should_read_runs(w, s, itemsize)) {
-        const convert c = read_op_convert(box);
+        const element_ops c = read_op_convert(box);
         return gather_runs(w, box, &c, s, err);
     }
     box_split_begin(b, s->ndim, s->sizes, s->src_strides, itemsize, w->x->staging_nbytes);

@@ -44,7 +44,7 @@ static unsigned packed_dim(const strided *s, const bool *inside)
     return best;
 }
 
-fsdpck_status gather_runs(worker *w, const read_op *box, const convert *c, const strided *s,
+fsdpck_status gather_runs(worker *w, const read_op *box, const element_ops *c, const strided *s,
                           fsdpck_error *err)
 {
     const uint64_t itemsize = dtype_get(c->from)->itemsize_bytes;

@@ -179,7 +179,7 @@ fsdpck_status replica_check_crcs(struct exec *x, fsdpck_error *err)
 typedef struct side {
     const uint8_t *bytes;
     const uint64_t *strides; /* bytes */
-    convert convert;
+    element_ops convert;
 } side;
 
 /* Gathers a block into dense, converted elements. */
@@ -199,7 +199,7 @@ static void resolve_block(const side *s, const box_split *block, unsigned ndim, 
     }
     strided_collapse(&shape);
     strided_copy(&shape, itemsize, dense, s->bytes + at);
-    convert_resolve(&s->convert, dense, block->span_bytes);
+    element_ops_resolve(&s->convert, dense, block->span_bytes);
 }
 
 static bool boxes_equal(const side *a, const side *b, unsigned ndim, const uint64_t *sizes,
@@ -209,9 +209,9 @@ static bool boxes_equal(const side *a, const side *b, unsigned ndim, const uint6
     uint64_t dense[NDIM_MAX];
     box_split block;
     box_row_major_strides(sizes, ndim, dense);
-    box_split_begin(&block, ndim, sizes, dense, 1, CONVERT_BLOCK);
+    box_split_begin(&block, ndim, sizes, dense, 1, ELEMENT_OPS_BLOCK);
     while (box_split_next(&block)) {
-        uint8_t *other = scratch + CONVERT_SCRATCH_NBYTES / 2;
+        uint8_t *other = scratch + ELEMENT_OPS_SCRATCH_NBYTES / 2;
         resolve_block(a, &block, ndim, scratch);
         resolve_block(b, &block, ndim, other);
         if (memcmp(scratch, other, block.span_bytes * itemsize) != 0)

@@ -91,7 +91,7 @@ static uint64_t target_run_nbytes(const strided *s, uint64_t itemsize)
 
 /* Writes one part of the box through the worker's tile, dense or after reading the gaps; without
  * output, adds it directly to the digest. */
-static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
+static fsdpck_status write_part(worker *w, const element_ops *c, const strided *s,
                                 const box_split *part, const uint8_t *src, uint64_t target_chunk,
                                 uint64_t at, bool merge, fsdpck_error *err)
 {
@@ -113,10 +113,10 @@ static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
         memset(w->tile, 0, part->span_bytes);
     else if (merge)
         RETURN_IF(output_read_at(w->x->out, k->file, at, w->tile, part->span_bytes, err));
-    if (convert_is_copy(c))
+    if (element_ops_is_copy(c))
         strided_copy(&shape, dtype_get(c->to)->itemsize_bytes, w->tile, src);
     else
-        w->stats.cast_overflows += convert_box(c, &shape, w->tile, src, w->scratch);
+        w->stats.cast_overflows += element_ops_box(c, &shape, w->tile, src, w->scratch);
     if (w->x->out == NULL) {
         exec_checksums_add_sparse(w->x, &range, w->tile);
         return FSDPCK_OK;
@@ -125,7 +125,7 @@ static fsdpck_status write_part(worker *w, const convert *c, const strided *s,
     return output_write_at(w->x->out, k->file, at, w->tile, part->span_bytes, err);
 }
 
-static fsdpck_status write_box(scatter *sc, worker *w, const convert *c, const strided *s,
+static fsdpck_status write_box(scatter *sc, worker *w, const element_ops *c, const strided *s,
                                const uint8_t *src, uint64_t target_chunk, uint64_t dst_at,
                                fsdpck_error *err)
 {
@@ -158,7 +158,7 @@ static fsdpck_status write_intersecting(scatter *sc, worker *w, const row_block_
     struct exec *x = sc->x;
     const catalogue *to = &x->r.target->cat;
     const dtype type = (dtype)catalogue_tensor(to, catalogue_chunk(to, q->chunk)->tensor)->dtype;
-    const convert c = exec_chunk_convert(x, row_block->chunk, type);
+    const element_ops c = exec_chunk_convert(x, row_block->chunk, type);
     uint64_t chunk_offsets[NDIM_MAX];
     uint64_t chunk_sizes[NDIM_MAX];
     uint64_t dst_strides[NDIM_MAX];

@@ -20,7 +20,7 @@ static uint64_t tile_span(uint64_t tile)
 static uint64_t worker_nbytes(const struct exec *x, uint64_t tile, uint64_t staging)
 {
     const uint64_t nbytes =
-        tile_span(tile) + x->engine->staging_span(staging) + CONVERT_SCRATCH_NBYTES;
+        tile_span(tile) + x->engine->staging_span(staging) + ELEMENT_OPS_SCRATCH_NBYTES;
     return nbytes + (FILE_DIRECT_ALIGN - nbytes % FILE_DIRECT_ALIGN) % FILE_DIRECT_ALIGN;
 }
 

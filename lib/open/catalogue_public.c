@@ -21,7 +21,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     all.step = o->step;
     all.world_size = o->world_size;
     all.mesh = c->mesh == NULL ? "" : c->mesh;
-    all.cut_otherwise = c->cut_otherwise;
+    all.sharded_otherwise = c->sharded_otherwise;
     all.order_suspect = o->order_suspect;
     all.boxes_suspect = o->boxes_suspect;
     all.flat_parameters = flat_params_count(&c->cat, NULL);

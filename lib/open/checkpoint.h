@@ -2,16 +2,17 @@
  *
  *     context.c           logging, progress, cancellation, warnings
  *     open_ranks.c        path -> the files that the ranks of a group find there
+ *     probe.c             a path or folder -> the input of the format probes
  *     open.c              path -> format reader -> sealed catalogue, parts
  *     search_folders.c    checkpoints below a folder
  *     inner_load.c        tensors inside objects
- *     known_names.c       names that readers may ask for
+ *     model_names.c       names that readers may ask for
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened
  *     other_weights.c     other weights in the same folder
  *     catalogue_public.c  the catalogue for callers
- *     finding_kinds.c     the table of findings
+ *     findings_public.c   the table of findings for callers
  */
 #ifndef FSDPCK_OPEN_CHECKPOINT_H
 #define FSDPCK_OPEN_CHECKPOINT_H
@@ -63,9 +64,9 @@ struct fsdpck_checkpoint {
     unit_list units;
     flat_adapter *adapter; /* NULL: the reader's catalogue is cat itself */
     checkpoint_parts parts;
-    vec ties;               /* tied_pair, from the model description */
-    char *mesh;             /* as text; NULL where none is known */
-    uint64_t cut_otherwise; /* tensors that the inferred mesh does not explain */
+    vec ties;                   /* tied_pair, from the model description */
+    char *mesh;                 /* as text; NULL where none is known */
+    uint64_t sharded_otherwise; /* tensors that the inferred mesh does not explain */
     bool opaque_calls;
     bool inner_loaded; /* checkpoint_load_inner has run */
     struct remote_folder
@@ -100,7 +101,7 @@ fsdpck_status checkpoint_load_inner(fsdpck_checkpoint *c, fsdpck_error *err) FSD
 typedef struct described_model {
     const char *path; /* NULL: no description */
     model m;
-    agree agree;
+    description_match match;
 } described_model;
 
 fsdpck_status described_model_read(fsdpck_checkpoint *c, const char *path, described_model *d,

@@ -43,8 +43,8 @@ const char *fsdpck_builtin(const char *kind, size_t index, const char **descript
             }
         }
     } else if (strcmp(kind, "engine") == 0) {
-        if (index == 1 && exec_gpu_description() != NULL)
-            return builtin_named(0, "cuda", exec_gpu_description(), description);
+        if (index == 1 && exec_gpu_name() != NULL)
+            return builtin_named(0, exec_gpu_name(), exec_gpu_description(), description);
         return builtin_named(index, "threads", "processor threads, direct I/O", description);
     } else if (strcmp(kind, "group") == 0) {
         return builtin_named(index, group_built_name(), group_built_description(), description);
@@ -56,7 +56,7 @@ char *fsdpck_builtin_state(const char *name, char *dst, size_t capacity_nbytes)
 {
     if (capacity_nbytes > 0)
         dst[0] = '\0';
-    if (strcmp(name, "cuda") == 0 && exec_gpu_description() != NULL)
+    if (exec_gpu_name() != NULL && strcmp(name, exec_gpu_name()) == 0)
         exec_gpu_describe_state(dst, capacity_nbytes);
     const format_reader *reader = format_reader_named(name);
     if (reader != NULL && reader->library != NULL)

@@ -5,7 +5,7 @@
 
 #include "io/file.h"
 #include "open/checkpoint.h"
-#include "state/rank_name.h"
+#include "state/tensor_rank_suffix.h"
 
 /* A description of a million modules takes some 200 MB. */
 #define MODEL_FILE_NBYTES_MAX (UINT64_C(4) << 30)
@@ -98,7 +98,7 @@ fsdpck_status described_model_read(fsdpck_checkpoint *c, const char *path, descr
     model_init(&d->m, &c->metadata);
     fsdpck_status st = read_model(c, path, &d->m, err);
     if (st == FSDPCK_OK)
-        st = description_match_init(&d->agree, &d->m, &c->units, err);
+        st = description_match_init(&d->match, &d->m, &c->units, err);
     if (st != FSDPCK_OK) {
         error_path(err, path);
         described_model_release(d);
@@ -110,7 +110,7 @@ void described_model_release(described_model *d)
 {
     if (d->path == NULL)
         return;
-    description_match_release(&d->agree);
+    description_match_release(&d->match);
     model_release(&d->m);
     d->path = NULL;
 }
@@ -122,9 +122,9 @@ static fsdpck_status find_ties(fsdpck_checkpoint *c, described_model *d, vec *ti
     checkpoint_parts parts = {0};
     fsdpck_status st = checkpoint_parts_find(&c->read, &parts, err);
     if (st == FSDPCK_OK)
-        st = description_match_set(&d->agree, &c->read, parts.tensor_part, err);
+        st = description_match_set(&d->match, &c->read, parts.tensor_part, err);
     if (st == FSDPCK_OK)
-        st = description_match_ties(&d->agree, ties, err);
+        st = description_match_ties(&d->match, ties, err);
     checkpoint_parts_release(&parts);
     return st;
 }
@@ -157,7 +157,7 @@ void checkpoint_log_dropped(const fsdpck_checkpoint *c)
                   "tensors omitted because they differ between ranks: %" PRIu64, count);
 }
 
-static void log_local(const fsdpck_checkpoint *c, const agree *a)
+static void log_local(const fsdpck_checkpoint *c, const description_match *a)
 {
     uint64_t count = 0;
     const char *first = NULL;
@@ -196,7 +196,7 @@ fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
                                   format_per_rank per_rank, bool assume_order, fsdpck_error *err)
 {
     flat_adapter_options options = {
-        .ranks = flat_ranks_of(per_rank), .assume_order = assume_order, .agree = &d->agree};
+        .ranks = flat_ranks_of(per_rank), .assume_order = assume_order, .match = &d->match};
     vec order = VEC_OF(flat_order, &c->metadata), ties = VEC_OF(description_tie, &c->metadata);
     fsdpck_status st = flat_adapter_rescale(&c->read, d->m.world_size, &c->units, err);
 
@@ -213,11 +213,11 @@ fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
         st = flat_adapter_new(&c->read, &c->read_src, &c->units, &options, &c->cat, &c->adapter,
                               err);
     }
-    d->agree.drops = per_rank == PER_RANK_DROP;
+    d->match.drops = per_rank == PER_RANK_DROP;
     if (st == FSDPCK_OK) {
         log_ties(c, &ties);
         checkpoint_log_dropped(c);
-        log_local(c, &d->agree);
+        log_local(c, &d->match);
     }
     vec_release(&order);
     vec_release(&ties);
@@ -231,7 +231,7 @@ fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
 
 /* --- the model and the checkpoint --- */
 
-static fsdpck_status note_ties(fsdpck_checkpoint *c, const agree *a, fsdpck_error *err)
+static fsdpck_status note_ties(fsdpck_checkpoint *c, const description_match *a, fsdpck_error *err)
 {
     vec ties = VEC_OF(description_tie, &c->metadata);
     fsdpck_status st = description_match_ties(a, &ties, err);
@@ -270,11 +270,11 @@ static void log_notes(const fsdpck_checkpoint *c, const description_notes *n)
 fsdpck_status model_adapter_check(fsdpck_checkpoint *c, described_model *d, fsdpck_error *err)
 {
     description_notes notes;
-    fsdpck_status st = description_match_set(&d->agree, &c->cat, c->parts.tensor_part, err);
+    fsdpck_status st = description_match_set(&d->match, &c->cat, c->parts.tensor_part, err);
     if (st == FSDPCK_OK)
-        st = description_match_check(&d->agree, &notes, err);
+        st = description_match_check(&d->match, &notes, err);
     if (st == FSDPCK_OK)
-        st = note_ties(c, &d->agree, err);
+        st = note_ties(c, &d->match, err);
     if (st != FSDPCK_OK) {
         error_path(err, d->path);
         return st;

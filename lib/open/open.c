@@ -6,7 +6,7 @@
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
-#include "open/known_names.h"
+#include "open/model_names.h"
 
 char *escaped_copy(const char *text)
 {
@@ -187,8 +187,8 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
 {
     const bool viewed = d->path != NULL, assume_order = o->assume_order != 0;
     catalogue *into = viewed ? &c->read : &c->cat;
-    known_names known;
-    known_names_init(&known, viewed ? &d->agree : NULL, NULL);
+    model_names known;
+    model_names_init(&known, viewed ? &d->match : NULL, NULL);
     const open_request request = {
         .path = c->path,
         .probe = &c->probe,
@@ -234,7 +234,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     else
         RETURN_IF(checkpoint_infer_params(c, viewed ? &d->m : NULL, assume_order, err));
     c->parts.assumes_order = assume_order;
-    RETURN_IF(select_infer_specs(&c->cat, &c->cut_otherwise, err));
+    RETURN_IF(select_infer_specs(&c->cat, &c->sharded_otherwise, err));
     return print_mesh(c, err);
 }
 

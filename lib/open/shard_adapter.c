@@ -1,5 +1,5 @@
 #include "open/checkpoint.h"
-#include "open/known_names.h"
+#include "open/model_names.h"
 #include "statedict/shard_metadata.h"
 
 /* The checkpoint was opened without information on flat parameters. It is read again with the list
@@ -7,8 +7,8 @@
 static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request, fsdpck_error *err)
 {
     open_request again = *request;
-    known_names known;
-    known_names_init(&known, NULL, &c->units);
+    model_names known;
+    model_names_init(&known, NULL, &c->units);
     again.keep_flat_shards = true;
     again.names = &known.names;
     c->format->close(c->self);

@@ -8,6 +8,7 @@
 #include "plan/coverage.h"
 #include "plan/plan_internal.h"
 #include "plan/segment.h"
+#include "state/cast.h"
 
 /* Tensors with at most this number of chunks are scanned: an index would cost more than it saves.
  */
@@ -15,26 +16,7 @@
 
 bool plan_can_cast(dtype from, dtype to)
 {
-    const dtype both[2] = {from, to};
-    if (from == to)
-        return true;
-    for (int i = 0; i < 2; i++) {
-        switch (both[i]) {
-        case DTYPE_FLOAT16:
-        case DTYPE_BFLOAT16:
-        case DTYPE_FLOAT32:
-        case DTYPE_FLOAT64:
-        case DTYPE_FLOAT8_E4M3FN:
-        case DTYPE_FLOAT8_E5M2:
-        case DTYPE_FLOAT8_E4M3FNUZ:
-        case DTYPE_FLOAT8_E5M2FNUZ:
-        case DTYPE_FLOAT8_E8M0FNU:
-            break;
-        default:
-            return false;
-        }
-    }
-    return true;
+    return from == to || cast_supported(from, to);
 }
 
 static fsdpck_status store_index(plan *p, uint32_t tensor, const box_index *x, bool partial,

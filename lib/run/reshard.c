@@ -16,8 +16,8 @@ static fsdpck_status mesh_of_like(run *r, mesh *m, fsdpck_error *err)
         return st;
     }
     *m = *theirs;
-    r->cut.like = &like->cat;
-    r->cut.like_model_key = like->parts.model_depth > 0 ? like->parts.model_key : "";
+    r->sharding.like = &like->cat;
+    r->sharding.like_model_key = like->parts.model_depth > 0 ? like->parts.model_key : "";
     return FSDPCK_OK;
 }
 
@@ -187,11 +187,11 @@ static void report_mesh(const run *r)
 
 static void report_other_specs(const run *r)
 {
-    if (r->src->cut_otherwise > 0 && r->opt.sharding.like == NULL && !r->writer->flat)
+    if (r->src->sharded_otherwise > 0 && r->opt.sharding.like == NULL && !r->writer->flat)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensors that the source shards differently from mesh %s: %" PRIu64
                   "; FSDP shards their dim 0; choose with --shard and --replicate",
-                  r->src->mesh == NULL ? "" : r->src->mesh, r->src->cut_otherwise);
+                  r->src->mesh == NULL ? "" : r->src->mesh, r->src->sharded_otherwise);
 }
 
 fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
@@ -204,10 +204,10 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
     if (r->writer->flat) {
         RETURN_IF(
             unit_list_scale(&r->src->units, (uint32_t)mesh_size(&r->layout.mesh), &r->units, err));
-        r->cut.units = &r->units;
+        r->sharding.units = &r->units;
     }
-    r->cut.layout = &r->layout;
-    r->cut.every_rank = r->writer->every_rank;
-    r->cut.any_size = !r->writer->every_rank; /* boxes in files, not a DTensor a rank */
+    r->sharding.layout = &r->layout;
+    r->sharding.every_rank = r->writer->every_rank;
+    r->sharding.any_size = !r->writer->every_rank; /* boxes in files, not a DTensor a rank */
     return FSDPCK_OK;
 }

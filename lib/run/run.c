@@ -82,7 +82,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .objects = (select_objects)o->select.objects,
         .load_object = load_object,
         .load_ctx = r->src,
-        .cut = r->sharded ? &r->cut : NULL,
+        .sharding = r->sharded ? &r->sharding : NULL,
     };
     r->opt.select.part = (int)request.part;
     if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)
@@ -148,7 +148,7 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
         .is_own_file = r->opt.dry_run.mode && r->opt.dry_run.group_size > 0 ? NULL : r->local.own,
         .hosts = &r->local.hosts,
         .gpu = r->gpu,
-        .gpu_required = r->opt.work.use_cuda != 0,
+        .gpu_required = r->opt.work.engine == FSDPCK_ENGINE_GPU,
         .differences = r->differences,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
@@ -310,7 +310,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
  * GB/s and scatters 2.5 to 6.5 GB/s, so a GPU gains nothing below 20 GB/s of storage. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err)
 {
-    if (!r->opt.work.use_cuda || r->gpu != NULL)
+    if (r->opt.work.engine != FSDPCK_ENGINE_GPU || r->gpu != NULL)
         return FSDPCK_OK;
     RETURN_IF(exec_open_gpu(r->ctx->group, &r->gpu, err));
     log_write(&r->ctx->log, LOG_DETAIL, "GPU %u of %u: %s", r->gpu->index, r->gpu->count,

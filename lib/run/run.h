@@ -1,21 +1,21 @@
 /* run.h: one run from request to committed output, for the files that make it up:
  *
- *     request.c       which writer; whether DST may be written
- *     output_paths.c  refuses an output that would replace a file of the input
+ *     request_check.c    which writer; whether DST may be written
+ *     output_paths.c     refuses an output that would replace a file of the input
  *     output_replaced.c  files of a folder that the output replaces
- *     run.c           select -> layout -> plan -> resolve -> execute -> seal -> commit
- *     run_output.c    files of an output: added, read, read back
- *     consolidate.c   the two public calls: a run onto one rank, a run onto many
- *     reshard.c       a run onto many: options -> mesh and rules
- *     advise.c        warnings about legal but probably unintended requests
- *     digest_run.c    a run that writes nothing and computes the digest of each tensor; digest_rows.c
- *     manifest_run.c  the manifest of the output; file_checksums.c checksums of whole files
- *     view_sums.c     digests of tensors that share a storage, from the output
- *     manifest_files.c  the manifest in the source's folder: names and sizes of its files
- *     local_output.c  outputs on each host's own disk; local_output_assign.c which host gets which file
- *     sidecars.c      small files beside the weights that are copied along
- *     run_report.c    the report of a run; rank_totals.c totals per rank
- *     group_plan.c    predicted work of a group of processes
+ *     run.c              select -> layout -> plan -> resolve -> execute -> seal -> commit
+ *     run_output.c       files of an output: added, read, read back
+ *     consolidate.c      the two public calls: a run onto one rank, a run onto many
+ *     reshard.c          a run onto many: options -> mesh and rules
+ *     advise.c           warnings about legal but probably unintended requests
+ *     digest_run.c       a run that writes nothing and computes the digest of each tensor; digest_rows.c
+ *     manifest_run.c     the manifest of the output; file_checksums.c checksums of whole files
+ *     view_sums.c        digests of tensors that share a storage, from the output
+ *     manifest_files.c   the manifest in the source's folder: names and sizes of its files
+ *     local_output.c     outputs on each host's own disk; local_output_assign.c which host gets which file
+ *     sidecars.c         small files beside the weights that are copied along
+ *     run_report.c       the report of a run; rank_totals.c totals per rank
+ *     group_plan.c       predicted work of a group of processes
  */
 #ifndef FSDPCK_RUN_RUN_H
 #define FSDPCK_RUN_RUN_H
@@ -34,14 +34,14 @@ typedef struct run {
     fsdpck_checkpoint *src;
     const char *dst;
     run_options opt;
-    bool sharded;                       /* reshard: `cut` says how */
+    bool sharded;                       /* reshard: see `sharding` */
     bool replaces_empty;                /* DST is an empty folder */
     bool bare_optimizer, names_objects; /* as in select_request, for runs without output */
     rank_differences *differences;      /* as in exec_request */
     const format_writer *writer;
     layout layout;
-    shard_request cut;
-    unit_list units; /* of a flat writer, over the ranks of `layout`; borrowed by `cut` and `to` */
+    shard_request sharding;
+    unit_list units; /* of a flat writer, over `layout`; borrowed by `sharding` and `to` */
     sidecars side;
     select_result selected;
     optim_state_map optim_state_map; /* reshard */
@@ -72,7 +72,7 @@ fsdpck_status request_check_still_empty(const run *r, fsdpck_error *err) FSDPCK_
  * dry run. */
 fsdpck_status request_check_space(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Fills r->layout and r->cut from the options. */
+/* Fills r->layout and r->sharding from the options. */
 fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Source catalogue and options -> r->to, without locations. */

@@ -186,7 +186,7 @@ fsdpck_status flatten_add_chunks(select_state *a, const select_pick *pick, uint3
     const unit *u = unit_of_param(l, param);
     uint32_t first, end;
 
-    if (a->request->cut->no_chunks)
+    if (a->request->sharding->no_chunks)
         return FSDPCK_OK;
     flatten_rank_range(a, u, p, &first, &end);
     for (uint32_t rank = first; rank < end; rank++) {

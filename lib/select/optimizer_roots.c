@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "state/rank_name.h"
+#include "state/tensor_rank_suffix.h"
 
 /* Longer roots are none: looking them up costs their length, once for each word. */
 #define ROOT_MAX_NBYTES 512u

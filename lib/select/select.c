@@ -125,9 +125,9 @@ static bool object_has_place(const select_state *a, const cat_object *o)
 {
     if (a->to->units != NULL)
         return o->rank == UINT16_MAX || o->rank == 0;
-    return o->rank == UINT16_MAX ||
-           (a->request->nested && a->request->cut != NULL && a->request->cut->every_rank &&
-            (int64_t)a->to->world_size == a->from->origin.world_size);
+    return o->rank == UINT16_MAX || (a->request->nested && a->request->sharding != NULL &&
+                                     a->request->sharding->every_rank &&
+                                     (int64_t)a->to->world_size == a->from->origin.world_size);
 }
 
 /* Objects that are not loaded yet are checked later (leave_out_unheld). */
@@ -264,7 +264,7 @@ static fsdpck_status load_objects(select_state *a, fsdpck_error *err)
 
 static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
 {
-    const bool is_layout = a->request->cut != NULL && a->request->cut->no_chunks;
+    const bool is_layout = a->request->sharding != NULL && a->request->sharding->no_chunks;
     if (a->result->tensors_out > 0 || (a->result->objects_out > 0 && !is_layout))
         return FSDPCK_OK;
     static const char *const names[] = {"model", "optimizer", "other", "whole"};
@@ -310,7 +310,7 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
 {
     memset(result, 0, sizeof *result);
     select_state a = {.from = from, .parts = parts, .request = request, .to = to, .result = result};
-    a.source_is_sharded = request->cut != NULL && select_source_is_sharded(from);
+    a.source_is_sharded = request->sharding != NULL && select_source_is_sharded(from);
     a.picks = VEC_OF(select_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
     a.object_names = VEC_OF(uint32_t, from->owner);
@@ -319,9 +319,9 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
     strtab_init(&a.names, from->owner);
     strtab_init(&a.state_keys, from->owner);
     to->cat.origin = from->origin;
-    to->world_size = request->cut == NULL ? 1 : mesh_size(&request->cut->layout->mesh);
+    to->world_size = request->sharding == NULL ? 1 : mesh_size(&request->sharding->layout->mesh);
     to->cat.origin.world_size = (int64_t)to->world_size;
-    to->units = request->cut == NULL ? NULL : request->cut->units;
+    to->units = request->sharding == NULL ? NULL : request->sharding->units;
     fsdpck_status st;
     GOTO_IF(select_rules_compile(&request->options, &a.rules, err), out);
     GOTO_IF(select_find_keyless(&a, err), out);
@@ -344,7 +344,7 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
     GOTO_IF(select_inner_add_all(&a, err), out);
     if (to->units != NULL)
         GOTO_IF(flatten_check_dtypes(&a, err), out);
-    if (request->cut == NULL)
+    if (request->sharding == NULL)
         GOTO_IF(select_keep_shared(&a, err), out);
     GOTO_IF(select_rules_check_used(&a.rules, err), out);
     GOTO_IF(check_not_empty(&a, err), out);

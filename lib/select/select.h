@@ -101,7 +101,7 @@ typedef struct select_request {
     select_objects objects;
     select_load_fn load_object;
     void *load_ctx;
-    const shard_request *cut; /* NULL: every tensor whole, one rank */
+    const shard_request *sharding; /* NULL: every tensor whole, one rank */
 } select_request;
 
 /* For a catalogue that does not record its sharding: infers the simplest specs that explain the

@@ -148,7 +148,7 @@ static fsdpck_status add_source(select_state *a, uint32_t tensor, fsdpck_error *
         RETURN_IF(dtype_by_rules(a, tensor, &d, err));
     bool fresh = false;
     uint32_t index;
-    if (has_name && named != UINT64_MAX && a->request->nested && a->request->cut == NULL &&
+    if (has_name && named != UINT64_MAX && a->request->nested && a->request->sharding == NULL &&
         catalogue_tensor(&a->to->cat, named)->dtype == (uint8_t)d) {
         a->inner_map[tensor] = named;
         return FSDPCK_OK;

@@ -137,7 +137,7 @@ static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_er
             name = short_names[i][1];
     }
     cast->to = dtype_from_name(name, strlen(name));
-    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || cast->to == DTYPE_FLOAT4_E2M1FN_X2) {
+    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1) {
         const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
                                            "'%s' does not name a floating dtype", word);
         error_next(
@@ -275,7 +275,7 @@ dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_
 {
     const select_options *w = rules->options;
     const size_t at = options_count(w) - w->dtype_count;
-    const bool floating = dtype_get(d)->kind == DTYPE_IS_FLOAT && d != DTYPE_FLOAT4_E2M1FN_X2;
+    const bool floating = dtype_get(d)->kind == DTYPE_IS_FLOAT && dtype_get(d)->packing == 1;
     dtype to = d;
     for (size_t i = 0; floating && i < w->dtype_count; i++) {
         const select_cast *cast = VEC_AT(&rules->casts, select_cast, i);

@@ -138,16 +138,16 @@ static bool is_new_empty(shard_state *s, const uint64_t *offsets)
 
 static fsdpck_status shard_over_ranks(shard_state *s, fsdpck_error *err)
 {
-    const shard_request *cut = s->a->request->cut;
+    const shard_request *sharding = s->a->request->sharding;
     const uint64_t world_size = s->a->to->world_size;
     uint64_t coord[MESH_NDIM_MAX], offsets[NDIM_MAX], sizes[NDIM_MAX];
     for (uint64_t rank = 0; rank < world_size; rank++) {
         mesh_coord(s->m, rank, coord);
-        if (!cut->every_rank && !shard_is_first_holder(s->m, s->spec.placements, coord))
+        if (!sharding->every_rank && !shard_is_first_holder(s->m, s->spec.placements, coord))
             continue;
         RETURN_IF(shard_box(s->m, s->spec.placements, s->ndim, s->shape, coord, SHARD_PHYSICAL,
                             offsets, sizes, err));
-        if (!cut->every_rank && box_nelems(sizes, s->ndim) == 0 && !is_new_empty(s, offsets))
+        if (!sharding->every_rank && box_nelems(sizes, s->ndim) == 0 && !is_new_empty(s, offsets))
             continue;
         const cat_chunk k = {.file = CAT_NONE, .rank = (uint16_t)rank, .place = LOCATION_ROWS};
         RETURN_IF(catalogue_add_chunk(&s->a->to->cat, s->index, offsets, sizes, &k, err));
@@ -160,19 +160,19 @@ static fsdpck_status add_whole(select_state *a, uint32_t index, uint16_t only_ra
                                fsdpck_error *err)
 {
     static const uint64_t origin[NDIM_MAX] = {0};
-    const shard_request *cut = a->request->cut;
+    const shard_request *sharding = a->request->sharding;
     catalogue *cat = &a->to->cat;
-    const uint64_t copies = cut == NULL       ? 1
-                            : cut->no_chunks  ? 0
-                            : cut->every_rank ? a->to->world_size
-                                              : 1;
+    const uint64_t copies = sharding == NULL       ? 1
+                            : sharding->no_chunks  ? 0
+                            : sharding->every_rank ? a->to->world_size
+                                                   : 1;
     uint64_t shape[NDIM_MAX];
     memcpy(shape, catalogue_shape(cat, index), catalogue_tensor(cat, index)->ndim * sizeof *shape);
     for (uint64_t rank = 0; rank < copies; rank++) {
         if (copies > 1 && only_rank != UINT16_MAX && rank != only_rank)
             continue;
         const cat_chunk whole = {.file = CAT_NONE,
-                                 .rank = cut == NULL ? UINT16_MAX : (uint16_t)rank,
+                                 .rank = sharding == NULL ? UINT16_MAX : (uint16_t)rank,
                                  .place = LOCATION_ROWS};
         RETURN_IF(catalogue_add_chunk(cat, index, origin, shape, &whole, err));
     }
@@ -184,23 +184,23 @@ static fsdpck_status add_whole(select_state *a, uint32_t index, uint16_t only_ra
 static uint32_t find_like(const shard_state *s, const select_pick *pick, const char *fqn)
 {
     const select_state *a = s->a;
-    const shard_request *cut = a->request->cut;
-    const uint32_t same = catalogue_find(cut->like, strtab_text(&a->names, pick->name),
+    const shard_request *sharding = a->request->sharding;
+    const uint32_t same = catalogue_find(sharding->like, strtab_text(&a->names, pick->name),
                                          strtab_nbytes(&a->names, pick->name));
     if (same != CAT_NONE || fqn[0] == '\0')
         return same;
     text_buf key = {0};
-    if (cut->like_model_key[0] != '\0') {
-        text_puts(&key, cut->like_model_key);
+    if (sharding->like_model_key[0] != '\0') {
+        text_puts(&key, sharding->like_model_key);
         text_puts(&key, ".");
     }
     text_puts(&key, fqn);
     const uint32_t other = text_check(&key, NULL) == FSDPCK_OK
-                               ? catalogue_find(cut->like, key.text, key.nbytes)
+                               ? catalogue_find(sharding->like, key.text, key.nbytes)
                                : CAT_NONE;
     text_release(&key);
-    if (other == CAT_NONE || catalogue_tensor(cut->like, other)->ndim != s->ndim ||
-        memcmp(catalogue_shape(cut->like, other), s->shape, s->ndim * sizeof *s->shape) != 0)
+    if (other == CAT_NONE || catalogue_tensor(sharding->like, other)->ndim != s->ndim ||
+        memcmp(catalogue_shape(sharding->like, other), s->shape, s->ndim * sizeof *s->shape) != 0)
         return CAT_NONE;
     return other;
 }
@@ -209,7 +209,7 @@ static uint32_t find_like(const shard_state *s, const select_pick *pick, const c
  * record them. */
 static bool copy_like_placements(shard_state *s, const select_pick *pick, const char *fqn)
 {
-    const catalogue *like = s->a->request->cut->like;
+    const catalogue *like = s->a->request->sharding->like;
     if (like == NULL)
         return false;
     const uint32_t other = find_like(s, pick, fqn);
@@ -226,13 +226,14 @@ static bool copy_like_placements(shard_state *s, const select_pick *pick, const 
 
 static fsdpck_status place_by_rules(shard_state *s, const layout_tensor *t, fsdpck_error *err)
 {
-    const shard_request *cut = s->a->request->cut;
+    const shard_request *sharding = s->a->request->sharding;
     select_result *result = s->a->result;
-    const uint64_t moved = cut->layout->moved;
-    RETURN_IF(layout_get_placements(cut->layout, t, cut->any_size, s->spec.placements, err));
-    if (moved == 0 && cut->layout->moved > 0)
+    const uint64_t moved = sharding->layout->moved;
+    RETURN_IF(
+        layout_get_placements(sharding->layout, t, sharding->any_size, s->spec.placements, err));
+    if (moved == 0 && sharding->layout->moved > 0)
         result->moved_first = s->index;
-    s->spec.absent_dims = layout_absent_dims(cut->layout, t);
+    s->spec.absent_dims = layout_absent_dims(sharding->layout, t);
     for (unsigned i = 0; i < s->m->ndim; i++)
         if (s->spec.placements[i].kind != PLACEMENT_REPLICATE)
             s->spec.absent_dims &= (uint8_t) ~(1u << i);
@@ -387,9 +388,9 @@ static bool is_replicated(const shard_state *s)
 uint16_t select_only_rank(const select_state *a, const select_pick *pick)
 {
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-    const shard_request *cut = a->request->cut;
-    if (!(t->flags & CAT_TENSOR_OF_RANK) || t->nchunks == 0 || cut == NULL || !cut->every_rank ||
-        (int64_t)a->to->world_size != a->from->origin.world_size)
+    const shard_request *sharding = a->request->sharding;
+    if (!(t->flags & CAT_TENSOR_OF_RANK) || t->nchunks == 0 || sharding == NULL ||
+        !sharding->every_rank || (int64_t)a->to->world_size != a->from->origin.world_size)
         return UINT16_MAX;
     return catalogue_chunk(a->from, t->first_chunk)->rank;
 }
@@ -397,21 +398,21 @@ uint16_t select_only_rank(const select_state *a, const select_pick *pick)
 fsdpck_status select_shard_tensor(select_state *a, const select_pick *pick, uint32_t from,
                                   uint32_t index, fsdpck_error *err)
 {
-    const shard_request *cut = a->request->cut;
-    if (cut == NULL || pick == NULL)
+    const shard_request *sharding = a->request->sharding;
+    if (sharding == NULL || pick == NULL)
         return add_whole(a, index, pick == NULL ? a->inner_rank : UINT16_MAX, err);
     const uint16_t own = select_only_rank(a, pick);
     if (own != UINT16_MAX) {
         catalogue_tensor(&a->to->cat, index)->flags |= CAT_TENSOR_OF_RANK;
         return add_whole(a, index, own, err);
     }
-    if (cut->units != NULL)
+    if (sharding->units != NULL)
         return pick->param == CAT_NONE && pick->held_by == CAT_NONE
                    ? add_whole(a, index, UINT16_MAX, err)
                    : flatten_add_chunks(a, pick, index, err);
     catalogue *cat = &a->to->cat;
     shard_state s = {.a = a,
-                     .m = &cut->layout->mesh,
+                     .m = &sharding->layout->mesh,
                      .index = index,
                      .ndim = catalogue_tensor(cat, index)->ndim};
     uint64_t shape[NDIM_MAX];
@@ -428,7 +429,7 @@ fsdpck_status select_shard_tensor(select_state *a, const select_pick *pick, uint
         st = catalogue_add_mesh(cat, s.m, &s.spec.mesh, err);
         if (st == FSDPCK_OK)
             st = catalogue_add_spec(cat, &s.spec, &catalogue_tensor(cat, index)->spec, err);
-        if (st == FSDPCK_OK && !cut->no_chunks)
+        if (st == FSDPCK_OK && !sharding->no_chunks)
             st = shard_over_ranks(&s, err);
     }
     if (st != FSDPCK_OK)

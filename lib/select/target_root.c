@@ -2,8 +2,8 @@
 
 #include "select/nest.h"
 #include "select/select_internal.h"
-#include "state/rank_name.h"
 #include "state/saved_order.h"
+#include "state/tensor_rank_suffix.h"
 
 /* A state that is rebuilt, and how many keys before the others all of its leaves have lost (--strip-prefix). */
 typedef struct rebuilt {

@@ -15,7 +15,7 @@
 
 #include "state/dtype.h"
 
-/* Equal to plan_can_cast() for two different dtypes. */
+/* Two different dtypes. */
 bool cast_supported(dtype from, dtype to);
 
 /* n elements, little-endian in both memories, which do not overlap and have any alignment. Returns

@@ -59,6 +59,7 @@ typedef struct dtype_info {
     const char *safetensors;   /* "F32", or NULL if safetensors has none */
     uint8_t safetensors_rank;  /* position in the official sort order of safetensors 0.8,
                                 * ascending */
+    uint8_t packing;           /* floats in one element; safetensors counts them in the last dim */
 } dtype_info;
 
 /* Never NULL; DTYPE_NONE has the name "none" and size 0. */

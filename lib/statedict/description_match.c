@@ -8,11 +8,11 @@
 #include "model/model_internal.h"
 #include "statedict/unflatten_internal.h"
 
-fsdpck_status description_match_init(agree *a, const model *m, const unit_list *units,
+fsdpck_status description_match_init(description_match *a, const model *m, const unit_list *units,
                                      fsdpck_error *err)
 {
     const uint64_t nmodules = m->modules.count, nparams = m->params.count;
-    *a = (agree){.m = m, .units = units, .tensors = VEC_OF(uint32_t, m->owner)};
+    *a = (description_match){.m = m, .units = units, .tensors = VEC_OF(uint32_t, m->owner)};
     strtab_init(&a->keys, m->owner);
     a->scopes = budget_alloc(m->owner, nmodules + nparams + 1, err);
     if (a->scopes == NULL)
@@ -22,25 +22,25 @@ fsdpck_status description_match_init(agree *a, const model *m, const unit_list *
     return FSDPCK_OK;
 }
 
-void description_match_release(agree *a)
+void description_match_release(description_match *a)
 {
     if (a->scopes != NULL)
         budget_free(a->m->owner, a->scopes, a->m->modules.count + a->m->params.count + 1);
     strtab_release(&a->keys);
     vec_release(&a->tensors);
-    *a = (agree){0};
+    *a = (description_match){0};
 }
 
 /* --- names --- */
 
-static bool is_known(const agree *a, const char *key, size_t nbytes)
+static bool is_known(const description_match *a, const char *key, size_t nbytes)
 {
     return model_find_param(a->m, key, nbytes) != MODEL_NONE ||
            model_find_buffer(a->m, key, nbytes) != MODEL_NONE ||
            unit_list_find_param(a->units, key, nbytes, NULL) != NULL;
 }
 
-static bool is_local_name(const agree *a, const char *key, size_t nbytes)
+static bool is_local_name(const description_match *a, const char *key, size_t nbytes)
 {
     const uint32_t param = model_find_param(a->m, key, nbytes);
     const uint32_t buffer = model_find_buffer(a->m, key, nbytes);
@@ -60,7 +60,7 @@ static size_t without_state_key(const char *text, size_t at, size_t nbytes)
     return nbytes > at ? nbytes - 1 : n;
 }
 
-bool description_is_local(const agree *a, const char *name, size_t nbytes)
+bool description_is_local(const description_match *a, const char *name, size_t nbytes)
 {
     text_buf clean = {0};
     bool local = false;
@@ -79,8 +79,8 @@ bool description_is_local(const agree *a, const char *name, size_t nbytes)
     return local;
 }
 
-const char *description_alias(const agree *a, const char *fqn, size_t nbytes, unsigned k,
-                              size_t *alias_nbytes)
+const char *description_alias(const description_match *a, const char *fqn, size_t nbytes,
+                              unsigned k, size_t *alias_nbytes)
 {
     const uint32_t self = model_find_param(a->m, fqn, nbytes);
     if (self == MODEL_NONE)
@@ -104,7 +104,7 @@ static bool is_state(const catalogue *c, const cat_tensor *t)
     return value_is_none(t->path) && strncmp(name, "state.", 6) == 0;
 }
 
-static bool is_candidate(const agree *a, uint32_t i)
+static bool is_candidate(const description_match *a, uint32_t i)
 {
     const cat_tensor *t = catalogue_tensor(a->cat, i);
     return a->part[i] == 0 && (t->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) == 0 &&
@@ -124,8 +124,8 @@ static fsdpck_status clean_key(const flat_name *n, size_t at, bool ddp, text_buf
 
 /* Whether a tensor's name is in the description: sets the bytes of the outer key before it, and
  * whether DDP's `module.` follows that. */
-static fsdpck_status find_outer(const agree *a, const flat_name *n, bool has_path, size_t *outer,
-                                bool *ddp, bool *found, fsdpck_error *err)
+static fsdpck_status find_outer(const description_match *a, const flat_name *n, bool has_path,
+                                size_t *outer, bool *ddp, bool *found, fsdpck_error *err)
 {
     text_buf key = {0};
     fsdpck_status st = FSDPCK_OK;
@@ -146,7 +146,7 @@ static fsdpck_status find_outer(const agree *a, const flat_name *n, bool has_pat
     return st;
 }
 
-static fsdpck_status take_key(agree *a, uint32_t tensor, const char *key, size_t nbytes,
+static fsdpck_status take_key(description_match *a, uint32_t tensor, const char *key, size_t nbytes,
                               fsdpck_error *err)
 {
     uint32_t id;
@@ -160,8 +160,8 @@ static fsdpck_status take_key(agree *a, uint32_t tensor, const char *key, size_t
     return FSDPCK_OK;
 }
 
-static fsdpck_status take_keys(agree *a, const flat_name *sample, size_t outer, bool ddp,
-                               bool has_path, fsdpck_error *err)
+static fsdpck_status take_keys(description_match *a, const flat_name *sample, size_t outer,
+                               bool ddp, bool has_path, fsdpck_error *err)
 {
     text_buf key = {0};
     fsdpck_status st = FSDPCK_OK;
@@ -182,7 +182,7 @@ static fsdpck_status take_keys(agree *a, const flat_name *sample, size_t outer, 
     return st;
 }
 
-fsdpck_status description_match_set(agree *a, const catalogue *cat, const uint8_t *part,
+fsdpck_status description_match_set(description_match *a, const catalogue *cat, const uint8_t *part,
                                     fsdpck_error *err)
 {
     strtab_release(&a->keys);
@@ -210,13 +210,14 @@ fsdpck_status description_match_set(agree *a, const catalogue *cat, const uint8_
     return FSDPCK_OK;
 }
 
-uint32_t description_match_find(const agree *a, const char *fqn, size_t nbytes)
+uint32_t description_match_find(const description_match *a, const char *fqn, size_t nbytes)
 {
     const uint32_t id = strtab_find(&a->keys, fqn, nbytes);
     return id == STRTAB_NONE ? CAT_NONE : *VEC_AT(&a->tensors, const uint32_t, id);
 }
 
-uint32_t description_match_find_in(const agree *a, uint32_t module, const char *fqn, size_t nbytes)
+uint32_t description_match_find_in(const description_match *a, uint32_t module, const char *fqn,
+                                   size_t nbytes)
 {
     const model_module *at = model_module_at(a->m, module);
     uint32_t tensor = description_match_find(a, fqn, nbytes);
@@ -247,12 +248,12 @@ typedef struct named {
 
 /* The first existing name of a group so far. */
 typedef struct tie_group {
-    const agree *a;
+    const description_match *a;
     vec *ties;
     named head;
 } tie_group;
 
-static bool same_meaning(const agree *a, uint32_t x, uint32_t y)
+static bool same_meaning(const description_match *a, uint32_t x, uint32_t y)
 {
     const cat_tensor *t = catalogue_tensor(a->cat, x), *u = catalogue_tensor(a->cat, y);
     return t->dtype == u->dtype && t->ndim == u->ndim &&
@@ -280,7 +281,7 @@ void description_print_tensor(const catalogue *c, uint32_t tensor, char *text, s
     description_print_shape((dtype)t->dtype, t->ndim, catalogue_shape(c, tensor), text, capacity);
 }
 
-static fsdpck_status refuse_alias(const agree *a, const named *head, const named *twin,
+static fsdpck_status refuse_alias(const description_match *a, const named *head, const named *twin,
                                   fsdpck_error *err)
 {
     char expected[160], found[160];
@@ -311,7 +312,7 @@ static fsdpck_status add_tie(const tie_group *g, const named *twin, fsdpck_error
     return FSDPCK_OK;
 }
 
-static named name_param(const agree *a, uint32_t param)
+static named name_param(const description_match *a, uint32_t param)
 {
     named n;
     n.fqn = model_name(a->m, model_param_at(a->m, param)->name, &n.nbytes);
@@ -319,13 +320,13 @@ static named name_param(const agree *a, uint32_t param)
     return n;
 }
 
-static const unit_param *slot_of(const agree *a, const named *n)
+static const unit_param *slot_of(const description_match *a, const named *n)
 {
     return unit_list_find_param(a->units, n->fqn, n->nbytes, NULL);
 }
 
 /* A flattened parameter: tensors with its names next to the flat one are a rank's shards. */
-static bool is_flattened(const agree *a, const named *n)
+static bool is_flattened(const description_match *a, const named *n)
 {
     const unit *u = NULL;
     return a->has_flat && unit_list_find_param(a->units, n->fqn, n->nbytes, &u) != NULL &&
@@ -333,7 +334,8 @@ static bool is_flattened(const agree *a, const named *n)
 }
 
 /* All names of parameter `first`. */
-static fsdpck_status tie_param(const agree *a, uint32_t first, vec *ties, fsdpck_error *err)
+static fsdpck_status tie_param(const description_match *a, uint32_t first, vec *ties,
+                               fsdpck_error *err)
 {
     tie_group g = {.a = a, .ties = ties, .head = {.tensor = CAT_NONE}};
     uint32_t head = first;
@@ -353,7 +355,8 @@ static fsdpck_status tie_param(const agree *a, uint32_t first, vec *ties, fsdpck
     return FSDPCK_OK;
 }
 
-static fsdpck_status tie_pair(const agree *a, named first, named twin, vec *ties, fsdpck_error *err)
+static fsdpck_status tie_pair(const description_match *a, named first, named twin, vec *ties,
+                              fsdpck_error *err)
 {
     tie_group g = {.a = a, .ties = ties};
     first.tensor = description_match_find(a, first.fqn, first.nbytes);
@@ -364,7 +367,7 @@ static fsdpck_status tie_pair(const agree *a, named first, named twin, vec *ties
     return add_tie(&g, first.tensor != CAT_NONE ? &twin : &first, err);
 }
 
-static fsdpck_status tie_buffers(const agree *a, vec *ties, fsdpck_error *err)
+static fsdpck_status tie_buffers(const description_match *a, vec *ties, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < model_buffer_count(a->m); i++) {
         const model_buffer *b = model_buffer_at(a->m, i);
@@ -378,7 +381,7 @@ static fsdpck_status tie_buffers(const agree *a, vec *ties, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status tie_units(const agree *a, vec *ties, fsdpck_error *err)
+static fsdpck_status tie_units(const description_match *a, vec *ties, fsdpck_error *err)
 {
     const unit_list *l = a->units;
     for (uint32_t i = 0; i < unit_count(l); i++)
@@ -392,7 +395,7 @@ static fsdpck_status tie_units(const agree *a, vec *ties, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status description_match_ties(const agree *a, vec *ties, fsdpck_error *err)
+fsdpck_status description_match_ties(const description_match *a, vec *ties, fsdpck_error *err)
 {
     if (!a->known)
         return FSDPCK_OK;

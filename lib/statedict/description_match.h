@@ -1,6 +1,6 @@
 /* description_match.h: compares a model description with a checkpoint.
  *
- *     agree a;
+ *     description_match a;
  *     RETURN_IF(description_match_init(&a, &m, &units, err));
  *     description_is_local(&a, name, nbytes)             // needs no checkpoint
  *     RETURN_IF(description_match_set(&a, &cat, part, err));  // selects the model's tensors
@@ -20,7 +20,7 @@
 #include "model/model.h"
 #include "state/catalogue.h"
 
-typedef struct agree {
+typedef struct description_match {
     const model *m;
     const unit_list *units;
     uint8_t *scopes;  /* module_scope of each module */
@@ -33,7 +33,7 @@ typedef struct agree {
     bool has_flat;       /* the catalogue has flat parameters that are not yet unflattened */
     bool drops;          /* set by the caller: items that differ between ranks were omitted */
     bool known;          /* some tensor name is in the description */
-} agree;
+} description_match;
 
 /* Two names of one parameter or buffer; the first exists. */
 typedef struct description_tie {
@@ -56,29 +56,30 @@ typedef struct description_notes {
 } description_notes;
 
 /* m and units are borrowed, and below also cat and part. */
-fsdpck_status description_match_init(agree *a, const model *m, const unit_list *units,
+fsdpck_status description_match_init(description_match *a, const model *m, const unit_list *units,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
-void description_match_release(agree *a);
+void description_match_release(description_match *a);
 
 /* Whether each rank has its own tensor of this name. The name may follow outer keys, be an alias
  * or, with 'state.' before it and another part after it, be an optimizer's. */
-bool description_is_local(const agree *a, const char *name, size_t nbytes);
+bool description_is_local(const description_match *a, const char *name, size_t nbytes);
 /* The k-th other name of the same parameter, k from 0; NULL after the last. */
-const char *description_alias(const agree *a, const char *fqn, size_t nbytes, unsigned k,
-                              size_t *alias_nbytes);
+const char *description_alias(const description_match *a, const char *fqn, size_t nbytes,
+                              unsigned k, size_t *alias_nbytes);
 
-fsdpck_status description_match_set(agree *a, const catalogue *cat, const uint8_t *part,
+fsdpck_status description_match_set(description_match *a, const catalogue *cat, const uint8_t *part,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The tensor with this name, CAT_NONE. */
-uint32_t description_match_find(const agree *a, const char *fqn, size_t nbytes);
+uint32_t description_match_find(const description_match *a, const char *fqn, size_t nbytes);
 /* For a parameter or buffer of `module`, by its name in saved state or by module path. */
-uint32_t description_match_find_in(const agree *a, uint32_t module, const char *fqn, size_t nbytes);
+uint32_t description_match_find_in(const description_match *a, uint32_t module, const char *fqn,
+                                   size_t nbytes);
 
 /* Appends description_tie to `ties`, those of one tensor consecutively. Two names that FSDP1
  * without use_orig_params flattened twice, in two units, are not tied, because they diverge in
  * training; nor are tensors that each rank has of its own. BADINPUT (TIE-DIFFERS) if both exist
  * with different shape or dtype. */
-fsdpck_status description_match_ties(const agree *a, vec *ties,
+fsdpck_status description_match_ties(const description_match *a, vec *ties,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* BADINPUT (MODEL-MISMATCH) with the first difference: a missing parameter or persistent buffer
@@ -86,7 +87,7 @@ fsdpck_status description_match_ties(const agree *a, vec *ties,
  * a different dtype unless both are floating, a tensor that the model lacks. Nothing is compared if
  * no tensor can be the model's (only optimizer files). A list of units does not describe other
  * tensors. */
-fsdpck_status description_match_check(const agree *a, description_notes *notes,
+fsdpck_status description_match_check(const description_match *a, description_notes *notes,
                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* For messages: "float32 [3, 4]", without a dtype if d is DTYPE_NONE. */

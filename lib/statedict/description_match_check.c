@@ -19,7 +19,7 @@ typedef struct wanted {
 } wanted;
 
 typedef struct checking {
-    const agree *a;
+    const description_match *a;
     description_notes *notes;
 } checking;
 
@@ -86,7 +86,7 @@ static fsdpck_status check_wanted(const checking *c, const wanted *w, fsdpck_err
 }
 
 /* A parameter that is whole on every rank. */
-static bool is_whole(const agree *a, const model_param *p)
+static bool is_whole(const description_match *a, const model_param *p)
 {
     size_t nbytes;
     const char *fqn = model_name(a->m, p->name, &nbytes);
@@ -158,7 +158,7 @@ static bool ends_with(const char *text, size_t nbytes, const char *end)
 /* Tensors of the model part that the model lacks. */
 static fsdpck_status check_others(const checking *c, fsdpck_error *err)
 {
-    const agree *a = c->a;
+    const description_match *a = c->a;
     char found[160];
     for (uint32_t id = 0; id < strtab_count(&a->keys); id++) {
         const char *key = strtab_text(&a->keys, id);
@@ -176,7 +176,7 @@ static fsdpck_status check_others(const checking *c, fsdpck_error *err)
 }
 
 /* No name is known: a different model, or no model at all. */
-static fsdpck_status check_unknown(const agree *a, fsdpck_error *err)
+static fsdpck_status check_unknown(const description_match *a, fsdpck_error *err)
 {
     char found[160];
     if (a->sample == CAT_NONE || model_param_count(a->m) + a->units->params.count == 0)
@@ -191,7 +191,8 @@ static fsdpck_status check_unknown(const agree *a, fsdpck_error *err)
         found, err);
 }
 
-fsdpck_status description_match_check(const agree *a, description_notes *notes, fsdpck_error *err)
+fsdpck_status description_match_check(const description_match *a, description_notes *notes,
+                                      fsdpck_error *err)
 {
     const checking c = {.a = a, .notes = notes};
     *notes = (description_notes){.first_cast = CAT_NONE};

@@ -248,7 +248,7 @@ static void release_scratch(flat_adapter *v)
     v->options.order = NULL;
     v->options.order_count = 0;
     v->options.groups = NULL;
-    v->options.agree = NULL;
+    v->options.match = NULL;
     v->options.ties = NULL;
     v->options.tie_count = 0;
     vec_release(&v->made_as);

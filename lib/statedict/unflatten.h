@@ -74,7 +74,7 @@ typedef struct flat_adapter_options {
     const optim_groups *groups; /* of optimizers; NULL: unknown */
     /* Matches the description with the first catalogue's names; NULL: none. Borrowed during
      * construction. */
-    const agree *agree;
+    const description_match *match;
     const description_tie *ties;
     size_t tie_count;
     /* The units come from `shard_metadata` in the checkpoint, which does not apply to the view:

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "model/fqn.h"
-#include "state/rank_name.h"
+#include "state/tensor_rank_suffix.h"
 #include "statedict/unflatten_internal.h"
 
 static const char *const flat_names[] = {"_flat_param", "flat_param"};

@@ -6,7 +6,7 @@
 
 bool flat_is_local(const flat_adapter *v, const char *name, size_t nbytes)
 {
-    return v->options.agree != NULL && description_is_local(v->options.agree, name, nbytes);
+    return v->options.match != NULL && description_is_local(v->options.match, name, nbytes);
 }
 
 /* --- names of one tensor --- */

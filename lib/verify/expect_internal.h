@@ -16,7 +16,7 @@
 #define FSDPCK_VERIFY_EXPECT_INTERNAL_H
 
 #include "check/check.h"
-#include "check/findings.h"
+#include "check/reported_findings.h"
 #include "manifest/manifest.h"
 #include "open/checkpoint.h"
 

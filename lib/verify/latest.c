@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/struct_copy.h"
 #include "compare/digest.h"
-#include "findings/finding.h"
+#include "findings/finding_kinds.h"
 #include "io/file.h"
 #include "run/manifest_files.h"
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/gpu_launch.h"
+#include "kernels/gpu_cuda_launch.h"
 
 #define SKIPPED 77
 #define BOXES   100000u

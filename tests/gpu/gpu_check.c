@@ -50,9 +50,9 @@ static void randomize(checker *c, uint8_t *bytes, uint64_t nbytes)
     }
 }
 
-static convert draw_convert(checker *c)
+static element_ops draw_convert(checker *c)
 {
-    convert v = {.from = (dtype)(1 + draw(c, DTYPE_COUNT - 1))};
+    element_ops v = {.from = (dtype)(1 + draw(c, DTYPE_COUNT - 1))};
     v.to = v.from;
     if (draw(c, 2) == 0) {
         const dtype to = (dtype)(1 + draw(c, DTYPE_COUNT - 1));
@@ -66,7 +66,7 @@ static convert draw_convert(checker *c)
 }
 
 /* *src_span and *dst_span: bytes that the box lies in. */
-static void draw_box(checker *c, const convert *v, strided *s, uint64_t *src_span,
+static void draw_box(checker *c, const element_ops *v, strided *s, uint64_t *src_span,
                      uint64_t *dst_span)
 {
     static const uint64_t most[] = {1, 30000, 170, 30, 13, 8, 5};
@@ -144,7 +144,7 @@ static void place_boxes(checker *c)
     for (uint64_t at = draw(c, 64);; at += dst_span + draw(c, 33)) {
         strided s;
         uint8_t *buffer;
-        const convert v = draw_convert(c);
+        const element_ops v = draw_convert(c);
         draw_box(c, &v, &s, &src_span, &dst_span);
         while (src_span > STAGING_NBYTES)
             draw_box(c, &v, &s, &src_span, &dst_span);
@@ -154,10 +154,10 @@ static void place_boxes(checker *c)
              &err);
         randomize(c, buffer, src_span);
         gpu_worker_put(c->lane, &v, &s, at, buffer);
-        if (convert_is_copy(&v))
+        if (element_ops_is_copy(&v))
             strided_copy(&s, dtype_get(v.from)->itemsize_bytes, c->want + at, buffer);
         else
-            want_lost += convert_box(&v, &s, c->want + at, buffer, c->scratch);
+            want_lost += element_ops_box(&v, &s, c->want + at, buffer, c->scratch);
         c->boxes++;
         c->bytes += dst_span;
     }
@@ -179,7 +179,7 @@ static void check(checker *c, uint64_t rounds)
                         &err),
          &err);
     c->want = malloc(SPAN_NBYTES);
-    c->scratch = aligned_alloc(64, CONVERT_SCRATCH_NBYTES);
+    c->scratch = aligned_alloc(64, ELEMENT_OPS_SCRATCH_NBYTES);
     if (c->want == NULL || c->scratch == NULL)
         exit(1);
     for (uint64_t i = 0; i < rounds; i++) {

@@ -131,8 +131,10 @@ static void add_units(world *w, fsdpck_error *err)
 static void aim_and_write(world *w, const char *folder_path, fsdpck_error *err)
 {
     const shard_request cut = {.layout = &w->cut, .every_rank = true, .units = &w->units};
-    const select_request request = {
-        .part = PART_MODEL, .holds = fsdp1_writer.holds, .format = fsdp1_writer.name, .cut = &cut};
+    const select_request request = {.part = PART_MODEL,
+                                    .holds = fsdp1_writer.holds,
+                                    .format = fsdp1_writer.name,
+                                    .sharding = &cut};
     select_result result;
     char mesh_text[32];
     snprintf(mesh_text, sizeof mesh_text, "fsdp=%u", w->ranks);

@@ -43,7 +43,7 @@ static void add_tensors(target *t, unsigned count)
             d = (dtype)(1 + below(DTYPE_COUNT - 1));
         while (!hf_writer.holds(d));
         unsigned ndim = (unsigned)below(5);
-        if (ndim == 0 && d == DTYPE_FLOAT4_E2M1FN_X2)
+        if (ndim == 0 && dtype_get(d)->packing > 1)
             ndim = 1;
         for (unsigned k = 0; k < ndim; k++)
             shape[k] = below(6);

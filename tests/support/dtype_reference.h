@@ -1,9 +1,9 @@
 /* dtype_reference.h: conversion and comparison of elements one at a time, by real numbers instead of
- * bits: slow, and written independently of lib/state/cast.c and lib/check/compare_elements.c. */
+ * bits: slow, and written independently of lib/state/cast.c and lib/compare/compare_elements.c. */
 #ifndef FSDPCK_TESTS_DTYPE_REFERENCE_H
 #define FSDPCK_TESTS_DTYPE_REFERENCE_H
 
-#include "check/compare_elements.h"
+#include "compare/compare_elements.h"
 
 /* Of a floating dtype that can be cast. */
 double reference_decode(dtype d, const uint8_t *element);

@@ -55,6 +55,11 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+const char *gpu_built_name(void)
+{
+    return "cuda";
+}
+
 const char *gpu_built_description(void)
 {
     return "a fake";

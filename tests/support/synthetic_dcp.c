@@ -154,7 +154,7 @@ void synthetic_dcp_select(synthetic_dcp *w, uint32_t ranks_out)
         .flat_keys = dcp_writer.takes == STATE_FLAT_KEYS,
         .holds = dcp_writer.holds,
         .format = dcp_writer.name,
-        .cut = &cut,
+        .sharding = &cut,
     };
     select_result result;
     fsdpck_error err;

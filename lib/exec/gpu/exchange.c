@@ -103,7 +103,7 @@ static fsdpck_status receive_segment(worker *w, const segment_walk *seg, unsigne
                                      int64_t chunk_at, fsdpck_error *err)
 {
     const uint64_t to_size = dtype_get(to)->itemsize_bytes;
-    const convert as_it_is = {.from = to, .to = to};
+    const element_ops as_it_is = {.from = to, .to = to};
     const uint64_t src_at = w->of_engine->tile_exchange.received_at[sender];
     const uint8_t *dst = w->gather.base + chunk_at + (int64_t)(seg->dst_first * to_size);
     strided *s = &w->shape;

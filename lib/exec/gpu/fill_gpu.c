@@ -10,7 +10,7 @@ static fsdpck_status reserve(worker *w, uint64_t nbytes, const uint8_t *dst, uns
                               buffer, err);
 }
 
-static void place_box(worker *w, const convert *c, const strided *s, uint8_t *dst,
+static void place_box(worker *w, const element_ops *c, const strided *s, uint8_t *dst,
                       const uint8_t *src)
 {
     gpu_worker_put(w->of_engine->gpu_worker, c, s, gpu_span_at(w, dst), src);

@@ -16,7 +16,7 @@ fsdpck_status fill_try_gpu(worker *w, const engine_fill *f, bool *done,
 fsdpck_status fill_tile_by_gpu(worker *w, const output_range *range, bool *done,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* worker_gpu.c */
+/* gpu_worker_memory.c */
 fsdpck_status worker_open_gpu(worker *w, uint64_t tile_span, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void worker_close_gpu(worker *w);
 /* Continues without the GPU after this failure, with one warning for all workers. */

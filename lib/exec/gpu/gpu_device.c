@@ -20,6 +20,11 @@ void exec_close_gpu(gpu *g)
         g->calls->close(g);
 }
 
+const char *exec_gpu_name(void)
+{
+    return gpu_built_name();
+}
+
 const char *exec_gpu_description(void)
 {
     return gpu_built_description();

@@ -204,8 +204,8 @@ static gpu_dtype gpu_dtype_of(dtype d)
     return (gpu_dtype)numbers[d];
 }
 
-/* As convert_resolve: which bits of an element change their value. */
-static void set_bit_ops(gpu_copy *copy, const convert *c)
+/* As element_ops_resolve: which bits of an element change their value. */
+static void set_bit_ops(gpu_copy *copy, const element_ops *c)
 {
     const dtype_info *info = dtype_get(c->from);
     const unsigned n = info->itemsize_bytes;
@@ -240,7 +240,7 @@ static void put(gpu_worker *l, const gpu_copy *copy)
     l->box_count++;
 }
 
-static void put_box(gpu_worker *l, const convert *c, const strided *s, uint64_t dst_at,
+static void put_box(gpu_worker *l, const element_ops *c, const strided *s, uint64_t dst_at,
                     uint64_t src_at)
 {
     gpu_copy copy = {.src = src_at,
@@ -257,13 +257,13 @@ static void put_box(gpu_worker *l, const convert *c, const strided *s, uint64_t 
     put(l, &copy);
 }
 
-void gpu_worker_put(gpu_worker *l, const convert *c, const strided *s, uint64_t dst_at,
+void gpu_worker_put(gpu_worker *l, const element_ops *c, const strided *s, uint64_t dst_at,
                     const uint8_t *src)
 {
     put_box(l, c, s, dst_at, (uint64_t)(src - l->slots[l->now].host));
 }
 
-fsdpck_status gpu_worker_put_received(gpu_worker *l, const convert *c, const strided *s,
+fsdpck_status gpu_worker_put_received(gpu_worker *l, const element_ops *c, const strided *s,
                                       uint64_t dst_at, uint64_t src_at, fsdpck_error *err)
 {
     uint8_t *nothing; /* room for the box alone */

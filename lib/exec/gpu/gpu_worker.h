@@ -31,7 +31,7 @@
 #ifndef FSDPCK_EXEC_GPU_GPU_WORKER_H
 #define FSDPCK_EXEC_GPU_GPU_WORKER_H
 
-#include "exec/convert.h"
+#include "exec/element_ops.h"
 #include "kernels/gpu.h"
 
 typedef struct gpu_worker gpu_worker;
@@ -56,13 +56,13 @@ fsdpck_status gpu_worker_reserve(gpu_worker *l, uint64_t nbytes, uint64_t like, 
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Like gather_copy_box: from the last reserved buffer to dst_at bytes of the span. */
-void gpu_worker_put(gpu_worker *l, const convert *c, const strided *s, uint64_t dst_at,
+void gpu_worker_put(gpu_worker *l, const element_ops *c, const strided *s, uint64_t dst_at,
                     const uint8_t *src);
 /* The same for contiguous bytes. */
 void gpu_worker_put_run(gpu_worker *l, uint64_t dst_at, const uint8_t *src, uint64_t nbytes);
 
 /* Copies bytes [from, to) of the span to `span` in pinned memory, with up to 15 bytes before them;
- * nothing if no box was put or span is NULL. *lost: overflows, as from convert_box. *intact is
+ * nothing if no box was put or span is NULL. *lost: overflows, as from element_ops_box. *intact is
  * false if a copy changed bytes. */
 fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uint64_t to,
                                 uint64_t *lost, bool *intact, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -81,7 +81,7 @@ fsdpck_status gpu_worker_receive(gpu_worker *l, gpu_address message, uint64_t nb
  * reads. */
 fsdpck_status gpu_worker_set_input(gpu_worker *l, gpu_address taken,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status gpu_worker_put_received(gpu_worker *l, const convert *c, const strided *s,
+fsdpck_status gpu_worker_put_received(gpu_worker *l, const element_ops *c, const strided *s,
                                       uint64_t dst_at, uint64_t src_at,
                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -28,7 +28,7 @@ static uint64_t bits_of(const char *code)
     const dtype d = *code == '"' && end != NULL
                         ? dtype_from_safetensors(code + 1, (size_t)(end - code - 1))
                         : DTYPE_NONE;
-    return d == DTYPE_FLOAT4_E2M1FN_X2 ? 4 : dtype_get(d)->itemsize_bytes * 8u;
+    return dtype_get(d)->itemsize_bytes * 8u / dtype_get(d)->packing;
 }
 
 /* Bytes of the entry's dtype and shape; sizes of the shape may be changed on the way. */

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "exec/convert.h"
+#include "exec/element_ops.h"
 #include "kernels/gpu_body.h"
 
 #define MEMORY_NBYTES ((size_t)3 << 20)
@@ -33,7 +33,7 @@ static void begin(bench *b, uint64_t seed)
     b->src = aligned_alloc(256, MEMORY_NBYTES);
     b->dst = aligned_alloc(256, MEMORY_NBYTES);
     b->want = aligned_alloc(256, MEMORY_NBYTES);
-    b->scratch = aligned_alloc(256, CONVERT_SCRATCH_NBYTES);
+    b->scratch = aligned_alloc(256, ELEMENT_OPS_SCRATCH_NBYTES);
     cr_assert(b->src != NULL && b->dst != NULL && b->want != NULL && b->scratch != NULL);
     for (size_t i = 0; i < MEMORY_NBYTES; i += 8) {
         const uint64_t word = draw(b, UINT64_MAX);
@@ -61,7 +61,7 @@ static void run(bench *b, uint32_t nthreads)
     free(b->scratch);
 }
 
-static bool add(bench *b, const convert *c, const strided *s, uint64_t src, uint64_t dst)
+static bool add(bench *b, const element_ops *c, const strided *s, uint64_t src, uint64_t dst)
 {
     static const gpu_dtype numbers[DTYPE_COUNT] = {
         [DTYPE_FLOAT32] = GPU_FLOAT32, [DTYPE_BFLOAT16] = GPU_BFLOAT16};
@@ -84,10 +84,10 @@ static bool add(bench *b, const convert *c, const strided *s, uint64_t src, uint
     b->tasks += box->tasks;
     b->dims_count += 3u * box->ndim;
     b->count++;
-    if (convert_is_copy(c))
+    if (element_ops_is_copy(c))
         strided_copy(s, copy.from_nbytes, b->want + dst, b->src + src);
     else
-        b->want_lost += convert_box(c, s, b->want + dst, b->src + src, b->scratch);
+        b->want_lost += element_ops_box(c, s, b->want + dst, b->src + src, b->scratch);
     return true;
 }
 
@@ -95,7 +95,7 @@ Test(gpu_box, runs_of_any_length_between_any_offsets)
 {
     static const uint64_t lengths[] = {1,   2,   15,   16,   17,    127,   128,
                                        129, 300, 5000, 8192, 70001, 200003};
-    const convert c = {DTYPE_UINT8, DTYPE_UINT8, false, false, false};
+    const element_ops c = {DTYPE_UINT8, DTYPE_UINT8, false, false, false};
     for (unsigned i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         for (unsigned k = 0; k < 12; k++) {
             bench b;
@@ -108,7 +108,7 @@ Test(gpu_box, runs_of_any_length_between_any_offsets)
 }
 
 /* A box of random sizes, the source permuted and padded, both at odd places. */
-static void draw_box(bench *b, strided *s, const convert *c, uint64_t *span, uint64_t *src_span)
+static void draw_box(bench *b, strided *s, const element_ops *c, uint64_t *span, uint64_t *src_span)
 {
     const uint64_t from = dtype_get(c->from)->itemsize_bytes;
     const uint64_t to = dtype_get(c->to)->itemsize_bytes;
@@ -142,7 +142,7 @@ static void draw_box(bench *b, strided *s, const convert *c, uint64_t *span, uin
 
 Test(gpu_box, many_boxes_in_one_launch)
 {
-    static const convert converts[] = {
+    static const element_ops converts[] = {
         {DTYPE_UINT8, DTYPE_UINT8, false, false, false},
         {DTYPE_BFLOAT16, DTYPE_BFLOAT16, false, false, false},
         {DTYPE_FLOAT32, DTYPE_FLOAT32, false, false, false},
@@ -160,7 +160,7 @@ Test(gpu_box, many_boxes_in_one_launch)
         while (b.count < BOXES_MAX) {
             strided s;
             uint64_t span, src_span;
-            const convert *c = &converts[draw(&b, sizeof converts / sizeof converts[0])];
+            const element_ops *c = &converts[draw(&b, sizeof converts / sizeof converts[0])];
             draw_box(&b, &s, c, &span, &src_span);
             if (at + span + 64 > MEMORY_NBYTES || src_span + 4096 > MEMORY_NBYTES)
                 break;

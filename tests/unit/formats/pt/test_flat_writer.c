@@ -101,7 +101,7 @@ static fsdpck_status aim(const char *mesh_text)
     const select_request request = {.part = PART_MODEL,
                                     .holds = fsdp1_writer.holds,
                                     .format = fsdp1_writer.name,
-                                    .cut = &request_placements};
+                                    .sharding = &request_placements};
     cr_assert_eq(unit_list_seal(&units, &err), FSDPCK_OK, "%s", err.message);
     cr_assert_eq(catalogue_seal(&from, &err), FSDPCK_OK, "%s", err.message);
     cr_assert_eq(checkpoint_parts_find(&from, &parts, &err), FSDPCK_OK);

@@ -1,0 +1,342 @@
+#include "convert_options.h"
+
+#include <unistd.h>
+
+#include "group_print.h"
+
+#define AT(member) offsetof(convert_options, member)
+
+/* Most ranks of a mesh: the library counts them in 16 bits. */
+#define RANKS_MAX 65534u
+
+/* Default level of --compress gzip, as in h5py. */
+#define GZIP_LEVEL 4u
+
+const opt_row options_reading[] = {
+    {"source-format", .kind = OPT_TEXT, .at = AT(source_format), .value = "F",
+     .help = "format of SRC; default: detected from its content"},
+    {"source-ranks", .kind = OPT_COUNT, .at = AT(source_ranks), .value = "N", .min = 1,
+     .max = 1u << 20, .help = "number of ranks that must have written SRC"},
+    {"source-rank-pattern", .kind = OPT_TEXT, .at = AT(source_rank_pattern), .value = "P",
+     .help = "names of the rank files in SRC: {r} is the rank, {W} the number of ranks, as in "
+             "'shard_{r}_of_{W}.pt'; default: the names of known trainers"},
+    {"per-rank", .kind = OPT_CHOICE, .at = AT(per_rank), .value = "WHAT",
+     .choices = "keep|first|drop|error",
+     .help = "handling of plain tensors and objects that differ between rank files: keep, first, "
+             "drop or error; default: error for tensors"},
+    {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE",
+     .help = "model description or list of units (fsdpck-model(5)), to split FSDP1's flat "
+             "parameters"},
+    {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
+     .help = "recompute recorded boxes of FSDP+TP folders (torch 2.10 and newer) that do not fit "
+             "their data, if all of them then fit"},
+    {"assume", .kind = OPT_SET, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3|order",
+     .help = "fsdp2-tp-2.3: FSDP2 with TP of torch 2.3 or 2.4 wrote SRC; its files record the "
+             "wrong order of shards; order: the optimizer received the parameters in the "
+             "order of model.parameters(); repeatable"},
+    {"hdf5-sep", .kind = OPT_TEXT, .at = AT(hdf5_separator), .value = "TEXT",
+     .help = "separator between the names of HDF5 groups and datasets; default: '.'"},
+    {"hdf5-fill", .kind = OPT_FLAG, .at = AT(hdf5_fill),
+     .help = "read unwritten elements of HDF5 datasets as the file's fill value"},
+    {"no-follow", .kind = OPT_FLAG, .at = AT(no_follow),
+     .help = "treat links inside SRC as errors"},
+    {0},
+};
+
+const opt_row options_hosts[] = {
+    {"source-local", .kind = OPT_FLAG, .at = AT(source_local),
+     .help = "under mpirun: files with the same name on several hosts are different files"},
+    {0},
+};
+
+const opt_row options_keying[] = {
+    {"optim-keys", .kind = OPT_CHOICE, .at = AT(optim_keys), .value = "KEYS",
+     .choices = "name|id|flat",
+     .help = "keys of optimizer state: name, id (as in optimizer.state_dict()) or flat (as with "
+             "flatten_optimizer_state_dict); default: unchanged"},
+    {0},
+};
+
+const opt_row options_replicas[] = {
+    {"replicas", .kind = OPT_CHOICE, .at = AT(replicas), .value = "HOW",
+     .choices = "crc|compare|first",
+     .help = "comparison of replicas (the same box from several ranks): crc, compare or first"},
+    {0},
+};
+
+const opt_row options_selecting[] = {
+    {"part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",
+     .choices = "model|optimizer|other|all",
+     .help = "part to select: model, optimizer, other or all; default: model for safetensors "
+             "formats, all for the others"},
+    {"keys", .kind = OPT_LIST, .at = AT(keys), .value = "GLOB",
+     .help = "select only tensors whose name matches; '*' matches dots too; repeatable"},
+    {"exclude", .kind = OPT_LIST, .at = AT(exclude), .value = "GLOB",
+     .help = "omit tensors whose name matches; repeatable"},
+    {0},
+};
+
+const opt_row options_objects[] = {
+    {"objects", .kind = OPT_CHOICE, .at = AT(objects), .value = "WHAT",
+     .choices = "keep|drop|opaque|error",
+     .help = "handling of objects: keep, drop, opaque (keep unknown calls as records) or error"},
+    {"tied", .kind = OPT_CHOICE, .at = AT(tied), .value = "WHICH", .choices = "keep|first|link",
+     .help = "tensors stored under several names (tied weights): keep all, only the first, or link "
+             "them (pt and pt-ranks: all names share one storage)"},
+    {0},
+};
+
+const opt_row options_naming[] = {
+    {"clean-names", .kind = OPT_FLAG, .at = AT(clean),
+     .help = "remove the prefixes that FSDP, compile, checkpoint and DDP wrappers add to names; "
+             "default for safetensors formats"},
+    {"keep-names", .kind = OPT_FLAG, .at = AT(keep), .help = "keep names unchanged"},
+    {"strip-prefix", .kind = OPT_LIST, .at = AT(strip_prefix), .value = "P",
+     .help = "remove P from the start of names; repeatable"},
+    {"rename", .kind = OPT_LIST, .at = AT(rename), .value = "s/RE/TEXT/",
+     .help = "rename tensors as sed does, with a Perl regular expression; repeatable, in order"},
+    {0},
+};
+
+const opt_row options_casting[] = {
+    {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
+     .help = "cast the model's floats (bf16, fp16, fp32, fp64), or matching floating-point "
+             "tensors: 'GLOB=fp32'; repeatable"},
+    {0},
+};
+
+const opt_row options_sharding[] = {
+    {"world-size", .kind = OPT_COUNT, .at = AT(world_size), .value = "N", .min = 1,
+     .max = RANKS_MAX,
+     .help =
+         "number of ranks; without --mesh, the source's mesh is adapted to N, or fsdp=N is used"},
+    {"mesh", .kind = OPT_TEXT, .at = AT(mesh), .value = "DIMS",
+     .help = "names and sizes of the mesh dims, outermost first: dp_replicate=2,dp_shard=4,tp=2"},
+    {"tp-plan", .kind = OPT_TEXT, .at = AT(tp_plan), .value = "FILE",
+     .help =
+         "JSON file that maps globs to colwise, rowwise, replicate or Shard(d); default: as SRC"},
+    {"shard", .kind = OPT_LIST, .at = AT(shard), .value = "GLOB=DIM",
+     .help = "FSDP shards matching tensors on dim DIM; default: as SRC, else 0; repeatable"},
+    {"replicate", .kind = OPT_LIST, .at = AT(replicate), .value = "GLOB",
+     .help = "FSDP does not shard matching tensors; repeatable"},
+    {"like", .kind = OPT_TEXT, .at = AT(like), .value = "OTHER",
+     .help = "use the mesh and placements of checkpoint OTHER"},
+    {0},
+};
+
+const opt_row options_writing[] = {
+    {"force", .kind = OPT_FLAG, .at = AT(force),
+     .help = "replace an existing DST; a folder only if it is a checkpoint"},
+    {"output-local", .kind = OPT_FLAG, .at = AT(output_local),
+     .help = "under mpirun: DST is on a local disk of each host, and gets the files that the ranks "
+             "there load"},
+    {"no-sync", .kind = OPT_FLAG, .at = AT(no_sync),
+     .help = "do not wait for the storage: faster, but not safe against power loss"},
+    {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
+     .help = "read the output back from the storage and compare it"},
+    {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
+     .help =
+         "write a manifest (fsdpck-manifest(5)) to FILE; an output folder also gets one inside"},
+    {"no-manifest", .kind = OPT_FLAG, .at = AT(no_manifest),
+     .help = "write no manifest into an output folder"},
+    {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
+     .help = "add the SHA-256 of each file to the manifest; reads the output again"},
+    {"direct", .kind = OPT_CHOICE, .at = AT(direct), .value = "WHEN", .choices = "auto|on|off",
+     .help = "write with O_DIRECT: auto, on or off"},
+    {"dry-run", .kind = OPT_FLAG, .at = AT(dry_run),
+     .help = "check and plan, print the totals of the plan, write nothing"},
+    {0},
+};
+
+const opt_row options_group[] = {
+    {"group-size", .kind = OPT_COUNT, .at = AT(group_size), .value = "N", .min = 1,
+     .max = RANKS_MAX,
+     .help =
+         "with --dry-run: print the bytes that each of N ranks under mpirun would read, send and "
+         "write; -v lists every rank"},
+    {"group-hosts", .kind = OPT_COUNT, .at = AT(group_hosts), .value = "M", .min = 1,
+     .max = RANKS_MAX, .help = "these ranks run on M hosts; default: one host per rank"},
+    {"group-local", .kind = OPT_FLAG, .at = AT(group_local),
+     .help = "files of SRC are on local disks of the hosts whose ranks saved them; default: on a "
+             "shared file system"},
+    {"model-bandwidth", .kind = OPT_TEXT, .at = AT(model_bandwidth), .value = "RATES",
+     .help =
+         "predict the time from rates: read=7GB/s,write=5GB/s of the file system for all ranks, "
+         "net=25GB/s per host"},
+    {0},
+};
+
+const opt_row options_running[] = {
+    {"threads", .kind = OPT_COUNT, .at = AT(threads), .value = "N", .min = 1, .max = 1024,
+     .help = "number of threads; default: as affinity and cgroup allow"},
+    {"memory", .kind = OPT_SIZE, .at = AT(memory_nbytes), .value = "SIZE", .min = 16u << 20,
+     .help =
+         "size of buffers, without metadata; default 256M, less on small machines; at least 16M"},
+    {"engine", .kind = OPT_CHOICE, .at = AT(engine), .value = "E", .choices = "auto|threads|cuda",
+     .help = "engine that copies and casts: auto, threads or cuda"},
+    {"peer-timeout", .kind = OPT_COUNT, .at = AT(peer_timeout_seconds), .value = "SECONDS",
+     .min = 1, .max = 86400,
+     .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
+    {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
+     .choices = "auto|always|never", .help = "show progress: auto, always or never"},
+    {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
+    {"verbose", 'v', OPT_FLAG, .at = AT(verbose),
+     .help = "print more details; with --dry-run the whole plan"},
+    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "print only errors and warnings"},
+    {0},
+};
+
+void convert_options_init(convert_options *w)
+{
+    *w = (convert_options){
+        .part = -1, .per_rank = -1, .optim_keys = -1, .torch = -1, .compress = -1};
+}
+
+void convert_open_options(const convert_options *w, fsdpck_open_options *open)
+{
+    *open = (fsdpck_open_options)FSDPCK_INIT(fsdpck_open_options);
+    open->format = w->source_format;
+    open->source_ranks = w->source_ranks;
+    open->no_follow = w->no_follow;
+    open->source_local = w->source_local;
+    open->opaque_calls = w->objects == FSDPCK_OBJECTS_OPAQUE;
+    open->threads = (unsigned)w->threads;
+    open->rank_pattern = w->source_rank_pattern;
+    open->per_rank = (fsdpck_per_rank)(w->per_rank + 1); /* AUTO comes first */
+    open->repair_strided = w->repair_strided;
+    open->assume_tp_first = (w->assume & 1) != 0;
+    open->assume_order = (w->assume & 2) != 0;
+    open->model_path = w->model;
+    open->hdf5_separator = w->hdf5_separator;
+    open->hdf5_fill = w->hdf5_fill;
+    open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
+}
+
+static const char *const *request_list(char **list, size_t *count)
+{
+    *count = opt_list_count(list);
+    return (const char *const *)list;
+}
+
+static void request_selection(const convert_options *w, job_options *t)
+{
+    t->select.part = w->part;
+    t->select.clean_names = w->clean ? FSDPCK_ON : w->keep ? FSDPCK_OFF : FSDPCK_AUTO;
+    t->select.keys = request_list(w->keys, &t->select.keys_count);
+    t->select.exclude = request_list(w->exclude, &t->select.exclude_count);
+    t->select.strip_prefix = request_list(w->strip_prefix, &t->select.strip_prefix_count);
+    t->select.rename = request_list(w->rename, &t->select.rename_count);
+    t->select.dtype = request_list(w->dtype, &t->select.dtype_count);
+    t->select.tied = (fsdpck_tied)w->tied;
+    t->select.objects = (fsdpck_objects)w->objects;
+}
+
+static void request_output(const convert_options *w, job_options *t)
+{
+    t->sharding.world_size = w->world_size;
+    t->sharding.mesh = w->mesh;
+    t->sharding.shard = request_list(w->shard, &t->sharding.shard_count);
+    t->sharding.replicate = request_list(w->replicate, &t->sharding.replicate_count);
+    t->output.format = w->format;
+    t->output.max_shard_nbytes = w->max_shard_nbytes;
+    t->output.align_nbytes = w->align_nbytes;
+    t->output.hdf5_groups = w->hdf5_groups;
+    /* The first choice has no level: then h5py's. */
+    t->output.gzip_level = w->compress < 0    ? 0
+                           : w->compress == 0 ? GZIP_LEVEL
+                                              : (unsigned)w->compress;
+    t->output.rank_pattern = w->rank_pattern;
+    t->output.device_type = w->device_type;
+    t->output.torch_minor = w->torch < 0 ? 0 : 5 + (unsigned)w->torch; /* the first choice is 2.5 */
+    t->select.replicas = (fsdpck_replicas)w->replicas;
+    t->output.direct = (fsdpck_switch)w->direct;
+    t->work.threads = (unsigned)w->threads;
+    t->work.memory_nbytes = w->memory_nbytes;
+    t->output.force = w->force;
+    t->output.no_sync = w->no_sync;
+    t->output.read_back = w->read_back;
+    t->output.no_manifest = w->no_manifest;
+    t->output.sha256 = w->sha256;
+    t->output.output_local = w->output_local;
+    t->output.manifest_path = w->manifest;
+    t->work.engine = (fsdpck_engine)w->engine;
+    /* Of a large group the table is wanted, not the whole plan. */
+    t->dry_run.mode = w->dry_run == 0 ? 0 : w->verbose > 0 && w->group_size == 0 ? 2 : 1;
+    t->dry_run.group_size = (unsigned)w->group_size;
+    t->dry_run.group_hosts = (unsigned)w->group_hosts;
+    t->dry_run.group_local = w->group_local;
+}
+
+static int check_group(const cli *c, const convert_options *w)
+{
+    const bool about = w->group_hosts > 0 || w->group_local || w->model_bandwidth != NULL;
+    if (w->group_size > 0 && !w->dry_run)
+        return opt_usage_error_next(c, "run mpirun -n N fsdpck ... to use a group",
+                                    "--group-size requires --dry-run");
+    if (about && w->group_size == 0)
+        return opt_usage_error(c, "--group-hosts, --group-local and --model-bandwidth require "
+                                  "--group-size");
+    if (w->group_hosts > w->group_size)
+        return opt_usage_error(c, "--group-hosts: more hosts than ranks (--group-size)");
+    return -1;
+}
+
+int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned operands, int argc,
+                    const char **argv, convert_command_fn run)
+{
+    const char *paths[2] = {NULL, NULL};
+    unsigned count;
+    int code = opt_parse(c, spec, argc, argv, paths, operands, operands, &count);
+    if (code < 0 && w->clean && w->keep)
+        code = opt_usage_error(c, "--clean-names and --keep-names contradict each other");
+    if (code < 0 && w->sha256 && w->no_manifest && w->manifest == NULL)
+        code = opt_usage_error(c, "--sha256 and --no-manifest contradict each other");
+    if (code < 0)
+        code = check_group(c, w);
+    if (code < 0) {
+        convert_request r = {
+            .progress = w->progress,
+            .src = paths[0],
+            .dst = paths[1],
+            .tp_plan_path = w->tp_plan,
+            .like_path = w->like,
+            .show_rank = w->show_rank,
+            .check_add_path = w->check,
+            .atol = w->atol,
+            .rtol = w->rtol,
+            .stat = w->stat,
+        };
+        c->json = w->json != 0;
+        c->quiet = w->quiet != 0;
+        c->verbose = w->verbose;
+        convert_open_options(w, &r.open);
+        job_options_init(&r.job);
+        request_selection(w, &r.job);
+        request_output(w, &r.job);
+        if (w->peer_timeout_seconds > 0)
+            fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
+        if (w->model_bandwidth != NULL && !group_parse_bandwidth(c, w->model_bandwidth, &r.job))
+            code = FSDPCK_USAGE;
+        else
+            code = run(c, &r);
+    }
+    opt_release(c, spec);
+    return code;
+}
+
+bool convert_ranks_missing(const cli *c, const convert_request *r)
+{
+    if (r->job.sharding.mesh != NULL && r->like_path != NULL) {
+        opt_usage_error_next(c, "omit one of them", "--mesh and --like contradict each other");
+        return true;
+    }
+    if (r->job.sharding.world_size != 0 || r->job.sharding.mesh != NULL || r->like_path != NULL ||
+        access(r->src, F_OK) != 0) /* which is the greater trouble, and said on opening */
+        return false;
+    opt_usage_error_next(
+        c,
+        "give --world-size 16, or a mesh such as --mesh dp_replicate=2,dp_shard=8, or "
+        "--like OTHER; run fsdpck inspect SRC for the mesh of SRC",
+        "the number of ranks is missing");
+    return true;
+}

@@ -1,0 +1,90 @@
+/* convert_options.h: the options that several commands share, and the request built from them. Their
+ * names appear only in convert_options.c; a command lists the tables that it offers:
+ *
+ *     convert_options w;
+ *     convert_options_init(&w);
+ *     const opt_group groups[] = {{"Reading:", options_reading, &w}, ..., {0}};
+ *     const opt_spec spec = {.groups = groups, ...};
+ *     return convert_command(c, &spec, &w, 2, argc, argv, run);   // run(c, &request)
+ */
+#ifndef FSDPCK_CLI_CONVERT_OPTIONS_H
+#define FSDPCK_CLI_CONVERT_OPTIONS_H
+
+#include "job_options.h"
+#include "opt.h"
+
+typedef struct convert_options {
+    /* options_reading, options_hosts, options_replicas */
+    char *source_format, *source_rank_pattern, *model, *hdf5_separator;
+    uint64_t source_ranks;
+    int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
+    int source_local;
+    int hdf5_fill;
+    /* options_selecting, options_objects, options_naming */
+    int part, objects, tied, clean, keep;
+    char **keys, **exclude, **strip_prefix, **rename, **dtype;
+    /* options_sharding */
+    uint64_t world_size;
+    char *mesh, *tp_plan, *like;
+    char **shard, **replicate;
+    /* options_writing, and options of single writers */
+    char *format, *rank_pattern, *device_type;
+    uint64_t max_shard_nbytes, align_nbytes;
+    char *manifest; /* also of digest */
+    int no_manifest, sha256, output_local;
+    int hdf5_groups, compress;
+    int torch, force, no_sync, read_back, direct, dry_run;
+    /* options_group */
+    uint64_t group_size, group_hosts;
+    int group_local;
+    char *model_bandwidth;
+    /* options_running, options_saying */
+    uint64_t threads, memory_nbytes;
+    uint64_t peer_timeout_seconds;
+    int engine, progress, json, quiet, verbose;
+    char *show_rank;   /* of layout */
+    char *check;       /* of digest */
+    char *atol, *rtol; /* of diff */
+    int stat;
+} convert_options;
+
+extern const opt_row options_reading[];
+extern const opt_row options_hosts[]; /* for commands that several ranks run together */
+extern const opt_row options_keying[];
+extern const opt_row options_replicas[];
+extern const opt_row options_selecting[];
+extern const opt_row options_objects[];
+extern const opt_row options_naming[];
+extern const opt_row options_casting[];
+extern const opt_row options_sharding[];
+extern const opt_row options_writing[];
+extern const opt_row options_group[];
+extern const opt_row options_running[];
+
+typedef struct convert_request {
+    fsdpck_open_options open;
+    job_options job;       /* without tp_plan and like */
+    int progress;          /* progress_mode */
+    const char *src, *dst; /* dst is NULL where the command takes one operand */
+    /* NULL: not given. */
+    const char *tp_plan_path, *like_path, *show_rank, *check_add_path, *atol, *rtol;
+    int stat;
+} convert_request;
+
+typedef int (*convert_command_fn)(cli *c, const convert_request *r);
+
+/* Sets all options to their defaults. */
+void convert_options_init(convert_options *w);
+
+/* Fills `open` from the reading options; for commands without a request, such as inspect. */
+void convert_open_options(const convert_options *w, fsdpck_open_options *open);
+
+/* Parses argv, which must have `operands` operands (1 or 2), and calls `run`, which borrows the request.
+ * Returns the exit code: that of `run`, 0 after --help, 2 after a usage error. */
+int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned operands, int argc,
+                    const char **argv, convert_command_fn run);
+
+/* Reports a usage error and returns true if the request has neither --world-size, --mesh nor --like. */
+bool convert_ranks_missing(const cli *c, const convert_request *r);
+
+#endif

@@ -1,0 +1,485 @@
+#include "convert_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "group_print.h"
+#include "report.h"
+
+#define NAMES_SHOWN 5u
+
+static bool is_flat(const fsdpck_report *p)
+{
+    return p->format_id == FSDPCK_FORMAT_FSDP1;
+}
+
+static bool is_reshard(const fsdpck_report *p)
+{
+    return p->mesh != NULL && p->mesh[0] != '\0';
+}
+
+static void put_names(FILE *to, char *const *names, size_t count, size_t shown)
+{
+    for (size_t i = 0; i < count && i < shown; i++)
+        fprintf(to, "%s%s", i == 0 ? "" : ", ", names[i]);
+    fputs(count > shown ? ", ...\n" : "\n", to);
+}
+
+static void print_names(char *const *names, size_t count)
+{
+    printf("  ");
+    put_names(stdout, names, count, NAMES_SHOWN);
+}
+
+/* The option or format that would include the omitted tensors and objects. */
+static const char *left_out_hint(const convert_request *r, const fsdpck_info *info,
+                                 const fsdpck_report *p)
+{
+    if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
+        p->format_id != FSDPCK_FORMAT_DCP)
+        return strcmp(p->part, "all") != 0 ? "; --part all includes every tensor except those in "
+                                             "objects, a .pt includes all"
+                                           : "; a .pt includes objects and the tensors in them";
+    if (!is_reshard(p))
+        return p->format_id == FSDPCK_FORMAT_HDF5 && strcmp(p->part, "all") != 0
+                   ? "; without --part all tensors are included"
+               : strcmp(p->part, "all") != 0
+                   ? "; --part all includes every tensor, a .pt includes everything"
+               : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&
+                       r->job.select.objects != FSDPCK_OBJECTS_DROP
+                   ? "; JSON cannot represent them, a .pt includes everything"
+                   : "";
+    if (is_flat(p))
+        return "; --format dcp includes everything";
+    if (strcmp(p->part, "all") != 0 && r->job.select.part < 0)
+        return p->left_out_inside > 0
+                   ? "; --part all includes every tensor except those in objects, --format dcp "
+                     "includes everything"
+                   : "; --part all includes every tensor, --format dcp includes everything";
+    const job_options *t = &r->job;
+    const bool chosen = t->select.keys_count > 0 || t->select.exclude_count > 0 ||
+                        t->select.objects == FSDPCK_OBJECTS_DROP ||
+                        r->open.per_rank != FSDPCK_PER_RANK_AUTO;
+    if (chosen || p->left_out_objects == 0 || info->format_id != FSDPCK_FORMAT_PT_RANKS ||
+        strcmp(p->part, "all") != 0)
+        return "";
+    return "; objects of a single rank do not apply to other ranks (--per-rank)";
+}
+
+/* Tensors that could belong to the model, and the rule that excluded them. */
+static void print_other_params(const fsdpck_report *p)
+{
+    char n[40], a[32];
+    if (p->other_params == 0)
+        return;
+    printf("not the model: %s (%s), the first is '%s'; --part other includes them\n",
+           report_count(n, sizeof n, p->other_params, "floating tensor"),
+           report_bytes(a, sizeof a, p->other_params_nbytes), p->other_params_first);
+    printf("  %s\n", p->part_rule);
+}
+
+static void put_left_out(FILE *to, const fsdpck_report *p)
+{
+    char a[32], b[32], n[32];
+    fputs("left out: ", to);
+    if (p->left_out_tensors > 0)
+        fprintf(to, "%s (%s)%s", report_count(n, sizeof n, p->left_out_tensors, "tensor"),
+                report_bytes(a, sizeof a, p->left_out_nbytes),
+                p->left_out_objects > 0 ? " and " : "");
+    if (p->left_out_objects > 0)
+        fputs(report_count(b, sizeof b, p->left_out_objects, "object"), to);
+}
+
+void convert_warn_left_out(const cli *c, const fsdpck_report *p)
+{
+    if (p->left_out_tensors + p->left_out_objects == 0)
+        return;
+    flockfile(stderr);
+    fprintf(stderr, "fsdpck %s: warning: ", c->command);
+    put_left_out(stderr, p);
+    fputs(": ", stderr);
+    put_names(stderr, p->left_out_names, p->left_out_names_count, NAMES_SHOWN);
+    funlockfile(stderr);
+}
+
+static void print_left_out(const cli *c, const convert_request *r, const fsdpck_info *info,
+                           const fsdpck_report *p)
+{
+    char a[32], n[32];
+    if (p->left_out_tensors > 0 || p->left_out_objects > 0) {
+        put_left_out(stdout, p);
+        printf("%s\n  ", left_out_hint(r, info, p));
+        put_names(stdout, p->left_out_names, p->left_out_names_count,
+                  c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
+    }
+    if (p->carried > 0) {
+        printf(
+            "left out by name, but written inside objects: %s (%s); --exclude these objects too\n",
+            report_count(n, sizeof n, p->carried, "tensor"),
+            report_bytes(a, sizeof a, p->carried_nbytes));
+        fputs("  ", stdout);
+        put_names(stdout, p->carried_names, p->carried_names_count,
+                  c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
+    }
+    print_other_params(p);
+    if (p->copied_count > 0) {
+        printf("copied: %s beside the weights\n",
+               report_count(n, sizeof n, p->copied_count, "file"));
+        print_names(p->copied, p->copied_count);
+    }
+    if (p->sidecars_count > 0) {
+        printf("not copied: %s beside the weights\n",
+               report_count(n, sizeof n, p->sidecars_count, "file"));
+        print_names(p->sidecars, p->sidecars_count);
+    }
+}
+
+static void print_plan(const convert_request *r, const fsdpck_report *p)
+{
+    char a[32], b[32], n[32], k[32];
+    if (p->plan_text != NULL)
+        fputs(p->plan_text, stdout);
+    printf("plan: read %s in %s, write %s in %s%s, read amplification %.2f\n",
+           report_bytes(a, sizeof a, p->bytes_read),
+           report_count(n, sizeof n, p->segments, "segment"),
+           report_bytes(b, sizeof b, p->bytes_written), report_count(k, sizeof k, p->items, "item"),
+           r->job.output.gzip_level > 0 ? " before compression" : "", p->read_amplification);
+}
+
+static const char *tied_names_written(const convert_request *r, const fsdpck_report *p)
+{
+    return p->tied_dropped > 0                      ? "only the first name was written"
+           : r->job.select.tied == FSDPCK_TIED_LINK ? "names were linked"
+                                                    : "every name was written";
+}
+
+static void print_changes(const convert_request *r, const fsdpck_report *p)
+{
+    char a[32], b[32];
+    if (p->cast > 0)
+        printf("cast: %s, %s overflowed to infinity\n",
+               report_count(a, sizeof a, p->cast, "tensor"),
+               report_count(b, sizeof b, p->cast_overflows, "value"));
+    if (p->filled > 0)
+        printf("filled: %s, %s of unwritten elements, with the fill value of the file\n",
+               report_count(a, sizeof a, p->filled, "tensor"),
+               report_bytes(b, sizeof b, p->filled_nbytes));
+    if (p->replicas_by_checksum > 0)
+        printf("replicas: %s compared by their recorded checksums only\n",
+               report_number(a, sizeof a, p->replicas_by_checksum));
+    if (p->replicas_compared > 0)
+        printf("replicas: %s compared byte by byte\n",
+               report_number(a, sizeof a, p->replicas_compared));
+    if (p->replicas_trusted > 0)
+        printf("replicas: %s not compared: --replicas first\n",
+               report_number(a, sizeof a, p->replicas_trusted));
+    if (p->renamed > 0)
+        printf("renamed: %s\n", report_count(a, sizeof a, p->renamed, "tensor"));
+    if (p->tied == 0)
+        return;
+    if (is_flat(p))
+        printf("tied: %s of the model, written under another name\n",
+               report_count(a, sizeof a, p->tied, "tensor"));
+    else
+        printf("tied: %s that alias others; %s\n", report_count(a, sizeof a, p->tied, "tensor"),
+               tied_names_written(r, p));
+    print_names(p->tied_names, p->tied_names_count);
+}
+
+/* Whether two printed meshes differ only in their sizes. */
+static bool has_same_dims(const char *a, const char *b)
+{
+    while (*a != '\0' && *a == *b) {
+        if (*a == '=') {
+            a += 1 + strspn(a + 1, "0123456789");
+            b += 1 + strspn(b + 1, "0123456789");
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return *a == *b;
+}
+
+char *convert_mesh_reason(const convert_request *r, const fsdpck_info *info, const char *mesh,
+                          char *text, size_t capacity_nbytes)
+{
+    const char *const was = info->mesh == NULL ? "" : info->mesh;
+    if (r->like_path != NULL)
+        snprintf(text, capacity_nbytes, "as --like");
+    else if (r->job.sharding.mesh != NULL)
+        snprintf(text, capacity_nbytes, "as given");
+    else if (was[0] == '\0')
+        snprintf(text, capacity_nbytes, "the source has no mesh");
+    else if (strcmp(was, mesh) == 0)
+        snprintf(text, capacity_nbytes, "as the source");
+    else
+        snprintf(text, capacity_nbytes, "the source's %s, %s to --world-size", was,
+                 has_same_dims(was, mesh) ? "FSDP dim adapted" : "adapted");
+    return text;
+}
+
+static void print_mesh(const convert_request *r, const fsdpck_info *info, const fsdpck_report *p)
+{
+    char a[40], b[40], reason[512];
+    printf("mesh: %s, %s (%s)\n", p->mesh, report_count(a, sizeof a, p->world_size, "rank"),
+           convert_mesh_reason(r, info, p->mesh, reason, sizeof reason));
+    printf("per rank: %s", report_bytes(a, sizeof a, p->rank_nbytes_min));
+    if (p->rank_nbytes_min != p->rank_nbytes_max)
+        printf(" to %s", report_bytes(b, sizeof b, p->rank_nbytes_max));
+    printf(", %s replicated\n", report_count(a, sizeof a, p->replicated, "tensor"));
+}
+
+/* Whether DST can be pasted into a Python string. */
+static bool is_plain(const char *path)
+{
+    return path[strcspn(path, "'\"\\\n\r\t{}")] == '\0';
+}
+
+/* Whether DST contains a DCP folder for each part. */
+static bool is_in_parts(const convert_request *r, const fsdpck_report *p)
+{
+    size_t n = strlen(r->dst);
+    while (n > 1 && r->dst[n - 1] == '/')
+        n--;
+    return p->outputs_count > 0 && strlen(p->outputs[0]) > n + 1 &&
+           strchr(p->outputs[0] + n + 1, '/') != NULL;
+}
+
+/* The releases of torch that load files written for 2.`minor` (0: the newest). */
+static const char *torch_releases(unsigned minor)
+{
+    static const struct {
+        unsigned last;
+        const char *text;
+    } generations[] = {{7, "2.5 to 2.7"}, {9, "2.8 and 2.9"}, {10, "2.10"}, {12, "2.11 and 2.12"}};
+    for (size_t i = 0; minor > 0 && i < sizeof generations / sizeof generations[0]; i++)
+        if (minor <= generations[i].last)
+            return generations[i].text;
+    return "2.13 to 2.15";
+}
+
+/* The call that loads the output in torch; "" for a dry run or another command. */
+static char *next_step(const convert_request *r, const fsdpck_report *p, char *text,
+                       size_t capacity)
+{
+    char path[1024], ranks[40];
+    const char *const dst = is_plain(r->dst) ? r->dst : "DST";
+    fsdpck_escape(path, sizeof path, dst, strlen(dst));
+    text[0] = '\0';
+    if (!is_reshard(p) || r->job.dry_run.mode != 0)
+        return text;
+    if (p->format_id == FSDPCK_FORMAT_DCP && is_in_parts(r, p))
+        snprintf(
+            text, capacity,
+            "call torch.distributed.checkpoint.load for each folder in '%s', as accelerate does",
+            path);
+    else if (p->format_id == FSDPCK_FORMAT_DCP)
+        snprintf(text, capacity,
+                 "torch.distributed.checkpoint.load(state_dict, checkpoint_id='%s')", path);
+    else if (p->format_id == FSDPCK_FORMAT_DCP_SAFETENSORS)
+        snprintf(text, capacity,
+                 "torch.distributed.checkpoint.load(state_dict, "
+                 "storage_reader=HuggingFaceStorageReader('%s'))",
+                 path);
+    else if (is_flat(p))
+        snprintf(text, capacity,
+                 "on each of %s, with LOCAL_STATE_DICT, pass torch.load of its file in '%s' "
+                 "(weights_only=False) to load_state_dict(), with strict=False for "
+                 "use_orig_params; load the optimizer from the file beside it",
+                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path);
+    else
+        snprintf(text, capacity,
+                 "on each of %s, in its process group, call torch.load for its file in "
+                 "'%s' with weights_only=False; for torch %s, device %s (--torch, --device-type)",
+                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path,
+                 torch_releases(p->torch_minor),
+                 r->job.output.device_type == NULL ? "cuda" : r->job.output.device_type);
+    return text;
+}
+
+static void print_path(const char *path)
+{
+    char escaped[4200];
+    printf("%s\n", fsdpck_escape(escaped, sizeof escaped, path, strlen(path)));
+}
+
+static void print_hosts(const fsdpck_report *p)
+{
+    char files[40], nbytes[32], host[300];
+    for (size_t i = 0; i < p->hosts_count; i++) {
+        const fsdpck_report_host *h = &p->hosts[i];
+        printf("on %s: %s, %s\n", fsdpck_escape(host, sizeof host, h->name, strlen(h->name)),
+               report_count(files, sizeof files, h->files, "file"),
+               report_bytes(nbytes, sizeof nbytes, h->nbytes));
+    }
+}
+
+static void print_outputs(const cli *c, const convert_request *r, const fsdpck_report *p)
+{
+    char a[40];
+    print_hosts(p);
+    if (is_reshard(p) && c->verbose == 0) {
+        printf("%s in ", report_count(a, sizeof a, p->outputs_count, "file"));
+        print_path(r->dst);
+        return;
+    }
+    for (size_t i = 0; i < p->outputs_count; i++)
+        print_path(p->outputs[i]);
+    if (r->job.output.manifest_path != NULL)
+        print_path(r->job.output.manifest_path);
+}
+
+void convert_print_text(const cli *c, const convert_request *r, const fsdpck_info *info,
+                        const fsdpck_report *p)
+{
+    const bool dry_run = r->job.dry_run.mode != 0;
+    char a[32], b[32], next[1600];
+    if (dry_run)
+        print_plan(r, p);
+    if (p->group != NULL)
+        group_print_text(c, r, p->group);
+    printf("%s%s -> %s: %s", dry_run ? "would write " : "", info->format, p->format,
+           report_count(a, sizeof a, p->tensors_out, "tensor"));
+    if (p->objects_out > 0)
+        printf(" and %s", report_count(a, sizeof a, p->objects_out, "object"));
+    if (!dry_run) {
+        const double seconds = report_seconds_since(c->started_seconds);
+        const double rate = (double)p->bytes_written / (seconds > 0 ? seconds : 1);
+        printf(", %s in %.2f s (%s/s)", report_bytes(a, sizeof a, p->bytes_written), seconds,
+               report_bytes(b, sizeof b, (uint64_t)rate));
+    }
+    putchar('\n');
+    if (is_reshard(p))
+        print_mesh(r, info, p);
+    printf("part: %s", p->part);
+    if (p->model_key[0] != '\0')
+        printf(" (outer key '%s' dropped from the names)", p->model_key);
+    putchar('\n');
+    /* The note of an hf folder is about the sidecars, which are listed below. */
+    if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
+        printf("note: %s\n", info->note);
+    print_changes(r, p);
+    if (c->verbose > 0 && p->ranks > 1)
+        printf("ranks: %u; %s sent between them\n", p->ranks,
+               report_bytes(a, sizeof a, p->bytes_travelled));
+    print_left_out(c, r, info, p);
+    print_outputs(c, r, p);
+    if (next_step(r, p, next, sizeof next)[0] != '\0')
+        printf("next: %s\n", next);
+}
+
+static void json_counts(cJSON *e, const fsdpck_report *p)
+{
+    cJSON *n = cJSON_AddObjectToObject(e, "counts");
+    cJSON_AddNumberToObject(n, "in", (double)p->tensors_in);
+    cJSON_AddNumberToObject(n, "out", (double)p->tensors_out);
+    cJSON_AddNumberToObject(n, "objects_out", (double)p->objects_out);
+    cJSON_AddNumberToObject(n, "cast", (double)p->cast);
+    cJSON_AddNumberToObject(n, "cast_overflows", (double)p->cast_overflows);
+    cJSON_AddNumberToObject(n, "renamed", (double)p->renamed);
+    cJSON_AddNumberToObject(n, "tied", (double)p->tied);
+    cJSON_AddNumberToObject(n, "tied_dropped", (double)p->tied_dropped);
+    cJSON_AddNumberToObject(n, "left_out", (double)p->left_out_tensors);
+    cJSON_AddNumberToObject(n, "left_out_objects", (double)p->left_out_objects);
+    cJSON_AddNumberToObject(n, "left_out_bytes", (double)p->left_out_nbytes);
+    cJSON_AddNumberToObject(n, "merged", (double)p->merged);
+    cJSON_AddNumberToObject(n, "in_bytes", (double)p->nbytes_in);
+    cJSON_AddNumberToObject(n, "out_bytes", (double)p->nbytes_out);
+    cJSON_AddNumberToObject(n, "tied_dropped_bytes", (double)p->tied_dropped_nbytes);
+    cJSON_AddNumberToObject(n, "merged_bytes", (double)p->merged_nbytes);
+    if (p->carried > 0) {
+        cJSON_AddNumberToObject(n, "carried", (double)p->carried);
+        cJSON_AddNumberToObject(n, "carried_bytes", (double)p->carried_nbytes);
+    }
+    if (p->attributes_lost > 0)
+        cJSON_AddNumberToObject(n, "attributes_lost", (double)p->attributes_lost);
+    cJSON_AddNumberToObject(n, "other_params", (double)p->other_params);
+    cJSON_AddNumberToObject(n, "other_params_bytes", (double)p->other_params_nbytes);
+    cJSON_AddNumberToObject(n, "bytes_read", (double)p->bytes_read);
+    cJSON_AddNumberToObject(n, "bytes_written", (double)p->bytes_written);
+    cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
+    cJSON_AddNumberToObject(n, "replicas_compared", (double)p->replicas_compared);
+    cJSON_AddNumberToObject(n, "replicas_by_checksum", (double)p->replicas_by_checksum);
+    if (p->replicas_trusted > 0)
+        cJSON_AddNumberToObject(n, "replicas_not_compared", (double)p->replicas_trusted);
+    if (p->filled > 0) {
+        cJSON_AddNumberToObject(n, "filled", (double)p->filled);
+        cJSON_AddNumberToObject(n, "filled_bytes", (double)p->filled_nbytes);
+    }
+    if (p->ranks > 1) {
+        cJSON_AddNumberToObject(n, "ranks", (double)p->ranks);
+        cJSON_AddNumberToObject(n, "bytes_travelled", (double)p->bytes_travelled);
+    }
+    if (p->hosts_count > 0)
+        cJSON_AddNumberToObject(n, "bytes_copied", (double)p->bytes_copied);
+    if (is_reshard(p))
+        cJSON_AddNumberToObject(n, "replicated", (double)p->replicated);
+    cJSON_AddNumberToObject(n, "items", (double)p->items);
+    cJSON_AddNumberToObject(n, "segments", (double)p->segments);
+}
+
+static void json_mesh(cJSON *e, const fsdpck_report *p)
+{
+    cJSON_AddStringToObject(e, "mesh", p->mesh);
+    cJSON_AddNumberToObject(e, "world_size", (double)p->world_size);
+    cJSON *n = cJSON_AddObjectToObject(e, "rank_nbytes");
+    cJSON_AddNumberToObject(n, "min", (double)p->rank_nbytes_min);
+    cJSON_AddNumberToObject(n, "max", (double)p->rank_nbytes_max);
+}
+
+static void json_hosts(cJSON *e, const fsdpck_report *p)
+{
+    cJSON *list = p->hosts_count > 0 ? cJSON_AddArrayToObject(e, "hosts") : NULL;
+    for (size_t i = 0; list != NULL && i < p->hosts_count; i++) {
+        cJSON *h = cJSON_CreateObject();
+        cJSON_AddStringToObject(h, "host", p->hosts[i].name);
+        cJSON_AddNumberToObject(h, "files", (double)p->hosts[i].files);
+        cJSON_AddNumberToObject(h, "bytes", (double)p->hosts[i].nbytes);
+        cJSON_AddItemToArray(list, h);
+    }
+}
+
+int convert_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
+                       const fsdpck_report *p)
+{
+    char next[1600];
+    char *steps[] = {next};
+    cJSON *e = report_json_begin(c, 0, "none", info);
+    if (e == NULL)
+        return FSDPCK_LIMIT;
+    cJSON_AddStringToObject(e, "format", p->format);
+    cJSON_AddStringToObject(e, "part", p->part);
+    cJSON_AddStringToObject(e, "model_key", p->model_key);
+    cJSON_AddStringToObject(e, "part_rule", p->part_rule);
+    cJSON_AddBoolToObject(e, "dry_run", r->job.dry_run.mode != 0);
+    if (is_reshard(p))
+        json_mesh(e, p);
+    report_json_names(e, r->job.dry_run.mode != 0 ? "planned_outputs" : "outputs", p->outputs,
+                      p->outputs_count);
+    if (r->job.output.manifest_path != NULL)
+        report_json_add_name(
+            cJSON_GetObjectItem(e, r->job.dry_run.mode != 0 ? "planned_outputs" : "outputs"),
+            r->job.output.manifest_path);
+    cJSON_AddStringToObject(e, "note", info->note);
+    json_hosts(e, p);
+    json_counts(e, p);
+    /* These commands do not compare the checksums of the source. */
+    cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
+    cJSON_AddNumberToObject(unchecked, "tensors", (double)p->tensors_out);
+    cJSON_AddNumberToObject(unchecked, "bytes", (double)p->bytes_written);
+    report_json_names(e, "left_out", p->left_out_names, p->left_out_names_count);
+    report_json_names(e, "tied", p->tied_names, p->tied_names_count);
+    if (p->carried > 0)
+        report_json_names(e, "carried", p->carried_names, p->carried_names_count);
+    report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);
+    report_json_names(e, "copied", p->copied, p->copied_count);
+    if (p->plan_text != NULL)
+        cJSON_AddStringToObject(e, "plan", p->plan_text);
+    if (p->group != NULL)
+        group_add_json(c, r, p->group, e);
+    if (next_step(r, p, next, sizeof next)[0] != '\0')
+        report_json_names(e, "next", steps, 1);
+    return report_json_print(e, 0);
+}

@@ -1,0 +1,80 @@
+#include "convert_run.h"
+
+#include <stdlib.h>
+
+#include "convert_report.h"
+#include "overwrite_check.h"
+#include "progress_print.h"
+#include "report.h"
+#include "text_file.h"
+
+/* Largest TP plan: real ones have a few lines for each kind of layer. */
+#define TP_PLAN_NBYTES_MAX ((size_t)16 << 20)
+
+/* Only the layout of OTHER is used, so objects that differ between its ranks do not matter. */
+static fsdpck_status open_like(const cli *c, const convert_request *r, fsdpck_checkpoint **like,
+                               fsdpck_error *err)
+{
+    fsdpck_open_options o = r->open;
+    o.format = NULL;
+    o.source_ranks = 0;
+    o.rank_pattern = NULL;
+    o.model_path = NULL;
+    o.per_rank = FSDPCK_PER_RANK_FIRST;
+    return fsdpck_open(c->ctx, r->like_path, &o, like, err);
+}
+
+fsdpck_status convert_inputs_open(const cli *c, const convert_request *r, convert_inputs *in,
+                                  fsdpck_error *err)
+{
+    *in = (convert_inputs){.options = r->job, .info = FSDPCK_INIT(fsdpck_info)};
+    fsdpck_status st = FSDPCK_OK;
+    if (r->tp_plan_path != NULL)
+        st =
+            text_file_read(r->tp_plan_path, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL, err);
+    if (st == FSDPCK_OK)
+        st = fsdpck_open(c->ctx, r->src, &r->open, &in->src, err);
+    if (st == FSDPCK_OK)
+        fsdpck_get_info(in->src, &in->info);
+    if (st == FSDPCK_OK && r->like_path != NULL)
+        st = open_like(c, r, &in->like, err);
+    in->options.sharding.tp_plan = in->tp_plan;
+    in->options.sharding.tp_plan_path = r->tp_plan_path;
+    in->options.sharding.like = in->like;
+    return st;
+}
+
+void convert_inputs_release(convert_inputs *in)
+{
+    fsdpck_close(in->like);
+    fsdpck_close(in->src);
+    free(in->tp_plan);
+    *in = (convert_inputs){0};
+}
+
+int convert_run(cli *c, const convert_request *r, convert_api_fn call)
+{
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    fsdpck_report *report = NULL;
+    convert_inputs in = {0};
+    progress_display *view = progress_start(c, (progress_mode)r->progress);
+    fsdpck_status st = overwrite_check(c, r, r->dst, &err);
+    if (st == FSDPCK_OK)
+        st = convert_inputs_open(c, r, &in, &err);
+    if (st == FSDPCK_OK)
+        st = call(c->ctx, in.src, r->dst, &in.options, &report, &err);
+    progress_stop(view);
+    int code = 0;
+    if (st != FSDPCK_OK)
+        code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
+    else if (c->json)
+        code = convert_print_json(c, r, &in.info, report);
+    else if (!c->quiet)
+        convert_print_text(c, r, &in.info, report);
+    else
+        convert_warn_left_out(c, report);
+    fsdpck_report_free(report);
+    convert_inputs_release(&in);
+    return code;
+}

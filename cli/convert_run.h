@@ -1,0 +1,28 @@
+/* convert_run.h: the common steps of consolidate, reshard and layout: open the inputs of the request,
+ * call the library, report. */
+#ifndef FSDPCK_CLI_CONVERT_RUN_H
+#define FSDPCK_CLI_CONVERT_RUN_H
+
+#include "convert_options.h"
+
+/* The opened inputs of a request. convert_inputs_release frees them, after a failure too. */
+typedef struct convert_inputs {
+    fsdpck_checkpoint *src, *like;
+    fsdpck_info info; /* of src */
+    char *tp_plan;
+    job_options options; /* the request's, with tp_plan and like; borrows from both */
+} convert_inputs;
+
+fsdpck_status convert_inputs_open(const cli *c, const convert_request *r, convert_inputs *in,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+void convert_inputs_release(convert_inputs *in);
+
+/* job_consolidate or job_reshard. */
+typedef fsdpck_status (*convert_api_fn)(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                        const char *dst, const job_options *options,
+                                        fsdpck_report **report, fsdpck_error *err);
+
+/* Opens, calls and reports. Returns the exit code. */
+int convert_run(cli *c, const convert_request *r, convert_api_fn call);
+
+#endif

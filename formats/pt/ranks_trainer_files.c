@@ -1,0 +1,174 @@
+/* ranks_trainer_files.c: the files of known trainers, and similar folders of other programs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "formats/pt/ranks_internal.h"
+
+/* verl 0.2 to 0.9 (FSDPCheckpointManager), accelerate 1.0 to 1.14 (use_dcp=False). */
+const ranks_trainer_family ranks_trainer_families[] = {
+    {"verl", "model", "model_world_size_{W}_rank_{r}.pt", true},
+    {"verl", "optim", "optim_world_size_{W}_rank_{r}.pt", true},
+    {"verl", "extra_state", "extra_state_world_size_{W}_rank_{r}.pt", true},
+    {"accelerate", "model", "pytorch_model_fsdp_{i}_rank{r}.bin", true},
+    {"accelerate", "model", "pytorch_model_fsdp_rank{r}.bin", false},
+    {"accelerate", "optimizer", "optimizer_{i}_rank{r}.bin", true},
+    {"accelerate", "optimizer", "optimizer_rank{r}.bin", false},
+};
+_Static_assert(sizeof ranks_trainer_families / sizeof ranks_trainer_families[0] ==
+                   RANKS_TRAINER_FAMILIES,
+               "RANKS_TRAINER_FAMILIES counts the rows");
+
+static const ranks_trainer trainers[] = {
+    {"verl", "fsdp_config.json", "huggingface"},
+};
+
+const ranks_trainer *ranks_trainer_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof trainers / sizeof trainers[0]; i++)
+        if (strcmp(trainers[i].name, name) == 0)
+            return &trainers[i];
+    return NULL;
+}
+
+static bool has_entry(const probe_input *in, const char *name)
+{
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (strcmp(in->entries[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* --- verl's settings --- */
+
+static bool is_world_size(const json_token *t)
+{
+    static const char key[] = "world_size";
+    return t->kind == JSON_KEY && t->nbytes == strlen(key) && memcmp(t->text, key, t->nbytes) == 0;
+}
+
+static void put_world_size(json_writer *w, uint64_t world_size)
+{
+    json_put_key(w, "world_size", strlen("world_size"));
+    json_put_u64(w, world_size);
+}
+
+static fsdpck_status copy_object(json_reader *r, json_writer *w, uint64_t world_size,
+                                 fsdpck_error *err)
+{
+    json_token t;
+    unsigned depth = 1;
+    bool stated = false;
+
+    RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
+    json_begin_object(w);
+    while (depth > 0) {
+        RETURN_IF(json_next(r, &t, err));
+        if (depth == 1 && is_world_size(&t)) {
+            RETURN_IF(json_next(r, &t, err));
+            RETURN_IF(json_skip(r, &t, err));
+            if (!stated)
+                put_world_size(w, world_size);
+            stated = true;
+            continue;
+        }
+        if (t.kind == JSON_OBJECT || t.kind == JSON_ARRAY)
+            depth++;
+        else if (t.kind == JSON_OBJECT_END || t.kind == JSON_ARRAY_END)
+            depth--;
+        if (depth == 0 && !stated)
+            put_world_size(w, world_size);
+        json_put_token(w, &t);
+    }
+    return json_expect(r, JSON_END, &t, err);
+}
+
+fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf *out,
+                                 fsdpck_error *err)
+{
+    /* FSDPConfig of verl 0.9. */
+    static const char newest[] = "{\"FSDP_version\": 2}";
+    json_reader r;
+    json_writer w;
+
+    if (text[0] == '\0')
+        text = newest;
+    json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_NONE);
+    json_writer_init(&w, out, 4); /* as its json.dump(..., indent=4) */
+    const fsdpck_status st = copy_object(&r, &w, world_size, err);
+    json_reader_release(&r);
+    return st == FSDPCK_OK ? text_check(out, err) : st;
+}
+
+static void read_settings(const open_request *req, const char *name, cat_origin *o)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    text_buf made = {0};
+    fsdpck_error err;
+
+    fsdpck_error_init(&err);
+    if (!has_entry(req->probe, name))
+        return;
+    fsdpck_status st =
+        file_read_whole(&req->probe->dir, name, sizeof o->settings - 1, &text, &nbytes, &err);
+    if (st == FSDPCK_OK && strlen(text) != nbytes)
+        st = error_set(&err, FSDPCK_BADINPUT, FSDPCK_FINDING_NONE, "it holds a zero byte");
+    if (st == FSDPCK_OK)
+        st = ranks_settings_put(text, 1, &made, &err);
+    if (st == FSDPCK_OK)
+        memcpy(o->settings, text, nbytes + 1);
+    else
+        log_warn(&req->log, FSDPCK_FINDING_SIDE_UNREAD, "",
+                 "'%s' cannot be kept, writing a new one: %s", name, err.message);
+    text_release(&made);
+    free(text);
+}
+
+void ranks_describe_folder(const open_request *req, cat_origin *o)
+{
+    const ranks_trainer *trainer = ranks_trainer_find(o->trainer);
+    path_kind kind;
+
+    if (trainer == NULL)
+        return;
+    if (trainer->settings_name != NULL)
+        read_settings(req, trainer->settings_name, o);
+    const char *const side = trainer->side_folder;
+    if (side != NULL && has_entry(req->probe, side) &&
+        path_probe(&req->probe->dir, side, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER)
+        snprintf(o->side_folder, sizeof o->side_folder, "%s", side);
+}
+
+/* --- torch_checkpointing (2026) --- */
+
+enum { METADATA_HEAD_NBYTES = 4096 };
+
+static bool holds(const uint8_t *bytes, size_t nbytes, const char *word)
+{
+    const size_t n = strlen(word);
+    for (size_t i = 0; i + n <= nbytes; i++)
+        if (memcmp(bytes + i, word, n) == 0)
+            return true;
+    return false;
+}
+
+/* Its metadata.pkl is the pickle of {"metadata": {ITEM: {"nested_path_to_metadata": ...}}, ...}, of
+ * version 1.0 {"metadata": {PATH: [{"sharding_metadata": ...}]}, ...}; the items are beside it, by
+ * default as ITEM_RANK.pt. */
+bool ranks_is_torch_checkpointing(const probe_input *in)
+{
+    uint8_t head[METADATA_HEAD_NBYTES];
+    file f = FILE_CLOSED;
+
+    if (!in->is_folder || !has_entry(in, "metadata.pkl") ||
+        file_open_read(&f, &in->dir, "metadata.pkl", 0, NULL) != FSDPCK_OK)
+        return false;
+    const size_t n = f.nbytes < sizeof head ? (size_t)f.nbytes : sizeof head;
+    const bool is_read = file_read_at(&f, 0, head, n, NULL) == FSDPCK_OK;
+    file_abandon(&f);
+    return is_read && n > 2 && head[0] == 0x80 && holds(head, n, "metadata") &&
+           (holds(head, n, "nested_path_to_metadata") || holds(head, n, "sharding_metadata") ||
+            holds(head, n, "rank_to_layout_info"));
+}

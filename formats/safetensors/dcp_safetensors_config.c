@@ -1,0 +1,125 @@
+/* Sizes from the settings of a model. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "formats/safetensors/dcp_safetensors_check.h"
+
+#define CONFIG_NBYTES_MAX ((uint64_t)1 << 20)
+
+static bool is_key(const json_token *t, const char *const *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(keys[i]) == t->nbytes && memcmp(keys[i], t->text, t->nbytes) == 0)
+            return true;
+    return false;
+}
+
+/* Numbers of the outer object, and of the object `text_config` in it. */
+static fsdpck_status parse(json_reader *r, shards_config *config, fsdpck_error *err)
+{
+    static const char *const vocab[] = {"vocab_size"};
+    static const char *const hidden[] = {"hidden_size", "n_embd", "d_model"};
+    static const char *const inner[] = {"text_config"};
+    json_token t;
+    unsigned depth = 1;
+    RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
+    while (depth > 0) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END) {
+            depth--;
+            continue;
+        }
+        const bool is_vocab = is_key(&t, vocab, 1);
+        const bool is_hidden = is_key(&t, hidden, sizeof hidden / sizeof hidden[0]);
+        const bool is_inner = is_key(&t, inner, 1);
+        RETURN_IF(json_next(r, &t, err));
+        if (is_inner && t.kind == JSON_OBJECT && depth == 1) {
+            depth++;
+            continue;
+        }
+        if (t.kind == JSON_NUMBER && t.is_u64 && is_vocab)
+            config->vocab_size = t.u64;
+        if (t.kind == JSON_NUMBER && t.is_u64 && is_hidden)
+            config->hidden_size = t.u64;
+        RETURN_IF(json_skip(r, &t, err));
+    }
+    return json_expect(r, JSON_END, &t, err);
+}
+
+static bool read_from(const folder *dir, shards_config *config)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    json_reader r;
+    path_kind kind;
+    if (path_probe(dir, "config.json", &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE ||
+        file_read_whole(dir, "config.json", CONFIG_NBYTES_MAX, &text, &nbytes, NULL) != FSDPCK_OK)
+        return false;
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
+    if (parse(&r, config, NULL) != FSDPCK_OK)
+        *config = (shards_config){0};
+    json_reader_release(&r);
+    free(text);
+    return true;
+}
+
+/* torch keeps the shards of a model that it consolidates in its folder 'sharded'. */
+static bool is_sharded(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return n >= 7 && memcmp(path + n - 7, "sharded", 7) == 0 && (n == 7 || path[n - 8] == '/');
+}
+
+void shards_config_read(const open_request *req, shards_config *config)
+{
+    folder above = FOLDER_CLOSED;
+    text_buf path = {0};
+    *config = (shards_config){0};
+    if (read_from(&req->probe->dir, config) || !is_sharded(req->path))
+        return;
+    text_printf(&path, "%s/..", req->path);
+    if (text_check(&path, NULL) == FSDPCK_OK && folder_open(&above, path.text, NULL) == FSDPCK_OK)
+        (void)read_from(&above, config);
+    folder_close(&above);
+    text_release(&path);
+}
+
+static bool ends_with_any(const char *name, const char *const *ends, size_t count)
+{
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < count; i++) {
+        const size_t m = strlen(ends[i]);
+        if (n >= m && strcmp(name + n - m, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+uint64_t shards_config_size(const shards_config *config, const char *tensor, const uint64_t *shape,
+                            unsigned ndim, unsigned *dim)
+{
+    static const char *const tables[] = {"embed_tokens.weight", "wte.weight", "lm_head.weight",
+                                         "word_embeddings.weight"};
+    static const char *const norms[] = {"input_layernorm.weight",
+                                        "post_attention_layernorm.weight",
+                                        "model.norm.weight",
+                                        "ln_1.weight",
+                                        "ln_2.weight",
+                                        "ln_f.weight"};
+    static const char *const towers[] = {"vision", "visual", "audio", "encoder", "lora"};
+    for (size_t i = 0; i < sizeof towers / sizeof towers[0]; i++)
+        if (strstr(tensor, towers[i]) != NULL)
+            return 0;
+    *dim = 0;
+    if (ndim == 1 && ends_with_any(tensor, norms, sizeof norms / sizeof norms[0]))
+        return config->hidden_size;
+    if (ndim != 2 || !ends_with_any(tensor, tables, sizeof tables / sizeof tables[0]))
+        return 0;
+    if (config->hidden_size > 0 && shape[1] == config->hidden_size)
+        return config->vocab_size;
+    *dim = 1;
+    return config->vocab_size > 0 && shape[0] == config->vocab_size ? config->hidden_size : 0;
+}

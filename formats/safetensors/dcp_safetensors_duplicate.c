@@ -1,0 +1,66 @@
+/* The same shard in two files. torch and fsdpck write each shard once, even if ranks hold replicas.
+ * One of the files is therefore a copy, or from another save. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors/dcp_safetensors_check.h"
+
+static int by_box(const void *a, const void *b)
+{
+    const shards_shard *x = a, *y = b;
+    if (x->tensor != y->tensor)
+        return x->tensor < y->tensor ? -1 : 1;
+    if (x->ndim != y->ndim)
+        return x->ndim < y->ndim ? -1 : 1;
+    for (unsigned d = 0; d < x->ndim; d++) {
+        if (x->offsets[d] != y->offsets[d])
+            return x->offsets[d] < y->offsets[d] ? -1 : 1;
+        if (x->sizes[d] != y->sizes[d])
+            return x->sizes[d] < y->sizes[d] ? -1 : 1;
+    }
+    return 0;
+}
+
+static int by_box_and_file(const void *a, const void *b)
+{
+    const shards_shard *x = a, *y = b;
+    const int order = by_box(a, b);
+    return order != 0 ? order : x->file < y->file ? -1 : x->file > y->file;
+}
+
+static fsdpck_status error_duplicate(const shards_check_input *c, const shards_shard *first,
+                                     const shards_shard *second, fsdpck_error *err)
+{
+    const char *name = st_files_name(c->files, first->file);
+    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
+                                       "two files contain the same shard: one is a copy of the "
+                                       "other, or belongs to another save");
+    st_files_error_path(c->files, second->file, err);
+    error_tensor(err, strtab_text(&c->global->names, first->tensor));
+    error_expected(err, "each shard in one file");
+    error_found(err, "also in '%s'", name);
+    error_next(err, "copy both files again from the machines that wrote them");
+    return st;
+}
+
+fsdpck_status shards_check_duplicate(const shards_check_input *c, fsdpck_error *err)
+{
+    const size_t count = shards_global_count(c->global);
+    const uint64_t nbytes = (uint64_t)count * sizeof(shards_shard);
+    size_t held = 0;
+    fsdpck_status st = FSDPCK_OK;
+    shards_shard *all = budget_alloc(c->req->metadata, nbytes, err);
+    if (all == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < count; i++) {
+        shards_global_get(c->global, c->files, i, &all[held]);
+        held += all[held].nelems > 0;
+    }
+    if (held > 1)
+        qsort(all, held, sizeof *all, by_box_and_file);
+    for (size_t i = 1; st == FSDPCK_OK && i < held; i++)
+        if (by_box(&all[i - 1], &all[i]) == 0)
+            st = error_duplicate(c, &all[i - 1], &all[i], err);
+    budget_free(c->req->metadata, all, nbytes);
+    return st;
+}

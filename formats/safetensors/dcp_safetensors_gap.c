@@ -1,0 +1,105 @@
+/* Decides from the evidence whether a tensor lacks shards. */
+#include <stdlib.h>
+
+#include "formats/safetensors/dcp_safetensors_count.h"
+
+/* The most shards, including empty ones, of a tensor of this root with all its files; 0: none. */
+static uint32_t most_shards(const shards_evidence *e, uint32_t root)
+{
+    size_t begin = 0, end = e->complete.count; /* they are sorted by root, then by shards */
+    while (begin < end) {
+        const size_t middle = begin + (end - begin) / 2;
+        if (VEC_AT(&e->complete, const shards_count, middle)->root <= root)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    const uint32_t entries = VEC_AT(&e->seen, const shards_rank, root)->entries;
+    const shards_count *last =
+        begin > 0 ? VEC_AT(&e->complete, const shards_count, begin - 1) : NULL;
+    const uint32_t shards = last != NULL && last->root == root ? last->shards : 0;
+    return shards > entries ? shards : entries;
+}
+
+/* Whether a ShardedTensor of this size over this number of ranks has all its shards: it has no
+ * empty ones. */
+static bool may_be_short(const shards_evidence *e, const shards_spread *t, uint64_t ranks)
+{
+    return !e->has_ends && t->shards > 1 && t->is_regular && ranks > t->shards &&
+           (t->end - 1) / ranks + 1 == t->first;
+}
+
+static bool lacks_of_file(const shards_evidence *e, const shards_spread *t, uint32_t most)
+{
+    const shards_count key = shards_count_of(e, t);
+    if (most <= t->shards)
+        return false;
+    if (bsearch(&key, e->complete.items, e->complete.count, sizeof key, shards_count_compare) !=
+        NULL)
+        return false;
+    /* A tensor in one shard on another rank than the first of the others is complete. */
+    if (t->shards == 1 && !VEC_AT(&e->seen, const shards_rank, t->rank_number)->begins)
+        return false;
+    return !(t->first == 1 && may_be_short(e, t, most));
+}
+
+static bool lacks_of_rank(const shards_evidence *e, const shards_spread *t, uint32_t most,
+                          uint64_t ranks)
+{
+    if (t->shards < 2 || !t->is_regular || most <= t->shards)
+        return false;
+    return most % t->shards != 0 && ranks % t->shards != 0 && !may_be_short(e, t, most);
+}
+
+static bool is_judged(const shards_spread *t)
+{
+    return !t->has_end && t->shards > 0 && t->ndim > 0;
+}
+
+static bool lacks(const shards_evidence *e, const shards_spread *t, uint64_t ranks, bool are_stated,
+                  shards_gap *lack)
+{
+    const bool is_file = shards_evidence_lacking(e, t) > 0;
+    const shards_spread *peer =
+        t->peer != STRTAB_NONE ? VEC_AT(&e->tensors, const shards_spread, t->peer) : NULL;
+    if (!is_judged(t) || (!is_file && are_stated))
+        return false;
+    *lack = (shards_gap){
+        .peer = STRTAB_NONE,
+        .shards = t->shards,
+        .root = shards_evidence_root(e, t->rank_number),
+        .file_number = is_file ? t->file_number : 0,
+    };
+    lack->peer_shards = most_shards(e, lack->root);
+    if (is_file ? lacks_of_file(e, t, lack->peer_shards)
+                : lacks_of_rank(e, t, lack->peer_shards, ranks))
+        return true;
+    if (peer == NULL || (!is_file && may_be_short(e, t, peer->shards)))
+        return false;
+    lack->peer = t->peer;
+    lack->peer_shards = peer->shards;
+    return true;
+}
+
+bool shards_gap_find(const shards_evidence *e, uint64_t ranks, bool are_stated, shards_gap *lack)
+{
+    for (uint32_t i = 0; i < e->tensors.count; i++) {
+        if (lacks(e, VEC_AT(&e->tensors, const shards_spread, i), ranks, are_stated, lack)) {
+            lack->tensor = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool shards_gap_find_open(const shards_evidence *e, shards_gap *lack)
+{
+    for (uint32_t i = 0; i < e->tensors.count; i++) {
+        const shards_spread *t = VEC_AT(&e->tensors, const shards_spread, i);
+        if (!is_judged(t) || t->shards < 2)
+            continue;
+        *lack = (shards_gap){.tensor = i, .peer = STRTAB_NONE, .shards = t->shards};
+        return true;
+    }
+    return false;
+}

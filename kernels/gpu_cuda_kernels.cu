@@ -1,0 +1,63 @@
+/* The kernels: gpu_body.h run by a device. */
+#include <cuda_runtime.h>
+
+#define GPU_FN static __device__ __forceinline__
+#include "kernels/gpu_body.h"
+#include "kernels/gpu_cuda_launch.h"
+
+/* Largest number of blocks for one sum: enough to fill any device. */
+#define SUM_BLOCKS 1024u
+
+typedef unsigned long long counter;
+
+__global__ void __launch_bounds__(GPU_THREADS) place_kernel(gpu_batch p)
+{
+    __shared__ uint32_t found;
+    const gpu_box *boxes = (const gpu_box *)p.boxes;
+    if (p.sum != 0 && *(const uint64_t *)p.sum != p.sum_expected)
+        return;
+    if (threadIdx.x == 0)
+        found = gpu_find_box(boxes, p.count, blockIdx.x);
+    __syncthreads();
+    const uint32_t lost =
+        gpu_run_task(boxes + found, (const uint64_t *)p.dims, (const uint8_t *)p.src,
+                     (uint8_t *)p.dst, blockIdx.x, threadIdx.x, GPU_THREADS);
+    const uint32_t all = __reduce_add_sync(0xFFFFFFFFu, lost);
+    if (all != 0 && threadIdx.x % 32 == 0)
+        atomicAdd((counter *)p.lost, (counter)all);
+}
+
+__global__ void __launch_bounds__(GPU_THREADS)
+    sum_kernel(const uint8_t *at, uint64_t nbytes, counter *total)
+{
+    counter sum = gpu_sum_words(at, nbytes, blockIdx.x * (uint64_t)GPU_THREADS + threadIdx.x,
+                                gridDim.x * (uint64_t)GPU_THREADS);
+    for (unsigned step = 16; step > 0; step /= 2)
+        sum += __shfl_down_sync(0xFFFFFFFFu, sum, step);
+    if (threadIdx.x % 32 == 0)
+        atomicAdd(total, sum);
+}
+
+int gpu_launch_batch(void *stream, const gpu_batch *what)
+{
+    if (what->tasks == 0)
+        return cudaSuccess;
+    place_kernel<<<what->tasks, GPU_THREADS, 0, (cudaStream_t)stream>>>(*what);
+    return cudaGetLastError();
+}
+
+int gpu_launch_sum(void *stream, gpu_address at, uint64_t nbytes, gpu_address sum)
+{
+    const uint64_t want = nbytes / (8 * GPU_THREADS) + 1;
+    const unsigned blocks = want < SUM_BLOCKS ? (unsigned)want : SUM_BLOCKS;
+    sum_kernel<<<blocks, GPU_THREADS, 0, (cudaStream_t)stream>>>((const uint8_t *)at, nbytes,
+                                                                 (counter *)sum);
+    return cudaGetLastError();
+}
+
+int gpu_launch_check(void)
+{
+    cudaFuncAttributes a;
+    const cudaError_t e = cudaFuncGetAttributes(&a, place_kernel);
+    return e != cudaSuccess ? e : cudaFuncGetAttributes(&a, sum_kernel);
+}

@@ -1,0 +1,152 @@
+#include "check/reported_findings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void findings_init(findings *f)
+{
+    *f = (findings){0};
+    finding_rules_init(&f->rules);
+    pthread_mutex_init(&f->lock, NULL);
+}
+
+void findings_release(findings *f)
+{
+    free(f->list);
+    pthread_mutex_destroy(&f->lock);
+    *f = (findings){0};
+}
+
+static bool make_room(findings *f)
+{
+    if (f->kept < f->capacity)
+        return true;
+    const size_t capacity = f->capacity == 0 ? 8 : 2 * f->capacity;
+    finding *more = realloc(f->list, capacity * sizeof *more);
+    if (more == NULL)
+        return false;
+    f->list = more;
+    f->capacity = capacity;
+    return true;
+}
+
+static void add(findings *f, const finding *one)
+{
+    const finding_severity severity = one->severity;
+    pthread_mutex_lock(&f->lock);
+    f->counts[severity]++;
+    f->unsupported += severity == FINDING_ERROR && one->what.status == FSDPCK_UNSUPPORTED;
+    if (severity != FINDING_IGNORE && f->kept < FINDINGS_MAX) {
+        if (make_room(f))
+            f->list[f->kept++] = *one;
+        else
+            f->lost = true;
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+void findings_add(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    add(f, &(finding){.severity = severity, .what = *what});
+}
+
+void findings_append(findings *f, const uint8_t *list, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && f->kept < FINDINGS_MAX; i++) {
+        if (make_room(f))
+            memcpy(&f->list[f->kept++], list + i * sizeof *f->list, sizeof *f->list);
+        else
+            f->lost = true;
+    }
+}
+
+void findings_report(findings *f, const fsdpck_error *what)
+{
+    findings_add(f, finding_rules_get(&f->rules, what->finding, FINDING_ERROR), what);
+}
+
+void findings_report_in(findings *f, finding_group group, const fsdpck_error *what)
+{
+    add(f, &(finding){.severity = finding_rules_get(&f->rules, what->finding, FINDING_ERROR),
+                      .group = group,
+                      .what = *what});
+}
+
+void findings_report_as(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    findings_add(f, finding_rules_given(&f->rules, what->finding, severity), what);
+}
+
+static bool is_same(const fsdpck_error *a, const fsdpck_error *b)
+{
+    return a->finding == b->finding && strcmp(a->path, b->path) == 0 &&
+           strcmp(a->tensor, b->tensor) == 0 && strcmp(a->message, b->message) == 0 &&
+           a->has_offset == b->has_offset && (!a->has_offset || a->offset_bytes == b->offset_bytes);
+}
+
+bool findings_contain(findings *f, const fsdpck_error *what)
+{
+    bool known = false;
+    pthread_mutex_lock(&f->lock);
+    for (size_t i = 0; what->has_offset && !known && i < f->kept; i++) {
+        const fsdpck_error *k = &f->list[i].what;
+        known = k->has_offset && k->offset_bytes == what->offset_bytes &&
+                k->finding == what->finding && strcmp(k->path, what->path) == 0;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return known;
+}
+
+bool findings_contain_id(findings *f, fsdpck_finding_id id, finding_severity severity)
+{
+    bool has = false;
+    pthread_mutex_lock(&f->lock);
+    for (size_t i = 0; !has && i < f->kept; i++)
+        has = f->list[i].severity >= severity && f->list[i].what.finding == id;
+    pthread_mutex_unlock(&f->lock);
+    return has;
+}
+
+void findings_add_new(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    for (size_t i = 0; i < f->kept; i++)
+        if (is_same(&f->list[i].what, what))
+            return;
+    findings_add(f, severity, what);
+}
+
+void findings_remove(findings *f, finding_severity severity, const fsdpck_error *what)
+{
+    f->counts[severity] -= f->counts[severity] > 0;
+    for (size_t i = 0; i < f->kept; i++)
+        if (f->list[i].severity == severity && is_same(&f->list[i].what, what)) {
+            memmove(&f->list[i], &f->list[i + 1], (--f->kept - i) * sizeof *f->list);
+            return;
+        }
+}
+
+static int compare(const void *left, const void *right)
+{
+    const finding *x = left, *y = right;
+    const fsdpck_error *a = &x->what, *b = &y->what;
+    if (x->severity != y->severity)
+        return x->severity > y->severity ? -1 : 1;
+    if (x->group != y->group)
+        return x->group < y->group ? -1 : 1;
+    int order = strcmp(a->path, b->path);
+    if (order == 0 && a->has_offset != b->has_offset)
+        order = a->has_offset - b->has_offset;
+    if (order == 0 && a->has_offset && a->offset_bytes != b->offset_bytes)
+        order = a->offset_bytes < b->offset_bytes ? -1 : 1;
+    if (order == 0)
+        order = strcmp(a->tensor, b->tensor);
+    if (order == 0)
+        order = strcmp(fsdpck_finding_name(a->finding), fsdpck_finding_name(b->finding));
+    return order != 0 ? order : strcmp(a->message, b->message);
+}
+
+void findings_sort(findings *f)
+{
+    if (f->kept > 1)
+        qsort(f->list, f->kept, sizeof *f->list, compare);
+}

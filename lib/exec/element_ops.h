@@ -1,0 +1,40 @@
+/* element_ops.h: copies a box and converts its elements: byte order, conj and neg bits, dtype.
+ *
+ *     element_ops c = {.from = DTYPE_FLOAT32, .to = DTYPE_BFLOAT16};
+ *     if (element_ops_is_copy(&c))
+ *         strided_copy(&s, itemsize, dst, src);
+ *     else
+ *         overflows += element_ops_box(&c, &s, dst, src, scratch);
+ */
+#ifndef FSDPCK_EXEC_ELEMENT_OPS_H
+#define FSDPCK_EXEC_ELEMENT_OPS_H
+
+#include "exec/strided.h"
+#include "state/dtype.h"
+
+typedef struct element_ops {
+    dtype from;
+    dtype to;
+    bool swap; /* source is big-endian */
+    bool conj; /* imaginary halves are negated */
+    bool neg;  /* elements are negated */
+} element_ops;
+
+/* Elements are converted in blocks that fit the L1 cache. */
+#define ELEMENT_OPS_BLOCK          2048u
+#define ELEMENT_OPS_SCRATCH_NBYTES (2u * 16u * ELEMENT_OPS_BLOCK)
+
+static inline bool element_ops_is_copy(const element_ops *c)
+{
+    return c->from == c->to && !c->swap && !c->conj && !c->neg;
+}
+
+/* Like strided_copy, with src items of `from` and dst items of `to`. `scratch` has
+ * ELEMENT_OPS_SCRATCH_NBYTES, aligned to 16. Returns casts that overflowed. */
+uint64_t element_ops_box(const element_ops *c, const strided *s, uint8_t *dst, const uint8_t *src,
+                         uint8_t *scratch);
+
+/* Byte order, conj and neg of n dense elements, in place: afterwards they are plain `from`. */
+void element_ops_resolve(const element_ops *c, uint8_t *elements, uint64_t n);
+
+#endif

@@ -1,0 +1,239 @@
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors/shard_name.h"
+#include "formats/safetensors/st.h"
+#include "st_checkpoint.h"
+#include "tests/support/scratch.h"
+
+static char dir[SCRATCH_BYTES];
+static st_checkpoint o;
+
+static void setup(void)
+{
+    scratch_make(dir);
+}
+
+static void teardown(void)
+{
+    scratch_remove(dir);
+}
+
+TestSuite(dcp_safetensors, .init = setup, .fini = teardown);
+
+/* One shard "w" of uint8 with this shape and these offsets (JSON texts). */
+static void put(const char *file_name, const char *dtype_code, const char *shape,
+                const char *offsets, unsigned nbytes)
+{
+    char header[1024];
+    snprintf(header, sizeof header,
+             "{\"__metadata__\":{\"DCP_VERSION\":\"1.0\",\"format\":\"pt\",\"DCP_SHARDING_INFO\":"
+             "\"{\\\"w\\\": {\\\"saved_offsets\\\": %s}}\"},"
+             "\"w\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[0,%u]}}",
+             offsets, dtype_code, shape, nbytes);
+    write_safetensors(dir, file_name, header, nbytes);
+}
+
+/* The same, with the counts that fsdpck's own files record. */
+static void put_telling(const char *file_name, unsigned row, const char *count, const char *ranks)
+{
+    char header[1024];
+    snprintf(
+        header, sizeof header,
+        "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\": {\\\"saved_offsets\\\": [%u]}}\","
+        "\"shard_count\":\"%s\",\"world_size\":\"%s\"},"
+        "\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+        row, count, ranks);
+    write_safetensors(dir, file_name, header, 1);
+}
+
+static void expect_open(fsdpck_status status, const char *finding)
+{
+    cr_expect_eq(st_checkpoint_open(&o, &dcp_safetensors_reader, dir), status, "%s: %s",
+                 fsdpck_finding_name(o.err.finding), o.err.message);
+    cr_expect_str_eq(fsdpck_finding_name(o.err.finding), finding, "%s", o.err.message);
+}
+
+static void next(void)
+{
+    st_checkpoint_close(&o);
+    o = (st_checkpoint){0};
+}
+
+#define SHARD(rank) "shard-0000" #rank "-model-00001-of-00001.safetensors"
+
+static void put_three(void)
+{
+    put(SHARD(1), "U8", "[2,3]", "[0, 0]", 6);
+    put(SHARD(2), "U8", "[2,3]", "[2, 0]", 6);
+    put(SHARD(3), "U8", "[1,3]", "[4, 0]", 3);
+}
+
+Test(dcp_safetensors, the_global_shape_is_the_largest_end)
+{
+    put_three();
+    put(SHARD(4), "U8", "[0]", "[]", 0);
+    cr_assert(st_checkpoint_probes(&dcp_safetensors_reader, dir));
+    expect_open(FSDPCK_OK, "");
+    const uint32_t t = catalogue_find(&o.cat, "w", 1);
+    const uint64_t *shape = catalogue_shape(&o.cat, t);
+    cr_expect(catalogue_tensor(&o.cat, t)->ndim == 2 && shape[0] == 5 && shape[1] == 3);
+    cr_expect_eq(catalogue_tensor(&o.cat, t)->nchunks, 3);
+    cr_expect_eq(o.cat.origin.world_size, 4);
+    next();
+}
+
+/* The rank without elements may come first, and does not know the number of dims. */
+Test(dcp_safetensors, an_empty_shard_first)
+{
+    put(SHARD(1), "U8", "[0]", "[5]", 0);
+    put(SHARD(2), "U8", "[2,3]", "[0, 0]", 6);
+    expect_open(FSDPCK_OK, "");
+    const uint32_t t = catalogue_find(&o.cat, "w", 1);
+    cr_expect_eq(catalogue_tensor(&o.cat, t)->ndim, 2);
+    cr_expect_eq(catalogue_tensor_nelems(&o.cat, t), 6);
+    cr_expect_eq(catalogue_tensor(&o.cat, t)->nchunks, 1);
+    next();
+}
+
+Test(dcp_safetensors, a_missing_rank_is_named_with_what_it_held)
+{
+    put_three();
+    char path[SCRATCH_BYTES];
+    remove(scratch_path(path, dir, SHARD(2)));
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
+    cr_expect_not_null(strstr(o.err.message, SHARD(2)));
+    cr_expect_null(strstr(o.err.message, SHARD(1)));
+    cr_expect_not_null(strstr(o.err.found, "'w'"), "%s", o.err.found);
+    next();
+}
+
+Test(dcp_safetensors, a_rank_that_held_nothing_wrote_no_file)
+{
+    put(SHARD(1), "U8", "[2]", "[0]", 2);
+    put(SHARD(3), "U8", "[2]", "[2]", 2);
+    expect_open(FSDPCK_OK, "");
+    next();
+}
+
+Test(dcp_safetensors, a_missing_file_of_all_ranks_is_named)
+{
+    put("shard-00001-model-00001-of-00003.safetensors", "U8", "[2]", "[0]", 2);
+    put("shard-00001-model-00003-of-00003.safetensors", "U8", "[2]", "[0]", 2);
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
+    cr_expect_not_null(strstr(o.err.message, ": shard-*-model-00002-of-00003.safetensors"));
+    next();
+    put("shard-00001-model-00001-of-00002.safetensors", "U8", "[2]", "[0]", 2);
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED");
+    cr_expect_not_null(strstr(o.err.message, "two saves"));
+    next();
+}
+
+Test(dcp_safetensors, files_that_tell_their_number)
+{
+    put_telling(SHARD(1), 0, "2", "3");
+    put_telling(SHARD(2), 1, "2", "3");
+    expect_open(FSDPCK_OK, "");
+    cr_expect_eq(o.cat.origin.world_size, 3);
+    cr_expect_str_eq(o.log, "");
+    next();
+    o.req.expect_ranks = 2;
+    expect_open(FSDPCK_BADINPUT, "RANKS-STATED");
+    next();
+    put_telling(SHARD(2), 1, "3", "3");
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED"); /* two saves */
+    next();
+    put_telling(SHARD(1), 0, "3", "3");
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
+    cr_expect_not_null(strstr(o.err.message, SHARD(3)), "%s", o.err.message);
+    next();
+    put_telling(SHARD(1), 0, "1", "3");
+    put_telling(SHARD(2), 1, "1", "3");
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-MIXED"); /* more than the recorded number */
+    next();
+}
+
+Test(dcp_safetensors, numbers_that_are_none)
+{
+    static const char *const bad[][2] = {{"", "3"},  {"0", "3"},  {"2x", "3"},      {"2", ""},
+                                         {"2", "1"}, {"-2", "3"}, {"10000000", "3"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        put_telling(SHARD(1), 0, bad[i][0], bad[i][1]);
+        expect_open(FSDPCK_BADINPUT, "ST-META");
+        next();
+    }
+}
+
+Test(dcp_safetensors, ranks_as_stated)
+{
+    put_three();
+    o.req.expect_ranks = 3;
+    expect_open(FSDPCK_OK, "");
+    cr_expect_str_empty(o.cat.origin.note, "nothing is in doubt");
+    next();
+    o.req.expect_ranks = 5;
+    expect_open(FSDPCK_BADINPUT, "FILE-MISSING");
+    cr_expect_not_null(strstr(o.err.message, SHARD(4) ", " SHARD(5)), "%s", o.err.message);
+    next();
+    o.req.expect_ranks = 2;
+    expect_open(FSDPCK_BADINPUT, "RANKS-STATED");
+    next();
+}
+
+Test(dcp_safetensors, shards_that_do_not_fit_together)
+{
+    put_three();
+    put(SHARD(2), "I8", "[2,3]", "[2, 0]", 6);
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-DTYPE");
+    cr_expect_not_null(strstr(o.err.path, SHARD(2)));
+    next();
+    put(SHARD(2), "U8", "[6]", "[0]", 6);
+    expect_open(FSDPCK_BADINPUT, "ST-SHARD-RANK");
+    next();
+    put(SHARD(2), "U8", "[2,3]", "[2]", 6);
+    expect_open(FSDPCK_BADINPUT, "ST-META");
+    next();
+    put(SHARD(2), "U8", "[2,3]", "[2, 18446744073709551615]", 6);
+    expect_open(FSDPCK_BADINPUT, "ST-META");
+    next();
+    put(SHARD(2), "U8", "[2,3]", "[9223372036854775807, 0]", 6);
+    expect_open(FSDPCK_BADINPUT, "CHUNK-BOUNDS");
+    next();
+    write_safetensors(dir, SHARD(2),
+                      "{\"w\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}", 6);
+    expect_open(FSDPCK_BADINPUT, "ST-META");
+    next();
+    write_safetensors(dir, SHARD(2),
+                      "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{}\"},"
+                      "\"w\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}",
+                      6);
+    expect_open(FSDPCK_BADINPUT, "ST-META");
+    cr_expect_str_eq(o.err.tensor, "w");
+    next();
+}
+
+Test(dcp_safetensors, names)
+{
+    shard_name n;
+    cr_assert(shard_name_parse("shard-00012-model-00001-of-00002.safetensors", &n));
+    cr_expect(n.rank_number == 12 && n.file_number == 1 && n.file_count == 2);
+    cr_assert(shard_name_parse("model-00002-of-00005.safetensors", &n));
+    cr_expect(n.rank_number == 0 && n.file_number == 2 && n.prefix_nbytes == 5);
+    cr_assert(shard_name_parse("a-b-00002-of-00005.safetensors", &n));
+    cr_expect_eq(n.prefix_nbytes, 3);
+    static const char *const others[] = {
+        "model.safetensors",
+        "model-00003-of-00002.safetensors",
+        "model-00000-of-00002.safetensors",
+        "model-1-of-2.safetensors",
+        "model-00001-of-00002.bin",
+        "model-0000000001-of-00002.safetensors",
+        "-of-.safetensors",
+        ".safetensors",
+        "",
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        cr_expect_not(shard_name_parse(others[i], &n), "%s", others[i]);
+}
