@@ -194,9 +194,7 @@ static void check_crcs(byte_work *w)
         c->result->bytes_summed += e->nbytes;
         if (e->stream || w->crcs[i] == e->crc32)
             continue;
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
-                  "bytes of the tensor changed after they were saved");
+        FAIL(&what, BADINPUT, ZIP_CRC, "bytes of the tensor changed after they were saved");
         check_add_context(c, e->chunk, &what);
         error_offset(&what, e->offset_bytes);
         error_expected(&what, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes);

@@ -12,8 +12,7 @@
 static fsdpck_status refuse(const json_token *t, fsdpck_status status, fsdpck_finding_id finding,
                             const char *what, fsdpck_error *err)
 {
-    error_set(err, status, finding, "manifest %s", what);
-    error_offset(err, t->offset_bytes);
+    FAIL_AS(err, status, finding, ("manifest %s", what), (offset, t->offset_bytes));
     return status;
 }
 
@@ -327,11 +326,10 @@ static fsdpck_status read_body(manifest *m, json_reader *r, fsdpck_error *err)
     RETURN_IF(manifest_digest(m, &sum, err));
     if (sum == digest)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
-              "manifest was changed: its list has a different digest");
-    error_expected(err, "%016llx", (unsigned long long)digest);
-    error_found(err, "%016llx", (unsigned long long)sum);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MAN_HASH,
+                     ("manifest was changed: its list has a different digest"),
+                     (expected, "%016llx", (unsigned long long)digest),
+                     (found, "%016llx", (unsigned long long)sum));
 }
 
 fsdpck_status manifest_read(manifest *m, const char *text, size_t nbytes, fsdpck_error *err)

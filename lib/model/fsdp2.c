@@ -35,16 +35,13 @@ static fsdpck_status check_cut(const fsdp2_spec *s, unsigned cut, unsigned ndim,
         fits = fits && checked_mul(gathered, n, &gathered) && gathered <= INT64_MAX;
     }
     if (!fits)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "size of the all-gather exceeds 63 bits");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "size of the all-gather exceeds 63 bits");
     if (cut == 0 || sizes[cut] % s->world_size == 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNEVEN,
-              "FSDP shards dim %u only if it divides evenly", cut);
-    error_expected(err, "a multiple of %" PRIu64, s->world_size);
-    error_found(err, "%" PRIu64, sizes[cut]);
-    error_next(err, "choose another number of ranks, or dim 0; torch refuses to build the model");
-    return FSDPCK_UNSUPPORTED;
+    return FAIL_WITH(
+        err, UNSUPPORTED, LAYOUT_UNEVEN, ("FSDP shards dim %u only if it divides evenly", cut),
+        (expected, "a multiple of %" PRIu64, s->world_size), (found, "%" PRIu64, sizes[cut]),
+        (next, "choose another number of ranks, or dim 0; torch refuses to build the model"));
 }
 
 fsdpck_status fsdp2_check(const fsdp2_spec *s, fsdpck_error *err)

@@ -80,8 +80,7 @@ fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err)
             }
         }
         if (g->lists.count == OPTIM_LISTS_MAX)
-            return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                             "more than %u 'optimizers'", OPTIM_LISTS_MAX);
+            return FAIL(err, LIMIT, LIMIT_COUNT, "more than %u 'optimizers'", OPTIM_LISTS_MAX);
         RETURN_IF(optim_groups_add(g, t.text, t.nbytes, err));
         RETURN_IF(json_next(&r->json, &t, err));
         if (t.kind != JSON_ARRAY)
@@ -116,11 +115,10 @@ fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err)
         const uint32_t id = *VEC_AT(&g->members, const uint32_t, i);
         if (is_member(m, strtab_text(&g->names, id), strtab_nbytes(&g->names, id)))
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME,
-                                           "'optimizers' contains a name that is not a parameter");
-        error_tensor(err, strtab_text(&g->names, id));
-        error_expected(err, "the first name of a parameter, or a module's '_flat_param'");
-        return st;
+        return FAIL_WITH(err, BADINPUT, MODEL_NAME,
+                         ("'optimizers' contains a name that is not a parameter"),
+                         (tensor, strtab_text(&g->names, id)),
+                         (expected, "the first name of a parameter, or a module's '_flat_param'"));
     }
     return FSDPCK_OK;
 }

@@ -12,9 +12,7 @@ fsdpck_status model_refuse(fsdpck_error *err, fsdpck_finding_id finding, size_t 
     va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
-    error_offset(err, offset_bytes);
-    return FSDPCK_BADINPUT;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", message), (offset, offset_bytes));
 }
 
 static const char *kind_words(unsigned kinds)

@@ -105,8 +105,8 @@ fsdpck_status optim_state_refuse(fsdpck_status status, const char *what, const c
 fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
-                  "optimizer state is numbered, and rank files of FSDP1 require parameter names");
+        FAIL(err, BADINPUT, MODEL_NEEDED,
+             "optimizer state is numbered, and rank files of FSDP1 require parameter names");
     if (name != NULL)
         error_tensor(err, name);
     error_next(err,

@@ -284,9 +284,8 @@ static fsdpck_status refuse_alias(const agree *a, const named *head, const named
                                   fsdpck_error *err)
 {
     char expected[160], found[160];
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TIE_DIFFERS,
-              "two names of one tensor hold different tensors");
-    error_tensor(err, twin->fqn);
+    FAIL_WITH(err, BADINPUT, TIE_DIFFERS, ("two names of one tensor hold different tensors"),
+              (tensor, twin->fqn));
     description_print_tensor(a->cat, head->tensor, expected, sizeof expected);
     description_print_tensor(a->cat, twin->tensor, found, sizeof found);
     error_expected(err, "%s, as in '%s'", expected, head->fqn);
