@@ -26,9 +26,7 @@ typedef struct fields {
 static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
                           const char *what)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
-    error_offset(err, offset_bytes);
-    return st;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", what), (offset, offset_bytes));
 }
 
 /* --- text --- */
@@ -165,13 +163,9 @@ static fsdpck_status read_shape(parser *p, fields *f, fsdpck_error *err)
         RETURN_IF(next_number(p, true, &size, &end, err));
         if (end)
             return FSDPCK_OK;
-        if (f->ndim == NDIM_MAX) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ST_SHAPE, "tensor has too many dims");
-            error_offset(err, p->json.at);
-            error_expected(err, "at most %u", NDIM_MAX);
-            return st;
-        }
+        if (f->ndim == NDIM_MAX)
+            return FAIL_WITH(err, LIMIT, ST_SHAPE, ("tensor has too many dims"),
+                             (offset, p->json.at), (expected, "at most %u", NDIM_MAX));
         if (size > INT64_MAX)
             return fail(err, FSDPCK_FINDING_ST_SHAPE, p->json.at, "size in a shape is too large");
         f->dims[f->ndim++] = size;
@@ -202,9 +196,9 @@ static fsdpck_status error_dtype(const json_token *t, fsdpck_error *err)
     for (size_t i = 0; i < n; i++)
         upper[i] = (char)(t->text[i] >= 'a' && t->text[i] <= 'z' ? t->text[i] - 32 : t->text[i]);
     const bool misspelt = dtype_from_safetensors(upper, n) != DTYPE_NONE;
-    const fsdpck_status st = error_set(err, misspelt ? FSDPCK_BADINPUT : FSDPCK_UNSUPPORTED,
-                                       FSDPCK_FINDING_ST_DTYPE, "unknown dtype");
-    error_offset(err, t->offset_bytes);
+    const fsdpck_status st =
+        FAIL_AS(err, misspelt ? FSDPCK_BADINPUT : FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_DTYPE,
+                ("unknown dtype"), (offset, t->offset_bytes));
     if (misspelt)
         error_expected(err, "'%s'", upper);
     escape_text(shown, sizeof shown, t->text, t->nbytes < 40 ? t->nbytes : 40);
@@ -297,13 +291,10 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
     RETURN_IF(check_length(f, at, err));
     if (f->d == DTYPE_FLOAT4_E2M1FN_X2) {
         uint64_t *last = &f->dims[f->ndim - 1]; /* ndim 0 is not a whole byte */
-        if (*last % 2 != 0) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_SHAPE,
-                          "F4 tensor with an odd last dim, which torch does not support");
-            error_offset(err, at);
-            return st;
-        }
+        if (*last % 2 != 0)
+            return FAIL_WITH(err, UNSUPPORTED, ST_SHAPE,
+                             ("F4 tensor with an odd last dim, which torch does not support"),
+                             (offset, at));
         *last /= 2;
     }
     st_entry *e = vec_push(&h->entries, err);
