@@ -209,10 +209,10 @@ static void check_files(check *c, const unsigned char *live)
         fsdpck_error what;
         if (files[i] != FILE_ZEROS)
             continue;
-        FAIL(&what, BADINPUT, NUM_ZERO_FILE,
-             "all floating numbers of the file are zeros, unlike those of other files");
+        FAIL_WITH(&what, BADINPUT, NUM_ZERO_FILE,
+                  ("all floating numbers of the file are zeros, unlike those of other files"),
+                  (found, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s"));
         check_add_path(c, (uint32_t)i, &what);
-        error_found(&what, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s");
         findings_report(c->found, &what);
     }
     budget_free(c->r->metadata, files, files == NULL ? 0 : nbytes);

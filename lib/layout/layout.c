@@ -91,38 +91,27 @@ static rule_group group_of(uint8_t kind)
     return GROUP_TP;
 }
 
-static void add_plan_path(const layout *l, fsdpck_error *err)
-{
-    if (l->tp_plan_path != NULL)
-        error_path(err, l->tp_plan_path);
-}
-
 static fsdpck_status unused_rule(const layout *l, const layout_rule *rule, fsdpck_error *err)
 {
     const bool of_plan = group_of(rule->kind) != GROUP_FSDP;
     const char *what = of_plan                      ? "rule of the TP plan"
                        : rule->kind == LAYOUT_SHARD ? "--shard"
                                                     : "--replicate";
-    const fsdpck_status st = FAIL(err, USAGE, NONE, "%s matches no tensor: '%s'", what, rule->glob);
-    if (of_plan)
-        add_plan_path(l, err);
-    error_next(
-        err,
-        "remove it, or list the names with inspect; the first rule that matches a tensor applies");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("%s matches no tensor: '%s'", what, rule->glob),
+                     (path, of_plan ? l->tp_plan_path : NULL),
+                     (next, "remove it, or list the names with inspect; the first rule that "
+                            "matches a tensor applies"));
 }
 
 /* Some tensors of a module may lack the named dim, but at least one must have it. */
 static fsdpck_status unfit_rule(const layout *l, const layout_rule *rule, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        FAIL(err, USAGE, NONE, "rule '%s' names dim %u, which none of its tensors has", rule->glob,
-             (unsigned)rule->dim);
-    if (group_of(rule->kind) != GROUP_FSDP)
-        add_plan_path(l, err);
-    error_next(err, rule->dim == 0 ? "remove it: its tensors have no dims to shard"
-                                   : "give a lower dim: dims count from 0");
-    return st;
+    return FAIL_WITH(
+        err, USAGE, NONE,
+        ("rule '%s' names dim %u, which none of its tensors has", rule->glob, (unsigned)rule->dim),
+        (path, group_of(rule->kind) != GROUP_FSDP ? l->tp_plan_path : NULL),
+        (next, rule->dim == 0 ? "remove it: its tensors have no dims to shard"
+                              : "give a lower dim: dims count from 0"));
 }
 
 /* A TP plan for a mesh without tp would change nothing. */
@@ -133,11 +122,10 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
     if (group == GROUP_FSDP || mesh_dim_of(&l->mesh, role) < l->mesh.ndim)
         return FSDPCK_OK;
     const char *name = group == GROUP_TP ? "tp" : "ep";
-    const fsdpck_status st = FAIL(
-        err, USAGE, NONE, "rule '%s' uses mesh dim %s, which the mesh lacks", rule->glob, name);
-    add_plan_path(l, err);
-    error_next(err, "add it to the mesh, such as --mesh dp_shard=4,%s=2", name);
-    return st;
+    return FAIL_WITH(err, USAGE, NONE,
+                     ("rule '%s' uses mesh dim %s, which the mesh lacks", rule->glob, name),
+                     (path, l->tp_plan_path),
+                     (next, "add it to the mesh, such as --mesh dp_shard=4,%s=2", name));
 }
 
 /* False for colwise and rowwise on a scalar, which they ignore: "*" may cover the remaining
@@ -271,13 +259,11 @@ static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
 static fsdpck_status no_such_dim(const layout *l, const layout_rule *rule, unsigned ndim,
                                  fsdpck_error *err)
 {
-    const fsdpck_status st =
-        FAIL(err, USAGE, NONE, "rule '%s' shards dim %u of a tensor of %u dims", rule->glob,
-             (unsigned)rule->dim, ndim);
-    if (group_of(rule->kind) != GROUP_FSDP)
-        add_plan_path(l, err);
-    error_next(err, "give a lower dim (dims count from 0), or narrow the pattern");
-    return st;
+    return FAIL_WITH(
+        err, USAGE, NONE,
+        ("rule '%s' shards dim %u of a tensor of %u dims", rule->glob, (unsigned)rule->dim, ndim),
+        (path, group_of(rule->kind) != GROUP_FSDP ? l->tp_plan_path : NULL),
+        (next, "give a lower dim (dims count from 0), or narrow the pattern"));
 }
 
 static fsdpck_status choose_fsdp(layout *l, const layout_tensor *t, const matches *found,

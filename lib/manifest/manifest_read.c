@@ -80,11 +80,9 @@ static fsdpck_status expect_hex(json_reader *r, uint8_t *bytes, size_t nbytes, f
     }
     if (good)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        refuse(&t, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_ALG, "has a damaged checksum", err);
-    error_expected(err, "%zu hexadecimal digits", 2 * nbytes);
-    error_found(err, "%zu characters", t.nbytes);
-    return st;
+    return FAIL_WITH(err, BADINPUT, MAN_ALG, ("manifest has a damaged checksum"),
+                     (offset, t.offset_bytes), (expected, "%zu hexadecimal digits", 2 * nbytes),
+                     (found, "%zu characters", t.nbytes));
 }
 
 static fsdpck_status expect_hex64(json_reader *r, uint64_t *v, fsdpck_error *err)
@@ -133,14 +131,11 @@ static fsdpck_status check_header(const manifest_header *h, fsdpck_error *err)
         return malformed(&start, "has no \"schema\": \"" MANIFEST_SCHEMA "\"", err);
     if (!h->has_version || h->version == 0)
         return refuse(&version, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_VERSION, "has no version", err);
-    if (h->version > MANIFEST_VERSION) {
-        const fsdpck_status st = refuse(&version, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_VERSION,
-                                        "has a newer version", err);
-        error_expected(err, "at most %u", MANIFEST_VERSION);
-        error_found(err, "%llu", (unsigned long long)h->version);
-        error_next(err, "read it with a newer fsdpck");
-        return st;
-    }
+    if (h->version > MANIFEST_VERSION)
+        return FAIL_WITH(err, UNSUPPORTED, MAN_VERSION, ("manifest has a newer version"),
+                         (offset, version.offset_bytes), (expected, "at most %u", MANIFEST_VERSION),
+                         (found, "%llu", (unsigned long long)h->version),
+                         (next, "read it with a newer fsdpck"));
     if (!h->has_checksum)
         return malformed(&checksum, "does not name its checksum", err);
     if (!h->known_checksum)

@@ -42,14 +42,10 @@ static fsdpck_status fail_no_checkpoint(const probe_input *in, const char *path,
         near_miss = "it is a system folder of devices, processes or settings";
     if (is_model)
         near_miss = "it resembles a model description";
-    if (!in->is_folder && in->nbytes == 0) {
-        const fsdpck_status empty = FAIL(err, BADINPUT, NO_CHECKPOINT, "file is empty");
-        error_path(err, path);
-        error_next(
-            err,
-            "copy it again from where it was saved: the save or a copy may have been interrupted");
-        return empty;
-    }
+    if (!in->is_folder && in->nbytes == 0)
+        return FAIL_WITH(err, BADINPUT, NO_CHECKPOINT, ("file is empty"), (path, path),
+                         (next, "copy it again from where it was saved: the save or a copy may "
+                                "have been interrupted"));
     const fsdpck_status st =
         FAIL_AS(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
                 FSDPCK_FINDING_NO_CHECKPOINT,

@@ -281,7 +281,6 @@ fsdpck_status coverage_error(const catalogue *c, uint32_t tensor, const struct c
                         box_text(a, sizeof a, r->hole_offsets, r->hole_sizes, t->ndim));
         else
             error_found(err, "%" PRIu64 " missing", r->missing);
-        error_next(err, "look for missing rank files, or a save that did not finish");
     }
     error_tensor(err, catalogue_name(c, t->name));
     return FSDPCK_BADINPUT;

@@ -14,10 +14,10 @@ static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
     const uint64_t *wanted = unit_param_shape(l, p);
     if (t->ndim == p->ndim && (p->ndim == 0 || memcmp(shape, wanted, p->ndim * sizeof *shape) == 0))
         return FSDPCK_OK;
-    const fsdpck_status st = FAIL(err, BADINPUT, MODEL_MISMATCH,
-                                  "shape of the tensor differs from the model's parameter");
+    const fsdpck_status st = FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
+                                       ("shape of the tensor differs from the model's parameter"),
+                                       (tensor, strtab_text(&a->names, pick->name)));
     text_buf text = {0};
-    error_tensor(err, strtab_text(&a->names, pick->name));
     for (unsigned side = 0; side < 2; side++) {
         const unsigned ndim = side == 0 ? p->ndim : t->ndim;
         text.nbytes = 0;
@@ -33,7 +33,6 @@ static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
             error_found(err, "%s", text.text);
     }
     text_release(&text);
-    error_next(err, "give the description of the checkpoint's own model: fsdpck-model(5)");
     return st;
 }
 

@@ -106,7 +106,7 @@ static bool is_other(const manifest_check *w, size_t i)
 }
 
 /* As the user would name it. */
-static void error_file(const manifest_check *w, const char *name, fsdpck_error *err)
+static void error_file(fsdpck_error *err, const manifest_check *w, const char *name)
 {
     error_path_in(err, strcmp(w->dir->path, ".") == 0 ? NULL : w->dir->path, name);
 }
@@ -115,9 +115,7 @@ static void report_file(const manifest_check *w, fsdpck_finding_id id, const cha
                         const char *message, const char *next)
 {
     fsdpck_error what;
-    error_set(&what, FSDPCK_BADINPUT, id, "%s", message);
-    error_file(w, name, &what);
-    error_next(&what, "%s", next);
+    FAIL_AS(&what, FSDPCK_BADINPUT, id, ("%s", message), (file, w, name), (next, "%s", next));
     findings_report(w->r->found, &what);
 }
 
@@ -168,11 +166,8 @@ static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err
     }
     if (w->good[i])
         return FSDPCK_OK;
-    FAIL(&what, BADINPUT, MAN_SIZE, "file size differs from the manifest");
-    error_file(w, name, &what);
-    error_expected(&what, "%" PRIu64 " bytes", f->nbytes);
-    error_found(&what, "%" PRIu64 " bytes", nbytes);
-    error_next(&what, "copy the file again from where the checkpoint was written");
+    FAIL_WITH(&what, BADINPUT, MAN_SIZE, ("file size differs from the manifest"), (file, w, name),
+              (expected, "%" PRIu64 " bytes", f->nbytes), (found, "%" PRIu64 " bytes", nbytes));
     findings_report(w->r->found, &what);
     return FSDPCK_OK;
 }
@@ -201,12 +196,11 @@ static const char *find_lost_by_size(const manifest_check *w, uint64_t nbytes)
 static void report_renamed(const manifest_check *w, const char *name, const char *lost)
 {
     fsdpck_error what;
-    error_set(&what, FSDPCK_BADINPUT,
-              is_weights(name) ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
-              "file is not in the manifest");
-    error_file(w, name, &what);
-    error_found(&what, "same size as '%s', which the manifest lists", lost);
-    error_next(&what, "if it is that file, restore its name");
+    FAIL_AS(&what, FSDPCK_BADINPUT,
+            is_weights(name) ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
+            ("file is not in the manifest"), (file, w, name),
+            (found, "same size as '%s', which the manifest lists", lost),
+            (next, "if it is that file, restore its name"));
     findings_report(w->r->found, &what);
 }
 
@@ -273,8 +267,8 @@ static void report_hash(manifest_check *w, const manifest_file *f, const file_ch
 {
     const char *other = sha || w->reported_hashes++ > HASHES_TRACED ? NULL : listed_as(w, s);
     fsdpck_error what;
-    FAIL(&what, BADINPUT, MAN_HASH, "contents of the file differ from the manifest");
-    error_file(w, s->name, &what);
+    FAIL_WITH(&what, BADINPUT, MAN_HASH, ("contents of the file differ from the manifest"),
+              (file, w, s->name));
     if (!sha) {
         error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
         if (other == NULL)
@@ -584,7 +578,7 @@ static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error 
     if (w->r->manifest_path != NULL)
         error_path(&what, w->r->manifest_path);
     else
-        error_file(w, MANIFEST_NAME, &what);
+        error_file(&what, w, MANIFEST_NAME);
     error_next(&what, "use the manifest that was written with the checkpoint, or make a new one: "
                       "fsdpck digest --manifest FILE SRC");
     if (st == FSDPCK_BADINPUT) {

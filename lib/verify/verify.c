@@ -64,12 +64,11 @@ static void note_without_checksum(fsdpck_verify *v)
         return;
     FAIL_WITH(&what, BADINPUT, CHECKSUM_NONE, ("some tensors have no recorded checksum"),
               (found, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
-               v->result.unsummed_tensors == 1 ? "" : "s", v->result.unverified_nbytes));
-    if (v->manifest_result.there && verify_is_partial(v))
-        error_next(&what, "run without --sample and --max-duration: the manifest has checksums of "
-                          "whole files only");
-    else
-        error_next(&what, "record digests: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
+               v->result.unsummed_tensors == 1 ? "" : "s", v->result.unverified_nbytes),
+              (next, v->manifest_result.there && verify_is_partial(v)
+                         ? "run without --sample and --max-duration: the manifest has checksums of "
+                           "whole files only"
+                         : "record digests: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC"));
     findings_report(&v->found, &what);
 }
 
