@@ -93,15 +93,12 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
     }
     if (end == h->data_nbytes)
         return FSDPCK_OK;
-    const fsdpck_status st = end > h->data_nbytes
-                                 ? FAIL(err, BADINPUT, FILE_SHORT, "file is cut short")
-                                 : FAIL(err, BADINPUT, ST_TRAILING, "bytes after the last tensor");
-    error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
-    error_expected(err, "%" PRIu64 " bytes of data", end);
-    error_found(err, "%" PRIu64 " bytes", h->data_nbytes);
-    if (end > h->data_nbytes)
-        error_next(err, "copy the file again; its writer or a copy may have been interrupted");
-    return st;
+    const bool cut = end > h->data_nbytes;
+    return FAIL_AS(
+        err, FSDPCK_BADINPUT, cut ? FSDPCK_FINDING_FILE_SHORT : FSDPCK_FINDING_ST_TRAILING,
+        (cut ? "file is cut short" : "bytes after the last tensor"),
+        (offset, h->data_offset_bytes + (cut ? h->data_nbytes : end)),
+        (expected, "%" PRIu64 " bytes of data", end), (found, "%" PRIu64 " bytes", h->data_nbytes));
 }
 
 fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,

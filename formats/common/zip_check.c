@@ -104,8 +104,7 @@ fsdpck_status zip_check_record(zip_checker *s, const zip_archive *z, const zip_e
     if (st == FSDPCK_OK)
         return st;
     error_path(&what, path);
-    if (tensor != NULL)
-        error_tensor(&what, tensor);
+    error_tensor(&what, tensor);
     if (status_is_finding(st)) {
         r->found(r->found_ctx, FORMAT_ERROR, &what);
         return FSDPCK_OK;
@@ -123,8 +122,7 @@ void zip_check_serialization_id(const record_check_request *request, const zip_a
     if (torch_serialization_id_check(z, &what) == FSDPCK_OK)
         return;
     error_path(&what, path);
-    if (tensor != NULL)
-        error_tensor(&what, tensor);
+    error_tensor(&what, tensor);
     request->found(request->found_ctx, FORMAT_WARNING, &what);
 }
 

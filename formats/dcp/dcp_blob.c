@@ -16,8 +16,7 @@ static void add_context(const dcp_folder *d, const cat_chunk *c, fsdpck_error *e
     text_buf path = {.limit_bytes = 8192};
     text_printf(&path, "%s/%s", d->dir.path,
                 catalogue_name(d->cat, catalogue_file(d->cat, c->file)->path));
-    if (path.text != NULL)
-        error_path(err, path.text);
+    error_path(err, path.text);
     text_release(&path);
     error_tensor(err, catalogue_name(d->cat, catalogue_tensor(d->cat, c->tensor)->name));
     error_offset(err, c->offset_bytes);

@@ -376,13 +376,11 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     if (chunk->sizes_at == 0)
         return fail(j, fqn, FSDPCK_FINDING_DCP_META_TYPE, "metadata holds a chunk without sizes",
                     err);
-    if (ndim_offsets != ndim || ndim_sizes != ndim) {
-        fail(j, fqn, FSDPCK_FINDING_DCP_RANK,
-             "a chunk and its tensor have different numbers of dims", err);
-        error_expected(err, "%u dims", ndim);
-        error_found(err, "%u offsets, %u sizes", ndim_offsets, ndim_sizes);
-        return FSDPCK_BADINPUT;
-    }
+    if (ndim_offsets != ndim || ndim_sizes != ndim)
+        return FAIL_WITH(err, BADINPUT, DCP_RANK,
+                         ("a chunk and its tensor have different numbers of dims"),
+                         (tensor, fqn_text(j, fqn)), (expected, "%u dims", ndim),
+                         (found, "%u offsets, %u sizes", ndim_offsets, ndim_sizes));
     if (entry == DCP_NONE && has_elements(j->m, chunk))
         return orphan(j, fqn, chunk, err);
     if (entry != DCP_NONE) {

@@ -178,8 +178,7 @@ static void name_blob(const catalogue *cat, const blob *b, uint32_t file_id, dcp
         text_printf(&path, "%s/", d->dir.path);
     text_puts(&path, catalogue_name(cat, catalogue_file(cat, file_id)->path));
     error_tensor(err, catalogue_name(cat, name));
-    if (path.text != NULL)
-        error_path(err, path.text);
+    error_path(err, path.text);
     error_offset(err, b->offset_bytes);
     text_release(&path);
 }

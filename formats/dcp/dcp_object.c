@@ -363,8 +363,7 @@ out:
         text_buf path = {.limit_bytes = 8192};
         text_printf(&path, "%s/%s", d->dir.path,
                     catalogue_name(cat, catalogue_file(cat, o->file)->path));
-        if (path.text != NULL)
-            error_path(err, path.text);
+        error_path(err, path.text);
         text_release(&path);
         error_tensor(err, catalogue_name(cat, o->name));
         error_offset(err, o->offset_bytes);

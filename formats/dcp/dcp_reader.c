@@ -183,8 +183,7 @@ static fsdpck_status read_named(dcp_folder *d, const open_request *req, const ch
     if (st != FSDPCK_OK) {
         text_buf path = {.limit_bytes = 8192};
         text_printf(&path, "%s/%s", d->dir.path, name);
-        if (path.text != NULL)
-            error_path(err, path.text);
+        error_path(err, path.text);
         text_release(&path);
     }
     return st;
@@ -222,14 +221,13 @@ static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, 
     for (uint64_t r = 0; r < nranks && listed < 32; r++)
         if (!seen[r])
             text_printf(&list, "%s%" PRIu64, listed++ > 0 ? ", " : "", r);
-    FAIL(err, BADINPUT, FILE_MISSING,
-         "metadata of %" PRIu64 " of %" PRIu64 " ranks is missing: rank %s%s", nmissing, nranks,
-         list.text != NULL ? list.text : "", listed < nmissing ? ", ..." : "");
+    FAIL_WITH(err, BADINPUT, FILE_MISSING,
+              ("metadata of %" PRIu64 " of %" PRIu64 " ranks is missing: rank %s%s", nmissing,
+               nranks, list.text != NULL ? list.text : "", listed < nmissing ? ", ..." : ""),
+              (path, req->path),
+              (expected, "'__{rank}.metadata' of ranks 0 to %" PRIu64, nranks - 1),
+              (found, "%" PRIu64 " of them", nranks - nmissing));
     text_release(&list);
-    error_path(err, req->path);
-    error_expected(err, "'__{rank}.metadata' of ranks 0 to %" PRIu64, nranks - 1);
-    error_found(err, "%" PRIu64 " of them", nranks - nmissing);
-    error_next(err, "copy the missing files from where the checkpoint was written");
     return FSDPCK_BADINPUT;
 }
 

@@ -73,8 +73,7 @@ static fsdpck_status fail(const hdf5_describe_state *s, const char *name, fsdpck
                   "not enough memory for libhdf5 to describe the output: %s", c.text);
     else
         st = FAIL(err, IO, NONE, "libhdf5 could not describe the output: %s", c.text);
-    if (name != NULL)
-        error_tensor(err, name);
+    error_tensor(err, name);
     (void)H5Eclear2(H5E_DEFAULT);
     return st;
 }

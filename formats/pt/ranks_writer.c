@@ -61,10 +61,8 @@ static fsdpck_status fail_tensor(const layout_state *s, uint64_t tensor, fsdpck_
                                  const char *what, fsdpck_error *err)
 {
     const catalogue *cat = &s->t->cat;
-    const fsdpck_status failed = error_set(err, st, FSDPCK_FINDING_NONE, "%s", what);
-    error_path(err, s->file_name);
-    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
-    return failed;
+    return FAIL_AS(err, st, FSDPCK_FINDING_NONE, ("%s", what), (path, s->file_name),
+                   (tensor, catalogue_name(cat, catalogue_tensor(cat, tensor)->name)));
 }
 
 /* --- the pickle --- */

@@ -264,11 +264,11 @@ static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *n
         uint32_t id;
         RETURN_IF(strtab_intern(names, name, nbytes, &id, err));
         if (id < known) {
-            const fsdpck_status st =
-                FAIL_WITH(err, BADINPUT, IDX_DUP, ("tensor is in two files"), (tensor, name));
+            const fsdpck_status st = FAIL_WITH(
+                err, BADINPUT, IDX_DUP, ("tensor is in two files"), (tensor, name),
+                (found, "also in '%s'", st_files_name(s, *VEC_AT(owners, const uint32_t, id))),
+                (next, "give one file instead of the folder"));
             st_files_error_path(s, index, err);
-            error_found(err, "also in '%s'", st_files_name(s, *VEC_AT(owners, const uint32_t, id)));
-            error_next(err, "give one file instead of the folder");
             return st;
         }
         uint32_t *owner = vec_push(owners, err);

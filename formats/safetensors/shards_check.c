@@ -88,13 +88,13 @@ static fsdpck_status error_of_holes(const shards_check_input *c, const shards_ev
         text_release(&list);
         return FSDPCK_OK; /* they are not the cause: the coverage of tensors is checked later */
     }
-    const fsdpck_status st = FAIL(err, BADINPUT, FILE_MISSING, "files of ranks are missing: %s%s",
-                                  list.text, list.failed ? ", ..." : "");
+    const fsdpck_status st =
+        FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                  ("files of ranks are missing: %s%s", list.text, list.failed ? ", ..." : ""),
+                  (path, c->req->path), (expected, "all shards of each tensor"),
+                  (found, "incomplete: %s%s", tensors->text, tensors->failed ? ", ..." : ""),
+                  (next, COPY_FILES));
     text_release(&list);
-    error_path(err, c->req->path);
-    error_expected(err, "all shards of each tensor");
-    error_found(err, "incomplete: %s%s", tensors->text, tensors->failed ? ", ..." : "");
-    error_next(err, COPY_FILES);
     return st;
 }
 

@@ -49,10 +49,7 @@ void shards_global_release(shards_global *g)
 static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const char *what,
                           const char *tensor)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
-    if (tensor != NULL)
-        error_tensor(err, tensor);
-    return st;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", what), (tensor, tensor));
 }
 
 /* --- DCP_SHARDING_INFO --- */

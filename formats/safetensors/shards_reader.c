@@ -132,11 +132,11 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
             return st;
         }
         if (i > 0 && files != c->told_files) {
-            st = FAIL(err, BADINPUT, ST_SHARD_MIXED, "folder holds shards of two saves");
+            st = FAIL_WITH(err, BADINPUT, ST_SHARD_MIXED, ("folder holds shards of two saves"),
+                           (expected, ST_SHARD_COUNT " %" PRIu64 " (0: absent), as in the others",
+                            c->told_files),
+                           (found, ST_SHARD_COUNT " %" PRIu64, files));
             st_files_error_path(s, i, err);
-            error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: absent), as in the others",
-                           c->told_files);
-            error_found(err, ST_SHARD_COUNT " %" PRIu64, files);
             return st;
         }
         c->told_files = files;
