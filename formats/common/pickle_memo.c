@@ -17,13 +17,10 @@ fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries, fsdpck_e
         block->before = total;
         total += pickle_memo_ones(block->wanted);
     }
-    if (total > max_entries) {
-        fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                                     "memo of the pickle is too large");
-        error_expected(err, "at most %" PRIu64 " fetched entries", max_entries);
-        error_found(err, "%" PRIu64, total);
-        return st;
-    }
+    if (total > max_entries)
+        return FAIL_WITH(err, LIMIT, PKL_LIMIT, ("memo of the pickle is too large"),
+                         (expected, "at most %" PRIu64 " fetched entries", max_entries),
+                         (found, "%" PRIu64, total));
     if (total == 0)
         return FSDPCK_OK;
     value *entries = vec_push_n(&m->entries, (size_t)total, err);

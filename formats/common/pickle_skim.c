@@ -30,9 +30,7 @@ fsdpck_status pickle_error(const pickle_input *in, size_t at, fsdpck_status st,
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    (void)error_set(err, st, finding, "%s", text);
-    error_offset(err, in->file_offset_bytes + at);
-    return st;
+    return FAIL_AS(err, st, finding, ("%s", text), (offset, in->file_offset_bytes + at));
 }
 
 static fsdpck_status bad(const struct skim *s, fsdpck_finding_id finding, const char *text,

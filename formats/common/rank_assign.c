@@ -130,8 +130,7 @@ static fsdpck_status check_ranks(const target *t, fsdpck_error *err)
         good = rank == UINT16_MAX || rank < t->world_size;
     }
     return good ? FSDPCK_OK
-                : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                            "chunk of the target has a rank that does not exist");
+                : FAIL(err, INTERNAL, NONE, "chunk of the target has a rank that does not exist");
 }
 
 /* The least loaded of the ranks that hold the same box. */
@@ -152,13 +151,11 @@ static fsdpck_status rank_of_replica(const target *t, const loads *l, const cat_
     shard_holders_begin(&holders, m, spec->placements, coord);
     while (shard_holders_next(&holders, &holder)) {
         if (holder >= t->world_size)
-            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "mesh of the target has more ranks than the target");
+            return FAIL(err, INTERNAL, NONE, "mesh of the target has more ranks than the target");
         *rank = winner_of(l, *rank, (uint32_t)holder);
     }
     return *rank != CAT_NONE ? FSDPCK_OK
-                             : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                         "chunk is not assigned to any rank");
+                             : FAIL(err, INTERNAL, NONE, "chunk is not assigned to any rank");
 }
 
 static fsdpck_status deal_chunks_of(target *t, loads *l, const rank_order *order, uint32_t rank,

@@ -81,30 +81,24 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
     for (size_t i = 0; i < count; i++) {
         if (e[i].begin_bytes != end) {
             const bool gap = e[i].begin_bytes > end;
-            const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_OFFSET,
-                          gap ? "bytes between tensors belong to no tensor" : "tensors overlap");
-            error_tensor(err, strtab_text(&h->names, e[i].name));
-            error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
-            error_expected(err, "data_offsets that begin at %" PRIu64, end);
-            error_found(err, "%" PRIu64, e[i].begin_bytes);
-            return st;
+            return FAIL_WITH(
+                err, BADINPUT, ST_OFFSET,
+                (gap ? "bytes between tensors belong to no tensor" : "tensors overlap"),
+                (tensor, strtab_text(&h->names, e[i].name)),
+                (offset, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes)),
+                (expected, "data_offsets that begin at %" PRIu64, end),
+                (found, "%" PRIu64, e[i].begin_bytes));
         }
         end = e[i].end_bytes;
     }
     if (end == h->data_nbytes)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        end > h->data_nbytes
-            ? error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "file is truncated")
-            : error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_TRAILING,
-                        "bytes after the last tensor");
-    error_offset(err, h->data_offset_bytes + (end < h->data_nbytes ? end : h->data_nbytes));
-    error_expected(err, "%" PRIu64 " bytes of data", end);
-    error_found(err, "%" PRIu64 " bytes", h->data_nbytes);
-    if (end > h->data_nbytes)
-        error_next(err, "copy the file again; its writer or a copy may have been interrupted");
-    return st;
+    const bool cut = end > h->data_nbytes;
+    return FAIL_AS(
+        err, FSDPCK_BADINPUT, cut ? FSDPCK_FINDING_FILE_SHORT : FSDPCK_FINDING_ST_TRAILING,
+        (cut ? "file is truncated" : "bytes after the last tensor"),
+        (offset, h->data_offset_bytes + (cut ? h->data_nbytes : end)),
+        (expected, "%" PRIu64 " bytes of data", end), (found, "%" PRIu64 " bytes", h->data_nbytes));
 }
 
 fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,
@@ -143,8 +137,7 @@ static fsdpck_status check_header_nbytes(const st_input *in, uint64_t n, fsdpck_
 {
     if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_HEADER_SIZE, "invalid header length");
+    const fsdpck_status st = FAIL(err, BADINPUT, ST_HEADER_SIZE, "invalid header length");
     const uint64_t most =
         in->nbytes - 8 < ST_HEADER_NBYTES_MAX ? in->nbytes - 8 : ST_HEADER_NBYTES_MAX;
     error_offset(err, in->base_offset_bytes);
@@ -161,12 +154,9 @@ static fsdpck_status check_header_nbytes(const st_input *in, uint64_t n, fsdpck_
 fsdpck_status st_header_read(const st_input *in, budget *owner, st_header *h, fsdpck_error *err)
 {
     *h = (st_header){0};
-    if (in->nbytes < 8) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT,
-                                           "too short for a safetensors header");
-        error_found(err, "%" PRIu64 " bytes", in->nbytes);
-        return st;
-    }
+    if (in->nbytes < 8)
+        return FAIL_WITH(err, BADINPUT, FILE_SHORT, ("too short for a safetensors header"),
+                         (found, "%" PRIu64 " bytes", in->nbytes));
     const uint64_t base = in->base_offset_bytes;
     uint64_t have = in->nbytes < FIRST_READ_NBYTES ? in->nbytes : FIRST_READ_NBYTES;
     char *first = budget_alloc(owner, have, err);

@@ -26,9 +26,7 @@ typedef struct fields {
 static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
                           const char *what)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
-    error_offset(err, offset_bytes);
-    return st;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", what), (offset, offset_bytes));
 }
 
 /* --- text --- */
@@ -135,9 +133,10 @@ static fsdpck_status next_number(parser *p, bool of_shape, uint64_t *number, boo
     if (t.is_u64)
         return FSDPCK_OK;
     const bool negative = t.text[0] == '-' && t.nbytes > 1 && t.text[1] != '0';
-    (void)fail(err, of_shape && negative ? FSDPCK_FINDING_ST_SHAPE : FSDPCK_FINDING_ST_NUMBER,
-               t.offset_bytes, of_shape ? "bad size in a shape" : "bad number in data_offsets");
-    error_expected(err, "an integer from 0 to 2^64-1");
+    FAIL_AS(err, FSDPCK_BADINPUT,
+            of_shape && negative ? FSDPCK_FINDING_ST_SHAPE : FSDPCK_FINDING_ST_NUMBER,
+            (of_shape ? "bad size in a shape" : "bad number in data_offsets"),
+            (offset, t.offset_bytes), (expected, "an integer from 0 to 2^64-1"));
     char shown[64];
     error_found(err, "%s", escape_text(shown, sizeof shown, t.text, t.nbytes < 48 ? t.nbytes : 48));
     return FSDPCK_BADINPUT;
@@ -147,12 +146,9 @@ static fsdpck_status begin_array(parser *p, const char *what, fsdpck_error *err)
 {
     json_token t;
     RETURN_IF(json_next(&p->json, &t, err));
-    if (t.kind != JSON_ARRAY) {
-        (void)fail(err, FSDPCK_FINDING_ST_ENTRY, t.offset_bytes,
-                   "field of an entry is not an array");
-        error_expected(err, "'%s': an array", what);
-        return FSDPCK_BADINPUT;
-    }
+    if (t.kind != JSON_ARRAY)
+        return FAIL_WITH(err, BADINPUT, ST_ENTRY, ("field of an entry is not an array"),
+                         (offset, t.offset_bytes), (expected, "'%s': an array", what));
     return FSDPCK_OK;
 }
 
@@ -165,13 +161,9 @@ static fsdpck_status read_shape(parser *p, fields *f, fsdpck_error *err)
         RETURN_IF(next_number(p, true, &size, &end, err));
         if (end)
             return FSDPCK_OK;
-        if (f->ndim == NDIM_MAX) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ST_SHAPE, "tensor has too many dims");
-            error_offset(err, p->json.at);
-            error_expected(err, "at most %u", NDIM_MAX);
-            return st;
-        }
+        if (f->ndim == NDIM_MAX)
+            return FAIL_WITH(err, LIMIT, ST_SHAPE, ("tensor has too many dims"),
+                             (offset, p->json.at), (expected, "at most %u", NDIM_MAX));
         if (size > INT64_MAX)
             return fail(err, FSDPCK_FINDING_ST_SHAPE, p->json.at, "size in a shape is too large");
         f->dims[f->ndim++] = size;
@@ -202,9 +194,9 @@ static fsdpck_status error_dtype(const json_token *t, fsdpck_error *err)
     for (size_t i = 0; i < n; i++)
         upper[i] = (char)(t->text[i] >= 'a' && t->text[i] <= 'z' ? t->text[i] - 32 : t->text[i]);
     const bool misspelt = dtype_from_safetensors(upper, n) != DTYPE_NONE;
-    const fsdpck_status st = error_set(err, misspelt ? FSDPCK_BADINPUT : FSDPCK_UNSUPPORTED,
-                                       FSDPCK_FINDING_ST_DTYPE, "unknown dtype");
-    error_offset(err, t->offset_bytes);
+    const fsdpck_status st =
+        FAIL_AS(err, misspelt ? FSDPCK_BADINPUT : FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_DTYPE,
+                ("unknown dtype"), (offset, t->offset_bytes));
     if (misspelt)
         error_expected(err, "'%s'", upper);
     escape_text(shown, sizeof shown, t->text, t->nbytes < 40 ? t->nbytes : 40);
@@ -271,39 +263,31 @@ static fsdpck_status check_length(const fields *f, size_t at, fsdpck_error *err)
         return fail(err, FSDPCK_FINDING_ST_SHAPE, at, "shape is too large to exist");
     if (bits % 8 != 0)
         return fail(err, FSDPCK_FINDING_ST_DTYPE, at, "tensor does not fill whole bytes");
-    if (f->offsets[0] > f->offsets[1]) {
-        (void)fail(err, FSDPCK_FINDING_ST_OFFSET, at, "data_offsets: end is before begin");
-        error_found(err, "[%" PRIu64 ", %" PRIu64 "]", f->offsets[0], f->offsets[1]);
-        return FSDPCK_BADINPUT;
-    }
-    if (f->offsets[1] - f->offsets[0] != bits / 8) {
-        (void)fail(err, FSDPCK_FINDING_ST_LENGTH, at, "data_offsets do not fit dtype and shape");
-        error_expected(err, "%" PRIu64 " bytes", bits / 8);
-        error_found(err, "%" PRIu64 " bytes", f->offsets[1] - f->offsets[0]);
-        return FSDPCK_BADINPUT;
-    }
+    if (f->offsets[0] > f->offsets[1])
+        return FAIL_WITH(err, BADINPUT, ST_OFFSET, ("data_offsets: end is before begin"),
+                         (offset, at),
+                         (found, "[%" PRIu64 ", %" PRIu64 "]", f->offsets[0], f->offsets[1]));
+    if (f->offsets[1] - f->offsets[0] != bits / 8)
+        return FAIL_WITH(err, BADINPUT, ST_LENGTH, ("data_offsets do not fit dtype and shape"),
+                         (offset, at), (expected, "%" PRIu64 " bytes", bits / 8),
+                         (found, "%" PRIu64 " bytes", f->offsets[1] - f->offsets[0]));
     return FSDPCK_OK;
 }
 
 static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, fsdpck_error *err)
 {
     st_header *h = p->h;
-    if (!f->has_dtype || !f->has_shape || !f->has_offsets) {
-        (void)fail(err, FSDPCK_FINDING_ST_ENTRY, at, "entry of a tensor is incomplete");
-        error_expected(err, "dtype, shape and data_offsets");
-        return FSDPCK_BADINPUT;
-    }
+    if (!f->has_dtype || !f->has_shape || !f->has_offsets)
+        return FAIL_WITH(err, BADINPUT, ST_ENTRY, ("entry of a tensor is incomplete"), (offset, at),
+                         (expected, "dtype, shape and data_offsets"));
     RETURN_IF(check_length(f, at, err));
     const unsigned packing = dtype_get(f->d)->packing;
     if (packing > 1) {
         uint64_t *last = &f->dims[f->ndim - 1]; /* ndim 0 is not a whole byte */
-        if (*last % packing != 0) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ST_SHAPE,
-                          "F4 tensor with an odd last dim, which torch does not support");
-            error_offset(err, at);
-            return st;
-        }
+        if (*last % packing != 0)
+            return FAIL_WITH(err, UNSUPPORTED, ST_SHAPE,
+                             ("F4 tensor with an odd last dim, which torch does not support"),
+                             (offset, at));
         *last /= packing;
     }
     st_entry *e = vec_push(&h->entries, err);
@@ -330,14 +314,12 @@ static fsdpck_status error_duplicate(const st_header *h, uint32_t name, size_t a
 {
     /* Not yet sorted: entry i defines name i. */
     const st_entry *e = VEC_AT(&h->entries, const st_entry, name);
-    const fsdpck_status st =
-        fail(err, FSDPCK_FINDING_ST_DUPKEY, at, "header defines a tensor twice");
-    error_tensor(err, strtab_text(&h->names, name));
-    error_expected(err, "one definition");
-    error_found(
-        err, "first %s of %u dims at bytes %" PRIu64 "..%" PRIu64 " of the data, then again here",
-        dtype_get((dtype)e->dtype)->name, e->ndim, e->begin_bytes, e->end_bytes);
-    return st;
+    return FAIL_WITH(err, BADINPUT, ST_DUPKEY, ("header defines a tensor twice"), (offset, at),
+                     (tensor, strtab_text(&h->names, name)), (expected, "one definition"),
+                     (found,
+                      "first %s of %u dims at bytes %" PRIu64 "..%" PRIu64
+                      " of the data, then again here",
+                      dtype_get((dtype)e->dtype)->name, e->ndim, e->begin_bytes, e->end_bytes));
 }
 
 static fsdpck_status read_entry(parser *p, const json_token *key, fsdpck_error *err)

@@ -69,25 +69,15 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
                                       fsdpck_error *err)
 {
     const char *what = torch_name_container(head, nbytes);
-    fsdpck_status st;
 
-    if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TAR,
-                       "tar format of torch before 0.1.10 is not supported");
-        error_next(err, "load it and save it again with a newer torch");
-        return st;
-    }
-    if (nbytes == 0) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY, "file is empty");
-        error_next(err, "copy it again from where it was saved; its writer or a copy may have been "
-                        "interrupted");
-        return st;
-    }
-    st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_CONTAINER, "this is %s",
-                   what != NULL ? what : "not a file that torch.save wrote");
-    error_offset(err, offset);
-    error_expected(err, "a zip file of torch.save, or its older stream format");
-    return st;
+    if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0)
+        return FAIL(err, UNSUPPORTED, PT_TAR, "tar format of torch before 0.1.10 is not supported");
+    if (nbytes == 0)
+        return FAIL(err, BADINPUT, ZIP_EMPTY, "file is empty");
+    return FAIL_WITH(err, BADINPUT, PT_CONTAINER,
+                     ("this is %s", what != NULL ? what : "not a file that torch.save wrote"),
+                     (offset, offset),
+                     (expected, "a zip file of torch.save, or its older stream format"));
 }
 
 /* --- small records --- */
@@ -98,12 +88,9 @@ static fsdpck_status small_record(const zip_archive *z, const zip_entry *e, uint
 {
     uint8_t *p;
 
-    if (e->nbytes > limit) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, finding, "record '%s' is too long", zip_name(z, e));
-        error_offset(err, e->data_offset_bytes);
-        return st;
-    }
+    if (e->nbytes > limit)
+        return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("record '%s' is too long", zip_name(z, e)),
+                       (offset, e->data_offset_bytes));
     RETURN_IF(zip_read_entry(z, e, limit, &p, nbytes, err));
     memcpy(bytes, p, *nbytes);
     budget_free(z->owner, p, *nbytes);
@@ -121,8 +108,7 @@ static fsdpck_status read_marks(torch_archive *a, fsdpck_error *err)
     if (e == NULL)
         e = zip_find(&a->zip, ".data/version");
     if (e == NULL)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_VERSION,
-                         "zip has no record 'version'");
+        return FAIL(err, BADINPUT, PT_VERSION, "zip has no record 'version'");
     RETURN_IF(
         small_record(&a->zip, e, sizeof(bytes), FSDPCK_FINDING_PT_VERSION, bytes, &nbytes, err));
     RETURN_IF(torch_version_check(bytes, nbytes, err));
@@ -147,10 +133,8 @@ static bool equal_but_for_case(const char *a, const char *lower)
 /* Such an archive also has a data.pkl, but its classes are defined by code in the archive. */
 static fsdpck_status is_torchscript(fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_CONTAINER,
-                                       "this is a TorchScript archive");
-    error_next(err, "save the module's state_dict() with torch.save instead");
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, PT_CONTAINER, ("this is a TorchScript archive"),
+                     (next, "save the module's state_dict() with torch.save instead"));
 }
 
 static fsdpck_status pickle_missing(const zip_archive *z, fsdpck_error *err)
@@ -160,21 +144,19 @@ static fsdpck_status pickle_missing(const zip_archive *z, fsdpck_error *err)
     for (size_t i = 0; i < z->entries.count; i++) {
         const char *name = zip_name(z, VEC_AT(&z->entries, const zip_entry, i));
         if (equal_but_for_case(name, "data.pkl"))
-            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CASE,
-                             "record data.pkl is named '%s'", name);
+            return FAIL(err, BADINPUT, ZIP_CASE, "record data.pkl is named '%s'", name);
         only_marks = only_marks &&
                      (strcmp(name, "version") == 0 || strcmp(name, "byteorder") == 0 ||
                       strncmp(name, ".data/", 6) == 0 || strcmp(name, ".format_version") == 0 ||
                       strcmp(name, ".storage_alignment") == 0);
     }
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_CONTAINER,
-                                 only_marks ? "save was interrupted: zip without data.pkl"
-                                            : "zip without data.pkl: not written by torch.save");
-    error_next(err,
-               only_marks
+    return FAIL_WITH(
+        err, BADINPUT, PT_CONTAINER,
+        (only_marks ? "save was interrupted: zip without data.pkl"
+                    : "zip without data.pkl: not written by torch.save"),
+        (next, only_marks
                    ? "use another checkpoint; torch.save raised an error while it wrote this one"
-                   : "name the checkpoint file itself");
-    return st;
+                   : "name the checkpoint file itself"));
 }
 
 static fsdpck_status read_pickle(torch_archive *a, torch_calls calls, fsdpck_error *err)
@@ -197,11 +179,9 @@ static fsdpck_status read_pickle(torch_archive *a, torch_calls calls, fsdpck_err
     const pickle_input in = {
         .bytes = bytes, .nbytes = nbytes, .file_offset_bytes = e->data_offset_bytes};
     fsdpck_status st = pickle_read(&in, &limits, a->pool, &hooks, &a->root, &consumed, err);
-    if (st == FSDPCK_OK && consumed != nbytes) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_TRAILING,
-                       "bytes after the pickle in data.pkl");
-        error_offset(err, e->data_offset_bytes + consumed);
-    }
+    if (st == FSDPCK_OK && consumed != nbytes)
+        st = FAIL_WITH(err, BADINPUT, PKL_TRAILING, ("bytes after the pickle in data.pkl"),
+                       (offset, e->data_offset_bytes + consumed));
     if (st == FSDPCK_OK)
         st = torch_builder_finish(&b, err);
     torch_builder_release(&b);
@@ -230,8 +210,8 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, torch_cal
             (err->finding == FSDPCK_FINDING_ZIP_NOEND || err->finding == FSDPCK_FINDING_ZIP_EMPTY))
             st = container_failed(head, n, in->base_offset_bytes, err);
         else if (st == FSDPCK_BADINPUT && err != NULL && err->finding == FSDPCK_FINDING_ZIP_DIR) {
-            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_PREFIX, "bytes before the zip");
-            error_offset(err, in->base_offset_bytes);
+            st = FAIL_WITH(err, BADINPUT, ZIP_PREFIX, ("bytes before the zip"),
+                           (offset, in->base_offset_bytes));
         }
         return st == FSDPCK_OK || err == NULL
                    ? container_failed(head, n, in->base_offset_bytes, err)
@@ -281,8 +261,7 @@ fsdpck_status torch_tensor_locate(const torch_archive *a, const torch_tensor *t,
 
     memset(where, 0, sizeof(*where));
     if (t->meta)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "tensor on the meta device has no data");
+        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND, "tensor on the meta device has no data");
     const torch_storage *s = VEC_AT(&a->storages, torch_storage, t->storage);
     if (s->entry != UINT32_MAX)
         RETURN_IF(

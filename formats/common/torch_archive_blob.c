@@ -203,8 +203,7 @@ static bool blob_fast(const zip_input *in, plain_pickle *p, place *where)
 
 static fsdpck_status not_a_tensor(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                     "blob does not hold exactly one plain tensor");
+    return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND, "blob does not hold exactly one plain tensor");
 }
 
 static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, uint64_t *sizes,
@@ -227,8 +226,7 @@ static fsdpck_status blob_slow(const zip_input *in, dtype *d, unsigned *ndim, ui
             memcpy(sizes, torch_tensor_sizes(&a, t), t->ndim * sizeof(uint64_t));
         st = torch_tensor_locate(&a, t, where, err);
         if (st == FSDPCK_OK && where->stream)
-            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
-                           "deflated record inside a blob");
+            st = FAIL(err, UNSUPPORTED, ZIP_METHOD, "deflated record inside a blob");
     }
     torch_archive_release(&a);
     value_pool_release(&pool);

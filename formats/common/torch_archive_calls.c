@@ -236,17 +236,16 @@ fsdpck_status torch_call_refuse(const value_pool *pool, const value_call *call, 
     }
     text_buf shown = {.limit_bytes = 4096};
     value_print(pool, call->args, 120, &shown);
-    const fsdpck_status st = error_set(
+    const fsdpck_status st = FAIL_AS(
         err, FSDPCK_BADINPUT, runs_code ? FSDPCK_FINDING_PKL_GLOBAL : FSDPCK_FINDING_PKL_CALL,
-        runs_code ? "pickle would run code when loaded by Python: '%s.%s'"
-                  : "pickle calls an unknown function: '%s.%s'",
-        module, name);
-    error_found(err, "arguments %s", shown.text == NULL ? "()" : shown.text);
-    error_next(
-        err,
-        runs_code
-            ? "do not load this file in Python; fsdpck did not call it"
-            : "fsdpck did not call it; fsdpck consolidate --objects opaque keeps it as a record");
+        (runs_code ? "pickle would run code when loaded by Python: '%s.%s'"
+                   : "pickle calls an unknown function: '%s.%s'",
+         module, name),
+        (found, "arguments %s", shown.text == NULL ? "()" : shown.text),
+        (next,
+         runs_code
+             ? "do not load this file in Python; fsdpck did not call it"
+             : "fsdpck did not call it; fsdpck consolidate --objects opaque keeps it as a record"));
     text_release(&shown);
     return st;
 }

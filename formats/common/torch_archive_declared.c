@@ -11,16 +11,15 @@ fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes, f
 {
     if (checked_mul(nelems, dtype_get(d)->itemsize_bytes, nbytes) && *nbytes <= INT64_MAX)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_STORAGE_SIZE,
-                     "storage of %" PRIu64 " elements is too large", nelems);
+    return FAIL(err, BADINPUT, PT_STORAGE_SIZE, "storage of %" PRIu64 " elements is too large",
+                nelems);
 }
 
 static fsdpck_status bounds_failed(const declared_tensor *c, const char *what, fsdpck_error *err)
 {
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS, "%s", what);
-    error_found(err, "%u dims, storage offset %" PRIu64 ", storage of %" PRIu64 " bytes", c->ndim,
-                c->offset_nelems, c->storage_nbytes);
-    return st;
+    return FAIL_WITH(err, BADINPUT, TENSOR_BOUNDS, ("%s", what),
+                     (found, "%u dims, storage offset %" PRIu64 ", storage of %" PRIu64 " bytes",
+                      c->ndim, c->offset_nelems, c->storage_nbytes));
 }
 
 fsdpck_status declared_tensor_check(const declared_tensor *c, fsdpck_error *err)
@@ -39,13 +38,11 @@ fsdpck_status declared_tensor_check(const declared_tensor *c, fsdpck_error *err)
             return bounds_failed(c, "strides of a tensor reach past its storage", err);
     if (!checked_add(last, 1, &end) || !checked_mul(end, itemsize, &end) || end > c->storage_nbytes)
         return bounds_failed(c, "tensor reaches past its storage", err);
-    if (nbytes > EXPANDED_NBYTES_LIMIT && nbytes / 1024 > c->storage_nbytes) {
-        fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PT_EXPAND,
-                                     "tensor repeats the elements of a tiny storage too often");
-        error_expected(err, "at most %" PRIu64 " bytes", EXPANDED_NBYTES_LIMIT);
-        error_found(err, "%" PRIu64 " bytes from a storage of %" PRIu64, nbytes, c->storage_nbytes);
-        return st;
-    }
+    if (nbytes > EXPANDED_NBYTES_LIMIT && nbytes / 1024 > c->storage_nbytes)
+        return FAIL_WITH(
+            err, LIMIT, PT_EXPAND, ("tensor repeats the elements of a tiny storage too often"),
+            (expected, "at most %" PRIu64 " bytes", EXPANDED_NBYTES_LIMIT),
+            (found, "%" PRIu64 " bytes from a storage of %" PRIu64, nbytes, c->storage_nbytes));
     return FSDPCK_OK;
 }
 
@@ -76,12 +73,11 @@ fsdpck_status torch_byteorder_parse(const uint8_t *bytes, uint64_t nbytes, bool 
     if (*big_endian || (nbytes == 6 && memcmp(bytes, "little", 6) == 0))
         return FSDPCK_OK;
     char shown[32];
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_BYTEORDER,
-                                 "record 'byteorder' is invalid");
-    error_expected(err, "'little' or 'big'");
-    error_found(err, "'%s'",
-                escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16));
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, PT_BYTEORDER, ("record 'byteorder' is invalid"),
+        (expected, "'little' or 'big'"),
+        (found, "'%s'",
+         escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16)));
 }
 
 /* torch.save writes "3\n"; torch.package and TorchScript up to 10. */
@@ -97,12 +93,11 @@ fsdpck_status torch_version_check(const uint8_t *bytes, uint64_t nbytes, fsdpck_
     if (i == nbytes && version >= 1 && version <= 10)
         return FSDPCK_OK;
     char shown[32];
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_VERSION,
-                                 "record 'version' contains an unknown version");
-    error_expected(err, "1 to 10");
-    error_found(err, "'%s'",
-                escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16));
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, PT_VERSION, ("record 'version' contains an unknown version"),
+        (expected, "1 to 10"),
+        (found, "'%s'",
+         escape_text(shown, sizeof(shown), (const char *)bytes, nbytes < 16 ? nbytes : 16)));
 }
 
 const uint64_t *torch_tensor_sizes(const torch_archive *a, const torch_tensor *t)

@@ -33,16 +33,13 @@ typedef struct record {
 static fsdpck_status need_more(walk *w, uint64_t end, fsdpck_error *err)
 {
     w->need_nbytes = end + MORE_NBYTES;
-    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE,
-                     "more bytes of the blob header are required");
+    return FAIL(err, LIMIT, NONE, "more bytes of the blob header are required");
 }
 
 static fsdpck_status walk_failed(const walk *w, fsdpck_finding_id finding, const char *what,
                                  fsdpck_error *err)
 {
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
-    error_offset(err, w->at);
-    return st;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", what), (offset, w->at));
 }
 
 static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
@@ -65,8 +62,7 @@ static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
         return walk_failed(w, FSDPCK_FINDING_ZIP_FLAGS,
                            "zip entry has encryption or reserved flags", err);
     if (load_le16(p + 8) != 0)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
-                         "compressed record inside of a compressed blob");
+        return FAIL(err, UNSUPPORTED, ZIP_METHOD, "compressed record inside of a compressed blob");
     RETURN_IF(zip_name_check(name, name_nbytes, (flags & ZIP_FLAG_UTF8) != 0, err));
     const char *slash = memchr(name, '/', name_nbytes);
     if (slash == NULL)
@@ -173,12 +169,11 @@ static fsdpck_status machine_read(head_pickle *p, const uint8_t *bytes, size_t n
     torch_builder_release(&b);
     RETURN_IF(st);
     if (value_kind_of(a->root) != VALUE_TENSOR)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "blob does not hold exactly one plain tensor");
+        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND,
+                    "blob does not hold exactly one plain tensor");
     p->tensor = *VEC_AT(&a->tensors, torch_tensor, value_tensor_index(a->root));
     if (p->tensor.meta)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "tensor on the meta device has no data");
+        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND, "tensor on the meta device has no data");
     declared_tensor *c = &p->plain.claim;
     c->dtype = p->tensor.dtype;
     c->ndim = p->tensor.ndim;

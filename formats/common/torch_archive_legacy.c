@@ -44,8 +44,7 @@ static fsdpck_status head_grow(head *h, fsdpck_error *err)
 
     n = n < h->in->nbytes ? n : h->in->nbytes;
     if (n > HEAD_NBYTES_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                         "pickles of a legacy file are too long");
+        return FAIL(err, LIMIT, PKL_LIMIT, "pickles of a legacy file are too long");
     budget_free(h->owner, h->bytes, h->nbytes);
     h->bytes = NULL;
     h->nbytes = 0;
@@ -99,8 +98,7 @@ static fsdpck_status read_at(const head *h, const uint64_t ends[5], unsigned i, 
 
 static fsdpck_status legacy_bad(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_LEGACY,
-                     "legacy file of torch.save has %s", what);
+    return FAIL(err, BADINPUT, PT_LEGACY, "legacy file of torch.save has %s", what);
 }
 
 static fsdpck_status system_check(const value_pool *pool, value protocol, value system,
@@ -115,8 +113,8 @@ static fsdpck_status system_check(const value_pool *pool, value protocol, value 
         !value_dict_find(pool, system, "little_endian", &little))
         return legacy_bad(err, "no system record");
     if (!value_is_true(little))
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_BYTEORDER,
-                         "legacy file from a big-endian machine is not supported");
+        return FAIL(err, UNSUPPORTED, PT_BYTEORDER,
+                    "legacy file from a big-endian machine is not supported");
     return FSDPCK_OK;
 }
 
@@ -143,14 +141,11 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
         RETURN_IF(in->read(in->ctx, in->base_offset_bytes + at, count, sizeof(count), err));
         s->data_offset_bytes = in->base_offset_bytes + at + 8;
         if (!checked_mul(load_le64(count), dtype_get(s->dtype)->itemsize_bytes, &end) ||
-            end != s->nbytes) {
-            fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_STORAGE_SIZE,
-                                         "size of a storage differs from its tensors");
-            error_offset(err, in->base_offset_bytes + at);
-            error_expected(err, "%" PRIu64 " bytes", s->nbytes);
-            error_found(err, "%" PRIu64 " elements", load_le64(count));
-            return st;
-        }
+            end != s->nbytes)
+            return FAIL_WITH(
+                err, BADINPUT, PT_STORAGE_SIZE, ("size of a storage differs from its tensors"),
+                (offset, in->base_offset_bytes + at), (expected, "%" PRIu64 " bytes", s->nbytes),
+                (found, "%" PRIu64 " elements", load_le64(count)));
         if (!checked_range(at + 8, s->nbytes, in->nbytes))
             return legacy_bad(err, "a storage that reaches past its end: the file was truncated");
         at += 8 + s->nbytes;

@@ -5,8 +5,7 @@
 
 static fsdpck_status persid_bad(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_PERSID,
-                     "persistent id of a storage has %s", what);
+    return FAIL(err, BADINPUT, PT_PERSID, "persistent id of a storage has %s", what);
 }
 
 static fsdpck_status key_check(const char *key, size_t nbytes, fsdpck_error *err)
@@ -18,9 +17,8 @@ static fsdpck_status key_check(const char *key, size_t nbytes, fsdpck_error *err
     if (nbytes > 0 && nbytes < 256 && !dots && memchr(key, '/', nbytes) == NULL &&
         memchr(key, '\0', nbytes) == NULL)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_PERSID,
-                     "storage key is not a valid record name: '%s'",
-                     escape_text(shown, sizeof(shown), key, nbytes));
+    return FAIL(err, BADINPUT, PT_PERSID, "storage key is not a valid record name: '%s'",
+                escape_text(shown, sizeof(shown), key, nbytes));
 }
 
 static fsdpck_status class_dtype(const value_pool *pool, value class, dtype *d, fsdpck_error *err)
@@ -33,11 +31,11 @@ static fsdpck_status class_dtype(const value_pool *pool, value class, dtype *d, 
     if (*d != DTYPE_NONE)
         return FSDPCK_OK;
     char shown[160];
-    fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                                 "storage class is not supported: '%s'",
-                                 escape_text(shown, sizeof(shown), name, strlen(name)));
-    error_next(err, "quantized tensors must be dequantized in the program that saves them");
-    return st;
+    return FAIL_WITH(
+        err, UNSUPPORTED, PT_TENSOR_KIND,
+        ("storage class is not supported: '%s'",
+         escape_text(shown, sizeof(shown), name, strlen(name))),
+        (next, "quantized tensors must be dequantized in the program that saves them"));
 }
 
 /* Finds the record data/KEY and compares its size. */
@@ -52,8 +50,7 @@ static fsdpck_status storage_record(const zip_archive *zip, const char *key, siz
     const zip_entry *e = zip_find(zip, name);
     escape_text(shown, sizeof(shown), name, key_nbytes + 5);
     if (e == NULL)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_PERSID,
-                         "record '%s' of a storage is missing", shown);
+        return FAIL(err, BADINPUT, PT_PERSID, "record '%s' of a storage is missing", shown);
     s->entry = (uint32_t)(e - VEC_AT(&zip->entries, const zip_entry, 0));
     s->data_offset_bytes = e->data_offset_bytes;
     s->header_offset_bytes = zip->in.base_offset_bytes + e->header_offset_bytes;
@@ -62,12 +59,10 @@ static fsdpck_status storage_record(const zip_archive *zip, const char *key, siz
     s->deflated = e->method != 0;
     if (e->nbytes == s->nbytes)
         return FSDPCK_OK;
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_STORAGE_SIZE,
-                                 "size of record '%s' differs from its storage", shown);
-    error_expected(err, "%" PRIu64 " bytes", s->nbytes);
-    error_found(err, "%" PRIu64 " bytes", e->nbytes);
-    error_offset(err, e->data_offset_bytes);
-    return st;
+    return FAIL_WITH(err, BADINPUT, PT_STORAGE_SIZE,
+                     ("size of record '%s' differs from its storage", shown),
+                     (expected, "%" PRIu64 " bytes", s->nbytes),
+                     (found, "%" PRIu64 " bytes", e->nbytes), (offset, e->data_offset_bytes));
 }
 
 static fsdpck_status storage_find_or_add(torch_builder *b, const torch_storage *claim,
@@ -118,7 +113,7 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
     storage_ref ref = {0};
     uint64_t nelems;
     size_t key_nbytes, location_nbytes;
-    dtype d;
+    dtype d = DTYPE_NONE;
 
     if (b->archive->is_legacy && count >= 2 &&
         value_is_str(pool, value_item(pool, args, 0), "module")) {

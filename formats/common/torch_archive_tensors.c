@@ -34,20 +34,19 @@ static fsdpck_status kind_unsupported(const rebuild *r, const char *what, const 
         RETURN_IF(value_new_call(r->pool, &bare, &v, r->err));
         return set_to(r, v);
     }
-    fsdpck_status st = error_set(r->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                                 "%s is not supported: '%s'", what,
-                                 escape_text(shown, sizeof(shown), class_name, strlen(class_name)));
-    error_next(r->err, "%s",
-               strncmp(what, "sparse", 6) == 0
-                   ? "make it dense with to_dense(), in the program that saves it"
-                   : "dequantize it, or convert it to plain tensors, in the program that saves it");
-    return st;
+    return FAIL_WITH(
+        r->err, UNSUPPORTED, PT_TENSOR_KIND,
+        ("%s is not supported: '%s'", what,
+         escape_text(shown, sizeof(shown), class_name, strlen(class_name))),
+        (next, "%s",
+         strncmp(what, "sparse", 6) == 0
+             ? "make it dense with to_dense(), in the program that saves it"
+             : "dequantize it, or convert it to plain tensors, in the program that saves it"));
 }
 
 static fsdpck_status args_bad(const rebuild *r, const char *what)
 {
-    return error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS,
-                     "call that rebuilds a tensor has %s", what);
+    return FAIL(r->err, BADINPUT, TENSOR_BOUNDS, "call that rebuilds a tensor has %s", what);
 }
 
 static value arg(const rebuild *r, value args, size_t i)
@@ -80,9 +79,8 @@ static fsdpck_status dtype_from(const rebuild *r, value v, dtype *d)
     *d = dtype_from_name(name, strlen(name));
     char shown[160];
     return *d != DTYPE_NONE ? FSDPCK_OK
-                            : error_set(r->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                                        "unknown dtype '%s'",
-                                        escape_text(shown, sizeof(shown), name, strlen(name)));
+                            : FAIL(r->err, UNSUPPORTED, PT_TENSOR_KIND, "unknown dtype '%s'",
+                                   escape_text(shown, sizeof(shown), name, strlen(name)));
 }
 
 static fsdpck_status tensor_push(const rebuild *r, const declared_tensor *c, torch_tensor t,
@@ -363,8 +361,8 @@ static fsdpck_status resolve_getattr(const rebuild *r)
         return set_to(r, symbol);
     return is_kept(r->b, runs_code)
                ? FSDPCK_OK
-               : error_set(r->err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_GETATTR,
-                           "pickle takes an attribute of an object that is not a plain data class");
+               : FAIL(r->err, BADINPUT, PKL_GETATTR,
+                      "pickle takes an attribute of an object that is not a plain data class");
 }
 
 static fsdpck_status unknown_call(const rebuild *r)
@@ -478,8 +476,8 @@ static fsdpck_status visit(void *ctx, value v, fsdpck_error *err)
     (void)ctx;
     if (value_kind_of(v) != VALUE_HOST)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                     "file holds a storage that is not part of a tensor");
+    return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND,
+                "file holds a storage that is not part of a tensor");
 }
 
 fsdpck_status torch_builder_finish(torch_builder *b, fsdpck_error *err)

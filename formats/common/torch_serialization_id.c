@@ -39,15 +39,10 @@ fsdpck_status torch_serialization_id_check(const zip_archive *z, fsdpck_error *e
         return FSDPCK_OK;
     const bool differs = torch_serialization_id_differs(text, nbytes, hash);
     fsdpck_status st = FSDPCK_OK;
-    if (differs) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PT_SERID,
-                       "serialization id does not match the records");
-        error_offset(err, id->data_offset_bytes);
-        error_expected(err, "...%020" PRIu64, hash);
-        error_found(err, "...%.20s", (const char *)text + TORCH_SERIALIZATION_ID_NBYTES / 2);
-        error_next(err,
-                   "a record was replaced after torch.save wrote it: compare with another copy");
-    }
+    if (differs)
+        st = FAIL_WITH(err, BADINPUT, PT_SERID, ("serialization id does not match the records"),
+                       (offset, id->data_offset_bytes), (expected, "...%020" PRIu64, hash),
+                       (found, "...%.20s", (const char *)text + TORCH_SERIALIZATION_ID_NBYTES / 2));
     budget_free(z->owner, text, nbytes);
     return st;
 }

@@ -110,8 +110,7 @@ static fsdpck_status entry_check_at(window *w, const zip_entry *e, uint64_t *dat
     *data_at = at + local.header_nbytes;
     if (!checked_add(*data_at, e->stored_nbytes, &descriptor_at) ||
         !checked_range(descriptor_at, local.descriptor_nbytes, w->limit)) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_OVERLAP,
-                       "zip entry overlaps the directory");
+        st = FAIL(err, BADINPUT, ZIP_OVERLAP, "zip entry overlaps the directory");
         return entry_failed(w->zip, at, st, err);
     }
     *end = descriptor_at + local.descriptor_nbytes;
@@ -209,10 +208,9 @@ static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const u
             st = entry_failed(z, end->directory_offset_bytes + begin, st, err);
     }
     if (st == FSDPCK_OK && at != end->directory_nbytes)
-        st = entry_failed(z, end->directory_offset_bytes + at,
-                          error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                                    "zip directory is longer than its entries"),
-                          err);
+        st = entry_failed(
+            z, end->directory_offset_bytes + at,
+            FAIL(err, BADINPUT, ZIP_COUNT, "zip directory is longer than its entries"), err);
     strtab_release(&folded);
     return st;
 }
@@ -220,8 +218,7 @@ static fsdpck_status directory_parse(zip_archive *z, const zip_end *end, const u
 static fsdpck_status directory_read(zip_archive *z, const zip_end *end, fsdpck_error *err)
 {
     if (end->count > ENTRIES_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ZIP_ENTRIES,
-                         "zip has more than %d entries", ENTRIES_LIMIT);
+        return FAIL(err, LIMIT, ZIP_ENTRIES, "zip has more than %d entries", ENTRIES_LIMIT);
     RETURN_IF(vec_reserve(&z->entries, end->count, err));
     if (end->directory_offset_bytes >= z->tail_offset_bytes)
         return directory_parse(z, end,
@@ -268,16 +265,16 @@ static fsdpck_status tile_failed(const zip_archive *z, uint64_t expected, uint64
 {
     const bool gap = found > expected;
     const bool first = expected == 0;
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT,
-                                 !gap    ? FSDPCK_FINDING_ZIP_OVERLAP
-                                 : first ? FSDPCK_FINDING_ZIP_PREFIX
-                                         : FSDPCK_FINDING_ZIP_GAP,
-                                 !gap    ? "zip entries overlap"
-                                 : first ? "bytes before the first zip entry"
-                                         : "bytes between zip entries belong to no entry");
-    error_expected(err, "the next entry or the directory at byte %llu",
-                   (unsigned long long)expected);
-    error_found(err, "byte %llu", (unsigned long long)found);
+    fsdpck_status st = FAIL_AS(
+        err, FSDPCK_BADINPUT,
+        !gap    ? FSDPCK_FINDING_ZIP_OVERLAP
+        : first ? FSDPCK_FINDING_ZIP_PREFIX
+                : FSDPCK_FINDING_ZIP_GAP,
+        (!gap    ? "zip entries overlap"
+         : first ? "bytes before the first zip entry"
+                 : "bytes between zip entries belong to no entry"),
+        (expected, "the next entry or the directory at byte %llu", (unsigned long long)expected),
+        (found, "byte %llu", (unsigned long long)found));
     return entry_failed(z, gap ? expected : found, st, err);
 }
 
@@ -360,13 +357,11 @@ fsdpck_status zip_open(const zip_input *in, budget *owner, zip_archive *z, fsdpc
     z->entries = VEC_OF(zip_entry, owner);
     strtab_init(&z->names, owner);
     if (!checked_add(in->base_offset_bytes, in->nbytes, &end) || end > INT64_MAX)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
-                         "zip reaches past the largest possible file size");
-    fsdpck_status st =
-        in->nbytes < ZIP_END_NBYTES
-            ? error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY,
-                        "too short for a zip: %llu bytes", (unsigned long long)in->nbytes)
-            : open_parts(z, err);
+        return FAIL(err, BADINPUT, ZIP_DIR, "zip reaches past the largest possible file size");
+    fsdpck_status st = in->nbytes < ZIP_END_NBYTES
+                           ? FAIL(err, BADINPUT, ZIP_EMPTY, "too short for a zip: %llu bytes",
+                                  (unsigned long long)in->nbytes)
+                           : open_parts(z, err);
     if (st != FSDPCK_OK)
         zip_release(z);
     return st;
@@ -416,14 +411,11 @@ static fsdpck_status entry_bytes(const zip_archive *z, const zip_entry *e, uint8
     if (z->no_crc || crc == e->crc32)
         return FSDPCK_OK;
     char shown[160];
-    fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC, "CRC of a zip entry does not match: '%s'",
-        escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name)));
-    error_offset(err, e->data_offset_bytes);
-    error_expected(err, "%08x", e->crc32);
-    error_found(err, "%08x", crc);
-    error_next(err, "the file is damaged: copy it again or use another checkpoint");
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, ZIP_CRC,
+        ("CRC of a zip entry does not match: '%s'",
+         escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name))),
+        (offset, e->data_offset_bytes), (expected, "%08x", e->crc32), (found, "%08x", crc));
 }
 
 fsdpck_status zip_read_entry(const zip_archive *z, const zip_entry *e, uint64_t limit_bytes,
@@ -434,14 +426,13 @@ fsdpck_status zip_read_entry(const zip_archive *z, const zip_entry *e, uint64_t 
     RETURN_IF(zip_entry_check(z, e, err));
     if (e->nbytes > limit_bytes) {
         char shown[160];
-        fsdpck_status st = error_set(
+        return FAIL_AS(
             err, FSDPCK_LIMIT, e->method != 0 ? FSDPCK_FINDING_ZIP_BOMB : FSDPCK_FINDING_ZIP_SIZE,
-            "zip entry is too large: '%s'",
-            escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name)));
-        error_expected(err, "at most %llu bytes", (unsigned long long)limit_bytes);
-        error_found(err, "%llu bytes", (unsigned long long)e->nbytes);
-        error_offset(err, z->in.base_offset_bytes + e->header_offset_bytes);
-        return st;
+            ("zip entry is too large: '%s'",
+             escape_text(shown, sizeof(shown), zip_name(z, e), strtab_nbytes(&z->names, e->name))),
+            (expected, "at most %llu bytes", (unsigned long long)limit_bytes),
+            (found, "%llu bytes", (unsigned long long)e->nbytes),
+            (offset, z->in.base_offset_bytes + e->header_offset_bytes));
     }
     uint8_t *p = budget_alloc(z->owner, e->nbytes, err);
     if (p == NULL)

@@ -78,13 +78,13 @@ static fsdpck_status sum_record(zip_checker *s, const zip_archive *z, const zip_
         return FSDPCK_OK;
     char shown[160];
     const char *name = zip_name(z, e);
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC, "CRC-32 of record '%s' does not match",
-              escape_text(shown, sizeof shown, name, strtab_nbytes(&z->names, e->name)));
-    error_offset(err, e->data_offset_bytes);
-    error_expected(err, "CRC-32 %08x over %llu bytes", e->crc32, (unsigned long long)e->nbytes);
-    error_found(err, "%08x", crc);
-    error_next(err, "the file changed after it was written: use another copy of it");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(
+        err, BADINPUT, ZIP_CRC,
+        ("CRC-32 of record '%s' does not match",
+         escape_text(shown, sizeof shown, name, strtab_nbytes(&z->names, e->name))),
+        (offset, e->data_offset_bytes),
+        (expected, "CRC-32 %08x over %llu bytes", e->crc32, (unsigned long long)e->nbytes),
+        (found, "%08x", crc));
 }
 
 fsdpck_status zip_check_record(zip_checker *s, const zip_archive *z, const zip_entry *e,
@@ -104,8 +104,7 @@ fsdpck_status zip_check_record(zip_checker *s, const zip_archive *z, const zip_e
     if (st == FSDPCK_OK)
         return st;
     error_path(&what, path);
-    if (tensor != NULL)
-        error_tensor(&what, tensor);
+    error_tensor(&what, tensor);
     if (status_is_finding(st)) {
         r->found(r->found_ctx, FORMAT_ERROR, &what);
         return FSDPCK_OK;
@@ -123,8 +122,7 @@ void zip_check_serialization_id(const record_check_request *request, const zip_a
     if (torch_serialization_id_check(z, &what) == FSDPCK_OK)
         return;
     error_path(&what, path);
-    if (tensor != NULL)
-        error_tensor(&what, tensor);
+    error_tensor(&what, tensor);
     request->found(request->found_ctx, FORMAT_WARNING, &what);
 }
 

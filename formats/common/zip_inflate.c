@@ -47,10 +47,8 @@ fsdpck_status zip_inflater_open(const zip_input *in, const zip_entry *e, bool ch
 static fsdpck_status inflate_failed(const zip_inflater *s, fsdpck_finding_id finding,
                                     const char *what, fsdpck_error *err)
 {
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
-    error_offset(err, s->data_offset_bytes);
-    error_expected(err, "%llu bytes", (unsigned long long)s->nbytes);
-    return st;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", what), (offset, s->data_offset_bytes),
+                   (expected, "%llu bytes", (unsigned long long)s->nbytes));
 }
 
 static fsdpck_status refill(zip_inflater *s, fsdpck_error *err)
@@ -117,14 +115,10 @@ fsdpck_status zip_inflater_finish(zip_inflater *s, fsdpck_error *err)
     if (s->done_nbytes != s->nbytes || s->left_stored_nbytes > 0 || s->stream.avail_in > 0)
         return inflate_failed(s, FSDPCK_FINDING_ZIP_SIZE,
                               "size of a deflated record differs from the zip directory", err);
-    if (s->check_crc && s->crc != s->expected_crc) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
-                                     "CRC of a deflated record does not match");
-        error_offset(err, s->data_offset_bytes);
-        error_expected(err, "%08x", s->expected_crc);
-        error_found(err, "%08x", s->crc);
-        return st;
-    }
+    if (s->check_crc && s->crc != s->expected_crc)
+        return FAIL_WITH(err, BADINPUT, ZIP_CRC, ("CRC of a deflated record does not match"),
+                         (offset, s->data_offset_bytes), (expected, "%08x", s->expected_crc),
+                         (found, "%08x", s->crc));
     return FSDPCK_OK;
 }
 

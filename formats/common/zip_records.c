@@ -46,14 +46,13 @@ fsdpck_status zip_name_check(const char *name, size_t nbytes, bool utf8, fsdpck_
     if (what == NULL)
         return FSDPCK_OK;
     char shown[160];
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_NAME, "name of a zip entry %s: '%s'",
-                     what, escape_text(shown, sizeof(shown), name, nbytes));
+    return FAIL(err, BADINPUT, ZIP_NAME, "name of a zip entry %s: '%s'", what,
+                escape_text(shown, sizeof(shown), name, nbytes));
 }
 
 static fsdpck_status bad_zip64(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP64, "inconsistent zip64 records: %s",
-                     what);
+    return FAIL(err, BADINPUT, ZIP64, "inconsistent zip64 records: %s", what);
 }
 
 /* No end record at the end of the file: report the bytes found instead. */
@@ -63,18 +62,14 @@ static fsdpck_status end_missing(const uint8_t *tail, size_t tail_nbytes, fsdpck
         if (tail_nbytes - at < ZIP_END_NBYTES || load_le32(tail + at) != ZIP_END_MAGIC)
             continue;
         const size_t behind = tail_nbytes - at - ZIP_END_NBYTES;
-        fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_TRAILING,
-                      load_le16(tail + at + 20) == behind ? "zip has a comment after its end record"
-                                                          : "zip is followed by other bytes");
-        error_expected(err, "the end record in the last %d bytes", ZIP_END_NBYTES);
-        error_found(err, "%zu bytes after it", behind);
-        return st;
+        return FAIL_WITH(err, BADINPUT, ZIP_TRAILING,
+                         (load_le16(tail + at + 20) == behind
+                              ? "zip has a comment after its end record"
+                              : "zip is followed by other bytes"),
+                         (expected, "the end record in the last %d bytes", ZIP_END_NBYTES),
+                         (found, "%zu bytes after it", behind));
     }
-    fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_NOEND, "zip has no end record");
-    error_next(err, "copy the file again; it was truncated, or its writer was interrupted");
-    return st;
+    return FAIL(err, BADINPUT, ZIP_NOEND, "zip has no end record");
 }
 
 /* The zip64 end record and its locator, which must directly precede the end record. */
@@ -95,20 +90,17 @@ static fsdpck_status end64_parse(const uint8_t *tail, size_t end_at, uint64_t ar
         /* If all offsets are too small by the same amount, other bytes precede the zip. */
         uint64_t directory_end;
         if (checked_add(load_le64(end64 + 48), load_le64(end64 + 40), &directory_end) &&
-            directory_end == load_le64(locator + 8) && directory_end < end64_offset) {
-            fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_PREFIX, "bytes before the zip");
-            error_found(err, "%llu bytes", (unsigned long long)(end64_offset - directory_end));
-            return st;
-        }
+            directory_end == load_le64(locator + 8) && directory_end < end64_offset)
+            return FAIL_WITH(
+                err, BADINPUT, ZIP_PREFIX, ("bytes before the zip"),
+                (found, "%llu bytes", (unsigned long long)(end64_offset - directory_end)));
         return bad_zip64(err, "the locator does not point to the bytes before it");
     }
     if (load_le32(locator + 4) != 0 || load_le32(locator + 16) > 1 || load_le32(end64 + 16) != 0 ||
         load_le32(end64 + 20) != 0)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK, "zip spans several disks");
+        return FAIL(err, BADINPUT, ZIP_DISK, "zip spans several disks");
     if (load_le64(end64 + 24) != load_le64(end64 + 32))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                         "zip contains two different entry counts");
+        return FAIL(err, BADINPUT, ZIP_COUNT, "zip contains two different entry counts");
     end->count = load_le64(end64 + 24);
     end->directory_nbytes = load_le64(end64 + 40);
     end->directory_offset_bytes = load_le64(end64 + 48);
@@ -130,36 +122,30 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
     uint64_t stated_end;
 
     if (end->count == 0 && end->directory_nbytes == 0)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY, "zip has no entries");
+        return FAIL(err, BADINPUT, ZIP_EMPTY, "zip has no entries");
     if (!checked_add(end->directory_offset_bytes, end->directory_nbytes, &stated_end) ||
-        stated_end > directory_end) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
-                                     "zip directory does not fit the archive");
-        error_expected(err, "an end at byte %llu", (unsigned long long)directory_end);
-        error_found(err, "offset %llu, %llu bytes", (unsigned long long)end->directory_offset_bytes,
-                    (unsigned long long)end->directory_nbytes);
-        return st;
-    }
+        stated_end > directory_end)
+        return FAIL_WITH(err, BADINPUT, ZIP_DIR, ("zip directory does not fit the archive"),
+                         (expected, "an end at byte %llu", (unsigned long long)directory_end),
+                         (found, "offset %llu, %llu bytes",
+                          (unsigned long long)end->directory_offset_bytes,
+                          (unsigned long long)end->directory_nbytes));
     if (stated_end != directory_end) {
         const uint64_t tail_offset = archive_nbytes - tail_nbytes;
         const bool second = stated_end >= tail_offset && directory_end - stated_end >= 4 &&
                             (load_le32(tail + (stated_end - tail_offset)) == ZIP_END_MAGIC ||
                              load_le32(tail + (stated_end - tail_offset)) == ZIP_END64_MAGIC);
-        fsdpck_status st = error_set(
+        return FAIL_AS(
             err, FSDPCK_BADINPUT,
             second ? FSDPCK_FINDING_ZIP_AMBIGUOUS_END : FSDPCK_FINDING_ZIP_DIR,
-            second ? "zip has two end records" : "zip directory does not reach to the end record");
-        error_expected(err, "an end at byte %llu", (unsigned long long)directory_end);
-        error_found(err, "byte %llu", (unsigned long long)stated_end);
-        return st;
+            (second ? "zip has two end records" : "zip directory does not reach to the end record"),
+            (expected, "an end at byte %llu", (unsigned long long)directory_end),
+            (found, "byte %llu", (unsigned long long)stated_end));
     }
-    if (end->count == 0 || end->count > end->directory_nbytes / ZIP_CENTRAL_NBYTES) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                                     "zip entry count differs from its directory");
-        error_found(err, "%llu entries in %llu bytes", (unsigned long long)end->count,
-                    (unsigned long long)end->directory_nbytes);
-        return st;
-    }
+    if (end->count == 0 || end->count > end->directory_nbytes / ZIP_CENTRAL_NBYTES)
+        return FAIL_WITH(err, BADINPUT, ZIP_COUNT, ("zip entry count differs from its directory"),
+                         (found, "%llu entries in %llu bytes", (unsigned long long)end->count,
+                          (unsigned long long)end->directory_nbytes));
     return FSDPCK_OK;
 }
 
@@ -167,8 +153,7 @@ fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t ar
                             zip_end *end, fsdpck_error *err)
 {
     if (tail_nbytes < ZIP_END_NBYTES)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_EMPTY,
-                         "too short for a zip: %zu bytes", tail_nbytes);
+        return FAIL(err, BADINPUT, ZIP_EMPTY, "too short for a zip: %zu bytes", tail_nbytes);
     const size_t at = tail_nbytes - ZIP_END_NBYTES;
     const uint8_t *plain = tail + at;
     if (load_le32(plain) != ZIP_END_MAGIC || load_le16(plain + 20) != 0)
@@ -187,10 +172,9 @@ fsdpck_status zip_end_parse(const uint8_t *tail, size_t tail_nbytes, uint64_t ar
             return bad_zip64(err, "the zip64 record that the end record requires is missing");
     }
     if (load_le16(plain + 4) != 0 || load_le16(plain + 6) != 0)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK, "zip spans several disks");
+        return FAIL(err, BADINPUT, ZIP_DISK, "zip spans several disks");
     if (load_le16(plain + 8) != load_le16(plain + 10))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                         "zip contains two different entry counts");
+        return FAIL(err, BADINPUT, ZIP_COUNT, "zip contains two different entry counts");
     return directory_place_check(end, directory_end, tail, tail_nbytes, archive_nbytes, err);
 }
 
@@ -233,22 +217,16 @@ static fsdpck_status central_flags_check(const zip_central *c, fsdpck_error *err
     const unsigned deflate_bits = c->method == METHOD_DEFLATED ? 0x0006u : 0;
     char shown[160];
 
-    if ((c->flags & ~(ZIP_FLAG_DESCRIPTOR | ZIP_FLAG_UTF8 | deflate_bits)) != 0) {
-        fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_FLAGS,
-                                     "zip entry has encryption or reserved flags: '%s'",
-                                     escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
-        error_found(err, "flags 0x%04x", c->flags);
-        return st;
-    }
-    if (c->method != METHOD_STORED && c->method != METHOD_DEFLATED) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
-                      "zip entry is compressed by a method that torch does not use: '%s'",
-                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
-        error_expected(err, "0 (stored) or 8 (deflate)");
-        error_found(err, "method %u", c->method);
-        return st;
-    }
+    if ((c->flags & ~(ZIP_FLAG_DESCRIPTOR | ZIP_FLAG_UTF8 | deflate_bits)) != 0)
+        return FAIL_WITH(err, BADINPUT, ZIP_FLAGS,
+                         ("zip entry has encryption or reserved flags: '%s'",
+                          escape_text(shown, sizeof(shown), c->name, c->name_nbytes)),
+                         (found, "flags 0x%04x", c->flags));
+    if (c->method != METHOD_STORED && c->method != METHOD_DEFLATED)
+        return FAIL_WITH(err, UNSUPPORTED, ZIP_METHOD,
+                         ("zip entry is compressed by a method that torch does not use: '%s'",
+                          escape_text(shown, sizeof(shown), c->name, c->name_nbytes)),
+                         (expected, "0 (stored) or 8 (deflate)"), (found, "method %u", c->method));
     return FSDPCK_OK;
 }
 
@@ -261,12 +239,11 @@ static fsdpck_status central_sizes_check(const zip_central *c, fsdpck_error *err
 
     if (!stored_differs && !impossible)
         return FSDPCK_OK;
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_SIZE,
-                                 "sizes of a zip entry contradict each other: '%s'",
-                                 escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
-    error_found(err, "%llu bytes stored as %llu", (unsigned long long)c->nbytes,
-                (unsigned long long)c->stored_nbytes);
-    return st;
+    return FAIL_WITH(err, BADINPUT, ZIP_SIZE,
+                     ("sizes of a zip entry contradict each other: '%s'",
+                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes)),
+                     (found, "%llu bytes stored as %llu", (unsigned long long)c->nbytes,
+                      (unsigned long long)c->stored_nbytes));
 }
 
 fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t *at, zip_central *c,
@@ -278,17 +255,15 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     size_t field_nbytes;
 
     if (left < ZIP_CENTRAL_NBYTES)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_COUNT,
-                         "zip directory has fewer entries than the end record states");
+        return FAIL(err, BADINPUT, ZIP_COUNT,
+                    "zip directory has fewer entries than the end record states");
     if (load_le32(p) != ZIP_CENTRAL_MAGIC)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
-                         "no directory entry where one must begin");
+        return FAIL(err, BADINPUT, ZIP_DIR, "no directory entry where one must begin");
     const size_t extra_nbytes = load_le16(p + 30);
     const size_t comment_nbytes = load_le16(p + 32);
     c->name_nbytes = load_le16(p + 28);
     if (left - ZIP_CENTRAL_NBYTES < c->name_nbytes + extra_nbytes + comment_nbytes)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DIR,
-                         "directory entry reaches past the directory");
+        return FAIL(err, BADINPUT, ZIP_DIR, "directory entry reaches past the directory");
     c->name = (const char *)p + ZIP_CENTRAL_NBYTES;
     c->flags = load_le16(p + 8);
     c->method = load_le16(p + 10);
@@ -302,24 +277,20 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     if (slash == NULL || slash - c->name > ZIP_PREFIX_LIMIT) {
         char shown[160];
         const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_ROOT,
-                      "zip entry is not in a folder of at most %d bytes: '%s'", ZIP_PREFIX_LIMIT,
-                      escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
+            FAIL(err, BADINPUT, ZIP_ROOT, "zip entry is not in a folder of at most %d bytes: '%s'",
+                 ZIP_PREFIX_LIMIT, escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
         if (c->name_nbytes > 4 && memcmp(c->name + c->name_nbytes - 4, ".npy", 4) == 0)
             error_next(err, "this is a NumPy .npz file: save its arrays with torch.save");
         return st;
     }
     c->prefix_nbytes = (uint16_t)(slash - c->name);
     RETURN_IF(central_flags_check(c, err));
-    if (p[6] > VERSION_MOST) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
-                                     "zip entry requires an unknown zip version");
-        error_found(err, "%u.%u", p[6] / 10u, p[6] % 10u);
-        return st;
-    }
+    if (p[6] > VERSION_MOST)
+        return FAIL_WITH(err, UNSUPPORTED, ZIP_METHOD,
+                         ("zip entry requires an unknown zip version"),
+                         (found, "%u.%u", p[6] / 10u, p[6] % 10u));
     if (load_le16(p + 34) != 0)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_DISK,
-                         "zip entry is on another disk");
+        return FAIL(err, BADINPUT, ZIP_DISK, "zip entry is on another disk");
     RETURN_IF(extra_find_zip64(p + ZIP_CENTRAL_NBYTES + c->name_nbytes, extra_nbytes, &field,
                                &field_nbytes, err));
     if (!take64(&field, &field_nbytes, &c->nbytes) ||

@@ -62,20 +62,15 @@ static fsdpck_status refuse(const zstd_stream *z, size_t code, fsdpck_error *err
     fsdpck_status st;
 
     if (kind == ZSTD_error_frameParameter_windowTooLarge) {
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_Z_WINDOW,
-                       "zstd frame requires too large a window");
-        error_expected(err, "at most %" PRIu64 " bytes", UINT64_C(1) << WINDOW_LOG_MAX);
-        error_next(err, "compress again with a smaller window");
+        st = FAIL_WITH(err, LIMIT, Z_WINDOW, ("zstd frame requires too large a window"),
+                       (expected, "at most %" PRIu64 " bytes", UINT64_C(1) << WINDOW_LOG_MAX));
     } else if (kind == ZSTD_error_checksum_wrong) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_CHECKSUM,
-                       "checksum of the zstd frame does not match");
-        error_next(err, "the blob is damaged: copy the file again");
+        st = FAIL(err, BADINPUT, Z_CHECKSUM, "checksum of the zstd frame does not match");
     } else if (kind == ZSTD_error_memory_allocation) {
         st = error_set_nomem(err, UINT64_C(1) << WINDOW_LOG_MAX);
     } else {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_DATA,
-                       "zstd frame cannot be decoded: %s", ZSTD_getErrorName(code));
-        error_next(err, "the blob is damaged: copy the file again");
+        st = FAIL(err, BADINPUT, Z_DATA, "zstd frame cannot be decoded: %s",
+                  ZSTD_getErrorName(code));
     }
     error_offset(err, file_offset(z));
     return st;
@@ -83,11 +78,8 @@ static fsdpck_status refuse(const zstd_stream *z, size_t code, fsdpck_error *err
 
 static fsdpck_status truncated(const zstd_stream *z, const char *message, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED, "%s", message);
-    error_offset(err, file_offset(z));
-    error_found(err, "%" PRIu64 " decoded bytes from %" PRIu64, z->position, z->in.nbytes);
-    error_next(err, "the blob is truncated: copy the file again");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, Z_TRUNCATED, ("%s", message), (offset, file_offset(z)),
+                     (found, "%" PRIu64 " decoded bytes from %" PRIu64, z->position, z->in.nbytes));
 }
 
 static fsdpck_status refill(zstd_stream *z, fsdpck_error *err)
@@ -148,12 +140,8 @@ fsdpck_status zstd_stream_finish(zstd_stream *z, zstd_take_fn take, void *ctx, f
             take(ctx, rest, (size_t)got);
     } while (got == sizeof rest || !z->ended);
     const uint64_t over = z->in.nbytes - z->read_nbytes + (z->pending.size - z->pending.pos);
-    if (over > 0) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRAILING,
-                  "bytes after the zstd frame of a blob");
-        error_offset(err, file_offset(z));
-        error_found(err, "%" PRIu64 " bytes more", over);
-        return FSDPCK_BADINPUT;
-    }
+    if (over > 0)
+        return FAIL_WITH(err, BADINPUT, Z_TRAILING, ("bytes after the zstd frame of a blob"),
+                         (offset, file_offset(z)), (found, "%" PRIu64 " bytes more", over));
     return FSDPCK_OK;
 }

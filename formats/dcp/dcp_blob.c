@@ -16,8 +16,7 @@ static void add_context(const dcp_folder *d, const cat_chunk *c, fsdpck_error *e
     text_buf path = {.limit_bytes = 8192};
     text_printf(&path, "%s/%s", d->dir.path,
                 catalogue_name(d->cat, catalogue_file(d->cat, c->file)->path));
-    if (path.text != NULL)
-        error_path(err, path.text);
+    error_path(err, path.text);
     text_release(&path);
     error_tensor(err, catalogue_name(d->cat, catalogue_tensor(d->cat, c->tensor)->name));
     error_offset(err, c->offset_bytes);
@@ -80,8 +79,8 @@ static fsdpck_status observe(source_stream *s, const uint8_t *bytes, uint64_t nb
         } else if (!s->inside) {
             vec *part = at < begin ? &s->head : &s->tail;
             if (part->count + n > (at < begin ? DCP_HEAD_LIMIT : TAIL_LIMIT))
-                return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TRANSFORM,
-                                 "compressed blob holds more than one tensor");
+                return FAIL(err, UNSUPPORTED, DCP_TRANSFORM,
+                            "compressed blob holds more than one tensor");
             uint8_t *copy = vec_push_n(part, (size_t)n, err);
             if (copy == NULL)
                 return FSDPCK_LIMIT;
@@ -122,18 +121,13 @@ static fsdpck_status read_around(void *ctx, uint64_t offset_bytes, void *dst, ui
         }
         return FSDPCK_OK;
     }
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED,
-                     "compressed zip refers to bytes past its end");
+    return FAIL(err, BADINPUT, Z_TRUNCATED, "compressed zip refers to bytes past its end");
 }
 
 static fsdpck_status bad_crc(uint32_t expected, uint32_t found, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
-              "checksum of the tensor's bytes does not match");
-    error_expected(err, "%08" PRIx32, expected);
-    error_found(err, "%08" PRIx32, found);
-    error_next(err, "the blob is damaged: copy the file again");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, ZIP_CRC, ("checksum of the tensor's bytes does not match"),
+                     (expected, "%08" PRIx32, expected), (found, "%08" PRIx32, found));
 }
 
 /* Most important is the pickle: it was used before its checksum was known. */
@@ -169,8 +163,8 @@ static fsdpck_status check_zip(source_stream *s, fsdpck_error *err)
             record = e;
     }
     if (record == NULL || record->nbytes != s->where.record_nbytes || record->method != 0)
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_LOCAL,
-                       "directory of the compressed zip does not contain the tensor's bytes");
+        st = FAIL(err, BADINPUT, ZIP_LOCAL,
+                  "directory of the compressed zip does not contain the tensor's bytes");
     else if (!zip.no_crc && record->crc32 != s->crc)
         st = bad_crc(record->crc32, s->crc, err);
     else
@@ -185,8 +179,7 @@ static fsdpck_status open_decoder(source_stream *s, fsdpck_error *err)
     const zip_input in = dcp_blob_input(&s->reader, c);
 
     if (!s->where.stream)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "stream opened on a blob that is not compressed");
+        return FAIL(err, INTERNAL, NONE, "stream opened on a blob that is not compressed");
     return zstd_stream_open(&in, s->d->owner, &s->zstd, err);
 }
 

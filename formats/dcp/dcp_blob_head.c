@@ -16,11 +16,9 @@ fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool 
         *zstd = true;
         return FSDPCK_OK;
     }
-    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TRANSFORM,
-              "blob uses the unknown stream extension '%s'", name);
-    error_expected(err, "stream.zstd/1, or no extension");
-    error_next(err, "save the checkpoint again without this extension");
-    return FSDPCK_UNSUPPORTED;
+    return FAIL_WITH(err, UNSUPPORTED, DCP_TRANSFORM,
+                     ("blob uses the unknown stream extension '%s'", name),
+                     (expected, "stream.zstd/1, or no extension"));
 }
 
 zip_input dcp_blob_input(dcp_blob_reader *r, const cat_chunk *c)
@@ -58,8 +56,8 @@ static fsdpck_status locate_zstd(dcp_folder *d, const cat_chunk *c, dtype *found
         if (st != FSDPCK_LIMIT || need <= head.count)
             break;
         if (ended || need > DCP_HEAD_LIMIT) {
-            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_Z_TRUNCATED,
-                           "compressed blob ends before the description of its tensor");
+            st = FAIL(err, BADINPUT, Z_TRUNCATED,
+                      "compressed blob ends before the description of its tensor");
             break;
         }
         want_nbytes = need;

@@ -10,8 +10,7 @@
 
 static fsdpck_status malformed(fsdpck_error *err, const char *record, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE, "%s in metadata: %s",
-                     record, what);
+    return FAIL(err, BADINPUT, DCP_META_TYPE, "%s in metadata: %s", record, what);
 }
 
 /* --- torch.Size --- */
@@ -33,22 +32,21 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
     size_t ndim;
     const value *cells = value_items(pool, items, &ndim);
     if (ndim > NDIM_MAX)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
-                         "torch.Size in metadata has %zu dims, torch allows %u", ndim, NDIM_MAX);
+        return FAIL(err, BADINPUT, CHUNK_BOUNDS,
+                    "torch.Size in metadata has %zu dims, torch allows %u", ndim, NDIM_MAX);
     for (size_t i = 0; i < ndim; i++) {
         const value item = cells[i];
         const value_kind item_kind = value_kind_inline(item);
         if (item_kind != VALUE_INT && item_kind != VALUE_BIGINT)
             return malformed(err, "torch.Size", "an item is not an int");
         if (!value_as_u64(pool, item, &sizes[i]))
-            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
-                             "torch.Size in metadata holds a number that is negative or too large");
+            return FAIL(err, BADINPUT, CHUNK_BOUNDS,
+                        "torch.Size in metadata holds a number that is negative or too large");
         all |= sizes[i];
     }
     const bool wide = all > UINT32_MAX;
     if (dims->count > UINT32_MAX - 1 - 2 * NDIM_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                         "metadata holds too many sizes");
+        return FAIL(err, LIMIT, PKL_LIMIT, "metadata holds too many sizes");
     uint32_t *words = vec_push_n(dims, 1 + (wide ? 2 * ndim : ndim), err);
     if (words == NULL)
         return FSDPCK_LIMIT;
@@ -196,8 +194,7 @@ fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count
     }
     dcp_chunk_list *list = VEC_AT(&m->lists, dcp_chunk_list, *list_note - 1);
     if (count > DCP_NONE - 1 - list->count || m->runs.count >= DCP_NONE - 1)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                         "a tensor has more than 2^32 chunks");
+        return FAIL(err, LIMIT, PKL_LIMIT, "a tensor has more than 2^32 chunks");
     for (size_t i = 0; i < count; i++) {
         const uint32_t index = dcp_note_index(chunks[i]);
         dcp_run *run =
@@ -311,8 +308,7 @@ static fsdpck_status path_id(dcp_parser *parser, const value_pool *pool, value p
     if (strtab_count(paths) == before)
         return FSDPCK_OK;
     if (before >= DCP_FILE_LIMIT - 1)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                         "metadata names more than %u files", DCP_FILE_LIMIT - 1);
+        return FAIL(err, LIMIT, PKL_LIMIT, "metadata names more than %u files", DCP_FILE_LIMIT - 1);
     return path_check_inside(text, nbytes, FSDPCK_FINDING_DCP_PATH, err);
 }
 
@@ -346,8 +342,8 @@ static fsdpck_status transform_id(dcp_parser *parser, const value_pool *pool, va
         st = strtab_intern(&parser->names->transforms, joined.text, joined.nbytes, id, err);
     text_release(&joined);
     if (st == FSDPCK_OK && *id > DCP_TRANSFORM_LIMIT)
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                       "metadata names more than %u kinds of transforms", DCP_TRANSFORM_LIMIT);
+        st = FAIL(err, LIMIT, PKL_LIMIT, "metadata names more than %u kinds of transforms",
+                  DCP_TRANSFORM_LIMIT);
     return st;
 }
 
@@ -365,9 +361,9 @@ static fsdpck_status build_info(dcp_parser *parser, const value_pool *pool, uint
         return malformed(err, "_StorageInfo", "expected relative_path, offset and length");
     RETURN_IF(path_id(parser, pool, f[0].v, &file_id, err));
     if (!value_as_u64(pool, f[1].v, &offset_bytes) || !value_as_u64(pool, f[2].v, &nbytes))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE,
-                         "offset or length of a blob in '%s' is not a number of bytes",
-                         strtab_text(&parser->names->paths, file_id));
+        return FAIL(err, BADINPUT, DCP_RANGE,
+                    "offset or length of a blob in '%s' is not a number of bytes",
+                    strtab_text(&parser->names->paths, file_id));
     RETURN_IF(transform_id(parser, pool, f[3].has ? f[3].v : VALUE_OF_NONE, &transform, err));
     dcp_entry *entry = VEC_AT(&parser->m->entries, dcp_entry, index);
     entry->file = file_id & (DCP_FILE_LIMIT - 1);

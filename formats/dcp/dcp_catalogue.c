@@ -92,9 +92,7 @@ static const char *fqn_text(const join *j, uint32_t fqn)
 static fsdpck_status fail(const join *j, uint32_t fqn, fsdpck_finding_id finding,
                           const char *message, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
-    error_tensor(err, fqn_text(j, fqn));
-    return FSDPCK_BADINPUT;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", message), (tensor, fqn_text(j, fqn)));
 }
 
 static fsdpck_status add_files(const join *j, fsdpck_error *err)
@@ -196,14 +194,13 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     uint64_t shape[NDIM_MAX];
     const unsigned ndim = dcp_size_get(j->m, t->size_at, shape);
 
-    if (p->dtype == DTYPE_NONE) {
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_DTYPE, "unknown element type '%s'",
-                  value_kind_of(p->dtype_symbol) == VALUE_SYMBOL
-                      ? value_symbol_name(&cat->pool, p->dtype_symbol)
-                      : "none");
-        error_tensor(err, fqn_text(j, fqn));
-        return FSDPCK_UNSUPPORTED;
-    }
+    if (p->dtype == DTYPE_NONE)
+        return FAIL_WITH(
+            err, UNSUPPORTED, DCP_DTYPE,
+            ("unknown element type '%s'", value_kind_of(p->dtype_symbol) == VALUE_SYMBOL
+                                              ? value_symbol_name(&cat->pool, p->dtype_symbol)
+                                              : "none"),
+            (tensor, fqn_text(j, fqn)));
     if (kept->kind == KEPT_NOTHING) {
         RETURN_IF(catalogue_add_tensor(cat, fqn_text(j, fqn),
                                        strtab_nbytes(&j->b->names->fqns, fqn), (dtype)p->dtype,
@@ -379,13 +376,11 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     if (chunk->sizes_at == 0)
         return fail(j, fqn, FSDPCK_FINDING_DCP_META_TYPE, "metadata holds a chunk without sizes",
                     err);
-    if (ndim_offsets != ndim || ndim_sizes != ndim) {
-        fail(j, fqn, FSDPCK_FINDING_DCP_RANK,
-             "a chunk and its tensor have different numbers of dims", err);
-        error_expected(err, "%u dims", ndim);
-        error_found(err, "%u offsets, %u sizes", ndim_offsets, ndim_sizes);
-        return FSDPCK_BADINPUT;
-    }
+    if (ndim_offsets != ndim || ndim_sizes != ndim)
+        return FAIL_WITH(err, BADINPUT, DCP_RANK,
+                         ("a chunk and its tensor have different numbers of dims"),
+                         (tensor, fqn_text(j, fqn)), (expected, "%u dims", ndim),
+                         (found, "%u offsets, %u sizes", ndim_offsets, ndim_sizes));
     if (entry == DCP_NONE && has_elements(j->m, chunk))
         return orphan(j, fqn, chunk, err);
     if (entry != DCP_NONE) {

@@ -134,11 +134,10 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
     const uint64_t nlost = list_lost(cat, states, &lost);
     const char *other = renamed_file_find(req->probe, size_of_missing(cat, first_id), is_named, d);
     if (missing == 1)
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING, "file '%s' is missing", first);
+        FAIL(err, BADINPUT, FILE_MISSING, "file '%s' is missing", first);
     else
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                  "%" PRIu64 " files are missing: '%s', %s", missing, first,
-                  files.text != NULL ? files.text : "");
+        FAIL(err, BADINPUT, FILE_MISSING, "%" PRIu64 " files are missing: '%s', %s", missing, first,
+             files.text != NULL ? files.text : "");
     error_path(err, d->dir.path);
     error_expected(err, "%zu files that the metadata names", nfiles);
     error_found(err, "%" PRIu64 " missing", missing);
@@ -179,8 +178,7 @@ static void name_blob(const catalogue *cat, const blob *b, uint32_t file_id, dcp
         text_printf(&path, "%s/", d->dir.path);
     text_puts(&path, catalogue_name(cat, catalogue_file(cat, file_id)->path));
     error_tensor(err, catalogue_name(cat, name));
-    if (path.text != NULL)
-        error_path(err, path.text);
+    error_path(err, path.text);
     error_offset(err, b->offset_bytes);
     text_release(&path);
 }
@@ -200,17 +198,11 @@ static fsdpck_status report_range(const catalogue *cat, const blob *b, uint32_t 
                                   uint64_t needed, dcp_folder *d, fsdpck_error *err)
 {
     if (needed > 0) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT,
-                  "file ends before the end of its blobs");
-        error_expected(err, "at least %" PRIu64 " bytes", needed);
-        error_next(
-            err,
-            "the copy or the save was interrupted: copy the file again from where it was written");
+        FAIL_WITH(err, BADINPUT, FILE_SHORT, ("file ends before the end of its blobs"),
+                  (expected, "at least %" PRIu64 " bytes", needed));
     } else {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE,
-                  "blob in the metadata is outside its file");
-        error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, b->nbytes, b->offset_bytes);
-        error_next(err, "metadata and files are from different saves, or one of them was altered");
+        FAIL_WITH(err, BADINPUT, DCP_RANGE, ("blob in the metadata is outside its file"),
+                  (expected, "%" PRIu64 " bytes at offset %" PRIu64, b->nbytes, b->offset_bytes));
     }
     error_found(err, "a file of %" PRIu64 " bytes", catalogue_file(cat, file_id)->nbytes);
     name_blob(cat, b, file_id, d, err);
@@ -244,11 +236,9 @@ static fsdpck_status check_overlap(const catalogue *cat, const blob *a, const bl
             return FSDPCK_OK;
         }
     }
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE_OVERLAP,
-              "two blobs in the metadata overlap in a file");
-    error_expected(err, "offset %" PRIu64 " or later", a->offset_bytes + a->nbytes);
-    error_found(err, "offset %" PRIu64, b->offset_bytes);
-    error_next(err, "the metadata was altered or is from another save");
+    FAIL_WITH(err, BADINPUT, DCP_RANGE_OVERLAP, ("two blobs in the metadata overlap in a file"),
+              (expected, "offset %" PRIu64 " or later", a->offset_bytes + a->nbytes),
+              (found, "offset %" PRIu64, b->offset_bytes));
     name_blob(cat, b, file_id, d, err);
     return FSDPCK_BADINPUT;
 }
@@ -379,15 +369,13 @@ static fsdpck_status check_end(dcp_folder *d, uint32_t file_id, fsdpck_error *er
     RETURN_IF(file_set_read_at(&d->blobs, file_id, end, head, sizeof head, err));
     if (memcmp(head, "PK\3\4", 4) != 0 && memcmp(head, zstd, 4) != 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_MIXED,
-              "file holds more blobs than the metadata lists: it is from another save");
-    error_path_in(err, d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, file_id)->path));
-    error_offset(err, end);
-    error_expected(err, "%" PRIu64 " bytes", end);
-    error_found(err, "%" PRIu64 " bytes", nbytes);
-    error_next(err, "a newer save may have been interrupted before it wrote '.metadata': use another "
-                    "checkpoint, or find the file that belongs to this one");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(
+        err, BADINPUT, DCP_MIXED,
+        ("file holds more blobs than the metadata lists: it is from another save"),
+        (path_in, d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, file_id)->path)),
+        (offset, end), (expected, "%" PRIu64 " bytes", end), (found, "%" PRIu64 " bytes", nbytes),
+        (next, "a newer save may have been interrupted before it wrote '.metadata': use another "
+               "checkpoint, or find the file that belongs to this one"));
 }
 
 static fsdpck_status check_ends(dcp_folder *d, const open_request *req, fsdpck_error *err)

@@ -56,8 +56,7 @@ fsdpck_status dcp_parser_fqn(dcp_parser *parser, const value_pool *pool, value t
 static fsdpck_status record_new(vec *records, dcp_note what, value *note, fsdpck_error *err)
 {
     if (records->count >= DCP_NONE)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                         "metadata holds more than 2^32 records");
+        return FAIL(err, LIMIT, PKL_LIMIT, "metadata holds more than 2^32 records");
     if (vec_push(records, err) == NULL)
         return FSDPCK_LIMIT;
     *note = dcp_note_make(what, records->count - 1);
@@ -67,8 +66,7 @@ static fsdpck_status record_new(vec *records, dcp_note what, value *note, fsdpck
 static fsdpck_status entry_push(dcp_metadata *m, dcp_entry **entry, fsdpck_error *err)
 {
     if (m->entries.count >= DCP_NONE)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                         "metadata holds more than 2^32 entries");
+        return FAIL(err, LIMIT, PKL_LIMIT, "metadata holds more than 2^32 entries");
     *entry = vec_push(&m->entries, err);
     if (*entry == NULL)
         return FSDPCK_LIMIT;
@@ -141,9 +139,9 @@ static fsdpck_status on_newobj(dcp_parser *parser, value_pool *pool, const value
         parser->m->opaque_classes = true;
     RETURN_IF(class_new(parser, pool, symbol, call->callee, replacement, replaced, err));
     if (*replaced && (value_count(pool, call->args) != 0 || !value_is_none(call->kwargs)))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "metadata creates a record '%s' with arguments, which torch never does",
-                         value_symbol_name(pool, call->callee));
+        return FAIL(err, BADINPUT, DCP_META_TYPE,
+                    "metadata creates a record '%s' with arguments, which torch never does",
+                    value_symbol_name(pool, call->callee));
     return FSDPCK_OK;
 }
 
@@ -157,8 +155,8 @@ static fsdpck_status on_reduce(dcp_parser *parser, value_pool *pool, const value
     case DCP_SYMBOL_SIZE: {
         const size_t count = value_count(pool, call->args);
         if (count > 1)
-            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                             "torch.Size has %zu arguments, expected 1", count);
+            return FAIL(err, BADINPUT, DCP_META_TYPE, "torch.Size has %zu arguments, expected 1",
+                        count);
         RETURN_IF(dcp_size_from(
             parser, pool, count == 1 ? value_item(pool, call->args, 0) : call->args, &at, err));
         *replacement = dcp_note_make(DCP_NOTE_SIZE, at);
@@ -190,8 +188,8 @@ static fsdpck_status on_call(void *ctx, value_pool *pool, const value_call *call
     if (built)
         return FSDPCK_OK;
     if (call->how == CALL_PERSID)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "metadata contains a persistent id, which only torch.save writes");
+        return FAIL(err, BADINPUT, DCP_META_TYPE,
+                    "metadata contains a persistent id, which only torch.save writes");
     if (call->how == CALL_REDUCE)
         return on_reduce(parser, pool, call, replacement, replaced, err);
     return on_newobj(parser, pool, call, replacement, replaced, err);
@@ -208,14 +206,14 @@ static fsdpck_status on_build_host(void *ctx, value_pool *pool, value host, valu
 static fsdpck_status pair_entry(dcp_metadata *m, value key, value item, fsdpck_error *err)
 {
     if (dcp_note_what(item) != DCP_NOTE_INFO)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "storage_data contains a value other than _StorageInfo");
+        return FAIL(err, BADINPUT, DCP_META_TYPE,
+                    "storage_data contains a value other than _StorageInfo");
     const uint32_t k = dcp_note_index(key), i = dcp_note_index(item);
     dcp_entry *entry = NULL;
     if (VEC_AT(&m->entries, dcp_entry, k)->fqn == DCP_NONE ||
         VEC_AT(&m->entries, dcp_entry, i)->file == DCP_FILE_LIMIT - 1)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "storage_data contains a record before its state is set");
+        return FAIL(err, BADINPUT, DCP_META_TYPE,
+                    "storage_data contains a record before its state is set");
     if (k == i) {
         VEC_AT(&m->entries, dcp_entry, k)->paired = 1;
         return FSDPCK_OK;

@@ -55,18 +55,15 @@ static fsdpck_status check_swallowed(value_pool *pool, value state, const char *
 {
     value found, dict;
     if (!value_dict_find(pool, state, name, &found))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE, "metadata has no '%s'",
-                         name);
+        return FAIL(err, BADINPUT, DCP_META_TYPE, "metadata has no '%s'", name);
     if (!value_as_dict(pool, found, &dict))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                         "'%s' in metadata is not a dict", name);
+        return FAIL(err, BADINPUT, DCP_META_TYPE, "'%s' in metadata is not a dict", name);
     if (value_count(pool, dict) == 0)
         return FSDPCK_OK;
     text_buf key = {.limit_bytes = 512};
     value_print(pool, value_key(pool, dict, 0), 200, &key);
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-              "'%s' in metadata contains an unknown value under %s", name,
-              key.text != NULL ? key.text : "a key");
+    FAIL(err, BADINPUT, DCP_META_TYPE, "'%s' in metadata contains an unknown value under %s", name,
+         key.text != NULL ? key.text : "a key");
     text_release(&key);
     return FSDPCK_BADINPUT;
 }
@@ -123,10 +120,9 @@ static fsdpck_status read_root(value_pool *pool, value root, dcp_metadata *m, fs
         !call->has_state || value_kind_of(call->state) != VALUE_DICT) {
         text_buf shown = {.limit_bytes = 512};
         value_print(pool, root, 120, &shown);
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_META_TYPE,
-                  "pickle is not the metadata of a checkpoint");
-        error_expected(err, "an object of class Metadata");
-        error_found(err, "%s", shown.text != NULL ? shown.text : "something else");
+        FAIL_WITH(err, BADINPUT, DCP_META_TYPE, ("pickle is not the metadata of a checkpoint"),
+                  (expected, "an object of class Metadata"),
+                  (found, "%s", shown.text != NULL ? shown.text : "something else"));
         text_release(&shown);
         return FSDPCK_BADINPUT;
     }
@@ -161,11 +157,9 @@ fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_
         goto out;
     GOTO_IF(pickle_read(in, &limits, pool, &hooks, &root, &consumed_nbytes, err), out);
     if (consumed_nbytes != in->nbytes) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_TRAILING,
-                       "bytes after the end of the pickle");
-        error_offset(err, in->file_offset_bytes + consumed_nbytes);
-        error_expected(err, "%zu bytes", consumed_nbytes);
-        error_found(err, "%zu bytes", in->nbytes);
+        st = FAIL_WITH(err, BADINPUT, PKL_TRAILING, ("bytes after the end of the pickle"),
+                       (offset, in->file_offset_bytes + consumed_nbytes),
+                       (expected, "%zu bytes", consumed_nbytes), (found, "%zu bytes", in->nbytes));
         goto out;
     }
     m->is_by_fsdpck = in->nbytes > 1 && in->bytes[0] == 0x80 && in->bytes[1] == 2;

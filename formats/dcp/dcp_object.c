@@ -31,11 +31,8 @@ typedef struct item_tensor_names {
 
 static fsdpck_status too_large(fsdpck_error *err)
 {
-    error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_OBJECT,
-              "byte item is too large to be read as an object");
-    error_expected(err, "at most %" PRIu64 " bytes", OBJECT_LIMIT);
-    error_next(err, "leave the objects out with --objects drop");
-    return FSDPCK_LIMIT;
+    return FAIL_WITH(err, LIMIT, DCP_OBJECT, ("byte item is too large to be read as an object"),
+                     (expected, "at most %" PRIu64 " bytes", OBJECT_LIMIT));
 }
 
 fsdpck_status dcp_item_read(dcp_folder *d, const dcp_repeat *o, dcp_item_bytes *item,
@@ -81,8 +78,7 @@ fsdpck_status dcp_item_read_at(void *ctx, uint64_t offset_bytes, void *dst, uint
     const item_bytes *item = ctx;
     if (offset_bytes < item->base_bytes ||
         !checked_range(offset_bytes - item->base_bytes, nbytes, item->bytes.count))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE,
-                         "byte item refers to bytes past its end");
+        return FAIL(err, BADINPUT, DCP_RANGE, "byte item refers to bytes past its end");
     if (nbytes > 0)
         memcpy(dst, VEC_AT(&item->bytes, uint8_t, offset_bytes - item->base_bytes), (size_t)nbytes);
     return FSDPCK_OK;
@@ -122,11 +118,9 @@ static fsdpck_status add_inside(item_tensor_names *n, size_t i, const text_buf *
     if (t->meta)
         return FSDPCK_OK;
     if (VEC_AT(&a->storages, torch_storage, t->storage)->deflated)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_ZIP_METHOD,
-                         "byte item holds a tensor in a deflated record");
+        return FAIL(err, UNSUPPORTED, ZIP_METHOD, "byte item holds a tensor in a deflated record");
     if (d->inside.count >= DCP_AUX_ITEM_TENSOR - 1)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_OBJECT,
-                         "byte items hold too many tensors");
+        return FAIL(err, LIMIT, DCP_OBJECT, "byte items hold too many tensors");
     dcp_item_tensor *inside = vec_push(&d->inside, err);
     if (inside == NULL)
         return FSDPCK_LIMIT;
@@ -369,8 +363,7 @@ out:
         text_buf path = {.limit_bytes = 8192};
         text_printf(&path, "%s/%s", d->dir.path,
                     catalogue_name(cat, catalogue_file(cat, o->file)->path));
-        if (path.text != NULL)
-            error_path(err, path.text);
+        error_path(err, path.text);
         text_release(&path);
         error_tensor(err, catalogue_name(cat, o->name));
         error_offset(err, o->offset_bytes);

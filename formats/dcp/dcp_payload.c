@@ -63,23 +63,19 @@ fsdpck_status dcp_payload_check(const dcp_folder *d, uint64_t chunk, dtype found
     const cat_tensor *t = catalogue_tensor(d->cat, catalogue_chunk(d->cat, chunk)->tensor);
     uint64_t want[NDIM_MAX];
 
-    if (found != t->dtype) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_DTYPE,
-                  "dtype of a blob differs from the metadata");
-        error_expected(err, "%s", dtype_get((dtype)t->dtype)->name);
-        error_found(err, "%s", dtype_get(found)->name);
-        error_next(err, "metadata and files are from different saves: copy both again");
-        return FSDPCK_BADINPUT;
-    }
+    if (found != t->dtype)
+        return FAIL_WITH(err, BADINPUT, DCP_PAYLOAD_DTYPE,
+                         ("dtype of a blob differs from the metadata"),
+                         (expected, "%s", dtype_get((dtype)t->dtype)->name),
+                         (found, "%s", dtype_get(found)->name));
     catalogue_chunk_box(d->cat, chunk, NULL, want);
     if (ndim == t->ndim && memcmp(sizes, want, ndim * sizeof *want) == 0)
         return FSDPCK_OK;
     text_buf expected = {.limit_bytes = 4096}, got = {.limit_bytes = 4096};
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_PAYLOAD_SHAPE,
-              "shape of a blob differs from the metadata");
-    error_expected(err, "%s", print_sizes(&expected, want, t->ndim));
-    error_found(err, "%s", print_sizes(&got, sizes, ndim));
-    error_next(err, "%s", boxes_advice(d, chunk, ndim, sizes));
+    FAIL_WITH(err, BADINPUT, DCP_PAYLOAD_SHAPE, ("shape of a blob differs from the metadata"),
+              (expected, "%s", print_sizes(&expected, want, t->ndim)),
+              (found, "%s", print_sizes(&got, sizes, ndim)),
+              (next, "%s", boxes_advice(d, chunk, ndim, sizes)));
     text_release(&expected);
     text_release(&got);
     return FSDPCK_BADINPUT;

@@ -152,12 +152,10 @@ static fsdpck_status read_metadata(dcp_folder *d, const open_request *req, const
 
     RETURN_IF(file_set_add(&d->metadatas, name, &index, err));
     RETURN_IF(file_set_nbytes(&d->metadatas, index, &nbytes, err));
-    if (nbytes > METADATA_LIMIT) {
-        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT, "metadata file is too large");
-        error_expected(err, "at most %" PRIu64 " bytes", METADATA_LIMIT);
-        error_found(err, "%" PRIu64 " bytes", nbytes);
-        return FSDPCK_LIMIT;
-    }
+    if (nbytes > METADATA_LIMIT)
+        return FAIL_WITH(err, LIMIT, PKL_LIMIT, ("metadata file is too large"),
+                         (expected, "at most %" PRIu64 " bytes", METADATA_LIMIT),
+                         (found, "%" PRIu64 " bytes", nbytes));
     uint8_t *bytes = budget_alloc(d->owner, nbytes, err);
     if (bytes == NULL)
         return FSDPCK_LIMIT;
@@ -185,8 +183,7 @@ static fsdpck_status read_named(dcp_folder *d, const open_request *req, const ch
     if (st != FSDPCK_OK) {
         text_buf path = {.limit_bytes = 8192};
         text_printf(&path, "%s/%s", d->dir.path, name);
-        if (path.text != NULL)
-            error_path(err, path.text);
+        error_path(err, path.text);
         text_release(&path);
     }
     return st;
@@ -194,13 +191,10 @@ static fsdpck_status read_named(dcp_folder *d, const open_request *req, const ch
 
 static fsdpck_status report_unfinished(const char *path, bool tmp, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_SAVE_INCOMPLETE,
-              "save did not complete: the folder has no '.metadata'");
-    error_path(err, path);
-    error_expected(err, "'.metadata', or '__{rank}.metadata' of every rank");
-    error_found(err, "%s", tmp ? "'.metadata.tmp', which was not renamed" : "only data files");
-    error_next(err, "use an older checkpoint: data files without metadata cannot be read");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(
+        err, BADINPUT, SAVE_INCOMPLETE, ("save did not complete: the folder has no '.metadata'"),
+        (path, path), (expected, "'.metadata', or '__{rank}.metadata' of every rank"),
+        (found, "%s", tmp ? "'.metadata.tmp', which was not renamed" : "only data files"));
 }
 
 /* Ranks that have files, by name: highest + 1, and the ranks with their own metadata. */
@@ -227,14 +221,13 @@ static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, 
     for (uint64_t r = 0; r < nranks && listed < 32; r++)
         if (!seen[r])
             text_printf(&list, "%s%" PRIu64, listed++ > 0 ? ", " : "", r);
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-              "metadata of %" PRIu64 " of %" PRIu64 " ranks is missing: rank %s%s", nmissing,
-              nranks, list.text != NULL ? list.text : "", listed < nmissing ? ", ..." : "");
+    FAIL_WITH(err, BADINPUT, FILE_MISSING,
+              ("metadata of %" PRIu64 " of %" PRIu64 " ranks is missing: rank %s%s", nmissing,
+               nranks, list.text != NULL ? list.text : "", listed < nmissing ? ", ..." : ""),
+              (path, req->path),
+              (expected, "'__{rank}.metadata' of ranks 0 to %" PRIu64, nranks - 1),
+              (found, "%" PRIu64 " of them", nranks - nmissing));
     text_release(&list);
-    error_path(err, req->path);
-    error_expected(err, "'__{rank}.metadata' of ranks 0 to %" PRIu64, nranks - 1);
-    error_found(err, "%" PRIu64 " of them", nranks - nmissing);
-    error_next(err, "copy the missing files from where the checkpoint was written");
     return FSDPCK_BADINPUT;
 }
 
@@ -365,14 +358,13 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
     marks->world_size = highest < 0 ? -1 : highest + 1;
     if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANKS_STATED,
-              "number of ranks differs from --source-ranks");
-    error_path(err, req->path);
-    error_expected(err, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
-                   req->expect_ranks == 1 ? "" : "s");
-    error_found(err, "%" PRId64 " rank%s that wrote files", highest + 1, highest == 0 ? "" : "s");
-    error_next(err, "omit --source-ranks if the last ranks wrote no data");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(
+        err, BADINPUT, RANKS_STATED, ("number of ranks differs from --source-ranks"),
+        (path, req->path),
+        (expected, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
+         req->expect_ranks == 1 ? "" : "s"),
+        (found, "%" PRId64 " rank%s that wrote files", highest + 1, highest == 0 ? "" : "s"),
+        (next, "omit --source-ranks if the last ranks wrote no data"));
 }
 
 static int compare_repeats(const void *a, const void *b)

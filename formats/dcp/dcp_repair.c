@@ -61,15 +61,13 @@ typedef struct search {
 
 static fsdpck_status refuse_more(const search *s, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_DCP_LAYOUTS,
-                                       "--repair-strided: too many layouts to try");
-    error_tensor(err,
-                 catalogue_name(s->b->d->cat, catalogue_tensor(s->b->d->cat, s->b->tensor)->name));
-    error_expected(err, "at most %" PRIu64 " shards over all layouts", REPAIR_STEPS_MAX);
-    error_found(err, "%" PRId64 " ranks", s->b->d->marks.world_size);
-    error_next(err, "omit --repair-strided and exclude the tensors that do not fit, or load and "
-                    "save the checkpoint with the torch that wrote it");
-    return st;
+    return FAIL_WITH(
+        err, LIMIT, DCP_LAYOUTS, ("--repair-strided: too many layouts to try"),
+        (tensor, catalogue_name(s->b->d->cat, catalogue_tensor(s->b->d->cat, s->b->tensor)->name)),
+        (expected, "at most %" PRIu64 " shards over all layouts", REPAIR_STEPS_MAX),
+        (found, "%" PRId64 " ranks", s->b->d->marks.world_size),
+        (next, "omit --repair-strided and exclude the tensors that do not fit, or load and save "
+               "the checkpoint with the torch that wrote it"));
 }
 
 static fsdpck_status try_reading(search *s, uint64_t fsdp, uint64_t outer, uint64_t inner,

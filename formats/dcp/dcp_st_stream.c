@@ -79,8 +79,7 @@ static fsdpck_status read_box(json_reader *json, dcp_st_stream *inner, inner_box
             if (offset == NULL)
                 return FSDPCK_LIMIT;
             if (t.kind != JSON_NUMBER || !t.is_u64 || ++box->ndim > NDIM_MAX)
-                return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
-                                 "DCP_SHARDING_INFO has no list of offsets");
+                return FAIL(err, BADINPUT, ST_META, "DCP_SHARDING_INFO has no list of offsets");
             *offset = t.u64;
         }
     }
@@ -198,11 +197,10 @@ static fsdpck_status check_box(const dcp_folder *d, const dcp_st_stream *inner, 
     if (box->ndim == ndim && (ndim == 0 || memcmp(VEC_AT(&inner->offsets, uint64_t, box->at),
                                                   offsets, ndim * sizeof *offsets) == 0))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_ST_BOX,
-              "part of the tensor in a safetensors stream differs from the metadata");
-    error_next(err, "this writer keeps only one part of a tensor per file: use a checkpoint saved "
-                    "without SerializationFormat.SAFETENSORS");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, DCP_ST_BOX,
+                     ("part of the tensor in a safetensors stream differs from the metadata"),
+                     (next, "this writer keeps only one part of a tensor per file: use a "
+                            "checkpoint saved without SerializationFormat.SAFETENSORS"));
 }
 
 fsdpck_status dcp_st_stream_locate(dcp_folder *d, uint64_t chunk, place *where, fsdpck_error *err)
@@ -217,12 +215,8 @@ fsdpck_status dcp_st_stream_locate(dcp_folder *d, uint64_t chunk, place *where, 
                                     catalogue_name_nbytes(d->cat, t->name));
     const uint32_t number =
         id == STRTAB_NONE ? UINT32_MAX : *VEC_AT(&inner->by_name, const uint32_t, id);
-    if (number == UINT32_MAX) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_ORPHAN,
-                  "safetensors stream does not hold the tensor");
-        error_next(err, "metadata and files are from different saves: copy both again");
-        return FSDPCK_BADINPUT;
-    }
+    if (number == UINT32_MAX)
+        return FAIL(err, BADINPUT, DCP_ORPHAN, "safetensors stream does not hold the tensor");
     const st_entry *e = VEC_AT(&h->entries, const st_entry, number);
     const uint64_t *sizes = st_header_shape(h, e);
     RETURN_IF(dcp_payload_check(d, chunk, (dtype)e->dtype, e->ndim, sizes, err));

@@ -100,11 +100,8 @@ fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbo
         return FSDPCK_OK;
     text_buf args = {.limit_bytes = 1024};
     value_print(pool, call->args, 200, &args);
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_GETATTR,
-              "pickle calls getattr%s, which torch does only for one enum",
-              args.text != NULL ? args.text : "");
-    error_next(err,
-               "fsdpck ran no code; check the origin of this file before loading it elsewhere");
+    FAIL(err, BADINPUT, PKL_GETATTR, "pickle calls getattr%s, which torch does only for one enum",
+         args.text != NULL ? args.text : "");
     text_release(&args);
     return FSDPCK_BADINPUT;
 }
@@ -124,8 +121,7 @@ fsdpck_status dcp_call_check(const value_pool *pool, const value_call *call, fsd
                   runs_code ? FSDPCK_FINDING_PKL_GLOBAL : FSDPCK_FINDING_PKL_CALL,
                   "pickle calls '%s.%s' with %s", module, name, shown);
     } else {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_CALL,
-                  "pickle calls a computed object with %s", shown);
+        FAIL(err, BADINPUT, PKL_CALL, "pickle calls a computed object with %s", shown);
     }
     text_release(&args);
     error_expected(err, "only calls that torch's metadata contains, such as torch.Size");

@@ -270,8 +270,7 @@ static bool may_be_wrong(const dcp_marks *m)
 static fsdpck_status refuse(fsdpck_status code, fsdpck_finding_id finding, const char *what,
                             const char *next, fsdpck_error *err)
 {
-    error_set(err, code, finding, "%s", what);
-    error_next(err, "%s", next);
+    FAIL_AS(err, code, finding, ("%s", what), (next, "%s", next));
     return code;
 }
 

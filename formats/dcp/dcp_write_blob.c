@@ -158,8 +158,8 @@ fsdpck_status dcp_put_chunk(dcp_write *w, target *t, uint64_t chunk, uint64_t al
     c->place = nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
     if (!checked_add(c->offset_bytes, nbytes, &end) || !checked_add(end, form->tail_nbytes, &end) ||
         end > INT64_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                         "output file would exceed the largest possible file size");
+        return FAIL(err, LIMIT, LIMIT_SIZE,
+                    "output file would exceed the largest possible file size");
     const uint64_t literal_nbytes = form->head_nbytes + (nbytes > 0 ? 0 : form->tail_nbytes);
     RETURN_IF(target_add_constant_at(t, c->file, *at, form->text_at, literal_nbytes, err));
     if (nbytes > 0)

@@ -100,8 +100,8 @@ static void put_path(meta_writer *m, value path, uint32_t name)
         if (value_as_u64(pool, v, &position)) {
             meta_put_int(m, position);
         } else if (text == NULL || value_kind_of(v) != VALUE_STR) {
-            meta_fail(m, error_set(m->err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                   "path contains a key that is neither a string nor a number"));
+            meta_fail(m, FAIL(m->err, INTERNAL, NONE,
+                              "path contains a key that is neither a string nor a number"));
         } else {
             uint64_t *memo = value_map_put(&m->keys, v, NULL, m->err);
             uint32_t number = memo == NULL ? 0 : (uint32_t)*memo;

@@ -21,10 +21,9 @@ typedef struct inner_state {
 
 static fsdpck_status fail(const inner_state *s, const char *what, fsdpck_error *err)
 {
-    fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "%s", what);
-    error_tensor(err, catalogue_name(&s->t->cat, s->object->name));
-    error_next(err, "leave the object out with --exclude, or write a .pt file");
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, NONE, ("%s", what),
+                     (tensor, catalogue_name(&s->t->cat, s->object->name)),
+                     (next, "leave the object out with --exclude, or write a .pt file"));
 }
 
 /* A tensor of the object becomes the next storage. The pickle writer calls it once for each. */
@@ -37,8 +36,7 @@ static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t inde
     char name[TORCH_STORAGE_NAME_NBYTES];
 
     if (index >= catalogue_tensor_count(cat))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "object refers to a tensor that does not exist");
+        return FAIL(err, INTERNAL, NONE, "object refers to a tensor that does not exist");
     const cat_tensor *t = catalogue_tensor(cat, index);
     if (!(t->flags & CAT_TENSOR_IN_OBJECT) || t->nchunks != 1)
         return fail(s, "object contains a tensor that has its own entry", err);
@@ -95,8 +93,7 @@ static fsdpck_status put_opaque(target *t, const cat_object *o, uint64_t *at, fs
     const char *bytes = value_text(&t->cat.pool, o->content, &nbytes);
 
     if (bytes == NULL || value_kind_of(o->content) != VALUE_BYTES)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "bytes of an opaque object are missing");
+        return FAIL(err, INTERNAL, NONE, "bytes of an opaque object are missing");
     if (nbytes > 0)
         RETURN_IF(target_add_constant(t, o->file, *at, bytes, nbytes, err));
     *at += nbytes;
@@ -131,8 +128,8 @@ static fsdpck_status put_storages(const dcp_write *w, target *t, const dcp_inner
         c->offset_bytes = blob->blob_at + *in_blob;
         c->place = c->nbytes > 0 ? LOCATION_ROWS : LOCATION_EMPTY;
         if (!checked_add(c->offset_bytes, c->nbytes, &end) || end > INT64_MAX / 2)
-            return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                             "output file would exceed the largest possible file size");
+            return FAIL(err, LIMIT, LIMIT_SIZE,
+                        "output file would exceed the largest possible file size");
         *in_blob += c->nbytes + zip_descriptor_nbytes(header_at, c->nbytes);
     }
     return FSDPCK_OK;
@@ -204,7 +201,7 @@ fsdpck_status dcp_put_object(dcp_write *w, target *t, uint32_t object, uint64_t 
     o->offset_bytes = *at;
     fsdpck_status st;
     if (!o->loaded) {
-        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "object to write was not loaded");
+        st = FAIL(err, INTERNAL, NONE, "object to write was not loaded");
     } else if (o->opaque) {
         st = put_opaque(t, o, at, err);
     } else {

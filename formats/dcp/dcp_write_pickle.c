@@ -89,8 +89,7 @@ void meta_remember(meta_writer *m, uint32_t *memo)
     put_numbered(m, OP_BINPUT, OP_LONG_BINPUT, m->nmemo);
     *memo = ++m->nmemo;
     if (m->nmemo == UINT32_MAX)
-        meta_fail(m, error_set(m->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                               "too many names for .metadata"));
+        meta_fail(m, FAIL(m->err, UNSUPPORTED, NONE, "too many names for .metadata"));
 }
 
 bool meta_fetch(meta_writer *m, uint32_t memo)
@@ -129,8 +128,7 @@ void meta_put_text(meta_writer *m, const char *text, size_t nbytes)
     at[0] = OP_BINUNICODE;
     store_le32(at + 1, (uint32_t)nbytes);
     if (nbytes > UINT32_MAX)
-        meta_fail(m, error_set(m->err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                               "name is too long for a pickle"));
+        meta_fail(m, FAIL(m->err, UNSUPPORTED, NONE, "name is too long for a pickle"));
     meta_put_bytes(m, text, nbytes);
 }
 

@@ -85,12 +85,10 @@ static fsdpck_status check_names(const target *t, fsdpck_error *err)
     }
     for (size_t i = 0; i < catalogue_object_count(cat) && st == FSDPCK_OK; i++) {
         const uint32_t name = catalogue_object(cat, i)->name;
-        if (seen[name]) {
-            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DUP,
-                           "DCP folder cannot hold two entries with the same name");
-            error_tensor(err, catalogue_name(cat, name));
-            error_next(err, "rename one of them with --rename, or leave one out with --exclude");
-        }
+        if (seen[name])
+            st = FAIL_WITH(err, UNSUPPORTED, KEY_DUP,
+                           ("DCP folder cannot hold two entries with the same name"),
+                           (tensor, catalogue_name(cat, name)));
         seen[name] = 1;
     }
     budget_free(cat->owner, seen, count);
@@ -102,13 +100,11 @@ static fsdpck_status check_options(const target *t, const writer_options *opt, f
     for (size_t i = 0; i < catalogue_tensor_count(&t->cat); i++) {
         const cat_tensor *tensor = catalogue_tensor(&t->cat, i);
         if (tensor->alias != CAT_NONE || (tensor->flags & CAT_TENSOR_STORAGE))
-            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "DCP folder can hold only contiguous tensors");
+            return FAIL(err, INTERNAL, NONE, "DCP folder can hold only contiguous tensors");
     }
     if (opt->align_nbytes > DCP_ALIGN_NBYTES_MAX)
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "alignment of %" PRIu64 " bytes exceeds the maximum, %u",
-                         opt->align_nbytes, DCP_ALIGN_NBYTES_MAX);
+        return FAIL(err, USAGE, NONE, "alignment of %" PRIu64 " bytes exceeds the maximum, %u",
+                    opt->align_nbytes, DCP_ALIGN_NBYTES_MAX);
     return FSDPCK_OK;
 }
 
@@ -169,8 +165,7 @@ static fsdpck_status add_files(dcp_write *w, target *t, fsdpck_error *err)
             RETURN_IF(
                 add_file(t, VEC_AT(&w->parts, const dcp_write_part, p), name, rank, &index, err));
             if (index != p * t->world_size + rank)
-                return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                 "target has files before its layout");
+                return FAIL(err, INTERNAL, NONE, "target has files before its layout");
             RETURN_IF(strtab_intern(&t->cat.names, name, (size_t)n, id, err));
         }
     }
@@ -226,10 +221,9 @@ static fsdpck_status check_placed(const target *t, fsdpck_error *err)
         const cat_chunk *c = catalogue_chunk(&t->cat, i);
         if (c->file != CAT_NONE)
             continue;
-        fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                     "no object has a location for a tensor");
-        error_tensor(err, catalogue_name(&t->cat, catalogue_tensor(&t->cat, c->tensor)->name));
-        return st;
+        return FAIL_WITH(
+            err, INTERNAL, NONE, ("no object has a location for a tensor"),
+            (tensor, catalogue_name(&t->cat, catalogue_tensor(&t->cat, c->tensor)->name)));
     }
     return FSDPCK_OK;
 }

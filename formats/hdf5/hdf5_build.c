@@ -14,8 +14,7 @@
 
 fsdpck_status hdf5_bad_record(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                     "HDF5 reader process returned invalid data");
+    return FAIL(err, BADINPUT, H5_DAMAGED, "HDF5 reader process returned invalid data");
 }
 
 /* Names listed of items that are left out. */
@@ -256,8 +255,7 @@ static fsdpck_status read_all(const hdf5_input *in, void *dst, uint64_t nbytes, 
     RETURN_IF(in->read(in->ctx, dst, nbytes, &got, err));
     if (got == nbytes)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                     "HDF5 reader process ended before it finished");
+    return FAIL(err, BADINPUT, H5_DAMAGED, "HDF5 reader process ended before it finished");
 }
 
 /* In parts, so that a large declared length allocates no memory. */
@@ -313,15 +311,13 @@ static fsdpck_status check_overlaps(hdf5_builder *b, fsdpck_error *err)
     for (size_t i = 1; i < b->extents.count; i++) {
         if (e[i].offset_bytes - e[i - 1].offset_bytes >= e[i - 1].nbytes)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_CHUNK,
-                                           "two regions of data overlap in the file");
-        error_tensor(err, catalogue_name(b->cat, catalogue_tensor(b->cat, e[i].tensor)->name));
-        error_offset(err, e[i].offset_bytes);
-        error_expected(err, "an offset after byte %" PRIu64 ", where '%s' ends",
-                       e[i - 1].offset_bytes + e[i - 1].nbytes,
-                       catalogue_name(b->cat, catalogue_tensor(b->cat, e[i - 1].tensor)->name));
-        error_next(err, "use another copy of the file");
-        return st;
+        return FAIL_WITH(
+            err, BADINPUT, H5_CHUNK, ("two regions of data overlap in the file"),
+            (tensor, catalogue_name(b->cat, catalogue_tensor(b->cat, e[i].tensor)->name)),
+            (offset, e[i].offset_bytes),
+            (expected, "an offset after byte %" PRIu64 ", where '%s' ends",
+             e[i - 1].offset_bytes + e[i - 1].nbytes,
+             catalogue_name(b->cat, catalogue_tensor(b->cat, e[i - 1].tensor)->name)));
     }
     return FSDPCK_OK;
 }

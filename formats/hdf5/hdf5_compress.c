@@ -129,8 +129,7 @@ static fsdpck_status add_tensor(target *t, size_t tensor, uint64_t *end, fsdpck_
     c->offset_bytes = c->nbytes > 0 ? *end : 0;
     if (!checked_add(*end, c->nbytes, end) || !checked_align_up(*end, IMAGE_ALIGN_NBYTES, end) ||
         *end > INT64_MAX)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                         "the output exceeds the largest possible file size");
+        return FAIL(err, UNSUPPORTED, NONE, "the output exceeds the largest possible file size");
     if (!cut_of(t, tensor, &cut))
         return filter_add_tensor(&t->pack, c->nbytes, c->nbytes, c->nbytes, err);
     return filter_add_tensor(&t->pack, cut.chunk_nbytes, cut.span_nbytes, c->nbytes, err);

@@ -17,17 +17,9 @@ static hdf5_dataset *dataset_of(const hdf5_builder *b)
     return VEC_AT(&b->f->datasets, hdf5_dataset, b->told.dataset);
 }
 
-static void add_name(const hdf5_builder *b, fsdpck_error *err)
-{
-    error_tensor(err, b->name.text);
-}
-
 static fsdpck_status bad_data(const hdf5_builder *b, const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_CHUNK, "%s", what);
-    add_name(b, err);
-    error_next(err, "use another copy of the file");
-    return st;
+    return FAIL_WITH(err, BADINPUT, H5_CHUNK, ("%s", what), (tensor, b->name.text));
 }
 
 fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,
@@ -69,11 +61,8 @@ static fsdpck_status skip_or_fail(hdf5_builder *b, fsdpck_status st, fsdpck_erro
 static fsdpck_status bad_name(const uint8_t *name, size_t nbytes, fsdpck_error *err)
 {
     char shown[300];
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_NAME, "name of a dataset is not UTF-8");
-    error_found(err, "%s", escape_text(shown, sizeof shown, (const char *)name, nbytes));
-    error_next(err, "rename it: h5py's file.move");
-    return st;
+    return FAIL_WITH(err, BADINPUT, H5_NAME, ("name of a dataset is not UTF-8"),
+                     (found, "%s", escape_text(shown, sizeof shown, (const char *)name, nbytes)));
 }
 
 /* b->name: unchanged, or a path with the separator in place of slashes. */
@@ -151,11 +140,9 @@ static fsdpck_status take_fill(hdf5_open_dataset *t, hdf5_dataset *d, hdf5_recor
 static fsdpck_status unknown_type(hdf5_builder *b, const hdf5_type *type, fsdpck_error *err)
 {
     char text[160];
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_TYPE,
-                                       "type of a dataset is not one that a tensor can have");
-    add_name(b, err);
-    error_found(err, "%s", hdf5_type_describe(type, text, sizeof text));
-    error_next(err, "write the dataset with a numpy type, or remove it from the file");
+    const fsdpck_status st = FAIL_WITH(
+        err, UNSUPPORTED, H5_TYPE, ("type of a dataset is not one that a tensor can have"),
+        (tensor, b->name.text), (found, "%s", hdf5_type_describe(type, text, sizeof text)));
     return skip_or_fail(b, st, err);
 }
 
@@ -164,12 +151,11 @@ static fsdpck_status unknown_name(hdf5_builder *b, const char *named, size_t nby
                                   fsdpck_error *err)
 {
     char shown[160];
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_TYPE,
-                                       "attribute 'torch_dtype' of a dataset is not a dtype");
-    add_name(b, err);
-    error_expected(err, "the torch name of a dtype, such as bfloat16");
-    error_found(err, "'%s'", escape_text(shown, sizeof shown, named + 6, nbytes - 6));
-    error_next(err, "correct or remove it: del file['NAME'].attrs['torch_dtype'] in h5py");
+    const fsdpck_status st = FAIL_WITH(
+        err, UNSUPPORTED, H5_TYPE, ("attribute 'torch_dtype' of a dataset is not a dtype"),
+        (tensor, b->name.text), (expected, "the torch name of a dtype, such as bfloat16"),
+        (found, "'%s'", escape_text(shown, sizeof shown, named + 6, nbytes - 6)),
+        (next, "correct or remove it: del file['NAME'].attrs['torch_dtype'] in h5py"));
     return skip_or_fail(b, st, err);
 }
 
@@ -205,17 +191,16 @@ static fsdpck_status unknown_filter(hdf5_builder *b, uint32_t id, unsigned count
                        : id == 32008                       ? "bitshuffle"
                        : id == 32015                       ? "zstd"
                                                            : "unknown";
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_FILTER,
-                                       "dataset uses a filter that fsdpck does not support");
-    add_name(b, err);
-    error_expected(err, "deflate, shuffle and Fletcher32, each at most once");
-    error_found(err, "filter %" PRIu32 " (%s), one of %u", id, name, count);
-    error_next(err, "%s",
-               id < FILTERS_OF_HDF5 ? "rewrite the file with deflate: h5repack -f GZIP=4"
-               : id == 32000        ? "copy the dataset with h5py, which has lzf: "
-                                      "create_dataset(name, data=old[()], compression='gzip')"
-                                    : "copy the dataset with h5py and hdf5plugin: "
-                                      "create_dataset(name, data=old[()], compression='gzip')");
+    const fsdpck_status st = FAIL_WITH(
+        err, UNSUPPORTED, H5_FILTER, ("dataset uses a filter that fsdpck does not support"),
+        (tensor, b->name.text), (expected, "deflate, shuffle and Fletcher32, each at most once"),
+        (found, "filter %" PRIu32 " (%s), one of %u", id, name, count),
+        (next, "%s",
+         id < FILTERS_OF_HDF5 ? "rewrite the file with deflate: h5repack -f GZIP=4"
+         : id == 32000        ? "copy the dataset with h5py, which has lzf: "
+                                "create_dataset(name, data=old[()], compression='gzip')"
+                              : "copy the dataset with h5py and hdf5plugin: "
+                                "create_dataset(name, data=old[()], compression='gzip')"));
     return skip_or_fail(b, st, err);
 }
 
@@ -346,19 +331,17 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
                              .offset_bytes = offset_bytes,
                              .nbytes = nbytes};
     if (b->f->chunks.count > UINT32_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many chunks");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
     return catalogue_add_chunk(b->cat, b->told.tensor, offsets, sizes, &proto, err);
 }
 
 fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_SPARSE,
-                                       "file declares far more data than was written");
-    add_name(b, err);
-    error_found(err, "%" PRIu64 " %s that were never written", count, what);
-    error_next(err, "do not use the file unless you trust its origin; to keep a dataset, write it "
-                    "with its zeros");
-    return st;
+    return FAIL_WITH(
+        err, LIMIT, H5_SPARSE, ("file declares far more data than was written"),
+        (tensor, b->name.text), (found, "%" PRIu64 " %s that were never written", count, what),
+        (next, "do not use the file unless you trust its origin; to keep a dataset, write it "
+               "with its zeros"));
 }
 
 fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes, fsdpck_error *err)
@@ -448,14 +431,13 @@ static fsdpck_status finish_open(hdf5_builder *b, fsdpck_error *err)
 fsdpck_status hdf5_error_unwritten(const hdf5_file *f, const hdf5_dataset *d, fsdpck_error *err)
 {
     const bool has_value = d->fill_state == HDF5_FILL_VALUE;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_UNWRITTEN, "%s",
-                  d->unwritten_nbytes == d->nbytes ? "dataset was never written"
-                                                   : "part of the dataset was never written");
-    error_found(err, "%" PRIu64 " of %" PRIu64 " bytes are not in the file; %s",
-                d->unwritten_nbytes, d->nbytes,
-                has_value ? "the dataset defines a fill value"
-                          : "the dataset defines no fill value");
+    const fsdpck_status st = FAIL_WITH(
+        err, BADINPUT, H5_UNWRITTEN,
+        ("%s", d->unwritten_nbytes == d->nbytes ? "dataset was never written"
+                                                : "part of the dataset was never written"),
+        (found, "%" PRIu64 " of %" PRIu64 " bytes are not in the file; %s", d->unwritten_nbytes,
+         d->nbytes,
+         has_value ? "the dataset defines a fill value" : "the dataset defines no fill value"));
     if (has_value && !f->fills)
         error_next(
             err,
@@ -485,7 +467,7 @@ static void judge_unwritten(hdf5_builder *b)
         return;
     fsdpck_error_init(&what);
     const fsdpck_status st = hdf5_error_unwritten(f, d, &what);
-    add_name(b, &what);
+    error_tensor(&what, b->name.text);
     error_path(&what, b->in->tell->path);
     (void)open_request_report(b->in->tell, st, &what);
 }

@@ -58,10 +58,8 @@ typedef struct work {
 static fsdpck_status damaged(const work *w, fsdpck_finding_id finding, const char *what,
                              fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
-    error_offset(err, w->offset_bytes);
-    error_next(err, "use another copy of the file");
-    return st;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", what), (offset, w->offset_bytes),
+                   (next, "use another copy of the file"));
 }
 
 static fsdpck_status check_fletcher(work *w, fsdpck_error *err)
@@ -93,10 +91,8 @@ static fsdpck_status too_much(const work *w, fsdpck_error *err)
         st = damaged(w, FSDPCK_FINDING_H5_DEFLATE,
                      "deflated chunk is damaged: it holds more than its shape requires", err);
     } else {
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_BOMB,
-                       "inflated chunk holds more than its shape requires");
-        error_offset(err, w->offset_bytes);
-        error_next(err, "do not use the file unless you trust its origin");
+        st = FAIL_WITH(err, LIMIT, H5_BOMB, ("inflated chunk holds more than its shape requires"),
+                       (offset, w->offset_bytes));
     }
     error_expected(err, "%" PRIu64 " bytes", most);
     error_found(err, "more, from %" PRIu64 " stored bytes", w->nbytes);
@@ -315,7 +311,7 @@ fsdpck_status hdf5_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsd
 {
     uint8_t *p = dst;
     if (nbytes > s->nbytes - s->at)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "read past the end of a chunk");
+        return FAIL(err, INTERNAL, NONE, "read past the end of a chunk");
     if (s->of != NULL) {
         const planes shuffled = planes_of(s->of, s->bytes, s->nbytes);
         join_planes(&shuffled, p, s->at, nbytes);

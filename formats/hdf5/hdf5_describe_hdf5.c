@@ -69,13 +69,11 @@ static fsdpck_status fail(const hdf5_describe_state *s, const char *name, fsdpck
     if (s->error != 0)
         st = error_set_errno(err, s->error, "describing the HDF5 file", NULL);
     else if (c.is_memory)
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
-                       "not enough memory for libhdf5 to describe the output: %s", c.text);
+        st = FAIL(err, LIMIT, LIMIT_MEMORY,
+                  "not enough memory for libhdf5 to describe the output: %s", c.text);
     else
-        st = error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
-                       "libhdf5 could not describe the output: %s", c.text);
-    if (name != NULL)
-        error_tensor(err, name);
+        st = FAIL(err, IO, NONE, "libhdf5 could not describe the output: %s", c.text);
+    error_tensor(err, name);
     (void)H5Eclear2(H5E_DEFAULT);
     return st;
 }
@@ -355,8 +353,7 @@ static fsdpck_status put_chunk(hdf5_describe_state *s, size_t tensor, const uint
         return fail(s, name, err);
     if (s->told_nbytes == nbytes)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "libhdf5 assigned no location to a chunk of '%s'", name);
+    return FAIL(err, INTERNAL, NONE, "libhdf5 assigned no location to a chunk of '%s'", name);
 }
 
 /* --- steps --- */

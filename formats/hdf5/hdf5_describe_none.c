@@ -7,10 +7,9 @@ fsdpck_status hdf5_describe_begin(const hdf5_description *d, uint64_t *offsets,
     (void)d;
     (void)offsets;
     *s = NULL;
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                                       "HDF5 cannot be written: built without HDF5");
-    error_next(err, "write a .safetensors or .pt file, or build with -DFSDPCK_WITH_HDF5=ON");
-    return st;
+    return FAIL_WITH(
+        err, UNSUPPORTED, NONE, ("HDF5 cannot be written: built without HDF5"),
+        (next, "write a .safetensors or .pt file, or build with -DFSDPCK_WITH_HDF5=ON"));
 }
 
 fsdpck_status hdf5_describe(const hdf5_description *d, uint64_t *offsets, fsdpck_error *err)
@@ -29,7 +28,7 @@ fsdpck_status hdf5_describe_chunk(hdf5_describe_state *s, size_t tensor, const u
     (void)mask;
     (void)nbytes;
     (void)offset_bytes;
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "chunk described without HDF5");
+    return FAIL(err, INTERNAL, NONE, "chunk described without HDF5");
 }
 
 fsdpck_status hdf5_describe_end(hdf5_describe_state *s, fsdpck_error *err)

@@ -72,7 +72,7 @@ fsdpck_status hdf5_encode(hdf5_coder *c, unsigned itemsize, const uint8_t *bytes
         from = c->shuffled;
     }
     if (deflateReset(&c->z) != Z_OK)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "zlib could not be reset");
+        return FAIL(err, INTERNAL, NONE, "zlib could not be reset");
     c->z.next_in = (Bytef *)from; /* not written to */
     c->z.avail_in = (uInt)chunk_nbytes;
     c->z.next_out = coded;

@@ -130,15 +130,12 @@ static fsdpck_status check_sizes(hdf5_builder *b, const hdf5_chunk *c, uint64_t 
     if (decoded <= CHUNK_NBYTES_MAX && checked_mul(nbytes, DEFLATE_RATIO_MAX, &most) &&
         (decoded <= DEFLATE_NBYTES_MIN || decoded <= most))
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_H5_BOMB, "decoded chunk is too large");
-    error_tensor(err, b->name.text);
-    error_offset(err, at);
-    error_expected(err, "at most %" PRIu64 " bytes, and %u per stored byte", CHUNK_NBYTES_MAX,
-                   DEFLATE_RATIO_MAX);
-    error_found(err, "%" PRIu64 " bytes of %" PRIu64, decoded, nbytes);
-    error_next(err, "rewrite the file with smaller chunks: h5repack -l CHUNK=...");
-    return st;
+    return FAIL_WITH(err, LIMIT, H5_BOMB, ("decoded chunk is too large"), (tensor, b->name.text),
+                     (offset, at),
+                     (expected, "at most %" PRIu64 " bytes, and %u per stored byte",
+                      CHUNK_NBYTES_MAX, DEFLATE_RATIO_MAX),
+                     (found, "%" PRIu64 " bytes of %" PRIu64, decoded, nbytes),
+                     (next, "rewrite the file with smaller chunks: h5repack -l CHUNK=..."));
 }
 
 /* Whole rows of the dataset need no strides. */

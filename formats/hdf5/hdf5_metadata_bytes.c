@@ -69,8 +69,7 @@ static fsdpck_status put_gaps(const rest *r, const hdf5_range *taken, size_t cou
     for (size_t i = 0; i < count; i++) {
         if (taken[i].offset_bytes < at || taken[i].offset_bytes > r->f.nbytes ||
             taken[i].nbytes > r->f.nbytes - taken[i].offset_bytes)
-            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "libhdf5 assigned one location to two datasets");
+            return FAIL(err, INTERNAL, NONE, "libhdf5 assigned one location to two datasets");
         RETURN_IF(put_gap(r, at, taken[i].offset_bytes, err));
         at = taken[i].offset_bytes + taken[i].nbytes;
     }

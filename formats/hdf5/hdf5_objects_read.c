@@ -69,7 +69,7 @@ static fsdpck_status value_of(taking *s, const json_token *t, value *v, fsdpck_e
         return FSDPCK_OK;
     }
     if (s->depth == JSON_DEPTH_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE, "object is nested too deeply");
+        return FAIL(err, LIMIT, NONE, "object is nested too deeply");
     s->stack[s->depth++] = *v;
     return FSDPCK_OK;
 }

@@ -132,11 +132,10 @@ static fsdpck_status check_name(uint8_t *seen, const catalogue *cat, uint32_t na
 {
     fsdpck_status st;
     if (seen[name])
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DUP,
-                       "HDF5 file cannot hold two objects with the same name");
+        st =
+            FAIL(err, UNSUPPORTED, KEY_DUP, "HDF5 file cannot hold two objects with the same name");
     else if (!utf8_is_text(catalogue_name(cat, name), catalogue_name_nbytes(cat, name)))
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "HDF5 cannot hold an object whose name is not UTF-8");
+        st = FAIL(err, UNSUPPORTED, NONE, "HDF5 cannot hold an object whose name is not UTF-8");
     else {
         seen[name] = 1;
         return FSDPCK_OK;
@@ -165,16 +164,13 @@ fsdpck_status hdf5_objects_write(const catalogue *cat, text_buf *json, fsdpck_er
         text_puts(json, ":");
         st = check_name(seen, cat, o->name, err);
         if (st == FSDPCK_OK && !put_object(&cat->pool, o->content, json) && !json->failed)
-            st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                           "object cannot be expressed in JSON");
+            st = FAIL(err, INTERNAL, NONE, "object cannot be expressed in JSON");
     }
     text_puts(json, "}");
     budget_free(cat->owner, seen, seen_nbytes);
     if (st != FSDPCK_OK || (!json->failed && json->nbytes <= HDF5_OBJECTS_NBYTES_MAX))
         return st;
-    st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                   "objects are too long for an HDF5 file");
-    error_expected(err, "at most %zu bytes of JSON", HDF5_OBJECTS_NBYTES_MAX);
-    error_next(err, "omit them with --objects drop or --exclude, or write a .pt file");
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, NONE, ("objects are too long for an HDF5 file"),
+                     (expected, "at most %zu bytes of JSON", HDF5_OBJECTS_NBYTES_MAX),
+                     (next, "omit them with --objects drop or --exclude, or write a .pt file"));
 }

@@ -86,17 +86,16 @@ static fsdpck_status read_child(void *ctx, void *dst, uint64_t nbytes, uint64_t 
 static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *err)
 {
     if (fate == CHILD_OUT_OF_TIME) {
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                       "HDF5 library takes too long to read the file");
-        error_next(err, "rewrite the file with h5repack; for a large file, use larger chunks");
+        st = FAIL_WITH(
+            err, LIMIT, LIMIT_SIZE, ("HDF5 library takes too long to read the file"),
+            (next, "rewrite the file with h5repack; for a large file, use larger chunks"));
     } else if (fate == CHILD_CRASHED) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_DAMAGED,
-                       "HDF5 library crashed on the file, in a separate process");
-        error_next(err, "do not use the file unless you trust its origin");
+        st = FAIL_WITH(err, BADINPUT, H5_DAMAGED,
+                       ("HDF5 library crashed on the file, in a separate process"),
+                       (next, "do not use the file unless you trust its origin"));
     } else if (fate == CHILD_FAILED) {
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
-                       "not enough memory to read the HDF5 file");
-        error_next(err, "raise the limits of the process (ulimit -a), or split the file");
+        st = FAIL_WITH(err, LIMIT, LIMIT_MEMORY, ("not enough memory to read the HDF5 file"),
+                       (next, "raise the limits of the process (ulimit -a), or split the file"));
     }
     return st;
 }
@@ -192,10 +191,8 @@ static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
 
 static fsdpck_status not_built(fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "built without HDF5");
-    error_next(err, "build fsdpck where libhdf5 is installed: -DFSDPCK_WITH_HDF5=ON");
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, NONE, ("built without HDF5"),
+                     (next, "build fsdpck where libhdf5 is installed: -DFSDPCK_WITH_HDF5=ON"));
 }
 
 static fsdpck_status open_hdf5(const open_request *req, catalogue *cat, void **self,

@@ -26,22 +26,16 @@ bool hdf5_superblock_find(const file *f, uint64_t *at)
 
 static fsdpck_status cut_short(const file *f, uint64_t wanted, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_SHORT, "HDF5 file is truncated");
-    error_expected(err, "%" PRIu64 " bytes", wanted);
-    error_found(err, "%" PRIu64 " bytes", f->nbytes);
-    error_next(err, "copy the file again; its writer may have been interrupted");
-    return st;
+    return FAIL_WITH(err, BADINPUT, FILE_SHORT, ("HDF5 file is truncated"),
+                     (expected, "%" PRIu64 " bytes", wanted),
+                     (found, "%" PRIu64 " bytes", f->nbytes));
 }
 
 static fsdpck_status bad_super(uint64_t at, fsdpck_status status, const char *what, unsigned found,
                                fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, status, FSDPCK_FINDING_H5_SUPER, "HDF5 superblock %s", what);
-    error_offset(err, at);
-    error_found(err, "%u", found);
-    return st;
+    return FAIL_AS(err, status, FSDPCK_FINDING_H5_SUPER, ("HDF5 superblock %s", what), (offset, at),
+                   (found, "%u", found));
 }
 
 static uint64_t load_address(const uint8_t *p, unsigned nbytes)
@@ -54,8 +48,7 @@ fsdpck_status hdf5_superblock_read(const file *f, hdf5_superblock *super, fsdpck
     uint8_t b[SUPER_NBYTES] = {0};
     memset(super, 0, sizeof *super);
     if (!hdf5_superblock_find(f, &super->at))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_SUPER,
-                         "no HDF5 signature in the file");
+        return FAIL(err, BADINPUT, H5_SUPER, "no HDF5 signature in the file");
     const uint64_t left = f->nbytes - super->at;
     RETURN_IF(file_read_at(f, super->at, b, left < SUPER_NBYTES ? left : SUPER_NBYTES, err));
     super->version = b[8];
@@ -71,14 +64,12 @@ fsdpck_status hdf5_superblock_read(const file *f, hdf5_superblock *super, fsdpck
     const unsigned end_at = base_at + 2 * size;
     if (left < end_at + size)
         return cut_short(f, super->at + end_at + size, err);
-    if (super->version == 3 && (b[11] & (FLAG_WRITE | FLAG_SWMR))) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_H5_OPEN,
-                                           "HDF5 file was not closed by the program that wrote it");
-        error_offset(err, super->at + 11);
-        error_next(err, "wait for its writer; if the writer has ended, clear the mark with h5clear "
-                        "-s: data not yet written is lost");
-        return st;
-    }
+    if (super->version == 3 && (b[11] & (FLAG_WRITE | FLAG_SWMR)))
+        return FAIL_WITH(err, BADINPUT, H5_OPEN,
+                         ("HDF5 file was not closed by the program that wrote it"),
+                         (offset, super->at + 11),
+                         (next, "wait for its writer; if the writer has ended, clear the mark with "
+                                "h5clear -s: data not yet written is lost"));
     /* The end is relative to the base, which differs in a moved file. */
     uint64_t nbytes;
     if (!checked_sub(load_address(b + end_at, size), load_address(b + base_at, size), &nbytes) ||

@@ -8,10 +8,7 @@ static const char next_groups[] = "omit --hdf5-groups, or rename it with --renam
 
 static fsdpck_status refuse(const char *name, const char *what, const char *next, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "%s", what);
-    error_tensor(err, name);
-    error_next(err, "%s", next);
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, NONE, ("%s", what), (tensor, name), (next, "%s", next));
 }
 
 /* libhdf5 skips empty components and '.', so that two names would become one. */

@@ -17,12 +17,11 @@ static fsdpck_status check_tensor(const target *t, size_t tensor, fsdpck_error *
     if (ct->nchunks != 1 || ct->alias != CAT_NONE ||
         (ct->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) ||
         box_nelems(sizes, ct->ndim) != catalogue_tensor_nelems(&t->cat, tensor))
-        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                       "HDF5 file can hold only whole tensors");
+        st = FAIL(err, INTERNAL, NONE, "HDF5 file can hold only whole tensors");
     else if (ct->ndim > HDF5_NDIM_MAX) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "HDF5 cannot hold a tensor with more than %u dims", HDF5_NDIM_MAX);
-        error_next(err, "omit it with --exclude, or write another format");
+        st = FAIL_WITH(err, UNSUPPORTED, NONE,
+                       ("HDF5 cannot hold a tensor with more than %u dims", HDF5_NDIM_MAX),
+                       (next, "omit it with --exclude, or write another format"));
     }
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(&t->cat, ct->name));

@@ -15,9 +15,8 @@ fsdpck_status flat_fail_tensor(const flat_layout *s, uint64_t tensor, const char
                                fsdpck_error *err)
 {
     const catalogue *cat = &s->t->cat;
-    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "%s", what);
-    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
-    return st;
+    return FAIL_WITH(err, INTERNAL, NONE, ("%s", what),
+                     (tensor, catalogue_name(cat, catalogue_tensor(cat, tensor)->name)));
 }
 
 /* --- padding --- */
@@ -89,7 +88,7 @@ static fsdpck_status put_padding(flat_layout *s, dtype d, uint64_t nelems, fsdpc
     if (nelems == 0)
         return FSDPCK_OK;
     if (nelems > s->pad_nelems)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "flat parameter has a gap");
+        return FAIL(err, INTERNAL, NONE, "flat parameter has a gap");
     RETURN_IF(padding_text(s, d, &at, err));
     return pt_file_part_bytes(s->t, at, nelems * dtype_get(d)->itemsize_bytes, err);
 }

@@ -315,8 +315,7 @@ static fsdpck_status find_tensors(flat_layout *s, fsdpck_error *err)
         for (uint32_t k = 0; has_model && unit_is_sharded(u) && k < u->nparams; k++)
             if (flat_tensor_of(s, 0, u->first_param + k) == CAT_NONE ||
                 u->world_size != t->world_size)
-                return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                 "unit does not match the target");
+                return FAIL(err, INTERNAL, NONE, "unit does not match the target");
     }
     return FSDPCK_OK;
 }
@@ -327,8 +326,7 @@ static fsdpck_status lay_out_found(flat_layout *s, const writer_options *opt, fs
     RETURN_IF(make_root(s, err));
     RETURN_IF(lay_out_all(s, opt == NULL ? NULL : opt->rank_pattern, err));
     if (s->nchunks_placed != catalogue_chunk_count(&s->t->cat))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "rank has no location for part of a parameter");
+        return FAIL(err, INTERNAL, NONE, "rank has no location for part of a parameter");
     return FSDPCK_OK;
 }
 
@@ -350,10 +348,9 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
     t->is_folder = true;
     if (t->units == NULL)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no units to flatten");
+        return FAIL(err, INTERNAL, NONE, "no units to flatten");
     if (t->flat_params.count != s.ntensors || t->flat_states.count != s.ntensors)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "tensors and parameters do not match");
+        return FAIL(err, INTERNAL, NONE, "tensors and parameters do not match");
     RETURN_IF(pt_files_begin(t, err));
     flat_records_init(&s);
     s.nparams = t->units->params.count;

@@ -120,8 +120,7 @@ static fsdpck_status add_record(target *t, pt_record record, uint32_t *number, f
     pt_files *s = t->writer_state;
     const uint64_t n = s->records.count - s->begun;
     if (n >= UINT32_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "too many tensors for one file");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many tensors for one file");
     pt_record *added = vec_push(&s->records, err);
     if (added == NULL)
         return FSDPCK_LIMIT;
@@ -180,8 +179,7 @@ static fsdpck_status add_part(target *t, pt_part part, fsdpck_error *err)
     pt_record *record =
         s->records.count > 0 ? VEC_AT(&s->records, pt_record, s->records.count - 1) : NULL;
     if (record == NULL || record->chunk != IN_PARTS)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "part does not belong to a record");
+        return FAIL(err, INTERNAL, NONE, "part does not belong to a record");
     pt_part *added = vec_push(&s->parts, err);
     if (added == NULL)
         return FSDPCK_LIMIT;
@@ -459,8 +457,8 @@ static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const t
     RETURN_IF(flush(l, err));
     RETURN_IF(make_directory(t, &f, s->records.count, &l->out, &f.directory_at, err));
     if (f.directory_at != l->at)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "offsets in the directory differ from those of the records");
+        return FAIL(err, INTERNAL, NONE,
+                    "offsets in the directory differ from those of the records");
     RETURN_IF(
         catalogue_add_file(&t->cat, name, strlen(name), l->at + l->out.nbytes, rank, &f.file, err));
     s->begun = s->records.count;

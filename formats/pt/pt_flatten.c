@@ -191,13 +191,10 @@ static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_
     char first[256], second[256];
     print_path(f, *VEC_AT(&f->paths, value, *flat), first, sizeof(first));
     print_path(f, *path, second, sizeof(second));
-    fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
-                                 "two values of the state have the same flat key");
-    error_tensor(err, name_text(f));
-    error_expected(err, "one of them: %s", first);
-    error_found(err, "also %s", second);
-    error_next(err, "rename one of the two keys in the state with Python, and save it again");
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, KEY_DUP, ("two values of the state have the same flat key"),
+        (tensor, name_text(f)), (expected, "one of them: %s", first), (found, "also %s", second),
+        (next, "rename one of the two keys in the state with Python, and save it again"));
 }
 
 /* --- leaves --- */
@@ -234,15 +231,12 @@ static fsdpck_status object_leaf(pt_flat *f, const frame *top, value item, fsdpc
     value path;
 
     RETURN_IF(name_claim(f, &flat, &path, err));
-    if (!f->keep_sharded && pt_is_sharded(&f->cat->pool, item)) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                      "a DTensor or ShardedTensor holds only one rank's part of a tensor");
-        error_tensor(err, name_text(f));
-        error_next(err, "give the folder with the files of all ranks; add --source-format pt-ranks "
-                        "if it holds other files");
-        return st;
-    }
+    if (!f->keep_sharded && pt_is_sharded(&f->cat->pool, item))
+        return FAIL_WITH(err, UNSUPPORTED, PT_TENSOR_KIND,
+                         ("a DTensor or ShardedTensor holds only one rank's part of a tensor"),
+                         (tensor, name_text(f)),
+                         (next, "give the folder with the files of all ranks; add --source-format "
+                                "pt-ranks if it holds other files"));
     RETURN_IF(catalogue_add_object(f->cat, name_text(f), f->name.nbytes, &object, err));
     cat_object *o = catalogue_object(f->cat, object);
     o->path = path;
@@ -332,8 +326,7 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
     value items = v;
 
     if (f->frames.count >= DEPTH_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_DEPTH,
-                         "state is nested more than %d deep", DEPTH_LIMIT);
+        return FAIL(err, LIMIT, PKL_DEPTH, "state is nested more than %d deep", DEPTH_LIMIT);
     if (value_kind_of(v) != VALUE_LIST)
         RETURN_IF(dict_of(f, v, &items, err));
     if (f->keep_empty && top != NULL && value_count(&f->cat->pool, items) == 0)
@@ -341,12 +334,9 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
     uint64_t *seen = value_map_put(&f->seen, v, NULL, err);
     if (seen == NULL)
         return FSDPCK_LIMIT;
-    if (*seen == SEEN_OPEN) {
-        fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_PKL_CYCLE, "state contains itself");
-        error_tensor(err, name_text(f));
-        return st;
-    }
+    if (*seen == SEEN_OPEN)
+        return FAIL_WITH(err, BADINPUT, PKL_CYCLE, ("state contains itself"),
+                         (tensor, name_text(f)));
     if (*seen == SEEN_DONE) {
         RETURN_IF(unshare(f, top, &v, &items, err));
         seen = value_map_put(&f->seen, v, NULL, err);
@@ -367,8 +357,7 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
     bool opened = is_dict(&f->cat->pool, v);
 
     if (++f->steps > f->steps_limit)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_EXPAND,
-                         "state is too large: its parts are shared too often");
+        return FAIL(err, LIMIT, PKL_EXPAND, "state is too large: its parts are shared too often");
     if (value_kind_of(v) == VALUE_LIST)
         RETURN_IF(list_judge(f, v, &opened, err));
     if (opened)

@@ -103,12 +103,9 @@ static fsdpck_status add_tensor(const torch_archive *a, catalogue *cat, uint32_t
     const uint64_t *sizes = t->ndim > 0 ? torch_tensor_sizes(a, t) : none;
     uint32_t tensor;
 
-    if (t->meta) {
-        fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                                     "tensor on the meta device has no data");
-        error_tensor(err, name);
-        return st;
-    }
+    if (t->meta)
+        return FAIL_WITH(err, UNSUPPORTED, PT_TENSOR_KIND,
+                         ("tensor on the meta device has no data"), (tensor, name));
     RETURN_IF(catalogue_add_tensor(cat, name, name_nbytes, t->dtype, t->ndim, sizes, &tensor, err));
     cat_tensor *ct = catalogue_tensor(cat, tensor);
     ct->path = named->path;
@@ -361,7 +358,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const torch_tensor *t = chunk_tensor(p, chunk);
 
     if (t == NULL)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no such chunk");
+        return FAIL(err, INTERNAL, NONE, "no such chunk");
     RETURN_IF(torch_tensor_locate(&p->archive, t, where, err));
     if (chunk >= p->archive.tensors.count) {
         where->offset_bytes = where->record_offset_bytes;
@@ -390,10 +387,10 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
     *s = NULL;
     const torch_tensor *t = chunk_tensor(p, chunk);
     if (t == NULL)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "no such chunk");
+        return FAIL(err, INTERNAL, NONE, "no such chunk");
     const torch_storage *storage = VEC_AT(&a->storages, const torch_storage, t->storage);
     if (!storage->deflated)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "record is not compressed");
+        return FAIL(err, INTERNAL, NONE, "record is not compressed");
     return zip_stream_open(&a->zip.in, VEC_AT(&a->zip.entries, const zip_entry, storage->entry),
                            storage->has_crc, s, err);
 }

@@ -34,10 +34,8 @@ static fsdpck_status whole_chunk(const catalogue *cat, uint32_t tensor, fsdpck_e
             memcmp(sizes, catalogue_shape(cat, tensor), t->ndim * sizeof(uint64_t)) == 0)
             return FSDPCK_OK;
     }
-    fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                 ".pt file can hold only whole tensors");
-    error_tensor(err, catalogue_name(cat, t->name));
-    return st;
+    return FAIL_WITH(err, INTERNAL, NONE, (".pt file can hold only whole tensors"),
+                     (tensor, catalogue_name(cat, t->name)));
 }
 
 /* Assigns a tensor its storage: that of the viewed tensor, or its own; creates it if necessary. */
@@ -65,8 +63,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     char key[16];
 
     if (index >= s->count)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "nested state refers to a tensor that does not exist");
+        return FAIL(err, INTERNAL, NONE, "nested state refers to a tensor that does not exist");
     if (s->of_tensor[index] == CAT_NONE)
         RETURN_IF(storage_of(s, (uint32_t)index, err));
     const cat_tensor *t = catalogue_tensor(cat, index);
@@ -111,10 +108,8 @@ static fsdpck_status write_pickle(layout_state *s, text_buf *pickle, fsdpck_erro
     for (size_t i = 0; i < s->count; i++) {
         if (s->of_tensor[i] != CAT_NONE)
             continue;
-        fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                     "nested state has no location for a tensor");
-        error_tensor(err, catalogue_name(&t->cat, catalogue_tensor(&t->cat, i)->name));
-        return st;
+        return FAIL_WITH(err, INTERNAL, NONE, ("nested state has no location for a tensor"),
+                         (tensor, catalogue_name(&t->cat, catalogue_tensor(&t->cat, i)->name)));
     }
     return text_check(pickle, err);
 }

@@ -8,11 +8,8 @@
 
 static fsdpck_status bad_pattern(const char *pattern, const char *expected, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "rank pattern does not produce file names");
-    error_found(err, "%s", pattern);
-    error_expected(err, "%s", expected);
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("rank pattern does not produce file names"),
+                     (found, "%s", pattern), (expected, "%s", expected));
 }
 
 fsdpck_status rank_pattern_check(const char *pattern, uint64_t world_size, fsdpck_error *err)

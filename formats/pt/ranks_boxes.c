@@ -60,13 +60,11 @@ static fsdpck_status local_tensor(const ranks_parse *p, uint64_t index, const ra
     *sizes = t->ndim > 0 ? torch_tensor_sizes(&p->archive, t) : none;
     if (t->dtype == c->dtype && t->ndim == c->ndim)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
-                  "dtype or number of dims of rank %" PRIu32 "'s part differs from the tensor",
-                  p->file->rank);
-    error_expected(err, "%s, %u dims", dtype_get(c->dtype)->name, c->ndim);
-    error_found(err, "%s, %u dims", dtype_get((dtype)t->dtype)->name, t->ndim);
-    return st;
+    return FAIL_WITH(err, BADINPUT, RANK_SHAPE,
+                     ("dtype or number of dims of rank %" PRIu32 "'s part differs from the tensor",
+                      p->file->rank),
+                     (expected, "%s, %u dims", dtype_get(c->dtype)->name, c->ndim),
+                     (found, "%s, %u dims", dtype_get((dtype)t->dtype)->name, t->ndim));
 }
 
 /* --- specs --- */
@@ -83,8 +81,7 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
     RETURN_IF(catalogue_add_mesh(cat, m, &spec.mesh, err));
     RETURN_IF(catalogue_add_spec(cat, &spec, &index, err));
     if (cat->specs.count > SPECS_MAX || cat->meshes.count > MESHES_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "rank files describe too many layouts");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "rank files describe too many layouts");
     cat_tensor *ct = catalogue_tensor(cat, t->index);
     if (t->rank_count == 1)
         ct->spec = index;
@@ -92,9 +89,9 @@ static fsdpck_status set_spec(ranks_parse *p, uint32_t entry, const mesh *m, con
         return FSDPCK_OK;
     text_buf text = {.limit_bytes = 4096};
     const cat_spec *first = catalogue_spec(cat, t->index);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                                       "files of two ranks record different sharding of a tensor");
-    error_tensor(err, name_of(p, entry));
+    const fsdpck_status st = FAIL_WITH(err, BADINPUT, RANK_DISAGREE,
+                                       ("files of two ranks record different sharding of a tensor"),
+                                       (tensor, name_of(p, entry)));
     if (first != NULL) {
         const mesh *other = catalogue_mesh(cat, first->mesh);
         mesh_print(other, &text);
@@ -162,10 +159,10 @@ static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_declared
     error_tensor(err, name_of(p, entry));
     if (st != FSDPCK_OK)
         return st;
-    st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
-                   "size of rank %" PRIu32 "'s part of a tensor does not match its placements",
-                   p->file->rank);
-    error_tensor(err, name_of(p, entry));
+    st = FAIL_WITH(err, BADINPUT, RANK_SHAPE,
+                   ("size of rank %" PRIu32 "'s part of a tensor does not match its placements",
+                    p->file->rank),
+                   (tensor, name_of(p, entry)));
     print_box(&text, offsets, sizes, c->ndim);
     text_puts(&text, " of ");
     print_box(&text, NULL, c->shape, c->ndim);
@@ -281,19 +278,19 @@ static fsdpck_status add_shard(ranks_parse *p, uint32_t entry, const ranks_decla
 
     if (!ranks_is_class(pool, shard, "Shard") || !ranks_attribute(pool, shard, "tensor", &tensor) ||
         !ranks_attribute(pool, shard, "metadata", &metadata))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHARDED,
-                         "local shard of a ShardedTensor has an unknown form");
+        return FAIL(err, BADINPUT, RANK_SHARDED,
+                    "local shard of a ShardedTensor has an unknown form");
     if (value_kind_of(tensor) != VALUE_TENSOR)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "local shard of a ShardedTensor is not a plain tensor");
+        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND,
+                    "local shard of a ShardedTensor is not a plain tensor");
     RETURN_IF(ranks_shard_box(pool, metadata, c->ndim, offsets, sizes, &rank, err));
     RETURN_IF(local_tensor(p, value_tensor_index(tensor), c, &local, err));
     if (c->ndim > 0 && memcmp(local, sizes, c->ndim * sizeof *sizes) != 0) {
         text_buf text = {.limit_bytes = 4096};
         const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHAPE,
-                      "size of rank %" PRIu32 "'s shard differs from its metadata", p->file->rank);
-        error_tensor(err, name_of(p, entry));
+            FAIL_WITH(err, BADINPUT, RANK_SHAPE,
+                      ("size of rank %" PRIu32 "'s shard differs from its metadata", p->file->rank),
+                      (tensor, name_of(p, entry)));
         print_box(&text, offsets, sizes, c->ndim);
         error_expected(err, "%s", text.text);
         text.nbytes = 0;

@@ -24,7 +24,7 @@ enum { MESHES_PER_FILE = 4096, LAYOUT_STEPS = 64 };
 
 static fsdpck_status bad(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DTENSOR, "DTensor's %s", what);
+    return FAIL(err, BADINPUT, RANK_DTENSOR, "DTensor's %s", what);
 }
 
 /* --- ints of a small tensor --- */
@@ -303,8 +303,7 @@ static fsdpck_status mesh_of(ranks_parse *p, value v, const ranks_mesh **found, 
         }
         *slot = rm;
         if (p->meshes.count > MESHES_PER_FILE)
-            return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                             "file has over %d meshes", MESHES_PER_FILE);
+            return FAIL(err, LIMIT, LIMIT_COUNT, "file has over %d meshes", MESHES_PER_FILE);
         RETURN_IF(mesh_parse_value(p, v, rm, err));
         known = value_map_put(&p->mesh_of, v, NULL, err);
         if (known == NULL)
@@ -343,9 +342,8 @@ static fsdpck_status read_placement(const value_pool *pool, value v, unsigned nd
     }
     const bool strided = ranks_is_class(pool, v, "_StridedShard");
     if (!strided && !ranks_is_class(pool, v, "Shard"))
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_PLACEMENT,
-                         "unknown placement: '%s'",
-                         escape_text(shown, sizeof shown, name, strlen(name)));
+        return FAIL(err, UNSUPPORTED, RANK_PLACEMENT, "unknown placement: '%s'",
+                    escape_text(shown, sizeof shown, name, strlen(name)));
     if (!ranks_attribute(pool, v, "dim", &item) || !value_as_u64(pool, item, &dim) || dim >= ndim)
         return bad(err, "placement shards a dim that the tensor does not have");
     if (strided && (!ranks_attribute(pool, v, "split_factor", &item) ||
@@ -439,8 +437,8 @@ fsdpck_status ranks_dtensor_read(ranks_parse *p, value v, ranks_declared *c, fsd
         !ranks_is_class(pool, spec, "DTensorSpec") || !ranks_attribute(pool, spec, "mesh", &of))
         return bad(err, "state has an unknown form");
     if (value_kind_of(c->local) != VALUE_TENSOR)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "local tensor of a DTensor has an unsupported type");
+        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND,
+                    "local tensor of a DTensor has an unsupported type");
     const torch_tensor *local =
         VEC_AT(&p->archive.tensors, const torch_tensor, value_tensor_index(c->local));
     c->python = local->python;

@@ -230,12 +230,8 @@ static fsdpck_status mixed(const ranks_family *f, const char *name, fsdpck_error
 {
     char first[512];
     ranks_file_name(f, 0, first, sizeof first);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
-                                       "folder holds rank files of two saves");
-    error_expected(err, "names like '%s'", first);
-    error_found(err, "also '%s'", name);
-    error_next(err, "select the files of one save: --source-rank-pattern, with {r} for the rank");
-    return st;
+    return FAIL_WITH(err, BADINPUT, RANK_MIXED, ("folder holds rank files of two saves"),
+                     (expected, "names like '%s'", first), (found, "also '%s'", name));
 }
 
 static bool family_has(const ranks_family *f, const char *name, const parts *p)
@@ -273,12 +269,9 @@ static fsdpck_status family_of(ranks_list *l, const char *name, const parts *p, 
 static fsdpck_status add_name(ranks_list *l, const char *name, const parts *p, fsdpck_error *err)
 {
     uint32_t family;
-    if (p->rank >= MESH_RANKS_MAX || p->world > MESH_RANKS_MAX) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                                           "rank in a file name is too large: '%s'", name);
-        error_expected(err, "at most %u", MESH_RANKS_MAX);
-        return st;
-    }
+    if (p->rank >= MESH_RANKS_MAX || p->world > MESH_RANKS_MAX)
+        return FAIL_WITH(err, LIMIT, LIMIT_COUNT, ("rank in a file name is too large: '%s'", name),
+                         (expected, "at most %u", MESH_RANKS_MAX));
     RETURN_IF(family_of(l, name, p, &family, err));
     ranks_file *f = vec_push(&l->files, err);
     if (f == NULL)
@@ -302,13 +295,10 @@ static fsdpck_status check_key(const char *key, fsdpck_error *err)
     for (size_t at = 0; at < nbytes;) {
         uint32_t c;
         const unsigned n = utf8_decode((const uint8_t *)key + at, nbytes - at, &c);
-        if (n == 0 || utf8_hidden(c)) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
-                          "files of several kinds have names that are not plain text");
-            error_next(err, "rename the files, or give --source-rank-pattern");
-            return st;
-        }
+        if (n == 0 || utf8_hidden(c))
+            return FAIL_WITH(err, BADINPUT, RANK_MIXED,
+                             ("files of several kinds have names that are not plain text"),
+                             (next, "rename the files, or give --source-rank-pattern"));
         at += n;
     }
     return FSDPCK_OK;
@@ -342,10 +332,8 @@ static fsdpck_status check_doubles(const ranks_list *l, fsdpck_error *err)
         const ranks_file *b = VEC_AT(&l->files, const ranks_file, i);
         if (a->family != b->family || a->rank != b->rank)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DOUBLE,
-                                           "two files belong to rank %" PRIu32, a->rank);
-        error_found(err, "'%s' and '%s'", a->name, b->name);
-        return st;
+        return FAIL_WITH(err, BADINPUT, RANK_DOUBLE, ("two files belong to rank %" PRIu32, a->rank),
+                         (found, "'%s' and '%s'", a->name, b->name));
     }
     return FSDPCK_OK;
 }
@@ -354,11 +342,9 @@ static fsdpck_status pattern_check(const char *pattern, fsdpck_error *err)
 {
     if (pattern == NULL || strstr(pattern, "{r}") != NULL)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "pattern of rank files does not contain the rank");
-    error_found(err, "'%s'", pattern);
-    error_expected(err, "'{r}' in it, such as 'model_rank_{r}.pt'");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("pattern of rank files does not contain the rank"),
+                     (found, "'%s'", pattern),
+                     (expected, "'{r}' in it, such as 'model_rank_{r}.pt'"));
 }
 
 /* Known families come in the order of the table, whatever the order of names. */
@@ -397,14 +383,10 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
 {
     RETURN_IF(pattern_check(pattern, err));
     RETURN_IF(gather(l, entries, count, pattern, err));
-    if (l->files.count == 0) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_NONE, "folder holds no rank files");
-        error_expected(err, "names like '%s'",
-                       pattern != NULL ? pattern : "model_world_size_{W}_rank_{r}.pt");
-        error_next(err, "give --source-rank-pattern with {r} for the rank");
-        return st;
-    }
+    if (l->files.count == 0)
+        return FAIL_WITH(err, BADINPUT, RANK_NONE, ("folder holds no rank files"),
+                         (expected, "names like '%s'",
+                          pattern != NULL ? pattern : "model_world_size_{W}_rank_{r}.pt"));
     if (pattern == NULL)
         check_suspect_worlds(l);
     RETURN_IF(name_families(l, err));

@@ -22,10 +22,10 @@ static fsdpck_status check_own_ranks(const ranks_state *s, fsdpck_error *err)
         if (first == NULL) {
             st = FSDPCK_LIMIT;
         } else if (*first != 0) {
-            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DOUBLE,
-                           "two files contain data of rank %" PRIu32, own);
-            error_found(err, "'%s' and '%s'", ranks_path(s, (uint32_t)(*first - 1)), f->name);
-            error_next(err, "one of them is a copy: find the file of the missing rank");
+            st = FAIL_WITH(err, BADINPUT, RANK_DOUBLE,
+                           ("two files contain data of rank %" PRIu32, own),
+                           (found, "'%s' and '%s'", ranks_path(s, (uint32_t)(*first - 1)), f->name),
+                           (next, "one of them is a copy: find the file of the missing rank"));
         } else {
             *first = (uint64_t)f->index + 1;
         }
@@ -183,13 +183,12 @@ static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fs
             text_printf(&ranks, "%s%u", ranks.nbytes > 0 ? ", " : "",
                         (unsigned)piece_at(s, l->pieces[i])->rank);
     }
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
-                                       "a plain tensor differs between ranks");
-    error_tensor(err, strtab_text(&s->names, l->entry));
-    error_expected(err, "the value on rank %u", (unsigned)a->rank);
-    error_found(err, "a different %s on ranks %s%s", l->shapes_differ ? "shape" : "value",
-                ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : "");
-    error_next(err, "--per-rank keep, first or drop");
+    const fsdpck_status st =
+        FAIL_WITH(err, BADINPUT, RANK_DIFFER, ("a plain tensor differs between ranks"),
+                  (tensor, strtab_text(&s->names, l->entry)),
+                  (expected, "the value on rank %u", (unsigned)a->rank),
+                  (found, "a different %s on ranks %s%s", l->shapes_differ ? "shape" : "value",
+                   ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : ""));
     text_release(&ranks);
     return st;
 }

@@ -105,12 +105,12 @@ static bool is_listed_or_other(const void *ctx, const char *entry)
 static fsdpck_status error_missing(const ranks_state *s, const census *c, const text_buf *names,
                                    uint64_t missing, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING, "files of ranks are missing: %s%s",
-        names->text == NULL ? "" : names->text, names->failed ? ", ..." : "");
-    error_path(err, s->req->path);
-    error_expected(err, "files of %" PRIu64 " ranks", c->expected_count);
-    error_found(err, "%zu files, %" PRIu64 " missing", s->list->files.count, missing);
+    const fsdpck_status st =
+        FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                  ("files of ranks are missing: %s%s", names->text == NULL ? "" : names->text,
+                   names->failed ? ", ..." : ""),
+                  (path, s->req->path), (expected, "files of %" PRIu64 " ranks", c->expected_count),
+                  (found, "%zu files, %" PRIu64 " missing", s->list->files.count, missing));
     const char *other =
         renamed_file_find(s->req->probe, RENAMED_FILE_ANY_SIZE, is_listed_or_other, s->list);
     error_next(err,
@@ -124,14 +124,13 @@ static fsdpck_status error_missing(const ranks_state *s, const census *c, const 
 static fsdpck_status too_many(const ranks_state *s, uint64_t there, fsdpck_error *err)
 {
     const uint64_t stated = s->req->expect_ranks;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
-                                       "folder holds files of more ranks than %s",
-                                       stated > 0 ? "stated" : "their names show");
-    error_path(err, s->req->path);
-    error_expected(err, "%" PRIu64 " ranks%s", stated > 0 ? stated : world_of_names(s->list),
-                   stated > 0 ? " (--source-ranks)" : "");
-    error_found(err, "rank %" PRIu64, there);
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, RANK_MIXED,
+        ("folder holds files of more ranks than %s", stated > 0 ? "stated" : "their names show"),
+        (path, s->req->path),
+        (expected, "%" PRIu64 " ranks%s", stated > 0 ? stated : world_of_names(s->list),
+         stated > 0 ? " (--source-ranks)" : ""),
+        (found, "rank %" PRIu64, there));
 }
 
 static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
@@ -141,12 +140,9 @@ static fsdpck_status check_worlds(const ranks_state *s, fsdpck_error *err)
         const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, i);
         if (f->world == 0 || f->world == world)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_MIXED,
-                                           "folder holds files of different numbers of ranks");
-        error_path(err, s->req->path);
-        error_found(err, "%" PRIu64 " and %" PRIu64, world, f->world);
-        error_next(err, "select the files of one save with --source-rank-pattern");
-        return st;
+        return FAIL_WITH(err, BADINPUT, RANK_MIXED,
+                         ("folder holds files of different numbers of ranks"), (path, s->req->path),
+                         (found, "%" PRIu64 " and %" PRIu64, world, f->world));
     }
     const uint64_t highest = highest_rank(s->list);
     if (world > 0 && highest >= world)
@@ -162,14 +158,12 @@ static fsdpck_status check_extra_alone(const ranks_state *s, fsdpck_error *err)
     if (s->list->families.count != 1 || s->req->rank_pattern != NULL || f->trainer[0] == '\0' ||
         strncmp(f->prefix, extra, strlen(extra)) != 0)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                                       "files of the model and the optimizer are missing");
-    error_path(err, s->req->path);
-    error_expected(err, "model_world_size_%" PRIu64 "_rank_{r}.pt", f->world);
-    error_found(err, "only extra_state files");
-    error_next(err, "copy them from the machines that wrote them, or read the existing files with "
-                    "--source-rank-pattern 'extra_state_world_size_{W}_rank_{r}.pt'");
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, FILE_MISSING, ("files of the model and the optimizer are missing"),
+        (path, s->req->path), (expected, "model_world_size_%" PRIu64 "_rank_{r}.pt", f->world),
+        (found, "only extra_state files"),
+        (next, "copy them from the machines that wrote them, or read the existing files with "
+               "--source-rank-pattern 'extra_state_world_size_{W}_rank_{r}.pt'"));
 }
 
 bool ranks_is_count_unknown(const ranks_state *s)
@@ -191,8 +185,7 @@ fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         c.count = others[i] > c.count ? others[i] : c.count;
     if (c.count > MESH_RANKS_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "more than %u ranks",
-                         MESH_RANKS_MAX);
+        return FAIL(err, LIMIT, LIMIT_COUNT, "more than %u ranks", MESH_RANKS_MAX);
     c.expected = budget_alloc(s->req->metadata, 2 * c.count, err);
     if (c.expected == NULL)
         return FSDPCK_LIMIT;

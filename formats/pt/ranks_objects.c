@@ -126,8 +126,7 @@ static fsdpck_status gather(void *ctx, value v, fsdpck_error *err)
 {
     const gathering *g = ctx;
     if (pt_is_sharded(g->pool, v))
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "DTensor or ShardedTensor inside an object");
+        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND, "DTensor or ShardedTensor inside an object");
     if (value_kind_of(v) != VALUE_TENSOR)
         return FSDPCK_OK;
     uint64_t *slot = vec_push(g->tensors, err);
@@ -328,12 +327,11 @@ static fsdpck_status differ_failed(const ranks_state *s, const ranks_object *o,
         if (list[i].variant != list[0].variant)
             text_printf(&ranks, "%s%u", ranks.nbytes > 0 ? ", " : "", (unsigned)list[i].rank);
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER, "object differs between ranks");
-    error_tensor(err, strtab_text(&s->names, o->entry));
-    error_expected(err, "the value on rank %u", (unsigned)list[0].rank);
-    error_found(err, "a different value on ranks %s%s", ranks.text == NULL ? "" : ranks.text,
-                ranks.failed ? ", ..." : "");
-    error_next(err, "--per-rank keep, first or drop");
+        FAIL_WITH(err, BADINPUT, RANK_DIFFER, ("object differs between ranks"),
+                  (tensor, strtab_text(&s->names, o->entry)),
+                  (expected, "the value on rank %u", (unsigned)list[0].rank),
+                  (found, "a different value on ranks %s%s", ranks.text == NULL ? "" : ranks.text,
+                   ranks.failed ? ", ..." : ""));
     text_release(&ranks);
     return st;
 }

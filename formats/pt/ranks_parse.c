@@ -66,12 +66,9 @@ static bool generator_state(const value_pool *pool, value path)
 static fsdpck_status disagree(const ranks_parse *p, const ranks_tensor *t, const char *name,
                               const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                                       "files of two ranks differ in %s", what);
-    error_tensor(err, name);
-    error_expected(err, "the value in '%s'", ranks_path(p->s, t->first_file));
-    error_next(err, "check that all files are from one save");
-    return st;
+    return FAIL_WITH(err, BADINPUT, RANK_DISAGREE, ("files of two ranks differ in %s", what),
+                     (tensor, name),
+                     (expected, "the value in '%s'", ranks_path(p->s, t->first_file)));
 }
 
 /* The name's entry, created if no earlier file has it. */
@@ -167,10 +164,9 @@ static fsdpck_status read_wrapper(ranks_parse *p, value call, ranks_declared *c,
     c->dtype =
         value_kind_of(type) == VALUE_SYMBOL ? dtype_from_name(name, strlen(name)) : DTYPE_NONE;
     if (c->dtype == DTYPE_NONE)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "tensor has an unknown dtype");
+        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND, "tensor has an unknown dtype");
     if (!ranks_dims(pool, value_item(pool, args, 2), c->shape, NDIM_MAX, &c->ndim))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS, "tensor has no shape");
+        return FAIL(err, BADINPUT, TENSOR_BOUNDS, "tensor has no shape");
     c->requires_grad = value_kind_of(grad) == VALUE_BOOL && value_is_true(grad);
     return FSDPCK_OK;
 }
@@ -187,9 +183,9 @@ static fsdpck_status same_shape(const ranks_parse *p, uint32_t entry, const rank
         (c->ndim == 0 || memcmp(shape, c->shape, c->ndim * sizeof *shape) == 0))
         return FSDPCK_OK;
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                  "files of two ranks record different dtypes or shapes of a tensor");
-    error_tensor(err, strtab_text(&p->s->names, entry));
+        FAIL_WITH(err, BADINPUT, RANK_DISAGREE,
+                  ("files of two ranks record different dtypes or shapes of a tensor"),
+                  (tensor, strtab_text(&p->s->names, entry)));
     text_printf(&found, "%s[", dtype_get((dtype)ct->dtype)->name);
     for (unsigned i = 0; i < ct->ndim; i++)
         text_printf(&found, "%s%" PRIu64, i > 0 ? "," : "", shape[i]);

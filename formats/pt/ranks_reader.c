@@ -111,8 +111,7 @@ static fsdpck_status add_files(ranks_reader *r, ranks_list *list, catalogue *cat
             st = catalogue_add_file(cat, f->name, strlen(f->name), nbytes, f->rank, &in_catalogue,
                                     err);
         if (st == FSDPCK_OK && in_catalogue != in_set)
-            st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                           "files were added in two different orders");
+            st = FAIL(err, INTERNAL, NONE, "files were added in two different orders");
         if (st != FSDPCK_OK) {
             error_path_in(err, r->files.dir->path, f->name);
             return st;
@@ -325,13 +324,11 @@ static void report(const ranks_state *s)
 
 static fsdpck_status refuse_torch_checkpointing(fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_SRC_FOREIGN,
-                                       "checkpoint is in the format of torch_checkpointing, which "
-                                       "is not supported");
-    error_found(err, "its 'metadata.pkl'");
-    error_next(err, "save it with torch.distributed.checkpoint, or read torch files of DTensors "
-                    "one item at a time: --source-rank-pattern 'model_{r}.pt'");
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
+                     ("checkpoint is in the format of torch_checkpointing, which is not supported"),
+                     (found, "its 'metadata.pkl'"),
+                     (next, "save it with torch.distributed.checkpoint, or read torch files of "
+                            "DTensors one item at a time: --source-rank-pattern 'model_{r}.pt'"));
 }
 
 static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
@@ -344,8 +341,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     ranks_state s;
 
     if (!req->probe->is_folder)
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "pt-ranks reads a folder; this is a file");
+        return FAIL(err, USAGE, NONE, "pt-ranks reads a folder; this is a file");
     if (req->rank_pattern == NULL && ranks_is_torch_checkpointing(req->probe))
         return refuse_torch_checkpointing(err);
     fsdpck_status st = ranks_list_make(&list, req->probe->entries, req->probe->entry_count,
@@ -381,29 +377,22 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
 
 static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck_error *err)
 {
-    fsdpck_status st;
     (void)r;
-    if (q->flags & RANKS_SHARD_FLAT) {
-        st =
-            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_FLAT,
-                      "optimizer state is stored as each rank's shard of a flat parameter (FSDP1)");
-        error_next(err, "describe the flat parameters with --model FILE: fsdpck-model(5); or leave "
-                        "them out with --part model, in commands that have it");
-        return st;
-    }
-    if (q->flags & RANKS_SHARD_STAGES) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                       "optimizer state has one number for different parameters of several ranks "
-                       "(pipeline stages)");
-        error_next(err,
-                   "save the optimizer with get_optimizer_state_dict, which names parameters; or "
-                   "read only the model with --part model, in commands that have it");
-        return st;
-    }
-    st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
-                   "a plain tensor has different shapes or dtypes on different ranks");
-    error_next(err, "give --per-rank keep, first or drop");
-    return st;
+    if (q->flags & RANKS_SHARD_FLAT)
+        return FAIL_WITH(
+            err, UNSUPPORTED, RANK_FLAT,
+            ("optimizer state is stored as each rank's shard of a flat parameter (FSDP1)"),
+            (next, "describe the flat parameters with --model FILE: fsdpck-model(5); or leave them "
+                   "out with --part model, in commands that have it"));
+    if (q->flags & RANKS_SHARD_STAGES)
+        return FAIL_WITH(
+            err, BADINPUT, RANK_DISAGREE,
+            ("optimizer state has one number for different parameters of several ranks (pipeline "
+             "stages)"),
+            (next, "save the optimizer with get_optimizer_state_dict, which names parameters; or "
+                   "read only the model with --part model, in commands that have it"));
+    return FAIL(err, BADINPUT, RANK_DIFFER,
+                "a plain tensor has different shapes or dtypes on different ranks");
 }
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
@@ -451,7 +440,7 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, f
 
     *s = NULL;
     if (!(q->flags & RANKS_SHARD_STREAM))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "record is not compressed");
+        return FAIL(err, INTERNAL, NONE, "record is not compressed");
     return zip_stream_open(&z->in, VEC_AT(&z->entries, const zip_entry, q->entry), !z->no_crc, s,
                            err);
 }

@@ -10,7 +10,7 @@
 
 static fsdpck_status bad(fsdpck_error *err, const char *what)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_SHARDED, "ShardedTensor's %s", what);
+    return FAIL(err, BADINPUT, RANK_SHARDED, "ShardedTensor's %s", what);
 }
 
 static uint64_t count_of(const value_pool *pool, value v, const char *name)

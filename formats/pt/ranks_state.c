@@ -54,8 +54,7 @@ fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
         return FSDPCK_OK;
     }
     if (t->meta)
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_PT_TENSOR_KIND,
-                         "tensor on the meta device has no data");
+        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND, "tensor on the meta device has no data");
     RETURN_IF(place_of(&p->archive, t, &where, &checked, err));
     RETURN_IF(keep_dims(r, &p->archive, t, &where, &made.dims_at, err));
     made.entry = VEC_AT(&p->archive.storages, const torch_storage, t->storage)->entry;
@@ -70,8 +69,7 @@ fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
                    (checked ? 0 : RANKS_SHARD_UNCHECKED) |
                    (t->requires_grad ? RANKS_SHARD_GRAD : 0));
     if (r->pieces.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "too many tensors in the files of all ranks");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many tensors in the files of all ranks");
     ranks_shard *slot = vec_push(&r->pieces, err);
     if (slot == NULL)
         return FSDPCK_LIMIT;
@@ -83,8 +81,7 @@ fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
 fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err)
 {
     if (rank >= MESH_RANKS_MAX)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DTENSOR,
-                         "rank %" PRIu64 " in a mesh is too large", rank);
+        return FAIL(err, BADINPUT, RANK_DTENSOR, "rank %" PRIu64 " in a mesh is too large", rank);
     if (s->members.count <= rank &&
         vec_push_n(&s->members, (size_t)rank + 1 - s->members.count, err) == NULL)
         return FSDPCK_LIMIT;

@@ -114,7 +114,7 @@ static void read_settings(const open_request *req, const char *name, cat_origin 
     fsdpck_status st =
         file_read_whole(&req->probe->dir, name, sizeof o->settings - 1, &text, &nbytes, &err);
     if (st == FSDPCK_OK && strlen(text) != nbytes)
-        st = error_set(&err, FSDPCK_BADINPUT, FSDPCK_FINDING_NONE, "it holds a zero byte");
+        st = FAIL(&err, BADINPUT, NONE, "it holds a zero byte");
     if (st == FSDPCK_OK)
         st = ranks_settings_put(text, 1, &made, &err);
     if (st == FSDPCK_OK)

@@ -25,12 +25,10 @@ static fsdpck_status choose_form(dtensor_form *form, unsigned torch_minor, fsdpc
     } else if (torch_minor == 11 || torch_minor == 12) {
         *form = DTORCH_2_11;
     } else {
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                                           "rank files cannot be written for this torch");
-        error_found(err, "2.%u", torch_minor);
-        error_expected(err, "2.5 to 2.15");
-        error_next(err, "write a DCP folder (--format dcp), which every torch version reads");
-        return st;
+        return FAIL_WITH(
+            err, UNSUPPORTED, NONE, ("rank files cannot be written for this torch"),
+            (found, "2.%u", torch_minor), (expected, "2.5 to 2.15"),
+            (next, "write a DCP folder (--format dcp), which every torch version reads"));
     }
     return FSDPCK_OK;
 }
@@ -52,17 +50,12 @@ fsdpck_status dtensor_writer_init(dtensor_writer *d, const target *t, const writ
     *d = (dtensor_writer){.cat = &t->cat, .world_size = t->world_size, .device_type = "cuda"};
     if (opt != NULL && opt->device_type != NULL)
         d->device_type = opt->device_type;
-    if (!is_word(d->device_type)) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "unknown device type");
-        error_found(err, "%s", d->device_type);
-        error_expected(err, "cuda, cpu, xpu, ...");
-        return st;
-    }
+    if (!is_word(d->device_type))
+        return FAIL_WITH(err, USAGE, NONE, ("unknown device type"), (found, "%s", d->device_type),
+                         (expected, "cuda, cpu, xpu, ..."));
     for (uint32_t i = 0; i < t->cat.meshes.count; i++) {
         if (mesh_size(catalogue_mesh(&t->cat, i)) != t->world_size)
-            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "mesh has a different number of ranks");
+            return FAIL(err, INTERNAL, NONE, "mesh has a different number of ranks");
     }
     return choose_form(&d->form, opt != NULL ? opt->torch_minor : 0, err);
 }
@@ -79,7 +72,7 @@ static fsdpck_status put_placement(const dtensor_writer *d, pickle_writer *w, co
 {
     static const char *const names[] = {"Replicate", "Shard", "_StridedShard"};
     if (p->kind > PLACEMENT_STRIDED_SHARD)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "target cannot be Partial");
+        return FAIL(err, INTERNAL, NONE, "target cannot be Partial");
     pickle_put_global(w, placement_module, names[p->kind]);
     pickle_put_tuple(w, 0);
     pickle_put_newobj(w);
@@ -124,8 +117,7 @@ static fsdpck_status put_order(pickle_writer *w, const mesh_slice *s, unsigned t
     pickle_put_mark(w);
     for (unsigned dim = 0; dim < tensor_ndim; dim++) {
         if (!shard_cut_order(&s->m, s->placements, dim, order, &count))
-            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "placements of a target have no valid order");
+            return FAIL(err, INTERNAL, NONE, "placements of a target have no valid order");
         if (count == 0)
             continue;
         pickle_put_global(w, spec_module, "ShardOrderEntry");

@@ -53,10 +53,8 @@ static fsdpck_status fail_tensor(const layout_state *s, uint64_t tensor, fsdpck_
                                  const char *what, fsdpck_error *err)
 {
     const catalogue *cat = &s->t->cat;
-    const fsdpck_status failed = error_set(err, st, FSDPCK_FINDING_NONE, "%s", what);
-    error_path(err, s->file_name);
-    error_tensor(err, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
-    return failed;
+    return FAIL_AS(err, st, FSDPCK_FINDING_NONE, ("%s", what), (path, s->file_name),
+                   (tensor, catalogue_name(cat, catalogue_tensor(cat, tensor)->name)));
 }
 
 /* --- the pickle --- */
@@ -108,8 +106,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     char key[16];
 
     if (index >= catalogue_tensor_count(cat))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "nested state refers to a tensor that does not exist");
+        return FAIL(err, INTERNAL, NONE, "nested state refers to a tensor that does not exist");
     RETURN_IF(chunk_of_rank(s, index, &chunk, err));
     chunk_spot *spot = &s->spots[chunk];
     if (spot->file != 0 && spot->file != s->file)
@@ -200,7 +197,7 @@ static fsdpck_status content_of(layout_state *s, const family *f, value *content
     if (f->key == NULL)
         return FSDPCK_OK;
     if (!value_as_dict(&t->cat.pool, *content, &dict))
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY, "out of memory");
+        return FAIL(err, LIMIT, LIMIT_MEMORY, "out of memory");
     *found = value_dict_find(&t->cat.pool, dict, f->key, content);
     return FSDPCK_OK;
 }
@@ -304,7 +301,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
     t->is_folder = true;
     if (t->rank_roots.count > 0 && t->rank_roots.count != t->world_size)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "rank has no nested state");
+        return FAIL(err, INTERNAL, NONE, "rank has no nested state");
     RETURN_IF(dtensor_writer_init(&s.dtensor, t, opt, err));
     s.dtensor.mesh_key = mesh_key;
     s.dtensor.mesh_boundary = mesh_boundary;

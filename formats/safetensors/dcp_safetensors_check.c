@@ -47,12 +47,11 @@ static fsdpck_status error_of_missing(const shards_check_input *c, const shards_
     fsdpck_status st;
     if (l->file_number > 0) {
         list_files(c, e, l->root, l->file_number, &list);
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                       "files of ranks are missing: %s%s", list.text != NULL ? list.text : "",
-                       list.failed ? ", ..." : "");
+        st = FAIL(err, BADINPUT, FILE_MISSING, "files of ranks are missing: %s%s",
+                  list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
     } else {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                       "rank files are missing: a tensor has fewer shards than others");
+        st = FAIL(err, BADINPUT, FILE_MISSING,
+                  "rank files are missing: a tensor has fewer shards than others");
     }
     text_release(&list);
     error_path(err, c->req->path);
@@ -90,13 +89,12 @@ static fsdpck_status error_of_holes(const shards_check_input *c, const shards_ev
         return FSDPCK_OK; /* they are not the cause: the coverage of tensors is checked later */
     }
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                  "files of ranks are missing: %s%s", list.text, list.failed ? ", ..." : "");
+        FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                  ("files of ranks are missing: %s%s", list.text, list.failed ? ", ..." : ""),
+                  (path, c->req->path), (expected, "all shards of each tensor"),
+                  (found, "incomplete: %s%s", tensors->text, tensors->failed ? ", ..." : ""),
+                  (next, COPY_FILES));
     text_release(&list);
-    error_path(err, c->req->path);
-    error_expected(err, "all shards of each tensor");
-    error_found(err, "incomplete: %s%s", tensors->text, tensors->failed ? ", ..." : "");
-    error_next(err, COPY_FILES);
     return st;
 }
 
@@ -120,18 +118,15 @@ static fsdpck_status check_beside(const shards_check_input *c, const shards_evid
     const uint64_t ranks = shards_ranks_of_others(c->req, &name);
     if (ranks <= c->ranks || !shards_gap_find_open(e, &open))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                                       "rank files are missing: more ranks wrote other files");
-    error_path(err, c->req->path);
-    error_tensor(err, tensor_name(c, open.tensor));
-    error_expected(err, "files of %" PRIu64 " ranks, according to '%s'", ranks, name);
-    error_found(err, "files of %" PRIu32, c->ranks);
-    error_next(
-        err,
-        COPY_FILES
-        "; if '%s' is from another save, give the number of ranks of this one with --source-ranks",
-        name);
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, FILE_MISSING, ("rank files are missing: more ranks wrote other files"),
+        (path, c->req->path), (tensor, tensor_name(c, open.tensor)),
+        (expected, "files of %" PRIu64 " ranks, according to '%s'", ranks, name),
+        (found, "files of %" PRIu32, c->ranks),
+        (next,
+         COPY_FILES
+         "; if '%s' is from another save, give the number of ranks of this one with --source-ranks",
+         name));
 }
 
 static fsdpck_status check_config(const shards_check_input *c, const shards_evidence *e,
@@ -146,16 +141,13 @@ static fsdpck_status check_config(const shards_check_input *c, const shards_evid
         const uint64_t size = shards_config_size(&config, tensor_name(c, i), shape, ndim, &dim);
         if (size == 0 || t->has_end || shape[dim] >= size || (t->dim != UINT8_MAX && t->dim != dim))
             continue;
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                      "rank files are missing: a tensor is smaller than in 'config.json'");
-        error_path(err, c->req->path);
-        error_tensor(err, tensor_name(c, i));
-        error_expected(err, "size %" PRIu64 " of dim %u", size, dim);
-        error_found(err, "%" PRIu64, shape[dim]);
-        error_next(err,
-                   COPY_FILES "; if none is missing, give the number of ranks with --source-ranks");
-        return st;
+        return FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                         ("rank files are missing: a tensor is smaller than in 'config.json'"),
+                         (path, c->req->path), (tensor, tensor_name(c, i)),
+                         (expected, "size %" PRIu64 " of dim %u", size, dim),
+                         (found, "%" PRIu64, shape[dim]),
+                         (next, COPY_FILES
+                          "; if none is missing, give the number of ranks with --source-ranks"));
     }
     return FSDPCK_OK;
 }

@@ -32,9 +32,9 @@ static fsdpck_status error_duplicate(const shards_check_input *c, const shards_s
                                      const shards_shard *second, fsdpck_error *err)
 {
     const char *name = st_files_name(c->files, first->file);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
-                                       "two files contain the same shard: one is a copy of the "
-                                       "other, or belongs to another save");
+    const fsdpck_status st = FAIL(
+        err, BADINPUT, ST_SHARD_MIXED,
+        "two files contain the same shard: one is a copy of the other, or belongs to another save");
     st_files_error_path(c->files, second->file, err);
     error_tensor(err, strtab_text(&c->global->names, first->tensor));
     error_expected(err, "each shard in one file");

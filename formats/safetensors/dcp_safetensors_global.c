@@ -49,10 +49,7 @@ void shards_global_release(shards_global *g)
 static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const char *what,
                           const char *tensor)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, finding, "%s", what);
-    if (tensor != NULL)
-        error_tensor(err, tensor);
-    return st;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", what), (tensor, tensor));
 }
 
 /* --- DCP_SHARDING_INFO --- */
@@ -175,8 +172,8 @@ static fsdpck_status settle_ndim(shards_global *g, global_tensor *t, const st_en
     if (t->ndim == e->ndim)
         return FSDPCK_OK;
     if (t->solid)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_RANK,
-                         "shards of one tensor have %u and %u dims", t->ndim, e->ndim);
+        return FAIL(err, BADINPUT, ST_SHARD_RANK, "shards of one tensor have %u and %u dims",
+                    t->ndim, e->ndim);
     t->ndim = e->ndim;
     t->dims_at = g->dims.count;
     return vec_push_n(&g->dims, e->ndim, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
@@ -198,9 +195,8 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
     global_tensor *t = VEC_AT(&g->tensors, global_tensor, shard.tensor);
     const uint64_t nelems = box_nelems(shape, e->ndim);
     if (t->dtype != e->dtype)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_DTYPE,
-                         "shards of one tensor are %s and %s", dtype_get((dtype)t->dtype)->name,
-                         dtype_get((dtype)e->dtype)->name);
+        return FAIL(err, BADINPUT, ST_SHARD_DTYPE, "shards of one tensor are %s and %s",
+                    dtype_get((dtype)t->dtype)->name, dtype_get((dtype)e->dtype)->name);
     if (nelems > 0) {
         RETURN_IF(settle_ndim(g, t, e, err));
         t->solid = 1;
@@ -214,9 +210,8 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
         return fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO lacks a tensor of its file",
                     NULL);
     if (p.count != e->ndim)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
-                         "DCP_SHARDING_INFO has %u offsets for a shard of %u dims", p.count,
-                         e->ndim);
+        return FAIL(err, BADINPUT, ST_META,
+                    "DCP_SHARDING_INFO has %u offsets for a shard of %u dims", p.count, e->ndim);
     t->nelems_held += nelems;
     shard.offsets_at = p.offsets_at;
     for (unsigned d = 0; d < e->ndim; d++) {

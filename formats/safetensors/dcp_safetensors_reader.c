@@ -62,21 +62,17 @@ static fsdpck_status census_take(const open_request *req, census *c, fsdpck_erro
     for (size_t i = 0; i < in->entry_count; i++) {
         if (!is_shard(in->entries[i], &parts))
             continue;
-        if (c->file_count != 0 && c->file_count != parts.file_count) {
-            const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
-                                               "folder holds shards of two saves");
-            error_path(err, req->path);
-            error_expected(err, "'-of-%05" PRIu32 "' in all names", c->file_count);
-            error_found(err, "'%s'", in->entries[i]);
-            return st;
-        }
+        if (c->file_count != 0 && c->file_count != parts.file_count)
+            return FAIL_WITH(err, BADINPUT, ST_SHARD_MIXED, ("folder holds shards of two saves"),
+                             (path, req->path),
+                             (expected, "'-of-%05" PRIu32 "' in all names", c->file_count),
+                             (found, "'%s'", in->entries[i]));
         c->file_count = parts.file_count;
         if (parts.rank_number > c->ranks)
             c->ranks = parts.rank_number;
     }
     if (c->ranks > RANKS_MAX || c->file_count > RANKS_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "numbers in the shard names exceed %u", RANKS_MAX);
+        return FAIL(err, LIMIT, LIMIT_COUNT, "numbers in the shard names exceed %u", RANKS_MAX);
     c->rank_seen = budget_alloc(c->owner, (uint64_t)c->ranks + 1, err);
     c->file_seen = budget_alloc(c->owner, (uint64_t)c->file_count + 1, err);
     if (c->rank_seen == NULL || c->file_seen == NULL)
@@ -108,19 +104,16 @@ static fsdpck_status read_number(const st_header *h, const char *key, uint64_t *
         if (i + 1 == nbytes && *n > 0 && *n <= RANKS_MAX)
             return FSDPCK_OK;
     }
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
-                     "%s is not a number from 1 to %u", key, RANKS_MAX);
+    return FAIL(err, BADINPUT, ST_META, "%s is not a number from 1 to %u", key, RANKS_MAX);
 }
 
 static fsdpck_status error_two_saves(const open_request *req, const char *what, uint64_t expected,
                                      uint64_t found, const char *unit, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
-                                       "folder holds shards of two saves");
-    error_path(err, req->path);
-    error_expected(err, "%" PRIu64 " %s%s, as %s", expected, unit, expected == 1 ? "" : "s", what);
-    error_found(err, "%" PRIu64 " %s%s", found, unit, found == 1 ? "" : "s");
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, ST_SHARD_MIXED, ("folder holds shards of two saves"), (path, req->path),
+        (expected, "%" PRIu64 " %s%s, as %s", expected, unit, expected == 1 ? "" : "s", what),
+        (found, "%" PRIu64 " %s%s", found, unit, found == 1 ? "" : "s"));
 }
 
 /* The recorded counts must be the same in all files. */
@@ -133,20 +126,17 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
         if (st == FSDPCK_OK)
             st = read_number(h, ST_WORLD_SIZE, &ranks, err);
         if (st == FSDPCK_OK && files > 0 && ranks < files)
-            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_META,
-                           ST_WORLD_SIZE " is less than the number "
-                                         "of files");
+            st = FAIL(err, BADINPUT, ST_META, ST_WORLD_SIZE " is less than the number of files");
         if (st != FSDPCK_OK) {
             st_files_error_path(s, i, err);
             return st;
         }
         if (i > 0 && files != c->told_files) {
-            st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ST_SHARD_MIXED,
-                           "folder holds shards of two saves");
+            st = FAIL_WITH(err, BADINPUT, ST_SHARD_MIXED, ("folder holds shards of two saves"),
+                           (expected, ST_SHARD_COUNT " %" PRIu64 " (0: absent), as in the others",
+                            c->told_files),
+                           (found, ST_SHARD_COUNT " %" PRIu64, files));
             st_files_error_path(s, i, err);
-            error_expected(err, ST_SHARD_COUNT " %" PRIu64 " (0: absent), as in the others",
-                           c->told_files);
-            error_found(err, ST_SHARD_COUNT " %" PRIu64, files);
             return st;
         }
         c->told_files = files;
@@ -237,10 +227,10 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
     list_missing(c, ranks, &files);
     list_holes(req, s, &tensors);
     const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                  "files of ranks are missing: %s%s%s", are_candidates(c, ranks) ? "some of " : "",
-                  files.text != NULL ? files.text : "", files.failed ? ", ..." : "");
-    error_path(err, req->path);
+        FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                  ("files of ranks are missing: %s%s%s", are_candidates(c, ranks) ? "some of " : "",
+                   files.text != NULL ? files.text : "", files.failed ? ", ..." : ""),
+                  (path, req->path));
     format_counts(c, ranks, &expected, &found);
     if (tensors.nbytes > 0)
         text_printf(&found, "; incomplete: %s%s", tensors.text, tensors.failed ? ", ..." : "");
@@ -266,15 +256,14 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
 
 static fsdpck_status error_stated(const open_request *req, uint64_t ranks, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANKS_STATED,
-                                       "folder holds shards of %s ranks than --source-ranks gives",
-                                       ranks > req->expect_ranks ? "more" : "fewer");
-    error_path(err, req->path);
-    error_expected(err, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
-                   req->expect_ranks == 1 ? "" : "s");
-    error_found(err, "%" PRIu64 " rank%s", ranks, ranks == 1 ? "" : "s");
-    error_next(err, "find the number with fsdpck inspect, without --source-ranks");
-    return st;
+    return FAIL_WITH(err, BADINPUT, RANKS_STATED,
+                     ("folder holds shards of %s ranks than --source-ranks gives",
+                      ranks > req->expect_ranks ? "more" : "fewer"),
+                     (path, req->path),
+                     (expected, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
+                      req->expect_ranks == 1 ? "" : "s"),
+                     (found, "%" PRIu64 " rank%s", ranks, ranks == 1 ? "" : "s"),
+                     (next, "find the number with fsdpck inspect, without --source-ranks"));
 }
 
 static fsdpck_status check_complete(const open_request *req, const census *c, st_files *s,

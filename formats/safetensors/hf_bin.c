@@ -131,11 +131,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     (void)cat;
     *self = NULL;
     RETURN_IF(check(req->probe, req->metadata, err));
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "folder holds several torch.save files");
-    error_path(err, req->path);
-    error_next(err, "name one of them");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("folder holds several torch.save files"), (path, req->path),
+                     (next, "name one of them"));
 }
 
 static void close_folder(void *self)

@@ -34,14 +34,12 @@ static fsdpck_status add_name(hf_bin_files *b, const value_pool *pool, value key
     RETURN_IF(strtab_intern(&b->tensors, name, nbytes, &id, err));
     if (id < known && *VEC_AT(&b->files, const char *const, id) == in_file)
         return FSDPCK_OK;
-    if (id < known) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor is in two files");
-        error_tensor(err, strtab_text(&b->tensors, id));
-        error_found(err, "also in '%s'", *VEC_AT(&b->files, const char *const, id));
-        error_next(err, "copy or download both files again: one may be a copy of the other");
-        return st;
-    }
+    if (id < known)
+        return FAIL_WITH(
+            err, BADINPUT, IDX_DUP, ("tensor is in two files"),
+            (tensor, strtab_text(&b->tensors, id)),
+            (found, "also in '%s'", *VEC_AT(&b->files, const char *const, id)),
+            (next, "copy or download both files again: one may be a copy of the other"));
     const char **slot = vec_push(&b->files, err);
     if (slot == NULL)
         return FSDPCK_LIMIT;

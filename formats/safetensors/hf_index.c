@@ -10,9 +10,7 @@
 
 static fsdpck_status fail(fsdpck_error *err, size_t offset_bytes, const char *what)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_JSON, "%s", what);
-    error_offset(err, offset_bytes);
-    return st;
+    return FAIL_WITH(err, BADINPUT, IDX_JSON, ("%s", what), (offset, offset_bytes));
 }
 
 static bool token_is(const json_token *t, const char *text)
@@ -55,13 +53,9 @@ static fsdpck_status read_map(json_reader *r, hf_index *ix, fsdpck_error *err)
         uint32_t tensor;
         uint32_t path;
         RETURN_IF(strtab_intern(&ix->tensors, t.text, t.nbytes, &tensor, err));
-        if (tensor < known) {
-            const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP,
-                                               "'weight_map' contains a tensor twice");
-            error_offset(err, t.offset_bytes);
-            error_tensor(err, strtab_text(&ix->tensors, tensor));
-            return st;
-        }
+        if (tensor < known)
+            return FAIL_WITH(err, BADINPUT, IDX_DUP, ("'weight_map' contains a tensor twice"),
+                             (offset, t.offset_bytes), (tensor, strtab_text(&ix->tensors, tensor)));
         RETURN_IF(json_next(r, &t, err));
         if (t.kind != JSON_STRING)
             return fail(err, t.offset_bytes, "'weight_map' has a value that is not a string");

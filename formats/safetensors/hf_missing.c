@@ -77,7 +77,7 @@ fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix,
     text_buf list = {.limit_bytes = 200};
     uint32_t found = 0;
     if (!shard_name_parse_as(entry, suffix, &parts))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "name has no numbers");
+        return FAIL(err, INTERNAL, NONE, "name has no numbers");
     for (uint32_t n = 1; n <= parts.file_count && !list.failed; n++) {
         if (has_number(in, entry, &parts, n)) {
             found++;
@@ -87,11 +87,11 @@ fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix,
         (void)name_with(entry, &parts, n, name);
         text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
     }
-    const fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING, "files of the model are missing: %s%s",
-        list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
-    error_path(err, in->path);
-    error_expected(err, "%" PRIu32 " files", parts.file_count);
+    const fsdpck_status st =
+        FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                  ("files of the model are missing: %s%s", list.text != NULL ? list.text : "",
+                   list.failed ? ", ..." : ""),
+                  (path, in->path), (expected, "%" PRIu32 " files", parts.file_count));
     if (!list.failed)
         error_found(err, "%" PRIu32, found);
     text_release(&list);
@@ -136,12 +136,11 @@ fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, 
     fsdpck_status st = FSDPCK_OK;
     if (missing > 0) {
         const indexed_names n = {names, count, suffix};
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_MISSING,
-                       "files in the index are missing: %s%s", list.text != NULL ? list.text : "",
-                       list.failed ? ", ..." : "");
-        error_path(err, in->path);
-        error_expected(err, "%zu files", count);
-        error_found(err, "%zu", count - missing);
+        st = FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                       ("files in the index are missing: %s%s", list.text != NULL ? list.text : "",
+                        list.failed ? ", ..." : ""),
+                       (path, in->path), (expected, "%zu files", count),
+                       (found, "%zu", count - missing));
         const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_indexed_or_other, &n);
         if (other != NULL)
             error_next(err, "rename '%s' if it is one of them; otherwise copy or download them",

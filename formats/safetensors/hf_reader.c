@@ -57,11 +57,8 @@ static fsdpck_status choose_index(const probe_input *in, const char **name, fsdp
     }
     if (count <= 1)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_JSON, "folder has several indexes");
-    error_path(err, in->path);
-    error_expected(err, "one index, or one with the name '%s'", usual);
-    return st;
+    return FAIL_WITH(err, BADINPUT, IDX_JSON, ("folder has several indexes"), (path, in->path),
+                     (expected, "one index, or one with the name '%s'", usual));
 }
 
 /* Whether entry i is read without an index: only `model.safetensors`, as in transformers; otherwise
@@ -167,8 +164,8 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
                                    const misplaced *m, fsdpck_error *err)
 {
     const char *name = strtab_text(&ix->tensors, tensor);
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_TENSOR,
-                                       "tensor is missing from the file that the index gives");
+    const fsdpck_status st =
+        FAIL(err, BADINPUT, IDX_TENSOR, "tensor is missing from the file that the index gives");
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", req->path,
              strtab_text(&ix->files, *VEC_AT(&ix->file_of, const uint32_t, tensor)));
@@ -229,14 +226,9 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
     }
     if (failed != FSDPCK_OK)
         return failed;
-    if (m.tensor != NULL) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor is in two files");
-        error_tensor(err, m.tensor);
-        error_path(err, req->path);
-        error_found(err, "also in '%s'", m.where);
-        return st;
-    }
+    if (m.tensor != NULL)
+        return FAIL_WITH(err, BADINPUT, IDX_DUP, ("tensor is in two files"), (tensor, m.tensor),
+                         (path, req->path), (found, "also in '%s'", m.where));
     if (!ix->has_total)
         log_write(&req->log, LOG_NOTE, "IDX-TOTAL: the index has no total_size");
     else if (ix->total_nbytes != total)
@@ -272,12 +264,11 @@ static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *n
         uint32_t id;
         RETURN_IF(strtab_intern(names, name, nbytes, &id, err));
         if (id < known) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_IDX_DUP, "tensor is in two files");
-            error_tensor(err, name);
+            const fsdpck_status st = FAIL_WITH(
+                err, BADINPUT, IDX_DUP, ("tensor is in two files"), (tensor, name),
+                (found, "also in '%s'", st_files_name(s, *VEC_AT(owners, const uint32_t, id))),
+                (next, "give one file instead of the folder"));
             st_files_error_path(s, index, err);
-            error_found(err, "also in '%s'", st_files_name(s, *VEC_AT(owners, const uint32_t, id)));
-            error_next(err, "give one file instead of the folder");
             return st;
         }
         uint32_t *owner = vec_push(owners, err);

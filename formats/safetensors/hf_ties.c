@@ -140,8 +140,7 @@ static fsdpck_status add_fill(const hf_fill *f, const st_files *s, catalogue *ca
                 return st_files_add_named(s, i, e, f->name, strlen(f->name), cat, err);
         }
     }
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "alias of a tied tensor is missing");
+    return FAIL(err, INTERNAL, NONE, "alias of a tied tensor is missing");
 }
 
 fsdpck_status hf_ties_add(const hf_ties *t, const st_files *s, catalogue *cat, fsdpck_error *err)

@@ -245,7 +245,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const st_files *s = ctx;
     const cat_chunk *k = catalogue_chunk(s->cat, chunk);
     if (k->place != LOCATION_ROWS)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "chunk has no bytes to locate");
+        return FAIL(err, INTERNAL, NONE, "chunk has no bytes to locate");
     uint64_t sizes[NDIM_MAX];
     *where = (place){
         .file = k->file,

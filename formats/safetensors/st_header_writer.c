@@ -74,13 +74,10 @@ fsdpck_status st_header_write_end(st_header_writer *w, fsdpck_error *err)
         text_append(w->out, " ", 1);
     RETURN_IF(text_check(w->out, err));
     const uint64_t n = w->out->nbytes - 8;
-    if (n > ST_HEADER_NBYTES_MAX) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_ST_HEADER_SIZE,
-                      "too many tensors for the header of one safetensors file");
-        error_next(err, "write a folder (--format hf) with a smaller --max-shard-size");
-        return st;
-    }
+    if (n > ST_HEADER_NBYTES_MAX)
+        return FAIL_WITH(err, LIMIT, ST_HEADER_SIZE,
+                         ("too many tensors for the header of one safetensors file"),
+                         (next, "write a folder (--format hf) with a smaller --max-shard-size"));
     store_le64((uint8_t *)w->out->text, n);
     return FSDPCK_OK;
 }

@@ -34,10 +34,9 @@ bool st_layout_holds(dtype d)
 static fsdpck_status refuse_with(const target *t, uint32_t tensor, const char *what,
                                  const char *next, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "%s", what);
-    error_tensor(err, catalogue_name(&t->cat, catalogue_tensor(&t->cat, tensor)->name));
-    error_next(err, "%s", next);
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, NONE, ("%s", what),
+                     (tensor, catalogue_name(&t->cat, catalogue_tensor(&t->cat, tensor)->name)),
+                     (next, "%s", next));
 }
 
 static fsdpck_status refuse(const target *t, uint32_t tensor, const char *what, fsdpck_error *err)

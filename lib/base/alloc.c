@@ -23,9 +23,9 @@ fsdpck_status budget_reserve(budget *b, uint64_t nbytes, fsdpck_error *err)
     do {
         if (checked_range(used, nbytes, b->limit_bytes))
             continue;
-        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
-                  "%s needs more than its %" PRIu64 " bytes of memory", b->what, b->limit_bytes);
-        error_found(err, "%" PRIu64 " bytes in use, %" PRIu64 " more requested", used, nbytes);
+        FAIL_WITH(err, LIMIT, LIMIT_MEMORY,
+                  ("%s needs more than its %" PRIu64 " bytes of memory", b->what, b->limit_bytes),
+                  (found, "%" PRIu64 " bytes in use, %" PRIu64 " more requested", used, nbytes));
         if (b->option != NULL)
             error_next(err, "raise the limit with %s", b->option);
         return FSDPCK_LIMIT;

@@ -100,12 +100,9 @@ static fsdpck_status wait_for_word(const child *c, fsdpck_error *err)
             return error_set_errno(err, errno, "poll", NULL);
         RETURN_IF(cancel_check(c->cancel, err));
         clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec - begin.tv_sec > (time_t)c->silent_seconds) {
-            const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_NONE,
-                                               "process that reads the file does not respond");
-            error_expected(err, "a response within %u s", c->silent_seconds);
-            return st;
-        }
+        if (now.tv_sec - begin.tv_sec > (time_t)c->silent_seconds)
+            return FAIL_WITH(err, LIMIT, NONE, ("process that reads the file does not respond"),
+                             (expected, "a response within %u s", c->silent_seconds));
     }
 }
 

@@ -31,9 +31,8 @@ void json_reader_release(json_reader *r)
 static fsdpck_status fail(json_reader *r, size_t at, const char *expected, fsdpck_error *err)
 {
     r->state = STATE_FAILED;
-    error_set(err, FSDPCK_BADINPUT, r->finding, "text is not strict JSON");
-    error_offset(err, at);
-    error_expected(err, "%s", expected);
+    FAIL_AS(err, FSDPCK_BADINPUT, r->finding, ("text is not strict JSON"), (offset, at),
+            (expected, "%s", expected));
     if (at >= r->nbytes) {
         error_found(err, "the end of the text");
     } else {
@@ -420,9 +419,7 @@ fsdpck_status json_expect(json_reader *r, json_kind kind, json_token *token, fsd
     if (token->kind == kind)
         return FSDPCK_OK;
     r->state = STATE_FAILED;
-    error_set(err, FSDPCK_BADINPUT, r->finding, "unexpected JSON structure");
-    error_offset(err, token->offset_bytes);
-    error_expected(err, "%s", kind_word(kind));
-    error_found(err, "%s", kind_word(token->kind));
-    return FSDPCK_BADINPUT;
+    return FAIL_AS(err, FSDPCK_BADINPUT, r->finding, ("unexpected JSON structure"),
+                   (offset, token->offset_bytes), (expected, "%s", kind_word(kind)),
+                   (found, "%s", kind_word(token->kind)));
 }

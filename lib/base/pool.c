@@ -39,7 +39,7 @@ fsdpck_status cancel_check(const cancel_token *cancel, fsdpck_error *err)
 {
     if (!is_cancelled(cancel))
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_CANCELLED, FSDPCK_FINDING_NONE, "stopped on request");
+    return FAIL(err, CANCELLED, NONE, "stopped on request");
 }
 
 /* Jobs are begun in order, so every job below a failed one has been begun and will report: the

@@ -38,7 +38,7 @@ fsdpck_status sha256_end(sha256 *h, uint8_t digest[SHA256_NBYTES], fsdpck_error 
 {
     unsigned nbytes = 0;
     if (h->failed || EVP_DigestFinal_ex(h->ctx, digest, &nbytes) != 1 || nbytes != SHA256_NBYTES)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "libcrypto has no SHA-256");
+        return FAIL(err, INTERNAL, NONE, "libcrypto has no SHA-256");
     return FSDPCK_OK;
 }
 

@@ -1,20 +1,18 @@
 /* status.h: filling and passing on errors inside the library (public half: fsdpck_status.h).
  *
- * Where the failure is detected:
+ * Where the failure is detected, one expression of the type fsdpck_status:
  *
- *     return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_NOEND, "zip has no end record");
+ *     return FAIL(err, BADINPUT, ZIP_NOEND, "zip has no end record");
+ *     return FAIL_WITH(err, BADINPUT, DCP_RANGE, ("blob %" PRIu64 " extends past its file", i),
+ *                      (offset, info->offset_bytes),
+ *                      (expected, "at least %" PRIu64 " bytes", want),
+ *                      (found, "%" PRIu64 " bytes", have),
+ *                      (next, "copy the file again"));
  *
- * with more details:
+ * A detail in parentheses is a call of the function error_NAME below, without err. The compiler checks
+ * all formats. Without `next` the program shows the next step of the table of findings.
  *
- *     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DCP_RANGE, "blob extends past its file");
- *     error_offset(err, info->offset_bytes);
- *     error_expected(err, "at least %" PRIu64 " bytes", want);
- *     error_found(err, "%" PRIu64 " bytes", have);
- *     error_next(err, "copy the file again; its writer may have been interrupted");
- *     return st;
- *
- * Callers add error_path(err, path) or error_tensor(err, fqn) and return st. error_set returns the
- * given status; the others return nothing.
+ * Callers add error_path(err, path) or error_tensor(err, fqn) and return the status.
  *
  * Pass every text from a file through %s: these functions escape control characters, newlines and
  * bytes that are not UTF-8 as \xNN, so that no name can control a terminal. Texts are truncated to
@@ -46,9 +44,44 @@
             goto label;      \
     } while (0)
 
+/* FSDPCK_`status` with FSDPCK_FINDING_`finding`, which is NONE without a finding, and a message. */
+#define FAIL(err, status, finding, ...) \
+    error_set(err, FSDPCK_##status, FSDPCK_FINDING_##finding, __VA_ARGS__)
+
+/* The same with the message in parentheses and 1 to 6 details. Evaluates `err` several times. */
+#define FAIL_WITH(err, status, finding, message, ...) \
+    FAIL_AS(err, FSDPCK_##status, FSDPCK_FINDING_##finding, message, __VA_ARGS__)
+
+/* The same for a status and a finding that are expressions. Evaluates `status` twice. */
+#define FAIL_AS(err, status, finding, message, ...)        \
+    (error_set(err, status, finding, ERROR_LIST_ message), \
+     ERROR_DETAILS_(__VA_ARGS__, 6, 5, 4, 3, 2, 1, 0)(err, __VA_ARGS__), error_status(status))
+
+#define ERROR_LIST_(...)                             __VA_ARGS__
+#define ERROR_DETAILS_(a, b, c, d, e, f, count, ...) ERROR_DETAILS_##count##_
+#define ERROR_DETAILS_1_(err, detail)                ERROR_DETAIL_(err, ERROR_LIST_ detail)
+#define ERROR_DETAILS_2_(err, detail, ...) \
+    ERROR_DETAILS_1_(err, detail), ERROR_DETAILS_1_(err, __VA_ARGS__)
+#define ERROR_DETAILS_3_(err, detail, ...) \
+    ERROR_DETAILS_1_(err, detail), ERROR_DETAILS_2_(err, __VA_ARGS__)
+#define ERROR_DETAILS_4_(err, detail, ...) \
+    ERROR_DETAILS_1_(err, detail), ERROR_DETAILS_3_(err, __VA_ARGS__)
+#define ERROR_DETAILS_5_(err, detail, ...) \
+    ERROR_DETAILS_1_(err, detail), ERROR_DETAILS_4_(err, __VA_ARGS__)
+#define ERROR_DETAILS_6_(err, detail, ...) \
+    ERROR_DETAILS_1_(err, detail), ERROR_DETAILS_5_(err, __VA_ARGS__)
+#define ERROR_DETAIL_(...)          ERROR_CALL_(__VA_ARGS__)
+#define ERROR_CALL_(err, name, ...) error_##name(err, __VA_ARGS__)
+
 /* Resets *err and sets status, finding and message. Returns `status`. */
 fsdpck_status error_set(fsdpck_error *err, fsdpck_status status, fsdpck_finding_id finding,
                         const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+/* The value of FAIL_AS. */
+static inline fsdpck_status error_status(fsdpck_status status)
+{
+    return status;
+}
 
 /* A failed system call: status from errno (NOSPACE for ENOSPC, EDQUOT, EFBIG; LIMIT for ENOMEM and
  * EMFILE; EXISTS for EEXIST; else IO), message "<call> failed: <strerror>". `path` may be NULL. */

@@ -119,8 +119,7 @@ static fsdpck_status add_entry(strtab *t, const char *text, size_t nbytes, uint3
 {
     const size_t text_at = t->text.count;
     if (t->entries.count >= STRTAB_NONE - 1 || !checked_range(text_at, nbytes, UINT32_MAX))
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "too many names, or more than 4 GiB of names");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many names, or more than 4 GiB of names");
     RETURN_IF(vec_reserve(&t->entries, 1, err));
     char *copy = vec_push_n(&t->text, nbytes + 1, err);
     if (copy == NULL)

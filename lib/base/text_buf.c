@@ -80,8 +80,7 @@ fsdpck_status text_check(const text_buf *b, fsdpck_error *err)
         return FSDPCK_OK;
     if (b->refused_nbytes > 0)
         return error_set_nomem(err, b->refused_nbytes);
-    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                     "text exceeds its limit of %zu bytes", limit_of(b));
+    return FAIL(err, LIMIT, LIMIT_SIZE, "text exceeds its limit of %zu bytes", limit_of(b));
 }
 
 void text_release(text_buf *b)

@@ -30,13 +30,11 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
     }
     findings_report(c->found, &what);
     if (report.overlap && report.hole && report.covered <= report.nelems) {
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_GAP,
-                  "chunks do not cover the tensor");
-        error_tensor(&what, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name));
-        error_expected(&what, "%" PRIu64 " elements", report.nelems);
-        error_found(&what, "%" PRIu64 ", some of them twice", report.covered);
-        error_next(&what, "check that each folder contains the files of only one save");
+        FAIL_WITH(&what, BADINPUT, CHUNK_GAP, ("chunks do not cover the tensor"),
+                  (tensor, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name)),
+                  (expected, "%" PRIu64 " elements", report.nelems),
+                  (found, "%" PRIu64 ", some of them twice", report.covered),
+                  (next, "check that each folder contains the files of only one save"));
         findings_report(c->found, &what);
     }
     return FSDPCK_OK;

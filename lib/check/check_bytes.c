@@ -194,14 +194,11 @@ static void check_crcs(byte_work *w)
         c->result->bytes_summed += e->nbytes;
         if (e->stream || w->crcs[i] == e->crc32)
             continue;
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_ZIP_CRC,
-                  "bytes of the tensor changed after they were saved");
+        FAIL_WITH(&what, BADINPUT, ZIP_CRC, ("bytes of the tensor changed after they were saved"),
+                  (offset, e->offset_bytes),
+                  (expected, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes),
+                  (found, "%08x", w->crcs[i]));
         check_add_context(c, e->chunk, &what);
-        error_offset(&what, e->offset_bytes);
-        error_expected(&what, "CRC-32 %08x over %" PRIu64 " bytes", e->crc32, e->nbytes);
-        error_found(&what, "%08x", w->crcs[i]);
-        error_next(&what, "use another copy of the file: it changed after it was written");
         findings_report(c->found, &what);
     }
 }

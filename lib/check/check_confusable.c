@@ -17,13 +17,10 @@ static void tell(const names_walk *w, uint32_t tensor, uint32_t other)
     const char *text = catalogue_name(cat, name);
     char shown[200];
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_CONFUSABLE,
-              "two tensors have different names that look the same");
-    error_path(&what, w->c->r->path);
-    error_tensor(&what, catalogue_name(cat, catalogue_tensor(cat, tensor)->name));
-    error_found(&what, "'%s'", escape_text(shown, sizeof shown, text, strlen(text)));
-    error_next(&what, "determine which is correct, and --exclude or --rename the other");
+    FAIL_WITH(&what, BADINPUT, KEY_CONFUSABLE,
+              ("two tensors have different names that look the same"), (path, w->c->r->path),
+              (tensor, catalogue_name(cat, catalogue_tensor(cat, tensor)->name)),
+              (found, "'%s'", escape_text(shown, sizeof shown, text, strlen(text))));
     findings_report(w->c->found, &what);
 }
 

@@ -38,9 +38,7 @@ static void report(check *c, uint64_t tensor, fsdpck_finding_id id, const char *
                    uint64_t count, uint64_t of, const char *next)
 {
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, id, "%s", message);
-    error_tensor(&what, name_of(c, tensor));
+    FAIL_AS(&what, FSDPCK_BADINPUT, id, ("%s", message), (tensor, name_of(c, tensor)));
     if (of > 0)
         error_found(&what, "%" PRIu64 " of %" PRIu64 " numbers", count, of);
     if (next != NULL)
@@ -88,15 +86,12 @@ static void report_steps(check *c, const step_count *steps, size_t n)
         if (steps[i].tensors > steps[most].tensors)
             most = i;
     odd = most == 0 ? 1 : 0;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_STEP, "parameters are at different steps");
-    error_tensor(&what, name_of(c, steps[odd].first));
-    error_expected(&what, "step %.0f, as for %" PRIu64 " parameters", steps[most].step,
-                   steps[most].tensors);
-    error_found(&what, "step %.0f for %" PRIu64 " parameters; %zu%s different steps in total",
-                steps[odd].step, steps[odd].tensors, n, n == STEPS_MAX ? " or more" : "");
-    error_next(&what, "ignore this if some parameters were not always trained; otherwise check "
-                      "whether files of two saves were mixed");
+    FAIL_WITH(&what, BADINPUT, NUM_STEP, ("parameters are at different steps"),
+              (tensor, name_of(c, steps[odd].first)),
+              (expected, "step %.0f, as for %" PRIu64 " parameters", steps[most].step,
+               steps[most].tensors),
+              (found, "step %.0f for %" PRIu64 " parameters; %zu%s different steps in total",
+               steps[odd].step, steps[odd].tensors, n, n == STEPS_MAX ? " or more" : ""));
     findings_report(c->found, &what);
 }
 
@@ -139,9 +134,7 @@ static void describe_box(const check *c, uint64_t chunk, fsdpck_error *err)
 static void report_lost(check *c, uint64_t chunk, uint64_t lost, uint64_t of)
 {
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
-              "shard is all zeros, unlike other shards");
+    FAIL(&what, BADINPUT, NUM_ZERO_BLOCK, "shard is all zeros, unlike other shards");
     check_add_context(c, chunk, &what);
     describe_box(c, chunk, &what);
     if (lost > 1)
@@ -216,11 +209,10 @@ static void check_files(check *c, const unsigned char *live)
         fsdpck_error what;
         if (files[i] != FILE_ZEROS)
             continue;
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_FILE,
-                  "all floating-point numbers of the file are zeros, unlike those of other files");
+        FAIL_WITH(&what, BADINPUT, NUM_ZERO_FILE,
+                  ("all floating-point numbers of the file are zeros, unlike those of other files"),
+                  (found, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s"));
         check_add_path(c, (uint32_t)i, &what);
-        error_found(&what, "%" PRIu64 " chunk%s of zeros", chunks[i], chunks[i] == 1 ? "" : "s");
         findings_report(c->found, &what);
     }
     budget_free(c->r->metadata, files, files == NULL ? 0 : nbytes);
@@ -259,9 +251,7 @@ static void check_blocks(check *c)
             c->live[z->chunk_extent] == EXTENT_ZEROS || z->chunk_extent == last)
             continue;
         last = z->chunk_extent;
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_ZERO_BLOCK,
-                  "tensor contains a long run of zeros");
+        FAIL(&what, BADINPUT, NUM_ZERO_BLOCK, "tensor contains a long run of zeros");
         check_add_context(c, chunk_extent->chunk, &what);
         if (!chunk_extent->stream)
             error_offset(&what, chunk_extent->offset_bytes + chunk_extent->at_bytes + z->at_bytes);
@@ -283,10 +273,8 @@ static void check_equal(check *c, uint64_t tensor, const scan_counts *s)
     } else if (s->constant && s->nan == 0) {
         const dtype d = (dtype)catalogue_tensor(c->r->cat, tensor)->dtype;
         fsdpck_error what;
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_NUM_CONSTANT,
-                  "all numbers of the tensor are equal");
-        error_tensor(&what, name_of(c, tensor));
+        FAIL_WITH(&what, BADINPUT, NUM_CONSTANT, ("all numbers of the tensor are equal"),
+                  (tensor, name_of(c, tensor)));
         if (dtype_get(d)->kind == DTYPE_IS_FLOAT && s->inf == 0)
             error_found(&what, "%" PRIu64 " times %.9g", s->nelems, first_number(d, s));
         else

@@ -30,11 +30,9 @@ bool digest_line_parse(const char *text, size_t nbytes, digest_line *l)
 
 static fsdpck_status refuse(const digest_line *l, const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_DIGEST_LIST,
-                                       "line %zu of the list %s", l->number, what);
-    error_expected(err, "16 hexadecimal digits, two blanks, dtype[shape], two blanks, a name");
-    error_next(err, "create such a list with: fsdpck digest SRC");
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, DIGEST_LIST, ("line %zu of the list %s", l->number, what),
+        (expected, "16 hexadecimal digits, two blanks, dtype[shape], two blanks, a name"));
 }
 
 static int compare_texts(const char *a, size_t a_nbytes, const char *b, size_t b_nbytes)

@@ -31,13 +31,12 @@ fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
     fsdpck_status st = FSDPCK_OK;
     GOTO_IF(request_choose_writer(r, err), out);
     if (r->writer->flat) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "layout of flat parameters is not available");
-        error_next(
-            err,
-            "use fsdpck layout FILE --world-size N, with the FILE of --model, for units, shards "
-            "and padding; reshard --dry-run --format %s for the size of each rank's files",
-            r->writer->name);
+        st = FAIL_WITH(
+            err, UNSUPPORTED, NONE, ("layout of flat parameters is not available"),
+            (next,
+             "use fsdpck layout FILE --world-size N, with the FILE of --model, for units, shards "
+             "and padding; reshard --dry-run --format %s for the size of each rank's files",
+             r->writer->name));
         goto out;
     }
     GOTO_IF(reshard_choose_layout(r, err), out);

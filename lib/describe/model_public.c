@@ -140,8 +140,7 @@ fsdpck_status fsdpck_model_open(fsdpck_context *ctx, const char *path, fsdpck_mo
     size_t nbytes = 0;
     *out = NULL;
     if (path[0] == '\0')
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "name of the model description is empty");
+        return FAIL(err, USAGE, NONE, "name of the model description is empty");
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     const fsdpck_status st = fsdpck_model_read(ctx, text, nbytes, out, err);
     free(text);
@@ -289,20 +288,16 @@ fsdpck_status fsdpck_mesh_sizes(const char *mesh_text, uint64_t *world_size, uin
             *shard_size *= m.sizes[i];
         if (roles[i] == ROLE_FSDP || roles[i] == ROLE_CP || replicates)
             continue;
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "a model description does not use this mesh dim");
-        error_expected(err, "dims of FSDP and its replicas, such as dp_replicate=2,dp_shard=4");
-        error_found(err, "'%s'", m.names[i]);
-        return FSDPCK_USAGE;
+        return FAIL_WITH(
+            err, USAGE, NONE, ("a model description does not use this mesh dim"),
+            (expected, "dims of FSDP and its replicas, such as dp_replicate=2,dp_shard=4"),
+            (found, "'%s'", m.names[i]));
     }
     /* FSDP's dim is the inner one, so ranks of a group are consecutive. */
-    if (m.ndim == 2 && roles[0] != ROLE_REPLICATE) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "mesh has the FSDP dim before the replicated dim");
-        error_expected(err, "the replicated dim first, as in torch");
-        error_found(err, "'%s'", mesh_text);
-        return FSDPCK_USAGE;
-    }
+    if (m.ndim == 2 && roles[0] != ROLE_REPLICATE)
+        return FAIL_WITH(err, USAGE, NONE, ("mesh has the FSDP dim before the replicated dim"),
+                         (expected, "the replicated dim first, as in torch"),
+                         (found, "'%s'", mesh_text));
     return FSDPCK_OK;
 }
 
@@ -315,21 +310,17 @@ fsdpck_status fsdpck_shard_of(const char *mesh_text, const char *placements, uns
     uint64_t coord[MESH_NDIM_MAX];
     RETURN_IF(mesh_parse(mesh_text, &m, err));
     RETURN_IF(placements_parse(placements, m.ndim, p, err));
-    if (ndim > NDIM_MAX || rank >= mesh_size(&m)) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  ndim > NDIM_MAX ? "tensor has too many dims" : "rank is not in the mesh");
-        error_expected(err, "less than %" PRIu64, ndim > NDIM_MAX ? NDIM_MAX + 1 : mesh_size(&m));
-        error_found(err, "%" PRIu64, ndim > NDIM_MAX ? ndim : rank);
-        return FSDPCK_USAGE;
-    }
+    if (ndim > NDIM_MAX || rank >= mesh_size(&m))
+        return FAIL_WITH(
+            err, USAGE, NONE,
+            (ndim > NDIM_MAX ? "tensor has too many dims" : "rank is not in the mesh"),
+            (expected, "less than %" PRIu64, ndim > NDIM_MAX ? NDIM_MAX + 1 : mesh_size(&m)),
+            (found, "%" PRIu64, ndim > NDIM_MAX ? ndim : rank));
     for (unsigned i = 0; i < m.ndim; i++) {
         if (p[i].kind == PLACEMENT_REPLICATE || p[i].dim < ndim)
             continue;
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_LAYOUT_DIM,
-                  "placement shards a dim that does not exist");
-        error_expected(err, "less than %u", ndim);
-        error_found(err, "%u", p[i].dim);
-        return FSDPCK_USAGE;
+        return FAIL_WITH(err, USAGE, LAYOUT_DIM, ("placement shards a dim that does not exist"),
+                         (expected, "less than %u", ndim), (found, "%u", p[i].dim));
     }
     mesh_coord(&m, rank, coord);
     return shard_box(&m, p, ndim, shape, coord, SHARD_PHYSICAL, offsets, sizes, err);

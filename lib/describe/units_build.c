@@ -56,10 +56,8 @@ fsdp2_spec units_spec(const fsdpck_units *u, const units_row *row, uint32_t para
 static fsdpck_status refuse_ranks(fsdpck_error *err, const char *message, uint64_t expected,
                                   uint64_t found)
 {
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_WORLD, "%s", message);
-    error_expected(err, "%" PRIu64, expected);
-    error_found(err, "%" PRIu64, found);
-    return FSDPCK_USAGE;
+    return FAIL_WITH(err, USAGE, MODEL_WORLD, ("%s", message), (expected, "%" PRIu64, expected),
+                     (found, "%" PRIu64, found));
 }
 
 /* The largest group of a list of units. */
@@ -80,13 +78,11 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
         world_size = m->world_size;
     if (world_size == 0 && m->lists_units)
         world_size = list_group(&m->units);
-    if (world_size == 0) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD, "number of ranks is not given");
-        error_expected(err, "'world_size' in the description");
-        error_found(err, "no such key");
-        error_next(err, "give --world-size N or --mesh DIMS, or add it to the description");
-        return FSDPCK_BADINPUT;
-    }
+    if (world_size == 0)
+        return FAIL_WITH(
+            err, BADINPUT, MODEL_WORLD, ("number of ranks is not given"),
+            (expected, "'world_size' in the description"), (found, "no such key"),
+            (next, "give --world-size N or --mesh DIMS, or add it to the description"));
     if (world_size > MESH_RANKS_MAX)
         return refuse_ranks(err, "more ranks than can be counted", MESH_RANKS_MAX, world_size);
     if (shard_size > 0 && (shard_size > world_size || world_size % shard_size != 0))
@@ -114,13 +110,12 @@ static fsdpck_status check_group(const fsdpck_units *u, uint64_t size, const cha
 {
     if (u->info.world_size % size == 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_WORLD,
-              "group size of a unit does not divide the number of ranks");
-    error_expected(err, "a factor of %" PRIu64 " ranks", u->info.world_size);
-    error_found(err, "a group of %" PRIu64, size);
-    error_next(err, "choose a multiple of the group size that the description gives the unit");
-    error_tensor(err, path);
-    return FSDPCK_USAGE;
+    return FAIL_WITH(
+        err, USAGE, MODEL_WORLD, ("group size of a unit does not divide the number of ranks"),
+        (expected, "a factor of %" PRIu64 " ranks", u->info.world_size),
+        (found, "a group of %" PRIu64, size),
+        (next, "choose a multiple of the group size that the description gives the unit"),
+        (tensor, path));
 }
 
 /* Ranks that share a unit of FSDP2, by the rule of model_find_units_on. */
@@ -257,11 +252,10 @@ static fsdpck_status check_param(const fsdpck_units *u, const units_row *row, ui
     fsdpck_status st = fsdp2_check(&spec, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < ninputs; i++)
         st = fsdp2_check_extension(&spec, inputs[i].ndim, model_shape(m, inputs[i].shape_at), err);
-    if (st == FSDPCK_OK && p->strided) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SHAPE,
-                       "fully_shard rejects parameters that are not contiguous");
-        error_next(err, "make it contiguous first");
-    }
+    if (st == FSDPCK_OK && p->strided)
+        st = FAIL_WITH(err, BADINPUT, MODEL_SHAPE,
+                       ("fully_shard rejects parameters that are not contiguous"),
+                       (next, "make it contiguous first"));
     if (st != FSDPCK_OK)
         error_tensor(err, model_name(m, p->name, NULL));
     return st;

@@ -164,10 +164,8 @@ static fsdpck_status parse_dtype(const char *name, const char *what, uint8_t *d,
     *d = (uint8_t)dtype_from_name(name, strlen(name));
     if (*d != DTYPE_NONE)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is not a dtype", what);
-    error_expected(err, "a torch dtype, such as bfloat16");
-    error_found(err, "'%s'", name);
-    return FSDPCK_USAGE;
+    return FAIL_WITH(err, USAGE, NONE, ("'%s' is not a dtype", what),
+                     (expected, "a torch dtype, such as bfloat16"), (found, "'%s'", name));
 }
 
 fsdpck_status fsdpck_sharded_param_of(const fsdpck_sharded_spec *spec, uint64_t rank,
@@ -177,7 +175,7 @@ fsdpck_status fsdpck_sharded_param_of(const fsdpck_sharded_spec *spec, uint64_t 
     fsdpck_sharded_param p = {0};
     struct_copy_in(&of, sizeof of, spec);
     if (of.ndim > NDIM_MAX)
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "tensor has too many dims");
+        return FAIL(err, USAGE, NONE, "tensor has too many dims");
     fsdp2_spec s = {
         .ndim = of.ndim,
         .shape = of.shape,
@@ -192,7 +190,7 @@ fsdpck_status fsdpck_sharded_param_of(const fsdpck_sharded_spec *spec, uint64_t 
     RETURN_IF(parse_dtype(of.reduce_dtype, "reduce_dtype", &s.reduce_dtype, err));
     RETURN_IF(fsdp2_check(&s, err));
     if (rank / of.world_size >= s.replicas)
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "rank is not in the mesh");
+        return FAIL(err, USAGE, NONE, "rank is not in the mesh");
     fill_sharded(&s, rank, 1, &p);
     struct_copy_out(to, &p, sizeof p);
     return FSDPCK_OK;

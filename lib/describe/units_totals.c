@@ -126,8 +126,7 @@ static bool fits(const fsdpck_units *u, const fsdpck_unit *of, uint64_t *total)
 
 static fsdpck_status too_large(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                     "size of the model on all ranks does not fit in 63 bits");
+    return FAIL(err, LIMIT, LIMIT_COUNT, "size of the model on all ranks does not fit in 63 bits");
 }
 
 static fsdpck_status sum_unit(fsdpck_units *u, uint64_t index, uint64_t *total, fsdpck_error *err)
@@ -135,14 +134,11 @@ static fsdpck_status sum_unit(fsdpck_units *u, uint64_t index, uint64_t *total, 
     const units_row *row = units_row_at(u, index);
     fsdpck_unit of;
     units_fill(u, row, &of);
-    if (!row->fully_shard && units_flat_of(u, row)->dtype == DTYPE_NONE) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_DTYPE, "list of units has no dtype");
-        error_tensor(err, of.path);
-        error_expected(err, "'dtype' of the flat parameter");
-        error_found(err, "no such key");
-        error_next(err, "add it to each unit: without a checkpoint it is not available elsewhere");
-        return FSDPCK_BADINPUT;
-    }
+    if (!row->fully_shard && units_flat_of(u, row)->dtype == DTYPE_NONE)
+        return FAIL_WITH(
+            err, BADINPUT, MODEL_DTYPE, ("list of units has no dtype"), (tensor, of.path),
+            (expected, "'dtype' of the flat parameter"), (found, "no such key"),
+            (next, "add it to each unit: without a checkpoint it is not available elsewhere"));
     if (!fits(u, &of, total))
         return too_large(err);
     units_group *g = group_of_size(u, of.world_size, err);

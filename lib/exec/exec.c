@@ -10,16 +10,12 @@
 
 static fsdpck_status check_request(const exec_request *r, fsdpck_error *err)
 {
-    if (r->memory_nbytes < EXEC_MEMORY_NBYTES_MIN) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "memory limit is too small");
-        error_expected(err, "at least %" PRIu64 " bytes", EXEC_MEMORY_NBYTES_MIN);
-        error_found(err, "%" PRIu64 " bytes", r->memory_nbytes);
-        error_next(err, "raise --memory");
-        return FSDPCK_USAGE;
-    }
+    if (r->memory_nbytes < EXEC_MEMORY_NBYTES_MIN)
+        return FAIL_WITH(err, USAGE, NONE, ("memory limit is too small"),
+                         (expected, "at least %" PRIu64 " bytes", EXEC_MEMORY_NBYTES_MIN),
+                         (found, "%" PRIu64 " bytes", r->memory_nbytes), (next, "raise --memory"));
     if (r->target != plan_target(r->plan) || r->source->cat != plan_source(r->plan))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "plan belongs to other catalogues");
+        return FAIL(err, INTERNAL, NONE, "plan belongs to other catalogues");
     return FSDPCK_OK;
 }
 

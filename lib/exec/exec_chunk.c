@@ -51,8 +51,7 @@ fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsi
     pthread_mutex_lock(&x->lock);
     fsdpck_status st = FSDPCK_OK;
     if (x->strides.count > UINT32_MAX - NDIM_MAX)
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                       "too many chunks that are not row-major");
+        st = FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks that are not row-major");
     uint64_t *kept = st == FSDPCK_OK ? vec_push_n(&x->strides, ndim, err) : NULL;
     if (kept == NULL) {
         st = FSDPCK_LIMIT;

@@ -27,17 +27,15 @@ static void chunks_differ(const struct exec *x, const replica_pair *pair, const 
 {
     const bool damaged = is_damaged(x, pair);
     if (!damaged && (t->flags & CAT_TENSOR_EACH_RANK)) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
-                  "a plain tensor differs between ranks");
-        error_next(err, "choose with --per-rank keep, first or drop");
+        FAIL(err, BADINPUT, RANK_DIFFER, "a plain tensor differs between ranks");
         return;
     }
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_REPLICA_DIFFER, "two copies of a chunk differ");
-    error_next(
-        err, "%s",
-        damaged
-            ? "copy both files again: one is damaged, because their recorded checksums are equal"
-            : "determine which rank is right; --replicas first uses the first copy");
+    FAIL_WITH(
+        err, BADINPUT, REPLICA_DIFFER, ("two copies of a chunk differ"),
+        (next, "%s",
+         damaged
+             ? "copy both files again: one is damaged, because their recorded checksums are equal"
+             : "determine which rank is right; --replicas first uses the first copy"));
 }
 
 /* Two names of one tensor. */
@@ -52,13 +50,13 @@ static void aliases_differ(const struct exec *x, const char *name, uint32_t tens
                            fsdpck_error *err)
 {
     const catalogue *from = plan_source(x->r.plan);
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TIE_DIFFERS,
-              "'%s' and '%s' are tied in the model but differ",
-              catalogue_name(from, catalogue_tensor(from, tensor)->name), name);
-    error_next(err,
+    FAIL_WITH(err, BADINPUT, TIE_DIFFERS,
+              ("'%s' and '%s' are tied in the model but differ",
+               catalogue_name(from, catalogue_tensor(from, tensor)->name), name),
+              (next,
                "determine which is right, and remove the other from same_as in --model FILE; "
                "--replicas first uses '%s'",
-               catalogue_name(from, catalogue_tensor(from, tensor)->name));
+               catalogue_name(from, catalogue_tensor(from, tensor)->name)));
 }
 
 static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair, const char *what,

@@ -61,8 +61,7 @@ static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place 
         for (unsigned d = 0; d < t->ndim; d++)
             strides[d] = where->strides[d];
     if (!place_fits(from, where, strides, sizes, t->ndim, itemsize))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "reader located a chunk outside of its file");
+        return FAIL(err, INTERNAL, NONE, "reader located a chunk outside of its file");
     s->offset_bytes = where->offset_bytes;
     s->file = where->file;
     if (!rows)

@@ -108,13 +108,12 @@ static fsdpck_status receive_located(void *ctx, unsigned rank, const uint8_t *by
         const unsigned ndim = dims_of(x, chunk);
         uint64_t strides[NDIM_MAX];
         if (nbytes - at < ndim * sizeof *strides)
-            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, OTHERS_LOCATED);
+            return FAIL(err, INTERNAL, NONE, OTHERS_LOCATED);
         memcpy(strides, bytes + at, ndim * sizeof *strides);
         RETURN_IF(resolve_keep_strides(x, strides, ndim, &s->strides_at, err));
         at += ndim * sizeof *strides;
     }
-    return at == nbytes ? FSDPCK_OK
-                        : error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, OTHERS_LOCATED);
+    return at == nbytes ? FSDPCK_OK : FAIL(err, INTERNAL, NONE, OTHERS_LOCATED);
 }
 
 /* Storage errors depend on the rank; errors of a file do not. */
@@ -143,7 +142,7 @@ fsdpck_status resolve_exchange(group *g, fsdpck_status st, struct exec *x, const
     st = pack(&e, &bytes, err);
     st = group_all_gather(g, st, bytes.text, bytes.nbytes, receive_located, &e, err);
     if (st == FSDPCK_OK && e.taken != count)
-        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, OTHERS_LOCATED);
+        st = FAIL(err, INTERNAL, NONE, OTHERS_LOCATED);
     text_release(&bytes);
     return st;
 }

@@ -119,8 +119,7 @@ static fsdpck_status row_block_read(row_block_reader *b, uint8_t *buffer, fsdpck
         return worker_read(b->worker, s->file, at, buffer, b->split.span_bytes, err);
     RETURN_IF(skip_to(b, buffer, at, err));
     if (b->stream_at != at)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "row blocks of a stream are out of order");
+        return FAIL(err, INTERNAL, NONE, "row blocks of a stream are out of order");
     return decode(b, buffer, b->split.span_bytes, err);
 }
 

@@ -209,11 +209,9 @@ fsdpck_status exec_simulate(const struct exec *x, const exec_cluster *cluster, e
 {
     simulation s = {.x = x, .cluster = cluster, .loads = loads};
     fsdpck_status st = FSDPCK_OK;
-    if (cluster->ranks == 0 || cluster->hosts == 0 || cluster->hosts > cluster->ranks) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "group has fewer ranks than hosts");
-        error_found(err, "%u ranks on %u hosts", cluster->ranks, cluster->hosts);
-        return FSDPCK_USAGE;
-    }
+    if (cluster->ranks == 0 || cluster->hosts == 0 || cluster->hosts > cluster->ranks)
+        return FAIL_WITH(err, USAGE, NONE, ("group has fewer ranks than hosts"),
+                         (found, "%u ranks on %u hosts", cluster->ranks, cluster->hosts));
     s.read_nbytes =
         x->step_nbytes < REMOTE_READS_NBYTES_MAX ? x->step_nbytes : REMOTE_READS_NBYTES_MAX;
     if (cluster->local && cluster->hosts > 1)

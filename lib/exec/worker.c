@@ -54,18 +54,16 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
     *memory = most;
     if (one == 0)
         return FSDPCK_OK;
-    if (one > most || most - one < least) {
-        error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_MEMORY,
-                  x->staged_nbytes > 0
-                      ? "compressed tensor with overlapping elements exceeds the memory limit"
-                      : "compressed chunk of the source exceeds the memory limit");
-        error_expected(err, "at least %" PRIu64 " MiB",
-                       one > UINT64_MAX - least - 0xfffff ? one >> 20
-                                                          : (one + least + 0xfffff) >> 20);
-        error_found(err, "%" PRIu64 " MiB", most >> 20);
-        error_next(err, "raise --memory, or write the source with smaller chunks");
-        return FSDPCK_LIMIT;
-    }
+    if (one > most || most - one < least)
+        return FAIL_WITH(
+            err, LIMIT, LIMIT_MEMORY,
+            (x->staged_nbytes > 0
+                 ? "compressed tensor with overlapping elements exceeds the memory limit"
+                 : "compressed chunk of the source exceeds the memory limit"),
+            (expected, "at least %" PRIu64 " MiB",
+             one > UINT64_MAX - least - 0xfffff ? one >> 20 : (one + least + 0xfffff) >> 20),
+            (found, "%" PRIu64 " MiB", most >> 20),
+            (next, "raise --memory, or write the source with smaller chunks"));
     const uint64_t fit = most / 2 / one;
     *memory -= (fit == 0 ? 1 : fit < workers ? fit : workers) * one;
     return FSDPCK_OK;

@@ -196,7 +196,7 @@ static const finding_kind *nearest(const char *id)
 static fsdpck_status refuse_id(const char *id, fsdpck_error *err)
 {
     const finding_kind *meant = strlen(id) < ID_CAPACITY ? nearest(id) : NULL;
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "unknown finding '%s'", id);
+    FAIL(err, USAGE, NONE, "unknown finding '%s'", id);
     if (meant != NULL)
         error_next(err, "use '%s' if it is meant: fsdpck-findings(7) lists all ids", meant->id);
     else
@@ -206,12 +206,12 @@ static fsdpck_status refuse_id(const char *id, fsdpck_error *err)
 
 static fsdpck_status refuse_fixed(const finding_kind *kind, fsdpck_error *err)
 {
-    error_set(
-        err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "severity of '%s' cannot be changed: %s", kind->id,
-        kind->class == FINDING_PATH ? "a name that leads outside the checkpoint is always an error"
-                                    : "data that readers interpret differently is always an error");
-    error_next(err, "remove it: findings of the classes ambiguity and path remain errors");
-    return FSDPCK_USAGE;
+    return FAIL_WITH(err, USAGE, NONE,
+                     ("severity of '%s' cannot be changed: %s", kind->id,
+                      kind->class == FINDING_PATH
+                          ? "a name that leads outside the checkpoint is always an error"
+                          : "data that readers interpret differently is always an error"),
+                     (next, "remove it: findings of the classes ambiguity and path remain errors"));
 }
 
 static bool severity_of(const char *word, finding_severity *severity)
@@ -238,13 +238,11 @@ fsdpck_status finding_rules_set(finding_rules *rules, const char *text, fsdpck_e
     finding_severity severity;
     const char *equals = strchr(text, '=');
     const size_t nbytes = equals == NULL ? 0 : (size_t)(equals - text);
-    if (nbytes == 0 || nbytes >= sizeof id || !severity_of(equals + 1, &severity)) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is not a finding with a severity",
-                  text);
-        error_expected(err, "ID=error, ID=warn, ID=note or ID=ignore, such as NUM-NAN=error");
-        error_next(err, "choose an id from fsdpck-findings(7)");
-        return FSDPCK_USAGE;
-    }
+    if (nbytes == 0 || nbytes >= sizeof id || !severity_of(equals + 1, &severity))
+        return FAIL_WITH(
+            err, USAGE, NONE, ("'%s' is not a finding with a severity", text),
+            (expected, "ID=error, ID=warn, ID=note or ID=ignore, such as NUM-NAN=error"),
+            (next, "choose an id from fsdpck-findings(7)"));
     memcpy(id, text, nbytes);
     id[nbytes] = '\0';
     const finding_kind *kind = finding_find(id);

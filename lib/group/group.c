@@ -102,14 +102,13 @@ static fsdpck_status refuse(const char *launcher, const char *count, const char 
 {
     if (!is_several(count))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LONE,
-              "started by %s as one of %s processes that would all do the same work", launcher,
-              count);
-    error_next(err,
-               "use mpirun -n %s fsdpck ... or srun --mpi=pmix -n %s fsdpck ...; for a single "
-               "process: env -u %s fsdpck ...",
-               count, count, variable);
-    return FSDPCK_USAGE;
+    return FAIL_WITH(
+        err, USAGE, GROUP_LONE,
+        ("started by %s as one of %s processes that would all do the same work", launcher, count),
+        (next,
+         "use mpirun -n %s fsdpck ... or srun --mpi=pmix -n %s fsdpck ...; for a single process: "
+         "env -u %s fsdpck ...",
+         count, count, variable));
 }
 
 static fsdpck_status refuse_others(fsdpck_error *err)
@@ -127,13 +126,13 @@ static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
 {
     if (!is_several(count))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LONE,
-              "one of %s processes without a connection to each other: all would do the same work",
-              count);
-    error_expected(err, "a launcher for %s", group_link_description());
-    error_next(err, "use mpirun of the MPI that fsdpck version names, or srun with --mpi=pmix for "
-                    "Open MPI, --mpi=pmi2 for MPICH");
-    return FSDPCK_USAGE;
+    return FAIL_WITH(
+        err, USAGE, GROUP_LONE,
+        ("one of %s processes without a connection to each other: all would do the same work",
+         count),
+        (expected, "a launcher for %s", group_link_description()),
+        (next, "use mpirun of the MPI that fsdpck version names, or srun with --mpi=pmix for Open "
+               "MPI, --mpi=pmi2 for MPICH"));
 }
 
 static fsdpck_status check_same_build(group *g, fsdpck_error *err)
@@ -150,11 +149,9 @@ static fsdpck_status check_same_build(group *g, fsdpck_error *err)
         h->build[HOST_NBYTES - 1] = '\0';
         if (strcmp(h->build, g->hellos[0].build) == 0)
             continue;
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_BUILDS, "ranks run different builds");
-        error_expected(err, "'%s', as rank 0 on %s", g->hellos[0].build, g->hellos[0].host);
-        error_found(err, "'%s' on rank %u on %s", h->build, r, h->host);
-        error_next(err, "install the same fsdpck on every host");
-        return FSDPCK_USAGE;
+        return FAIL_WITH(err, USAGE, GROUP_BUILDS, ("ranks run different builds"),
+                         (expected, "'%s', as rank 0 on %s", g->hellos[0].build, g->hellos[0].host),
+                         (found, "'%s' on rank %u on %s", h->build, r, h->host));
     }
     return FSDPCK_OK;
 }
@@ -232,11 +229,10 @@ static fsdpck_status do_call(group *g, const link_call *call, fsdpck_error *err)
     const fsdpck_status st = group_link_do(g->link, call, err);
     int lost = -1;
     if (st != FSDPCK_OK && group_link_is_broken(g->link, &lost) && lost >= 0) {
-        error_set(err, FSDPCK_PEER, FSDPCK_FINDING_GROUP_LOST, "rank %d on %s does not respond",
-                  lost, group_host(g, (unsigned)lost));
-        error_expected(err, "a heartbeat within %u s",
-                       atomic_load(&g->watch->peer_timeout_seconds));
-        error_next(err, "check its messages; --peer-timeout gives it more time");
+        FAIL_WITH(
+            err, PEER, GROUP_LOST,
+            ("rank %d on %s does not respond", lost, group_host(g, (unsigned)lost)),
+            (expected, "a heartbeat within %u s", atomic_load(&g->watch->peer_timeout_seconds)));
         if (err != NULL)
             err->rank = lost;
         return FSDPCK_PEER;
@@ -272,8 +268,7 @@ static fsdpck_status report_cause(const group *g, unsigned cause, fsdpck_status 
     if (theirs->status == FSDPCK_CANCELLED) {
         if (own == FSDPCK_CANCELLED)
             return own;
-        error_set(err, FSDPCK_PEER, FSDPCK_FINDING_NONE, "rank %u on %s was stopped", cause,
-                  group_host(g, cause));
+        FAIL(err, PEER, NONE, "rank %u on %s was stopped", cause, group_host(g, cause));
         if (err != NULL)
             err->rank = (int)cause;
         return FSDPCK_PEER;
@@ -351,12 +346,10 @@ fsdpck_status group_check_same(group *g, uint64_t value, const char *what, fsdpc
     for (unsigned r = 1; st == FSDPCK_OK && r < g->size; r++) {
         if (all[r] == all[0])
             continue;
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_GROUP_SEES,
-                       "ranks read different input: their %s differ", what);
-        error_expected(err, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0));
-        error_found(err, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r));
-        error_next(err, "give every host the same source; if each host has only its own part under "
-                        "the same names, give --source-local");
+        st = FAIL_WITH(err, BADINPUT, GROUP_SEES,
+                       ("ranks read different input: their %s differ", what),
+                       (expected, "%016" PRIx64 ", as on rank 0 on %s", all[0], group_host(g, 0)),
+                       (found, "%016" PRIx64 " on rank %u on %s", all[r], r, group_host(g, r)));
     }
     return st;
 }
@@ -425,8 +418,7 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
     }
     pthread_mutex_unlock(&g->lock);
     if (s.ctx == NULL)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "request for a file that this rank does not serve");
+        return FAIL(err, INTERNAL, NONE, "request for a file that this rank does not serve");
     const fsdpck_status st = s.fn(s.ctx, what, dst, err);
     pthread_mutex_lock(&g->lock);
     VEC_AT(&g->views, served, what->view)->busy--;

@@ -435,8 +435,8 @@ fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *
     if (wait_done(l) == FSDPCK_OK)
         return FSDPCK_OK;
     pthread_mutex_lock(&l->lock);
-    error_set(err, FSDPCK_PEER, FSDPCK_FINDING_NONE, "connection between the ranks was lost%s%s",
-              l->text[0] != '\0' ? ": " : "", l->text);
+    FAIL(err, PEER, NONE, "connection between the ranks was lost%s%s",
+         l->text[0] != '\0' ? ": " : "", l->text);
     pthread_mutex_unlock(&l->lock);
     return FSDPCK_PEER;
 }
@@ -516,7 +516,7 @@ fsdpck_status group_link_open(group_watch *watch, group_link **out, fsdpck_error
     }
     if (wait_done(l) != FSDPCK_OK) {
         group_link_free(l);
-        return error_set(err, FSDPCK_PEER, FSDPCK_FINDING_NONE, "MPI could not be initialized");
+        return FAIL(err, PEER, NONE, "MPI could not be initialized");
     }
     *out = l;
     return FSDPCK_OK;

@@ -5,10 +5,9 @@ fsdpck_status group_link_open(group_watch *watch, group_link **out, fsdpck_error
 {
     (void)watch;
     *out = NULL;
-    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-              "several ranks were started, but this build has no MPI");
-    error_next(err, "run fsdpck without a launcher, or build it with -DFSDPCK_WITH_MPI=ON");
-    return FSDPCK_UNSUPPORTED;
+    return FAIL_WITH(
+        err, UNSUPPORTED, NONE, ("several ranks were started, but this build has no MPI"),
+        (next, "run fsdpck without a launcher, or build it with -DFSDPCK_WITH_MPI=ON"));
 }
 
 unsigned group_link_rank(const group_link *l)
@@ -27,8 +26,7 @@ fsdpck_status group_link_do(group_link *l, const link_call *call, fsdpck_error *
 {
     (void)l;
     (void)call;
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "a link was used in a build without MPI");
+    return FAIL(err, INTERNAL, NONE, "a link was used in a build without MPI");
 }
 
 fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *what, void *dst,
@@ -38,8 +36,7 @@ fsdpck_status group_link_read(group_link *l, unsigned owner, const link_range *w
     (void)owner;
     (void)what;
     (void)dst;
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "a link was used in a build without MPI");
+    return FAIL(err, INTERNAL, NONE, "a link was used in a build without MPI");
 }
 
 void group_link_serve(group_link *l, group_serve_fn fn, void *ctx)

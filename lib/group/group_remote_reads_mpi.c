@@ -71,7 +71,7 @@ static slot *take_slot(remote_reads *r)
 
 static fsdpck_status set_lost(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_PEER, FSDPCK_FINDING_NONE, "the rank that has the file was lost");
+    return FAIL(err, PEER, NONE, "the rank that has the file was lost");
 }
 
 /* Under the lock. */
@@ -165,8 +165,8 @@ static void answer(const remote_reads *r, job *j)
     if (j->bytes == NULL)
         j->head.status = error_set_nomem(&j->head, REMOTE_READS_NBYTES_MAX);
     else if (r->serve == NULL)
-        j->head.status = error_set(&j->head, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                                   "request for a file that this rank does not serve");
+        j->head.status =
+            FAIL(&j->head, INTERNAL, NONE, "request for a file that this rank does not serve");
     else
         j->head.status = r->serve(r->serve_ctx, &j->q.what, j->bytes, &j->head);
 }

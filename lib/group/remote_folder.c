@@ -143,15 +143,11 @@ static fsdpck_status refuse_names(const remote_folder *v, const char *path,
                                   const remote_entry *first, uint32_t other, const char *expected,
                                   const char *found, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_GROUP_NAMES,
-              "two hosts have different files with the same name");
-    error_path(err, path);
-    error_expected(err, "'%s' with %s, as on rank %u on %s", first->path, expected, first->rank,
-                   group_host(v->g, first->rank));
-    error_found(err, "%s on rank %u on %s", found, other, group_host(v->g, other));
-    error_next(err, "remove files that do not belong to this checkpoint; if both do, as with one "
-                    "model.safetensors per pipeline stage, give --source-local");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, GROUP_NAMES,
+                     ("two hosts have different files with the same name"), (path, path),
+                     (expected, "'%s' with %s, as on rank %u on %s", first->path, expected,
+                      first->rank, group_host(v->g, first->rank)),
+                     (found, "%s on rank %u on %s", found, other, group_host(v->g, other)));
 }
 
 static fsdpck_status refuse_sizes(const remote_folder *v, const char *path,
@@ -209,8 +205,7 @@ static fsdpck_status receive_samples(void *ctx, unsigned rank, const uint8_t *by
     const samples *s = ctx;
     size_t k = 0;
     if (nbytes != s->count * sizeof(uint64_t))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "ranks compare different files");
+        return FAIL(err, INTERNAL, NONE, "ranks compare different files");
     for (size_t i = 0; i < s->v->entries.count; i++) {
         const remote_entry *e = VEC_AT(&s->v->entries, const remote_entry, i);
         if (!e->in_doubt)
@@ -378,12 +373,8 @@ static fsdpck_status create(group *g, const char *path, const folder *here, unsi
     uint64_t sum = crc64_update(0, own->text, own->nbytes) + own->nbytes;
     bool same;
     RETURN_IF(group_is_same(g, sum, &same, err));
-    if (same && here->path == NULL) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "no such file or folder on any host");
-        error_path(err, path);
-        return st;
-    }
+    if (same && here->path == NULL)
+        return FAIL_WITH(err, IO, NONE, ("no such file or folder on any host"), (path, path));
     if (same) {
         remote_folder_free(*v);
         *v = NULL;

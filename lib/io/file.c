@@ -194,11 +194,8 @@ static fsdpck_status check_regular(const struct stat *st, const char *path, fsdp
 {
     if (S_ISREG(st->st_mode))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_TYPE, "not a regular file");
-    error_path(err, path);
-    error_expected(err, "a regular file");
-    error_found(err, "%s", kind_word(st->st_mode));
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, FILE_TYPE, ("not a regular file"), (path, path),
+                     (expected, "a regular file"), (found, "%s", kind_word(st->st_mode)));
 }
 
 static fsdpck_status open_regular(int *fd, struct stat *st, const folder *dir, const char *path,
@@ -268,8 +265,7 @@ static fsdpck_status short_read(const file *f, uint64_t offset, uint64_t nbytes,
 {
     fsdpck_status st = FSDPCK_BADINPUT;
     if (checked_range(offset, nbytes, f->nbytes))
-        st = error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
-                       "file was truncated while it was read");
+        st = FAIL(err, CHANGED, NONE, "file was truncated while it was read");
     else
         error_set(err, st, FSDPCK_FINDING_NONE, "file ends before its data");
     error_path(err, f->path);
@@ -326,14 +322,12 @@ fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err)
     if ((uint64_t)st.st_size == f->nbytes && mtime_of(&st) == f->mtime_ns &&
         (uint64_t)st.st_dev == f->dev && (uint64_t)st.st_ino == f->ino)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE, "file changed while it was read");
-    error_path(err, f->path);
-    error_expected(err, "%" PRIu64 " bytes, last written at %" PRId64 " ns", f->nbytes,
-                   f->mtime_ns);
-    error_found(err, "%" PRIu64 " bytes, last written at %" PRId64 " ns", (uint64_t)st.st_size,
-                mtime_of(&st));
-    error_next(err, "run again when no program writes to the input");
-    return FSDPCK_CHANGED;
+    return FAIL_WITH(
+        err, CHANGED, NONE, ("file changed while it was read"), (path, f->path),
+        (expected, "%" PRIu64 " bytes, last written at %" PRId64 " ns", f->nbytes, f->mtime_ns),
+        (found, "%" PRIu64 " bytes, last written at %" PRId64 " ns", (uint64_t)st.st_size,
+         mtime_of(&st)),
+        (next, "run again when no program writes to the input"));
 }
 
 fsdpck_status file_read_whole(const folder *dir, const char *path, uint64_t limit_bytes,
@@ -346,13 +340,10 @@ fsdpck_status file_read_whole(const folder *dir, const char *path, uint64_t limi
     fsdpck_status st = FSDPCK_OK;
     size_t size = 0;
     char *bytes = NULL;
-    if (f.nbytes > limit_bytes || !checked_size(f.nbytes, &size) || size == SIZE_MAX) {
-        st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                       "file is larger than its limit");
-        error_path(err, f.path);
-        error_expected(err, "at most %" PRIu64 " bytes", limit_bytes);
-        error_found(err, "%" PRIu64 " bytes", f.nbytes);
-    }
+    if (f.nbytes > limit_bytes || !checked_size(f.nbytes, &size) || size == SIZE_MAX)
+        st = FAIL_WITH(err, LIMIT, LIMIT_SIZE, ("file is larger than its limit"), (path, f.path),
+                       (expected, "at most %" PRIu64 " bytes", limit_bytes),
+                       (found, "%" PRIu64 " bytes", f.nbytes));
     if (st == FSDPCK_OK) {
         bytes = malloc(size + 1);
         st = bytes != NULL ? file_read_at(&f, 0, bytes, f.nbytes, err)

@@ -31,13 +31,11 @@ static fsdpck_status check_identity(const file *before, const file *now, fsdpck_
     if (before->nbytes == now->nbytes && before->dev == now->dev && before->ino == now->ino &&
         before->mtime_ns == now->mtime_ns)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
-              "file was replaced or changed while it was read");
-    error_path(err, now->path);
-    error_expected(err, "%" PRIu64 " bytes, inode %" PRIu64, before->nbytes, before->ino);
-    error_found(err, "%" PRIu64 " bytes, inode %" PRIu64, now->nbytes, now->ino);
-    error_next(err, "run again when no program writes to the input");
-    return FSDPCK_CHANGED;
+    return FAIL_WITH(err, CHANGED, NONE, ("file was replaced or changed while it was read"),
+                     (path, now->path),
+                     (expected, "%" PRIu64 " bytes, inode %" PRIu64, before->nbytes, before->ino),
+                     (found, "%" PRIu64 " bytes, inode %" PRIu64, now->nbytes, now->ino),
+                     (next, "run again when no program writes to the input"));
 }
 
 static fsdpck_status open_entry(void *ctx, open_slot *slot, fsdpck_error *err)

@@ -33,12 +33,9 @@ static fsdpck_status collect(DIR *dir, const char *path, text_buf *text, size_t 
             break;
         if (is_dot(entry->d_name))
             continue;
-        if (++*count > ENTRIES_MOST) {
-            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "folder has too many entries");
-            error_expected(err, "at most %d", ENTRIES_MOST);
-            error_path(err, path);
-            return FSDPCK_LIMIT;
-        }
+        if (++*count > ENTRIES_MOST)
+            return FAIL_WITH(err, LIMIT, LIMIT_COUNT, ("folder has too many entries"),
+                             (expected, "at most %d", ENTRIES_MOST), (path, path));
         text_append(text, entry->d_name, strlen(entry->d_name) + 1);
     }
     if (errno != 0)
@@ -129,11 +126,10 @@ static fsdpck_status refuse_path(const char *path, size_t nbytes, fsdpck_finding
                                  const char *why, fsdpck_error *err)
 {
     char shown[200];
-    error_set(err, FSDPCK_BADINPUT, finding,
-              "name in the input is not a plain path inside its folder: %s", why);
-    error_expected(err, "a relative path inside the folder");
-    error_found(err, "'%s'", escape_text(shown, sizeof(shown), path, nbytes));
-    return FSDPCK_BADINPUT;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding,
+                   ("name in the input is not a plain path inside its folder: %s", why),
+                   (expected, "a relative path inside the folder"),
+                   (found, "'%s'", escape_text(shown, sizeof(shown), path, nbytes)));
 }
 
 fsdpck_status path_check_inside(const char *path, size_t nbytes, fsdpck_finding_id finding,

@@ -35,7 +35,7 @@ static fsdpck_status split_path(output *o, const char *path, char **parent, fsdp
     const size_t n = end - begin;
     if (n == 0 || path[end - 1] == '/' || (n == 1 && path[begin] == '.') ||
         (n == 2 && memcmp(path + begin, "..", 2) == 0)) {
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "'%s' is not a valid output name", path);
+        FAIL(err, USAGE, NONE, "'%s' is not a valid output name", path);
         return FSDPCK_USAGE;
     }
     o->path = strndup(path, end);
@@ -65,11 +65,9 @@ char *output_decorate(const output *o, const char *suffix)
 fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_error *err)
 {
     const bool replaceable = (o->flags & OUTPUT_REPLACE) == 0;
-    error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "output exists: %s", what);
-    error_path(err, output_path(o));
-    error_next(err, replaceable ? "choose another name, or replace it with --force"
-                                : "remove it or choose another name");
-    return FSDPCK_EXISTS;
+    return FAIL_WITH(err, EXISTS, NONE, ("output exists: %s", what), (path, output_path(o)),
+                     (next, replaceable ? "choose another name, or replace it with --force"
+                                        : "remove it or choose another name"));
 }
 
 /* Checks the object under the final name; keeps its identity if it may be replaced. */

@@ -43,8 +43,7 @@ static fsdpck_status finish_file(void *ctx, unsigned worker, uint64_t index, fsd
     if (entry->none)
         return FSDPCK_OK;
     if (!entry->added)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "an output was committed without its file");
+        return FAIL(err, INTERNAL, NONE, "an output was committed without its file");
     RETURN_IF(open_cache_get(&o->cache, &entry->slot, err));
     fsdpck_status st = file_truncate(&entry->f, entry->nbytes, err);
     if (st == FSDPCK_OK)
@@ -228,11 +227,10 @@ fsdpck_status output_remove_replaced(output *o, fsdpck_error *err)
     const int rc = o->old_name != NULL ? remove_tree(o->parent.fd, o->old_name) : 0;
     if (rc == 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
-              "the new output is in place, but the old one could not be removed: %s", strerror(rc));
-    error_path(err, output_path(o));
-    error_next(err, "remove '%s' next to it", o->old_name);
-    return FSDPCK_IO;
+    return FAIL_WITH(
+        err, IO, NONE,
+        ("the new output is in place, but the old one could not be removed: %s", strerror(rc)),
+        (path, output_path(o)), (next, "remove '%s' next to it", o->old_name));
 }
 
 /* Restores the old object under its final name, if it still exists; false on failure. */
@@ -305,8 +303,7 @@ fsdpck_status output_flush(output *o, fsdpck_error *err)
 fsdpck_status output_finish(output *o, fsdpck_error *err)
 {
     if (!o->created || o->committed)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "an output was committed twice or never begun");
+        return FAIL(err, INTERNAL, NONE, "an output was committed twice or never begun");
     const mode_t mask = (mode_t)platform_file_mask();
     fsdpck_status st = finish_files(o, mask, err);
     for (size_t i = 0; st == FSDPCK_OK && i < o->subs.count; i++)

@@ -111,10 +111,8 @@ fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err)
     }
     close(entry->f.fd);
     entry->f.fd = -1;
-    error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
-              "output file was replaced while it was written");
-    error_path(err, entry->f.path);
-    return FSDPCK_CHANGED;
+    return FAIL_WITH(err, CHANGED, NONE, ("output file was replaced while it was written"),
+                     (path, entry->f.path));
 }
 
 void output_entry_close(void *ctx, open_slot *slot)
@@ -211,8 +209,8 @@ static fsdpck_status sub_find(output *o, const char *name, size_t nbytes, int *i
             return FSDPCK_OK;
     }
     if (o->subs.count == OUTPUT_SUBS_MOST)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "an output has more than %u folders inside", OUTPUT_SUBS_MOST);
+        return FAIL(err, INTERNAL, NONE, "an output has more than %u folders inside",
+                    OUTPUT_SUBS_MOST);
     struct output_sub *sub = vec_push(&o->subs, err);
     if (sub == NULL)
         return FSDPCK_LIMIT;
@@ -232,8 +230,7 @@ static fsdpck_status entry_push_inside(output *o, const char *name, struct outpu
 {
     size_t sub_nbytes;
     if (!is_inside_name(name, &sub_nbytes))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "'%s' is not a valid name of an output file", name);
+        return FAIL(err, INTERNAL, NONE, "'%s' is not a valid name of an output file", name);
     int sub = NO_SUB;
     if (sub_nbytes > 0)
         RETURN_IF(sub_find(o, name, sub_nbytes, &sub, err));
@@ -266,8 +263,7 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
     const bool in_folder = o->kind == OUTPUT_FOLDER;
     if (!(o->created || o->joined) ||
         (!in_folder && (name[0] != '\0' || output_entry_at(o, 0)->added)))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a file was added to an output that has its own");
+        return FAIL(err, INTERNAL, NONE, "a file was added to an output that has its own");
     if (in_folder)
         RETURN_IF(entry_push_inside(o, name, &entry, err));
     else
@@ -279,8 +275,7 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
     fsdpck_status st = open_cache_get(&o->cache, &entry->slot, &local);
     if (st != FSDPCK_OK) {
         if (local.sys_errno == EEXIST)
-            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "output has two files named '%s'", name);
+            return FAIL(err, INTERNAL, NONE, "output has two files named '%s'", name);
         if (err != NULL)
             *err = local;
         return st;

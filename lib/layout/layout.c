@@ -26,17 +26,13 @@ fsdpck_status layout_add_rule(layout *l, layout_rule_kind kind, const char *glob
                               fsdpck_error *err)
 {
     if (dim >= NDIM_MAX)
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "rule '%s' names dim %u: tensors have at most %u", glob, dim, NDIM_MAX);
-    if (glob[0] == '\0') {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                           "rule of the layout has an empty name pattern");
-        error_next(err, "'*' names every tensor");
-        return st;
-    }
+        return FAIL(err, USAGE, NONE, "rule '%s' names dim %u: tensors have at most %u", glob, dim,
+                    NDIM_MAX);
+    if (glob[0] == '\0')
+        return FAIL_WITH(err, USAGE, NONE, ("rule of the layout has an empty name pattern"),
+                         (next, "'*' names every tensor"));
     if (l->rules.count >= LAYOUT_RULES_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "layout has more than %u rules", LAYOUT_RULES_MAX);
+        return FAIL(err, LIMIT, LIMIT_COUNT, "layout has more than %u rules", LAYOUT_RULES_MAX);
     const size_t nbytes = strlen(glob) + 1;
     char *copy = budget_alloc(l->owner, nbytes, err);
     if (copy == NULL)
@@ -62,12 +58,10 @@ fsdpck_status layout_add_shard_text(layout *l, const char *text, fsdpck_error *e
         ok = *digit >= '0' && *digit <= '9';
         dim = dim * 10 + (unsigned)(*digit - '0');
     }
-    if (!ok) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                           "cannot read '%s': expected GLOB=DIM", text);
-        error_next(err, "append the tensor dim to the pattern, such as --shard '*.experts.*=1'");
-        return st;
-    }
+    if (!ok)
+        return FAIL_WITH(
+            err, USAGE, NONE, ("cannot read '%s': expected GLOB=DIM", text),
+            (next, "append the tensor dim to the pattern, such as --shard '*.experts.*=1'"));
     const size_t nbytes = (size_t)(equals - text);
     char *glob = budget_alloc(l->owner, nbytes + 1, err);
     if (glob == NULL)
@@ -97,39 +91,27 @@ static rule_group group_of(uint8_t kind)
     return GROUP_TP;
 }
 
-static void add_plan_path(const layout *l, fsdpck_error *err)
-{
-    if (l->tp_plan_path != NULL)
-        error_path(err, l->tp_plan_path);
-}
-
 static fsdpck_status unused_rule(const layout *l, const layout_rule *rule, fsdpck_error *err)
 {
     const bool of_plan = group_of(rule->kind) != GROUP_FSDP;
     const char *what = of_plan                      ? "rule of the TP plan"
                        : rule->kind == LAYOUT_SHARD ? "--shard"
                                                     : "--replicate";
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "%s matches no tensor: '%s'", what, rule->glob);
-    if (of_plan)
-        add_plan_path(l, err);
-    error_next(
-        err,
-        "remove it, or list the names with inspect; the first rule that matches a tensor applies");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("%s matches no tensor: '%s'", what, rule->glob),
+                     (path, of_plan ? l->tp_plan_path : NULL),
+                     (next, "remove it, or list the names with inspect; the first rule that "
+                            "matches a tensor applies"));
 }
 
 /* Some tensors of a module may lack the named dim, but at least one must have it. */
 static fsdpck_status unfit_rule(const layout *l, const layout_rule *rule, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "rule '%s' names dim %u, which none of its tensors has",
-                                       rule->glob, (unsigned)rule->dim);
-    if (group_of(rule->kind) != GROUP_FSDP)
-        add_plan_path(l, err);
-    error_next(err, rule->dim == 0 ? "remove it: its tensors have no dims to shard"
-                                   : "give a lower dim: dims count from 0");
-    return st;
+    return FAIL_WITH(
+        err, USAGE, NONE,
+        ("rule '%s' names dim %u, which none of its tensors has", rule->glob, (unsigned)rule->dim),
+        (path, group_of(rule->kind) != GROUP_FSDP ? l->tp_plan_path : NULL),
+        (next, rule->dim == 0 ? "remove it: its tensors have no dims to shard"
+                              : "give a lower dim: dims count from 0"));
 }
 
 /* A TP plan for a mesh without tp would change nothing. */
@@ -140,12 +122,10 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
     if (group == GROUP_FSDP || mesh_dim_of(&l->mesh, role) < l->mesh.ndim)
         return FSDPCK_OK;
     const char *name = group == GROUP_TP ? "tp" : "ep";
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "rule '%s' uses mesh dim %s, which the mesh lacks", rule->glob, name);
-    add_plan_path(l, err);
-    error_next(err, "add it to the mesh, such as --mesh dp_shard=4,%s=2", name);
-    return st;
+    return FAIL_WITH(err, USAGE, NONE,
+                     ("rule '%s' uses mesh dim %s, which the mesh lacks", rule->glob, name),
+                     (path, l->tp_plan_path),
+                     (next, "add it to the mesh, such as --mesh dp_shard=4,%s=2", name));
 }
 
 /* False for colwise and rowwise on a scalar, which they ignore: "*" may cover the remaining
@@ -265,12 +245,11 @@ static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
     for (unsigned i = 0; t->source != NULL && i < t->source_mesh->ndim; i++) {
         const placement *p = &t->source[i];
         if (p->kind == PLACEMENT_PARTIAL)
-            return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_PARTIAL,
-                             "tensor is Partial on mesh dim %u of the source", i);
+            return FAIL(err, UNSUPPORTED, LAYOUT_PARTIAL,
+                        "tensor is Partial on mesh dim %u of the source", i);
         if (p->kind != PLACEMENT_REPLICATE && p->dim >= t->ndim)
-            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_DIM,
-                             "source shards dim %u of a tensor of %u dims", (unsigned)p->dim,
-                             t->ndim);
+            return FAIL(err, BADINPUT, LAYOUT_DIM, "source shards dim %u of a tensor of %u dims",
+                        (unsigned)p->dim, t->ndim);
     }
     return FSDPCK_OK;
 }
@@ -280,13 +259,11 @@ static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
 static fsdpck_status no_such_dim(const layout *l, const layout_rule *rule, unsigned ndim,
                                  fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "rule '%s' shards dim %u of a tensor of %u dims", rule->glob,
-                                       (unsigned)rule->dim, ndim);
-    if (group_of(rule->kind) != GROUP_FSDP)
-        add_plan_path(l, err);
-    error_next(err, "give a lower dim (dims count from 0), or narrow the pattern");
-    return st;
+    return FAIL_WITH(
+        err, USAGE, NONE,
+        ("rule '%s' shards dim %u of a tensor of %u dims", rule->glob, (unsigned)rule->dim, ndim),
+        (path, group_of(rule->kind) != GROUP_FSDP ? l->tp_plan_path : NULL),
+        (next, "give a lower dim (dims count from 0), or narrow the pattern"));
 }
 
 static fsdpck_status choose_fsdp(layout *l, const layout_tensor *t, const matches *found,
@@ -415,15 +392,14 @@ static fsdpck_status find_uneven(const mesh *m, const placement *p, unsigned fsd
 static fsdpck_status refuse_uneven(const layout_tensor *t, unsigned dim, uint64_t n,
                                    uint64_t nparts, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(
-        err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNEVEN,
-        "dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim, n, nparts);
-    error_expected(err, "an even split: fully_shard() requires it on every dim except 0");
-    error_next(err,
-               "shard dim 0 with --shard '%s=0', choose another number of ranks, or write --format "
-               "dcp, which supports uneven shards",
-               t->fqn);
-    return st;
+    return FAIL_WITH(
+        err, UNSUPPORTED, LAYOUT_UNEVEN,
+        ("dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim, n, nparts),
+        (expected, "an even split: fully_shard() requires it on every dim except 0"),
+        (next,
+         "shard dim 0 with --shard '%s=0', choose another number of ranks, or write --format dcp, "
+         "which supports uneven shards",
+         t->fqn));
 }
 
 /* A mesh with unknown dim names: only the source's own mesh is possible. */
@@ -432,12 +408,9 @@ static fsdpck_status place_as_source(const layout *l, const layout_tensor *t, co
 {
     const bool same = t->source == NULL || mesh_equal(t->source_mesh, &l->mesh);
     if (!same || found->rules[GROUP_FSDP] != NULL || found->rules[GROUP_TP] != NULL ||
-        found->rules[GROUP_EP] != NULL) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                           "names of the mesh dims do not identify their roles");
-        error_next(err, "give the mesh with known names, such as --mesh dp_shard=4,tp=2");
-        return st;
-    }
+        found->rules[GROUP_EP] != NULL)
+        return FAIL_WITH(err, USAGE, NONE, ("names of the mesh dims do not identify their roles"),
+                         (next, "give the mesh with known names, such as --mesh dp_shard=4,tp=2"));
     if (t->source != NULL)
         memcpy(placements, t->source, l->mesh.ndim * sizeof *placements);
     return FSDPCK_OK;
@@ -451,11 +424,10 @@ static fsdpck_status check_rules(const matches *found, fsdpck_error *err)
         return FSDPCK_OK;
     const layout_rule *shard = one->kind == LAYOUT_SHARD ? one : other;
     const layout_rule *replicate = one->kind == LAYOUT_SHARD ? other : one;
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "--shard '%s=%u' and --replicate '%s' both match a tensor",
-                                       shard->glob, (unsigned)shard->dim, replicate->glob);
-    error_next(err, "narrow one of the patterns, so that each tensor matches only one");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE,
+                     ("--shard '%s=%u' and --replicate '%s' both match a tensor", shard->glob,
+                      (unsigned)shard->dim, replicate->glob),
+                     (next, "narrow one of the patterns, so that each tensor matches only one"));
 }
 
 static bool is_cut_by_default(const layout_tensor *t)

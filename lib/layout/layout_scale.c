@@ -54,8 +54,7 @@ static void fit_dims(const mesh *from, uint64_t world_size, fit *f)
 static fsdpck_status add_dim(mesh *m, const char *name, uint64_t size, fsdpck_error *err)
 {
     if (m->ndim == MESH_NDIM_MAX)
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "mesh of the source has no room for an FSDP dim");
+        return FAIL(err, USAGE, NONE, "mesh of the source has no room for an FSDP dim");
     snprintf(m->names[m->ndim], sizeof m->names[m->ndim], "%s", name);
     m->sizes[m->ndim++] = size;
     return FSDPCK_OK;
@@ -124,9 +123,8 @@ fsdpck_status layout_scale_mesh(const mesh *from, uint64_t world_size, bool keep
     *m = (mesh){0};
     *refit = (layout_refit){0};
     if (world_size == 0 || world_size > MESH_RANKS_MAX)
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                         "%" PRIu64 " ranks requested: 1 to %u are supported", world_size,
-                         MESH_RANKS_MAX);
+        return FAIL(err, USAGE, NONE, "%" PRIu64 " ranks requested: 1 to %u are supported",
+                    world_size, MESH_RANKS_MAX);
     if (from == NULL)
         return add_dim(m, "fsdp", world_size, err);
     RETURN_IF(mesh_check(from, err));

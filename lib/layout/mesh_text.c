@@ -89,10 +89,8 @@ static void expect_naming(text_buf *list)
 static fsdpck_status bad_text(fsdpck_error *err, const char *text, size_t at, size_t nbytes,
                               const char *why)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "cannot read mesh '%s': %s", text, why);
-    error_found(err, "'%.*s'", (int)(nbytes < 200 ? nbytes : 200), text + at);
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("cannot read mesh '%s': %s", text, why),
+                     (found, "'%.*s'", (int)(nbytes < 200 ? nbytes : 200), text + at));
 }
 
 static fsdpck_status bad_item(fsdpck_error *err, const char *text, size_t at, const char *why)
@@ -219,16 +217,15 @@ uint64_t mesh_size(const mesh *m)
 fsdpck_status mesh_check(const mesh *m, fsdpck_error *err)
 {
     if (m->ndim == 0 || m->ndim > MESH_NDIM_MAX)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_MESH,
-                         "mesh has %u dims: 1 to %u are supported", m->ndim, MESH_NDIM_MAX);
+        return FAIL(err, BADINPUT, LAYOUT_MESH, "mesh has %u dims: 1 to %u are supported", m->ndim,
+                    MESH_NDIM_MAX);
     const uint64_t size = mesh_size(m);
     if (size == 0 || size > MESH_RANKS_MAX)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_MESH,
-                         "mesh has %" PRIu64 " ranks: 1 to %u are supported", size, MESH_RANKS_MAX);
+        return FAIL(err, BADINPUT, LAYOUT_MESH, "mesh has %" PRIu64 " ranks: 1 to %u are supported",
+                    size, MESH_RANKS_MAX);
     for (unsigned i = 0; i < m->ndim; i++)
         if (memchr(m->names[i], '\0', MESH_NAME_NBYTES) == NULL)
-            return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_MESH,
-                             "name of mesh dim %u is too long", i);
+            return FAIL(err, BADINPUT, LAYOUT_MESH, "name of mesh dim %u is too long", i);
     return FSDPCK_OK;
 }
 

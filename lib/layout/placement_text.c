@@ -69,11 +69,10 @@ static bool take_placement(const char **at, placement *p)
 
 static fsdpck_status refuse(const char *at, const char *expected, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "invalid placements");
-    error_expected(err, "%s", expected);
-    error_found(err, *at == '\0' ? "the end%s" : "'%.40s'", at);
-    error_next(err, "write them as torch does: [Replicate(), Shard(0), _StridedShard(0, 2)]");
-    return FSDPCK_USAGE;
+    return FAIL_WITH(
+        err, USAGE, NONE, ("invalid placements"), (expected, "%s", expected),
+        (found, *at == '\0' ? "the end%s" : "'%.40s'", at),
+        (next, "write them as torch does: [Replicate(), Shard(0), _StridedShard(0, 2)]"));
 }
 
 fsdpck_status placements_parse(const char *text, unsigned mesh_ndim, placement *p,

@@ -116,27 +116,20 @@ bool shard_indices_is_run(const shard_indices *l)
 static fsdpck_status bad_placement(fsdpck_error *err, const mesh *m, const placement *p, unsigned i,
                                    unsigned ndim, const uint64_t *coord)
 {
-    if (p[i].kind == PLACEMENT_PARTIAL) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_PARTIAL,
-                      "tensor is Partial on mesh dim %u: its ranks hold unreduced partial sums", i);
-        error_next(err,
-                   "reduce it in the training program, as redistribute() does, and save again");
-        return st;
-    }
+    if (p[i].kind == PLACEMENT_PARTIAL)
+        return FAIL(err, UNSUPPORTED, LAYOUT_PARTIAL,
+                    "tensor is Partial on mesh dim %u: its ranks hold unreduced partial sums", i);
     if (!shards(&p[i]))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_KIND,
-                         "mesh dim %u has no known placement", i);
+        return FAIL(err, BADINPUT, LAYOUT_KIND, "mesh dim %u has no known placement", i);
     if (p[i].dim >= ndim)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_DIM,
-                         "mesh dim %u shards dim %u of a tensor of %u dims", i, (unsigned)p[i].dim,
-                         ndim);
+        return FAIL(err, BADINPUT, LAYOUT_DIM, "mesh dim %u shards dim %u of a tensor of %u dims",
+                    i, (unsigned)p[i].dim, ndim);
     if (coord[i] >= m->sizes[i])
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_COORD,
-                         "coordinate %" PRIu64 " is outside mesh dim %u of %" PRIu64 " ranks",
-                         coord[i], i, m->sizes[i]);
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_LAYOUT_SPLIT,
-                     "_StridedShard of mesh dim %u has the split factor 0", i);
+        return FAIL(err, BADINPUT, LAYOUT_COORD,
+                    "coordinate %" PRIu64 " is outside mesh dim %u of %" PRIu64 " ranks", coord[i],
+                    i, m->sizes[i]);
+    return FAIL(err, BADINPUT, LAYOUT_SPLIT, "_StridedShard of mesh dim %u has the split factor 0",
+                i);
 }
 
 static fsdpck_status dim_recorded(const mesh *m, const placement *p, unsigned dim, uint64_t n,
@@ -146,10 +139,10 @@ static fsdpck_status dim_recorded(const mesh *m, const placement *p, unsigned di
     shard_indices l;
     shard_indices_init(&l, m, p, dim, n, coord);
     if (!shard_indices_is_run(&l))
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_RUN,
-                         "rank holds %" PRIu64 " indices of dim %u that are not consecutive: "
-                         "from %" PRIu64 " to %" PRIu64,
-                         l.count, dim, shard_indices_at(&l, 0), shard_indices_at(&l, l.count - 1));
+        return FAIL(err, UNSUPPORTED, LAYOUT_RUN,
+                    "rank holds %" PRIu64
+                    " indices of dim %u that are not consecutive: from %" PRIu64 " to %" PRIu64,
+                    l.count, dim, shard_indices_at(&l, 0), shard_indices_at(&l, l.count - 1));
     *size = l.count;
     *offset = l.count == 0 ? n : shard_indices_at(&l, 0);
     return FSDPCK_OK;
@@ -169,8 +162,8 @@ static fsdpck_status dim_physical(const mesh *m, const placement *p, unsigned di
     unsigned order[MESH_NDIM_MAX];
     unsigned count;
     if (!shard_cut_order(m, p, dim, order, &count))
-        return error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_ORDER,
-                         "split factors of dim %u match no sharding order of this mesh", dim);
+        return FAIL(err, UNSUPPORTED, LAYOUT_ORDER,
+                    "split factors of dim %u match no sharding order of this mesh", dim);
     *offset = 0;
     *size = n;
     for (unsigned k = 0; k < count; k++)

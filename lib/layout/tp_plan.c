@@ -14,11 +14,10 @@ static fsdpck_status bad_value(plan_reader *r, const char *glob, const json_toke
                                fsdpck_error *err)
 {
     (void)r;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "cannot read the TP plan at '%s'", glob);
-    error_offset(err, t->offset_bytes);
-    error_expected(err, "\"colwise\", \"rowwise\", \"replicate\", \"Shard(DIM)\", \"ep\" or "
-                        "\"ep:Shard(DIM)\"");
+    const fsdpck_status st = FAIL_WITH(
+        err, USAGE, NONE, ("cannot read the TP plan at '%s'", glob), (offset, t->offset_bytes),
+        (expected,
+         "\"colwise\", \"rowwise\", \"replicate\", \"Shard(DIM)\", \"ep\" or \"ep:Shard(DIM)\""));
     if (t->kind == JSON_STRING)
         error_found(err, "\"%.*s\"", (int)(t->nbytes < 100 ? t->nbytes : 100), t->text);
     else
@@ -83,20 +82,14 @@ static fsdpck_status read_member(plan_reader *r, const json_token *key, fsdpck_e
     const size_t known = strtab_count(&r->keys);
     uint32_t id;
     json_token t;
-    if (key->nbytes == 0 || memchr(key->text, '\0', key->nbytes) != NULL) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "TP plan has an empty pattern");
-        error_offset(err, key->offset_bytes);
-        return st;
-    }
+    if (key->nbytes == 0 || memchr(key->text, '\0', key->nbytes) != NULL)
+        return FAIL_WITH(err, USAGE, NONE, ("TP plan has an empty pattern"),
+                         (offset, key->offset_bytes));
     RETURN_IF(strtab_intern(&r->keys, key->text, key->nbytes, &id, err));
     const char *glob = strtab_text(&r->keys, id);
-    if (id < known) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "TP plan has '%s' twice", glob);
-        error_offset(err, key->offset_bytes);
-        return st;
-    }
+    if (id < known)
+        return FAIL_WITH(err, USAGE, NONE, ("TP plan has '%s' twice", glob),
+                         (offset, key->offset_bytes));
     RETURN_IF(json_next(&r->json, &t, err));
     if (t.kind != JSON_ARRAY)
         return add_value(r, glob, &t, err);
@@ -112,12 +105,9 @@ static fsdpck_status read_plan(plan_reader *r, fsdpck_error *err)
 {
     json_token t;
     RETURN_IF(json_next(&r->json, &t, err));
-    if (t.kind != JSON_OBJECT) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "TP plan is not a JSON object");
-        error_next(err, "write it as {\"*.wq\": \"colwise\", \"*.wo\": \"rowwise\"}");
-        return st;
-    }
+    if (t.kind != JSON_OBJECT)
+        return FAIL_WITH(err, USAGE, NONE, ("TP plan is not a JSON object"),
+                         (next, "write it as {\"*.wq\": \"colwise\", \"*.wo\": \"rowwise\"}"));
     for (;;) {
         RETURN_IF(json_next(&r->json, &t, err));
         if (t.kind == JSON_OBJECT_END)

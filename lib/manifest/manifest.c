@@ -40,8 +40,7 @@ static fsdpck_status add_name(strtab *names, size_t count, const char *name, siz
     if (id == count)
         return FSDPCK_OK;
     escape_text(shown, sizeof shown, name, nbytes);
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_DUP,
-                     "manifest lists the %s '%s' twice", what, shown);
+    return FAIL(err, BADINPUT, MAN_DUP, "manifest lists the %s '%s' twice", what, shown);
 }
 
 fsdpck_status manifest_add_file(manifest *m, const char *name, size_t name_nbytes, uint64_t nbytes,
@@ -49,12 +48,9 @@ fsdpck_status manifest_add_file(manifest *m, const char *name, size_t name_nbyte
 {
     *added = NULL;
     RETURN_IF(path_check_inside(name, name_nbytes, FSDPCK_FINDING_MAN_PATH, err));
-    if (!utf8_is_text(name, name_nbytes)) {
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_PATH,
-                                           "file name is not UTF-8: a manifest cannot list it");
-        error_path(err, name);
-        return st;
-    }
+    if (!utf8_is_text(name, name_nbytes))
+        return FAIL_WITH(err, UNSUPPORTED, MAN_PATH,
+                         ("file name is not UTF-8: a manifest cannot list it"), (path, name));
     RETURN_IF(add_name(&m->file_names, m->files.count, name, name_nbytes, "file", err));
     *added = vec_push(&m->files, err);
     if (*added == NULL)

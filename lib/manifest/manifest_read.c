@@ -12,8 +12,7 @@
 static fsdpck_status refuse(const json_token *t, fsdpck_status status, fsdpck_finding_id finding,
                             const char *what, fsdpck_error *err)
 {
-    error_set(err, status, finding, "manifest %s", what);
-    error_offset(err, t->offset_bytes);
+    FAIL_AS(err, status, finding, ("manifest %s", what), (offset, t->offset_bytes));
     return status;
 }
 
@@ -81,11 +80,9 @@ static fsdpck_status expect_hex(json_reader *r, uint8_t *bytes, size_t nbytes, f
     }
     if (good)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        refuse(&t, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_ALG, "has a damaged checksum", err);
-    error_expected(err, "%zu hexadecimal digits", 2 * nbytes);
-    error_found(err, "%zu characters", t.nbytes);
-    return st;
+    return FAIL_WITH(err, BADINPUT, MAN_ALG, ("manifest has a damaged checksum"),
+                     (offset, t.offset_bytes), (expected, "%zu hexadecimal digits", 2 * nbytes),
+                     (found, "%zu characters", t.nbytes));
 }
 
 static fsdpck_status expect_hex64(json_reader *r, uint64_t *v, fsdpck_error *err)
@@ -134,14 +131,11 @@ static fsdpck_status check_header(const manifest_header *h, fsdpck_error *err)
         return malformed(&start, "has no \"schema\": \"" MANIFEST_SCHEMA "\"", err);
     if (!h->has_version || h->version == 0)
         return refuse(&version, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_VERSION, "has no version", err);
-    if (h->version > MANIFEST_VERSION) {
-        const fsdpck_status st = refuse(&version, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MAN_VERSION,
-                                        "has a newer version", err);
-        error_expected(err, "at most %u", MANIFEST_VERSION);
-        error_found(err, "%llu", (unsigned long long)h->version);
-        error_next(err, "read it with a newer fsdpck");
-        return st;
-    }
+    if (h->version > MANIFEST_VERSION)
+        return FAIL_WITH(err, UNSUPPORTED, MAN_VERSION, ("manifest has a newer version"),
+                         (offset, version.offset_bytes), (expected, "at most %u", MANIFEST_VERSION),
+                         (found, "%llu", (unsigned long long)h->version),
+                         (next, "read it with a newer fsdpck"));
     if (!h->has_checksum)
         return malformed(&checksum, "does not name its checksum", err);
     if (!h->known_checksum)
@@ -327,11 +321,10 @@ static fsdpck_status read_body(manifest *m, json_reader *r, fsdpck_error *err)
     RETURN_IF(manifest_digest(m, &sum, err));
     if (sum == digest)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
-              "manifest was changed: its list has a different digest");
-    error_expected(err, "%016llx", (unsigned long long)digest);
-    error_found(err, "%016llx", (unsigned long long)sum);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MAN_HASH,
+                     ("manifest was changed: its list has a different digest"),
+                     (expected, "%016llx", (unsigned long long)digest),
+                     (found, "%016llx", (unsigned long long)sum));
 }
 
 fsdpck_status manifest_read(manifest *m, const char *text, size_t nbytes, fsdpck_error *err)

@@ -187,14 +187,11 @@ static fsdpck_status check_plain(const chooser *c, uint32_t first, uint32_t end,
         const model_module *module = model_module_at(c->m, i);
         if (!(module->kinds & (MODULE_FSDP | MODULE_FULLY_SHARD)))
             continue;
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WRAP,
-                  "auto_wrap is above a wrapped module");
-        error_offset(err, c->wrap->offset_bytes);
-        error_tensor(err, model_name(c->m, module->name, NULL));
-        error_expected(err, "no 'fsdp' below the module of the policy");
-        error_found(err, "one");
-        error_next(err, "give either the policy or the modules that it selected");
-        return FSDPCK_BADINPUT;
+        return FAIL_WITH(err, BADINPUT, MODEL_WRAP, ("auto_wrap is above a wrapped module"),
+                         (offset, c->wrap->offset_bytes),
+                         (tensor, model_name(c->m, module->name, NULL)),
+                         (expected, "no 'fsdp' below the module of the policy"), (found, "one"),
+                         (next, "give either the policy or the modules that it selected"));
     }
     return FSDPCK_OK;
 }

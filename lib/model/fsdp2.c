@@ -6,22 +6,17 @@
 #include "base/checked.h"
 #include "layout/torch_chunk.h"
 
-static fsdpck_status refuse(fsdpck_error *err, fsdpck_finding_id finding, const char *message)
-{
-    return error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
-}
-
 static fsdpck_status check_group(const fsdp2_spec *s, fsdpck_error *err)
 {
     if (s->world_size == 0 || s->replicas == 0)
-        return refuse(err, FSDPCK_FINDING_MODEL_WORLD, "no rank holds the parameter");
+        return FAIL(err, BADINPUT, MODEL_WORLD, "no rank holds the parameter");
     if (s->post_forward < 2 || s->world_size % s->post_forward == 0)
         return FSDPCK_OK;
-    refuse(err, FSDPCK_FINDING_MODEL_WORLD, "'reshard_after_forward' does not divide the group");
-    error_expected(err, "a factor of %" PRIu64 " ranks", s->world_size);
-    error_found(err, "%" PRIu64, s->post_forward);
-    error_next(err, "choose a number of ranks that it divides; torch refuses this one");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_WORLD,
+                     ("'reshard_after_forward' does not divide the group"),
+                     (expected, "a factor of %" PRIu64 " ranks", s->world_size),
+                     (found, "%" PRIu64, s->post_forward),
+                     (next, "choose a number of ranks that it divides; torch refuses this one"));
 }
 
 /* Checks that a dim can be sharded and that the size of the all-gather fits. */
@@ -35,35 +30,26 @@ static fsdpck_status check_cut(const fsdp2_spec *s, unsigned cut, unsigned ndim,
         fits = fits && checked_mul(gathered, n, &gathered) && gathered <= INT64_MAX;
     }
     if (!fits)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "size of the all-gather exceeds 63 bits");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "size of the all-gather exceeds 63 bits");
     if (cut == 0 || sizes[cut] % s->world_size == 0)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNEVEN,
-              "FSDP shards dim %u only if it divides evenly", cut);
-    error_expected(err, "a multiple of %" PRIu64, s->world_size);
-    error_found(err, "%" PRIu64, sizes[cut]);
-    error_next(err, "choose another number of ranks, or dim 0; torch refuses to build the model");
-    return FSDPCK_UNSUPPORTED;
+    return FAIL_WITH(
+        err, UNSUPPORTED, LAYOUT_UNEVEN, ("FSDP shards dim %u only if it divides evenly", cut),
+        (expected, "a multiple of %" PRIu64, s->world_size), (found, "%" PRIu64, sizes[cut]),
+        (next, "choose another number of ranks, or dim 0; torch refuses to build the model"));
 }
 
 fsdpck_status fsdp2_check(const fsdp2_spec *s, fsdpck_error *err)
 {
     RETURN_IF(check_group(s, err));
-    if (s->ndim == 0) {
-        refuse(err, FSDPCK_FINDING_MODEL_SHAPE,
-               "fully_shard cannot shard a parameter without dims");
-        error_expected(err, "at least one dim");
-        error_found(err, "a 0-dim tensor");
-        error_next(err, "make it a tensor of one element, or mark it as ignored");
-        return FSDPCK_BADINPUT;
-    }
-    if (s->shard_dim >= s->ndim) {
-        refuse(err, FSDPCK_FINDING_MODEL_SHAPE, "'shard_dim' is not a dim of its parameter");
-        error_expected(err, "less than %u", s->ndim);
-        error_found(err, "%u", s->shard_dim);
-        return FSDPCK_BADINPUT;
-    }
+    if (s->ndim == 0)
+        return FAIL_WITH(err, BADINPUT, MODEL_SHAPE,
+                         ("fully_shard cannot shard a parameter without dims"),
+                         (expected, "at least one dim"), (found, "a 0-dim tensor"),
+                         (next, "make it a tensor of one element, or mark it as ignored"));
+    if (s->shard_dim >= s->ndim)
+        return FAIL_WITH(err, BADINPUT, MODEL_SHAPE, ("'shard_dim' is not a dim of its parameter"),
+                         (expected, "less than %u", s->ndim), (found, "%u", s->shard_dim));
     return check_cut(s, s->shard_dim, s->ndim, s->shape, err);
 }
 

@@ -154,18 +154,15 @@ fsdpck_status model_add_name(model *m, const char *text, size_t nbytes, model_us
                              size_t index, uint32_t *id, fsdpck_error *err)
 {
     if (index > MODEL_ITEMS_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "model has too many modules or tensors");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "model has too many modules or tensors");
     const size_t before = strtab_count(&m->names);
     RETURN_IF(strtab_intern(&m->names, text, nbytes, id, err));
     if (*id < before) {
         static const char *const words[] = {"a module", "a parameter", "a buffer"};
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME_DUP,
-                  "two items of the model have the same name");
-        error_tensor(err, strtab_text(&m->names, *id));
-        error_expected(err, "a unique name for %s", words[kind]);
-        error_found(err, "the name of %s", words[*VEC_AT(&m->uses, uint32_t, *id) >> 30]);
-        return FSDPCK_BADINPUT;
+        return FAIL_WITH(
+            err, BADINPUT, MODEL_NAME_DUP, ("two items of the model have the same name"),
+            (tensor, strtab_text(&m->names, *id)), (expected, "a unique name for %s", words[kind]),
+            (found, "the name of %s", words[*VEC_AT(&m->uses, uint32_t, *id) >> 30]));
     }
     uint32_t *use = vec_push(&m->uses, err);
     if (use == NULL)

@@ -32,12 +32,10 @@ static fsdpck_status read_version(const json_token *value, fsdpck_error *err)
     if (value->is_u64 && value->u64 == 1)
         return FSDPCK_OK;
     char shown[64];
-    model_refuse(err, FSDPCK_FINDING_MODEL_VERSION, value->offset_bytes,
-                 "description has an unknown version");
-    error_expected(err, "1");
-    error_found(err, "%s", escape_text(shown, sizeof shown, value->text, value->nbytes));
-    error_next(err, "write it with the describe_model.py of this release");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_VERSION, ("description has an unknown version"),
+                     (offset, value->offset_bytes), (expected, "1"),
+                     (found, "%s", escape_text(shown, sizeof shown, value->text, value->nbytes)),
+                     (next, "write it with the describe_model.py of this release"));
 }
 
 /* "2.15.0", also with a build suffix: "2.6.0a0+git1234". */
@@ -67,11 +65,9 @@ static fsdpck_status check_order(int key, unsigned seen, size_t offset_bytes, fs
         late = "'units' last";
     if (late == NULL)
         return FSDPCK_OK;
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes,
-                 "keys of the description contradict each other");
-    error_expected(err, "%s", late);
-    error_found(err, "'%s' here", top_rules[key].name);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("keys of the description contradict each other"),
+                     (offset, offset_bytes), (expected, "%s", late),
+                     (found, "'%s' here", top_rules[key].name));
 }
 
 static fsdpck_status read_top_value(model_reader *r, int key, const json_token *value,
@@ -111,12 +107,10 @@ static fsdpck_status find_wrapped(model_reader *r, fsdpck_error *err)
         r->wrap.module == MODEL_NONE ? NULL : model_module_at(r->m, r->wrap.module);
     if (module != NULL && module->kinds & MODULE_FSDP)
         return FSDPCK_OK;
-    model_refuse(err, FSDPCK_FINDING_MODEL_WRAP, r->wrap.offset_bytes,
-                 "auto_wrap belongs to no FSDP call");
-    error_tensor(err, path);
-    error_expected(err, "a module with 'fsdp'");
-    error_found(err, module == NULL ? "no such module" : "a module without it");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_WRAP, ("auto_wrap belongs to no FSDP call"),
+                     (offset, r->wrap.offset_bytes), (tensor, path),
+                     (expected, "a module with 'fsdp'"),
+                     (found, module == NULL ? "no such module" : "a module without it"));
 }
 
 static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
@@ -136,12 +130,11 @@ static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
     }
     const bool has_list = seen & (1u << TOP_MODULES | 1u << TOP_UNITS);
     if (!has_list || !(seen & 1u << TOP_VERSION) ||
-        (r->m->lists_units && seen & 1u << TOP_AUTO_WRAP)) {
-        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes, "description is incomplete");
-        error_expected(err, "'version' and 'modules', or 'version' and 'units'");
-        error_found(err, has_list ? "other keys" : "neither 'modules' nor 'units'");
-        return FSDPCK_BADINPUT;
-    }
+        (r->m->lists_units && seen & 1u << TOP_AUTO_WRAP))
+        return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("description is incomplete"),
+                         (offset, t.offset_bytes),
+                         (expected, "'version' and 'modules', or 'version' and 'units'"),
+                         (found, has_list ? "other keys" : "neither 'modules' nor 'units'"));
     RETURN_IF(json_expect(&r->json, JSON_END, &t, err));
     if (r->m->lists_units)
         return FSDPCK_OK;

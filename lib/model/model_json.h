@@ -90,10 +90,6 @@ typedef struct model_reader {
     bool wraps;
 } model_reader;
 
-/* BADINPUT at an offset; the caller adds expected, found and names. */
-fsdpck_status model_refuse(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
-                           const char *fmt, ...) PRINTF_LIKE(4, 5);
-
 /* Reads the next member of an object: *key is the index in rules, and *value the first token of its
  * value; *key is -1 at the object's end. `seen` has a bit for each key so far. `what` names the
  * object in messages. */

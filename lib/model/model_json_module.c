@@ -104,20 +104,16 @@ static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
     }
     if (expected == NULL)
         return FSDPCK_OK;
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, raw->offset_bytes,
-                 "keys of a module contradict each other");
-    error_expected(err, "%s", expected);
-    error_found(err, "%s", found);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("keys of a module contradict each other"),
+                     (offset, raw->offset_bytes), (expected, "%s", expected), (found, "%s", found));
 }
 
 static fsdpck_status refuse_name(const raw_module *raw, const char *expected, const char *found,
                                  fsdpck_error *err)
 {
-    model_refuse(err, FSDPCK_FINDING_MODEL_NAME, raw->name.offset_bytes, "invalid module name");
-    error_expected(err, "%s", expected);
-    error_found(err, "%s", found);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_NAME, ("invalid module name"),
+                     (offset, raw->name.offset_bytes), (expected, "%s", expected),
+                     (found, "%s", found));
 }
 
 /* Checks the last part of a path: not empty, not a wrapper's part. */
@@ -163,10 +159,10 @@ static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const c
     }
     char shown[128];
     const uint32_t listed = model_find_module(m, path, nbytes);
-    model_refuse(err, FSDPCK_FINDING_MODEL_ORDER, raw->offset_bytes,
-                 "module is not below its parent");
-    error_expected(err, "'%s' before it, and between them only modules below '%s'",
-                   escape_text(shown, sizeof shown, path, nbytes), shown);
+    FAIL_WITH(err, BADINPUT, MODEL_ORDER, ("module is not below its parent"),
+              (offset, raw->offset_bytes),
+              (expected, "'%s' before it, and between them only modules below '%s'",
+               escape_text(shown, sizeof shown, path, nbytes), shown));
     if (listed == MODEL_NONE)
         error_found(err, "no such module");
     else if (model_module_at(m, listed)->same_as != MODEL_NONE)
@@ -182,13 +178,10 @@ static fsdpck_status place(model_reader *r, const raw_module *raw, uint32_t *par
     const char *path = model_word(r, &raw->name);
     size_t nbytes = raw->name.nbytes;
     *parent = MODEL_NONE;
-    if ((model_module_count(r->m) == 0) != (nbytes == 0)) {
-        model_refuse(err, FSDPCK_FINDING_MODEL_ORDER, raw->offset_bytes,
-                     "root is not the first module");
-        error_expected(err, "the module '' first, once");
-        error_found(err, nbytes == 0 ? "'' again" : "another");
-        return FSDPCK_BADINPUT;
-    }
+    if ((model_module_count(r->m) == 0) != (nbytes == 0))
+        return FAIL_WITH(err, BADINPUT, MODEL_ORDER, ("root is not the first module"),
+                         (offset, raw->offset_bytes), (expected, "the module '' first, once"),
+                         (found, nbytes == 0 ? "'' again" : "another"));
     if (nbytes == 0)
         return FSDPCK_OK;
     const char *local = path + nbytes;
@@ -201,11 +194,9 @@ static fsdpck_status place(model_reader *r, const raw_module *raw, uint32_t *par
 
 static fsdpck_status refuse_repeat(const raw_module *raw, const char *found, fsdpck_error *err)
 {
-    model_refuse(err, FSDPCK_FINDING_MODEL_TIE, raw->same_as.offset_bytes,
-                 "module differs from the named one");
-    error_expected(err, "the path of an earlier, complete module");
-    error_found(err, "%s", found);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_TIE, ("module differs from the named one"),
+                     (offset, raw->same_as.offset_bytes),
+                     (expected, "the path of an earlier, complete module"), (found, "%s", found));
 }
 
 /* Maps the name of an item below `from` to the same item below `to`. */
@@ -320,13 +311,12 @@ static fsdpck_status add_sharding(model_reader *r, raw_module *raw, model_module
         return FSDPCK_OK;
     if (raw->has_with) {
         const uint32_t with = model_find_module(m, model_word(r, &raw->with), raw->with.nbytes);
-        if (with == MODEL_NONE || !(model_module_at(m, with)->kinds & MODULE_FULLY_SHARD)) {
-            model_refuse(err, FSDPCK_FINDING_MODEL_KEY, raw->with.offset_bytes,
-                         "'with' does not name a fully_shard call");
-            error_expected(err, "a module with 'fully_shard' further up");
-            error_found(err, "%s", with == MODEL_NONE ? "no such module" : "a module without it");
-            return FSDPCK_BADINPUT;
-        }
+        if (with == MODEL_NONE || !(model_module_at(m, with)->kinds & MODULE_FULLY_SHARD))
+            return FAIL_WITH(
+                err, BADINPUT, MODEL_KEY, ("'with' does not name a fully_shard call"),
+                (offset, raw->with.offset_bytes),
+                (expected, "a module with 'fully_shard' further up"),
+                (found, "%s", with == MODEL_NONE ? "no such module" : "a module without it"));
         const model_sharding *s = model_sharding_of(m, model_module_at(m, with));
         raw->sharding.with = s == NULL || s->with == MODEL_NONE ? with : s->with;
     }
@@ -384,13 +374,11 @@ fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err)
         RETURN_IF(json_next(&r->json, &t, err));
         if (t.kind == JSON_ARRAY_END)
             break;
-        if (t.kind != JSON_OBJECT) {
-            model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
-                         "'modules' contains an item that is not an object");
-            error_expected(err, "an object for each module");
-            error_found(err, "a different type");
-            return FSDPCK_BADINPUT;
-        }
+        if (t.kind != JSON_OBJECT)
+            return FAIL_WITH(err, BADINPUT, MODEL_KEY,
+                             ("'modules' contains an item that is not an object"),
+                             (offset, t.offset_bytes), (expected, "an object for each module"),
+                             (found, "a different type"));
         r->words.nbytes = 0;
         r->params.count = 0;
         r->buffers.count = 0;
@@ -408,8 +396,7 @@ fsdpck_status model_read_modules(model_reader *r, fsdpck_error *err)
     }
     if (model_module_count(r->m) > 0)
         return FSDPCK_OK;
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes, "description has no modules");
-    error_expected(err, "the root, '', and everything below it");
-    error_found(err, "an empty list");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("description has no modules"),
+                     (offset, t.offset_bytes), (expected, "the root, '', and everything below it"),
+                     (found, "an empty list"));
 }

@@ -5,10 +5,10 @@
 
 static fsdpck_status refuse_shape(const json_token *t, fsdpck_error *err)
 {
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t->offset_bytes, "'optimizers' is malformed");
-    error_expected(err, "{\"optim\": [[names of the first param_group], ...], ...}");
-    error_found(err, "something else");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("'optimizers' is malformed"),
+                     (offset, t->offset_bytes),
+                     (expected, "{\"optim\": [[names of the first param_group], ...], ...}"),
+                     (found, "something else"));
 }
 
 /* In `seen`: names that a group of this optimizer lists already. */
@@ -24,19 +24,15 @@ static fsdpck_status read_group(model_reader *r, strtab *seen, fsdpck_error *err
             return FSDPCK_OK;
         if (t.kind != JSON_STRING)
             return refuse_shape(&t, err);
-        if (t.nbytes == 0) {
-            model_refuse(err, FSDPCK_FINDING_MODEL_NAME, t.offset_bytes,
-                         "'optimizers' has an empty name");
-            return FSDPCK_BADINPUT;
-        }
+        if (t.nbytes == 0)
+            return FAIL_WITH(err, BADINPUT, MODEL_NAME, ("'optimizers' has an empty name"),
+                             (offset, t.offset_bytes));
         const size_t before = strtab_count(seen);
         RETURN_IF(strtab_intern(seen, t.text, t.nbytes, &id, err));
-        if (id < before) {
-            model_refuse(err, FSDPCK_FINDING_MODEL_NAME_DUP, t.offset_bytes,
-                         "'optimizers' lists a parameter twice");
-            error_tensor(err, strtab_text(seen, id));
-            return FSDPCK_BADINPUT;
-        }
+        if (id < before)
+            return FAIL_WITH(err, BADINPUT, MODEL_NAME_DUP,
+                             ("'optimizers' lists a parameter twice"), (offset, t.offset_bytes),
+                             (tensor, strtab_text(seen, id)));
         RETURN_IF(optim_groups_put(g, t.text, t.nbytes, err));
     }
 }
@@ -73,15 +69,12 @@ fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err)
         for (size_t i = 0; i < g->lists.count; i++) {
             const uint32_t name = VEC_AT(&g->lists, const optim_list, i)->name;
             if (strtab_nbytes(&g->names, name) == t.nbytes &&
-                memcmp(strtab_text(&g->names, name), t.text, t.nbytes) == 0) {
-                model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
-                             "'optimizers' has a key twice");
-                return FSDPCK_BADINPUT;
-            }
+                memcmp(strtab_text(&g->names, name), t.text, t.nbytes) == 0)
+                return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("'optimizers' has a key twice"),
+                                 (offset, t.offset_bytes));
         }
         if (g->lists.count == OPTIM_LISTS_MAX)
-            return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                             "more than %u 'optimizers'", OPTIM_LISTS_MAX);
+            return FAIL(err, LIMIT, LIMIT_COUNT, "more than %u 'optimizers'", OPTIM_LISTS_MAX);
         RETURN_IF(optim_groups_add(g, t.text, t.nbytes, err));
         RETURN_IF(json_next(&r->json, &t, err));
         if (t.kind != JSON_ARRAY)
@@ -116,11 +109,10 @@ fsdpck_status model_check_optimizers(const model *m, fsdpck_error *err)
         const uint32_t id = *VEC_AT(&g->members, const uint32_t, i);
         if (is_member(m, strtab_text(&g->names, id), strtab_nbytes(&g->names, id)))
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME,
-                                           "'optimizers' contains a name that is not a parameter");
-        error_tensor(err, strtab_text(&g->names, id));
-        error_expected(err, "the first name of a parameter, or a module's '_flat_param'");
-        return st;
+        return FAIL_WITH(err, BADINPUT, MODEL_NAME,
+                         ("'optimizers' contains a name that is not a parameter"),
+                         (tensor, strtab_text(&g->names, id)),
+                         (expected, "the first name of a parameter, or a module's '_flat_param'"));
     }
     return FSDPCK_OK;
 }

@@ -23,11 +23,11 @@ static fsdpck_status read_strategy(const json_token *value, uint8_t *strategy, f
         }
     }
     char shown[64];
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
-                 "'sharding_strategy' is not known");
-    error_expected(err, "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or _HYBRID_SHARD_ZERO2");
-    error_found(err, "'%s'", escape_text(shown, sizeof shown, value->text, value->nbytes));
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_KEY, ("'sharding_strategy' is not known"),
+        (offset, value->offset_bytes),
+        (expected, "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or _HYBRID_SHARD_ZERO2"),
+        (found, "'%s'", escape_text(shown, sizeof shown, value->text, value->nbytes)));
 }
 
 typedef enum fsdp_key {
@@ -191,13 +191,11 @@ static fsdpck_status read_classes(model_reader *r, fsdpck_error *err)
         RETURN_IF(json_next(&r->json, &t, err));
         if (t.kind == JSON_ARRAY_END)
             return FSDPCK_OK;
-        if (t.kind != JSON_STRING) {
-            model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
-                         "'classes' contains an item that is not a string");
-            error_expected(err, "names of classes, as in the modules");
-            error_found(err, "a different type");
-            return FSDPCK_BADINPUT;
-        }
+        if (t.kind != JSON_STRING)
+            return FAIL_WITH(
+                err, BADINPUT, MODEL_KEY, ("'classes' contains an item that is not a string"),
+                (offset, t.offset_bytes), (expected, "names of classes, as in the modules"),
+                (found, "a different type"));
         uint32_t *id = vec_push(&r->wrap.classes, err);
         if (id == NULL)
             return FSDPCK_LIMIT;
@@ -231,8 +229,7 @@ fsdpck_status model_read_wrap(model_reader *r, size_t offset_bytes, fsdpck_error
     }
     if (r->wrap.by_size != (seen >> WRAP_CLASSES & 1))
         return text_check(&r->wrap_path, err);
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes, "'auto_wrap' is not one policy");
-    error_expected(err, "either 'classes' or 'min_numel'");
-    error_found(err, r->wrap.by_size ? "both" : "neither");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("'auto_wrap' is not one policy"),
+                     (offset, offset_bytes), (expected, "either 'classes' or 'min_numel'"),
+                     (found, r->wrap.by_size ? "both" : "neither"));
 }

@@ -44,11 +44,9 @@ static const key_rule input_rules[INPUT_KEYS] = {
 
 static fsdpck_status refuse_inputs(size_t offset_bytes, const char *found, fsdpck_error *err)
 {
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, offset_bytes,
-                 "'all_gather' is not a list of inputs");
-    error_expected(err, "[{\"dtype\": ..., \"shape\": [...]}, ...]");
-    error_found(err, "%s", found);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("'all_gather' is not a list of inputs"),
+                     (offset, offset_bytes),
+                     (expected, "[{\"dtype\": ..., \"shape\": [...]}, ...]"), (found, "%s", found));
 }
 
 static fsdpck_status read_input(model_reader *r, size_t offset_bytes, fsdpck_error *err)
@@ -140,21 +138,16 @@ static fsdpck_status check_whole(const raw_tensor *raw, const char *what, fsdpck
         missing = "shape";
     else if (!(raw->seen & (BIT(TENSOR_DTYPE) | BIT(TENSOR_SAME_AS))))
         missing = "dtype";
-    if (missing != NULL) {
-        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, raw->offset_bytes, "%s has no '%s'", what,
-                     missing);
-        error_expected(err, "'%s'", missing);
-        error_found(err, "no such key");
-        return FSDPCK_BADINPUT;
-    }
+    if (missing != NULL)
+        return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("%s has no '%s'", what, missing),
+                         (offset, raw->offset_bytes), (expected, "'%s'", missing),
+                         (found, "no such key"));
     if (raw->seen & BIT(TENSOR_STRIDES) &&
-        (!(raw->seen & BIT(TENSOR_SHAPE)) || raw->nstrides != raw->ndim)) {
-        model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, raw->offset_bytes,
-                     "%s has a wrong number of strides", what);
-        error_expected(err, "one for each of its %u sizes", raw->ndim);
-        error_found(err, "%u", raw->nstrides);
-        return FSDPCK_BADINPUT;
-    }
+        (!(raw->seen & BIT(TENSOR_SHAPE)) || raw->nstrides != raw->ndim))
+        return FAIL_WITH(err, BADINPUT, MODEL_SHAPE, ("%s has a wrong number of strides", what),
+                         (offset, raw->offset_bytes),
+                         (expected, "one for each of its %u sizes", raw->ndim),
+                         (found, "%u", raw->nstrides));
     return FSDPCK_OK;
 }
 
@@ -187,13 +180,11 @@ fsdpck_status model_read_tensors(model_reader *r, bool buffers, fsdpck_error *er
         RETURN_IF(json_next(&r->json, &t, err));
         if (t.kind == JSON_ARRAY_END)
             return FSDPCK_OK;
-        if (t.kind != JSON_OBJECT) {
-            model_refuse(err, FSDPCK_FINDING_MODEL_KEY, t.offset_bytes,
-                         "list of tensors contains an item that is not an object");
-            error_expected(err, "an object for each tensor");
-            error_found(err, "a different type");
-            return FSDPCK_BADINPUT;
-        }
+        if (t.kind != JSON_OBJECT)
+            return FAIL_WITH(err, BADINPUT, MODEL_KEY,
+                             ("list of tensors contains an item that is not an object"),
+                             (offset, t.offset_bytes), (expected, "an object for each tensor"),
+                             (found, "a different type"));
         raw_tensor raw = {.requires_grad = true,
                           .persistent = true,
                           .shard_dim = UINT8_MAX,
@@ -226,11 +217,10 @@ static fsdpck_status build_fqn(model_reader *r, uint32_t module, const raw_tenso
     RETURN_IF(text_check(&r->fqn, err));
     if (raw->name.nbytes > 0 && memchr(local, '.', raw->name.nbytes) == NULL)
         return FSDPCK_OK;
-    model_refuse(err, FSDPCK_FINDING_MODEL_NAME, raw->name.offset_bytes, "invalid tensor name");
-    error_tensor(err, r->fqn.text);
-    error_expected(err, "a name in its module, without dots");
-    error_found(err, raw->name.nbytes == 0 ? "an empty name" : "a dot");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_NAME, ("invalid tensor name"),
+                     (offset, raw->name.offset_bytes), (tensor, r->fqn.text),
+                     (expected, "a name in its module, without dots"),
+                     (found, raw->name.nbytes == 0 ? "an empty name" : "a dot"));
 }
 
 static fsdpck_status put_sizes(model *m, const uint64_t *sizes, unsigned n, fsdpck_error *err)
@@ -261,20 +251,17 @@ static fsdpck_status count_elements(model_reader *r, const raw_tensor *raw, bool
             r->m->nelems = total;
         return FSDPCK_OK;
     }
-    model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, raw->offset_bytes, "sizes do not fit 63 bits");
-    error_expected(err, "at most %" PRId64 " elements in all", INT64_MAX);
-    error_found(err, "more");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_SHAPE, ("sizes do not fit 63 bits"),
+                     (offset, raw->offset_bytes),
+                     (expected, "at most %" PRId64 " elements in all", INT64_MAX), (found, "more"));
 }
 
 static fsdpck_status refuse_tie(const raw_tensor *raw, const char *expected, const char *found,
                                 fsdpck_error *err)
 {
-    model_refuse(err, FSDPCK_FINDING_MODEL_TIE, raw->same_as.offset_bytes,
-                 "parameter differs from the named one");
-    error_expected(err, "%s", expected);
-    error_found(err, "%s", found);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_TIE, ("parameter differs from the named one"),
+                     (offset, raw->same_as.offset_bytes), (expected, "%s", expected),
+                     (found, "%s", found));
 }
 
 /* Checks that the stated properties of a tied parameter agree with the first one. */
@@ -350,13 +337,10 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
             RETURN_IF(put_sizes(m, numbers_at(r, raw->strides_at), raw->ndim, err));
     }
     RETURN_IF(add_inputs(r, raw, err));
-    if (p.shard_dim != UINT8_MAX && p.shard_dim >= p.ndim) {
-        model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, raw->offset_bytes,
-                     "'shard_dim' is not a dim of its parameter");
-        error_expected(err, "less than %u", p.ndim);
-        error_found(err, "%u%s", p.shard_dim, p.shard_dim == NDIM_MAX ? " or more" : "");
-        return FSDPCK_BADINPUT;
-    }
+    if (p.shard_dim != UINT8_MAX && p.shard_dim >= p.ndim)
+        return FAIL_WITH(err, BADINPUT, MODEL_SHAPE, ("'shard_dim' is not a dim of its parameter"),
+                         (offset, raw->offset_bytes), (expected, "less than %u", p.ndim),
+                         (found, "%u%s", p.shard_dim, p.shard_dim == NDIM_MAX ? " or more" : ""));
     return model_add_param(r, module, &p, err);
 }
 

@@ -4,19 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-fsdpck_status model_refuse(fsdpck_error *err, fsdpck_finding_id finding, size_t offset_bytes,
-                           const char *fmt, ...)
-{
-    char message[256];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(message, sizeof message, fmt, args);
-    va_end(args);
-    error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
-    error_offset(err, offset_bytes);
-    return FSDPCK_BADINPUT;
-}
-
 static const char *kind_words(unsigned kinds)
 {
     static const struct {
@@ -56,11 +43,9 @@ static fsdpck_status refuse_key(const json_token *key, const char *what, const k
         const size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s'%s'", i > 0 ? ", " : "", rules[i].name);
     }
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, key->offset_bytes, "%s has an unknown key", what);
-    error_expected(err, "one of %s", known);
-    error_found(err, "'%s'", escape_text(shown, sizeof shown, key->text, key->nbytes));
-    error_next(err, "see fsdpck-model(5) for the keys");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("%s has an unknown key", what),
+                     (offset, key->offset_bytes), (expected, "one of %s", known),
+                     (found, "'%s'", escape_text(shown, sizeof shown, key->text, key->nbytes)));
 }
 
 fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *rules,
@@ -75,22 +60,18 @@ fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *
     if (found < 0)
         return refuse_key(value, what, rules, nrules, err);
     const key_rule *rule = &rules[found];
-    if (*seen & 1u << found) {
-        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
-                     "%s has the key '%s' twice", what, rule->name);
-        error_expected(err, "each key once");
-        error_found(err, "'%s' again", rule->name);
-        return FSDPCK_BADINPUT;
-    }
+    if (*seen & 1u << found)
+        return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("%s has the key '%s' twice", what, rule->name),
+                         (offset, value->offset_bytes), (expected, "each key once"),
+                         (found, "'%s' again", rule->name));
     *seen |= 1u << found;
     RETURN_IF(json_next(&r->json, value, err));
     if (!(rule->kinds & ACCEPT(value->kind))) {
         const bool is_bool = value->kind == JSON_TRUE || value->kind == JSON_FALSE;
-        model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
-                     "%s has a '%s' of the wrong type", what, rule->name);
-        error_expected(err, "%s", kind_words(rule->kinds));
-        error_found(err, "%s", kind_words(is_bool ? ACCEPT_BOOL : ACCEPT(value->kind)));
-        return FSDPCK_BADINPUT;
+        return FAIL_WITH(err, BADINPUT, MODEL_KEY,
+                         ("%s has a '%s' of the wrong type", what, rule->name),
+                         (offset, value->offset_bytes), (expected, "%s", kind_words(rule->kinds)),
+                         (found, "%s", kind_words(is_bool ? ACCEPT_BOOL : ACCEPT(value->kind))));
     }
     *key = found;
     return FSDPCK_OK;
@@ -113,11 +94,9 @@ fsdpck_status model_refuse_value(const json_token *value, const char *key, const
                                  fsdpck_error *err)
 {
     char shown[64];
-    model_refuse(err, FSDPCK_FINDING_MODEL_KEY, value->offset_bytes,
-                 "'%s' has a value out of range", key);
-    error_expected(err, "%s", expected);
-    error_found(err, "'%s'", escape_text(shown, sizeof shown, value->text, value->nbytes));
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("'%s' has a value out of range", key),
+                     (offset, value->offset_bytes), (expected, "%s", expected),
+                     (found, "'%s'", escape_text(shown, sizeof shown, value->text, value->nbytes)));
 }
 
 fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char *key,
@@ -152,13 +131,11 @@ fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count, fsd
             *count = (uint8_t)n;
             return FSDPCK_OK;
         }
-        if (n == NDIM_MAX || !t.is_u64 || t.u64 > INT64_MAX) {
-            model_refuse(err, FSDPCK_FINDING_MODEL_SHAPE, t.offset_bytes,
-                         "invalid sizes of a tensor");
-            error_expected(err, "at most %u whole numbers", NDIM_MAX);
-            error_found(err, n == NDIM_MAX ? "more" : "something else");
-            return FSDPCK_BADINPUT;
-        }
+        if (n == NDIM_MAX || !t.is_u64 || t.u64 > INT64_MAX)
+            return FAIL_WITH(err, BADINPUT, MODEL_SHAPE, ("invalid sizes of a tensor"),
+                             (offset, t.offset_bytes),
+                             (expected, "at most %u whole numbers", NDIM_MAX),
+                             (found, n == NDIM_MAX ? "more" : "something else"));
         uint64_t *size = vec_push(&r->numbers, err);
         if (size == NULL)
             return FSDPCK_LIMIT;

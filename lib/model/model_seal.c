@@ -60,14 +60,13 @@ static fsdpck_status check_settings(const model *m, fsdpck_error *err)
         if (!modes && s->limit_all_gathers == root->limit_all_gathers)
             continue;
         const bool want = modes ? root->use_orig_params : root->limit_all_gathers;
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SETTINGS,
-                  "'%s' differs within one tree of FSDP",
-                  modes ? "use_orig_params" : "limit_all_gathers");
-        error_tensor(err, model_name(m, module->name, NULL));
-        error_expected(err, "%s, as in the outermost module", want ? "true" : "false");
-        error_found(err, "%s", want ? "false" : "true");
-        error_next(err, "describe the model again; torch refuses such a tree");
-        return FSDPCK_BADINPUT;
+        return FAIL_WITH(err, BADINPUT, MODEL_SETTINGS,
+                         ("'%s' differs within one tree of FSDP",
+                          modes ? "use_orig_params" : "limit_all_gathers"),
+                         (tensor, model_name(m, module->name, NULL)),
+                         (expected, "%s, as in the outermost module", want ? "true" : "false"),
+                         (found, "%s", want ? "false" : "true"),
+                         (next, "describe the model again; torch refuses such a tree"));
     }
     return FSDPCK_OK;
 }

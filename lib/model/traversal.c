@@ -204,12 +204,10 @@ static fsdpck_status refuse_param(const model *m, const model_param *p, fsdpck_f
                                   const char *message, const char *expected, const char *found,
                                   fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
-    error_tensor(err, model_name(m, p->name, NULL));
-    error_expected(err, "%s", expected);
-    error_found(err, "%s", found);
-    error_next(err, "describe the model again, or mark the parameter as ignored");
-    return FSDPCK_BADINPUT;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", message),
+                   (tensor, model_name(m, p->name, NULL)), (expected, "%s", expected),
+                   (found, "%s", found),
+                   (next, "describe the model again, or mark the parameter as ignored"));
 }
 
 /* torch: _validate_tensors_to_flatten and _verify_managed_params. */
@@ -269,19 +267,17 @@ static fsdpck_status refuse_ranks(const model *m, const model_module *module, bo
     size_t n;
     const char *path = model_name(m, module->name, &n);
     if (hybrid) {
-        error_set(
-            err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
-            "hybrid sharding of %s%s%s does not state the number of ranks that share a parameter",
-            n == 0 ? "the root module" : "module '", path, n == 0 ? "" : "'");
-        error_expected(err, "'world_size' of the sharding group in the module's 'fsdp'");
-        error_found(err, "no such key");
-        error_next(err, "add it; fsdpck layout also takes --mesh dp_replicate=R,dp_shard=S");
+        FAIL_WITH(
+            err, BADINPUT, MODEL_WORLD,
+            ("hybrid sharding of %s%s%s does not state the number of ranks that share a parameter",
+             n == 0 ? "the root module" : "module '", path, n == 0 ? "" : "'"),
+            (expected, "'world_size' of the sharding group in the module's 'fsdp'"),
+            (found, "no such key"),
+            (next, "add it; fsdpck layout also takes --mesh dp_replicate=R,dp_shard=S"));
     } else {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD,
-                  "number of ranks that share a unit is unknown");
-        error_expected(err, "'world_size' in the description");
-        error_found(err, "no such key");
-        error_next(err, "add it");
+        FAIL_WITH(err, BADINPUT, MODEL_WORLD, ("number of ranks that share a unit is unknown"),
+                  (expected, "'world_size' in the description"), (found, "no such key"),
+                  (next, "add it"));
     }
     error_tensor(err, path);
     return FSDPCK_BADINPUT;

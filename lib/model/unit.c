@@ -42,17 +42,14 @@ void unit_list_release(unit_list *l)
 static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const char *message,
                           const char *name)
 {
-    error_set(err, FSDPCK_BADINPUT, finding, "%s", message);
-    error_tensor(err, name);
-    return FSDPCK_BADINPUT;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", message), (tensor, name));
 }
 
 static fsdpck_status misused(const unit_list *l, bool open, fsdpck_error *err)
 {
     if (l->open == open)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     open ? "no unit is open" : "the unit before is not closed");
+    return FAIL(err, INTERNAL, NONE, open ? "no unit is open" : "the unit before is not closed");
 }
 
 static fsdpck_status name_intern(unit_list *l, const char *text, size_t nbytes, uint32_t *id,
@@ -86,17 +83,15 @@ fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
     uint32_t prefix_id, flat_id;
     RETURN_IF(misused(l, false, err));
     if (proto->world_size == 0)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "unit without ranks");
+        return FAIL(err, INTERNAL, NONE, "unit without ranks");
     if (l->units.count >= COUNT_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many units");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many units");
     RETURN_IF(name_intern(l, prefix, prefix_nbytes, &prefix_id, err));
     RETURN_IF(name_intern(l, flat_name, flat_name_nbytes, &flat_id, err));
-    if (use_of(l, prefix_id)->unit != 0) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NAME_DUP,
-                  "two units have the prefix '%s'", strtab_text(&l->names, prefix_id));
-        error_next(err, "give each unit the path of its module as \"prefix\"");
-        return FSDPCK_BADINPUT;
-    }
+    if (use_of(l, prefix_id)->unit != 0)
+        return FAIL_WITH(err, BADINPUT, MODEL_NAME_DUP,
+                         ("two units have the prefix '%s'", strtab_text(&l->names, prefix_id)),
+                         (next, "give each unit the path of its module as \"prefix\""));
     unit *u = vec_push(&l->units, err);
     if (u == NULL)
         return FSDPCK_LIMIT;
@@ -130,7 +125,7 @@ static fsdpck_status fqn_intern(unit_list *l, const char *fqn, size_t nbytes, ui
         return fail(err, FSDPCK_FINDING_MODEL_NAME_DUP, "name is in the units twice",
                     strtab_text(&l->names, *id));
     if (l->params.count >= COUNT_MAX || l->shared.count >= COUNT_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many parameters");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many parameters");
     return FSDPCK_OK;
 }
 
@@ -168,11 +163,9 @@ static fsdpck_status keep_order(unit_list *l, unit_param *p, unsigned ndim, cons
     uint64_t order[NDIM_MAX];
     if (strides == NULL || p->nelems == 0 || last_unit(l)->row_major)
         return FSDPCK_OK;
-    if (!order_dims(ndim, shape, strides, order)) {
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE, "strides leave gaps or overlap");
-        error_next(err, "make the parameter contiguous before it is wrapped");
-        return FSDPCK_UNSUPPORTED;
-    }
+    if (!order_dims(ndim, shape, strides, order))
+        return FAIL_WITH(err, UNSUPPORTED, NONE, ("strides leave gaps or overlap"),
+                         (next, "make the parameter contiguous before it is wrapped"));
     for (unsigned d = 0; d < ndim && !p->permuted; d++)
         p->permuted = order[d] != d;
     if (!p->permuted)
@@ -254,9 +247,9 @@ fsdpck_status unit_list_close(unit_list *l, fsdpck_error *err)
         total += p->nelems;
     }
     if (aligned && !round_up(total, u->world_size, &total))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SHAPE,
-                         "the unit '%s' has more elements than 63 bits can count",
-                         strtab_text(&l->names, u->prefix));
+        return FAIL(err, BADINPUT, MODEL_SHAPE,
+                    "the unit '%s' has more elements than 63 bits can count",
+                    strtab_text(&l->names, u->prefix));
     u->total = total;
     u->shard_size = u->unsharded ? total : total / u->world_size + (total % u->world_size != 0);
     l->open = false;
@@ -271,11 +264,11 @@ fsdpck_status unit_list_seal(unit_list *l, fsdpck_error *err)
         const uint32_t use = use_of(l, s->same_as)->fqn;
         if (use != 0 && (use & USE_SHARED) == 0)
             continue;
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_TIE,
-                  "no unit flattens '%s', the target of a shared name",
-                  strtab_text(&l->names, s->same_as));
-        error_tensor(err, strtab_text(&l->names, s->fqn));
-        error_expected(err, "the name of a parameter of the list");
+        FAIL_WITH(err, BADINPUT, MODEL_TIE,
+                  ("no unit flattens '%s', the target of a shared name",
+                   strtab_text(&l->names, s->same_as)),
+                  (tensor, strtab_text(&l->names, s->fqn)),
+                  (expected, "the name of a parameter of the list"));
         if (use != 0)
             error_found(err, "another shared name");
         return FSDPCK_BADINPUT;

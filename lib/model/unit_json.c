@@ -58,9 +58,8 @@ typedef struct unit_object {
 static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const char *message,
                           const char *key, size_t offset_bytes)
 {
-    error_set(err, FSDPCK_BADINPUT, finding, "%s '%s'", message, key);
-    error_offset(err, offset_bytes);
-    return FSDPCK_BADINPUT;
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s '%s'", message, key),
+                   (offset, offset_bytes));
 }
 
 /* The next token of an object: its end, or a new key of the set. */
@@ -242,7 +241,7 @@ static fsdpck_status read_unit_value(json_reader *r, unsigned key, unit_object *
     case UNIT_KEYS:
         break;
     }
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "a key of units without a reader");
+    return FAIL(err, INTERNAL, NONE, "a key of units without a reader");
 }
 
 static bool has(const unit_object *o, enum unit_key key)
@@ -312,14 +311,10 @@ static fsdpck_status read_param(json_reader *r, size_t offset_bytes, text_buf *f
     RETURN_IF(need_key(&set, PARAM_FQN, offset_bytes, err));
     RETURN_IF(need_key(&set, PARAM_SHAPE, offset_bytes, err));
     const bool strided = (set.seen & (1u << PARAM_STRIDES)) != 0;
-    if (strided && nstrides != ndim) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_SHAPE,
-                  "number of strides differs from number of dims");
-        error_tensor(err, fqn->text);
-        error_expected(err, "%u strides", ndim);
-        error_found(err, "%u", nstrides);
-        return FSDPCK_BADINPUT;
-    }
+    if (strided && nstrides != ndim)
+        return FAIL_WITH(err, BADINPUT, MODEL_SHAPE,
+                         ("number of strides differs from number of dims"), (tensor, fqn->text),
+                         (expected, "%u strides", ndim), (found, "%u", nstrides));
     return unit_list_add_param(l, fqn->text, fqn->nbytes, ndim, shape, strided ? strides : NULL,
                                err);
 }
@@ -385,14 +380,12 @@ static fsdpck_status read_unit(json_reader *r, const json_token *start, unit_obj
     const unit *u = unit_at(l, unit_count(l) - 1);
     if (!has(o, UNIT_TOTAL) || u->total == o->total)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_TOTAL,
-              "parameters of the unit '%s' do not add up to its total",
-              unit_name(l, u->prefix, NULL));
-    error_expected(err, "total_unpadded %" PRIu64, u->total);
-    error_found(err, "%" PRIu64, o->total);
-    error_next(err, "check shapes, use_orig_params and alignment_elements (%" PRIu32 " here)",
-               u->alignment);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_TOTAL,
+        ("parameters of the unit '%s' do not add up to its total", unit_name(l, u->prefix, NULL)),
+        (expected, "total_unpadded %" PRIu64, u->total), (found, "%" PRIu64, o->total),
+        (next, "check shapes, use_orig_params and alignment_elements (%" PRIu32 " here)",
+         u->alignment));
 }
 
 unit_defaults unit_defaults_of(uint32_t world_size, uint32_t torch_major, uint32_t torch_minor)

@@ -72,15 +72,12 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
     size_t nbytes = 0;
 
     if (path[0] == '\0')
-        return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "--model has an empty file name");
+        return FAIL(err, USAGE, NONE, "--model has an empty file name");
     path_kind kind;
-    if (path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT) {
-        error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "--model: no such file");
-        error_path(err, path);
-        error_next(err,
-                   "create it with scripts/describe_model.py where the model is: fsdpck-model(5)");
-        return FSDPCK_IO;
-    }
+    if (path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT)
+        return FAIL_WITH(
+            err, IO, NONE, ("--model: no such file"), (path, path),
+            (next, "create it with scripts/describe_model.py where the model is: fsdpck-model(5)"));
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     fsdpck_status st = model_read(m, text, nbytes, err);
     /* The files determine the number of ranks: flat_adapter_rescale. */
@@ -316,13 +313,11 @@ fsdpck_status checkpoint_check_flat(const fsdpck_checkpoint *c, const catalogue 
     const uint64_t count = flat_params_count(to, &first);
     if (count == 0)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
-        "%" PRIu64 " FSDP1 flat parameter%s cannot be unflattened without a model description",
-        count, count == 1 ? "" : "s");
-    error_path(err, c->path);
-    error_tensor(err, catalogue_name(to, catalogue_tensor(to, first)->name));
-    error_next(err, "give --model FILE; create it with scripts/describe_model.py where the model "
-                    "is: fsdpck-model(5)");
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_NEEDED,
+        ("%" PRIu64 " FSDP1 flat parameter%s cannot be unflattened without a model description",
+         count, count == 1 ? "" : "s"),
+        (path, c->path), (tensor, catalogue_name(to, catalogue_tensor(to, first)->name)),
+        (next, "give --model FILE; create it with scripts/describe_model.py where the model is: "
+               "fsdpck-model(5)"));
 }

@@ -42,20 +42,16 @@ static fsdpck_status fail_no_checkpoint(const probe_input *in, const char *path,
         near_miss = "it is a system folder of devices, processes or settings";
     if (is_model)
         near_miss = "it resembles a model description";
-    if (!in->is_folder && in->nbytes == 0) {
-        const fsdpck_status empty =
-            error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_NO_CHECKPOINT, "file is empty");
-        error_path(err, path);
-        error_next(
-            err,
-            "copy it again from where it was saved: the save or a copy may have been interrupted");
-        return empty;
-    }
+    if (!in->is_folder && in->nbytes == 0)
+        return FAIL_WITH(err, BADINPUT, NO_CHECKPOINT, ("file is empty"), (path, path),
+                         (next, "copy it again from where it was saved: the save or a copy may "
+                                "have been interrupted"));
     const fsdpck_status st =
-        error_set(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
-                  FSDPCK_FINDING_NO_CHECKPOINT, "not a checkpoint that fsdpck can read%s%s",
-                  near_miss == NULL ? "" : ": ", near_miss == NULL ? "" : near_miss);
-    error_path(err, path);
+        FAIL_AS(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
+                FSDPCK_FINDING_NO_CHECKPOINT,
+                ("not a checkpoint that fsdpck can read%s%s", near_miss == NULL ? "" : ": ",
+                 near_miss == NULL ? "" : near_miss),
+                (path, path));
     if (is_of_system)
         error_next(err, "give the folder that the checkpoint was written to");
     else if (is_model)
@@ -69,8 +65,7 @@ static fsdpck_status fail_no_checkpoint(const probe_input *in, const char *path,
 static fsdpck_status fail_several(const search_result *found, const char *path, fsdpck_error *err)
 {
     const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "folder contains several checkpoints");
-    error_path(err, path);
+        FAIL_WITH(err, USAGE, NONE, ("folder contains several checkpoints"), (path, path));
     text_buf list = {0};
     text_puts(&list, "choose one of them:");
     for (size_t i = 0; i < found->count; i++)
@@ -127,10 +122,8 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
         c->format = format_reader_named(format);
         if (c->format != NULL)
             return open_agree_format(c, o, err);
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "unknown input format '%s'", format);
-        error_next(err, "list the formats with: fsdpck version");
-        return st;
+        return FAIL_WITH(err, USAGE, NONE, ("unknown input format '%s'", format),
+                         (next, "list the formats with: fsdpck version"));
     }
     const char *near_miss = NULL;
     c->format = probe_readers(&c->probe, &near_miss);
@@ -145,8 +138,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     log_write(&c->ctx->log, LOG_NOTE, "reading the only checkpoint inside: '%s'", c->probe.path);
     RETURN_IF(open_agree_format(c, o, err));
     if (c->format == NULL)
-        return error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
-                         "folder changed while it was read");
+        return FAIL(err, CHANGED, NONE, "folder changed while it was read");
     return FSDPCK_OK;
 }
 

@@ -10,11 +10,7 @@ enum { SEES_FILE, SEES_FOLDER, SEES_NOTHING, SEES };
 
 static fsdpck_status fail_own_file(const char *path, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_IO, FSDPCK_FINDING_GROUP_FILE, "file is missing on some hosts");
-    error_path(err, path);
-    error_next(err, "move it to a file system that all hosts share; only the files of a folder may "
-                    "lie on different hosts");
-    return FSDPCK_IO;
+    return FAIL_WITH(err, IO, GROUP_FILE, ("file is missing on some hosts"), (path, path));
 }
 
 static fsdpck_status sample_file(const char *path, uint64_t nbytes, uint64_t *sample,
@@ -212,16 +208,15 @@ static fsdpck_status check_source_local(const fsdpck_checkpoint *c, fsdpck_error
     const bool is_dcp = looks_like_dcp(&c->probe);
     if (c->format == NULL && !is_dcp && !has_rank_files(&c->probe))
         return FSDPCK_OK;
-    error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_LOCAL,
-              "--source-local does not apply to this folder: %s",
-              is_dcp ? "its metadata names the files" : "its files are identified by their names");
-    error_path(err, c->probe.path);
-    error_expected(err, "safetensors files, which describe their own contents");
-    error_next(err,
-               is_dcp ? "omit it: the files of all hosts are combined by name"
-                      : "omit it, and number the files over all hosts: "
-                        "model_world_size_8_rank_3.pt; for other names give --source-rank-pattern");
-    return FSDPCK_USAGE;
+    return FAIL_WITH(
+        err, USAGE, GROUP_LOCAL,
+        ("--source-local does not apply to this folder: %s",
+         is_dcp ? "its metadata names the files" : "its files are identified by their names"),
+        (path, c->probe.path), (expected, "safetensors files, which describe their own contents"),
+        (next, is_dcp
+                   ? "omit it: the files of all hosts are combined by name"
+                   : "omit it, and number the files over all hosts: model_world_size_8_rank_3.pt; "
+                     "for other names give --source-rank-pattern"));
 }
 
 fsdpck_status open_agree_format(fsdpck_checkpoint *c, const fsdpck_open_options *o,

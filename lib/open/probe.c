@@ -37,25 +37,15 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
     memset(in, 0, sizeof *in);
     in->dir = FOLDER_CLOSED;
     path_kind kind;
-    if (path[0] == '\0') {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "checkpoint name is empty");
-        error_next(err, "give a file or folder; '.' is the current folder");
-        return st;
-    }
+    if (path[0] == '\0')
+        return FAIL_WITH(err, USAGE, NONE, ("checkpoint name is empty"),
+                         (next, "give a file or folder; '.' is the current folder"));
     RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
-    if (kind == PATH_ABSENT) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE, "no such file or folder");
-        error_path(err, path);
-        return st;
-    }
-    if (kind == PATH_OTHER) {
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_FILE_TYPE,
-                                           "neither a regular file nor a folder");
-        error_path(err, path);
-        return st;
-    }
+    if (kind == PATH_ABSENT)
+        return FAIL_WITH(err, IO, NONE, ("no such file or folder"), (path, path));
+    if (kind == PATH_OTHER)
+        return FAIL_WITH(err, BADINPUT, FILE_TYPE, ("neither a regular file nor a folder"),
+                         (path, path));
     char *copy = strdup(path);
     if (copy == NULL)
         return error_set_nomem(err, strlen(path));

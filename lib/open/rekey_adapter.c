@@ -288,10 +288,9 @@ static fsdpck_status load_wanted(fsdpck_checkpoint *c, optim_keys to, fsdpck_err
 
 static fsdpck_status fail_no_optimizer(fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "--optim-keys: no optimizer state with param_groups found");
-    error_next(err, "list the contents with fsdpck inspect --tree SRC, or omit --optim-keys");
-    return st;
+    return FAIL_WITH(
+        err, USAGE, NONE, ("--optim-keys: no optimizer state with param_groups found"),
+        (next, "list the contents with fsdpck inspect --tree SRC, or omit --optim-keys"));
 }
 
 /* to: OPTIM_KEYS_AS_THEY_ARE only to find the meaning of numbers. */

@@ -247,12 +247,12 @@ fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err)
         }
         if (any || !beside)
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_SAVE_INCOMPLETE,
-                                           "folder of one part contains no checkpoint: the save "
-                                           "did not complete, or its files were lost");
-        error_path(err, part);
-        error_next(err, "use an older checkpoint, or give the folder of the part that exists");
-        return st;
+        return FAIL_WITH(
+            err, BADINPUT, SAVE_INCOMPLETE,
+            ("folder of one part contains no checkpoint: the save did not complete, or its files "
+             "were lost"),
+            (path, part),
+            (next, "use an older checkpoint, or give the folder of the part that exists"));
     }
     return FSDPCK_OK;
 }

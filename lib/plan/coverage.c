@@ -219,13 +219,11 @@ fsdpck_status coverage_check_index(const box_index *x, struct coverage_report *r
         if (!checked_add(r->covered, box_nelems(sizes, x->ndim), &r->covered))
             r->covered = UINT64_MAX;
     }
-    if (!find_overlap(x, r)) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                                           "chunks of the tensor are too irregular to check");
-        error_tensor(err, catalogue_name(x->cat, catalogue_tensor(x->cat, x->tensor)->name));
-        error_found(err, "%" PRIu32 " boxes", x->count);
-        return st;
-    }
+    if (!find_overlap(x, r))
+        return FAIL_WITH(
+            err, LIMIT, LIMIT_COUNT, ("chunks of the tensor are too irregular to check"),
+            (tensor, catalogue_name(x->cat, catalogue_tensor(x->cat, x->tensor)->name)),
+            (found, "%" PRIu32 " boxes", x->count));
     r->hole = r->nelems > 0 && (r->overlap ? r->covered <= r->nelems : r->covered < r->nelems);
     if (r->hole && !r->overlap) {
         r->missing = r->nelems - r->covered;
@@ -266,25 +264,23 @@ fsdpck_status coverage_error(const catalogue *c, uint32_t tensor, const struct c
     char b[160];
     const cat_tensor *t = catalogue_tensor(c, tensor);
     if (r->overlap) {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_OVERLAP,
-                  "chunks of a tensor partly overlap");
-        error_expected(err, "boxes that are equal or share no element");
-        error_found(err, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
-                    chunk_path(c, r->overlap_a), chunk_text(c, r->overlap_b, b, sizeof b),
-                    chunk_path(c, r->overlap_b));
-        error_next(
-            err, r->hole ? "check the folder for mixed files of two saves; elements are missing too"
-                         : "check the folder for mixed files of two saves");
+        FAIL_WITH(
+            err, BADINPUT, CHUNK_OVERLAP, ("chunks of a tensor partly overlap"),
+            (expected, "boxes that are equal or share no element"),
+            (found, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
+             chunk_path(c, r->overlap_a), chunk_text(c, r->overlap_b, b, sizeof b),
+             chunk_path(c, r->overlap_b)),
+            (next, r->hole
+                       ? "check the folder for mixed files of two saves; elements are missing too"
+                       : "check the folder for mixed files of two saves"));
     } else {
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_GAP,
-                  "chunks of a tensor do not cover it");
-        error_expected(err, "%" PRIu64 " elements", r->nelems);
+        FAIL_WITH(err, BADINPUT, CHUNK_GAP, ("chunks of a tensor do not cover it"),
+                  (expected, "%" PRIu64 " elements", r->nelems));
         if (r->hole_located)
             error_found(err, "%" PRIu64 " missing, among them %s", r->missing,
                         box_text(a, sizeof a, r->hole_offsets, r->hole_sizes, t->ndim));
         else
             error_found(err, "%" PRIu64 " missing", r->missing);
-        error_next(err, "look for missing rank files, or a save that did not finish");
     }
     error_tensor(err, catalogue_name(c, t->name));
     return FSDPCK_BADINPUT;

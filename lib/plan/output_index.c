@@ -7,10 +7,10 @@ static fsdpck_status error_layout(const plan *p, uint64_t chunk, const char *wha
                                   fsdpck_error *err)
 {
     const catalogue *to = &p->to->cat;
-    const fsdpck_status st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "%s", what);
-    error_tensor(
-        err, catalogue_name(to, catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->name));
-    return st;
+    return FAIL_WITH(
+        err, INTERNAL, NONE, ("%s", what),
+        (tensor,
+         catalogue_name(to, catalogue_tensor(to, catalogue_chunk(to, chunk)->tensor)->name)));
 }
 
 static fsdpck_status check_place(const plan *p, uint64_t chunk, fsdpck_error *err)
@@ -74,8 +74,8 @@ static const target_deferred *deferred_at(const plan *p, uint64_t i)
 
 static fsdpck_status error_overlapping(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "target chunks, constant or deferred bytes share bytes of a file");
+    return FAIL(err, INTERNAL, NONE,
+                "target chunks, constant or deferred bytes share bytes of a file");
 }
 
 /* Merges chunks, constant and deferred bytes of one file: none may begin before the end of the
@@ -128,8 +128,7 @@ static fsdpck_status check_deferred(const plan *p, const target_deferred *deferr
         deferred->chunk < catalogue_chunk_count(to) &&
         catalogue_chunk(to, deferred->chunk)->place != LOCATION_EMPTY)
         return FSDPCK_OK;
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                     "deferred bytes of the target depend on nothing");
+    return FAIL(err, INTERNAL, NONE, "deferred bytes of the target depend on nothing");
 }
 
 fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
@@ -170,8 +169,8 @@ fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
         RETURN_IF(check_file(p, file, err));
     }
     if (l != p->to->literals.count || deferred != p->to->lates.count)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "constant or deferred bytes of the target are not in order");
+        return FAIL(err, INTERNAL, NONE,
+                    "constant or deferred bytes of the target are not in order");
     p->totals.files = p->file_count;
     p->totals.items = p->file_item[p->file_count];
     return FSDPCK_OK;

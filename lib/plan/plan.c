@@ -102,8 +102,7 @@ static fsdpck_status check_target_box(plan *p, uint32_t tensor, const uint64_t *
     if (covered == nelems)
         return FSDPCK_OK;
     if (x == NULL)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "plan has lost chunks of a tensor");
+        return FAIL(err, INTERNAL, NONE, "plan has lost chunks of a tensor");
     return error_hole(p, tensor, offsets, sizes, covered, err);
 }
 
@@ -113,20 +112,17 @@ static fsdpck_status check_target_tensor(plan *p, uint32_t tensor, fsdpck_error 
     const cat_tensor *t = catalogue_tensor(to, tensor);
     const uint32_t source = plan_source_tensor(p, tensor);
     if (source >= catalogue_tensor_count(p->from))
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "target names a source tensor that does not exist");
+        return FAIL(err, INTERNAL, NONE, "target names a source tensor that does not exist");
     const cat_tensor *s = catalogue_tensor(p->from, source);
     if (s->ndim != t->ndim || memcmp(catalogue_shape(p->from, source), catalogue_shape(to, tensor),
                                      t->ndim * sizeof(uint64_t)) != 0)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "target tensor and its source differ in shape");
-    if (!plan_can_cast((dtype)s->dtype, (dtype)t->dtype)) {
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                  "elements of %s cannot be cast to %s", dtype_get((dtype)s->dtype)->name,
-                  dtype_get((dtype)t->dtype)->name);
-        error_next(err, "omit the tensor from --dtype: only floating-point types can be cast");
-        return FSDPCK_UNSUPPORTED;
-    }
+        return FAIL(err, INTERNAL, NONE, "target tensor and its source differ in shape");
+    if (!plan_can_cast((dtype)s->dtype, (dtype)t->dtype))
+        return FAIL_WITH(
+            err, UNSUPPORTED, NONE,
+            ("elements of %s cannot be cast to %s", dtype_get((dtype)s->dtype)->name,
+             dtype_get((dtype)t->dtype)->name),
+            (next, "omit the tensor from --dtype: only floating-point types can be cast"));
     p->totals.cast_tensors += s->dtype != t->dtype;
     RETURN_IF(check_source(p, source, err));
     const uint64_t itemsize = dtype_get((dtype)s->dtype)->itemsize_bytes;
@@ -156,8 +152,7 @@ static fsdpck_status fill(plan *p, fsdpck_error *err)
         return FSDPCK_LIMIT;
     memset(p->index_of, 0xFF, p->index_of_count * sizeof *p->index_of);
     if (p->to->from.count != ntensors)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "target does not name the source of each tensor");
+        return FAIL(err, INTERNAL, NONE, "target does not name the source of each tensor");
     for (uint64_t i = 0; i < ntensors; i++) {
         const fsdpck_status st = check_target_tensor(p, (uint32_t)i, err);
         if (st != FSDPCK_OK) {
@@ -203,8 +198,7 @@ fsdpck_status plan_new(const catalogue *from, const target *to, const plan_optio
         p->opt.tile_nbytes = PLAN_TILE_NBYTES;
     fsdpck_status st = FSDPCK_OK;
     if (p->opt.tile_nbytes % 4096 != 0)
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "tile size is not a multiple of 4096 bytes");
+        st = FAIL(err, USAGE, NONE, "tile size is not a multiple of 4096 bytes");
     if (st == FSDPCK_OK)
         st = fill(p, err);
     if (st != FSDPCK_OK) {

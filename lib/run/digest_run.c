@@ -19,8 +19,7 @@ fsdpck_status digest_lay_out_tensor(catalogue *c, uint32_t tensor, uint32_t file
     const uint64_t nbytes = catalogue_tensor_nbytes(c, tensor);
     uint64_t end;
     if (!checked_add(*at, nbytes, &end) || end > INT64_MAX - DIGEST_ALIGN)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
-                         "total size of the tensors is too large");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "total size of the tensors is too large");
     for (uint32_t k = 0; k < t->nchunks; k++) {
         cat_chunk *chunk = catalogue_chunk(c, t->first_chunk + k);
         chunk->file = file_index;

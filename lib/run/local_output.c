@@ -55,14 +55,11 @@ static fsdpck_status check_not_shared(const run *r, const partial_names *names, 
         if (h == r->local.hosts.mine || names->of_rank[leader] == NULL ||
             faccessat(r->out.parent.fd, names->of_rank[leader], F_OK, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_GROUP_SHARED,
-                  "--output-local is given, but two hosts share the output folder");
-        error_path(err, r->dst);
-        error_expected(err, "a separate file system on each host");
-        error_found(err, "files written on %s are also on %s", group_host(g, leader),
-                    group_host(g, group_rank(g)));
-        error_next(err, "omit --output-local, or give a folder on the hosts' local disks");
-        return FSDPCK_USAGE;
+        return FAIL_WITH(err, USAGE, GROUP_SHARED,
+                         ("--output-local is given, but two hosts share the output folder"),
+                         (path, r->dst), (expected, "a separate file system on each host"),
+                         (found, "files written on %s are also on %s", group_host(g, leader),
+                          group_host(g, group_rank(g))));
     }
     return FSDPCK_OK;
 }
@@ -72,8 +69,7 @@ static fsdpck_status join(run *r, const partial_names *names, fsdpck_error *err)
     const unsigned leader = r->local.hosts.leaders[r->local.hosts.mine];
     const unsigned flags = r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u;
     if (names->of_rank[leader] == NULL)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "output of this host has no name");
+        return FAIL(err, INTERNAL, NONE, "output of this host has no name");
     RETURN_IF(output_join(&r->out, r->dst, run_output_kind(r), flags, names->of_rank[leader], err));
     return add_files(r, err);
 }
@@ -114,8 +110,7 @@ static fsdpck_status serve(void *ctx, const link_range *what, void *dst, fsdpck_
 {
     const local_output *l = ctx;
     if (what->file >= l->out->files.count)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "request for an output file without a number");
+        return FAIL(err, INTERNAL, NONE, "request for an output file without a number");
     return output_read_at(l->out, what->file, what->offset, dst, what->nbytes, err);
 }
 

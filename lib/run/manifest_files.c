@@ -42,12 +42,12 @@ static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *na
                                     uint64_t expected, uint64_t found, fsdpck_error *err)
 {
     const bool size = kind == PATH_FILE;
-    const fsdpck_status st = error_set(
-        err, FSDPCK_BADINPUT, size ? FSDPCK_FINDING_MAN_SIZE : FSDPCK_FINDING_MAN_MISSING, "%s",
-        size                  ? "file size differs from the manifest"
-        : kind == PATH_ABSENT ? "file in the manifest is missing"
-                              : "entry in the manifest is not a regular file");
-    error_path_in(err, src->path, name);
+    const fsdpck_status st =
+        FAIL_AS(err, FSDPCK_BADINPUT, size ? FSDPCK_FINDING_MAN_SIZE : FSDPCK_FINDING_MAN_MISSING,
+                ("%s", size                  ? "file size differs from the manifest"
+                       : kind == PATH_ABSENT ? "file in the manifest is missing"
+                                             : "entry in the manifest is not a regular file"),
+                (path_in, src->path, name));
     if (size) {
         error_expected(err, "%" PRIu64 " bytes", expected);
         error_found(err, "%" PRIu64 " bytes", found);

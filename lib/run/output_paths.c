@@ -105,8 +105,7 @@ static const char *first_to_be_replaced(const fsdpck_checkpoint *src, const char
 static fsdpck_status refuse_overlap(const run *r, const char *path, const char *why,
                                     const char *name, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s", why);
-    error_path(err, path);
+    const fsdpck_status st = FAIL_WITH(err, USAGE, NONE, ("%s", why), (path, path));
     if (name != NULL)
         error_found(err, "'%s' of the input", name);
     error_next(err, "write it beside '%s'", r->src->path);
@@ -125,15 +124,14 @@ static fsdpck_status check_disjoint_from_like(const run *r, const char *path, co
         return FSDPCK_OK;
     char *real = realpath(like->path, NULL);
     if (like->probe.is_folder && is_within(parent, real))
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "%s is inside the checkpoint of --like",
-                       is_dst ? "output" : "manifest of the output");
+        st = FAIL(err, USAGE, NONE, "%s is inside the checkpoint of --like",
+                  is_dst ? "output" : "manifest of the output");
     else if (is_within(real, existing))
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "%s would replace the checkpoint of --like", is_dst ? "output" : "manifest");
+        st = FAIL(err, USAGE, NONE, "%s would replace the checkpoint of --like",
+                  is_dst ? "output" : "manifest");
     else if ((name = first_to_be_replaced(like, existing)) != NULL)
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s would replace a file of --like",
-                       is_dst ? "output" : "manifest");
+        st = FAIL(err, USAGE, NONE, "%s would replace a file of --like",
+                  is_dst ? "output" : "manifest");
     if (st != FSDPCK_OK) {
         error_path(err, path);
         if (name != NULL)
@@ -196,13 +194,9 @@ static bool is_one_name(const char *a, const char *b)
 fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
 {
     const char *path = r->opt.output.manifest_path;
-    if (is_one_name(path, r->dst)) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                           "manifest and output have the same name");
-        error_path(err, path);
-        error_next(err, "give --manifest a different name");
-        return st;
-    }
+    if (is_one_name(path, r->dst))
+        return FAIL_WITH(err, USAGE, NONE, ("manifest and output have the same name"), (path, path),
+                         (next, "give --manifest a different name"));
     char *parent = output_real_parent(path);
     char *input = realpath(r->src->path, NULL);
     char *existing = realpath(r->dst, NULL);
@@ -215,9 +209,8 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     if (r->src->probe.is_folder && is_within(parent, input)) {
         st = refuse_overlap(r, path, "manifest of the output is inside the input", NULL, err);
     } else if (in_new || is_within(parent, existing)) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "manifest is inside the output");
-        error_path(err, path);
-        error_next(err, "omit --manifest: an output folder contains its own manifest");
+        st = FAIL_WITH(err, USAGE, NONE, ("manifest is inside the output"), (path, path),
+                       (next, "omit --manifest: an output folder contains its own manifest"));
     } else {
         char *replaced_file = realpath(path, NULL);
         st = check_disjoint_from_like(r, path, parent, replaced_file, err);
@@ -234,11 +227,8 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
 
 static fsdpck_status refuse(const char *path, const char *what, const char *next, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "manifest file exists%s", what);
-    error_path(err, path);
-    error_next(err, "%s", next);
-    return st;
+    return FAIL_WITH(err, EXISTS, NONE, ("manifest file exists%s", what), (path, path),
+                     (next, "%s", next));
 }
 
 /* `name` in `dir`, which may be NULL. *ino: inode of the file that was read. */

@@ -54,13 +54,11 @@ static fsdpck_status open_there(replaced *w, fsdpck_error *err)
     if (st == FSDPCK_CANCELLED)
         return cancel_check(&r->ctx->cancel, err);
     if (!known)
-        return error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
-                         "output folder contains no checkpoint: not replaced");
-    st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
-                   "output folder contains a checkpoint that cannot be read: cannot determine "
-                   "which files belong to it");
-    error_found(err, "%s", why.message);
-    return st;
+        return FAIL(err, EXISTS, NONE, "output folder contains no checkpoint: not replaced");
+    return FAIL_WITH(err, EXISTS, NONE,
+                     ("output folder contains a checkpoint that cannot be read: cannot determine "
+                      "which files belong to it"),
+                     (found, "%s", why.message));
 }
 
 /* The folders that lead to a file. */

@@ -37,10 +37,8 @@ static const format_writer *writer_of_suffix(const char *dst)
 
 static fsdpck_status refuse_stream(fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "output cannot be a stream: it is written in parallel");
-    error_next(err, "give a file name; './-' is a file named '-'");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("output cannot be a stream: it is written in parallel"),
+                     (next, "give a file name; './-' is a file named '-'"));
 }
 
 static void next_writers(const run *r, fsdpck_error *err)
@@ -56,8 +54,8 @@ static void next_writers(const run *r, fsdpck_error *err)
 
 static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "unknown output format '%s'", r->opt.output.format);
+    const fsdpck_status st =
+        FAIL(err, USAGE, NONE, "unknown output format '%s'", r->opt.output.format);
     next_writers(r, err);
     return st;
 }
@@ -97,11 +95,9 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         if (!own[i].given || (r->writer->options & own[i].option) != 0)
             continue;
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s does not apply to format '%s'",
-                      own[i].word, r->writer->name);
-        error_next(err, "omit it, or add --format %s", writer_with(own[i].option)->name);
-        return st;
+        return FAIL_WITH(err, USAGE, NONE,
+                         ("%s does not apply to format '%s'", own[i].word, r->writer->name),
+                         (next, "omit it, or add --format %s", writer_with(own[i].option)->name));
     }
     return FSDPCK_OK;
 }
@@ -113,23 +109,22 @@ static fsdpck_status check_compress(const run *r, fsdpck_error *err)
     if (o->output.gzip_level == 0)
         return FSDPCK_OK;
     if (!r->writer->packs) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "--compress does not apply to format '%s'", r->writer->name);
-        error_next(err, "omit it, or add --format hdf5, the only format with compression");
+        st = FAIL_WITH(err, USAGE, NONE,
+                       ("--compress does not apply to format '%s'", r->writer->name),
+                       (next, "omit it, or add --format hdf5, the only format with compression"));
     } else if (o->output.gzip_level > 9) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "gzip has levels 1 to 9, not %u",
-                       o->output.gzip_level);
+        st = FAIL(err, USAGE, NONE, "gzip has levels 1 to 9, not %u", o->output.gzip_level);
     } else if (group_size(r->ctx->group) > 1 || o->dry_run.group_size > 1) {
         const bool asked = group_size(r->ctx->group) == 1;
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "compressed output requires a single process: the offset of each chunk "
-                       "depends on the chunk before it");
-        error_next(err, "%s: the threads of one process compress in parallel",
-                   asked ? "omit --group-size" : "run it without mpirun");
+        st = FAIL_WITH(err, UNSUPPORTED, NONE,
+                       ("compressed output requires a single process: the offset of each chunk "
+                        "depends on the chunk before it"),
+                       (next, "%s: the threads of one process compress in parallel",
+                        asked ? "omit --group-size" : "run it without mpirun"));
     } else if (o->output.output_local) {
-        st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                       "--output-local does not support compressed output");
-        error_next(err, "omit --output-local or --compress");
+        st =
+            FAIL_WITH(err, UNSUPPORTED, NONE, ("--output-local does not support compressed output"),
+                      (next, "omit --output-local or --compress"));
     }
     return st;
 }
@@ -139,12 +134,12 @@ fsdpck_status request_check_compressed(const run *r, fsdpck_error *err)
     for (uint32_t i = 0; run_is_compressed(r) && i < catalogue_tensor_count(&r->to.cat); i++) {
         if (!exec_is_streamed(r->exec, i))
             continue;
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                                           "cannot use --compress: this tensor's source must "
-                                           "itself be decoded or assembled as a stream");
-        error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name));
-        error_next(err, "consolidate without --compress first, then consolidate that file with it");
-        return st;
+        return FAIL_WITH(
+            err, UNSUPPORTED, NONE,
+            ("cannot use --compress: this tensor's source must itself be decoded or assembled as a "
+             "stream"),
+            (tensor, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name)),
+            (next, "consolidate without --compress first, then consolidate that file with it"));
     }
     return FSDPCK_OK;
 }
@@ -154,11 +149,9 @@ static fsdpck_status check_links(const run *r, fsdpck_error *err)
     if (r->opt.select.tied != FSDPCK_TIED_LINK ||
         (r->writer->takes == STATE_NESTED && !r->writer->flat))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "format '%s' cannot link tied names", r->writer->name);
-    error_next(err, "give --tied keep or --tied first; %s can link them",
-               r->sharded ? "--format pt-ranks" : "a .pt file");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("format '%s' cannot link tied names", r->writer->name),
+                     (next, "give --tied keep or --tied first; %s can link them",
+                      r->sharded ? "--format pt-ranks" : "a .pt file"));
 }
 
 /* A flat writer shards as the model description specifies. */
@@ -173,28 +166,25 @@ static fsdpck_status check_fits_flat(const run *r, fsdpck_error *err)
                                                                : NULL;
     fsdpck_status st = FSDPCK_OK;
     if (!r->sharded) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "format '%s' is for sharded output only", r->writer->name);
-        error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
+        st =
+            FAIL_WITH(err, USAGE, NONE, ("format '%s' is for sharded output only", r->writer->name),
+                      (next, "fsdpck reshard --format %s --world-size N", r->writer->name));
     } else if (unit_count(&r->src->units) == 0 || unit_at(&r->src->units, 0)->keyed) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_MODEL_NEEDED,
-                       "contents of the flat parameters are unknown");
-        error_next(err, "give --model FILE: fsdpck-model(5)");
+        st = FAIL_WITH(err, USAGE, MODEL_NEEDED, ("contents of the flat parameters are unknown"),
+                       (next, "give --model FILE: fsdpck-model(5)"));
     } else if (option != NULL) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s does not apply to format '%s'",
-                       option, r->writer->name);
-        error_next(err, "omit it: --model FILE determines how model and optimizer are sharded");
+        st = FAIL_WITH(
+            err, USAGE, NONE, ("%s does not apply to format '%s'", option, r->writer->name),
+            (next, "omit it: --model FILE determines how model and optimizer are sharded"));
     }
     return st;
 }
 
 static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "format '%s' is for sharded output only", r->writer->name);
-    error_path(err, r->dst);
-    error_next(err, "fsdpck reshard --format %s --world-size N", r->writer->name);
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("format '%s' is for sharded output only", r->writer->name),
+                     (path, r->dst),
+                     (next, "fsdpck reshard --format %s --world-size N", r->writer->name));
 }
 
 /* A name that resembles a file name may be intended as one. Versions (1.5) have dots too. */
@@ -231,12 +221,10 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         RETURN_IF(check_links(r, err));
         return r->writer->flat ? check_fits_flat(r, err) : FSDPCK_OK;
     }
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "format '%s' cannot be sharded over ranks", r->writer->name);
-    error_path(err, r->dst);
-    error_next(err, "give --format dcp, pt-ranks or dcp-safetensors and a folder; for full "
-                    "tensors, use fsdpck consolidate");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE,
+                     ("format '%s' cannot be sharded over ranks", r->writer->name), (path, r->dst),
+                     (next, "give --format dcp, pt-ranks or dcp-safetensors and a folder; for full "
+                            "tensors, use fsdpck consolidate"));
 }
 
 static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error *err)
@@ -254,10 +242,8 @@ static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error
 
 static fsdpck_status error_exists(const run *r, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE, "output exists");
-    error_path(err, r->dst);
-    error_next(err, "choose another name, or replace it with --force");
-    return st;
+    return FAIL_WITH(err, EXISTS, NONE, ("output exists"), (path, r->dst),
+                     (next, "choose another name, or replace it with --force"));
 }
 
 /* Checks an existing output before any work. A folder is replaced only if it is a checkpoint, or
@@ -283,8 +269,8 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     char *other = NULL;
     st = output_first_lost(r, &in, &other, err);
     if (st == FSDPCK_OK && other != NULL)
-        st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
-                       "output folder contains more than a checkpoint: '%s' would be lost", other);
+        st = FAIL(err, EXISTS, NONE,
+                  "output folder contains more than a checkpoint: '%s' would be lost", other);
     if (st == FSDPCK_EXISTS) {
         error_path(err, r->dst);
         error_next(err, "choose another name, or move or remove those files yourself");
@@ -308,11 +294,10 @@ static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
     free(path);
     if (!is_link)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_EXISTS, FSDPCK_FINDING_NONE,
-                                       "output exists: a symbolic link, which is never followed");
-    error_path(err, r->dst);
-    error_next(err, "give the target of the link, choose another name, or remove the link");
-    return st;
+    return FAIL_WITH(
+        err, EXISTS, NONE, ("output exists: a symbolic link, which is never followed"),
+        (path, r->dst),
+        (next, "give the target of the link, choose another name, or remove the link"));
 }
 
 /* The parent folder of DST must exist and be writable, also in a dry run. */
@@ -327,9 +312,9 @@ static fsdpck_status check_parent(const run *r, fsdpck_error *err)
         errno = ENOTDIR;
     }
     if (parent == NULL && (errno == ENOENT || errno == ENOTDIR)) {
-        st = error_set(err, FSDPCK_IO, FSDPCK_FINDING_NONE,
-                       "parent folder of the output cannot be used: %s", strerror(errno));
-        error_next(err, "create it first, or write elsewhere");
+        st = FAIL_WITH(err, IO, NONE,
+                       ("parent folder of the output cannot be used: %s", strerror(errno)),
+                       (next, "create it first, or write elsewhere"));
     } else if (parent == NULL) {
         st = error_set_errno(err, errno, "checking the output's folder", NULL);
     } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
@@ -407,11 +392,8 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
                  have);
         return FSDPCK_OK;
     }
-    const fsdpck_status st = error_set(err, FSDPCK_NOSPACE, FSDPCK_FINDING_NONE,
-                                       "not enough space for the output: nothing was written");
-    error_path(err, r->dst);
-    error_expected(err, "%" PRIu64 " bytes free", needed);
-    error_found(err, "%" PRIu64 " bytes free", have);
-    error_next(err, "write it elsewhere, or free space");
-    return st;
+    return FAIL_WITH(err, NOSPACE, NONE, ("not enough space for the output: nothing was written"),
+                     (path, r->dst), (expected, "%" PRIu64 " bytes free", needed),
+                     (found, "%" PRIu64 " bytes free", have),
+                     (next, "write it elsewhere, or free space"));
 }

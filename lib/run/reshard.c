@@ -8,13 +8,9 @@ static fsdpck_status mesh_of_like(run *r, mesh *m, fsdpck_error *err)
 {
     fsdpck_checkpoint *like = r->opt.sharding.like;
     const mesh *theirs = catalogue_largest_mesh(&like->cat);
-    if (theirs == NULL) {
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_LAYOUT_UNKNOWN,
-                                           "layout cannot be determined from the chunks");
-        error_path(err, like->path);
-        error_next(err, "give it with --mesh, --tp-plan, --shard and --replicate");
-        return st;
-    }
+    if (theirs == NULL)
+        return FAIL_WITH(err, UNSUPPORTED, LAYOUT_UNKNOWN,
+                         ("layout cannot be determined from the chunks"), (path, like->path));
     *m = *theirs;
     r->sharding.like = &like->cat;
     r->sharding.like_model_key = like->parts.model_depth > 0 ? like->parts.model_key : "";
@@ -28,20 +24,15 @@ static fsdpck_status flat_mesh(run *r, mesh *m, fsdpck_error *err)
     char text[32];
     if (r->opt.sharding.mesh != NULL)
         RETURN_IF(mesh_parse(r->opt.sharding.mesh, &asked, err));
-    if (asked.ndim > 1) {
-        const fsdpck_status st = error_set(
-            err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-            "format '%s' supports only a mesh of one dim, over all ranks", r->writer->name);
-        error_next(err, "give --world-size N");
-        return st;
-    }
+    if (asked.ndim > 1)
+        return FAIL_WITH(
+            err, USAGE, NONE,
+            ("format '%s' supports only a mesh of one dim, over all ranks", r->writer->name),
+            (next, "give --world-size N"));
     const uint64_t ranks = asked.ndim > 0 ? asked.sizes[0] : r->opt.sharding.world_size;
-    if (ranks == 0 || ranks > MESH_RANKS_MAX) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not given");
-        error_expected(err, "--world-size of 1 to %u", (unsigned)MESH_RANKS_MAX);
-        return st;
-    }
+    if (ranks == 0 || ranks > MESH_RANKS_MAX)
+        return FAIL_WITH(err, USAGE, NONE, ("number of ranks is not given"),
+                         (expected, "--world-size of 1 to %u", (unsigned)MESH_RANKS_MAX));
     snprintf(text, sizeof text, "fsdp=%" PRIu64, ranks);
     return mesh_parse(text, m, err);
 }
@@ -131,10 +122,8 @@ static fsdpck_status choose_mesh(run *r, mesh *m, fsdpck_error *err)
         return mesh_parse(r->opt.sharding.mesh, m, err);
     if (r->opt.sharding.world_size > 0)
         return fit_mesh(r, m, err);
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "number of ranks is not given");
-    error_next(err, "give --world-size N, --mesh NAME=N,... or --like OTHER");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("number of ranks is not given"),
+                     (next, "give --world-size N, --mesh NAME=N,... or --like OTHER"));
 }
 
 static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
@@ -142,14 +131,12 @@ static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
     const uint64_t ranks = mesh_size(&r->layout.mesh);
     if (r->opt.sharding.world_size == 0 || r->opt.sharding.world_size == ranks)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                       "mesh and world size contradict each other");
-    error_expected(err, "%" PRIu64 " rank%s (--world-size)", r->opt.sharding.world_size,
-                   r->opt.sharding.world_size == 1 ? "" : "s");
-    error_found(err, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",
-                r->opt.sharding.like != NULL ? "--like" : "--mesh");
-    error_next(err, "omit --world-size, or change the other");
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("mesh and world size contradict each other"),
+                     (expected, "%" PRIu64 " rank%s (--world-size)", r->opt.sharding.world_size,
+                      r->opt.sharding.world_size == 1 ? "" : "s"),
+                     (found, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",
+                      r->opt.sharding.like != NULL ? "--like" : "--mesh"),
+                     (next, "omit --world-size, or change the other"));
 }
 
 static fsdpck_status add_rules(run *r, fsdpck_error *err)

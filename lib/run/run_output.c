@@ -61,12 +61,9 @@ fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_byte
 
 static fsdpck_status read_back_differs(const run *r, uint32_t tensor, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_IO, FSDPCK_FINDING_READ_BACK, "output reads back differently");
-    error_path(err, r->dst);
-    error_tensor(err, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name));
-    error_next(err, "write elsewhere: the storage may be failing");
-    return st;
+    return FAIL_WITH(
+        err, IO, READ_BACK, ("output reads back differently"), (path, r->dst),
+        (tensor, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name)));
 }
 
 static fsdpck_status read_back_chunk(run *r, const cat_chunk *k, uint32_t want, uint8_t *buffer,

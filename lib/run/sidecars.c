@@ -166,12 +166,9 @@ fsdpck_status sidecars_add(sidecars *s, output *out, fsdpck_error *err)
 
 static fsdpck_status changed(const char *path, uint64_t expected, uint64_t found, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_CHANGED, FSDPCK_FINDING_NONE,
-                                       "file changed while the checkpoint was read");
-    error_path(err, path);
-    error_expected(err, "%" PRIu64 " bytes", expected);
-    error_found(err, "%" PRIu64 " bytes", found);
-    return st;
+    return FAIL_WITH(err, CHANGED, NONE, ("file changed while the checkpoint was read"),
+                     (path, path), (expected, "%" PRIu64 " bytes", expected),
+                     (found, "%" PRIu64 " bytes", found));
 }
 
 static fsdpck_status copy_file(const sidecars *s, sidecar *f, output *out, uint8_t *buffer,

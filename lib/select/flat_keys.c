@@ -25,11 +25,9 @@ static fsdpck_status path_tuple(select_state *a, target_path *p, value *tuple, f
 static fsdpck_status refuse_root(const select_state *a, const char *what, const char *next,
                                  fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_LIST,
-                  "the state is %s, but format '%s' requires a dict", what, a->request->format);
-    error_next(err, "%s", next);
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, KEY_LIST,
+                     ("the state is %s, but format '%s' requires a dict", what, a->request->format),
+                     (next, "%s", next));
 }
 
 /* A reader rebuilds a dict from the paths. They must not conflict; `places` shows gaps in lists. */

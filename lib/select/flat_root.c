@@ -81,14 +81,11 @@ static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err
                                       err);
         if (value_dict_find(s->pool, dict, "param_groups", &s->groups))
             break;
-        if (value_count(s->pool, dict) > 1) {
-            const fsdpck_status st =
-                error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM,
-                          "optimizer state is flattened, or belongs to several optimizers");
-            error_next(err, "give --optim-keys name to restore the groups of flattened state, or "
-                            "select only the model: --part model");
-            return st;
-        }
+        if (value_count(s->pool, dict) > 1)
+            return FAIL_WITH(err, UNSUPPORTED, MODEL_OPTIM,
+                             ("optimizer state is flattened, or belongs to several optimizers"),
+                             (next, "give --optim-keys name to restore the groups of flattened "
+                                    "state, or select only the model: --part model"));
         at = value_item(s->pool, dict, 0);
     }
     if (value_kind_of(s->groups) != VALUE_LIST)

@@ -95,26 +95,20 @@ fsdpck_status optim_state_find_param(select_state *a, text_buf *fqn, uint32_t *p
 fsdpck_status optim_state_refuse(fsdpck_status status, const char *what, const char *name,
                                  fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, status, FSDPCK_FINDING_MODEL_OPTIM, "%s", what);
-    if (name != NULL)
-        error_tensor(err, name);
-    error_next(err, "select only the model: --part model");
-    return st;
+    return FAIL_AS(err, status, FSDPCK_FINDING_MODEL_OPTIM, ("%s", what), (tensor, name),
+                   (next, "select only the model: --part model"));
 }
 
 fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
-                  "optimizer state is numbered, and rank files of FSDP1 require parameter names");
-    if (name != NULL)
-        error_tensor(err, name);
-    error_next(
-        err,
-        "give --optim-keys name with --model FILE that lists 'optimizers' "
-        "(scripts/describe_model.py), or with --assume order if the optimizer received the "
-        "parameters in the order of model.parameters(); or select only the model: --part model");
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_NEEDED,
+        ("optimizer state is numbered, and rank files of FSDP1 require parameter names"),
+        (tensor, name),
+        (next,
+         "give --optim-keys name with --model FILE that lists 'optimizers' "
+         "(scripts/describe_model.py), or with --assume order if the optimizer received the "
+         "parameters in the order of model.parameters(); or select only the model: --part model"));
 }
 
 /* --- states of the source --- */

@@ -14,10 +14,10 @@ static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
     const uint64_t *wanted = unit_param_shape(l, p);
     if (t->ndim == p->ndim && (p->ndim == 0 || memcmp(shape, wanted, p->ndim * sizeof *shape) == 0))
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                                       "shape of the tensor differs from the model's parameter");
+    const fsdpck_status st = FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
+                                       ("shape of the tensor differs from the model's parameter"),
+                                       (tensor, strtab_text(&a->names, pick->name)));
     text_buf text = {0};
-    error_tensor(err, strtab_text(&a->names, pick->name));
     for (unsigned side = 0; side < 2; side++) {
         const unsigned ndim = side == 0 ? p->ndim : t->ndim;
         text.nbytes = 0;
@@ -33,18 +33,15 @@ static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
             error_found(err, "%s", text.text);
     }
     text_release(&text);
-    error_next(err, "give the description of the checkpoint's own model: fsdpck-model(5)");
     return st;
 }
 
 static fsdpck_status fail_missing(const select_state *a, const unit_param *p, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                                       "a parameter of the model is not selected");
-    error_tensor(err, unit_name(a->to->units, p->fqn, NULL));
-    error_next(err, "select all parameters of a flat parameter: check --keys, --exclude, "
-                    "--strip-prefix and --rename, and fsdpck-model(5)");
-    return st;
+    return FAIL_WITH(err, BADINPUT, MODEL_MISMATCH, ("a parameter of the model is not selected"),
+                     (tensor, unit_name(a->to->units, p->fqn, NULL)),
+                     (next, "select all parameters of a flat parameter: check --keys, --exclude, "
+                            "--strip-prefix and --rename, and fsdpck-model(5)"));
 }
 
 /* One pass over the picks: by a parameter's own name, or by its shared ones. A shared name is used
@@ -219,22 +216,20 @@ fsdpck_status flatten_check_dtypes(const select_state *a, fsdpck_error *err)
     for (uint32_t i = 0; has_model && st == FSDPCK_OK && i < unit_count(l); i++) {
         const unit *u = unit_at(l, i);
         if (unit_is_sharded(u) && u->nparams > 0 &&
-            dtype_get((dtype)dtypes[u->first_param])->kind != DTYPE_IS_FLOAT) {
-            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
-                           "FSDP flattens only floating tensors");
-            error_tensor(err, unit_name(l, unit_param_at(l, u, 0)->fqn, NULL));
-            error_found(err, "%s", dtype_get((dtype)dtypes[u->first_param])->name);
-        }
+            dtype_get((dtype)dtypes[u->first_param])->kind != DTYPE_IS_FLOAT)
+            st = FAIL_WITH(err, UNSUPPORTED, KEY_DTYPE, ("FSDP flattens only floating tensors"),
+                           (tensor, unit_name(l, unit_param_at(l, u, 0)->fqn, NULL)),
+                           (found, "%s", dtype_get((dtype)dtypes[u->first_param])->name));
         for (uint32_t k = 1; st == FSDPCK_OK && unit_is_sharded(u) && k < u->nparams; k++) {
             if (dtypes[u->first_param + k] == dtypes[u->first_param])
                 continue;
-            st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE,
-                           "a flat parameter cannot contain two dtypes");
-            error_tensor(err, unit_name(l, unit_param_at(l, u, k)->fqn, NULL));
-            error_expected(err, "%s, as '%s' has", dtype_get((dtype)dtypes[u->first_param])->name,
-                           unit_name(l, unit_param_at(l, u, 0)->fqn, NULL));
-            error_found(err, "%s", dtype_get((dtype)dtypes[u->first_param + k])->name);
-            error_next(err, "cast with --dtype");
+            st = FAIL_WITH(
+                err, UNSUPPORTED, KEY_DTYPE, ("a flat parameter cannot contain two dtypes"),
+                (tensor, unit_name(l, unit_param_at(l, u, k)->fqn, NULL)),
+                (expected, "%s, as '%s' has", dtype_get((dtype)dtypes[u->first_param])->name,
+                 unit_name(l, unit_param_at(l, u, 0)->fqn, NULL)),
+                (found, "%s", dtype_get((dtype)dtypes[u->first_param + k])->name),
+                (next, "cast with --dtype"));
         }
     }
     budget_free(a->from->owner, dtypes, nbytes);

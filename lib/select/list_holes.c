@@ -30,16 +30,14 @@ static fsdpck_status check_leaf(select_state *a, const nest *n, value path, uint
     const nest_gap lack = nest_find_gap(n, p.elements, p.count);
     if (lack == NEST_GAP_NONE)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, is_chosen(a->request) ? FSDPCK_USAGE : FSDPCK_UNSUPPORTED,
-                  FSDPCK_FINDING_KEY_LIST, "%s",
-                  lack == NEST_GAP_ITEM
-                      ? "list would have a gap: later items are written, this one is not"
-                      : "list would have no tensor without this one: torch could not load it");
-    error_tensor(err, catalogue_name(a->from, name));
-    error_next(err, "omit the whole list or its end with --exclude, rename its items with "
-                    "--rename, or write only names: safetensors");
-    return st;
+    return FAIL_AS(
+        err, is_chosen(a->request) ? FSDPCK_USAGE : FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_LIST,
+        ("%s", lack == NEST_GAP_ITEM
+                   ? "list would have a gap: later items are written, this one is not"
+                   : "list would have no tensor without this one: torch could not load it"),
+        (tensor, catalogue_name(a->from, name)),
+        (next, "omit the whole list or its end with --exclude, rename its items with --rename, or "
+               "write only names: safetensors"));
 }
 
 fsdpck_status select_check_lists(select_state *a, const nest *n, uint64_t rank, fsdpck_error *err)

@@ -86,8 +86,7 @@ static fsdpck_status int_key(nest *n, value *element, fsdpck_error *err)
     errno = 0;
     const long long key = strtoll(text, &end, 10);
     if (errno != 0 || nbytes == 0 || end != text + nbytes)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
-                         "path has an impossible int key");
+        return FAIL(err, BADINPUT, KEY_NEST, "path has an impossible int key");
     return value_new_int(n->pool, key, element, err);
 }
 
@@ -99,8 +98,7 @@ static fsdpck_status attach(nest *n, value container, value element, value child
     }
     uint64_t index;
     if (!value_as_u64(n->pool, element, &index) || index > LIST_INDEX_MAX)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
-                         "path has an impossible list index");
+        return FAIL(err, BADINPUT, KEY_NEST, "path has an impossible list index");
     while (value_count(n->pool, container) <= index)
         RETURN_IF(value_append(n->pool, container, VALUE_OF_NONE, err));
     value_set_item(n->pool, container, (size_t)index, child);
@@ -109,8 +107,7 @@ static fsdpck_status attach(nest *n, value container, value element, value child
 
 static fsdpck_status refuse_clash(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
-                     "two paths conflict at one position of the nested state");
+    return FAIL(err, BADINPUT, KEY_NEST, "two paths conflict at one position of the nested state");
 }
 
 /* The element's kind determines the kind of its container. */

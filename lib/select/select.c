@@ -39,14 +39,12 @@ static fsdpck_status pick_tensor(select_state *a, size_t i, const text_buf *name
             if (VEC_AT(&a->picks, select_pick, k)->name == id)
                 other = VEC_AT(&a->picks, select_pick, k);
         }
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
-                                           "two tensors would get the name '%s'", name->text);
-        error_expected(err, "a unique name for each tensor");
-        error_found(err, "'%s' and '%s'",
-                    catalogue_name(a->from, catalogue_tensor(a->from, other->source)->name),
-                    catalogue_name(a->from, catalogue_tensor(a->from, i)->name));
-        error_next(err, "use --keep-names, another --rename, or --exclude one of them");
-        return st;
+        return FAIL_WITH(err, USAGE, KEY_DUP, ("two tensors would get the name '%s'", name->text),
+                         (expected, "a unique name for each tensor"),
+                         (found, "'%s' and '%s'",
+                          catalogue_name(a->from, catalogue_tensor(a->from, other->source)->name),
+                          catalogue_name(a->from, catalogue_tensor(a->from, i)->name)),
+                         (next, "use --keep-names, another --rename, or --exclude one of them"));
     }
     select_pick *pick = vec_push(&a->picks, err);
     if (pick == NULL)
@@ -274,25 +272,20 @@ static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
         in_part += (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) == 0 &&
                    part_wanted(a, a->parts->tensor_part[i]);
     fsdpck_status st;
-    if (in_part > 0 && (options->keys_count > 0 || options->exclude_count > 0)) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "nothing is selected: %s leaves none of %" PRIu64 " tensors",
-                       options->exclude_count == 0 ? "--keys"
-                       : options->keys_count == 0  ? "--exclude"
-                                                   : "--keys with --exclude",
-                       in_part);
-        error_next(err,
-                   "remove or narrow the pattern; list the names with: fsdpck inspect --tree SRC");
-        return st;
-    }
-    if (a->parts->tensor_count == 0) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                       "nothing is selected: the checkpoint has no tensors");
-        error_next(err, "list the contents with: fsdpck inspect SRC");
-        return st;
-    }
-    st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                   "nothing is selected: the %s part has no tensors", names[a->request->part]);
+    if (in_part > 0 && (options->keys_count > 0 || options->exclude_count > 0))
+        return FAIL_WITH(
+            err, USAGE, NONE,
+            ("nothing is selected: %s leaves none of %" PRIu64 " tensors",
+             options->exclude_count == 0 ? "--keys"
+             : options->keys_count == 0  ? "--exclude"
+                                         : "--keys with --exclude",
+             in_part),
+            (next, "remove or narrow the pattern; list the names with: fsdpck inspect --tree SRC"));
+    if (a->parts->tensor_count == 0)
+        return FAIL_WITH(err, USAGE, NONE, ("nothing is selected: the checkpoint has no tensors"),
+                         (next, "list the contents with: fsdpck inspect SRC"));
+    st = FAIL(err, USAGE, NONE, "nothing is selected: the %s part has no tensors",
+              names[a->request->part]);
     if (a->parts->bare_optimizer && a->request->part != PART_ALL)
         error_next(err, "give --part all: the checkpoint is only an optimizer's state dict");
     else if (a->request->part == PART_ALL)

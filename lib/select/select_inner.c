@@ -163,16 +163,13 @@ fsdpck_status select_inner_match(select_state *a, size_t object, bool *wanted, f
     *wanted = s.named == 0 ? select_rules_match(&a->rules, name) : s.selected == s.named;
     if (s.named == 0 || s.selected == 0 || s.selected == s.named)
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "object '%s' contains tensors: it is written whole or not at all", name);
-    error_expected(err, "all or none of its %zu tensors selected", s.named);
-    error_found(err, "%zu", s.selected);
-    error_next(err,
-               "select all of them ('%s.*') or none; with --format safetensors they can be "
-               "selected one by one",
-               name);
-    return st;
+    return FAIL_WITH(
+        err, USAGE, NONE, ("object '%s' contains tensors: it is written whole or not at all", name),
+        (expected, "all or none of its %zu tensors selected", s.named), (found, "%zu", s.selected),
+        (next,
+         "select all of them ('%s.*') or none; with --format safetensors they can be selected one "
+         "by one",
+         name));
 }
 
 /* --- in the target --- */

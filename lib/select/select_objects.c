@@ -27,11 +27,8 @@ static fsdpck_status intern_object(select_state *a, uint32_t object, const text_
     RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
     const bool of_rank = catalogue_object(a->from, object)->rank != UINT16_MAX;
     if (id < before && changed && !of_rank) { /* ranks have one of each name */
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_DUP,
-                      "an object would get the name '%s', which is taken", name->text);
-        error_next(err, "use another --rename, or --exclude one of them");
-        return st;
+        return FAIL(err, USAGE, KEY_DUP, "an object would get the name '%s', which is taken",
+                    name->text);
     }
     *slot = changed ? id : CAT_NONE;
     return FSDPCK_OK;

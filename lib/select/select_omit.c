@@ -87,12 +87,8 @@ fsdpck_status select_omit_object(select_state *a, size_t i, fsdpck_error *err)
     if (o->saved_at == CAT_NONE)
         return FSDPCK_OK;
     a->result->left_out_objects++;
-    if (a->request->objects == SELECT_OBJECTS_ERROR) {
-        const fsdpck_status st = error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_TYPE,
-                                           "object '%s' cannot be stored in the output", name);
-        error_next(err, "write a .pt file, or omit it with --objects keep");
-        return st;
-    }
+    if (a->request->objects == SELECT_OBJECTS_ERROR)
+        return FAIL(err, UNSUPPORTED, KEY_TYPE, "object '%s' cannot be stored in the output", name);
     if (o->rank != UINT16_MAX)
         return record_rank_objects(a, i, err);
     return name_list_add(&a->left_out_objects, name, catalogue_name_nbytes(a->from, o->name), err);

@@ -41,11 +41,9 @@ static const char *part_end(const char *at, char delimiter)
 
 static fsdpck_status refuse_rename(const char *word, const char *why, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                  "--rename '%s' does not have the form s/RE/TEXT/: %s", word, why);
-    error_next(err, "write it as sed does, for example --rename 's/^layers\\./model.layers./'");
-    return st;
+    return FAIL_WITH(
+        err, USAGE, NONE, ("--rename '%s' does not have the form s/RE/TEXT/: %s", word, why),
+        (next, "write it as sed does, for example --rename 's/^layers\\./model.layers./'"));
 }
 
 /* sed's & and \1 in PCRE2's syntax: $0 and $1; a dollar is doubled. */
@@ -137,14 +135,10 @@ static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_er
             name = short_names[i][1];
     }
     cast->to = dtype_from_name(name, strlen(name));
-    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1) {
-        const fsdpck_status st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                                           "'%s' does not name a floating dtype", word);
-        error_next(
-            err,
-            "use bf16, fp16, fp32, fp64 or a torch name, optionally with a glob: '*.norm.*=fp32'");
-        return st;
-    }
+    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1)
+        return FAIL_WITH(err, USAGE, NONE, ("'%s' does not name a floating dtype", word),
+                         (next, "use bf16, fp16, fp32, fp64 or a torch name, optionally with a "
+                                "glob: '*.norm.*=fp32'"));
     if (equals != NULL) {
         cast->glob = strndup(word, (size_t)(equals - word));
         if (cast->glob == NULL)
@@ -231,14 +225,12 @@ static fsdpck_status apply_rename(const select_rename *r, const char *word, text
         if (n != PCRE2_ERROR_NOMEMORY) {
             PCRE2_UCHAR why[128] = "";
             pcre2_get_error_message(n, why, sizeof why);
-            return error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
-                             "--rename '%s' failed on '%s': %s", word, name->text,
-                             (const char *)why);
+            return FAIL(err, USAGE, NONE, "--rename '%s' failed on '%s': %s", word, name->text,
+                        (const char *)why);
         }
         nbytes = out_nbytes;
     }
-    return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_SIZE,
-                     "--rename '%s' makes a name too long", word);
+    return FAIL(err, LIMIT, LIMIT_SIZE, "--rename '%s' makes a name too long", word);
 }
 
 fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, bool *changed,
@@ -295,11 +287,10 @@ static fsdpck_status check_list(const select_rules *r, const char *option, const
     for (size_t i = 0; i < count; i++) {
         if (r->used[at + i])
             continue;
-        const fsdpck_status st =
-            error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "%s '%s' matches no%s", option,
-                      list[i], strcmp(option, "--dtype") == 0 ? " floating tensor" : "thing");
-        error_next(err, "list the names with: fsdpck inspect --tree SRC");
-        return st;
+        return FAIL_WITH(err, USAGE, NONE,
+                         ("%s '%s' matches no%s", option, list[i],
+                          strcmp(option, "--dtype") == 0 ? " floating tensor" : "thing"),
+                         (next, "list the names with: fsdpck inspect --tree SRC"));
     }
     return FSDPCK_OK;
 }

@@ -32,12 +32,10 @@ static fsdpck_status check_dtype(const select_state *a, const char *name, dtype 
 {
     if (a->request->holds(d))
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_KEY_DTYPE, "%s cannot hold %s tensors",
-                  a->request->format, dtype_get(d)->name);
-    error_tensor(err, name);
-    error_next(err, "write a .pt file, or omit it with --exclude '%s'", name);
-    return st;
+    return FAIL_WITH(err, UNSUPPORTED, KEY_DTYPE,
+                     ("%s cannot hold %s tensors", a->request->format, dtype_get(d)->name),
+                     (tensor, name),
+                     (next, "write a .pt file, or omit it with --exclude '%s'", name));
 }
 
 fsdpck_status select_add_tensor(select_state *a, const select_pick *pick, uint32_t from_index,

@@ -260,18 +260,16 @@ static bool same_placements(const shard_state *a, const shard_state *b)
 static fsdpck_status refuse_unknown_layout(const checkpoint_parts *parts, const char *one,
                                            const char *other, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
-                  "numbered optimizer state is sharded as its parameter, which is unknown");
-    error_found(err, "candidates '%.100s' and '%.100s', which are sharded differently", one, other);
-    error_next(err,
-               "describe the model and its optimizer with scripts/describe_model.py and give "
-               "--model FILE%s",
-               parts->assumes_order
-                   ? ""
-                   : "; or give --assume order if the optimizer received the parameters "
-                     "in the order of model.parameters()");
-    return st;
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_NEEDED,
+        ("numbered optimizer state is sharded as its parameter, which is unknown"),
+        (found, "candidates '%.100s' and '%.100s', which are sharded differently", one, other),
+        (next,
+         "describe the model and its optimizer with scripts/describe_model.py and give --model "
+         "FILE%s",
+         parts->assumes_order ? ""
+                              : "; or give --assume order if the optimizer received the parameters "
+                                "model.parameters() in their order"));
 }
 
 /* Shards the state like model tensor i. */

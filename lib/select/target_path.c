@@ -8,8 +8,7 @@ static fsdpck_status put_text(select_state *a, target_path *p, const char *text,
                               fsdpck_error *err)
 {
     if (p->count == SELECT_PATH_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_KEY_NEST,
-                         "path has more than %u elements", SELECT_PATH_MAX);
+        return FAIL(err, LIMIT, KEY_NEST, "path has more than %u elements", SELECT_PATH_MAX);
     return value_new_str(&a->to->cat.pool, text, nbytes, &p->elements[p->count++], err);
 }
 

@@ -51,7 +51,7 @@ fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nby
     uint32_t name;
     RETURN_IF(strtab_intern(&c->names, path, path_nbytes, &name, err));
     if (c->files.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many files");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many files");
     cat_file *f = vec_push(&c->files, err);
     if (f == NULL)
         return FSDPCK_LIMIT;
@@ -64,13 +64,9 @@ fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nby
 static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const uint64_t *shape,
                                  fsdpck_error *err)
 {
-    if (ndim > NDIM_MAX) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "tensor has %u dims", ndim);
-        error_expected(err, "at most %u", NDIM_MAX);
-        error_tensor(err, name);
-        return st;
-    }
+    if (ndim > NDIM_MAX)
+        return FAIL_WITH(err, LIMIT, LIMIT_COUNT, ("tensor has %u dims", ndim),
+                         (expected, "at most %u", NDIM_MAX), (tensor, name));
     uint64_t nelems = 0;
     uint64_t nbytes = 0;
     bool fits = checked_product(shape, ndim, &nelems) &&
@@ -80,10 +76,8 @@ static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const
         fits = shape[i] <= INT64_MAX;
     if (fits)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
-                                       "shape of the tensor is too large");
-    error_tensor(err, name);
-    return st;
+    return FAIL_WITH(err, BADINPUT, CHUNK_BOUNDS, ("shape of the tensor is too large"),
+                     (tensor, name));
 }
 
 static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
@@ -91,12 +85,9 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
                                 fsdpck_error *err)
 {
     RETURN_IF(check_shape(name, d, ndim, shape, err));
-    if (c->tensors.count >= TENSOR_LIMIT) {
-        const fsdpck_status st =
-            error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many tensors");
-        error_expected(err, "at most %zu", TENSOR_LIMIT);
-        return st;
-    }
+    if (c->tensors.count >= TENSOR_LIMIT)
+        return FAIL_WITH(err, LIMIT, LIMIT_COUNT, ("too many tensors"),
+                         (expected, "at most %zu", TENSOR_LIMIT));
     uint32_t id;
     RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
     const size_t shape_at = c->shapes.count;
@@ -127,7 +118,7 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
 
 static fsdpck_status error_sealed(fsdpck_error *err)
 {
-    return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE, "catalogue is sealed already");
+    return FAIL(err, INTERNAL, NONE, "catalogue is sealed already");
 }
 
 fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
@@ -142,12 +133,10 @@ fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_n
 static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned dim,
                                   uint64_t offset, uint64_t size, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_CHUNK_BOUNDS,
-                                       "chunk extends outside its tensor");
-    error_tensor(err, catalogue_name(c, catalogue_tensor(c, tensor)->name));
-    error_expected(err, "dim %u within 0..%" PRIu64, dim, catalogue_shape(c, tensor)[dim]);
-    error_found(err, "offset %" PRIu64 ", size %" PRIu64, offset, size);
-    return st;
+    return FAIL_WITH(err, BADINPUT, CHUNK_BOUNDS, ("chunk extends outside its tensor"),
+                     (tensor, catalogue_name(c, catalogue_tensor(c, tensor)->name)),
+                     (expected, "dim %u within 0..%" PRIu64, dim, catalogue_shape(c, tensor)[dim]),
+                     (found, "offset %" PRIu64 ", size %" PRIu64, offset, size));
 }
 
 /* Stores offsets and sizes of a chunk; both were checked against the shape. */
@@ -181,7 +170,7 @@ static fsdpck_status add_chunk(catalogue *c, uint32_t tensor, const uint64_t *of
                                const uint64_t *sizes, const cat_chunk *proto, fsdpck_error *err)
 {
     if (c->chunks.count >= CHUNK_LIMIT)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many chunks");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
     cat_tensor *t = catalogue_tensor(c, tensor);
     const uint64_t *shape = catalogue_shape(c, tensor);
     bool empty = false;
@@ -216,7 +205,7 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
                                    uint32_t *object, fsdpck_error *err)
 {
     if (c->objects.count >= CAT_NONE)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many objects");
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many objects");
     uint32_t id;
     RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
     cat_object *o = vec_push(&c->objects, err);
@@ -309,12 +298,9 @@ static fsdpck_status index_names(catalogue *c, fsdpck_error *err)
     memset(c->by_name, 0xFF, count * sizeof(uint32_t)); /* CAT_NONE everywhere */
     for (size_t i = 0; i < c->tensors.count; i++) {
         const uint32_t name = catalogue_tensor(c, i)->name;
-        if (c->by_name[name] != CAT_NONE) {
-            const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
-                                               "two tensors have the same name");
-            error_tensor(err, catalogue_name(c, name));
-            return st;
-        }
+        if (c->by_name[name] != CAT_NONE)
+            return FAIL_WITH(err, BADINPUT, KEY_DUP, ("two tensors have the same name"),
+                             (tensor, catalogue_name(c, name)));
         c->by_name[name] = (uint32_t)i;
     }
     return FSDPCK_OK;

@@ -120,13 +120,10 @@ fsdpck_status value_new_symbol_of(value_pool *p, const char *module, size_t modu
 {
     char joined[512];
     const size_t room = sizeof(joined) - 5;
-    if (module_nbytes > room || name_nbytes > room - module_nbytes) {
-        const fsdpck_status st = error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                                           "the name of a symbol is too long");
-        error_expected(err, "module and name of at most %zu bytes together", room);
-        error_found(err, "%zu and %zu bytes", module_nbytes, name_nbytes);
-        return st;
-    }
+    if (module_nbytes > room || name_nbytes > room - module_nbytes)
+        return FAIL_WITH(err, LIMIT, PKL_LIMIT, ("the name of a symbol is too long"),
+                         (expected, "module and name of at most %zu bytes together", room),
+                         (found, "%zu and %zu bytes", module_nbytes, name_nbytes));
     store_le32((uint8_t *)joined, (uint32_t)module_nbytes);
     memcpy(joined + 4, module, module_nbytes);
     joined[4 + module_nbytes] = '\0';
@@ -142,8 +139,7 @@ fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, 
     const char *module = value_text(p, module_str, &module_nbytes);
     const char *name = value_text(p, name_str, &name_nbytes);
     if (module == NULL || name == NULL)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a symbol was made of a value that is not text");
+        return FAIL(err, INTERNAL, NONE, "a symbol was made of a value that is not text");
     return value_new_symbol_of(p, module, module_nbytes, name, name_nbytes, v, err);
 }
 
@@ -182,8 +178,7 @@ fsdpck_status value_node_reserve(value_pool *p, value v, size_t extra, fsdpck_er
     if (extra <= node->capacity - node->count)
         return FSDPCK_OK;
     if (extra > UINT32_MAX / 2 - node->count)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                         "a list or dict has too many items");
+        return FAIL(err, LIMIT, PKL_LIMIT, "a list or dict has too many items");
     const size_t width = cells_per_item(v);
     const size_t want = node->count + extra;
     uint64_t at;
@@ -218,13 +213,11 @@ fsdpck_status value_new_from(value_pool *p, value_kind kind, const value *items,
         return FSDPCK_OK;
     }
     if (kind != VALUE_TUPLE && kind != VALUE_FROZENSET)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a value of kind %d was made from items", kind);
+        return FAIL(err, INTERNAL, NONE, "a value of kind %d was made from items", kind);
     uint64_t at = VALUE_NO_CELLS;
     if (count > 0) {
         if (count > UINT32_MAX)
-            return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_PKL_LIMIT,
-                             "a tuple has too many items");
+            return FAIL(err, LIMIT, PKL_LIMIT, "a tuple has too many items");
         RETURN_IF(value_cells_reserve(p, count + 1, &at, err));
         *value_cell(p, at) = count;
         memcpy(value_cell(p, at + 1), items, count * sizeof(value));
@@ -247,8 +240,7 @@ fsdpck_status value_append(value_pool *p, value v, value item, fsdpck_error *err
 {
     const value_kind kind = value_kind_inline(v);
     if (kind != VALUE_LIST && kind != VALUE_SET)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "an item was appended to a value of kind %d", kind);
+        return FAIL(err, INTERNAL, NONE, "an item was appended to a value of kind %d", kind);
     RETURN_IF(value_node_reserve(p, v, 1, err));
     value_node *node = value_node_of(p, v);
     *value_cell(p, node->items_at + node->count) = item;
@@ -259,8 +251,8 @@ fsdpck_status value_append(value_pool *p, value v, value item, fsdpck_error *err
 fsdpck_status value_dict_put(value_pool *p, value dict, value key, value item, fsdpck_error *err)
 {
     if (value_kind_inline(dict) != VALUE_DICT)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a pair was put into a value of kind %d", value_kind_inline(dict));
+        return FAIL(err, INTERNAL, NONE, "a pair was put into a value of kind %d",
+                    value_kind_inline(dict));
     RETURN_IF(value_node_reserve(p, dict, 1, err));
     value_node *node = value_node_of(p, dict);
     uint64_t *pair = value_cell(p, node->items_at + 2 * (uint64_t)node->count);

@@ -285,15 +285,12 @@ static fsdpck_status refuse_alias(const description_match *a, const named *head,
                                   fsdpck_error *err)
 {
     char expected[160], found[160];
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TIE_DIFFERS,
-              "two names of one tensor hold different tensors");
-    error_tensor(err, twin->fqn);
     description_print_tensor(a->cat, head->tensor, expected, sizeof expected);
     description_print_tensor(a->cat, twin->tensor, found, sizeof found);
-    error_expected(err, "%s, as in '%s'", expected, head->fqn);
-    error_found(err, "%s", found);
-    error_next(err, "describe the model of this checkpoint: fsdpck-model(5)");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, TIE_DIFFERS, ("two names of one tensor hold different tensors"),
+                     (tensor, twin->fqn), (expected, "%s, as in '%s'", expected, head->fqn),
+                     (found, "%s", found),
+                     (next, "describe the model of this checkpoint: fsdpck-model(5)"));
 }
 
 static fsdpck_status add_tie(const tie_group *g, const named *twin, fsdpck_error *err)

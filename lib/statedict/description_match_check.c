@@ -26,13 +26,11 @@ typedef struct checking {
 static fsdpck_status differ(const char *fqn, const char *message, const char *expected,
                             const char *found, fsdpck_error *err)
 {
-    error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH, "%s", message);
-    error_tensor(err, fqn);
-    error_expected(err, "%s", expected);
-    error_found(err, "%s", found);
-    error_next(
-        err, "describe the model of this checkpoint (scripts/describe_model.py), or omit --model");
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_MISMATCH, ("%s", message), (tensor, fqn), (expected, "%s", expected),
+        (found, "%s", found),
+        (next,
+         "describe the model of this checkpoint (scripts/describe_model.py), or omit --model"));
 }
 
 static bool is_floating(uint8_t d)

@@ -59,8 +59,7 @@ static fsdpck_status find_optimizer(rekey *r, uint32_t name, value path, size_t 
     if (!make)
         return FSDPCK_OK;
     if (r->optimizers.count == OPTIMIZERS_MAX)
-        return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "more than %u optimizers",
-                         OPTIMIZERS_MAX);
+        return FAIL(err, LIMIT, LIMIT_COUNT, "more than %u optimizers", OPTIMIZERS_MAX);
     RETURN_IF(strtab_intern(&r->texts, catalogue_name(c, name), prefix, &id, err));
     rekey_optimizer *o = vec_push(&r->optimizers, err);
     if (o == NULL)

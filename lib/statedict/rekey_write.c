@@ -55,8 +55,7 @@ static fsdpck_status state_name(writing *w, const rekey_optimizer *o, const reke
     const size_t nbytes = catalogue_name_nbytes(c, name);
     const size_t skip = strtab_nbytes(&w->r->texts, o->prefix) + strlen("state.");
     if (skip + e->key > nbytes)
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST,
-                         "name contradicts its path");
+        return FAIL(err, BADINPUT, KEY_NEST, "name contradicts its path");
     w->name.nbytes = 0;
     text_append(&w->name, text, skip);
     *label_at = skip;

@@ -30,10 +30,8 @@ typedef struct reading {
 
 static fsdpck_status bad(const char *what, const char *expected, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_SHARD_METADATA, "shard_metadata %s", what);
-    error_expected(err, "%s", expected);
-    return st;
+    return FAIL_WITH(err, BADINPUT, SHARD_METADATA, ("shard_metadata %s", what),
+                     (expected, "%s", expected));
 }
 
 /* Elements of the path after 'shard_metadata', 'param_metadata', INDEX; 0 for any other path. */

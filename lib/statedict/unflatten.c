@@ -34,10 +34,9 @@ static fsdpck_status refused(const flat_adapter *v, const flat_chunk *s, fsdpck_
             *err = v->refusal;
         return v->refusal.status;
     }
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
-                                       "a plain tensor differs in shape or dtype between ranks");
-    error_next(err, "--per-rank keep");
-    return st;
+    return FAIL_WITH(err, BADINPUT, RANK_DIFFER,
+                     ("a plain tensor differs in shape or dtype between ranks"),
+                     (next, "--per-rank keep"));
 }
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
@@ -57,8 +56,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     if (!checked_mul(s->skip, step, &skip) ||
         !checked_mul(skip, dtype_get(d)->itemsize_bytes, &skip) ||
         !checked_add(where->offset_bytes, skip, &where->offset_bytes))
-        return error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_TENSOR_BOUNDS,
-                         "tensor extends beyond its storage");
+        return FAIL(err, BADINPUT, TENSOR_BOUNDS, "tensor extends beyond its storage");
     catalogue_chunk_box(v->out, chunk, NULL, sizes);
     const unit_param *p = flat_param(v, s->param);
     box_strides(v, p, sizes, step, where->strides);
@@ -131,8 +129,7 @@ static fsdpck_status list_aliases(flat_adapter *v, fsdpck_error *err)
         if (t == NULL)
             return FSDPCK_LIMIT;
         if (p == NULL)
-            return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                             "list of units is not sealed");
+            return FAIL(err, INTERNAL, NONE, "list of units is not sealed");
         const size_t at = (size_t)(p - VEC_AT(&l->params, const unit_param, 0));
         *t = (flat_alias){.fqn = s->fqn, .next = first[at]};
         first[at] = (uint32_t)(v->twins.count - 1);

@@ -40,10 +40,10 @@ static fsdpck_status lies_elsewhere(const flat_adapter *v, const cat_chunk *piec
                                     const uint64_t expected[2], const uint64_t found[2],
                                     fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                  "offset of the parameter in the flat parameter differs from the model");
-    error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, piece->tensor)->name));
+    const fsdpck_status st = FAIL_WITH(
+        err, BADINPUT, MODEL_MISMATCH,
+        ("offset of the parameter in the flat parameter differs from the model"),
+        (tensor, catalogue_name(v->base, catalogue_tensor(v->base, piece->tensor)->name)));
     if (expected[0] == expected[1])
         error_expected(err, "no element in the shard of rank %u", (unsigned)piece->rank);
     else

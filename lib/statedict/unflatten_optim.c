@@ -134,11 +134,11 @@ static fsdpck_status refuse(flat_adapter *v, flat_optimizer *o, const char *why,
         return FSDPCK_OK;
     /* Another order may fit, unless the user confirms this one. */
     const bool asks = o->by_order && !v->options.assume_order;
-    (void)error_set(&v->refusal, FSDPCK_BADINPUT,
-                    asks ? FSDPCK_FINDING_MODEL_NEEDED : FSDPCK_FINDING_MODEL_OPTIM,
-                    "optimizer state by number %s", why);
-    error_expected(&v->refusal, "the model's %zu units and %zu parameters", v->units->units.count,
-                   v->units->params.count);
+    FAIL_AS(&v->refusal, FSDPCK_BADINPUT,
+            asks ? FSDPCK_FINDING_MODEL_NEEDED : FSDPCK_FINDING_MODEL_OPTIM,
+            ("optimizer state by number %s", why),
+            (expected, "the model's %zu units and %zu parameters", v->units->units.count,
+             v->units->params.count));
     if (number == CAT_NONE)
         error_found(&v->refusal, "%" PRIu32 " parameters in the optimizer", o->count);
     else
@@ -155,8 +155,7 @@ static fsdpck_status ask(flat_adapter *v, flat_optimizer *o, const char *why, co
     o->failed = true;
     if (v->refusal.status != FSDPCK_OK)
         return FSDPCK_OK;
-    (void)error_set(&v->refusal, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED,
-                    "optimizer state by number %s", why);
+    FAIL(&v->refusal, BADINPUT, MODEL_NEEDED, "optimizer state by number %s", why);
     if (found[0] != '\0')
         error_found(&v->refusal, "%s", found);
     error_next(

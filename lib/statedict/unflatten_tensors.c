@@ -57,10 +57,8 @@ static fsdpck_status new_tensor(flat_adapter *v, const char *name, size_t nbytes
         *tensor = found - 1;
         if (made_as != FLAT_CHUNK_AS_IS && *VEC_AT(&v->made_as, const uint32_t, *tensor) == made_as)
             return FSDPCK_OK;
-        const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_DUP,
-                                           "two tensors receive the same name");
-        error_tensor(err, name);
-        return st;
+        return FAIL_WITH(err, BADINPUT, KEY_DUP, ("two tensors receive the same name"),
+                         (tensor, name));
     }
     RETURN_IF(catalogue_add_tensor(v->out, name, nbytes, d, ndim, shape, tensor, err));
     uint32_t *as = vec_push(&v->made_as, err);
@@ -87,9 +85,7 @@ fsdpck_status flat_add_chunk(flat_adapter *v, uint64_t chunk, uint64_t skip, uin
 {
     flat_chunk *s = vec_push(&v->spots, err);
     if (s == NULL || v->spots.count > UINT32_MAX)
-        return s == NULL
-                   ? FSDPCK_LIMIT
-                   : error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many chunks");
+        return s == NULL ? FSDPCK_LIMIT : FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
     *s = (flat_chunk){.chunk = chunk, .skip = skip, .param = param};
     *k = *catalogue_chunk(v->base, chunk);
     k->aux = (uint32_t)(v->spots.count - 1);
@@ -117,13 +113,11 @@ static fsdpck_status check_held(const flat_adapter *v, uint32_t tensor, uint64_t
     catalogue_chunk_box(v->base, chunk, NULL, sizes);
     if (t->dtype == made->dtype && begin <= end && end <= box_nelems(sizes, t->ndim))
         return FSDPCK_OK;
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
-                  "shards of a flat parameter contradict each other between ranks");
-    error_tensor(err, catalogue_name(v->base, t->name));
-    error_expected(err, "%s", dtype_get((dtype)made->dtype)->name);
-    error_found(err, "%s", dtype_get((dtype)t->dtype)->name);
-    return st;
+    return FAIL_WITH(err, BADINPUT, RANK_DISAGREE,
+                     ("shards of a flat parameter contradict each other between ranks"),
+                     (tensor, catalogue_name(v->base, t->name)),
+                     (expected, "%s", dtype_get((dtype)made->dtype)->name),
+                     (found, "%s", dtype_get((dtype)t->dtype)->name));
 }
 
 fsdpck_status flat_add_interval(flat_adapter *v, uint32_t tensor, uint32_t param, uint64_t offset,
@@ -248,12 +242,11 @@ typedef struct carry_visit {
 static fsdpck_status in_ranks(const flat_adapter *v, uint32_t base_tensor, const char *object,
                               fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                  "object '%s' contains a tensor that is sharded over the ranks", object);
-    error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, base_tensor)->name));
-    error_next(err, "save the object again without the tensor");
-    return st;
+    return FAIL_WITH(
+        err, UNSUPPORTED, NONE,
+        ("object '%s' contains a tensor that is sharded over the ranks", object),
+        (tensor, catalogue_name(v->base, catalogue_tensor(v->base, base_tensor)->name)),
+        (next, "save the object again without the tensor"));
 }
 
 /* 'OBJECT#N', a name that no tensor has. */

@@ -19,15 +19,14 @@ static fsdpck_status wrong_length(const flat_adapter *v, const unit *u, uint32_t
                                   fsdpck_error *err)
 {
     const catalogue *c = v->base;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                                       "flat parameter and its unit differ in length");
-    error_tensor(err, catalogue_name(c, catalogue_tensor(c, base_tensor)->name));
-    error_expected(err, "%" PRIu64 " elements, or %" PRIu64 " on each of %" PRIu32 " ranks",
-                   u->total, u->shard_size, u->world_size);
-    error_found(err, "%" PRIu64, catalogue_tensor_nelems(c, base_tensor));
-    error_next(err, "compare the unit's parameters, world_size and alignment with the training "
-                    "code's: fsdpck-model(5)");
-    return st;
+    return FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
+                     ("flat parameter and its unit differ in length"),
+                     (tensor, catalogue_name(c, catalogue_tensor(c, base_tensor)->name)),
+                     (expected, "%" PRIu64 " elements, or %" PRIu64 " on each of %" PRIu32 " ranks",
+                      u->total, u->shard_size, u->world_size),
+                     (found, "%" PRIu64, catalogue_tensor_nelems(c, base_tensor)),
+                     (next, "compare the unit's parameters, world_size and alignment with the "
+                            "training code's: fsdpck-model(5)"));
 }
 
 fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t base_tensor,
@@ -192,14 +191,12 @@ fsdpck_status flat_expand(flat_adapter *v, uint32_t base_tensor, const flat_name
                        .first = VEC_OF(uint64_t, v->owner)};
     fsdpck_status st = FSDPCK_OK;
 
-    if (u->dtype != DTYPE_NONE && u->dtype != t->dtype) {
-        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                       "flat parameter and its unit differ in dtype");
-        error_tensor(err, catalogue_name(v->base, t->name));
-        error_expected(err, "%s", dtype_get((dtype)u->dtype)->name);
-        error_found(err, "%s", dtype_get((dtype)t->dtype)->name);
-        return st;
-    }
+    if (u->dtype != DTYPE_NONE && u->dtype != t->dtype)
+        return FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
+                         ("flat parameter and its unit differ in dtype"),
+                         (tensor, catalogue_name(v->base, t->name)),
+                         (expected, "%s", dtype_get((dtype)u->dtype)->name),
+                         (found, "%s", dtype_get((dtype)t->dtype)->name));
     GOTO_IF(make_unit(v, &ut, err), out);
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
         if (catalogue_chunk(v->base, k)->place != LOCATION_EMPTY)
@@ -238,22 +235,17 @@ static fsdpck_status cover_unit(flat_adapter *v, const unit *u, const text_buf *
 
 static fsdpck_status no_unit(const flat_adapter *v, uint32_t tensor, fsdpck_error *err)
 {
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                                       "flat parameter belongs to no unit of the model");
-    error_tensor(err, catalogue_name(v->base, catalogue_tensor(v->base, tensor)->name));
-    error_expected(err, "one of %" PRIu32 " units", unit_count(v->units));
-    error_next(err, "describe the trained model: scripts/describe_model.py");
-    return st;
+    return FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
+                     ("flat parameter belongs to no unit of the model"),
+                     (tensor, catalogue_name(v->base, catalogue_tensor(v->base, tensor)->name)),
+                     (expected, "one of %" PRIu32 " units", unit_count(v->units)));
 }
 
 static fsdpck_status unit_missing(const flat_adapter *v, const unit *u, fsdpck_error *err)
 {
     size_t nbytes;
-    const fsdpck_status st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                                       "unit '%s' has no flat parameter in the checkpoint",
-                                       unit_name(v->units, u->prefix, &nbytes));
-    error_next(err, "describe the trained model: scripts/describe_model.py");
-    return st;
+    return FAIL(err, BADINPUT, MODEL_MISMATCH, "unit '%s' has no flat parameter in the checkpoint",
+                unit_name(v->units, u->prefix, &nbytes));
 }
 
 fsdpck_status flat_cover_all(flat_adapter *v, uint8_t *seen, text_buf *outer, fsdpck_error *err)

@@ -22,12 +22,10 @@ static fsdpck_status beside_and_whole(const flat_adapter *v, uint32_t base_tenso
                                       fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_MISMATCH,
-                  "tensor is stored separately, although a unit has it in its flat parameter");
-    error_tensor(err, catalogue_name(v->base, t->name));
-    error_next(err, "remove it from the unit's list, if it was in ignored_modules");
-    return st;
+    return FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
+                     ("tensor is stored separately, although a unit has it in its flat parameter"),
+                     (tensor, catalogue_name(v->base, t->name)),
+                     (next, "remove it from the unit's list, if it was in ignored_modules"));
 }
 
 /* A parameter that a unit has, though the state has it whole (FULL): it is cut as the others. */

@@ -57,12 +57,7 @@ static uint64_t count_matching(const manifest *list, const catalogue *cat)
 
 static fsdpck_status refuse(const char *what, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_EXPECT_LIST, "%s", what);
-    error_next(err,
-               "give a list of names, one per line, the output of fsdpck digest, a manifest, a "
-               "safetensors index, or a checkpoint");
-    return st;
+    return FAIL(err, BADINPUT, EXPECT_LIST, "%s", what);
 }
 
 static fsdpck_status add_name(manifest *list, const char *name, size_t nbytes, fsdpck_error *err)

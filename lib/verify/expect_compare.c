@@ -19,7 +19,6 @@ bool expect_is_listed(const cat_tensor *t)
 
 static void begin(fsdpck_error *what, fsdpck_finding_id id, const char *text, const char *list)
 {
-    fsdpck_error_init(what);
     error_set(what, FSDPCK_BADINPUT, id, text, list);
 }
 

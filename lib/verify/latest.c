@@ -305,8 +305,8 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
         fsdpck_error_init(&why);
         const fsdpck_status st =
             list[i].is_too_large
-                ? error_set(&why, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_NONE,
-                            "number of the step has more than 64 bits; its order is unknown")
+                ? FAIL(&why, UNSUPPORTED, NONE,
+                       "number of the step has more than 64 bits; its order is unknown")
                 : check_all(ctx, list[i].path, o, &why);
         if (is_no_verdict(st, &why) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {

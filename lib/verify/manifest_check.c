@@ -106,7 +106,7 @@ static bool is_other(const manifest_check *w, size_t i)
 }
 
 /* As the user would name it. */
-static void error_file(const manifest_check *w, const char *name, fsdpck_error *err)
+static void error_file(fsdpck_error *err, const manifest_check *w, const char *name)
 {
     error_path_in(err, strcmp(w->dir->path, ".") == 0 ? NULL : w->dir->path, name);
 }
@@ -115,10 +115,7 @@ static void report_file(const manifest_check *w, fsdpck_finding_id id, const cha
                         const char *message, const char *next)
 {
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, id, "%s", message);
-    error_file(w, name, &what);
-    error_next(&what, "%s", next);
+    FAIL_AS(&what, FSDPCK_BADINPUT, id, ("%s", message), (file, w, name), (next, "%s", next));
     findings_report(w->r->found, &what);
 }
 
@@ -169,13 +166,8 @@ static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err
     }
     if (w->good[i])
         return FSDPCK_OK;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_SIZE,
-              "file size differs from the manifest");
-    error_file(w, name, &what);
-    error_expected(&what, "%" PRIu64 " bytes", f->nbytes);
-    error_found(&what, "%" PRIu64 " bytes", nbytes);
-    error_next(&what, "copy the file again from where the checkpoint was written");
+    FAIL_WITH(&what, BADINPUT, MAN_SIZE, ("file size differs from the manifest"), (file, w, name),
+              (expected, "%" PRIu64 " bytes", f->nbytes), (found, "%" PRIu64 " bytes", nbytes));
     findings_report(w->r->found, &what);
     return FSDPCK_OK;
 }
@@ -204,13 +196,11 @@ static const char *find_lost_by_size(const manifest_check *w, uint64_t nbytes)
 static void report_renamed(const manifest_check *w, const char *name, const char *lost)
 {
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT,
-              is_weights(name) ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
-              "file is not in the manifest");
-    error_file(w, name, &what);
-    error_found(&what, "same size as '%s', which the manifest lists", lost);
-    error_next(&what, "if it is that file, restore its name");
+    FAIL_AS(&what, FSDPCK_BADINPUT,
+            is_weights(name) ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
+            ("file is not in the manifest"), (file, w, name),
+            (found, "same size as '%s', which the manifest lists", lost),
+            (next, "if it is that file, restore its name"));
     findings_report(w->r->found, &what);
 }
 
@@ -277,10 +267,8 @@ static void report_hash(manifest_check *w, const manifest_file *f, const file_ch
 {
     const char *other = sha || w->reported_hashes++ > HASHES_TRACED ? NULL : listed_as(w, s);
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
-              "contents of the file differ from the manifest");
-    error_file(w, s->name, &what);
+    FAIL_WITH(&what, BADINPUT, MAN_HASH, ("contents of the file differ from the manifest"),
+              (file, w, s->name));
     if (!sha) {
         error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
         if (other == NULL)
@@ -390,12 +378,10 @@ static void report_without_sha(const manifest_check *w)
         without += w->good[i] && !VEC_AT(&w->m.files, const manifest_file, i)->has_sha256;
     if (without == 0)
         return;
-    fsdpck_error_init(&note);
-    error_set(&note, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
-              "manifest has no SHA-256 for some files");
-    error_found(&note, "%" PRIu64 " file%s", without, without == 1 ? "" : "s");
-    error_next(&note, "record them with fsdpck digest --sha256 --manifest FILE SRC; without "
-                      "--sha256 the CRC-64 is compared");
+    FAIL_WITH(&note, BADINPUT, MAN_UNSEEN, ("manifest has no SHA-256 for some files"),
+              (found, "%" PRIu64 " file%s", without, without == 1 ? "" : "s"),
+              (next, "record them with fsdpck digest --sha256 --manifest FILE SRC; without "
+                     "--sha256 the CRC-64 is compared"));
     findings_report_as(w->r->found, FINDING_ERROR, &note);
 }
 
@@ -444,9 +430,8 @@ static bool lists_all(const manifest_check *w)
 static void note_not_checked(const manifest_check *w, const fsdpck_error *why)
 {
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
-              "tensors are not compared with the manifest: %s", why->message);
+    FAIL(&what, BADINPUT, MAN_UNSEEN, "tensors are not compared with the manifest: %s",
+         why->message);
     if (why->next[0] != '\0')
         error_next(&what, "%s", why->next);
     findings_report(w->r->found, &what);
@@ -463,13 +448,9 @@ static void compare_digests(const manifest_check *w, const fsdpck_digests *d)
         const manifest_tensor *t = VEC_AT(&w->m.tensors, const manifest_tensor, at);
         if (t->digest == row->digest)
             continue;
-        fsdpck_error_init(&what);
-        error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_HASH,
-                  "contents of the tensor differ from the manifest");
-        error_tensor(&what, row->name);
-        error_expected(&what, "digest %016" PRIx64, t->digest);
-        error_found(&what, "%016" PRIx64, row->digest);
-        error_next(&what, "copy the changed files again");
+        FAIL_WITH(&what, BADINPUT, MAN_HASH, ("contents of the tensor differ from the manifest"),
+                  (tensor, row->name), (expected, "digest %016" PRIx64, t->digest),
+                  (found, "%016" PRIx64, row->digest));
         findings_report_in(w->r->found, FINDINGS_TENSOR_SUM, &what);
     }
 }
@@ -597,7 +578,7 @@ static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error 
     if (w->r->manifest_path != NULL)
         error_path(&what, w->r->manifest_path);
     else
-        error_file(w, MANIFEST_NAME, &what);
+        error_file(&what, w, MANIFEST_NAME);
     error_next(&what, "use the manifest that was written with the checkpoint, or make a new one: "
                       "fsdpck digest --manifest FILE SRC");
     if (st == FSDPCK_BADINPUT) {
@@ -612,11 +593,8 @@ static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error 
 static void report_no_manifest(const manifest_check *w)
 {
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_MAN_UNSEEN,
-              "no SHA-256 was compared: no readable manifest");
-    error_path(&what, w->r->path);
-    error_next(&what, "give --manifest FILE, or omit --sha256");
+    FAIL_WITH(&what, BADINPUT, MAN_UNSEEN, ("no SHA-256 was compared: no readable manifest"),
+              (path, w->r->path), (next, "give --manifest FILE, or omit --sha256"));
     findings_report_as(w->r->found, FINDING_ERROR, &what);
 }
 

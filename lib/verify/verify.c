@@ -17,7 +17,6 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx)
     for (; fsdpck_context_warning(ctx, v->first_warning, &w); v->first_warning++) {
         const finding_kind *kind = finding_get(w.finding);
         fsdpck_error what;
-        fsdpck_error_init(&what);
         error_set(&what, FSDPCK_BADINPUT, w.finding, "%s", w.message);
         if (w.next[0] != '\0')
             error_next(&what, "%s", w.next);
@@ -51,12 +50,10 @@ static void note_unfinished(fsdpck_verify *v)
     if (count == 0)
         return;
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_SAVE_LEFTOVER,
-              "unfinished output was left beside the checkpoint");
-    error_path_in(&what, in->path, first);
-    error_found(&what, "%" PRIu64 " name%s", count, count == 1 ? "" : "s");
-    error_next(&what, "remove it: it does not belong to the checkpoint");
+    FAIL_WITH(&what, BADINPUT, SAVE_LEFTOVER, ("unfinished output was left beside the checkpoint"),
+              (path_in, in->path, first),
+              (found, "%" PRIu64 " name%s", count, count == 1 ? "" : "s"),
+              (next, "remove it: it does not belong to the checkpoint"));
     findings_report(&v->found, &what);
 }
 
@@ -65,16 +62,13 @@ static void note_without_checksum(fsdpck_verify *v)
     fsdpck_error what;
     if (v->level < CHECK_CHECKSUM || v->result.unverified_nbytes == 0)
         return;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_CHECKSUM_NONE,
-              "some tensors have no recorded checksum");
-    error_found(&what, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
-                v->result.unsummed_tensors == 1 ? "" : "s", v->result.unverified_nbytes);
-    if (v->manifest_result.there && verify_is_partial(v))
-        error_next(&what, "run without --sample and --max-duration: the manifest has checksums of "
-                          "whole files only");
-    else
-        error_next(&what, "record digests: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC");
+    FAIL_WITH(&what, BADINPUT, CHECKSUM_NONE, ("some tensors have no recorded checksum"),
+              (found, "%" PRIu64 " tensor%s, %" PRIu64 " bytes", v->result.unsummed_tensors,
+               v->result.unsummed_tensors == 1 ? "" : "s", v->result.unverified_nbytes),
+              (next, v->manifest_result.there && verify_is_partial(v)
+                         ? "run without --sample and --max-duration: the manifest has checksums of "
+                           "whole files only"
+                         : "record digests: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC"));
     findings_report(&v->found, &what);
 }
 

@@ -28,14 +28,12 @@ static bool is_read(const catalogue *c, const char *entry)
 static void tell(fsdpck_verify *v, const char *path, const fsdpck_error *why)
 {
     fsdpck_error what;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_SIDE_UNREAD,
-              "file of the trainer's state beside the weights cannot be read");
-    error_path(&what, path);
-    error_found(&what, "%s%s%s%s", why->message, why->finding == FSDPCK_FINDING_NONE ? "" : " [",
-                why->finding == FSDPCK_FINDING_NONE ? "" : fsdpck_finding_name(why->finding),
-                why->finding == FSDPCK_FINDING_NONE ? "" : "]");
-    error_next(&what, "copy the file again: a run that resumes from this folder needs it");
+    FAIL_WITH(&what, BADINPUT, SIDE_UNREAD,
+              ("file of the trainer's state beside the weights cannot be read"), (path, path),
+              (found, "%s%s%s%s", why->message, why->finding == FSDPCK_FINDING_NONE ? "" : " [",
+               why->finding == FSDPCK_FINDING_NONE ? "" : fsdpck_finding_name(why->finding),
+               why->finding == FSDPCK_FINDING_NONE ? "" : "]"),
+              (next, "copy the file again: a run that resumes from this folder needs it"));
     findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 

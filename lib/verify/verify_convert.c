@@ -37,11 +37,9 @@ static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d
             name = catalogue_name(cat, catalogue_tensor(cat, i)->name);
     if (count == 0)
         return false;
-    fsdpck_error_init(&what);
-    error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
-              "optimizer state differs between ranks");
-    error_path(&what, is_first ? d->first.path : v->src->path);
-    error_tensor(&what, is_first ? d->first.tensor : name);
+    FAIL_WITH(&what, BADINPUT, RANK_DIFFER, ("optimizer state differs between ranks"),
+              (path, is_first ? d->first.path : v->src->path),
+              (tensor, is_first ? d->first.tensor : name));
     if (count > 1)
         error_found(&what, "%s%s%" PRIu64 " tensors affected", is_first ? d->first.found : "",
                     is_first ? "; " : "", count);

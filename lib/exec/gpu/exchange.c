@@ -206,8 +206,7 @@ static fsdpck_status gather_message(worker *w, const void *ctx, fsdpck_error *er
     fsdpck_status st = gather_range(w, &m->range, err);
     w->segment = gather_segment;
     if (st == FSDPCK_OK && w->of_engine->tile_exchange.sent != m->nbytes)
-        st = error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                       "size of a message differs from the plan");
+        st = FAIL(err, INTERNAL, NONE, "size of a message differs from the plan");
     return st;
 }
 

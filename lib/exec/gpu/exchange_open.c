@@ -29,8 +29,7 @@ static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *byt
     all_answers *all = ctx;
     rank_answer c;
     if (nbytes != sizeof c)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "a rank sent an unexpected answer");
+        return FAIL(err, INTERNAL, NONE, "a rank sent an unexpected answer");
     memcpy(&c, bytes, sizeof c);
     c.why_not[REASON_NBYTES - 1] = '\0';
     all->tile_nbytes = c.tile_nbytes < all->tile_nbytes ? c.tile_nbytes : all->tile_nbytes;

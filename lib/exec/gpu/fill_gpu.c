@@ -82,9 +82,9 @@ static fsdpck_status check_by_threads(worker *w, const engine_fill *f, fsdpck_er
     w->stats = stats;
     if (f->sum(w, f->ctx) == before)
         return FSDPCK_OK;
-    error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "GPU and CPU results differ");
-    error_next(err, "omit --engine, and report a bug with the names of the GPU and its driver");
-    return FSDPCK_DEVICE;
+    return FAIL_WITH(
+        err, DEVICE, NONE, ("GPU and CPU results differ"),
+        (next, "omit --engine, and report a bug with the names of the GPU and its driver"));
 }
 
 fsdpck_status fill_by_gpu(worker *w, const engine_fill *f, fsdpck_error *err)
@@ -94,12 +94,9 @@ fsdpck_status fill_by_gpu(worker *w, const engine_fill *f, fsdpck_error *err)
     w->of_engine->tile_exchange.recv_buffer = NULL; /* again: all of it is read */
     if (!intact)
         RETURN_IF(fill_once(w, f, &intact, err));
-    if (!intact) {
-        error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
-                  "copies to or from the GPU were corrupted twice");
-        error_next(err, "omit --engine: the GPU or its slot is failing");
-        return FSDPCK_DEVICE;
-    }
+    if (!intact)
+        return FAIL_WITH(err, DEVICE, NONE, ("copies to or from the GPU were corrupted twice"),
+                         (next, "omit --engine: the GPU or its slot is failing"));
     w->stats.gpu_tiles++;
     return gpu_worker_had_new_kinds(w->of_engine->gpu_worker) ? check_by_threads(w, f, err)
                                                               : FSDPCK_OK;

@@ -293,8 +293,7 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uin
     *lost = 0;
     *intact = true;
     if (l->refused)
-        return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
-                         "a box has too many elements for the GPU");
+        return FAIL(err, DEVICE, NONE, "a box has too many elements for the GPU");
     RETURN_IF(submit(l, err));
     if (!l->any)
         return FSDPCK_OK;

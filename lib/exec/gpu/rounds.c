@@ -139,7 +139,7 @@ fsdpck_status rounds_next(rounds *r, round_list *list, fsdpck_error *err)
     }
     r->first = (r->first + 1) % r->size;
     if (list->tiles.count == 0 && left)
-        return error_set(err, FSDPCK_INTERNAL, FSDPCK_FINDING_NONE,
-                         "tile needs more bytes of other ranks than the buffer holds");
+        return FAIL(err, INTERNAL, NONE,
+                    "tile needs more bytes of other ranks than the buffer holds");
     return FSDPCK_OK;
 }

@@ -38,6 +38,32 @@ Test(status, set_resets_what_was_there)
     cr_assert_str_eq(err.next, "");
 }
 
+Test(status, fail_sets_all_details_and_returns_the_status)
+{
+    fsdpck_error err;
+    memset(&err, 0x5A, sizeof(err));
+    cr_assert_eq(FAIL(&err, LIMIT, LIMIT_SIZE, "%s of %d", "record", 7), FSDPCK_LIMIT);
+    cr_assert_eq(err.status, FSDPCK_LIMIT);
+    cr_assert_eq(err.finding, FSDPCK_FINDING_LIMIT_SIZE);
+    cr_assert_str_eq(err.message, "record of 7");
+    cr_assert_str_eq(err.found, "");
+
+    const fsdpck_status st = FAIL_WITH(&err, BADINPUT, ZIP_CRC, ("record %d is bad", 8),
+                                       (offset, 9), (expected, "%d, %d", 1, 2), (found, "none"),
+                                       (next, "copy it"), (path_in, "a", "b"), (tensor, "w"));
+    cr_assert_eq(st, FSDPCK_BADINPUT);
+    cr_assert_eq(err.status, FSDPCK_BADINPUT);
+    cr_assert_eq(err.finding, FSDPCK_FINDING_ZIP_CRC);
+    cr_assert_str_eq(err.message, "record 8 is bad");
+    cr_assert_eq(err.offset_bytes, 9);
+    cr_assert_str_eq(err.expected, "1, 2");
+    cr_assert_str_eq(err.found, "none");
+    cr_assert_str_eq(err.next, "copy it");
+    cr_assert_str_eq(err.path, "a/b");
+    cr_assert_str_eq(err.tensor, "w");
+    cr_assert_eq(FAIL_AS(NULL, st, err.finding, ("x"), (found, "y")), FSDPCK_BADINPUT);
+}
+
 Test(status, null_error_is_fine)
 {
     cr_assert_eq(error_set(NULL, FSDPCK_LIMIT, FSDPCK_FINDING_NONE, "x"), FSDPCK_LIMIT);

@@ -166,7 +166,8 @@ Test(ranks_refuse, files_of_two_saves)
 {
     copy_ranks("2.15.0", verl_name, "model_world_size_4_rank_%u.pt", 0, 4);
     copy_as("2.15.0", "ranks-verl/model_world_size_4_rank_0.pt", "model_world_size_2_rank_0.pt");
-    expect_refused((ranks_checkpoint){0}, FSDPCK_BADINPUT, "RANK-MIXED", "--source-rank-pattern");
+    expect_refused((ranks_checkpoint){0}, FSDPCK_BADINPUT, "RANK-MIXED",
+                   "model_world_size_4_rank_0.pt");
     ranks_checkpoint o = {.rank_pattern = "model_world_size_4_rank_{r}.pt"};
     fsdpck_error err;
     cr_expect_eq(ranks_checkpoint_open(&o, scratch, &err), FSDPCK_OK, "%s", err.message);
