@@ -143,12 +143,6 @@ fsdpck_status hf_index_read(const folder *dir, const char *name, budget *owner, 
     return st;
 }
 
-uint32_t hf_index_file(const hf_index *ix, const char *tensor, size_t nbytes)
-{
-    const uint32_t id = strtab_find(&ix->tensors, tensor, nbytes);
-    return id != STRTAB_NONE ? *VEC_AT(&ix->file_of, const uint32_t, id) : STRTAB_NONE;
-}
-
 void hf_index_release(hf_index *ix)
 {
     strtab_release(&ix->tensors);

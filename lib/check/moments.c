@@ -143,12 +143,6 @@ static bool is_float8(dtype d)
            d != DTYPE_FLOAT4_E2M1FN_X2;
 }
 
-bool moments_supported(dtype d)
-{
-    unsigned parts;
-    return widen_of(d, &parts) != NULL || is_float8(d);
-}
-
 /* ---- sums ---- */
 
 static double sum_lanes(const double *s)

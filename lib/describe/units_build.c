@@ -123,7 +123,7 @@ static fsdpck_status check_group(const fsdpck_units *u, uint64_t size, const cha
     return FSDPCK_USAGE;
 }
 
-/* Ranks that share a unit of FSDP2, by the rule of model_find_units_on. */
+/* Ranks that share a unit of FSDP2, by the rule of model_find_units. */
 static uint32_t group_ranks(const fsdpck_units *u, const sharded_unit *g, uint64_t shard_size)
 {
     const bool local = g->world_size == 1;
@@ -304,7 +304,7 @@ static fsdpck_status build(fsdpck_units *u, uint64_t world_size, uint64_t shard_
     const model_ranks ranks = {.world_size = requested_ranks(u),
                                .group = (uint32_t)shard_size,
                                .main_group = u->main_group};
-    RETURN_IF(model_find_units_on(m, &ranks, &u->flat, err));
+    RETURN_IF(model_find_units(m, &ranks, &u->flat, err));
     RETURN_IF(model_find_fully_sharded(m, &u->groups, err));
     RETURN_IF(merge_rows(u, shard_size, err));
     if (!m->lists_units)

@@ -175,25 +175,6 @@ unit_param_range unit_param_range_of(const unit_list *l, const unit *u, uint32_t
 void unit_params_of_rank(const unit_list *l, const unit *u, uint32_t rank, uint32_t *first,
                          uint32_t *end);
 
-/* One parameter in a rank's shard: a row of torch's FlatParamShardMetadata (names, shapes, strides,
- * contiguities, numels and inclusive offsets of the parameters in a shard; torch 2.0 and newer).
- * From *next = 0 until false:
- *
- *     uint32_t next = 0;
- *     unit_shard_param p;
- *     while (unit_shard_param_next(l, u, rank, &next, &p))
- *         unit_name(l, p.param->fqn, &n), unit_param_shape(l, p.param), p.first, p.last */
-typedef struct unit_shard_param {
-    const unit_param *param;
-    uint64_t strides[NDIM_MAX]; /* those of dims of size 1 are ignored */
-    bool contiguous;            /* row-major */
-    int64_t first,
-        last; /* its elements in memory order, inclusive, in the shard; none: last is first - 1 */
-} unit_shard_param;
-
-bool unit_shard_param_next(const unit_list *l, const unit *u, uint32_t rank, uint32_t *next,
-                           unit_shard_param *out);
-
 /* Iterator over the boxes, at most 2*ndim-1, of elements [begin, end) of a parameter in memory
  * order. Set up with unit_boxes_init, call until false; do not copy it in between, nor add to the
  * list. offsets and sizes refer to the parameter's own dims; flat is the position of the box's

@@ -519,6 +519,27 @@ void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, 
     }
 }
 
+bool catalogue_chunk_is_same(const catalogue *c, uint64_t a, uint64_t b)
+{
+    uint64_t offsets[2][NDIM_MAX], sizes[2][NDIM_MAX];
+    catalogue_chunk_box(c, a, offsets[0], sizes[0]);
+    catalogue_chunk_box(c, b, offsets[1], sizes[1]);
+    return box_equal(offsets[0], sizes[0], offsets[1], sizes[1],
+                     catalogue_tensor(c, catalogue_chunk(c, a)->tensor)->ndim);
+}
+
+uint64_t catalogue_chunk_hash(const catalogue *c, uint64_t chunk)
+{
+    const unsigned ndim = catalogue_tensor(c, catalogue_chunk(c, chunk)->tensor)->ndim;
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], h = UINT64_C(0x9E3779B97F4A7C15);
+    catalogue_chunk_box(c, chunk, offsets, sizes);
+    for (unsigned d = 0; d < ndim; d++) {
+        h = (h ^ offsets[d]) * UINT64_C(0xFF51AFD7ED558CCD);
+        h = (h ^ sizes[d] ^ h >> 29) * UINT64_C(0xC4CEB9FE1A85EC53);
+    }
+    return h ^ h >> 32;
+}
+
 uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes)
 {
     const uint32_t id = strtab_find(&c->names, name, nbytes);

@@ -79,7 +79,7 @@ static void run_list(const uint8_t *data, size_t nbytes, budget *memory)
     unit_list_init(&scaled, memory);
     json_reader_init(&r, (const char *)data, nbytes, FSDPCK_FINDING_MODEL_JSON);
     if (json_expect(&r, JSON_ARRAY, &t, NULL) == FSDPCK_OK &&
-        unit_json_read(&r, 4, &l, NULL) == FSDPCK_OK) {
+        unit_json_read(&r, &(unit_defaults){.world_size = 4}, &l, NULL) == FSDPCK_OK) {
         check_list(&l);
         if (unit_list_scale(&l, 7, &scaled, NULL) == FSDPCK_OK)
             check_list(&scaled);
@@ -173,7 +173,7 @@ static void run_model(const uint8_t *data, size_t nbytes, budget *memory)
     for (uint32_t world_size = 0; st == FSDPCK_OK && world_size < 5; world_size++) {
         unit_list l;
         unit_list_init(&l, memory);
-        if (model_find_units(&m, world_size, &l, NULL) == FSDPCK_OK)
+        if (model_find_units(&m, &(model_ranks){.world_size = world_size}, &l, NULL) == FSDPCK_OK)
             check_list(&l);
         unit_list_release(&l);
     }

@@ -239,7 +239,8 @@ static void run(world *w, char *text, size_t nbytes)
     const size_t list_nbytes = end == NULL ? nbytes : (size_t)(end - text) + 2;
     json_reader_init(&r, text, list_nbytes, FSDPCK_FINDING_MODEL_JSON);
     if (json_expect(&r, JSON_ARRAY, &t, NULL) == FSDPCK_OK &&
-        unit_json_read(&r, 4, &w->units, NULL) == FSDPCK_OK && end != NULL &&
+        unit_json_read(&r, &(unit_defaults){.world_size = 4}, &w->units, NULL) == FSDPCK_OK &&
+        end != NULL &&
         catalogue_add_file(&w->base, "f", 1, FILE_NBYTES, CAT_NONE, &w->file, NULL) == FSDPCK_OK &&
         read_lines(w, text + list_nbytes + 1) && catalogue_seal(&w->base, NULL) == FSDPCK_OK)
         see(w);

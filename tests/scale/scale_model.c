@@ -109,7 +109,7 @@ static double measure(tree_kind kind, uint64_t n, bool full)
     if (kind == SHARDED)
         must(model_find_fully_sharded(&m, &groups, &err) == FSDPCK_OK, "groups", &err);
     else
-        must(model_find_units(&m, 0, &units, &err) == FSDPCK_OK, "units", &err);
+        must(model_find_units(&m, &(model_ranks){0}, &units, &err) == FSDPCK_OK, "units", &err);
     const double seconds = cpu_seconds() - begin;
     const size_t count = kind == SHARDED ? groups.units.count : unit_count(&units);
     must(model_module_count(&m) > n - 8, "modules", &err);
@@ -191,7 +191,8 @@ static void read_chain(unsigned depth)
     model_init(&m, &b);
     unit_list_init(&units, &b);
     must(model_read(&m, text.text, text.nbytes, &err) == FSDPCK_OK, "chain", &err);
-    must(model_find_units(&m, 0, &units, &err) == FSDPCK_OK, "units of the chain", &err);
+    must(model_find_units(&m, &(model_ranks){0}, &units, &err) == FSDPCK_OK, "units of the chain",
+         &err);
     must(unit_count(&units) == depth, "count of units in the chain", &err);
     unit_list_release(&units);
     model_release(&m);

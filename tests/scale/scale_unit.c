@@ -75,7 +75,7 @@ static double run(uint32_t count, uint32_t per_unit)
     const double start = cpu_seconds();
     json_reader_init(&r, text.text, text.nbytes, FSDPCK_FINDING_MODEL_JSON);
     must(json_expect(&r, JSON_ARRAY, &t, NULL) == FSDPCK_OK, "array");
-    must(unit_json_read(&r, 8, &l, NULL) == FSDPCK_OK, "read");
+    must(unit_json_read(&r, &(unit_defaults){.world_size = 8}, &l, NULL) == FSDPCK_OK, "read");
     must(unit_list_scale(&l, per_unit == count ? RANKS : 16, &scaled, NULL) == FSDPCK_OK, "scale");
     for (uint32_t i = 0; i < unit_count(&scaled); i++) {
         const unit *u = unit_at(&scaled, i);

@@ -185,26 +185,6 @@ Test(unit, pieces_without_orig_params)
     cr_expect_eq(end, 3);
 }
 
-Test(unit, shard_metadata_of_a_rank)
-{
-    const unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32};
-    const unit *u = make(&proto, pair, 3);
-    uint32_t next = 0;
-    unit_shard_param p;
-    cr_assert(unit_shard_param_next(&list, u, 1, &next, &p));
-    cr_expect_eq(p.param, unit_param_at(&list, u, 0));
-    cr_expect(p.contiguous);
-    cr_expect_eq(p.strides[0], 3);
-    cr_expect_eq(p.strides[1], 1);
-    cr_expect_eq(p.first, 9);
-    cr_expect_eq(p.last, 14);
-    cr_assert(unit_shard_param_next(&list, u, 1, &next, &p));
-    cr_expect_eq(p.param, unit_param_at(&list, u, 1));
-    cr_expect_eq(p.first, 0);
-    cr_expect_eq(p.last, 2);
-    cr_expect_not(unit_shard_param_next(&list, u, 1, &next, &p));
-}
-
 Test(unit, padding_with_orig_params_follows_the_compute_dtype)
 {
     unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32, .use_orig_params = true};

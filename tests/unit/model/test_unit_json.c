@@ -29,7 +29,7 @@ static fsdpck_status read_list(const char *text, uint32_t world_size)
     json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_MODEL_JSON);
     fsdpck_status st = json_expect(&r, JSON_ARRAY, &t, &why);
     if (st == FSDPCK_OK)
-        st = unit_json_read(&r, world_size, &list, &why);
+        st = unit_json_read(&r, &(unit_defaults){.world_size = world_size}, &list, &why);
     json_reader_release(&r);
     return st;
 }
@@ -197,7 +197,7 @@ Test(unit_json, defaults_are_those_of_a_release)
         json_token t;
         json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_MODEL_JSON);
         cr_assert_eq(json_expect(&r, JSON_ARRAY, &t, &why), FSDPCK_OK);
-        cr_assert_eq(unit_json_read_as(&r, &d, &list, &why), FSDPCK_OK, "%s", why.message);
+        cr_assert_eq(unit_json_read(&r, &d, &list, &why), FSDPCK_OK, "%s", why.message);
         const unit *u = unit_at(&list, 0);
         cr_expect_str_eq(unit_name(&list, u->flat_name, NULL), releases[i].flat_name);
         cr_expect_eq(unit_param_at(&list, u, 1)->offset, releases[i].offset, "2.%u",
