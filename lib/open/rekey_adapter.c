@@ -38,8 +38,7 @@ static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *
                                   .ndim = p->ndim,
                                   .tensor = CAT_NONE,
                                   .tied = p->same_as != MODEL_NONE,
-                                  .tied_to = tied_to,
-                                  .frozen = !p->requires_grad};
+                                  .tied_to = tied_to};
             made->fqn = model_name(m, p->name, &made->fqn_nbytes);
         }
     }

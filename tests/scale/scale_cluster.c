@@ -238,8 +238,8 @@ int main(int argc, char **argv)
     plan_get_totals(w.plan, &sums);
     printf("%" PRIu64 " layers, %" PRIu64 " tensors, %.3f TB; %" PRIu64 " chunks in, %" PRIu64
            " out, %" PRIu64 " items; planned in %.2f s, located in %.2f s\n",
-           layers, w.tensors, (double)sums.target_bytes / 1e12, sums.chunks_in, sums.chunks_out,
-           sums.items, planned, located);
+           layers, w.tensors, (double)sums.target_bytes / 1e12, catalogue_chunk_count(&w.from),
+           catalogue_chunk_count(&w.to.cat), sums.items, planned, located);
     deal_all(&w, &sums);
     const double all = seconds() - began;
     printf("all in %.1f s; peak %.0f MB\n", all, (double)synthetic_dcp_peak_nbytes() / 1e6);

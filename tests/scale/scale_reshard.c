@@ -86,9 +86,9 @@ static void print_times(const synthetic_dcp *w, const plan_totals *sums, const t
     printf("%5" PRIu64 " tensors, %8" PRIu64 " chunks in, %8" PRIu64 " out, %9" PRIu64
            " segments: planned in %.2f s (explain %.2f, aim %.2f, places %.2f, plan %.2f), located "
            "%.2f, segments %.2f; plan %.1f bytes a chunk; peak %.0f MB\n",
-           w->tensors, sums->chunks_in, sums->chunks_out, sums->segments_at_least, t->planned,
-           t->explain, t->aim, t->place, t->plan, t->locate, t->segments,
-           (double)kept_nbytes / (double)catalogue_chunk_count(&w->from),
+           w->tensors, catalogue_chunk_count(&w->from), catalogue_chunk_count(&w->to.cat),
+           sums->segments_at_least, t->planned, t->explain, t->aim, t->place, t->plan, t->locate,
+           t->segments, (double)kept_nbytes / (double)catalogue_chunk_count(&w->from),
            (double)synthetic_dcp_peak_nbytes() / 1e6);
     fflush(stdout);
 }
