@@ -6,22 +6,15 @@
 #include <string.h>
 
 #include "manifest/manifest.h"
+#include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-static void check(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_manifest: %s\n", what);
-    abort();
-}
-
 static void check_refusal(fsdpck_status st, const fsdpck_error *err)
 {
-    check(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT,
+    must(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT,
           "refused with another status");
-    check(st == FSDPCK_LIMIT || strncmp(fsdpck_finding_name(err->finding), "MAN-", 4) == 0,
+    must(st == FSDPCK_LIMIT || strncmp(fsdpck_finding_name(err->finding), "MAN-", 4) == 0,
           "refused without a finding");
 }
 
@@ -30,16 +23,16 @@ static void write_again(const manifest *m)
     manifest back;
     text_buf text = {0}, again = {0};
     fsdpck_error err;
-    check(manifest_write(m, &text, &err) == FSDPCK_OK, "cannot be written");
-    check(manifest_is_likely(text.text, text.nbytes), "does not seem what it is");
+    must(manifest_write(m, &text, &err) == FSDPCK_OK, "cannot be written");
+    must(manifest_is_likely(text.text, text.nbytes), "does not seem what it is");
     manifest_init(&back, NULL);
-    check(manifest_read(&back, text.text, text.nbytes, &err) == FSDPCK_OK, "cannot be read again");
-    check(manifest_write(&back, &again, &err) == FSDPCK_OK, "cannot be written again");
-    check(text.nbytes == again.nbytes && memcmp(text.text, again.text, text.nbytes) == 0,
+    must(manifest_read(&back, text.text, text.nbytes, &err) == FSDPCK_OK, "cannot be read again");
+    must(manifest_write(&back, &again, &err) == FSDPCK_OK, "cannot be written again");
+    must(text.nbytes == again.nbytes && memcmp(text.text, again.text, text.nbytes) == 0,
           "is another manifest when it is read again");
     for (size_t i = 0; i < m->files.count; i++) {
         const char *name = manifest_file_name(m, i);
-        check(name[0] != '/' && name[0] != '\0' && strstr(name, "/../") == NULL,
+        must(name[0] != '/' && name[0] != '\0' && strstr(name, "/../") == NULL,
               "names a file outside");
     }
     text_release(&text);
@@ -62,6 +55,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     else
         check_refusal(st, &err);
     manifest_release(&m);
-    check(b.used_bytes == 0, "budget was not given back");
+    must(b.used_bytes == 0, "budget was not given back");
     return 0;
 }

@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/crc.h"
 #include "formats/common/zstd_stream.h"
+#include "tests/support/must.h"
 
 enum { OUT_MAX = 1 << 20 };
 
@@ -33,14 +34,6 @@ typedef struct answer {
 } answer;
 
 static uint8_t library_out[OUT_MAX];
-
-static void must(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_streams: %s\n", what);
-    abort();
-}
 
 static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t nbytes,
                                  fsdpck_error *err)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "statedict/unflatten.h"
+#include "tests/support/must.h"
 
 #define PARAMS_MAX 5u
 #define DATA_MAX   65536u
@@ -36,14 +37,6 @@ static unsigned draw(unsigned below)
     state ^= state >> 7;
     state ^= state << 17;
     return (unsigned)((state >> 32) % below);
-}
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "prop_unflatten: %s\n", what);
-    exit(1);
 }
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)

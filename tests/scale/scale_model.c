@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "fsdpck.h"
 #include "model/model.h"
+#include "tests/support/seconds.h"
 
 typedef enum tree_kind {
     BLOCKS,   /* transformer blocks, each a unit */
@@ -30,13 +30,6 @@ static void must(bool ok, const char *what, const fsdpck_error *err)
         return;
     fprintf(stderr, "scale_model: %s: %s, found %s\n", what, err->message, err->found);
     exit(1);
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void put_block(text_buf *out, tree_kind kind, uint64_t b)

@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "plan/plan.h"
 #include "plan/segment.h"
+#include "tests/support/must.h"
+#include "tests/support/seconds.h"
 
 #define CHUNKS_MAX ((uint64_t)1 << 20)
 
@@ -22,21 +23,6 @@ typedef enum shape_kind {
 } shape_kind;
 
 static const char *const names[] = {"rows", "grid", "shuffled grid", "replicas", "many tensors"};
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "scale_plan: %s\n", what);
-    exit(1);
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static uint64_t side_of(uint64_t n)
 {

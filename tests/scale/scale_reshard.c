@@ -11,9 +11,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "plan/segment.h"
+#include "tests/support/seconds.h"
 #include "tests/support/synthetic_dcp.h"
 
 #define RANKS_IN  1024u
@@ -27,16 +27,9 @@ typedef struct times {
 } times;
 
 /* CPU time of all threads: what else runs on the machine does not count. */
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double since(double *last)
 {
-    const double now = seconds();
+    const double now = cpu_seconds();
     const double took = now - *last;
     *last = now;
     return took;
@@ -103,7 +96,7 @@ static double measure(uint64_t parameters)
     const uint64_t chunks = catalogue_chunk_count(&w.from);
     synthetic_dcp_must(w.metadata.used_bytes <= 64 * chunks + (4 << 20),
                        "more than 64 bytes a source chunk");
-    double last = seconds();
+    double last = cpu_seconds();
     synthetic_dcp_explain(&w);
     t.explain = since(&last);
     synthetic_dcp_select(&w, RANKS_OUT);

@@ -4,27 +4,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "model/unit_json.h"
+#include "tests/support/must.h"
+#include "tests/support/seconds.h"
 
 #define PARAMS_MAX ((uint32_t)1 << 20)
 #define RANKS      1024u
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "scale_unit: %s\n", what);
-    exit(1);
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* A document of so many parameters, a few in each unit or all in one. */
 static void write_units(uint32_t count, uint32_t per_unit, text_buf *text)
