@@ -125,10 +125,10 @@ static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes,
         return false;
     const size_t head = zeros > 0 && zeros_at < nbytes ? zeros_at : nbytes;
     must((head == 0 || fwrite(p->at, 1, head, f) == head) &&
-              (head == nbytes || (fseek(f, (long)(zeros % ZEROS_MAX), SEEK_CUR) == 0 &&
-                                  fwrite(p->at + head, 1, nbytes - head, f) == nbytes - head)) &&
-              fclose(f) == 0,
-          "cannot write a file");
+             (head == nbytes || (fseek(f, (long)(zeros % ZEROS_MAX), SEEK_CUR) == 0 &&
+                                 fwrite(p->at + head, 1, nbytes - head, f) == nbytes - head)) &&
+             fclose(f) == 0,
+         "cannot write a file");
     p->at += nbytes;
     p->nbytes -= nbytes;
     memcpy(model ? p->model : p->path, path, sizeof path);
@@ -172,8 +172,8 @@ static void walk(fsdpck_checkpoint *c)
             fsdpck_get_chunk(c, k, &chunk);
             for (unsigned d = 0; d < t.ndim; d++)
                 must(chunk.offsets[d] <= t.shape[d] &&
-                          chunk.sizes[d] <= t.shape[d] - chunk.offsets[d],
-                      "a chunk outside of its tensor");
+                         chunk.sizes[d] <= t.shape[d] - chunk.offsets[d],
+                     "a chunk outside of its tensor");
         }
     }
     for (uint64_t i = 0; i < info.objects; i++) {
@@ -206,7 +206,7 @@ static uint64_t verify(fsdpck_context *ctx, const char *path, fsdpck_level level
         fsdpck_finding_kind kind = FSDPCK_INIT(fsdpck_finding_kind);
         fsdpck_verify_get_finding(v, i, &f);
         must(fsdpck_finding_kind_get(f.what->finding, &kind) != 0,
-              "a finding that is not in the table");
+             "a finding that is not in the table");
     }
     fsdpck_verify_free(v);
     *warnings = info.warnings;
@@ -278,7 +278,7 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
         if (pattern[0] != '\0' && has_word(p, "to=pt-ranks "))
             open.rank_pattern = pattern;
         must(verify(ctx, dst, FSDPCK_LEVEL_CHECKSUM, &open, &warnings) == 0,
-              "verify does not pass what was written");
+             "verify does not pass what was written");
     }
 }
 

@@ -3,25 +3,13 @@
 #include <string.h>
 
 #include "plan/coverage.h"
+#include "tests/fuzz/fuzz_bytes.h"
 #include "tests/support/must.h"
 
 #define NELEMS_MAX 4096u
 #define BOXES_MAX  200u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-typedef struct reader {
-    const uint8_t *data;
-    size_t nbytes;
-} reader;
-
-static uint8_t take(reader *r)
-{
-    if (r->nbytes == 0)
-        return 0;
-    r->nbytes--;
-    return *r->data++;
-}
 
 /* Number of boxes that cover an element, at most 2. Replicas count once. */
 static void paint(uint8_t *bitmap, const uint64_t *shape, unsigned ndim, const uint64_t *offsets,

@@ -51,9 +51,8 @@ static void compare_tokens(const char *a, size_t a_nbytes, const text_buf *b)
         must(json_next(&ra, &ta, NULL) == FSDPCK_OK, "accepted once, refused the second time");
         must(json_next(&rb, &tb, NULL) == FSDPCK_OK, "what was written is refused");
         must(ta.kind == tb.kind, "another kind of token");
-        must(ta.nbytes == tb.nbytes &&
-                  (ta.nbytes == 0 || memcmp(ta.text, tb.text, ta.nbytes) == 0),
-              "another text of a token");
+        must(ta.nbytes == tb.nbytes && (ta.nbytes == 0 || memcmp(ta.text, tb.text, ta.nbytes) == 0),
+             "another text of a token");
         must(ta.is_u64 == tb.is_u64 && ta.u64 == tb.u64, "another number");
     }
     json_reader_release(&ra);

@@ -14,24 +14,12 @@
 
 #include "layout/mesh_infer.h"
 #include "layout/placement_text.h"
+#include "tests/fuzz/fuzz_bytes.h"
 #include "tests/support/must.h"
 
 #define RANKS_MAX 256u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-typedef struct reader {
-    const uint8_t *data;
-    size_t nbytes;
-} reader;
-
-static uint8_t take(reader *r)
-{
-    if (r->nbytes == 0)
-        return 0;
-    r->nbytes--;
-    return *r->data++;
-}
 
 static uint64_t consume_number(reader *r)
 {

@@ -13,9 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 static void check_refusal(fsdpck_status st, const fsdpck_error *err)
 {
     must(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT,
-          "refused with another status");
+         "refused with another status");
     must(st == FSDPCK_LIMIT || strncmp(fsdpck_finding_name(err->finding), "MAN-", 4) == 0,
-          "refused without a finding");
+         "refused without a finding");
 }
 
 static void write_again(const manifest *m)
@@ -29,11 +29,11 @@ static void write_again(const manifest *m)
     must(manifest_read(&back, text.text, text.nbytes, &err) == FSDPCK_OK, "cannot be read again");
     must(manifest_write(&back, &again, &err) == FSDPCK_OK, "cannot be written again");
     must(text.nbytes == again.nbytes && memcmp(text.text, again.text, text.nbytes) == 0,
-          "is another manifest when it is read again");
+         "is another manifest when it is read again");
     for (size_t i = 0; i < m->files.count; i++) {
         const char *name = manifest_file_name(m, i);
         must(name[0] != '/' && name[0] != '\0' && strstr(name, "/../") == NULL,
-              "names a file outside");
+             "names a file outside");
     }
     text_release(&text);
     text_release(&again);

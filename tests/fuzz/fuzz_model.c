@@ -23,9 +23,8 @@ static void check_boxes(const unit_list *l, const unit_param *p, const unit_para
         const uint64_t *shape = unit_param_shape(l, p);
         must(b.flat == at, "boxes leave a gap");
         for (unsigned d = 0; d < p->ndim; d++)
-            must(b.sizes[d] > 0 && b.offsets[d] < shape[d] &&
-                      b.sizes[d] <= shape[d] - b.offsets[d],
-                  "box outside the parameter");
+            must(b.sizes[d] > 0 && b.offsets[d] < shape[d] && b.sizes[d] <= shape[d] - b.offsets[d],
+                 "box outside the parameter");
         at += box_nelems(b.sizes, p->ndim);
     }
     must(at == x->end, "boxes do not cover the piece");
@@ -41,7 +40,7 @@ static void check_rank(const unit_list *l, const unit *u, uint32_t rank)
         const unit_param_range x = unit_param_range_of(l, u, k, rank);
         must(x.begin <= x.end && x.end <= p->nelems, "piece outside the parameter");
         must(x.begin == x.end || x.shard_offset + (x.end - x.begin) <= s.end - s.begin,
-              "piece outside the shard");
+             "piece outside the shard");
         check_boxes(l, p, &x);
     }
 }
@@ -112,10 +111,10 @@ static uint64_t rank_nbytes(const fsdpck_units *units, uint64_t nunits, uint64_t
             nelems += piece.nelems;
             fsdpck_unit_param found = {.struct_nbytes = sizeof found};
             must(fsdpck_units_find(units, p.fqn, p.fqn_nbytes, &unit_found, &k_found),
-                  "a parameter is not found");
+                 "a parameter is not found");
             fsdpck_units_get_param(units, unit_found, k_found, &found);
             must(found.fqn_nbytes == p.fqn_nbytes && memcmp(found.fqn, p.fqn, p.fqn_nbytes) == 0,
-                  "another parameter is found");
+                 "another parameter is found");
         }
         must(nelems <= u.rank_nelems_max, "a rank holds more than the most");
     }
@@ -133,8 +132,7 @@ static void check_units(const fsdpck_model *m, uint64_t world_size, uint64_t sha
     for (uint64_t r = 0; r < all.world_size && r < 5; r++) {
         fsdpck_units_rank rank = {.struct_nbytes = sizeof rank};
         fsdpck_units_get_rank(units, r, &rank);
-        must(rank.nbytes == rank_nbytes(units, all.units, r) + all.whole_nbytes,
-              "bytes of a rank");
+        must(rank.nbytes == rank_nbytes(units, all.units, r) + all.whole_nbytes, "bytes of a rank");
         must(rank.nbytes + rank.padding_nbytes == all.rank_nbytes, "padding of a rank");
         sum += rank.nbytes;
     }
@@ -162,7 +160,7 @@ static void run_model(const uint8_t *data, size_t nbytes, budget *memory)
     const fsdpck_status st = model_read(&m, (const char *)data, nbytes, &err);
     must((st == FSDPCK_OK) == (err.message[0] == '\0'), "refused without a word");
     must(st != FSDPCK_BADINPUT || err.has_offset || err.tensor[0] != '\0',
-          "refused without a place");
+         "refused without a place");
     for (uint32_t world_size = 0; st == FSDPCK_OK && world_size < 5; world_size++) {
         unit_list l;
         unit_list_init(&l, memory);

@@ -202,7 +202,7 @@ static void check_view(const world *w, const flat_adapter *v)
             last = box_nelems(sizes, t->ndim) - 1;
         const uint64_t itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes;
         must(where.offset_bytes + (last + 1) * itemsize <= w->used,
-              "place outside of what there is");
+             "place outside of what there is");
     }
 }
 

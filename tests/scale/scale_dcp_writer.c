@@ -23,8 +23,9 @@ static uint32_t add_tensor(target *t, const char *kind, unsigned number, unsigne
     char name[64];
     uint32_t tensor;
     const int n = snprintf(name, sizeof name, "model.layers.%u.%s", number, kind);
-    must_be_ok(catalogue_add_tensor(&t->cat, name, (size_t)n, DTYPE_FLOAT32, ndim, shape, &tensor, err),
-         err);
+    must_be_ok(
+        catalogue_add_tensor(&t->cat, name, (size_t)n, DTYPE_FLOAT32, ndim, shape, &tensor, err),
+        err);
     return tensor;
 }
 
@@ -37,8 +38,8 @@ static void fill(target *t, const scale *s, fsdpck_error *err)
     for (unsigned i = 0; i < s->tensors; i++) {
         const uint64_t shape[] = {4 * s->ranks, 8 + i % 10};
         const uint32_t tensor = add_tensor(t, "weight", i, 2, shape, err);
-        must_be_ok(catalogue_add_spec(&t->cat, &spec, &catalogue_tensor(&t->cat, tensor)->spec, err),
-             err);
+        must_be_ok(
+            catalogue_add_spec(&t->cat, &spec, &catalogue_tensor(&t->cat, tensor)->spec, err), err);
         for (uint64_t rank = 0; rank < s->ranks; rank++) {
             const uint64_t offsets[] = {4 * rank, 0}, sizes[] = {4, shape[1]};
             const cat_chunk proto = {.file = CAT_NONE, .rank = (uint16_t)rank};
@@ -48,16 +49,17 @@ static void fill(target *t, const scale *s, fsdpck_error *err)
     for (unsigned i = 0; i < s->scalars; i++) {
         const cat_chunk proto = {.file = CAT_NONE};
         must_be_ok(catalogue_add_chunk(&t->cat, add_tensor(t, "step", i, 0, NULL, err), NULL, NULL,
-                                 &proto, err),
-             err);
+                                       &proto, err),
+                   err);
     }
     for (unsigned i = 0; i < s->objects; i++) {
         char name[64];
         uint32_t object;
         const int n = snprintf(name, sizeof name, "optim.%u.lr", i);
         must_be_ok(catalogue_add_object(&t->cat, name, (size_t)n, &object, err), err);
-        must_be_ok(value_new_int(&t->cat.pool, i % 7, &catalogue_object(&t->cat, object)->content, err),
-             err);
+        must_be_ok(
+            value_new_int(&t->cat.pool, i % 7, &catalogue_object(&t->cat, object)->content, err),
+            err);
         catalogue_object(&t->cat, object)->loaded = 1;
     }
     must_be_ok(catalogue_seal(&t->cat, err), err);

@@ -42,9 +42,11 @@ static char *make_blob(fsdpck_context *ctx, unsigned *nbytes)
     memcpy(bytes + 8, header, sizeof header - 1);
     scratch_write(dir, "one.safetensors", bytes, sizeof bytes);
     fsdpck_error_init(&err);
-    must_be_ok(fsdpck_open(ctx, scratch_path(from, dir, "one.safetensors"), NULL, &src, &err), &err);
+    must_be_ok(fsdpck_open(ctx, scratch_path(from, dir, "one.safetensors"), NULL, &src, &err),
+               &err);
     o.output.format = "dcp";
-    must_be_ok(job_parts_consolidate(ctx, src, scratch_path(to, dir, "dcp"), &o, &report, &err), &err);
+    must_be_ok(job_parts_consolidate(ctx, src, scratch_path(to, dir, "dcp"), &o, &report, &err),
+               &err);
     fsdpck_report_free(report);
     fsdpck_close(src);
     FILE *f = fopen(scratch_path(blob, to, "__0_0.distcp"), "rb");

@@ -7,24 +7,24 @@
 #include <stdlib.h>
 
 /* With a text of its own. */
-#define must(condition, what)                                     \
-    do {                                                          \
-        if (!(condition)) {                                       \
+#define must(condition, what)                                         \
+    do {                                                              \
+        if (!(condition)) {                                           \
             fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, what); \
-            abort();                                              \
-        }                                                         \
+            abort();                                                  \
+        }                                                             \
     } while (0)
 
 #define MUST(condition) must(condition, #condition)
 
 /* For a call that fills `err`. */
-#define must_be_ok(st, err)                                                                \
-    do {                                                                                   \
-        if ((st) != FSDPCK_OK) {                                                           \
-            fprintf(stderr, "%s:%d: %s %s: %s\n", __FILE__, __LINE__, (err)->path,         \
-                    (err)->tensor, (err)->message);                                        \
-            abort();                                                                       \
-        }                                                                                  \
+#define must_be_ok(st, err)                                                                       \
+    do {                                                                                          \
+        if ((st) != FSDPCK_OK) {                                                                  \
+            fprintf(stderr, "%s:%d: %s %s: %s\n", __FILE__, __LINE__, (err)->path, (err)->tensor, \
+                    (err)->message);                                                              \
+            abort();                                                                              \
+        }                                                                                         \
     } while (0)
 
 #endif

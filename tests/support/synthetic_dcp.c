@@ -45,8 +45,8 @@ static void add_tensor(synthetic_dcp *w, uint64_t i, fsdpck_error *err)
                            : snprintf(name, sizeof name, "optim.state.%s.%s", fqn, moments[i % 3]);
     const unsigned ndim = w->model.shape(i / 3, shape);
     must_be_ok(catalogue_add_tensor(&w->from, name, (size_t)nbytes, DTYPE_FLOAT32, ndim, shape,
-                                 &tensor, err),
-            err);
+                                    &tensor, err),
+               err);
     const char *const texts[] = {i % 3 == 0 ? "model" : "optim", "state", fqn, moments[i % 3]};
     for (size_t k = 0; k < 4; k++) {
         if (i % 3 != 0 || k == 0 || k == 2)
@@ -81,7 +81,7 @@ static void add_source(synthetic_dcp *w, fsdpck_error *err)
         uint64_t at = 0;
         const int n = snprintf(name, sizeof name, "__%u_0.distcp", r);
         must_be_ok(catalogue_add_file(&w->from, name, (size_t)n, (uint64_t)1 << 50, r, &index, err),
-                err);
+                   err);
         for (uint64_t t = 0; t < w->tensors; t++) {
             const uint64_t nbytes = piece_of(w, t, r, offsets, sizes) + HEAD + TAIL;
             const cat_chunk proto = {.file = index,
@@ -89,7 +89,8 @@ static void add_source(synthetic_dcp *w, fsdpck_error *err)
                                      .place = LOCATION_BLOB,
                                      .offset_bytes = at,
                                      .nbytes = nbytes};
-            must_be_ok(catalogue_add_chunk(&w->from, (uint32_t)t, offsets, sizes, &proto, err), err);
+            must_be_ok(catalogue_add_chunk(&w->from, (uint32_t)t, offsets, sizes, &proto, err),
+                       err);
             at += nbytes;
         }
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/unit.h"
+#include "unit_case.h"
 
 typedef struct shape2 {
     const char *fqn;
@@ -15,23 +16,6 @@ static const shape2 tied[] = {
     {"emb.weight", 2, {3, 7}}, {"norm.weight", 1, {3}}, {"norm.bias", 1, {3}}};
 static const shape2 pair[] = {{"a.weight", 2, {5, 3}}, {"a.bias", 1, {5}}, {"b.weight", 2, {3, 5}}};
 static const shape2 four[] = {{"a", 1, {15}}, {"b", 1, {5}}, {"c", 1, {10}}, {"d", 1, {2}}};
-
-static budget bytes;
-static unit_list list;
-static fsdpck_error why;
-
-static void setup(void)
-{
-    budget_init(&bytes, 1u << 20, "metadata", NULL);
-    unit_list_init(&list, &bytes);
-    fsdpck_error_init(&why);
-}
-
-static void teardown(void)
-{
-    unit_list_release(&list);
-    cr_assert_eq(bytes.used_bytes, 0);
-}
 
 TestSuite(unit, .init = setup, .fini = teardown);
 

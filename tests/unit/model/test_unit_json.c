@@ -2,23 +2,7 @@
 #include <string.h>
 
 #include "model/unit_json.h"
-
-static budget bytes;
-static unit_list list;
-static fsdpck_error why;
-
-static void setup(void)
-{
-    budget_init(&bytes, 1u << 20, "metadata", NULL);
-    unit_list_init(&list, &bytes);
-    fsdpck_error_init(&why);
-}
-
-static void teardown(void)
-{
-    unit_list_release(&list);
-    cr_assert_eq(bytes.used_bytes, 0);
-}
+#include "unit_case.h"
 
 TestSuite(unit_json, .init = setup, .fini = teardown);
 
