@@ -1,7 +1,6 @@
 /* dcp_build.c: converts the states of BUILD to records. */
 #include <string.h>
 
-#include "base/checked.h"
 #include "formats/dcp/dcp_hooks.h"
 #include "io/file.h"
 #include "state/box.h"

@@ -1,6 +1,5 @@
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/dcp_write_internal.h"

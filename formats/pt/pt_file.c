@@ -1,7 +1,6 @@
 #include "formats/pt/pt_file.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/crc.h"

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "formats/pt/ranks_internal.h"
 #include "layout/mesh_text.h"
 #include "layout/shard_box.h"

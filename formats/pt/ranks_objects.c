@@ -1,6 +1,5 @@
 /* Objects that are not tensors: kept once if equal on all ranks, otherwise one per rank. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/pt/ranks_internal.h"

@@ -1,7 +1,6 @@
 #include "formats/safetensors/shards_evidence.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/shards_count.h"

@@ -3,7 +3,6 @@
  * for any number of chunks. */
 #include <string.h>
 
-#include "base/checked.h"
 #include "exec/column_group.h"
 #include "exec/exec_internal.h"
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "plan/coverage.h"
 #include "plan/plan_internal.h"
 #include "plan/segment.h"

@@ -1,7 +1,5 @@
 #include "state/inner.h"
 
-#include <string.h>
-
 enum { DEPTH_LIMIT = 1000, KEY_NBYTES_LIMIT = 4096 };
 enum { JUDGED_NOT, JUDGED_OPEN, JUDGED_NO, JUDGED_YES };
 

@@ -1,7 +1,6 @@
 #include "state/target.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/crc.h"
 

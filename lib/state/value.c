@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/checked.h"
 #include "state/value_cells.h"
 
 _Static_assert(sizeof(value_node) % sizeof(uint64_t) == 0, "a node fills whole cells");

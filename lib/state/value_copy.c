@@ -1,4 +1,3 @@
-#include <string.h>
 
 #include "state/value.h"
 #include "state/value_cells.h"

@@ -2,7 +2,6 @@
  * class. A number that fits only one class with one parameter left takes it, until no number can.
  * The assignment is unique exactly if all numbers get a parameter this way. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "statedict/rekey_internal.h"
 

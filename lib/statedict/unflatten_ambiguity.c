@@ -1,7 +1,6 @@
 /* Checks that numbers of raw optimizer state have a unique meaning. Parameters, or flat parameters,
  * whose shards have equal lengths on all ranks are interchangeable. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "statedict/unflatten_internal.h"
 

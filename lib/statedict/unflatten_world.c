@@ -1,6 +1,5 @@
 /* Finds the number of ranks that a checkpoint's flat parameters are sharded over, whatever its
  * description states. */
-#include <string.h>
 
 #include "statedict/unflatten_internal.h"
 

@@ -5,7 +5,6 @@
  *
  * Next to the folder is a file that no index may reach. An accepted folder has each tensor of each
  * opened file once, in its file at its offset, and all tensors of the index. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  * Accepted text is written again from its tokens, compact and indented; both texts must be accepted
  * and give the same tokens. Skipping a value must accept exactly what walking accepts, and so must
  * another reader. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* fuzz_manifest: manifests from arbitrary bytes.
  *
  * Whatever is accepted is written again; that must be accepted too and be the same manifest. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * parameters, boxes cover each range once, each name of a parameter is found from the first; the
  * ranks' totals are the sums of their ranges. Lines of two percent signs separate several texts. */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

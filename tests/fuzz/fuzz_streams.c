@@ -4,7 +4,6 @@
  * Bytes: the kind ('d' a deflated record, 'z' a zstd frame, 'D' and 'Z' bytes to compress first),
  * u16 stated size (0xffff: the correct one), size of the parts (odd: the record's CRC is compared);
  * then the bytes. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

@@ -2,12 +2,10 @@
  * chunks alone; coverage reads a head a chunk. Arguments, for measuring: tensors, ranks, and level
  * (1 structure, whose data files are then holes; 2 coverage, 3 checksum). */
 #include <assert.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 #include "tests/support/dcp_target.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * that replace calls: reusing memory of replaced calls must make no difference. */
 #include "tests/support/pickle_check.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "archive_case.h"
-#include "base/bytes.h"
 #include "formats/common/torch_archive.h"
 #include "zip_builder.h"
 
