@@ -72,10 +72,7 @@ fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
     if (r->pieces.count >= CAT_NONE)
         return error_set(err, FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT,
                          "too many tensors in the files of all ranks");
-    ranks_shard *slot = vec_push(&r->pieces, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = made;
+    RETURN_IF(vec_add(&r->pieces, &made, err));
     *piece = p->pieces[tensor] = (uint32_t)(r->pieces.count - 1);
     return FSDPCK_OK;
 }

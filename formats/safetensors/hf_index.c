@@ -72,10 +72,7 @@ static fsdpck_status read_map(json_reader *r, hf_index *ix, fsdpck_error *err)
             return st;
         }
         RETURN_IF(strtab_intern(&ix->files, t.text, t.nbytes, &path, err));
-        uint32_t *slot = vec_push(&ix->file_of, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = path;
+        RETURN_IF(vec_add(&ix->file_of, &(uint32_t){path}, err));
     }
 }
 

@@ -279,10 +279,7 @@ static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *n
             error_next(err, "give one file instead of the folder");
             return st;
         }
-        uint32_t *owner = vec_push(owners, err);
-        if (owner == NULL)
-            return FSDPCK_LIMIT;
-        *owner = (uint32_t)index;
+        RETURN_IF(vec_add(owners, &(uint32_t){(uint32_t)index}, err));
         RETURN_IF(st_files_add_tensor(s, index, e, cat, err));
     }
     return FSDPCK_OK;

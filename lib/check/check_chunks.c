@@ -165,11 +165,7 @@ static fsdpck_status add_zero_run(check *c, const zero_run *z, fsdpck_error *err
 {
     if (z->nbytes == 0)
         return FSDPCK_OK;
-    zero_run *kept = vec_push(&c->zero_runs, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = *z;
-    return FSDPCK_OK;
+    return vec_add(&c->zero_runs, z, err);
 }
 
 /* Elements from `at` of the chunk extent on. */
@@ -277,10 +273,7 @@ static fsdpck_status add_moments_part(chunk_scan *s, uint32_t tensor, fsdpck_err
     check *c = s->c;
     if (s->exponents == NULL || s->m.numbers == 0)
         return FSDPCK_OK;
-    moments_part *p = vec_push(&c->parts, err);
-    if (p == NULL)
-        return FSDPCK_LIMIT;
-    *p = (moments_part){s->chunk_extent, s->at_bytes, s->m};
+    RETURN_IF(vec_add(&c->parts, &(moments_part){s->chunk_extent, s->at_bytes, s->m}, err));
     return add_exponents(&c->result->numbers[tensor], s->exponents, err);
 }
 

@@ -137,11 +137,7 @@ static uint32_t group_ranks(const fsdpck_units *u, const sharded_unit *g, uint64
 
 static fsdpck_status add_row(fsdpck_units *u, const units_row *row, fsdpck_error *err)
 {
-    units_row *kept = vec_push(&u->rows, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = *row;
-    return FSDPCK_OK;
+    return vec_add(&u->rows, row, err);
 }
 
 static uint32_t flat_module(const fsdpck_units *u, uint32_t index)
@@ -237,10 +233,7 @@ static fsdpck_status add_shared(fsdpck_units *u, units_row *row, uint32_t primar
          i = model_param_at(m, i)->next_name) {
         if (*VEC_AT(&u->places, const uint32_t, i) != MODEL_NONE)
             continue; /* it, or a parameter of another unit */
-        units_shared *s = vec_push(&u->shared, err);
-        if (s == NULL)
-            return FSDPCK_LIMIT;
-        *s = (units_shared){i, primary};
+        RETURN_IF(vec_add(&u->shared, &(units_shared){i, primary}, err));
         row->nshared++;
     }
     return FSDPCK_OK;

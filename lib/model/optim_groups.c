@@ -43,10 +43,7 @@ fsdpck_status optim_groups_put(optim_groups *g, const char *fqn, size_t nbytes, 
 {
     uint32_t id;
     RETURN_IF(strtab_intern(&g->names, fqn, nbytes, &id, err));
-    uint32_t *member = vec_push(&g->members, err);
-    if (member == NULL)
-        return FSDPCK_LIMIT;
-    *member = id;
+    RETURN_IF(vec_add(&g->members, &(uint32_t){id}, err));
     VEC_AT(&g->groups, optim_group, g->groups.count - 1)->count++;
     return FSDPCK_OK;
 }

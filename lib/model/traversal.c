@@ -417,10 +417,7 @@ static fsdpck_status add_sharded(walk *w, uint32_t index, sharded_list *l, fsdpc
     for (uint32_t i = w->begin[index]; i < w->begin[index + 1]; i++) {
         if (!becomes_primary(w, w->members[i], index))
             continue;
-        uint32_t *param = vec_push(&l->params, err);
-        if (param == NULL)
-            return FSDPCK_LIMIT;
-        *param = w->members[i];
+        RETURN_IF(vec_add(&l->params, &(uint32_t){w->members[i]}, err));
         u->nparams++;
     }
     return FSDPCK_OK;

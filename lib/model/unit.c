@@ -206,10 +206,7 @@ fsdpck_status unit_list_add_param(unit_list *l, const char *fqn, size_t nbytes, 
         error_tensor(err, name);
         return st;
     }
-    unit_param *kept = vec_push(&l->params, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = p;
+    RETURN_IF(vec_add(&l->params, &p, err));
     use_of(l, p.fqn)->fqn = (uint32_t)l->params.count;
     last_unit(l)->nparams++;
     return FSDPCK_OK;
@@ -221,10 +218,7 @@ fsdpck_status unit_list_add_shared(unit_list *l, const char *fqn, size_t nbytes,
     unit_shared s = {0};
     RETURN_IF(fqn_intern(l, fqn, nbytes, &s.fqn, err));
     RETURN_IF(name_intern(l, same_as, same_as_nbytes, &s.same_as, err));
-    unit_shared *kept = vec_push(&l->shared, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = s;
+    RETURN_IF(vec_add(&l->shared, &s, err));
     use_of(l, s.fqn)->fqn = (uint32_t)l->shared.count | USE_SHARED;
     last_unit(l)->nshared++;
     return FSDPCK_OK;

@@ -349,11 +349,7 @@ static fsdpck_status check_unknown_layout(const shard_state *s, const select_pic
         if (may_own_state(a, i) && i != param && same_shape(c, i, like))
             RETURN_IF(place_as(s, pick, t, i, err));
     a->result->not_in_like = not_in_like;
-    uint32_t *slot = vec_push(&a->open_states, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = pick->source;
-    return FSDPCK_OK;
+    return vec_add(&a->open_states, &(uint32_t){pick->source}, err);
 }
 
 static fsdpck_status choose_placements(shard_state *s, const select_pick *pick, fsdpck_error *err)

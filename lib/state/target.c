@@ -27,16 +27,14 @@ void target_init(target *t, budget *owner)
 fsdpck_status target_add_constant_at(target *t, uint32_t file, uint64_t offset_bytes,
                                      uint64_t text_at, uint64_t nbytes, fsdpck_error *err)
 {
-    target_constant *lit = vec_push(&t->literals, err);
-    if (lit == NULL)
-        return FSDPCK_LIMIT;
-    *lit = (target_constant){
-        .file = file,
-        .offset_bytes = offset_bytes,
-        .nbytes = nbytes,
-        .text_at = text_at,
-    };
-    return FSDPCK_OK;
+    return vec_add(&t->literals,
+                   &(target_constant){
+                       .file = file,
+                       .offset_bytes = offset_bytes,
+                       .nbytes = nbytes,
+                       .text_at = text_at,
+                   },
+                   err);
 }
 
 fsdpck_status target_add_constant(target *t, uint32_t file, uint64_t offset_bytes,

@@ -52,10 +52,7 @@ static fsdpck_status add_target(rivals *r, uint32_t target, fsdpck_error *err)
     RETURN_IF(text_check(&r->text, err));
     RETURN_IF(strtab_intern(&r->lengths, r->text.text, r->text.nbytes, &id, err));
     if (id == r->counts.count) {
-        uint32_t *made = vec_push(&r->counts, err);
-        if (made == NULL)
-            return FSDPCK_LIMIT;
-        *made = 0;
+        RETURN_IF(vec_add(&r->counts, &(uint32_t){0}, err));
     }
     ++*VEC_AT(&r->counts, uint32_t, id);
     r->total++;

@@ -122,11 +122,7 @@ static fsdpck_status make_named(flat_adapter *v, unit_tensors *ut, uint32_t para
     }
     text_release(&name);
     RETURN_IF(st);
-    uint32_t *slot = vec_push(&ut->tensors, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = tensor;
-    return FSDPCK_OK;
+    return vec_add(&ut->tensors, &(uint32_t){tensor}, err);
 }
 
 static fsdpck_status make_unit(flat_adapter *v, unit_tensors *ut, fsdpck_error *err)
