@@ -6,14 +6,6 @@
 #include "base/json.h"
 #include "formats/pt/ranks_internal.h"
 
-static bool has_entry(const probe_input *in, const char *name)
-{
-    for (size_t i = 0; i < in->entry_count; i++)
-        if (strcmp(in->entries[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* --- verl's settings --- */
 
 static bool is_world_size(const json_token *t)
@@ -84,7 +76,7 @@ static void read_settings(const open_request *req, cat_origin *o)
     fsdpck_error err;
 
     fsdpck_error_init(&err);
-    if (!has_entry(req->probe, name))
+    if (!probe_has_entry(req->probe, name))
         return;
     fsdpck_status st =
         file_read_whole(&req->probe->dir, name, sizeof o->settings - 1, &text, &nbytes, &err);
@@ -109,7 +101,7 @@ void ranks_describe_folder(const open_request *req, cat_origin *o)
     if (strcmp(o->trainer, "verl") != 0)
         return;
     read_settings(req, o);
-    if (has_entry(req->probe, side) &&
+    if (probe_has_entry(req->probe, side) &&
         path_probe(&req->probe->dir, side, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER)
         memcpy(o->side_folder, side, sizeof side);
 }
@@ -135,7 +127,7 @@ bool ranks_is_torch_checkpointing(const probe_input *in)
     uint8_t head[METADATA_HEAD_NBYTES];
     file f = FILE_CLOSED;
 
-    if (!in->is_folder || !has_entry(in, "metadata.pkl") ||
+    if (!in->is_folder || !probe_has_entry(in, "metadata.pkl") ||
         file_open_read(&f, &in->dir, "metadata.pkl", 0, NULL) != FSDPCK_OK)
         return false;
     const size_t n = f.nbytes < sizeof head ? (size_t)f.nbytes : sizeof head;

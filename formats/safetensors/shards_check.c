@@ -1,4 +1,5 @@
 #include "formats/safetensors/shards_check.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,15 +8,10 @@
 
 #define COPY_FILES "copy the missing files from the machines that wrote them"
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static bool has_file(const shards_check_input *c, const char *name)
 {
     return bsearch(&name, c->req->probe->entries, c->req->probe->entry_count, sizeof name,
-                   by_text) != NULL;
+                   text_compare) != NULL;
 }
 
 /* Files with this number that ranks of the root lack. */

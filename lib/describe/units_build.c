@@ -62,16 +62,6 @@ static fsdpck_status refuse_ranks(fsdpck_error *err, const char *message, uint64
     return FSDPCK_USAGE;
 }
 
-/* The largest group of a list of units. */
-static uint32_t list_group(const unit_list *l)
-{
-    uint32_t most = 1;
-    for (uint32_t i = 0; i < unit_count(l); i++)
-        if (unit_at(l, i)->world_size > most)
-            most = unit_at(l, i)->world_size;
-    return most;
-}
-
 static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t shard_size,
                                   fsdpck_error *err)
 {
@@ -79,7 +69,7 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
     if (world_size == 0)
         world_size = m->world_size;
     if (world_size == 0 && m->lists_units)
-        world_size = list_group(&m->units);
+        world_size = unit_list_largest_group(&m->units);
     if (world_size == 0) {
         error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_WORLD, "number of ranks is not given");
         error_expected(err, "'world_size' in the description");
@@ -102,7 +92,7 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
 static uint32_t requested_ranks(const fsdpck_units *u)
 {
     const model *m = &u->of->m;
-    const uint32_t most = m->lists_units ? list_group(&m->units) : 0;
+    const uint32_t most = m->lists_units ? unit_list_largest_group(&m->units) : 0;
     const uint32_t described = m->world_size > 0 ? m->world_size : most;
     if (m->lists_units && (most < m->world_size || u->info.world_size == described))
         return 0;

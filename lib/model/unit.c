@@ -282,6 +282,15 @@ uint32_t unit_count(const unit_list *l)
     return (uint32_t)l->units.count;
 }
 
+uint32_t unit_list_largest_group(const unit_list *l)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < unit_count(l); i++)
+        if (unit_at(l, i)->world_size > most)
+            most = unit_at(l, i)->world_size;
+    return most;
+}
+
 const unit *unit_at(const unit_list *l, uint32_t i)
 {
     return VEC_AT(&l->units, const unit, i);

@@ -136,6 +136,8 @@ fsdpck_status unit_list_close(unit_list *l, fsdpck_error *err) FSDPCK_MUST_CHECK
 fsdpck_status unit_list_seal(unit_list *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 uint32_t unit_count(const unit_list *l);
+/* Largest world_size of a unit, at least 1. */
+uint32_t unit_list_largest_group(const unit_list *l);
 const unit *unit_at(const unit_list *l, uint32_t i);
 /* k counts from 0 within the unit. */
 const unit_param *unit_param_at(const unit_list *l, const unit *u, uint32_t k);

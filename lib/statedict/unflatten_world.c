@@ -20,15 +20,6 @@ static void add(candidates *c, uint64_t world)
         c->worlds[c->count++] = (uint32_t)world;
 }
 
-static uint32_t most_ranks(const unit_list *l)
-{
-    uint32_t most = 1;
-    for (uint32_t i = 0; i < unit_count(l); i++)
-        if (unit_at(l, i)->world_size > most)
-            most = unit_at(l, i)->world_size;
-    return most;
-}
-
 /* The likeliest first: all existing ranks, if the description has one group of all or the ranks
  * form one; else the same number of groups. */
 static void find_candidates(const catalogue *base, uint32_t most, uint32_t described, candidates *c)
@@ -128,7 +119,7 @@ fsdpck_status flat_adapter_rescale(const catalogue *base, uint32_t described, un
                                    fsdpck_error *err)
 {
     candidates c = {0};
-    const uint32_t most = most_ranks(units);
+    const uint32_t most = unit_list_largest_group(units);
     bool fit = false;
 
     if (!flat_has_pieces(base))
