@@ -163,10 +163,7 @@ fsdpck_status pt_file_add_composite(target *t, uint32_t *number, fsdpck_error *e
 {
     pt_files *s = t->writer_state;
     const pt_record record = {.chunk = IN_PARTS, .text_at = s->joins.count};
-    pt_join *join = vec_push(&s->joins, err);
-    if (join == NULL)
-        return FSDPCK_LIMIT;
-    *join = (pt_join){.first_part = s->parts.count};
+    RETURN_IF(vec_add(&s->joins, &(pt_join){.first_part = s->parts.count}, err));
     return add_record(t, record, number, err);
 }
 

@@ -157,10 +157,9 @@ static fsdpck_status tensor_of(shards_global *g, const char *name, size_t nbytes
     RETURN_IF(strtab_intern(&g->names, name, nbytes, id, err));
     if (*id < known)
         return FSDPCK_OK;
-    global_tensor *t = vec_push(&g->tensors, err);
-    if (t == NULL)
-        return FSDPCK_LIMIT;
-    *t = (global_tensor){.dtype = e->dtype, .ndim = e->ndim, .dims_at = g->dims.count};
+    RETURN_IF(vec_add(
+        &g->tensors, &(global_tensor){.dtype = e->dtype, .ndim = e->ndim, .dims_at = g->dims.count},
+        err));
     /* Space for any number of dims: an empty shard may come first with a wrong number. */
     return vec_push_n(&g->dims, e->ndim, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
 }
