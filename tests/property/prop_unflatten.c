@@ -10,6 +10,7 @@
 
 #include "statedict/unflatten.h"
 #include "tests/support/must.h"
+#include "tests/support/random.h"
 
 #define PARAMS_MAX 5u
 #define DATA_MAX   65536u
@@ -33,10 +34,7 @@ typedef struct trial {
 
 static unsigned draw(unsigned below)
 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)((state >> 32) % below);
+    return (unsigned)random_below(&state, below);
 }
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
