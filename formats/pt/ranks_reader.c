@@ -379,9 +379,10 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
 
 /* --- the source --- */
 
-static fsdpck_status refused(const ranks_shard *q, fsdpck_error *err)
+static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck_error *err)
 {
     fsdpck_status st;
+    (void)r;
     if (q->flags & RANKS_SHARD_FLAT) {
         st =
             error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_FLAT,
@@ -412,7 +413,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const ranks_shard *q = VEC_AT(&r->pieces, const ranks_shard, k->aux);
 
     if (q->flags & (RANKS_SHARD_FLAT | RANKS_SHARD_SHAPES | RANKS_SHARD_STAGES))
-        return refused(q, err);
+        return refused(r, q, err);
     if (q->flags & RANKS_SHARD_UNCHECKED) {
         const zip_archive *z = &r->inputs[q->file].zip;
         RETURN_IF(zip_entry_check(z, VEC_AT(&z->entries, const zip_entry, q->entry), err));

@@ -10,8 +10,10 @@ typedef struct plan_reader {
     strtab keys; /* to detect duplicate patterns */
 } plan_reader;
 
-static fsdpck_status bad_value(const char *glob, const json_token *t, fsdpck_error *err)
+static fsdpck_status bad_value(plan_reader *r, const char *glob, const json_token *t,
+                               fsdpck_error *err)
 {
+    (void)r;
     const fsdpck_status st =
         error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE, "cannot read the TP plan at '%s'", glob);
     error_offset(err, t->offset_bytes);
@@ -72,7 +74,7 @@ static fsdpck_status add_value(plan_reader *r, const char *glob, const json_toke
     layout_rule_kind kind;
     unsigned dim;
     if (t->kind != JSON_STRING || !value_rule(t->text, t->nbytes, &kind, &dim))
-        return bad_value(glob, t, err);
+        return bad_value(r, glob, t, err);
     return layout_add_rule(r->l, kind, glob, dim, err);
 }
 
