@@ -1,8 +1,6 @@
 /* fsdpck digest: digests of tensors, comparison with a list, SHA-256 of files, manifests. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "convert_run.h"
 #include "digest_print.h"

@@ -1,6 +1,5 @@
 /* fsdpck help: the overview, the help of a command, or the explanation of a finding. */
 #include <stdio.h>
-#include <string.h>
 
 #include "opt.h"
 #include "report.h"

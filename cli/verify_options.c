@@ -1,7 +1,5 @@
 #include "verify_options.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -19,10 +19,13 @@
 #ifndef FSDPCK_FORMAT_H
 #define FSDPCK_FORMAT_H
 
+#include <stdlib.h>
+
 #include "base/fsdpck_formats.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "findings/finding_kinds.h"
 #include "io/file.h"
 #include "state/catalogue.h"
@@ -41,6 +44,13 @@ typedef struct probe_input {
     char **entries; /* folder: names, sorted bytewise */
     size_t entry_count;
 } probe_input;
+
+/* Whether the folder has an entry of this name. */
+static inline bool probe_has_entry(const probe_input *in, const char *name)
+{
+    return in->entry_count > 0 &&
+           bsearch(&name, in->entries, in->entry_count, sizeof *in->entries, text_compare) != NULL;
+}
 
 /* Handling of plain tensors and objects that differ between the files of ranks. */
 typedef enum format_per_rank {

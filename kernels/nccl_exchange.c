@@ -42,8 +42,6 @@ struct nccl {
     int (*group_end)(void);
     int (*send)(const void *from, size_t count, int type, int peer, handle *comm, void *stream);
     int (*recv)(void *to, size_t count, int type, int peer, handle *comm, void *stream);
-    int (*all_gather)(const void *from, void *to, size_t count, int type, handle *comm,
-                      void *stream);
 };
 
 struct nccl_comm {
@@ -75,7 +73,6 @@ static const char *find_symbols(nccl *n)
         {"ncclGroupEnd", offsetof(nccl, group_end)},
         {"ncclSend", offsetof(nccl, send)},
         {"ncclRecv", offsetof(nccl, recv)},
-        {"ncclAllGather", offsetof(nccl, all_gather)},
     };
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         void *address = dlsym(n->library, symbols[i].name);
@@ -299,15 +296,6 @@ fsdpck_status nccl_exchange(nccl_comm *c, const nccl_transfer *transfers, size_t
             result = enqueue_transfer(c, &transfers[i], stream);
     const int ended = c->n->group_end();
     return wait_for_call(c, is_success(result) ? ended : result, "an exchange", err);
-}
-
-fsdpck_status nccl_all_gather(nccl_comm *c, gpu_address from, gpu_address to, uint64_t nbytes_each,
-                              void *stream, fsdpck_error *err)
-{
-    RETURN_IF(aborted(c, err));
-    const int result = c->n->all_gather((const void *)(uintptr_t)from, (void *)(uintptr_t)to,
-                                        nbytes_each, TYPE_UINT8, c->handle, stream);
-    return wait_for_call(c, result, "a gathering", err);
 }
 
 fsdpck_status nccl_check(nccl_comm *c, fsdpck_error *err)

@@ -61,10 +61,6 @@ void nccl_abort(nccl_comm **c);
 /* Submitted to the stream (gpu_calls.stream_handle) in one group. */
 fsdpck_status nccl_exchange(nccl_comm *c, const nccl_transfer *moves, size_t count, void *stream,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Gathers nbytes_each at `from` of every rank at `to` of all ranks, in the order of ranks: for a
- * tile that all ranks need. */
-fsdpck_status nccl_all_gather(nccl_comm *c, gpu_address from, gpu_address to, uint64_t nbytes_each,
-                              void *stream, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Reports a failure of submitted work; does not wait for it. */
 fsdpck_status nccl_check(nccl_comm *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Polls nccl_check and `done` (of a stream, for example) in turn until one of them ends the wait.

@@ -56,10 +56,7 @@ static fsdpck_status do_mark(pickle_machine *m, fsdpck_error *err)
 {
     if (m->marks.count >= m->limits->max_depth)
         return pickle_fail_limit(m, FSDPCK_FINDING_PKL_DEPTH, "too many marks are open", err);
-    size_t *mark = vec_push(&m->marks, err);
-    if (mark == NULL)
-        return FSDPCK_LIMIT;
-    *mark = m->stack.count;
+    RETURN_IF(vec_add(&m->marks, &(size_t){m->stack.count}, err));
     m->fence = m->stack.count;
     return FSDPCK_OK;
 }

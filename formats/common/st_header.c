@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/checked.h"
 #include "formats/common/st_header_internal.h"
 
 /* Most headers are smaller; on network storage one read of this size costs as much as one of 8

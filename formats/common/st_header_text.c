@@ -99,10 +99,7 @@ static fsdpck_status read_metadata(parser *p, fsdpck_error *err)
             return fail(err, FSDPCK_FINDING_ST_META, t.offset_bytes,
                         "'__metadata__' has a value that is not a string");
         RETURN_IF(strtab_intern(&h->metadata_texts, t.text, t.nbytes, &text, err));
-        uint32_t *slot = vec_push(&h->metadata, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = text;
+        RETURN_IF(vec_add(&h->metadata, &(uint32_t){text}, err));
     }
 }
 

@@ -1,7 +1,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/crc.h"
 #include "formats/common/torch_archive_internal.h"
 #include "formats/common/torch_serialization_id.h"

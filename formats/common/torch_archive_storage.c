@@ -82,11 +82,7 @@ static fsdpck_status storage_find_or_add(torch_builder *b, const torch_storage *
     s.entry = UINT32_MAX;
     if (!b->no_records && !s.meta)
         RETURN_IF(storage_record(&a->zip, key, key_nbytes, &s, err));
-    torch_storage *slot = vec_push(&a->storages, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = s;
-    return FSDPCK_OK;
+    return vec_add(&a->storages, &s, err);
 }
 
 /* Legacy (view_key, offset, size): a part of the storage; otherwise None. */
@@ -146,10 +142,7 @@ fsdpck_status torch_persid_resolve(torch_builder *b, value_pool *pool, value arg
     RETURN_IF(storage_find_or_add(b, &claim, key, key_nbytes, &ref.storage, err));
     if (count == 6)
         RETURN_IF(view_parse(pool, value_item(pool, args, 5), nelems, &ref, err));
-    storage_ref *slot = vec_push(&b->refs, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = ref;
+    RETURN_IF(vec_add(&b->refs, &ref, err));
     *resolved = value_of_host(b->refs.count - 1);
     return FSDPCK_OK;
 }

@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/common/torch_archive_internal.h"
 #include "state/catalogue.h"
 
@@ -286,12 +287,6 @@ static fsdpck_status rebuild_wrapper(const rebuild *r, const char *class_name, v
     return set_to(r, inner);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 /* (func, type, args, state): a tensor with Python attributes, a Buffer, or a subclass. */
 static fsdpck_status rebuild_from_type(const rebuild *r, value args)
 {
@@ -309,8 +304,9 @@ static fsdpck_status rebuild_from_type(const rebuild *r, value args)
         version = 2;
     else if (value_is_symbol_named(r->pool, func, "_rebuild_tensor_v3"))
         version = 3;
-    if (version == 0 || !(strcmp(class_name, "Tensor") == 0 || ends_with(class_name, "Parameter") ||
-                          ends_with(class_name, "Buffer")))
+    if (version == 0 || !(strcmp(class_name, "Tensor") == 0 ||
+                          text_ends_with(class_name, strlen(class_name), "Parameter") ||
+                          text_ends_with(class_name, strlen(class_name), "Buffer")))
         return kind_unsupported(r, "tensor subclass", class_name);
     RETURN_IF(rebuild_plain(r, inner, version));
     class_name = value_symbol_name(r->pool, type);
@@ -319,9 +315,9 @@ static fsdpck_status rebuild_from_type(const rebuild *r, value args)
     const bool is_own = strcmp(class_name, "Tensor") == 0 || strcmp(class_name, "Parameter") == 0 ||
                         strcmp(class_name, "Buffer") == 0;
     t->python |= python_of(r, state) | (is_own ? 0 : CAT_PYTHON_ATTRIBUTES);
-    if (ends_with(class_name, "Parameter"))
+    if (text_ends_with(class_name, strlen(class_name), "Parameter"))
         t->python |= CAT_PYTHON_PARAMETER;
-    if (ends_with(class_name, "Buffer"))
+    if (text_ends_with(class_name, strlen(class_name), "Buffer"))
         t->python |= CAT_PYTHON_BUFFER;
     return FSDPCK_OK;
 }

@@ -1,5 +1,4 @@
 #include <stdlib.h>
-#include <string.h>
 #include <zlib.h>
 
 #include "base/crc.h"

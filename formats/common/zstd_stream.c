@@ -45,11 +45,6 @@ void zstd_stream_close(zstd_stream *z)
     budget_free(z->owner, z, sizeof *z);
 }
 
-uint64_t zstd_stream_position(const zstd_stream *z)
-{
-    return z->position;
-}
-
 /* Position of the decoder in the file. */
 static uint64_t file_offset(const zstd_stream *z)
 {

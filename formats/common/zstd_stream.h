@@ -33,9 +33,6 @@ fsdpck_status zstd_stream_read(zstd_stream *z, void *dst, uint64_t nbytes,
 fsdpck_status zstd_stream_read_some(zstd_stream *z, void *dst, uint64_t nbytes, uint64_t *got,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Decoded bytes returned so far. */
-uint64_t zstd_stream_position(const zstd_stream *z);
-
 /* Passes the rest to `take` (may be NULL) and checks that frame and range end together. */
 typedef void (*zstd_take_fn)(void *ctx, const uint8_t *bytes, size_t nbytes);
 fsdpck_status zstd_stream_finish(zstd_stream *z, zstd_take_fn take, void *ctx,

@@ -122,10 +122,7 @@ static fsdpck_status collect_cuts(vec *made, const dcp_boxes *b, unsigned dim, f
         const uint64_t *box = b->recorded + k * 2 * b->ndim;
         if (box[b->ndim + dim] == 0)
             continue;
-        cut *c = vec_push(made, err);
-        if (c == NULL)
-            return FSDPCK_LIMIT;
-        *c = (cut){.offset = box[dim], .size = box[b->ndim + dim]};
+        RETURN_IF(vec_add(made, &(cut){.offset = box[dim], .size = box[b->ndim + dim]}, err));
     }
     if (made->count > 1)
         qsort(made->items, made->count, sizeof(cut), compare_cuts);

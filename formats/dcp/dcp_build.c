@@ -1,7 +1,6 @@
 /* dcp_build.c: converts the states of BUILD to records. */
 #include <string.h>
 
-#include "base/checked.h"
 #include "formats/dcp/dcp_hooks.h"
 #include "io/file.h"
 #include "state/box.h"
@@ -203,10 +202,7 @@ fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count
             run->count++;
             continue;
         }
-        dcp_run *made = vec_push(&m->runs, err);
-        if (made == NULL)
-            return FSDPCK_LIMIT;
-        *made = (dcp_run){.first = index, .count = 1, .next = DCP_NONE};
+        RETURN_IF(vec_add(&m->runs, &(dcp_run){.first = index, .count = 1, .next = DCP_NONE}, err));
         const uint32_t at = (uint32_t)(m->runs.count - 1);
         if (list->last_run == DCP_NONE)
             list->first_run = at;

@@ -475,10 +475,9 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
                     "one name is a tensor on one rank and an object on another", err);
     const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, j->order[first]);
     if (kept->kind == KEPT_OBJECT) {
-        dcp_repeat *repeat = vec_push(&j->b->repeats, err);
-        if (repeat == NULL)
-            return FSDPCK_LIMIT;
-        *repeat = (dcp_repeat){kept->index, e->file, e->transform, e->offset_bytes, e->nbytes};
+        RETURN_IF(vec_add(
+            &j->b->repeats,
+            &(dcp_repeat){kept->index, e->file, e->transform, e->offset_bytes, e->nbytes}, err));
         return FSDPCK_OK;
     }
     RETURN_IF(catalogue_add_object(j->b->cat, fqn_text(j, item->fqn),

@@ -135,8 +135,6 @@ static fsdpck_status on_newobj(dcp_parser *parser, value_pool *pool, const value
                                value *replacement, bool *replaced, fsdpck_error *err)
 {
     const dcp_symbol symbol = dcp_parser_symbol(parser, pool, call->callee);
-    if (symbol == DCP_SYMBOL_OTHER)
-        parser->m->opaque_classes = true;
     RETURN_IF(class_new(parser, pool, symbol, call->callee, replacement, replaced, err));
     if (*replaced && (value_count(pool, call->args) != 0 || !value_is_none(call->kwargs)))
         return FAIL(err, BADINPUT, DCP_META_TYPE,

@@ -68,16 +68,14 @@ static fsdpck_status check_swallowed(value_pool *pool, value state, const char *
     return FSDPCK_BADINPUT;
 }
 
-static fsdpck_status read_planner(value_pool *pool, value state, dcp_metadata *m, fsdpck_error *err)
+static void read_planner(value_pool *pool, value state, dcp_metadata *m)
 {
     value found;
     if (!value_dict_find(pool, state, "planner_data", &found) || value_is_none(found))
-        return FSDPCK_OK;
+        return;
     /* Planners may store any value there: only a dict is from DCP. */
     if (!value_as_dict(pool, found, &m->planner))
         m->planner = VALUE_OF_NONE;
-    (void)err;
-    return FSDPCK_OK;
 }
 
 /* Path and time of the save. */
@@ -129,7 +127,7 @@ static fsdpck_status read_root(value_pool *pool, value root, dcp_metadata *m, fs
     const value state = call->state;
     RETURN_IF(check_swallowed(pool, state, "state_dict_metadata", err));
     RETURN_IF(check_swallowed(pool, state, "storage_data", err));
-    RETURN_IF(read_planner(pool, state, m, err));
+    read_planner(pool, state, m);
     read_marks(pool, value_call_of(pool, root), m);
     return FSDPCK_OK;
 }

@@ -103,7 +103,6 @@ typedef struct dcp_metadata {
     bool old_package;               /* torch.distributed._shard.checkpoint: 1.13 */
     bool old_properties;            /* TensorProperties of sharded_tensor.metadata: up to 2.2 */
     bool is_by_fsdpck;              /* by fsdpck, in protocol 2: torch's own is 4 or newer */
-    bool opaque_classes;            /* a class outside DCP was kept as a record */
 } dcp_metadata;
 
 /* Parses one whole `.metadata`. Errors: all of pickle.h; PKL-CALL (a call that torch never writes,

@@ -5,14 +5,6 @@
 
 #include "formats/dcp/dcp_internal.h"
 
-static bool has_entry(const open_request *req, const char *name)
-{
-    for (size_t i = 0; i < req->probe->entry_count; i++)
-        if (strcmp(req->probe->entries[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* Last component but `skip` of a path, into `name`; empty if none. */
 static void component(const char *path, unsigned skip, char *name, size_t capacity_bytes)
 {
@@ -63,9 +55,10 @@ static bool any_name_begins(const catalogue *cat, const char *prefix)
 static const char *guess_trainer(const catalogue *cat, const open_request *req, const dcp_marks *m,
                                  const char *folder_name)
 {
-    if (m->has_mcore_data || (has_entry(req, "metadata.json") && has_entry(req, "common.pt")))
+    if (m->has_mcore_data ||
+        (probe_has_entry(req->probe, "metadata.json") && probe_has_entry(req->probe, "common.pt")))
         return "megatron";
-    if (has_entry(req, "meta.pt"))
+    if (probe_has_entry(req->probe, "meta.pt"))
         return "lightning";
     if (m->in_parts || strncmp(folder_name, "pytorch_model_fsdp_", 19) == 0)
         return "accelerate";

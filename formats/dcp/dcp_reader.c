@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/dcp_boxes.h"
 #include "formats/dcp/dcp_catalogue.h"
@@ -15,19 +16,14 @@
 
 #define METADATA_LIMIT (UINT64_C(8) << 30)
 
-static bool ends_with(const char *name, const char *suffix)
-{
-    const size_t n = strlen(name), s = strlen(suffix);
-    return n >= s && strcmp(name + n - s, suffix) == 0;
-}
-
 static bool probe(const probe_input *in, const char **near_miss)
 {
     bool any_distcp = false;
 
     *near_miss = NULL;
     if (!in->is_folder) {
-        if (ends_with(in->name, ".distcp") || ends_with(in->name, ".metadata"))
+        if (text_ends_with(in->name, strlen(in->name), ".distcp") ||
+            text_ends_with(in->name, strlen(in->name), ".metadata"))
             *near_miss = "a file of a DCP checkpoint: give the folder that holds it";
         return false;
     }
@@ -36,19 +32,11 @@ static bool probe(const probe_input *in, const char **near_miss)
         if (strcmp(name, ".metadata") == 0 || strcmp(name, ".metadata.tmp") == 0 ||
             dcp_rank_of_metadata(name) != CAT_NONE || dcp_rank_of_blobs(name) != CAT_NONE)
             return true;
-        any_distcp = any_distcp || ends_with(name, ".distcp");
+        any_distcp = any_distcp || text_ends_with(name, strlen(name), ".distcp");
     }
     if (any_distcp)
         *near_miss = "folder with .distcp files, but without .metadata";
     return dcp_parts_probe(in);
-}
-
-static bool has_entry(const probe_input *in, const char *name)
-{
-    for (size_t i = 0; i < in->entry_count; i++)
-        if (strcmp(in->entries[i], name) == 0)
-            return true;
-    return false;
 }
 
 static void dcp_close(void *self)
@@ -319,7 +307,7 @@ static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unna
         char prefix[64];
         char **entries;
         size_t count;
-        if (!has_entry(req->probe, dcp_part_folder(part)))
+        if (!probe_has_entry(req->probe, dcp_part_folder(part)))
             continue;
         RETURN_IF(folder_list(&d->dir, dcp_part_folder(part), &entries, &count, err));
         snprintf(prefix, sizeof prefix, "%s/", dcp_part_folder(part));
@@ -394,7 +382,7 @@ static fsdpck_status read_parts(dcp_folder *d, const open_request *req, dcp_buil
         const char *const folder_name = dcp_part_folder(part);
         char name[64];
         path_kind kind;
-        if (!has_entry(req->probe, folder_name))
+        if (!probe_has_entry(req->probe, folder_name))
             continue;
         snprintf(name, sizeof name, "%s/.metadata", folder_name);
         RETURN_IF(path_probe(&d->dir, name, &kind, NULL, err));
@@ -418,7 +406,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
 {
     dcp_marks marks = {.world_size = -1};
 
-    if (has_entry(req->probe, ".metadata")) {
+    if (probe_has_entry(req->probe, ".metadata")) {
         RETURN_IF(read_named(d, req, ".metadata", b, &marks, err));
     } else if (dcp_parts_probe(req->probe)) {
         RETURN_IF(read_parts(d, req, b, &marks, err));
@@ -427,7 +415,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
         for (size_t i = 0; i < req->probe->entry_count && !any; i++)
             any = dcp_rank_of_metadata(req->probe->entries[i]) != CAT_NONE;
         if (!any)
-            return report_unfinished(req->path, has_entry(req->probe, ".metadata.tmp"), err);
+            return report_unfinished(req->path, probe_has_entry(req->probe, ".metadata.tmp"), err);
         RETURN_IF(read_ranks(d, req, b, &marks, err));
     }
     keep_tables(d, b);
@@ -520,7 +508,7 @@ static bool owns(const probe_input *in, const cat_origin *origin, const char *pa
     if (strcmp(name, ".metadata") == 0)
         return (slash != NULL) == origin->in_parts;
     if (dcp_rank_of_metadata(name) != CAT_NONE)
-        return slash == NULL && !has_entry(in, ".metadata") && !origin->in_parts;
+        return slash == NULL && !probe_has_entry(in, ".metadata") && !origin->in_parts;
     return nbytes == 0 && dcp_rank_of_blobs(name) != CAT_NONE;
 }
 

@@ -126,12 +126,11 @@ static fsdpck_status put_gap(dcp_write *w, target *t, uint32_t file_index, uint6
 static fsdpck_status put_deferred(target *t, uint32_t file_index, uint64_t chunk, uint64_t at,
                                   const dcp_form *form, fsdpck_error *err)
 {
-    target_deferred *late = vec_push(&t->lates, err);
-    if (late == NULL)
-        return FSDPCK_LIMIT;
-    *late = (target_deferred){
-        .offset_bytes = at, .chunk = chunk, .file = file_index, .nbytes = form->tail_nbytes};
-    return FSDPCK_OK;
+    return vec_add(
+        &t->lates,
+        &(target_deferred){
+            .offset_bytes = at, .chunk = chunk, .file = file_index, .nbytes = form->tail_nbytes},
+        err);
 }
 
 fsdpck_status dcp_put_chunk(dcp_write *w, target *t, uint64_t chunk, uint64_t align_nbytes,

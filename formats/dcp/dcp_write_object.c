@@ -44,10 +44,7 @@ static fsdpck_status put_inner_tensor(void *ctx, pickle_writer *w, uint64_t inde
     if (c->file != CAT_NONE)
         return fail(s, "object shares a tensor with another object", err);
     c->file = s->object->file;
-    uint64_t *chunk = vec_push(&s->w->inner_chunks, err);
-    if (chunk == NULL)
-        return FSDPCK_LIMIT;
-    *chunk = t->first_chunk;
+    RETURN_IF(vec_add(&s->w->inner_chunks, &(uint64_t){t->first_chunk}, err));
     const uint64_t *shape = catalogue_shape(cat, index);
     box_row_major_strides(shape, t->ndim, strides);
     torch_zip_storage_name((uint32_t)(s->w->inner_chunks.count - 1 - s->first), name);
@@ -76,10 +73,8 @@ static fsdpck_status put_plain(dcp_write *w, target *t, const cat_object *o, con
                                    crc32_update(0, pickle->text, pickle->nbytes));
         torch_zip_put_central_end(out, entries_at, version_at, 0);
         RETURN_IF(text_check(out, err));
-        dcp_pickle_blob *made = vec_push(&w->pickle_blobs, err);
-        if (made == NULL)
-            return FSDPCK_LIMIT;
-        *made = (dcp_pickle_blob){.text_at = base, .nbytes = out->nbytes - base};
+        RETURN_IF(vec_add(&w->pickle_blobs,
+                          &(dcp_pickle_blob){.text_at = base, .nbytes = out->nbytes - base}, err));
     }
     const dcp_pickle_blob *blob = VEC_AT(&w->pickle_blobs, const dcp_pickle_blob, id);
     RETURN_IF(target_add_constant_at(t, o->file, *at, blob->text_at, blob->nbytes, err));

@@ -1,6 +1,5 @@
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/dcp_write_internal.h"
@@ -113,11 +112,7 @@ static fsdpck_status check_options(const target *t, const writer_options *opt, f
 static fsdpck_status add_part(dcp_write *w, const char *folder_name, uint32_t part,
                               fsdpck_error *err)
 {
-    dcp_write_part *p = vec_push(&w->parts, err);
-    if (p == NULL)
-        return FSDPCK_LIMIT;
-    *p = (dcp_write_part){.folder = folder_name, .part = part};
-    return FSDPCK_OK;
+    return vec_add(&w->parts, &(dcp_write_part){.folder = folder_name, .part = part}, err);
 }
 
 /* The parts that are not empty. */

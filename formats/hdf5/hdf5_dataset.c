@@ -405,10 +405,7 @@ static fsdpck_status finish_contiguous(hdf5_builder *b, fsdpck_error *err)
                               t->stored_nbytes, err);
     if (!checked_range(t->offset_bytes, t->nbytes, b->in->end_bytes))
         return hdf5_bad_place(b, "dataset is outside the file", t->offset_bytes, t->nbytes, err);
-    hdf5_extent *e = vec_push(&b->extents, err);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    *e = (hdf5_extent){t->offset_bytes, t->nbytes, t->tensor};
+    RETURN_IF(vec_add(&b->extents, &(hdf5_extent){t->offset_bytes, t->nbytes, t->tensor}, err));
     return hdf5_put_chunk(b, zeros, t->dims, &rows, t->offset_bytes, t->nbytes, err);
 }
 
@@ -479,11 +476,10 @@ fsdpck_status hdf5_finish_dataset(hdf5_builder *b, fsdpck_error *err)
         RETURN_IF(finish_open(b, err));
         judge_unwritten(b);
     }
-    hdf5_done *done = vec_push(&b->done, err);
-    if (done == NULL)
-        return FSDPCK_LIMIT;
-    *done = (hdf5_done){t->first_chunk, catalogue_chunk_count(b->cat) - t->first_chunk,
-                        t->skipped ? CAT_NONE : t->tensor};
+    RETURN_IF(vec_add(&b->done,
+                      &(hdf5_done){t->first_chunk, catalogue_chunk_count(b->cat) - t->first_chunk,
+                                   t->skipped ? CAT_NONE : t->tensor},
+                      err));
     hdf5_open_dataset_release(b);
     return FSDPCK_OK;
 }

@@ -1,6 +1,5 @@
 #include <hdf5.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/hdf5/hdf5_driver.h"
 #include "formats/hdf5/hdf5_lock.h"

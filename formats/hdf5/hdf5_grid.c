@@ -170,10 +170,7 @@ fsdpck_status hdf5_grid_add(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error
         c.mask == (1u << d->ncoders) - 1 || (!whole && (t->chunk_flags & HDF5_CHUNK_PLAIN_EDGES));
     c.kind = !plain ? HDF5_CODED : is_rows(t, sizes, whole) ? HDF5_ROWS : HDF5_GRID;
     RETURN_IF(check_sizes(b, &c, at, nbytes, err));
-    hdf5_extent *e = vec_push(&b->extents, err);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    *e = (hdf5_extent){at, nbytes, t->tensor};
+    RETURN_IF(vec_add(&b->extents, &(hdf5_extent){at, nbytes, t->tensor}, err));
     /* Of rows, those that are in the dataset. */
     const uint64_t used = c.kind == HDF5_ROWS ? box_nelems(sizes, t->ndim) * t->itemsize : nbytes;
     return hdf5_put_chunk(b, corner, sizes, &c, at, used, err);

@@ -1,6 +1,5 @@
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/common/torch_archive.h"
 #include "formats/pt/flat_writer_internal.h"

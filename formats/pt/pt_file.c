@@ -1,7 +1,6 @@
 #include "formats/pt/pt_file.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/crc.h"
@@ -121,10 +120,7 @@ static fsdpck_status add_record(target *t, pt_record record, uint32_t *number, f
     const uint64_t n = s->records.count - s->begun;
     if (n >= UINT32_MAX)
         return FAIL(err, LIMIT, LIMIT_COUNT, "too many tensors for one file");
-    pt_record *added = vec_push(&s->records, err);
-    if (added == NULL)
-        return FSDPCK_LIMIT;
-    *added = record;
+    RETURN_IF(vec_add(&s->records, &record, err));
     *number = (uint32_t)n;
     return FSDPCK_OK;
 }
@@ -166,10 +162,7 @@ fsdpck_status pt_file_add_composite(target *t, uint32_t *number, fsdpck_error *e
 {
     pt_files *s = t->writer_state;
     const pt_record record = {.chunk = IN_PARTS, .text_at = s->joins.count};
-    pt_join *join = vec_push(&s->joins, err);
-    if (join == NULL)
-        return FSDPCK_LIMIT;
-    *join = (pt_join){.first_part = s->parts.count};
+    RETURN_IF(vec_add(&s->joins, &(pt_join){.first_part = s->parts.count}, err));
     return add_record(t, record, number, err);
 }
 
@@ -180,10 +173,7 @@ static fsdpck_status add_part(target *t, pt_part part, fsdpck_error *err)
         s->records.count > 0 ? VEC_AT(&s->records, pt_record, s->records.count - 1) : NULL;
     if (record == NULL || record->chunk != IN_PARTS)
         return FAIL(err, INTERNAL, NONE, "part does not belong to a record");
-    pt_part *added = vec_push(&s->parts, err);
-    if (added == NULL)
-        return FSDPCK_LIMIT;
-    *added = part;
+    RETURN_IF(vec_add(&s->parts, &part, err));
     record->nbytes += part.nbytes;
     return FSDPCK_OK;
 }
@@ -204,11 +194,7 @@ fsdpck_status pt_file_part_bytes(target *t, uint64_t text_at, uint64_t nbytes, f
 fsdpck_status pt_file_mark(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
 {
     pt_files *s = t->writer_state;
-    uint64_t *added = vec_push(&s->cuts, err);
-    if (added == NULL)
-        return FSDPCK_LIMIT;
-    *added = pickle_nbytes;
-    return FSDPCK_OK;
+    return vec_add(&s->cuts, &(uint64_t){pickle_nbytes}, err);
 }
 
 /* --- constant bytes --- */
@@ -338,11 +324,11 @@ static fsdpck_status put_chunk(laying *l, uint64_t index, unsigned descriptor_nb
     l->at += chunk->nbytes;
     if (descriptor_nbytes == 0)
         return FSDPCK_OK;
-    target_deferred *late = vec_push(&l->t->lates, err);
-    if (late == NULL)
-        return FSDPCK_LIMIT;
-    *late = (target_deferred){
-        .offset_bytes = l->at, .chunk = index, .file = l->file, .nbytes = descriptor_nbytes};
+    RETURN_IF(vec_add(
+        &l->t->lates,
+        &(target_deferred){
+            .offset_bytes = l->at, .chunk = index, .file = l->file, .nbytes = descriptor_nbytes},
+        err));
     l->at += descriptor_nbytes;
     return FSDPCK_OK;
 }
@@ -464,11 +450,7 @@ static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const t
     s->begun = s->records.count;
     s->literals_at = l->first;
     s->nliterals = t->literals.count - l->first;
-    pt_file *added = vec_push(&s->files, err);
-    if (added == NULL)
-        return FSDPCK_LIMIT;
-    *added = f;
-    return FSDPCK_OK;
+    return vec_add(&s->files, &f, err);
 }
 
 fsdpck_status pt_file_end(target *t, const char *name, uint32_t rank, const text_buf *pickle,

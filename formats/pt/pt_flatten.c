@@ -182,10 +182,7 @@ static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_
     const size_t before = strtab_count(&f->flat);
     RETURN_IF(strtab_intern(&f->flat, name_text(f), f->name.nbytes, flat, err));
     if (*flat == before) {
-        value *slot = vec_push(&f->paths, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = *path;
+        RETURN_IF(vec_add(&f->paths, path, err));
         return FSDPCK_OK;
     }
     char first[256], second[256];
@@ -314,11 +311,7 @@ static fsdpck_status keep_attributes(pt_flat *f, value owner, fsdpck_error *err)
     const bool is_root = f->name.nbytes == 0;
     RETURN_IF(value_new_str(&f->cat->pool, is_root ? "object" : name_text(f),
                             is_root ? strlen("object") : f->name.nbytes, &a.name, err));
-    pt_attributes *kept = vec_push(&f->attributes, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = a;
-    return FSDPCK_OK;
+    return vec_add(&f->attributes, &a, err);
 }
 
 static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *err)
@@ -344,10 +337,8 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
             return FSDPCK_LIMIT;
     }
     *seen = SEEN_OPEN;
-    frame *next = vec_push(&f->frames, err);
-    if (next == NULL)
-        return FSDPCK_LIMIT;
-    *next = (frame){.items = items, .owner = v, .name_nbytes = f->name.nbytes};
+    RETURN_IF(vec_add(&f->frames,
+                      &(frame){.items = items, .owner = v, .name_nbytes = f->name.nbytes}, err));
     return keep_attributes(f, v, err);
 }
 
@@ -393,10 +384,7 @@ static fsdpck_status walk(pt_flat *f, fsdpck_error *err)
         else
             RETURN_IF(value_new_int(pool, (int64_t)top.at, &key, err));
         RETURN_IF(name_append_key(f, key, &path_key, err));
-        value *slot = vec_push(&f->path, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = dict ? path_key : key;
+        RETURN_IF(vec_add(&f->path, &(value){dict ? path_key : key}, err));
         RETURN_IF(place_visit(f, &top, value_item(pool, top.items, top.at), err));
     }
     return FSDPCK_OK;

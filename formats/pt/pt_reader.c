@@ -191,10 +191,7 @@ static fsdpck_status add_storage(pt_file *p, catalogue *cat, uint32_t storage, c
     made_up_name(&cat->names, "storage", &number, name, sizeof(name));
     RETURN_IF(catalogue_add_tensor(cat, name, strlen(name), d, 1, &nelems, tensor, err));
     catalogue_tensor(cat, *tensor)->flags |= CAT_TENSOR_STORAGE;
-    uint32_t *kept = vec_push(&p->shared, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = v->first;
+    RETURN_IF(vec_add(&p->shared, &(uint32_t){v->first}, err));
     return catalogue_add_chunk(cat, *tensor, origin, &nelems, &chunk, err);
 }
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bytes.h"
+#include "base/text.h"
 #include "formats/pt/ranks_internal.h"
 #include "layout/mesh_text.h"
 #include "layout/shard_box.h"
@@ -316,12 +316,6 @@ static fsdpck_status mesh_of(ranks_parse *p, value v, const ranks_mesh **found, 
 
 /* --- placements --- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static fsdpck_status read_placement(const value_pool *pool, value v, unsigned ndim, placement *pl,
                                     fsdpck_error *err)
 {
@@ -336,7 +330,8 @@ static fsdpck_status read_placement(const value_pool *pool, value v, unsigned nd
         return FSDPCK_OK;
     }
     /* _Partial to 2.3, Partial, and those of masked and norm reductions. */
-    if (call != NULL && ends_with(name, "Partial") && ranks_is_class(pool, v, name)) {
+    if (call != NULL && text_ends_with(name, strlen(name), "Partial") &&
+        ranks_is_class(pool, v, name)) {
         pl->kind = PLACEMENT_PARTIAL;
         return FSDPCK_OK;
     }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/utf8.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/ranks_internal.h"

@@ -56,10 +56,7 @@ static fsdpck_status add_inner(ranks_inner *n, uint32_t piece, const text_buf *n
     if (is_taken(s, name))
         return FSDPCK_OK;
     RETURN_IF(strtab_intern(&s->inner_names, name->text, name->nbytes, &id, err));
-    ranks_inner_tensor *slot = vec_push(&n->tensors, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = (ranks_inner_tensor){.piece = piece};
+    RETURN_IF(vec_add(&n->tensors, &(ranks_inner_tensor){.piece = piece}, err));
     memcpy(sizes, VEC_AT(&s->reader->dims, const uint64_t, q->dims_at), q->ndim * sizeof *sizes);
     RETURN_IF(catalogue_add_tensor(s->cat, name->text, name->nbytes, (dtype)q->dtype, q->ndim,
                                    sizes, tensor, err));

@@ -1,6 +1,5 @@
 /* Objects that are not tensors: kept once if equal on all ranks, otherwise one per rank. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/pt/ranks_internal.h"
@@ -129,11 +128,7 @@ static fsdpck_status gather(void *ctx, value v, fsdpck_error *err)
         return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND, "DTensor or ShardedTensor inside an object");
     if (value_kind_of(v) != VALUE_TENSOR)
         return FSDPCK_OK;
-    uint64_t *slot = vec_push(g->tensors, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = value_tensor_index(v);
-    return FSDPCK_OK;
+    return vec_add(g->tensors, &(uint64_t){value_tensor_index(v)}, err);
 }
 
 /* Adds a variant for a value; its tensors are numbered in order of occurrence. */
@@ -208,10 +203,7 @@ static fsdpck_status find_variant(ranks_parse *p, const ranks_object *o, value c
 static fsdpck_status push_variant(ranks_state *s, const ranks_variant *made, uint32_t *index,
                                   fsdpck_error *err)
 {
-    ranks_variant *slot = vec_push(&s->variants, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = *made;
+    RETURN_IF(vec_add(&s->variants, made, err));
     *index = (uint32_t)(s->variants.count - 1);
     return FSDPCK_OK;
 }
@@ -219,10 +211,9 @@ static fsdpck_status push_variant(ranks_state *s, const ranks_variant *made, uin
 static fsdpck_status note(ranks_state *s, uint32_t object, uint32_t variant, uint32_t rank,
                           fsdpck_error *err)
 {
-    ranks_occurrence *slot = vec_push(&s->occurrences, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = (ranks_occurrence){.object = object, .variant = variant, .rank = (uint16_t)rank};
+    RETURN_IF(vec_add(
+        &s->occurrences,
+        &(ranks_occurrence){.object = object, .variant = variant, .rank = (uint16_t)rank}, err));
     VEC_AT(&s->objects, ranks_object, object)->rank_count++;
     return FSDPCK_OK;
 }
@@ -288,10 +279,7 @@ fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint3
         const ranks_variant made = {
             .content = value_of_tensor(0), .pieces_at = s->leaves.count, .piece_count = 1};
         uint32_t variant;
-        uint32_t *slot = vec_push(&s->leaves, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = pieces[i];
+        RETURN_IF(vec_add(&s->leaves, &(uint32_t){pieces[i]}, err));
         RETURN_IF(push_variant(s, &made, &variant, err));
         const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, pieces[i]);
         RETURN_IF(note(s, object, variant, q->rank, err));

@@ -95,16 +95,14 @@ static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_k
         t->rank_count++;
         return FSDPCK_OK;
     }
-    ranks_tensor *t = vec_push(&s->tensors, err);
-    if (t == NULL)
-        return FSDPCK_LIMIT;
-    *t = (ranks_tensor){.kind = (uint8_t)kind,
-                        .index = CAT_NONE,
-                        .first_file = p->file->index,
-                        .rank_count = 1,
-                        .in_optimizer = numbered_state(&p->scratch.pool, path),
-                        .in_rng = generator_state(&p->scratch.pool, path)};
-    return FSDPCK_OK;
+    return vec_add(&s->tensors,
+                   &(ranks_tensor){.kind = (uint8_t)kind,
+                                   .index = CAT_NONE,
+                                   .first_file = p->file->index,
+                                   .rank_count = 1,
+                                   .in_optimizer = numbered_state(&p->scratch.pool, path),
+                                   .in_rng = generator_state(&p->scratch.pool, path)},
+                   err);
 }
 
 /* --- tensors --- */

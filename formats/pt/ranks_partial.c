@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/pt/ranks_internal.h"
 
 typedef struct partial_search {
@@ -79,12 +80,6 @@ static size_t outer_depth(const ranks_state *s, const ranks_tensor *t, value pat
     return wrapped && value_count(pool, path) > 2 ? 2 : 1;
 }
 
-static bool ends_with(const char *text, size_t nbytes, const char *end)
-{
-    const size_t n = strlen(end);
-    return nbytes >= n && memcmp(text + nbytes - n, end, n) == 0;
-}
-
 static fsdpck_status is_of_model(partial_search *x, const ranks_tensor *t, value path, bool *yes,
                                  fsdpck_error *err)
 {
@@ -103,7 +98,7 @@ static fsdpck_status is_of_model(partial_search *x, const ranks_tensor *t, value
     const value last = value_item(pool, path, count - 1);
     const char *text = value_kind_of(last) == VALUE_STR ? value_text(pool, last, &nbytes) : NULL;
     if (count == 1 &&
-        (t->kind == RANKS_PLAIN || (text != NULL && ends_with(text, nbytes, "_extra_state"))))
+        (t->kind == RANKS_PLAIN || (text != NULL && text_ends_with(text, nbytes, "_extra_state"))))
         return FSDPCK_OK;
     *yes = false;
     if (count == 1)

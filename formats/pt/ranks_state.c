@@ -70,10 +70,7 @@ fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece, f
                    (t->requires_grad ? RANKS_SHARD_GRAD : 0));
     if (r->pieces.count >= CAT_NONE)
         return FAIL(err, LIMIT, LIMIT_COUNT, "too many tensors in the files of all ranks");
-    ranks_shard *slot = vec_push(&r->pieces, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = made;
+    RETURN_IF(vec_add(&r->pieces, &made, err));
     *piece = p->pieces[tensor] = (uint32_t)(r->pieces.count - 1);
     return FSDPCK_OK;
 }

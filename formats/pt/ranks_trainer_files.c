@@ -32,14 +32,6 @@ const ranks_trainer *ranks_trainer_find(const char *name)
     return NULL;
 }
 
-static bool has_entry(const probe_input *in, const char *name)
-{
-    for (size_t i = 0; i < in->entry_count; i++)
-        if (strcmp(in->entries[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* --- verl's settings --- */
 
 static bool is_world_size(const json_token *t)
@@ -109,7 +101,7 @@ static void read_settings(const open_request *req, const char *name, cat_origin 
     fsdpck_error err;
 
     fsdpck_error_init(&err);
-    if (!has_entry(req->probe, name))
+    if (!probe_has_entry(req->probe, name))
         return;
     fsdpck_status st =
         file_read_whole(&req->probe->dir, name, sizeof o->settings - 1, &text, &nbytes, &err);
@@ -136,7 +128,7 @@ void ranks_describe_folder(const open_request *req, cat_origin *o)
     if (trainer->settings_name != NULL)
         read_settings(req, trainer->settings_name, o);
     const char *const side = trainer->side_folder;
-    if (side != NULL && has_entry(req->probe, side) &&
+    if (side != NULL && probe_has_entry(req->probe, side) &&
         path_probe(&req->probe->dir, side, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER)
         snprintf(o->side_folder, sizeof o->side_folder, "%s", side);
 }
@@ -162,7 +154,7 @@ bool ranks_is_torch_checkpointing(const probe_input *in)
     uint8_t head[METADATA_HEAD_NBYTES];
     file f = FILE_CLOSED;
 
-    if (!in->is_folder || !has_entry(in, "metadata.pkl") ||
+    if (!in->is_folder || !probe_has_entry(in, "metadata.pkl") ||
         file_open_read(&f, &in->dir, "metadata.pkl", 0, NULL) != FSDPCK_OK)
         return false;
     const size_t n = f.nbytes < sizeof head ? (size_t)f.nbytes : sizeof head;

@@ -1,7 +1,5 @@
 #include "formats/pt/ranks_write_dtensor.h"
 
-#include <string.h>
-
 #include "formats/common/torch_archive.h"
 #include "layout/mesh_text.h"
 #include "layout/shard_box.h"

@@ -5,17 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #define COPY_FILES "copy the missing files from the machines that wrote them"
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 static bool has_file(const shards_check_input *c, const char *name)
 {
     return bsearch(&name, c->req->probe->entries, c->req->probe->entry_count, sizeof name,
-                   by_text) != NULL;
+                   text_compare) != NULL;
 }
 
 /* Files with this number that ranks of the root lack. */

@@ -1,7 +1,6 @@
 /* The same shard in two files. torch and fsdpck write each shard once, even if ranks hold replicas.
  * One of the files is therefore a copy, or from another save. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/safetensors/dcp_safetensors_check.h"
 

@@ -1,7 +1,6 @@
 #include "formats/safetensors/dcp_safetensors_evidence.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/safetensors/dcp_safetensors_count.h"
 #include "formats/safetensors/shard_name.h"

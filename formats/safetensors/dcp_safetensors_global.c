@@ -73,10 +73,7 @@ static fsdpck_status read_offsets(json_reader *r, vec *offsets, shard_place *p, 
         if (t.kind != JSON_NUMBER || !t.is_u64 || t.u64 > INT64_MAX || p->count == NDIM_MAX)
             return fail(err, FSDPCK_FINDING_ST_META, "DCP_SHARDING_INFO has invalid saved_offsets",
                         NULL);
-        uint64_t *slot = vec_push(offsets, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = t.u64;
+        RETURN_IF(vec_add(offsets, &(uint64_t){t.u64}, err));
         p->count++;
     }
 }
@@ -157,10 +154,9 @@ static fsdpck_status tensor_of(shards_global *g, const char *name, size_t nbytes
     RETURN_IF(strtab_intern(&g->names, name, nbytes, id, err));
     if (*id < known)
         return FSDPCK_OK;
-    global_tensor *t = vec_push(&g->tensors, err);
-    if (t == NULL)
-        return FSDPCK_LIMIT;
-    *t = (global_tensor){.dtype = e->dtype, .ndim = e->ndim, .dims_at = g->dims.count};
+    RETURN_IF(vec_add(
+        &g->tensors, &(global_tensor){.dtype = e->dtype, .ndim = e->ndim, .dims_at = g->dims.count},
+        err));
     /* Space for any number of dims: an empty shard may come first with a wrong number. */
     return vec_push_n(&g->dims, e->ndim, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
 }
@@ -181,11 +177,7 @@ static fsdpck_status settle_ndim(shards_global *g, global_tensor *t, const st_en
 
 static fsdpck_status push_shard(shards_global *g, global_shard shard, fsdpck_error *err)
 {
-    global_shard *slot = vec_push(&g->shards, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = shard;
-    return FSDPCK_OK;
+    return vec_add(&g->shards, &shard, err);
 }
 
 static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_entry *e,

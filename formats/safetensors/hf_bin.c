@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/safetensors/hf_bin_files.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_missing.h"
@@ -19,7 +20,7 @@ static const char *find_index(const probe_input *in)
     static const char usual[] = MODEL BIN_INDEX;
     const char *found = NULL;
     size_t count = 0;
-    if (hf_missing_has_entry(in, usual))
+    if (probe_has_entry(in, usual))
         return usual;
     for (size_t i = 0; i < in->entry_count; i++) {
         const size_t n = strlen(in->entries[i]);
@@ -30,11 +31,6 @@ static const char *find_index(const probe_input *in)
         count++;
     }
     return count == 1 ? found : NULL;
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static fsdpck_status check_files(const probe_input *in, const char *const *names, size_t count,
@@ -74,7 +70,7 @@ static fsdpck_status check_family(const probe_input *in, const char *first, cons
 static fsdpck_status check_families(const probe_input *in, budget *owner, fsdpck_error *err)
 {
     const char *const whole[] = {MODEL BIN};
-    if (hf_missing_has_entry(in, whole[0]))
+    if (probe_has_entry(in, whole[0]))
         RETURN_IF(check_files(in, whole, 1, true, err));
     for (size_t i = 0; i < in->entry_count; i++) {
         shard_name parts;
@@ -97,7 +93,7 @@ static fsdpck_status check_index(const probe_input *in, const char *index, budge
     for (uint32_t i = 0; st == FSDPCK_OK && i < count; i++)
         names[i] = strtab_text(&ix.files, i);
     if (st == FSDPCK_OK) {
-        qsort(names, count, sizeof *names, by_text);
+        qsort(names, count, sizeof *names, text_compare);
         st = hf_missing_check(in, names, count, BIN, err);
     }
     if (st == FSDPCK_OK)

@@ -66,10 +66,7 @@ static fsdpck_status read_map(json_reader *r, hf_index *ix, fsdpck_error *err)
             return st;
         }
         RETURN_IF(strtab_intern(&ix->files, t.text, t.nbytes, &path, err));
-        uint32_t *slot = vec_push(&ix->file_of, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = path;
+        RETURN_IF(vec_add(&ix->file_of, &(uint32_t){path}, err));
     }
 }
 
@@ -135,12 +132,6 @@ fsdpck_status hf_index_read(const folder *dir, const char *name, budget *owner, 
         error_path(err, path);
     }
     return st;
-}
-
-uint32_t hf_index_file(const hf_index *ix, const char *tensor, size_t nbytes)
-{
-    const uint32_t id = strtab_find(&ix->tensors, tensor, nbytes);
-    return id != STRTAB_NONE ? *VEC_AT(&ix->file_of, const uint32_t, id) : STRTAB_NONE;
 }
 
 void hf_index_release(hf_index *ix)

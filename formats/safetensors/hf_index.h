@@ -3,7 +3,6 @@
  *     hf_index ix;
  *     RETURN_IF(hf_index_read(&dir, "model.safetensors.index.json", budget, &ix, err));
  *     strtab_count(&ix.files), strtab_text(&ix.files, f)       // in order of appearance
- *     hf_index_file(&ix, name, nbytes)                         // a file's id, or STRTAB_NONE
  *     hf_index_release(&ix);
  *
  * Errors: IDX-JSON (invalid or empty JSON), IDX-DUP (a tensor twice), IDX-PATH (a file outside the
@@ -30,7 +29,6 @@ fsdpck_status hf_index_read(const folder *dir, const char *name, budget *owner, 
 /* The same from memory. On failure *ix is released. */
 fsdpck_status hf_index_parse(const char *text, size_t nbytes, budget *owner, hf_index *ix,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-uint32_t hf_index_file(const hf_index *ix, const char *tensor, size_t nbytes);
 void hf_index_release(hf_index *ix);
 
 #endif

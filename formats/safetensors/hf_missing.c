@@ -1,4 +1,5 @@
 #include "formats/safetensors/hf_missing.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,17 +10,6 @@
 #include "formats/safetensors/shard_name.h"
 
 enum { NAME_NBYTES_MAX = 512 };
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-bool hf_missing_has_entry(const probe_input *in, const char *name)
-{
-    return in->entry_count > 0 &&
-           bsearch(&name, in->entries, in->entry_count, sizeof *in->entries, by_text) != NULL;
-}
 
 static bool ends_with(const char *name, const char *suffix)
 {
@@ -45,7 +35,7 @@ static bool has_number(const probe_input *in, const char *entry, const shard_nam
 {
     char name[NAME_NBYTES_MAX];
     return number == 0 || number > parts->file_count || !name_with(entry, parts, number, name) ||
-           hf_missing_has_entry(in, name);
+           probe_has_entry(in, name);
 }
 
 /* A family lacks a file if one of its files lacks a neighbor. */
@@ -113,7 +103,7 @@ static bool is_indexed_or_other(const void *ctx, const char *entry)
 {
     const indexed_names *n = ctx;
     return !ends_with(entry, n->suffix) ||
-           bsearch(&entry, n->names, n->count, sizeof *n->names, by_text) != NULL;
+           bsearch(&entry, n->names, n->count, sizeof *n->names, text_compare) != NULL;
 }
 
 fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, size_t count,

@@ -17,6 +17,5 @@ fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix,
 /* `names`: the required files, sorted. */
 fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, size_t count,
                                const char *suffix, fsdpck_error *err) FSDPCK_MUST_CHECK;
-bool hf_missing_has_entry(const probe_input *in, const char *name);
 
 #endif

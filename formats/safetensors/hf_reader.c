@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/common/renamed_file.h"
+#include "base/text.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_missing.h"
 #include "formats/safetensors/hf_shadow.h"
@@ -19,11 +19,6 @@ static bool is_index(const char *name)
     const size_t n = strlen(name);
     const size_t m = strlen(INDEX_SUFFIX);
     return n > m && strcmp(name + n - m, INDEX_SUFFIX) == 0;
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static bool probe(const probe_input *in, const char **near_miss)
@@ -79,7 +74,7 @@ static bool same_family(const choice *c, const char *name, const shard_name *par
 
 static void survey(const probe_input *in, choice *c)
 {
-    *c = (choice){.model_alone = hf_missing_has_entry(in, HF_SINGLE_FILE)};
+    *c = (choice){.model_alone = probe_has_entry(in, HF_SINGLE_FILE)};
     for (size_t i = 0; i < in->entry_count; i++) {
         shard_name parts;
         if (!shard_name_parse(in->entries[i], &parts))
@@ -126,7 +121,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
 
 static bool is_among(const char *const *names, size_t count, const char *name)
 {
-    return bsearch(&name, names, count, sizeof *names, by_text) != NULL;
+    return bsearch(&name, names, count, sizeof *names, text_compare) != NULL;
 }
 
 static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st_files *s,
@@ -138,7 +133,7 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
         return FSDPCK_LIMIT;
     for (uint32_t i = 0; i < count; i++)
         names[i] = strtab_text(&ix->files, i);
-    qsort(names, count, sizeof *names, by_text);
+    qsort(names, count, sizeof *names, text_compare);
     fsdpck_status st = hf_missing_check(req->probe, names, count, ".safetensors", err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = st_files_add(s, names[i], err);
@@ -271,10 +266,7 @@ static fsdpck_status add_file_tensors(const st_files *s, size_t index, strtab *n
             st_files_error_path(s, index, err);
             return st;
         }
-        uint32_t *owner = vec_push(owners, err);
-        if (owner == NULL)
-            return FSDPCK_LIMIT;
-        *owner = (uint32_t)index;
+        RETURN_IF(vec_add(owners, &(uint32_t){(uint32_t)index}, err));
         RETURN_IF(st_files_add_tensor(s, index, e, cat, err));
     }
     return FSDPCK_OK;

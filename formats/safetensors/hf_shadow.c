@@ -86,7 +86,7 @@ fsdpck_status hf_shadow_check(const open_request *req, const st_files *s, const 
     fsdpck_error what;
     char text[200];
 
-    if (!hf_missing_has_entry(in, HF_SINGLE_FILE) || is_named(s))
+    if (!probe_has_entry(in, HF_SINGLE_FILE) || is_named(s))
         return FSDPCK_OK;
     RETURN_IF(st_files_open(req, &single, err));
     fsdpck_error_init(&what);
@@ -120,7 +120,7 @@ fsdpck_status hf_shadow_check(const open_request *req, const st_files *s, const 
  * metadata. */
 bool hf_shadow_zeroed_scalars(const probe_input *in, const st_files *s)
 {
-    if (!hf_missing_has_entry(in, "sharded"))
+    if (!probe_has_entry(in, "sharded"))
         return false;
     for (size_t i = 0; i < st_files_count(s); i++) {
         const st_header *h = st_files_header(s, i);

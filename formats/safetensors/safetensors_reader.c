@@ -2,15 +2,9 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
-
-static bool ends_with(const char *name, const char *suffix)
-{
-    const size_t n = strlen(name);
-    const size_t m = strlen(suffix);
-    return n >= m && memcmp(name + n - m, suffix, m) == 0;
-}
 
 /* Accepts a file of this name that no other reader recognizes, so that the error names its defect.
  */
@@ -24,7 +18,7 @@ static bool probe(const probe_input *in, const char **near_miss)
         if (n >= 2 && n <= ST_HEADER_NBYTES_MAX && n <= in->nbytes - 8 && head[8] == '{')
             return true;
     }
-    if (in->name == NULL || !ends_with(in->name, ".safetensors"))
+    if (in->name == NULL || !text_ends_with(in->name, strlen(in->name), ".safetensors"))
         return false;
     if (in->head_nbytes >= 4 && memcmp(head, "PK\3\4", 4) == 0) {
         *near_miss = "named .safetensors, but a zip archive";

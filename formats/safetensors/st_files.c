@@ -3,9 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "base/checked.h"
 
 typedef struct opened {
     uint64_t nbytes;

@@ -124,6 +124,13 @@ void *vec_push_n(vec *v, size_t n, fsdpck_error *err)
     return first;
 }
 
+fsdpck_status vec_add(vec *v, const void *item, fsdpck_error *err)
+{
+    RETURN_IF(vec_reserve(v, 1, err));
+    memcpy((char *)v->items + v->count++ * v->item_nbytes, item, v->item_nbytes);
+    return FSDPCK_OK;
+}
+
 void vec_trim(vec *v)
 {
     if (v->count == 0) {

@@ -56,6 +56,8 @@ fsdpck_status vec_reserve(vec *v, size_t extra, fsdpck_error *err) FSDPCK_MUST_C
 void *vec_push(vec *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends n zeroed items and returns the first, or NULL. */
 void *vec_push_n(vec *v, size_t n, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends a copy of *item, which has the type of VEC_OF: `vec_add(&v, &(uint32_t){n}, err)`. */
+fsdpck_status vec_add(vec *v, const void *item, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Frees unused capacity. */
 void vec_trim(vec *v);
 void vec_release(vec *v);

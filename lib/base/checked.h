@@ -76,12 +76,4 @@ static inline bool checked_size(uint64_t n, size_t *result)
     return true;
 }
 
-static inline bool checked_from_i64(int64_t n, uint64_t *result)
-{
-    if (n < 0)
-        return false;
-    *result = (uint64_t)n;
-    return true;
-}
-
 #endif

@@ -1,7 +1,7 @@
 #include "base/normal.h"
 
 #include <stdint.h>
-#include <stdlib.h>
+#include <utf8proc.h>
 
 #include "base/utf8.h"
 
@@ -13,27 +13,6 @@
 /* The combining class is above the code point. */
 #define CLASS_SHIFT 24
 
-typedef struct parts {
-    uint32_t whole, first, second;
-} parts;
-
-typedef struct order {
-    uint32_t first, last;
-    uint8_t class;
-} order;
-
-static const parts decompositions[] = {
-#define PARTS(whole, first, second) {whole, first, second},
-#include "base/normal.def"
-#undef PARTS
-};
-
-static const order classes[] = {
-#define ORDER(first, last, class) {first, last, class},
-#include "base/normal.def"
-#undef ORDER
-};
-
 bool normal_is_ascii(const char *text, size_t nbytes)
 {
     for (size_t i = 0; i < nbytes; i++)
@@ -42,74 +21,17 @@ bool normal_is_ascii(const char *text, size_t nbytes)
     return true;
 }
 
-static int compare_parts(const void *key, const void *item)
+/* The canonical decomposition of a character, each part with its class. */
+static unsigned decompose(uint32_t c, uint32_t *to)
 {
-    const uint32_t c = *(const uint32_t *)key, whole = ((const parts *)item)->whole;
-    return c < whole ? -1 : c > whole;
-}
-
-static int compare_order(const void *key, const void *item)
-{
-    const uint32_t c = *(const uint32_t *)key;
-    const order *o = item;
-    return c < o->first ? -1 : c > o->last;
-}
-
-static uint8_t class_of(uint32_t c)
-{
-    if (c < 0x300)
-        return 0;
-    const order *o =
-        bsearch(&c, classes, sizeof classes / sizeof *classes, sizeof *classes, compare_order);
-    return o != NULL ? o->class : 0;
-}
-
-/* Syllables of Hangul follow a rule (Unicode, 3.12). */
-static unsigned take_apart_hangul(uint32_t c, uint32_t *to)
-{
-    const uint32_t index = c - 0xAC00;
-    to[0] = 0x1100 + index / 588;
-    to[1] = 0x1161 + index % 588 / 28;
-    to[2] = 0x11A7 + index % 28;
-    return index % 28 == 0 ? 2 : 3;
-}
-
-static unsigned take_apart(uint32_t c, uint32_t *to)
-{
-    uint32_t back[PARTS_MOST];
-    unsigned n = 0, made = 0;
-    if (c >= 0xAC00 && c < 0xAC00 + 11172)
-        return take_apart_hangul(c, to);
-    while (n < PARTS_MOST - 1) {
-        const parts *p =
-            c < 0xC0 ? NULL
-                     : bsearch(&c, decompositions, sizeof decompositions / sizeof *decompositions,
-                               sizeof *decompositions, compare_parts);
-        if (p == NULL)
-            break;
-        if (p->second != 0)
-            back[n++] = p->second;
-        c = p->first;
-    }
-    to[made++] = c;
-    while (n > 0)
-        to[made++] = back[--n];
-    return made;
-}
-
-static void put(text_buf *out, uint32_t c)
-{
-    unsigned char b[4];
-    unsigned n = 1;
-    if (c < 0x80) {
-        b[0] = (unsigned char)c;
-    } else {
-        n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-        for (unsigned i = n - 1; i > 0; i--, c >>= 6)
-            b[i] = (unsigned char)(0x80 | (c & 0x3F));
-        b[0] = (unsigned char)((0xF00u >> n & 0xF0) | c);
-    }
-    text_append(out, b, n);
+    int32_t parts[PARTS_MOST];
+    int unused = 0;
+    const utf8proc_ssize_t n =
+        utf8proc_decompose_char((int32_t)c, parts, PARTS_MOST, UTF8PROC_DECOMPOSE, &unused);
+    for (utf8proc_ssize_t i = 0; i < n; i++)
+        to[i] = (uint32_t)parts[i] | (uint32_t)utf8proc_get_property(parts[i])->combining_class
+                                         << CLASS_SHIFT;
+    return (unsigned)n;
 }
 
 /* Sorts marks by class between letters: stable. */
@@ -130,8 +52,11 @@ static void sort_marks(uint32_t *points, size_t count)
 static void flush(uint32_t *points, size_t *count, text_buf *out)
 {
     sort_marks(points, *count);
-    for (size_t i = 0; i < *count; i++)
-        put(out, points[i] & ((1u << CLASS_SHIFT) - 1));
+    for (size_t i = 0; i < *count; i++) {
+        uint8_t bytes[4];
+        const uint32_t c = points[i] & ((1u << CLASS_SHIFT) - 1);
+        text_append(out, bytes, (size_t)utf8proc_encode_char((int32_t)c, bytes));
+    }
     *count = 0;
 }
 
@@ -156,10 +81,7 @@ fsdpck_status normal_text(const char *text, size_t nbytes, text_buf *out, fsdpck
             flush(all, &count, out);
             text_append(out, text + at, 1);
         } else if (!utf8_hidden(c)) {
-            const unsigned made = take_apart(c, all + count);
-            for (unsigned i = 0; i < made; i++)
-                all[count + i] |= (uint32_t)class_of(all[count + i]) << CLASS_SHIFT;
-            count += made;
+            count += decompose(c, all + count);
         }
         at += n > 0 ? n : 1;
     }

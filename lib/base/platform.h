@@ -21,8 +21,6 @@ int platform_reserve(int fd, uint64_t nbytes);
 int platform_open_search(const char *path, int *fd);
 /* Opens for direct writing; *fd or an errno (EINVAL, ENOTSUP: not supported). */
 int platform_open_direct(int dirfd, const char *name, int *fd);
-/* Advises the kernel that the file will be read sequentially. */
-void platform_advise_sequential(int fd);
 /* Drops a written-back file from the page cache. Advice only: if ignored, the next read comes from
  * the cache. */
 void platform_drop_cache(int fd);

@@ -63,11 +63,6 @@ int platform_open_direct(int dirfd, const char *name, int *fd)
     return *fd >= 0 ? 0 : errno;
 }
 
-void platform_advise_sequential(int fd)
-{
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-}
-
 void platform_drop_cache(int fd)
 {
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);

@@ -46,11 +46,6 @@ int platform_open_direct(int dirfd, const char *name, int *fd)
     return ENOTSUP;
 }
 
-void platform_advise_sequential(int fd)
-{
-    (void)fd;
-}
-
 void platform_drop_cache(int fd)
 {
     (void)fd;

@@ -8,27 +8,6 @@
 
 /* ---- which elements count ---- */
 
-static uint64_t hash_box(const catalogue *cat, uint64_t chunk, unsigned ndim)
-{
-    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], h = UINT64_C(0xcbf29ce484222325);
-    catalogue_chunk_box(cat, chunk, offsets, sizes);
-    for (unsigned d = 0; d < ndim; d++) {
-        h = (h ^ offsets[d]) * UINT64_C(0x9E3779B97F4A7C15);
-        h = (h ^ h >> 29 ^ sizes[d]) * UINT64_C(0x9E3779B97F4A7C15);
-        h ^= h >> 32;
-    }
-    return h;
-}
-
-static bool is_same_box(const catalogue *cat, uint64_t a, uint64_t b, unsigned ndim)
-{
-    uint64_t offsets[2][NDIM_MAX], sizes[2][NDIM_MAX];
-    catalogue_chunk_box(cat, a, offsets[0], sizes[0]);
-    catalogue_chunk_box(cat, b, offsets[1], sizes[1]);
-    return memcmp(offsets[0], offsets[1], ndim * sizeof(uint64_t)) == 0 &&
-           memcmp(sizes[0], sizes[1], ndim * sizeof(uint64_t)) == 0;
-}
-
 /* Elements that several ranks hold count once: those of the first chunk of each box. */
 static fsdpck_status mark_replicas(check *c, uint64_t tensor, fsdpck_error *err)
 {
@@ -45,12 +24,12 @@ static fsdpck_status mark_replicas(check *c, uint64_t tensor, fsdpck_error *err)
     if (list == NULL)
         return FSDPCK_LIMIT;
     for (uint32_t k = 0; k < t->nchunks; k++)
-        list[k] = (sort_pair){hash_box(cat, t->first_chunk + k, t->ndim), k};
+        list[k] = (sort_pair){catalogue_chunk_hash(cat, t->first_chunk + k), k};
     sort_pairs(list, list + t->nchunks, t->nchunks, NULL, NULL);
     for (uint32_t k = 1; k < t->nchunks; k++)
         if (list[k].key == list[k - 1].key &&
-            is_same_box(cat, t->first_chunk + list[k].item, t->first_chunk + list[k - 1].item,
-                        t->ndim))
+            catalogue_chunk_is_same(cat, t->first_chunk + list[k].item,
+                                    t->first_chunk + list[k - 1].item))
             c->replica[t->first_chunk + list[k].item] = 1;
     budget_free(c->r->metadata, list, nbytes);
     return FSDPCK_OK;
@@ -186,11 +165,7 @@ static fsdpck_status add_zero_run(check *c, const zero_run *z, fsdpck_error *err
 {
     if (z->nbytes == 0)
         return FSDPCK_OK;
-    zero_run *kept = vec_push(&c->zero_runs, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = *z;
-    return FSDPCK_OK;
+    return vec_add(&c->zero_runs, z, err);
 }
 
 /* Elements from `at` of the chunk extent on. */
@@ -298,10 +273,7 @@ static fsdpck_status add_moments_part(chunk_scan *s, uint32_t tensor, fsdpck_err
     check *c = s->c;
     if (s->exponents == NULL || s->m.numbers == 0)
         return FSDPCK_OK;
-    moments_part *p = vec_push(&c->parts, err);
-    if (p == NULL)
-        return FSDPCK_LIMIT;
-    *p = (moments_part){s->chunk_extent, s->at_bytes, s->m};
+    RETURN_IF(vec_add(&c->parts, &(moments_part){s->chunk_extent, s->at_bytes, s->m}, err));
     return add_exponents(&c->result->numbers[tensor], s->exponents, err);
 }
 

@@ -46,11 +46,7 @@ static fsdpck_status add_name(names_walk *w, uint32_t tensor, text_buf *form, fs
         tell(w, tensor, *VEC_AT(&w->owners, const uint32_t, id));
         return FSDPCK_OK;
     }
-    uint32_t *owner = vec_push(&w->owners, err);
-    if (owner == NULL)
-        return FSDPCK_LIMIT;
-    *owner = tensor;
-    return FSDPCK_OK;
+    return vec_add(&w->owners, &(uint32_t){tensor}, err);
 }
 
 fsdpck_status check_confusable(check *c, fsdpck_error *err)

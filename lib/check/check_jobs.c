@@ -11,11 +11,10 @@ static fsdpck_status add_gap(check *c, uint32_t file, uint64_t begin, uint64_t e
 {
     if (begin >= end)
         return FSDPCK_OK;
-    extent *e = vec_push(&c->extents, err);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    *e = (extent){.offset_bytes = begin, .nbytes = end - begin, .chunk = NO_CHUNK, .file = file};
-    return FSDPCK_OK;
+    return vec_add(
+        &c->extents,
+        &(extent){.offset_bytes = begin, .nbytes = end - begin, .chunk = NO_CHUNK, .file = file},
+        err);
 }
 
 /* Of one file, whose extents are [first, end) in order: gaps, and how much of each was had before. */
@@ -80,11 +79,7 @@ static bool is_sampled(const check_request *r, uint64_t number)
 static fsdpck_status add_job(vec *jobs, uint32_t extent_index, uint64_t begin, uint64_t end,
                              fsdpck_error *err)
 {
-    check_job *j = vec_push(jobs, err);
-    if (j == NULL)
-        return FSDPCK_LIMIT;
-    *j = (check_job){extent_index, extent_index + 1, begin, end};
-    return FSDPCK_OK;
+    return vec_add(jobs, &(check_job){extent_index, extent_index + 1, begin, end}, err);
 }
 
 /* A record with a checksum is read as a whole or not at all: a part of it could not be compared. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "check/check_internal.h"
 
 /* Fewer equal numbers than this are normal: fresh biases, masks. */
@@ -12,19 +13,13 @@
 #define BLOCK_NBYTES_MIN ((uint64_t)1 << 20)
 #define BLOCK_PARTS      1024u
 
-static bool ends_with(const char *name, size_t nbytes, const char *end)
-{
-    const size_t n = strlen(end);
-    return nbytes >= n && memcmp(name + nbytes - n, end, n) == 0;
-}
-
 /* Adam's and RMSprop's: means of squares. */
 static bool is_second_moment(const char *name, size_t nbytes)
 {
     static const char *const keys[] = {".exp_avg_sq", ".max_exp_avg_sq", ".square_avg",
                                        ".exp_avg_sq_row", ".exp_avg_sq_col"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (ends_with(name, nbytes, keys[i]))
+        if (text_ends_with(name, nbytes, keys[i]))
             return true;
     return false;
 }
@@ -106,7 +101,8 @@ static void check_steps(check *c)
         if (s->nelems != 1 || s->nan + s->inf > 0 ||
             dtype_get((dtype)t->dtype)->kind != DTYPE_IS_FLOAT)
             continue;
-        if (ends_with(catalogue_name(cat, t->name), catalogue_name_nbytes(cat, t->name), ".step"))
+        if (text_ends_with(catalogue_name(cat, t->name), catalogue_name_nbytes(cat, t->name),
+                           ".step"))
             n = count_step(steps, n, first_number((dtype)t->dtype, s), i);
     }
     if (n > 1)

@@ -143,12 +143,6 @@ static bool is_float8(dtype d)
            dtype_get(d)->packing == 1;
 }
 
-bool moments_supported(dtype d)
-{
-    unsigned parts;
-    return widen_of(d, &parts) != NULL || is_float8(d);
-}
-
 /* ---- sums ---- */
 
 static double sum_lanes(const double *s)

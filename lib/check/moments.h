@@ -25,8 +25,6 @@ typedef struct moments {
 #define EXPONENT_MIN (-1023)
 #define EXPONENTS    2047u
 
-bool moments_supported(dtype d);
-
 /* n elements in the host's byte order, any alignment; adds to `exponents`, EXPONENTS of them. */
 void moments_add_elements(dtype d, const uint8_t *bytes, uint64_t n, moments *m,
                           uint64_t *exponents);

@@ -1,6 +1,5 @@
 /* Types of the keys of dicts, where both sides know them: 1 and '1' are two keys that have one flat name. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "compare/diff.h"
 

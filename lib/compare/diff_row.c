@@ -3,9 +3,5 @@
 
 fsdpck_status diff_add_row(fsdpck_diff *d, const diff_row *row, fsdpck_error *err)
 {
-    diff_row *slot = vec_push(&d->rows, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = *row;
-    return FSDPCK_OK;
+    return vec_add(&d->rows, row, err);
 }

@@ -1,8 +1,6 @@
 /* Digests for callers; digest_run.c computes them. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/struct_copy.h"
 #include "compare/digest.h"

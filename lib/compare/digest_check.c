@@ -74,10 +74,7 @@ static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, dige
             *whole = l;
             continue;
         }
-        digest_line *slot = vec_push(lines, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = l;
+        RETURN_IF(vec_add(lines, &l, err));
     }
     if (lines->count > 1)
         qsort(lines->items, lines->count, sizeof(digest_line), compare_lines);

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/crc.h"
 #include "compare/digest.h"
@@ -56,10 +55,7 @@ static fsdpck_status select_all(const catalogue *c, const inner_tensors *inner, 
         RETURN_IF(catalogue_add_tensor(&to->cat, name, (size_t)nbytes, (dtype)t->dtype, t->ndim,
                                        catalogue_shape(c, i), &index, err));
         RETURN_IF(catalogue_add_chunk(&to->cat, index, zeros, catalogue_shape(c, i), &proto, err));
-        uint32_t *from = vec_push(&to->from, err);
-        if (from == NULL)
-            return FSDPCK_LIMIT;
-        *from = (uint32_t)i;
+        RETURN_IF(vec_add(&to->from, &(uint32_t){(uint32_t)i}, err));
     }
     return catalogue_seal(&to->cat, err);
 }

@@ -1,5 +1,4 @@
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/struct_copy.h"
 #include "run/rank_totals.h"

@@ -60,16 +60,6 @@ static fsdpck_status refuse_ranks(fsdpck_error *err, const char *message, uint64
                      (found, "%" PRIu64, found));
 }
 
-/* The largest group of a list of units. */
-static uint32_t list_group(const unit_list *l)
-{
-    uint32_t most = 1;
-    for (uint32_t i = 0; i < unit_count(l); i++)
-        if (unit_at(l, i)->world_size > most)
-            most = unit_at(l, i)->world_size;
-    return most;
-}
-
 static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t shard_size,
                                   fsdpck_error *err)
 {
@@ -77,7 +67,7 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
     if (world_size == 0)
         world_size = m->world_size;
     if (world_size == 0 && m->lists_units)
-        world_size = list_group(&m->units);
+        world_size = unit_list_largest_group(&m->units);
     if (world_size == 0)
         return FAIL_WITH(
             err, BADINPUT, MODEL_WORLD, ("number of ranks is not given"),
@@ -98,7 +88,7 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
 static uint32_t requested_ranks(const fsdpck_units *u)
 {
     const model *m = &u->of->m;
-    const uint32_t most = m->lists_units ? list_group(&m->units) : 0;
+    const uint32_t most = m->lists_units ? unit_list_largest_group(&m->units) : 0;
     const uint32_t described = m->world_size > 0 ? m->world_size : most;
     if (m->lists_units && (most < m->world_size || u->info.world_size == described))
         return 0;
@@ -118,7 +108,7 @@ static fsdpck_status check_group(const fsdpck_units *u, uint64_t size, const cha
         (tensor, path));
 }
 
-/* Ranks that share a unit of FSDP2, by the rule of model_find_units_on. */
+/* Ranks that share a unit of FSDP2, by the rule of model_find_units. */
 static uint32_t group_ranks(const fsdpck_units *u, const sharded_unit *g, uint64_t shard_size)
 {
     const bool local = g->world_size == 1;
@@ -132,11 +122,7 @@ static uint32_t group_ranks(const fsdpck_units *u, const sharded_unit *g, uint64
 
 static fsdpck_status add_row(fsdpck_units *u, const units_row *row, fsdpck_error *err)
 {
-    units_row *kept = vec_push(&u->rows, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = *row;
-    return FSDPCK_OK;
+    return vec_add(&u->rows, row, err);
 }
 
 static uint32_t flat_module(const fsdpck_units *u, uint32_t index)
@@ -232,10 +218,7 @@ static fsdpck_status add_shared(fsdpck_units *u, units_row *row, uint32_t primar
          i = model_param_at(m, i)->next_name) {
         if (*VEC_AT(&u->places, const uint32_t, i) != MODEL_NONE)
             continue; /* it, or a parameter of another unit */
-        units_shared *s = vec_push(&u->shared, err);
-        if (s == NULL)
-            return FSDPCK_LIMIT;
-        *s = (units_shared){i, primary};
+        RETURN_IF(vec_add(&u->shared, &(units_shared){i, primary}, err));
         row->nshared++;
     }
     return FSDPCK_OK;
@@ -298,7 +281,7 @@ static fsdpck_status build(fsdpck_units *u, uint64_t world_size, uint64_t shard_
     const model_ranks ranks = {.world_size = requested_ranks(u),
                                .group = (uint32_t)shard_size,
                                .main_group = u->main_group};
-    RETURN_IF(model_find_units_on(m, &ranks, &u->flat, err));
+    RETURN_IF(model_find_units(m, &ranks, &u->flat, err));
     RETURN_IF(model_find_fully_sharded(m, &u->groups, err));
     RETURN_IF(merge_rows(u, shard_size, err));
     if (!m->lists_units)

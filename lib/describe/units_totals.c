@@ -1,4 +1,3 @@
-#include <string.h>
 
 #include "base/checked.h"
 #include "base/struct_copy.h"

@@ -3,7 +3,6 @@
  * for any number of chunks. */
 #include <string.h>
 
-#include "base/checked.h"
 #include "exec/column_group.h"
 #include "exec/exec_internal.h"
 
@@ -226,7 +225,6 @@ static fsdpck_status size_column_group(struct exec *x, column_group_info *column
         box_nelems(catalogue_shape(from, origin) + column_group->cut, ndim - column_group->cut) *
         dtype_get((dtype)catalogue_tensor(from, origin)->dtype)->itemsize_bytes;
     column_group->step_rows = ROWS_NBYTES / source_row > 0 ? ROWS_NBYTES / source_row : 1;
-    column_group->passes = (uint32_t)passes;
     column_group->first_item = x->column_group_items;
     x->column_group_items +=
         passes * ((column_group->rows + column_group->block_rows - 1) / column_group->block_rows);

@@ -28,7 +28,6 @@ typedef struct column_group_info {
     uint64_t step_rows; /* copied at a time */
     uint64_t first_item;
     uint32_t pass_members;
-    uint32_t passes;
     uint8_t cut; /* dim */
 } column_group_info;
 

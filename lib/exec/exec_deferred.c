@@ -1,5 +1,4 @@
 /* Deferred bytes: filled with the tile if the checksum is known by then, else after all items. */
-#include <string.h>
 
 #include "exec/exec_internal.h"
 

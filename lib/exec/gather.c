@@ -1,6 +1,5 @@
 /* Filling a tile: segments become reads; nearby reads are joined; boxes are copied to their
  * destinations. */
-#include <string.h>
 
 #include "exec/exec_internal.h"
 #include "plan/sort.h"

@@ -168,11 +168,7 @@ static fsdpck_status set_owner(struct exec *x, unsigned rank, fsdpck_error *err)
 {
     if (!x->engine->wants_owners || x->r.source_folder == NULL)
         return FSDPCK_OK;
-    uint32_t *noted = vec_push(&x->owners, err);
-    if (noted == NULL)
-        return FSDPCK_LIMIT;
-    *noted = rank;
-    return FSDPCK_OK;
+    return vec_add(&x->owners, &(uint32_t){rank}, err);
 }
 
 static fsdpck_status take_item(void *ctx, unsigned rank, uint64_t item, fsdpck_error *err)
@@ -181,11 +177,7 @@ static fsdpck_status take_item(void *ctx, unsigned rank, uint64_t item, fsdpck_e
     RETURN_IF(set_owner(x, rank, err));
     if (rank != group_rank(x->r.group))
         return FSDPCK_OK;
-    uint64_t *own = vec_push(&x->own_items, err);
-    if (own == NULL)
-        return FSDPCK_LIMIT;
-    *own = item;
-    return FSDPCK_OK;
+    return vec_add(&x->own_items, &(uint64_t){item}, err);
 }
 
 static fsdpck_status take_row_block(void *ctx, unsigned rank, uint64_t item, fsdpck_error *err)

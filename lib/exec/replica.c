@@ -97,11 +97,7 @@ static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck
         x->stats.replicas_by_crc++;
         return FSDPCK_OK;
     }
-    replica_pair *rest = vec_push(&x->compare, err);
-    if (rest == NULL)
-        return FSDPCK_LIMIT;
-    *rest = *pair;
-    return FSDPCK_OK;
+    return vec_add(&x->compare, pair, err);
 }
 
 /* What a comparison found: noted in x->r.differences where somebody wants that, else the result. Of

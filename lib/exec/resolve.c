@@ -164,10 +164,7 @@ static fsdpck_status find_streams(struct exec *x, fsdpck_error *err)
     for (uint64_t k = 0; k < x->chunk_extent_count; k++) {
         if ((x->chunk_extents[k].flags & (EXTENT_STREAM | EXTENT_REPLICA)) != EXTENT_STREAM)
             continue;
-        uint64_t *entry = vec_push(&x->streams, err);
-        if (entry == NULL)
-            return FSDPCK_LIMIT;
-        *entry = k;
+        RETURN_IF(vec_add(&x->streams, &(uint64_t){k}, err));
         x->tensor_flags[catalogue_chunk(from, k)->tensor] |= TENSOR_STREAMED;
     }
     return FSDPCK_OK;

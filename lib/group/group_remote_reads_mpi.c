@@ -1,6 +1,5 @@
 #include <mpi.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "group/group_remote_reads.h"
 

@@ -168,10 +168,7 @@ static fsdpck_status merge_entries(remote_folder *v, const char *path, fsdpck_er
     qsort(all, v->entries.count, sizeof *all, compare_entries);
     for (size_t i = 0; i < v->entries.count; i++) {
         remote_entry *first = kept > 0 ? &all[kept - 1] : NULL;
-        uint32_t *holder = vec_push(&v->holders, err);
-        if (holder == NULL)
-            return FSDPCK_LIMIT;
-        *holder = all[i].rank;
+        RETURN_IF(vec_add(&v->holders, &(uint32_t){all[i].rank}, err));
         if (first == NULL || strcmp(first->path, all[i].path) != 0) {
             all[kept] = all[i];
             all[kept].holders = (uint32_t)i;

@@ -6,16 +6,12 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "io/descriptor.h"
 #include "io/file.h"
 #include "io/remote.h"
 
 enum { ENTRIES_MOST = 1 << 20 };
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
 
 static bool is_dot(const char *name)
 {
@@ -58,7 +54,7 @@ static fsdpck_status sort_names(const text_buf *text, size_t count, char ***name
         sorted[i] = copy;
         copy += strlen(copy) + 1;
     }
-    qsort(sorted, count, sizeof(char *), compare_names);
+    qsort(sorted, count, sizeof(char *), text_compare);
     *names = sorted;
     return FSDPCK_OK;
 }

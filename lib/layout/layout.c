@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "layout/rule_match.h"
-#include "layout/torch_chunk.h"
 
 void layout_init(layout *l, budget *owner)
 {

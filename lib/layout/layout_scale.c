@@ -1,7 +1,6 @@
 /* layout_scale.c: the source's mesh for a different number of ranks. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "layout/layout.h"
 

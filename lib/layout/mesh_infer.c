@@ -221,10 +221,7 @@ fsdpck_status mesh_infer_add(explain *x, const catalogue *c, size_t tensor, fsdp
     const size_t known = x->patterns.count;
     uint32_t id;
     while (x->by_tensor.count <= tensor) {
-        uint32_t *none = vec_push(&x->by_tensor, err);
-        if (none == NULL)
-            return FSDPCK_LIMIT;
-        *none = STRTAB_NONE;
+        RETURN_IF(vec_add(&x->by_tensor, &(uint32_t){STRTAB_NONE}, err));
     }
     const cat_tensor *t = catalogue_tensor(c, tensor);
     if (t->nchunks == 0 || catalogue_tensor_nelems(c, tensor) == 0)
@@ -234,10 +231,7 @@ fsdpck_status mesh_infer_add(explain *x, const catalogue *c, size_t tensor, fsdp
     if (id >= known) {
         mesh_infer_pattern p = {.is_experts = names_experts(catalogue_name(c, t->name))};
         RETURN_IF(make_pattern(x, c, tensor, &p, err));
-        mesh_infer_pattern *slot = vec_push(&x->patterns, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = p;
+        RETURN_IF(vec_add(&x->patterns, &p, err));
         x->solved.ndim = 0;
     }
     *VEC_AT(&x->by_tensor, uint32_t, tensor) = id;

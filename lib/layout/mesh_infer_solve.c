@@ -336,10 +336,7 @@ static fsdpck_status search_begin(search *s, uint64_t *ncut, fsdpck_error *err)
         *ncut += p->is_grid && p->ndims == 0 ? 0 : p->ntensors;
         if (!p->is_grid || p->ndims == 0 || p->nboxes > s->world_size)
             continue;
-        uint32_t *at = vec_push(&s->order, err);
-        if (at == NULL)
-            return FSDPCK_LIMIT;
-        *at = (uint32_t)i;
+        RETURN_IF(vec_add(&s->order, &(uint32_t){(uint32_t)i}, err));
         s->best.unexplained += p->ntensors;
     }
     s->best.unexplained++; /* worse than any mesh */

@@ -9,12 +9,6 @@ uint64_t torch_chunk_size(uint64_t n, uint64_t nparts)
     return n / nparts + (n % nparts != 0);
 }
 
-uint64_t torch_chunk_nonempty(uint64_t n, uint64_t nparts)
-{
-    const uint64_t c = torch_chunk_size(n, nparts);
-    return c == 0 ? 0 : n / c + (n % c != 0);
-}
-
 void torch_chunk_range(uint64_t n, uint64_t nparts, uint64_t part, uint64_t *offset, uint64_t *size)
 {
     const uint64_t c = torch_chunk_size(n, nparts);

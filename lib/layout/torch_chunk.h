@@ -21,7 +21,4 @@ uint64_t torch_chunk_size(uint64_t n, uint64_t nparts);
 void torch_chunk_range(uint64_t n, uint64_t nparts, uint64_t part, uint64_t *offset,
                        uint64_t *size);
 
-/* Number of nonempty parts. */
-uint64_t torch_chunk_nonempty(uint64_t n, uint64_t nparts);
-
 #endif

@@ -60,10 +60,7 @@ static fsdpck_status choose(chooser *c, uint32_t index, fsdpck_error *err)
     model_sharding s = *c->root;
     if (is_kept_precise(c, index))
         s.param_dtype = s.reduce_dtype = s.buffer_dtype = DTYPE_NONE;
-    model_sharding *kept = vec_push(&c->m->shardings, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = s;
+    RETURN_IF(vec_add(&c->m->shardings, &s, err));
     module->kinds |= MODULE_FSDP;
     module->sharding = (uint32_t)(c->m->shardings.count - 1);
     c->root = model_sharding_of(c->m, model_module_at(c->m, c->wrap->module));

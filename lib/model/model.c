@@ -164,9 +164,5 @@ fsdpck_status model_add_name(model *m, const char *text, size_t nbytes, model_us
             (tensor, strtab_text(&m->names, *id)), (expected, "a unique name for %s", words[kind]),
             (found, "the name of %s", words[*VEC_AT(&m->uses, uint32_t, *id) >> 30]));
     }
-    uint32_t *use = vec_push(&m->uses, err);
-    if (use == NULL)
-        return FSDPCK_LIMIT;
-    *use = (uint32_t)kind << 30 | (uint32_t)index;
-    return FSDPCK_OK;
+    return vec_add(&m->uses, &(uint32_t){(uint32_t)kind << 30 | (uint32_t)index}, err);
 }

@@ -5,7 +5,7 @@
  *     RETURN_IF(model_read(&m, text, nbytes, err));             // model_json.c; `text` is free now
  *     unit_list units;
  *     unit_list_init(&units, &budget);
- *     RETURN_IF(model_find_units(&m, world_size, &units, err)); // traversal.c: FSDP1 units
+ *     RETURN_IF(model_find_units(&m, &ranks, &units, err));     // traversal.c: FSDP1 units
  *     sharded_list groups;
  *     sharded_list_init(&groups, &budget);
  *     RETURN_IF(model_find_fully_sharded(&m, &groups, err));    // traversal.c: FSDP2 units
@@ -181,6 +181,14 @@ uint32_t model_find_module(const model *m, const char *path, size_t nbytes);
 /* The first name of a parameter: follow its names by next_name from here. */
 uint32_t model_param_first(const model *m, uint32_t param);
 
+typedef struct model_ranks {
+    uint32_t world_size; /* current number of ranks, 0: the document's */
+    uint32_t group;      /* of a mesh: ranks that share a unit, 0: the document's */
+    uint32_t main_group; /* model_main_group: the group that `group` replaces */
+    uint32_t guess;      /* used if the number is not stated, for callers that find it later; 0:
+                          * MODEL-WORLD */
+} model_ranks;
+
 /* Finds the FSDP1 units; `units` must be initialized and empty. They are in the order of traversal
  * (left to right, parents before children; a policy initializes them in reverse). Each has its own
  * parameters: those below its module, except nested units, ignored parameters and subtrees of
@@ -191,25 +199,12 @@ uint32_t model_param_first(const model *m, uint32_t param);
  * names of that unit. Without use_orig_params, torch makes one parameter per unit for a tie between
  * modules of different units, and so does this code. If one name is ignored, all are.
  *
- * If the document lists units, those are returned. world_size: the current number of ranks, 0 for
- * the document's; groups smaller than the document's world (hybrid sharding, experts) are
- * unchanged. Errors: MODEL-WORLD (unknown number of ranks), MODEL-DTYPE, MODEL-SHAPE (FSDP cannot
+ * If the document lists units, those are returned. Groups smaller than the document's world (hybrid
+ * sharding, experts) are unchanged by ranks->world_size. A mesh applies to the model as a whole:
+ * ranks->group replaces the document's main group, and that of every hybrid unit. Errors: MODEL-WORLD (unknown number of ranks), MODEL-DTYPE, MODEL-SHAPE (FSDP cannot
  * flatten it). */
-fsdpck_status model_find_units(const model *m, uint32_t world_size, unit_list *units,
+fsdpck_status model_find_units(const model *m, const model_ranks *ranks, unit_list *units,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-typedef struct model_ranks {
-    uint32_t world_size; /* current number of ranks, 0: the document's */
-    uint32_t group;      /* of a mesh: ranks that share a unit, 0: the document's */
-    uint32_t main_group; /* model_main_group: the group that `group` replaces */
-    uint32_t guess;      /* used if the number is not stated, for callers that find it later; 0:
-                          * MODEL-WORLD */
-} model_ranks;
-
-/* The same. A mesh applies to the model as a whole: `group` replaces the document's main group, and
- * that of every hybrid unit; smaller groups (experts) are unchanged. */
-fsdpck_status model_find_units_on(const model *m, const model_ranks *ranks, unit_list *units,
-                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The largest group of a unit of either kind, including the document's world for units that name
  * none; 0: the document's world, which is not stated either. */

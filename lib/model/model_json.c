@@ -91,7 +91,7 @@ static fsdpck_status read_top_value(model_reader *r, int key, const json_token *
         const unit_defaults defaults =
             unit_defaults_of(m->world_size, m->torch.major, m->torch.minor);
         m->lists_units = true;
-        return unit_json_read_as(&r->json, &defaults, &m->units, err);
+        return unit_json_read(&r->json, &defaults, &m->units, err);
     }
     case TOP_KEYS:
         break;

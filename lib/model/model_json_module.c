@@ -233,11 +233,7 @@ static fsdpck_status repeat_buffer(model_reader *r, uint32_t source, uint32_t mo
     RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
                              &b.name, err));
     RETURN_IF(model_add_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));
-    model_buffer *kept = vec_push(&m->buffers, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = b;
-    return FSDPCK_OK;
+    return vec_add(&m->buffers, &b, err);
 }
 
 /* Adds the parameters and buffers of module `source` to module `index`. */
@@ -291,10 +287,7 @@ static fsdpck_status repeat(model_reader *r, const raw_module *raw, uint32_t ind
             RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_MODULE, at,
                                      &copy.name, err));
             RETURN_IF(model_find_state_path(r, NULL, &copy, err));
-            model_module *module = vec_push(&m->modules, err);
-            if (module == NULL)
-                return FSDPCK_LIMIT;
-            *module = copy;
+            RETURN_IF(vec_add(&m->modules, &copy, err));
         }
         RETURN_IF(repeat_tensors(r, k, at, err));
     }
@@ -347,10 +340,7 @@ static fsdpck_status add_module(model_reader *r, raw_module *raw, fsdpck_error *
     module.nparams = (uint32_t)r->params.count;
     module.first_buffer = model_buffer_count(m);
     module.nbuffers = (uint32_t)r->buffers.count;
-    model_module *kept = vec_push(&m->modules, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = module;
+    RETURN_IF(vec_add(&m->modules, &module, err));
     return raw->repeats ? repeat(r, raw, index, err) : model_add_tensors(r, index, err);
 }
 

@@ -73,9 +73,5 @@ fsdpck_status model_add_param(model_reader *r, uint32_t module, model_param *p, 
     RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_PARAM, m->params.count,
                              &p->name, err));
     RETURN_IF(model_add_walk_name(r, module, MODEL_USE_PARAM, m->params.count, p->name, err));
-    model_param *kept = vec_push(&m->params, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = *p;
-    return FSDPCK_OK;
+    return vec_add(&m->params, p, err);
 }

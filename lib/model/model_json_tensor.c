@@ -67,11 +67,7 @@ static fsdpck_status read_input(model_reader *r, size_t offset_bytes, fsdpck_err
     }
     if (seen != (BIT(INPUT_DTYPE) | BIT(INPUT_SHAPE)))
         return refuse_inputs(offset_bytes, "an input without dtype or shape", err);
-    raw_input *kept = vec_push(&r->inputs, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = input;
-    return FSDPCK_OK;
+    return vec_add(&r->inputs, &input, err);
 }
 
 static fsdpck_status read_inputs(model_reader *r, raw_tensor *raw, const json_token *value,
@@ -195,10 +191,7 @@ fsdpck_status model_read_tensors(model_reader *r, bool buffers, fsdpck_error *er
                 error_tensor(err, model_word(r, &raw.name));
             return st;
         }
-        raw_tensor *kept = vec_push(buffers ? &r->buffers : &r->params, err);
-        if (kept == NULL)
-            return FSDPCK_LIMIT;
-        *kept = raw;
+        RETURN_IF(vec_add(buffers ? &r->buffers : &r->params, &raw, err));
     }
 }
 
@@ -359,11 +352,7 @@ static fsdpck_status add_buffer(model_reader *r, uint32_t module, const raw_tens
     RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
                              &b.name, err));
     RETURN_IF(model_add_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));
-    model_buffer *kept = vec_push(&m->buffers, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = b;
-    return FSDPCK_OK;
+    return vec_add(&m->buffers, &b, err);
 }
 
 fsdpck_status model_add_tensors(model_reader *r, uint32_t module, fsdpck_error *err)

@@ -136,9 +136,6 @@ fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count, fsd
                              (offset, t.offset_bytes),
                              (expected, "at most %u whole numbers", NDIM_MAX),
                              (found, n == NDIM_MAX ? "more" : "something else"));
-        uint64_t *size = vec_push(&r->numbers, err);
-        if (size == NULL)
-            return FSDPCK_LIMIT;
-        *size = t.u64;
+        RETURN_IF(vec_add(&r->numbers, &(uint64_t){t.u64}, err));
     }
 }

@@ -22,19 +22,12 @@ fsdpck_status optim_groups_add(optim_groups *g, const char *name, size_t nbytes,
 {
     uint32_t id;
     RETURN_IF(strtab_intern(&g->names, name, nbytes, &id, err));
-    optim_list *l = vec_push(&g->lists, err);
-    if (l == NULL)
-        return FSDPCK_LIMIT;
-    *l = (optim_list){.name = id, .first = (uint32_t)g->groups.count};
-    return FSDPCK_OK;
+    return vec_add(&g->lists, &(optim_list){.name = id, .first = (uint32_t)g->groups.count}, err);
 }
 
 fsdpck_status optim_groups_open(optim_groups *g, fsdpck_error *err)
 {
-    optim_group *group = vec_push(&g->groups, err);
-    if (group == NULL)
-        return FSDPCK_LIMIT;
-    *group = (optim_group){.first = (uint32_t)g->members.count};
+    RETURN_IF(vec_add(&g->groups, &(optim_group){.first = (uint32_t)g->members.count}, err));
     VEC_AT(&g->lists, optim_list, g->lists.count - 1)->count++;
     return FSDPCK_OK;
 }
@@ -43,10 +36,7 @@ fsdpck_status optim_groups_put(optim_groups *g, const char *fqn, size_t nbytes, 
 {
     uint32_t id;
     RETURN_IF(strtab_intern(&g->names, fqn, nbytes, &id, err));
-    uint32_t *member = vec_push(&g->members, err);
-    if (member == NULL)
-        return FSDPCK_LIMIT;
-    *member = id;
+    RETURN_IF(vec_add(&g->members, &(uint32_t){id}, err));
     VEC_AT(&g->groups, optim_group, g->groups.count - 1)->count++;
     return FSDPCK_OK;
 }

@@ -371,14 +371,8 @@ static fsdpck_status add_unit(walk *w, uint32_t index, const model_ranks *ranks,
     return unit_list_close(units, err);
 }
 
-fsdpck_status model_find_units(const model *m, uint32_t world_size, unit_list *units,
+fsdpck_status model_find_units(const model *m, const model_ranks *ranks, unit_list *units,
                                fsdpck_error *err)
-{
-    return model_find_units_on(m, &(model_ranks){.world_size = world_size}, units, err);
-}
-
-fsdpck_status model_find_units_on(const model *m, const model_ranks *ranks, unit_list *units,
-                                  fsdpck_error *err)
 {
     if (m->lists_units)
         return unit_list_scale(&m->units, ranks->group > 0 ? ranks->group : ranks->world_size,
@@ -419,10 +413,7 @@ static fsdpck_status add_sharded(walk *w, uint32_t index, sharded_list *l, fsdpc
     for (uint32_t i = w->begin[index]; i < w->begin[index + 1]; i++) {
         if (!becomes_primary(w, w->members[i], index))
             continue;
-        uint32_t *param = vec_push(&l->params, err);
-        if (param == NULL)
-            return FSDPCK_LIMIT;
-        *param = w->members[i];
+        RETURN_IF(vec_add(&l->params, &(uint32_t){w->members[i]}, err));
         u->nparams++;
     }
     return FSDPCK_OK;

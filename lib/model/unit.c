@@ -199,10 +199,7 @@ fsdpck_status unit_list_add_param(unit_list *l, const char *fqn, size_t nbytes, 
         error_tensor(err, name);
         return st;
     }
-    unit_param *kept = vec_push(&l->params, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = p;
+    RETURN_IF(vec_add(&l->params, &p, err));
     use_of(l, p.fqn)->fqn = (uint32_t)l->params.count;
     last_unit(l)->nparams++;
     return FSDPCK_OK;
@@ -214,10 +211,7 @@ fsdpck_status unit_list_add_shared(unit_list *l, const char *fqn, size_t nbytes,
     unit_shared s = {0};
     RETURN_IF(fqn_intern(l, fqn, nbytes, &s.fqn, err));
     RETURN_IF(name_intern(l, same_as, same_as_nbytes, &s.same_as, err));
-    unit_shared *kept = vec_push(&l->shared, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = s;
+    RETURN_IF(vec_add(&l->shared, &s, err));
     use_of(l, s.fqn)->fqn = (uint32_t)l->shared.count | USE_SHARED;
     last_unit(l)->nshared++;
     return FSDPCK_OK;
@@ -279,6 +273,15 @@ fsdpck_status unit_list_seal(unit_list *l, fsdpck_error *err)
 uint32_t unit_count(const unit_list *l)
 {
     return (uint32_t)l->units.count;
+}
+
+uint32_t unit_list_largest_group(const unit_list *l)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < unit_count(l); i++)
+        if (unit_at(l, i)->world_size > most)
+            most = unit_at(l, i)->world_size;
+    return most;
 }
 
 const unit *unit_at(const unit_list *l, uint32_t i)

@@ -136,6 +136,8 @@ fsdpck_status unit_list_close(unit_list *l, fsdpck_error *err) FSDPCK_MUST_CHECK
 fsdpck_status unit_list_seal(unit_list *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 uint32_t unit_count(const unit_list *l);
+/* Largest world_size of a unit, at least 1. */
+uint32_t unit_list_largest_group(const unit_list *l);
 const unit *unit_at(const unit_list *l, uint32_t i);
 /* k counts from 0 within the unit. */
 const unit_param *unit_param_at(const unit_list *l, const unit *u, uint32_t k);
@@ -174,25 +176,6 @@ unit_param_range unit_param_range_of(const unit_list *l, const unit *u, uint32_t
  * be included. Hence all shards of all ranks cost one search per rank. */
 void unit_params_of_rank(const unit_list *l, const unit *u, uint32_t rank, uint32_t *first,
                          uint32_t *end);
-
-/* One parameter in a rank's shard: a row of torch's FlatParamShardMetadata (names, shapes, strides,
- * contiguities, numels and inclusive offsets of the parameters in a shard; torch 2.0 and newer).
- * From *next = 0 until false:
- *
- *     uint32_t next = 0;
- *     unit_shard_param p;
- *     while (unit_shard_param_next(l, u, rank, &next, &p))
- *         unit_name(l, p.param->fqn, &n), unit_param_shape(l, p.param), p.first, p.last */
-typedef struct unit_shard_param {
-    const unit_param *param;
-    uint64_t strides[NDIM_MAX]; /* those of dims of size 1 are ignored */
-    bool contiguous;            /* row-major */
-    int64_t first,
-        last; /* its elements in memory order, inclusive, in the shard; none: last is first - 1 */
-} unit_shard_param;
-
-bool unit_shard_param_next(const unit_list *l, const unit *u, uint32_t rank, uint32_t *next,
-                           unit_shard_param *out);
 
 /* Iterator over the boxes, at most 2*ndim-1, of elements [begin, end) of a parameter in memory
  * order. Set up with unit_boxes_init, call until false; do not copy it in between, nor add to the

@@ -396,14 +396,8 @@ unit_defaults unit_defaults_of(uint32_t world_size, uint32_t torch_major, uint32
                            .row_major = torch_major < 2 || (torch_major == 2 && torch_minor < 6)};
 }
 
-fsdpck_status unit_json_read(json_reader *r, uint32_t world_size, unit_list *l, fsdpck_error *err)
-{
-    const unit_defaults defaults = {.world_size = world_size};
-    return unit_json_read_as(r, &defaults, l, err);
-}
-
-fsdpck_status unit_json_read_as(json_reader *r, const unit_defaults *defaults, unit_list *l,
-                                fsdpck_error *err)
+fsdpck_status unit_json_read(json_reader *r, const unit_defaults *defaults, unit_list *l,
+                             fsdpck_error *err)
 {
     fsdpck_status st = FSDPCK_OK;
     unit_object o = {.defaults = defaults};

@@ -29,7 +29,7 @@
 
 /* Defaults of omitted keys. */
 typedef struct unit_defaults {
-    uint32_t world_size; /* 0: none */
+    uint32_t world_size; /* of the document, 0: none */
     bool flat_param;     /* "flat_param", of torch before 2.0 */
     bool no_alignment;   /* torch 2.0 */
     bool row_major;      /* torch before 2.6 */
@@ -38,12 +38,9 @@ typedef struct unit_defaults {
 /* The defaults for a release. */
 unit_defaults unit_defaults_of(uint32_t world_size, uint32_t torch_major, uint32_t torch_minor);
 
-/* Reads the value of "units", whose JSON_ARRAY token was just read; world_size is that of the
- * document, 0 if it has none. Fills and seals `l`, which must be initialized and empty. Errors
- * contain the byte offset in the reader's text and the parameter. */
-fsdpck_status unit_json_read(json_reader *r, uint32_t world_size, unit_list *l,
+/* Reads the value of "units", whose JSON_ARRAY token was just read. Fills and seals `l`, which must
+ * be initialized and empty. Errors contain the byte offset in the reader's text and the parameter. */
+fsdpck_status unit_json_read(json_reader *r, const unit_defaults *defaults, unit_list *l,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status unit_json_read_as(json_reader *r, const unit_defaults *defaults, unit_list *l,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -83,7 +83,7 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
     /* The files determine the number of ranks: flat_adapter_rescale. */
     const model_ranks ranks = {.guess = m->world_size > 1 ? m->world_size : 2};
     if (st == FSDPCK_OK)
-        st = model_find_units_on(m, &ranks, &c->units, err);
+        st = model_find_units(m, &ranks, &c->units, err);
     free(text);
     return st;
 }

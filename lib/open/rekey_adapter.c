@@ -38,8 +38,7 @@ static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *
                                   .ndim = p->ndim,
                                   .tensor = CAT_NONE,
                                   .tied = p->same_as != MODEL_NONE,
-                                  .tied_to = tied_to,
-                                  .frozen = !p->requires_grad};
+                                  .tied_to = tied_to};
             made->fqn = model_name(m, p->name, &made->fqn_nbytes);
         }
     }
@@ -229,16 +228,14 @@ static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *c
         (k->outside && is_copy(s->c, s->parts, k, s->names, &s->param_of_name, s->params)))
         return FSDPCK_OK;
     RETURN_IF(note_name(s, (uint32_t)s->params->count, clean->text, clean->nbytes, err));
-    rekey_param *made = vec_push(s->params, err);
-    if (made == NULL)
-        return FSDPCK_LIMIT;
-    *made = (rekey_param){.shape = catalogue_shape(&s->c->cat, k->tensor),
-                          .ndim = catalogue_tensor(&s->c->cat, k->tensor)->ndim,
-                          .tensor = k->tensor,
-                          .tied = k->tied,
-                          .tied_to = tied_to,
-                          .outside = k->outside};
-    return FSDPCK_OK;
+    return vec_add(s->params,
+                   &(rekey_param){.shape = catalogue_shape(&s->c->cat, k->tensor),
+                                  .ndim = catalogue_tensor(&s->c->cat, k->tensor)->ndim,
+                                  .tensor = k->tensor,
+                                  .tied = k->tied,
+                                  .tied_to = tied_to,
+                                  .outside = k->outside},
+                   err);
 }
 
 /* described: `params` already contains those of a description; only other ones are added. */

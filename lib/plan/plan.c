@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "plan/coverage.h"
 #include "plan/plan_internal.h"
 #include "plan/segment.h"
@@ -47,10 +46,8 @@ static fsdpck_status check_source(plan *p, uint32_t tensor, fsdpck_error *err)
     if (t->nchunks == 1) {
         uint64_t sizes[NDIM_MAX];
         catalogue_chunk_box(p->from, t->first_chunk, NULL, sizes);
-        if (box_nelems(sizes, t->ndim) == nelems) {
-            p->totals.chunks_in++;
+        if (box_nelems(sizes, t->ndim) == nelems)
             return FSDPCK_OK;
-        }
     }
     box_index x;
     struct coverage_report report;
@@ -58,7 +55,6 @@ static fsdpck_status check_source(plan *p, uint32_t tensor, fsdpck_error *err)
     fsdpck_status st = coverage_check_index(&x, &report, err);
     if (st == FSDPCK_OK && report.overlap)
         st = coverage_error(p->from, tensor, &report, err);
-    p->totals.chunks_in += (uint64_t)x.count + x.replica_count;
     p->totals.replicas += x.replica_count;
     if (st == FSDPCK_OK && (report.hole || x.replica_count > 0 || x.count > SCAN_CHUNKS)) {
         st = store_index(p, tensor, &x, report.hole, err);
@@ -123,7 +119,6 @@ static fsdpck_status check_target_tensor(plan *p, uint32_t tensor, fsdpck_error 
             ("elements of %s cannot be cast to %s", dtype_get((dtype)s->dtype)->name,
              dtype_get((dtype)t->dtype)->name),
             (next, "omit the tensor from --dtype: only floating-point types can be cast"));
-    p->totals.cast_tensors += s->dtype != t->dtype;
     RETURN_IF(check_source(p, source, err));
     const uint64_t itemsize = dtype_get((dtype)s->dtype)->itemsize_bytes;
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
@@ -134,7 +129,6 @@ static fsdpck_status check_target_tensor(plan *p, uint32_t tensor, fsdpck_error 
             continue;
         catalogue_chunk_box(to, k, offsets, sizes);
         RETURN_IF(check_target_box(p, source, offsets, sizes, err));
-        p->totals.chunks_out++;
         p->totals.target_bytes += chunk->nbytes;
         p->totals.source_bytes += box_nelems(sizes, t->ndim) * itemsize;
     }

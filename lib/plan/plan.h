@@ -41,10 +41,7 @@ typedef struct plan_totals {
     uint64_t segments_at_least; /* pairs of target and source chunk that share elements */
     uint64_t items;
     uint64_t files;
-    uint64_t chunks_in;  /* of the tensors that are read: those with elements, replicas included */
-    uint64_t chunks_out; /* with elements */
-    uint64_t replicas;   /* chunks_in with the same box as another */
-    uint64_t cast_tensors;
+    uint64_t replicas; /* chunks that are read with the same box as another */
     /* Bytes read per byte of source_bytes, as far as known before any blob header is read: replicas
      * to compare (REPLICAS_COMPARE) add to 1. */
     double read_amplification;

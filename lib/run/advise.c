@@ -1,6 +1,5 @@
 /* advise.c: warnings about legal but probably unintended requests. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "run/lost_attributes.h"
 #include "run/run.h"

@@ -1,6 +1,5 @@
 #include "run/file_checksums.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -139,10 +139,9 @@ static fsdpck_status copy_one(void *ctx, unsigned worker, uint64_t job, fsdpck_e
 static fsdpck_status add_copy_blocks(copy_work *w, size_t index, uint64_t nbytes, fsdpck_error *err)
 {
     for (uint64_t at = 0; at < nbytes; at += COPY_NBYTES) {
-        copy_block *p = vec_push(&w->pieces, err);
-        if (p == NULL)
-            return FSDPCK_LIMIT;
-        *p = (copy_block){index, at, nbytes - at < COPY_NBYTES ? nbytes - at : COPY_NBYTES};
+        RETURN_IF(vec_add(
+            &w->pieces,
+            &(copy_block){index, at, nbytes - at < COPY_NBYTES ? nbytes - at : COPY_NBYTES}, err));
     }
     return FSDPCK_OK;
 }

@@ -1,5 +1,4 @@
 #include "run/run.h"
-#include "base/struct_copy.h"
 
 #include <errno.h>
 #include <inttypes.h>

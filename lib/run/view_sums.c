@@ -40,10 +40,7 @@ static fsdpck_status list_views(view_work *w, uint64_t *nbytes, fsdpck_error *er
     for (uint64_t i = 0; w->r->to.views.count > 0 && i < catalogue_tensor_count(cat); i++) {
         if (!is_view(cat, i))
             continue;
-        uint32_t *entry = vec_push(&w->tensors, err);
-        if (entry == NULL)
-            return FSDPCK_LIMIT;
-        *entry = (uint32_t)i;
+        RETURN_IF(vec_add(&w->tensors, &(uint32_t){(uint32_t)i}, err));
         *nbytes += catalogue_tensor_nbytes(cat, i);
     }
     return FSDPCK_OK;

@@ -122,10 +122,7 @@ static fsdpck_status find_slot(root_state *s, const char *name, size_t nbytes, u
     if (*slot != NULL)
         return FSDPCK_OK;
     while (s->other_numbers.count <= id) {
-        uint32_t *fresh = vec_push(&s->other_numbers, err);
-        if (fresh == NULL)
-            return FSDPCK_LIMIT;
-        *fresh = NO_NUMBER;
+        RETURN_IF(vec_add(&s->other_numbers, &(uint32_t){NO_NUMBER}, err));
     }
     *slot = VEC_AT(&s->other_numbers, uint32_t, id);
     return FSDPCK_OK;

@@ -1,5 +1,4 @@
 /* Lists of the target: readers find an item by its position, and take a missing one for None. */
-#include <string.h>
 
 #include "select/nest.h"
 #include "select/select_internal.h"

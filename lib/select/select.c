@@ -46,15 +46,13 @@ static fsdpck_status pick_tensor(select_state *a, size_t i, const text_buf *name
                           catalogue_name(a->from, catalogue_tensor(a->from, i)->name)),
                          (next, "use --keep-names, another --rename, or --exclude one of them"));
     }
-    select_pick *pick = vec_push(&a->picks, err);
-    if (pick == NULL)
-        return FSDPCK_LIMIT;
-    *pick = (select_pick){.source = (uint32_t)i,
-                          .name = id,
-                          .tied_to = CAT_NONE,
-                          .param = CAT_NONE,
-                          .held_by = CAT_NONE};
-    return FSDPCK_OK;
+    return vec_add(&a->picks,
+                   &(select_pick){.source = (uint32_t)i,
+                                  .name = id,
+                                  .tied_to = CAT_NONE,
+                                  .param = CAT_NONE,
+                                  .held_by = CAT_NONE},
+                   err);
 }
 
 /* Whether a tensor lies inside an object that is written. */
@@ -171,10 +169,7 @@ static fsdpck_status pick_objects(select_state *a, fsdpck_error *err)
             continue;
         }
         a->object_kept[i] = 1;
-        uint32_t *pick = vec_push(&a->objects, err);
-        if (pick == NULL)
-            return FSDPCK_LIMIT;
-        *pick = (uint32_t)i;
+        RETURN_IF(vec_add(&a->objects, &(uint32_t){(uint32_t)i}, err));
         a->result->objects_out++;
     }
     return FSDPCK_OK;

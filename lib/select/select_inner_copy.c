@@ -1,6 +1,5 @@
 /* Tensors inside objects: an object that is written has all of its tensors. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "select/select_internal.h"
 

@@ -63,12 +63,11 @@ fsdpck_status select_add_tensor(select_state *a, const select_pick *pick, uint32
     if (param == NULL)
         return FSDPCK_LIMIT;
     *param = pick == NULL ? CAT_NONE : pick->param;
-    uint32_t *state = vec_push(&a->to->flat_states, err);
-    if (state == NULL)
-        return FSDPCK_LIMIT;
-    *state = pick != NULL && (pick->state == 0 || pick->param != CAT_NONE) ? pick->state
-                                                                           : TARGET_STATE_PLAIN;
-    return FSDPCK_OK;
+    return vec_add(&a->to->flat_states,
+                   &(uint32_t){pick != NULL && (pick->state == 0 || pick->param != CAT_NONE)
+                                   ? pick->state
+                                   : TARGET_STATE_PLAIN},
+                   err);
 }
 
 /* Whether every tensor and object goes under its own name: then the source's own nesting serves. */

@@ -40,20 +40,24 @@ static bool same_shape(const catalogue *c, uint32_t x, uint32_t y)
            memcmp(catalogue_shape(c, x), catalogue_shape(c, y), ndim * sizeof(uint64_t)) == 0;
 }
 
-/* The model's tensor of that name, CAT_NONE: it has none. */
-static uint32_t find_parameter(const select_state *a, const char *fqn)
+/* The tensor of that name below the outer key of the model, which may be ""; CAT_NONE: none. */
+static uint32_t find_below(const catalogue *c, const char *model_key, const char *fqn)
 {
     text_buf key = {0};
-    if (a->parts->model_depth > 0) {
-        text_puts(&key, a->parts->model_key);
+    if (model_key[0] != '\0') {
+        text_puts(&key, model_key);
         text_puts(&key, ".");
     }
     text_puts(&key, fqn);
-    const uint32_t found = text_check(&key, NULL) == FSDPCK_OK
-                               ? catalogue_find(a->from, key.text, key.nbytes)
-                               : CAT_NONE;
+    const uint32_t found =
+        text_check(&key, NULL) == FSDPCK_OK ? catalogue_find(c, key.text, key.nbytes) : CAT_NONE;
     text_release(&key);
     return found;
+}
+
+static uint32_t find_parameter(const select_state *a, const char *fqn)
+{
+    return find_below(a->from, a->parts->model_depth > 0 ? a->parts->model_key : "", fqn);
 }
 
 /* Whether the model has that parameter with a different shape; then the tensor is no moment of
@@ -189,16 +193,7 @@ static uint32_t find_like(const shard_state *s, const select_pick *pick, const c
                                          strtab_nbytes(&a->names, pick->name));
     if (same != CAT_NONE || fqn[0] == '\0')
         return same;
-    text_buf key = {0};
-    if (sharding->like_model_key[0] != '\0') {
-        text_puts(&key, sharding->like_model_key);
-        text_puts(&key, ".");
-    }
-    text_puts(&key, fqn);
-    const uint32_t other = text_check(&key, NULL) == FSDPCK_OK
-                               ? catalogue_find(sharding->like, key.text, key.nbytes)
-                               : CAT_NONE;
-    text_release(&key);
+    const uint32_t other = find_below(sharding->like, sharding->like_model_key, fqn);
     if (other == CAT_NONE || catalogue_tensor(sharding->like, other)->ndim != s->ndim ||
         memcmp(catalogue_shape(sharding->like, other), s->shape, s->ndim * sizeof *s->shape) != 0)
         return CAT_NONE;
@@ -349,11 +344,7 @@ static fsdpck_status check_unknown_layout(const shard_state *s, const select_pic
         if (may_own_state(a, i) && i != param && same_shape(c, i, like))
             RETURN_IF(place_as(s, pick, t, i, err));
     a->result->not_in_like = not_in_like;
-    uint32_t *slot = vec_push(&a->open_states, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = pick->source;
-    return FSDPCK_OK;
+    return vec_add(&a->open_states, &(uint32_t){pick->source}, err);
 }
 
 static fsdpck_status choose_placements(shard_state *s, const select_pick *pick, fsdpck_error *err)

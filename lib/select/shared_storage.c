@@ -55,11 +55,7 @@ static fsdpck_status add_carrier(const view_state *v, uint32_t storage, uint32_t
     const cat_chunk whole = {.file = CAT_NONE, .rank = UINT16_MAX, .place = LOCATION_ROWS};
     RETURN_IF(catalogue_add_chunk(cat, *carrier, origin, shape, &whole, err));
     catalogue_tensor(cat, *carrier)->flags |= CAT_TENSOR_STORAGE;
-    uint32_t *from = vec_push(&a->to->from, err);
-    if (from == NULL)
-        return FSDPCK_LIMIT;
-    *from = storage;
-    return FSDPCK_OK;
+    return vec_add(&a->to->from, &(uint32_t){storage}, err);
 }
 
 static fsdpck_status add_view(const view_state *v, uint32_t from_index, shared_storage *s,

@@ -1,4 +1,3 @@
-#include <string.h>
 
 #include "select/nest.h"
 #include "select/select_internal.h"

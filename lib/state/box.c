@@ -1,7 +1,5 @@
 #include "state/box.h"
 
-#include <string.h>
-
 uint64_t box_nelems(const uint64_t *sizes, unsigned ndim)
 {
     uint64_t n = 1;

@@ -52,10 +52,7 @@ fsdpck_status catalogue_add_file(catalogue *c, const char *path, size_t path_nby
     RETURN_IF(strtab_intern(&c->names, path, path_nbytes, &name, err));
     if (c->files.count >= CAT_NONE)
         return FAIL(err, LIMIT, LIMIT_COUNT, "too many files");
-    cat_file *f = vec_push(&c->files, err);
-    if (f == NULL)
-        return FSDPCK_LIMIT;
-    *f = (cat_file){.path = name, .rank = rank, .nbytes = nbytes};
+    RETURN_IF(vec_add(&c->files, &(cat_file){.path = name, .rank = rank, .nbytes = nbytes}, err));
     *file = (uint32_t)(c->files.count - 1);
     return FSDPCK_OK;
 }
@@ -99,19 +96,18 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
         copy[i] = shape[i];
         wide = wide || shape[i] > UINT32_MAX;
     }
-    cat_tensor *t = vec_push(&c->tensors, err);
-    if (t == NULL)
-        return FSDPCK_LIMIT;
-    *t = (cat_tensor){
-        .name = id,
-        .dtype = (uint8_t)d,
-        .ndim = (uint8_t)ndim,
-        .wide_dims = wide,
-        .shape_at = shape_at,
-        .alias = CAT_NONE,
-        .spec = CAT_NONE,
-        .param = CAT_NONE,
-    };
+    RETURN_IF(vec_add(&c->tensors,
+                      &(cat_tensor){
+                          .name = id,
+                          .dtype = (uint8_t)d,
+                          .ndim = (uint8_t)ndim,
+                          .wide_dims = wide,
+                          .shape_at = shape_at,
+                          .alias = CAT_NONE,
+                          .spec = CAT_NONE,
+                          .param = CAT_NONE,
+                      },
+                      err));
     *tensor = (uint32_t)(c->tensors.count - 1);
     return FSDPCK_OK;
 }
@@ -238,10 +234,7 @@ fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index, f
             return FSDPCK_OK;
         }
     }
-    mesh *added = vec_push(&c->meshes, err);
-    if (added == NULL)
-        return FSDPCK_LIMIT;
-    *added = *m;
+    RETURN_IF(vec_add(&c->meshes, m, err));
     *index = (uint32_t)(c->meshes.count - 1);
     return FSDPCK_OK;
 }
@@ -268,10 +261,7 @@ fsdpck_status catalogue_add_spec(catalogue *c, const cat_spec *spec, uint32_t *i
             return FSDPCK_OK;
         }
     }
-    cat_spec *added = vec_push(&c->specs, err);
-    if (added == NULL)
-        return FSDPCK_LIMIT;
-    *added = *spec;
+    RETURN_IF(vec_add(&c->specs, spec, err));
     *index = (uint32_t)(c->specs.count - 1);
     return FSDPCK_OK;
 }
@@ -399,11 +389,8 @@ fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_
 {
     uint32_t id;
     RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
-    cat_skipped *slot = vec_push(&c->passed_over, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = (cat_skipped){.name = id, .is_object = is_object, .nbytes = nbytes};
-    return FSDPCK_OK;
+    return vec_add(&c->passed_over,
+                   &(cat_skipped){.name = id, .is_object = is_object, .nbytes = nbytes}, err);
 }
 
 fsdpck_status catalogue_rename(catalogue *c, uint32_t tensor, const char *name, size_t name_nbytes,
@@ -503,6 +490,27 @@ void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, 
             sizes[d] = t->wide_dims ? *VEC_AT(&c->dims64, const uint64_t, at + ndim)
                                     : *VEC_AT(&c->dims32, const uint32_t, at + ndim);
     }
+}
+
+bool catalogue_chunk_is_same(const catalogue *c, uint64_t a, uint64_t b)
+{
+    uint64_t offsets[2][NDIM_MAX], sizes[2][NDIM_MAX];
+    catalogue_chunk_box(c, a, offsets[0], sizes[0]);
+    catalogue_chunk_box(c, b, offsets[1], sizes[1]);
+    return box_equal(offsets[0], sizes[0], offsets[1], sizes[1],
+                     catalogue_tensor(c, catalogue_chunk(c, a)->tensor)->ndim);
+}
+
+uint64_t catalogue_chunk_hash(const catalogue *c, uint64_t chunk)
+{
+    const unsigned ndim = catalogue_tensor(c, catalogue_chunk(c, chunk)->tensor)->ndim;
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], h = UINT64_C(0x9E3779B97F4A7C15);
+    catalogue_chunk_box(c, chunk, offsets, sizes);
+    for (unsigned d = 0; d < ndim; d++) {
+        h = (h ^ offsets[d]) * UINT64_C(0xFF51AFD7ED558CCD);
+        h = (h ^ sizes[d] ^ h >> 29) * UINT64_C(0xC4CEB9FE1A85EC53);
+    }
+    return h ^ h >> 32;
 }
 
 uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes)

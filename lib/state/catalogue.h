@@ -265,6 +265,9 @@ uint64_t catalogue_tensor_nelems(const catalogue *c, size_t tensor);
 uint64_t catalogue_tensor_nbytes(const catalogue *c, size_t tensor);
 /* Box of a chunk, ndim entries each; either may be NULL. */
 void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, uint64_t *sizes);
+/* Whether two chunks of one tensor have the same box; such chunks have the same hash. */
+bool catalogue_chunk_is_same(const catalogue *c, uint64_t a, uint64_t b);
+uint64_t catalogue_chunk_hash(const catalogue *c, uint64_t chunk);
 /* CAT_NONE for an unknown name. After seal. */
 uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes);
 

@@ -3,10 +3,7 @@
 fsdpck_status filter_add_tensor(target_filter *p, uint64_t cell_nbytes, uint64_t span_nbytes,
                                 uint64_t nbytes, fsdpck_error *err)
 {
-    filter_grid *g = vec_push(&p->grids, err);
-    if (g == NULL)
-        return FSDPCK_LIMIT;
-    *g = (filter_grid){p->cell_count, cell_nbytes, span_nbytes};
+    RETURN_IF(vec_add(&p->grids, &(filter_grid){p->cell_count, cell_nbytes, span_nbytes}, err));
     if (nbytes == 0)
         return FSDPCK_OK;
     p->cell_count += nbytes / span_nbytes * ((span_nbytes + cell_nbytes - 1) / cell_nbytes);

@@ -1,7 +1,5 @@
 #include "state/inner.h"
 
-#include <string.h>
-
 enum { DEPTH_LIMIT = 1000, KEY_NBYTES_LIMIT = 4096 };
 enum { JUDGED_NOT, JUDGED_OPEN, JUDGED_NO, JUDGED_YES };
 
@@ -150,11 +148,7 @@ static fsdpck_status put_key(inner_walk *w, const inner_frame *f, fsdpck_error *
         RETURN_IF(value_new_bytes(pool, printed, nbytes, &key, err));
     else if (is_dict && text == NULL)
         RETURN_IF(value_new_str(pool, printed, nbytes, &key, err));
-    value *slot = vec_push(&w->path, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = key;
-    return FSDPCK_OK;
+    return vec_add(&w->path, &(value){key}, err);
 }
 
 static fsdpck_status name_tensor(inner_walk *w, value *v, fsdpck_error *err)
@@ -231,11 +225,8 @@ static fsdpck_status enter(inner_walk *w, value *v, fsdpck_error *err)
             return FSDPCK_LIMIT;
     }
     *seen = INNER_VISITING;
-    inner_frame *next = vec_push(&w->frames, err);
-    if (next == NULL)
-        return FSDPCK_LIMIT;
-    *next = (inner_frame){.items = items, .owner = *v, .name_nbytes = w->name.nbytes};
-    return FSDPCK_OK;
+    return vec_add(&w->frames,
+                   &(inner_frame){.items = items, .owner = *v, .name_nbytes = w->name.nbytes}, err);
 }
 
 static fsdpck_status walk(inner_walk *w, fsdpck_error *err)

@@ -1,7 +1,6 @@
 #include "state/target.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/crc.h"
 
@@ -28,16 +27,14 @@ void target_init(target *t, budget *owner)
 fsdpck_status target_add_constant_at(target *t, uint32_t file, uint64_t offset_bytes,
                                      uint64_t text_at, uint64_t nbytes, fsdpck_error *err)
 {
-    target_constant *lit = vec_push(&t->literals, err);
-    if (lit == NULL)
-        return FSDPCK_LIMIT;
-    *lit = (target_constant){
-        .file = file,
-        .offset_bytes = offset_bytes,
-        .nbytes = nbytes,
-        .text_at = text_at,
-    };
-    return FSDPCK_OK;
+    return vec_add(&t->literals,
+                   &(target_constant){
+                       .file = file,
+                       .offset_bytes = offset_bytes,
+                       .nbytes = nbytes,
+                       .text_at = text_at,
+                   },
+                   err);
 }
 
 fsdpck_status target_add_constant(target *t, uint32_t file, uint64_t offset_bytes,
@@ -50,37 +47,17 @@ fsdpck_status target_add_constant(target *t, uint32_t file, uint64_t offset_byte
 
 /* ---- sums ---- */
 
-static uint64_t box_hash(const catalogue *cat, uint64_t chunk, unsigned ndim)
-{
-    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
-    catalogue_chunk_box(cat, chunk, offsets, sizes);
-    for (unsigned d = 0; d < ndim; d++) {
-        h = (h ^ offsets[d]) * UINT64_C(0xFF51AFD7ED558CCD);
-        h = (h ^ sizes[d] ^ h >> 29) * UINT64_C(0xC4CEB9FE1A85EC53);
-    }
-    return h ^ h >> 32;
-}
-
-static bool same_box(const catalogue *cat, uint64_t a, uint64_t b, unsigned ndim)
-{
-    uint64_t offsets[2][NDIM_MAX], sizes[2][NDIM_MAX];
-    catalogue_chunk_box(cat, a, offsets[0], sizes[0]);
-    catalogue_chunk_box(cat, b, offsets[1], sizes[1]);
-    return memcmp(offsets[0], offsets[1], ndim * sizeof(uint64_t)) == 0 &&
-           memcmp(sizes[0], sizes[1], ndim * sizeof(uint64_t)) == 0;
-}
-
 /* The sum over distinct boxes; `seen`: 2^bits entries, all 0. */
 static uint64_t sum_boxes(const target *t, const cat_tensor *ct, uint32_t *seen, uint64_t mask)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < ct->nchunks; i++) {
         const uint64_t chunk = ct->first_chunk + i;
-        uint64_t at = box_hash(&t->cat, chunk, ct->ndim) & mask;
+        uint64_t at = catalogue_chunk_hash(&t->cat, chunk) & mask;
         if (catalogue_chunk(&t->cat, chunk)->place == LOCATION_EMPTY)
             continue;
-        while (seen[at] != 0 && !same_box(&t->cat, ct->first_chunk + seen[at] - 1, chunk, ct->ndim))
+        while (seen[at] != 0 &&
+               !catalogue_chunk_is_same(&t->cat, ct->first_chunk + seen[at] - 1, chunk))
             at = (at + 1) & mask;
         if (seen[at] == 0)
             sum ^= t->chunk_digest[chunk];

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/checked.h"
 #include "state/value_cells.h"
 
 _Static_assert(sizeof(value_node) % sizeof(uint64_t) == 0, "a node fills whole cells");
@@ -131,18 +130,6 @@ fsdpck_status value_new_symbol_of(value_pool *p, const char *module, size_t modu
     return new_text(p, VALUE_SYMBOL, joined, 5 + module_nbytes + name_nbytes, v, err);
 }
 
-fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, value *v,
-                               fsdpck_error *err)
-{
-    size_t module_nbytes = 0;
-    size_t name_nbytes = 0;
-    const char *module = value_text(p, module_str, &module_nbytes);
-    const char *name = value_text(p, name_str, &name_nbytes);
-    if (module == NULL || name == NULL)
-        return FAIL(err, INTERNAL, NONE, "a symbol was made of a value that is not text");
-    return value_new_symbol_of(p, module, module_nbytes, name, name_nbytes, v, err);
-}
-
 static fsdpck_status new_node(value_pool *p, value_kind kind, value *v, fsdpck_error *err)
 {
     uint64_t at;
@@ -260,16 +247,4 @@ fsdpck_status value_dict_put(value_pool *p, value dict, value key, value item, f
     pair[1] = item;
     node->count++;
     return FSDPCK_OK;
-}
-
-fsdpck_status value_dict_set(value_pool *p, value dict, value key, value item, fsdpck_error *err)
-{
-    const size_t count = value_count(p, dict);
-    for (size_t i = 0; i < count; i++) {
-        if (value_keys_equal(p, value_key(p, dict, i), key)) {
-            value_set_item(p, dict, i, item);
-            return FSDPCK_OK;
-        }
-    }
-    return value_dict_put(p, dict, key, item, err);
 }

@@ -98,8 +98,6 @@ fsdpck_status value_new_str(value_pool *p, const char *text, size_t nbytes, valu
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_bytes(value_pool *p, const void *bytes, size_t nbytes, value *v,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status value_new_symbol(value_pool *p, value module_str, value name_str, value *v,
-                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status value_new_symbol_of(value_pool *p, const char *module, size_t module_nbytes,
                                   const char *name, size_t name_nbytes, value *v,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -113,11 +111,8 @@ fsdpck_status value_new_call(value_pool *p, const value_call *call, value *v,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* LIST or SET. */
 fsdpck_status value_append(value_pool *p, value v, value item, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Appends a pair without checking for an equal key: see value_dict_set. */
+/* Appends a pair without checking for an equal key. */
 fsdpck_status value_dict_put(value_pool *p, value dict, value key, value item,
-                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* As in Python: an equal key keeps its position and gets the new item. Linear. */
-fsdpck_status value_dict_set(value_pool *p, value dict, value key, value item,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- queries --- */

@@ -1,4 +1,3 @@
-#include <string.h>
 
 #include "state/value.h"
 #include "state/value_cells.h"
@@ -100,10 +99,7 @@ static fsdpck_status copy_one(struct copy_job *job, value v, value *copy, fsdpck
         return FSDPCK_LIMIT;
     if (fresh) {
         RETURN_IF(new_like(job, v, made, err));
-        struct copy_pair *pair = vec_push(&job->todo, err);
-        if (pair == NULL)
-            return FSDPCK_LIMIT;
-        *pair = (struct copy_pair){v, *made};
+        RETURN_IF(vec_add(&job->todo, &(struct copy_pair){v, *made}, err));
     }
     *copy = *made;
     return FSDPCK_OK;

@@ -153,11 +153,7 @@ static fsdpck_status take_key(description_match *a, uint32_t tensor, const char 
     RETURN_IF(strtab_intern(&a->keys, key, nbytes, &id, err));
     if (id < a->tensors.count)
         return FSDPCK_OK;
-    uint32_t *slot = vec_push(&a->tensors, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = tensor;
-    return FSDPCK_OK;
+    return vec_add(&a->tensors, &(uint32_t){tensor}, err);
 }
 
 static fsdpck_status take_keys(description_match *a, const flat_name *sample, size_t outer,
@@ -297,16 +293,14 @@ static fsdpck_status add_tie(const tie_group *g, const named *twin, fsdpck_error
 {
     if (twin->tensor != CAT_NONE && !same_meaning(g->a, g->head.tensor, twin->tensor))
         return refuse_alias(g->a, &g->head, twin, err);
-    description_tie *t = vec_push(g->ties, err);
-    if (t == NULL)
-        return FSDPCK_LIMIT;
-    *t = (description_tie){.first = g->head.tensor,
-                           .twin = twin->tensor,
-                           .fqn = twin->fqn,
-                           .fqn_nbytes = twin->nbytes,
-                           .first_fqn = g->head.fqn,
-                           .first_fqn_nbytes = g->head.nbytes};
-    return FSDPCK_OK;
+    return vec_add(g->ties,
+                   &(description_tie){.first = g->head.tensor,
+                                      .twin = twin->tensor,
+                                      .fqn = twin->fqn,
+                                      .fqn_nbytes = twin->nbytes,
+                                      .first_fqn = g->head.fqn,
+                                      .first_fqn_nbytes = g->head.nbytes},
+                   err);
 }
 
 static named name_param(const description_match *a, uint32_t param)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/model_internal.h"
 #include "statedict/description_match.h"
 #include "statedict/unflatten_internal.h"
@@ -147,12 +148,6 @@ static fsdpck_status check_units(const checking *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static bool ends_with(const char *text, size_t nbytes, const char *end)
-{
-    const size_t n = strlen(end);
-    return nbytes >= n && memcmp(text + nbytes - n, end, n) == 0;
-}
-
 /* Tensors of the model part that the model lacks. */
 static fsdpck_status check_others(const checking *c, fsdpck_error *err)
 {
@@ -163,7 +158,7 @@ static fsdpck_status check_others(const checking *c, fsdpck_error *err)
         const size_t nbytes = strtab_nbytes(&a->keys, id);
         if (model_find_param(a->m, key, nbytes) != MODEL_NONE ||
             model_find_buffer(a->m, key, nbytes) != MODEL_NONE ||
-            ends_with(key, nbytes, "_extra_state"))
+            text_ends_with(key, nbytes, "_extra_state"))
             continue;
         description_print_tensor(a->cat, *VEC_AT(&a->tensors, const uint32_t, id), found,
                                  sizeof found);

@@ -102,10 +102,7 @@ static bool find_groups_element(const catalogue *c, value path, bool is_object, 
 
 static fsdpck_status add_entry(rekey *r, const rekey_entry *e, fsdpck_error *err)
 {
-    rekey_entry *slot = vec_push(&r->entries, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = *e;
+    RETURN_IF(vec_add(&r->entries, e, err));
     if (!e->is_object)
         r->mine[e->index] = 1;
     return FSDPCK_OK;
@@ -317,10 +314,7 @@ static fsdpck_status know_names(rekey *r, fsdpck_error *err)
         RETURN_IF(strtab_intern(&r->known, p->fqn, p->fqn_nbytes, &id, err));
         if (id < r->known_at.count)
             continue;
-        uint32_t *at = vec_push(&r->known_at, err);
-        if (at == NULL)
-            return FSDPCK_LIMIT;
-        *at = p->tied ? p->tied_to : i;
+        RETURN_IF(vec_add(&r->known_at, &(uint32_t){p->tied ? p->tied_to : i}, err));
     }
     return FSDPCK_OK;
 }

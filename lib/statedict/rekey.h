@@ -56,7 +56,6 @@ typedef struct rekey_param {
     const uint64_t *shape;
     unsigned ndim;
     uint32_t tensor; /* of the catalogue, CAT_NONE: of a description */
-    bool frozen;     /* known to need no gradient */
     bool tied;       /* another name of params[tied_to], which precedes it */
     uint32_t tied_to;
     bool outside; /* a tensor outside the model, which another optimizer may hold */

@@ -10,11 +10,9 @@
 static fsdpck_status add_group(rekey_optimizer *o, uint32_t index, uint32_t params, value whole,
                                fsdpck_error *err)
 {
-    rekey_group *g = vec_push(&o->groups, err);
-    if (g == NULL)
-        return FSDPCK_LIMIT;
-    *g = (rekey_group){.index = index, .params = params, .names = CAT_NONE, .whole = whole};
-    return FSDPCK_OK;
+    return vec_add(
+        &o->groups,
+        &(rekey_group){.index = index, .params = params, .names = CAT_NONE, .whole = whole}, err);
 }
 
 static int compare_groups(const void *left, const void *right)

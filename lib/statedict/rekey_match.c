@@ -19,10 +19,7 @@ static fsdpck_status list_candidates(rekey_matching *m, fsdpck_error *err)
         if (p->tied || (p->tensor != CAT_NONE && m->r->mine[p->tensor]) ||
             (order->assumed && p->outside))
             continue;
-        uint32_t *slot = vec_push(&m->candidates, err);
-        if (slot == NULL)
-            return FSDPCK_LIMIT;
-        *slot = i;
+        RETURN_IF(vec_add(&m->candidates, &(uint32_t){i}, err));
     }
     uint32_t filled = 0;
     for (size_t g = 0; g < m->o->groups.count; g++)

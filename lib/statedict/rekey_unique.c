@@ -2,7 +2,6 @@
  * class. A number that fits only one class with one parameter left takes it, until no number can.
  * The assignment is unique exactly if all numbers get a parameter this way. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "statedict/rekey_internal.h"
 
@@ -38,10 +37,7 @@ static fsdpck_status add_candidates(unique *u, fsdpck_error *err)
         RETURN_IF(strtab_intern(&u->shapes, (const char *)p->shape, p->ndim * sizeof *p->shape, &id,
                                 err));
         if (id == u->classes.count) {
-            shape_class *made = vec_push(&u->classes, err);
-            if (made == NULL)
-                return FSDPCK_LIMIT;
-            *made = (shape_class){.first = REKEY_NONE};
+            RETURN_IF(vec_add(&u->classes, &(shape_class){.first = REKEY_NONE}, err));
         }
         shape_class *c = CLASS(u, id);
         u->next[i] = c->first;

@@ -14,11 +14,7 @@ typedef struct writing {
 
 static fsdpck_status push(writing *w, value v, fsdpck_error *err)
 {
-    value *slot = vec_push(&w->elements, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = v;
-    return FSDPCK_OK;
+    return vec_add(&w->elements, &(value){v}, err);
 }
 
 static fsdpck_status push_text(writing *w, const char *text, size_t nbytes, fsdpck_error *err)
@@ -182,17 +178,15 @@ static fsdpck_status add_object(rewriting *x, const char *name, size_t nbytes, v
 {
     uint32_t id;
     RETURN_IF(strtab_intern(&x->w.r->cat->names, name, nbytes, &id, err));
-    cat_object *o = vec_push(&x->objects, err);
-    if (o == NULL)
-        return FSDPCK_LIMIT;
-    *o = (cat_object){.name = id,
-                      .file = CAT_NONE,
-                      .rank = UINT16_MAX,
-                      .loaded = 1,
-                      .saved_at = x->saved_at,
-                      .path = path,
-                      .content = content};
-    return FSDPCK_OK;
+    return vec_add(&x->objects,
+                   &(cat_object){.name = id,
+                                 .file = CAT_NONE,
+                                 .rank = UINT16_MAX,
+                                 .loaded = 1,
+                                 .saved_at = x->saved_at,
+                                 .path = path,
+                                 .content = content},
+                   err);
 }
 
 /* 'param_groups.FQN.lr' */
@@ -326,11 +320,7 @@ static fsdpck_status write_nested(rewriting *x, uint32_t owner, fsdpck_error *er
 
 static fsdpck_status keep_object(rewriting *x, const cat_object *from, fsdpck_error *err)
 {
-    cat_object *o = vec_push(&x->objects, err);
-    if (o == NULL)
-        return FSDPCK_LIMIT;
-    *o = *from;
-    return FSDPCK_OK;
+    return vec_add(&x->objects, from, err);
 }
 
 /* An object that is a dict: the whole state, or that of a parameter without tensors. */

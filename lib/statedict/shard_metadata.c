@@ -1,7 +1,6 @@
 #include "statedict/shard_metadata.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/checked.h"
 #include "model/fqn.h"

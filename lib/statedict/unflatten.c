@@ -1,7 +1,6 @@
 #include "statedict/unflatten.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/checked.h"
 #include "statedict/unflatten_internal.h"

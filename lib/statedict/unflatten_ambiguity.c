@@ -1,7 +1,6 @@
 /* Checks that numbers of raw optimizer state have a unique meaning. Parameters, or flat parameters,
  * whose shards have equal lengths on all ranks are interchangeable. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "statedict/unflatten_internal.h"
 
@@ -53,10 +52,7 @@ static fsdpck_status add_target(rivals *r, uint32_t target, fsdpck_error *err)
     RETURN_IF(text_check(&r->text, err));
     RETURN_IF(strtab_intern(&r->lengths, r->text.text, r->text.nbytes, &id, err));
     if (id == r->counts.count) {
-        uint32_t *made = vec_push(&r->counts, err);
-        if (made == NULL)
-            return FSDPCK_LIMIT;
-        *made = 0;
+        RETURN_IF(vec_add(&r->counts, &(uint32_t){0}, err));
     }
     ++*VEC_AT(&r->counts, uint32_t, id);
     r->total++;

@@ -29,11 +29,9 @@ static fsdpck_status optimizer_of(flat_adapter *v, const char *prefix, size_t nb
     for (*index = 0; *index < v->optimizers.count; ++*index)
         if (VEC_AT(&v->optimizers, const flat_optimizer, *index)->prefix == id)
             return FSDPCK_OK;
-    flat_optimizer *o = vec_push(&v->optimizers, err);
-    if (o == NULL)
-        return FSDPCK_LIMIT;
-    *o = (flat_optimizer){.prefix = id, .depth = (uint32_t)depth, .sample = tensor};
-    return FSDPCK_OK;
+    return vec_add(&v->optimizers,
+                   &(flat_optimizer){.prefix = id, .depth = (uint32_t)depth, .sample = tensor},
+                   err);
 }
 
 fsdpck_status flat_optim_add(flat_adapter *v, uint32_t base_tensor, bool *taken, fsdpck_error *err)
@@ -59,12 +57,11 @@ fsdpck_status flat_optim_add(flat_adapter *v, uint32_t base_tensor, bool *taken,
                            base_tensor, &owner, err));
     RETURN_IF(
         strtab_intern(&v->texts, text, n.rank == CAT_NONE ? key_nbytes : n.key_nbytes, &key, err));
-    flat_state_tensor *p = vec_push(&v->pieces, err);
-    if (p == NULL)
-        return FSDPCK_LIMIT;
-    *p = (flat_state_tensor){
-        .owner = owner, .number = number, .key = key, .tensor = base_tensor, .rank = n.rank};
-    return FSDPCK_OK;
+    return vec_add(
+        &v->pieces,
+        &(flat_state_tensor){
+            .owner = owner, .number = number, .key = key, .tensor = base_tensor, .rank = n.rank},
+        err);
 }
 
 static int compare_pieces(const void *left, const void *right)

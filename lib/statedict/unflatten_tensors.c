@@ -61,10 +61,7 @@ static fsdpck_status new_tensor(flat_adapter *v, const char *name, size_t nbytes
                          (tensor, name));
     }
     RETURN_IF(catalogue_add_tensor(v->out, name, nbytes, d, ndim, shape, tensor, err));
-    uint32_t *as = vec_push(&v->made_as, err);
-    if (as == NULL)
-        return FSDPCK_LIMIT;
-    *as = made_as;
+    RETURN_IF(vec_add(&v->made_as, &(uint32_t){made_as}, err));
     *VEC_AT(&v->by_name, uint32_t, id) = *tensor + 1;
     return FSDPCK_OK;
 }

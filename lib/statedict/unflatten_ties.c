@@ -1,6 +1,4 @@
 /* Names of one tensor, and tensors that each rank has of its own, from a description. */
-#include <stdio.h>
-#include <string.h>
 
 #include "statedict/unflatten_internal.h"
 

@@ -121,20 +121,13 @@ static fsdpck_status make_named(flat_adapter *v, unit_tensors *ut, uint32_t para
     }
     text_release(&name);
     RETURN_IF(st);
-    uint32_t *slot = vec_push(&ut->tensors, err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = tensor;
-    return FSDPCK_OK;
+    return vec_add(&ut->tensors, &(uint32_t){tensor}, err);
 }
 
 static fsdpck_status make_unit(flat_adapter *v, unit_tensors *ut, fsdpck_error *err)
 {
     for (uint32_t k = 0; k <= ut->u->nparams; k++) {
-        uint64_t *first = vec_push(&ut->first, err);
-        if (first == NULL)
-            return FSDPCK_LIMIT;
-        *first = ut->tensors.count;
+        RETURN_IF(vec_add(&ut->first, &(uint64_t){ut->tensors.count}, err));
         if (k == ut->u->nparams)
             break;
         const uint32_t param = ut->u->first_param + k;

@@ -1,6 +1,5 @@
 /* Finds the number of ranks that a checkpoint's flat parameters are sharded over, whatever its
  * description states. */
-#include <string.h>
 
 #include "statedict/unflatten_internal.h"
 
@@ -19,15 +18,6 @@ static void add(candidates *c, uint64_t world)
             return;
     if (world > 0 && world <= MESH_RANKS_MAX && c->count < CANDIDATES_MAX)
         c->worlds[c->count++] = (uint32_t)world;
-}
-
-static uint32_t most_ranks(const unit_list *l)
-{
-    uint32_t most = 1;
-    for (uint32_t i = 0; i < unit_count(l); i++)
-        if (unit_at(l, i)->world_size > most)
-            most = unit_at(l, i)->world_size;
-    return most;
 }
 
 /* The likeliest first: all existing ranks, if the description has one group of all or the ranks
@@ -129,7 +119,7 @@ fsdpck_status flat_adapter_rescale(const catalogue *base, uint32_t described, un
                                    fsdpck_error *err)
 {
     candidates c = {0};
-    const uint32_t most = most_ranks(units);
+    const uint32_t most = unit_list_largest_group(units);
     bool fit = false;
 
     if (!flat_has_pieces(base))

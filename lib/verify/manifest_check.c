@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "compare/digest.h"
 #include "run/file_checksums.h"
 #include "verify/expect_internal.h"
@@ -119,12 +120,6 @@ static void report_file(const manifest_check *w, fsdpck_finding_id id, const cha
     findings_report(w->r->found, &what);
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && strcmp(name + n - k, end) == 0;
-}
-
 static bool is_weights(const char *name)
 {
     const char *slash = strrchr(name, '/');
@@ -155,7 +150,7 @@ static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err
     w->good[i] = kind == PATH_FILE && nbytes == f->nbytes;
     w->differs = w->differs || !w->good[i];
     if (kind == PATH_ABSENT && w->lost_are_reported && is_weights(name) &&
-        !ends_with(name, ".json"))
+        !text_ends_with(name, strlen(name), ".json"))
         return FSDPCK_OK;
     if (kind != PATH_FILE) {
         report_file(w, FSDPCK_FINDING_MAN_MISSING, name,
@@ -175,8 +170,9 @@ static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err
 /* Bundles of model signing, which fsdpck does not check. */
 static bool is_signature(const char *name)
 {
-    return ends_with(name, ".sigstore") || ends_with(name, ".sigstore.json") ||
-           ends_with(name, "model.sig");
+    return text_ends_with(name, strlen(name), ".sigstore") ||
+           text_ends_with(name, strlen(name), ".sigstore.json") ||
+           text_ends_with(name, strlen(name), "model.sig");
 }
 
 /* The only missing or changed file of the manifest with this size; NULL if none or several. */

@@ -1,7 +1,6 @@
 /* Results of verify for the caller, and the defects that it could not detect. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/struct_copy.h"
 #include "verify/verify_internal.h"

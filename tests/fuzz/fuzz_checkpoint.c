@@ -22,6 +22,7 @@
 #include "fsdpck.h"
 #include "tests/fuzz/faults.h"
 #include "tests/support/job_parts.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch.h"
 #include "tests/support/stride.h"
 
@@ -35,14 +36,6 @@ enum {
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-static void check(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_checkpoint: %s\n", what);
-    abort();
-}
 
 typedef struct pack {
     const char *at;
@@ -97,7 +90,7 @@ static fsdpck_per_rank per_rank_of(const pack *p)
 static void path_of(char path[SCRATCH_BYTES], const pack *p, const char *name, size_t nbytes)
 {
     const int n = snprintf(path, SCRATCH_BYTES, "%s/%s/%.*s", p->dir, p->name, (int)nbytes, name);
-    check(n > 0 && n < SCRATCH_BYTES, "a name is too long");
+    must(n > 0 && n < SCRATCH_BYTES, "a name is too long");
 }
 
 /* Folders of the name are made; false where it would lie elsewhere. */
@@ -131,11 +124,11 @@ static bool put_file(pack *p, const char *kind, const char *name, size_t nbytes,
     if (f == NULL) /* a folder has this name already */
         return false;
     const size_t head = zeros > 0 && zeros_at < nbytes ? zeros_at : nbytes;
-    check((head == 0 || fwrite(p->at, 1, head, f) == head) &&
-              (head == nbytes || (fseek(f, (long)(zeros % ZEROS_MAX), SEEK_CUR) == 0 &&
-                                  fwrite(p->at + head, 1, nbytes - head, f) == nbytes - head)) &&
-              fclose(f) == 0,
-          "cannot write a file");
+    must((head == 0 || fwrite(p->at, 1, head, f) == head) &&
+             (head == nbytes || (fseek(f, (long)(zeros % ZEROS_MAX), SEEK_CUR) == 0 &&
+                                 fwrite(p->at + head, 1, nbytes - head, f) == nbytes - head)) &&
+             fclose(f) == 0,
+         "cannot write a file");
     p->at += nbytes;
     p->nbytes -= nbytes;
     memcpy(model ? p->model : p->path, path, sizeof path);
@@ -153,7 +146,7 @@ static bool unpack(pack *p)
     if (p->name[0] == '\0' || p->name[0] == '.' || strchr(p->name, '/') != NULL)
         return false;
     scratch_path(p->path, p->dir, p->name);
-    check(mkdir(p->path, 0700) == 0, "cannot make a folder");
+    must(mkdir(p->path, 0700) == 0, "cannot make a folder");
     for (; nfiles < FILES_MAX && next_line(p, line, sizeof line); nfiles++) {
         zeros_at = zeros = 0;
         if (sscanf(line, "%7s %79s %lu %lu %lu", kind, name, &file_nbytes, &zeros_at, &zeros) < 3 ||
@@ -178,9 +171,9 @@ static void walk(fsdpck_checkpoint *c)
             fsdpck_chunk chunk = FSDPCK_INIT(fsdpck_chunk);
             fsdpck_get_chunk(c, k, &chunk);
             for (unsigned d = 0; d < t.ndim; d++)
-                check(chunk.offsets[d] <= t.shape[d] &&
-                          chunk.sizes[d] <= t.shape[d] - chunk.offsets[d],
-                      "a chunk outside of its tensor");
+                must(chunk.offsets[d] <= t.shape[d] &&
+                         chunk.sizes[d] <= t.shape[d] - chunk.offsets[d],
+                     "a chunk outside of its tensor");
         }
     }
     for (uint64_t i = 0; i < info.objects; i++) {
@@ -188,7 +181,7 @@ static void walk(fsdpck_checkpoint *c)
         char *text = NULL;
         fsdpck_error_init(&err);
         if (fsdpck_print_object(c, i, 300, &text, &err) != FSDPCK_OK)
-            check(err.message[0] != '\0', "an object is refused without a word");
+            must(err.message[0] != '\0', "an object is refused without a word");
         free(text);
     }
 }
@@ -204,7 +197,7 @@ static uint64_t verify(fsdpck_context *ctx, const char *path, fsdpck_level level
         .struct_nbytes = sizeof options, .level = level, .open = open, .threads = 1};
     fsdpck_error_init(&err);
     if (fsdpck_verify_new(ctx, path, &options, &v, &err) != FSDPCK_OK) {
-        check(err.message[0] != '\0', "no verdict, without a word");
+        must(err.message[0] != '\0', "no verdict, without a word");
         return UINT64_MAX;
     }
     fsdpck_verify_get_info(v, &info);
@@ -212,8 +205,8 @@ static uint64_t verify(fsdpck_context *ctx, const char *path, fsdpck_level level
         fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
         fsdpck_finding_kind kind = FSDPCK_INIT(fsdpck_finding_kind);
         fsdpck_verify_get_finding(v, i, &f);
-        check(fsdpck_finding_kind_get(f.what->finding, &kind) != 0,
-              "a finding that is not in the table");
+        must(fsdpck_finding_kind_get(f.what->finding, &kind) != 0,
+             "a finding that is not in the table");
     }
     fsdpck_verify_free(v);
     *warnings = info.warnings;
@@ -257,8 +250,8 @@ static fsdpck_status transform(fsdpck_context *ctx, fsdpck_checkpoint *c, const 
     scratch_path(dst, p->dir, anew ? "anew" : "whole");
     const fsdpck_status st = anew ? job_parts_reshard(ctx, c, dst, &options, &report, err)
                                   : job_parts_consolidate(ctx, c, dst, &options, &report, err);
-    check((st == FSDPCK_OK) == (report != NULL), "a report in spite of an error, or none");
-    check(st == FSDPCK_OK || err->message[0] != '\0', "fails without a word");
+    must((st == FSDPCK_OK) == (report != NULL), "a report in spite of an error, or none");
+    must(st == FSDPCK_OK || err->message[0] != '\0', "fails without a word");
     *nbytes = report != NULL ? report->bytes_written : 0;
     fsdpck_report_free(report);
     return st;
@@ -273,7 +266,7 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
     fsdpck_status st = transform(ctx, c, p, anew, 2, &nbytes, &err);
     if (st == FSDPCK_OK && nbytes < WRITE_BYTES_MAX)
         st = transform(ctx, c, p, anew, 0, &nbytes, &err);
-    check(!clean || st != FSDPCK_BADINPUT, "verify passes what is refused then");
+    must(!clean || st != FSDPCK_BADINPUT, "verify passes what is refused then");
     if (st == FSDPCK_OK && nbytes < WRITE_BYTES_MAX) {
         scratch_path(dst, p->dir, anew ? "anew" : "whole");
         /* What each rank has of its own is so again in its file. */
@@ -284,8 +277,8 @@ static void put(fsdpck_context *ctx, fsdpck_checkpoint *c, const pack *p, bool a
         text_of(p, has_word(p, "into=") ? "into=" : "pattern=", "", pattern);
         if (pattern[0] != '\0' && has_word(p, "to=pt-ranks "))
             open.rank_pattern = pattern;
-        check(verify(ctx, dst, FSDPCK_LEVEL_CHECKSUM, &open, &warnings) == 0,
-              "verify does not pass what was written");
+        must(verify(ctx, dst, FSDPCK_LEVEL_CHECKSUM, &open, &warnings) == 0,
+             "verify does not pass what was written");
     }
 }
 
@@ -299,11 +292,11 @@ static void starve(const pack *p, fsdpck_open_options *open)
         fsdpck_checkpoint *c = NULL;
         fsdpck_error err;
         uint64_t warnings;
-        check(ctx != NULL, "no context");
+        must(ctx != NULL, "no context");
         fsdpck_error_init(&err);
         open->metadata_nbytes = n;
         st = fsdpck_open(ctx, p->path, open, &c, &err);
-        check(st == FSDPCK_OK || err.message[0] != '\0', "refused without a word");
+        must(st == FSDPCK_OK || err.message[0] != '\0', "refused without a word");
         (void)verify(ctx, p->path, FSDPCK_LEVEL_NUMERIC, open, &warnings);
         if (st == FSDPCK_OK) {
             uint64_t nbytes;
@@ -327,7 +320,7 @@ static void open_once(const pack *p, const fsdpck_open_options *open)
         return;
     fsdpck_error_init(&err);
     const fsdpck_status st = fsdpck_open(ctx, p->path, open, &c, &err);
-    check(st == FSDPCK_OK || err.message[0] != '\0', "refused without a word");
+    must(st == FSDPCK_OK || err.message[0] != '\0', "refused without a word");
     if (st == FSDPCK_OK) {
         walk(c);
         (void)transform(ctx, c, p, false, 2, &nbytes, &err);
@@ -345,7 +338,7 @@ static void verify_once(const pack *p, const fsdpck_open_options *open, uint64_t
     if (ctx == NULL)
         return;
     const uint64_t found = verify(ctx, p->path, FSDPCK_LEVEL_NUMERIC, open, &warnings);
-    check(found > 0 || errors == 0, "an error that is there is not seen where a call fails");
+    must(found > 0 || errors == 0, "an error that is there is not seen where a call fails");
     fsdpck_context_free(ctx);
 }
 
@@ -354,7 +347,7 @@ static void fail_each(const pack *p, const fsdpck_open_options *open)
 {
     fsdpck_context *ctx = fsdpck_context_new();
     uint64_t warnings;
-    check(ctx != NULL, "no context");
+    must(ctx != NULL, "no context");
     const uint64_t errors = verify(ctx, p->path, FSDPCK_LEVEL_NUMERIC, open, &warnings);
     const unsigned stride = test_stride();
     fsdpck_context_free(ctx);
@@ -381,7 +374,7 @@ static void run(const pack *p)
     fsdpck_error err;
     uint64_t warnings = 0;
     fsdpck_open_options open = FSDPCK_INIT(fsdpck_open_options);
-    check(ctx != NULL, "no context");
+    must(ctx != NULL, "no context");
     fsdpck_error_init(&err);
     open.threads = 1;
     open.source_ranks = number_of(p, "ranks=", 0);
@@ -408,8 +401,8 @@ static void run(const pack *p)
         put(ctx, c, p, false, clean);
         put(ctx, c, p, true, clean);
     } else {
-        check(err.message[0] != '\0', "refused without a word");
-        check(!clean, "verify passes what cannot be opened");
+        must(err.message[0] != '\0', "refused without a word");
+        must(!clean, "verify passes what cannot be opened");
     }
     fsdpck_close(c);
     fsdpck_context_free(ctx);
@@ -418,7 +411,7 @@ static void run(const pack *p)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
     pack *p = calloc(1, sizeof *p);
-    check(p != NULL, "no memory");
+    must(p != NULL, "no memory");
     p->at = (const char *)data;
     p->nbytes = nbytes;
     scratch_make(p->dir);

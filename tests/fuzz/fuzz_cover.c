@@ -3,30 +3,13 @@
 #include <string.h>
 
 #include "plan/coverage.h"
+#include "tests/fuzz/fuzz_bytes.h"
+#include "tests/support/must.h"
 
 #define NELEMS_MAX 4096u
 #define BOXES_MAX  200u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-typedef struct reader {
-    const uint8_t *data;
-    size_t nbytes;
-} reader;
-
-static uint8_t take(reader *r)
-{
-    if (r->nbytes == 0)
-        return 0;
-    r->nbytes--;
-    return *r->data++;
-}
-
-static void must(bool ok)
-{
-    if (!ok)
-        abort();
-}
 
 /* Number of boxes that cover an element, at most 2. Replicas count once. */
 static void paint(uint8_t *bitmap, const uint64_t *shape, unsigned ndim, const uint64_t *offsets,
@@ -57,29 +40,29 @@ static void check_report(const catalogue *c, const uint8_t *bitmap, const struct
         missing += bitmap[i] == 0;
         overlap = overlap || bitmap[i] > 1;
     }
-    must(r->overlap == overlap);
-    must(r->distinct + r->replicas + r->empty == t->nchunks);
+    MUST(r->overlap == overlap);
+    MUST(r->distinct + r->replicas + r->empty == t->nchunks);
     if (overlap) {
         uint64_t a[2][NDIM_MAX], b[2][NDIM_MAX], meet[2][NDIM_MAX];
-        must(!r->hole || missing > 0);
-        must(r->overlap_a < r->overlap_b);
+        MUST(!r->hole || missing > 0);
+        MUST(r->overlap_a < r->overlap_b);
         catalogue_chunk_box(c, r->overlap_a, a[0], a[1]);
         catalogue_chunk_box(c, r->overlap_b, b[0], b[1]);
-        must(box_intersect(a[0], a[1], b[0], b[1], t->ndim, meet[0], meet[1]));
-        must(!box_equal(a[0], a[1], b[0], b[1], t->ndim));
+        MUST(box_intersect(a[0], a[1], b[0], b[1], t->ndim, meet[0], meet[1]));
+        MUST(!box_equal(a[0], a[1], b[0], b[1], t->ndim));
         return;
     }
-    must(r->hole == (missing > 0));
-    must(r->missing == missing);
-    must(r->hole_located == r->hole);
+    MUST(r->hole == (missing > 0));
+    MUST(r->missing == missing);
+    MUST(r->hole_located == r->hole);
     if (r->hole) {
         uint8_t *copy = malloc(n);
-        must(copy != NULL);
+        MUST(copy != NULL);
         memcpy(copy, bitmap, n);
         paint(copy, shape, t->ndim, r->hole_offsets, r->hole_sizes);
         for (uint64_t i = 0; i < n; i++)
-            must(copy[i] < 2);
-        must(box_nelems(r->hole_sizes, t->ndim) > 0);
+            MUST(copy[i] < 2);
+        MUST(box_nelems(r->hole_sizes, t->ndim) > 0);
         free(copy);
     }
 }
@@ -147,20 +130,20 @@ static void run(reader *r, catalogue *c, budget *b)
         }
         count++;
     }
-    must(catalogue_add_file(c, "f", 1, 0, 0, &f, NULL) == FSDPCK_OK);
-    must(catalogue_add_tensor(c, "t", 1, DTYPE_UINT8, ndim, shape, &tensor, NULL) == FSDPCK_OK);
+    MUST(catalogue_add_file(c, "f", 1, 0, 0, &f, NULL) == FSDPCK_OK);
+    MUST(catalogue_add_tensor(c, "t", 1, DTYPE_UINT8, ndim, shape, &tensor, NULL) == FSDPCK_OK);
     memset(bitmap, 0, sizeof bitmap);
     for (unsigned i = 0; i < count; i++) {
         const cat_chunk proto = {.place = LOCATION_ROWS};
         bool again = false;
-        must(catalogue_add_chunk(c, tensor, offsets[i], sizes[i], &proto, NULL) == FSDPCK_OK);
+        MUST(catalogue_add_chunk(c, tensor, offsets[i], sizes[i], &proto, NULL) == FSDPCK_OK);
         for (unsigned j = 0; j < i && !again; j++)
             again = box_equal(offsets[i], sizes[i], offsets[j], sizes[j], ndim);
         if (!again)
             paint(bitmap, shape, ndim, offsets[i], sizes[i]);
     }
-    must(catalogue_seal(c, NULL) == FSDPCK_OK);
-    must(coverage_check(c, tensor, b, &report, NULL) == FSDPCK_OK);
+    MUST(catalogue_seal(c, NULL) == FSDPCK_OK);
+    MUST(coverage_check(c, tensor, b, &report, NULL) == FSDPCK_OK);
     check_report(c, bitmap, &report);
 }
 
@@ -173,6 +156,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     catalogue_init(&c, &b);
     run(&r, &c, &b);
     catalogue_release(&c);
-    must(b.used_bytes == 0);
+    MUST(b.used_bytes == 0);
     return 0;
 }

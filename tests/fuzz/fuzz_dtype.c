@@ -2,7 +2,6 @@
  *
  * Bytes: a dtype, another (the same: comparison), a tolerance, how many elements; then elements. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "state/cast.h"
 #include "tests/support/dtype_reference.h"

@@ -5,7 +5,6 @@
  *
  * Next to the folder is a file that no index may reach. An accepted folder has each tensor of each
  * opened file once, in its file at its offset, and all tensors of the index. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/st.h"
+#include "tests/support/must.h"
 
 enum { FILES_MAX = 3, TENSORS_MAX = 7, INDEX_NBYTES_MAX = 1 << 16 };
 
@@ -33,14 +33,6 @@ typedef struct contents {
 
 static char parent[256], folder_path[300], sub_path[310];
 static contents there; /* what the files hold since the last input */
-
-static void must(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_folder: %s\n", what);
-    abort();
-}
 
 static void write_file(const char *dir, const char *name, const void *bytes, size_t nbytes)
 {

@@ -5,22 +5,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/hdf5/hdf5.h"
+#include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 enum { CHUNKS_MAX = 200, READ_MAX = 1 << 20 };
-
-static void must(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_hdf5: %s\n", what);
-    abort();
-}
 
 static void write_file(const char *path, const uint8_t *data, size_t nbytes)
 {

@@ -14,29 +14,12 @@
 
 #include "layout/mesh_infer.h"
 #include "layout/placement_text.h"
+#include "tests/fuzz/fuzz_bytes.h"
+#include "tests/support/must.h"
 
 #define RANKS_MAX 256u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-typedef struct reader {
-    const uint8_t *data;
-    size_t nbytes;
-} reader;
-
-static uint8_t take(reader *r)
-{
-    if (r->nbytes == 0)
-        return 0;
-    r->nbytes--;
-    return *r->data++;
-}
-
-static void must(bool ok)
-{
-    if (!ok)
-        abort();
-}
 
 static uint64_t consume_number(reader *r)
 {
@@ -62,9 +45,9 @@ static void run_mesh(reader *r)
     fsdpck_error err;
     if (mesh_parse(text, &m, &err) != FSDPCK_OK)
         return;
-    must(mesh_check(&m, NULL) == FSDPCK_OK);
+    MUST(mesh_check(&m, NULL) == FSDPCK_OK);
     mesh_print(&m, &out);
-    must(mesh_parse(out.text, &again, NULL) == FSDPCK_OK && mesh_equal(&m, &again));
+    MUST(mesh_parse(out.text, &again, NULL) == FSDPCK_OK && mesh_equal(&m, &again));
     text_release(&out);
 }
 
@@ -77,20 +60,20 @@ static void run_plan(reader *r)
     layout l;
     budget_init(&b, 1u << 20, "metadata", NULL);
     layout_init(&l, &b);
-    must(mesh_parse("dp_replicate=2,dp_shard=4,ep=2,tp=2", &l.mesh, NULL) == FSDPCK_OK);
+    MUST(mesh_parse("dp_replicate=2,dp_shard=4,ep=2,tp=2", &l.mesh, NULL) == FSDPCK_OK);
     fsdpck_error err;
     if (layout_read_tp_plan(&l, (const char *)r->data, r->nbytes, &err) == FSDPCK_OK) {
         placement p[MESH_NDIM_MAX];
         uint64_t coord[MESH_NDIM_MAX], offsets[2], sizes[2];
         if (layout_get_placements(&l, &t, false, p, NULL) == FSDPCK_OK) {
             mesh_coord(&l.mesh, 17, coord);
-            must(shard_box(&l.mesh, p, 2, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL) ==
+            MUST(shard_box(&l.mesh, p, 2, shape, coord, SHARD_PHYSICAL, offsets, sizes, NULL) ==
                  FSDPCK_OK);
         }
         (void)!layout_check_used(&l, &err);
     }
     layout_release(&l);
-    must(b.used_bytes == 0);
+    MUST(b.used_bytes == 0);
 }
 
 static mesh consume_mesh(reader *r)
@@ -118,8 +101,8 @@ static void check_box(const uint64_t *shape, unsigned ndim, const uint64_t *offs
                       const uint64_t *sizes)
 {
     for (unsigned d = 0; d < ndim; d++) {
-        must(offsets[d] <= shape[d] && sizes[d] <= shape[d] - offsets[d]);
-        must(sizes[d] > 0 || offsets[d] == shape[d] || shape[d] == 0);
+        MUST(offsets[d] <= shape[d] && sizes[d] <= shape[d] - offsets[d]);
+        MUST(sizes[d] > 0 || offsets[d] == shape[d] || shape[d] == 0);
     }
 }
 
@@ -131,10 +114,10 @@ static void run_explain(const catalogue *c, uint64_t world_size, budget *b, cons
     placement again[MESH_NDIM_MAX];
     bool found;
     mesh_infer_init(&x, world_size, b);
-    must(mesh_infer_add(&x, c, 0, NULL) == FSDPCK_OK);
-    must(mesh_infer_solve(&x, &found_mesh, &found, NULL) == FSDPCK_OK);
-    must(mesh_check(&found_mesh, NULL) == FSDPCK_OK);
-    must(mesh_infer_tensor(&x, 0, &found_mesh, again) || !found);
+    MUST(mesh_infer_add(&x, c, 0, NULL) == FSDPCK_OK);
+    MUST(mesh_infer_solve(&x, &found_mesh, &found, NULL) == FSDPCK_OK);
+    MUST(mesh_check(&found_mesh, NULL) == FSDPCK_OK);
+    MUST(mesh_infer_tensor(&x, 0, &found_mesh, again) || !found);
     (void)mesh_infer_tensor(&x, 0, m, again);
     mesh_infer_release(&x);
 }
@@ -155,7 +138,7 @@ static void run_numbers(reader *r)
         return;
     budget_init(&b, 1u << 24, "metadata", NULL);
     catalogue_init(&c, &b);
-    must(catalogue_add_file(&c, "f", 1, 0, 0, &file, NULL) == FSDPCK_OK);
+    MUST(catalogue_add_file(&c, "f", 1, 0, 0, &file, NULL) == FSDPCK_OK);
     bool ok =
         catalogue_add_tensor(&c, "t", 1, DTYPE_UINT8, ndim, shape, &tensor, NULL) == FSDPCK_OK;
     const uint64_t step = mesh_size(&m) / RANKS_MAX + 1;
@@ -170,14 +153,14 @@ static void run_numbers(reader *r)
             continue;
         check_box(shape, ndim, offsets, sizes);
         if (ok)
-            must(catalogue_add_chunk(&c, tensor, offsets, sizes, &proto, NULL) == FSDPCK_OK);
+            MUST(catalogue_add_chunk(&c, tensor, offsets, sizes, &proto, NULL) == FSDPCK_OK);
     }
     if (ok) {
-        must(catalogue_seal(&c, NULL) == FSDPCK_OK);
+        MUST(catalogue_seal(&c, NULL) == FSDPCK_OK);
         run_explain(&c, mesh_size(&m), &b, &m);
     }
     catalogue_release(&c);
-    must(b.used_bytes == 0);
+    MUST(b.used_bytes == 0);
 }
 
 /* The printed form reads back as the same placement. */
@@ -194,7 +177,7 @@ static void run_placements(reader *r)
     for (unsigned i = 0; i < 2; i++) {
         text_buf out = {0};
         placements_print(&p[i], 1, &out);
-        must(placements_parse(out.text, 1, again, NULL) == FSDPCK_OK &&
+        MUST(placements_parse(out.text, 1, again, NULL) == FSDPCK_OK &&
              again[0].kind == p[i].kind && again[0].dim == p[i].dim &&
              again[0].split_factor == p[i].split_factor);
         text_release(&out);

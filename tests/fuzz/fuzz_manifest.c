@@ -1,28 +1,20 @@
 /* fuzz_manifest: manifests from arbitrary bytes.
  *
  * Whatever is accepted is written again; that must be accepted too and be the same manifest. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "manifest/manifest.h"
+#include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-static void check(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_manifest: %s\n", what);
-    abort();
-}
-
 static void check_refusal(fsdpck_status st, const fsdpck_error *err)
 {
-    check(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT,
-          "refused with another status");
-    check(st == FSDPCK_LIMIT || strncmp(fsdpck_finding_name(err->finding), "MAN-", 4) == 0,
-          "refused without a finding");
+    must(st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT,
+         "refused with another status");
+    must(st == FSDPCK_LIMIT || strncmp(fsdpck_finding_name(err->finding), "MAN-", 4) == 0,
+         "refused without a finding");
 }
 
 static void write_again(const manifest *m)
@@ -30,17 +22,17 @@ static void write_again(const manifest *m)
     manifest back;
     text_buf text = {0}, again = {0};
     fsdpck_error err;
-    check(manifest_write(m, &text, &err) == FSDPCK_OK, "cannot be written");
-    check(manifest_is_likely(text.text, text.nbytes), "does not seem what it is");
+    must(manifest_write(m, &text, &err) == FSDPCK_OK, "cannot be written");
+    must(manifest_is_likely(text.text, text.nbytes), "does not seem what it is");
     manifest_init(&back, NULL);
-    check(manifest_read(&back, text.text, text.nbytes, &err) == FSDPCK_OK, "cannot be read again");
-    check(manifest_write(&back, &again, &err) == FSDPCK_OK, "cannot be written again");
-    check(text.nbytes == again.nbytes && memcmp(text.text, again.text, text.nbytes) == 0,
-          "is another manifest when it is read again");
+    must(manifest_read(&back, text.text, text.nbytes, &err) == FSDPCK_OK, "cannot be read again");
+    must(manifest_write(&back, &again, &err) == FSDPCK_OK, "cannot be written again");
+    must(text.nbytes == again.nbytes && memcmp(text.text, again.text, text.nbytes) == 0,
+         "is another manifest when it is read again");
     for (size_t i = 0; i < m->files.count; i++) {
         const char *name = manifest_file_name(m, i);
-        check(name[0] != '/' && name[0] != '\0' && strstr(name, "/../") == NULL,
-              "names a file outside");
+        must(name[0] != '/' && name[0] != '\0' && strstr(name, "/../") == NULL,
+             "names a file outside");
     }
     text_release(&text);
     text_release(&again);
@@ -62,6 +54,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     else
         check_refusal(st, &err);
     manifest_release(&m);
-    check(b.used_bytes == 0, "budget was not given back");
+    must(b.used_bytes == 0, "budget was not given back");
     return 0;
 }

@@ -3,23 +3,15 @@
  * parameters, boxes cover each range once, each name of a parameter is found from the first; the
  * ranks' totals are the sums of their ranges. Lines of two percent signs separate several texts. */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fsdpck.h"
 #include "model/model.h"
 #include "model/unit_json.h"
+#include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-static void check(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_model: %s\n", what);
-    abort();
-}
 
 static void check_boxes(const unit_list *l, const unit_param *p, const unit_param_range *x)
 {
@@ -28,27 +20,26 @@ static void check_boxes(const unit_list *l, const unit_param *p, const unit_para
     unit_boxes_init(&b, l, p, x->begin, x->end);
     while (unit_boxes_next(&b)) {
         const uint64_t *shape = unit_param_shape(l, p);
-        check(b.flat == at, "boxes leave a gap");
+        must(b.flat == at, "boxes leave a gap");
         for (unsigned d = 0; d < p->ndim; d++)
-            check(b.sizes[d] > 0 && b.offsets[d] < shape[d] &&
-                      b.sizes[d] <= shape[d] - b.offsets[d],
-                  "box outside the parameter");
+            must(b.sizes[d] > 0 && b.offsets[d] < shape[d] && b.sizes[d] <= shape[d] - b.offsets[d],
+                 "box outside the parameter");
         at += box_nelems(b.sizes, p->ndim);
     }
-    check(at == x->end, "boxes do not cover the piece");
+    must(at == x->end, "boxes do not cover the piece");
 }
 
 static void check_rank(const unit_list *l, const unit *u, uint32_t rank)
 {
     const unit_shard s = unit_shard_of(u, rank);
-    check(s.begin <= s.end && s.end <= u->total, "shard outside the unit");
-    check(s.end - s.begin + s.padding == u->shard_size, "shard size");
+    must(s.begin <= s.end && s.end <= u->total, "shard outside the unit");
+    must(s.end - s.begin + s.padding == u->shard_size, "shard size");
     for (uint32_t k = 0; k < u->nparams && k < 64; k++) {
         const unit_param *p = unit_param_at(l, u, k);
         const unit_param_range x = unit_param_range_of(l, u, k, rank);
-        check(x.begin <= x.end && x.end <= p->nelems, "piece outside the parameter");
-        check(x.begin == x.end || x.shard_offset + (x.end - x.begin) <= s.end - s.begin,
-              "piece outside the shard");
+        must(x.begin <= x.end && x.end <= p->nelems, "piece outside the parameter");
+        must(x.begin == x.end || x.shard_offset + (x.end - x.begin) <= s.end - s.begin,
+             "piece outside the shard");
         check_boxes(l, p, &x);
     }
 }
@@ -60,10 +51,10 @@ static void check_list(const unit_list *l)
         uint64_t end = 0;
         for (uint32_t k = 0; k < u->nparams; k++) {
             const unit_param *p = unit_param_at(l, u, k);
-            check(p->offset >= end, "parameters overlap");
+            must(p->offset >= end, "parameters overlap");
             end = p->offset + p->nelems;
         }
-        check(end <= u->total, "parameters outside the unit");
+        must(end <= u->total, "parameters outside the unit");
         check_rank(l, u, 0);
         check_rank(l, u, u->world_size / 2);
         check_rank(l, u, u->world_size - 1);
@@ -79,7 +70,7 @@ static void run_list(const uint8_t *data, size_t nbytes, budget *memory)
     unit_list_init(&scaled, memory);
     json_reader_init(&r, (const char *)data, nbytes, FSDPCK_FINDING_MODEL_JSON);
     if (json_expect(&r, JSON_ARRAY, &t, NULL) == FSDPCK_OK &&
-        unit_json_read(&r, 4, &l, NULL) == FSDPCK_OK) {
+        unit_json_read(&r, &(unit_defaults){.world_size = 4}, &l, NULL) == FSDPCK_OK) {
         check_list(&l);
         if (unit_list_scale(&l, 7, &scaled, NULL) == FSDPCK_OK)
             check_list(&scaled);
@@ -98,7 +89,7 @@ static void check_names(const model *m)
         for (uint32_t k = i; k != MODEL_NONE; k = model_param_at(m, k)->next_name)
             names++;
     }
-    check(names == model_param_count(m), "names of parameters are lost");
+    must(names == model_param_count(m), "names of parameters are lost");
 }
 
 /* Bytes of the pieces of a rank, as the public way gives them. */
@@ -118,13 +109,13 @@ static uint64_t rank_nbytes(const fsdpck_units *units, uint64_t nunits, uint64_t
             nbytes += piece.nelems * p.itemsize_nbytes;
             nelems += piece.nelems;
             fsdpck_unit_param found = {.struct_nbytes = sizeof found};
-            check(fsdpck_units_find(units, p.fqn, p.fqn_nbytes, &unit_found, &k_found),
-                  "a parameter is not found");
+            must(fsdpck_units_find(units, p.fqn, p.fqn_nbytes, &unit_found, &k_found),
+                 "a parameter is not found");
             fsdpck_units_get_param(units, unit_found, k_found, &found);
-            check(found.fqn_nbytes == p.fqn_nbytes && memcmp(found.fqn, p.fqn, p.fqn_nbytes) == 0,
-                  "another parameter is found");
+            must(found.fqn_nbytes == p.fqn_nbytes && memcmp(found.fqn, p.fqn, p.fqn_nbytes) == 0,
+                 "another parameter is found");
         }
-        check(nelems <= u.rank_nelems_max, "a rank holds more than the most");
+        must(nelems <= u.rank_nelems_max, "a rank holds more than the most");
     }
     return nbytes;
 }
@@ -140,12 +131,11 @@ static void check_units(const fsdpck_model *m, uint64_t world_size, uint64_t sha
     for (uint64_t r = 0; r < all.world_size && r < 5; r++) {
         fsdpck_units_rank rank = {.struct_nbytes = sizeof rank};
         fsdpck_units_get_rank(units, r, &rank);
-        check(rank.nbytes == rank_nbytes(units, all.units, r) + all.whole_nbytes,
-              "bytes of a rank");
-        check(rank.nbytes + rank.padding_nbytes == all.rank_nbytes, "padding of a rank");
+        must(rank.nbytes == rank_nbytes(units, all.units, r) + all.whole_nbytes, "bytes of a rank");
+        must(rank.nbytes + rank.padding_nbytes == all.rank_nbytes, "padding of a rank");
         sum += rank.nbytes;
     }
-    check(all.world_size > 5 || sum == all.rank_nbytes_total, "bytes of all ranks");
+    must(all.world_size > 5 || sum == all.rank_nbytes_total, "bytes of all ranks");
     fsdpck_units_free(units);
 }
 
@@ -167,13 +157,13 @@ static void run_model(const uint8_t *data, size_t nbytes, budget *memory)
     fsdpck_error_init(&err);
     model_init(&m, memory);
     const fsdpck_status st = model_read(&m, (const char *)data, nbytes, &err);
-    check((st == FSDPCK_OK) == (err.message[0] == '\0'), "refused without a word");
-    check(st != FSDPCK_BADINPUT || err.has_offset || err.tensor[0] != '\0',
-          "refused without a place");
+    must((st == FSDPCK_OK) == (err.message[0] == '\0'), "refused without a word");
+    must(st != FSDPCK_BADINPUT || err.has_offset || err.tensor[0] != '\0',
+         "refused without a place");
     for (uint32_t world_size = 0; st == FSDPCK_OK && world_size < 5; world_size++) {
         unit_list l;
         unit_list_init(&l, memory);
-        if (model_find_units(&m, world_size, &l, NULL) == FSDPCK_OK)
+        if (model_find_units(&m, &(model_ranks){.world_size = world_size}, &l, NULL) == FSDPCK_OK)
             check_list(&l);
         unit_list_release(&l);
     }
@@ -182,7 +172,7 @@ static void run_model(const uint8_t *data, size_t nbytes, budget *memory)
         sharded_list_init(&groups, memory);
         check_names(&m);
         const fsdpck_status found = model_find_fully_sharded(&m, &groups, NULL);
-        check(found == FSDPCK_OK || found == FSDPCK_LIMIT, "fully_shard");
+        must(found == FSDPCK_OK || found == FSDPCK_LIMIT, "fully_shard");
         sharded_list_release(&groups);
     }
     model_release(&m);
@@ -198,7 +188,7 @@ static void run_text(const uint8_t *data, size_t nbytes)
         run_list(data, nbytes, &memory);
     else
         run_model(data, nbytes, &memory);
-    check(memory.used_bytes == 0, "memory kept");
+    must(memory.used_bytes == 0, "memory kept");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)

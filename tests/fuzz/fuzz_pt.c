@@ -3,31 +3,13 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/common/torch_archive.h"
 #include "formats/pt/pt.h"
+#include "tests/support/memory_bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-typedef struct memory {
-    const uint8_t *bytes;
-    size_t nbytes;
-} memory;
-
-static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t nbytes,
-                                 fsdpck_error *err)
-{
-    const memory *m = ctx;
-
-    (void)err;
-    if (!checked_range(offset, nbytes, m->nbytes))
-        abort();
-    if (nbytes > 0)
-        memcpy(dst, m->bytes + offset, nbytes);
-    return FSDPCK_OK;
-}
 
 static void check_place(const place *where, dtype d, unsigned ndim, const uint64_t *sizes,
                         size_t nbytes)
@@ -152,8 +134,8 @@ static void check_blob(const zip_input *in, const uint8_t *data, const torch_arc
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
-    memory m = {data, nbytes};
-    const zip_input in = {.read = read_memory, .ctx = &m, .nbytes = nbytes};
+    memory_bytes m = {data, nbytes};
+    const zip_input in = {.read = memory_bytes_read, .ctx = &m, .nbytes = nbytes};
 
     for (int opaque = 0; opaque < 2; opaque++) {
         const torch_tensor *root = NULL;

@@ -10,6 +10,7 @@
 #include "layout/mesh_text.h"
 #include "layout/shard_box.h"
 #include "plan/segment.h"
+#include "tests/support/must.h"
 
 enum { TENSORS_MAX = 3, RANKS_MAX = 48, NELEMS_MAX = 1024, FILES_MAX = 4 };
 
@@ -26,14 +27,6 @@ typedef struct stage {
     uint8_t *files[FILES_MAX];
     uint32_t file_count;
 } stage;
-
-static void must(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_reshard: %s\n", what);
-    abort();
-}
 
 static unsigned take(reader *r, unsigned below)
 {

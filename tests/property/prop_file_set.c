@@ -12,17 +12,10 @@
 
 #include "base/pool.h"
 #include "io/file_set.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch.h"
 
 enum { FILES = 60, JOBS = 6000, TEXT_BYTES = 32 };
-
-static void check(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "prop_file_set: %s\n", what);
-    exit(1);
-}
 
 static void text_of(char text[TEXT_BYTES], unsigned number)
 {
@@ -55,7 +48,7 @@ static fsdpck_status add_one(struct work *w, unsigned number, fsdpck_error *err)
     uint32_t index;
     name_of(name, number);
     RETURN_IF(file_set_add(&w->set, name, &index, err));
-    check(index == number, "indices do not count");
+    must(index == number, "indices do not count");
     atomic_store(&w->added, number + 1);
     return FSDPCK_OK;
 }
@@ -85,17 +78,17 @@ static void run(const char *dir, unsigned max_open, unsigned nthreads, bool repl
     folder d;
     fsdpck_error err;
     fsdpck_error_init(&err);
-    check(folder_open(&d, dir, &err) == FSDPCK_OK, err.message);
-    check(file_set_init(&w.set, &d, max_open, 0, &err) == FSDPCK_OK, err.message);
+    must(folder_open(&d, dir, &err) == FSDPCK_OK, err.message);
+    must(file_set_init(&w.set, &d, max_open, 0, &err) == FSDPCK_OK, err.message);
     for (unsigned i = 0; i < 5; i++)
-        check(add_one(&w, i, &err) == FSDPCK_OK, err.message);
-    check(pool_run(nthreads, JOBS, job, &w, NULL, &err) == FSDPCK_OK, err.message);
-    check(w.set.cache.open_count <= max_open, "more files open than allowed");
-    check(w.set.cache.waiting_count == 0, "somebody still waits");
-    check(file_set_check_unchanged(&w.set, &err) == FSDPCK_OK, err.message);
+        must(add_one(&w, i, &err) == FSDPCK_OK, err.message);
+    must(pool_run(nthreads, JOBS, job, &w, NULL, &err) == FSDPCK_OK, err.message);
+    must(w.set.cache.open_count <= max_open, "more files open than allowed");
+    must(w.set.cache.waiting_count == 0, "somebody still waits");
+    must(file_set_check_unchanged(&w.set, &err) == FSDPCK_OK, err.message);
     if (replace)
         scratch_write(dir, "f3", "other", 5);
-    check(!replace || file_set_check_unchanged(&w.set, &err) == FSDPCK_CHANGED, "missed a change");
+    must(!replace || file_set_check_unchanged(&w.set, &err) == FSDPCK_CHANGED, "missed a change");
     file_set_release(&w.set);
     folder_close(&d);
     if (replace)
@@ -112,13 +105,13 @@ int main(void)
         for (unsigned nthreads = 1; nthreads <= 8; nthreads += 7)
             run(dir, max_open, nthreads, true);
     struct rlimit before;
-    check(getrlimit(RLIMIT_NOFILE, &before) == 0, "getrlimit");
+    must(getrlimit(RLIMIT_NOFILE, &before) == 0, "getrlimit");
     const struct rlimit few = {.rlim_cur = scratch_count("/proc/self/fd") + 5,
                                .rlim_max = before.rlim_max};
-    check(setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
+    must(setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
     run(dir, 1000, 1, false);
     run(dir, 1000, 8, false);
-    check(setrlimit(RLIMIT_NOFILE, &before) == 0, "setrlimit");
+    must(setrlimit(RLIMIT_NOFILE, &before) == 0, "setrlimit");
     scratch_remove(dir);
     puts("prop_file_set: held");
     return 0;

@@ -9,6 +9,7 @@
 
 #include "formats/pt/pt.h"
 #include "select/select.h"
+#include "tests/support/random.h"
 #include "tests/support/scratch.h"
 #include "tests/support/target_write.h"
 
@@ -21,10 +22,7 @@ static uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
 
 static unsigned draw(unsigned below)
 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)((state >> 32) % below);
+    return (unsigned)random_below(&state, below);
 }
 
 static void must(bool ok, const char *what, const fsdpck_error *err)

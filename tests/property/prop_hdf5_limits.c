@@ -1,11 +1,9 @@
 /* HDF5 is written and read where there is too little: of file size, of room, of memory. Whatever the limit is,
  * it is told as what it is, nothing is left, nothing printed, and the process ends as it should. */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "layout/mesh_infer.h"
+#include "tests/support/random.h"
 #include "tests/support/stride.h"
 
 #define N_MAX 32u
@@ -16,10 +17,7 @@ static uint64_t state = UINT64_C(0x2545f4914f6cdd1d);
 
 static unsigned draw(unsigned below)
 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)((state >> 32) % below);
+    return (unsigned)random_below(&state, below);
 }
 
 static void fail(const char *what, const mesh *m, const placement *p, const uint64_t *coord,

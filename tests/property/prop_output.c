@@ -23,11 +23,11 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "io/output.h"
 #include "tests/support/scratch.h"
+#include "tests/support/seconds.h"
 #include "tests/support/stride.h"
 
 enum { BIG_BYTES = 3 * 4096 + 77, SMALL_BYTES = 1000, CALLS_MAX = 500, RANDOM_KILLS = 60 };
@@ -334,19 +334,12 @@ static void kill_everywhere(const struct shape *s)
         fail(s, "too few calls were seen: the driver is not in front of libc", "killed", k);
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void kill_at_random(const struct shape *s, unsigned seed)
 {
     start_over(s);
-    const double begin = seconds();
+    const double begin = wall_seconds();
     run_child(s, 0, 0);
-    const double whole = seconds() - begin;
+    const double whole = wall_seconds() - begin;
     scratch_remove(dir);
     const int kills = RANDOM_KILLS / (int)test_stride();
     int killed = 0;

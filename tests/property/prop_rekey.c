@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "statedict/rekey.h"
+#include "tests/support/must.h"
 #include "tests/support/random.h"
 
 #define ROUNDS     400u
@@ -18,14 +19,6 @@ static uint64_t seed = 12345;
 static uint32_t pick(uint32_t below)
 {
     return (uint32_t)random_below(&seed, below);
-}
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "prop_rekey: %s\n", what);
-    exit(1);
 }
 
 typedef struct trial {

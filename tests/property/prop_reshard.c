@@ -13,24 +13,8 @@
 
 #include "fsdpck.h"
 #include "tests/support/job_parts.h"
-#include "tests/support/random.h"
+#include "tests/support/rounds.h"
 #include "tests/support/scratch.h"
-
-#define REQUIRE(truth)                                                                       \
-    do {                                                                                     \
-        if (!(truth)) {                                                                      \
-            fprintf(stderr, "%s:%d: round %u: %s\n", __FILE__, __LINE__, the_round, #truth); \
-            exit(1);                                                                         \
-        }                                                                                    \
-    } while (0)
-
-static unsigned the_round;
-static uint64_t state;
-
-static uint64_t below(uint64_t n)
-{
-    return random_below(&state, n);
-}
 
 /* ---- the source: one safetensors file ---- */
 

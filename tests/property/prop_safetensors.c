@@ -8,24 +8,8 @@
 #include <string.h>
 
 #include "formats/safetensors/st.h"
-#include "tests/support/random.h"
+#include "tests/support/rounds.h"
 #include "tests/support/scratch.h"
-
-#define REQUIRE(truth)                                                                       \
-    do {                                                                                     \
-        if (!(truth)) {                                                                      \
-            fprintf(stderr, "%s:%d: round %u: %s\n", __FILE__, __LINE__, the_round, #truth); \
-            exit(1);                                                                         \
-        }                                                                                    \
-    } while (0)
-
-static unsigned the_round;
-static uint64_t state;
-
-static uint64_t below(uint64_t n)
-{
-    return random_below(&state, n);
-}
 
 static uint8_t byte_of(uint32_t tensor, uint64_t i)
 {

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "statedict/unflatten.h"
+#include "tests/support/must.h"
+#include "tests/support/random.h"
 
 #define PARAMS_MAX 5u
 #define DATA_MAX   65536u
@@ -32,18 +34,7 @@ typedef struct trial {
 
 static unsigned draw(unsigned below)
 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)((state >> 32) % below);
-}
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "prop_unflatten: %s\n", what);
-    exit(1);
+    return (unsigned)random_below(&state, below);
 }
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)

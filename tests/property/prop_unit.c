@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/unit.h"
+#include "tests/support/random.h"
 
 #define PARAMS_MAX 5u
 #define RANKS_MAX  9u
@@ -17,10 +18,7 @@ static uint64_t state = UINT64_C(0x2545f4914f6cdd1d);
 
 static unsigned draw(unsigned below)
 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)((state >> 32) % below);
+    return (unsigned)random_below(&state, below);
 }
 
 /* The random model. */

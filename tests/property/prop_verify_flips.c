@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

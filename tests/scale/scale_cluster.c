@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "exec/simulate.h"
+#include "tests/support/seconds.h"
 #include "tests/support/synthetic_dcp.h"
 
 #define RANKS_IN  1024u
@@ -30,13 +30,6 @@
 #define STEP_NBYTES ((uint64_t)256 << 10)
 
 /* Of the wall: two cores do what 128 hosts would all do alike. */
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- the model ---- */
 
 typedef struct parameter {
@@ -189,9 +182,9 @@ static void deal_cluster(const synthetic_dcp *w, const exec_cluster *c, const pl
     memset(loads, 0, sizeof loads);
     for (size_t i = 0; i < catalogue_file_count(&w->to.cat); i++)
         output_nbytes += catalogue_file(&w->to.cat, i)->nbytes;
-    const double began = seconds();
+    const double began = wall_seconds();
     synthetic_dcp_must(exec_simulate(w->exec, c, loads, &err) == FSDPCK_OK, err.message);
-    const double took = seconds() - began;
+    const double took = wall_seconds() - began;
     sum_loads(c, loads, &e);
     printf("%5u %5u %-6s %8.3f %8.3f %8.3f %8.3f %6" PRIu64 " %7.3f %7.3f %7" PRIu64
            " %6.0f %5.1f%%",
@@ -227,21 +220,21 @@ int main(int argc, char **argv)
     synthetic_dcp w;
     plan_totals sums;
     synthetic_dcp_init(&w, &model, RANKS_IN, LIMIT);
-    const double began = seconds();
+    const double began = wall_seconds();
     synthetic_dcp_explain(&w);
     synthetic_dcp_select(&w, RANKS_OUT);
     synthetic_dcp_lay_out(&w);
     synthetic_dcp_plan(&w);
-    const double planned = seconds() - began;
+    const double planned = wall_seconds() - began;
     synthetic_dcp_resolve(&w);
-    const double located = seconds() - began - planned;
+    const double located = wall_seconds() - began - planned;
     plan_get_totals(w.plan, &sums);
     printf("%" PRIu64 " layers, %" PRIu64 " tensors, %.3f TB; %" PRIu64 " chunks in, %" PRIu64
            " out, %" PRIu64 " items; planned in %.2f s, located in %.2f s\n",
-           layers, w.tensors, (double)sums.target_bytes / 1e12, sums.chunks_in, sums.chunks_out,
-           sums.items, planned, located);
+           layers, w.tensors, (double)sums.target_bytes / 1e12, catalogue_chunk_count(&w.from),
+           catalogue_chunk_count(&w.to.cat), sums.items, planned, located);
     deal_all(&w, &sums);
-    const double all = seconds() - began;
+    const double all = wall_seconds() - began;
     printf("all in %.1f s; peak %.0f MB\n", all, (double)synthetic_dcp_peak_nbytes() / 1e6);
     synthetic_dcp_must(all < SECONDS, "more than 30 s");
     synthetic_dcp_must(synthetic_dcp_peak_nbytes() <= LIMIT, "more than 4 GiB");

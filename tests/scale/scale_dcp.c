@@ -3,23 +3,15 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
 #include "tests/support/dcp_pickle.h"
+#include "tests/support/seconds.h"
 
 /* Constant part, independent of the chunks. */
 #define FIXED_NBYTES  (2u << 20)
 #define TENSOR_NBYTES UINT64_C(700)
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static void fail(const fsdpck_error *err)
 {
@@ -62,14 +54,14 @@ static double run(const dcp_pickle *spec)
     assert(!text.failed);
     budget_init(&b, nchunks * 250 + (spec->ntensors + spec->nranks) * TENSOR_NBYTES + FIXED_NBYTES,
                 "metadata", NULL);
-    const double begin = seconds();
+    const double begin = cpu_seconds();
     catalogue_init(&cat, &b);
     if (dcp_names_init(&names, &b, &err) != FSDPCK_OK)
         fail(&err);
     const pickle_input in = {.bytes = (const uint8_t *)text.text, .nbytes = text.nbytes};
     if (dcp_metadata_read(&in, &names, &cat.pool, false, &m, &err) != FSDPCK_OK)
         fail(&err);
-    const double parsed = seconds();
+    const double parsed = cpu_seconds();
     const uint64_t records_nbytes = b.used_bytes;
     dcp_builder_init(&builder, &cat, &names);
     if (dcp_builder_add(&builder, &m, &err) != FSDPCK_OK)
@@ -81,7 +73,7 @@ static double run(const dcp_pickle *spec)
         catalogue_file(&cat, i)->nbytes = (uint64_t)spec->ntensors * spec->blob_nbytes;
     if (dcp_ranges_check(NULL, &cat, &err) != FSDPCK_OK || catalogue_seal(&cat, &err) != FSDPCK_OK)
         fail(&err);
-    const double end = seconds();
+    const double end = cpu_seconds();
     check_chunks(&cat, spec);
     printf("%9llu chunks  %6.1f MB pickle  parse %6.3f s  join, check, seal %6.3f s  records "
            "%5.1f, sealed %5.1f "

@@ -3,10 +3,10 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "formats/dcp/dcp.h"
+#include "tests/support/must.h"
+#include "tests/support/seconds.h"
 
 typedef struct scale {
     unsigned tensors; /* cut over the last mesh dim */
@@ -16,29 +16,15 @@ typedef struct scale {
     uint64_t ranks;    /* of the second */
 } scale;
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static void must(fsdpck_status st, const fsdpck_error *err)
-{
-    if (st == FSDPCK_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", err->tensor, err->message);
-    exit(1);
-}
-
 static uint32_t add_tensor(target *t, const char *kind, unsigned number, unsigned ndim,
                            const uint64_t *shape, fsdpck_error *err)
 {
     char name[64];
     uint32_t tensor;
     const int n = snprintf(name, sizeof name, "model.layers.%u.%s", number, kind);
-    must(catalogue_add_tensor(&t->cat, name, (size_t)n, DTYPE_FLOAT32, ndim, shape, &tensor, err),
-         err);
+    must_be_ok(
+        catalogue_add_tensor(&t->cat, name, (size_t)n, DTYPE_FLOAT32, ndim, shape, &tensor, err),
+        err);
     return tensor;
 }
 
@@ -46,35 +32,36 @@ static void fill(target *t, const scale *s, fsdpck_error *err)
 {
     const mesh m = {.ndim = 2, .sizes = {s->replicas, s->ranks}};
     cat_spec spec = {.placements = {{.kind = PLACEMENT_REPLICATE}, {.kind = PLACEMENT_SHARD}}};
-    must(catalogue_add_mesh(&t->cat, &m, &spec.mesh, err), err);
+    must_be_ok(catalogue_add_mesh(&t->cat, &m, &spec.mesh, err), err);
     t->world_size = s->replicas * s->ranks;
     for (unsigned i = 0; i < s->tensors; i++) {
         const uint64_t shape[] = {4 * s->ranks, 8 + i % 10};
         const uint32_t tensor = add_tensor(t, "weight", i, 2, shape, err);
-        must(catalogue_add_spec(&t->cat, &spec, &catalogue_tensor(&t->cat, tensor)->spec, err),
-             err);
+        must_be_ok(
+            catalogue_add_spec(&t->cat, &spec, &catalogue_tensor(&t->cat, tensor)->spec, err), err);
         for (uint64_t rank = 0; rank < s->ranks; rank++) {
             const uint64_t offsets[] = {4 * rank, 0}, sizes[] = {4, shape[1]};
             const cat_chunk proto = {.file = CAT_NONE, .rank = (uint16_t)rank};
-            must(catalogue_add_chunk(&t->cat, tensor, offsets, sizes, &proto, err), err);
+            must_be_ok(catalogue_add_chunk(&t->cat, tensor, offsets, sizes, &proto, err), err);
         }
     }
     for (unsigned i = 0; i < s->scalars; i++) {
         const cat_chunk proto = {.file = CAT_NONE};
-        must(catalogue_add_chunk(&t->cat, add_tensor(t, "step", i, 0, NULL, err), NULL, NULL,
-                                 &proto, err),
-             err);
+        must_be_ok(catalogue_add_chunk(&t->cat, add_tensor(t, "step", i, 0, NULL, err), NULL, NULL,
+                                       &proto, err),
+                   err);
     }
     for (unsigned i = 0; i < s->objects; i++) {
         char name[64];
         uint32_t object;
         const int n = snprintf(name, sizeof name, "optim.%u.lr", i);
-        must(catalogue_add_object(&t->cat, name, (size_t)n, &object, err), err);
-        must(value_new_int(&t->cat.pool, i % 7, &catalogue_object(&t->cat, object)->content, err),
-             err);
+        must_be_ok(catalogue_add_object(&t->cat, name, (size_t)n, &object, err), err);
+        must_be_ok(
+            value_new_int(&t->cat.pool, i % 7, &catalogue_object(&t->cat, object)->content, err),
+            err);
         catalogue_object(&t->cat, object)->loaded = 1;
     }
-    must(catalogue_seal(&t->cat, err), err);
+    must_be_ok(catalogue_seal(&t->cat, err), err);
 }
 
 static double run(const scale *s)
@@ -87,9 +74,9 @@ static double run(const scale *s)
     target_init(&t, &b);
     fill(&t, s, &err);
     const uint64_t before = b.used_bytes;
-    const double begin = seconds();
-    must(dcp_writer.layout(&t, &(writer_options){0}, &err), &err);
-    const double end = seconds();
+    const double begin = cpu_seconds();
+    must_be_ok(dcp_writer.layout(&t, &(writer_options){0}, &err), &err);
+    const double end = cpu_seconds();
     const double items = (double)catalogue_chunk_count(&t.cat) + s->objects;
     printf("%9.0f items on %6llu ranks  %6.3f s  %5.1f bytes an item, text %5.1f\n", items,
            (unsigned long long)t.world_size, end - begin, (double)(b.used_bytes - before) / items,

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "fsdpck.h"
 #include "model/model.h"
+#include "tests/support/seconds.h"
 
 typedef enum tree_kind {
     BLOCKS,   /* transformer blocks, each a unit */
@@ -30,13 +30,6 @@ static void must(bool ok, const char *what, const fsdpck_error *err)
         return;
     fprintf(stderr, "scale_model: %s: %s, found %s\n", what, err->message, err->found);
     exit(1);
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void put_block(text_buf *out, tree_kind kind, uint64_t b)
@@ -109,7 +102,7 @@ static double measure(tree_kind kind, uint64_t n, bool full)
     if (kind == SHARDED)
         must(model_find_fully_sharded(&m, &groups, &err) == FSDPCK_OK, "groups", &err);
     else
-        must(model_find_units(&m, 0, &units, &err) == FSDPCK_OK, "units", &err);
+        must(model_find_units(&m, &(model_ranks){0}, &units, &err) == FSDPCK_OK, "units", &err);
     const double seconds = cpu_seconds() - begin;
     const size_t count = kind == SHARDED ? groups.units.count : unit_count(&units);
     must(model_module_count(&m) > n - 8, "modules", &err);
@@ -191,7 +184,8 @@ static void read_chain(unsigned depth)
     model_init(&m, &b);
     unit_list_init(&units, &b);
     must(model_read(&m, text.text, text.nbytes, &err) == FSDPCK_OK, "chain", &err);
-    must(model_find_units(&m, 0, &units, &err) == FSDPCK_OK, "units of the chain", &err);
+    must(model_find_units(&m, &(model_ranks){0}, &units, &err) == FSDPCK_OK, "units of the chain",
+         &err);
     must(unit_count(&units) == depth, "count of units in the chain", &err);
     unit_list_release(&units);
     model_release(&m);

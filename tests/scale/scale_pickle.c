@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/bytes.h"
 #include "formats/common/pickle.h"
+#include "tests/support/seconds.h"
 
 /* --- making --- */
 
@@ -302,13 +302,6 @@ static fsdpck_status on_items(void *ctx, value_pool *pool, const value *items, s
     return FSDPCK_OK;
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* The sum over all numbers that make() writes. */
 static uint64_t expected_sum(uint64_t ntensors)
 {
@@ -360,9 +353,9 @@ static bool measure(uint32_t nchunks, double *best_seconds, double *bytes_per_ch
         size_t used = 0;
         fsdpck_error err;
         fsdpck_error_init(&err);
-        const double begin = seconds();
+        const double begin = cpu_seconds();
         const fsdpck_status st = pickle_read(&in, &limits, &pool, &hooks, &root, &used, &err);
-        const double took = seconds() - begin;
+        const double took = cpu_seconds() - begin;
         if (st != FSDPCK_OK)
             fprintf(stderr, "%s: %s at %" PRIu64 "\n", fsdpck_finding_name(err.finding),
                     err.message, err.offset_bytes);

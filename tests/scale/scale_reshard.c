@@ -11,9 +11,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "plan/segment.h"
+#include "tests/support/seconds.h"
 #include "tests/support/synthetic_dcp.h"
 
 #define RANKS_IN  1024u
@@ -27,16 +27,9 @@ typedef struct times {
 } times;
 
 /* CPU time of all threads: what else runs on the machine does not count. */
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double since(double *last)
 {
-    const double now = seconds();
+    const double now = cpu_seconds();
     const double took = now - *last;
     *last = now;
     return took;
@@ -86,9 +79,9 @@ static void print_times(const synthetic_dcp *w, const plan_totals *sums, const t
     printf("%5" PRIu64 " tensors, %8" PRIu64 " chunks in, %8" PRIu64 " out, %9" PRIu64
            " segments: planned in %.2f s (explain %.2f, aim %.2f, places %.2f, plan %.2f), located "
            "%.2f, segments %.2f; plan %.1f bytes a chunk; peak %.0f MB\n",
-           w->tensors, sums->chunks_in, sums->chunks_out, sums->segments_at_least, t->planned,
-           t->explain, t->aim, t->place, t->plan, t->locate, t->segments,
-           (double)kept_nbytes / (double)catalogue_chunk_count(&w->from),
+           w->tensors, catalogue_chunk_count(&w->from), catalogue_chunk_count(&w->to.cat),
+           sums->segments_at_least, t->planned, t->explain, t->aim, t->place, t->plan, t->locate,
+           t->segments, (double)kept_nbytes / (double)catalogue_chunk_count(&w->from),
            (double)synthetic_dcp_peak_nbytes() / 1e6);
     fflush(stdout);
 }
@@ -103,7 +96,7 @@ static double measure(uint64_t parameters)
     const uint64_t chunks = catalogue_chunk_count(&w.from);
     synthetic_dcp_must(w.metadata.used_bytes <= 64 * chunks + (4 << 20),
                        "more than 64 bytes a source chunk");
-    double last = seconds();
+    double last = cpu_seconds();
     synthetic_dcp_explain(&w);
     t.explain = since(&last);
     synthetic_dcp_select(&w, RANKS_OUT);

@@ -4,27 +4,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "model/unit_json.h"
+#include "tests/support/must.h"
+#include "tests/support/seconds.h"
 
 #define PARAMS_MAX ((uint32_t)1 << 20)
 #define RANKS      1024u
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "scale_unit: %s\n", what);
-    exit(1);
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* A document of so many parameters, a few in each unit or all in one. */
 static void write_units(uint32_t count, uint32_t per_unit, text_buf *text)
@@ -75,7 +61,7 @@ static double run(uint32_t count, uint32_t per_unit)
     const double start = cpu_seconds();
     json_reader_init(&r, text.text, text.nbytes, FSDPCK_FINDING_MODEL_JSON);
     must(json_expect(&r, JSON_ARRAY, &t, NULL) == FSDPCK_OK, "array");
-    must(unit_json_read(&r, 8, &l, NULL) == FSDPCK_OK, "read");
+    must(unit_json_read(&r, &(unit_defaults){.world_size = 8}, &l, NULL) == FSDPCK_OK, "read");
     must(unit_list_scale(&l, per_unit == count ? RANKS : 16, &scaled, NULL) == FSDPCK_OK, "scale");
     for (uint32_t i = 0; i < unit_count(&scaled); i++) {
         const unit *u = unit_at(&scaled, i);

@@ -2,12 +2,10 @@
  * chunks alone; coverage reads a head a chunk. Arguments, for measuring: tensors, ranks, and level
  * (1 structure, whose data files are then holes; 2 coverage, 3 checksum). */
 #include <assert.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,7 +13,9 @@
 #include "fsdpck.h"
 #include "tests/support/dcp_pickle.h"
 #include "tests/support/job_parts.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch.h"
+#include "tests/support/seconds.h"
 
 #define ROWS 4u
 #define COLS 8u
@@ -23,21 +23,6 @@
 /* CPU seconds a chunk, with slack for slow machines and sanitizers' absence of tuning. */
 #define STRUCTURE_MAX 4e-6
 #define COVERAGE_MAX  20e-6
-
-static double seconds(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static void must(fsdpck_status st, const fsdpck_error *err)
-{
-    if (st == FSDPCK_OK)
-        return;
-    fprintf(stderr, "scale_verify: %s: %s\n", err->path, err->message);
-    exit(1);
-}
 
 /* The one blob of a folder with one chunk. */
 static char *make_blob(fsdpck_context *ctx, unsigned *nbytes)
@@ -55,9 +40,11 @@ static char *make_blob(fsdpck_context *ctx, unsigned *nbytes)
     memcpy(bytes + 8, header, sizeof header - 1);
     scratch_write(dir, "one.safetensors", bytes, sizeof bytes);
     fsdpck_error_init(&err);
-    must(fsdpck_open(ctx, scratch_path(from, dir, "one.safetensors"), NULL, &src, &err), &err);
+    must_be_ok(fsdpck_open(ctx, scratch_path(from, dir, "one.safetensors"), NULL, &src, &err),
+               &err);
     o.output.format = "dcp";
-    must(job_parts_consolidate(ctx, src, scratch_path(to, dir, "dcp"), &o, &report, &err), &err);
+    must_be_ok(job_parts_consolidate(ctx, src, scratch_path(to, dir, "dcp"), &o, &report, &err),
+               &err);
     fsdpck_report_free(report);
     fsdpck_close(src);
     FILE *f = fopen(scratch_path(blob, to, "__0_0.distcp"), "rb");
@@ -103,14 +90,14 @@ static cost verify(fsdpck_context *ctx, const char *dir, int level, uint64_t nch
     fsdpck_error err;
 
     fsdpck_error_init(&err);
-    const cost begin = {seconds(CLOCK_PROCESS_CPUTIME_ID), seconds(CLOCK_MONOTONIC)};
-    must(fsdpck_verify_new(ctx, dir, &options, &v, &err), &err);
+    const cost begin = {seconds_by(CLOCK_PROCESS_CPUTIME_ID), seconds_by(CLOCK_MONOTONIC)};
+    must_be_ok(fsdpck_verify_new(ctx, dir, &options, &v, &err), &err);
     fsdpck_verify_get_info(v, &info);
     assert(info.errors == 0 && info.warnings == 0);
     assert(level < FSDPCK_LEVEL_COVERAGE || info.chunks == nchunks);
     fsdpck_verify_free(v);
-    return (cost){seconds(CLOCK_PROCESS_CPUTIME_ID) - begin.cpu,
-                  seconds(CLOCK_MONOTONIC) - begin.wall};
+    return (cost){seconds_by(CLOCK_PROCESS_CPUTIME_ID) - begin.cpu,
+                  seconds_by(CLOCK_MONOTONIC) - begin.wall};
 }
 
 /* Best of three, since other work shares the machine. */

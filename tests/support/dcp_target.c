@@ -1,6 +1,5 @@
 #include "tests/support/dcp_target.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,15 +7,8 @@
 #include "layout/mesh_text.h"
 #include "layout/shard_box.h"
 #include "tests/support/memory_source.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch.h"
-
-static void must(bool good, const char *what)
-{
-    if (good)
-        return;
-    fprintf(stderr, "dcp_target: %s\n", what);
-    abort();
-}
 
 void dcp_target_begin(dcp_target *d, const mesh *m)
 {

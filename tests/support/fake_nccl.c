@@ -77,7 +77,6 @@ NCCL(ncclGroupStart)(void);
 NCCL(ncclGroupEnd)(void);
 NCCL(ncclSend)(const void *from, size_t n, int type, int peer, fake_comm *c, void *stream);
 NCCL(ncclRecv)(void *to, size_t n, int type, int peer, fake_comm *c, void *stream);
-NCCL(ncclAllGather)(const void *from, void *to, size_t n, int type, fake_comm *c, void *stream);
 __attribute__((visibility("default"))) const char *ncclGetErrorString(int result);
 
 int ncclGetVersion(int *version)
@@ -356,14 +355,4 @@ int ncclRecv(void *to, size_t n, int type, int peer, fake_comm *c, void *stream)
     told.receives++;
     c->receives++;
     return add((fake_op){.to = to, .nbytes = n, .peer = peer}, type, c, stream);
-}
-
-/* Of one rank alone. */
-int ncclAllGather(const void *from, void *to, size_t n, int type, fake_comm *c, void *stream)
-{
-    (void)stream;
-    if (type != TYPE_UINT8 || atomic_load(&c->dead) || c->size != 1)
-        return FAKE_NCCL_INVALID_ARGUMENT;
-    memcpy(to, from, n);
-    return 0;
 }

@@ -7,20 +7,13 @@
 
 #include "base/checked.h"
 #include "base/crc.h"
+#include "tests/support/must.h"
 
 struct source_stream {
     memory_source *m;
     const vec *record;
     uint64_t at;
 };
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "memory_source: %s\n", what);
-    abort();
-}
 
 static uint64_t mix(uint64_t z)
 {

@@ -171,7 +171,7 @@ int main(int argc, char **argv)
     if (st == FSDPCK_OK)
         st = model_read(&m, text.text == NULL ? "" : text.text, text.nbytes, &err);
     if (st == FSDPCK_OK)
-        st = model_find_units(&m, world_size, &units, &err);
+        st = model_find_units(&m, &(model_ranks){.world_size = world_size}, &units, &err);
     if (st == FSDPCK_OK)
         st = model_find_fully_sharded(&m, &groups, &err);
     if (st == FSDPCK_OK)

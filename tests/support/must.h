@@ -6,12 +6,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MUST(condition)                                                     \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                        \
-        }                                                                   \
+/* With a text of its own. */
+#define must(condition, what)                                         \
+    do {                                                              \
+        if (!(condition)) {                                           \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, what); \
+            abort();                                                  \
+        }                                                             \
+    } while (0)
+
+#define MUST(condition) must(condition, #condition)
+
+/* For a call that fills `err`. */
+#define must_be_ok(st, err)                                                                       \
+    do {                                                                                          \
+        if ((st) != FSDPCK_OK) {                                                                  \
+            fprintf(stderr, "%s:%d: %s %s: %s\n", __FILE__, __LINE__, (err)->path, (err)->tensor, \
+                    (err)->message);                                                              \
+            abort();                                                                              \
+        }                                                                                         \
     } while (0)
 
 #endif

@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "formats/common/pickle.h"
 #include "formats/common/zip.h"
+#include "tests/support/memory_bytes.h"
 
 enum { INPUT_BYTES_MAX = 1 << 20, OPCODES_BYTES_MAX = 2048 };
 
@@ -77,23 +78,6 @@ static void print_pickle(json_writer *w, uint8_t *bytes, size_t nbytes)
     value_pool_release(&pool);
 }
 
-typedef struct memory_file {
-    const uint8_t *bytes;
-    size_t nbytes;
-} memory_file;
-
-static fsdpck_status read_memory(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
-                                 fsdpck_error *err)
-{
-    const memory_file *m = ctx;
-    (void)err;
-    if (!checked_range(offset_bytes, nbytes, m->nbytes))
-        abort();
-    if (nbytes > 0)
-        memcpy(dst, m->bytes + offset_bytes, nbytes);
-    return FSDPCK_OK;
-}
-
 static void print_entry(json_writer *w, const zip_archive *z, const zip_entry *e)
 {
     fsdpck_error err;
@@ -120,8 +104,8 @@ static void print_entry(json_writer *w, const zip_archive *z, const zip_entry *e
 
 static void print_zip(json_writer *w, uint8_t *bytes, size_t nbytes)
 {
-    memory_file m = {bytes, nbytes};
-    const zip_input in = {.read = read_memory, .ctx = &m, .nbytes = nbytes};
+    memory_bytes m = {bytes, nbytes};
+    const zip_input in = {.read = memory_bytes_read, .ctx = &m, .nbytes = nbytes};
     budget memory;
     zip_archive z;
     fsdpck_error err;

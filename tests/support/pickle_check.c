@@ -2,7 +2,6 @@
  * that replace calls: reusing memory of replaced calls must make no difference. */
 #include "tests/support/pickle_check.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +74,7 @@ static fsdpck_status on_plain_call(void *ctx, value_pool *pool, const value_call
     return *replaced ? FSDPCK_OK : pickle_getattr_symbol(pool, call, replacement, replaced, err);
 }
 
-static const pickle_hooks plain_hooks = {.on_call = on_plain_call};
+const pickle_hooks pickle_plain_hooks = {.on_call = on_plain_call};
 
 /* --- writing --- */
 
@@ -121,7 +120,7 @@ static void check_writing(const reading *first)
         text_release(&once);
         return;
     }
-    read_pickle(&second, once.text, once.nbytes, &plain_hooks);
+    read_pickle(&second, once.text, once.nbytes, &pickle_plain_hooks);
     MUST(second.st == FSDPCK_OK || second.st == FSDPCK_LIMIT);
     if (second.st == FSDPCK_OK) {
         MUST(second.used_nbytes == once.nbytes);
@@ -259,7 +258,7 @@ bool pickle_check(const uint8_t *data, size_t size)
     reading plain;
     reading raw;
     size_t skimmed = 0;
-    read_pickle(&plain, data, size, &plain_hooks);
+    read_pickle(&plain, data, size, &pickle_plain_hooks);
     read_pickle(&raw, data, size, NULL);
     check_limits(data, size);
     if (raw.st == FSDPCK_OK) {

@@ -9,8 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "formats/common/pickle.h"
+
 /* Aborts, with a line on stderr, if a property is violated. Returns whether the input is a pickle.
  */
 bool pickle_check(const uint8_t *data, size_t size);
+
+/* pickle_plain_call, and getattr as a symbol. */
+extern const pickle_hooks pickle_plain_hooks;
 
 #endif

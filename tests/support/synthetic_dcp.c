@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "formats/dcp/dcp.h"
+#include "tests/support/must.h"
 
 #define HEAD 700u /* bytes of a blob before a chunk's elements, and after them */
 #define TAIL 300u
@@ -16,14 +17,6 @@ void synthetic_dcp_must(bool ok, const char *what)
     if (ok)
         return;
     fprintf(stderr, "%s\n", what);
-    exit(1);
-}
-
-static void must_do(fsdpck_status st, const fsdpck_error *err)
-{
-    if (st == FSDPCK_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", err->tensor, err->message);
     exit(1);
 }
 
@@ -51,15 +44,15 @@ static void add_tensor(synthetic_dcp *w, uint64_t i, fsdpck_error *err)
                            ? snprintf(name, sizeof name, "model.%s", fqn)
                            : snprintf(name, sizeof name, "optim.state.%s.%s", fqn, moments[i % 3]);
     const unsigned ndim = w->model.shape(i / 3, shape);
-    must_do(catalogue_add_tensor(&w->from, name, (size_t)nbytes, DTYPE_FLOAT32, ndim, shape,
-                                 &tensor, err),
-            err);
+    must_be_ok(catalogue_add_tensor(&w->from, name, (size_t)nbytes, DTYPE_FLOAT32, ndim, shape,
+                                    &tensor, err),
+               err);
     const char *const texts[] = {i % 3 == 0 ? "model" : "optim", "state", fqn, moments[i % 3]};
     for (size_t k = 0; k < 4; k++) {
         if (i % 3 != 0 || k == 0 || k == 2)
-            must_do(value_new_str(pool, texts[k], strlen(texts[k]), &path[n++], err), err);
+            must_be_ok(value_new_str(pool, texts[k], strlen(texts[k]), &path[n++], err), err);
     }
-    must_do(
+    must_be_ok(
         value_new_from(pool, VALUE_TUPLE, path, n, &catalogue_tensor(&w->from, tensor)->path, err),
         err);
 }
@@ -87,8 +80,8 @@ static void add_source(synthetic_dcp *w, fsdpck_error *err)
         uint32_t index;
         uint64_t at = 0;
         const int n = snprintf(name, sizeof name, "__%u_0.distcp", r);
-        must_do(catalogue_add_file(&w->from, name, (size_t)n, (uint64_t)1 << 50, r, &index, err),
-                err);
+        must_be_ok(catalogue_add_file(&w->from, name, (size_t)n, (uint64_t)1 << 50, r, &index, err),
+                   err);
         for (uint64_t t = 0; t < w->tensors; t++) {
             const uint64_t nbytes = piece_of(w, t, r, offsets, sizes) + HEAD + TAIL;
             const cat_chunk proto = {.file = index,
@@ -96,12 +89,13 @@ static void add_source(synthetic_dcp *w, fsdpck_error *err)
                                      .place = LOCATION_BLOB,
                                      .offset_bytes = at,
                                      .nbytes = nbytes};
-            must_do(catalogue_add_chunk(&w->from, (uint32_t)t, offsets, sizes, &proto, err), err);
+            must_be_ok(catalogue_add_chunk(&w->from, (uint32_t)t, offsets, sizes, &proto, err),
+                       err);
             at += nbytes;
         }
     }
     w->from.origin.world_size = w->ranks_in;
-    must_do(catalogue_seal(&w->from, err), err);
+    must_be_ok(catalogue_seal(&w->from, err), err);
 }
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
@@ -139,8 +133,8 @@ void synthetic_dcp_explain(synthetic_dcp *w)
     uint64_t otherwise;
     fsdpck_error err;
     fsdpck_error_init(&err);
-    must_do(checkpoint_parts_find(&w->from, &w->parts, &err), &err);
-    must_do(select_infer_specs(&w->from, &otherwise, &err), &err);
+    must_be_ok(checkpoint_parts_find(&w->from, &w->parts, &err), &err);
+    must_be_ok(select_infer_specs(&w->from, &otherwise, &err), &err);
     synthetic_dcp_must(w->from.meshes.count == 1, "the chunks were not explained");
 }
 
@@ -160,10 +154,10 @@ void synthetic_dcp_select(synthetic_dcp *w, uint32_t ranks_out)
     fsdpck_error err;
     fsdpck_error_init(&err);
     layout_refit refit;
-    must_do(
+    must_be_ok(
         layout_scale_mesh(catalogue_mesh(&w->from, 0), ranks_out, true, &w->cut.mesh, &refit, &err),
         &err);
-    must_do(select_build_target(&w->from, &w->parts, &request, &w->to, &result, &err), &err);
+    must_be_ok(select_build_target(&w->from, &w->parts, &request, &w->to, &result, &err), &err);
     synthetic_dcp_must(result.tensors_out == w->tensors, "tensors were lost");
     select_result_release(&result);
 }
@@ -173,7 +167,7 @@ void synthetic_dcp_lay_out(synthetic_dcp *w)
     const writer_options wo = {0};
     fsdpck_error err;
     fsdpck_error_init(&err);
-    must_do(dcp_writer.layout(&w->to, &wo, &err), &err);
+    must_be_ok(dcp_writer.layout(&w->to, &wo, &err), &err);
 }
 
 void synthetic_dcp_plan(synthetic_dcp *w)
@@ -181,7 +175,7 @@ void synthetic_dcp_plan(synthetic_dcp *w)
     const plan_options opt = {.replicas = REPLICAS_CRC};
     fsdpck_error err;
     fsdpck_error_init(&err);
-    must_do(plan_new(&w->from, &w->to, &opt, &w->metadata, &w->plan, &err), &err);
+    must_be_ok(plan_new(&w->from, &w->to, &opt, &w->metadata, &w->plan, &err), &err);
 }
 
 void synthetic_dcp_resolve(synthetic_dcp *w)
@@ -196,7 +190,7 @@ void synthetic_dcp_resolve(synthetic_dcp *w)
     };
     fsdpck_error err;
     fsdpck_error_init(&err);
-    must_do(exec_resolve(&request, &w->exec, &err), &err);
+    must_be_ok(exec_resolve(&request, &w->exec, &err), &err);
 }
 
 void synthetic_dcp_release(synthetic_dcp *w)

@@ -5,8 +5,7 @@
  * UNITS is the array "units" of fsdpck-model(5); WORLD_SIZE is that of units that name none; with
  * SCALE the units are those of so many ranks. Prints a JSON array of units, with torch's words:
  * numels and is_padding of parameters and padding in order; per rank the padding at the shard's end
- * and for each parameter null or [offset in shard, count, first, last element]; the rows of the
- * rank's FlatParamShardMetadata; and the boxes of
+ * and for each parameter null or [offset in shard, count, first, last element]; and the boxes of
  * each piece as [offsets, sizes, place in memory order]. Exit status: 0, or that of the error.
  */
 #include <inttypes.h>
@@ -82,28 +81,6 @@ static void put_boxes(json_writer *w, const unit_list *l, const unit_param *p,
     json_end_array(w);
 }
 
-/* Rows of FlatParamShardMetadata: name, shape, strides, contiguous, numel, [first, last]. */
-static void put_metadata(json_writer *w, const unit_list *l, const unit *u, uint32_t rank)
-{
-    uint32_t next = 0;
-    unit_shard_param p;
-    put_array(w, "metadata");
-    while (unit_shard_param_next(l, u, rank, &next, &p)) {
-        json_begin_array(w);
-        put_name(w, l, p.param->fqn);
-        put_sizes(w, unit_param_shape(l, p.param), p.param->ndim);
-        put_sizes(w, p.strides, p.param->ndim);
-        json_put_bool(w, p.contiguous);
-        json_put_u64(w, p.param->nelems);
-        json_begin_array(w);
-        json_put_i64(w, p.first);
-        json_put_i64(w, p.last);
-        json_end_array(w);
-        json_end_array(w);
-    }
-    json_end_array(w);
-}
-
 static void put_rank(json_writer *w, const unit_list *l, const unit *u, uint32_t rank)
 {
     const unit_shard s = unit_shard_of(u, rank);
@@ -126,7 +103,6 @@ static void put_rank(json_writer *w, const unit_list *l, const unit *u, uint32_t
         json_end_array(w);
     }
     json_end_array(w);
-    put_metadata(w, l, u, rank);
     put_array(w, "boxes");
     for (uint32_t k = 0; k < u->nparams; k++) {
         const unit_param_range x = unit_param_range_of(l, u, k, rank);
@@ -188,7 +164,7 @@ static fsdpck_status read_units(const text_buf *text, uint32_t world_size, unit_
     json_reader_init(&r, text->text, text->nbytes, FSDPCK_FINDING_MODEL_JSON);
     fsdpck_status st = json_expect(&r, JSON_ARRAY, &t, err);
     if (st == FSDPCK_OK)
-        st = unit_json_read(&r, world_size, l, err);
+        st = unit_json_read(&r, &(unit_defaults){.world_size = world_size}, l, err);
     if (st == FSDPCK_OK)
         st = json_expect(&r, JSON_END, &t, err);
     json_reader_release(&r);

@@ -275,11 +275,7 @@ static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsd
 
 static fsdpck_status add_index(vec *v, size_t index, fsdpck_error *err)
 {
-    uint32_t *entry = vec_push(v, err);
-    if (entry == NULL)
-        return FSDPCK_LIMIT;
-    *entry = (uint32_t)index;
-    return FSDPCK_OK;
+    return vec_add(v, &(uint32_t){(uint32_t)index}, err);
 }
 
 static fsdpck_status list_jobs(round_jobs *jobs, fsdpck_error *err)
@@ -319,10 +315,8 @@ static fsdpck_status run_while_exchanging(exchange *e, uint64_t number, fsdpck_e
 static fsdpck_status add_transfer(exchange *e, gpu_address at, uint64_t nbytes, unsigned peer,
                                   bool receive, fsdpck_error *err)
 {
-    nccl_transfer *m = vec_push(&e->transfers, err);
-    if (m == NULL)
-        return FSDPCK_LIMIT;
-    *m = (nccl_transfer){at, rounds_message_nbytes(nbytes), peer, receive};
+    RETURN_IF(vec_add(&e->transfers,
+                      &(nccl_transfer){at, rounds_message_nbytes(nbytes), peer, receive}, err));
     e->travelled_nbytes += receive ? nbytes : 0;
     return FSDPCK_OK;
 }

@@ -71,10 +71,8 @@ static fsdpck_status find_next(rounds *r, unsigned rank, fsdpck_error *err)
     for (uint32_t from = 0; p->there && from < r->size; from++) {
         if (r->nbytes_from[from] == 0 || from == rank)
             continue;
-        round_need *n = vec_push(&p->needs, err);
-        if (n == NULL)
-            return FSDPCK_LIMIT;
-        *n = (round_need){.from = from, .nbytes = r->nbytes_from[from]};
+        RETURN_IF(
+            vec_add(&p->needs, &(round_need){.from = from, .nbytes = r->nbytes_from[from]}, err));
     }
     return FSDPCK_OK;
 }

@@ -35,6 +35,12 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t nbytes, size_t capacity);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t capacity, unsigned seed);
 
 size_t mutate_input(uint8_t *data, size_t nbytes, size_t capacity, unsigned seed, mutate_fn fn);
+/* Defines a target's mutator. */
+#define MUTATOR(fn)                                                                              \
+    size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t capacity, unsigned seed) \
+    {                                                                                            \
+        return mutate_input(data, nbytes, capacity, seed, fn);                                   \
+    }
 
 /* 0 to n - 1; 0 where n is 0. */
 size_t mutate_below(mutation *m, size_t n);

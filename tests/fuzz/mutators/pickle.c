@@ -2,7 +2,6 @@
  * classes, texts, counts and lengths are exchanged. */
 #include <string.h>
 
-#include "base/bytes.h"
 #include "formats/common/pickle_opcodes.h"
 #include "tests/fuzz/mutators/mutate.h"
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "state/dtype.h"
 #include "tests/fuzz/mutators/mutate.h"
 

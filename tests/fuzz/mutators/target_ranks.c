@@ -18,7 +18,4 @@ static void mutate(mutation *m)
     memcpy(m->bytes, &n, 4);
 }
 
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t capacity, unsigned seed)
-{
-    return mutate_input(data, nbytes, capacity, seed, mutate);
-}
+MUTATOR(mutate)

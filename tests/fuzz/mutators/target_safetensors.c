@@ -10,7 +10,4 @@ static void mutate(mutation *m)
         mutate_bytes(m);
 }
 
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t capacity, unsigned seed)
-{
-    return mutate_input(data, nbytes, capacity, seed, mutate);
-}
+MUTATOR(mutate)

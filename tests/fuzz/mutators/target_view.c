@@ -16,7 +16,4 @@ static void mutate(mutation *m)
         mutate_part(m, 0, &units, mutate_json);
 }
 
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t nbytes, size_t capacity, unsigned seed)
-{
-    return mutate_input(data, nbytes, capacity, seed, mutate);
-}
+MUTATOR(mutate)

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/bytes.h"
 #include "tests/support/exec_harness.h"
 
 enum { CELL = 1000 };

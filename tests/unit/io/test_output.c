@@ -2,7 +2,6 @@
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

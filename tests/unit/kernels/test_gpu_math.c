@@ -1,6 +1,5 @@
 /* Casts as a device does them against those of the processor. */
 #include <criterion/criterion.h>
-#include <stdlib.h>
 
 #include "kernels/gpu_math.h"
 #include "state/cast.h"

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "layout/mesh_infer.h"
+#include "placement_words.h"
 
 static budget b;
 static catalogue c;
@@ -90,18 +91,6 @@ static void expect(uint64_t world_size, const char *mesh_expected, const char *c
 }
 
 #define P(...) ((const placement[MESH_NDIM_MAX]){__VA_ARGS__})
-#define R                           \
-    {                               \
-        .kind = PLACEMENT_REPLICATE \
-    }
-#define S(d)                                \
-    {                                       \
-        .kind = PLACEMENT_SHARD, .dim = (d) \
-    }
-#define SS(d, f)                                                         \
-    {                                                                    \
-        .kind = PLACEMENT_STRIDED_SHARD, .dim = (d), .split_factor = (f) \
-    }
 
 static const mesh m4 = {.ndim = 1, .sizes = {4}}, m2x4 = {.ndim = 2, .sizes = {2, 4}},
                   m3x2 = {.ndim = 2, .sizes = {3, 2}}, m2x2 = {.ndim = 2, .sizes = {2, 2}},

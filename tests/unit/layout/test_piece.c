@@ -4,19 +4,7 @@
 
 #include "layout/mesh_text.h"
 #include "layout/shard_box.h"
-
-#define R                           \
-    {                               \
-        .kind = PLACEMENT_REPLICATE \
-    }
-#define S(d)                                \
-    {                                       \
-        .kind = PLACEMENT_SHARD, .dim = (d) \
-    }
-#define SS(d, f)                                                         \
-    {                                                                    \
-        .kind = PLACEMENT_STRIDED_SHARD, .dim = (d), .split_factor = (f) \
-    }
+#include "placement_words.h"
 
 /* One dim, all ranks in order: "size@offset", blanks between. */
 typedef struct line_case {

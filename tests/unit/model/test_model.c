@@ -255,7 +255,8 @@ Test(model, the_example_of_the_manual_is_read)
     cr_assert_eq(read_text(&m, example_of_manual(), &err), FSDPCK_OK, "%s: '%s' '%s'", err.message,
                  err.expected, err.found);
     unit_list_init(&units, &memory);
-    cr_assert_eq(model_find_units(&m, 0, &units, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(model_find_units(&m, &(model_ranks){0}, &units, &err), FSDPCK_OK, "%s",
+                 err.message);
     cr_expect_eq(unit_count(&units), 3);
     cr_expect_eq(unit_at(&units, 0)->nshared, 1);
     cr_expect_eq(unit_at(&units, 1)->world_size, 4);
@@ -278,7 +279,8 @@ Test(model, a_list_of_units_is_given_as_it_is_or_for_other_ranks)
         cr_assert_eq(read_text(&m, text, &err), FSDPCK_OK, "%s", err.message);
         cr_expect(m.lists_units);
         unit_list_init(&units, &memory);
-        cr_assert_eq(model_find_units(&m, world_size, &units, &err), FSDPCK_OK, "%s", err.message);
+        cr_assert_eq(model_find_units(&m, &(model_ranks){.world_size = world_size}, &units, &err),
+                     FSDPCK_OK, "%s", err.message);
         cr_assert_eq(unit_count(&units), 2);
         cr_expect_eq(unit_at(&units, 0)->world_size, world_size == 0 ? 4 : 3);
         cr_expect_eq(unit_at(&units, 1)->world_size, world_size == 0 ? 2 : 3);

@@ -102,7 +102,8 @@ static void expect_units(const char *tree, bool orig, const char *want)
     read_tree(&m, tree, orig);
     unit_list_init(&units, &memory);
     fsdpck_error_init(&err);
-    cr_assert_eq(model_find_units(&m, 0, &units, &err), FSDPCK_OK, "%s: %s", tree, err.message);
+    cr_assert_eq(model_find_units(&m, &(model_ranks){0}, &units, &err), FSDPCK_OK, "%s: %s", tree,
+                 err.message);
     text_puts(&got, "");
     for (uint32_t i = 0; i < unit_count(&units); i++) {
         const unit *u = unit_at(&units, i);
@@ -232,7 +233,8 @@ static void expect_refused(const char *text, const char *finding, const char *te
     model_init(&m, &memory);
     cr_assert_eq(model_read(&m, text, strlen(text), &err), FSDPCK_OK, "%s: %s", err.message, text);
     unit_list_init(&units, &memory);
-    cr_expect_eq(model_find_units(&m, 0, &units, &err), FSDPCK_BADINPUT, "%s", text);
+    cr_expect_eq(model_find_units(&m, &(model_ranks){0}, &units, &err), FSDPCK_BADINPUT, "%s",
+                 text);
     cr_expect_str_eq(fsdpck_finding_name(err.finding), finding, "%s: %s", err.message, text);
     cr_expect_str_eq(err.tensor, tensor, "%s: %s", err.message, text);
     cr_expect(err.expected[0] != '\0' && err.found[0] != '\0' && err.next[0] != '\0', "%s", text);
@@ -288,7 +290,8 @@ Test(traversal, the_release_decides_alignment_name_and_order)
         model_init(&m, &memory);
         cr_assert_eq(model_read(&m, text, strlen(text), NULL), FSDPCK_OK);
         unit_list_init(&units, &memory);
-        cr_assert_eq(model_find_units(&m, 5, &units, NULL), FSDPCK_OK);
+        cr_assert_eq(model_find_units(&m, &(model_ranks){.world_size = 5}, &units, NULL),
+                     FSDPCK_OK);
         const unit *u = unit_at(&units, 0);
         cr_expect_eq(u->alignment, rows[i].alignment, "%s", rows[i].torch);
         cr_expect_eq(u->row_major, rows[i].row_major, "%s", rows[i].torch);

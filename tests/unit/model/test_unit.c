@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/unit.h"
+#include "unit_case.h"
 
 typedef struct shape2 {
     const char *fqn;
@@ -15,23 +16,6 @@ static const shape2 tied[] = {
     {"emb.weight", 2, {3, 7}}, {"norm.weight", 1, {3}}, {"norm.bias", 1, {3}}};
 static const shape2 pair[] = {{"a.weight", 2, {5, 3}}, {"a.bias", 1, {5}}, {"b.weight", 2, {3, 5}}};
 static const shape2 four[] = {{"a", 1, {15}}, {"b", 1, {5}}, {"c", 1, {10}}, {"d", 1, {2}}};
-
-static budget bytes;
-static unit_list list;
-static fsdpck_error why;
-
-static void setup(void)
-{
-    budget_init(&bytes, 1u << 20, "metadata", NULL);
-    unit_list_init(&list, &bytes);
-    fsdpck_error_init(&why);
-}
-
-static void teardown(void)
-{
-    unit_list_release(&list);
-    cr_assert_eq(bytes.used_bytes, 0);
-}
 
 TestSuite(unit, .init = setup, .fini = teardown);
 
@@ -183,26 +167,6 @@ Test(unit, pieces_without_orig_params)
     unit_params_of_rank(&list, u, 3, &first, &end);
     cr_expect_eq(first, 2);
     cr_expect_eq(end, 3);
-}
-
-Test(unit, shard_metadata_of_a_rank)
-{
-    const unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32};
-    const unit *u = make(&proto, pair, 3);
-    uint32_t next = 0;
-    unit_shard_param p;
-    cr_assert(unit_shard_param_next(&list, u, 1, &next, &p));
-    cr_expect_eq(p.param, unit_param_at(&list, u, 0));
-    cr_expect(p.contiguous);
-    cr_expect_eq(p.strides[0], 3);
-    cr_expect_eq(p.strides[1], 1);
-    cr_expect_eq(p.first, 9);
-    cr_expect_eq(p.last, 14);
-    cr_assert(unit_shard_param_next(&list, u, 1, &next, &p));
-    cr_expect_eq(p.param, unit_param_at(&list, u, 1));
-    cr_expect_eq(p.first, 0);
-    cr_expect_eq(p.last, 2);
-    cr_expect_not(unit_shard_param_next(&list, u, 1, &next, &p));
 }
 
 Test(unit, padding_with_orig_params_follows_the_compute_dtype)

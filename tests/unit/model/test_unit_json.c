@@ -2,23 +2,7 @@
 #include <string.h>
 
 #include "model/unit_json.h"
-
-static budget bytes;
-static unit_list list;
-static fsdpck_error why;
-
-static void setup(void)
-{
-    budget_init(&bytes, 1u << 20, "metadata", NULL);
-    unit_list_init(&list, &bytes);
-    fsdpck_error_init(&why);
-}
-
-static void teardown(void)
-{
-    unit_list_release(&list);
-    cr_assert_eq(bytes.used_bytes, 0);
-}
+#include "unit_case.h"
 
 TestSuite(unit_json, .init = setup, .fini = teardown);
 
@@ -29,7 +13,7 @@ static fsdpck_status read_list(const char *text, uint32_t world_size)
     json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_MODEL_JSON);
     fsdpck_status st = json_expect(&r, JSON_ARRAY, &t, &why);
     if (st == FSDPCK_OK)
-        st = unit_json_read(&r, world_size, &list, &why);
+        st = unit_json_read(&r, &(unit_defaults){.world_size = world_size}, &list, &why);
     json_reader_release(&r);
     return st;
 }
@@ -197,7 +181,7 @@ Test(unit_json, defaults_are_those_of_a_release)
         json_token t;
         json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_MODEL_JSON);
         cr_assert_eq(json_expect(&r, JSON_ARRAY, &t, &why), FSDPCK_OK);
-        cr_assert_eq(unit_json_read_as(&r, &d, &list, &why), FSDPCK_OK, "%s", why.message);
+        cr_assert_eq(unit_json_read(&r, &d, &list, &why), FSDPCK_OK, "%s", why.message);
         const unit *u = unit_at(&list, 0);
         cr_expect_str_eq(unit_name(&list, u->flat_name, NULL), releases[i].flat_name);
         cr_expect_eq(unit_param_at(&list, u, 1)->offset, releases[i].offset, "2.%u",

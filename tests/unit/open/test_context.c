@@ -1,7 +1,6 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "open/checkpoint.h"
 

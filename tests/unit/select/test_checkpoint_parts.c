@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "catalogue_paths.h"
 #include "select/checkpoint_parts.h"
 
 static budget owner;
@@ -25,31 +26,10 @@ static void teardown(void)
 
 TestSuite(parts, .init = setup, .fini = teardown);
 
-/* "model/a.b": path elements between slashes; without a slash the name alone, as flat formats have it. */
 static uint32_t add(const char *path, dtype d, unsigned ndim)
 {
     static const uint64_t shape[] = {2, 2};
-    char name[128];
-    value elements[8];
-    size_t count = 0, n = 0;
-    for (const char *at = path;; at++) {
-        const size_t k = strcspn(at, "/");
-        cr_assert_eq(value_new_str(&c.pool, at, k, &elements[count++], &err), FSDPCK_OK);
-        memcpy(name + n, at, k);
-        n += k;
-        at += k;
-        if (*at == '\0')
-            break;
-        name[n++] = '.';
-    }
-    uint32_t t;
-    cr_assert_eq(catalogue_add_tensor(&c, name, n, d, ndim, shape, &t, &err), FSDPCK_OK);
-    value tuple = VALUE_OF_NONE;
-    if (count > 1)
-        cr_assert_eq(value_new_from(&c.pool, VALUE_TUPLE, elements, count, &tuple, &err),
-                     FSDPCK_OK);
-    catalogue_tensor(&c, t)->path = tuple;
-    return t;
+    return add_by_path(&c, path, d, ndim, shape);
 }
 
 static void find(void)

@@ -1,6 +1,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "catalogue_paths.h"
 #include "select/optim_state_map.h"
 
 static budget owner;
@@ -29,29 +30,10 @@ static void teardown(void)
 
 TestSuite(optim_state_map, .init = setup, .fini = teardown);
 
-/* "model/a.b": path elements between slashes. */
 static uint32_t add(const char *path, dtype d, unsigned ndim, uint64_t size)
 {
     const uint64_t shape[] = {size, size};
-    char name[128];
-    value elements[8];
-    size_t count = 0, n = 0;
-    for (const char *at = path;; at++) {
-        const size_t k = strcspn(at, "/");
-        cr_assert_eq(value_new_str(&c.pool, at, k, &elements[count++], &err), FSDPCK_OK);
-        memcpy(name + n, at, k);
-        n += k;
-        at += k;
-        if (*at == '\0')
-            break;
-        name[n++] = '.';
-    }
-    uint32_t index;
-    cr_assert_eq(catalogue_add_tensor(&c, name, n, d, ndim, shape, &index, &err), FSDPCK_OK);
-    cr_assert_eq(value_new_from(&c.pool, VALUE_TUPLE, elements, count,
-                                &catalogue_tensor(&c, index)->path, &err),
-                 FSDPCK_OK);
-    return index;
+    return add_by_path(&c, path, d, ndim, shape);
 }
 
 static void find(void)

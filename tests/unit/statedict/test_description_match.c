@@ -50,7 +50,8 @@ static void describe(const char *modules)
     strcat(text, modules);
     strcat(text, "]}");
     cr_assert_eq(model_read(&s->m, text, strlen(text), &s->err), FSDPCK_OK, "%s", s->err.message);
-    cr_assert_eq(model_find_units(&s->m, 0, &s->units, &s->err), FSDPCK_OK, "%s", s->err.message);
+    cr_assert_eq(model_find_units(&s->m, &(model_ranks){0}, &s->units, &s->err), FSDPCK_OK, "%s",
+                 s->err.message);
     cr_assert_eq(description_match_init(&s->a, &s->m, &s->units, NULL), FSDPCK_OK);
 }
 

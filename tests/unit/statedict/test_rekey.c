@@ -354,7 +354,6 @@ Test(rekey, frozen_ones_of_a_description_may_be_meant)
     add_param("a", 1, 3, 0);
     add_param("b", 1, 3, 0);
     add_param("c", 1, 3, 0);
-    s->params[1].frozen = true;
     add_tensor("optim/state/#0/exp_avg", 1, 3, 0);
     add_tensor("optim/state/#1/exp_avg", 1, 3, 0);
     add_object("optim/param_groups/@0/params", list_of("0 1"));

@@ -6,18 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static fsdpck_status on_plain_call(void *ctx, value_pool *pool, const value_call *call, bool built,
-                                   value *replacement, bool *replaced, fsdpck_error *err)
-{
-    (void)ctx;
-    if (built)
-        return FSDPCK_OK;
-    RETURN_IF(pickle_plain_call(pool, call, replacement, replaced, err));
-    return *replaced ? FSDPCK_OK : pickle_getattr_symbol(pool, call, replacement, replaced, err);
-}
-
-const pickle_hooks plain_hooks = {.on_call = on_plain_call};
-
 void pickle_case_read(pickle_case *c, const void *bytes, size_t nbytes, const pickle_hooks *hooks)
 {
     memset(c, 0, sizeof(*c));

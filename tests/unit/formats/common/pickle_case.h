@@ -3,6 +3,7 @@
 #define FSDPCK_TESTS_UNIT_FORMATS_COMMON_PICKLE_CASE_H
 
 #include "formats/common/pickle.h"
+#include "tests/support/pickle_check.h"
 
 typedef struct pickle_case {
     budget memory;
@@ -21,10 +22,8 @@ void pickle_case_release(pickle_case *c);
 /* What reading gives: the printed value, or "FINDING @offset". Released by the next call. */
 const char *pickle_case_outcome(const void *bytes, size_t nbytes, const pickle_hooks *hooks);
 
-#define OUTCOME(literal)       pickle_case_outcome((literal), sizeof(literal) - 1, NULL)
-#define PLAIN_OUTCOME(literal) pickle_case_outcome((literal), sizeof(literal) - 1, &plain_hooks)
-
-/* pickle_plain_call, and getattr as a symbol. */
-extern const pickle_hooks plain_hooks;
+#define OUTCOME(literal) pickle_case_outcome((literal), sizeof(literal) - 1, NULL)
+#define PLAIN_OUTCOME(literal) \
+    pickle_case_outcome((literal), sizeof(literal) - 1, &pickle_plain_hooks)
 
 #endif

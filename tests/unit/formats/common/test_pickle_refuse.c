@@ -1,6 +1,5 @@
 /* Refused pickles, with finding and opcode. */
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,7 @@ static void rewrites(const char *pickle, size_t nbytes, const char *expected,
 {
     pickle_case c;
     text_buf out = {0};
-    pickle_case_read(&c, pickle, nbytes, &plain_hooks);
+    pickle_case_read(&c, pickle, nbytes, &pickle_plain_hooks);
     cr_assert_eq(c.st, FSDPCK_OK, "line %d: %s", line, c.err.message);
     cr_assert_eq(pickle_write(&c.pool, c.root, NULL, NULL, &out, &c.err), FSDPCK_OK, "line %d: %s",
                  line, c.err.message);

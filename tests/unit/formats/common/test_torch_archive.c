@@ -1,8 +1,8 @@
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "archive_case.h"
 #include "base/bytes.h"
 #include "formats/common/torch_archive.h"
 #include "zip_builder.h"
@@ -89,30 +89,6 @@ static void make_tensor(zip_builder *z, const claim *c)
     text_puts(&pickle, ".");
     make_archive(z, &pickle, "little");
     text_release(&pickle);
-}
-
-typedef struct opened {
-    budget owner;
-    value_pool pool;
-    torch_archive a;
-    fsdpck_error err;
-} opened;
-
-static fsdpck_status open_made(opened *o, zip_builder *z, bool opaque)
-{
-    const zip_input in = zip_builder_input(z);
-
-    budget_init(&o->owner, 64 << 20, "archive", NULL);
-    value_pool_init(&o->pool, &o->owner);
-    fsdpck_error_init(&o->err);
-    return torch_archive_open(&in, &o->owner, &o->pool, opaque, &o->a, &o->err);
-}
-
-static void close_made(opened *o)
-{
-    torch_archive_release(&o->a);
-    value_pool_release(&o->pool);
-    cr_expect_eq(o->owner.used_bytes, 0);
 }
 
 /* --- what both ways must say --- */

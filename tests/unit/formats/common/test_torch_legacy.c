@@ -1,7 +1,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "base/bytes.h"
+#include "archive_case.h"
 #include "formats/common/torch_archive.h"
 #include "zip_builder.h"
 
@@ -40,35 +40,11 @@ static const char usual[] =
         REBUILD(STORAGE("\1\0\0\0", "8", "\2", "N"), "\0",
                 "\2") "(X\6\0\0\0modulecmine\nModule\nX\4\0\0\0fileX\4\0\0\0texttQe.";
 
-typedef struct opened {
-    budget owner;
-    value_pool pool;
-    torch_archive a;
-    fsdpck_error err;
-} opened;
-
-static fsdpck_status open_made(opened *o, zip_builder *z)
-{
-    const zip_input in = zip_builder_input(z);
-
-    budget_init(&o->owner, 64 << 20, "archive", NULL);
-    value_pool_init(&o->pool, &o->owner);
-    fsdpck_error_init(&o->err);
-    return torch_archive_open(&in, &o->owner, &o->pool, false, &o->a, &o->err);
-}
-
-static void close_made(opened *o)
-{
-    torch_archive_release(&o->a);
-    value_pool_release(&o->pool);
-    cr_expect_eq(o->owner.used_bytes, 0);
-}
-
 static void expect_bad(zip_builder *z, fsdpck_status status, const char *finding)
 {
     opened o;
 
-    cr_expect_eq(open_made(&o, z), status, "%s", o.err.message);
+    cr_expect_eq(open_made(&o, z, false), status, "%s", o.err.message);
     cr_expect_str_eq(fsdpck_finding_name(o.err.finding), finding, "%s", o.err.message);
     close_made(&o);
     zip_builder_release(z);
@@ -82,7 +58,7 @@ Test(torch_legacy, views_of_storages)
 
     make_stream(&z, true, usual, sizeof(usual) - 1);
     const size_t end = z.bytes.nbytes;
-    cr_assert_eq(open_made(&o, &z), FSDPCK_OK, "%s %s", fsdpck_finding_name(o.err.finding),
+    cr_assert_eq(open_made(&o, &z, false), FSDPCK_OK, "%s %s", fsdpck_finding_name(o.err.finding),
                  o.err.message);
     cr_assert(o.a.is_legacy);
     cr_assert_eq(o.a.tensors.count, 2);
@@ -105,7 +81,7 @@ Test(torch_legacy, truncation_at_every_byte)
     const size_t whole = z.bytes.nbytes;
     for (size_t n = 0; n < whole; n++) {
         z.bytes.nbytes = n;
-        cr_assert_eq(open_made(&o, &z), FSDPCK_BADINPUT, "cut at %zu", n);
+        cr_assert_eq(open_made(&o, &z, false), FSDPCK_BADINPUT, "cut at %zu", n);
         cr_assert_neq(fsdpck_finding_name(o.err.finding)[0], '\0', "cut at %zu", n);
         close_made(&o);
     }

@@ -60,10 +60,8 @@ static fsdpck_status decode(frame *f, size_t step, uint8_t *to, fsdpck_error *er
     fsdpck_status st = FSDPCK_OK;
     for (size_t at = 0; at < PLAIN_NBYTES && st == FSDPCK_OK; at += step)
         st = zstd_stream_read(z, to + at, at + step < PLAIN_NBYTES ? step : PLAIN_NBYTES - at, err);
-    if (st == FSDPCK_OK) {
-        cr_assert_eq(zstd_stream_position(z), PLAIN_NBYTES);
+    if (st == FSDPCK_OK)
         st = zstd_stream_finish(z, NULL, NULL, err);
-    }
     zstd_stream_close(z);
     cr_assert_eq(b.used_bytes, 0);
     return st;

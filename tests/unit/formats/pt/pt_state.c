@@ -56,7 +56,7 @@ value pt_state_symbol(pt_state *s, const char *module, const char *name)
 {
     value v;
     cr_assert_eq(
-        value_new_symbol(&s->t.cat.pool, pt_state_str(s, module), pt_state_str(s, name), &v, NULL),
+        value_new_symbol_of(&s->t.cat.pool, module, strlen(module), name, strlen(name), &v, NULL),
         FSDPCK_OK);
     return v;
 }

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "formats/pt/pt.h"
 #include "ranks_checkpoint.h"
 #include "select/select.h"

@@ -6,6 +6,7 @@
 
 #include "pt_checkpoint.h"
 #include "tests/support/scratch.h"
+#include "text_lines.h"
 
 /* The names of a folder's entries that begin with `begin` and end with `end`. */
 static size_t list(const char *path, const char *begin, const char *end, char names[][256],
@@ -23,25 +24,6 @@ static size_t list(const char *path, const char *begin, const char *end, char na
     }
     closedir(dir);
     return count;
-}
-
-static bool line_is_in(const char *text, const char *line)
-{
-    const size_t n = strlen(line);
-
-    for (const char *at = strstr(text, line); at != NULL; at = strstr(at + 1, line))
-        if ((at == text || at[-1] == '\n') && at[n] == '\n')
-            return true;
-    return false;
-}
-
-static size_t count_lines(const char *text)
-{
-    size_t n = 0;
-
-    for (; *text != '\0'; text++)
-        n += *text == '\n';
-    return n;
 }
 
 static void expect_digests(const char *path, const char *digests)

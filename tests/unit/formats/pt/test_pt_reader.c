@@ -1,23 +1,9 @@
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "pt_checkpoint.h"
 #include "pt_state.h"
-#include "tests/support/scratch.h"
-
-static char scratch[SCRATCH_BYTES], path[SCRATCH_BYTES];
-
-static void begin(void)
-{
-    scratch_make(scratch);
-    scratch_path(path, scratch, "state.pt");
-}
-
-static void end(void)
-{
-    scratch_remove(scratch);
-}
+#include "state_file.h"
 
 TestSuite(pt_reader, .init = begin, .fini = end);
 

@@ -5,23 +5,7 @@
 #include <string.h>
 
 #include "ranks_checkpoint.h"
-
-static bool line_is_in(const char *text, const char *line)
-{
-    const size_t n = strlen(line);
-    for (const char *at = strstr(text, line); at != NULL; at = strstr(at + 1, line))
-        if ((at == text || at[-1] == '\n') && at[n] == '\n')
-            return true;
-    return false;
-}
-
-static size_t count_lines(const char *text)
-{
-    size_t n = 0;
-    for (; *text != '\0'; text++)
-        n += *text == '\n';
-    return n;
-}
+#include "text_lines.h"
 
 static void expect_truth(const char *folder_path, bool assume_tp_first)
 {
