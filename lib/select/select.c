@@ -286,12 +286,12 @@ static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
         return st;
     }
     if (a->parts->tensor_count == 0) {
-        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+        st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_NONE,
                        "nothing is selected: the checkpoint has no tensors");
         error_next(err, "list the contents with: fsdpck inspect SRC");
         return st;
     }
-    st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_NONE,
+    st = error_set(err, FSDPCK_USAGE, FSDPCK_FINDING_KEY_NONE,
                    "nothing is selected: the %s part has no tensors", names[a->request->part]);
     if (a->parts->bare_optimizer && a->request->part != PART_ALL)
         error_next(err, "give --part all: the checkpoint is only an optimizer's state dict");
