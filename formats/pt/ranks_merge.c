@@ -254,7 +254,8 @@ static bool may_be_flat(const ranks_state *s, const plain_list *l)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
     const ranks_shard *q = piece_at(s, l->pieces[0]);
-    return t->in_optimizer && q->ndim == 1 && dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
+    return t->in_optimizer && !(q->flags & RANKS_SHARD_STAGES) && q->ndim == 1 &&
+           dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
 }
 
 /* Whether a tensor may be each rank's own, or its piece of a flat parameter, for whoever knows
@@ -278,6 +279,18 @@ static bool is_for_view(const ranks_state *s, const plain_list *l)
            strcmp(last, flat_names[1]) == 0;
 }
 
+/* Whether the ranks' tensors are state of different parameters: each is kept, even if all are equal. */
+static bool take_stages(ranks_state *s, const plain_list *l)
+{
+    bool any = false;
+    for (size_t i = 0; i < l->count; i++) {
+        ranks_shard *q = VEC_AT(&s->reader->pieces, ranks_shard, l->pieces[i]);
+        any = any || (q->flags & RANKS_SHARD_STAGES) != 0;
+        q->flags &= (uint16_t)~RANKS_SHARD_STAGES;
+    }
+    return any;
+}
+
 static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
@@ -292,6 +305,8 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
     if (l->differs && policy == PER_RANK_DROP)
         return drop(s, l, "differs between ranks", &s->dropped_count, err);
     s->flat_count += flat;
+    if (policy == PER_RANK_KEEP && take_stages(s, l))
+        return keep_each(s, l, err);
     if (l->differs && policy == PER_RANK_KEEP && !t->in_rng)
         return keep_each(s, l, err);
     if (flat && policy != PER_RANK_KEEP)

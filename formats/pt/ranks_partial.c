@@ -7,7 +7,7 @@
 #include "formats/pt/ranks_internal.h"
 
 typedef struct partial_search {
-    const ranks_state *s;
+    ranks_state *s;
     strtab places; /* containers and their entries, as printed paths */
     vec most;      /* uint32_t by place: most ranks that hold one value below it */
     strtab groups; /* outer dicts that hold sharded tensors */
@@ -207,7 +207,7 @@ static void warn_partial(const ranks_state *s, uint32_t entry, uint64_t count, c
 
 static fsdpck_status search(partial_search *x, fsdpck_error *err)
 {
-    const ranks_state *s = x->s;
+    ranks_state *s = x->s;
     uint64_t keys = 0, items = 0;
     uint32_t first_key = 0, first_item = 0;
 
@@ -217,7 +217,7 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
         RETURN_IF(note_lists(x, t, err));
     }
     for (uint32_t i = 0; i < s->tensors.count; i++) {
-        const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
+        ranks_tensor *t = VEC_AT(&s->tensors, ranks_tensor, i);
         const value path = path_of(s, t);
         bool past_end, of_model;
         if (value_is_none(path) || value_count(&s->cat->pool, path) == 0 || is_sharded(t) ||
@@ -229,6 +229,7 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
         if (past_end)
             continue;
         RETURN_IF(is_of_model(x, t, path, &of_model, err));
+        t->is_partial = of_model && t->kind == RANKS_PLAIN;
         if (!of_model)
             first_key = keys++ == 0 ? i : first_key;
     }
@@ -239,7 +240,7 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status ranks_warn_partial(const ranks_state *s, fsdpck_error *err)
+fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err)
 {
     partial_search x = {
         .s = s, .most = VEC_OF(uint32_t, s->req->metadata), .text = {.limit_bytes = 1u << 20}};

@@ -138,6 +138,8 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
     s->members = VEC_OF(uint8_t, owner);
     s->own_ranks = VEC_OF(uint32_t, owner);
     s->name_sums = VEC_OF(uint64_t, owner);
+    s->plain_sums = VEC_OF(uint64_t, owner);
+    s->conflicts = VEC_OF(ranks_conflict, owner);
 }
 
 static void state_release(ranks_state *s)
@@ -153,6 +155,8 @@ static void state_release(ranks_state *s)
     vec_release(&s->members);
     vec_release(&s->own_ranks);
     vec_release(&s->name_sums);
+    vec_release(&s->plain_sums);
+    vec_release(&s->conflicts);
     text_release(&s->partial);
 }
 
@@ -383,14 +387,6 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
 {
     fsdpck_status st;
     (void)r;
-    if (q->flags & RANKS_SHARD_FLAT) {
-        st =
-            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_FLAT,
-                      "optimizer state is stored as each rank's shard of a flat parameter (FSDP1)");
-        error_next(err, "describe the flat parameters with --model FILE: fsdpck-model(5); or leave "
-                        "them out with --part model, in commands that have it");
-        return st;
-    }
     if (q->flags & RANKS_SHARD_STAGES) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DISAGREE,
                        "optimizer state has one number for different parameters of several ranks "
@@ -398,6 +394,14 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
         error_next(err,
                    "save the optimizer with get_optimizer_state_dict, which names parameters; or "
                    "read only the model with --part model, in commands that have it");
+        return st;
+    }
+    if (q->flags & RANKS_SHARD_FLAT) {
+        st =
+            error_set(err, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_RANK_FLAT,
+                      "optimizer state is stored as each rank's shard of a flat parameter (FSDP1)");
+        error_next(err, "describe the flat parameters with --model FILE: fsdpck-model(5); or leave "
+                        "them out with --part model, in commands that have it");
         return st;
     }
     st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,

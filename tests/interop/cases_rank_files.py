@@ -215,7 +215,38 @@ def case_rank_files_stages(setting):
         check_same_names(torch.load(path)["model"], ["layers.0.w", "layers.1.w"], "model of " + name)
     done, _ = setting.consolidate(folders["shapes"], "never.pt", expected=BAD_INPUT)
     check("pipeline stages" in done.stderr and "optimizer.state.0.exp_avg" in done.stderr, done.stderr)
+    _, path = setting.consolidate(folders["shapes"], "shapes.pt", "--part", "model")
+    check_same_names(torch.load(path)["model"], ["layers.0.w", "layers.1.w"], "model of shapes")
     check_good(setting, folders["one"])
+
+
+def plain_stage(rank, moment, *shared):
+    """One rank's state without FSDP: a parameter of its own, and numbered optimizer state."""
+    model = {"layers.%d.w" % name: torch.ones(2, 3) + name for name in (*shared, *(() if shared else (rank,)))}
+    return {"model": model, "optimizer": {"state": {0: {"exp_avg": moment, "step": torch.tensor(3.0)}},
+                                          "param_groups": [{"lr": 1.0, "params": [0]}]}}
+
+
+@case()
+def case_rank_files_plain_stages(setting):
+    """Stages of plain tensors: the state of one number is refused, or kept for each rank; ranks of one model are not stages."""
+    moments = {"values": [torch.ones(2, 3) + rank for rank in range(2)], "zeros": [torch.zeros(2, 3)] * 2,
+               "shapes": [torch.ones(2 + rank, 3) for rank in range(2)], "vectors": [torch.ones(3) + rank for rank in range(2)]}
+    for name, each in moments.items():
+        folder = save_ranks(setting, name, [plain_stage(rank, each[rank]) for rank in range(2)])
+        for words in ((), ("--per-rank", "first")):
+            done, path = setting.consolidate(folder, "never.pt", *words, expected=BAD_INPUT)
+            check("RANK-DISAGREE" in done.stderr and "pipeline stages" in done.stderr, done.stderr)
+            check_nothing_at(path)
+        _, path = setting.consolidate(folder, name + ".pt", "--part", "model")
+        check_same_names(torch.load(path)["model"], ["layers.0.w", "layers.1.w"], "model of " + name)
+        _, path = setting.consolidate(folder, name + ".keep.pt", "--per-rank", "keep")
+        state = torch.load(path)["optimizer"]["state"][0]
+        for rank in range(2):
+            check(torch.equal(state["exp_avg.rank%d" % rank], each[rank]), "%s: %s" % (name, state))
+    check_good(setting, save_ranks(setting, "ddp", [plain_stage(rank, torch.ones(2, 3), 0) for rank in range(2)]))
+    more = [plain_stage(rank, torch.ones(2, 3), *range(2 - rank)) for rank in range(2)]
+    check_good(setting, save_ranks(setting, "more", more))
 
 
 @case()
