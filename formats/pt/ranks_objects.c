@@ -389,6 +389,13 @@ static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
     }
 }
 
+/* Whether --per-rank keep or drop applies because only some ranks hold it. */
+static bool is_rank_local(const ranks_state *s, const ranks_object *o)
+{
+    return VEC_AT(&s->tensors, const ranks_tensor, o->entry)->is_own &&
+           (s->req->per_rank == PER_RANK_KEEP || s->req->per_rank == PER_RANK_DROP);
+}
+
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
 {
     const size_t count = s->objects.count;
@@ -407,8 +414,9 @@ fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
     uint64_t at = 0;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
         const ranks_object *o = VEC_AT(&s->objects, const ranks_object, i);
-        st = o->differs ? add_differing(s, o, sorted + at, err)
-                        : add_object(s, o, o->first_variant, UINT16_MAX, err);
+        st = o->differs || is_rank_local(s, o)
+                 ? add_differing(s, o, sorted + at, err)
+                 : add_object(s, o, o->first_variant, UINT16_MAX, err);
         at += o->rank_count;
     }
     if (sorted != NULL)

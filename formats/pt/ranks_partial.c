@@ -1,4 +1,5 @@
-/* Finds entries of dicts and lists that only some ranks hold: the merged state gives them to all.
+/* Finds entries of dicts and lists that only some ranks hold. The merged state gives them to all,
+ * unless --per-rank applies.
  * Parts of a model or its optimizer are excepted: pipeline stages and local experts differ in names
  * by intent. */
 #include <inttypes.h>
@@ -192,17 +193,34 @@ static void print_ranks(const ranks_state *s, uint32_t entry, text_buf *out)
     }
 }
 
-static void warn_partial(const ranks_state *s, uint32_t entry, uint64_t count, const char *what)
+/* --per-rank keep and drop need no warning. */
+static fsdpck_status report_partial(const ranks_state *s, uint32_t entry, uint64_t count,
+                                    const char *what, fsdpck_error *err)
 {
+    const format_per_rank policy = s->req->per_rank;
     text_buf ranks = {.limit_bytes = 160};
+    fsdpck_status st = FSDPCK_OK;
+    if (count == 0 || policy == PER_RANK_KEEP || policy == PER_RANK_DROP)
+        return FSDPCK_OK;
     print_ranks(s, entry, &ranks);
-    log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
-             "omit them with --exclude and --objects drop, or make them equal on all ranks",
-             "%s: %" PRIu64 " value%s, first '%s' of rank %s%s; the merged state gives them to all "
-             "ranks",
-             what, count, count == 1 ? "" : "s", strtab_text(&s->names, entry),
-             ranks.text == NULL ? "?" : ranks.text, ranks.failed ? ", ..." : "");
+    const char *holders = ranks.text == NULL ? "?" : ranks.text;
+    if (policy == PER_RANK_ERROR) {
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER, "%s", what);
+        error_tensor(err, strtab_text(&s->names, entry));
+        error_expected(err, "the same values on all ranks");
+        error_found(err, "%" PRIu64 " value%s of some ranks; this one of rank %s%s", count,
+                    count == 1 ? "" : "s", holders, ranks.failed ? ", ..." : "");
+        error_next(err, "--per-rank keep, first or drop");
+    } else {
+        log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
+                 "give --per-rank keep to write them for these ranks only, or drop to omit them",
+                 "%s: %" PRIu64
+                 " value%s, first '%s' of rank %s%s; the merged state gives them to all ranks",
+                 what, count, count == 1 ? "" : "s", strtab_text(&s->names, entry), holders,
+                 ranks.failed ? ", ..." : "");
+    }
     text_release(&ranks);
+    return st;
 }
 
 static fsdpck_status search(partial_search *x, fsdpck_error *err)
@@ -224,20 +242,20 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
             t->rank_count == files_of(s, t))
             continue;
         RETURN_IF(is_past_end(x, path, &past_end, err));
+        t->is_own = past_end;
         if (past_end)
             first_item = items++ == 0 ? i : first_item;
         if (past_end)
             continue;
         RETURN_IF(is_of_model(x, t, path, &of_model, err));
         t->is_partial = of_model && t->kind == RANKS_PLAIN;
+        t->is_own = !of_model;
         if (!of_model)
             first_key = keys++ == 0 ? i : first_key;
     }
-    if (items > 0)
-        warn_partial(s, first_item, items, "lists have different lengths on different ranks");
-    if (keys > 0)
-        warn_partial(s, first_key, keys, "only some ranks hold values of a dict");
-    return FSDPCK_OK;
+    RETURN_IF(report_partial(s, first_item, items,
+                             "lists have different lengths on different ranks", err));
+    return report_partial(s, first_key, keys, "only some ranks hold values of a dict", err);
 }
 
 fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err)
