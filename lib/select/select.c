@@ -182,7 +182,7 @@ static fsdpck_status pick_objects(select_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static dtype dtype_of(select_state *a, const select_pick *pick)
+dtype select_dtype_of(select_state *a, const select_pick *pick)
 {
     return select_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
                              (dtype)catalogue_tensor(a->from, pick->source)->dtype,
@@ -196,8 +196,7 @@ static bool is_written_with_primary(select_state *a, uint32_t k)
     const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
     if (pick->is_alias || (is_tied && a->request->tied == SELECT_TIED_FIRST))
         return true;
-    pick->is_linked = is_tied && a->request->tied == SELECT_TIED_LINK &&
-                      dtype_of(a, pick) == dtype_of(a, select_tied_primary(a, k));
+    pick->is_linked = is_tied && a->request->tied == SELECT_TIED_LINK;
     return pick->is_linked;
 }
 
@@ -210,7 +209,7 @@ static fsdpck_status add_picked(select_state *a, fsdpck_error *err)
             continue;
         const char *name = strtab_text(&a->names, pick->name);
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-        const dtype d = dtype_of(a, pick);
+        const dtype d = select_dtype_of(a, pick);
         a->result->cast += d != (dtype)t->dtype;
         RETURN_IF(select_add_tensor(a, pick, pick->source, name,
                                     strtab_nbytes(&a->names, pick->name), d, &pick->target, err));

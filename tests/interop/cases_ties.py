@@ -473,3 +473,18 @@ def case_ties_with_another_view_between(setting):
     done, path = setting.consolidate(setting.path("views.pt"), "first.safetensors", "--tied", "first")
     check("b = a, y = x" in done.stdout or "y = x, b = a" in done.stdout, done.stdout)
     check_same_tensors(load_file(path), {"a": whole, "x": whole.view(16), "z": whole.t()}, "first.safetensors")
+
+
+@case()
+def case_ties_cast_apart(setting):
+    """A name that --dtype alone casts is no tie: it is written, and the report names no tie."""
+    weight = seeded("w", (3, 4))
+    torch.save({"emb": weight, "head": weight, "third": weight}, setting.path("m.pt"))
+    for which in ("link", "first"):
+        done, path = setting.consolidate(setting.path("m.pt"), which + ".pt", "--tied", which, "--dtype", "head=bf16")
+        state = load_pt(path)
+        check("third = emb" in done.stdout and "head =" not in done.stdout, done.stdout)
+        check(torch.equal(state["head"], weight.bfloat16()) and state["emb"].dtype == torch.float32, str(state))
+        check(list(state) == ["emb", "head"] + (["third"] if which == "link" else []), str(state))
+        check(which == "first" or state["emb"].data_ptr() == state["third"].data_ptr(), "the others are not linked")
+        check(state["emb"].data_ptr() != state["head"].data_ptr(), "dtypes share a storage")
