@@ -155,6 +155,7 @@ typedef struct ranks_tensor {
     uint8_t in_rng;       /* state of a random generator, by its path */
     uint8_t is_partial;   /* plain, of a model, and not on all ranks */
     uint8_t is_own;       /* not of a model, and not on all ranks */
+    uint8_t is_filled;    /* an empty container or None, where other ranks have values below */
     uint32_t index;       /* in the catalogue's tensors */
     uint32_t first_file;
     uint32_t rank_count;
@@ -310,7 +311,7 @@ void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether names, contents and options all lack the number of ranks. Call after parsing. */
 bool ranks_is_count_unknown(const ranks_state *s);
-/* ranks_partial.c: also fills is_partial and is_own. Call before ranks_merge, which moves tensors. */
+/* ranks_partial.c: also fills is_partial, is_own and is_filled. Call before ranks_merge, which moves tensors. */
 fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_stages.c */
 /* Notes that a rank has a sharded tensor. */

@@ -270,12 +270,12 @@ def case_rank_files_plain_stages(setting):
 
 @case()
 def case_rank_files_nesting(setting):
-    """{} or None on one rank where another holds a dict: the advice of the error leads to an output."""
+    """A number or a text on one rank where another holds a dict: the advice of the error leads to an output."""
     for name, states in {
-            "empty": [{"metrics": {"loss": 1.0}}, {"metrics": {}}],
-            "none": [{"config": {"decay": 0.5}}, {"config": None}],
+            "number": [{"metrics": {"loss": 1.0}}, {"metrics": 5}],
+            "text": [{"config": {"decay": 0.5}}, {"config": "off"}],
             "optimizer": [{"optimizer": {"state": {0: {"step": torch.tensor(1)}}, "param_groups": [{"lr": 1.0}]}},
-                          {"optimizer": {"state": {}, "param_groups": [{"lr": 1.0}]}}]}.items():
+                          {"optimizer": {"state": 0, "param_groups": [{"lr": 1.0}]}}]}.items():
         source = save_ranks(setting, name, [
             {"model": {"layers.%d.w" % rank: torch.ones(4)}, **state} for rank, state in enumerate(states)])
         done = setting.run("reshard", source, name + "-never", "--world-size", "2", expected=BAD_INPUT)
@@ -314,3 +314,26 @@ def case_rank_files_keep(setting):
             check(torch.equal(whole["rng.rank%d" % rank], rng[rank]), "rng: %s" % whole)
             check(torch.equal(whole["rng_state"]["torch.rank%d" % rank], rng[rank] + 1), "rng_state: %s" % whole)
         check("rng_state.n (ranks 0, 1)" in done.stdout + done.stderr, "what has no place is not named: " + done.stderr)
+
+
+@case()
+def case_rank_files_empty(setting):
+    """{} and None of one rank yield to the values of others below them, and None is named as left out; keep returns both."""
+    full = {"more": [torch.ones(2)], "loss": 1.0}
+    for name, empty in {"dict": {}, "none": None, "list": []}.items():
+        value = full if name != "list" else [torch.ones(2), "x"]
+        states = [{"model": {"l%d.w" % rank: torch.ones(4)}, "metrics": empty if rank else value} for rank in range(2)]
+        folder = save_ranks(setting, name, states)
+        done, path = setting.consolidate(folder, name + ".pt")
+        check(repr(torch.load(path)["metrics"]) == repr(value), "%s: %s" % (name, torch.load(path)))
+        check("RANK-DIFFER" in done.stderr and ("metrics.rank1" in done.stdout + done.stderr) == (empty is None), done.stderr)
+        setting.run("reshard", "-q", folder, setting.path(name + ".out"), "--world-size", "2", "--per-rank", "keep")
+        for rank, state in enumerate(states):
+            found = torch.load(setting.path(name + ".out", "model_world_size_2_rank_%d.pt" % rank), weights_only=False)
+            check(repr(found["metrics"]) == repr(state["metrics"]), "%s: rank %d has %s" % (name, rank, found))
+    stages = [{"model": {"l%d.w" % rank: torch.ones(4)}, "optimizer": {
+        "state": {} if rank else {0: {"step": torch.tensor(1)}}, "param_groups": [{"lr": 1.0}]}} for rank in range(2)]
+    folder = save_ranks(setting, "stages", stages)
+    check_good(setting, folder)
+    _, path = setting.consolidate(folder, "stages.pt")
+    check(torch.load(path)["optimizer"]["state"] == {0: {"step": torch.tensor(1)}}, str(torch.load(path)))
