@@ -66,6 +66,11 @@ def case_safetensors_metadata(setting):
                  "two/model-00002-of-00002.safetensors"):
         with safe_open(setting.path(name), "pt") as found:
             check(found.metadata() == texts, "%s: %r" % (name, found.metadata()))
+    for name in ("note.pt", "note.h5"):
+        done, _ = setting.consolidate(setting.path("in.safetensors"), name)
+        check("left out: 3 texts of '__metadata__'" in done.stderr and "'license'" in done.stderr, done.stderr)
+    done = setting.run("reshard", setting.path("in.safetensors"), setting.path("note.dcp"), "--world-size", "2")
+    check("left out: 3 texts of '__metadata__'" in done.stderr, done.stderr)
     save_file({"w": torch.ones(3)}, setting.path("flax.safetensors"), metadata={"format": "flax"})
     with safe_open(setting.consolidate(setting.path("flax.safetensors"), "out.safetensors", "--force")[1], "pt") as found:
         check(found.metadata() == {"format": "flax"}, found.metadata())
