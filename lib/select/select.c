@@ -182,13 +182,6 @@ static fsdpck_status pick_objects(select_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-dtype select_dtype_of(select_state *a, const select_pick *pick)
-{
-    return select_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
-                             (dtype)catalogue_tensor(a->from, pick->source)->dtype,
-                             a->parts->tensor_part[pick->source] == PART_MODEL);
-}
-
 /* Whether a pick has no tensor of its own in the target. */
 static bool is_written_with_primary(select_state *a, uint32_t k)
 {

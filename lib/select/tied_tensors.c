@@ -115,6 +115,13 @@ static fsdpck_status list_views(const select_state *a, vec *keys, fsdpck_error *
     return FSDPCK_OK;
 }
 
+dtype select_dtype_of(select_state *a, const select_pick *pick)
+{
+    return select_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
+                             (dtype)catalogue_tensor(a->from, pick->source)->dtype,
+                             a->parts->tensor_part[pick->source] == PART_MODEL);
+}
+
 /* Whether --dtype makes two tensors of one: neither name can stand for the other. */
 static bool is_parted(select_state *a, const select_pick *first, const select_pick *tied)
 {
