@@ -181,6 +181,9 @@ typedef struct ranks_tensor {
     uint8_t dropped;
     uint8_t in_optimizer; /* path has `state`, then a number: an optimizer's own numbering */
     uint8_t in_rng;       /* state of a random generator, by its path */
+    uint8_t is_partial;   /* plain, of a model, and not on all ranks */
+    uint8_t is_own;       /* not of a model, and not on all ranks */
+    uint8_t is_filled;    /* an empty container or None, where other ranks have values below */
     uint32_t index;       /* in the catalogue's tensors */
     uint32_t first_file;
     uint32_t rank_count;
@@ -207,6 +210,12 @@ typedef struct ranks_occurrence {
     uint32_t object, variant;
     uint16_t rank;
 } ranks_occurrence;
+
+/* A rank's numbered optimizer state that contradicts the state of an earlier rank: an error, unless
+ * the ranks are different pipeline stages. */
+typedef struct ranks_conflict {
+    uint32_t entry, rank;
+} ranks_conflict;
 
 struct ranks_reader;
 
@@ -245,6 +254,9 @@ typedef struct ranks_state {
     vec members;            /* uint8_t by rank: some file lists it as a member */
     uint64_t group_world;   /* size of the process group in ShardedTensors, 0: none */
     vec name_sums;          /* uint64_t by rank: hash of the names of its sharded parameters */
+    vec plain_sums;         /* likewise, of the plain parameters that not all ranks have */
+    vec conflicts;          /* ranks_conflict */
+    fsdpck_error conflict;  /* the first of them */
     vec own_ranks;          /* uint32_t by list file: the rank recorded in the file, or CAT_NONE */
     strtab inner_names;     /* of tensors of objects */
     uint64_t partial_count; /* plain tensors that only some ranks hold */
@@ -327,14 +339,18 @@ void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether names, contents and options all lack the number of ranks. Call after parsing. */
 bool ranks_is_count_unknown(const ranks_state *s);
-/* ranks_partial.c: call before ranks_merge, which moves tensors. */
-fsdpck_status ranks_warn_partial(const ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ranks_partial.c: also fills is_partial, is_own and is_filled. Call before ranks_merge, which moves tensors. */
+fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_stages.c */
 /* Notes that a rank has a sharded tensor. */
 fsdpck_status ranks_note_name(ranks_state *s, uint32_t rank, uint32_t entry,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Notes a conflict, which the caller does not return. */
+fsdpck_status ranks_note_conflict(ranks_state *s, const ranks_file *f, uint32_t entry,
+                                  const fsdpck_error *what, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Marks the shards of numbered optimizer state that ranks of different parameters share, so that
- * locating them is an error. Call before ranks_merge. */
+ * locating them is an error. The error of a conflict between ranks of equal parameters. Call after
+ * ranks_warn_partial and before ranks_merge. */
 fsdpck_status ranks_mark_stages(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_merge.c */
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -101,6 +101,7 @@ static fsdpck_status add_whole(ranks_state *s, uint32_t tensor, uint32_t piece, 
     return catalogue_add_chunk(s->cat, tensor, zeros, sizes_at(s, q), &chunk, err);
 }
 
+/* The path with the suffix, but a list item and an int key have no other. */
 static fsdpck_status rank_path(ranks_state *s, value path, const char *suffix, value *made,
                                fsdpck_error *err)
 {
@@ -109,20 +110,16 @@ static fsdpck_status rank_path(ranks_state *s, value path, const char *suffix, v
     vec items = VEC_OF(value, pool->owner);
     text_buf key = {.limit_bytes = 1u << 20};
     size_t nbytes = 0;
+    *made = path;
+    if (count == 0 || value_kind_of(value_item(pool, path, count - 1)) != VALUE_STR)
+        return FSDPCK_OK;
     value *slots = vec_push_n(&items, count, err);
-
-    if (slots == NULL || count == 0) {
-        vec_release(&items);
-        *made = path;
-        return count == 0 ? FSDPCK_OK : FSDPCK_LIMIT;
-    }
+    if (slots == NULL)
+        return FSDPCK_LIMIT;
     for (size_t i = 0; i < count; i++)
         slots[i] = value_item(pool, path, i);
     const char *last = value_text(pool, slots[count - 1], &nbytes);
-    if (last != NULL)
-        text_append(&key, last, nbytes);
-    else
-        value_print(pool, slots[count - 1], 64, &key);
+    text_append(&key, last, nbytes);
     text_puts(&key, suffix);
     fsdpck_status st = text_check(&key, err);
     if (st == FSDPCK_OK)
@@ -253,7 +250,8 @@ static bool may_be_flat(const ranks_state *s, const plain_list *l)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
     const ranks_shard *q = piece_at(s, l->pieces[0]);
-    return t->in_optimizer && q->ndim == 1 && dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
+    return t->in_optimizer && !(q->flags & RANKS_SHARD_STAGES) && q->ndim == 1 &&
+           dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
 }
 
 /* Whether a tensor may be each rank's own, or its piece of a flat parameter, for whoever knows
@@ -277,6 +275,18 @@ static bool is_for_view(const ranks_state *s, const plain_list *l)
            strcmp(last, flat_names[1]) == 0;
 }
 
+/* Whether the ranks' tensors are state of different parameters: each is kept, even if all are equal. */
+static bool take_stages(ranks_state *s, const plain_list *l)
+{
+    bool any = false;
+    for (size_t i = 0; i < l->count; i++) {
+        ranks_shard *q = VEC_AT(&s->reader->pieces, ranks_shard, l->pieces[i]);
+        any = any || (q->flags & RANKS_SHARD_STAGES) != 0;
+        q->flags &= (uint16_t)~RANKS_SHARD_STAGES;
+    }
+    return any;
+}
+
 static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
@@ -288,10 +298,12 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
     const bool kept = policy == PER_RANK_KEEP && owns_records(s, l);
     if (l->differs && beside_flat_param(s, l) && !kept)
         return drop(s, l, "may be one rank's shard of a flat parameter", &s->beside_count, err);
-    if (l->differs && policy == PER_RANK_DROP)
+    if ((l->differs || t->is_own) && policy == PER_RANK_DROP)
         return drop(s, l, "differs between ranks", &s->dropped_count, err);
     s->flat_count += flat;
-    if (l->differs && policy == PER_RANK_KEEP && !t->in_rng)
+    if (policy == PER_RANK_KEEP && take_stages(s, l))
+        return keep_each(s, l, err);
+    if ((l->differs || t->is_own) && policy == PER_RANK_KEEP)
         return keep_each(s, l, err);
     if (flat && policy != PER_RANK_KEEP)
         return add_whole(s, tensor, l->pieces[0], RANKS_SHARD_FLAT, err);

@@ -375,6 +375,24 @@ static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
     }
 }
 
+/* Whether --per-rank keep or drop applies because only some ranks hold it. */
+static bool is_rank_local(const ranks_state *s, const ranks_object *o)
+{
+    return VEC_AT(&s->tensors, const ranks_tensor, o->entry)->is_own &&
+           (s->req->per_rank == PER_RANK_KEEP || s->req->per_rank == PER_RANK_DROP);
+}
+
+/* An empty value that the merged state replaces by the values of other ranks below it. */
+static bool is_filled(const ranks_state *s, const ranks_object *o)
+{
+    return VEC_AT(&s->tensors, const ranks_tensor, o->entry)->is_filled && !is_rank_local(s, o);
+}
+
+static bool is_none(const ranks_state *s, const ranks_object *o)
+{
+    return value_is_none(VEC_AT(&s->variants, const ranks_variant, o->first_variant)->content);
+}
+
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
 {
     const size_t count = s->objects.count;
@@ -393,8 +411,12 @@ fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
     uint64_t at = 0;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
         const ranks_object *o = VEC_AT(&s->objects, const ranks_object, i);
-        st = o->differs ? add_differing(s, o, sorted + at, err)
-                        : add_object(s, o, o->first_variant, UINT16_MAX, err);
+        if (is_filled(s, o))
+            st = is_none(s, o) ? pass_over(s, o, sorted + at, err) : FSDPCK_OK;
+        else if (o->differs || is_rank_local(s, o))
+            st = add_differing(s, o, sorted + at, err);
+        else
+            st = add_object(s, o, o->first_variant, UINT16_MAX, err);
         at += o->rank_count;
     }
     if (sorted != NULL)

@@ -219,6 +219,23 @@ static bool is_of_one_rank(const ranks_parse *p, const ranks_declared *c, uint64
             memcmp(torch_tensor_sizes(&p->archive, t), c->shape, c->ndim * sizeof *c->shape) == 0);
 }
 
+/* Pipeline stages use one number for different parameters. */
+static fsdpck_status add_to_known(ranks_parse *p, uint32_t entry, const ranks_declared *c,
+                                  fsdpck_error *err)
+{
+    const ranks_tensor *t = VEC_AT(&p->s->tensors, const ranks_tensor, entry);
+    fsdpck_error what;
+    fsdpck_error_init(&what);
+    fsdpck_status st = same_shape(p, entry, c, &what);
+    if (st == FSDPCK_OK)
+        st = ranks_add_boxes(p, entry, c, &what);
+    if (st != FSDPCK_OK && t->in_optimizer && what.finding == FSDPCK_FINDING_RANK_DISAGREE)
+        return ranks_note_conflict(p->s, p->file, entry, &what, err);
+    if (st != FSDPCK_OK && err != NULL)
+        *err = what;
+    return st;
+}
+
 static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, value path,
                                  fsdpck_error *err)
 {
@@ -238,10 +255,9 @@ static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, valu
         return see_plain(p, tensor, flat, path, err);
     RETURN_IF(entry_of(p, flat, path, c.kind, &entry, &fresh, err));
     RETURN_IF(ranks_note_name(p->s, p->file->rank, entry, err));
-    if (fresh)
-        RETURN_IF(new_tensor(p, entry, path, &c, err));
-    else
-        RETURN_IF(same_shape(p, entry, &c, err));
+    if (!fresh)
+        return add_to_known(p, entry, &c, err);
+    RETURN_IF(new_tensor(p, entry, path, &c, err));
     return ranks_add_boxes(p, entry, &c, err);
 }
 

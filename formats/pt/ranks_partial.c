@@ -1,4 +1,5 @@
-/* Finds entries of dicts and lists that only some ranks hold: the merged state gives them to all.
+/* Finds entries of dicts and lists that only some ranks hold. The merged state gives them to all,
+ * unless --per-rank applies.
  * Parts of a model or its optimizer are excepted: pipeline stages and local experts differ in names
  * by intent. */
 #include <inttypes.h>
@@ -8,10 +9,12 @@
 #include "formats/pt/ranks_internal.h"
 
 typedef struct partial_search {
-    const ranks_state *s;
+    ranks_state *s;
     strtab places; /* containers and their entries, as printed paths */
     vec most;      /* uint32_t by place: most ranks that hold one value below it */
     strtab groups; /* outer dicts that hold sharded tensors */
+    strtab empty;  /* places of empty containers and None that only some ranks hold */
+    vec empties;   /* uint32_t, by place in `empty`: their entries */
     text_buf text;
 } partial_search;
 
@@ -170,6 +173,51 @@ static fsdpck_status is_past_end(partial_search *x, value path, bool *yes, fsdpc
     return FSDPCK_OK;
 }
 
+/* --- empty values --- */
+
+static bool is_empty(const ranks_state *s, const ranks_tensor *t)
+{
+    if (t->kind != RANKS_OBJECT || t->index == CAT_NONE || t->rank_count == files_of(s, t))
+        return false;
+    const ranks_object *o = VEC_AT(&s->objects, const ranks_object, t->index);
+    const value v = VEC_AT(&s->variants, const ranks_variant, o->first_variant)->content;
+    const value_kind kind = value_kind_of(v);
+    return !o->differs && (kind == VALUE_NONE ||
+                           ((kind == VALUE_DICT || kind == VALUE_LIST || kind == VALUE_TUPLE) &&
+                            value_count(&s->pool, v) == 0));
+}
+
+static fsdpck_status note_empty(partial_search *x, uint32_t entry, fsdpck_error *err)
+{
+    const ranks_tensor *t = VEC_AT(&x->s->tensors, const ranks_tensor, entry);
+    const value path = path_of(x->s, t);
+    uint32_t id;
+    if (!is_empty(x->s, t) || value_is_none(path) || value_count(&x->s->cat->pool, path) == 0)
+        return FSDPCK_OK;
+    RETURN_IF(print_place(x, path, value_count(&x->s->cat->pool, path), err));
+    RETURN_IF(strtab_intern(&x->empty, x->text.text, x->text.nbytes, &id, err));
+    uint32_t *slot = id == x->empties.count ? vec_push(&x->empties, err) : NULL;
+    if (slot == NULL)
+        return id < x->empties.count ? FSDPCK_OK : FSDPCK_LIMIT;
+    *slot = entry;
+    return FSDPCK_OK;
+}
+
+/* Marks the empty values above a value. */
+static fsdpck_status fill_empty(partial_search *x, const ranks_tensor *t, fsdpck_error *err)
+{
+    const value path = path_of(x->s, t);
+    const size_t count = value_is_none(path) ? 0 : value_count(&x->s->cat->pool, path);
+    for (size_t i = 1; x->empties.count > 0 && i < count; i++) {
+        RETURN_IF(print_place(x, path, i, err));
+        const uint32_t id = strtab_find(&x->empty, x->text.text, x->text.nbytes);
+        if (id != STRTAB_NONE)
+            VEC_AT(&x->s->tensors, ranks_tensor, *VEC_AT(&x->empties, const uint32_t, id))
+                ->is_filled = 1;
+    }
+    return FSDPCK_OK;
+}
+
 /* --- the warning --- */
 
 static void print_ranks(const ranks_state *s, uint32_t entry, text_buf *out)
@@ -187,22 +235,39 @@ static void print_ranks(const ranks_state *s, uint32_t entry, text_buf *out)
     }
 }
 
-static void warn_partial(const ranks_state *s, uint32_t entry, uint64_t count, const char *what)
+/* --per-rank keep and drop need no warning. */
+static fsdpck_status report_partial(const ranks_state *s, uint32_t entry, uint64_t count,
+                                    const char *what, fsdpck_error *err)
 {
+    const format_per_rank policy = s->req->per_rank;
     text_buf ranks = {.limit_bytes = 160};
+    fsdpck_status st = FSDPCK_OK;
+    if (count == 0 || policy == PER_RANK_KEEP || policy == PER_RANK_DROP)
+        return FSDPCK_OK;
     print_ranks(s, entry, &ranks);
-    log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
-             "omit them with --exclude and --objects drop, or make them equal on all ranks",
-             "%s: %" PRIu64 " value%s, first '%s' of rank %s%s; the merged state gives them to all "
-             "ranks",
-             what, count, count == 1 ? "" : "s", strtab_text(&s->names, entry),
-             ranks.text == NULL ? "?" : ranks.text, ranks.failed ? ", ..." : "");
+    const char *holders = ranks.text == NULL ? "?" : ranks.text;
+    if (policy == PER_RANK_ERROR) {
+        st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER, "%s", what);
+        error_tensor(err, strtab_text(&s->names, entry));
+        error_expected(err, "the same values on all ranks");
+        error_found(err, "%" PRIu64 " value%s of some ranks; this one of rank %s%s", count,
+                    count == 1 ? "" : "s", holders, ranks.failed ? ", ..." : "");
+        error_next(err, "--per-rank keep, first or drop");
+    } else {
+        log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
+                 "give --per-rank keep to write them for these ranks only, or drop to omit them",
+                 "%s: %" PRIu64
+                 " value%s, first '%s' of rank %s%s; the merged state gives them to all ranks",
+                 what, count, count == 1 ? "" : "s", strtab_text(&s->names, entry), holders,
+                 ranks.failed ? ", ..." : "");
+    }
     text_release(&ranks);
+    return st;
 }
 
 static fsdpck_status search(partial_search *x, fsdpck_error *err)
 {
-    const ranks_state *s = x->s;
+    ranks_state *s = x->s;
     uint64_t keys = 0, items = 0;
     uint32_t first_key = 0, first_item = 0;
 
@@ -210,39 +275,46 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
         const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
         RETURN_IF(note_group(x, t, err));
         RETURN_IF(note_lists(x, t, err));
+        RETURN_IF(note_empty(x, i, err));
     }
     for (uint32_t i = 0; i < s->tensors.count; i++) {
-        const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
+        ranks_tensor *t = VEC_AT(&s->tensors, ranks_tensor, i);
         const value path = path_of(s, t);
         bool past_end, of_model;
+        RETURN_IF(fill_empty(x, t, err));
         if (value_is_none(path) || value_count(&s->cat->pool, path) == 0 || is_sharded(t) ||
             t->rank_count == files_of(s, t))
             continue;
         RETURN_IF(is_past_end(x, path, &past_end, err));
+        t->is_own = past_end;
         if (past_end)
             first_item = items++ == 0 ? i : first_item;
         if (past_end)
             continue;
         RETURN_IF(is_of_model(x, t, path, &of_model, err));
+        t->is_partial = of_model && t->kind == RANKS_PLAIN;
+        t->is_own = !of_model;
         if (!of_model)
             first_key = keys++ == 0 ? i : first_key;
     }
-    if (items > 0)
-        warn_partial(s, first_item, items, "lists have different lengths on different ranks");
-    if (keys > 0)
-        warn_partial(s, first_key, keys, "only some ranks hold values of a dict");
-    return FSDPCK_OK;
+    RETURN_IF(report_partial(s, first_item, items,
+                             "lists have different lengths on different ranks", err));
+    return report_partial(s, first_key, keys, "only some ranks hold values of a dict", err);
 }
 
-fsdpck_status ranks_warn_partial(const ranks_state *s, fsdpck_error *err)
+fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err)
 {
     partial_search x = {
         .s = s, .most = VEC_OF(uint32_t, s->req->metadata), .text = {.limit_bytes = 1u << 20}};
     strtab_init(&x.places, s->req->metadata);
     strtab_init(&x.groups, s->req->metadata);
+    strtab_init(&x.empty, s->req->metadata);
+    x.empties = VEC_OF(uint32_t, s->req->metadata);
     const fsdpck_status st = s->list->files.count > 1 ? search(&x, err) : FSDPCK_OK;
     strtab_release(&x.places);
     strtab_release(&x.groups);
+    strtab_release(&x.empty);
+    vec_release(&x.empties);
     vec_release(&x.most);
     text_release(&x.text);
     return st;

@@ -137,6 +137,8 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
     s->members = VEC_OF(uint8_t, owner);
     s->own_ranks = VEC_OF(uint32_t, owner);
     s->name_sums = VEC_OF(uint64_t, owner);
+    s->plain_sums = VEC_OF(uint64_t, owner);
+    s->conflicts = VEC_OF(ranks_conflict, owner);
 }
 
 static void state_release(ranks_state *s)
@@ -152,6 +154,8 @@ static void state_release(ranks_state *s)
     vec_release(&s->members);
     vec_release(&s->own_ranks);
     vec_release(&s->name_sums);
+    vec_release(&s->plain_sums);
+    vec_release(&s->conflicts);
     text_release(&s->partial);
 }
 
@@ -378,12 +382,6 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
 static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck_error *err)
 {
     (void)r;
-    if (q->flags & RANKS_SHARD_FLAT)
-        return FAIL_WITH(
-            err, UNSUPPORTED, RANK_FLAT,
-            ("optimizer state is stored as each rank's shard of a flat parameter (FSDP1)"),
-            (next, "describe the flat parameters with --model FILE: fsdpck-model(5); or leave them "
-                   "out with --part model, in commands that have it"));
     if (q->flags & RANKS_SHARD_STAGES)
         return FAIL_WITH(
             err, BADINPUT, RANK_DISAGREE,
@@ -391,6 +389,12 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
              "stages)"),
             (next, "save the optimizer with get_optimizer_state_dict, which names parameters; or "
                    "read only the model with --part model, in commands that have it"));
+    if (q->flags & RANKS_SHARD_FLAT)
+        return FAIL_WITH(
+            err, UNSUPPORTED, RANK_FLAT,
+            ("optimizer state is stored as each rank's shard of a flat parameter (FSDP1)"),
+            (next, "describe the flat parameters with --model FILE: fsdpck-model(5); or omit them "
+                   "with --part model, in commands that have it"));
     return FAIL(err, BADINPUT, RANK_DIFFER,
                 "a plain tensor has different shapes or dtypes on different ranks");
 }

@@ -1,49 +1,77 @@
 /* Finds optimizer state that pipeline stages number from 0: one number stands for a different
- * parameter in every stage. Ranks of one stage have the same sharded parameters. */
+ * parameter in every stage. Ranks of one stage have the same sharded parameters; if these are
+ * plain, the same of those that not all ranks have. */
+#include <string.h>
+
 #include "formats/pt/ranks_internal.h"
+
+static fsdpck_status add_name(vec *sums, uint32_t rank, uint32_t entry, fsdpck_error *err)
+{
+    if (sums->count <= rank && vec_push_n(sums, (size_t)rank + 1 - sums->count, err) == NULL)
+        return FSDPCK_LIMIT;
+    uint64_t h = (entry + UINT64_C(1)) * UINT64_C(0x9E3779B97F4A7C15);
+    h = (h ^ h >> 29) * UINT64_C(0xBF58476D1CE4E5B9);
+    *VEC_AT(sums, uint64_t, rank) += h ^ h >> 32;
+    return FSDPCK_OK;
+}
 
 fsdpck_status ranks_note_name(ranks_state *s, uint32_t rank, uint32_t entry, fsdpck_error *err)
 {
     if (VEC_AT(&s->tensors, const ranks_tensor, entry)->in_optimizer)
         return FSDPCK_OK;
-    if (s->name_sums.count <= rank &&
-        vec_push_n(&s->name_sums, (size_t)rank + 1 - s->name_sums.count, err) == NULL)
+    return add_name(&s->name_sums, rank, entry, err);
+}
+
+fsdpck_status ranks_note_conflict(ranks_state *s, const ranks_file *f, uint32_t entry,
+                                  const fsdpck_error *what, fsdpck_error *err)
+{
+    ranks_conflict *c = vec_push(&s->conflicts, err);
+    if (c == NULL)
         return FSDPCK_LIMIT;
-    uint64_t h = (entry + UINT64_C(1)) * UINT64_C(0x9E3779B97F4A7C15);
-    h = (h ^ h >> 29) * UINT64_C(0xBF58476D1CE4E5B9);
-    *VEC_AT(&s->name_sums, uint64_t, rank) += h ^ h >> 32;
+    *c = (ranks_conflict){.entry = entry, .rank = f->rank};
+    if (s->conflicts.count == 1) {
+        s->conflict = *what;
+        error_path_in(&s->conflict, s->req->path, f->name);
+    }
     return FSDPCK_OK;
 }
 
-static uint64_t sum_of(const ranks_state *s, uint32_t rank)
+static uint64_t sum_of(const vec *sums, uint32_t rank)
 {
-    return rank < s->name_sums.count ? *VEC_AT(&s->name_sums, const uint64_t, rank) : 0;
+    return rank < sums->count ? *VEC_AT(sums, const uint64_t, rank) : 0;
 }
 
 /* The catalogue's tensors that are numbered optimizer state: 1, and 2 if stages share it. */
 typedef struct stage_marks {
-    uint64_t *first; /* the name sum of the first rank that has it; 0: none yet */
+    uint64_t *sharded; /* the sum of the first rank that has the tensor and a sum; 0: none yet */
+    uint64_t *plain;
     uint8_t *state;
     size_t count;
 } stage_marks;
 
 enum { MARK_NONE, MARK_NUMBERED, MARK_SHARED };
 
-/* Ranks without sharded parameters decide nothing. */
+static bool is_another(uint64_t *first, uint64_t sum)
+{
+    if (*first == 0)
+        *first = sum;
+    return sum != 0 && *first != sum;
+}
+
+/* Ranks without such parameters decide nothing. */
 static void mark(const ranks_state *s, stage_marks *m, uint32_t tensor, uint32_t rank)
 {
-    const uint64_t sum = sum_of(s, rank);
-    if (m->state[tensor] == MARK_NONE || sum == 0)
+    const uint64_t sum = sum_of(&s->name_sums, rank);
+    if (m->state[tensor] == MARK_NONE)
         return;
-    if (m->first[tensor] == 0)
-        m->first[tensor] = sum;
-    else if (m->first[tensor] != sum)
+    if (is_another(&m->sharded[tensor], sum) ||
+        (sum == 0 && is_another(&m->plain[tensor], sum_of(&s->plain_sums, rank))))
         m->state[tensor] = MARK_SHARED;
 }
 
-static bool mark_sharded(const ranks_state *s, stage_marks *m)
+static fsdpck_status mark_sharded(const ranks_state *s, stage_marks *m, bool *any,
+                                  fsdpck_error *err)
 {
-    bool any = false;
     for (size_t i = 0; i < s->tensors.count; i++) {
         const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
         if (t->in_optimizer && t->kind != RANKS_OBJECT && t->index != CAT_NONE)
@@ -52,19 +80,31 @@ static bool mark_sharded(const ranks_state *s, stage_marks *m)
     for (size_t i = 0; i < s->cat->chunks.count; i++) {
         const cat_chunk *k = catalogue_chunk(s->cat, i);
         mark(s, m, k->tensor, k->rank);
-        any = any || m->state[k->tensor] == MARK_SHARED;
+        *any = *any || m->state[k->tensor] == MARK_SHARED;
     }
-    return any;
+    for (size_t i = 0; i < s->conflicts.count; i++) {
+        const ranks_conflict *c = VEC_AT(&s->conflicts, const ranks_conflict, i);
+        const uint32_t tensor = VEC_AT(&s->tensors, const ranks_tensor, c->entry)->index;
+        mark(s, m, tensor, c->rank);
+        if (m->state[tensor] != MARK_SHARED) {
+            if (err != NULL)
+                *err = s->conflict;
+            return s->conflict.status;
+        }
+        *any = true;
+    }
+    return FSDPCK_OK;
 }
 
-/* Plain tensors follow: shards of flat parameters, which have no DTensors, are numbered alike. */
-static void mark_plain(const ranks_state *s, stage_marks *m)
+/* Plain state follows sharded state, but shards of flat parameters, which have no DTensors, are
+ * numbered alike on ranks with sharded parameters. */
+static void mark_plain(const ranks_state *s, stage_marks *m, bool any)
 {
     const vec *pieces = &s->reader->pieces;
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < pieces->count; i++) {
             ranks_shard *q = VEC_AT(pieces, ranks_shard, i);
-            if (!(q->flags & RANKS_SHARD_PLAIN))
+            if (!(q->flags & RANKS_SHARD_PLAIN) || (!any && sum_of(&s->name_sums, q->rank) != 0))
                 continue;
             const uint32_t tensor = VEC_AT(&s->tensors, const ranks_tensor, q->tensor)->index;
             if (pass == 0)
@@ -74,25 +114,51 @@ static void mark_plain(const ranks_state *s, stage_marks *m)
         }
 }
 
+static void mark_chunks(const ranks_state *s, const stage_marks *m)
+{
+    for (size_t i = 0; i < s->cat->chunks.count; i++) {
+        cat_chunk *k = catalogue_chunk(s->cat, i);
+        if (m->state[k->tensor] != MARK_SHARED)
+            continue;
+        k->place = LOCATION_STRIDED;
+        VEC_AT(&s->reader->pieces, ranks_shard, k->aux)->flags |= RANKS_SHARD_STAGES;
+    }
+}
+
+/* With a model description, plain tensors may be shards of its flat parameters. */
+static fsdpck_status add_plain_names(ranks_state *s, fsdpck_error *err)
+{
+    const vec *pieces = &s->reader->pieces;
+    for (size_t i = 0; !s->req->keep_flat_shards && i < pieces->count; i++) {
+        const ranks_shard *q = VEC_AT(pieces, const ranks_shard, i);
+        const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, q->tensor);
+        if ((q->flags & RANKS_SHARD_PLAIN) && t->is_partial && !t->in_optimizer)
+            RETURN_IF(add_name(&s->plain_sums, q->rank, q->tensor, err));
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status ranks_mark_stages(ranks_state *s, fsdpck_error *err)
 {
     stage_marks m = {.count = s->cat->tensors.count};
-    m.first = budget_alloc(s->req->metadata, m.count * sizeof *m.first, err);
+    bool any = false;
+    RETURN_IF(add_plain_names(s, err));
+    m.sharded = budget_alloc(s->req->metadata, m.count * sizeof *m.sharded, err);
+    m.plain = budget_alloc(s->req->metadata, m.count * sizeof *m.plain, err);
     m.state = budget_alloc(s->req->metadata, m.count * sizeof *m.state, err);
-    const bool made = m.first != NULL && m.state != NULL;
-    if (made && mark_sharded(s, &m)) {
-        mark_plain(s, &m);
-        for (size_t i = 0; i < s->cat->chunks.count; i++) {
-            cat_chunk *k = catalogue_chunk(s->cat, i);
-            if (m.state[k->tensor] != MARK_SHARED)
-                continue;
-            k->place = LOCATION_STRIDED;
-            VEC_AT(&s->reader->pieces, ranks_shard, k->aux)->flags |= RANKS_SHARD_STAGES;
-        }
+    fsdpck_status st =
+        m.sharded == NULL || m.plain == NULL || m.state == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = mark_sharded(s, &m, &any, err);
+    if (st == FSDPCK_OK) {
+        mark_plain(s, &m, any);
+        mark_chunks(s, &m);
     }
-    if (m.first != NULL)
-        budget_free(s->req->metadata, m.first, m.count * sizeof *m.first);
+    if (m.sharded != NULL)
+        budget_free(s->req->metadata, m.sharded, m.count * sizeof *m.sharded);
+    if (m.plain != NULL)
+        budget_free(s->req->metadata, m.plain, m.count * sizeof *m.plain);
     if (m.state != NULL)
         budget_free(s->req->metadata, m.state, m.count * sizeof *m.state);
-    return made ? FSDPCK_OK : FSDPCK_LIMIT;
+    return st;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+
 #define COPY_FILES "copy the missing files from the machines that wrote them"
 
 static bool has_file(const shards_check_input *c, const char *name)

@@ -282,6 +282,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_ST_TRAILING = 274,
     FSDPCK_FINDING_RANK_COPIED = 275,
     FSDPCK_FINDING_ST_TIED = 276,
+    FSDPCK_FINDING_KEY_NONE = 277,
 } fsdpck_finding_id;
 
 #endif

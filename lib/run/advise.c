@@ -214,6 +214,30 @@ void run_advise_attributes(const run *r)
              catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, lost.first)->name));
 }
 
+void run_advise_metadata(const run *r)
+{
+    const cat_metadata *m = r->src->cat.origin.metadata;
+    text_buf names = {.limit_bytes = 240};
+    uint64_t count = 0;
+    if (m == NULL || (r->writer->takes == STATE_NAMES_ONLY && !r->writer->flat))
+        return;
+    for (uint32_t key = 0; key < m->text_of.count; key++) {
+        char name[64];
+        if (key == strtab_find(&m->keys, "format", strlen("format")))
+            continue;
+        if (count++ < 3)
+            text_printf(&names, "%s'%s'", count > 1 ? ", " : "",
+                        escape_text(name, sizeof name, strtab_text(&m->keys, key),
+                                    strtab_nbytes(&m->keys, key)));
+    }
+    if (count > 0)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "left out: %" PRIu64 " text%s of '__metadata__', which '%s' cannot hold: %s%s",
+                  count, plural(count), r->writer->name, names.text == NULL ? "?" : names.text,
+                  count > 3 ? ", ..." : "");
+    text_release(&names);
+}
+
 fsdpck_status run_advise(run *r, fsdpck_error *err)
 {
     RETURN_IF(optim_state_map_find(&r->src->cat, &r->src->parts, &r->optim_state_map, err));

@@ -175,13 +175,6 @@ static fsdpck_status pick_objects(select_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static dtype dtype_of(select_state *a, const select_pick *pick)
-{
-    return select_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
-                             (dtype)catalogue_tensor(a->from, pick->source)->dtype,
-                             a->parts->tensor_part[pick->source] == PART_MODEL);
-}
-
 /* Whether a pick has no tensor of its own in the target. */
 static bool is_written_with_primary(select_state *a, uint32_t k)
 {
@@ -189,8 +182,7 @@ static bool is_written_with_primary(select_state *a, uint32_t k)
     const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
     if (pick->is_alias || (is_tied && a->request->tied == SELECT_TIED_FIRST))
         return true;
-    pick->is_linked = is_tied && a->request->tied == SELECT_TIED_LINK &&
-                      dtype_of(a, pick) == dtype_of(a, select_tied_primary(a, k));
+    pick->is_linked = is_tied && a->request->tied == SELECT_TIED_LINK;
     return pick->is_linked;
 }
 
@@ -203,7 +195,7 @@ static fsdpck_status add_picked(select_state *a, fsdpck_error *err)
             continue;
         const char *name = strtab_text(&a->names, pick->name);
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-        const dtype d = dtype_of(a, pick);
+        const dtype d = select_dtype_of(a, pick);
         a->result->cast += d != (dtype)t->dtype;
         RETURN_IF(select_add_tensor(a, pick, pick->source, name,
                                     strtab_nbytes(&a->names, pick->name), d, &pick->target, err));
@@ -277,9 +269,10 @@ static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
              in_part),
             (next, "remove or narrow the pattern; list the names with: fsdpck inspect --tree SRC"));
     if (a->parts->tensor_count == 0)
-        return FAIL_WITH(err, USAGE, NONE, ("nothing is selected: the checkpoint has no tensors"),
+        return FAIL_WITH(err, USAGE, KEY_NONE,
+                         ("nothing is selected: the checkpoint has no tensors"),
                          (next, "list the contents with: fsdpck inspect SRC"));
-    st = FAIL(err, USAGE, NONE, "nothing is selected: the %s part has no tensors",
+    st = FAIL(err, USAGE, KEY_NONE, "nothing is selected: the %s part has no tensors",
               names[a->request->part]);
     if (a->parts->bare_optimizer && a->request->part != PART_ALL)
         error_next(err, "give --part all: the checkpoint is only an optimizer's state dict");

@@ -170,6 +170,8 @@ fsdpck_status select_build_flat_keys(select_state *a, fsdpck_error *err) FSDPCK_
 fsdpck_status select_resolve_storage(const select_state *a, uint32_t source, place *where,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The dtype of a pick in the target. */
+dtype select_dtype_of(select_state *a, const select_pick *pick);
 /* Fills tied_to of the picks, and the result's ties. */
 fsdpck_status select_find_ties(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The pick that is written for a tied one. */

@@ -263,8 +263,8 @@ static fsdpck_status refuse_unknown_layout(const checkpoint_parts *parts, const 
          "describe the model and its optimizer with scripts/describe_model.py and give --model "
          "FILE%s",
          parts->assumes_order ? ""
-                              : "; or give --assume order if the optimizer received the parameters "
-                                "model.parameters() in their order"));
+                              : "; or give --assume order if the optimizer received the "
+                                "parameters in the order of model.parameters()"));
 }
 
 /* Shards the state like model tensor i. */

@@ -115,6 +115,20 @@ static fsdpck_status list_views(const select_state *a, vec *keys, fsdpck_error *
     return FSDPCK_OK;
 }
 
+dtype select_dtype_of(select_state *a, const select_pick *pick)
+{
+    return select_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
+                             (dtype)catalogue_tensor(a->from, pick->source)->dtype,
+                             a->parts->tensor_part[pick->source] == PART_MODEL);
+}
+
+/* Whether --dtype makes two tensors of one: neither name can stand for the other. */
+static bool is_parted(select_state *a, const select_pick *first, const select_pick *tied)
+{
+    return a->request->tied != SELECT_TIED_KEEP &&
+           select_dtype_of(a, first) != select_dtype_of(a, tied);
+}
+
 static fsdpck_status tie_storages(select_state *a, fsdpck_error *err)
 {
     vec keys = VEC_OF(tie_key, a->from->owner);
@@ -134,6 +148,8 @@ static fsdpck_status tie_storages(select_state *a, fsdpck_error *err)
             head = k;
             continue;
         }
+        if (is_parted(a, first, pick))
+            continue;
         pick->tied_to = h->pick;
         GOTO_IF(select_record_tie(a, first, pick, err), out);
     }
@@ -183,7 +199,7 @@ static fsdpck_status tie_described(select_state *a, fsdpck_error *err)
         if (alias == CAT_NONE || alias == head)
             continue;
         select_pick *first = select_tied_primary(a, head), *tied = select_tied_primary(a, alias);
-        if (first == tied)
+        if (first == tied || is_parted(a, first, tied))
             continue;
         tied->tied_to = (uint32_t)(first - (select_pick *)a->picks.items);
         RETURN_IF(select_record_tie(a, first, tied, err));

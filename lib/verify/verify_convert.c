@@ -61,7 +61,7 @@ static bool depends_on_options(const finding_kind *kind)
 static finding_severity severity_of(const fsdpck_error *what, bool other_format_works)
 {
     const finding_kind *kind = finding_get(what->finding);
-    if (what->status == FSDPCK_UNSUPPORTED && other_format_works)
+    if ((what->status == FSDPCK_UNSUPPORTED || what->status == FSDPCK_USAGE) && other_format_works)
         return FINDING_NOTE;
     if (kind == NULL)
         return FINDING_ERROR;
@@ -76,9 +76,10 @@ static fsdpck_status report_stop(fsdpck_verify *v, fsdpck_error *what, bool othe
                                  fsdpck_error *err)
 {
     const fsdpck_status st = what->status;
-    if (st == FSDPCK_USAGE)
+    if (st == FSDPCK_USAGE && what->finding == FSDPCK_FINDING_NONE)
         return FSDPCK_OK;
-    if (st != FSDPCK_BADINPUT && st != FSDPCK_UNSUPPORTED && st != FSDPCK_LIMIT) {
+    if (st != FSDPCK_BADINPUT && st != FSDPCK_UNSUPPORTED && st != FSDPCK_LIMIT &&
+        st != FSDPCK_USAGE) {
         if (err != NULL)
             *err = *what;
         return st;
@@ -104,7 +105,8 @@ static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         fsdpck_error what;
         fsdpck_error_init(&what);
-        if (digest_check_coverage(v->src->ctx, v->src, parts[i], true, &what) != FSDPCK_OK)
+        const fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, parts[i], true, &what);
+        if (st != FSDPCK_OK && st != FSDPCK_USAGE) /* the part has no tensors */
             RETURN_IF(report_stop(v, &what, false, err));
     }
     return FSDPCK_OK;
@@ -123,7 +125,8 @@ static fsdpck_status check_copies(fsdpck_verify *v, rank_differences *d, fsdpck_
     }
     if (st == FSDPCK_OK)
         return st;
-    RETURN_IF(report_stop(v, &what, false, err));
+    if (st != FSDPCK_USAGE)
+        RETURN_IF(report_stop(v, &what, false, err));
     return d->any ? FSDPCK_OK : check_parts(v, err);
 }
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from checkpoint_truth import seeded
-from support import case, check, check_same_names, check_same_tensors, load_file, load_pt, tensors_of_state
+from support import OK, USAGE, case, check, check_same_names, check_same_tensors, load_file, load_pt, tensors_of_state
 
 NAMESAKES = {"emb.weight": (4, 4), "rng_embed.weight": (4, 4), "optimizer_head.weight": (4,), "optimizer.weight": (2,),
              "dataloader_proj.weight": (4, 2), "extra_state_x": (3,), "lr_scheduler_net.w": (2, 2),
@@ -128,3 +128,22 @@ def case_a_parameter_called_flat_param(setting):
             _, path = setting.consolidate(setting.path(source), source.replace(".", "-") + "-out.pt")
             found = tensors_of_state(load_pt(path))
             check_same_tensors({n.removeprefix("model."): t for n, t in found.items()}, state, source)
+
+
+@case(first=(2, 0))
+def case_a_part_without_tensors_is_reported(setting):
+    """verify tells that a default conversion selects nothing; a format that takes the state makes it a note."""
+    made = {"empty": {}, "objects": {"step": 3, "lr": [1, 2]}, "other": {"lr_scheduler": {"t": torch.ones(2)}, "model": {}}}
+    formats = {"safetensors": "x.safetensors", "pt": "x.pt"}
+    for name, state in made.items():
+        torch.save(state, setting.path(name + ".pt"))
+        report = json.loads(setting.run("verify", "--level", "checksum", "--json", setting.path(name + ".pt")).stdout)
+        severities = [f["severity"] for f in report["findings"] if f["finding"] == "KEY-NONE"]
+        check(severities == ["warning" if name == "empty" else "note"], "%s: %s" % (name, report["findings"]))
+        for kind, output in formats.items():
+            none = kind == "safetensors" or name == "empty"
+            done, _ = setting.consolidate(setting.path(name + ".pt"), name + output, expected=USAGE if none else OK)
+            check(("KEY-NONE" in done.stderr) == none, done.stderr)
+    torch.save({"a.weight": torch.ones(2), "_orig_mod.a.weight": torch.zeros(2)}, setting.path("twice.pt"))
+    found = setting.run("verify", "--level", "checksum", "-v", setting.path("twice.pt")).stdout
+    check("KEY-DUP" in found, "names that cleaning makes equal: " + found)

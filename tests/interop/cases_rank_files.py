@@ -7,7 +7,7 @@ import shutil
 import torch
 from torch import nn
 
-from support import (BAD_INPUT, case, check, check_folder_holds, check_good, check_nothing_at, check_same_names,
+from support import (BAD_INPUT, UNSUPPORTED, case, check, check_folder_holds, check_good, check_nothing_at, check_same_names,
                      check_same_tensors, load_hf)
 
 # mesh sizes, names; verl's own names of its dims
@@ -149,7 +149,14 @@ def check_warned(setting, source, expected):
             check(words in line, "expected '%s', found '%s'" % (words, line))
 
 
-@case()
+def own_values():
+    """States of ranks that have values of their own beside the model."""
+    return [{"model": {"w": torch.ones(4)}, "loader": {
+        "queue": [torch.arange(2) + i for i in range(rank + 1)], "pending": {"file%d" % rank: 17},
+        "done": {"a": 1} if rank else {"a": 1, "b": 2}}} for rank in range(2)]
+
+
+@case(first=(2, 5))
 def case_rank_files_partial(setting):
     """Values of a dict or list that only some ranks hold are reported; stages of a pipeline are not."""
     one = torch.ones(4)
@@ -167,6 +174,18 @@ def case_rank_files_partial(setting):
         {"model": {"w": one}, "optimizer": {"param_groups": [{"lr": 1.0}] * (1 + rank)}} for rank in range(2)
     ]), ["lists have different lengths on different ranks: 1 value, first 'optimizer.param_groups.1.lr' of rank 1"])
 
+    folder = save_ranks(setting, "own", own_values())
+    for kind in ("keep", "drop"):
+        done = setting.run("reshard", "-q", folder, setting.path(kind), "--world-size", "2", "--per-rank", kind)
+        check("RANK-DIFFER" not in done.stderr, done.stderr)
+        for rank, state in enumerate(own_values()):
+            found = torch.load(setting.path(kind, "model_world_size_2_rank_%d.pt" % rank), weights_only=False)["loader"]
+            expected = state["loader"] if kind == "keep" else {"queue": [torch.arange(2)], "done": {"a": 1}}
+            check(sorted(found) == sorted(expected) and all(repr(found[key]) == repr(expected[key]) for key in found),
+                  "%s: rank %d has %s instead of %s" % (kind, rank, found, expected))
+    done, path = setting.consolidate(folder, "never.pt", "--per-rank", "error", expected=BAD_INPUT)
+    check("RANK-DIFFER" in done.stderr and "'loader" not in done.stderr and "loader.queue.1" in done.stderr, done.stderr)
+    check_nothing_at(path)
     stages = [{"model": {"layers.%d.w" % rank: one}, "epoch": 3,
                "optimizer": {"state": {"layers.%d.w" % rank: {"step": torch.tensor(1.0), "calls": 4}},
                              "param_groups": [{"lr": 1.0}]}} for rank in range(2)]
@@ -215,17 +234,48 @@ def case_rank_files_stages(setting):
         check_same_names(torch.load(path)["model"], ["layers.0.w", "layers.1.w"], "model of " + name)
     done, _ = setting.consolidate(folders["shapes"], "never.pt", expected=BAD_INPUT)
     check("pipeline stages" in done.stderr and "optimizer.state.0.exp_avg" in done.stderr, done.stderr)
+    _, path = setting.consolidate(folders["shapes"], "shapes.pt", "--part", "model")
+    check_same_names(torch.load(path)["model"], ["layers.0.w", "layers.1.w"], "model of shapes")
     check_good(setting, folders["one"])
+
+
+def plain_stage(rank, moment, *shared):
+    """One rank's state without FSDP: a parameter of its own, and numbered optimizer state."""
+    model = {"layers.%d.w" % name: torch.ones(2, 3) + name for name in (*shared, *(() if shared else (rank,)))}
+    return {"model": model, "optimizer": {"state": {0: {"exp_avg": moment, "step": torch.tensor(3.0)}},
+                                          "param_groups": [{"lr": 1.0, "params": [0]}]}}
+
+
+@case()
+def case_rank_files_plain_stages(setting):
+    """Stages of plain tensors: the state of one number is refused, or kept for each rank; ranks of one model are not stages."""
+    moments = {"values": [torch.ones(2, 3) + rank for rank in range(2)], "zeros": [torch.zeros(2, 3)] * 2,
+               "shapes": [torch.ones(2 + rank, 3) for rank in range(2)], "vectors": [torch.ones(3) + rank for rank in range(2)]}
+    for name, each in moments.items():
+        folder = save_ranks(setting, name, [plain_stage(rank, each[rank]) for rank in range(2)])
+        for words in ((), ("--per-rank", "first")):
+            done, path = setting.consolidate(folder, "never.pt", *words, expected=BAD_INPUT)
+            check("RANK-DISAGREE" in done.stderr and "pipeline stages" in done.stderr, done.stderr)
+            check_nothing_at(path)
+        _, path = setting.consolidate(folder, name + ".pt", "--part", "model")
+        check_same_names(torch.load(path)["model"], ["layers.0.w", "layers.1.w"], "model of " + name)
+        _, path = setting.consolidate(folder, name + ".keep.pt", "--per-rank", "keep")
+        state = torch.load(path)["optimizer"]["state"][0]
+        for rank in range(2):
+            check(torch.equal(state["exp_avg.rank%d" % rank], each[rank]), "%s: %s" % (name, state))
+    check_good(setting, save_ranks(setting, "ddp", [plain_stage(rank, torch.ones(2, 3), 0) for rank in range(2)]))
+    more = [plain_stage(rank, torch.ones(2, 3), *range(2 - rank)) for rank in range(2)]
+    check_good(setting, save_ranks(setting, "more", more))
 
 
 @case()
 def case_rank_files_nesting(setting):
-    """{} or None on one rank where another holds a dict: the advice of the error leads to an output."""
+    """A number or a text on one rank where another holds a dict: the advice of the error leads to an output."""
     for name, states in {
-            "empty": [{"metrics": {"loss": 1.0}}, {"metrics": {}}],
-            "none": [{"config": {"decay": 0.5}}, {"config": None}],
+            "number": [{"metrics": {"loss": 1.0}}, {"metrics": 5}],
+            "text": [{"config": {"decay": 0.5}}, {"config": "off"}],
             "optimizer": [{"optimizer": {"state": {0: {"step": torch.tensor(1)}}, "param_groups": [{"lr": 1.0}]}},
-                          {"optimizer": {"state": {}, "param_groups": [{"lr": 1.0}]}}]}.items():
+                          {"optimizer": {"state": 0, "param_groups": [{"lr": 1.0}]}}]}.items():
         source = save_ranks(setting, name, [
             {"model": {"layers.%d.w" % rank: torch.ones(4)}, **state} for rank, state in enumerate(states)])
         done = setting.run("reshard", source, name + "-never", "--world-size", "2", expected=BAD_INPUT)
@@ -236,3 +286,54 @@ def case_rank_files_nesting(setting):
         check_same_names(state["model"], ["layers.0.w", "layers.1.w"], name)
         done, _ = setting.consolidate(source, name + ".safetensors", "-q")
         check("left out" in done.stderr, done.stderr)
+
+
+@case(first=(2, 5))
+def case_rank_files_keep(setting):
+    """--per-rank keep: each rank gets its own tensor back at its place, or all ranks' tensors are written under their names."""
+    rng = [torch.arange(5, dtype=torch.uint8) + rank for rank in range(2)]
+    loaders = {"list": lambda t: {"buf": [t], 5: t.clone()}, "mixed": lambda t: {"buf": [t, "x"], "more": [{"t": t.clone()}, 7]}}
+    for name, make in loaders.items():
+        states = [{"model": {"w": torch.ones(4)}, "rng": rng[rank], "rng_state": {"torch": rng[rank] + 1, "n": rank},
+                   "loader": make(torch.ones(rank + 1))} for rank in range(2)]
+        folder = save_ranks(setting, name, states)
+        setting.run("reshard", "-q", folder, setting.path(name + ".out"), "--world-size", "2", "--per-rank", "keep")
+        for rank, state in enumerate(states):
+            path = setting.path(name + ".out", "model_world_size_2_rank_%d.pt" % rank)
+            found = torch.load(path, weights_only=False)
+            check(repr(found["loader"]) == repr(state["loader"]), "%s: %s instead of %s" % (name, found["loader"], state["loader"]))
+            check(torch.equal(found["rng"], rng[rank]) and found["rng_state"]["n"] == rank, name + ": %s" % found)
+        if name == "mixed":
+            done, path = setting.consolidate(folder, name + ".pt", "--per-rank", "keep", expected=UNSUPPORTED)
+            check("KEY-LIST" in done.stderr and "loader.buf.0.rank0" in done.stderr, done.stderr)
+            check_nothing_at(path)
+            continue
+        done, path = setting.consolidate(folder, name + ".pt", "--per-rank", "keep")
+        whole = torch.load(path)
+        for rank in range(2):
+            check(torch.equal(whole["rng.rank%d" % rank], rng[rank]), "rng: %s" % whole)
+            check(torch.equal(whole["rng_state"]["torch.rank%d" % rank], rng[rank] + 1), "rng_state: %s" % whole)
+        check("rng_state.n (ranks 0, 1)" in done.stdout + done.stderr, "what has no place is not named: " + done.stderr)
+
+
+@case()
+def case_rank_files_empty(setting):
+    """{} and None of one rank yield to the values of others below them, and None is named as left out; keep returns both."""
+    full = {"more": [torch.ones(2)], "loss": 1.0}
+    for name, empty in {"dict": {}, "none": None, "list": []}.items():
+        value = full if name != "list" else [torch.ones(2), "x"]
+        states = [{"model": {"l%d.w" % rank: torch.ones(4)}, "metrics": empty if rank else value} for rank in range(2)]
+        folder = save_ranks(setting, name, states)
+        done, path = setting.consolidate(folder, name + ".pt")
+        check(repr(torch.load(path)["metrics"]) == repr(value), "%s: %s" % (name, torch.load(path)))
+        check("RANK-DIFFER" in done.stderr and ("metrics.rank1" in done.stdout + done.stderr) == (empty is None), done.stderr)
+        setting.run("reshard", "-q", folder, setting.path(name + ".out"), "--world-size", "2", "--per-rank", "keep")
+        for rank, state in enumerate(states):
+            found = torch.load(setting.path(name + ".out", "model_world_size_2_rank_%d.pt" % rank), weights_only=False)
+            check(repr(found["metrics"]) == repr(state["metrics"]), "%s: rank %d has %s" % (name, rank, found))
+    stages = [{"model": {"l%d.w" % rank: torch.ones(4)}, "optimizer": {
+        "state": {} if rank else {0: {"step": torch.tensor(1)}}, "param_groups": [{"lr": 1.0}]}} for rank in range(2)]
+    folder = save_ranks(setting, "stages", stages)
+    check_good(setting, folder)
+    _, path = setting.consolidate(folder, "stages.pt")
+    check(torch.load(path)["optimizer"]["state"] == {0: {"step": torch.tensor(1)}}, str(torch.load(path)))

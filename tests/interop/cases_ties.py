@@ -66,6 +66,11 @@ def case_safetensors_metadata(setting):
                  "two/model-00002-of-00002.safetensors"):
         with safe_open(setting.path(name), "pt") as found:
             check(found.metadata() == texts, "%s: %r" % (name, found.metadata()))
+    for name in ("note.pt", "note.h5"):
+        done, _ = setting.consolidate(setting.path("in.safetensors"), name)
+        check("left out: 3 texts of '__metadata__'" in done.stderr and "'license'" in done.stderr, done.stderr)
+    done = setting.run("reshard", setting.path("in.safetensors"), setting.path("note.dcp"), "--world-size", "2")
+    check("left out: 3 texts of '__metadata__'" in done.stderr, done.stderr)
     save_file({"w": torch.ones(3)}, setting.path("flax.safetensors"), metadata={"format": "flax"})
     with safe_open(setting.consolidate(setting.path("flax.safetensors"), "out.safetensors", "--force")[1], "pt") as found:
         check(found.metadata() == {"format": "flax"}, found.metadata())
@@ -473,3 +478,18 @@ def case_ties_with_another_view_between(setting):
     done, path = setting.consolidate(setting.path("views.pt"), "first.safetensors", "--tied", "first")
     check("b = a, y = x" in done.stdout or "y = x, b = a" in done.stdout, done.stdout)
     check_same_tensors(load_file(path), {"a": whole, "x": whole.view(16), "z": whole.t()}, "first.safetensors")
+
+
+@case()
+def case_ties_cast_apart(setting):
+    """A name that --dtype alone casts is no tie: it is written, and the report names no tie."""
+    weight = seeded("w", (3, 4))
+    torch.save({"emb": weight, "head": weight, "third": weight}, setting.path("m.pt"))
+    for which in ("link", "first"):
+        done, path = setting.consolidate(setting.path("m.pt"), which + ".pt", "--tied", which, "--dtype", "head=bf16")
+        state = load_pt(path)
+        check("third = emb" in done.stdout and "head =" not in done.stdout, done.stdout)
+        check(torch.equal(state["head"], weight.bfloat16()) and state["emb"].dtype == torch.float32, str(state))
+        check(list(state) == ["emb", "head"] + (["third"] if which == "link" else []), str(state))
+        check(which == "first" or state["emb"].data_ptr() == state["third"].data_ptr(), "the others are not linked")
+        check(state["emb"].data_ptr() != state["head"].data_ptr(), "dtypes share a storage")
