@@ -255,10 +255,10 @@ Test(torch_archive, storages)
     c = usual;
     c.class = "torch\nQInt8Storage";
     c.nelems = 24;
-    expect_claim(&c, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "quantised storage");
+    expect_claim(&c, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "quantized storage");
     c = usual;
     c.function = "_rebuild_qtensor";
-    expect_claim(&c, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "quantised tensor");
+    expect_claim(&c, FSDPCK_UNSUPPORTED, "PT-TENSOR-KIND", "quantized tensor");
     c = usual;
     c.function = "_rebuild_tensor_v9";
     expect_claim(&c, FSDPCK_BADINPUT, "PKL-CALL", "unknown rebuild function");
@@ -472,7 +472,7 @@ Test(torch_archive, other_containers)
          "safetensors"},
         {"\x80\4}.--------------------------------", 36, FSDPCK_BADINPUT, "PT-CONTAINER",
          "bare pickle"},
-        {"x", 1, FSDPCK_BADINPUT, "PT-CONTAINER", "not a file of torch.save"},
+        {"x", 1, FSDPCK_BADINPUT, "PT-CONTAINER", "not a file that torch.save wrote"},
     };
     zip_builder z;
     opened o;
