@@ -60,36 +60,35 @@ static int print_finding(const fsdpck_finding_kind *k)
 /* One command, or all of them if `one` is NULL. */
 static int print_commands_json(const cli *c, const command *one)
 {
-    cJSON *e = report_json_begin(c, 0, "none", NULL);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    cJSON *list = cJSON_AddArrayToObject(e, "commands");
+    json_report r;
+    json_writer *const w = report_begin(&r, c, 0, "none", NULL);
+    json_member_array(w, "commands");
     for (const command *k = commands; k->name != NULL; k++) {
         if (one != NULL && k != one)
             continue;
-        cJSON *o = cJSON_CreateObject();
-        cJSON_AddStringToObject(o, "name", k->name);
-        cJSON_AddStringToObject(o, "summary", k->summary);
-        cJSON_AddItemToArray(list, o);
+        json_begin_object(w);
+        json_member_string(w, "name", k->name);
+        json_member_string(w, "summary", k->summary);
+        json_end_object(w);
     }
-    return report_json_print(e, 0);
+    json_end_array(w);
+    return report_end(&r);
 }
 
 static int print_finding_json(const cli *c, const fsdpck_finding_kind *k)
 {
-    cJSON *e = report_json_begin(c, 0, "none", NULL);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    cJSON *o = cJSON_AddObjectToObject(e, "kind");
-    cJSON_AddStringToObject(o, "id", k->id);
-    if (k->former_id != NULL)
-        cJSON_AddStringToObject(o, "former_id", k->former_id);
-    cJSON_AddStringToObject(o, "class", k->class_name);
-    cJSON_AddStringToObject(o, "severity", k->severity);
-    cJSON_AddBoolToObject(o, "fixed", k->fixed);
-    cJSON_AddStringToObject(o, "means", k->means);
-    cJSON_AddStringToObject(o, "next", k->next);
-    return report_json_print(e, 0);
+    json_report r;
+    json_writer *const w = report_begin(&r, c, 0, "none", NULL);
+    json_member_object(w, "kind");
+    json_member_string(w, "id", k->id);
+    json_member_string(w, "former_id", k->former_id);
+    json_member_string(w, "class", k->class_name);
+    json_member_string(w, "severity", k->severity);
+    json_member_bool(w, "fixed", k->fixed);
+    json_member_string(w, "means", k->means);
+    json_member_string(w, "next", k->next);
+    json_end_object(w);
+    return report_end(&r);
 }
 
 /* The first operand. */

@@ -35,21 +35,26 @@ static const opt_row saying_rows[] = {
 
 typedef struct view {
     const cli *c;
-    cJSON *found, *skipped;
+    report_items found, skipped; /* with --json */
 } view;
+
+static void put_candidate(json_writer *w, const char *path, uint64_t step, const fsdpck_error *why)
+{
+    json_begin_object(w);
+    report_name(w, "path", path, strlen(path));
+    json_member_u64(w, "step", step);
+    if (why != NULL) {
+        json_member_string(w, "finding", fsdpck_finding_name(why->finding));
+        json_member_string(w, "message", why->message);
+    }
+    json_end_object(w);
+}
 
 static void print_candidate(void *arg, const char *path, uint64_t step, const fsdpck_error *why)
 {
     view *v = arg;
-    if (v->found != NULL) {
-        cJSON *o = cJSON_CreateObject();
-        report_json_name(o, "path", path, strlen(path));
-        cJSON_AddNumberToObject(o, "step", (double)step);
-        if (why != NULL) {
-            cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(why->finding));
-            cJSON_AddStringToObject(o, "message", why->message);
-        }
-        cJSON_AddItemToArray(why == NULL ? v->found : v->skipped, o);
+    if (v->c->json) {
+        put_candidate(why == NULL ? &v->found.w : &v->skipped.w, path, step, why);
         return;
     }
     if (why == NULL)
@@ -61,7 +66,7 @@ static void print_candidate(void *arg, const char *path, uint64_t step, const fs
                 why->finding == FSDPCK_FINDING_NONE ? "" : "]");
 }
 
-static int finish(const cli *c, view *v, uint64_t found)
+static int finish(const cli *c, const view *v, uint64_t found)
 {
     const int code = found > 0 ? 0 : FSDPCK_FINDING;
     if (!c->json) {
@@ -69,21 +74,21 @@ static int finish(const cli *c, view *v, uint64_t found)
             fprintf(stderr, "fsdpck %s: no complete checkpoint\n", c->command);
         return code;
     }
-    cJSON *e = report_json_begin(c, code, found > 0 ? "clean" : "findings", NULL);
-    if (e == NULL) {
-        cJSON_Delete(v->found);
-        cJSON_Delete(v->skipped);
-        return FSDPCK_LIMIT;
-    }
-    if (found == 0) {
-        warnings_add_finding(
-            cJSON_GetObjectItem(e, "findings"), FSDPCK_FINDING_NO_CHECKPOINT, "error",
-            "no complete checkpoint",
+    json_report r;
+    json_writer *const w =
+        report_begin_findings(&r, c, code, found > 0 ? "clean" : "findings", NULL);
+    if (found == 0)
+        warnings_put_finding(
+            w, FSDPCK_FINDING_NO_CHECKPOINT, "error", "no complete checkpoint",
             "see the reason for each skipped checkpoint; run fsdpck verify on one for details");
-    }
-    cJSON_AddItemToObject(e, "checkpoints", v->found);
-    cJSON_AddItemToObject(e, "passed_over", v->skipped);
-    return report_json_print(e, code);
+    json_end_array(w);
+    json_member_array(w, "checkpoints");
+    report_put_items(w, &v->found);
+    json_end_array(w);
+    json_member_array(w, "passed_over");
+    report_put_items(w, &v->skipped);
+    json_end_array(w);
+    return report_end(&r);
 }
 
 static int run(cli *c, const latest_options *w, const char *root)
@@ -100,10 +105,8 @@ static int run(cli *c, const latest_options *w, const char *root)
         .open = &open,
     };
     view v = {.c = c};
-    if (c->json) {
-        v.found = cJSON_CreateArray();
-        v.skipped = cJSON_CreateArray();
-    }
+    report_items_init(&v.found);
+    report_items_init(&v.skipped);
     fsdpck_error err;
     fsdpck_error_init(&err);
     uint64_t found = 0;
@@ -111,11 +114,10 @@ static int run(cli *c, const latest_options *w, const char *root)
     const fsdpck_status st =
         fsdpck_latest(c->ctx, root, &options, print_candidate, &v, &found, &err);
     progress_stop(progress);
-    if (st == FSDPCK_OK)
-        return finish(c, &v, found);
-    cJSON_Delete(v.found);
-    cJSON_Delete(v.skipped);
-    return report_failure(c, NULL, &err);
+    const int code = st == FSDPCK_OK ? finish(c, &v, found) : report_failure(c, NULL, &err);
+    report_items_release(&v.found);
+    report_items_release(&v.skipped);
+    return code;
 }
 
 int cmd_latest(cli *c, int argc, const char **argv)

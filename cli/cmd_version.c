@@ -15,24 +15,24 @@ static void print_kind(const char *kind)
     }
 }
 
-static void add_kind(cJSON *e, const char *kind)
+static void put_kind(json_writer *w, const char *kind)
 {
     const char *name;
-    cJSON *list = cJSON_AddArrayToObject(e, kind);
+    json_member_array(w, kind);
     for (size_t i = 0; (name = fsdpck_builtin(kind, i, NULL)) != NULL; i++)
-        cJSON_AddItemToArray(list, cJSON_CreateString(name));
+        json_put_cstr(w, name);
+    json_end_array(w);
 }
 
 static int print_json(const cli *c)
 {
     static const char *const kinds[] = {"reader", "writer", "engine", "group"};
-    cJSON *e = report_json_begin(c, 0, "none", NULL);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    cJSON_AddStringToObject(e, "version", fsdpck_version());
+    json_report r;
+    json_writer *const w = report_begin(&r, c, 0, "none", NULL);
+    json_member_string(w, "version", fsdpck_version());
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        add_kind(e, kinds[i]);
-    return report_json_print(e, 0);
+        put_kind(w, kinds[i]);
+    return report_end(&r);
 }
 
 static const opt_row rows[] = {

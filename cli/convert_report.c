@@ -370,116 +370,107 @@ void convert_print_text(const cli *c, const convert_request *r, const fsdpck_inf
         printf("next: %s\n", next);
 }
 
-static void json_counts(cJSON *e, const fsdpck_report *p)
+static void put_counts(json_report *r, const fsdpck_report *p)
 {
-    cJSON *n = cJSON_AddObjectToObject(e, "counts");
-    cJSON_AddNumberToObject(n, "in", (double)p->tensors_in);
-    cJSON_AddNumberToObject(n, "out", (double)p->tensors_out);
-    cJSON_AddNumberToObject(n, "objects_out", (double)p->objects_out);
-    cJSON_AddNumberToObject(n, "cast", (double)p->cast);
-    cJSON_AddNumberToObject(n, "cast_overflows", (double)p->cast_overflows);
-    cJSON_AddNumberToObject(n, "renamed", (double)p->renamed);
-    cJSON_AddNumberToObject(n, "tied", (double)p->tied);
-    cJSON_AddNumberToObject(n, "tied_dropped", (double)p->tied_dropped);
-    cJSON_AddNumberToObject(n, "left_out", (double)p->left_out_tensors);
-    cJSON_AddNumberToObject(n, "left_out_objects", (double)p->left_out_objects);
-    cJSON_AddNumberToObject(n, "left_out_bytes", (double)p->left_out_nbytes);
-    cJSON_AddNumberToObject(n, "merged", (double)p->merged);
-    cJSON_AddNumberToObject(n, "in_bytes", (double)p->nbytes_in);
-    cJSON_AddNumberToObject(n, "out_bytes", (double)p->nbytes_out);
-    cJSON_AddNumberToObject(n, "tied_dropped_bytes", (double)p->tied_dropped_nbytes);
-    cJSON_AddNumberToObject(n, "merged_bytes", (double)p->merged_nbytes);
-    if (p->carried > 0) {
-        cJSON_AddNumberToObject(n, "carried", (double)p->carried);
-        cJSON_AddNumberToObject(n, "carried_bytes", (double)p->carried_nbytes);
-    }
+    json_writer *const w = &r->w;
+    report_begin_member(r, REPORT_COUNTS);
+    JSON_COUNTS(w, {"in", p->tensors_in}, {"out", p->tensors_out}, {"objects_out", p->objects_out},
+                {"cast", p->cast}, {"cast_overflows", p->cast_overflows}, {"renamed", p->renamed},
+                {"tied", p->tied}, {"tied_dropped", p->tied_dropped},
+                {"left_out", p->left_out_tensors}, {"left_out_objects", p->left_out_objects},
+                {"left_out_bytes", p->left_out_nbytes}, {"merged", p->merged},
+                {"in_bytes", p->nbytes_in}, {"out_bytes", p->nbytes_out},
+                {"tied_dropped_bytes", p->tied_dropped_nbytes}, {"merged_bytes", p->merged_nbytes});
+    if (p->carried > 0)
+        JSON_COUNTS(w, {"carried", p->carried}, {"carried_bytes", p->carried_nbytes});
     if (p->attributes_lost > 0)
-        cJSON_AddNumberToObject(n, "attributes_lost", (double)p->attributes_lost);
-    cJSON_AddNumberToObject(n, "other_params", (double)p->other_params);
-    cJSON_AddNumberToObject(n, "other_params_bytes", (double)p->other_params_nbytes);
-    cJSON_AddNumberToObject(n, "bytes_read", (double)p->bytes_read);
-    cJSON_AddNumberToObject(n, "bytes_written", (double)p->bytes_written);
-    cJSON_AddNumberToObject(n, "bytes_written_direct", (double)p->direct_nbytes);
-    cJSON_AddNumberToObject(n, "replicas_compared", (double)p->replicas_compared);
-    cJSON_AddNumberToObject(n, "replicas_by_checksum", (double)p->replicas_by_checksum);
+        json_member_u64(w, "attributes_lost", p->attributes_lost);
+    JSON_COUNTS(w, {"other_params", p->other_params},
+                {"other_params_bytes", p->other_params_nbytes}, {"bytes_read", p->bytes_read},
+                {"bytes_written", p->bytes_written}, {"bytes_written_direct", p->direct_nbytes},
+                {"replicas_compared", p->replicas_compared},
+                {"replicas_by_checksum", p->replicas_by_checksum});
     if (p->replicas_trusted > 0)
-        cJSON_AddNumberToObject(n, "replicas_not_compared", (double)p->replicas_trusted);
-    if (p->filled > 0) {
-        cJSON_AddNumberToObject(n, "filled", (double)p->filled);
-        cJSON_AddNumberToObject(n, "filled_bytes", (double)p->filled_nbytes);
-    }
-    if (p->ranks > 1) {
-        cJSON_AddNumberToObject(n, "ranks", (double)p->ranks);
-        cJSON_AddNumberToObject(n, "bytes_travelled", (double)p->bytes_travelled);
-    }
+        json_member_u64(w, "replicas_not_compared", p->replicas_trusted);
+    if (p->filled > 0)
+        JSON_COUNTS(w, {"filled", p->filled}, {"filled_bytes", p->filled_nbytes});
+    if (p->ranks > 1)
+        JSON_COUNTS(w, {"ranks", p->ranks}, {"bytes_travelled", p->bytes_travelled});
     if (p->hosts_count > 0)
-        cJSON_AddNumberToObject(n, "bytes_copied", (double)p->bytes_copied);
+        json_member_u64(w, "bytes_copied", p->bytes_copied);
     if (is_reshard(p))
-        cJSON_AddNumberToObject(n, "replicated", (double)p->replicated);
-    cJSON_AddNumberToObject(n, "items", (double)p->items);
-    cJSON_AddNumberToObject(n, "segments", (double)p->segments);
+        json_member_u64(w, "replicated", p->replicated);
+    JSON_COUNTS(w, {"items", p->items}, {"segments", p->segments});
+    json_end_object(w);
 }
 
-static void json_mesh(cJSON *e, const fsdpck_report *p)
+static void put_mesh(json_writer *w, const fsdpck_report *p)
 {
-    cJSON_AddStringToObject(e, "mesh", p->mesh);
-    cJSON_AddNumberToObject(e, "world_size", (double)p->world_size);
-    cJSON *n = cJSON_AddObjectToObject(e, "rank_nbytes");
-    cJSON_AddNumberToObject(n, "min", (double)p->rank_nbytes_min);
-    cJSON_AddNumberToObject(n, "max", (double)p->rank_nbytes_max);
+    json_member_string(w, "mesh", p->mesh);
+    json_member_u64(w, "world_size", p->world_size);
+    JSON_MEMBER_COUNTS(w, "rank_nbytes", {"min", p->rank_nbytes_min}, {"max", p->rank_nbytes_max});
 }
 
-static void json_hosts(cJSON *e, const fsdpck_report *p)
+static void put_outputs(json_report *out, const convert_request *r, const fsdpck_report *p)
 {
-    cJSON *list = p->hosts_count > 0 ? cJSON_AddArrayToObject(e, "hosts") : NULL;
-    for (size_t i = 0; list != NULL && i < p->hosts_count; i++) {
-        cJSON *h = cJSON_CreateObject();
-        cJSON_AddStringToObject(h, "host", p->hosts[i].name);
-        cJSON_AddNumberToObject(h, "files", (double)p->hosts[i].files);
-        cJSON_AddNumberToObject(h, "bytes", (double)p->hosts[i].nbytes);
-        cJSON_AddItemToArray(list, h);
+    if (r->job.dry_run.mode != 0)
+        json_member_array(&out->w, "planned_outputs");
+    else
+        report_begin_member(out, REPORT_OUTPUTS);
+    for (size_t i = 0; i < p->outputs_count; i++)
+        report_put_text(&out->w, p->outputs[i]);
+    if (r->job.output.manifest_path != NULL)
+        report_put_text(&out->w, r->job.output.manifest_path);
+    json_end_array(&out->w);
+}
+
+static void put_hosts(json_writer *w, const fsdpck_report *p)
+{
+    if (p->hosts_count == 0)
+        return;
+    json_member_array(w, "hosts");
+    for (size_t i = 0; i < p->hosts_count; i++) {
+        json_begin_object(w);
+        json_member_string(w, "host", p->hosts[i].name);
+        JSON_COUNTS(w, {"files", p->hosts[i].files}, {"bytes", p->hosts[i].nbytes});
+        json_end_object(w);
     }
+    json_end_array(w);
 }
 
 int convert_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
                        const fsdpck_report *p)
 {
     char next[1600];
-    char *steps[] = {next};
-    cJSON *e = report_json_begin(c, 0, "none", info);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    cJSON_AddStringToObject(e, "format", p->format);
-    cJSON_AddStringToObject(e, "part", p->part);
-    cJSON_AddStringToObject(e, "model_key", p->model_key);
-    cJSON_AddStringToObject(e, "part_rule", p->part_rule);
-    cJSON_AddBoolToObject(e, "dry_run", r->job.dry_run.mode != 0);
+    json_report out;
+    json_writer *const w = report_begin(&out, c, 0, "none", info);
+    json_member_string(w, "format", p->format);
+    json_member_string(w, "part", p->part);
+    json_member_string(w, "model_key", p->model_key);
+    json_member_string(w, "part_rule", p->part_rule);
+    json_member_bool(w, "dry_run", r->job.dry_run.mode != 0);
     if (is_reshard(p))
-        json_mesh(e, p);
-    report_json_names(e, r->job.dry_run.mode != 0 ? "planned_outputs" : "outputs", p->outputs,
-                      p->outputs_count);
-    if (r->job.output.manifest_path != NULL)
-        report_json_add_name(
-            cJSON_GetObjectItem(e, r->job.dry_run.mode != 0 ? "planned_outputs" : "outputs"),
-            r->job.output.manifest_path);
-    cJSON_AddStringToObject(e, "note", info->note);
-    json_hosts(e, p);
-    json_counts(e, p);
+        put_mesh(w, p);
+    put_outputs(&out, r, p);
+    json_member_string(w, "note", info->note);
+    put_hosts(w, p);
+    put_counts(&out, p);
     /* These commands do not compare the checksums of the source. */
-    cJSON *unchecked = cJSON_AddObjectToObject(e, "unchecked");
-    cJSON_AddNumberToObject(unchecked, "tensors", (double)p->tensors_out);
-    cJSON_AddNumberToObject(unchecked, "bytes", (double)p->bytes_written);
-    report_json_names(e, "left_out", p->left_out_names, p->left_out_names_count);
-    report_json_names(e, "tied", p->tied_names, p->tied_names_count);
+    REPORT_MEMBER_COUNTS(&out, REPORT_UNCHECKED, {"tensors", p->tensors_out},
+                         {"bytes", p->bytes_written});
+    report_texts(w, "left_out", p->left_out_names, p->left_out_names_count);
+    report_texts(w, "tied", p->tied_names, p->tied_names_count);
     if (p->carried > 0)
-        report_json_names(e, "carried", p->carried_names, p->carried_names_count);
-    report_json_names(e, "sidecars", p->sidecars, p->sidecars_count);
-    report_json_names(e, "copied", p->copied, p->copied_count);
-    if (p->plan_text != NULL)
-        cJSON_AddStringToObject(e, "plan", p->plan_text);
+        report_texts(w, "carried", p->carried_names, p->carried_names_count);
+    report_texts(w, "sidecars", p->sidecars, p->sidecars_count);
+    report_texts(w, "copied", p->copied, p->copied_count);
+    json_member_string(w, "plan", p->plan_text);
     if (p->group != NULL)
-        group_add_json(c, r, p->group, e);
-    if (next_step(r, p, next, sizeof next)[0] != '\0')
-        report_json_names(e, "next", steps, 1);
-    return report_json_print(e, 0);
+        group_put_json(c, r, p->group, w);
+    if (next_step(r, p, next, sizeof next)[0] != '\0') {
+        report_begin_member(&out, REPORT_NEXT);
+        report_put_text(w, next);
+        json_end_array(w);
+    }
+    return report_end(&out);
 }

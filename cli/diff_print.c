@@ -230,47 +230,48 @@ int diff_print_text(const cli *c, const convert_request *r, const fsdpck_diff *d
 
 /* ---- JSON ---- */
 
-static void add_type(cJSON *o, const char *key, const char *dtype, const uint64_t *shape,
+static void put_type(json_writer *w, const char *key, const char *dtype, const uint64_t *shape,
                      unsigned ndim)
 {
     if (dtype == NULL)
         return;
-    cJSON *side = cJSON_AddObjectToObject(o, key);
-    cJSON_AddStringToObject(side, "dtype", dtype);
-    report_json_sizes(side, "shape", shape, ndim);
+    json_member_object(w, key);
+    json_member_string(w, "dtype", dtype);
+    json_member_u64s(w, "shape", shape, ndim);
+    json_end_object(w);
 }
 
-static cJSON *row_json(const fsdpck_diff_row *r)
+static void put_row(json_writer *w, const fsdpck_diff_row *r)
 {
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(kinds[r->kind].finding));
-    cJSON_AddStringToObject(o, "message", kinds[r->kind].words);
-    report_json_name(o, r->kind < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object", r->name,
-                     r->name_nbytes);
-    add_type(o, "a", r->dtype_a, r->shape_a, r->ndim_a);
-    add_type(o, "b", r->dtype_b, r->shape_b, r->ndim_b);
+    json_begin_line(w);
+    json_member_string(w, "finding", fsdpck_finding_name(kinds[r->kind].finding));
+    json_member_string(w, "message", kinds[r->kind].words);
+    report_name(w, r->kind < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object", r->name,
+                r->name_nbytes);
+    put_type(w, "a", r->dtype_a, r->shape_a, r->ndim_a);
+    put_type(w, "b", r->dtype_b, r->shape_b, r->ndim_b);
     if (r->kind == FSDPCK_DIFF_VALUES) {
-        cJSON_AddNumberToObject(o, "elements", (double)r->nelems);
+        json_member_u64(w, "elements", r->nelems);
         if (r->located) {
-            cJSON_AddNumberToObject(o, "differing", (double)r->differing);
-            report_json_sizes(o, "first", r->first, r->ndim_a);
-            cJSON_AddStringToObject(o, "first_a", r->first_a);
-            cJSON_AddStringToObject(o, "first_b", r->first_b);
-            cJSON_AddNumberToObject(o, "largest", r->largest);
-            cJSON_AddNumberToObject(o, "not_numbers", (double)r->not_numbers);
+            json_member_u64(w, "differing", r->differing);
+            json_member_u64s(w, "first", r->first, r->ndim_a);
+            json_member_string(w, "first_a", r->first_a);
+            json_member_string(w, "first_b", r->first_b);
+            json_member_double(w, "largest", r->largest);
+            json_member_u64(w, "not_numbers", r->not_numbers);
         }
     }
     if (r->kind == FSDPCK_DIFF_OBJECT) {
-        cJSON_AddStringToObject(o, "value_a", r->text_a);
-        cJSON_AddStringToObject(o, "value_b", r->text_b);
+        json_member_string(w, "value_a", r->text_a);
+        json_member_string(w, "value_b", r->text_b);
     }
     if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
-        cJSON_AddNumberToObject(o, "rank", (double)r->rank);
-    return o;
+        json_member_i64(w, "rank", r->rank);
+    json_end_line(w);
 }
 
 /* One finding per kind with its count; the list "differences" has the details. */
-static void add_findings(cJSON *findings, const fsdpck_diff *d, uint64_t rows)
+static void put_findings(json_writer *w, const fsdpck_diff *d, uint64_t rows)
 {
     uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
     for (uint64_t i = 0; i < rows; i++) {
@@ -285,7 +286,7 @@ static void add_findings(cJSON *findings, const fsdpck_diff *d, uint64_t rows)
         snprintf(message, sizeof message, "%s: %s", kinds[k].words,
                  report_count(a, sizeof a, counts[k],
                               k < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object"));
-        warnings_add_finding(findings, kinds[k].finding, "error", message,
+        warnings_put_finding(w, kinds[k].finding, "error", message,
                              report_next(kinds[k].finding, ""));
     }
 }
@@ -296,34 +297,31 @@ int diff_print_json(const cli *c, const convert_request *r, const fsdpck_info *i
     fsdpck_diff_info k = FSDPCK_INIT(fsdpck_diff_info);
     fsdpck_diff_get_info(d, &k);
     const int code = k.rows == 0 ? 0 : FSDPCK_FINDING;
-    cJSON *e = report_json_begin(c, code, k.rows == 0 ? "clean" : "findings", info);
-    if (e == NULL) {
-        fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
-        return FSDPCK_LIMIT;
-    }
-    report_json_name(e, "against", r->dst, strlen(r->dst));
-    cJSON_AddStringToObject(e, "part", k.part);
-    cJSON *n = cJSON_AddObjectToObject(e, "counts");
-    cJSON_AddNumberToObject(n, "tensors_a", (double)k.tensors_a);
-    cJSON_AddNumberToObject(n, "tensors_b", (double)k.tensors_b);
-    cJSON_AddNumberToObject(n, "tensors_compared", (double)k.tensors_compared);
-    cJSON_AddNumberToObject(n, "objects_compared", (double)k.objects_compared);
-    cJSON_AddNumberToObject(n, "bytes_compared", (double)k.nbytes_compared);
-    cJSON_AddNumberToObject(n, "bytes_read", (double)k.bytes_read);
-    cJSON_AddNumberToObject(n, "differences", (double)k.rows);
-    cJSON_AddBoolToObject(e, "stopped", k.stopped);
-    add_findings(cJSON_GetObjectItem(e, "findings"), d, k.rows);
+    json_report out;
+    json_writer *const w =
+        report_begin_findings(&out, c, code, k.rows == 0 ? "clean" : "findings", info);
+    put_findings(w, d, k.rows);
+    json_end_array(w);
+    report_name(w, "against", r->dst, strlen(r->dst));
+    json_member_string(w, "part", k.part);
+    REPORT_MEMBER_COUNTS(&out, REPORT_COUNTS, {"tensors_a", k.tensors_a},
+                         {"tensors_b", k.tensors_b}, {"tensors_compared", k.tensors_compared},
+                         {"objects_compared", k.objects_compared},
+                         {"bytes_compared", k.nbytes_compared}, {"bytes_read", k.bytes_read},
+                         {"differences", k.rows});
+    json_member_bool(w, "stopped", k.stopped);
     char next[160];
-    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0')
-        report_json_add_name(cJSON_AddArrayToObject(e, "next"), next);
-    report_stream s;
-    report_stream_begin(&s, e);
-    report_stream_list(&s, "differences");
+    if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0') {
+        report_begin_member(&out, REPORT_NEXT);
+        report_put_text(w, next);
+        json_end_array(w);
+    }
+    report_list(&out, "differences");
     for (uint64_t i = 0; i < k.rows; i++) {
         fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &row);
-        report_stream_item(&s, row_json(&row));
+        put_row(w, &row);
     }
-    report_stream_list_end(&s);
-    return report_stream_end(&s, code);
+    json_end_array(w);
+    return report_end(&out);
 }

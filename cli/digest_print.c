@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "warnings.h"
 
 /* Most names of omitted tensors and objects without --verbose. */
 #define NAMES_SHOWN 5u
@@ -62,64 +63,58 @@ int digest_print_text(const cli *c, const convert_request *r, const fsdpck_diges
     return 0;
 }
 
-static void add_hex(cJSON *object, const char *key, uint64_t value)
+static void put_hex(json_writer *w, const char *key, uint64_t value)
 {
     char hex[20];
     snprintf(hex, sizeof hex, "%016" PRIx64, value);
-    cJSON_AddStringToObject(object, key, hex);
+    json_member_string(w, key, hex);
 }
 
-static void add_counts(cJSON *e, const fsdpck_digests_info *k)
+static void put_counts(json_report *r, const fsdpck_digests_info *k)
 {
-    cJSON *n = cJSON_AddObjectToObject(e, "counts");
-    cJSON_AddNumberToObject(n, "tensors", (double)k->tensors);
-    cJSON_AddNumberToObject(n, "bytes", (double)k->nbytes);
-    cJSON_AddNumberToObject(n, "bytes_read", (double)k->bytes_read);
-    cJSON *left_out = cJSON_AddObjectToObject(n, "left_out");
-    cJSON_AddNumberToObject(left_out, "tensors", (double)k->left_out_tensors);
-    cJSON_AddNumberToObject(left_out, "objects", (double)k->left_out_objects);
-    cJSON_AddNumberToObject(left_out, "bytes", (double)k->left_out_nbytes);
-    cJSON_AddNumberToObject(n, "in", (double)k->tensors_in);
-    cJSON_AddNumberToObject(n, "in_bytes", (double)k->nbytes_in);
-    cJSON_AddNumberToObject(n, "tied_dropped", (double)k->tied_dropped);
-    cJSON_AddNumberToObject(n, "tied_dropped_bytes", (double)k->tied_dropped_nbytes);
-    report_json_names(e, "left_out", k->left_out_names, k->left_out_names_count);
-    add_hex(e, "digest", k->whole);
+    json_writer *const w = &r->w;
+    report_begin_member(r, REPORT_COUNTS);
+    JSON_COUNTS(w, {"tensors", k->tensors}, {"bytes", k->nbytes}, {"bytes_read", k->bytes_read});
+    JSON_MEMBER_COUNTS(w, "left_out", {"tensors", k->left_out_tensors},
+                       {"objects", k->left_out_objects}, {"bytes", k->left_out_nbytes});
+    JSON_COUNTS(w, {"in", k->tensors_in}, {"in_bytes", k->nbytes_in},
+                {"tied_dropped", k->tied_dropped}, {"tied_dropped_bytes", k->tied_dropped_nbytes});
+    json_end_object(w);
+    report_texts(w, "left_out", k->left_out_names, k->left_out_names_count);
+    put_hex(w, "digest", k->whole);
 }
 
-static void add_manifest(cJSON *e, const convert_request *r)
+static void put_manifest(json_report *out, const convert_request *r)
 {
-    cJSON *outputs = cJSON_AddArrayToObject(e, "outputs");
+    report_begin_member(out, REPORT_OUTPUTS);
     if (r->job.output.manifest_path != NULL)
-        report_json_add_name(outputs, r->job.output.manifest_path);
+        report_put_text(&out->w, r->job.output.manifest_path);
+    json_end_array(&out->w);
 }
 
 int digest_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
                       const fsdpck_digests *d)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
+    json_report out;
     fsdpck_digests_get_info(d, &k);
-    cJSON *e = report_json_begin(c, 0, "none", info);
-    if (e == NULL)
-        return no_memory(c);
-    add_counts(e, &k);
-    add_manifest(e, r);
-    report_stream s;
-    report_stream_begin(&s, e);
-    report_stream_list(&s, "tensors");
+    json_writer *const w = report_begin(&out, c, 0, "none", info);
+    put_counts(&out, &k);
+    put_manifest(&out, r);
+    report_list(&out, "tensors");
     for (uint64_t i = 0; i < k.tensors; i++) {
         fsdpck_digest t = FSDPCK_INIT(fsdpck_digest);
         fsdpck_digests_get(d, i, &t);
-        cJSON *o = cJSON_CreateObject();
-        report_json_name(o, "name", t.name, t.name_nbytes);
-        cJSON_AddStringToObject(o, "dtype", t.dtype);
-        report_json_sizes(o, "shape", t.shape, t.ndim);
-        cJSON_AddNumberToObject(o, "bytes", (double)t.nbytes);
-        add_hex(o, "digest", t.value);
-        report_stream_item(&s, o);
+        json_begin_line(w);
+        report_name(w, "name", t.name, t.name_nbytes);
+        json_member_string(w, "dtype", t.dtype);
+        json_member_u64s(w, "shape", t.shape, t.ndim);
+        json_member_u64(w, "bytes", t.nbytes);
+        put_hex(w, "digest", t.value);
+        json_end_line(w);
     }
-    report_stream_list_end(&s);
-    return report_stream_end(&s, 0);
+    json_end_array(w);
+    return report_end(&out);
 }
 
 /* ---- files ---- */
@@ -152,24 +147,24 @@ static void print_checksum(const fsdpck_file *f)
 
 static int print_files_json(const cli *c, const fsdpck_info *info, const fsdpck_files *files)
 {
-    cJSON *e = report_json_begin(c, 0, "none", info);
-    if (e == NULL)
-        return no_memory(c);
-    cJSON *list = cJSON_AddArrayToObject(e, "files");
+    json_report r;
+    json_writer *const w = report_begin(&r, c, 0, "none", info);
+    json_member_array(w, "files");
     for (size_t i = 0; i < fsdpck_files_count(files); i++) {
         fsdpck_file f = FSDPCK_INIT(fsdpck_file);
         char hex[65];
         fsdpck_files_get(files, i, &f);
         for (unsigned k = 0; k < 32; k++)
             snprintf(hex + 2 * k, 3, "%02x", f.sha256[k]);
-        cJSON *o = cJSON_CreateObject();
-        report_json_name(o, "name", f.name, strlen(f.name));
-        cJSON_AddNumberToObject(o, "bytes", (double)f.nbytes);
-        add_hex(o, "crc64", f.crc64);
-        cJSON_AddStringToObject(o, "sha256", hex);
-        cJSON_AddItemToArray(list, o);
+        json_begin_object(w);
+        report_name(w, "name", f.name, strlen(f.name));
+        json_member_u64(w, "bytes", f.nbytes);
+        put_hex(w, "crc64", f.crc64);
+        json_member_string(w, "sha256", hex);
+        json_end_object(w);
     }
-    return report_json_print(e, 0);
+    json_end_array(w);
+    return report_end(&r);
 }
 
 int digest_print_files(const cli *c, const fsdpck_info *info, const fsdpck_files *files)
@@ -193,7 +188,7 @@ static const char part_next[] = "give --part model: the list seems to contain th
 
 typedef struct check_printer {
     const cli *c;
-    cJSON *findings; /* with --json */
+    report_items findings; /* with --json */
     uint64_t counts[FSDPCK_DIGEST_EXTRA + 1];
     char *missing[MISSING_NOTED];
     size_t missing_count;
@@ -268,7 +263,7 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
     if (r->verdict == FSDPCK_DIGEST_MISSING)
         note_missing(v, r);
     const bool ok = r->verdict == FSDPCK_DIGEST_OK;
-    if (v->findings == NULL) {
+    if (!v->c->json) {
         if (ok && v->c->quiet)
             return;
         print_name(r->name, r->name_nbytes);
@@ -283,46 +278,41 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
     }
     if (ok)
         return;
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(verdicts[r->verdict].finding));
-    cJSON_AddStringToObject(o, "severity", "error");
-    cJSON_AddStringToObject(o, "message", verdicts[r->verdict].words);
-    cJSON_AddStringToObject(o, "next", report_next(verdicts[r->verdict].finding, ""));
-    report_json_name(o, "tensor", r->name, r->name_nbytes);
+    json_writer *const w = &v->findings.w;
+    const fsdpck_finding_id finding = verdicts[r->verdict].finding;
+    warnings_begin_finding(w, finding, "error", verdicts[r->verdict].words,
+                           report_next(finding, ""));
+    report_name(w, "tensor", r->name, r->name_nbytes);
     if (r->expected != NULL)
-        report_json_name(o, "expected", r->expected, r->expected_nbytes);
-    if (r->found != NULL)
-        cJSON_AddStringToObject(o, "found", r->found);
-    cJSON_AddItemToArray(v->findings, o);
+        report_name(w, "expected", r->expected, r->expected_nbytes);
+    json_member_string(w, "found", r->found);
+    json_end_object(w);
 }
 
-static int finish_json(check_printer *v, const convert_request *r, const fsdpck_info *info,
+static int finish_json(const check_printer *v, const convert_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, uint64_t bad)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
+    json_report out;
     fsdpck_digests_get_info(d, &k);
-    const int code = bad == 0 ? 0 : FSDPCK_FINDING;
-    cJSON *e = report_json_begin(v->c, code, bad == 0 ? "clean" : "findings", info);
-    if (e == NULL) {
-        cJSON_Delete(v->findings);
-        return no_memory(v->c);
+    json_writer *const w = report_begin_findings(&out, v->c, bad == 0 ? 0 : FSDPCK_FINDING,
+                                                 bad == 0 ? "clean" : "findings", info);
+    report_put_items(w, &v->findings);
+    json_end_array(w);
+    put_counts(&out, &k);
+    put_manifest(&out, r);
+    if (is_of_part(v, r, d)) {
+        report_begin_member(&out, REPORT_NEXT);
+        json_put_cstr(w, part_next);
+        json_end_array(w);
     }
-    add_counts(e, &k);
-    add_manifest(e, r);
-    if (is_of_part(v, r, d))
-        cJSON_AddItemToArray(cJSON_AddArrayToObject(e, "next"), cJSON_CreateString(part_next));
-    cJSON *n = cJSON_AddObjectToObject(e, "checked");
-    cJSON_AddNumberToObject(n, "ok", (double)v->counts[FSDPCK_DIGEST_OK]);
-    cJSON_AddNumberToObject(
-        n, "differ",
-        (double)(v->counts[FSDPCK_DIGEST_DIFFERS] + v->counts[FSDPCK_DIGEST_TYPE_DIFFERS]));
-    cJSON_AddNumberToObject(n, "missing", (double)v->counts[FSDPCK_DIGEST_MISSING]);
-    cJSON_AddNumberToObject(n, "extra", (double)v->counts[FSDPCK_DIGEST_EXTRA]);
-    cJSON *findings = cJSON_GetObjectItem(e, "findings"); /* contains the warnings */
-    for (cJSON *o; (o = cJSON_DetachItemFromArray(v->findings, 0)) != NULL;)
-        cJSON_AddItemToArray(findings, o);
-    cJSON_Delete(v->findings);
-    return report_json_print(e, code);
+    json_member_object(w, "checked");
+    JSON_COUNTS(
+        w, {"ok", v->counts[FSDPCK_DIGEST_OK]},
+        {"differ", v->counts[FSDPCK_DIGEST_DIFFERS] + v->counts[FSDPCK_DIGEST_TYPE_DIFFERS]},
+        {"missing", v->counts[FSDPCK_DIGEST_MISSING]}, {"extra", v->counts[FSDPCK_DIGEST_EXTRA]});
+    json_end_object(w);
+    return report_end(&out);
 }
 
 static int finish_text(const check_printer *v, const convert_request *r, const fsdpck_digests *d,
@@ -341,15 +331,13 @@ static int finish_text(const check_printer *v, const convert_request *r, const f
 int digest_print_check(const cli *c, const convert_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, const char *list, size_t nbytes)
 {
-    check_printer v = {.c = c, .findings = c->json ? cJSON_CreateArray() : NULL};
+    check_printer v = {.c = c};
     fsdpck_error err;
     uint64_t bad = 0;
     fsdpck_error_init(&err);
-    if (c->json && v.findings == NULL)
-        return no_memory(c);
+    report_items_init(&v.findings);
     int code;
     if (fsdpck_digests_check(d, list, nbytes, on_result, &v, &bad, &err) != FSDPCK_OK) {
-        cJSON_Delete(v.findings);
         fsdpck_escape(err.path, sizeof err.path, r->check_add_path, strlen(r->check_add_path));
         code = report_failure(c, info, &err);
     } else if (c->json) {
@@ -359,5 +347,6 @@ int digest_print_check(const cli *c, const convert_request *r, const fsdpck_info
     }
     for (size_t i = 0; i < v.missing_count; i++)
         free(v.missing[i]);
+    report_items_release(&v.findings);
     return code;
 }

@@ -194,50 +194,50 @@ void group_print_text(const cli *c, const convert_request *r, const fsdpck_group
 
 /* ---- JSON ---- */
 
-static void add_rank_json(cJSON *list, const fsdpck_group_plan *g, unsigned rank)
+static void put_rank_json(json_writer *w, const fsdpck_group_plan *g, unsigned rank)
 {
-    cJSON *e = cJSON_CreateObject();
-    cJSON_AddNumberToObject(e, "rank", rank);
-    cJSON_AddNumberToObject(e, "host", g->ranks[rank].host);
+    json_begin_object(w);
+    JSON_COUNTS(w, {"rank", rank}, {"host", g->ranks[rank].host});
     for (int k = 0; k < LOADS; k++)
-        cJSON_AddNumberToObject(e, kinds[k].member, (double)load_of(&g->ranks[rank], (load_kind)k));
-    cJSON_AddItemToArray(list, e);
+        json_member_u64(w, kinds[k].member, load_of(&g->ranks[rank], (load_kind)k));
+    json_end_object(w);
 }
 
-static void add_seconds_json(const convert_request *r, const fsdpck_group_plan *g, cJSON *e)
+static void put_seconds_json(const convert_request *r, const fsdpck_group_plan *g, json_writer *w)
 {
     const job_options *t = &r->job;
     if (t->dry_run.model_read == 0 && t->dry_run.model_write == 0 && t->dry_run.model_net == 0)
         return;
-    cJSON *s = cJSON_AddObjectToObject(e, "predicted_seconds");
-    cJSON_AddNumberToObject(s, "reading", g->read_seconds);
-    cJSON_AddNumberToObject(s, "writing", g->write_seconds);
-    cJSON_AddNumberToObject(s, "network", g->net_seconds);
-    cJSON_AddNumberToObject(s, "overlapped", g->overlapped_seconds);
-    cJSON_AddNumberToObject(s, "one_path", g->serial_seconds);
+    json_member_object(w, "predicted_seconds");
+    json_member_double(w, "reading", g->read_seconds);
+    json_member_double(w, "writing", g->write_seconds);
+    json_member_double(w, "network", g->net_seconds);
+    json_member_double(w, "overlapped", g->overlapped_seconds);
+    json_member_double(w, "one_path", g->serial_seconds);
+    json_end_object(w);
 }
 
-void group_add_json(const cli *c, const convert_request *r, const fsdpck_group_plan *g, cJSON *e)
+void group_put_json(const cli *c, const convert_request *r, const fsdpck_group_plan *g,
+                    json_writer *w)
 {
     load_totals s;
     total_loads(g, &s);
-    cJSON *group = cJSON_AddObjectToObject(e, "group_plan");
-    cJSON_AddNumberToObject(group, "ranks", g->size);
-    cJSON_AddNumberToObject(group, "hosts", g->hosts);
-    cJSON_AddBoolToObject(group, "local", r->job.dry_run.group_local != 0);
-    cJSON_AddNumberToObject(group, "worst", g->worst);
-    cJSON *loads = cJSON_AddObjectToObject(group, "loads");
+    json_member_object(w, "group_plan");
+    JSON_COUNTS(w, {"ranks", g->size}, {"hosts", g->hosts});
+    json_member_bool(w, "local", r->job.dry_run.group_local != 0);
+    json_member_u64(w, "worst", g->worst);
+    json_member_object(w, "loads");
     for (int k = 0; k < LOADS; k++) {
-        cJSON *l = cJSON_AddObjectToObject(loads, kinds[k].member);
-        cJSON_AddNumberToObject(l, "min", (double)s.least[k]);
-        cJSON_AddNumberToObject(l, "mean", (double)s.mean[k]);
-        cJSON_AddNumberToObject(l, "max", (double)s.most[k]);
-        cJSON_AddNumberToObject(l, "max_rank", s.most_rank[k]);
+        JSON_MEMBER_COUNTS(w, kinds[k].member, {"min", s.least[k]}, {"mean", s.mean[k]},
+                           {"max", s.most[k]}, {"max_rank", s.most_rank[k]});
     }
-    add_seconds_json(r, g, group);
-    if (g->size > RANKS_SHOWN && c->verbose == 0)
-        return;
-    cJSON *list = cJSON_AddArrayToObject(group, "each");
-    for (unsigned i = 0; i < g->size; i++)
-        add_rank_json(list, g, i);
+    json_end_object(w);
+    put_seconds_json(r, g, w);
+    if (g->size <= RANKS_SHOWN || c->verbose > 0) {
+        json_member_array(w, "each");
+        for (unsigned i = 0; i < g->size; i++)
+            put_rank_json(w, g, i);
+        json_end_array(w);
+    }
+    json_end_object(w);
 }

@@ -6,245 +6,235 @@
 
 #include "report.h"
 
-static void put(cJSON *o, const char *key, uint64_t n)
-{
-    cJSON_AddNumberToObject(o, key, (double)n);
-}
-
-static cJSON *shared_json(const model_layout *l, uint64_t index, uint64_t k)
+static void put_shared(json_writer *w, const model_layout *l, uint64_t index, uint64_t k)
 {
     fsdpck_unit_shared s = {.struct_nbytes = sizeof s};
     fsdpck_units_get_shared(l->units, index, k, &s);
-    cJSON *o = cJSON_CreateObject();
-    report_json_name(o, "name", s.fqn, s.fqn_nbytes);
-    report_json_name(o, "same_as", s.same_as, s.same_as_nbytes);
-    return o;
+    json_begin_object(w);
+    report_name(w, "name", s.fqn, s.fqn_nbytes);
+    report_name(w, "same_as", s.same_as, s.same_as_nbytes);
+    json_end_object(w);
 }
 
-static cJSON *inputs_json(const model_layout *l, uint64_t index, uint64_t k, uint64_t count)
+static void put_inputs(json_writer *w, const model_layout *l, uint64_t index, uint64_t k,
+                       uint64_t count)
 {
-    cJSON *list = cJSON_CreateArray();
+    json_member_array(w, "all_gather");
     for (uint64_t j = 0; j < count; j++) {
         fsdpck_gather_input in = {.struct_nbytes = sizeof in};
         fsdpck_units_get_input(l->units, index, k, j, &in);
-        cJSON *o = cJSON_CreateObject();
-        cJSON_AddStringToObject(o, "dtype", in.dtype);
-        put(o, "elements", in.nelems);
-        put(o, "gathered", in.output_nelems);
-        cJSON_AddItemToArray(list, o);
+        json_begin_object(w);
+        json_member_string(w, "dtype", in.dtype);
+        JSON_COUNTS(w, {"elements", in.nelems}, {"gathered", in.output_nelems});
+        json_end_object(w);
     }
-    return list;
+    json_end_array(w);
 }
 
-static cJSON *param_json(const model_layout *l, const fsdpck_unit *u, uint64_t index, uint64_t k)
+/* The part that depends on the kind of sharding. */
+static void put_param_sharding(json_writer *w, const model_layout *l, const fsdpck_unit *u,
+                               const fsdpck_unit_param *p, uint64_t index, uint64_t k)
 {
-    fsdpck_unit_param p = {.struct_nbytes = sizeof p};
-    fsdpck_units_get_param(l->units, index, k, &p);
-    cJSON *o = cJSON_CreateObject();
-    report_json_name(o, "name", p.fqn, p.fqn_nbytes);
-    cJSON_AddStringToObject(o, "dtype", p.dtype);
-    report_json_sizes(o, "shape", p.shape, p.ndim);
-    put(o, "elements", p.nelems);
+    fsdpck_sharded_param s = {.struct_nbytes = sizeof s};
     if (u->kind == FSDPCK_SHARDING_FLAT) {
         uint64_t strides[64];
         fsdpck_units_get_strides(l->units, index, k, strides);
-        put(o, "offset", p.offset);
-        put(o, "padding_before", p.padding_before);
-        if (p.permuted)
-            report_json_sizes(o, "strides", strides, p.ndim);
-        return o;
+        JSON_COUNTS(w, {"offset", p->offset}, {"padding_before", p->padding_before});
+        if (p->permuted)
+            json_member_u64s(w, "strides", strides, p->ndim);
+        return;
     }
-    fsdpck_sharded_param s = {.struct_nbytes = sizeof s};
     fsdpck_units_get_sharded(l->units, index, k, 0, &s);
-    put(o, "shard_dim", p.shard_dim);
-    report_json_sizes(o, "padded_shape", s.padded_sharded_param_size, p.ndim);
-    put(o, "padded_elements", p.padded_nelems);
-    put(o, "padding", p.padded_nelems * u->world_size - p.nelems);
+    json_member_u64(w, "shard_dim", p->shard_dim);
+    json_member_u64s(w, "padded_shape", s.padded_sharded_param_size, p->ndim);
+    JSON_COUNTS(w, {"padded_elements", p->padded_nelems},
+                {"padding", p->padded_nelems * u->world_size - p->nelems});
     if (s.param_dtype[0] != '\0')
-        cJSON_AddStringToObject(o, "param_dtype", s.param_dtype);
+        json_member_string(w, "param_dtype", s.param_dtype);
     if (s.reduce_dtype[0] != '\0')
-        cJSON_AddStringToObject(o, "reduce_dtype", s.reduce_dtype);
-    cJSON_AddItemToObject(o, "all_gather", inputs_json(l, index, k, s.all_gather_inputs));
-    return o;
+        json_member_string(w, "reduce_dtype", s.reduce_dtype);
+    put_inputs(w, l, index, k, s.all_gather_inputs);
 }
 
-static void add_flat(cJSON *o, const fsdpck_unit *u)
+static void put_param(json_writer *w, const model_layout *l, const fsdpck_unit *u, uint64_t index,
+                      uint64_t k)
 {
-    cJSON_AddStringToObject(o, "strategy", u->strategy);
-    cJSON_AddStringToObject(o, "flat_name", u->flat_name);
-    cJSON_AddBoolToObject(o, "use_orig_params", u->use_orig_params);
-    put(o, "alignment", u->alignment);
-    put(o, "total", u->total);
-    put(o, "padding_inside", u->padding_inside);
-    put(o, "padding_world", u->padding_world);
+    fsdpck_unit_param p = {.struct_nbytes = sizeof p};
+    fsdpck_units_get_param(l->units, index, k, &p);
+    json_begin_object(w);
+    report_name(w, "name", p.fqn, p.fqn_nbytes);
+    json_member_string(w, "dtype", p.dtype);
+    json_member_u64s(w, "shape", p.shape, p.ndim);
+    json_member_u64(w, "elements", p.nelems);
+    put_param_sharding(w, l, u, &p, index, k);
+    json_end_object(w);
 }
 
-static cJSON *unit_json(const model_layout *l, uint64_t index)
+static void put_flat(json_writer *w, const fsdpck_unit *u)
+{
+    json_member_string(w, "strategy", u->strategy);
+    json_member_string(w, "flat_name", u->flat_name);
+    json_member_bool(w, "use_orig_params", u->use_orig_params);
+    JSON_COUNTS(w, {"alignment", u->alignment}, {"total", u->total},
+                {"padding_inside", u->padding_inside}, {"padding_world", u->padding_world});
+}
+
+static void put_unit(json_writer *w, const model_layout *l, uint64_t index)
 {
     fsdpck_unit u = {.struct_nbytes = sizeof u};
     fsdpck_units_get(l->units, index, &u);
-    cJSON *o = cJSON_CreateObject();
-    report_json_name(o, "module", u.path, u.path_nbytes);
-    report_json_name(o, "class", u.class_name, strlen(u.class_name));
-    cJSON_AddStringToObject(o, "sharding", fsdpck_sharding_name(u.kind));
-    put(o, "world_size", u.world_size);
+    json_begin_line(w);
+    report_name(w, "module", u.path, u.path_nbytes);
+    report_name(w, "class", u.class_name, strlen(u.class_name));
+    json_member_string(w, "sharding", fsdpck_sharding_name(u.kind));
+    json_member_u64(w, "world_size", u.world_size);
     if (u.kind == FSDPCK_SHARDING_FLAT)
-        add_flat(o, &u);
-    cJSON_AddBoolToObject(o, "cpu_offload", u.cpu_offload);
-    cJSON_AddStringToObject(o, "dtype", u.dtype);
-    cJSON_AddStringToObject(o, "gather_dtype", u.gather_dtype);
-    cJSON_AddStringToObject(o, "reduce_dtype", u.reduce_dtype);
-    put(o, "elements", u.nelems);
-    put(o, "shard_elements", u.shard_nelems);
-    put(o, "shard_bytes", u.shard_nbytes);
-    put(o, "padding_ranks", u.padding_ranks);
-    put(o, "padding_bytes", u.padding_nbytes);
-    put(o, "gather_bytes", u.gather_nbytes);
-    put(o, "reduce_bytes", u.reduce_nbytes);
-    put(o, "post_forward_size", u.post_forward_size);
-    put(o, "post_forward_bytes", u.post_forward_nbytes);
-    put(o, "rank_elements_max", u.rank_nelems_max);
-    cJSON *params = cJSON_AddArrayToObject(o, "params");
-    for (uint64_t k = 0; params != NULL && k < u.params; k++)
-        cJSON_AddItemToArray(params, param_json(l, &u, index, k));
-    cJSON *shared = cJSON_AddArrayToObject(o, "shared");
-    for (uint64_t k = 0; shared != NULL && k < u.shared; k++)
-        cJSON_AddItemToArray(shared, shared_json(l, index, k));
-    return o;
+        put_flat(w, &u);
+    json_member_bool(w, "cpu_offload", u.cpu_offload);
+    json_member_string(w, "dtype", u.dtype);
+    json_member_string(w, "gather_dtype", u.gather_dtype);
+    json_member_string(w, "reduce_dtype", u.reduce_dtype);
+    JSON_COUNTS(w, {"elements", u.nelems}, {"shard_elements", u.shard_nelems},
+                {"shard_bytes", u.shard_nbytes}, {"padding_ranks", u.padding_ranks},
+                {"padding_bytes", u.padding_nbytes}, {"gather_bytes", u.gather_nbytes},
+                {"reduce_bytes", u.reduce_nbytes}, {"post_forward_size", u.post_forward_size},
+                {"post_forward_bytes", u.post_forward_nbytes},
+                {"rank_elements_max", u.rank_nelems_max});
+    json_member_array(w, "params");
+    for (uint64_t k = 0; k < u.params; k++)
+        put_param(w, l, &u, index, k);
+    json_end_array(w);
+    json_member_array(w, "shared");
+    for (uint64_t k = 0; k < u.shared; k++)
+        put_shared(w, l, index, k);
+    json_end_array(w);
+    json_end_line(w);
 }
 
 /* ---- ranks ---- */
 
-static void add_boxes(cJSON *o, const model_layout *l, uint64_t index, uint64_t k, unsigned ndim,
-                      const fsdpck_param_shard *piece)
+static void put_boxes(json_writer *w, const model_layout *l, uint64_t index, uint64_t k,
+                      unsigned ndim, const fsdpck_param_shard *piece)
 {
     size_t count;
     fsdpck_box *boxes = layout_description_boxes(l, index, k, ndim, piece, &count);
-    cJSON *list = cJSON_AddArrayToObject(o, "boxes");
-    for (size_t i = 0; list != NULL && i < count; i++) {
-        cJSON *box = cJSON_CreateObject();
-        report_json_sizes(box, "offset", boxes[i].offsets, ndim);
-        report_json_sizes(box, "shape", boxes[i].sizes, ndim);
-        cJSON_AddItemToArray(list, box);
+    json_member_array(w, "boxes");
+    for (size_t i = 0; i < count; i++) {
+        json_begin_object(w);
+        json_member_u64s(w, "offset", boxes[i].offsets, ndim);
+        json_member_u64s(w, "shape", boxes[i].sizes, ndim);
+        json_end_object(w);
     }
+    json_end_array(w);
     free(boxes);
 }
 
-static cJSON *piece_json(const model_layout *l, const fsdpck_unit *u, uint64_t index, uint64_t k,
-                         uint64_t rank)
+static void put_piece(json_writer *w, const model_layout *l, const fsdpck_unit *u, uint64_t index,
+                      uint64_t k, uint64_t rank)
 {
     fsdpck_unit_param p = {.struct_nbytes = sizeof p};
     fsdpck_param_shard piece = {.struct_nbytes = sizeof piece};
     fsdpck_units_get_param(l->units, index, k, &p);
     fsdpck_units_get_param_shard(l->units, index, k, rank, &piece);
-    cJSON *o = cJSON_CreateObject();
-    report_json_name(o, "name", p.fqn, p.fqn_nbytes);
+    json_begin_object(w);
+    report_name(w, "name", p.fqn, p.fqn_nbytes);
     if (u->kind == FSDPCK_SHARDING_FLAT) {
-        cJSON_AddBoolToObject(o, "in_shard", piece.in_shard);
-        put(o, "shard_offset", piece.shard_offset);
-        put(o, "begin", piece.begin);
-        put(o, "end", piece.end);
-        add_boxes(o, l, index, k, p.ndim, &piece);
-        return o;
+        json_member_bool(w, "in_shard", piece.in_shard);
+        JSON_COUNTS(w, {"shard_offset", piece.shard_offset}, {"begin", piece.begin},
+                    {"end", piece.end});
+        put_boxes(w, l, index, k, p.ndim, &piece);
+        json_end_object(w);
+        return;
     }
     uint64_t offsets[64] = {0};
     fsdpck_sharded_param s = {.struct_nbytes = sizeof s};
     fsdpck_units_get_sharded(l->units, index, k, rank, &s);
     offsets[p.shard_dim] = s.offset;
-    report_json_sizes(o, "shape", s.sharded_size, p.ndim);
-    report_json_sizes(o, "offset", offsets, p.ndim);
-    report_json_sizes(o, "strides", s.contiguous_sharded_stride, p.ndim);
-    put(o, "padding", piece.padding);
-    report_json_sizes(o, "post_forward_shape", s.sharded_post_forward_size, p.ndim);
-    report_json_sizes(o, "post_forward_strides", s.contiguous_sharded_post_forward_stride, p.ndim);
-    put(o, "post_forward_begin", s.post_forward_begin);
-    put(o, "post_forward_end", s.post_forward_end);
+    json_member_u64s(w, "shape", s.sharded_size, p.ndim);
+    json_member_u64s(w, "offset", offsets, p.ndim);
+    json_member_u64s(w, "strides", s.contiguous_sharded_stride, p.ndim);
+    json_member_u64(w, "padding", piece.padding);
+    json_member_u64s(w, "post_forward_shape", s.sharded_post_forward_size, p.ndim);
+    json_member_u64s(w, "post_forward_strides", s.contiguous_sharded_post_forward_stride, p.ndim);
+    JSON_COUNTS(w, {"post_forward_begin", s.post_forward_begin},
+                {"post_forward_end", s.post_forward_end});
     const uint64_t mesh[2] = {s.post_forward_replicas, s.post_forward_size};
-    report_json_sizes(o, "post_forward_mesh", mesh, 2);
-    return o;
+    json_member_u64s(w, "post_forward_mesh", mesh, 2);
+    json_end_object(w);
 }
 
-static cJSON *rank_unit_json(const model_layout *l, uint64_t index, uint64_t rank)
+static void put_rank_unit(json_writer *w, const model_layout *l, uint64_t index, uint64_t rank)
 {
     fsdpck_unit u = {.struct_nbytes = sizeof u};
     fsdpck_units_get(l->units, index, &u);
-    cJSON *o = cJSON_CreateObject();
-    report_json_name(o, "module", u.path, u.path_nbytes);
+    json_begin_object(w);
+    report_name(w, "module", u.path, u.path_nbytes);
     if (u.kind == FSDPCK_SHARDING_FLAT) {
         fsdpck_unit_shard s = {.struct_nbytes = sizeof s};
         fsdpck_units_get_shard(l->units, index, rank, &s);
-        put(o, "begin", s.begin);
-        put(o, "end", s.end);
-        put(o, "padding", s.padding);
+        JSON_COUNTS(w, {"begin", s.begin}, {"end", s.end}, {"padding", s.padding});
     }
-    cJSON *list = cJSON_AddArrayToObject(o, "pieces");
-    for (uint64_t k = 0; list != NULL && k < u.params; k++)
-        cJSON_AddItemToArray(list, piece_json(l, &u, index, k, rank));
-    return o;
+    json_member_array(w, "pieces");
+    for (uint64_t k = 0; k < u.params; k++)
+        put_piece(w, l, &u, index, k, rank);
+    json_end_array(w);
+    json_end_object(w);
 }
 
-/* One item per unit and rank, so that memory grows with neither number. */
-static cJSON *rank_json(const model_layout *l, uint64_t rank)
+static void put_rank(json_report *r, const model_layout *l, uint64_t rank)
 {
+    json_writer *const w = &r->w;
     fsdpck_units_rank sums = {.struct_nbytes = sizeof sums};
     fsdpck_units_get_rank(l->units, rank, &sums);
-    cJSON *o = cJSON_CreateObject();
-    put(o, "rank", rank);
-    put(o, "bytes", sums.nbytes);
-    put(o, "padding_bytes", sums.padding_nbytes);
-    cJSON *list = cJSON_AddArrayToObject(o, "units");
-    for (uint64_t i = 0; list != NULL && i < l->all.units; i++)
-        cJSON_AddItemToArray(list, rank_unit_json(l, i, rank));
-    return o;
+    json_begin_line(w);
+    JSON_COUNTS(w, {"rank", rank}, {"bytes", sums.nbytes}, {"padding_bytes", sums.padding_nbytes});
+    json_member_array(w, "units");
+    for (uint64_t i = 0; i < l->all.units; i++)
+        put_rank_unit(w, l, i, rank);
+    json_end_array(w);
+    json_end_line(w);
 }
 
 /* ---- report ---- */
 
-static cJSON *whole_json(const fsdpck_param *p)
+static void put_whole(json_writer *w, const fsdpck_param *p)
 {
-    cJSON *o = cJSON_CreateObject();
-    report_json_name(o, "name", p->fqn, p->fqn_nbytes);
-    cJSON_AddStringToObject(o, "dtype", p->dtype);
-    report_json_sizes(o, "shape", p->shape, p->ndim);
-    put(o, "bytes", p->nelems * p->itemsize_nbytes);
-    cJSON_AddBoolToObject(o, "ignored", p->ignored);
-    return o;
+    json_begin_line(w);
+    report_name(w, "name", p->fqn, p->fqn_nbytes);
+    json_member_string(w, "dtype", p->dtype);
+    json_member_u64s(w, "shape", p->shape, p->ndim);
+    json_member_u64(w, "bytes", p->nelems * p->itemsize_nbytes);
+    json_member_bool(w, "ignored", p->ignored);
+    json_end_line(w);
 }
 
-static void add_totals(cJSON *e, const model_layout *l)
+static void put_totals(json_report *r, const model_layout *l)
 {
+    json_writer *const w = &r->w;
     const fsdpck_units_info *k = &l->all;
-    cJSON_AddStringToObject(e, "sharding", fsdpck_sharding_name(k->sharding));
-    put(e, "world_size", k->world_size);
-    cJSON *n = cJSON_AddObjectToObject(e, "counts");
-    put(n, "modules", l->about.modules);
-    put(n, "tensors", l->about.lists_units ? k->params : l->about.params);
-    put(n, "elements", k->nelems);
-    put(n, "bytes", k->nbytes);
-    put(n, "units", k->units);
-    put(n, "whole", k->whole_params);
-    put(n, "whole_bytes", k->whole_nbytes);
-    put(n, "ignored", k->ignored_params);
-    put(n, "buffers", k->buffers);
-    put(n, "buffer_bytes", k->buffer_nbytes);
-    put(n, "padding_bytes", k->padding_nbytes);
-    cJSON *ranks = cJSON_AddObjectToObject(e, "rank_nbytes");
-    put(ranks, "min", k->rank_nbytes_min);
-    put(ranks, "min_rank", k->rank_min);
-    put(ranks, "max", k->rank_nbytes_max);
-    put(ranks, "max_rank", k->rank_max);
-    put(ranks, "sum", k->rank_nbytes_total);
-    cJSON_AddNumberToObject(ranks, "mean", (double)k->rank_nbytes_total / (double)k->world_size);
-    cJSON_AddNumberToObject(
-        ranks, "imbalance",
+    json_member_string(w, "sharding", fsdpck_sharding_name(k->sharding));
+    json_member_u64(w, "world_size", k->world_size);
+    REPORT_MEMBER_COUNTS(r, REPORT_COUNTS, {"modules", l->about.modules},
+                         {"tensors", l->about.lists_units ? k->params : l->about.params},
+                         {"elements", k->nelems}, {"bytes", k->nbytes}, {"units", k->units},
+                         {"whole", k->whole_params}, {"whole_bytes", k->whole_nbytes},
+                         {"ignored", k->ignored_params}, {"buffers", k->buffers},
+                         {"buffer_bytes", k->buffer_nbytes}, {"padding_bytes", k->padding_nbytes});
+    json_member_object(w, "rank_nbytes");
+    JSON_COUNTS(w, {"min", k->rank_nbytes_min}, {"min_rank", k->rank_min},
+                {"max", k->rank_nbytes_max}, {"max_rank", k->rank_max},
+                {"sum", k->rank_nbytes_total});
+    json_member_double(w, "mean", (double)k->rank_nbytes_total / (double)k->world_size);
+    json_member_double(
+        w, "imbalance",
         layout_description_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size));
-    cJSON *training = cJSON_AddObjectToObject(e, "training_nbytes");
-    put(training, "parameters", k->rank_nbytes);
-    put(training, "gradients", k->grad_nbytes);
-    put(training, "adam", k->adam_nbytes);
-    cJSON_AddBoolToObject(training, "assumed", 1);
-    put(training, "cpu", k->cpu_nbytes);
-    put(training, "largest_gather", k->gather_nbytes_max);
+    json_end_object(w);
+    json_member_object(w, "training_nbytes");
+    JSON_COUNTS(w, {"parameters", k->rank_nbytes}, {"gradients", k->grad_nbytes},
+                {"adam", k->adam_nbytes});
+    json_member_bool(w, "assumed", 1);
+    JSON_COUNTS(w, {"cpu", k->cpu_nbytes}, {"largest_gather", k->gather_nbytes_max});
+    json_end_object(w);
 }
 
 int layout_description_json(const cli *c, const model_layout *l, const layout_scope *scope)
@@ -259,29 +249,26 @@ int layout_description_json(const cli *c, const model_layout *l, const layout_sc
         .world_size = l->about.world_size == 0 ? -1 : (int64_t)l->about.world_size,
         .mesh = "",
     };
-    cJSON *e = report_json_begin(c, 0, "none", &source);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    add_totals(e, l);
-    report_stream out;
-    report_stream_begin(&out, e);
-    report_stream_list(&out, "units");
+    json_report r;
+    json_writer *const w = report_begin(&r, c, 0, "none", &source);
+    put_totals(&r, l);
+    report_list(&r, "units");
     for (uint64_t i = 0; i < l->all.units; i++)
-        report_stream_item(&out, unit_json(l, i));
-    report_stream_list_end(&out);
-    report_stream_list(&out, "whole");
+        put_unit(w, l, i);
+    json_end_array(w);
+    report_list(&r, "whole");
     for (uint64_t i = 0; i < l->about.names; i++) {
         fsdpck_param p = {.struct_nbytes = sizeof p};
         fsdpck_model_get_param(l->model, i, &p);
         if (p.first_name == i && !fsdpck_units_has(l->units, i))
-            report_stream_item(&out, whole_json(&p));
+            put_whole(w, &p);
     }
-    report_stream_list_end(&out);
+    json_end_array(w);
     if (scope->first < scope->last) {
-        report_stream_list(&out, "ranks");
+        report_list(&r, "ranks");
         for (uint64_t rank = scope->first; rank < scope->last; rank++)
-            report_stream_item(&out, rank_json(l, rank));
-        report_stream_list_end(&out);
+            put_rank(&r, l, rank);
+        json_end_array(w);
     }
-    return report_stream_end(&out, 0);
+    return report_end(&r);
 }

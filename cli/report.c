@@ -76,157 +76,175 @@ static long peak_rss_bytes(void)
 }
 
 /* JSON is UTF-8, and command-line arguments may contain any byte. Escaped text stays unchanged. */
-static cJSON *new_text(const char *text)
+void report_put_text(json_writer *w, const char *text)
 {
     const size_t nbytes = strlen(text);
     char *escaped = malloc(4 * nbytes + 1);
     if (escaped == NULL)
-        return NULL;
-    cJSON *string = cJSON_CreateString(fsdpck_escape(escaped, 4 * nbytes + 1, text, nbytes));
+        w->out->failed = 1;
+    else
+        json_put_cstr(w, fsdpck_escape(escaped, 4 * nbytes + 1, text, nbytes));
     free(escaped);
-    return string;
 }
 
-static void add_text(cJSON *object, const char *key, const char *text)
+/* Adds nothing for "". */
+static void add_text(json_writer *w, const char *key, const char *text)
 {
-    if (text != NULL && text[0] != '\0')
-        cJSON_AddItemToObject(object, key, new_text(text));
-}
-
-static void add_source(cJSON *envelope, const fsdpck_info *source)
-{
-    cJSON *s = cJSON_AddObjectToObject(envelope, "source");
-    if (source == NULL || s == NULL)
+    if (text == NULL || text[0] == '\0')
         return;
-    add_text(s, "path", source->path);
-    add_text(s, "format", source->format);
-    add_text(s, "trainer", source->trainer);
-    add_text(s, "torch_version", source->torch_version);
-    if (source->step >= 0)
-        cJSON_AddNumberToObject(s, "step", (double)source->step);
-    if (source->world_size >= 0)
-        cJSON_AddNumberToObject(s, "world_size", (double)source->world_size);
-    add_text(s, "mesh", source->mesh);
-    if (source->sharded_otherwise > 0)
-        cJSON_AddNumberToObject(s, "cut_otherwise", (double)source->sharded_otherwise);
+    json_put_key(w, key, strlen(key));
+    report_put_text(w, text);
 }
 
-cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
-                         const fsdpck_info *source)
+static void add_source(json_writer *w, const fsdpck_info *source)
 {
-    cJSON *e = cJSON_CreateObject();
-    if (e == NULL)
-        return NULL;
-    cJSON_AddStringToObject(e, "schema", "fsdpck-1");
-    cJSON_AddStringToObject(e, "command", c->command);
-    cJSON_AddNumberToObject(e, "exit_code", exit_code);
-    const bool any = warnings_any(c);
-    cJSON_AddStringToObject(e, "verdict", any ? "findings" : verdict);
-    add_source(e, source);
-    cJSON_AddNumberToObject(e, "seconds", report_seconds_since(c->started_seconds));
-    cJSON_AddNumberToObject(e, "peak_rss", (double)peak_rss_bytes());
-    warnings_add_json(c, cJSON_AddArrayToObject(e, "findings"));
-    return e;
+    json_member_object(w, "source");
+    if (source != NULL) {
+        add_text(w, "path", source->path);
+        add_text(w, "format", source->format);
+        add_text(w, "trainer", source->trainer);
+        add_text(w, "torch_version", source->torch_version);
+        if (source->step >= 0)
+            json_member_i64(w, "step", source->step);
+        if (source->world_size >= 0)
+            json_member_i64(w, "world_size", source->world_size);
+        add_text(w, "mesh", source->mesh);
+        if (source->sharded_otherwise > 0)
+            json_member_u64(w, "cut_otherwise", source->sharded_otherwise);
+    }
+    json_end_object(w);
+}
+
+static void print(text_buf *text)
+{
+    fwrite(text->text, 1, text->nbytes, stdout);
+    text->nbytes = 0;
+}
+
+json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, const char *verdict,
+                               const fsdpck_info *source)
+{
+    json_writer *const w = &r->w;
+    *r = (json_report){.exit_code = exit_code};
+    json_writer_init(w, &r->text, JSON_TABS);
+    w->drain = print;
+    json_begin_object(w);
+    json_member_string(w, "schema", "fsdpck-1");
+    json_member_string(w, "command", c->command);
+    json_member_i64(w, "exit_code", exit_code);
+    json_member_string(w, "verdict", verdict);
+    add_source(w, source);
+    json_member_double(w, "seconds", report_seconds_since(c->started_seconds));
+    json_member_i64(w, "peak_rss", peak_rss_bytes());
+    return w;
+}
+
+json_writer *report_begin_findings(json_report *r, const cli *c, int exit_code, const char *verdict,
+                                   const fsdpck_info *source)
+{
+    report_begin_bare(r, c, exit_code, warnings_any(c) ? "findings" : verdict, source);
+    report_begin_member(r, REPORT_FINDINGS);
+    warnings_put(c, &r->w);
+    return &r->w;
+}
+
+json_writer *report_begin(json_report *r, const cli *c, int exit_code, const char *verdict,
+                          const fsdpck_info *source)
+{
+    json_end_array(report_begin_findings(r, c, exit_code, verdict, source));
+    return &r->w;
+}
+
+static const struct {
+    const char *key;
+    bool is_list;
+} members[REPORT_MEMBERS] = {
+    [REPORT_OUTPUTS] = {"outputs", true},   [REPORT_COUNTS] = {"counts", false},
+    [REPORT_FINDINGS] = {"findings", true}, [REPORT_UNCHECKED] = {"unchecked", false},
+    [REPORT_NEXT] = {"next", true},         [REPORT_ERROR] = {"error", false},
+};
+
+void report_begin_member(json_report *r, report_member member)
+{
+    r->written |= 1u << member;
+    if (members[member].is_list)
+        json_member_array(&r->w, members[member].key);
+    else
+        json_member_object(&r->w, members[member].key);
+}
+
+void report_member_counts(json_report *r, report_member member, const json_count *counts)
+{
+    report_begin_member(r, member);
+    json_put_counts(&r->w, counts);
+    json_end_object(&r->w);
 }
 
 /* Adds the members that every envelope has, empty if the command has not set them. */
-static void fill_missing(cJSON *e)
+static void fill_missing(json_report *r)
 {
-    static const char *const lists[] = {"outputs", "findings", "next"};
-    static const char *const objects[] = {"counts", "unchecked", "error"};
-    for (size_t i = 0; i < 3; i++) {
-        if (!cJSON_HasObjectItem(e, lists[i]))
-            cJSON_AddArrayToObject(e, lists[i]);
-        if (!cJSON_HasObjectItem(e, objects[i]))
-            cJSON_AddObjectToObject(e, objects[i]);
+    for (unsigned i = 0; i < REPORT_MEMBERS; i++) {
+        if (r->written & 1u << i)
+            continue;
+        report_begin_member(r, (report_member)i);
+        if (members[i].is_list)
+            json_end_array(&r->w);
+        else
+            json_end_object(&r->w);
     }
 }
 
-int report_json_print(cJSON *envelope, int exit_code)
+void report_list(json_report *r, const char *key)
 {
-    fill_missing(envelope);
-    char *text = cJSON_Print(envelope);
-    cJSON_Delete(envelope);
-    if (text == NULL) {
+    fill_missing(r);
+    json_member_array(&r->w, key);
+}
+
+int report_end(json_report *r)
+{
+    fill_missing(r);
+    json_end_object(&r->w);
+    text_puts(&r->text, "\n");
+    if (r->text.failed) {
         fprintf(stderr, "fsdpck: out of memory for the report\n");
-        return FSDPCK_LIMIT;
+        r->exit_code = FSDPCK_LIMIT;
+    } else {
+        print(&r->text);
     }
-    puts(text);
-    free(text);
-    return exit_code;
+    text_release(&r->text);
+    return r->exit_code;
 }
 
-/* cJSON ends an object with "\n}"; the last two bytes are omitted so that members can follow. */
-void report_stream_begin(report_stream *s, cJSON *envelope)
+void report_items_init(report_items *items)
 {
-    *s = (report_stream){.first = true};
-    fill_missing(envelope);
-    char *text = cJSON_Print(envelope);
-    cJSON_Delete(envelope);
-    const size_t nbytes = text == NULL ? 0 : strlen(text);
-    s->failed = nbytes < 2;
-    if (!s->failed)
-        fwrite(text, 1, nbytes - 2, stdout);
-    free(text);
+    *items = (report_items){0};
+    json_writer_init(&items->w, &items->text, JSON_TABS);
+    items->w.depth = 2; /* in a member of the envelope */
 }
 
-void report_stream_list(report_stream *s, const char *key)
+void report_put_items(json_writer *w, const report_items *items)
 {
-    s->first = true;
-    if (!s->failed)
-        printf(",\n\t\"%s\":\t[", key);
+    json_put_raw(w, items->text.text, items->text.nbytes);
+    w->out->failed |= items->text.failed;
 }
 
-void report_stream_item(report_stream *s, cJSON *item)
+void report_items_release(report_items *items)
 {
-    char *text = s->failed || item == NULL ? NULL : cJSON_PrintUnformatted(item);
-    cJSON_Delete(item);
-    s->failed = s->failed || text == NULL;
-    if (text != NULL)
-        printf("%s\n\t\t%s", s->first ? "" : ",", text);
-    s->first = false;
-    free(text);
+    text_release(&items->text);
 }
 
-void report_stream_list_end(report_stream *s)
-{
-    if (!s->failed)
-        fputs("]", stdout);
-}
-
-int report_stream_end(report_stream *s, int exit_code)
-{
-    if (s->failed) {
-        fprintf(stderr, "fsdpck: out of memory for the report\n");
-        return FSDPCK_LIMIT;
-    }
-    puts("\n}");
-    return exit_code;
-}
-
-void report_json_name(cJSON *object, const char *key, const char *name, size_t nbytes)
+void report_name(json_writer *w, const char *key, const char *name, size_t nbytes)
 {
     char escaped[1024];
-    cJSON_AddStringToObject(object, key, fsdpck_escape(escaped, sizeof escaped, name, nbytes));
+    json_member_string(w, key, fsdpck_escape(escaped, sizeof escaped, name, nbytes));
 }
 
-void report_json_sizes(cJSON *object, const char *key, const uint64_t *sizes, unsigned count)
+void report_texts(json_writer *w, const char *key, char *const *texts, size_t count)
 {
-    cJSON *list = cJSON_AddArrayToObject(object, key);
-    for (unsigned i = 0; i < count; i++)
-        cJSON_AddItemToArray(list, cJSON_CreateNumber((double)sizes[i]));
-}
-
-void report_json_names(cJSON *object, const char *key, char *const *names, size_t count)
-{
-    cJSON *list = cJSON_AddArrayToObject(object, key);
-    for (size_t i = 0; i < count && list != NULL; i++)
-        cJSON_AddItemToArray(list, new_text(names[i]));
-}
-
-void report_json_add_name(cJSON *list, const char *name)
-{
-    cJSON_AddItemToArray(list, new_text(name));
+    json_member_array(w, key);
+    for (size_t i = 0; i < count; i++)
+        report_put_text(w, texts[i]);
+    json_end_array(w);
 }
 
 const char *report_next(fsdpck_finding_id finding, const char *next)
@@ -270,29 +288,30 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
     const fsdpck_finding_id finding =
         err->finding != FSDPCK_FINDING_NONE ? err->finding : fsdpck_status_finding(err->status);
     const char *next_step = report_next(finding, err->next);
-    cJSON *e =
-        report_json_begin(c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
-    if (e == NULL)
-        return (int)err->status;
+    json_report r;
+    json_writer *const w = report_begin_findings(
+        &r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
     if (finding != FSDPCK_FINDING_NONE)
-        warnings_add_finding(cJSON_GetObjectItem(e, "findings"), finding, "error", err->message,
-                             next_step);
-    cJSON *o = cJSON_AddObjectToObject(e, "error");
-    cJSON_AddStringToObject(o, "status", fsdpck_status_name(err->status));
-    add_text(o, "finding", fsdpck_finding_name(finding));
-    add_text(o, "message", err->message);
-    add_text(o, "path", err->path);
-    add_text(o, "tensor", err->tensor);
+        warnings_put_finding(w, finding, "error", err->message, next_step);
+    json_end_array(w);
+    report_begin_member(&r, REPORT_ERROR);
+    json_member_string(w, "status", fsdpck_status_name(err->status));
+    add_text(w, "finding", fsdpck_finding_name(finding));
+    add_text(w, "message", err->message);
+    add_text(w, "path", err->path);
+    add_text(w, "tensor", err->tensor);
     if (err->has_offset)
-        cJSON_AddNumberToObject(o, "offset", (double)err->offset_bytes);
-    add_text(o, "expected", err->expected);
-    add_text(o, "found", err->found);
+        json_member_u64(w, "offset", err->offset_bytes);
+    add_text(w, "expected", err->expected);
+    add_text(w, "found", err->found);
     if (err->sys_errno != 0)
-        cJSON_AddNumberToObject(o, "errno", err->sys_errno);
-    cJSON *next = cJSON_AddArrayToObject(e, "next");
+        json_member_i64(w, "errno", err->sys_errno);
+    json_end_object(w);
+    report_begin_member(&r, REPORT_NEXT);
     if (next_step[0] != '\0')
-        report_json_add_name(next, next_step);
-    return report_json_print(e, (int)err->status);
+        report_put_text(w, next_step);
+    json_end_array(w);
+    return report_end(&r);
 }
 
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err)

@@ -7,49 +7,81 @@
 #ifndef FSDPCK_CLI_REPORT_H
 #define FSDPCK_CLI_REPORT_H
 
-#include <cjson/cJSON.h>
-
+#include "base/json.h"
 #include "cmd.h"
 
-/* The envelope of a success; the caller adds members, then calls report_json_print. NULL if memory runs
- * out. */
-cJSON *report_json_begin(const cli *c, int exit_code, const char *verdict,
-                         const fsdpck_info *source);
-/* Prints and frees. Returns the exit code. */
-int report_json_print(cJSON *envelope, int exit_code);
+/* Members that every envelope has, in this order where a command omits several. */
+typedef enum report_member {
+    REPORT_OUTPUTS,
+    REPORT_COUNTS,
+    REPORT_FINDINGS,
+    REPORT_UNCHECKED,
+    REPORT_NEXT,
+    REPORT_ERROR,
+    REPORT_MEMBERS
+} report_member;
 
-/* An envelope with long lists, written item by item and never kept in memory as a whole.
+/* An envelope under construction. A long one is printed while it is written: begin it when nothing but
+ * a lack of memory can fail.
  *
- *     report_stream_begin(&s, envelope);
- *     report_stream_list(&s, "tensors");
- *     for (...) report_stream_item(&s, item);
- *     report_stream_list_end(&s);
- *     return report_stream_end(&s, 0);
- *
- * Begin and item free their arguments. End reports NULL items and a lack of memory, and returns the
- * exit code. */
-typedef struct report_stream {
-    bool first, failed;
-} report_stream;
+ *     json_writer *const w = report_begin(&r, c, 0, "none", info);
+ *     json_member_u64(w, "world_size", k.world_size);
+ *     report_list(&r, "tensors");
+ *     for (...) {
+ *         json_begin_line(w);
+ *         ...
+ *         json_end_line(w);
+ *     }
+ *     json_end_array(w);
+ *     return report_end(&r);
+ */
+typedef struct json_report {
+    json_writer w;
+    text_buf text;    /* not printed yet */
+    unsigned written; /* bits of report_member */
+    int exit_code;
+} json_report;
 
-void report_stream_begin(report_stream *s, cJSON *envelope);
-void report_stream_list(report_stream *s, const char *key);
-void report_stream_item(report_stream *s, cJSON *item);
-void report_stream_list_end(report_stream *s);
-int report_stream_end(report_stream *s, int exit_code);
+/* Begin an envelope; the caller adds members. The first leaves out the findings, the second leaves their
+ * list open, after the warnings. Warnings make the verdict of the last two "findings". */
+json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, const char *verdict,
+                               const fsdpck_info *source);
+json_writer *report_begin_findings(json_report *r, const cli *c, int exit_code, const char *verdict,
+                                   const fsdpck_info *source);
+json_writer *report_begin(json_report *r, const cli *c, int exit_code, const char *verdict,
+                          const fsdpck_info *source);
+/* Begins an object or a list that every envelope has. */
+void report_begin_member(json_report *r, report_member member);
+/* An object of numbers that every envelope has. */
+#define REPORT_MEMBER_COUNTS(r, member, ...) \
+    report_member_counts(r, member, JSON_COUNT_LIST(__VA_ARGS__))
+void report_member_counts(json_report *r, report_member member, const json_count *counts);
+/* Begins a long list, after all members that every envelope has. */
+void report_list(json_report *r, const char *key);
+/* Returns the exit code. */
+int report_end(json_report *r);
+
+/* Items of a list, collected before the envelope begins. */
+typedef struct report_items {
+    json_writer w;
+    text_buf text;
+} report_items;
+
+void report_items_init(report_items *items);
+/* Adds them to a list. */
+void report_put_items(json_writer *w, const report_items *items);
+void report_items_release(report_items *items);
 
 /* Reports a failure, as text on stderr or as the envelope on stdout; source may be NULL. Returns the
  * exit code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
 /* Adds a name that may contain any byte, escaped. */
-void report_json_name(cJSON *object, const char *key, const char *name, size_t nbytes);
-/* Adds a list of numbers. */
-void report_json_sizes(cJSON *object, const char *key, const uint64_t *sizes, unsigned count);
+void report_name(json_writer *w, const char *key, const char *name, size_t nbytes);
+/* Adds a text to a list. */
+void report_put_text(json_writer *w, const char *text);
 /* Adds a list of texts. */
-void report_json_names(cJSON *object, const char *key, char *const *names, size_t count);
-/* Appends a text to such a list. */
-void report_json_add_name(cJSON *list, const char *name);
+void report_texts(json_writer *w, const char *key, char *const *texts, size_t count);
 
 /* The next step: `next`, or if it is "" the one from the table of findings. */
 const char *report_next(fsdpck_finding_id finding, const char *next);

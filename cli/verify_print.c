@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report.h"
+#include "warnings.h"
 
 /* Findings of one kind about single tensors that are printed. */
 #define SAME_KIND_SHOWN 10u
@@ -172,63 +172,40 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
     return exit_code(&k);
 }
 
-static cJSON *finding_json(const fsdpck_finding *f)
+static void put_field(json_writer *w, const char *key, const char *text)
+{
+    json_member_string(w, key, text[0] == '\0' ? NULL : text);
+}
+
+static void put_finding(json_writer *w, const fsdpck_finding *f)
 {
     const fsdpck_error *e = f->what;
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(e->finding));
-    cJSON_AddStringToObject(o, "severity", f->severity);
-    cJSON_AddStringToObject(o, "message", e->message);
-    cJSON_AddStringToObject(o, "next", report_next(e->finding, e->next));
-    if (e->path[0] != '\0')
-        cJSON_AddStringToObject(o, "path", e->path);
-    if (e->tensor[0] != '\0')
-        cJSON_AddStringToObject(o, "tensor", e->tensor);
+    warnings_begin_finding(w, e->finding, f->severity, e->message,
+                           report_next(e->finding, e->next));
+    put_field(w, "path", e->path);
+    put_field(w, "tensor", e->tensor);
     if (e->has_offset)
-        cJSON_AddNumberToObject(o, "offset", (double)e->offset_bytes);
-    if (e->expected[0] != '\0')
-        cJSON_AddStringToObject(o, "expected", e->expected);
-    if (e->found[0] != '\0')
-        cJSON_AddStringToObject(o, "found", e->found);
-    return o;
+        json_member_u64(w, "offset", e->offset_bytes);
+    put_field(w, "expected", e->expected);
+    put_field(w, "found", e->found);
+    json_end_object(w);
 }
 
-static void add_counts(cJSON *e, const fsdpck_verify_info *k, const fsdpck_info *source)
+static void put_totals(json_report *r, const fsdpck_verify_info *k, const fsdpck_info *source)
 {
-    cJSON *n = cJSON_AddObjectToObject(e, "counts");
-    cJSON_AddNumberToObject(n, "errors", (double)k->errors);
-    cJSON_AddNumberToObject(n, "warnings", (double)k->warnings);
-    cJSON_AddNumberToObject(n, "notes", (double)k->notes);
-    cJSON_AddNumberToObject(n, "ignored", (double)k->ignored);
-    cJSON_AddNumberToObject(n, "tensors", (double)source->tensors);
-    cJSON_AddNumberToObject(n, "chunks", (double)source->chunks);
-    cJSON_AddNumberToObject(n, "files", (double)source->files);
-    cJSON_AddNumberToObject(n, "records", (double)k->records);
-    cJSON_AddNumberToObject(n, "bytes", (double)k->bytes_total);
-    cJSON_AddNumberToObject(n, "bytes_read", (double)k->bytes_read);
-    cJSON_AddNumberToObject(n, "bytes_summed", (double)k->bytes_summed);
-}
-
-static void add_unchecked(cJSON *e, const fsdpck_verify_info *k)
-{
-    cJSON *o = cJSON_AddObjectToObject(e, "unchecked");
-    cJSON_AddNumberToObject(o, "tensors", (double)k->unchecked_tensors);
-    cJSON_AddNumberToObject(o, "bytes", (double)k->unchecked_nbytes);
-    cJSON_AddNumberToObject(o, "unread_tensors", (double)k->unread_tensors);
-    cJSON_AddNumberToObject(o, "unread_bytes", (double)k->unread_nbytes);
-    cJSON_AddNumberToObject(o, "skipped_records", (double)k->skipped_records);
-    cJSON_AddNumberToObject(o, "skipped_bytes", (double)k->skipped_nbytes);
-}
-
-static void add_manifest(cJSON *e, const fsdpck_verify_info *k)
-{
-    if (!k->manifest)
-        return;
-    cJSON *o = cJSON_AddObjectToObject(e, "manifest");
-    cJSON_AddNumberToObject(o, "files", (double)k->manifest_files);
-    cJSON_AddNumberToObject(o, "tensors", (double)k->manifest_tensors);
-    cJSON_AddNumberToObject(o, "bytes_summed", (double)k->manifest_nbytes);
-    cJSON_AddNumberToObject(o, "skipped_files", (double)k->manifest_unhashed_files);
+    REPORT_MEMBER_COUNTS(r, REPORT_COUNTS, {"errors", k->errors}, {"warnings", k->warnings},
+                         {"notes", k->notes}, {"ignored", k->ignored}, {"tensors", source->tensors},
+                         {"chunks", source->chunks}, {"files", source->files},
+                         {"records", k->records}, {"bytes", k->bytes_total},
+                         {"bytes_read", k->bytes_read}, {"bytes_summed", k->bytes_summed});
+    if (k->manifest)
+        JSON_MEMBER_COUNTS(&r->w, "manifest", {"files", k->manifest_files},
+                           {"tensors", k->manifest_tensors}, {"bytes_summed", k->manifest_nbytes},
+                           {"skipped_files", k->manifest_unhashed_files});
+    REPORT_MEMBER_COUNTS(
+        r, REPORT_UNCHECKED, {"tensors", k->unchecked_tensors}, {"bytes", k->unchecked_nbytes},
+        {"unread_tensors", k->unread_tensors}, {"unread_bytes", k->unread_nbytes},
+        {"skipped_records", k->skipped_records}, {"skipped_bytes", k->skipped_nbytes});
 }
 
 /* A sample is never "clean". */
@@ -248,29 +225,24 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     fsdpck_verify_get_info(v, &k);
     const int code = exit_code(&k);
     const bool opened = fsdpck_verify_get_source(v, &source) != 0;
-    cJSON *e = report_json_begin(c, code, verdict_of(&k), opened ? &source : NULL);
-    if (e == NULL)
-        return no_memory(c);
-    if (k.errors + k.warnings == 0) /* a reader's warning may be only a note here */
-        cJSON_ReplaceItemInObject(e, "verdict", cJSON_CreateString(verdict_of(&k)));
-    cJSON_AddStringToObject(e, "level", level_name(k.level));
-    cJSON_AddBoolToObject(e, "sampled", k.sampled);
-    cJSON_AddBoolToObject(e, "out_of_time", k.stopped);
-    cJSON_AddStringToObject(e, "not_seen", k.not_seen);
-    add_counts(e, &k, &source);
-    add_manifest(e, &k);
-    add_unchecked(e, &k);
-    cJSON_DeleteItemFromObject(e, "findings"); /* the list below contains the warnings too */
-    cJSON *list = cJSON_AddArrayToObject(e, "findings");
+    /* Without any finding, a reader's warning is only a note here. */
+    const bool warned = k.errors + k.warnings > 0 && warnings_any(c);
+    json_report r;
+    json_writer *const w = report_begin_bare(&r, c, code, warned ? "findings" : verdict_of(&k),
+                                             opened ? &source : NULL);
+    json_member_string(w, "level", level_name(k.level));
+    json_member_bool(w, "sampled", k.sampled);
+    json_member_bool(w, "out_of_time", k.stopped);
+    json_member_string(w, "not_seen", k.not_seen);
+    put_totals(&r, &k, &source);
+    report_begin_member(&r, REPORT_FINDINGS); /* with the warnings */
     for (uint64_t i = 0; i < k.listed; i++) {
         fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
         fsdpck_verify_get_finding(v, i, &f);
-        cJSON_AddItemToArray(list, finding_json(&f));
+        put_finding(w, &f);
     }
-    if (k.statistics == 0)
-        return report_json_print(e, code);
-    report_stream s;
-    report_stream_begin(&s, e);
-    verify_add_statistics(&s, v);
-    return report_stream_end(&s, code);
+    json_end_array(w);
+    if (k.statistics > 0)
+        verify_put_statistics(&r, v);
+    return report_end(&r);
 }

@@ -10,6 +10,6 @@ int verify_print_json(const cli *c, const fsdpck_verify *v);
 
 /* verify_stats.c. False if memory runs out. */
 bool verify_print_statistics(const fsdpck_verify *v);
-void verify_add_statistics(report_stream *stream, const fsdpck_verify *v);
+void verify_put_statistics(json_report *r, const fsdpck_verify *v);
 
 #endif

@@ -79,35 +79,32 @@ bool verify_print_statistics(const fsdpck_verify *v)
     return table_print(rows) && whole;
 }
 
-static cJSON *row_json(const fsdpck_tensor *t, const fsdpck_tensor_statistics *s)
+static void put_row(json_writer *w, const fsdpck_tensor *t, const fsdpck_tensor_statistics *s)
 {
-    cJSON *o = cJSON_CreateObject();
-    report_json_name(o, "name", t->name, t->name_nbytes);
-    cJSON_AddStringToObject(o, "dtype", t->dtype);
-    report_json_sizes(o, "shape", t->shape, t->ndim);
-    cJSON_AddNumberToObject(o, "looked_at", (double)s->nelems);
-    cJSON_AddNumberToObject(o, "finite", (double)s->finite);
-    cJSON_AddNumberToObject(o, "nan", (double)s->nan);
-    cJSON_AddNumberToObject(o, "inf", (double)s->inf);
-    cJSON_AddNumberToObject(o, "zeros", (double)s->zeros);
-    if (s->finite == 0)
-        return o;
-    cJSON_AddNumberToObject(o, "mean", s->mean);
-    cJSON_AddNumberToObject(o, "variance", s->variance);
-    cJSON_AddNumberToObject(o, "min", s->minimum);
-    cJSON_AddNumberToObject(o, "max", s->maximum);
-    cJSON_AddNumberToObject(o, "exponent_least", s->exponent_least);
-    report_json_sizes(o, "exponents", s->exponent_counts, s->exponents);
-    return o;
+    json_begin_line(w);
+    report_name(w, "name", t->name, t->name_nbytes);
+    json_member_string(w, "dtype", t->dtype);
+    json_member_u64s(w, "shape", t->shape, t->ndim);
+    JSON_COUNTS(w, {"looked_at", s->nelems}, {"finite", s->finite}, {"nan", s->nan},
+                {"inf", s->inf}, {"zeros", s->zeros});
+    if (s->finite > 0) {
+        json_member_double(w, "mean", s->mean);
+        json_member_double(w, "variance", s->variance);
+        json_member_double(w, "min", s->minimum);
+        json_member_double(w, "max", s->maximum);
+        json_member_i64(w, "exponent_least", s->exponent_least);
+        json_member_u64s(w, "exponents", s->exponent_counts, s->exponents);
+    }
+    json_end_line(w);
 }
 
-void verify_add_statistics(report_stream *stream, const fsdpck_verify *v)
+void verify_put_statistics(json_report *r, const fsdpck_verify *v)
 {
     fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
     fsdpck_tensor_statistics s = FSDPCK_INIT(fsdpck_tensor_statistics);
-    report_stream_list(stream, "statistics");
+    report_list(r, "statistics");
     for (uint64_t i = 0;
          fsdpck_verify_get_statistics(v, i, &s) && fsdpck_verify_get_tensor(v, i, &t); i++)
-        report_stream_item(stream, row_json(&t, &s));
-    report_stream_list_end(stream);
+        put_row(&r->w, &t, &s);
+    json_end_array(&r->w);
 }

@@ -26,21 +26,26 @@ bool warnings_any(const cli *c)
     return fsdpck_context_warning(c->ctx, 0, &w) != 0;
 }
 
-void warnings_add_finding(cJSON *findings, fsdpck_finding_id finding, const char *severity,
-                          const char *message, const char *next)
+void warnings_begin_finding(json_writer *w, fsdpck_finding_id finding, const char *severity,
+                            const char *message, const char *next)
 {
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "finding", fsdpck_finding_name(finding));
-    cJSON_AddStringToObject(o, "severity", severity);
-    cJSON_AddStringToObject(o, "message", message);
-    cJSON_AddStringToObject(o, "next", next);
-    cJSON_AddItemToArray(findings, o);
+    json_begin_object(w);
+    json_member_string(w, "finding", fsdpck_finding_name(finding));
+    json_member_string(w, "severity", severity);
+    json_member_string(w, "message", message);
+    json_member_string(w, "next", next);
 }
 
-void warnings_add_json(const cli *c, cJSON *findings)
+void warnings_put_finding(json_writer *w, fsdpck_finding_id finding, const char *severity,
+                          const char *message, const char *next)
+{
+    warnings_begin_finding(w, finding, severity, message, next);
+    json_end_object(w);
+}
+
+void warnings_put(const cli *c, json_writer *json)
 {
     fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     for (size_t i = 0; fsdpck_context_warning(c->ctx, i, &w); i++)
-        warnings_add_finding(findings, w.finding, "warning", w.message,
-                             report_next(w.finding, w.next));
+        warnings_put_finding(json, w.finding, "warning", w.message, report_next(w.finding, w.next));
 }

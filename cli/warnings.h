@@ -4,8 +4,7 @@
 #ifndef FSDPCK_CLI_WARNINGS_H
 #define FSDPCK_CLI_WARNINGS_H
 
-#include <cjson/cJSON.h>
-
+#include "base/json.h"
 #include "cmd.h"
 
 /* Prints the warnings since the last call. May be called from any thread. */
@@ -15,10 +14,13 @@ void warnings_print(cli *c);
 bool warnings_any(const cli *c);
 
 /* Adds them to a list of findings. */
-void warnings_add_json(const cli *c, cJSON *findings);
+void warnings_put(const cli *c, json_writer *json);
 
-/* One finding; texts may be "". */
-void warnings_add_finding(cJSON *findings, fsdpck_finding_id finding, const char *severity,
+/* Begins a finding; texts may be "". The caller may add members, and ends the object. */
+void warnings_begin_finding(json_writer *w, fsdpck_finding_id finding, const char *severity,
+                            const char *message, const char *next);
+/* A finding without further members. */
+void warnings_put_finding(json_writer *w, fsdpck_finding_id finding, const char *severity,
                           const char *message, const char *next);
 
 #endif

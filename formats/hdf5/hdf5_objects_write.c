@@ -31,7 +31,7 @@ static bool put_float(json_writer *w, double d)
         text_puts(&digits, ".0");
     const bool ok = !digits.failed && digits.text != NULL;
     if (ok)
-        json_put_number(w, digits.text, digits.nbytes);
+        json_put_raw(w, digits.text, digits.nbytes);
     text_release(&digits);
     return ok;
 }

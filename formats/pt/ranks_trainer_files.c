@@ -40,12 +40,6 @@ static bool is_world_size(const json_token *t)
     return t->kind == JSON_KEY && t->nbytes == strlen(key) && memcmp(t->text, key, t->nbytes) == 0;
 }
 
-static void put_world_size(json_writer *w, uint64_t world_size)
-{
-    json_put_key(w, "world_size", strlen("world_size"));
-    json_put_u64(w, world_size);
-}
-
 static fsdpck_status copy_object(json_reader *r, json_writer *w, uint64_t world_size,
                                  fsdpck_error *err)
 {
@@ -61,7 +55,7 @@ static fsdpck_status copy_object(json_reader *r, json_writer *w, uint64_t world_
             RETURN_IF(json_next(r, &t, err));
             RETURN_IF(json_skip(r, &t, err));
             if (!stated)
-                put_world_size(w, world_size);
+                json_member_u64(w, "world_size", world_size);
             stated = true;
             continue;
         }
@@ -70,7 +64,7 @@ static fsdpck_status copy_object(json_reader *r, json_writer *w, uint64_t world_
         else if (t.kind == JSON_OBJECT_END || t.kind == JSON_ARRAY_END)
             depth--;
         if (depth == 0 && !stated)
-            put_world_size(w, world_size);
+            json_member_u64(w, "world_size", world_size);
         json_put_token(w, &t);
     }
     return json_expect(r, JSON_END, &t, err);

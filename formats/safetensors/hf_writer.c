@@ -111,13 +111,10 @@ static void put_index(const split *s, const named *list, size_t count, text_buf 
     json_writer w;
     json_writer_init(&w, text, 2);
     json_begin_object(&w);
-    json_put_key(&w, "metadata", strlen("metadata"));
-    json_begin_object(&w);
-    json_put_key(&w, "total_size", strlen("total_size"));
-    json_put_u64(&w, s->total_nbytes);
+    json_member_object(&w, "metadata");
+    json_member_u64(&w, "total_size", s->total_nbytes);
     json_end_object(&w);
-    json_put_key(&w, "weight_map", strlen("weight_map"));
-    json_begin_object(&w);
+    json_member_object(&w, "weight_map");
     for (size_t i = 0; i < count; i++) {
         char file_text[64];
         file_name(list[i].index, s->closed, file_text, sizeof file_text);

@@ -17,10 +17,8 @@ void st_header_write_begin_as(st_header_writer *w, text_buf *out, const char *fo
     text_append(out, length_to_come, sizeof length_to_come);
     json_writer_init(&w->json, out, 0);
     json_begin_object(&w->json);
-    json_put_key(&w->json, "__metadata__", strlen("__metadata__"));
-    json_begin_object(&w->json);
-    json_put_key(&w->json, "format", strlen("format"));
-    json_put_string(&w->json, format, nbytes);
+    json_member_object(&w->json, "__metadata__");
+    json_member_text(&w->json, "format", format, nbytes);
     w->in_metadata = true;
 }
 
@@ -51,18 +49,12 @@ void st_header_write_tensor(st_header_writer *w, const char *name, size_t nbytes
     end_metadata(w);
     json_put_key(j, name, nbytes);
     json_begin_object(j);
-    json_put_key(j, "dtype", strlen("dtype"));
-    json_put_cstr(j, dtype_get(d)->safetensors);
-    json_put_key(j, "shape", strlen("shape"));
-    json_begin_array(j);
+    json_member_string(j, "dtype", dtype_get(d)->safetensors);
+    json_member_array(j, "shape");
     for (unsigned i = 0; i < ndim; i++)
         json_put_u64(j, i + 1 == ndim ? shape[i] * dtype_get(d)->packing : shape[i]);
     json_end_array(j);
-    json_put_key(j, "data_offsets", strlen("data_offsets"));
-    json_begin_array(j);
-    json_put_u64(j, begin_bytes);
-    json_put_u64(j, end_bytes);
-    json_end_array(j);
+    json_member_u64s(j, "data_offsets", (const uint64_t[]){begin_bytes, end_bytes}, 2);
     json_end_object(j);
 }
 

@@ -116,12 +116,8 @@ static void put_sharding_info(const catalogue *cat, const st_file *f, text_buf *
         const ordered *o = &f->list[i];
         json_put_key(&w, o->name, o->name_nbytes);
         json_begin_object(&w);
-        json_put_key(&w, "saved_offsets", strlen("saved_offsets"));
-        json_begin_array(&w);
         catalogue_chunk_box(cat, o->first_chunk, offsets, NULL);
-        for (unsigned d = 0; d < catalogue_tensor(cat, o->tensor)->ndim; d++)
-            json_put_u64(&w, offsets[d]);
-        json_end_array(&w);
+        json_member_u64s(&w, "saved_offsets", offsets, catalogue_tensor(cat, o->tensor)->ndim);
         json_end_object(&w);
     }
     json_end_object(&w);

@@ -22,6 +22,7 @@
 #ifndef FSDPCK_BASE_JSON_H
 #define FSDPCK_BASE_JSON_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -76,35 +77,70 @@ fsdpck_status json_expect(json_reader *r, json_kind kind, json_token *token,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 void json_reader_release(json_reader *r);
 
-/* Writes into a text_buf, with commas and indentation. indent 0: compact. Strings are bytes:
- * invalid UTF-8 is written as U+FFFD; controls and invisible characters are written as \u escapes,
- * so that printed JSON cannot control a terminal. Check at the end with text_check(out) that
- * everything was kept. */
+/* Writes into a text_buf, with commas and indentation. Strings are bytes: invalid UTF-8 is written as
+ * U+FFFD; controls and invisible characters are written as \u escapes, so that printed JSON cannot
+ * control a terminal. Check at the end with text_check(out) that everything was kept. */
 typedef struct json_writer {
     text_buf *out;
     unsigned indent;
+    unsigned line_indent;         /* indent outside the object that json_begin_line began */
+    void (*drain)(text_buf *out); /* NULL, or empties `out` after a container if it is large */
     unsigned depth;
     bool need_comma;
     bool after_key;
 } json_writer;
 
+/* An indent: tabs, and arrays on one line. */
+#define JSON_TABS UINT_MAX
+
+/* indent: spaces per level, 0 (compact) or JSON_TABS. */
 void json_writer_init(json_writer *w, text_buf *out, unsigned indent);
 void json_begin_object(json_writer *w);
 void json_end_object(json_writer *w);
 void json_begin_array(json_writer *w);
 void json_end_array(json_writer *w);
+/* An object in an array, on a line of its own. */
+void json_begin_line(json_writer *w);
+void json_end_line(json_writer *w);
 void json_put_key(json_writer *w, const char *key, size_t nbytes);
 void json_put_string(json_writer *w, const char *text, size_t nbytes);
 void json_put_cstr(json_writer *w, const char *text); /* NULL writes null */
 void json_put_u64(json_writer *w, uint64_t v);
 void json_put_i64(json_writer *w, int64_t v);
-void json_put_double(json_writer *w, double v); /* shortest form that reads back exactly; not
-                                                 * finite: null */
-/* Unchanged, such as a number token of the reader; the caller guarantees that it is a number. */
-void json_put_number(json_writer *w, const char *text, size_t nbytes);
+void json_put_double(json_writer *w,
+                     double v); /* shortest form that reads back exactly, as Python's
+                                                 * but without ".0"; not finite: null */
+/* Unchanged: a number token of the reader, or values that another writer separated by commas. The
+ * caller guarantees that it is JSON. Nothing for 0 bytes. */
+void json_put_raw(json_writer *w, const char *text, size_t nbytes);
 void json_put_bool(json_writer *w, bool v);
+void json_put_u64s(json_writer *w, const uint64_t *values, size_t count); /* an array */
 void json_put_null(json_writer *w);
 /* Writes a token of the reader; nothing for JSON_END. */
 void json_put_token(json_writer *w, const json_token *t);
+
+/* Members of an object: the key, and the value or its beginning. */
+void json_member_object(json_writer *w, const char *key);
+void json_member_array(json_writer *w, const char *key);
+void json_member_text(json_writer *w, const char *key, const char *text, size_t nbytes);
+void json_member_string(json_writer *w, const char *key, const char *text); /* nothing for NULL */
+void json_member_u64(json_writer *w, const char *key, uint64_t v);
+void json_member_i64(json_writer *w, const char *key, int64_t v);
+void json_member_double(json_writer *w, const char *key, double v);
+void json_member_bool(json_writer *w, const char *key, bool v);
+void json_member_u64s(json_writer *w, const char *key, const uint64_t *values, size_t count);
+
+/* Many members at once: JSON_COUNTS(w, {"tensors", 3}, {"bytes", 96}). */
+typedef struct json_count {
+    const char *key; /* NULL at the end */
+    uint64_t value;
+} json_count;
+
+#define JSON_COUNT_LIST(...) ((const json_count[]){__VA_ARGS__, {NULL, 0}})
+#define JSON_COUNTS(w, ...)  json_put_counts(w, JSON_COUNT_LIST(__VA_ARGS__))
+void json_put_counts(json_writer *w, const json_count *counts);
+/* An object of such members, which is the member `key`. */
+#define JSON_MEMBER_COUNTS(w, key, ...) json_member_counts(w, key, JSON_COUNT_LIST(__VA_ARGS__))
+void json_member_counts(json_writer *w, const char *key, const json_count *counts);
 
 #endif

@@ -6,6 +6,8 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
+#define DRAIN_NBYTES ((size_t)1 << 16)
+
 void json_writer_init(json_writer *w, text_buf *out, unsigned indent)
 {
     *w = (json_writer){.out = out, .indent = indent};
@@ -13,20 +15,20 @@ void json_writer_init(json_writer *w, text_buf *out, unsigned indent)
 
 static void new_line(json_writer *w)
 {
-    static const char spaces[] = "                ";
+    const bool tabs = w->indent == JSON_TABS;
+    const char *const blanks = tabs ? "\t\t\t\t\t\t\t\t" : "        ";
     if (w->indent == 0)
         return;
     text_append(w->out, "\n", 1);
-    size_t left = (size_t)w->indent * w->depth;
-    while (left > 0) {
-        const size_t n = left < sizeof(spaces) - 1 ? left : sizeof(spaces) - 1;
-        text_append(w->out, spaces, n);
+    for (size_t left = (size_t)(tabs ? 1 : w->indent) * w->depth; left > 0;) {
+        const size_t n = left < 8 ? left : 8;
+        text_append(w->out, blanks, n);
         left -= n;
     }
 }
 
-/* Writes the separator and indentation before a key or a value. */
-static void begin_item(json_writer *w)
+/* Writes the comma, and the indentation of a key or value at the beginning of a line. */
+static void begin_item(json_writer *w, bool on_line)
 {
     if (w->after_key) {
         w->after_key = false;
@@ -34,25 +36,36 @@ static void begin_item(json_writer *w)
     }
     if (w->need_comma)
         text_append(w->out, ",", 1);
-    if (w->depth > 0)
+    if (w->depth > 0 && on_line)
         new_line(w);
+    else if (w->need_comma)
+        text_append(w->out, " ", 1);
+}
+
+/* Before a value. */
+static void begin_value(json_writer *w)
+{
+    begin_item(w, w->indent != JSON_TABS);
+    w->need_comma = true;
 }
 
 static void begin_container(json_writer *w, const char *bracket)
 {
-    begin_item(w);
+    begin_value(w);
     text_append(w->out, bracket, 1);
     w->depth++;
     w->need_comma = false;
 }
 
-static void end_container(json_writer *w, const char *bracket)
+static void end_container(json_writer *w, const char *bracket, bool on_line)
 {
     w->depth--;
-    if (w->need_comma)
+    if (on_line)
         new_line(w);
     text_append(w->out, bracket, 1);
     w->need_comma = true;
+    if (w->drain != NULL && w->out->nbytes > DRAIN_NBYTES && !w->out->failed)
+        w->drain(w->out);
 }
 
 void json_begin_object(json_writer *w)
@@ -62,7 +75,7 @@ void json_begin_object(json_writer *w)
 
 void json_end_object(json_writer *w)
 {
-    end_container(w, "}");
+    end_container(w, "}", w->need_comma || w->indent == JSON_TABS);
 }
 
 void json_begin_array(json_writer *w)
@@ -72,7 +85,22 @@ void json_begin_array(json_writer *w)
 
 void json_end_array(json_writer *w)
 {
-    end_container(w, "]");
+    end_container(w, "]", w->need_comma && w->indent != JSON_TABS);
+}
+
+void json_begin_line(json_writer *w)
+{
+    begin_item(w, true);
+    w->after_key = true; /* the line has begun */
+    w->line_indent = w->indent;
+    w->indent = 0;
+    json_begin_object(w);
+}
+
+void json_end_line(json_writer *w)
+{
+    json_end_object(w);
+    w->indent = w->line_indent;
 }
 
 static void put_escape(text_buf *out, uint32_t c)
@@ -115,24 +143,22 @@ static void put_quoted(text_buf *out, const char *text, size_t nbytes)
 
 void json_put_key(json_writer *w, const char *key, size_t nbytes)
 {
-    begin_item(w);
+    begin_item(w, true);
     put_quoted(w->out, nbytes > 0 ? key : "", nbytes);
-    text_append(w->out, ": ", w->indent > 0 ? 2 : 1);
+    text_puts(w->out, w->indent == 0 ? ":" : w->indent == JSON_TABS ? ":\t" : ": ");
     w->after_key = true;
 }
 
 void json_put_string(json_writer *w, const char *text, size_t nbytes)
 {
-    begin_item(w);
+    begin_value(w);
     put_quoted(w->out, nbytes > 0 ? text : "", nbytes);
-    w->need_comma = true;
 }
 
 static void put_word(json_writer *w, const char *word)
 {
-    begin_item(w);
+    begin_value(w);
     text_puts(w->out, word);
-    w->need_comma = true;
 }
 
 void json_put_cstr(json_writer *w, const char *text)
@@ -143,11 +169,12 @@ void json_put_cstr(json_writer *w, const char *text)
         json_put_string(w, text, strlen(text));
 }
 
-void json_put_number(json_writer *w, const char *text, size_t nbytes)
+void json_put_raw(json_writer *w, const char *text, size_t nbytes)
 {
-    begin_item(w);
+    if (nbytes == 0)
+        return;
+    begin_value(w);
     text_append(w->out, text, nbytes);
-    w->need_comma = true;
 }
 
 void json_put_u64(json_writer *w, uint64_t v)
@@ -171,6 +198,11 @@ void json_put_double(json_writer *w, double v)
         return;
     }
     char text[64];
+    if (v > -1e16 && v < 1e16 && v == (double)(int64_t)v) {
+        snprintf(text, sizeof(text), "%.0f", v);
+        put_word(w, text);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, v);
         if (strtod(text, NULL) == v)
@@ -193,6 +225,14 @@ void json_put_double(json_writer *w, double v)
 void json_put_bool(json_writer *w, bool v)
 {
     put_word(w, v ? "true" : "false");
+}
+
+void json_put_u64s(json_writer *w, const uint64_t *values, size_t count)
+{
+    json_begin_array(w);
+    for (size_t i = 0; i < count; i++)
+        json_put_u64(w, values[i]);
+    json_end_array(w);
 }
 
 void json_put_null(json_writer *w)
@@ -222,7 +262,7 @@ void json_put_token(json_writer *w, const json_token *t)
         json_put_string(w, t->text, t->nbytes);
         break;
     case JSON_NUMBER:
-        json_put_number(w, t->text, t->nbytes);
+        json_put_raw(w, t->text, t->nbytes);
         break;
     case JSON_TRUE:
         json_put_bool(w, true);
@@ -236,4 +276,76 @@ void json_put_token(json_writer *w, const json_token *t)
     case JSON_END:
         break;
     }
+}
+
+static void put_name(json_writer *w, const char *key)
+{
+    json_put_key(w, key, strlen(key));
+}
+
+void json_member_object(json_writer *w, const char *key)
+{
+    put_name(w, key);
+    json_begin_object(w);
+}
+
+void json_member_array(json_writer *w, const char *key)
+{
+    put_name(w, key);
+    json_begin_array(w);
+}
+
+void json_member_text(json_writer *w, const char *key, const char *text, size_t nbytes)
+{
+    put_name(w, key);
+    json_put_string(w, text, nbytes);
+}
+
+void json_member_string(json_writer *w, const char *key, const char *text)
+{
+    if (text != NULL)
+        json_member_text(w, key, text, strlen(text));
+}
+
+void json_member_u64(json_writer *w, const char *key, uint64_t v)
+{
+    put_name(w, key);
+    json_put_u64(w, v);
+}
+
+void json_member_i64(json_writer *w, const char *key, int64_t v)
+{
+    put_name(w, key);
+    json_put_i64(w, v);
+}
+
+void json_member_double(json_writer *w, const char *key, double v)
+{
+    put_name(w, key);
+    json_put_double(w, v);
+}
+
+void json_member_bool(json_writer *w, const char *key, bool v)
+{
+    put_name(w, key);
+    json_put_bool(w, v);
+}
+
+void json_member_u64s(json_writer *w, const char *key, const uint64_t *values, size_t count)
+{
+    put_name(w, key);
+    json_put_u64s(w, values, count);
+}
+
+void json_put_counts(json_writer *w, const json_count *counts)
+{
+    for (; counts->key != NULL; counts++)
+        json_member_u64(w, counts->key, counts->value);
+}
+
+void json_member_counts(json_writer *w, const char *key, const json_count *counts)
+{
+    json_member_object(w, key);
+    json_put_counts(w, counts);
+    json_end_object(w);
 }

@@ -209,8 +209,7 @@ static void put_hex(json_writer *w, const char *key, const uint8_t *bytes, size_
     char hex[80];
     for (size_t i = 0; i < nbytes; i++)
         snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-    json_put_key(w, key, strlen(key));
-    json_put_string(w, hex, 2 * nbytes);
+    json_member_text(w, key, hex, 2 * nbytes);
 }
 
 static void put_hex64(json_writer *w, const char *key, uint64_t v)
@@ -222,58 +221,35 @@ static void put_hex64(json_writer *w, const char *key, uint64_t v)
 }
 
 /* One line per entry, so that line-based tools such as diff are useful. */
-static void begin_line(json_writer *w)
-{
-    json_begin_object(w);
-    w->indent = 0;
-}
-
-static void end_line(json_writer *w)
-{
-    json_end_object(w);
-    w->indent = 1;
-}
-
 static void put_files(const manifest *m, const uint32_t *order, json_writer *w)
 {
-    json_put_key(w, "files", 5);
-    json_begin_array(w);
+    json_member_array(w, "files");
     for (size_t i = 0; i < m->files.count; i++) {
         const manifest_file *f = VEC_AT(&m->files, const manifest_file, order[i]);
-        begin_line(w);
-        json_put_key(w, "name", 4);
-        json_put_string(w, strtab_text(&m->file_names, order[i]),
-                        strtab_nbytes(&m->file_names, order[i]));
-        json_put_key(w, "nbytes", 6);
-        json_put_u64(w, f->nbytes);
+        json_begin_line(w);
+        json_member_text(w, "name", strtab_text(&m->file_names, order[i]),
+                         strtab_nbytes(&m->file_names, order[i]));
+        json_member_u64(w, "nbytes", f->nbytes);
         put_hex64(w, "crc64", f->crc64);
         if (f->has_sha256)
             put_hex(w, "sha256", f->sha256, sizeof f->sha256);
-        end_line(w);
+        json_end_line(w);
     }
     json_end_array(w);
 }
 
 static void put_tensors(const manifest *m, const uint32_t *order, json_writer *w)
 {
-    json_put_key(w, "tensors", 7);
-    json_begin_array(w);
+    json_member_array(w, "tensors");
     for (size_t i = 0; i < m->tensors.count; i++) {
         const manifest_tensor *t = VEC_AT(&m->tensors, const manifest_tensor, order[i]);
-        const uint64_t *shape = manifest_shape(m, t);
-        begin_line(w);
-        json_put_key(w, "name", 4);
-        json_put_string(w, strtab_text(&m->tensor_names, order[i]),
-                        strtab_nbytes(&m->tensor_names, order[i]));
-        json_put_key(w, "dtype", 5);
-        json_put_cstr(w, dtype_get((dtype)t->dtype)->name);
-        json_put_key(w, "shape", 5);
-        json_begin_array(w);
-        for (unsigned d = 0; d < t->ndim; d++)
-            json_put_u64(w, shape[d]);
-        json_end_array(w);
+        json_begin_line(w);
+        json_member_text(w, "name", strtab_text(&m->tensor_names, order[i]),
+                         strtab_nbytes(&m->tensor_names, order[i]));
+        json_member_string(w, "dtype", dtype_get((dtype)t->dtype)->name);
+        json_member_u64s(w, "shape", manifest_shape(m, t), t->ndim);
         put_hex64(w, "digest", t->digest);
-        end_line(w);
+        json_end_line(w);
     }
     json_end_array(w);
 }
@@ -286,12 +262,9 @@ static fsdpck_status put_all(const manifest *m, const uint32_t *files, const uin
     RETURN_IF(manifest_digest(m, &sum, err));
     json_writer_init(&w, out, 1);
     json_begin_object(&w);
-    json_put_key(&w, "schema", 6);
-    json_put_cstr(&w, MANIFEST_SCHEMA);
-    json_put_key(&w, "version", 7);
-    json_put_u64(&w, MANIFEST_VERSION);
-    json_put_key(&w, "checksum", 8);
-    json_put_cstr(&w, "crc64-xz");
+    json_member_string(&w, "schema", MANIFEST_SCHEMA);
+    json_member_u64(&w, "version", MANIFEST_VERSION);
+    json_member_string(&w, "checksum", "crc64-xz");
     put_hex64(&w, "digest", sum);
     put_files(m, files, &w);
     put_tensors(m, tensors, &w);

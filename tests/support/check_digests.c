@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
 struct digest_line {
     char hex[17];
     char *type; /* dtype[d0,d1,...] */
@@ -28,6 +26,14 @@ struct digest_line {
 struct digest_list {
     struct digest_line *lines;
     size_t nlines;
+};
+
+/* A tensor of the header. */
+struct tensor {
+    char name[4096];
+    char code[32];
+    uint64_t shape[32], offsets[2];
+    size_t ndim, noffsets;
 };
 
 static const struct {
@@ -132,36 +138,101 @@ static struct digest_list read_list(const char *path, const char *prefix)
     return list;
 }
 
-/* Writes `dtype[d0,d1,...]` into text and returns the number of bytes of such a tensor. */
-static uint64_t describe(const cJSON *tensor, char *text, size_t capacity)
+static void expect(const char **at, char c)
 {
-    const cJSON *code = cJSON_GetObjectItemCaseSensitive(tensor, "dtype");
-    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(tensor, "shape");
-    const char *separator = "[";
+    *at += strspn(*at, " \t\r\n");
+    if (**at != c)
+        die("header is not the JSON of safetensors at", *at);
+    ++*at;
+}
+
+/* Whether an item of an object or array follows, not its end, which is skipped. */
+static int has_item(const char **at, char end)
+{
+    *at += strspn(*at, " \t\r\n,");
+    return **at != end || (expect(at, end), 0);
+}
+
+static void read_text(const char **at, char *text, size_t capacity)
+{
+    size_t n = 0;
+
+    expect(at, '"');
+    for (; **at != '"'; ++*at) {
+        if (**at == '\\' && ((*at)[1] == '"' || (*at)[1] == '\\'))
+            ++*at;
+        else if (**at == '\\' || **at == '\0' || n + 1 == capacity)
+            die("header has an unknown escape or a long text at", *at);
+        text[n++] = **at;
+    }
+    text[n] = '\0';
+    ++*at;
+}
+
+static size_t read_numbers(const char **at, uint64_t *numbers, size_t capacity)
+{
+    size_t n = 0;
+
+    expect(at, '[');
+    while (has_item(at, ']')) {
+        char *end;
+        const uint64_t number = strtoull(*at, &end, 10);
+        if (end == *at || n == capacity)
+            die("header has no number, or too many, at", *at);
+        numbers[n++] = number;
+        *at = end;
+    }
+    return n;
+}
+
+/* Reads the value of a name. That of the metadata contains texts only. */
+static void read_tensor(const char **at, struct tensor *tensor)
+{
+    static char text[1 << 16];
+
+    tensor->code[0] = '\0';
+    tensor->ndim = tensor->noffsets = 0;
+    expect(at, ':');
+    expect(at, '{');
+    while (has_item(at, '}')) {
+        char key[4096];
+        read_text(at, key, sizeof key);
+        expect(at, ':');
+        if (strcmp(key, "shape") == 0)
+            tensor->ndim = read_numbers(at, tensor->shape, 32);
+        else if (strcmp(key, "data_offsets") == 0)
+            tensor->noffsets = read_numbers(at, tensor->offsets, 2);
+        else if (strcmp(key, "dtype") == 0)
+            read_text(at, tensor->code, sizeof tensor->code);
+        else
+            read_text(at, text, sizeof text);
+    }
+}
+
+/* Writes `dtype[d0,d1,...]` into text and returns the number of bytes of such a tensor. */
+static uint64_t describe(const struct tensor *tensor, char *text, size_t capacity)
+{
     uint64_t nelems = 1;
     unsigned nbits = 0;
     size_t n = 0;
 
-    if (!cJSON_IsString(code) || !cJSON_IsArray(shape))
-        die("no dtype or shape:", tensor->string);
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
-        if (strcmp(code->valuestring, dtypes[i].code) == 0) {
+        if (strcmp(tensor->code, dtypes[i].code) == 0) {
             nbits = dtypes[i].nbits;
-            n = (size_t)snprintf(text, capacity, "%s", dtypes[i].dtype);
+            n = (size_t)snprintf(text, capacity, "%s[", dtypes[i].dtype);
         }
-    if (nbits == 0)
-        die("unknown dtype of", tensor->string);
-    for (const cJSON *dim = shape->child; dim != NULL; dim = dim->next) {
-        const uint64_t size = (uint64_t)dim->valuedouble;
+    if (nbits == 0 || tensor->noffsets != 2)
+        die("unknown dtype, or no data_offsets, of", tensor->name);
+    for (size_t d = 0; d < tensor->ndim; d++) {
+        const uint64_t size = tensor->shape[d];
         nelems *= size;
         /* A float4 element of torch is a pair; safetensors counts the halves. */
-        n += (size_t)snprintf(text + n, capacity - n, "%s%" PRIu64, separator,
-                              nbits == 4 && dim->next == NULL ? size / 2 : size);
-        separator = ",";
+        n += (size_t)snprintf(text + n, capacity - n, "%s%" PRIu64, d == 0 ? "" : ",",
+                              nbits == 4 && d + 1 == tensor->ndim ? size / 2 : size);
         if (n + 32 > capacity)
-            die("too many dimensions:", tensor->string);
+            die("too many dimensions:", tensor->name);
     }
-    snprintf(text + n, capacity - n, "%s", separator[0] == '[' ? "[]" : "]");
+    snprintf(text + n, capacity - n, "]");
     return nelems * nbits / 8;
 }
 
@@ -183,41 +254,37 @@ static uint64_t digest_range(FILE *file, const char *type, uint64_t offset, uint
 }
 
 /* Returns 1 if the tensor is in the list and equal to it. */
-static int check_tensor(FILE *file, uint64_t data_start, const cJSON *tensor,
+static int check_tensor(FILE *file, uint64_t data_start, const struct tensor *tensor,
                         struct digest_list *list)
 {
-    const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(tensor, "data_offsets");
     struct digest_line *line = NULL;
     char type[256];
     char hex[17];
 
     for (size_t i = 0; i < list->nlines && line == NULL; i++)
-        if (strcmp(list->lines[i].name, tensor->string) == 0)
+        if (strcmp(list->lines[i].name, tensor->name) == 0)
             line = &list->lines[i];
     if (line == NULL) {
-        printf("%s: not in the list\n", tensor->string);
+        printf("%s: not in the list\n", tensor->name);
         return 0;
     }
     line->seen = 1;
     const uint64_t nbytes = describe(tensor, type, sizeof type);
-    if (cJSON_GetArraySize(offsets) != 2)
-        die("no data_offsets:", tensor->string);
-    const uint64_t begin = (uint64_t)cJSON_GetArrayItem(offsets, 0)->valuedouble;
-    const uint64_t end = (uint64_t)cJSON_GetArrayItem(offsets, 1)->valuedouble;
+    const uint64_t begin = tensor->offsets[0], end = tensor->offsets[1];
     if (end - begin != nbytes || strcmp(type, line->type) != 0) {
-        printf("%s: expected %s, found %s in %" PRIu64 " bytes\n", tensor->string, line->type, type,
+        printf("%s: expected %s, found %s in %" PRIu64 " bytes\n", tensor->name, line->type, type,
                end - begin);
         return 0;
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, digest_range(file, type, data_start + begin, nbytes));
     if (strcmp(hex, line->hex) != 0) {
-        printf("%s: expected %s, found %s\n", tensor->string, line->hex, hex);
+        printf("%s: expected %s, found %s\n", tensor->name, line->hex, hex);
         return 0;
     }
     return 1;
 }
 
-static cJSON *read_header(FILE *file, const char *path, uint64_t *data_start)
+static char *read_header(FILE *file, const char *path, uint64_t *data_start)
 {
     unsigned char head[8];
     uint64_t nbytes = 0;
@@ -232,12 +299,8 @@ static cJSON *read_header(FILE *file, const char *path, uint64_t *data_start)
     if (fread(text, 1, (size_t)nbytes, file) != nbytes)
         die("file ends inside its header:", path);
     text[nbytes] = '\0';
-    cJSON *header = cJSON_Parse(text);
-    if (!cJSON_IsObject(header))
-        die("header is not a JSON object:", path);
-    free(text);
     *data_start = 8 + nbytes;
-    return header;
+    return text;
 }
 
 int main(int argc, char **argv)
@@ -254,11 +317,16 @@ int main(int argc, char **argv)
 
     if (file == NULL)
         die("cannot open", argv[1]);
-    cJSON *header = read_header(file, argv[1], &data_start);
-    for (const cJSON *tensor = header->child; tensor != NULL; tensor = tensor->next) {
-        if (strcmp(tensor->string, "__metadata__") == 0)
+    char *header = read_header(file, argv[1], &data_start);
+    const char *at = header;
+    expect(&at, '{');
+    while (has_item(&at, '}')) {
+        static struct tensor tensor;
+        read_text(&at, tensor.name, sizeof tensor.name);
+        read_tensor(&at, &tensor);
+        if (strcmp(tensor.name, "__metadata__") == 0)
             continue;
-        if (check_tensor(file, data_start, tensor, &list))
+        if (check_tensor(file, data_start, &tensor, &list))
             nmatched++;
         else
             bad = 1;
@@ -276,7 +344,7 @@ int main(int argc, char **argv)
     else
         printf("all %zu tensors match\n", nmatched);
     free(list.lines);
-    cJSON_Delete(header);
+    free(header);
     fclose(file);
     return bad;
 }

@@ -9,70 +9,43 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/json.h"
 #include "model/model.h"
-
-static void put_key(json_writer *w, const char *key)
-{
-    json_put_key(w, key, strlen(key));
-}
-
-static void put_array(json_writer *w, const char *key)
-{
-    put_key(w, key);
-    json_begin_array(w);
-}
-
-static void put_u64(json_writer *w, const char *key, uint64_t v)
-{
-    put_key(w, key);
-    json_put_u64(w, v);
-}
-
-static void put_name(json_writer *w, const char *text, size_t nbytes)
-{
-    json_put_string(w, text, nbytes);
-}
 
 static void put_unit_name(json_writer *w, const unit_list *l, uint32_t id)
 {
     size_t nbytes;
     const char *text = unit_name(l, id, &nbytes);
-    put_name(w, text, nbytes);
+    json_put_string(w, text, nbytes);
 }
 
 static void put_model_name(json_writer *w, const model *m, uint32_t id)
 {
     size_t nbytes;
     const char *text = model_name(m, id, &nbytes);
-    put_name(w, text, nbytes);
+    json_put_string(w, text, nbytes);
 }
 
 static void put_unit(json_writer *w, const unit_list *l, const unit *u)
 {
     json_begin_object(w);
-    put_key(w, "prefix");
+    json_put_key(w, "prefix", 6);
     put_unit_name(w, l, u->prefix);
-    put_u64(w, "world_size", u->world_size);
-    put_key(w, "unsharded");
-    json_put_bool(w, u->unsharded);
-    put_u64(w, "total", u->total);
-    put_array(w, "fqns");
+    json_member_u64(w, "world_size", u->world_size);
+    json_member_bool(w, "unsharded", u->unsharded);
+    json_member_u64(w, "total", u->total);
+    json_member_array(w, "fqns");
     for (uint32_t k = 0; k < u->nparams; k++)
         put_unit_name(w, l, unit_param_at(l, u, k)->fqn);
     json_end_array(w);
-    put_array(w, "shapes");
+    json_member_array(w, "shapes");
     for (uint32_t k = 0; k < u->nparams; k++) {
         const unit_param *p = unit_param_at(l, u, k);
-        json_begin_array(w);
-        for (unsigned d = 0; d < p->ndim; d++)
-            json_put_u64(w, unit_param_shape(l, p)[d]);
-        json_end_array(w);
+        json_put_u64s(w, unit_param_shape(l, p), p->ndim);
     }
     json_end_array(w);
-    put_array(w, "shared");
+    json_member_array(w, "shared");
     for (uint32_t k = 0; k < u->nshared; k++) {
         json_begin_array(w);
         put_unit_name(w, l, unit_shared_at(l, u, k)->fqn);
@@ -85,16 +58,16 @@ static void put_unit(json_writer *w, const unit_list *l, const unit *u)
 
 static void put_sharded(json_writer *w, const model *m, const sharded_list *l)
 {
-    put_array(w, "fully_sharded");
+    json_member_array(w, "fully_sharded");
     for (size_t i = 0; i < l->units.count; i++) {
         const sharded_unit *u = VEC_AT(&l->units, const sharded_unit, i);
         const model_module *module = model_module_at(m, u->module);
         json_begin_object(w);
-        put_key(w, "module");
+        json_put_key(w, "module", 6);
         put_model_name(w, m, module->name);
-        put_u64(w, "world_size", u->world_size);
-        put_u64(w, "post_forward", model_sharding_of(m, module)->post_forward);
-        put_array(w, "params");
+        json_member_u64(w, "world_size", u->world_size);
+        json_member_u64(w, "post_forward", model_sharding_of(m, module)->post_forward);
+        json_member_array(w, "params");
         for (uint32_t k = u->first_param; k < u->first_param + u->nparams; k++) {
             const uint32_t param = *VEC_AT(&l->params, const uint32_t, k);
             put_model_name(w, m, model_param_at(m, param)->name);
@@ -107,7 +80,7 @@ static void put_sharded(json_writer *w, const model *m, const sharded_list *l)
 
 static void put_names(json_writer *w, const model *m)
 {
-    put_array(w, "names");
+    json_member_array(w, "names");
     for (uint32_t i = 0; i < model_param_count(m); i++) {
         if (model_param_first(m, i) != i)
             continue;
@@ -117,7 +90,7 @@ static void put_names(json_writer *w, const model *m)
         json_end_array(w);
     }
     json_end_array(w);
-    put_array(w, "buffers");
+    json_member_array(w, "buffers");
     for (uint32_t i = 0; i < model_buffer_count(m); i++)
         put_model_name(w, m, model_buffer_at(m, i)->name);
     json_end_array(w);
@@ -139,7 +112,7 @@ static fsdpck_status print_all(const model *m, const unit_list *units, const sha
     json_writer w;
     json_writer_init(&w, &out, 1);
     json_begin_object(&w);
-    put_array(&w, "units");
+    json_member_array(&w, "units");
     for (uint32_t i = 0; i < unit_count(units); i++)
         put_unit(&w, units, unit_at(units, i));
     json_end_array(&w);

@@ -23,16 +23,10 @@
 
 enum { INPUT_BYTES_MAX = 1 << 20, OPCODES_BYTES_MAX = 2048 };
 
-static void put_text(json_writer *w, const char *key, const char *text)
-{
-    json_put_key(w, key, strlen(key));
-    json_put_string(w, text, strlen(text));
-}
-
 static void put_refusal(json_writer *w, const fsdpck_error *err)
 {
-    put_text(w, "finding", fsdpck_finding_name(err->finding));
-    put_text(w, "message", err->message);
+    json_member_string(w, "finding", fsdpck_finding_name(err->finding));
+    json_member_string(w, "message", err->message);
 }
 
 /* An opcode begins where STOP, put there, ends the pickle. */
@@ -64,10 +58,8 @@ static void print_pickle(json_writer *w, uint8_t *bytes, size_t nbytes)
     budget_init(&memory, 256 << 20, "metadata", NULL);
     value_pool_init(&pool, &memory);
     if (pickle_read(&in, &limits, &pool, NULL, &root, &used, &err) == FSDPCK_OK) {
-        json_put_key(w, "nbytes", 6);
-        json_put_u64(w, used);
-        json_put_key(w, "opcodes", 7);
-        json_begin_array(w);
+        json_member_u64(w, "nbytes", used);
+        json_member_array(w, "opcodes");
         for (size_t i = 0; i < used && used <= OPCODES_BYTES_MAX; i++)
             if (is_opcode(bytes, used, i))
                 json_put_u64(w, i);
@@ -115,11 +107,9 @@ static void print_zip(json_writer *w, uint8_t *bytes, size_t nbytes)
         put_refusal(w, &err);
         return;
     }
-    put_text(w, "prefix", z.prefix);
-    json_put_key(w, "no_crc", 6);
-    json_put_bool(w, z.no_crc);
-    json_put_key(w, "entries", 7);
-    json_begin_array(w);
+    json_member_string(w, "prefix", z.prefix);
+    json_member_bool(w, "no_crc", z.no_crc);
+    json_member_array(w, "entries");
     for (size_t i = 0; i < z.entries.count; i++)
         print_entry(w, &z, VEC_AT(&z.entries, const zip_entry, i));
     json_end_array(w);
@@ -140,8 +130,7 @@ static void print_json(json_writer *w, uint8_t *bytes, size_t nbytes)
     while (st == FSDPCK_OK && (st = json_next(&r, &t, &err)) == FSDPCK_OK && t.kind != JSON_END)
         json_put_token(&copy, &t);
     if (st == FSDPCK_OK) {
-        json_put_key(w, "text", 4);
-        json_put_string(w, again.text != NULL ? again.text : "", again.nbytes);
+        json_member_text(w, "text", again.text != NULL ? again.text : "", again.nbytes);
     } else {
         put_refusal(w, &err);
     }

@@ -11,21 +11,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "model/unit_json.h"
-
-static void put_u64(json_writer *w, const char *key, uint64_t v)
-{
-    json_put_key(w, key, strlen(key));
-    json_put_u64(w, v);
-}
-
-static void put_array(json_writer *w, const char *key)
-{
-    json_put_key(w, key, strlen(key));
-    json_begin_array(w);
-}
 
 static void put_name(json_writer *w, const unit_list *l, uint32_t name_id)
 {
@@ -34,19 +21,11 @@ static void put_name(json_writer *w, const unit_list *l, uint32_t name_id)
     json_put_string(w, text, nbytes);
 }
 
-static void put_sizes(json_writer *w, const uint64_t *sizes, unsigned ndim)
-{
-    json_begin_array(w);
-    for (unsigned d = 0; d < ndim; d++)
-        json_put_u64(w, sizes[d]);
-    json_end_array(w);
-}
-
 /* Lengths of parameters and paddings in turn, or which of them are padding. */
 static void put_numels(json_writer *w, const unit_list *l, const unit *u, bool mask)
 {
     uint64_t at = 0;
-    put_array(w, mask ? "is_padding" : "numels");
+    json_member_array(w, mask ? "is_padding" : "numels");
     for (uint32_t k = 0; k <= u->nparams; k++) {
         const unit_param *p = k < u->nparams ? unit_param_at(l, u, k) : NULL;
         const uint64_t gap = (p != NULL ? p->offset : u->total) - at;
@@ -73,8 +52,8 @@ static void put_boxes(json_writer *w, const unit_list *l, const unit_param *p,
     json_begin_array(w);
     while (unit_boxes_next(&b)) {
         json_begin_array(w);
-        put_sizes(w, b.offsets, p->ndim);
-        put_sizes(w, b.sizes, p->ndim);
+        json_put_u64s(w, b.offsets, p->ndim);
+        json_put_u64s(w, b.sizes, p->ndim);
         json_put_u64(w, b.flat);
         json_end_array(w);
     }
@@ -85,10 +64,10 @@ static void put_rank(json_writer *w, const unit_list *l, const unit *u, uint32_t
 {
     const unit_shard s = unit_shard_of(u, rank);
     json_begin_object(w);
-    put_u64(w, "begin", s.begin);
-    put_u64(w, "end", s.end);
-    put_u64(w, "padding", s.padding);
-    put_array(w, "infos");
+    json_member_u64(w, "begin", s.begin);
+    json_member_u64(w, "end", s.end);
+    json_member_u64(w, "padding", s.padding);
+    json_member_array(w, "infos");
     for (uint32_t k = 0; k < u->nparams; k++) {
         const unit_param_range x = unit_param_range_of(l, u, k, rank);
         if (!x.in_shard) {
@@ -103,7 +82,7 @@ static void put_rank(json_writer *w, const unit_list *l, const unit *u, uint32_t
         json_end_array(w);
     }
     json_end_array(w);
-    put_array(w, "boxes");
+    json_member_array(w, "boxes");
     for (uint32_t k = 0; k < u->nparams; k++) {
         const unit_param_range x = unit_param_range_of(l, u, k, rank);
         put_boxes(w, l, unit_param_at(l, u, k), &x);
@@ -117,14 +96,14 @@ static void put_unit(json_writer *w, const unit_list *l, const unit *u)
     json_begin_object(w);
     json_put_key(w, "prefix", 6);
     put_name(w, l, u->prefix);
-    put_u64(w, "world_size", u->world_size);
-    put_u64(w, "total", u->total);
-    put_u64(w, "shard_size", u->shard_size);
-    put_array(w, "fqns");
+    json_member_u64(w, "world_size", u->world_size);
+    json_member_u64(w, "total", u->total);
+    json_member_u64(w, "shard_size", u->shard_size);
+    json_member_array(w, "fqns");
     for (uint32_t k = 0; k < u->nparams; k++)
         put_name(w, l, unit_param_at(l, u, k)->fqn);
     json_end_array(w);
-    put_array(w, "shared");
+    json_member_array(w, "shared");
     for (uint32_t k = 0; k < u->nshared; k++) {
         json_begin_array(w);
         put_name(w, l, unit_shared_at(l, u, k)->fqn);
@@ -132,15 +111,15 @@ static void put_unit(json_writer *w, const unit_list *l, const unit *u)
         json_end_array(w);
     }
     json_end_array(w);
-    put_array(w, "shapes");
+    json_member_array(w, "shapes");
     for (uint32_t k = 0; k < u->nparams; k++) {
         const unit_param *p = unit_param_at(l, u, k);
-        put_sizes(w, unit_param_shape(l, p), p->ndim);
+        json_put_u64s(w, unit_param_shape(l, p), p->ndim);
     }
     json_end_array(w);
     put_numels(w, l, u, false);
     put_numels(w, l, u, true);
-    put_array(w, "ranks");
+    json_member_array(w, "ranks");
     for (uint32_t rank = 0; rank < u->world_size; rank++)
         put_rank(w, l, u, rank);
     json_end_array(w);

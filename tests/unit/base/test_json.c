@@ -318,6 +318,122 @@ Test(json, writer_compact_and_indented)
     }
 }
 
+/* As the reports of the program: each member on a line, arrays on one line except of lines. */
+Test(json, writer_with_tabs)
+{
+    static const char text[] =
+        "{\n\t\"a\":\t[1, {\n\t\t\t\"b\":\t[]\n\t\t}, {\n\t\t}],\n\t\"o\":\t{\n\t},\n"
+        "\t\"lines\":\t[\n\t\t{\"n\":[1,2],\"o\":{}},\n\t\t{}],\n\t\"z\":\tnull\n}";
+    text_buf out = {0};
+    json_writer w;
+    json_writer_init(&w, &out, JSON_TABS);
+    json_begin_object(&w);
+    json_member_array(&w, "a");
+    json_put_u64(&w, 1);
+    json_begin_object(&w);
+    json_member_u64s(&w, "b", NULL, 0);
+    json_end_object(&w);
+    json_begin_object(&w);
+    json_end_object(&w);
+    json_end_array(&w);
+    json_member_object(&w, "o");
+    json_end_object(&w);
+    json_member_array(&w, "lines");
+    json_begin_line(&w);
+    json_member_u64s(&w, "n", (const uint64_t[]){1, 2}, 2);
+    json_member_object(&w, "o");
+    json_end_object(&w);
+    json_end_line(&w);
+    json_begin_line(&w);
+    json_end_line(&w);
+    json_end_array(&w);
+    json_put_key(&w, "z", 1);
+    json_put_null(&w);
+    json_end_object(&w);
+    cr_assert_eq(text_check(&out, NULL), FSDPCK_OK);
+    cr_assert_str_eq(out.text, text);
+    cr_assert_eq(walk(out.text, out.nbytes), FSDPCK_OK);
+    text_release(&out);
+}
+
+Test(json, writer_lines_with_spaces)
+{
+    text_buf out = {0};
+    json_writer w;
+    json_writer_init(&w, &out, 1);
+    json_begin_array(&w);
+    for (uint64_t i = 0; i < 2; i++) {
+        json_begin_line(&w);
+        json_member_u64(&w, "i", i);
+        json_end_line(&w);
+    }
+    json_end_array(&w);
+    cr_assert_str_eq(out.text, "[\n {\"i\":0},\n {\"i\":1}\n]");
+    text_release(&out);
+}
+
+Test(json, writer_members)
+{
+    text_buf out = {0};
+    json_writer w;
+    json_writer_init(&w, &out, 0);
+    json_begin_object(&w);
+    json_member_text(&w, "t", "x\0y", 3);
+    json_member_string(&w, "s", "\"");
+    json_member_string(&w, "omitted", NULL);
+    json_member_u64(&w, "u", UINT64_MAX);
+    json_member_i64(&w, "i", INT64_MIN);
+    json_member_double(&w, "d", 0.5);
+    json_member_bool(&w, "b", true);
+    JSON_COUNTS(&w, {"p", 1}, {"q", UINT64_MAX});
+    JSON_MEMBER_COUNTS(&w, "c", {"r", 2});
+    json_end_object(&w);
+    cr_assert_str_eq(out.text, "{\"t\":\"x\\u0000y\",\"s\":\"\\\"\",\"u\":18446744073709551615,"
+                               "\"i\":-9223372036854775808,\"d\":0.5,\"b\":true,"
+                               "\"p\":1,\"q\":18446744073709551615,\"c\":{\"r\":2}}");
+    text_release(&out);
+}
+
+/* Items of another writer; none at all leaves no comma. */
+Test(json, writer_raw)
+{
+    text_buf out = {0};
+    json_writer w;
+    json_writer_init(&w, &out, JSON_TABS);
+    json_begin_array(&w);
+    json_put_raw(&w, NULL, 0);
+    json_put_raw(&w, "1, 2", 4);
+    json_put_raw(&w, NULL, 0);
+    json_put_u64(&w, 3);
+    json_end_array(&w);
+    cr_assert_str_eq(out.text, "[1, 2, 3]");
+    text_release(&out);
+}
+
+static void count_and_empty(text_buf *out)
+{
+    cr_assert_gt(out->nbytes, 1u << 16);
+    cr_assert_leq(out->nbytes, (1u << 16) + 16, "emptied only after much more");
+    out->nbytes = 0;
+    out->limit_bytes++; /* counts the calls */
+}
+
+Test(json, writer_drains)
+{
+    enum { LIMIT = 1 << 20, ITEMS = 100000 };
+    text_buf out = {.limit_bytes = LIMIT};
+    json_writer w;
+    json_writer_init(&w, &out, 0);
+    w.drain = count_and_empty;
+    json_begin_array(&w);
+    for (unsigned i = 0; i < ITEMS; i++)
+        json_put_u64s(&w, (const uint64_t[]){123456789}, 1); /* 12 bytes with the comma */
+    json_end_array(&w);
+    cr_assert_eq(text_check(&out, NULL), FSDPCK_OK);
+    cr_assert_eq(out.limit_bytes - LIMIT, 12 * ITEMS / (1 << 16));
+    text_release(&out);
+}
+
 static const char *quoted(const char *text, size_t nbytes)
 {
     static char kept[256];
@@ -365,6 +481,12 @@ Test(json, writer_doubles)
     cr_assert_str_eq(number(0.1), "0.1");
     cr_assert_str_eq(number(1), "1");
     cr_assert_str_eq(number(-2.5), "-2.5");
+    cr_assert_str_eq(number(100), "100");
+    cr_assert_str_eq(number(-1e15), "-1000000000000000");
+    cr_assert_str_eq(number(1e16), "1e+16");
+    cr_assert_str_eq(number(2.0 / 3), "0.6666666666666666", "as Python's repr");
+    cr_assert_str_eq(number(-31.0 / 7), "-4.428571428571429");
+    cr_assert_str_eq(number(-0.0), "-0");
     cr_assert_str_eq(number(5e-324), "5e-324");
     cr_assert_str_eq(number(INFINITY), "null");
     cr_assert_str_eq(number(-INFINITY), "null");
