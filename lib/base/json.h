@@ -107,9 +107,8 @@ void json_put_string(json_writer *w, const char *text, size_t nbytes);
 void json_put_cstr(json_writer *w, const char *text); /* NULL writes null */
 void json_put_u64(json_writer *w, uint64_t v);
 void json_put_i64(json_writer *w, int64_t v);
-void json_put_double(json_writer *w,
-                     double v); /* shortest form that reads back exactly, as Python's
-                                                 * but without ".0"; not finite: null */
+/* Shortest form that reads back exactly, as Python's without ".0". Not finite: null. */
+void json_put_double(json_writer *w, double v);
 /* Unchanged: a number token of the reader, or values that another writer separated by commas. The
  * caller guarantees that it is JSON. Nothing for 0 bytes. */
 void json_put_raw(json_writer *w, const char *text, size_t nbytes);
