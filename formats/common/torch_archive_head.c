@@ -62,7 +62,7 @@ static fsdpck_status header_read(walk *w, record *r, fsdpck_error *err)
         return walk_failed(w, FSDPCK_FINDING_ZIP_FLAGS,
                            "zip entry has encryption or reserved flags", err);
     if (load_le16(p + 8) != 0)
-        return FAIL(err, UNSUPPORTED, ZIP_METHOD, "compressed record inside of a compressed blob");
+        return FAIL(err, UNSUPPORTED, ZIP_METHOD, "compressed record inside a compressed blob");
     RETURN_IF(zip_name_check(name, name_nbytes, (flags & ZIP_FLAG_UTF8) != 0, err));
     const char *slash = memchr(name, '/', name_nbytes);
     if (slash == NULL)

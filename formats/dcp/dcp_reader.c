@@ -5,11 +5,11 @@
 
 #include "base/text.h"
 #include "formats/dcp/dcp.h"
+#include "formats/dcp/dcp_accelerate.h"
 #include "formats/dcp/dcp_boxes.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_item_tensor.h"
-#include "formats/dcp/dcp_parts.h"
 
 /* Of files left from another save. */
 #define STALE_NAMED 8u

@@ -15,7 +15,7 @@
 #define FSDPCK_DCP_WRITE_INTERNAL_H
 
 #include "formats/common/rank_assign.h"
-#include "formats/dcp/dcp_parts.h"
+#include "formats/dcp/dcp_accelerate.h"
 #include "formats/format.h"
 
 /* A blob without its data: all blobs of one dtype and shape share it. cat_chunk.aux is its number.
@@ -47,7 +47,7 @@ typedef struct dcp_inner_blob {
 /* A DCP folder: its files of blobs are world_size ones, in the order of ranks. */
 typedef struct dcp_write_part {
     const char *folder; /* in the output; NULL: the output itself, with all names */
-    uint32_t part;      /* of dcp_parts.h */
+    uint32_t part;      /* of dcp_accelerate.h */
 } dcp_write_part;
 
 /* target.writer_state. */

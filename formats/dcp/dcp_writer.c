@@ -7,7 +7,7 @@
 /* A folder that torch.distributed.checkpoint of torch 2.1 to 2.15 loads: `__{rank}_0.distcp` of
  * every rank, byte items first, then tensors, and `.metadata` (dcp_write_metadata.c). A rank
  * without data has an empty file, as with torch. The output contains no path, host, time or random
- * number. Input from a folder with one DCP folder per part (dcp_parts.h) becomes such a folder
+ * number. Input from a folder with one DCP folder per part (dcp_accelerate.h) becomes such a folder
  * again, with the same files for each part. */
 
 static uint32_t file_of_chunk(const target *t, uint64_t chunk)

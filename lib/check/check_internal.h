@@ -13,7 +13,7 @@
 #define FSDPCK_CHECK_CHECK_INTERNAL_H
 
 #include "check/check.h"
-#include "check/scan.h"
+#include "check/scan_elements.h"
 
 /* Bytes per read. They are checksummed and scanned in windows that fit the L1 cache. */
 #define READ_NBYTES   ((uint64_t)1 << 20)

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* SCAN_CLONES comes from the build: see scan.c. */
+/* SCAN_CLONES comes from the build: see scan_elements.c. */
 
 /* Elements converted to doubles per step: they fit the L1 cache. */
 #define BLOCK 1024u

@@ -7,7 +7,7 @@
  *     for (i = 0; i < f.kept; i++) ... f.list[i] ...
  *     findings_release(&f);
  *
- * Errors and warnings are findings; notes are not. Only the first ones are kept, all are counted.
+ * Errors and warnings make the result a failure; notes do not. Only the first ones are kept, all are counted.
  */
 #ifndef FSDPCK_CHECK_REPORTED_FINDINGS_H
 #define FSDPCK_CHECK_REPORTED_FINDINGS_H

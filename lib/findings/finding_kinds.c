@@ -198,7 +198,8 @@ static fsdpck_status refuse_id(const char *id, fsdpck_error *err)
     const finding_kind *meant = strlen(id) < ID_CAPACITY ? nearest(id) : NULL;
     FAIL(err, USAGE, NONE, "unknown finding '%s'", id);
     if (meant != NULL)
-        error_next(err, "use '%s' if it is meant: fsdpck-findings(7) lists all ids", meant->id);
+        error_next(err, "use '%s' if you mean that finding: fsdpck-findings(7) lists all ids",
+                   meant->id);
     else
         error_next(err, "choose an id from fsdpck-findings(7)");
     return FSDPCK_USAGE;
@@ -206,12 +207,13 @@ static fsdpck_status refuse_id(const char *id, fsdpck_error *err)
 
 static fsdpck_status refuse_fixed(const finding_kind *kind, fsdpck_error *err)
 {
-    return FAIL_WITH(err, USAGE, NONE,
-                     ("severity of '%s' cannot be changed: %s", kind->id,
-                      kind->class == FINDING_PATH
-                          ? "a name that leads outside the checkpoint is always an error"
-                          : "data that readers interpret differently is always an error"),
-                     (next, "remove it: findings of the classes ambiguity and path remain errors"));
+    return FAIL_WITH(
+        err, USAGE, NONE,
+        ("severity of '%s' cannot be changed: %s", kind->id,
+         kind->class == FINDING_PATH
+             ? "a name that leads outside the checkpoint is always an error"
+             : "data that readers interpret differently is always an error"),
+        (next, "omit this --set: findings of the classes ambiguity and path remain errors"));
 }
 
 static bool severity_of(const char *word, finding_severity *severity)

@@ -25,8 +25,8 @@ fsdpck_status layout_add_rule(layout *l, layout_rule_kind kind, const char *glob
                               fsdpck_error *err)
 {
     if (dim >= NDIM_MAX)
-        return FAIL(err, USAGE, NONE, "rule '%s' names dim %u: tensors have at most %u", glob, dim,
-                    NDIM_MAX);
+        return FAIL(err, USAGE, NONE, "rule '%s' names dim %u: tensors have at most %u dims", glob,
+                    dim, NDIM_MAX);
     if (glob[0] == '\0')
         return FAIL_WITH(err, USAGE, NONE, ("rule of the layout has an empty name pattern"),
                          (next, "'*' names every tensor"));

@@ -5,8 +5,8 @@
  *     output_replaced.c  files of a folder that the output replaces
  *     run.c              select -> layout -> plan -> resolve -> execute -> seal -> commit
  *     run_output.c       files of an output: added, read, read back
- *     consolidate.c      the two public calls: a run onto one rank, a run onto many
- *     reshard.c          a run onto many: options -> mesh and rules
+ *     run_public.c       the two public calls: a run onto one rank, a run onto many
+ *     reshard_layout.c   a run onto many: options -> mesh and rules
  *     advise.c           warnings about legal but probably unintended requests
  *     digest_run.c       a run that writes nothing and computes the digest of each tensor; digest_rows.c
  *     manifest_run.c     the manifest of the output; file_checksums.c checksums of whole files

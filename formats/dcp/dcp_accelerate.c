@@ -1,4 +1,4 @@
-#include "formats/dcp/dcp_parts.h"
+#include "formats/dcp/dcp_accelerate.h"
 
 #include <string.h>
 

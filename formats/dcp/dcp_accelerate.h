@@ -1,4 +1,4 @@
-/* dcp_parts.h: a trainer's folder with one DCP folder per part of its state, as written by
+/* dcp_accelerate.h: a trainer's folder with one DCP folder per part of its state, as written by
  * accelerate 0.21 to 1.14 (SHARDED_STATE_DICT):
  *
  *     pytorch_model_fsdp_0/   DCP of {"model": state dict}
@@ -8,8 +8,8 @@
  * with such an origin, every name with the outer key of a part is written into that part's folder.
  * With several models the numbers continue: such a folder holds several checkpoints.
  */
-#ifndef FSDPCK_DCP_PARTS_H
-#define FSDPCK_DCP_PARTS_H
+#ifndef FSDPCK_DCP_ACCELERATE_H
+#define FSDPCK_DCP_ACCELERATE_H
 
 #include "formats/format.h"
 

@@ -1,11 +1,11 @@
-/* scan.h: counts kinds of elements of a tensor while they are in the cache.
+/* scan_elements.h: counts kinds of elements of a tensor while they are in the cache.
  *
  *     scan_counts s = {0};
  *     scan_add_elements(DTYPE_BFLOAT16, bytes, n, &s);      // part by part
  *     scan_add(&all, &s);
  */
-#ifndef FSDPCK_CHECK_SCAN_H
-#define FSDPCK_CHECK_SCAN_H
+#ifndef FSDPCK_CHECK_SCAN_ELEMENTS_H
+#define FSDPCK_CHECK_SCAN_ELEMENTS_H
 
 #include "state/dtype.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/scan.h"
+#include "check/scan_elements.h"
 
 Test(scan, floats_of_every_width)
 {

@@ -1,4 +1,4 @@
-#include "check/scan.h"
+#include "check/scan_elements.h"
 
 #include <string.h>
 
