@@ -263,7 +263,7 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
     const bool in_folder = o->kind == OUTPUT_FOLDER;
     if (!(o->created || o->joined) ||
         (!in_folder && (name[0] != '\0' || output_entry_at(o, 0)->added)))
-        return FAIL(err, INTERNAL, NONE, "a file was added to an output that has its own");
+        return FAIL(err, INTERNAL, NONE, "a file was added to an output that cannot take another file");
     if (in_folder)
         RETURN_IF(entry_push_inside(o, name, &entry, err));
     else

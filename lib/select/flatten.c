@@ -217,7 +217,7 @@ fsdpck_status flatten_check_dtypes(const select_state *a, fsdpck_error *err)
         const unit *u = unit_at(l, i);
         if (unit_is_sharded(u) && u->nparams > 0 &&
             dtype_get((dtype)dtypes[u->first_param])->kind != DTYPE_IS_FLOAT)
-            st = FAIL_WITH(err, UNSUPPORTED, KEY_DTYPE, ("FSDP flattens only floating tensors"),
+            st = FAIL_WITH(err, UNSUPPORTED, KEY_DTYPE, ("FSDP flattens only floating-point tensors"),
                            (tensor, unit_name(l, unit_param_at(l, u, 0)->fqn, NULL)),
                            (found, "%s", dtype_get((dtype)dtypes[u->first_param])->name));
         for (uint32_t k = 1; st == FSDPCK_OK && unit_is_sharded(u) && k < u->nparams; k++) {

@@ -289,7 +289,7 @@ static fsdpck_status check_list(const select_rules *r, const char *option, const
             continue;
         return FAIL_WITH(err, USAGE, NONE,
                          ("%s '%s' matches no%s", option, list[i],
-                          strcmp(option, "--dtype") == 0 ? " floating tensor" : "thing"),
+                          strcmp(option, "--dtype") == 0 ? " floating-point tensor" : "thing"),
                          (next, "list the names with: fsdpck inspect --tree SRC"));
     }
     return FSDPCK_OK;

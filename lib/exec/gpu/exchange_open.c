@@ -150,7 +150,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
     x->of_engine->exchange = e;
     const fsdpck_status st = open_all(e, err);
     if (st == FSDPCK_OK)
-        log_write(x->r.log, LOG_DETAIL, "ranks exchange by NCCL %u", nccl_version(e->library));
+        log_write(x->r.log, LOG_DETAIL, "ranks exchange data over NCCL %u", nccl_version(e->library));
     else
         exchange_close(x, false);
     return st == FSDPCK_UNSUPPORTED ? FSDPCK_OK : st;
