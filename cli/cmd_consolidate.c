@@ -2,13 +2,13 @@
 #include "convert_run.h"
 
 static const opt_row format_rows[] = {
-    {"format", .kind = OPT_TEXT, .at = offsetof(convert_options, format), .value = "F",
+    {"format", .kind = OPT_TEXT, .at = offsetof(command_options, format), .value = "F",
      .help = "safetensors, hf, pt, dcp or hdf5; default: by the suffix of DST, else hf (a folder)"},
-    {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(convert_options, max_shard_nbytes),
+    {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(command_options, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of an hf folder; default 50GB"},
-    {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(convert_options, hdf5_groups),
+    {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(command_options, hdf5_groups),
      .help = "hdf5: dots in names separate groups: layers.0.weight becomes /layers/0/weight"},
-    {"compress", .kind = OPT_CHOICE, .at = offsetof(convert_options, compress),
+    {"compress", .kind = OPT_CHOICE, .at = offsetof(command_options, compress),
      .value = "gzip[:LEVEL]",
      .choices = "gzip|gzip:1|gzip:2|gzip:3|gzip:4|gzip:5|gzip:6|gzip:7|gzip:8|gzip:9",
      .help =
@@ -17,15 +17,15 @@ static const opt_row format_rows[] = {
     {0},
 };
 
-static int run(cli *c, const convert_request *r)
+static int run(cli *c, const command_request *r)
 {
     return convert_run(c, r, job_consolidate);
 }
 
 int cmd_consolidate(cli *c, int argc, const char **argv)
 {
-    convert_options w;
-    convert_options_init(&w);
+    command_options w;
+    command_options_init(&w);
     const opt_group groups[] = {
         {"Selection:", options_selecting, &w},
         {"", options_objects, &w},
@@ -53,5 +53,5 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
                     "  fsdpck consolidate step-1000 everything.pt\n"
                     "  fsdpck consolidate step-1000 archive.h5\n",
     };
-    return convert_command(c, &spec, &w, 2, argc, argv, run);
+    return command_run(c, &spec, &w, 2, argc, argv, run);
 }

@@ -6,7 +6,7 @@
 #include "progress_print.h"
 #include "report.h"
 
-#define AT(member) offsetof(convert_options, member)
+#define AT(member) offsetof(command_options, member)
 
 static const opt_row comparing_rows[] = {
     {"as", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
@@ -37,7 +37,7 @@ static bool read_tolerance(const cli *c, const char *option, const char *text, d
 }
 
 /* B is read with A's options, except for those that describe the files of A. */
-static fsdpck_status open_b(const cli *c, const convert_request *r, fsdpck_checkpoint **b,
+static fsdpck_status open_b(const cli *c, const command_request *r, fsdpck_checkpoint **b,
                             fsdpck_error *err)
 {
     fsdpck_open_options o = r->open;
@@ -47,7 +47,7 @@ static fsdpck_status open_b(const cli *c, const convert_request *r, fsdpck_check
     return fsdpck_open(c->ctx, r->dst, &o, b, err);
 }
 
-static int run(cli *c, const convert_request *r)
+static int run(cli *c, const command_request *r)
 {
     fsdpck_diff_options o = {.struct_nbytes = sizeof o, .brief = c->quiet};
     if (!read_tolerance(c, "--atol", r->atol, &o.atol) ||
@@ -80,8 +80,8 @@ static int run(cli *c, const convert_request *r)
 
 int cmd_diff(cli *c, int argc, const char **argv)
 {
-    convert_options w;
-    convert_options_init(&w);
+    command_options w;
+    command_options_init(&w);
     const opt_group groups[] = {
         {"Comparing:", comparing_rows, &w},
         {"Selection:", options_selecting, &w},
@@ -105,5 +105,5 @@ int cmd_diff(cli *c, int argc, const char **argv)
                     "  fsdpck diff --as bf16 step-1000 export/\n"
                     "  fsdpck diff --rtol 1e-5 --stat fsdp-run/step-10 ddp-run/step-10\n",
     };
-    return convert_command(c, &spec, &w, 2, argc, argv, run);
+    return command_run(c, &spec, &w, 2, argc, argv, run);
 }

@@ -9,7 +9,7 @@
 #include "report.h"
 #include "text_file.h"
 
-#define AT(member) offsetof(convert_options, member)
+#define AT(member) offsetof(command_options, member)
 
 /* Largest list of digests: some ten million tensors. */
 #define LIST_NBYTES_MAX ((size_t)2 << 30)
@@ -31,7 +31,7 @@ static const opt_row manifest_rows[] = {
 };
 
 /* Only the SHA-256 of the files: no tensor is read. */
-static int run_files(cli *c, const convert_request *r)
+static int run_files(cli *c, const command_request *r)
 {
     fsdpck_error err;
     fsdpck_error_init(&err);
@@ -49,7 +49,7 @@ static int run_files(cli *c, const convert_request *r)
     return code;
 }
 
-static fsdpck_status write_manifest(cli *c, const convert_request *r, fsdpck_checkpoint *src,
+static fsdpck_status write_manifest(cli *c, const command_request *r, fsdpck_checkpoint *src,
                                     const fsdpck_digests *d, fsdpck_error *err)
 {
     const job_options *o = &r->job;
@@ -73,13 +73,13 @@ static bool selects(const job_options *o)
 }
 
 /* A bad path must fail before the checkpoint is read. */
-static fsdpck_status check_manifest_path(const convert_request *r, fsdpck_error *err)
+static fsdpck_status check_manifest_path(const command_request *r, fsdpck_error *err)
 {
     const char *path = r->job.output.manifest_path;
     return path == NULL ? FSDPCK_OK : fsdpck_manifest_check_path(path, r->job.output.force, err);
 }
 
-static int run(cli *c, const convert_request *r)
+static int run(cli *c, const command_request *r)
 {
     if (r->job.output.sha256 && r->job.output.manifest_path == NULL) {
         if (r->check_add_path != NULL)
@@ -130,8 +130,8 @@ static int run(cli *c, const convert_request *r)
 
 int cmd_digest(cli *c, int argc, const char **argv)
 {
-    convert_options w;
-    convert_options_init(&w);
+    command_options w;
+    command_options_init(&w);
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
         {"Files:", manifest_rows, &w},
@@ -159,5 +159,5 @@ int cmd_digest(cli *c, int argc, const char **argv)
             "  fsdpck digest --sha256 step-1000 >S; cd step-1000; sha256sum -c ../S\n"
             "  fsdpck digest --part model step-1000 | fsdpck digest -c - model.safetensors\n",
     };
-    return convert_command(c, &spec, &w, 1, argc, argv, run);
+    return command_run(c, &spec, &w, 1, argc, argv, run);
 }

@@ -1,11 +1,11 @@
 /* fsdpck inspect: summary, tree, table, objects or JSON, from the metadata only. */
-#include "convert_options.h"
+#include "command_options.h"
 #include "inspect_print.h"
 #include "progress_print.h"
 #include "report.h"
 
 typedef struct inspect_options {
-    convert_options reading;
+    command_options reading;
     int tree, table, objects, json, quiet, verbose;
 } inspect_options;
 
@@ -48,7 +48,7 @@ static int run(cli *c, const inspect_options *w, const char *path)
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    convert_open_options(&w->reading, &o);
+    command_open_options(&w->reading, &o);
     fsdpck_error err;
     fsdpck_error_init(&err);
     fsdpck_checkpoint *ckpt = NULL;
@@ -63,7 +63,7 @@ static int run(cli *c, const inspect_options *w, const char *path)
 int cmd_inspect(cli *c, int argc, const char **argv)
 {
     inspect_options w = {0};
-    convert_options_init(&w.reading);
+    command_options_init(&w.reading);
     const opt_group groups[] = {
         {"Output:", showing_rows, &w},
         {"Reading:", options_reading, &w.reading},

@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert_options.h"
+#include "command_options.h"
 #include "progress_print.h"
 #include "report.h"
 #include "warnings.h"
 
 typedef struct latest_options {
-    convert_options reading;
+    command_options reading;
     uint64_t number;
     int level, json, quiet, verbose;
 } latest_options;
@@ -97,7 +97,7 @@ static int run(cli *c, const latest_options *w, const char *root)
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    convert_open_options(&w->reading, &open);
+    command_open_options(&w->reading, &open);
     const fsdpck_latest_options options = {
         .struct_nbytes = sizeof options,
         .level = w->level == 1 ? FSDPCK_LEVEL_COVERAGE : FSDPCK_LEVEL_QUICK,
@@ -123,7 +123,7 @@ static int run(cli *c, const latest_options *w, const char *root)
 int cmd_latest(cli *c, int argc, const char **argv)
 {
     latest_options w = {.level = -1};
-    convert_options_init(&w.reading);
+    command_options_init(&w.reading);
     const opt_group groups[] = {
         {"Choosing:", choosing_rows, &w},
         {"Reading:", options_reading, &w.reading},

@@ -6,7 +6,7 @@
 #include "progress_print.h"
 #include "report.h"
 
-#define AT(member) offsetof(convert_options, member)
+#define AT(member) offsetof(command_options, member)
 
 static const opt_row showing_rows[] = {
     {"rank", .kind = OPT_TEXT, .at = AT(show_rank), .value = "R",
@@ -41,7 +41,7 @@ static bool choose_scope(const cli *c, const char *rank, const fsdpck_layout *l,
     return true;
 }
 
-static int show(const cli *c, const convert_request *r, const convert_inputs *in, fsdpck_layout *l)
+static int show(const cli *c, const command_request *r, const convert_inputs *in, fsdpck_layout *l)
 {
     layout_scope scope;
     if (!choose_scope(c, r->show_rank, l, &scope))
@@ -50,11 +50,11 @@ static int show(const cli *c, const convert_request *r, const convert_inputs *in
                    : layout_print_text(c, r, &in->info, l, &scope);
 }
 
-static int run(cli *c, const convert_request *r)
+static int run(cli *c, const command_request *r)
 {
     if (r->open.format == NULL && fsdpck_model_probe(r->src))
         return layout_description_run(c, r);
-    if (convert_ranks_missing(c, r))
+    if (command_ranks_missing(c, r))
         return FSDPCK_USAGE;
     fsdpck_error err;
     fsdpck_error_init(&err);
@@ -74,8 +74,8 @@ static int run(cli *c, const convert_request *r)
 
 int cmd_layout(cli *c, int argc, const char **argv)
 {
-    convert_options w;
-    convert_options_init(&w);
+    command_options w;
+    command_options_init(&w);
     const opt_group groups[] = {
         {"Sharding:", options_sharding, &w},
         {"Selection:", options_selecting, &w},
@@ -103,5 +103,5 @@ int cmd_layout(cli *c, int argc, const char **argv)
             "  fsdpck layout model.json --world-size 64\n"
             "  fsdpck layout model.json --mesh dp_replicate=2,dp_shard=32 --rank 0 --json\n",
     };
-    return convert_command(c, &spec, &w, 1, argc, argv, run);
+    return command_run(c, &spec, &w, 1, argc, argv, run);
 }

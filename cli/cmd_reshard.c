@@ -1,7 +1,7 @@
 /* fsdpck reshard: shards to other shards; the options of the sharded formats. */
 #include "convert_run.h"
 
-#define AT(member) offsetof(convert_options, member)
+#define AT(member) offsetof(command_options, member)
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
@@ -21,15 +21,15 @@ static const opt_row format_rows[] = {
     {0},
 };
 
-static int run(cli *c, const convert_request *r)
+static int run(cli *c, const command_request *r)
 {
-    return convert_ranks_missing(c, r) ? (int)FSDPCK_USAGE : convert_run(c, r, job_reshard);
+    return command_ranks_missing(c, r) ? (int)FSDPCK_USAGE : convert_run(c, r, job_reshard);
 }
 
 int cmd_reshard(cli *c, int argc, const char **argv)
 {
-    convert_options w;
-    convert_options_init(&w);
+    command_options w;
+    command_options_init(&w);
     const opt_group groups[] = {
         {"Sharding:", options_sharding, &w},
         {"Selection:", options_selecting, &w},
@@ -58,5 +58,5 @@ int cmd_reshard(cli *c, int argc, const char **argv)
                     "  fsdpck reshard model.safetensors tp --mesh fsdp=4,tp=2 --tp-plan plan.json\n"
                     "  fsdpck reshard actor/ actor8 --world-size 8 --dry-run\n",
     };
-    return convert_command(c, &spec, &w, 2, argc, argv, run);
+    return command_run(c, &spec, &w, 2, argc, argv, run);
 }

@@ -1,14 +1,14 @@
 /* fsdpck verify: the options of the check; every finding goes to the report. */
 #include <stddef.h>
 
-#include "convert_options.h"
+#include "command_options.h"
 #include "progress_print.h"
 #include "report.h"
 #include "verify_options.h"
 #include "verify_print.h"
 
 typedef struct verify_options {
-    convert_options reading;
+    command_options reading;
     uint64_t threads, peer_timeout_seconds;
     char **set;
     char *manifest, *expect, *sample, *max_duration;
@@ -101,7 +101,7 @@ static int run(cli *c, verify_options *w, const char *path)
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    convert_open_options(&w->reading, &open);
+    command_open_options(&w->reading, &open);
     open.threads = (unsigned)w->threads;
     if (w->peer_timeout_seconds > 0)
         fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
@@ -138,7 +138,7 @@ static int run(cli *c, verify_options *w, const char *path)
 int cmd_verify(cli *c, int argc, const char **argv)
 {
     verify_options w = {.level = -1};
-    convert_options_init(&w.reading);
+    command_options_init(&w.reading);
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
         {"Reading:", options_reading, &w.reading},

@@ -33,7 +33,7 @@ static void print_names(char *const *names, size_t count)
 }
 
 /* The option or format that would include the omitted tensors and objects. */
-static const char *left_out_hint(const convert_request *r, const fsdpck_info *info,
+static const char *left_out_hint(const command_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
     if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
@@ -74,7 +74,7 @@ static void print_other_params(const fsdpck_report *p)
     if (p->other_params == 0)
         return;
     printf("not the model: %s (%s), the first is '%s'; --part other includes them\n",
-           report_count(n, sizeof n, p->other_params, "floating tensor"),
+           report_count(n, sizeof n, p->other_params, "floating-point tensor"),
            report_bytes(a, sizeof a, p->other_params_nbytes), p->other_params_first);
     printf("  %s\n", p->part_rule);
 }
@@ -103,7 +103,7 @@ void convert_warn_left_out(const cli *c, const fsdpck_report *p)
     funlockfile(stderr);
 }
 
-static void print_left_out(const cli *c, const convert_request *r, const fsdpck_info *info,
+static void print_left_out(const cli *c, const command_request *r, const fsdpck_info *info,
                            const fsdpck_report *p)
 {
     char a[32], n[32];
@@ -135,7 +135,7 @@ static void print_left_out(const cli *c, const convert_request *r, const fsdpck_
     }
 }
 
-static void print_plan(const convert_request *r, const fsdpck_report *p)
+static void print_plan(const command_request *r, const fsdpck_report *p)
 {
     char a[32], b[32], n[32], k[32];
     if (p->plan_text != NULL)
@@ -147,14 +147,14 @@ static void print_plan(const convert_request *r, const fsdpck_report *p)
            r->job.output.gzip_level > 0 ? " before compression" : "", p->read_amplification);
 }
 
-static const char *tied_names_written(const convert_request *r, const fsdpck_report *p)
+static const char *tied_names_written(const command_request *r, const fsdpck_report *p)
 {
     return p->tied_dropped > 0                      ? "only the first name was written"
            : r->job.select.tied == FSDPCK_TIED_LINK ? "names were linked"
                                                     : "every name was written";
 }
 
-static void print_changes(const convert_request *r, const fsdpck_report *p)
+static void print_changes(const command_request *r, const fsdpck_report *p)
 {
     char a[32], b[32];
     if (p->cast > 0)
@@ -202,7 +202,7 @@ static bool has_same_dims(const char *a, const char *b)
     return *a == *b;
 }
 
-char *convert_mesh_reason(const convert_request *r, const fsdpck_info *info, const char *mesh,
+char *convert_mesh_reason(const command_request *r, const fsdpck_info *info, const char *mesh,
                           char *text, size_t capacity_nbytes)
 {
     const char *const was = info->mesh == NULL ? "" : info->mesh;
@@ -220,7 +220,7 @@ char *convert_mesh_reason(const convert_request *r, const fsdpck_info *info, con
     return text;
 }
 
-static void print_mesh(const convert_request *r, const fsdpck_info *info, const fsdpck_report *p)
+static void print_mesh(const command_request *r, const fsdpck_info *info, const fsdpck_report *p)
 {
     char a[40], b[40], reason[512];
     printf("mesh: %s, %s (%s)\n", p->mesh, report_count(a, sizeof a, p->world_size, "rank"),
@@ -238,7 +238,7 @@ static bool is_plain(const char *path)
 }
 
 /* Whether DST contains a DCP folder for each part. */
-static bool is_in_parts(const convert_request *r, const fsdpck_report *p)
+static bool is_in_parts(const command_request *r, const fsdpck_report *p)
 {
     size_t n = strlen(r->dst);
     while (n > 1 && r->dst[n - 1] == '/')
@@ -261,7 +261,7 @@ static const char *torch_releases(unsigned minor)
 }
 
 /* The call that loads the output in torch; "" for a dry run or another command. */
-static char *next_step(const convert_request *r, const fsdpck_report *p, char *text,
+static char *next_step(const command_request *r, const fsdpck_report *p, char *text,
                        size_t capacity)
 {
     char path[1024], ranks[40];
@@ -316,7 +316,7 @@ static void print_hosts(const fsdpck_report *p)
     }
 }
 
-static void print_outputs(const cli *c, const convert_request *r, const fsdpck_report *p)
+static void print_outputs(const cli *c, const command_request *r, const fsdpck_report *p)
 {
     char a[40];
     print_hosts(p);
@@ -331,7 +331,7 @@ static void print_outputs(const cli *c, const convert_request *r, const fsdpck_r
         print_path(r->job.output.manifest_path);
 }
 
-void convert_print_text(const cli *c, const convert_request *r, const fsdpck_info *info,
+void convert_print_text(const cli *c, const command_request *r, const fsdpck_info *info,
                         const fsdpck_report *p)
 {
     const bool dry_run = r->job.dry_run.mode != 0;
@@ -411,7 +411,7 @@ static void put_mesh(json_writer *w, const fsdpck_report *p)
     JSON_MEMBER_COUNTS(w, "rank_nbytes", {"min", p->rank_nbytes_min}, {"max", p->rank_nbytes_max});
 }
 
-static void put_outputs(json_report *out, const convert_request *r, const fsdpck_report *p)
+static void put_outputs(json_report *out, const command_request *r, const fsdpck_report *p)
 {
     if (r->job.dry_run.mode != 0)
         json_member_array(&out->w, "planned_outputs");
@@ -438,7 +438,7 @@ static void put_hosts(json_writer *w, const fsdpck_report *p)
     json_end_array(w);
 }
 
-int convert_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
+int convert_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
                        const fsdpck_report *p)
 {
     char next[1600];

@@ -2,19 +2,19 @@
 #ifndef FSDPCK_CLI_CONVERT_REPORT_H
 #define FSDPCK_CLI_CONVERT_REPORT_H
 
-#include "convert_options.h"
+#include "command_options.h"
 
 /* info: of the source. */
-void convert_print_text(const cli *c, const convert_request *r, const fsdpck_info *info,
+void convert_print_text(const cli *c, const command_request *r, const fsdpck_info *info,
                         const fsdpck_report *p);
 /* Returns the exit code. */
 /* With --quiet: names the omitted tensors and objects on stderr. */
 void convert_warn_left_out(const cli *c, const fsdpck_report *p);
-int convert_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
+int convert_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
                        const fsdpck_report *p);
 
 /* Why `mesh` was chosen: "as given", "as the source", ... Returns text. */
-char *convert_mesh_reason(const convert_request *r, const fsdpck_info *info, const char *mesh,
+char *convert_mesh_reason(const command_request *r, const fsdpck_info *info, const char *mesh,
                           char *text, size_t capacity_nbytes);
 
 #endif

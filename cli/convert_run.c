@@ -12,7 +12,7 @@
 #define TP_PLAN_NBYTES_MAX ((size_t)16 << 20)
 
 /* Only the layout of OTHER is used, so objects that differ between its ranks do not matter. */
-static fsdpck_status open_like(const cli *c, const convert_request *r, fsdpck_checkpoint **like,
+static fsdpck_status open_like(const cli *c, const command_request *r, fsdpck_checkpoint **like,
                                fsdpck_error *err)
 {
     fsdpck_open_options o = r->open;
@@ -24,7 +24,7 @@ static fsdpck_status open_like(const cli *c, const convert_request *r, fsdpck_ch
     return fsdpck_open(c->ctx, r->like_path, &o, like, err);
 }
 
-fsdpck_status convert_inputs_open(const cli *c, const convert_request *r, convert_inputs *in,
+fsdpck_status convert_inputs_open(const cli *c, const command_request *r, convert_inputs *in,
                                   fsdpck_error *err)
 {
     *in = (convert_inputs){.options = r->job, .info = FSDPCK_INIT(fsdpck_info)};
@@ -52,7 +52,7 @@ void convert_inputs_release(convert_inputs *in)
     *in = (convert_inputs){0};
 }
 
-int convert_run(cli *c, const convert_request *r, convert_api_fn call)
+int convert_run(cli *c, const command_request *r, convert_api_fn call)
 {
     fsdpck_error err;
     fsdpck_error_init(&err);

@@ -3,7 +3,7 @@
 #ifndef FSDPCK_CLI_CONVERT_RUN_H
 #define FSDPCK_CLI_CONVERT_RUN_H
 
-#include "convert_options.h"
+#include "command_options.h"
 
 /* The opened inputs of a request. convert_inputs_release frees them, after a failure too. */
 typedef struct convert_inputs {
@@ -13,7 +13,7 @@ typedef struct convert_inputs {
     job_options options; /* the request's, with tp_plan and like; borrows from both */
 } convert_inputs;
 
-fsdpck_status convert_inputs_open(const cli *c, const convert_request *r, convert_inputs *in,
+fsdpck_status convert_inputs_open(const cli *c, const command_request *r, convert_inputs *in,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 void convert_inputs_release(convert_inputs *in);
 
@@ -23,6 +23,6 @@ typedef fsdpck_status (*convert_api_fn)(fsdpck_context *ctx, fsdpck_checkpoint *
                                         fsdpck_report **report, fsdpck_error *err);
 
 /* Opens, calls and reports. Returns the exit code. */
-int convert_run(cli *c, const convert_request *r, convert_api_fn call);
+int convert_run(cli *c, const command_request *r, convert_api_fn call);
 
 #endif

@@ -143,7 +143,7 @@ static bool is_cast(const fsdpck_diff_row *r, const char **a, const char **b, bo
 }
 
 /* The next step if all differences in dtype are one cast between floats; "" else. */
-static const char *cast_next(const convert_request *r, const fsdpck_diff *d, uint64_t rows,
+static const char *cast_next(const command_request *r, const fsdpck_diff *d, uint64_t rows,
                              char *text, size_t capacity)
 {
     const char *from = NULL, *to = NULL;
@@ -202,7 +202,7 @@ static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
     }
 }
 
-int diff_print_text(const cli *c, const convert_request *r, const fsdpck_diff *d)
+int diff_print_text(const cli *c, const command_request *r, const fsdpck_diff *d)
 {
     fsdpck_diff_info k = FSDPCK_INIT(fsdpck_diff_info);
     fsdpck_diff_get_info(d, &k);
@@ -291,7 +291,7 @@ static void put_findings(json_writer *w, const fsdpck_diff *d, uint64_t rows)
     }
 }
 
-int diff_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
+int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
                     const fsdpck_diff *d)
 {
     fsdpck_diff_info k = FSDPCK_INIT(fsdpck_diff_info);

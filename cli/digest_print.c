@@ -38,7 +38,7 @@ static void note_left_out(const cli *c, const fsdpck_digests_info *k)
     funlockfile(stderr);
 }
 
-int digest_print_text(const cli *c, const convert_request *r, const fsdpck_digests *d)
+int digest_print_text(const cli *c, const command_request *r, const fsdpck_digests *d)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
     fsdpck_digests_get_info(d, &k);
@@ -84,7 +84,7 @@ static void put_counts(json_report *r, const fsdpck_digests_info *k)
     put_hex(w, "digest", k->whole);
 }
 
-static void put_manifest(json_report *out, const convert_request *r)
+static void put_manifest(json_report *out, const command_request *r)
 {
     report_begin_member(out, REPORT_OUTPUTS);
     if (r->job.output.manifest_path != NULL)
@@ -92,7 +92,7 @@ static void put_manifest(json_report *out, const convert_request *r)
     json_end_array(&out->w);
 }
 
-int digest_print_json(const cli *c, const convert_request *r, const fsdpck_info *info,
+int digest_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
                       const fsdpck_digests *d)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
@@ -234,7 +234,7 @@ static bool has_suffix(const char *name, size_t nbytes, const char *tail)
 
 /* Whether the list seems to be of the model part: the checkpoint contains its names, possibly below an
  * outer key, and further tensors. */
-static bool is_of_part(const check_printer *v, const convert_request *r, const fsdpck_digests *d)
+static bool is_of_part(const check_printer *v, const command_request *r, const fsdpck_digests *d)
 {
     bool seen[MISSING_NOTED] = {false};
     size_t found = 0;
@@ -289,7 +289,7 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
     json_end_object(w);
 }
 
-static int finish_json(const check_printer *v, const convert_request *r, const fsdpck_info *info,
+static int finish_json(const check_printer *v, const command_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, uint64_t bad)
 {
     fsdpck_digests_info k = FSDPCK_INIT(fsdpck_digests_info);
@@ -315,7 +315,7 @@ static int finish_json(const check_printer *v, const convert_request *r, const f
     return report_end(&out);
 }
 
-static int finish_text(const check_printer *v, const convert_request *r, const fsdpck_digests *d,
+static int finish_text(const check_printer *v, const command_request *r, const fsdpck_digests *d,
                        uint64_t bad)
 {
     char a[40];
@@ -328,7 +328,7 @@ static int finish_text(const check_printer *v, const convert_request *r, const f
     return FSDPCK_FINDING;
 }
 
-int digest_print_check(const cli *c, const convert_request *r, const fsdpck_info *info,
+int digest_print_check(const cli *c, const command_request *r, const fsdpck_info *info,
                        const fsdpck_digests *d, const char *list, size_t nbytes)
 {
     check_printer v = {.c = c};

@@ -157,7 +157,7 @@ static void print_table(const fsdpck_group_plan *g, const load_totals *s, bool e
     (void)table_print(rows);
 }
 
-static void print_prediction(const convert_request *r, const fsdpck_group_plan *g)
+static void print_prediction(const command_request *r, const fsdpck_group_plan *g)
 {
     const job_options *t = &r->job;
     const char *before = "";
@@ -176,7 +176,7 @@ static void print_prediction(const convert_request *r, const fsdpck_group_plan *
     putchar('\n');
 }
 
-void group_print_text(const cli *c, const convert_request *r, const fsdpck_group_plan *g)
+void group_print_text(const cli *c, const command_request *r, const fsdpck_group_plan *g)
 {
     char a[40], b[40];
     load_totals s;
@@ -203,7 +203,7 @@ static void put_rank_json(json_writer *w, const fsdpck_group_plan *g, unsigned r
     json_end_object(w);
 }
 
-static void put_seconds_json(const convert_request *r, const fsdpck_group_plan *g, json_writer *w)
+static void put_seconds_json(const command_request *r, const fsdpck_group_plan *g, json_writer *w)
 {
     const job_options *t = &r->job;
     if (t->dry_run.model_read == 0 && t->dry_run.model_write == 0 && t->dry_run.model_net == 0)
@@ -217,7 +217,7 @@ static void put_seconds_json(const convert_request *r, const fsdpck_group_plan *
     json_end_object(w);
 }
 
-void group_put_json(const cli *c, const convert_request *r, const fsdpck_group_plan *g,
+void group_put_json(const cli *c, const command_request *r, const fsdpck_group_plan *g,
                     json_writer *w)
 {
     load_totals s;

@@ -5,7 +5,7 @@
 #include "report.h"
 
 /* The first option given that asks for something of a checkpoint; NULL where there is none. */
-static const char *find_foreign_option(const convert_request *r)
+static const char *find_foreign_option(const command_request *r)
 {
     const struct {
         bool given;
@@ -49,7 +49,7 @@ static bool choose_scope(const cli *c, const char *rank, uint64_t world_size, la
     return true;
 }
 
-static fsdpck_status open_all(const cli *c, const convert_request *r, model_layout *l,
+static fsdpck_status open_all(const cli *c, const command_request *r, model_layout *l,
                               fsdpck_error *err)
 {
     uint64_t world_size = r->job.sharding.world_size;
@@ -70,7 +70,7 @@ static fsdpck_status open_all(const cli *c, const convert_request *r, model_layo
 }
 
 /* --world-size and --mesh may both be given if they agree. */
-static bool ranks_agree(const cli *c, const convert_request *r)
+static bool ranks_agree(const cli *c, const command_request *r)
 {
     uint64_t world_size, shard_size;
     if (r->job.sharding.mesh == NULL || r->job.sharding.world_size == 0 ||
@@ -81,7 +81,7 @@ static bool ranks_agree(const cli *c, const convert_request *r)
     return false;
 }
 
-int layout_description_run(const cli *c, const convert_request *r)
+int layout_description_run(const cli *c, const command_request *r)
 {
     const char *foreign = find_foreign_option(r);
     if (foreign != NULL)

@@ -15,7 +15,7 @@ typedef struct model_layout {
 
 /* Runs the command for r->src, which fsdpck_model_probe has accepted. This and the next two functions
  * return the exit code. */
-int layout_description_run(const cli *c, const convert_request *r);
+int layout_description_run(const cli *c, const command_request *r);
 
 int layout_description_text(const cli *c, const model_layout *l, const layout_scope *scope);
 int layout_description_json(const cli *c, const model_layout *l, const layout_scope *scope);

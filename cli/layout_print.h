@@ -2,7 +2,7 @@
 #ifndef FSDPCK_CLI_LAYOUT_PRINT_H
 #define FSDPCK_CLI_LAYOUT_PRINT_H
 
-#include "convert_options.h"
+#include "command_options.h"
 
 /* Ranks whose shards are listed: first to last - 1; none if they are equal. */
 typedef struct layout_scope {
@@ -14,7 +14,7 @@ typedef struct layout_scope {
 fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l);
 
 /* Both return the exit code. info: of the source. */
-int layout_print_text(const cli *c, const convert_request *r, const fsdpck_info *info,
+int layout_print_text(const cli *c, const command_request *r, const fsdpck_info *info,
                       fsdpck_layout *l, const layout_scope *scope);
 int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,
                       const layout_scope *scope);

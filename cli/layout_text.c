@@ -143,7 +143,7 @@ void layout_print_padding(uint64_t padding_nbytes, uint64_t held_nbytes)
                "dp_replicate=R,dp_shard=S\n");
 }
 
-static void print_totals(const convert_request *r, const fsdpck_info *info,
+static void print_totals(const command_request *r, const fsdpck_info *info,
                          const fsdpck_layout_info *k)
 {
     char a[40], b[40], n[40], m[40], reason[512];
@@ -168,7 +168,7 @@ static void print_totals(const convert_request *r, const fsdpck_info *info,
         printf("optimizer state %s as in the source\n", n);
 }
 
-int layout_print_text(const cli *c, const convert_request *r, const fsdpck_info *info,
+int layout_print_text(const cli *c, const command_request *r, const fsdpck_info *info,
                       fsdpck_layout *l, const layout_scope *scope)
 {
     fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);

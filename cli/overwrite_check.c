@@ -23,7 +23,7 @@ static bool is_inside(const char *path, const char *written)
     return found;
 }
 
-static fsdpck_status check(const convert_request *r, const char *dst, fsdpck_error *err)
+static fsdpck_status check(const command_request *r, const char *dst, fsdpck_error *err)
 {
     const struct {
         const char *path, *option;
@@ -48,7 +48,7 @@ static fsdpck_status check(const convert_request *r, const char *dst, fsdpck_err
     return FSDPCK_OK;
 }
 
-fsdpck_status overwrite_check(const cli *c, const convert_request *r, const char *dst,
+fsdpck_status overwrite_check(const cli *c, const command_request *r, const char *dst,
                               fsdpck_error *err)
 {
     const bool first = fsdpck_context_rank(c->ctx) == 0;

@@ -2,11 +2,11 @@
 #ifndef FSDPCK_CLI_OVERWRITE_CHECK_H
 #define FSDPCK_CLI_OVERWRITE_CHECK_H
 
-#include "convert_options.h"
+#include "command_options.h"
 
 /* FSDPCK_USAGE if DST or the manifest would replace the file of --model, --like, --tp-plan or --check,
  * or a folder that contains it. `dst` may be NULL. All ranks must call it. */
-fsdpck_status overwrite_check(const cli *c, const convert_request *r, const char *dst,
+fsdpck_status overwrite_check(const cli *c, const command_request *r, const char *dst,
                               fsdpck_error *err);
 
 #endif

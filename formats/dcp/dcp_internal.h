@@ -67,7 +67,7 @@ typedef struct dcp_blob {
 void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp_blob *blobs);
 
 /* Fills cat->origin from the marks in the metadata and the names of its folders. */
-void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
+void dcp_trainer_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
 
 /* source and load_object (dcp_blob.c, dcp_object.c). */
 fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);

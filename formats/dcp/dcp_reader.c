@@ -436,7 +436,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
                  b->leftovers, b->leftovers == 1 ? " is" : "s are",
                  strtab_text(&d->names.fqns, b->first_leftover));
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
-    dcp_origin_fill(d->cat, req, &marks);
+    dcp_trainer_fill(d->cat, req, &marks);
     d->marks = marks;
     if (marks.has_traces)
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_TRACES, d->dir.path, NULL,

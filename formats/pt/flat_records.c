@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "formats/common/torch_archive.h"
 #include "formats/pt/flat_writer_internal.h"
 #include "formats/pt/pt_file.h"
+#include "state/cast.h"
 
 uint32_t flat_tensor_of(const flat_layout *s, uint32_t state, uint32_t param)
 {
@@ -21,29 +23,21 @@ fsdpck_status flat_fail_tensor(const flat_layout *s, uint64_t tensor, const char
 
 /* --- padding --- */
 
-/* The value 42 in a dtype, little-endian. */
+/* The value of padding in a dtype, little-endian, rounded as torch does (42 is 40 in float8). */
 static void padding_element(dtype d, uint8_t bytes[16])
 {
-    static const struct {
-        uint8_t dtype;
-        uint64_t bits;
-    } known[] = {
-        {DTYPE_FLOAT64, UINT64_C(0x4045000000000000)},
-        {DTYPE_FLOAT32, 0x42280000},
-        {DTYPE_BFLOAT16, 0x4228},
-        {DTYPE_FLOAT16, 0x5140},
-        {DTYPE_FLOAT8_E4M3FN, 0x62},   /* 40: 42 is halfway to 44, ties go to even */
-        {DTYPE_FLOAT8_E4M3FNUZ, 0x6a}, /* likewise */
-        {DTYPE_FLOAT8_E5M2, 0x51},     /* 40 */
-        {DTYPE_FLOAT8_E5M2FNUZ, 0x55}, /* 40 */
-    };
-    uint64_t bits = UNIT_PADDING_VALUE;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].dtype == d)
-            bits = known[i].bits;
+    const float number = UNIT_PADDING_VALUE;
+    uint32_t bits;
+    uint8_t single[4];
+    memcpy(&bits, &number, sizeof bits);
+    store_le32(single, bits);
     memset(bytes, 0, 16);
-    for (unsigned i = 0; i < 8; i++)
-        bytes[i] = (uint8_t)(bits >> 8 * i);
+    if (d == DTYPE_FLOAT32)
+        memcpy(bytes, single, sizeof single);
+    else if (cast_supported(DTYPE_FLOAT32, d))
+        cast_elements(DTYPE_FLOAT32, d, bytes, single, 1);
+    else
+        bytes[0] = UNIT_PADDING_VALUE;
 }
 
 /* Elements of 42 in target.text, once for each dtype. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "formats/common/step_folder.h"
 #include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/ranks_internal.h"
@@ -203,25 +204,6 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     return catalogue_seal(s->cat, err);
 }
 
-/* The number after the last '_' or '-' of a folder such as global_step_100/actor. */
-static int64_t step_of(const char *path)
-{
-    static const char *const words[] = {"global_step_", "global_step", "checkpoint-", "step_",
-                                        "step-"};
-    int64_t step = -1;
-    for (size_t i = 0; i < sizeof words / sizeof words[0] && step < 0; i++) {
-        const char *at = strstr(path, words[i]);
-        if (at == NULL || (at != path && at[-1] != '/'))
-            continue;
-        at += strlen(words[i]);
-        for (int n = 0; *at >= '0' && *at <= '9' && n < 15; n++, at++)
-            step = (step < 0 ? 0 : step) * 10 + (*at - '0');
-        if (*at != '\0' && *at != '/')
-            step = -1;
-    }
-    return step;
-}
-
 /* Whether one kind of file holds a whole state, {"model": ..., "optim": ...}: it is not from that
  * trainer, whose model files hold only the model. */
 static bool holds_families(const ranks_state *s)
@@ -271,7 +253,7 @@ static void describe(const ranks_state *s, cat_origin *o)
         if (VEC_AT(&s->list->files, const ranks_file, i)->rank >= ranks)
             ranks = VEC_AT(&s->list->files, const ranks_file, i)->rank + UINT64_C(1);
     o->world_size = (int64_t)ranks;
-    o->step = step_of(s->req->path);
+    o->step = step_of_folder(s->req->path);
     ranks_list_pattern(s->list, s->req->rank_pattern, o->rank_pattern, sizeof o->rank_pattern);
     o->order_suspect = s->tp_order_suspect && !s->req->assume_tp_first;
     if (s->flat_count > 0)

@@ -21,7 +21,7 @@ fsdpck_status shards_check(const shards_check_input *c, fsdpck_error *err) FSDPC
 fsdpck_status shards_check_duplicate(const shards_check_input *c,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* dcp_safetensors_other_files.c. The number of ranks from the names of other files in the folder, and the
+/* dcp_safetensors_rank_files.c. The number of ranks from the names of other files in the folder, and the
  * name of such a file; 0: none. */
 uint64_t shards_ranks_of_others(const open_request *req, const char **name);
 

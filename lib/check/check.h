@@ -10,7 +10,7 @@
  *              objects are read, and the calls in their pickles are checked
  *   checksum   every byte of every record against its CRC-32, or decoded to its end if it is
  *              compressed
- *   numeric    in the same pass, the elements: NaN, second moments below zero, infinities, zeros,
+ *   numeric    in the same pass, the elements: NaN, second element_stats below zero, infinities, zeros,
  *              constants, and on request statistics of each tensor
  *
  * A sample, or a check that runs out of time, does not read all bytes. Findings about a whole
@@ -24,7 +24,7 @@
 
 #include "base/pool.h"
 #include "base/progress.h"
-#include "check/moments.h"
+#include "check/element_stats.h"
 #include "check/reported_findings.h"
 #include "state/source.h"
 
@@ -108,7 +108,7 @@ typedef struct check_request {
 typedef struct check_statistics {
     uint64_t nelems; /* elements scanned; both parts of a complex element count */
     uint64_t nan, inf;
-    moments m;
+    element_stats m;
     int exponent_least; /* of the first count */
     uint32_t exponents;
     uint64_t *counts;

@@ -177,7 +177,7 @@ static fsdpck_status scan(chunk_scan *s, dtype d, uint64_t at, const uint8_t *by
     fsdpck_status st = FSDPCK_OK;
     scan_add_elements(d, bytes, n, &s->sums);
     if (s->exponents != NULL && !negated)
-        moments_add_elements(d, bytes, n, &s->m, s->exponents);
+        element_stats_add_elements(d, bytes, n, &s->m, s->exponents);
     const bool all_zero =
         s->sums.nelems > nelems && s->sums.zeros - zeros == s->sums.nelems - nelems;
     if (all_zero && s->zeros.nbytes > 0 && s->zeros.at_bytes + s->zeros.nbytes == at) {
@@ -361,13 +361,13 @@ fsdpck_status chunk_scans_total(check *c, fsdpck_error *err)
         qsort(c->parts.items, c->parts.count, sizeof(moments_part), compare_parts);
     for (size_t i = 0; i < c->parts.count; i++) {
         const moments_part *p = VEC_AT(&c->parts, const moments_part, i);
-        moments_add(
+        element_stats_add(
             &all[check_tensor_of(c, VEC_AT(&c->chunk_extents, const extent, p->chunk_extent))].m,
             &p->m);
     }
     for (uint64_t i = 0; i < c->result->ntensors; i++) {
         if (c->no_statistics[i] != 0) {
-            all[i].m = (moments){0};
+            all[i].m = (element_stats){0};
             continue;
         }
         all[i].nan = c->sums[i].nan;

@@ -56,7 +56,7 @@ typedef struct zero_run {
 typedef struct moments_part {
     uint32_t chunk_extent;
     uint64_t at_bytes;
-    moments m;
+    element_stats m;
 } moments_part;
 
 typedef struct check {
@@ -114,7 +114,7 @@ typedef struct chunk_scan {
     uint64_t at_bytes, end_bytes; /* its scanned range */
     scan_counts sums;
     zero_run zeros;
-    moments m;
+    element_stats m;
     uint64_t *exponents; /* EXPONENTS of them; NULL without statistics */
 } chunk_scan;
 

@@ -46,9 +46,9 @@ static void report(check *c, uint64_t tensor, fsdpck_finding_id id, const char *
 /* The value of a tensor of one floating element, which a scan keeps. */
 static double first_number(dtype d, const scan_counts *s)
 {
-    moments m = {0};
+    element_stats m = {0};
     uint64_t exponents[EXPONENTS];
-    moments_add_elements(d, s->first, 1, &m, exponents);
+    element_stats_add_elements(d, s->first, 1, &m, exponents);
     return m.mean;
 }
 
@@ -301,7 +301,7 @@ void check_numbers(check *c)
         check_equal(c, i, s);
         if (s->negative &&
             is_second_moment(catalogue_name(cat, id), catalogue_name_nbytes(cat, id)))
-            report(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "second moments are negative", 0, 0,
+            report(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "second element_stats are negative", 0, 0,
                    "use an earlier checkpoint: the optimizer state is damaged");
     }
     check_steps(c);

@@ -30,7 +30,7 @@ static bool is_digit(char c)
 
 /* "step-1000", "global_step_1000", "checkpoint-1000", "iter_0001000", "epoch=3-step=1000.ckpt",
  * "1000": the number that the name ends in. */
-static bool step_of(const char *name, uint64_t *step, bool *is_too_large)
+static bool step_at_end(const char *name, uint64_t *step, bool *is_too_large)
 {
     size_t end = weights_stem_nbytes(name);
     size_t begin = end;
@@ -80,7 +80,7 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
     for (size_t i = 0; st == FSDPCK_OK && i < nnames; i++) {
         uint64_t step;
         bool is_too_large;
-        if (!step_of(names[i], &step, &is_too_large) || !may_be_checkpoint(dir, names[i]))
+        if (!step_at_end(names[i], &step, &is_too_large) || !may_be_checkpoint(dir, names[i]))
             continue;
         char *path = folder_path_join(root, names[i]);
         if (path == NULL)
@@ -252,7 +252,7 @@ static void read_pointer(const folder *dir, uint64_t *step, bool *known)
         memcpy(word, text, nbytes);
         word[nbytes] = '\0';
         bool is_too_large;
-        *known = step_of(word, step, &is_too_large) && !is_too_large;
+        *known = step_at_end(word, step, &is_too_large) && !is_too_large;
         free(text);
     }
 }

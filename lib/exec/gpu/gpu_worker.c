@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "exec/exec_internal.h"
+#include "exec/gpu/gpu_dtype.h"
 
 /* A box of ndim dims may take one dim more, see gpu_box_prepare. */
 #define GPU_WORKER_DIMS (GATHER_DIMS + 3 * GATHER_READ_OPS)
@@ -186,22 +187,6 @@ fsdpck_status gpu_worker_reserve(gpu_worker *l, uint64_t nbytes, uint64_t like, 
     *buffer = s->host + at;
     l->used = at + nbytes;
     return FSDPCK_OK;
-}
-
-static gpu_dtype gpu_dtype_of(dtype d)
-{
-    static const uint8_t numbers[DTYPE_COUNT] = {
-        [DTYPE_FLOAT16] = GPU_FLOAT16,
-        [DTYPE_BFLOAT16] = GPU_BFLOAT16,
-        [DTYPE_FLOAT32] = GPU_FLOAT32,
-        [DTYPE_FLOAT64] = GPU_FLOAT64,
-        [DTYPE_FLOAT8_E4M3FN] = GPU_FLOAT8_E4M3FN,
-        [DTYPE_FLOAT8_E5M2] = GPU_FLOAT8_E5M2,
-        [DTYPE_FLOAT8_E4M3FNUZ] = GPU_FLOAT8_E4M3FNUZ,
-        [DTYPE_FLOAT8_E5M2FNUZ] = GPU_FLOAT8_E5M2FNUZ,
-        [DTYPE_FLOAT8_E8M0FNU] = GPU_FLOAT8_E8M0FNU,
-    };
-    return (gpu_dtype)numbers[d];
 }
 
 /* As element_ops_resolve: which bits of an element change their value. */

@@ -1,10 +1,10 @@
-#include "convert_options.h"
+#include "command_options.h"
 
 #include <unistd.h>
 
 #include "group_print.h"
 
-#define AT(member) offsetof(convert_options, member)
+#define AT(member) offsetof(command_options, member)
 
 /* Most ranks of a mesh: the library counts them in 16 bits. */
 #define RANKS_MAX 65534u
@@ -186,13 +186,13 @@ const opt_row options_running[] = {
     {0},
 };
 
-void convert_options_init(convert_options *w)
+void command_options_init(command_options *w)
 {
-    *w = (convert_options){
+    *w = (command_options){
         .part = -1, .per_rank = -1, .optim_keys = -1, .torch = -1, .compress = -1};
 }
 
-void convert_open_options(const convert_options *w, fsdpck_open_options *open)
+void command_open_options(const command_options *w, fsdpck_open_options *open)
 {
     *open = (fsdpck_open_options)FSDPCK_INIT(fsdpck_open_options);
     open->format = w->source_format;
@@ -218,7 +218,7 @@ static const char *const *request_list(char **list, size_t *count)
     return (const char *const *)list;
 }
 
-static void request_selection(const convert_options *w, job_options *t)
+static void request_selection(const command_options *w, job_options *t)
 {
     t->select.part = w->part;
     t->select.clean_names = w->clean ? FSDPCK_ON : w->keep ? FSDPCK_OFF : FSDPCK_AUTO;
@@ -231,7 +231,7 @@ static void request_selection(const convert_options *w, job_options *t)
     t->select.objects = (fsdpck_objects)w->objects;
 }
 
-static void request_output(const convert_options *w, job_options *t)
+static void request_output(const command_options *w, job_options *t)
 {
     t->sharding.world_size = w->world_size;
     t->sharding.mesh = w->mesh;
@@ -267,7 +267,7 @@ static void request_output(const convert_options *w, job_options *t)
     t->dry_run.group_local = w->group_local;
 }
 
-static int check_group(const cli *c, const convert_options *w)
+static int check_group(const cli *c, const command_options *w)
 {
     const bool about = w->group_hosts > 0 || w->group_local || w->model_bandwidth != NULL;
     if (w->group_size > 0 && !w->dry_run)
@@ -281,8 +281,8 @@ static int check_group(const cli *c, const convert_options *w)
     return -1;
 }
 
-int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned operands, int argc,
-                    const char **argv, convert_command_fn run)
+int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned operands, int argc,
+                const char **argv, command_fn run)
 {
     const char *paths[2] = {NULL, NULL};
     unsigned count;
@@ -294,7 +294,7 @@ int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned o
     if (code < 0)
         code = check_group(c, w);
     if (code < 0) {
-        convert_request r = {
+        command_request r = {
             .progress = w->progress,
             .src = paths[0],
             .dst = paths[1],
@@ -309,7 +309,7 @@ int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned o
         c->json = w->json != 0;
         c->quiet = w->quiet != 0;
         c->verbose = w->verbose;
-        convert_open_options(w, &r.open);
+        command_open_options(w, &r.open);
         job_options_init(&r.job);
         request_selection(w, &r.job);
         request_output(w, &r.job);
@@ -324,7 +324,7 @@ int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned o
     return code;
 }
 
-bool convert_ranks_missing(const cli *c, const convert_request *r)
+bool command_ranks_missing(const cli *c, const command_request *r)
 {
     if (r->job.sharding.mesh != NULL && r->like_path != NULL) {
         opt_usage_error_next(c, "omit one of them", "--mesh and --like contradict each other");

@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/moments.h"
+#include "check/element_stats.h"
 
 static uint64_t counts[EXPONENTS];
 
-static moments of(dtype d, const void *bytes, uint64_t n)
+static element_stats of(dtype d, const void *bytes, uint64_t n)
 {
-    moments m = {0};
+    element_stats m = {0};
     memset(counts, 0, sizeof counts);
-    moments_add_elements(d, bytes, n, &m, counts);
+    element_stats_add_elements(d, bytes, n, &m, counts);
     return m;
 }
 
@@ -20,10 +20,10 @@ static uint64_t count_of(int exponent)
     return counts[exponent - EXPONENT_MIN];
 }
 
-Test(moments, of_finite_numbers)
+Test(element_stats, of_finite_numbers)
 {
     const float x[] = {1, -2, 0, INFINITY, -0.0f, NAN, 3, -INFINITY, 0x1p-149f};
-    const moments m = of(DTYPE_FLOAT32, x, 9);
+    const element_stats m = of(DTYPE_FLOAT32, x, 9);
     cr_assert_eq(m.numbers, 6);
     cr_assert_eq(m.zeros, 2);
     cr_assert_float_eq(m.mean, 2.0 / 6, 1e-15);
@@ -39,12 +39,12 @@ Test(moments, of_finite_numbers)
     cr_assert_eq(of(DTYPE_FLOAT32, none, 0).numbers, 0);
 }
 
-Test(moments, every_half)
+Test(element_stats, every_half)
 {
     for (unsigned code = 0; code < 0x10000; code++) {
         const uint16_t half = (uint16_t)code;
         const int exponent = (int)(code >> 10 & 31);
-        const moments m = of(DTYPE_FLOAT16, &half, 1);
+        const element_stats m = of(DTYPE_FLOAT16, &half, 1);
         double want = ldexp(1024 + (code & 1023), exponent - 25);
         if (exponent == 0)
             want = ldexp(code & 1023, -24);
@@ -54,10 +54,10 @@ Test(moments, every_half)
     }
 }
 
-Test(moments, floats_of_eight_bits)
+Test(element_stats, floats_of_eight_bits)
 {
     const uint8_t e4m3fn[] = {0x38, 0x7e, 0x7f, 0xff, 0x01, 0x80}; /* 1, 448, NaN, NaN, 2^-9, -0 */
-    moments m = of(DTYPE_FLOAT8_E4M3FN, e4m3fn, 6);
+    element_stats m = of(DTYPE_FLOAT8_E4M3FN, e4m3fn, 6);
     cr_assert_eq(m.numbers, 4);
     cr_assert_eq(m.most, 448);
     cr_assert_eq(m.zeros, 1);
@@ -84,10 +84,10 @@ Test(moments, floats_of_eight_bits)
     cr_assert_eq(m.most, 0x1p127);
 }
 
-Test(moments, other_numbers)
+Test(element_stats, other_numbers)
 {
     const int64_t wide[] = {INT64_MIN, INT64_MAX, 0};
-    moments m = of(DTYPE_INT64, wide, 3);
+    element_stats m = of(DTYPE_INT64, wide, 3);
     cr_assert_eq(m.least, -0x1p63);
     cr_assert_eq(m.most, 0x1p63);
     const uint8_t flags[] = {0, 1, 1};
@@ -107,7 +107,7 @@ Test(moments, other_numbers)
 
 /* Far from zero a variance of squares less the square of the mean has no digit that is right; at any
  * alignment, in parts that are added as one. */
-Test(moments, digits_that_are_right)
+Test(element_stats, digits_that_are_right)
 {
     enum { N = 70001 };
     double *x = malloc(N * sizeof *x);
@@ -123,14 +123,14 @@ Test(moments, digits_that_are_right)
         squares += (x[i] - sum / N) * (x[i] - sum / N);
     for (unsigned skew = 0; skew < 2; skew++) {
         memcpy(bytes + skew, x, N * sizeof *x);
-        const moments whole = of(DTYPE_FLOAT64, bytes + skew, N);
+        const element_stats whole = of(DTYPE_FLOAT64, bytes + skew, N);
         cr_assert_float_eq(whole.mean, (double)(sum / N), 1e-6);
         cr_assert_float_eq(whole.squares / (double)squares, 1, 1e-7);
-        moments parts = {0};
+        element_stats parts = {0};
         for (uint64_t at = 0; at < N; at += 16384) {
-            moments m =
+            element_stats m =
                 of(DTYPE_FLOAT64, bytes + skew + at * sizeof *x, N - at < 16384 ? N - at : 16384);
-            moments_add(&parts, &m);
+            element_stats_add(&parts, &m);
         }
         cr_assert_eq(parts.numbers, N);
         cr_assert_eq(parts.least, whole.least);
@@ -141,10 +141,10 @@ Test(moments, digits_that_are_right)
 }
 
 /* Sums that overflow are of finite numbers nevertheless. */
-Test(moments, large_numbers)
+Test(element_stats, large_numbers)
 {
     const double x[] = {0x1.8p1023, 0x1.8p1023, -0x1p1023};
-    const moments m = of(DTYPE_FLOAT64, x, 3);
+    const element_stats m = of(DTYPE_FLOAT64, x, 3);
     cr_assert_eq(m.numbers, 3);
     cr_assert_eq(m.most, 0x1.8p1023);
     cr_assert_eq(m.least, -0x1p1023);

@@ -1,4 +1,4 @@
-#include "check/moments.h"
+#include "check/element_stats.h"
 
 #include <math.h>
 #include <string.h>
@@ -215,9 +215,9 @@ static void drop_non_finite(block *b)
     b->n = kept;
 }
 
-static void take_block(block *b, moments *m, uint64_t *exponents)
+static void take_block(block *b, element_stats *m, uint64_t *exponents)
 {
-    moments one = {0};
+    element_stats one = {0};
     double sum = sum_block(b, &one.least, &one.most);
     if (!isfinite(sum)) {
         drop_non_finite(b);
@@ -229,11 +229,11 @@ static void take_block(block *b, moments *m, uint64_t *exponents)
     one.mean = sum / b->n;
     one.squares = sum_squares(b, one.mean);
     one.zeros = count_exponents(b, exponents);
-    moments_add(m, &one);
+    element_stats_add(m, &one);
 }
 
-void moments_add_elements(dtype d, const uint8_t *bytes, uint64_t n, moments *m,
-                          uint64_t *exponents)
+void element_stats_add_elements(dtype d, const uint8_t *bytes, uint64_t n, element_stats *m,
+                                uint64_t *exponents)
 {
     block b;
     unsigned parts;
@@ -255,7 +255,7 @@ void moments_add_elements(dtype d, const uint8_t *bytes, uint64_t n, moments *m,
     }
 }
 
-void moments_add(moments *to, const moments *from)
+void element_stats_add(element_stats *to, const element_stats *from)
 {
     if (from->numbers == 0)
         return;

@@ -1,11 +1,11 @@
-/* convert_options.h: the options that several commands share, and the request built from them. Their
- * names appear only in convert_options.c; a command lists the tables that it offers:
+/* command_options.h: the options that several commands share, and the request built from them. Their
+ * names appear only in command_options.c; a command lists the tables that it offers:
  *
- *     convert_options w;
- *     convert_options_init(&w);
+ *     command_options w;
+ *     command_options_init(&w);
  *     const opt_group groups[] = {{"Reading:", options_reading, &w}, ..., {0}};
  *     const opt_spec spec = {.groups = groups, ...};
- *     return convert_command(c, &spec, &w, 2, argc, argv, run);   // run(c, &request)
+ *     return command_run(c, &spec, &w, 2, argc, argv, run);   // run(c, &request)
  */
 #ifndef FSDPCK_CLI_CONVERT_OPTIONS_H
 #define FSDPCK_CLI_CONVERT_OPTIONS_H
@@ -13,7 +13,7 @@
 #include "job_options.h"
 #include "opt.h"
 
-typedef struct convert_options {
+typedef struct command_options {
     /* options_reading, options_hosts, options_replicas */
     char *source_format, *source_rank_pattern, *model, *hdf5_separator;
     uint64_t source_ranks;
@@ -46,7 +46,7 @@ typedef struct convert_options {
     char *check;       /* of digest */
     char *atol, *rtol; /* of diff */
     int stat;
-} convert_options;
+} command_options;
 
 extern const opt_row options_reading[];
 extern const opt_row options_hosts[]; /* for commands that several ranks run together */
@@ -61,7 +61,7 @@ extern const opt_row options_writing[];
 extern const opt_row options_group[];
 extern const opt_row options_running[];
 
-typedef struct convert_request {
+typedef struct command_request {
     fsdpck_open_options open;
     job_options job;       /* without tp_plan and like */
     int progress;          /* progress_mode */
@@ -69,22 +69,22 @@ typedef struct convert_request {
     /* NULL: not given. */
     const char *tp_plan_path, *like_path, *show_rank, *check_add_path, *atol, *rtol;
     int stat;
-} convert_request;
+} command_request;
 
-typedef int (*convert_command_fn)(cli *c, const convert_request *r);
+typedef int (*command_fn)(cli *c, const command_request *r);
 
 /* Sets all options to their defaults. */
-void convert_options_init(convert_options *w);
+void command_options_init(command_options *w);
 
 /* Fills `open` from the reading options; for commands without a request, such as inspect. */
-void convert_open_options(const convert_options *w, fsdpck_open_options *open);
+void command_open_options(const command_options *w, fsdpck_open_options *open);
 
 /* Parses argv, which must have `operands` operands (1 or 2), and calls `run`, which borrows the request.
  * Returns the exit code: that of `run`, 0 after --help, 2 after a usage error. */
-int convert_command(cli *c, const opt_spec *spec, convert_options *w, unsigned operands, int argc,
-                    const char **argv, convert_command_fn run);
+int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned operands, int argc,
+                const char **argv, command_fn run);
 
 /* Reports a usage error and returns true if the request has neither --world-size, --mesh nor --like. */
-bool convert_ranks_missing(const cli *c, const convert_request *r);
+bool command_ranks_missing(const cli *c, const command_request *r);
 
 #endif

@@ -1,44 +1,9 @@
-/* dcp_origin.c: infers the writer from the marks of releases and trainers. */
+/* dcp_trainer.c: infers the writer from the marks of releases and trainers. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "formats/common/step_folder.h"
 #include "formats/dcp/dcp_internal.h"
-
-/* Last component but `skip` of a path, into `name`; empty if none. */
-static void component(const char *path, unsigned skip, char *name, size_t capacity_bytes)
-{
-    size_t end = strlen(path), begin;
-    for (;;) {
-        while (end > 0 && path[end - 1] == '/')
-            end--;
-        for (begin = end; begin > 0 && path[begin - 1] != '/'; begin--)
-            continue;
-        if (skip-- == 0)
-            break;
-        end = begin;
-    }
-    snprintf(name, capacity_bytes, "%.*s", (int)(end - begin < 255 ? end - begin : 255),
-             path + begin);
-}
-
-/* "step-100", "global_step_100", "iter_0000100", "checkpoint-100" and the like; otherwise -1. */
-static int64_t step_of(const char *name)
-{
-    static const char *const prefixes[] = {"step-", "step_",       "global_step_", "global_step",
-                                           "iter_", "checkpoint-", "checkpoint_"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        const size_t n = strlen(prefixes[i]);
-        if (strncmp(name, prefixes[i], n) != 0 || name[n] < '0' || name[n] > '9' ||
-            strlen(name) > n + 18)
-            continue;
-        char *end;
-        const long long step = strtoll(name + n, &end, 10);
-        if (*end == '\0')
-            return step;
-    }
-    return -1;
-}
 
 static bool any_name_begins(const catalogue *cat, const char *prefix)
 {
@@ -94,13 +59,12 @@ static const char *guess_torch(const dcp_marks *m)
     return m->has_planner ? "2.0 to 2.2" : "2.2 or older";
 }
 
-void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks)
+void dcp_trainer_fill(catalogue *cat, const open_request *req, const dcp_marks *marks)
 {
     cat_origin *o = &cat->origin;
-    char name[256], parent[256];
+    char name[256];
 
-    component(req->path, 0, name, sizeof name);
-    component(req->path, 1, parent, sizeof parent);
+    path_component(req->path, 0, name, sizeof name);
     snprintf(o->format, sizeof o->format, "dcp");
     snprintf(o->trainer, sizeof o->trainer, "%s", guess_trainer(cat, req, marks, name));
     snprintf(o->torch_version, sizeof o->torch_version, "%s", guess_torch(marks));
@@ -108,7 +72,5 @@ void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *m
     o->in_parts = marks->in_parts;
     o->omits_empty_dicts = true;
     o->by_rank = marks->no_collectives;
-    o->step = step_of(name);
-    if (o->step < 0)
-        o->step = step_of(parent);
+    o->step = step_of_folder(req->path);
 }
