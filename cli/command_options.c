@@ -16,7 +16,7 @@ const opt_row options_reading[] = {
     {"source-format", .kind = OPT_TEXT, .at = AT(source_format), .value = "F",
      .help = "format of SRC; default: detected from its content"},
     {"source-ranks", .kind = OPT_COUNT, .at = AT(source_ranks), .value = "N", .min = 1,
-     .max = 1u << 20, .help = "number of ranks that must have written SRC"},
+     .max = 1u << 20, .help = "require that SRC was written by N ranks"},
     {"source-rank-pattern", .kind = OPT_TEXT, .at = AT(source_rank_pattern), .value = "P",
      .help = "names of the rank files in SRC: {r} is the rank, {W} the number of ranks, as in "
              "'shard_{r}_of_{W}.pt'; default: the names of known trainers"},
@@ -94,7 +94,8 @@ const opt_row options_naming[] = {
     {"strip-prefix", .kind = OPT_LIST, .at = AT(strip_prefix), .value = "P",
      .help = "remove P from the start of names; repeatable"},
     {"rename", .kind = OPT_LIST, .at = AT(rename), .value = "s/RE/TEXT/",
-     .help = "rename tensors as sed does, with a Perl regular expression; repeatable, in order"},
+     .help = "rename tensors by a substitution as in sed, with Perl regular expressions; "
+             "repeatable, in order"},
     {0},
 };
 

@@ -182,10 +182,10 @@ static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
         fsdpck_diff_get_row(d, i, &r);
         counts[r.kind]++;
     }
-    printf("%s compared, %s", report_count(a, sizeof a, k->tensors_compared, "tensor"),
+    printf("compared %s (%s)", report_count(a, sizeof a, k->tensors_compared, "tensor"),
            report_bytes(b, sizeof b, k->nbytes_compared));
     if (k->objects_compared > 0)
-        printf(", and %s", report_count(n, sizeof n, k->objects_compared, "object"));
+        printf(" and %s", report_count(n, sizeof n, k->objects_compared, "object"));
     if (k->rows == 0) {
         puts(": equal");
     } else {

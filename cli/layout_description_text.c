@@ -348,7 +348,8 @@ static bool print_whole(const model_layout *l, columns *rows)
 static void print_training(const fsdpck_units_info *k)
 {
     char m[40], a[40], b[40], n[40];
-    printf("training  at most %s per GPU: parameters %s, gradients %s in their dtype, Adam %s "
+    printf("training  at most %s per GPU: parameters %s, gradients %s in the parameters' dtype, "
+           "Adam %s "
            "(assumed: two moments in the parameters' dtype)\n",
            report_bytes(m, sizeof m, k->rank_nbytes + k->grad_nbytes + k->adam_nbytes),
            report_bytes(a, sizeof a, k->rank_nbytes), report_bytes(b, sizeof b, k->grad_nbytes),

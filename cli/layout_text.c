@@ -158,7 +158,7 @@ static void print_totals(const command_request *r, const fsdpck_info *info,
     layout_print_padding(k->padding_nbytes, k->rank_nbytes_total);
     if (k->param_nbytes == 0)
         return;
-    printf("training  at most %s per GPU: parameters %s, gradients %s in their dtype, ",
+    printf("training  at most %s per GPU: parameters %s, gradients %s in the parameters' dtype, ",
            report_bytes(m, sizeof m, k->param_nbytes + k->grad_nbytes + k->adam_nbytes),
            report_bytes(a, sizeof a, k->param_nbytes), report_bytes(b, sizeof b, k->grad_nbytes));
     report_bytes(n, sizeof n, k->adam_nbytes);

@@ -63,7 +63,7 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
         printf(", %s", report_count(a, sizeof a, k->warnings, "warning"));
     if (k->notes > 0)
         printf(", %s%s", report_count(a, sizeof a, k->notes, "note"),
-               c->verbose != 0 ? "" : " (-v shows them)");
+               c->verbose != 0 ? "" : " (shown with -v)");
     if (k->ignored > 0)
         printf(", %" PRIu64 " ignored", k->ignored);
     putchar('\n');

@@ -105,7 +105,7 @@ static fsdpck_status build_host(pickle_machine *m, fsdpck_error *err)
     const pickle_slot state = *pickle_top(m, 0);
     if (m->hooks->on_build_host == NULL)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
-                                 "state set on a value that has no state", err);
+                                 "state is set on a value that cannot have state", err);
     RETURN_IF(m->hooks->on_build_host(m->hooks->ctx, m->pool, pickle_top(m, 1)->v, state.v, err));
     m->stack.count--;
     pickle_rewind(m, state.mark);
@@ -125,7 +125,7 @@ fsdpck_status pickle_do_build(pickle_machine *m, fsdpck_error *err)
         return build_host(m, err);
     if (kind != VALUE_CALL)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL,
-                                 "state set on a value that has no state", err);
+                                 "state is set on a value that cannot have state", err);
     value_call call = *value_call_of(m->pool, slot->v);
     if (call.has_state)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_CALL, "state of an object is set twice",

@@ -356,7 +356,8 @@ fsdpck_status zip_local_parse(const uint8_t *bytes, size_t nbytes, const zip_cen
         return local_bad(c, FSDPCK_FINDING_ZIP_LOCAL, "no local header where the directory points",
                          err);
     if (header_nbytes > nbytes)
-        return local_bad(c, FSDPCK_FINDING_ZIP_OVERLAP, "local header exceeds its space", err);
+        return local_bad(c, FSDPCK_FINDING_ZIP_OVERLAP,
+                         "local header is longer than the bytes available for it", err);
     const size_t name_nbytes = load_le16(bytes + 26);
     if (name_nbytes != c->name_nbytes ||
         memcmp(bytes + ZIP_LOCAL_NBYTES, c->name, name_nbytes) != 0)

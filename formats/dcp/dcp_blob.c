@@ -164,7 +164,7 @@ static fsdpck_status check_zip(source_stream *s, fsdpck_error *err)
     }
     if (record == NULL || record->nbytes != s->where.record_nbytes || record->method != 0)
         st = FAIL(err, BADINPUT, ZIP_LOCAL,
-                  "directory of the compressed zip does not contain the tensor's bytes");
+                  "directory of the compressed zip has no entry for the tensor's bytes");
     else if (!zip.no_crc && record->crc32 != s->crc)
         st = bad_crc(record->crc32, s->crc, err);
     else

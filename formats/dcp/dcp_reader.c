@@ -423,10 +423,11 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     if (!marks.no_collectives)
         RETURN_IF(count_ranks(d, req, &marks, err));
     if (b->stray_blobs > 0)
-        log_warn(&d->log, FSDPCK_FINDING_DCP_ORPHAN,
-                 "the metadata was altered, or written by another program",
-                 "%" PRIu64 " blob%s to no tensor or object", b->stray_blobs,
-                 b->stray_blobs == 1 ? " belongs" : "s belong");
+        log_warn(
+            &d->log, FSDPCK_FINDING_DCP_ORPHAN,
+            "use another copy of the metadata: this one was altered, or written by another program",
+            "%" PRIu64 " blob%s to no tensor or object", b->stray_blobs,
+            b->stray_blobs == 1 ? " belongs" : "s belong");
     if (b->leftovers > 0)
         log_warn(&d->log, FSDPCK_FINDING_DCP_LEFT_OUT,
                  "give --model FILE to restore the parameters: fsdpck-model(5)",

@@ -299,8 +299,9 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
                  counts->suspects, plural(counts->suspects));
         o->order_suspect = true;
         log_warn(&d->log, FSDPCK_FINDING_TP_ORDER,
-                 "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
-                 "with tensor parallelism records the same and is correct",
+                 "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote the "
+                 "checkpoint; files of FSDP1 with tensor parallelism have the same form and are "
+                 "correct",
                  "%" PRIu64 " tensor%s, the first '%s', may have rows in the wrong order, as torch "
                  "2.3 and 2.4 record FSDP2 with tensor parallelism",
                  counts->suspects, plural(counts->suspects), counts->first);

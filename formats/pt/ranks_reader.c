@@ -286,8 +286,9 @@ static void report(const ranks_state *s)
         log_write(log, LOG_NOTE, "%s", o->note);
     if (o->order_suspect)
         log_warn(log, FSDPCK_FINDING_TP_ORDER,
-                 "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote this; FSDP1 "
-                 "with tensor parallelism records the same and is correct",
+                 "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote the "
+                 "checkpoint; files of FSDP1 with tensor parallelism have the same form and are "
+                 "correct",
                  "rows may be in the wrong order: two Shards of one dim, which torch 2.3 and 2.4 "
                  "also record for FSDP2 with tensor parallelism");
     if (s->partial_count > 0)

@@ -24,7 +24,7 @@ static fsdpck_status choose_form(dtensor_form *form, unsigned torch_minor, fsdpc
         *form = DTORCH_2_11;
     } else {
         return FAIL_WITH(
-            err, UNSUPPORTED, NONE, ("rank files cannot be written for this torch"),
+            err, UNSUPPORTED, NONE, ("rank files cannot be written for this torch release"),
             (found, "2.%u", torch_minor), (expected, "2.5 to 2.15"),
             (next, "write a DCP folder (--format dcp), which every torch version reads"));
     }

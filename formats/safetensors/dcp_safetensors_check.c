@@ -116,8 +116,9 @@ static fsdpck_status check_beside(const shards_check_input *c, const shards_evid
     if (ranks <= c->ranks || !shards_gap_find_open(e, &open))
         return FSDPCK_OK;
     return FAIL_WITH(
-        err, BADINPUT, FILE_MISSING, ("rank files are missing: more ranks wrote other files"),
-        (path, c->req->path), (tensor, tensor_name(c, open.tensor)),
+        err, BADINPUT, FILE_MISSING,
+        ("rank files are missing: other files were written by more ranks"), (path, c->req->path),
+        (tensor, tensor_name(c, open.tensor)),
         (expected, "files of %" PRIu64 " ranks, according to '%s'", ranks, name),
         (found, "files of %" PRIu32, c->ranks),
         (next,

@@ -10,7 +10,7 @@
  *              objects are read, and the calls in their pickles are checked
  *   checksum   every byte of every record against its CRC-32, or decoded to its end if it is
  *              compressed
- *   numeric    in the same pass, the elements: NaN, second element_stats below zero, infinities, zeros,
+ *   numeric    in the same pass, the elements: NaN, second moments below zero, infinities, zeros,
  *              constants, and on request statistics of each tensor
  *
  * A sample, or a check that runs out of time, does not read all bytes. Findings about a whole

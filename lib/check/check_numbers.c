@@ -301,7 +301,7 @@ void check_numbers(check *c)
         check_equal(c, i, s);
         if (s->negative &&
             is_second_moment(catalogue_name(cat, id), catalogue_name_nbytes(cat, id)))
-            report(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "second element_stats are negative", 0, 0,
+            report(c, i, FSDPCK_FINDING_NUM_NEGATIVE, "second moments are negative", 0, 0,
                    "use an earlier checkpoint: the optimizer state is damaged");
     }
     check_steps(c);

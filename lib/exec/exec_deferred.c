@@ -52,7 +52,7 @@ static fsdpck_status write_batch(void *ctx, unsigned worker_index, uint64_t job,
             continue;
         }
         if (first->nbytes > x->tile_nbytes)
-            return FAIL(err, INTERNAL, NONE, "deferred bytes are longer than a tile");
+            return FAIL(err, INTERNAL, NONE, "deferred write is longer than a tile");
         for (; i < end && !x->deferred_done[i]; i++) {
             const target_deferred *deferred = deferred_at(x, i);
             if (deferred->file != first->file ||

@@ -35,7 +35,7 @@ static void chunks_differ(const struct exec *x, const replica_pair *pair, const 
         (next, "%s",
          damaged
              ? "copy both files again: one is damaged, because their recorded checksums are equal"
-             : "determine which rank is right; --replicas first uses the first copy"));
+             : "determine which rank is right; --replicas=first uses the first copy"));
 }
 
 /* Two names of one tensor. */
@@ -55,7 +55,7 @@ static void aliases_differ(const struct exec *x, const char *name, uint32_t tens
                catalogue_name(from, catalogue_tensor(from, tensor)->name), name),
               (next,
                "determine which is right, and remove the other from same_as in --model FILE; "
-               "--replicas first uses '%s'",
+               "--replicas=first uses '%s'",
                catalogue_name(from, catalogue_tensor(from, tensor)->name)));
 }
 

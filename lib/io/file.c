@@ -267,7 +267,7 @@ static fsdpck_status short_read(const file *f, uint64_t offset, uint64_t nbytes,
     if (checked_range(offset, nbytes, f->nbytes))
         st = FAIL(err, CHANGED, NONE, "file was truncated while it was read");
     else
-        error_set(err, st, FSDPCK_FINDING_NONE, "file ends before its data");
+        error_set(err, st, FSDPCK_FINDING_NONE, "file ends before the end of its data");
     error_path(err, f->path);
     error_offset(err, at);
     error_expected(err, "%" PRIu64 " bytes at offset %" PRIu64, nbytes, offset);
@@ -322,12 +322,12 @@ fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err)
     if ((uint64_t)st.st_size == f->nbytes && mtime_of(&st) == f->mtime_ns &&
         (uint64_t)st.st_dev == f->dev && (uint64_t)st.st_ino == f->ino)
         return FSDPCK_OK;
-    return FAIL_WITH(
-        err, CHANGED, NONE, ("file changed while it was read"), (path, f->path),
-        (expected, "%" PRIu64 " bytes, last written at %" PRId64 " ns", f->nbytes, f->mtime_ns),
-        (found, "%" PRIu64 " bytes, last written at %" PRId64 " ns", (uint64_t)st.st_size,
-         mtime_of(&st)),
-        (next, "run again when no program writes to the input"));
+    return FAIL_WITH(err, CHANGED, NONE, ("file changed while it was read"), (path, f->path),
+                     (expected, "%" PRIu64 " bytes, last written at %" PRId64 " ns since the epoch",
+                      f->nbytes, f->mtime_ns),
+                     (found, "%" PRIu64 " bytes, last written at %" PRId64 " ns since the epoch",
+                      (uint64_t)st.st_size, mtime_of(&st)),
+                     (next, "run again when no program writes to the input"));
 }
 
 fsdpck_status file_read_whole(const folder *dir, const char *path, uint64_t limit_bytes,

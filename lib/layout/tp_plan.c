@@ -83,7 +83,8 @@ static fsdpck_status read_member(plan_reader *r, const json_token *key, fsdpck_e
     uint32_t id;
     json_token t;
     if (key->nbytes == 0 || memchr(key->text, '\0', key->nbytes) != NULL)
-        return FAIL_WITH(err, USAGE, NONE, ("TP plan has an empty pattern"),
+        return FAIL_WITH(err, USAGE, NONE,
+                         ("TP plan has a pattern that is empty or contains a null character"),
                          (offset, key->offset_bytes));
     RETURN_IF(strtab_intern(&r->keys, key->text, key->nbytes, &id, err));
     const char *glob = strtab_text(&r->keys, id);

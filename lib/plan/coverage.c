@@ -264,15 +264,14 @@ fsdpck_status coverage_error(const catalogue *c, uint32_t tensor, const struct c
     char b[160];
     const cat_tensor *t = catalogue_tensor(c, tensor);
     if (r->overlap) {
-        FAIL_WITH(
-            err, BADINPUT, CHUNK_OVERLAP, ("chunks of a tensor partly overlap"),
-            (expected, "boxes that are equal or share no element"),
-            (found, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
-             chunk_path(c, r->overlap_a), chunk_text(c, r->overlap_b, b, sizeof b),
-             chunk_path(c, r->overlap_b)),
-            (next, r->hole
-                       ? "check the folder for mixed files of two saves; elements are missing too"
-                       : "check the folder for mixed files of two saves"));
+        FAIL_WITH(err, BADINPUT, CHUNK_OVERLAP, ("chunks of a tensor partly overlap"),
+                  (expected, "boxes that are equal or share no element"),
+                  (found, "%s in '%s' and %s in '%s'", chunk_text(c, r->overlap_a, a, sizeof a),
+                   chunk_path(c, r->overlap_a), chunk_text(c, r->overlap_b, b, sizeof b),
+                   chunk_path(c, r->overlap_b)),
+                  (next, r->hole ? "check the folder for a mixture of files from two saves; "
+                                   "elements are missing too"
+                                 : "check the folder for a mixture of files from two saves"));
     } else {
         FAIL_WITH(err, BADINPUT, CHUNK_GAP, ("chunks of a tensor do not cover it"),
                   (expected, "%" PRIu64 " elements", r->nelems));

@@ -93,7 +93,7 @@ static void warn_refit(const run *r, const mesh *from, const mesh *m, const layo
         log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_REFIT, next.text == NULL ? "" : next.text,
                  "mesh %s of the source becomes %s for %" PRIu64 " rank%s; dropped: %s%s", was.text,
                  is.text, mesh_size(m), mesh_size(m) == 1 ? "" : "s", lost.text,
-                 refit->has_unknown ? " (purpose not known from the names)" : "");
+                 refit->has_unknown ? " (the names do not identify their roles)" : "");
     text_release(&was);
     text_release(&is);
     text_release(&lost);

@@ -43,7 +43,7 @@ static fsdpck_status refuse_rename(const char *word, const char *why, fsdpck_err
 {
     return FAIL_WITH(
         err, USAGE, NONE, ("--rename '%s' does not have the form s/RE/TEXT/: %s", word, why),
-        (next, "write it as sed does, for example --rename 's/^layers\\./model.layers./'"));
+        (next, "write it as in sed, for example --rename 's/^layers\\./model.layers./'"));
 }
 
 /* sed's & and \1 in PCRE2's syntax: $0 and $1; a dollar is doubled. */
@@ -136,9 +136,10 @@ static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_er
     }
     cast->to = dtype_from_name(name, strlen(name));
     if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1)
-        return FAIL_WITH(err, USAGE, NONE, ("'%s' does not name a floating dtype", word),
-                         (next, "use bf16, fp16, fp32, fp64 or a torch name, optionally with a "
-                                "glob: '*.norm.*=fp32'"));
+        return FAIL_WITH(
+            err, USAGE, NONE, ("'%s' does not name a floating dtype", word),
+            (next, "use bf16, fp16, fp32, fp64 or a dtype by its torch name, optionally with a "
+                   "glob: '*.norm.*=fp32'"));
     if (equals != NULL) {
         cast->glob = strndup(word, (size_t)(equals - word));
         if (cast->glob == NULL)

@@ -29,9 +29,9 @@ static fsdpck_status two_files_declare(const rekey *r, const rekey_optimizer *a,
                                        const rekey_optimizer *b, uint32_t param, fsdpck_error *err)
 {
     const rekey_param *p = &r->order->params[param];
-    const fsdpck_status st =
-        rekey_fail(r, a, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-                   "numbers of two optimizers refer to the same parameter '%.100s'", p->fqn);
+    const fsdpck_status st = rekey_fail(
+        r, a, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+        "parameter numbers of two optimizers refer to the same parameter '%.100s'", p->fqn);
     error_expected(err, "each parameter in one optimizer, or names (param_names) in both");
     error_found(err, "'%.100sstate' and '%.100sstate'", strtab_text(&r->texts, b->prefix),
                 strtab_text(&r->texts, a->prefix));

@@ -42,8 +42,8 @@ static const char *not_seen_of_files(const fsdpck_verify *v)
         !v->src->probe.is_folder)
         return "";
     return catalogue_file_count(&v->src->cat) > 1
-               ? "; mixed files of two saves; swapped shards of the same shape"
-           : v->src->format->of_two_saves ? "; mixed files of two saves"
+               ? "; a mixture of files from two saves; swapped shards of the same shape"
+           : v->src->format->of_two_saves ? "; a mixture of files from two saves"
                                           : "";
 }
 
