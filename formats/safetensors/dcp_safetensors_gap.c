@@ -34,8 +34,8 @@ static bool lacks_of_file(const shards_evidence *e, const shards_spread *t, uint
     const shards_count key = shards_count_of(e, t);
     if (most <= t->shards)
         return false;
-    if (bsearch(&key, e->complete.items, e->complete.count, sizeof key, shards_count_compare) !=
-        NULL)
+    if (e->complete.count > 0 && bsearch(&key, e->complete.items, e->complete.count, sizeof key,
+                                         shards_count_compare) != NULL)
         return false;
     /* A tensor in one shard on another rank than the first of the others is complete. */
     if (t->shards == 1 && !VEC_AT(&e->seen, const shards_rank, t->rank_number)->begins)
