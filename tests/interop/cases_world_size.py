@@ -204,7 +204,7 @@ def load_rank_files(job, rank):
     found = {}
     for name in sorted(os.listdir(job["folder"])):
         # Random generators are each rank's own, and given back to as many ranks.
-        if re.search(r"rank_?%d\.(pt|bin)$" % rank, name) and not name.startswith("extra_state"):
+        if re.search(r"(rank|shard)_?%d\.(pt|bin)$" % rank, name) and not name.startswith("extra_state"):
             state = torch.load(os.path.join(job["folder"], name), weights_only=False)
             found.update(with_prefix(tensors_of_state(state), job["digests"]))
     return found
