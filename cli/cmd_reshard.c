@@ -6,11 +6,11 @@
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
      .help = "dcp, pt-ranks, dcp-safetensors or fsdp1 (FSDP1's LOCAL state, needs --model); "
-             "default: as SRC, or dcp if SRC is not sharded"},
+             "default: as in SRC, or dcp if SRC is not sharded"},
     {"align", .kind = OPT_SIZE, .at = AT(align_nbytes), .value = "SIZE",
      .help = "dcp: align the data of every tensor to SIZE bytes, such as 4096"},
     {"rank-pattern", .kind = OPT_TEXT, .at = AT(rank_pattern), .value = "P",
-     .help = "pt-ranks, fsdp1: names of the files; default: as SRC, else "
+     .help = "pt-ranks, fsdp1: names of the files; default: as in SRC, else "
              "model_world_size_{W}_rank_{r}.pt"},
     {"device-type", .kind = OPT_TEXT, .at = AT(device_type), .value = "D",
      .help = "pt-ranks: device type of the mesh; default cuda"},

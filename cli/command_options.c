@@ -114,10 +114,10 @@ const opt_row options_sharding[] = {
     {"mesh", .kind = OPT_TEXT, .at = AT(mesh), .value = "DIMS",
      .help = "names and sizes of the mesh dims, outermost first: dp_replicate=2,dp_shard=4,tp=2"},
     {"tp-plan", .kind = OPT_TEXT, .at = AT(tp_plan), .value = "FILE",
-     .help =
-         "JSON file that maps globs to colwise, rowwise, replicate or Shard(d); default: as SRC"},
+     .help = "JSON file that maps globs to colwise, rowwise, replicate or Shard(d); default: as in "
+             "SRC"},
     {"shard", .kind = OPT_LIST, .at = AT(shard), .value = "GLOB=DIM",
-     .help = "FSDP shards matching tensors on dim DIM; default: as SRC, else 0; repeatable"},
+     .help = "FSDP shards matching tensors on dim DIM; default: as in SRC, else 0; repeatable"},
     {"replicate", .kind = OPT_LIST, .at = AT(replicate), .value = "GLOB",
      .help = "FSDP does not shard matching tensors; repeatable"},
     {"like", .kind = OPT_TEXT, .at = AT(like), .value = "OTHER",

@@ -253,8 +253,9 @@ static void report(const torch_archive *a, const open_request *req)
 {
     const logger *log = &req->log;
     if (a->zip.any_deflated)
-        format_note(req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
-                    "records are deflated, which torch.load(mmap=True) reads as data");
+        format_note(
+            req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
+            "records are deflated: torch.load(mmap=True) uses the compressed bytes as data");
     if (a->zip.any_deflated)
         log_write(log, LOG_NOTE,
                   "zip has deflated records, which torch.load(mmap=True) cannot read");

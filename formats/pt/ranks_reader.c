@@ -228,8 +228,9 @@ static void note_traps(const ranks_state *s)
             req->found, req->found_ctx, FSDPCK_FINDING_RANK_BOUND, req->path, NULL,
             "rank files contain pickled DTensors, which other versions of torch may not load");
     if (s->any_deflated)
-        format_note(req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
-                    "records are deflated, which torch.load(mmap=True) reads as data");
+        format_note(
+            req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
+            "records are deflated: torch.load(mmap=True) uses the compressed bytes as data");
 }
 
 static void describe(const ranks_state *s, cat_origin *o)

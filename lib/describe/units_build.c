@@ -238,7 +238,7 @@ static fsdpck_status check_param(const fsdpck_units *u, const units_row *row, ui
     if (st == FSDPCK_OK && p->strided)
         st = FAIL_WITH(err, BADINPUT, MODEL_SHAPE,
                        ("fully_shard rejects parameters that are not contiguous"),
-                       (next, "make it contiguous first"));
+                       (next, "make this parameter contiguous first"));
     if (st != FSDPCK_OK)
         error_tensor(err, model_name(m, p->name, NULL));
     return st;

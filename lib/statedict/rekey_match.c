@@ -34,9 +34,9 @@ static fsdpck_status by_model(rekey_matching *m, fsdpck_error *err)
     const size_t numbers = m->o->positions.count;
     RETURN_IF(list_candidates(m, err));
     if (m->candidates.count == 0) {
-        const fsdpck_status st =
-            rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-                       "optimizer state by number has no names, and no model part provides them");
+        const fsdpck_status st = rekey_fail(
+            m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+            "optimizer state keyed by number has no names, and no model part provides them");
         error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and "
                         "give --model FILE: fsdpck-model(5)");
         return st;

@@ -56,9 +56,9 @@ static bool narrow(rekey_matching *m, uint32_t *left, uint32_t *failed)
 
 static fsdpck_status ambiguous(const rekey_matching *m, uint32_t left, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-                   "optimizer state by number matches the model's parameters in several ways");
+    const fsdpck_status st = rekey_fail(
+        m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+        "optimizer state keyed by number matches the model's parameters in several ways");
     error_expected(err, "one assignment of %zu numbers to %zu parameters", m->o->positions.count,
                    m->candidates.count);
     error_found(err, "%" PRIu32 " of them not determined by shapes and order", left);

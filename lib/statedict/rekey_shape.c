@@ -147,7 +147,7 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
     const rekey_position *p = REKEY_POSITION(m->o, position);
     const fsdpck_status st =
         rekey_fail(r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
-                   "optimizer state by number does not match the model's parameters%s",
+                   "optimizer state keyed by number does not match the model's parameters%s",
                    r->order->assumed ? " in order" : "");
     error_expected(err, "one of %zu parameters", m->candidates.count);
     for (uint32_t i = 0; i < p->nstates; i++) {

@@ -163,7 +163,7 @@ static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
         position++;
     const fsdpck_status st =
         rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-                   "optimizer state by number does not identify its parameters");
+                   "optimizer state keyed by number does not identify its parameters");
     for (uint32_t i = 0; i < m->candidates.count; i++) {
         const rekey_param *p = rekey_candidate(m, i);
         if (m->taken[i] || !rekey_may_be(m, position, p))

@@ -18,7 +18,7 @@
  *     shards there) are omitted, after a check that their offsets in the shards match the unit
  *     (MODEL-MISMATCH): a checkpoint has no other record of the order of its parameters.
  *   - the same as bare tensors of each rank (CAT_TENSOR_OF_RANK): likewise, without padding.
- *   - optimizer state by number, 'state.N.exp_avg', each rank's 1-dim shards: 'state.FQN.exp_avg'
+ *   - optimizer state keyed by number, 'state.N.exp_avg', each rank's 1-dim shards: 'state.FQN.exp_avg'
  *     of the parameters of flat parameter N, or (use_orig_params) of parameter N; scalars such as
  *     `step` for each of them. `params` of the param_groups hold FQNs.
  *   - tensors that each rank has of its own (description_is_local): one per rank, 'NAME.rank3'.

@@ -5,7 +5,7 @@
  *     unflatten_tensors.c  one pass over the first catalogue: tensors and objects of the second
  *     unflatten_units.c    flat parameters, and their conversion
  *     unflatten_check_order.c   shards next to a flat parameter: check of its order
- *     unflatten_optim.c    optimizer state by number: collection, mapping of numbers
+ *     unflatten_optim.c    optimizer state keyed by number: collection, mapping of numbers
  *     unflatten_state.c    ... and its conversion
  *     unflatten_world.c    number of ranks of the checkpoint
  *     unflatten_match.c    mapping of numbers to parameters by shard lengths
@@ -32,7 +32,7 @@ typedef struct flat_chunk {
     uint32_t param; /* in unit_list.params, or one of the above */
 } flat_chunk;
 
-/* One tensor of optimizer state by number. */
+/* One tensor of optimizer state keyed by number. */
 typedef struct flat_state_tensor {
     uint32_t owner;  /* in flat_adapter.optimizers */
     uint32_t number; /* of the parameter */
@@ -179,7 +179,7 @@ fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t 
 
 /* --- unflatten_optim.c --- */
 
-/* Records a tensor that is optimizer state by number; *taken is false for any other. */
+/* Records a tensor that is optimizer state keyed by number; *taken is false for any other. */
 fsdpck_status flat_optim_add(flat_adapter *v, uint32_t base_tensor, bool *taken,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status flat_optim_find(flat_adapter *v, fsdpck_error *err) FSDPCK_MUST_CHECK;

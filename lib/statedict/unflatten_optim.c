@@ -133,7 +133,7 @@ static fsdpck_status refuse(flat_adapter *v, flat_optimizer *o, const char *why,
     const bool asks = o->by_order && !v->options.assume_order;
     FAIL_AS(&v->refusal, FSDPCK_BADINPUT,
             asks ? FSDPCK_FINDING_MODEL_NEEDED : FSDPCK_FINDING_MODEL_OPTIM,
-            ("optimizer state by number %s", why),
+            ("optimizer state keyed by number %s", why),
             (expected, "the model's %zu units and %zu parameters", v->units->units.count,
              v->units->params.count));
     if (number == CAT_NONE)
@@ -152,7 +152,7 @@ static fsdpck_status ask(flat_adapter *v, flat_optimizer *o, const char *why, co
     o->failed = true;
     if (v->refusal.status != FSDPCK_OK)
         return FSDPCK_OK;
-    FAIL(&v->refusal, BADINPUT, MODEL_NEEDED, "optimizer state by number %s", why);
+    FAIL(&v->refusal, BADINPUT, MODEL_NEEDED, "optimizer state keyed by number %s", why);
     if (found[0] != '\0')
         error_found(&v->refusal, "%s", found);
     error_next(

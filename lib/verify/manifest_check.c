@@ -376,8 +376,8 @@ static void report_without_sha(const manifest_check *w)
         return;
     FAIL_WITH(&note, BADINPUT, MAN_UNSEEN, ("manifest has no SHA-256 for some files"),
               (found, "%" PRIu64 " file%s", without, without == 1 ? "" : "s"),
-              (next, "record them with fsdpck digest --sha256 --manifest FILE SRC; without "
-                     "--sha256 the CRC-64 is compared"));
+              (next, "record them with fsdpck digest --sha256 --manifest FILE SRC, or "
+                     "compare only the CRC-64: --level checksum without --sha256"));
     findings_report_as(w->r->found, FINDING_ERROR, &note);
 }
 
