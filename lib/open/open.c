@@ -179,10 +179,10 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
 {
     const bool viewed = d->path != NULL, assume_order = o->assume_order != 0;
     catalogue *into = viewed ? &c->read : &c->cat;
-    model_names known;
-    model_names_init(&known, viewed ? &d->match : NULL);
+    const description_match *match = viewed ? &d->match : NULL;
+    const open_names names = model_names(match);
     const per_rank_rule rule = {
-        .policy = (per_rank_policy)o->per_rank, .unflattens = viewed, .match = known.match};
+        .policy = (per_rank_policy)o->per_rank, .unflattens = viewed, .match = match};
     const open_request request = {
         .path = c->path,
         .probe = &c->probe,
@@ -200,7 +200,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .hdf5_fill = o->hdf5_fill != 0,
         .hdf5_separator = o->hdf5_separator,
         .keep_flat_shards = viewed,
-        .names = &known.names,
+        .names = &names,
         .found = c->found,
         .found_ctx = c->found_ctx,
     };
