@@ -29,6 +29,7 @@
 #include "findings/finding_kinds.h"
 #include "io/file.h"
 #include "state/catalogue.h"
+#include "state/rank_copies.h"
 #include "state/source.h"
 #include "state/target.h"
 
@@ -52,15 +53,6 @@ static inline bool probe_has_entry(const probe_input *in, const char *name)
            bsearch(&name, in->entries, in->entry_count, sizeof *in->entries, text_compare) != NULL;
 }
 
-/* Handling of plain tensors and objects that differ between the files of ranks. */
-typedef enum format_per_rank {
-    PER_RANK_AUTO,  /* tensors: an error; objects: one of each rank (cat_object.rank) */
-    PER_RANK_KEEP,  /* tensors too: one of each rank, 'NAME.rank3' */
-    PER_RANK_FIRST, /* that of the lowest rank */
-    PER_RANK_DROP,  /* left out */
-    PER_RANK_ERROR
-} format_per_rank;
-
 /* Receives every finding, not only the first. May be called from any thread; `what` is borrowed for
  * the call. */
 typedef enum format_severity { FORMAT_NOTE, FORMAT_WARNING, FORMAT_ERROR } format_severity;
@@ -69,10 +61,6 @@ typedef void (*format_found_fn)(void *ctx, format_severity severity, const fsdpc
 /* Knowledge of the names in a checkpoint before it is read (open/model_names.h). */
 typedef struct open_names {
     const void *ctx;
-    /* Each rank has its own tensor of this name: left one of each rank (CAT_TENSOR_OF_RANK). */
-    bool (*is_local)(const void *ctx, const char *name, size_t nbytes);
-    /* The last parts of the name are the key of a unit: a 1-dim tensor is a rank's shard of it. */
-    bool (*is_shard)(const void *ctx, const char *name);
     /* The name of the same parameter, k from 0; NULL after the last. An index may want one that no
      * file holds: it is filled from a twin. */
     const char *(*twin)(const void *ctx, const char *name, size_t nbytes, unsigned k,
@@ -92,14 +80,14 @@ typedef struct open_request {
     bool no_follow;           /* --no-follow */
     bool opaque_calls;        /* --objects opaque: keep unknown calls in metadata */
     const char *rank_pattern; /* --source-rank-pattern, such as "m_{W}_{r}.pt"; NULL: known names */
-    format_per_rank per_rank;
+    /* Required for rank files: the use of copies of several ranks. Borrows its context. */
+    rank_copies_rule copies;
     bool repair_strided;        /* --repair-strided: derive boxes that do not fit their blobs */
     bool assume_tp_first;       /* --assume fsdp2-tp-2.3: apply the last Shard of a dim first */
     bool hdf5_fill;             /* --hdf5-fill: unwritten elements take the file's fill value */
     const char *hdf5_separator; /* --hdf5-sep: between names of groups and datasets; NULL: "." */
     /* A model description will resolve flat parameters (lib/statedict/unflatten.h). Keep possible
-     * shards of flat parameters as one tensor per rank (CAT_TENSOR_OF_RANK), and keep possible
-     * leftovers of them. */
+     * leftovers of them, and expect shards that only some ranks have. */
     bool keep_flat_shards;
     const open_names *names; /* NULL: nothing is known of names. Borrowed */
     /* Errors that do not keep the reader from looking on go there, though opening fails in the end,

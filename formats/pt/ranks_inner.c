@@ -14,6 +14,7 @@ typedef struct ranks_inner {
     ranks_state *s;
     uint32_t entry;
     uint16_t rank;
+    bool is_apart;  /* read with its object or not at all */
     uint32_t first; /* its first tensor of the catalogue */
     vec tensors;    /* ranks_inner_tensor, of each tensor from there on */
     uint64_t number;
@@ -115,8 +116,8 @@ static fsdpck_status name_inner(void *ctx, const char *name, size_t nbytes, valu
     VEC_AT(&n->tensors, ranks_inner_tensor, made - n->first)->is_named = true;
     *tensor = made;
     cat_tensor *t = catalogue_tensor(cat, made);
-    if (n->rank != UINT16_MAX && n->s->req->per_rank != PER_RANK_KEEP)
-        return FSDPCK_OK; /* of only one rank: read with its object or not at all */
+    if (n->is_apart)
+        return FSDPCK_OK;
     t->path = path;
     t->flags |= CAT_TENSOR_NAMED;
     return FSDPCK_OK;
@@ -155,6 +156,7 @@ fsdpck_status ranks_variant_value(ranks_state *s, uint32_t variant, const ranks_
     ranks_inner n = {.s = s,
                      .entry = o->entry,
                      .rank = rank,
+                     .is_apart = o->use == RANK_COPIES_OBJECTS,
                      .first = (uint32_t)catalogue_tensor_count(s->cat),
                      .tensors = VEC_OF(ranks_inner_tensor, s->req->metadata)};
     for (uint32_t i = 0; st == FSDPCK_OK && i < v->piece_count; i++) {

@@ -204,6 +204,7 @@ typedef struct ranks_object {
     uint32_t rank_count;
     value path; /* in cat->pool */
     bool differs;
+    rank_copies_use use; /* from ranks_merge_objects on */
 } ranks_object;
 
 typedef struct ranks_occurrence {

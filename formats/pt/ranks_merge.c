@@ -72,7 +72,7 @@ static bool same_shape(const ranks_state *s, const ranks_shard *a, const ranks_s
 static fsdpck_status look(const ranks_state *s, plain_list *l, fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
-    const bool closely = s->req->per_rank != PER_RANK_AUTO || t->in_rng;
+    const bool closely = s->req->copies.compares || t->in_rng;
     const ranks_shard *a = piece_at(s, l->pieces[0]);
 
     for (size_t i = 1; i < l->count && !l->shapes_differ; i++) {
@@ -254,68 +254,26 @@ static bool may_be_flat(const ranks_state *s, const plain_list *l)
            dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
 }
 
-/* Whether a tensor may be each rank's own, or its piece of a flat parameter, for whoever knows
- * these. */
-static bool is_for_view(const ranks_state *s, const plain_list *l)
-{
-    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
-    static const char *const flat_names[] = {"_flat_param", "flat_param"};
-    const char *name = strtab_text(&s->names, l->entry);
-    const char *last = strrchr(name, '.') == NULL ? name : strrchr(name, '.') + 1;
-    const open_names *known = s->req->names;
-    if (known != NULL && known->is_local(known->ctx, name, strlen(name)))
-        return true;
-    if (s->req->keep_flat_shards && l->differs && t->in_optimizer && !t->in_rng)
-        return true;
-    if (!s->req->keep_flat_shards || piece_at(s, l->pieces[0])->ndim != 1)
-        return false;
-    return may_be_flat(s, l) || (l->differs && beside_flat_param(s, l)) ||
-           (known != NULL && known->is_shard(known->ctx, name)) ||
-           strncmp(last, "flat_param_", 11) == 0 || strcmp(last, flat_names[0]) == 0 ||
-           strcmp(last, flat_names[1]) == 0;
-}
-
-/* Whether the ranks' tensors are state of different parameters: each is kept, even if all are equal. */
-static bool take_stages(ranks_state *s, const plain_list *l)
+/* Whether the ranks' tensors are state of different parameters, even if all are equal. */
+static bool is_of_stages(const ranks_state *s, const plain_list *l)
 {
     bool any = false;
-    for (size_t i = 0; i < l->count; i++) {
-        ranks_shard *q = VEC_AT(&s->reader->pieces, ranks_shard, l->pieces[i]);
-        any = any || (q->flags & RANKS_SHARD_STAGES) != 0;
-        q->flags &= (uint16_t)~RANKS_SHARD_STAGES;
-    }
+    for (size_t i = 0; !any && i < l->count; i++)
+        any = (piece_at(s, l->pieces[i])->flags & RANKS_SHARD_STAGES) != 0;
     return any;
 }
 
-static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpck_error *err)
+/* With a name for each, locating them is no error. */
+static void clear_stages(ranks_state *s, const plain_list *l)
 {
-    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
-    const format_per_rank policy = s->req->per_rank;
-    const uint32_t tensor = t->index;
+    for (size_t i = 0; i < l->count; i++)
+        VEC_AT(&s->reader->pieces, ranks_shard, l->pieces[i])->flags &=
+            (uint16_t)~RANKS_SHARD_STAGES;
+}
 
-    if (is_for_view(s, l))
-        return keep_each(s, l, err);
-    const bool kept = policy == PER_RANK_KEEP && owns_records(s, l);
-    if (l->differs && beside_flat_param(s, l) && !kept)
-        return drop(s, l, "may be one rank's shard of a flat parameter", &s->beside_count, err);
-    if ((l->differs || t->is_own) && policy == PER_RANK_DROP)
-        return drop(s, l, "differs between ranks", &s->dropped_count, err);
-    s->flat_count += flat;
-    if (policy == PER_RANK_KEEP && take_stages(s, l))
-        return keep_each(s, l, err);
-    if ((l->differs || t->is_own) && policy == PER_RANK_KEEP)
-        return keep_each(s, l, err);
-    if (flat && policy != PER_RANK_KEEP)
-        return add_whole(s, tensor, l->pieces[0], RANKS_SHARD_FLAT, err);
-    if (l->differs && policy == PER_RANK_ERROR)
-        return differ_failed(s, l, err);
-    if (l->differs && policy == PER_RANK_FIRST)
-        return add_whole(s, tensor, l->pieces[0], 0, err);
-    if (l->differs && t->in_rng) {
-        RETURN_IF(ranks_tensor_to_object(s, l->entry, l->pieces, l->count, err));
-        VEC_AT(&s->tensors, ranks_tensor, l->entry)->dropped = 1;
-        return FSDPCK_OK;
-    }
+static fsdpck_status join(ranks_state *s, const plain_list *l, fsdpck_error *err)
+{
+    const uint32_t tensor = VEC_AT(&s->tensors, const ranks_tensor, l->entry)->index;
     if (l->shapes_differ)
         return add_whole(s, tensor, l->pieces[0], RANKS_SHARD_SHAPES, err);
     if (l->count > 1)
@@ -323,6 +281,57 @@ static fsdpck_status judge(ranks_state *s, const plain_list *l, bool flat, fsdpc
     for (size_t i = 0; i < l->count; i++)
         RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
     return FSDPCK_OK;
+}
+
+static rank_copies_use use_of(const ranks_state *s, const plain_list *l, bool is_shard)
+{
+    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
+    const rank_copies_rule *rule = &s->req->copies;
+    const bool beside_flat = l->differs && beside_flat_param(s, l);
+    return rule->use(rule->ctx, &(rank_copies){.name = strtab_text(&s->names, l->entry),
+                                               .differ = l->differs,
+                                               .on_some_ranks = t->is_own,
+                                               .in_optimizer = t->in_optimizer,
+                                               .in_rng = t->in_rng,
+                                               .is_1dim = piece_at(s, l->pieces[0])->ndim == 1,
+                                               .of_stages = is_of_stages(s, l),
+                                               .may_be_shard = may_be_flat(s, l),
+                                               .is_shard = is_shard,
+                                               .beside_flat = beside_flat,
+                                               .owns_records = beside_flat && owns_records(s, l)});
+}
+
+static fsdpck_status merge_copies(ranks_state *s, const plain_list *l, bool is_shard,
+                                  fsdpck_error *err)
+{
+    ranks_tensor *t = VEC_AT(&s->tensors, ranks_tensor, l->entry);
+    const rank_copies_use use = use_of(s, l, is_shard);
+
+    s->flat_count += is_shard && use != RANK_COPIES_FOR_MODEL && use != RANK_COPIES_OMIT &&
+                     use != RANK_COPIES_OMIT_SHARD;
+    switch (use) {
+    case RANK_COPIES_FOR_MODEL:
+        return keep_each(s, l, err);
+    case RANK_COPIES_EACH:
+        clear_stages(s, l);
+        return keep_each(s, l, err);
+    case RANK_COPIES_OBJECTS:
+        t->dropped = 1;
+        return ranks_tensor_to_object(s, l->entry, l->pieces, l->count, err);
+    case RANK_COPIES_FIRST:
+        return add_whole(s, t->index, l->pieces[0], 0, err);
+    case RANK_COPIES_FLAT:
+        return add_whole(s, t->index, l->pieces[0], RANKS_SHARD_FLAT, err);
+    case RANK_COPIES_OMIT:
+        return drop(s, l, "differs between ranks", &s->dropped_count, err);
+    case RANK_COPIES_OMIT_SHARD:
+        return drop(s, l, "may be one rank's shard of a flat parameter", &s->beside_count, err);
+    case RANK_COPIES_REFUSE:
+        return differ_failed(s, l, err);
+    case RANK_COPIES_JOIN:
+        break;
+    }
+    return join(s, l, err);
 }
 
 /* Lists of shards by tensor: `sorted` holds all, first[i] is the start of the i-th. */
@@ -421,7 +430,7 @@ static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_fla
         RETURN_IF(look(s, &l, err));
         if (l.differs)
             ranks_copies_see(copies, s, entry, l.pieces, l.count);
-        RETURN_IF(judge(s, &l, is_flat[family_of(s, entry)] && may_be_flat(s, &l), err));
+        RETURN_IF(merge_copies(s, &l, is_flat[family_of(s, entry)] && may_be_flat(s, &l), err));
     }
     return FSDPCK_OK;
 }

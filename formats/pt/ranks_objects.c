@@ -356,41 +356,38 @@ static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const rank
     return st;
 }
 
-static fsdpck_status add_differing(ranks_state *s, const ranks_object *o,
-                                   const ranks_occurrence *list, fsdpck_error *err)
-{
-    switch (s->req->per_rank) {
-    case PER_RANK_ERROR:
-        return differ_failed(s, o, list, err);
-    case PER_RANK_DROP:
-        log_write(&s->req->log, LOG_NOTE, "'%s' differs between ranks: left out",
-                  strtab_text(&s->names, o->entry));
-        return pass_over(s, o, list, err);
-    case PER_RANK_FIRST:
-        return add_object(s, o, list[0].variant, UINT16_MAX, err);
-    default:
-        for (uint32_t i = 0; i < o->rank_count; i++)
-            RETURN_IF(add_object(s, o, list[i].variant, list[i].rank, err));
-        return FSDPCK_OK;
-    }
-}
-
-/* Whether --per-rank keep or drop applies because only some ranks hold it. */
-static bool is_rank_local(const ranks_state *s, const ranks_object *o)
-{
-    return VEC_AT(&s->tensors, const ranks_tensor, o->entry)->is_own &&
-           (s->req->per_rank == PER_RANK_KEEP || s->req->per_rank == PER_RANK_DROP);
-}
-
-/* An empty value that the merged state replaces by the values of other ranks below it. */
-static bool is_filled(const ranks_state *s, const ranks_object *o)
-{
-    return VEC_AT(&s->tensors, const ranks_tensor, o->entry)->is_filled && !is_rank_local(s, o);
-}
-
 static bool is_none(const ranks_state *s, const ranks_object *o)
 {
     return value_is_none(VEC_AT(&s->variants, const ranks_variant, o->first_variant)->content);
+}
+
+static fsdpck_status merge_copies(ranks_state *s, ranks_object *o, const ranks_occurrence *list,
+                                  fsdpck_error *err)
+{
+    const rank_copies_rule *rule = &s->req->copies;
+    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, o->entry);
+    const char *name = strtab_text(&s->names, o->entry);
+    const rank_copies copies = {
+        .name = name, .is_object = true, .differ = o->differs, .on_some_ranks = t->is_own};
+
+    o->use = rule->use(rule->ctx, &copies);
+    switch (o->use) {
+    case RANK_COPIES_REFUSE:
+        return differ_failed(s, o, list, err);
+    case RANK_COPIES_OMIT:
+        log_write(&s->req->log, LOG_NOTE, "'%s' differs between ranks: left out", name);
+        return pass_over(s, o, list, err);
+    case RANK_COPIES_EACH:
+    case RANK_COPIES_OBJECTS:
+        for (uint32_t i = 0; i < o->rank_count; i++)
+            RETURN_IF(add_object(s, o, list[i].variant, list[i].rank, err));
+        return FSDPCK_OK;
+    default:
+        break;
+    }
+    if (t->is_filled) /* the values of other ranks below it replace it */
+        return is_none(s, o) ? pass_over(s, o, list, err) : FSDPCK_OK;
+    return add_object(s, o, o->first_variant, UINT16_MAX, err);
 }
 
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
@@ -410,13 +407,8 @@ fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err)
     }
     uint64_t at = 0;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
-        const ranks_object *o = VEC_AT(&s->objects, const ranks_object, i);
-        if (is_filled(s, o))
-            st = is_none(s, o) ? pass_over(s, o, sorted + at, err) : FSDPCK_OK;
-        else if (o->differs || is_rank_local(s, o))
-            st = add_differing(s, o, sorted + at, err);
-        else
-            st = add_object(s, o, o->first_variant, UINT16_MAX, err);
+        ranks_object *o = VEC_AT(&s->objects, ranks_object, i);
+        st = merge_copies(s, o, sorted + at, err);
         at += o->rank_count;
     }
     if (sorted != NULL)

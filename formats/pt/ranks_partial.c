@@ -1,5 +1,5 @@
 /* Finds entries of dicts and lists that only some ranks hold. The merged state gives them to all,
- * unless --per-rank applies.
+ * unless the rule for copies keeps or omits them.
  * Parts of a model or its optimizer are excepted: pipeline stages and local experts differ in names
  * by intent. */
 #include <inttypes.h>
@@ -235,18 +235,23 @@ static void print_ranks(const ranks_state *s, uint32_t entry, text_buf *out)
     }
 }
 
-/* --per-rank keep and drop need no warning. */
+/* Values that stay with their ranks, or are omitted, need no warning. */
 static fsdpck_status report_partial(const ranks_state *s, uint32_t entry, uint64_t count,
                                     const char *what, fsdpck_error *err)
 {
-    const format_per_rank policy = s->req->per_rank;
+    const rank_copies_rule *rule = &s->req->copies;
     text_buf ranks = {.limit_bytes = 160};
     fsdpck_status st = FSDPCK_OK;
-    if (count == 0 || policy == PER_RANK_KEEP || policy == PER_RANK_DROP)
+    if (count == 0)
+        return FSDPCK_OK;
+    const rank_copies copies = {
+        .name = strtab_text(&s->names, entry), .is_object = true, .on_some_ranks = true};
+    const rank_copies_use use = rule->use(rule->ctx, &copies);
+    if (use == RANK_COPIES_EACH || use == RANK_COPIES_OMIT)
         return FSDPCK_OK;
     print_ranks(s, entry, &ranks);
     const char *holders = ranks.text == NULL ? "?" : ranks.text;
-    if (policy == PER_RANK_ERROR) {
+    if (use == RANK_COPIES_REFUSE) {
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER, "%s", what);
         error_tensor(err, strtab_text(&s->names, entry));
         error_expected(err, "the same values on all ranks");

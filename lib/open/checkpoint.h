@@ -26,6 +26,7 @@
 #include "fsdpck.h"
 #include "group/group.h"
 #include "select/select.h"
+#include "statedict/per_rank.h"
 #include "statedict/rekey.h"
 #include "statedict/unflatten.h"
 
@@ -107,12 +108,11 @@ typedef struct described_model {
 fsdpck_status described_model_read(fsdpck_checkpoint *c, const char *path, described_model *d,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 void described_model_release(described_model *d);
-flat_ranks flat_ranks_of(format_per_rank per_rank);
 /* Logs how many tensors c->adapter omitted. */
 void checkpoint_log_dropped(const fsdpck_checkpoint *c);
 /* Makes c->cat and c->src from the reader's (c->read, c->read_src). */
 fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
-                                  format_per_rank per_rank, bool assume_order,
+                                  per_rank_policy per_rank, bool assume_order,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After c->parts are known: checks c->cat (MODEL-MISMATCH) and fills c->ties. */
 fsdpck_status model_adapter_check(fsdpck_checkpoint *c, described_model *d,
@@ -124,7 +124,8 @@ fsdpck_status checkpoint_rekey(fsdpck_checkpoint *c, optim_keys to, const model 
 /* shard_adapter.c: if the checkpoint itself describes its flat parameters, replaces c->cat by the
  * unflattened catalogue. */
 fsdpck_status shard_adapter_apply(fsdpck_checkpoint *c, const open_request *request,
-                                  bool assume_order, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                  per_rank_policy per_rank, bool assume_order,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Records the parameter of numbered optimizer state, if the loaded objects determine it
  * (cat_tensor.param). */
 fsdpck_status checkpoint_infer_params(fsdpck_checkpoint *c, const model *m, bool assume_order,

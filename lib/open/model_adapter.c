@@ -173,27 +173,11 @@ static void log_local(const fsdpck_checkpoint *c, const description_match *a)
                   count, first);
 }
 
-flat_ranks flat_ranks_of(format_per_rank per_rank)
-{
-    switch (per_rank) {
-    case PER_RANK_KEEP:
-        return FLAT_RANKS_KEEP;
-    case PER_RANK_FIRST:
-        return FLAT_RANKS_FIRST;
-    case PER_RANK_DROP:
-        return FLAT_RANKS_DROP;
-    case PER_RANK_AUTO:
-    case PER_RANK_ERROR:
-        break;
-    }
-    return FLAT_RANKS_JOIN;
-}
-
 fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
-                                  format_per_rank per_rank, bool assume_order, fsdpck_error *err)
+                                  per_rank_policy per_rank, bool assume_order, fsdpck_error *err)
 {
     flat_adapter_options options = {
-        .ranks = flat_ranks_of(per_rank), .assume_order = assume_order, .match = &d->match};
+        .ranks = per_rank, .assume_order = assume_order, .match = &d->match};
     vec order = VEC_OF(flat_order, &c->metadata), ties = VEC_OF(description_tie, &c->metadata);
     fsdpck_status st = flat_adapter_rescale(&c->read, d->m.world_size, &c->units, err);
 

@@ -167,7 +167,7 @@ static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
 
 /* Tensors of the description, which must match the model. */
 static fsdpck_status check_described(fsdpck_checkpoint *c, described_model *d,
-                                     format_per_rank per_rank, bool assume_order, fsdpck_error *err)
+                                     per_rank_policy per_rank, bool assume_order, fsdpck_error *err)
 {
     RETURN_IF(model_adapter_apply(c, d, per_rank, assume_order, err));
     RETURN_IF(checkpoint_parts_find(&c->cat, &c->parts, err));
@@ -179,8 +179,10 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
 {
     const bool viewed = d->path != NULL, assume_order = o->assume_order != 0;
     catalogue *into = viewed ? &c->read : &c->cat;
-    model_names known;
-    model_names_init(&known, viewed ? &d->match : NULL, NULL);
+    const description_match *match = viewed ? &d->match : NULL;
+    const open_names names = model_names(match);
+    const per_rank_rule rule = {
+        .policy = (per_rank_policy)o->per_rank, .unflattens = viewed, .match = match};
     const open_request request = {
         .path = c->path,
         .probe = &c->probe,
@@ -192,13 +194,13 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .no_follow = o->no_follow,
         .opaque_calls = o->opaque_calls,
         .rank_pattern = o->rank_pattern,
-        .per_rank = (format_per_rank)o->per_rank,
+        .copies = per_rank_copies(&rule),
         .repair_strided = o->repair_strided,
         .assume_tp_first = o->assume_tp_first,
         .hdf5_fill = o->hdf5_fill != 0,
         .hdf5_separator = o->hdf5_separator,
         .keep_flat_shards = viewed,
-        .names = &known.names,
+        .names = &names,
         .found = c->found,
         .found_ctx = c->found_ctx,
     };
@@ -212,9 +214,9 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     if (viewed) {
         c->read_src.root = c->path;
         c->read_src.root_is_file = !c->probe.is_folder;
-        RETURN_IF(check_described(c, d, request.per_rank, assume_order, err));
+        RETURN_IF(check_described(c, d, rule.policy, assume_order, err));
     } else {
-        RETURN_IF(shard_adapter_apply(c, &request, assume_order, err));
+        RETURN_IF(shard_adapter_apply(c, &request, rule.policy, assume_order, err));
         checkpoint_note_flat(c);
         RETURN_IF(checkpoint_parts_find(&c->cat, &c->parts, err));
     }

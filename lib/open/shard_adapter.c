@@ -1,16 +1,15 @@
 #include "open/checkpoint.h"
-#include "open/model_names.h"
 #include "statedict/shard_metadata.h"
 
 /* The checkpoint was opened without information on flat parameters. It is read again with the list
  * of tensors that are shards. */
-static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request, fsdpck_error *err)
+static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request,
+                            per_rank_policy per_rank, fsdpck_error *err)
 {
     open_request again = *request;
-    model_names known;
-    model_names_init(&known, NULL, &c->units);
+    const per_rank_rule rule = {.policy = per_rank, .unflattens = true, .units = &c->units};
     again.keep_flat_shards = true;
-    again.names = &known.names;
+    again.copies = per_rank_copies(&rule);
     c->format->close(c->self);
     c->self = NULL;
     catalogue_release(&c->cat);
@@ -21,12 +20,11 @@ static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request, f
 }
 
 fsdpck_status shard_adapter_apply(fsdpck_checkpoint *c, const open_request *request,
-                                  bool assume_order, fsdpck_error *err)
+                                  per_rank_policy per_rank, bool assume_order, fsdpck_error *err)
 {
     const int64_t ranks = c->cat.origin.world_size;
-    const flat_adapter_options options = {.ranks = flat_ranks_of(request->per_rank),
-                                          .assume_order = assume_order,
-                                          .from_metadata = true};
+    const flat_adapter_options options = {
+        .ranks = per_rank, .assume_order = assume_order, .from_metadata = true};
 
     if (!shard_metadata_is(&c->cat))
         return FSDPCK_OK;
@@ -36,7 +34,7 @@ fsdpck_status shard_adapter_apply(fsdpck_checkpoint *c, const open_request *requ
     fsdpck_status st =
         shard_metadata_units(&c->cat, ranks < 1 ? 1 : (uint32_t)ranks, &c->units, err);
     if (st == FSDPCK_OK)
-        st = reopen(c, request, err);
+        st = reopen(c, request, per_rank, err);
     if (st == FSDPCK_OK)
         st = flat_adapter_new(&c->read, &c->read_src, &c->units, &options, &c->cat, &c->adapter,
                               err);

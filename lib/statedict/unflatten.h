@@ -45,6 +45,7 @@
 #include "model/unit.h"
 #include "state/source.h"
 #include "statedict/description_match.h"
+#include "statedict/per_rank.h"
 
 typedef struct flat_adapter flat_adapter;
 
@@ -57,16 +58,10 @@ typedef struct flat_order {
     bool requires_grad;
 } flat_order;
 
-/* Handling of tensors of ranks that are not shards. */
-typedef enum flat_ranks {
-    FLAT_RANKS_JOIN,  /* one tensor: replicas, which must be equal */
-    FLAT_RANKS_KEEP,  /* separate tensors, as 'NAME.rank3' */
-    FLAT_RANKS_FIRST, /* that of the lowest rank */
-    FLAT_RANKS_DROP   /* omitted if known to differ (CAT_TENSOR_DIFFERS), else one tensor */
-} flat_ranks;
-
 typedef struct flat_adapter_options {
-    flat_ranks ranks;
+    /* Handling of tensors of ranks that are not shards. PER_RANK_DROP omits those that are known to
+     * differ (CAT_TENSOR_DIFFERS). Other tensors are joined; their replicas must be equal. */
+    per_rank_policy ranks;
     bool assume_order; /* numbers of an optimizer follow the order of the model */
     /* The items of model.parameters(), in order, if known; else NULL. */
     const flat_order *order;
@@ -102,7 +97,7 @@ fsdpck_status flat_adapter_new(catalogue *base, const source *src, const unit_li
                                const flat_adapter_options *options, catalogue *out,
                                flat_adapter **view, fsdpck_error *err) FSDPCK_MUST_CHECK;
 const source *flat_adapter_source(const flat_adapter *view);
-/* Number of names omitted by FLAT_RANKS_DROP. */
+/* Number of names omitted by PER_RANK_DROP. */
 uint64_t flat_adapter_dropped(const flat_adapter *view);
 /* The error of locating raw optimizer state whose numbers could not be mapped to parameters; NULL
  * if they could. */

@@ -88,7 +88,7 @@ static bool is_own(const flat_adapter *v, const meaning *m, uint32_t param,
                    const flat_state_tensor *p, const text_buf *name)
 {
     return (m->other != NULL || flat_unit_of(v, param)->world_size == 1) &&
-           ((v->options.ranks == FLAT_RANKS_KEEP && p->rank != CAT_NONE) ||
+           ((v->options.ranks == PER_RANK_KEEP && p->rank != CAT_NONE) ||
             flat_is_local(v, name->text, name->nbytes));
 }
 

@@ -197,7 +197,7 @@ fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char
     uint32_t made, id;
     bool fresh;
 
-    if (v->options.ranks == FLAT_RANKS_DROP && (t->flags & CAT_TENSOR_DIFFERS))
+    if (v->options.ranks == PER_RANK_DROP && (t->flags & CAT_TENSOR_DIFFERS))
         return strtab_intern(&v->dropped, name, nbytes, &id, err);
     RETURN_IF(new_tensor(v, name, nbytes, (dtype)t->dtype, t->ndim, shape, FLAT_CHUNK_JOINED, &made,
                          &fresh, err));
@@ -208,7 +208,7 @@ fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char
         m->flags = (uint8_t)(t->flags & ~(CAT_TENSOR_OF_RANK | CAT_TENSOR_DIFFERS));
     }
     *VEC_AT(&v->map, uint64_t, base_tensor) = made;
-    if (!fresh && v->options.ranks == FLAT_RANKS_FIRST && (t->flags & CAT_TENSOR_OF_RANK))
+    if (!fresh && v->options.ranks == PER_RANK_FIRST && (t->flags & CAT_TENSOR_OF_RANK))
         return FSDPCK_OK;
     const bool same = m->dtype == t->dtype && m->ndim == t->ndim &&
                       (t->ndim == 0 ||

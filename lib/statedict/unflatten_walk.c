@@ -75,7 +75,7 @@ static fsdpck_status see_tensor(flat_adapter *v, uint32_t i, text_buf *outer, fs
     RETURN_IF(flat_optim_add(v, i, &taken, err));
     if (taken)
         return FSDPCK_OK;
-    if (n.rank != CAT_NONE && v->options.ranks != FLAT_RANKS_KEEP &&
+    if (n.rank != CAT_NONE && v->options.ranks != PER_RANK_KEEP &&
         !flat_is_local(v, n.text, n.key_at + n.key_nbytes))
         return join_ranks(v, i, &n, err);
     RETURN_IF(flat_keep_tensor(v, i, FLAT_CHUNK_AS_IS, err));

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "formats/pt/pt.h"
+#include "statedict/per_rank.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
@@ -77,7 +78,7 @@ static fsdpck_status no_host(void *ctx, value v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static void open_once(probe_input *in, size_t count, format_per_rank per_rank, bool tp_first)
+static void open_once(probe_input *in, size_t count, per_rank_policy per_rank, bool tp_first)
 {
     fsdpck_error err;
     catalogue cat;
@@ -89,12 +90,13 @@ static void open_once(probe_input *in, size_t count, format_per_rank per_rank, b
     budget_init(&b, 64 << 20, "metadata", NULL);
     catalogue_init(&cat, &b);
     in->entry_count = count;
+    const per_rank_rule rule = {.policy = per_rank};
     const open_request req = {.path = scratch,
                               .probe = in,
                               .metadata = &b,
                               .nthreads = 1,
                               .expect_ranks = count,
-                              .per_rank = per_rank,
+                              .copies = per_rank_copies(&rule),
                               .assume_tp_first = tp_first};
     const fsdpck_status st = pt_ranks_reader.open(&req, &cat, &self, &err);
     if (st != FSDPCK_OK && err.message[0] == '\0')

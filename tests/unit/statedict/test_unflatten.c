@@ -200,7 +200,7 @@ static void add_bare(const char *path, uint32_t unit_index, uint32_t ranks)
     }
 }
 
-static fsdpck_status open_view_of(flat_ranks ranks, fsdpck_error *err)
+static fsdpck_status open_view_of(per_rank_policy ranks, fsdpck_error *err)
 {
     const flat_adapter_options options = {.ranks = ranks, .assume_order = true};
     if (!s->base.sealed)
@@ -211,7 +211,7 @@ static fsdpck_status open_view_of(flat_ranks ranks, fsdpck_error *err)
 
 static fsdpck_status open_view(bool keep_ranks, fsdpck_error *err)
 {
-    return open_view_of(keep_ranks ? FLAT_RANKS_KEEP : FLAT_RANKS_JOIN, err);
+    return open_view_of(keep_ranks ? PER_RANK_KEEP : PER_RANK_AUTO, err);
 }
 
 static void open_well(void)
@@ -433,7 +433,7 @@ Test(unflatten, of_tensors_of_ranks_the_lowest_ranks_is_taken)
     fsdpck_error err;
     unsigned copies;
     add_plain_of_ranks();
-    cr_assert_eq(open_view_of(FLAT_RANKS_FIRST, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(open_view_of(PER_RANK_FIRST, &err), FSDPCK_OK, "%s", err.message);
     cr_assert_neq(seen_tensor("model.mean"), CAT_NONE);
     cr_expect_eq(element(seen_tensor("model.mean"), (const uint64_t[]){1}, &copies), 601.0f);
     cr_expect_eq(copies, 1);
@@ -446,7 +446,7 @@ Test(unflatten, tensors_of_ranks_that_differ_are_left_out)
     fsdpck_error err;
     unsigned copies;
     add_plain_of_ranks();
-    cr_assert_eq(open_view_of(FLAT_RANKS_DROP, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(open_view_of(PER_RANK_DROP, &err), FSDPCK_OK, "%s", err.message);
     cr_expect_eq(seen_tensor("model.mean"), CAT_NONE);
     cr_assert_neq(seen_tensor("model.scale"), CAT_NONE);
     cr_expect_eq(element(seen_tensor("model.scale"), (const uint64_t[]){2}, &copies), 702.0f);

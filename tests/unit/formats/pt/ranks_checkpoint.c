@@ -36,6 +36,7 @@ fsdpck_status ranks_checkpoint_open(ranks_checkpoint *o, const char *path, fsdpc
     budget_init(&o->owner, (uint64_t)128 << 20, "metadata", NULL);
     catalogue_init(&o->cat, &o->owner);
     RETURN_IF(look(&o->probe, path, err));
+    const per_rank_rule rule = {.policy = o->per_rank};
     const open_request req = {.path = path,
                               .probe = &o->probe,
                               .metadata = &o->owner,
@@ -43,7 +44,7 @@ fsdpck_status ranks_checkpoint_open(ranks_checkpoint *o, const char *path, fsdpc
                               .nthreads = 1,
                               .expect_ranks = o->expect_ranks,
                               .rank_pattern = o->rank_pattern,
-                              .per_rank = o->per_rank,
+                              .copies = per_rank_copies(&rule),
                               .assume_tp_first = o->assume_tp_first};
     const fsdpck_status st = pt_ranks_reader.open(&req, &o->cat, &o->self, err);
     if (st == FSDPCK_OK)

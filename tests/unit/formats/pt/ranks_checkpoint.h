@@ -10,11 +10,12 @@
 #define FSDPCK_TESTS_UNIT_FORMATS_PT_RANKS_CHECKPOINT_H
 
 #include "formats/pt/pt.h"
+#include "statedict/per_rank.h"
 
 typedef struct ranks_checkpoint {
     uint64_t expect_ranks;
     const char *rank_pattern;
-    format_per_rank per_rank;
+    per_rank_policy per_rank;
     bool assume_tp_first;
     budget owner;
     catalogue cat;
