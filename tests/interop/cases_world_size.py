@@ -367,12 +367,12 @@ def check_unsharded(source, world_size, rows):
 
 
 def batches_of(jobs):
-    """What the same processes load. A DTensor in a rank file finds its mesh by its ranks alone: one of three dims must
-    not meet another of the same sizes and other names."""
+    """What the same processes load. A DTensor in a rank file finds its mesh by its ranks alone: one of several dims must
+    not meet another of the same ranks."""
     batches = {}
     for job in jobs:
-        apart = job["format"] == "pt-ranks" and len(job["sizes"]) > 2
-        batches.setdefault(tuple(job["names"]) if apart else None, []).append(job)
+        apart = job["format"] == "pt-ranks" and len(job["sizes"]) > 1
+        batches.setdefault((tuple(job["names"]), job["sizes"]) if apart else None, []).append(job)
     return batches.values()
 
 
