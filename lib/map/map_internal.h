@@ -44,8 +44,8 @@ typedef struct map_part {
     bool subtract;
 } map_part;
 
-/* One spelling of a pattern: parts, of which neither two numbers nor a number and MAP_ANY are
- * adjacent. At most one is MAP_ANY. */
+/* One spelling of a pattern. At most one part is MAP_ANY. Two numbers are never adjacent, nor are a
+ * number and MAP_ANY. */
 typedef struct map_form {
     uint32_t first_part, count;
 } map_form;

@@ -76,11 +76,11 @@ static fsdpck_status read_capture(pattern_reader *r, fsdpck_error *err)
     while (r->at < nbytes && strchr("+-}", text[r->at]) == NULL)
         r->at++;
     const size_t end = r->at;
-    if (!map_is_name(text + begin, end - begin)) {
-        r->at = begin;
+    r->at = begin;
+    if (!map_is_name(text + begin, end - begin))
         return pattern_error(r, "the name of a capture, as in {n}", err);
-    }
     RETURN_IF(find_or_add_capture(r, text + begin, end - begin, &raw.part.capture, err));
+    r->at = end;
     if (r->at < nbytes && text[r->at] != '}') {
         if (!r->is_target)
             return pattern_error(r, "'}': only a target adds to a capture", err);

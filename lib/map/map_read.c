@@ -155,8 +155,10 @@ static fsdpck_status read_values(map_reader *r, map_op *op, uint32_t most, fsdpc
     while (peek(r) != NULL && op->count < most && !r->words[r->next - 1].comma) {
         map_value v;
         const map_word *w = peek(r);
-        RETURN_IF(
-            map_read_value(r->m, w->text, w->nbytes, w->at, "a number or a variable", &v, err));
+        RETURN_IF(map_read_value(r->m, w->text, w->nbytes, w->at, "a positive number or a variable",
+                                 &v, err));
+        if (v.variable == MAP_NONE && v.number == 0)
+            return unexpected(r, "a positive number or a variable", err);
         RETURN_IF(vec_add(&r->m->values, &v, err));
         op->count++;
         r->next++;

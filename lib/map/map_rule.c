@@ -34,11 +34,10 @@ static fsdpck_status op_error(const map_op *op, const char *what, const char *ex
         (expected, "%s", expected));
 }
 
-/* Before the operation at hand: how many tensors, and whether a capture numbers each of them. */
+/* Before an operation: the number of tensors, and the captures that their names have. */
 typedef struct rule_state {
     uint32_t tensors;
     unsigned captures;
-    bool numbered;
 } rule_state;
 
 static fsdpck_status check_numbering(map_rule *rule, const map_op *op, rule_state *s,

@@ -183,7 +183,7 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
     return select_infer_specs(&c->cat, &c->sharded_otherwise, err);
 }
 
-/* What is the same for both; it belongs to `base`. */
+/* Members with the same value in both; `base` owns them. */
 static fsdpck_status describe(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
 {
     const fsdpck_checkpoint *base = c->base;
