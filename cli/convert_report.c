@@ -37,6 +37,8 @@ static void print_names(char *const *names, size_t count)
 static const char *left_out_hint(const convert_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
+    if (info->map[0] != '\0')
+        return "";
     if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
         p->format_id != FSDPCK_FORMAT_DCP)
         return strcmp(p->part, "all") != 0 ? "; --part all includes every tensor except those in "

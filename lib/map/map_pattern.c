@@ -327,8 +327,8 @@ static fsdpck_status write_number(const tensor_map *m, const map_part *p,
     RETURN_IF(map_get_value(m, &p->offset, &offset, err));
     if (p->subtract && offset > number)
         return FAIL(err, BADINPUT, MAP_SHAPE,
-                    "line %u, column %u: %" PRIu64 " - %" PRIu64 " is below 0", p->offset.at.line,
-                    p->offset.at.column, number, offset);
+                    "%" PRIu64 " - %" PRIu64 " is below 0: line %u, column %u of the map", number,
+                    offset, p->offset.at.line, p->offset.at.column);
     text_printf(name, "%" PRIu64, p->subtract ? number - offset : number + offset);
     return FSDPCK_OK;
 }

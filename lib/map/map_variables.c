@@ -143,7 +143,8 @@ fsdpck_status map_get_value(const tensor_map *m, const map_value *v, uint64_t *v
     put_keys(m, d, &keys);
     const fsdpck_status st = FAIL_WITH(
         err, USAGE, MAP_VARIABLE,
-        ("line %u, column %u: variable '%s' has no value", v->at.line, v->at.column, name),
+        ("variable '%s' has no value: line %u, column %u of the map", name, v->at.line,
+         v->at.column),
         (expected, "%s in config.json", keys.text == NULL ? "a key" : keys.text),
         (next, "give --config FILE with the config.json of the model, or --map-set %s=N", name));
     text_release(&keys);

@@ -274,7 +274,8 @@ Test(map, rules_that_do_not_fit_the_tensors)
         WRONG("* -> *\ndrop b\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
         WRONG("b, b -> c : concat 0\na.{n}.w -> {n}\n", "'b' is taken by", TAKEN_TWICE),
         WRONG("b -> x.2\na.{n}.w -> x.{n}\n", "'x.2' is filled twice", TARGET_TWICE),
-        WRONG("a.{n}.w -> x.{n}.{n-n}\ndrop b\n", "line 1, column 21: 0 - 1 is below 0", SHAPE),
+        WRONG("a.{n}.w -> x.{n}.{n-n}\ndrop b\n", "0 - 1 is below 0: line 1, column 21 of the map",
+              SHAPE),
         WRONG("a.{n}.w -> a : stack n\ndrop b\n", "'a.0.w' has no 'a.1.w' beside it", SOURCE),
         WRONG("a.{n}.w, c.{n} -> d.{n} : concat 0\ndrop b\n", "'a.0.w' has no 'c.0'", SOURCE),
         WRONG("a.(0|2).w -> a\ndrop b\n", "are the same source of the rule of line 1", SOURCE),
@@ -289,8 +290,9 @@ Test(map, rules_that_do_not_fit_the_tensors)
         {"* -> *\n", "[]", "", FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_CONFIG},
         {"b -> c : rope n\n", "{\"n\": 0}", "'n' is no positive integer", FSDPCK_BADINPUT,
          FSDPCK_FINDING_MAP_CONFIG},
-        {"b -> c : rope n\ndrop a.{n}.w\n", "{\"m\": 1}", "line 1, column 15: variable 'n' has no",
-         FSDPCK_USAGE, FSDPCK_FINDING_MAP_VARIABLE},
+        {"b -> c : rope n\ndrop a.{n}.w\n", "{\"m\": 1}",
+         "variable 'n' has no value: line 1, column 15 of", FSDPCK_USAGE,
+         FSDPCK_FINDING_MAP_VARIABLE},
     };
     check_refusals(list, sizeof list / sizeof *list);
 }
