@@ -5,6 +5,8 @@
  *     3 layers.0.wq 8 4            ranks, name, shape
  *     %%
  *     {"heads": 2}                 config.json, or nothing
+ *     %%
+ *     heads=2                      a setting, or nothing
  *
  * A map that is accepted must move elements: every element of a tensor that it takes is in exactly one
  * target, every element of a target is filled once, and none comes from a tensor that it drops. */
@@ -73,6 +75,16 @@ static void check_elements(const map_case *c)
     must(total + dropped == c->elements, "an element is lost");
 }
 
+static void check_variables(const tensor_map *m)
+{
+    for (size_t i = 0; i < map_variable_count(m); i++) {
+        bool is_set;
+        uint64_t number;
+        must(map_variable(m, i, &is_set, &number)[0] != '\0', "a variable without a name");
+        must(!is_set || (number > 0 && number <= (uint64_t)1 << 40), "a variable out of range");
+    }
+}
+
 /* Cuts the text at a line of two percent signs; the rest, or NULL. */
 static char *cut(char *text)
 {
@@ -99,6 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     map_case_init(&c);
     char *tensors = cut(text);
     char *config = tensors == NULL ? NULL : cut(tensors);
+    c.set = config == NULL ? NULL : cut(config);
     bool possible = true;
     while (tensors != NULL && *tensors != '\0' && possible) {
         char *end = tensors + strcspn(tensors, "\n");
@@ -112,6 +125,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         const size_t map_nbytes = tensors == NULL ? nbytes : strlen(text);
         const fsdpck_status st =
             map_case_apply(&c, text, map_nbytes, config, config == NULL ? 0 : strlen(config), &err);
+        if (c.map != NULL)
+            check_variables(c.map);
         if (st == FSDPCK_OK)
             check_elements(&c);
         else

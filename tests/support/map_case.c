@@ -68,6 +68,8 @@ fsdpck_status map_case_apply(map_case *c, const char *text, size_t nbytes, const
         c->inputs[i].nbytes = catalogue_name_nbytes(&c->base, name);
     }
     RETURN_IF(map_read(text, nbytes, &c->memory, &c->map, err));
+    if (c->set != NULL)
+        RETURN_IF(map_set_variable(c->map, c->set, err));
     if (config != NULL)
         RETURN_IF(map_read_config(c->map, config, config_nbytes, err));
     return map_adapter_new(c->map, &c->base, &c->src, c->inputs, c->count, &c->seen, &c->adapter,

@@ -25,6 +25,7 @@ typedef struct map_case {
     map_adapter *adapter;
     map_input inputs[MAP_CASE_TENSORS_MAX];
     size_t count;
+    const char *set; /* a setting "NAME=N" for map_case_apply; NULL: none */
     uint32_t file;
     uint64_t elements; /* added so far */
 } map_case;
