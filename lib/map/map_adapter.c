@@ -317,7 +317,9 @@ static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, cons
     const map_input *first = input_of(inputs, x, instance->first);
     const map_captures *captures = &VEC_AT(&x->taken, const map_taken, instance->first)->captures;
     fsdpck_status st;
-    if (rule->nops == 0) {
+    if (rule->keeps) {
+        st = rename_tensor(v, rule, first->tensor, first->name, first->nbytes, err);
+    } else if (rule->nops == 0) {
         const map_pattern *p = VEC_AT(&v->m->patterns, const map_pattern, rule->first_target);
         st = map_pattern_write(v->m, p, captures, name, err);
         if (st == FSDPCK_OK)

@@ -75,7 +75,8 @@ typedef struct map_op {
 
 typedef struct map_rule {
     uint32_t first_source, nsources;
-    uint32_t first_target, ntargets; /* none: drop */
+    uint32_t first_target, ntargets; /* none: drop or keep */
+    bool keeps; /* names stay; for tensors that no other rule takes */
     uint32_t first_op, nops;
     uint32_t stacked; /* capture that numbers the sources of an instance, or MAP_NONE */
     uint32_t unstacked;

@@ -47,7 +47,7 @@ static bool find_source(const match_search *s, const map_rule *r, const map_inpu
 static fsdpck_status add_taken(match_search *s, uint32_t input, map_taken *t, fsdpck_error *err)
 {
     t->input = input;
-    if (rule_at(s->m, t->rule)->ntargets == 0)
+    if (rule_at(s->m, t->rule)->ntargets == 0 && !rule_at(s->m, t->rule)->keeps)
         return vec_add(&s->out->dropped, &input, err);
     RETURN_IF(strtab_intern(&s->out->any, t->captures.any, t->captures.any_nbytes, &t->any, err));
     return vec_add(&s->out->taken, t, err);
@@ -59,7 +59,8 @@ static fsdpck_status match_input(match_search *s, uint32_t input, fsdpck_error *
     map_taken found = {.rule = MAP_NONE}, t;
     for (t.rule = 0; t.rule < s->m->rules.count; t.rule++) {
         t.source = 0;
-        if (!find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
+        if (rule_at(s->m, t.rule)->keeps ||
+            !find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
             continue;
         if (found.rule != MAP_NONE)
             return taken_twice(s, in, &found, &t, err);
@@ -67,6 +68,12 @@ static fsdpck_status match_input(match_search *s, uint32_t input, fsdpck_error *
         t.source++;
         if (find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
             return taken_twice(s, in, &found, &t, err);
+    }
+    for (t.rule = 0; found.rule == MAP_NONE && t.rule < s->m->rules.count; t.rule++) {
+        t.source = 0;
+        if (rule_at(s->m, t.rule)->keeps &&
+            find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
+            found = t;
     }
     if (found.rule != MAP_NONE)
         return add_taken(s, input, &found, err);
@@ -91,7 +98,7 @@ static fsdpck_status fail_untaken(const match_search *s, fsdpck_error *err)
 /* By rule, captures without the stacked one, source, stacked capture. The texts of '*' are compared
  * by id: any order that brings equal ones together will do. */
 typedef struct sort_key {
-    uint32_t rule, any, source;
+    uint32_t rule, any, kept, source;
     uint64_t captures[MAP_CAPTURES_MAX];
     uint64_t stacked;
 } sort_key;
@@ -100,6 +107,11 @@ static void make_key(const tensor_map *m, const map_taken *t, sort_key *k)
 {
     const uint32_t stacked = rule_at(m, t->rule)->stacked;
     *k = (sort_key){.rule = t->rule, .any = t->any, .source = t->source};
+    /* Each tensor that is kept is an instance of its own. */
+    if (rule_at(m, t->rule)->keeps) {
+        k->kept = t->input;
+        k->source = 0;
+    }
     memcpy(k->captures, t->captures.numbers, sizeof k->captures);
     if (stacked == MAP_NONE)
         return;
@@ -117,6 +129,8 @@ static int compare_instance(const sort_key *a, const sort_key *b)
     int order = compare_numbers(a->rule, b->rule);
     if (order == 0)
         order = compare_numbers(a->any, b->any);
+    if (order == 0)
+        order = compare_numbers(a->kept, b->kept);
     for (unsigned i = 0; i < MAP_CAPTURES_MAX && order == 0; i++)
         order = compare_numbers(a->captures[i], b->captures[i]);
     return order;
@@ -181,6 +195,10 @@ static fsdpck_status check_instance(const match_search *s, map_instance *x,
 {
     const map_rule *r = rule_at(s->m, x->rule);
     uint64_t stacked = 1;
+    if (r->keeps) {
+        x->stacked = 1;
+        return FSDPCK_OK;
+    }
     for (uint32_t i = 0; i < x->count; i++) {
         const sort_key *k = &sorted[i].key;
         if (r->stacked != MAP_NONE && k->stacked >= stacked)

@@ -210,10 +210,11 @@ static fsdpck_status read_ops(map_reader *r, map_rule *rule, fsdpck_error *err)
     return check_end(r, "',' or the end of the line", err);
 }
 
-/* drop PATTERN[, PATTERN]... */
-static fsdpck_status read_drop(map_reader *r, fsdpck_error *err)
+/* drop PATTERN[, PATTERN]...; keep likewise */
+static fsdpck_status read_list(map_reader *r, bool keeps, fsdpck_error *err)
 {
-    map_rule rule = {.first_source = (uint32_t)r->m->patterns.count,
+    map_rule rule = {.keeps = keeps,
+                     .first_source = (uint32_t)r->m->patterns.count,
                      .stacked = MAP_NONE,
                      .unstacked = MAP_NONE,
                      .at = r->words[0].at};
@@ -243,7 +244,7 @@ static fsdpck_status read_rule(map_reader *r, fsdpck_error *err)
     return vec_add(&r->m->rules, &rule, err);
 }
 
-/* Tensors may be called `let` and `drop` too. */
+/* Tensors may be called `let`, `drop` and `keep` too. */
 static bool is_keyword(const map_reader *r, const char *text)
 {
     return map_word_is(&r->words[0], text) && !r->words[0].comma && r->count > 1 &&
@@ -264,7 +265,8 @@ static fsdpck_status read_line(tensor_map *m, const char *line, size_t nbytes, u
                     .end_column = last->at.column + (uint32_t)last->nbytes};
     if (is_keyword(&r, "let"))
         return read_let(&r, err);
-    return is_keyword(&r, "drop") ? read_drop(&r, err) : read_rule(&r, err);
+    const bool keeps = is_keyword(&r, "keep");
+    return keeps || is_keyword(&r, "drop") ? read_list(&r, keeps, err) : read_rule(&r, err);
 }
 
 static fsdpck_status read_lines(tensor_map *m, const char *text, size_t nbytes, fsdpck_error *err)

@@ -161,6 +161,32 @@ Test(map, unstack_then_split_and_back)
     }
 }
 
+/* `keep` is for what no other rule takes, even where it comes first. */
+Test(map, keeps_names_of_others)
+{
+    map_case c;
+    uint32_t numbers[16];
+    map_case_init(&c);
+    map_case_add(&c, "l.0.w", 1, (uint64_t[]){2}, 1);
+    map_case_add(&c, "l.1.w", 1, (uint64_t[]){2}, 1);
+    map_case_add(&c, "keep", 1, (uint64_t[]){3}, 1);
+    map_case_add(&c, "w", 2, (uint64_t[]){4, 1}, 2);
+    map_case_add(&c, "freq", 1, (uint64_t[]){1}, 1);
+    cr_assert(apply(&c, "keep l.{n}.w, *\nkeep *\nw -> v : rope 2\ndrop freq\nkeep -> kept\n",
+                    NULL) == FSDPCK_OK,
+              "%s", err.message);
+    cr_assert(catalogue_tensor_count(&c.seen) == 4);
+    gather(&c, "l.0.w", SHAPE(2), numbers);
+    cr_assert(numbers[0] == 0);
+    gather(&c, "l.1.w", SHAPE(2), numbers);
+    cr_assert(numbers[0] == 2);
+    gather(&c, "kept", SHAPE(3), numbers);
+    cr_assert(numbers[0] == 4);
+    gather(&c, "v", SHAPE(4, 1), numbers);
+    cr_assert(numbers[0] == 7 && numbers[1] == 8);
+    map_case_release(&c);
+}
+
 /* --- refusals --- */
 
 typedef struct refusal {
@@ -259,6 +285,7 @@ Test(map, syntax_errors_have_line_and_column)
         SYNTAX("let a = b or\n", "line 1, column 13: expected a key of config.json"),
         SYNTAX("let a = b c\n", "line 1, column 11: expected 'or' or the end"),
         SYNTAX("let a = b\nlet a = c\n", "line 2, column 5: expected a new name"),
+        SYNTAX("keep a -> b\n", "line 1, column 8: expected ',' or the end"),
         SYNTAX("drop a b\n", "line 1, column 8: expected ',' or the end"),
         SYNTAX("* -> *\ndrop\n", "line 2, column 5: expected '->'"),
     };
@@ -273,6 +300,8 @@ Test(map, rules_that_do_not_fit_the_tensors)
         WRONG("* -> *\nb -> c\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
         WRONG("* -> *\ndrop b\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
         WRONG("b, b -> c : concat 0\na.{n}.w -> {n}\n", "'b' is taken by", TAKEN_TWICE),
+        WRONG("b -> a.2.w\nkeep a.*\n", "'a.2.w' is filled twice", TARGET_TWICE),
+        WRONG("keep b\n", "2 tensors without a rule: 'a.0.w', 'a.2.w'", UNTAKEN),
         WRONG("b -> x.2\na.{n}.w -> x.{n}\n", "'x.2' is filled twice", TARGET_TWICE),
         WRONG("a.{n}.w -> x.{n}.{n-n}\ndrop b\n", "0 - 1 is below 0: line 1, column 21 of the map",
               SHAPE),
