@@ -41,6 +41,7 @@ int cmd_digest(cli *c, int argc, const char **argv);
 int cmd_inspect(cli *c, int argc, const char **argv);
 int cmd_latest(cli *c, int argc, const char **argv);
 int cmd_layout(cli *c, int argc, const char **argv);
+int cmd_maps(cli *c, int argc, const char **argv);
 int cmd_reshard(cli *c, int argc, const char **argv);
 int cmd_help(cli *c, int argc, const char **argv);
 /* No command is given: prints the overview on stderr, a usage error. */

@@ -30,6 +30,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"Selection:", options_selecting, &w},
         {"", options_objects, &w},
         {"Names and dtypes:", options_naming, &w},
+        {"", options_mapping, &w},
         {"", options_casting, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},
@@ -48,10 +49,12 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
                  "safetensors and hf get the model part under the model's own names; .pt and\n"
                  "dcp get everything, nested as in SRC; hdf5 gets everything under flat names.",
         .groups = groups,
-        .examples = "  fsdpck consolidate step-1000 model.safetensors\n"
-                    "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"
-                    "  fsdpck consolidate step-1000 everything.pt\n"
-                    "  fsdpck consolidate step-1000 archive.h5\n",
+        .examples =
+            "  fsdpck consolidate step-1000 model.safetensors\n"
+            "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"
+            "  fsdpck consolidate step-1000 hf/ --map torchtitan-llama3 --config config.json\n"
+            "  fsdpck consolidate step-1000 everything.pt\n"
+            "  fsdpck consolidate step-1000 archive.h5\n",
     };
     return command_run(c, &spec, &w, 2, argc, argv, run);
 }

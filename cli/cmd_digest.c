@@ -62,10 +62,11 @@ static fsdpck_status write_manifest(cli *c, const command_request *r, fsdpck_che
     return st;
 }
 
-/* A manifest is of all tensors as they are. */
-static bool selects(const job_options *o)
+/* A manifest lists all tensors unchanged. */
+static bool selects(const command_request *r)
 {
-    return (o->select.part >= 0 && o->select.part != FSDPCK_PART_ALL) ||
+    const job_options *o = &r->job;
+    return r->open.map != NULL || (o->select.part >= 0 && o->select.part != FSDPCK_PART_ALL) ||
            o->select.clean_names == FSDPCK_ON ||
            o->select.keys_count + o->select.exclude_count + o->select.strip_prefix_count +
                    o->select.rename_count + o->select.dtype_count >
@@ -86,7 +87,7 @@ static int run(cli *c, const command_request *r)
             return opt_usage_error(c, "--check and --sha256 contradict each other");
         return run_files(c, r);
     }
-    if (r->job.output.manifest_path != NULL && selects(&r->job))
+    if (r->job.output.manifest_path != NULL && selects(r))
         return opt_usage_error(
             c, "--manifest describes the whole checkpoint: cannot select, rename or cast tensors");
     fsdpck_error err;
@@ -137,6 +138,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
         {"Files:", manifest_rows, &w},
         {"Selection:", options_selecting, &w},
         {"Names and dtypes:", options_naming, &w},
+        {"", options_mapping, &w},
         {"", options_casting, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},

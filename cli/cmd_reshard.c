@@ -35,6 +35,7 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"Selection:", options_selecting, &w},
         {"", options_objects, &w},
         {"Names and dtypes:", options_naming, &w},
+        {"", options_mapping, &w},
         {"", options_casting, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},

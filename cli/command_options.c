@@ -99,6 +99,17 @@ const opt_row options_naming[] = {
     {0},
 };
 
+const opt_row options_mapping[] = {
+    {"map", .kind = OPT_TEXT, .at = AT(map), .value = "MAP",
+     .help = "give the model's tensors the names and layouts of another family: a map of fsdpck "
+             "maps, or a file (fsdpck-map(5))"},
+    {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
+     .help = "config.json of the model, for the variables of the map"},
+    {"map-set", .kind = OPT_LIST, .at = AT(map_set), .value = "NAME=N",
+     .help = "set a variable of the map; repeatable"},
+    {0},
+};
+
 const opt_row options_casting[] = {
     {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
      .help = "cast the model's floats (bf16, fp16, fp32, fp64), or matching floating-point "
@@ -211,6 +222,10 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->hdf5_separator = w->hdf5_separator;
     open->hdf5_fill = w->hdf5_fill;
     open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
+    open->map = w->map;
+    open->map_config = w->map_config;
+    open->map_set = (const char *const *)w->map_set;
+    open->map_set_count = opt_list_count(w->map_set);
 }
 
 static const char *const *request_list(char **list, size_t *count)
@@ -282,6 +297,18 @@ static int check_group(const cli *c, const command_options *w)
     return -1;
 }
 
+static int check_map(const cli *c, const command_options *w)
+{
+    if (w->map == NULL && (w->map_config != NULL || w->map_set != NULL))
+        return opt_usage_error(c, "%s requires --map",
+                               w->map_config != NULL ? "--config" : "--map-set");
+    if (w->map != NULL && w->part > 0)
+        return opt_usage_error_next(c, "omit one of them",
+                                    "--map applies to the model part only, not to --part %s",
+                                    fsdpck_part_name((fsdpck_part)w->part));
+    return -1;
+}
+
 int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned operands, int argc,
                 const char **argv, command_fn run)
 {
@@ -292,6 +319,8 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         code = opt_usage_error(c, "--clean-names and --keep-names contradict each other");
     if (code < 0 && w->sha256 && w->no_manifest && w->manifest == NULL)
         code = opt_usage_error(c, "--sha256 and --no-manifest contradict each other");
+    if (code < 0)
+        code = check_map(c, w);
     if (code < 0)
         code = check_group(c, w);
     if (code < 0) {

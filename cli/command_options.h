@@ -20,6 +20,8 @@ typedef struct command_options {
     int per_rank, optim_keys, assume, repair_strided, no_follow, replicas;
     int source_local;
     int hdf5_fill;
+    /* options_mapping */
+    char *map, *map_config, **map_set;
     /* options_selecting, options_objects, options_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;
@@ -55,6 +57,7 @@ extern const opt_row options_replicas[];
 extern const opt_row options_selecting[];
 extern const opt_row options_objects[];
 extern const opt_row options_naming[];
+extern const opt_row options_mapping[];
 extern const opt_row options_casting[];
 extern const opt_row options_sharding[];
 extern const opt_row options_writing[];

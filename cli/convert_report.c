@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group_print.h"
+#include "map_print.h"
 #include "report.h"
 
 #define NAMES_SHOWN 5u
@@ -36,6 +37,8 @@ static void print_names(char *const *names, size_t count)
 static const char *left_out_hint(const command_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
+    if (info->map[0] != '\0')
+        return "";
     if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
         p->format_id != FSDPCK_FORMAT_DCP)
         return strcmp(p->part, "all") != 0 ? "; --part all includes every tensor except those in "
@@ -357,6 +360,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_inf
     if (p->model_key[0] != '\0')
         printf(" (outer key '%s' dropped from the names)", p->model_key);
     putchar('\n');
+    map_print_text(info);
     /* The note of an hf folder is about the sidecars, which are listed below. */
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
@@ -448,6 +452,7 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_info
     json_member_string(w, "part", p->part);
     json_member_string(w, "model_key", p->model_key);
     json_member_string(w, "part_rule", p->part_rule);
+    map_put_json(w, info);
     json_member_bool(w, "dry_run", r->job.dry_run.mode != 0);
     if (is_reshard(p))
         put_mesh(w, p);

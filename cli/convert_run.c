@@ -20,6 +20,7 @@ static fsdpck_status open_like(const cli *c, const command_request *r, fsdpck_ch
     o.source_ranks = 0;
     o.rank_pattern = NULL;
     o.model_path = NULL;
+    o.map = NULL;
     o.per_rank = FSDPCK_PER_RANK_FIRST;
     return fsdpck_open(c->ctx, r->like_path, &o, like, err);
 }

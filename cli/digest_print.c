@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "map_print.h"
 #include "report.h"
 #include "warnings.h"
 
@@ -99,6 +100,7 @@ int digest_print_json(const cli *c, const command_request *r, const fsdpck_info 
     json_report out;
     fsdpck_digests_get_info(d, &k);
     json_writer *const w = report_begin(&out, c, 0, "none", info);
+    map_put_json(w, info);
     put_counts(&out, &k);
     put_manifest(&out, r);
     report_list(&out, "tensors");

@@ -223,6 +223,13 @@ typedef struct fsdpck_open_options {
     /* Numbers in optimizer state follow the order of the model's parameters within each param_group.
      * The files cannot confirm it. Without it, ambiguous numbers are errors (MODEL-NEEDED). */
     int assume_order;
+    /* Tensor map, fsdpck-map(5): the name of one that is built in (fsdpck_builtin_map), or a file. The
+     * checkpoint then holds its model part alone, with the names and layouts that the map gives it. The
+     * other parts are left out. NULL: none. */
+    const char *map;
+    const char *map_config; /* config.json of the model, for the variables of the map; NULL: none */
+    const char *const *map_set; /* variables of the map: "NAME=N" */
+    size_t map_set_count;
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -273,10 +280,16 @@ typedef struct fsdpck_info {
     const char *left_out_kinds; /* "2 datasets of text, 1 link to nothing" */
     const char *part_rule;      /* one line: how model, optimizer and other were distinguished */
     fsdpck_format_id format_id; /* of `format` */
+    const char *map;            /* as given to fsdpck_open */
+    const char *map_variables;  /* its variables that have values: "heads=32, kv_heads=8" */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
+
+/* Name of built-in tensor map number `index`, in the order of the names, and in *text (may be NULL) its
+ * text, fsdpck-map(5). Both are constants. Returns NULL after the last. */
+FSDPCK_API const char *fsdpck_builtin_map(size_t index, const char **text);
 
 /* One tensor. */
 typedef struct fsdpck_tensor {

@@ -26,6 +26,8 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     all.boxes_suspect = o->boxes_suspect;
     all.flat_parameters = flat_params_count(&c->cat, NULL);
     all.model_path = c->model_path == NULL ? "" : c->model_path;
+    all.map = c->map_name == NULL ? "" : c->map_name;
+    all.map_variables = c->map_variables.text == NULL ? "" : c->map_variables.text;
     all.left_out = o->left_out;
     all.left_out_kinds = o->left_out_kinds;
     all.objects = catalogue_object_count(&c->cat);

@@ -10,6 +10,7 @@
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened
+ *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     other_weights.c     other weights in the same folder
  *     catalogue_public.c  the catalogue for callers
  *     findings_public.c   the table of findings for callers
@@ -25,6 +26,7 @@
 #include "formats/format.h"
 #include "fsdpck.h"
 #include "group/group.h"
+#include "map/map_adapter.h"
 #include "select/select.h"
 #include "statedict/per_rank.h"
 #include "statedict/rekey.h"
@@ -74,6 +76,13 @@ struct fsdpck_checkpoint {
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
     format_found_fn found; /* only while opening */
     void *found_ctx;
+    /* With a tensor map: the checkpoint that it applies to, which owns probe, format, self and
+     * remote_files. Otherwise NULL. */
+    fsdpck_checkpoint *base;
+    tensor_map *map;
+    map_adapter *mapper;
+    char *map_name; /* as given */
+    text_buf map_variables;
 };
 
 /* The mesh over which a catalogue's tensors are sharded: the one with the most ranks, then the most
@@ -126,6 +135,10 @@ fsdpck_status checkpoint_rekey(fsdpck_checkpoint *c, optim_keys to, const model 
 fsdpck_status shard_adapter_apply(fsdpck_checkpoint *c, const open_request *request,
                                   per_rank_policy per_rank, bool assume_order,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* mapped_checkpoint.c: a second checkpoint for the model part of `base`, by options->map. Set also after
+ * a failure; closing it closes `base`. USAGE and BADINPUT (MAP-...). */
+fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,
+                             fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Records the parameter of numbered optimizer state, if the loaded objects determine it
  * (cat_tensor.param). */
 fsdpck_status checkpoint_infer_params(fsdpck_checkpoint *c, const model *m, bool assume_order,

@@ -255,7 +255,20 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    return checkpoint_open(ctx, path, options, NULL, NULL, out, err);
+    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
+    fsdpck_checkpoint *mapped = NULL;
+    struct_copy_in(&o, sizeof o, options);
+    RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
+    if (o.map == NULL)
+        return FSDPCK_OK;
+    const fsdpck_status st = group_agree(ctx->group, checkpoint_map(*out, &o, &mapped, err), err);
+    if (mapped != NULL)
+        *out = mapped;
+    if (st != FSDPCK_OK) {
+        fsdpck_close(*out);
+        *out = NULL;
+    }
+    return st;
 }
 
 fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
@@ -296,18 +309,26 @@ void fsdpck_close(fsdpck_checkpoint *c)
 {
     if (c == NULL)
         return;
+    fsdpck_checkpoint *const base = c->base;
+    map_adapter_free(c->mapper);
+    map_free(c->map);
+    free(c->map_name);
+    text_release(&c->map_variables);
     flat_adapter_free(c->adapter);
-    if (c->self != NULL)
+    if (c->self != NULL && base == NULL)
         c->format->close(c->self);
     checkpoint_parts_release(&c->parts);
     catalogue_release(&c->cat);
     catalogue_release(&c->read);
     unit_list_release(&c->units);
     vec_release(&c->ties);
-    probe_release(&c->probe);
-    remote_folder_free(c->remote_files);
+    if (base == NULL) {
+        probe_release(&c->probe);
+        remote_folder_free(c->remote_files);
+    }
     free(c->path);
     free(c->model_path);
     free(c->mesh);
     free(c);
+    fsdpck_close(base);
 }

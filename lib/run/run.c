@@ -56,13 +56,17 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
 {
     const run_options *o = &r->opt;
     const bool flat = r->writer->takes == STATE_NAMES_ONLY;
+    const bool mapped = r->src->map != NULL;
+    if (mapped && (o->select.part == (int)PART_OPTIMIZER || o->select.part == (int)PART_OTHER))
+        return FAIL(err, USAGE, NONE, "a tensor map applies to the model part only");
     const select_request request = {
         .src = &r->src->src,
         .options = {o->select.keys, o->select.keys_count, o->select.exclude,
                     o->select.exclude_count, o->select.strip_prefix, o->select.strip_prefix_count,
                     o->select.rename, o->select.rename_count, o->select.dtype,
                     o->select.dtype_count},
-        .part = o->select.part >= 0        ? (checkpoint_part)o->select.part
+        .part = mapped                     ? PART_MODEL
+                : o->select.part >= 0      ? (checkpoint_part)o->select.part
                 : flat && !r->writer->flat ? PART_MODEL
                                            : PART_ALL,
         .bare_optimizer = r->bare_optimizer,

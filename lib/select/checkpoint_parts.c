@@ -1,6 +1,7 @@
 #include "select/checkpoint_parts_internal.h"
 
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -324,7 +325,8 @@ static fsdpck_status classify(parts_context *s, fsdpck_error *err)
     return checkpoint_parts_describe(s, err);
 }
 
-fsdpck_status checkpoint_parts_find(const catalogue *c, checkpoint_parts *parts, fsdpck_error *err)
+/* Every tensor and object is of the model, PART_MODEL. */
+static fsdpck_status allocate(const catalogue *c, checkpoint_parts *parts, fsdpck_error *err)
 {
     memset(parts, 0, sizeof *parts);
     parts->tensor_count = catalogue_tensor_count(c);
@@ -338,6 +340,20 @@ fsdpck_status checkpoint_parts_find(const catalogue *c, checkpoint_parts *parts,
         checkpoint_parts_release(parts);
         return error_set_nomem(err, parts->tensor_count + parts->object_count);
     }
+    return FSDPCK_OK;
+}
+
+fsdpck_status checkpoint_parts_all_model(const catalogue *c, checkpoint_parts *parts,
+                                         fsdpck_error *err)
+{
+    RETURN_IF(allocate(c, parts, err));
+    snprintf(parts->rule, sizeof parts->rule, "model only: the tensors that the map makes");
+    return FSDPCK_OK;
+}
+
+fsdpck_status checkpoint_parts_find(const catalogue *c, checkpoint_parts *parts, fsdpck_error *err)
+{
+    RETURN_IF(allocate(c, parts, err));
     parts_context s = {.c = c, .parts = parts};
     strtab_init(&s.with_params, c->owner);
     const fsdpck_status st = classify(&s, err);

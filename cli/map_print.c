@@ -1,0 +1,37 @@
+#include "map_print.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+
+void map_print_text(const fsdpck_info *info)
+{
+    char name[1200];
+    if (info->map[0] == '\0')
+        return;
+    printf("map: %s", fsdpck_escape(name, sizeof name, info->map, strlen(info->map)));
+    if (info->map_variables[0] != '\0')
+        printf(" (%s)", info->map_variables);
+    putchar('\n');
+}
+
+void map_put_json(json_writer *w, const fsdpck_info *info)
+{
+    if (info->map[0] == '\0')
+        return;
+    json_member_object(w, "map");
+    report_name(w, "name", info->map, strlen(info->map));
+    json_member_object(w, "variables");
+    /* "heads=32, kv_heads=8" */
+    for (const char *at = info->map_variables; *at != '\0';) {
+        const size_t nbytes = strcspn(at, "=");
+        char *end;
+        json_put_key(w, at, nbytes);
+        json_put_u64(w, strtoull(at + nbytes + 1, &end, 10));
+        at = end + strspn(end, ", ");
+    }
+    json_end_object(w);
+    json_end_object(w);
+}

@@ -1,0 +1,41 @@
+/* map.h: a tensor map, fsdpck-map(5): rules from the names and layouts of one family of models to those
+ * of another.
+ *
+ *     tensor_map *m;
+ *     RETURN_IF(map_read(text, nbytes, &budget, &m, err));
+ *     RETURN_IF(map_read_config(m, config, config_nbytes, err));     // config.json
+ *     RETURN_IF(map_set_variable(m, "heads=32", err));
+ *     ... map_adapter.h applies it to a catalogue ...
+ *     map_free(m);
+ *
+ * Every rule is a bijection of elements, apart from `drop`, so that the same rules can be applied in
+ * the other direction.
+ */
+#ifndef FSDPCK_MAP_MAP_H
+#define FSDPCK_MAP_MAP_H
+
+#include <stdbool.h>
+
+#include "base/alloc.h"
+
+typedef struct tensor_map tensor_map;
+
+/* USAGE (MAP-SYNTAX) with line, column, expected and found. *out is freed with map_free. */
+fsdpck_status map_read(const char *text, size_t nbytes, budget *owner, tensor_map **out,
+                       fsdpck_error *err) FSDPCK_MUST_CHECK;
+void map_free(tensor_map *m);
+
+/* The variables of the rules: their names, and their values once set. */
+size_t map_variable_count(const tensor_map *m);
+const char *map_variable(const tensor_map *m, size_t index, bool *is_set, uint64_t *value);
+
+/* "NAME=N"; replaces a value of the configuration. USAGE (MAP-VARIABLE) for another form and for a
+ * name that no rule uses. */
+fsdpck_status map_set_variable(tensor_map *m, const char *text,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Sets variables from the keys of a model's config.json, at its top or in its text_config. Keys that
+ * no rule uses are ignored. BADINPUT (MAP-CONFIG) if it is not JSON, or a value is no positive integer. */
+fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

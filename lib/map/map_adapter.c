@@ -1,0 +1,478 @@
+#include "map/map_adapter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "map/map_layout.h"
+#include "map/map_match.h"
+
+/* A chunk of the second catalogue, by its aux. */
+typedef struct map_chunk {
+    uint64_t chunk; /* of the first catalogue */
+    uint32_t piece; /* MAP_NONE: the same chunk */
+} map_chunk;
+
+struct map_adapter {
+    const tensor_map *m;
+    const catalogue *base;
+    source base_source;
+    catalogue *out;
+    vec chunks;  /* map_chunk */
+    vec pieces;  /* map_piece */
+    vec renamed; /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
+    source source;
+};
+
+/* --- the source --- */
+
+static const map_chunk *chunk_of(const map_adapter *v, uint64_t chunk)
+{
+    return VEC_AT(&v->chunks, const map_chunk, catalogue_chunk(v->out, chunk)->aux);
+}
+
+/* The elements of a box of a piece, in a chunk of the source: *skip elements from the chunk's first
+ * one, `strides` apart. */
+static bool find_elements(const map_piece *p, unsigned ndim, const uint64_t *offsets,
+                          unsigned from_ndim, const uint64_t *from_offsets,
+                          const uint64_t *from_strides, uint64_t *strides, uint64_t *skip)
+{
+    uint64_t at[MAP_DIMS_MAX];
+    memcpy(at, p->start, sizeof at);
+    for (unsigned d = 0; d < ndim; d++) {
+        const unsigned from = p->from_dim[d];
+        strides[d] = 1;
+        if (from == MAP_DIMS_MAX)
+            continue;
+        at[from] += (offsets[d] - p->offsets[d]) * p->step[d];
+        if (!checked_mul(from_strides[from], p->step[d], &strides[d]))
+            return false;
+    }
+    *skip = 0;
+    for (unsigned d = 0; d < from_ndim; d++)
+        if (!checked_mul_add(at[d] - from_offsets[d], from_strides[d], *skip, skip))
+            return false;
+    return true;
+}
+
+static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    const map_adapter *v = ctx;
+    const map_chunk *s = chunk_of(v, chunk);
+    uint64_t offsets[NDIM_MAX], from_offsets[NDIM_MAX], from_sizes[NDIM_MAX];
+    uint64_t strides[NDIM_MAX], skip;
+
+    RETURN_IF(v->base_source.locate(v->base_source.ctx, s->chunk, where, err));
+    if (s->piece == MAP_NONE)
+        return FSDPCK_OK;
+    const cat_tensor *t = catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor);
+    const cat_tensor *from = catalogue_tensor(v->base, catalogue_chunk(v->base, s->chunk)->tensor);
+    const map_piece *p = VEC_AT(&v->pieces, const map_piece, s->piece);
+    catalogue_chunk_box(v->out, chunk, offsets, NULL);
+    catalogue_chunk_box(v->base, s->chunk, from_offsets, from_sizes);
+    if (where->rows)
+        box_row_major_strides(from_sizes, from->ndim, where->strides);
+    if (!find_elements(p, t->ndim, offsets, from->ndim, from_offsets, where->strides, strides,
+                       &skip) ||
+        !checked_mul(skip, dtype_get((dtype)t->dtype)->itemsize_bytes, &skip) ||
+        !checked_add(where->offset_bytes, skip, &where->offset_bytes))
+        return FAIL(err, BADINPUT, TENSOR_BOUNDS, "tensor extends beyond its storage");
+    memcpy(where->strides, strides, t->ndim * sizeof *strides);
+    where->rows = false;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_at(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
+                             uint64_t nbytes, fsdpck_error *err)
+{
+    const source *s = &((const map_adapter *)ctx)->base_source;
+    return s->read_at(s->ctx, file, offset_bytes, dst, nbytes, err);
+}
+
+static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
+                                 fsdpck_error *err)
+{
+    const map_adapter *v = ctx;
+    return v->base_source.stream_open(v->base_source.ctx, chunk_of(v, chunk)->chunk, stream, err);
+}
+
+static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
+{
+    const map_adapter *v = ctx;
+    return v->base_source.stream_nbytes(v->base_source.ctx, chunk_of(v, chunk)->chunk);
+}
+
+static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)
+{
+    const map_adapter *v = ctx;
+    return v->base_source.stream_checksum_of(v->base_source.ctx, chunk_of(v, chunk)->chunk);
+}
+
+static const char *replica_of(void *ctx, uint64_t chunk)
+{
+    const map_adapter *v = ctx;
+    return v->base_source.replica_of(v->base_source.ctx, chunk_of(v, chunk)->chunk);
+}
+
+static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
+{
+    const source *s = &((const map_adapter *)ctx)->base_source;
+    return s->check_unchanged(s->ctx, err);
+}
+
+const source *map_adapter_source(const map_adapter *v)
+{
+    return &v->source;
+}
+
+uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor)
+{
+    return *VEC_AT(&v->renamed, const uint32_t, base_tensor) - 1;
+}
+
+/* --- chunks --- */
+
+static fsdpck_status add_chunk(map_adapter *v, uint32_t tensor, uint64_t chunk, uint32_t piece,
+                               const uint64_t *offsets, const uint64_t *sizes, cat_chunk *k,
+                               fsdpck_error *err)
+{
+    if (v->chunks.count == UINT32_MAX)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
+    RETURN_IF(vec_add(&v->chunks, &(map_chunk){.chunk = chunk, .piece = piece}, err));
+    k->aux = (uint32_t)(v->chunks.count - 1);
+    return catalogue_add_chunk(v->out, tensor, offsets, sizes, k, err);
+}
+
+static fsdpck_status add_same_chunks(map_adapter *v, uint32_t from, uint32_t tensor,
+                                     fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, from);
+    for (uint64_t i = t->first_chunk; i < t->first_chunk + t->nchunks; i++) {
+        uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+        cat_chunk k = *catalogue_chunk(v->base, i);
+        catalogue_chunk_box(v->base, i, offsets, sizes);
+        RETURN_IF(add_chunk(v, tensor, i, MAP_NONE, offsets, sizes, &k, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* The box of the target that a piece makes of a chunk; false if they share no element. */
+static bool intersect(const map_piece *p, unsigned ndim, unsigned from_ndim,
+                      const uint64_t *from_offsets, const uint64_t *from_sizes, uint64_t *offsets,
+                      uint64_t *sizes)
+{
+    unsigned walked = 0;
+    for (unsigned d = 0; d < ndim; d++) {
+        const unsigned from = p->from_dim[d];
+        uint64_t begin = 0, end = p->sizes[d];
+        if (from < MAP_DIMS_MAX) {
+            const uint64_t start = p->start[from], step = p->step[d];
+            const uint64_t from_end = from_offsets[from] + from_sizes[from];
+            walked |= 1u << from;
+            if (from_offsets[from] > start)
+                begin = (from_offsets[from] - start + step - 1) / step;
+            if (from_end <= start || from_sizes[from] == 0)
+                return false;
+            if ((from_end - start - 1) / step + 1 < end)
+                end = (from_end - start - 1) / step + 1;
+        }
+        if (begin >= end)
+            return false;
+        offsets[d] = p->offsets[d] + begin;
+        sizes[d] = end - begin;
+    }
+    for (unsigned d = 0; d < from_ndim; d++)
+        if (!(walked & 1u << d) &&
+            (p->start[d] < from_offsets[d] || p->start[d] - from_offsets[d] >= from_sizes[d]))
+            return false;
+    return true;
+}
+
+static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned ndim,
+                                      const map_piece *p, fsdpck_error *err)
+{
+    const cat_tensor *from = catalogue_tensor(v->base, p->source);
+    const uint64_t itemsize = dtype_get((dtype)from->dtype)->itemsize_bytes;
+    if (v->pieces.count == MAP_NONE)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many pieces of tensors");
+    RETURN_IF(vec_add(&v->pieces, p, err));
+    for (uint64_t i = from->first_chunk; i < from->first_chunk + from->nchunks; i++) {
+        uint64_t offsets[MAP_DIMS_MAX], sizes[MAP_DIMS_MAX], from_offsets[NDIM_MAX],
+            from_sizes[NDIM_MAX], strides[MAP_DIMS_MAX], from_strides[NDIM_MAX], skip;
+        cat_chunk k = *catalogue_chunk(v->base, i);
+        catalogue_chunk_box(v->base, i, from_offsets, from_sizes);
+        if (!intersect(p, ndim, from->ndim, from_offsets, from_sizes, offsets, sizes))
+            continue;
+        box_row_major_strides(from_sizes, from->ndim, from_strides);
+        if (k.place == LOCATION_ROWS && find_elements(p, ndim, offsets, from->ndim, from_offsets,
+                                                      from_strides, strides, &skip)) {
+            k.offset_bytes += skip * itemsize;
+            k.nbytes = box_nelems(sizes, ndim) * itemsize;
+            k.place = LOCATION_STRIDED;
+        }
+        RETURN_IF(
+            add_chunk(v, tensor, i, (uint32_t)(v->pieces.count - 1), offsets, sizes, &k, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* --- tensors --- */
+
+static fsdpck_status add_tensor(map_adapter *v, const map_rule *rule, const char *name,
+                                size_t nbytes, dtype d, unsigned ndim, const uint64_t *shape,
+                                uint32_t *tensor, fsdpck_error *err)
+{
+    const uint32_t id = strtab_find(&v->out->names, name, nbytes);
+    for (size_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(v->out); i++)
+        if (catalogue_tensor(v->out, i)->name == id)
+            return FAIL_WITH(err, BADINPUT, MAP_TARGET_TWICE,
+                             ("'%s' is filled twice; the second time by the rule of line %u of the "
+                              "map",
+                              name, rule->at.line),
+                             (tensor, name), (expected, "one rule for each target"));
+    return catalogue_add_tensor(v->out, name, nbytes, d, ndim, shape, tensor, err);
+}
+
+static const map_input *input_of(const map_input *inputs, const map_matches *x, uint32_t taken)
+{
+    return &inputs[VEC_AT(&x->taken, const map_taken, taken)->input];
+}
+
+/* The storage that several tensors view, in the second catalogue: a storage comes after all
+ * tensors, so its number is one of the first catalogue until then. */
+static fsdpck_status rename_tensor(map_adapter *v, const map_rule *rule, uint32_t from,
+                                   const char *name, size_t nbytes, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, from);
+    uint32_t made;
+    RETURN_IF(add_tensor(v, rule, name, nbytes, (dtype)t->dtype, t->ndim,
+                         catalogue_shape(v->base, from), &made, err));
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    m->flags = t->flags & ~(CAT_TENSOR_IN_OBJECT | CAT_TENSOR_NAMED);
+    m->python = t->python;
+    m->spec = t->spec;
+    m->alias = t->alias;
+    *VEC_AT(&v->renamed, uint32_t, from) = made + 1;
+    return add_same_chunks(v, from, made, err);
+}
+
+/* The placements of the first source, where the dims are still the same. */
+static void describe_made(map_adapter *v, uint32_t made, const map_layout *l,
+                          const map_layout_tensor *t)
+{
+    if (t->count == 0)
+        return;
+    const map_piece *p = VEC_AT(&l->pieces, const map_piece, t->first_piece);
+    const cat_tensor *from = catalogue_tensor(v->base, p->source);
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    m->flags = from->flags & (CAT_TENSOR_REQUIRES_GRAD | CAT_TENSOR_EACH_RANK);
+    m->python = from->python;
+    if (from->ndim == t->ndim)
+        m->spec = from->spec;
+}
+
+static fsdpck_status lay_out(map_adapter *v, const map_input *inputs, const map_matches *x,
+                             const map_instance *instance, map_layout *l, fsdpck_error *err)
+{
+    const map_rule *rule = VEC_AT(&v->m->rules, const map_rule, instance->rule);
+    map_layout_begin(l, v->m, rule, instance->stacked);
+    for (uint32_t i = 0; i < instance->count; i++) {
+        const uint32_t from = input_of(inputs, x, instance->first + i)->tensor;
+        const cat_tensor *t = catalogue_tensor(v->base, from);
+        RETURN_IF(map_layout_add_source(l, from, (dtype)t->dtype, t->ndim,
+                                        catalogue_shape(v->base, from), err));
+    }
+    return map_layout_run(l, err);
+}
+
+static fsdpck_status make_targets(map_adapter *v, const map_instance *instance,
+                                  const map_captures *captures, const map_layout *l, text_buf *name,
+                                  fsdpck_error *err)
+{
+    const map_rule *rule = VEC_AT(&v->m->rules, const map_rule, instance->rule);
+    for (uint32_t i = 0; i < l->tensors.count; i++) {
+        const map_layout_tensor *t = VEC_AT(&l->tensors, const map_layout_tensor, i);
+        map_captures numbers = *captures;
+        uint32_t made;
+        if (rule->unstacked != MAP_NONE)
+            numbers.numbers[rule->unstacked] = i % l->numbered;
+        const map_pattern *p =
+            VEC_AT(&v->m->patterns, const map_pattern, rule->first_target + i / l->numbered);
+        RETURN_IF(map_pattern_write(v->m, p, &numbers, name, err));
+        RETURN_IF(
+            add_tensor(v, rule, name->text, name->nbytes, t->dtype, t->ndim, t->shape, &made, err));
+        describe_made(v, made, l, t);
+        for (size_t k = 0; k < t->count; k++)
+            RETURN_IF(add_piece_chunks(
+                v, made, t->ndim, VEC_AT(&l->pieces, const map_piece, t->first_piece + k), err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, const map_matches *x,
+                                   const map_instance *instance, map_layout *l, text_buf *name,
+                                   fsdpck_error *err)
+{
+    const map_rule *rule = VEC_AT(&v->m->rules, const map_rule, instance->rule);
+    const map_input *first = input_of(inputs, x, instance->first);
+    const map_captures *captures = &VEC_AT(&x->taken, const map_taken, instance->first)->captures;
+    fsdpck_status st;
+    if (rule->keeps) {
+        st = rename_tensor(v, rule, first->tensor, first->name, first->nbytes, err);
+    } else if (rule->nops == 0) {
+        const map_pattern *p = VEC_AT(&v->m->patterns, const map_pattern, rule->first_target);
+        st = map_pattern_write(v->m, p, captures, name, err);
+        if (st == FSDPCK_OK)
+            st = rename_tensor(v, rule, first->tensor, name->text, name->nbytes, err);
+    } else {
+        st = lay_out(v, inputs, x, instance, l, err);
+        if (st == FSDPCK_OK)
+            st = make_targets(v, instance, captures, l, name, err);
+    }
+    if (st != FSDPCK_OK)
+        error_tensor(err, first->name);
+    return st;
+}
+
+/* --- construction --- */
+
+static fsdpck_status copy_frame(map_adapter *v, fsdpck_error *err)
+{
+    const catalogue *from = v->base;
+    uint32_t index;
+    for (size_t i = 0; i < catalogue_file_count(from); i++) {
+        const cat_file *f = catalogue_file(from, i);
+        RETURN_IF(catalogue_add_file(v->out, catalogue_name(from, f->path),
+                                     catalogue_name_nbytes(from, f->path), f->nbytes, f->rank,
+                                     &index, err));
+    }
+    for (uint32_t i = 0; i < from->meshes.count; i++)
+        RETURN_IF(catalogue_add_mesh(v->out, catalogue_mesh(from, i), &index, err));
+    for (size_t i = 0; i < from->specs.count; i++)
+        RETURN_IF(catalogue_add_spec(v->out, VEC_AT(&from->specs, const cat_spec, i), &index, err));
+    v->out->origin = from->origin;
+    for (size_t i = 0; i < from->passed_over.count; i++) {
+        const cat_skipped *p = VEC_AT(&from->passed_over, const cat_skipped, i);
+        RETURN_IF(catalogue_add_skipped(v->out, catalogue_name(from, p->name),
+                                        catalogue_name_nbytes(from, p->name), p->is_object,
+                                        p->nbytes, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Storages come last in a catalogue; those of tensors that kept their layout are copied. */
+static fsdpck_status copy_storages(map_adapter *v, fsdpck_error *err)
+{
+    const size_t count = catalogue_tensor_count(v->out);
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t storage = catalogue_tensor(v->out, i)->alias;
+        uint32_t made;
+        if (storage == CAT_NONE)
+            continue;
+        if (*VEC_AT(&v->renamed, const uint32_t, storage) == 0) {
+            const cat_tensor *t = catalogue_tensor(v->base, storage);
+            RETURN_IF(catalogue_add_tensor(v->out, catalogue_name(v->base, t->name),
+                                           catalogue_name_nbytes(v->base, t->name), (dtype)t->dtype,
+                                           t->ndim, catalogue_shape(v->base, storage), &made, err));
+            catalogue_tensor(v->out, made)->flags = t->flags;
+            *VEC_AT(&v->renamed, uint32_t, storage) = made + 1;
+            RETURN_IF(add_same_chunks(v, storage, made, err));
+        }
+        catalogue_tensor(v->out, i)->alias = *VEC_AT(&v->renamed, const uint32_t, storage) - 1;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_matches *x,
+                          fsdpck_error *err)
+{
+    map_layout l;
+    text_buf name = {0};
+    fsdpck_status st = FSDPCK_OK;
+    map_layout_init(&l, v->out->owner);
+    for (size_t i = 0; i < x->instances.count && st == FSDPCK_OK; i++)
+        st = make_instance(v, inputs, x, VEC_AT(&x->instances, const map_instance, i), &l, &name,
+                           err);
+    for (size_t i = 0; i < x->dropped.count && st == FSDPCK_OK; i++) {
+        const map_input *in = &inputs[*VEC_AT(&x->dropped, const uint32_t, i)];
+        st = catalogue_add_skipped(v->out, in->name, in->nbytes, false,
+                                   catalogue_tensor_nbytes(v->base, in->tensor), err);
+    }
+    map_layout_release(&l);
+    text_release(&name);
+    return st;
+}
+
+static map_adapter *adapter_init(const tensor_map *m, const catalogue *base, const source *src,
+                                 catalogue *out)
+{
+    map_adapter *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return NULL;
+    v->m = m;
+    v->base = base;
+    v->base_source = *src;
+    v->out = out;
+    v->chunks = VEC_OF(map_chunk, out->owner);
+    v->pieces = VEC_OF(map_piece, out->owner);
+    v->renamed = VEC_OF(uint32_t, out->owner);
+    v->source =
+        (source){.ctx = v,
+                 .cat = out,
+                 .root = src->root,
+                 .root_is_file = src->root_is_file,
+                 .locate = locate,
+                 .read_at = read_at,
+                 .stream_open = src->stream_open == NULL ? NULL : stream_open,
+                 .stream_read = src->stream_read,
+                 .stream_finish = src->stream_finish,
+                 .stream_close = src->stream_close,
+                 .stream_nbytes = src->stream_nbytes == NULL ? NULL : stream_nbytes,
+                 .stream_checksum_of = src->stream_checksum_of == NULL ? NULL : stream_checksum_of,
+                 .replica_of = src->replica_of == NULL ? NULL : replica_of,
+                 .check_unchanged = check_unchanged};
+    return v;
+}
+
+fsdpck_status map_adapter_new(const tensor_map *m, const catalogue *base, const source *src,
+                              const map_input *inputs, size_t count, catalogue *out,
+                              map_adapter **adapter, fsdpck_error *err)
+{
+    *adapter = NULL;
+    map_adapter *v = adapter_init(m, base, src, out);
+    if (v == NULL)
+        return error_set_nomem(err, sizeof *v);
+    map_matches x = {0};
+    const size_t tensors = catalogue_tensor_count(base);
+    fsdpck_status st = FSDPCK_OK;
+    if (vec_push_n(&v->renamed, tensors, err) == NULL && tensors > 0)
+        st = FSDPCK_LIMIT;
+    if (st == FSDPCK_OK)
+        st = map_match(m, inputs, count, &x, err);
+    if (st == FSDPCK_OK)
+        st = copy_frame(v, err);
+    if (st == FSDPCK_OK)
+        st = fill(v, inputs, &x, err);
+    if (st == FSDPCK_OK)
+        st = copy_storages(v, err);
+    if (st == FSDPCK_OK)
+        st = catalogue_seal(out, err);
+    map_matches_release(&x);
+    vec_trim(&v->chunks);
+    vec_trim(&v->pieces);
+    if (st != FSDPCK_OK)
+        map_adapter_free(v);
+    else
+        *adapter = v;
+    return st;
+}
+
+void map_adapter_free(map_adapter *v)
+{
+    if (v == NULL)
+        return;
+    vec_release(&v->chunks);
+    vec_release(&v->pieces);
+    vec_release(&v->renamed);
+    free(v);
+}

@@ -1,0 +1,163 @@
+/* map_internal.h: the rules of a map, as map_read.c fills them, for the files of map/.
+ *
+ *     map_read.c        lines and statements
+ *     map_words.c       names, numbers, variables, errors
+ *     map_pattern.c     patterns of names: read, match, write
+ *     map_rule.c        whether the operations of a rule lead from its sources to its targets
+ *     map_variables.c   values: config.json, NAME=N
+ *     map_match.c       tensors of a catalogue -> instances of rules
+ *     map_layout.c      operations: which element of a source is which element of a target
+ *     map_adapter.c     the second catalogue and its source
+ *     map_table.c       the maps that are built in
+ */
+#ifndef FSDPCK_MAP_MAP_INTERNAL_H
+#define FSDPCK_MAP_MAP_INTERNAL_H
+
+#include "map/map.h"
+
+#define MAP_CAPTURES_MAX 4u
+/* Names that a pattern with alternatives stands for. */
+#define MAP_FORMS_MAX 64u
+#define MAP_PARTS_MAX 64u
+#define MAP_NONE      UINT32_MAX
+
+/* A place in the text of a map; both count from 1. */
+typedef struct map_at {
+    uint32_t line, column;
+} map_at;
+
+/* A number, or a variable. */
+typedef struct map_value {
+    uint32_t variable; /* MAP_NONE: `number` */
+    uint64_t number;
+    map_at at;
+} map_value;
+
+typedef enum map_part_kind { MAP_TEXT, MAP_NUMBER, MAP_ANY } map_part_kind;
+
+typedef struct map_part {
+    map_part_kind kind;
+    uint32_t text;    /* MAP_TEXT: id in texts */
+    uint32_t capture; /* MAP_NUMBER */
+    /* MAP_NUMBER of a target: added to or subtracted from the capture. */
+    map_value offset;
+    bool subtract;
+} map_part;
+
+/* One spelling of a pattern. At most one part is MAP_ANY. Two numbers are never adjacent, nor are a
+ * number and MAP_ANY. */
+typedef struct map_form {
+    uint32_t first_part, count;
+} map_form;
+
+typedef struct map_pattern {
+    uint32_t first_form, count; /* a target has one form */
+    unsigned captures;          /* bit mask */
+    bool has_any;
+    map_at at;
+} map_pattern;
+
+typedef enum map_op_kind {
+    MAP_OP_STACK,   /* tensors numbered by a capture -> one tensor with a new first dim */
+    MAP_OP_UNSTACK, /* the inverse */
+    MAP_OP_CONCAT,  /* the sources -> one tensor */
+    MAP_OP_SPLIT,   /* one tensor -> the targets */
+    MAP_OP_ROPE     /* rows of each head: pairs next to each other -> halves */
+} map_op_kind;
+
+typedef struct map_op {
+    map_op_kind kind;
+    uint32_t capture;            /* STACK, UNSTACK */
+    unsigned dim;                /* CONCAT, SPLIT */
+    uint32_t first_value, count; /* SPLIT: proportions, 0: equal parts; ROPE: the number of heads */
+    map_at at;
+} map_op;
+
+typedef struct map_rule {
+    uint32_t first_source, nsources;
+    uint32_t first_target, ntargets; /* none: drop or keep */
+    bool keeps; /* names stay; for tensors that no other rule takes */
+    uint32_t first_op, nops;
+    uint32_t stacked; /* capture that numbers the sources of an instance, or MAP_NONE */
+    uint32_t unstacked;
+    uint32_t ncaptures;
+    uint32_t captures[MAP_CAPTURES_MAX]; /* name ids in texts */
+    map_at at, arrow;
+} map_rule;
+
+typedef struct map_variable_def {
+    uint32_t name;             /* id in texts */
+    uint32_t first_key, nkeys; /* of the configuration, by precedence */
+    uint32_t found_key;        /* index of the key that set it, MAP_NONE: none */
+    bool in_text_config;       /* where it was found */
+    bool is_set, by_user;
+    uint64_t value;
+} map_variable_def;
+
+struct tensor_map {
+    budget *owner;
+    strtab texts;
+    vec parts;     /* map_part */
+    vec forms;     /* map_form */
+    vec patterns;  /* map_pattern */
+    vec values;    /* map_value */
+    vec ops;       /* map_op */
+    vec rules;     /* map_rule */
+    vec variables; /* map_variable_def */
+    vec keys;      /* uint32_t: ids in texts */
+};
+
+/* map_words.c */
+
+/* One word of a line. */
+typedef struct map_word {
+    const char *text;
+    size_t nbytes;
+    map_at at;
+    bool comma; /* a comma follows */
+} map_word;
+
+/* USAGE (MAP-SYNTAX). found: NULL for the end of the line. */
+fsdpck_status map_syntax_error(map_at at, const char *expected, const char *found,
+                               size_t found_nbytes, fsdpck_error *err);
+
+bool map_word_is(const map_word *w, const char *text);
+bool map_is_name(const char *text, size_t nbytes);
+/* A number of at most 2^40, without leading zeros. */
+bool map_parse_number(const char *text, size_t nbytes, uint64_t *number);
+/* The variable of this name, added if there is none. */
+fsdpck_status map_find_variable(tensor_map *m, const char *name, size_t nbytes, uint32_t *index,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* A number or the name of a variable. */
+fsdpck_status map_read_value(tensor_map *m, const char *text, size_t nbytes, map_at at,
+                             const char *expected, map_value *value,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* map_pattern.c: appends the pattern of a word to m->patterns. Captures are found in, or added to,
+ * those of the rule. */
+fsdpck_status map_read_pattern(tensor_map *m, map_rule *rule, const map_word *w, bool is_target,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The parts of a name that a pattern captures. */
+typedef struct map_captures {
+    uint64_t numbers[MAP_CAPTURES_MAX];
+    const char *any;
+    size_t any_nbytes;
+} map_captures;
+
+bool map_pattern_match(const tensor_map *m, const map_pattern *p, const char *name, size_t nbytes,
+                       map_captures *captures);
+/* The name of a target. BADINPUT (MAP-SHAPE) for a number below 0. */
+fsdpck_status map_pattern_write(const tensor_map *m, const map_pattern *p,
+                                const map_captures *captures, text_buf *name,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* map_rule.c: fills stacked and unstacked. */
+fsdpck_status map_check_rule(const tensor_map *m, map_rule *rule,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* USAGE (MAP-VARIABLE) if the variable has no value. */
+fsdpck_status map_get_value(const tensor_map *m, const map_value *v, uint64_t *value,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

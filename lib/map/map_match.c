@@ -1,0 +1,288 @@
+#include "map/map_match.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES_SHOWN 3u
+
+typedef struct match_search {
+    const tensor_map *m;
+    const map_input *inputs;
+    map_matches *out;
+    text_buf untaken; /* the first names */
+    uint64_t untaken_count;
+} match_search;
+
+static const map_rule *rule_at(const tensor_map *m, uint32_t index)
+{
+    return VEC_AT(&m->rules, const map_rule, index);
+}
+
+/* --- one tensor --- */
+
+static fsdpck_status taken_twice(const match_search *s, const map_input *in, const map_taken *a,
+                                 const map_taken *b, fsdpck_error *err)
+{
+    const uint32_t first = rule_at(s->m, a->rule)->at.line,
+                   second = rule_at(s->m, b->rule)->at.line;
+    return FAIL_WITH(
+        err, BADINPUT, MAP_TAKEN_TWICE,
+        ("'%s' is taken by the rules of lines %u and %u of the map", in->name, first, second),
+        (expected, "one rule for each tensor"), (tensor, in->name));
+}
+
+/* The first source of a rule, from *at on, that the name matches. */
+static bool find_source(const match_search *s, const map_rule *r, const map_input *in, uint32_t *at,
+                        map_captures *captures)
+{
+    for (; *at < r->nsources; ++*at) {
+        const map_pattern *p = VEC_AT(&s->m->patterns, const map_pattern, r->first_source + *at);
+        if (map_pattern_match(s->m, p, in->name, in->nbytes, captures))
+            return true;
+    }
+    return false;
+}
+
+static fsdpck_status add_taken(match_search *s, uint32_t input, map_taken *t, fsdpck_error *err)
+{
+    t->input = input;
+    if (rule_at(s->m, t->rule)->ntargets == 0 && !rule_at(s->m, t->rule)->keeps)
+        return vec_add(&s->out->dropped, &input, err);
+    RETURN_IF(strtab_intern(&s->out->any, t->captures.any, t->captures.any_nbytes, &t->any, err));
+    return vec_add(&s->out->taken, t, err);
+}
+
+static fsdpck_status match_input(match_search *s, uint32_t input, fsdpck_error *err)
+{
+    const map_input *in = &s->inputs[input];
+    map_taken found = {.rule = MAP_NONE}, t;
+    for (t.rule = 0; t.rule < s->m->rules.count; t.rule++) {
+        t.source = 0;
+        if (rule_at(s->m, t.rule)->keeps ||
+            !find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
+            continue;
+        if (found.rule != MAP_NONE)
+            return taken_twice(s, in, &found, &t, err);
+        found = t;
+        t.source++;
+        if (find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
+            return taken_twice(s, in, &found, &t, err);
+    }
+    for (t.rule = 0; found.rule == MAP_NONE && t.rule < s->m->rules.count; t.rule++) {
+        t.source = 0;
+        if (rule_at(s->m, t.rule)->keeps &&
+            find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
+            found = t;
+    }
+    if (found.rule != MAP_NONE)
+        return add_taken(s, input, &found, err);
+    if (s->untaken_count++ < NAMES_SHOWN)
+        text_printf(&s->untaken, "%s'%s'", s->untaken_count > 1 ? ", " : "", in->name);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fail_untaken(const match_search *s, fsdpck_error *err)
+{
+    RETURN_IF(text_check(&s->untaken, err));
+    return FAIL_WITH(err, BADINPUT, MAP_UNTAKEN,
+                     ("%" PRIu64 " tensor%s without a rule: %s%s", s->untaken_count,
+                      s->untaken_count == 1 ? "" : "s", s->untaken.text,
+                      s->untaken_count > NAMES_SHOWN ? ", ..." : ""),
+                     (next, "add rules for them, or 'drop NAME', to a copy of the map; "
+                            "fsdpck-map(5) describes rules"));
+}
+
+/* --- instances --- */
+
+/* By rule, captures without the stacked one, source, stacked capture. The texts of '*' are compared
+ * by id: any order that brings equal ones together will do. */
+typedef struct sort_key {
+    uint32_t rule, any, kept, source;
+    uint64_t captures[MAP_CAPTURES_MAX];
+    uint64_t stacked;
+} sort_key;
+
+static void make_key(const tensor_map *m, const map_taken *t, sort_key *k)
+{
+    const uint32_t stacked = rule_at(m, t->rule)->stacked;
+    *k = (sort_key){.rule = t->rule, .any = t->any, .source = t->source};
+    /* Each tensor that is kept is an instance of its own. */
+    if (rule_at(m, t->rule)->keeps) {
+        k->kept = t->input;
+        k->source = 0;
+    }
+    memcpy(k->captures, t->captures.numbers, sizeof k->captures);
+    if (stacked == MAP_NONE)
+        return;
+    k->stacked = k->captures[stacked];
+    k->captures[stacked] = 0;
+}
+
+static int compare_numbers(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int compare_instance(const sort_key *a, const sort_key *b)
+{
+    int order = compare_numbers(a->rule, b->rule);
+    if (order == 0)
+        order = compare_numbers(a->any, b->any);
+    if (order == 0)
+        order = compare_numbers(a->kept, b->kept);
+    for (unsigned i = 0; i < MAP_CAPTURES_MAX && order == 0; i++)
+        order = compare_numbers(a->captures[i], b->captures[i]);
+    return order;
+}
+
+typedef struct sorted_taken {
+    sort_key key;
+    map_taken taken;
+} sorted_taken;
+
+static int compare_taken(const void *left, const void *right)
+{
+    const sorted_taken *a = left, *b = right;
+    int order = compare_instance(&a->key, &b->key);
+    if (order == 0)
+        order = compare_numbers(a->key.source, b->key.source);
+    if (order == 0)
+        order = compare_numbers(a->key.stacked, b->key.stacked);
+    return order != 0 ? order : compare_numbers(a->taken.input, b->taken.input);
+}
+
+static int compare_order(const void *left, const void *right)
+{
+    return compare_numbers(((const map_instance *)left)->order,
+                           ((const map_instance *)right)->order);
+}
+
+/* Two spellings of one source. */
+static fsdpck_status fail_double(const match_search *s, const map_taken *a, const map_taken *b,
+                                 fsdpck_error *err)
+{
+    const char *first = s->inputs[a->input].name, *second = s->inputs[b->input].name;
+    return FAIL_WITH(err, BADINPUT, MAP_SOURCE,
+                     ("'%s' and '%s' are the same source of the rule of line %u of the map", first,
+                      second, rule_at(s->m, a->rule)->at.line),
+                     (tensor, second), (expected, "one of them"));
+}
+
+static fsdpck_status fail_missing(const match_search *s, const map_taken *taken, uint64_t which,
+                                  uint64_t index, fsdpck_error *err)
+{
+    const map_rule *r = rule_at(s->m, taken->rule);
+    const map_pattern *p = VEC_AT(&s->m->patterns, const map_pattern, r->first_source + which);
+    const map_input *in = &s->inputs[taken->input];
+    map_captures captures = taken->captures;
+    text_buf name = {0};
+    if (r->stacked != MAP_NONE)
+        captures.numbers[r->stacked] = index;
+    fsdpck_status st = map_pattern_write(s->m, p, &captures, &name, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_WITH(err, BADINPUT, MAP_SOURCE,
+                       ("'%s' has no '%s' beside it, for the rule of line %u of the map", in->name,
+                        name.text, r->at.line),
+                       (tensor, in->name), (expected, "a tensor '%s'", name.text));
+    text_release(&name);
+    return st;
+}
+
+/* Checks that the tensors of an instance are those of its rule: every source, with numbers from 0. */
+static fsdpck_status check_instance(const match_search *s, map_instance *x,
+                                    const sorted_taken *sorted, fsdpck_error *err)
+{
+    const map_rule *r = rule_at(s->m, x->rule);
+    uint64_t stacked = 1;
+    if (r->keeps) {
+        x->stacked = 1;
+        return FSDPCK_OK;
+    }
+    for (uint32_t i = 0; i < x->count; i++) {
+        const sort_key *k = &sorted[i].key;
+        if (r->stacked != MAP_NONE && k->stacked >= stacked)
+            stacked = k->stacked + 1;
+        if (i > 0 && k->source == sorted[i - 1].key.source &&
+            k->stacked == sorted[i - 1].key.stacked)
+            return fail_double(s, &sorted[i - 1].taken, &sorted[i].taken, err);
+    }
+    for (uint64_t i = 0; i < r->nsources * stacked; i++)
+        if (i >= x->count || sorted[i].key.source != i / stacked ||
+            sorted[i].key.stacked != i % stacked)
+            return fail_missing(s, &sorted[0].taken, i / stacked, i % stacked, err);
+    x->stacked = (uint32_t)stacked;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status cut_instances(match_search *s, const sorted_taken *sorted, size_t count,
+                                   fsdpck_error *err)
+{
+    size_t end;
+    for (size_t begin = 0; begin < count; begin = end) {
+        map_instance x = {.rule = sorted[begin].key.rule,
+                          .order = sorted[begin].taken.input,
+                          .first = (uint32_t)begin};
+        for (end = begin; end < count; end++) {
+            if (compare_instance(&sorted[begin].key, &sorted[end].key) != 0)
+                break;
+            if (sorted[end].taken.input < x.order)
+                x.order = sorted[end].taken.input;
+            *VEC_AT(&s->out->taken, map_taken, end) = sorted[end].taken;
+        }
+        x.count = (uint32_t)(end - begin);
+        RETURN_IF(check_instance(s, &x, sorted + begin, err));
+        RETURN_IF(vec_add(&s->out->instances, &x, err));
+    }
+    if (s->out->instances.count > 1)
+        qsort(s->out->instances.items, s->out->instances.count, sizeof(map_instance),
+              compare_order);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status find_instances(match_search *s, fsdpck_error *err)
+{
+    const size_t count = s->out->taken.count;
+    vec sorted = VEC_OF(sorted_taken, s->m->owner);
+    sorted_taken *all = vec_push_n(&sorted, count, err);
+    fsdpck_status st = all == NULL && count > 0 ? FSDPCK_LIMIT : FSDPCK_OK;
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
+        all[i].taken = *VEC_AT(&s->out->taken, const map_taken, i);
+        make_key(s->m, &all[i].taken, &all[i].key);
+    }
+    if (st == FSDPCK_OK && count > 1)
+        qsort(all, count, sizeof *all, compare_taken);
+    if (st == FSDPCK_OK)
+        st = cut_instances(s, all, count, err);
+    vec_release(&sorted);
+    return st;
+}
+
+fsdpck_status map_match(const tensor_map *m, const map_input *inputs, size_t count,
+                        map_matches *out, fsdpck_error *err)
+{
+    match_search s = {.m = m, .inputs = inputs, .out = out};
+    *out = (map_matches){.taken = VEC_OF(map_taken, m->owner),
+                         .instances = VEC_OF(map_instance, m->owner),
+                         .dropped = VEC_OF(uint32_t, m->owner)};
+    strtab_init(&out->any, m->owner);
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; i < count && st == FSDPCK_OK; i++)
+        st = match_input(&s, i, err);
+    if (st == FSDPCK_OK && s.untaken_count > 0)
+        st = fail_untaken(&s, err);
+    if (st == FSDPCK_OK)
+        st = find_instances(&s, err);
+    text_release(&s.untaken);
+    if (st != FSDPCK_OK)
+        map_matches_release(out);
+    return st;
+}
+
+void map_matches_release(map_matches *x)
+{
+    vec_release(&x->taken);
+    vec_release(&x->instances);
+    vec_release(&x->dropped);
+    strtab_release(&x->any);
+}

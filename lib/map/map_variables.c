@@ -1,0 +1,152 @@
+/* map_variables.c: values of the variables of a map, from config.json and from the user. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "map/map_internal.h"
+
+static map_variable_def *variable_at(const tensor_map *m, size_t index)
+{
+    return VEC_AT(&m->variables, map_variable_def, index);
+}
+
+size_t map_variable_count(const tensor_map *m)
+{
+    return m->variables.count;
+}
+
+const char *map_variable(const tensor_map *m, size_t index, bool *is_set, uint64_t *value)
+{
+    const map_variable_def *v = variable_at(m, index);
+    *is_set = v->is_set;
+    *value = v->value;
+    return strtab_text(&m->texts, v->name);
+}
+
+fsdpck_status map_set_variable(tensor_map *m, const char *text, fsdpck_error *err)
+{
+    const char *equals = strchr(text, '=');
+    uint64_t value;
+    if (equals == NULL || !map_parse_number(equals + 1, strlen(equals + 1), &value) || value == 0)
+        return FAIL_WITH(err, USAGE, MAP_VARIABLE, ("'%s' sets no variable", text),
+                         (expected, "NAME=N with a positive integer"),
+                         (next, "write --map-set NAME=N"));
+    const uint32_t id = strtab_find(&m->texts, text, (size_t)(equals - text));
+    for (size_t i = 0; i < m->variables.count; i++) {
+        map_variable_def *v = variable_at(m, i);
+        if (v->name != id)
+            continue;
+        v->is_set = v->by_user = true;
+        v->value = value;
+        return FSDPCK_OK;
+    }
+    return FAIL_WITH(err, USAGE, MAP_VARIABLE,
+                     ("the map has no variable '%.*s'", (int)(equals - text), text),
+                     (next, "compare the name with the rules of the map: fsdpck maps NAME"));
+}
+
+/* --- config.json --- */
+
+static fsdpck_status take_number(const tensor_map *m, map_variable_def *v, uint32_t key,
+                                 bool in_text_config, const json_token *t, fsdpck_error *err)
+{
+    if (t->kind == JSON_NULL || v->by_user)
+        return FSDPCK_OK;
+    if (v->is_set &&
+        (v->found_key < key || (v->found_key == key && !v->in_text_config && in_text_config)))
+        return FSDPCK_OK;
+    if (t->kind != JSON_NUMBER || !t->is_u64 || t->u64 == 0 || t->u64 > (uint64_t)1 << 40)
+        return FAIL_WITH(
+            err, BADINPUT, MAP_CONFIG,
+            ("'%s' is no positive integer",
+             strtab_text(&m->texts, *VEC_AT(&m->keys, const uint32_t, v->first_key + key))),
+            (offset, t->offset_bytes));
+    v->is_set = true;
+    v->found_key = key;
+    v->in_text_config = in_text_config;
+    v->value = t->u64;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status take_member(tensor_map *m, uint32_t key_text, bool in_text_config,
+                                 const json_token *t, fsdpck_error *err)
+{
+    for (size_t i = 0; key_text != STRTAB_NONE && i < m->variables.count; i++) {
+        map_variable_def *v = variable_at(m, i);
+        for (uint32_t k = 0; k < v->nkeys; k++)
+            if (*VEC_AT(&m->keys, const uint32_t, v->first_key + k) == key_text)
+                RETURN_IF(take_number(m, v, k, in_text_config, t, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Members of the object that was begun, to its end. */
+static fsdpck_status read_members(tensor_map *m, json_reader *r, fsdpck_error *err)
+{
+    json_token t;
+    bool in_text_config = false;
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END && !in_text_config)
+            return FSDPCK_OK;
+        if (t.kind == JSON_OBJECT_END) {
+            in_text_config = false;
+            continue;
+        }
+        const uint32_t key = strtab_find(&m->texts, t.text, t.nbytes);
+        const bool nested = !in_text_config && t.nbytes == strlen("text_config") &&
+                            memcmp(t.text, "text_config", t.nbytes) == 0;
+        RETURN_IF(json_next(r, &t, err));
+        if (nested && t.kind == JSON_OBJECT) {
+            in_text_config = true;
+            continue;
+        }
+        RETURN_IF(take_member(m, key, in_text_config, &t, err));
+        RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
+fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes, fsdpck_error *err)
+{
+    json_reader r;
+    json_token t;
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_MAP_CONFIG);
+    fsdpck_status st = json_expect(&r, JSON_OBJECT, &t, err);
+    if (st == FSDPCK_OK)
+        st = read_members(m, &r, err);
+    if (st == FSDPCK_OK)
+        st = json_expect(&r, JSON_END, &t, err);
+    json_reader_release(&r);
+    return st;
+}
+
+/* "'num_key_value_heads' or 'num_attention_heads'" */
+static void put_keys(const tensor_map *m, const map_variable_def *v, text_buf *text)
+{
+    for (uint32_t k = 0; k < v->nkeys; k++)
+        text_printf(text, "%s'%s'", k == 0 ? "" : " or ",
+                    strtab_text(&m->texts, *VEC_AT(&m->keys, const uint32_t, v->first_key + k)));
+}
+
+fsdpck_status map_get_value(const tensor_map *m, const map_value *v, uint64_t *value,
+                            fsdpck_error *err)
+{
+    *value = v->number;
+    if (v->variable == MAP_NONE)
+        return FSDPCK_OK;
+    const map_variable_def *d = variable_at(m, v->variable);
+    *value = d->value;
+    if (d->is_set)
+        return FSDPCK_OK;
+    const char *name = strtab_text(&m->texts, d->name);
+    text_buf keys = {.limit_bytes = 300};
+    put_keys(m, d, &keys);
+    const fsdpck_status st = FAIL_WITH(
+        err, USAGE, MAP_VARIABLE,
+        ("variable '%s' has no value: line %u, column %u of the map", name, v->at.line,
+         v->at.column),
+        (expected, "%s in config.json", keys.text == NULL ? "a key" : keys.text),
+        (next, "give --config FILE with the config.json of the model, or --map-set %s=N", name));
+    text_release(&keys);
+    return st;
+}

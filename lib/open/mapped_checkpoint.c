@@ -1,0 +1,237 @@
+/* mapped_checkpoint.c: a checkpoint under the names and layouts that a tensor map gives its model part. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/file.h"
+#include "map/map_table.h"
+#include "open/checkpoint.h"
+
+/* Real maps and configurations have some KB. */
+#define MAP_FILE_NBYTES_MAX ((uint64_t)16 << 20)
+
+/* --- the map --- */
+
+static bool is_path(const char *text)
+{
+    return strchr(text, '/') != NULL || text_ends_with(text, strlen(text), ".map");
+}
+
+static fsdpck_status fail_no_map(const char *name, fsdpck_error *err)
+{
+    text_buf names = {.limit_bytes = 400};
+    for (const map_entry *e = map_entries; e->name != NULL; e++)
+        text_printf(&names, "%s%s", e == map_entries ? "" : ", ", e->name);
+    const fsdpck_status st =
+        FAIL_WITH(err, USAGE, NONE, ("unknown map '%s'", name),
+                  (expected, "%s, or a file", names.text == NULL ? "" : names.text),
+                  (next, "list the maps with: fsdpck maps; name a file with a '/' or with '.map' "
+                         "at its end"));
+    text_release(&names);
+    return st;
+}
+
+static fsdpck_status read_map_file(fsdpck_checkpoint *c, const char *path, fsdpck_error *err)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    fsdpck_status st = file_read_whole(NULL, path, MAP_FILE_NBYTES_MAX, &text, &nbytes, err);
+    if (st == FSDPCK_OK)
+        st = map_read(text, nbytes, &c->metadata, &c->map, err);
+    free(text);
+    if (st != FSDPCK_OK)
+        error_path(err, path);
+    return st;
+}
+
+static fsdpck_status read_config(fsdpck_checkpoint *c, const char *path, fsdpck_error *err)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    fsdpck_status st = file_read_whole(NULL, path, MAP_FILE_NBYTES_MAX, &text, &nbytes, err);
+    if (st == FSDPCK_OK)
+        st = map_read_config(c->map, text, nbytes, err);
+    free(text);
+    if (st != FSDPCK_OK)
+        error_path(err, path);
+    return st;
+}
+
+static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
+{
+    const map_entry *e = map_find(o->map);
+    if (e == NULL && !is_path(o->map))
+        return fail_no_map(o->map, err);
+    RETURN_IF(e != NULL ? map_read(e->text, e->nbytes, &c->metadata, &c->map, err)
+                        : read_map_file(c, o->map, err));
+    for (size_t i = 0; i < o->map_set_count; i++)
+        RETURN_IF(map_set_variable(c->map, o->map_set[i], err));
+    if (o->map_config != NULL)
+        RETURN_IF(read_config(c, o->map_config, err));
+    for (size_t i = 0; i < map_variable_count(c->map); i++) {
+        bool is_set;
+        uint64_t number;
+        const char *name = map_variable(c->map, i, &is_set, &number);
+        if (is_set)
+            text_printf(&c->map_variables, "%s%s=%" PRIu64,
+                        c->map_variables.nbytes == 0 ? "" : ", ", name, number);
+    }
+    return text_check(&c->map_variables, err);
+}
+
+/* --- the tensors --- */
+
+typedef struct input_list {
+    strtab names;
+    vec ids;    /* uint32_t: by input */
+    vec inputs; /* map_input */
+} input_list;
+
+/* The model's tensors, by the names that the model gives them. */
+static fsdpck_status list_inputs(const fsdpck_checkpoint *base, input_list *l, fsdpck_error *err)
+{
+    text_buf name = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0; i < base->parts.tensor_count && st == FSDPCK_OK; i++) {
+        const cat_tensor *t = catalogue_tensor(&base->cat, i);
+        const bool inside = (t->flags & CAT_TENSOR_IN_OBJECT) && !(t->flags & CAT_TENSOR_NAMED);
+        uint32_t id;
+        if (base->parts.tensor_part[i] != PART_MODEL || inside)
+            continue;
+        name.nbytes = 0;
+        checkpoint_parts_append_name(&base->parts, PART_MODEL, true, true,
+                                     catalogue_name(&base->cat, t->name),
+                                     catalogue_name_nbytes(&base->cat, t->name), &name);
+        text_append(&name, "", 0);
+        st = text_check(&name, err);
+        if (st == FSDPCK_OK)
+            st = strtab_intern(&l->names, name.text, name.nbytes, &id, err);
+        if (st == FSDPCK_OK)
+            st = vec_add(&l->ids, &id, err);
+        if (st == FSDPCK_OK)
+            st = vec_add(&l->inputs, &(map_input){.tensor = i}, err);
+    }
+    text_release(&name);
+    for (size_t i = 0; i < l->inputs.count && st == FSDPCK_OK; i++) {
+        map_input *in = VEC_AT(&l->inputs, map_input, i);
+        const uint32_t id = *VEC_AT(&l->ids, const uint32_t, i);
+        in->name = strtab_text(&l->names, id);
+        in->nbytes = strtab_nbytes(&l->names, id);
+    }
+    return st;
+}
+
+/* Everything that is not of the model is left out. */
+static fsdpck_status skip_others(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *base = c->base;
+    for (uint32_t i = 0; i < base->parts.tensor_count; i++) {
+        const cat_tensor *t = catalogue_tensor(&base->cat, i);
+        const bool inside = (t->flags & CAT_TENSOR_IN_OBJECT) && !(t->flags & CAT_TENSOR_NAMED);
+        if (base->parts.tensor_part[i] != PART_MODEL || inside)
+            RETURN_IF(catalogue_add_skipped(&c->cat, catalogue_name(&base->cat, t->name),
+                                            catalogue_name_nbytes(&base->cat, t->name), false,
+                                            catalogue_tensor_nbytes(&base->cat, i), err));
+    }
+    for (uint32_t i = 0; i < base->parts.object_count; i++) {
+        const cat_object *o = catalogue_object(&base->cat, i);
+        if (o->saved_at != CAT_NONE)
+            RETURN_IF(catalogue_add_skipped(&c->cat, catalogue_name(&base->cat, o->name),
+                                            catalogue_name_nbytes(&base->cat, o->name), true,
+                                            o->nbytes, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Ties by the model description, where both tensors keep their layouts. */
+static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    for (size_t i = 0; i < c->base->ties.count; i++) {
+        const tied_pair *t = VEC_AT(&c->base->ties, const tied_pair, i);
+        const tied_pair made = {map_adapter_renamed(c->mapper, t->first),
+                                map_adapter_renamed(c->mapper, t->alias)};
+        if (made.first != CAT_NONE && made.alias != CAT_NONE)
+            RETURN_IF(vec_add(&c->ties, &made, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
+{
+    fsdpck_checkpoint *base = c->base;
+    input_list l = {.ids = VEC_OF(uint32_t, &c->metadata),
+                    .inputs = VEC_OF(map_input, &c->metadata)};
+    RETURN_IF(read_map(c, o, err));
+    RETURN_IF(checkpoint_load_inner(base, err));
+    RETURN_IF(checkpoint_check_flat(base, &base->cat, err));
+    strtab_init(&l.names, &c->metadata);
+    fsdpck_status st = list_inputs(base, &l, err);
+    if (st == FSDPCK_OK)
+        st = map_adapter_new(c->map, &base->cat, &base->src, l.inputs.items, l.inputs.count,
+                             &c->cat, &c->mapper, err);
+    strtab_release(&l.names);
+    vec_release(&l.ids);
+    vec_release(&l.inputs);
+    if (st != FSDPCK_OK) {
+        error_path(err, base->path);
+        return st;
+    }
+    c->src = *map_adapter_source(c->mapper);
+    RETURN_IF(skip_others(c, err));
+    RETURN_IF(keep_ties(c, err));
+    RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
+    return select_infer_specs(&c->cat, &c->sharded_otherwise, err);
+}
+
+/* Members with the same value in both; `base` owns them. */
+static fsdpck_status describe(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *base = c->base;
+    c->ctx = base->ctx;
+    c->entered = base->entered;
+    c->probe = base->probe;
+    c->format = base->format;
+    c->self = base->self;
+    c->opaque_calls = base->opaque_calls;
+    c->remote_files = base->remote_files;
+    c->inner_loaded = true;
+    c->path = strdup(base->path);
+    c->map_name = strdup(o->map);
+    c->mesh = base->mesh == NULL ? NULL : strdup(base->mesh);
+    c->model_path = base->model_path == NULL ? NULL : strdup(base->model_path);
+    if (c->path == NULL || c->map_name == NULL || (base->mesh != NULL && c->mesh == NULL) ||
+        (base->model_path != NULL && c->model_path == NULL))
+        return error_set_nomem(err, strlen(base->path));
+    return FSDPCK_OK;
+}
+
+fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,
+                             fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    *out = NULL;
+    fsdpck_checkpoint *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return error_set_nomem(err, sizeof *c);
+    c->base = base;
+    budget_init(&c->metadata, base->metadata.limit_bytes - base->metadata.used_bytes,
+                base->metadata.what, base->metadata.option);
+    catalogue_init(&c->cat, &c->metadata);
+    catalogue_init(&c->read, &c->metadata);
+    unit_list_init(&c->units, &c->metadata);
+    c->ties = VEC_OF(tied_pair, &c->metadata);
+    fsdpck_status st = describe(c, options, err);
+    if (st == FSDPCK_OK)
+        st = apply(c, options, err);
+    *out = c;
+    return st;
+}
+
+const char *fsdpck_builtin_map(size_t index, const char **text)
+{
+    const map_entry *e = map_entries;
+    while (e->name != NULL && index-- > 0)
+        e++;
+    if (e->name != NULL && text != NULL)
+        *text = e->text;
+    return e->name;
+}

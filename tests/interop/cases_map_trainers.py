@@ -1,0 +1,95 @@
+"""Tensor maps against the converters of trainers: torchtitan's own adapters, run on states of DTensors on 3 ranks."""
+
+import json
+import os
+import shutil
+
+import torch
+
+from process_group import run_ranks
+from support import BAD_INPUT, USAGE, case, check, check_same_tensors, digests_of, load_hf
+from torchtitan_adapter import LAYERS, Sizes, make_adapter, make_state, to_hf
+
+RANKS = 3
+
+
+def rank_save(folder, state, part):
+    """As torchtitan's checkpointer: FSDP2's DTensors at the top level, the optimizer beside them."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp_shard",))
+    sharded = {name: distribute_tensor(tensor, mesh, [Shard(0)]) for name, tensor in state.items()}
+    if part == "all":
+        sharded["optimizer"] = {"state.%s.exp_avg" % name: tensor * 2 for name, tensor in list(sharded.items())}
+        sharded["train_state"] = {"step": torch.tensor(7)}
+    dcp.save(sharded, checkpoint_id=folder)
+
+
+def write_config(setting, name, heads, kv_heads):
+    with open(setting.path(name), "w", encoding="utf-8") as text:
+        json.dump({"model_type": "llama", "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+                   "rope_scaling": {"factor": 8.0, "num_attention_heads": 99}, "eos_token_id": [1, 2]}, text)
+    return setting.path(name)
+
+
+def check_export(setting, state, expected, name, *options, part="all"):
+    """Into an HF folder, a DCP for another number of ranks and digests: the tensors that the adapter makes."""
+    source = setting.path("dcp")
+    run_ranks(RANKS, rank_save, source, state, part)
+    _, folder = setting.consolidate(source, "hf/", "--map", name, *options)
+    check_same_tensors(load_hf(folder)[0], expected, "hf")
+    setting.run("reshard", source, setting.path("for2"), "--world-size", "2", "--map", name, *options)
+    check(digests_of(setting, setting.path("for2")) == digests_of(setting, folder), "resharded otherwise")
+    check(digests_of(setting, source, "--map", name, *options) == digests_of(setting, folder), "digest otherwise")
+    return source
+
+
+@case(first=(2, 15))
+def case_map_torchtitan_llama3(setting):
+    sizes = Sizes(6, 2, 8)
+    adapter = make_adapter("llama3", "Llama3StateDictAdapter", sizes)
+    for dtype in (torch.bfloat16, torch.float32):
+        state = make_state(adapter, sizes, dtype)
+        expected = to_hf(adapter, state)
+        check(len(expected) == len(state) == 3 + 9 * LAYERS, "the adapter lost tensors")
+        source = check_export(setting, state, expected, "torchtitan-llama3", "--config",
+                              write_config(setting, "config.json", 6, 2))
+        # Without the geometry nothing is guessed; with a wrong one the output is not the adapter's.
+        setting.run("consolidate", source, setting.path("no/"), "--map", "torchtitan-llama3", expected=USAGE)
+        _, folder = setting.consolidate(source, "wrong/", "--map", "torchtitan-llama3", "--map-set", "heads=3",
+                                        "--map-set", "kv_heads=2")
+        found = load_hf(folder)[0]
+        check(not torch.equal(found["model.layers.0.self_attn.q_proj.weight"],
+                              expected["model.layers.0.self_attn.q_proj.weight"]), "heads do not matter")
+        for name in ("dcp", "hf", "for2", "wrong"):
+            shutil.rmtree(setting.path(name))
+
+
+@case(first=(2, 15))
+def case_map_torchtitan_old_names(setting):
+    """Before 2026-04: no qkv_linear, 'output' for 'lm_head', and freqs_cis was saved."""
+    sizes = Sizes(4, 4, 6)
+    adapter = make_adapter("llama3", "Llama3StateDictAdapter", sizes)
+    state = make_state(adapter, sizes, torch.bfloat16)
+    expected = to_hf(adapter, state)
+    old = {name.replace("qkv_linear.", "").replace("lm_head", "output"): t for name, t in state.items()}
+    old["freqs_cis"] = torch.ones(4, 3)
+    check_export(setting, old, expected, "torchtitan-llama3", "--map-set", "heads=4", "--map-set", "kv_heads=4",
+                 part="model")
+
+
+@case(first=(2, 15))
+def case_map_torchtitan_qwen3(setting):
+    sizes = Sizes(6, 2, 8, experts=5)
+    adapter = make_adapter("qwen3", "Qwen3StateDictAdapter", sizes)
+    state = make_state(adapter, sizes, torch.bfloat16)
+    expected = to_hf(adapter, state)
+    state["layers.1.moe.expert_bias_E"] = torch.zeros(5)
+    source = check_export(setting, state, expected, "torchtitan-qwen3")
+    # A tensor that no rule takes is no silent loss.
+    state["layers.1.moe.shared_experts.w1.weight"] = torch.zeros(3, 3)
+    os.rename(source, source + "-first")
+    run_ranks(RANKS, rank_save, source, state, "model")
+    done = setting.run("consolidate", source, setting.path("no/"), "--map", "torchtitan-qwen3", expected=BAD_INPUT)
+    check("layers.1.moe.shared_experts.w1.weight" in done.stderr, "the message names no tensor: " + done.stderr)

@@ -1,0 +1,407 @@
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "map/map_table.h"
+#include "tests/support/map_case.h"
+
+static fsdpck_error err;
+
+static fsdpck_status apply(map_case *c, const char *text, const char *config)
+{
+    fsdpck_error_init(&err);
+    return map_case_apply(c, text, strlen(text), config, config == NULL ? 0 : strlen(config), &err);
+}
+
+#define SHAPE(...)                                                     \
+    sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t), (uint64_t[]) \
+    {                                                                  \
+        __VA_ARGS__                                                    \
+    }
+
+/* The elements of a target, which has this shape. */
+static void gather(map_case *c, const char *name, unsigned ndim, const uint64_t *shape,
+                   uint32_t *numbers)
+{
+    const uint32_t tensor = catalogue_find(&c->seen, name, strlen(name));
+    cr_assert(tensor != CAT_NONE, "no target '%s'", name);
+    cr_assert(catalogue_tensor(&c->seen, tensor)->ndim == ndim, "dims of %s", name);
+    for (unsigned d = 0; d < ndim; d++)
+        cr_assert(catalogue_shape(&c->seen, tensor)[d] == shape[d], "dim %u of %s", d, name);
+    map_case_gather(c, tensor, numbers, 4096);
+}
+
+/* --- operations: the formulas of torch, in loops --- */
+
+Test(map, renames_captures_and_alternatives)
+{
+    map_case c;
+    uint32_t numbers[16];
+    map_case_init(&c);
+    map_case_add(&c, "layers.10.a.c.w", 1, (uint64_t[]){2}, 1);
+    map_case_add(&c, "layers.7.a.w", 1, (uint64_t[]){3}, 2);
+    map_case_add(&c, "vision.tower.1.w", 1, (uint64_t[]){1}, 1);
+    map_case_add(&c, "freq", 1, (uint64_t[]){4}, 1);
+    map_case_add(&c, "plain{name}", 0, NULL, 1);
+    cr_assert(apply(&c,
+                    "# names\n"
+                    "let k = first or second   # a comment\n"
+                    "layers.{n}.a.[b.|c.]w -> m.{n+2}.{n-k}.w\r\n"
+                    "vision.* -> v.*\n"
+                    "plain\\{name\\} -> let\n"
+                    "drop freq, *._extra\n",
+                    "{\"text_config\": {\"second\": 5, \"first\": null}}") == FSDPCK_OK,
+              "%s", err.message);
+    gather(&c, "m.12.5.w", SHAPE(2), numbers);
+    cr_assert(numbers[0] == 0 && numbers[1] == 1);
+    gather(&c, "m.9.2.w", SHAPE(3), numbers);
+    cr_assert(numbers[0] == 2 && numbers[2] == 4);
+    gather(&c, "v.tower.1.w", SHAPE(1), numbers);
+    gather(&c, "let", 0, NULL, numbers);
+    cr_assert(numbers[0] == 10);
+    cr_assert(catalogue_tensor_count(&c.seen) == 4);
+    cr_assert(c.seen.passed_over.count == 1);
+    map_case_release(&c);
+}
+
+/* view(heads, D / 2, 2, in).transpose(1, 2).reshape(heads * D, in) */
+Test(map, rope_for_any_sharding)
+{
+    const uint64_t heads = 3, rows = 8, width = 2;
+    for (uint64_t ranks = 1; ranks < 9; ranks++) {
+        map_case c;
+        uint32_t numbers[48], bias[24];
+        map_case_init(&c);
+        map_case_add(&c, "w", 2, (uint64_t[]){heads * rows, width}, ranks);
+        map_case_add(&c, "b", 1, (uint64_t[]){heads * rows}, ranks);
+        cr_assert(apply(&c, "w -> q : rope heads\nb -> qb : rope 3\n", "{\"heads\": 3}") ==
+                  FSDPCK_OK);
+        gather(&c, "q", SHAPE(heads * rows, width), numbers);
+        gather(&c, "qb", SHAPE(heads * rows), bias);
+        for (uint64_t h = 0; h < heads; h++)
+            for (uint64_t r = 0; r < 2; r++)
+                for (uint64_t i = 0; i < rows / 2; i++) {
+                    const uint64_t to = h * rows + r * rows / 2 + i, from = h * rows + 2 * i + r;
+                    cr_assert(bias[to] == heads * rows * width + from);
+                    for (uint64_t k = 0; k < width; k++)
+                        cr_assert(numbers[to * width + k] == from * width + k, "%u ranks",
+                                  (unsigned)ranks);
+                }
+        map_case_release(&c);
+    }
+}
+
+Test(map, split_by_proportion_and_concat)
+{
+    for (uint64_t ranks = 1; ranks < 6; ranks++) {
+        map_case c;
+        uint32_t numbers[64];
+        map_case_init(&c);
+        map_case_add(&c, "qkv", 2, (uint64_t[]){12, 2}, ranks);
+        map_case_add(&c, "up", 2, (uint64_t[]){3, 4}, ranks);
+        map_case_add(&c, "gate", 2, (uint64_t[]){3, 6}, ranks);
+        cr_assert(apply(&c,
+                        "qkv -> q, k, v : split 0 heads kv 2\n"
+                        "gate, up -> both : concat 1\n",
+                        "{\"heads\": 8, \"kv\": 2}") == FSDPCK_OK);
+        gather(&c, "q", SHAPE(8, 2), numbers);
+        cr_assert(numbers[0] == 0 && numbers[15] == 15);
+        gather(&c, "k", SHAPE(2, 2), numbers);
+        cr_assert(numbers[0] == 16 && numbers[3] == 19);
+        gather(&c, "v", SHAPE(2, 2), numbers);
+        cr_assert(numbers[0] == 20 && numbers[3] == 23);
+        gather(&c, "both", SHAPE(3, 10), numbers);
+        for (uint32_t row = 0; row < 3; row++)
+            for (uint32_t k = 0; k < 10; k++)
+                cr_assert(numbers[row * 10 + k] ==
+                          (k < 6 ? 36 + row * 6 + k : 24 + row * 4 + k - 6));
+        map_case_release(&c);
+    }
+}
+
+/* Fused experts of transformers 5 to those of its hub files, and back. */
+Test(map, unstack_then_split_and_back)
+{
+    const uint64_t experts = 12, rows = 3, width = 2;
+    for (uint64_t ranks = 1; ranks < 6; ranks++) {
+        map_case c;
+        uint32_t numbers[256];
+        char name[40];
+        map_case_init(&c);
+        map_case_add(&c, "l.4.e.gate_up", 3, (uint64_t[]){experts, 2 * rows, width}, ranks);
+        cr_assert(apply(&c,
+                        "l.{n}.e.gate_up -> l.{n}.e.{i}.gate, l.{n}.e.{i}.up : unstack i, split 0",
+                        NULL) == FSDPCK_OK);
+        for (uint32_t e = 0; e < experts; e++)
+            for (uint32_t half = 0; half < 2; half++) {
+                snprintf(name, sizeof name, "l.4.e.%u.%s", e, half == 0 ? "gate" : "up");
+                gather(&c, name, SHAPE(rows, width), numbers);
+                for (uint32_t i = 0; i < rows * width; i++)
+                    cr_assert(numbers[i] == (e * 2 + half) * rows * width + i);
+            }
+        map_case_release(&c);
+        map_case_init(&c);
+        /* Not in the order of their numbers: 10 and 11 before 2. */
+        for (uint32_t e = 0; e < experts; e++) {
+            snprintf(name, sizeof name, "l.4.e.%u.gate", (e + 10) % (uint32_t)experts);
+            map_case_add(&c, name, 2, (uint64_t[]){rows, width}, ranks);
+            snprintf(name, sizeof name, "l.4.e.%u.up", (e + 10) % (uint32_t)experts);
+            map_case_add(&c, name, 2, (uint64_t[]){rows, width}, ranks);
+        }
+        cr_assert(apply(&c,
+                        "l.{n}.e.{i}.gate, l.{n}.e.{i}.up -> l.{n}.e.gate_up : stack i, concat 1",
+                        NULL) == FSDPCK_OK,
+                  "%s", err.message);
+        gather(&c, "l.4.e.gate_up", SHAPE(experts, 2 * rows, width), numbers);
+        for (uint32_t e = 0; e < experts; e++)
+            for (uint32_t i = 0; i < 2 * rows * width; i++)
+                cr_assert(numbers[e * 2 * rows * width + i] ==
+                          (e + 2) % (uint32_t)experts * 2 * rows * width + i);
+        map_case_release(&c);
+    }
+}
+
+/* `keep` is for what no other rule takes, even where it comes first. */
+Test(map, keeps_names_of_others)
+{
+    map_case c;
+    uint32_t numbers[16];
+    map_case_init(&c);
+    map_case_add(&c, "l.0.w", 1, (uint64_t[]){2}, 1);
+    map_case_add(&c, "l.1.w", 1, (uint64_t[]){2}, 1);
+    map_case_add(&c, "keep", 1, (uint64_t[]){3}, 1);
+    map_case_add(&c, "w", 2, (uint64_t[]){4, 1}, 2);
+    map_case_add(&c, "freq", 1, (uint64_t[]){1}, 1);
+    cr_assert(apply(&c, "keep l.{n}.w, *\nkeep *\nw -> v : rope 2\ndrop freq\nkeep -> kept\n",
+                    NULL) == FSDPCK_OK,
+              "%s", err.message);
+    cr_assert(catalogue_tensor_count(&c.seen) == 4);
+    gather(&c, "l.0.w", SHAPE(2), numbers);
+    cr_assert(numbers[0] == 0);
+    gather(&c, "l.1.w", SHAPE(2), numbers);
+    cr_assert(numbers[0] == 2);
+    gather(&c, "kept", SHAPE(3), numbers);
+    cr_assert(numbers[0] == 4);
+    gather(&c, "v", SHAPE(4, 1), numbers);
+    cr_assert(numbers[0] == 7 && numbers[1] == 8);
+    map_case_release(&c);
+}
+
+/* --- refusals --- */
+
+typedef struct refusal {
+    const char *text, *config, *message;
+    fsdpck_status status;
+    fsdpck_finding_id finding;
+} refusal;
+
+static void check_refusals(const refusal *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        map_case c;
+        map_case_init(&c);
+        map_case_add(&c, "a.0.w", 2, (uint64_t[]){6, 4}, 2);
+        map_case_add(&c, "a.2.w", 2, (uint64_t[]){6, 4}, 2);
+        map_case_add(&c, "b", 2, (uint64_t[]){5, 4}, 2);
+        const fsdpck_status st = apply(&c, list[i].text, list[i].config);
+        cr_expect(st == list[i].status && err.finding == list[i].finding &&
+                      strstr(err.message, list[i].message) != NULL,
+                  "'%s': %d %s: %s", list[i].text, (int)st, fsdpck_finding_name(err.finding),
+                  err.message);
+        map_case_release(&c);
+    }
+}
+
+#define SYNTAX(text, message)                                        \
+    {                                                                \
+        text, NULL, message, FSDPCK_USAGE, FSDPCK_FINDING_MAP_SYNTAX \
+    }
+#define WRONG(text, message, finding)                                              \
+    {                                                                              \
+        text, "{\"n\": 1}", message, FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_##finding \
+    }
+
+Test(map, syntax_errors_have_line_and_column)
+{
+    static const refusal list[] = {
+        SYNTAX("", "line 1, column 1: expected a rule"),
+        SYNTAX("# only\n\n", "line 3, column 1: expected a rule"),
+        SYNTAX("a\n", "line 1, column 2: expected '->'"),
+        SYNTAX("a ->\n", "line 1, column 5: expected the name of a target"),
+        SYNTAX("  -> b\n", "line 1, column 3: expected the name of a source"),
+        SYNTAX("a, -> b\n", "line 1, column 4: expected the name of a source"),
+        SYNTAX(", a -> b\n", "line 1, column 1: expected a name"),
+        SYNTAX("a -> b c\n", "line 1, column 8: expected ':' or the end of the line, found 'c'"),
+        SYNTAX("a -> b :\n", "line 1, column 9: expected rope, split, concat, stack or unstack"),
+        SYNTAX("a -> b : turn\n", "line 1, column 10: expected rope, split"),
+        SYNTAX("a -> b : rope\n", "line 1, column 14: expected an argument"),
+        SYNTAX("a -> b : rope, split 0\n", "line 1, column 10: expected an argument"),
+        SYNTAX("a -> b : rope 0\n", "line 1, column 15: expected a positive number"),
+        SYNTAX("a -> b : rope 1 2\n", "line 1, column 17: expected ',' or the end"),
+        SYNTAX("a -> b : rope 1.5\n", "line 1, column 15: expected a positive number"),
+        SYNTAX("a -> b, c : split 8\n", "line 1, column 19: expected a dim, 0 to 7"),
+        SYNTAX("a -> b, c : split 0 1\n", "line 1, column 13: split: expected no proportions"),
+        SYNTAX("a -> b : split 0\n", "line 1, column 10: split: expected two targets"),
+        SYNTAX("a, b -> c, d : split 0\n", "line 1, column 16: split: expected one tensor"),
+        SYNTAX("a -> b : concat 0\n", "line 1, column 10: concat: expected two sources"),
+        SYNTAX("a -> b, c\n", "line 1, column 3: '->': expected ': split DIM'"),
+        SYNTAX("a, b -> c\n", "line 1, column 6: '->': expected ': concat DIM'"),
+        SYNTAX("a.{n} -> b\n",
+               "line 1, column 7: '->': expected {n} in the targets, or ': stack n'"),
+        SYNTAX("a -> b.{n}\n",
+               "line 1, column 3: '->': expected {n} in the sources, or ': unstack n'"),
+        SYNTAX("a* -> b\n", "line 1, column 4: '->': expected '*' in both"),
+        SYNTAX("a.{n}, b -> c : concat 0\n", "line 1, column 8: expected the captures"),
+        SYNTAX("a.{n} -> b : stack m\n", "line 1, column 20: expected a capture of the names"),
+        SYNTAX("a.{n} -> b.{n} : unstack n\n",
+               "line 1, column 18: unstack: expected a capture that"),
+        SYNTAX("a.{n}.{m} -> b : stack n, stack m\n",
+               "line 1, column 27: stack: expected one stack"),
+        SYNTAX("a -> b.{n}.{m} : unstack n, unstack m\n",
+               "line 1, column 29: unstack: expected one"),
+        SYNTAX("a -> b.{n} : unstack n, stack n\n",
+               "line 1, column 25: stack: expected a capture of"),
+        SYNTAX("a.{n -> b\n", "line 1, column 5: expected '}'"),
+        SYNTAX("a.{} -> b\n", "line 1, column 4: expected the name of a capture"),
+        SYNTAX("a.{1} -> b\n", "line 1, column 4: expected the name of a capture"),
+        SYNTAX("a.{n+1} -> b.{n}\n", "line 1, column 5: expected '}': only a target"),
+        SYNTAX("a.{n} -> b.{n+}\n", "line 1, column 15: expected a number or a variable"),
+        SYNTAX("a.{n}.{n} -> b.{n}\n",
+               "line 1, column 8: expected a capture that the name does not"),
+        SYNTAX("a.{n}{m} -> b.{n}.{m}\n", "line 1, column 1: expected text other than digits"),
+        SYNTAX("a.{n}* -> b.{n}*\n", "line 1, column 1: expected text other than digits"),
+        SYNTAX("a.{n}0 -> b.{n}\n", "line 1, column 1: expected text other than digits"),
+        SYNTAX("a.{a}.{b}.{c}.{d}.{e} -> b\n", "line 1, column 20: expected at most 4 captures"),
+        SYNTAX("a** -> b*\n", "line 1, column 3: expected one '*'"),
+        SYNTAX("a} -> b\n", "line 1, column 2: expected '\\' before"),
+        SYNTAX("(a|b -> c\n", "line 1, column 5: expected ')'"),
+        SYNTAX("[a|{n}] -> c\n", "line 1, column 4: expected a plain text"),
+        SYNTAX("a -> (b|c)\n", "line 1, column 6: expected one name"),
+        SYNTAX("[a] -> c\n", "line 1, column 1: expected a name that is not empty"),
+        SYNTAX("[a][a][a][a][a][a][a]b -> c\n", "line 1, column 1: expected at most 64 names"),
+        SYNTAX("let 1 = a\n", "line 1, column 5: expected the name of a variable"),
+        SYNTAX("let a b\n", "line 1, column 7: expected '='"),
+        SYNTAX("let a =\n", "line 1, column 8: expected a key of config.json"),
+        SYNTAX("let a = b or\n", "line 1, column 13: expected a key of config.json"),
+        SYNTAX("let a = b c\n", "line 1, column 11: expected 'or' or the end"),
+        SYNTAX("let a = b\nlet a = c\n", "line 2, column 5: expected a new name"),
+        SYNTAX("keep a -> b\n", "line 1, column 8: expected ',' or the end"),
+        SYNTAX("drop a b\n", "line 1, column 8: expected ',' or the end"),
+        SYNTAX("* -> *\ndrop\n", "line 2, column 5: expected '->'"),
+    };
+    check_refusals(list, sizeof list / sizeof *list);
+}
+
+Test(map, rules_that_do_not_fit_the_tensors)
+{
+    static const refusal list[] = {
+        WRONG("a.{n}.w -> a.{n}\n", "1 tensor without a rule: 'b'", UNTAKEN),
+        WRONG("drop x\n", "3 tensors without a rule: 'a.0.w', 'a.2.w', 'b'", UNTAKEN),
+        WRONG("* -> *\nb -> c\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
+        WRONG("* -> *\ndrop b\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
+        WRONG("b, b -> c : concat 0\na.{n}.w -> {n}\n", "'b' is taken by", TAKEN_TWICE),
+        WRONG("b -> a.2.w\nkeep a.*\n", "'a.2.w' is filled twice", TARGET_TWICE),
+        WRONG("keep b\n", "2 tensors without a rule: 'a.0.w', 'a.2.w'", UNTAKEN),
+        WRONG("b -> x.2\na.{n}.w -> x.{n}\n", "'x.2' is filled twice", TARGET_TWICE),
+        WRONG("a.{n}.w -> x.{n}.{n-n}\ndrop b\n", "0 - 1 is below 0: line 1, column 21 of the map",
+              SHAPE),
+        WRONG("a.{n}.w -> a : stack n\ndrop b\n", "'a.0.w' has no 'a.1.w' beside it", SOURCE),
+        WRONG("a.{n}.w, c.{n} -> d.{n} : concat 0\ndrop b\n", "'a.0.w' has no 'c.0'", SOURCE),
+        WRONG("a.(0|2).w -> a\ndrop b\n", "are the same source of the rule of line 1", SOURCE),
+        WRONG("b -> c : rope 2\na.{n}.w -> a.{n}\n", "line 1, column 10 of the map", SHAPE),
+        WRONG("b -> c : rope 5\na.{n}.w -> a.{n}\n", "line 1, column 10 of the map", SHAPE),
+        WRONG("b -> c, d : split 0\na.{n}.w -> a.{n}\n", "line 1, column 13 of the map", SHAPE),
+        WRONG("b -> c, d : split 2\na.{n}.w -> a.{n}\n", "line 1, column 13 of the map", SHAPE),
+        WRONG("b -> c, d : split 1 2 3\na.{n}.w -> a.{n}\n", "line 1, column 13", SHAPE),
+        WRONG("a.0.w, b -> c : concat 1\ndrop a.2.w\n", "line 1, column 17 of the map", SHAPE),
+        WRONG("a.0.w, b -> c : concat 2\ndrop a.2.w\n", "line 1, column 17 of the map", SHAPE),
+        {"* -> *\n", "{\"n\": ", "", FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_CONFIG},
+        {"* -> *\n", "[]", "", FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_CONFIG},
+        {"b -> c : rope n\n", "{\"n\": 0}", "'n' is no positive integer", FSDPCK_BADINPUT,
+         FSDPCK_FINDING_MAP_CONFIG},
+        {"b -> c : rope n\ndrop a.{n}.w\n", "{\"m\": 1}",
+         "variable 'n' has no value: line 1, column 15 of", FSDPCK_USAGE,
+         FSDPCK_FINDING_MAP_VARIABLE},
+    };
+    check_refusals(list, sizeof list / sizeof *list);
+}
+
+/* --- variables --- */
+
+static void check_variable(const char *let, const char *config, uint64_t expected)
+{
+    budget memory;
+    tensor_map *m = NULL;
+    char text[200];
+    bool is_set;
+    uint64_t number;
+    budget_init(&memory, 1u << 20, "metadata", NULL);
+    fsdpck_error_init(&err);
+    snprintf(text, sizeof text, "%s\na -> b : rope x\n", let);
+    cr_assert(map_read(text, strlen(text), &memory, &m, &err) == FSDPCK_OK);
+    cr_assert(map_read_config(m, config, strlen(config), &err) == FSDPCK_OK, "%s", err.message);
+    cr_assert(map_variable_count(m) == 1);
+    cr_assert_str_eq(map_variable(m, 0, &is_set, &number), "x");
+    cr_expect(is_set == (expected > 0) && number == expected, "%s with %s: %u", let, config,
+              (unsigned)number);
+    cr_assert(map_set_variable(m, "x=77", &err) == FSDPCK_OK);
+    cr_assert(map_read_config(m, config, strlen(config), &err) == FSDPCK_OK);
+    (void)map_variable(m, 0, &is_set, &number);
+    cr_expect(is_set && number == 77, "--map-set comes first");
+    map_free(m);
+    cr_assert(memory.used_bytes == 0);
+}
+
+Test(map, variables_by_precedence)
+{
+    check_variable("", "{\"x\": 3}", 3);
+    check_variable("let x = a or b", "{\"b\": 2, \"a\": 1}", 1);
+    check_variable("let x = a or b", "{\"a\": 1, \"b\": 2}", 1);
+    check_variable("let x = a or b", "{\"b\": 2, \"a\": null}", 2);
+    check_variable("let x = a", "{\"text_config\": {\"a\": 5}}", 5);
+    check_variable("let x = a", "{\"text_config\": {\"a\": 5}, \"a\": 4}", 4);
+    check_variable("let x = a", "{\"a\": 4, \"text_config\": {\"a\": 5}}", 4);
+    check_variable("let x = a or b", "{\"b\": 4, \"text_config\": {\"a\": 5}}", 5);
+    check_variable("let x = a", "{\"other\": {\"a\": 5}, \"list\": [{\"a\": 6}]}", 0);
+    check_variable("let x = a", "{\"text_config\": 3}", 0);
+}
+
+Test(map, set_variable_refusals)
+{
+    budget memory;
+    tensor_map *m = NULL;
+    static const char text[] = "a -> b : rope x\n";
+    static const char *const wrong[] = {"x", "x=", "x=0", "x=-1", "x=1.5", "y=2", "=2", "x=01"};
+    budget_init(&memory, 1u << 20, "metadata", NULL);
+    cr_assert(map_read(text, strlen(text), &memory, &m, NULL) == FSDPCK_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        fsdpck_error_init(&err);
+        cr_expect(map_set_variable(m, wrong[i], &err) == FSDPCK_USAGE &&
+                      err.finding == FSDPCK_FINDING_MAP_VARIABLE,
+                  "%s", wrong[i]);
+    }
+    map_free(m);
+}
+
+/* --- the maps that are built in --- */
+
+Test(map, built_in_maps_are_read)
+{
+    size_t count = 0;
+    const char *before = "";
+    for (const map_entry *e = map_entries; e->name != NULL; e++, count++) {
+        budget memory;
+        tensor_map *m = NULL;
+        fsdpck_error_init(&err);
+        budget_init(&memory, 1u << 20, "metadata", NULL);
+        cr_expect(map_read(e->text, e->nbytes, &memory, &m, &err) == FSDPCK_OK, "%s: %s", e->name,
+                  err.message);
+        map_free(m);
+        cr_expect(map_find(e->name) == e && strcmp(before, e->name) < 0);
+        cr_expect(strlen(e->text) == e->nbytes && strncmp(e->text, "# ", 2) == 0 &&
+                  strstr(e->text, "\n# Source: ") != NULL);
+        before = e->name;
+    }
+    cr_assert(count >= 2);
+    cr_assert(map_find("nowhere") == NULL);
+}
