@@ -58,7 +58,7 @@ static inline bool probe_has_entry(const probe_input *in, const char *name)
 typedef enum format_severity { FORMAT_NOTE, FORMAT_WARNING, FORMAT_ERROR } format_severity;
 typedef void (*format_found_fn)(void *ctx, format_severity severity, const fsdpck_error *what);
 
-/* Knowledge of the names in a checkpoint before it is read (open/model_names.h). */
+/* Knowledge of the names in a checkpoint before it is read, from a model description. */
 typedef struct open_names {
     const void *ctx;
     /* The name of the same parameter, k from 0; NULL after the last. An index may want one that no

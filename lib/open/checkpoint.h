@@ -6,7 +6,6 @@
  *     open.c              path -> format reader -> sealed catalogue, parts
  *     search_folders.c    checkpoints below a folder
  *     inner_load.c        tensors inside objects
- *     model_names.c       names that readers may ask for
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened

@@ -6,7 +6,7 @@
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
-#include "open/model_names.h"
+#include "statedict/shard_metadata.h"
 
 char *escaped_copy(const char *text)
 {
@@ -174,13 +174,19 @@ static fsdpck_status check_described(fsdpck_checkpoint *c, described_model *d,
     return model_adapter_check(c, d, err);
 }
 
+static const char *twin(const void *match, const char *name, size_t nbytes, unsigned k,
+                        size_t *alias_nbytes)
+{
+    return match == NULL ? NULL : description_alias(match, name, nbytes, k, alias_nbytes);
+}
+
 static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_options *o,
                                    described_model *d, fsdpck_error *err)
 {
     const bool viewed = d->path != NULL, assume_order = o->assume_order != 0;
     catalogue *into = viewed ? &c->read : &c->cat;
     const description_match *match = viewed ? &d->match : NULL;
-    const open_names names = model_names(match);
+    const open_names names = {.ctx = match, .twin = twin, .states_units = shard_metadata_is};
     const per_rank_rule rule = {
         .policy = (per_rank_policy)o->per_rank, .unflattens = viewed, .match = match};
     const open_request request = {
