@@ -53,8 +53,7 @@ static int run(cli *c, const command_request *r)
     if (!read_tolerance(c, "--atol", r->atol, &o.atol) ||
         !read_tolerance(c, "--rtol", r->rtol, &o.rtol))
         return FSDPCK_USAGE;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *b = NULL;
     fsdpck_diff *d = NULL;
     convert_inputs in;

@@ -33,8 +33,7 @@ static const opt_row manifest_rows[] = {
 /* Only the SHA-256 of the files: no tensor is read. */
 static int run_files(cli *c, const command_request *r)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_files *files = NULL;
     convert_inputs in = {0};
     progress_display *view = progress_start(c, (progress_mode)r->progress);
@@ -89,8 +88,7 @@ static int run(cli *c, const command_request *r)
     if (r->job.output.manifest_path != NULL && selects(&r->job))
         return opt_usage_error(
             c, "--manifest describes the whole checkpoint: cannot select, rename or cast tensors");
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_digests *d = NULL;
     convert_inputs in = {0};
     char *list = NULL;

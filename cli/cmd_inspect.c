@@ -49,8 +49,7 @@ static int run(cli *c, const inspect_options *w, const char *path)
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
     command_open_options(&w->reading, &o);
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *ckpt = NULL;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);

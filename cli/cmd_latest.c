@@ -107,8 +107,7 @@ static int run(cli *c, const latest_options *w, const char *root)
     view v = {.c = c};
     report_items_init(&v.found);
     report_items_init(&v.skipped);
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     uint64_t found = 0;
     progress_display *progress = progress_start(c, PROGRESS_AUTO);
     const fsdpck_status st =

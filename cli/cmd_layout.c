@@ -56,8 +56,7 @@ static int run(cli *c, const command_request *r)
         return layout_description_run(c, r);
     if (command_ranks_missing(c, r))
         return FSDPCK_USAGE;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_layout *l = NULL;
     convert_inputs in;
     progress_display *view = progress_start(c, PROGRESS_AUTO);

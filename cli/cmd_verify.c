@@ -119,8 +119,7 @@ static int run(cli *c, verify_options *w, const char *path)
     const int bad = read_options(c, w, &options);
     if (bad >= 0)
         return bad;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_verify *v = NULL;
     fsdpck_context_set_log(c->ctx, NULL, NULL); /* warnings are findings */
     progress_display *view = progress_start(c, PROGRESS_AUTO);

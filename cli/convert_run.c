@@ -54,8 +54,7 @@ void convert_inputs_release(convert_inputs *in)
 
 int convert_run(cli *c, const command_request *r, convert_api_fn call)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_report *report = NULL;
     convert_inputs in = {0};
     progress_display *view = progress_start(c, (progress_mode)r->progress);

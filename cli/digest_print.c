@@ -332,9 +332,8 @@ int digest_print_check(const cli *c, const command_request *r, const fsdpck_info
                        const fsdpck_digests *d, const char *list, size_t nbytes)
 {
     check_printer v = {.c = c};
-    fsdpck_error err;
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     uint64_t bad = 0;
-    fsdpck_error_init(&err);
     report_items_init(&v.findings);
     int code;
     if (fsdpck_digests_check(d, list, nbytes, on_result, &v, &bad, &err) != FSDPCK_OK) {

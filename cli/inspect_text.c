@@ -252,9 +252,8 @@ int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt)
     (void)c;
     for (uint64_t i = 0; i < info.objects; i++) {
         fsdpck_object o = FSDPCK_INIT(fsdpck_object);
-        fsdpck_error err;
+        fsdpck_error err = FSDPCK_ERROR_INIT;
         char name[NAME_CAPACITY], rank[40] = "", *text = NULL;
-        fsdpck_error_init(&err);
         fsdpck_get_object(ckpt, i, &o);
         escaped_name(name, o.name, o.name_nbytes);
         if (o.rank >= 0)

@@ -90,8 +90,7 @@ int layout_description_run(const cli *c, const command_request *r)
             "%s does not apply to model descriptions such as '%s'", foreign, r->src);
     if (!ranks_agree(c, r))
         return FSDPCK_USAGE;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     model_layout l = {.path = r->src};
     layout_scope scope;
     l.about.struct_nbytes = sizeof l.about;

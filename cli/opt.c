@@ -16,8 +16,7 @@
 
 static int usage_error(const cli *c, const char *next, const char *fmt, va_list args)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     err.status = FSDPCK_USAGE;
     vsnprintf(err.message, sizeof err.message, fmt, args);
     if (next != NULL)

@@ -449,7 +449,7 @@ static void judge_unwritten(hdf5_builder *b)
 {
     const hdf5_dataset *d = dataset_of(b);
     hdf5_file *f = b->f;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     if (d->unwritten_nbytes == 0)
         return;
     if (hdf5_is_filled(f, d)) {
@@ -462,7 +462,6 @@ static void judge_unwritten(hdf5_builder *b)
     f->refused_nbytes += d->unwritten_nbytes;
     if (!f->tells)
         return;
-    fsdpck_error_init(&what);
     const fsdpck_status st = hdf5_error_unwritten(f, d, &what);
     error_tensor(&what, b->name.text);
     error_path(&what, b->in->tell->path);

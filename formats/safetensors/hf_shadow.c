@@ -83,13 +83,12 @@ fsdpck_status hf_shadow_check(const open_request *req, const st_files *s, const 
     const probe_input *in = req->probe;
     st_files *single = NULL;
     count_of n = {0};
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     char text[200];
 
     if (!probe_has_entry(in, HF_SINGLE_FILE) || is_named(s))
         return FSDPCK_OK;
     RETURN_IF(st_files_open(req, &single, err));
-    fsdpck_error_init(&what);
     fsdpck_status st = read_single(single, &what);
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
         warn_shadow(req, index_name, "which is damaged");

@@ -131,10 +131,9 @@ static fsdpck_status read_one(st_files *s, uint64_t job, fsdpck_error *err)
 static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
 {
     st_files *s = ctx;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     (void)worker;
 
-    fsdpck_error_init(&what);
     const fsdpck_status st = read_one(s, job, &what);
     if (st == FSDPCK_OK)
         return st;

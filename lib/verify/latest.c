@@ -301,8 +301,7 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
 {
     const uint64_t max_count = o->max_count > 0 ? o->max_count : 1;
     for (size_t i = 0; *found < max_count && i < count; i++) {
-        fsdpck_error why;
-        fsdpck_error_init(&why);
+        fsdpck_error why = FSDPCK_ERROR_INIT;
         const fsdpck_status st =
             list[i].is_too_large
                 ? FAIL(&why, UNSUPPORTED, NONE,
