@@ -405,8 +405,6 @@ fsdpck_status pickle_read(const pickle_input *in, const pickle_limits *limits, v
 out:
     error_offset(st != FSDPCK_OK ? err : NULL, in->file_offset_bytes + m.op_at);
     pickle_memo_release(&m.memo);
-    vec_release(&m.stack);
-    vec_release(&m.marks);
-    vec_release(&m.scratch);
+    VEC_RELEASE_ALL(&m.stack, &m.marks, &m.scratch);
     return st;
 }

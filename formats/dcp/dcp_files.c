@@ -162,8 +162,7 @@ typedef dcp_blob blob;
 static int compare_blobs(const void *a, const void *b)
 {
     const blob *x = a, *y = b;
-    if (x->offset_bytes != y->offset_bytes)
-        return x->offset_bytes < y->offset_bytes ? -1 : 1;
+    ORDER_BY(x->offset_bytes, y->offset_bytes);
     return x->who < y->who ? -1 : x->who > y->who;
 }
 

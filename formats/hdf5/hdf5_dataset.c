@@ -384,10 +384,7 @@ fsdpck_status hdf5_add_inline(hdf5_builder *b, hdf5_record_reader *g, fsdpck_err
         return hdf5_bad_place(b, "size of a compact dataset does not match its shape", UINT64_MAX,
                               n, err);
     const hdf5_chunk c = {.kind = HDF5_IN_TABLE, .table_at = b->f->inlined.count};
-    uint8_t *kept = vec_push_n(&b->f->inlined, n, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(kept, bytes, n);
+    RETURN_IF(vec_add_n(&b->f->inlined, bytes, n, err));
     return hdf5_put_chunk(b, zeros, t->dims, &c, 0, 0, err);
 }
 

@@ -12,10 +12,8 @@ typedef struct count_of {
 
 static bool same_type(const st_header *a, const st_entry *x, const st_header *b, const st_entry *y)
 {
-    return x->dtype == y->dtype && x->ndim == y->ndim &&
-           (x->ndim == 0 ||
-            memcmp(VEC_AT(&a->dims, uint64_t, x->dims_at), VEC_AT(&b->dims, uint64_t, y->dims_at),
-                   x->ndim * sizeof(uint64_t)) == 0);
+    return x->dtype == y->dtype && shape_equal(VEC_AT(&a->dims, uint64_t, x->dims_at), x->ndim,
+                                               VEC_AT(&b->dims, uint64_t, y->dims_at), y->ndim);
 }
 
 /* Entries of a header by their name's id. */

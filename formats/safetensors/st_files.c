@@ -58,8 +58,7 @@ void st_files_close(void *self)
     st_files_drop_headers(s);
     strtab_release(&s->metadata.keys);
     strtab_release(&s->metadata.texts);
-    vec_release(&s->metadata.text_of);
-    vec_release(&s->opened);
+    VEC_RELEASE_ALL(&s->metadata.text_of, &s->opened);
     file_set_release(&s->files);
     folder_close(&s->dir);
     free(s);

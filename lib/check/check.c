@@ -300,8 +300,7 @@ fsdpck_status check_run(const check_request *r, findings *found, check_result *r
     *result = (check_result){0};
     pthread_mutex_init(&c.lock, NULL);
     const fsdpck_status st = run_levels(&c, err);
-    vec_release(&c.extents);
-    vec_release(&c.chunk_extents);
+    VEC_RELEASE_ALL(&c.extents, &c.chunk_extents);
     pthread_mutex_destroy(&c.lock);
     return st;
 }

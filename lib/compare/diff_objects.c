@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "compare/diff.h"
 #include "compare/digest.h"
 
@@ -25,8 +26,7 @@ typedef struct object_key {
 static int compare_keys(const void *a, const void *b)
 {
     const object_key *x = a, *y = b;
-    const size_t shorter = x->name_nbytes < y->name_nbytes ? x->name_nbytes : y->name_nbytes;
-    const int diff = shorter == 0 ? 0 : memcmp(x->name, y->name, shorter);
+    const int diff = text_order(x->name, x->name_nbytes, y->name, y->name_nbytes);
     if (diff != 0)
         return diff;
     if (x->name_nbytes != y->name_nbytes)

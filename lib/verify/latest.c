@@ -53,8 +53,7 @@ static int compare_candidates(const void *a, const void *b)
     const candidate *x = a, *y = b;
     if (x->is_too_large != y->is_too_large)
         return x->is_too_large ? -1 : 1;
-    if (x->step != y->step)
-        return x->step > y->step ? -1 : 1;
+    ORDER_BY(y->step, x->step);
     return strcmp(x->path, y->path);
 }
 
