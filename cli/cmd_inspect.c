@@ -81,8 +81,7 @@ int cmd_inspect(cli *c, int argc, const char **argv)
                     "  fsdpck inspect --json step-1000\n",
     };
     const char *operands[1];
-    unsigned count;
-    int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
+    int code = opt_parse(c, &spec, argc, argv, operands, 1);
     if (code < 0)
         code = run(c, &w, operands[0]);
     opt_release(c, &spec);

@@ -140,8 +140,7 @@ int cmd_latest(cli *c, int argc, const char **argv)
                     "  torchrun train.py --resume \"$(fsdpck latest runs/7b)\"\n",
     };
     const char *operands[1];
-    unsigned count;
-    int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
+    int code = opt_parse(c, &spec, argc, argv, operands, 1);
     if (code < 0)
         code = run(c, &w, operands[0]);
     opt_release(c, &spec);
