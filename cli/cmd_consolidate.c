@@ -17,9 +17,21 @@ static const opt_row format_rows[] = {
     {0},
 };
 
+static fsdpck_status call_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                                      const job_options *job, fsdpck_report **report,
+                                      fsdpck_error *err)
+{
+    const fsdpck_consolidate_options options = {.struct_nbytes = sizeof options,
+                                                .select = &job->select,
+                                                .output = &job->output,
+                                                .work = &job->work,
+                                                .dry_run = &job->dry_run};
+    return fsdpck_consolidate(ctx, src, dst, &options, report, err);
+}
+
 static int run(cli *c, const command_request *r)
 {
-    return convert_run(c, r, job_consolidate);
+    return convert_run(c, r, call_consolidate);
 }
 
 int cmd_consolidate(cli *c, int argc, const char **argv)

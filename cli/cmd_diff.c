@@ -50,15 +50,14 @@ static fsdpck_status open_b(const cli *c, const command_request *r, fsdpck_check
 static int run(cli *c, const command_request *r)
 {
     fsdpck_diff_options o = {.struct_nbytes = sizeof o, .brief = c->quiet};
-    if (!read_tolerance(c, "--atol", r->atol, &o.atol) ||
-        !read_tolerance(c, "--rtol", r->rtol, &o.rtol))
+    if (!read_tolerance(c, "--atol", r->given->atol, &o.atol) ||
+        !read_tolerance(c, "--rtol", r->given->rtol, &o.rtol))
         return FSDPCK_USAGE;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *b = NULL;
     fsdpck_diff *d = NULL;
     convert_inputs in;
-    progress_display *view = progress_start(c, (progress_mode)r->progress);
+    progress_display *view = progress_start(c, (progress_mode)r->given->progress);
     fsdpck_status st = convert_inputs_open(c, r, &in, &err);
     o.select = &in.options.select;
     o.work = &in.options.work;

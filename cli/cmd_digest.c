@@ -33,11 +33,10 @@ static const opt_row manifest_rows[] = {
 /* Only the SHA-256 of the files: no tensor is read. */
 static int run_files(cli *c, const command_request *r)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_files *files = NULL;
     convert_inputs in = {0};
-    progress_display *view = progress_start(c, (progress_mode)r->progress);
+    progress_display *view = progress_start(c, (progress_mode)r->given->progress);
     fsdpck_status st = convert_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
         st = fsdpck_files_new(c->ctx, in.src, in.options.work.threads, 1, &files, &err);
@@ -80,46 +79,53 @@ static fsdpck_status check_manifest_path(const command_request *r, fsdpck_error 
     return path == NULL ? FSDPCK_OK : fsdpck_manifest_check_path(path, r->job.output.force, err);
 }
 
+static fsdpck_status make_digests(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                  const job_options *job, fsdpck_digests **out, fsdpck_error *err)
+{
+    const fsdpck_digest_options options = {
+        .struct_nbytes = sizeof options, .select = &job->select, .work = &job->work};
+    return fsdpck_digests_new(ctx, src, &options, out, err);
+}
+
 static int run(cli *c, const command_request *r)
 {
     if (r->job.output.sha256 && r->job.output.manifest_path == NULL) {
-        if (r->check_add_path != NULL)
+        if (r->given->check != NULL)
             return opt_usage_error(c, "--check and --sha256 contradict each other");
         return run_files(c, r);
     }
     if (r->job.output.manifest_path != NULL && selects(r))
         return opt_usage_error(
             c, "--manifest describes the whole checkpoint: cannot select, rename or cast tensors");
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_digests *d = NULL;
     convert_inputs in = {0};
     char *list = NULL;
     size_t nbytes = 0;
     fsdpck_status st = FSDPCK_OK;
     const bool first = fsdpck_context_rank(c->ctx) == 0; /* only rank 0 writes beside SRC */
-    if (first && r->check_add_path != NULL)
-        st = text_file_read(r->check_add_path, "list of digests", LIST_NBYTES_MAX, &list, &nbytes,
+    if (first && r->given->check != NULL)
+        st = text_file_read(r->given->check, "list of digests", LIST_NBYTES_MAX, &list, &nbytes,
                             &err);
     if (first && st == FSDPCK_OK)
         st = check_manifest_path(r, &err);
     st = fsdpck_context_agree(c->ctx, st, &err);
     if (st == FSDPCK_OK)
         st = overwrite_check(c, r, NULL, &err);
-    progress_display *view = progress_start(c, (progress_mode)r->progress);
+    progress_display *view = progress_start(c, (progress_mode)r->given->progress);
     if (st == FSDPCK_OK)
         st = convert_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
-        st = job_digests(c->ctx, in.src, &in.options, &d, &err);
+        st = make_digests(c->ctx, in.src, &in.options, &d, &err);
     if (st == FSDPCK_OK && r->job.output.manifest_path != NULL)
         st = write_manifest(c, r, in.src, d, &err);
     progress_stop(view);
     int code = 0;
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
-    else if (r->check_add_path != NULL && first)
+    else if (r->given->check != NULL && first)
         code = digest_print_check(c, r, &in.info, d, list, nbytes);
-    else if (r->check_add_path == NULL)
+    else if (r->given->check == NULL)
         code = c->json ? digest_print_json(c, r, &in.info, d) : digest_print_text(c, r, d);
     if (st == FSDPCK_OK && fsdpck_context_broadcast(c->ctx, &code, sizeof code, &err) != FSDPCK_OK)
         code = report_failure(c, &in.info, &err);

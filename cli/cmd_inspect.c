@@ -49,8 +49,7 @@ static int run(cli *c, const inspect_options *w, const char *path)
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
     command_open_options(&w->reading, &o);
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *ckpt = NULL;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);
@@ -82,8 +81,7 @@ int cmd_inspect(cli *c, int argc, const char **argv)
                     "  fsdpck inspect --json step-1000\n",
     };
     const char *operands[1];
-    unsigned count;
-    int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
+    int code = opt_parse(c, &spec, argc, argv, operands, 1);
     if (code < 0)
         code = run(c, &w, operands[0]);
     opt_release(c, &spec);

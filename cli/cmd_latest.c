@@ -107,8 +107,7 @@ static int run(cli *c, const latest_options *w, const char *root)
     view v = {.c = c};
     report_items_init(&v.found);
     report_items_init(&v.skipped);
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     uint64_t found = 0;
     progress_display *progress = progress_start(c, PROGRESS_AUTO);
     const fsdpck_status st =
@@ -141,8 +140,7 @@ int cmd_latest(cli *c, int argc, const char **argv)
                     "  torchrun train.py --resume \"$(fsdpck latest runs/7b)\"\n",
     };
     const char *operands[1];
-    unsigned count;
-    int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
+    int code = opt_parse(c, &spec, argc, argv, operands, 1);
     if (code < 0)
         code = run(c, &w, operands[0]);
     opt_release(c, &spec);

@@ -1,6 +1,4 @@
 /* fsdpck layout: the layout of a resharded checkpoint, or of a model description. */
-#include <string.h>
-
 #include "convert_run.h"
 #include "layout_description.h"
 #include "progress_print.h"
@@ -23,31 +21,25 @@ static const opt_row saying_rows[] = {
     {0},
 };
 
-/* Returns false after it has reported a usage error. */
-static bool choose_scope(const cli *c, const char *rank, const fsdpck_layout *l,
-                         layout_scope *scope)
-{
-    fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
-    fsdpck_layout_get_info(l, &k);
-    *scope = (layout_scope){0, 0};
-    if (rank == NULL)
-        return true;
-    scope->last = k.world_size;
-    if (strcmp(rank, "all") == 0)
-        return true;
-    if (!opt_count(c, "--rank", rank, 0, k.world_size - 1, &scope->first))
-        return false;
-    scope->last = scope->first + 1;
-    return true;
-}
-
 static int show(const cli *c, const command_request *r, const convert_inputs *in, fsdpck_layout *l)
 {
     layout_scope scope;
-    if (!choose_scope(c, r->show_rank, l, &scope))
+    fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
+    fsdpck_layout_get_info(l, &k);
+    if (!layout_choose_scope(c, r->given->show_rank, k.world_size, &scope))
         return FSDPCK_USAGE;
     return c->json ? layout_print_json(c, &in->info, l, &scope)
                    : layout_print_text(c, r, &in->info, l, &scope);
+}
+
+static fsdpck_status make_layout(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                 const job_options *job, fsdpck_layout **out, fsdpck_error *err)
+{
+    const fsdpck_layout_options options = {.struct_nbytes = sizeof options,
+                                           .select = &job->select,
+                                           .sharding = &job->sharding,
+                                           .output = &job->output};
+    return fsdpck_layout_new(ctx, src, &options, out, err);
 }
 
 static int run(cli *c, const command_request *r)
@@ -56,14 +48,13 @@ static int run(cli *c, const command_request *r)
         return layout_description_run(c, r);
     if (command_ranks_missing(c, r))
         return FSDPCK_USAGE;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_layout *l = NULL;
     convert_inputs in;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
     fsdpck_status st = convert_inputs_open(c, r, &in, &err);
     if (st == FSDPCK_OK)
-        st = job_layout(c->ctx, in.src, &in.options, &l, &err);
+        st = make_layout(c->ctx, in.src, &in.options, &l, &err);
     progress_stop(view);
     const int code = st == FSDPCK_OK ? show(c, r, &in, l)
                                      : report_failure(c, in.src == NULL ? NULL : &in.info, &err);

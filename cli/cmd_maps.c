@@ -105,13 +105,13 @@ int cmd_maps(cli *c, int argc, const char **argv)
         .groups = groups,
         .examples = "  fsdpck maps\n"
                     "  fsdpck maps torchtitan-llama3 >my.map\n",
+        .operands_optional = true,
     };
-    unsigned count;
     const char *operands[1] = {NULL};
-    int code = opt_parse(c, &spec, argc, argv, operands, 0, 1, &count);
+    int code = opt_parse(c, &spec, argc, argv, operands, 1);
     if (code < 0) {
         c->json = json != 0;
-        code = run(c, count == 1 ? operands[0] : NULL);
+        code = run(c, operands[0]);
     }
     opt_release(c, &spec);
     return code;

@@ -21,9 +21,21 @@ static const opt_row format_rows[] = {
     {0},
 };
 
+static fsdpck_status call_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                                  const job_options *job, fsdpck_report **report, fsdpck_error *err)
+{
+    const fsdpck_reshard_options options = {.struct_nbytes = sizeof options,
+                                            .select = &job->select,
+                                            .sharding = &job->sharding,
+                                            .output = &job->output,
+                                            .work = &job->work,
+                                            .dry_run = &job->dry_run};
+    return fsdpck_reshard(ctx, src, dst, &options, report, err);
+}
+
 static int run(cli *c, const command_request *r)
 {
-    return command_ranks_missing(c, r) ? (int)FSDPCK_USAGE : convert_run(c, r, job_reshard);
+    return command_ranks_missing(c, r) ? (int)FSDPCK_USAGE : convert_run(c, r, call_reshard);
 }
 
 int cmd_reshard(cli *c, int argc, const char **argv)

@@ -1,10 +1,11 @@
 /* fsdpck verify: the options of the check; every finding goes to the report. */
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "command_options.h"
 #include "progress_print.h"
 #include "report.h"
-#include "verify_options.h"
 #include "verify_print.h"
 
 typedef struct verify_options {
@@ -67,6 +68,65 @@ static const opt_row running_rows[] = {
     {0},
 };
 
+/* Digits and a point only; strtod would also accept signs, blanks, hexadecimal numbers and nan. */
+static bool parse_number(const char **text, double *number)
+{
+    char *end;
+    const size_t n = strspn(*text, "0123456789.");
+    if (n == 0 || n > 20)
+        return false;
+    *number = strtod(*text, &end);
+    if (end != *text + n)
+        return false;
+    *text = end;
+    return true;
+}
+
+/* "5%", "0.5%"; "3/20" is the third of twenty disjoint parts. Fractions of the data, 0 to 1. Returns
+ * false after it has reported a usage error. */
+static bool parse_sample(const cli *c, const char *text, double *begin, double *end)
+{
+    const char *at = text;
+    double first, parts;
+    if (parse_number(&at, &first)) {
+        if (strcmp(at, "%") == 0 && first > 0 && first <= 100) {
+            *begin = 0;
+            *end = first / 100;
+            return true;
+        }
+        /* One quotient is both the end of a part and the start of the next. */
+        if (*at++ == '/' && parse_number(&at, &parts) && *at == '\0' && parts >= 1 &&
+            parts <= 1000000 && first >= 1 && first <= parts && strchr(text, '.') == NULL) {
+            *begin = (first - 1) / parts;
+            *end = first / parts;
+            return true;
+        }
+    }
+    opt_usage_error_next(c,
+                         "give a percentage: --sample 5%, or one part of several: "
+                         "--sample 1/20, next time 2/20",
+                         "--sample: '%s' is not a percentage or a fraction", text);
+    return false;
+}
+
+/* "90", "90s", "10m", "2h". Likewise. */
+static bool parse_duration(const cli *c, const char *text, double *seconds)
+{
+    static const char units[] = "smhd";
+    static const double factors[] = {1, 60, 3600, 86400};
+    const char *at = text;
+    if (parse_number(&at, seconds) && *seconds > 0) {
+        const char *unit = *at == '\0' ? units : strchr(units, *at);
+        if (unit != NULL && (*at == '\0' || at[1] == '\0')) {
+            *seconds *= factors[unit - units];
+            return true;
+        }
+    }
+    opt_usage_error_next(c, "give --max-duration 10m, or 90s, 2h, 1d",
+                         "--max-duration: '%s' is not a duration", text);
+    return false;
+}
+
 /* Checks combinations of options; fills level and options. Returns -1, or the exit code 2. */
 static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *options)
 {
@@ -85,10 +145,9 @@ static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *
     if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--max-duration requires --level checksum or numeric");
     if (w->sample != NULL &&
-        !verify_parse_sample(c, w->sample, &options->sample_begin, &options->sample_end))
+        !parse_sample(c, w->sample, &options->sample_begin, &options->sample_end))
         return FSDPCK_USAGE;
-    if (w->max_duration != NULL &&
-        !verify_parse_duration(c, w->max_duration, &options->max_seconds))
+    if (w->max_duration != NULL && !parse_duration(c, w->max_duration, &options->max_seconds))
         return FSDPCK_USAGE;
     options->level = w->level;
     options->statistics = w->stats;
@@ -119,8 +178,7 @@ static int run(cli *c, verify_options *w, const char *path)
     const int bad = read_options(c, w, &options);
     if (bad >= 0)
         return bad;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_verify *v = NULL;
     fsdpck_context_set_log(c->ctx, NULL, NULL); /* warnings are findings */
     progress_display *view = progress_start(c, PROGRESS_AUTO);
@@ -165,8 +223,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
                     "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };
     const char *operands[1];
-    unsigned count;
-    int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
+    int code = opt_parse(c, &spec, argc, argv, operands, 1);
     if (code < 0)
         code = run(c, &w, operands[0]);
     opt_release(c, &spec);

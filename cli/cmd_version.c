@@ -49,9 +49,8 @@ int cmd_version(cli *c, int argc, const char **argv)
         .about = "Shows the version and the formats and engines that are built in.",
         .groups = groups,
     };
-    unsigned count;
     const char *operands[1];
-    int code = opt_parse(c, &spec, argc, argv, operands, 0, 0, &count);
+    int code = opt_parse(c, &spec, argc, argv, operands, 0);
     if (code < 0 && json) {
         code = print_json(c);
     } else if (code < 0) {

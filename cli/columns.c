@@ -1,8 +1,11 @@
-#include "columns.h"
-
+/* columns.c: the tables of table.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "table.h"
+
+#define COLUMNS_MAX 12u
 
 /* A cell: its end in `text`, and its width in characters. */
 typedef struct cell {
@@ -17,23 +20,9 @@ struct table {
     size_t nbytes, capacity;
     cell *cells;
     size_t ncells, cells_capacity;
-    bool flush; /* not indented: a table */
+    bool indented;
     bool failed;
 };
-
-columns *columns_new(void)
-{
-    return calloc(1, sizeof(columns));
-}
-
-void columns_free(columns *c)
-{
-    if (c == NULL)
-        return;
-    free(c->text);
-    free(c->cells);
-    free(c);
-}
 
 /* Approximate width on a terminal, in any locale: U+3000 to U+DFFF take two columns, combining accents
  * (U+0300 to U+036F) none. (libsmartcols loops forever over some of these in the C locale.) */
@@ -49,17 +38,6 @@ static size_t width_of(const char *text, size_t nbytes)
     return width;
 }
 
-void columns_begin(columns *c, const table_column *heads, size_t count)
-{
-    if (c == NULL)
-        return;
-    c->heads = heads;
-    c->ncolumns = count;
-    c->nbytes = c->ncells = 0;
-    for (size_t i = 0; i < count; i++)
-        c->widths[i] = strlen(heads[i].head);
-}
-
 static bool grow(void **items, size_t *capacity, size_t wanted, size_t item_nbytes)
 {
     if (wanted <= *capacity)
@@ -73,7 +51,7 @@ static bool grow(void **items, size_t *capacity, size_t wanted, size_t item_nbyt
     return true;
 }
 
-void columns_add(columns *c, const char *const *cells)
+void table_add(table *c, const char *const *cells)
 {
     if (c == NULL || c->failed)
         return;
@@ -93,9 +71,9 @@ void columns_add(columns *c, const char *const *cells)
     }
 }
 
-size_t columns_count(const columns *c)
+size_t table_rows(const table *c)
 {
-    return c == NULL || c->ncolumns == 0 ? 0 : c->ncells / c->ncolumns;
+    return c == NULL ? 0 : c->ncells / c->ncolumns;
 }
 
 static void put_spaces(size_t n)
@@ -108,12 +86,12 @@ static void put_spaces(size_t n)
 }
 
 /* Prints column i. The last one gets no trailing blanks. */
-static void put_cell(const columns *c, size_t i, const char *text, size_t nbytes, size_t width)
+static void put_cell(const table *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
     const size_t fill = c->widths[i] - width;
-    if (i > 0 || !c->flush)
+    if (i > 0 || c->indented)
         putchar(' ');
-    if (i == 0 && !c->flush)
+    if (i == 0 && c->indented)
         putchar(' ');
     if (c->heads[i].right)
         put_spaces(fill);
@@ -122,7 +100,7 @@ static void put_cell(const columns *c, size_t i, const char *text, size_t nbytes
         put_spaces(fill);
 }
 
-bool columns_print(columns *c)
+bool table_print(table *c)
 {
     if (c == NULL)
         return false;
@@ -136,27 +114,29 @@ bool columns_print(columns *c)
     }
     if (c->ncells > 0)
         putchar('\n');
-    c->nbytes = c->ncells = 0;
-    return !c->failed;
+    const bool ok = !c->failed;
+    free(c->text);
+    free(c->cells);
+    free(c);
+    return ok;
 }
 
 table *table_new(const table_column *heads, size_t count)
 {
-    columns *c = columns_new();
-    columns_begin(c, heads, count);
-    if (c != NULL)
-        c->flush = true;
+    table *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    c->heads = heads;
+    c->ncolumns = count;
+    for (size_t i = 0; i < count; i++)
+        c->widths[i] = strlen(heads[i].head);
     return c;
 }
 
-void table_add(table *t, const char *const *cells)
+table *table_new_indented(const table_column *heads, size_t count)
 {
-    columns_add(t, cells);
-}
-
-bool table_print(table *t)
-{
-    const bool ok = columns_print(t);
-    columns_free(t);
-    return ok;
+    table *c = table_new(heads, count);
+    if (c != NULL)
+        c->indented = true;
+    return c;
 }

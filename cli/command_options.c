@@ -313,8 +313,7 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
                 const char **argv, command_fn run)
 {
     const char *paths[2] = {NULL, NULL};
-    unsigned count;
-    int code = opt_parse(c, spec, argc, argv, paths, operands, operands, &count);
+    int code = opt_parse(c, spec, argc, argv, paths, operands);
     if (code < 0 && w->clean && w->keep)
         code = opt_usage_error(c, "--clean-names and --keep-names contradict each other");
     if (code < 0 && w->sha256 && w->no_manifest && w->manifest == NULL)
@@ -325,22 +324,19 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         code = check_group(c, w);
     if (code < 0) {
         command_request r = {
-            .progress = w->progress,
+            .job = {.select = FSDPCK_SELECT_OPTIONS_INIT,
+                    .sharding = FSDPCK_INIT(fsdpck_sharding_options),
+                    .output = FSDPCK_INIT(fsdpck_output_options),
+                    .work = FSDPCK_INIT(fsdpck_work_options),
+                    .dry_run = FSDPCK_INIT(fsdpck_dry_run_options)},
+            .given = w,
             .src = paths[0],
             .dst = paths[1],
-            .tp_plan_path = w->tp_plan,
-            .like_path = w->like,
-            .show_rank = w->show_rank,
-            .check_add_path = w->check,
-            .atol = w->atol,
-            .rtol = w->rtol,
-            .stat = w->stat,
         };
         c->json = w->json != 0;
         c->quiet = w->quiet != 0;
         c->verbose = w->verbose;
         command_open_options(w, &r.open);
-        job_options_init(&r.job);
         request_selection(w, &r.job);
         request_output(w, &r.job);
         if (w->peer_timeout_seconds > 0)
@@ -356,11 +352,11 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
 
 bool command_ranks_missing(const cli *c, const command_request *r)
 {
-    if (r->job.sharding.mesh != NULL && r->like_path != NULL) {
+    if (r->job.sharding.mesh != NULL && r->given->like != NULL) {
         opt_usage_error_next(c, "omit one of them", "--mesh and --like contradict each other");
         return true;
     }
-    if (r->job.sharding.world_size != 0 || r->job.sharding.mesh != NULL || r->like_path != NULL ||
+    if (r->job.sharding.world_size != 0 || r->job.sharding.mesh != NULL || r->given->like != NULL ||
         access(r->src, F_OK) != 0) /* which is the greater trouble, and said on opening */
         return false;
     opt_usage_error_next(

@@ -10,7 +10,6 @@
 #ifndef FSDPCK_CLI_CONVERT_OPTIONS_H
 #define FSDPCK_CLI_CONVERT_OPTIONS_H
 
-#include "job_options.h"
 #include "opt.h"
 
 typedef struct command_options {
@@ -64,14 +63,20 @@ extern const opt_row options_writing[];
 extern const opt_row options_group[];
 extern const opt_row options_running[];
 
+/* All parts of the library's options, by value. Each command takes the parts that it has. */
+typedef struct job_options {
+    fsdpck_select_options select;
+    fsdpck_sharding_options sharding;
+    fsdpck_output_options output;
+    fsdpck_work_options work;
+    fsdpck_dry_run_options dry_run;
+} job_options;
+
 typedef struct command_request {
     fsdpck_open_options open;
     job_options job;       /* without tp_plan and like */
-    int progress;          /* progress_mode */
     const char *src, *dst; /* dst is NULL where the command takes one operand */
-    /* NULL: not given. */
-    const char *tp_plan_path, *like_path, *show_rank, *check_add_path, *atol, *rtol;
-    int stat;
+    const command_options *given;
 } command_request;
 
 typedef int (*command_fn)(cli *c, const command_request *r);

@@ -209,7 +209,7 @@ char *convert_mesh_reason(const command_request *r, const fsdpck_info *info, con
                           char *text, size_t capacity_nbytes)
 {
     const char *const was = info->mesh == NULL ? "" : info->mesh;
-    if (r->like_path != NULL)
+    if (r->given->like != NULL)
         snprintf(text, capacity_nbytes, "as --like");
     else if (r->job.sharding.mesh != NULL)
         snprintf(text, capacity_nbytes, "as given");

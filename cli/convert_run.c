@@ -22,7 +22,7 @@ static fsdpck_status open_like(const cli *c, const command_request *r, fsdpck_ch
     o.model_path = NULL;
     o.map = NULL;
     o.per_rank = FSDPCK_PER_RANK_FIRST;
-    return fsdpck_open(c->ctx, r->like_path, &o, like, err);
+    return fsdpck_open(c->ctx, r->given->like, &o, like, err);
 }
 
 fsdpck_status convert_inputs_open(const cli *c, const command_request *r, convert_inputs *in,
@@ -30,17 +30,17 @@ fsdpck_status convert_inputs_open(const cli *c, const command_request *r, conver
 {
     *in = (convert_inputs){.options = r->job, .info = FSDPCK_INIT(fsdpck_info)};
     fsdpck_status st = FSDPCK_OK;
-    if (r->tp_plan_path != NULL)
-        st =
-            text_file_read(r->tp_plan_path, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL, err);
+    if (r->given->tp_plan != NULL)
+        st = text_file_read(r->given->tp_plan, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL,
+                            err);
     if (st == FSDPCK_OK)
         st = fsdpck_open(c->ctx, r->src, &r->open, &in->src, err);
     if (st == FSDPCK_OK)
         fsdpck_get_info(in->src, &in->info);
-    if (st == FSDPCK_OK && r->like_path != NULL)
+    if (st == FSDPCK_OK && r->given->like != NULL)
         st = open_like(c, r, &in->like, err);
     in->options.sharding.tp_plan = in->tp_plan;
-    in->options.sharding.tp_plan_path = r->tp_plan_path;
+    in->options.sharding.tp_plan_path = r->given->tp_plan;
     in->options.sharding.like = in->like;
     return st;
 }
@@ -55,11 +55,10 @@ void convert_inputs_release(convert_inputs *in)
 
 int convert_run(cli *c, const command_request *r, convert_api_fn call)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_report *report = NULL;
     convert_inputs in = {0};
-    progress_display *view = progress_start(c, (progress_mode)r->progress);
+    progress_display *view = progress_start(c, (progress_mode)r->given->progress);
     fsdpck_status st = overwrite_check(c, r, r->dst, &err);
     if (st == FSDPCK_OK)
         st = convert_inputs_open(c, r, &in, &err);

@@ -17,7 +17,7 @@ fsdpck_status convert_inputs_open(const cli *c, const command_request *r, conver
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 void convert_inputs_release(convert_inputs *in);
 
-/* job_consolidate or job_reshard. */
+/* The call of the library. */
 typedef fsdpck_status (*convert_api_fn)(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                         const char *dst, const job_options *options,
                                         fsdpck_report **report, fsdpck_error *err);

@@ -173,15 +173,20 @@ static const char *cast_next(const command_request *r, const fsdpck_diff *d, uin
     return text;
 }
 
+static void count_rows(const fsdpck_diff *d, uint64_t rows, uint64_t *of_kind)
+{
+    for (uint64_t i = 0; i < rows; i++) {
+        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
+        fsdpck_diff_get_row(d, i, &r);
+        of_kind[r.kind]++;
+    }
+}
+
 static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
 {
     char a[40], b[40], n[40];
     uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
-    for (uint64_t i = 0; i < k->rows; i++) {
-        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
-        fsdpck_diff_get_row(d, i, &r);
-        counts[r.kind]++;
-    }
+    count_rows(d, k->rows, counts);
     printf("compared %s (%s)", report_count(a, sizeof a, k->tensors_compared, "tensor"),
            report_bytes(b, sizeof b, k->nbytes_compared));
     if (k->objects_compared > 0)
@@ -212,11 +217,9 @@ int diff_print_text(const cli *c, const command_request *r, const fsdpck_diff *d
             printf("%s and %s differ\n", r->src, r->dst);
         return code;
     }
-    if (r->stat && !print_stat(d, k.rows)) {
-        fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
-        return FSDPCK_LIMIT;
-    }
-    for (uint64_t i = 0; !r->stat && i < k.rows; i++) {
+    if (r->given->stat && !print_stat(d, k.rows))
+        return report_no_memory(c);
+    for (uint64_t i = 0; !r->given->stat && i < k.rows; i++) {
         fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &row);
         print_row(&row);
@@ -274,11 +277,7 @@ static void put_row(json_writer *w, const fsdpck_diff_row *r)
 static void put_findings(json_writer *w, const fsdpck_diff *d, uint64_t rows)
 {
     uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
-    for (uint64_t i = 0; i < rows; i++) {
-        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
-        fsdpck_diff_get_row(d, i, &r);
-        counts[r.kind]++;
-    }
+    count_rows(d, rows, counts);
     for (size_t k = 0; k <= FSDPCK_DIFF_OBJECT; k++) {
         char message[120], a[40];
         if (counts[k] == 0)

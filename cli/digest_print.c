@@ -12,12 +12,6 @@
 /* Most names of omitted tensors and objects without --verbose. */
 #define NAMES_SHOWN 5u
 
-static int no_memory(const cli *c)
-{
-    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
-    return FSDPCK_LIMIT;
-}
-
 /* Objects have no digests: with --quiet, only omitted tensors are reported. */
 static void note_left_out(const cli *c, const fsdpck_digests_info *k)
 {
@@ -53,7 +47,7 @@ int digest_print_text(const cli *c, const command_request *r, const fsdpck_diges
         const size_t capacity = 4 * t.name_nbytes + 1;
         char *name = malloc(capacity);
         if (name == NULL)
-            return no_memory(c);
+            return report_no_memory(c);
         printf("%016" PRIx64 "  %s  %s\n", t.value, t.type,
                fsdpck_escape(name, capacity, t.name, t.name_nbytes));
         free(name);
@@ -334,13 +328,12 @@ int digest_print_check(const cli *c, const command_request *r, const fsdpck_info
                        const fsdpck_digests *d, const char *list, size_t nbytes)
 {
     check_printer v = {.c = c};
-    fsdpck_error err;
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     uint64_t bad = 0;
-    fsdpck_error_init(&err);
     report_items_init(&v.findings);
     int code;
     if (fsdpck_digests_check(d, list, nbytes, on_result, &v, &bad, &err) != FSDPCK_OK) {
-        fsdpck_escape(err.path, sizeof err.path, r->check_add_path, strlen(r->check_add_path));
+        fsdpck_escape(err.path, sizeof err.path, r->given->check, strlen(r->given->check));
         code = report_failure(c, info, &err);
     } else if (c->json) {
         code = finish_json(&v, r, info, d, bad);

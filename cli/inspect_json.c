@@ -60,9 +60,8 @@ static void put_totals(json_report *r, const fsdpck_checkpoint *ckpt, const insp
 static void put_object(json_writer *w, fsdpck_checkpoint *ckpt, uint64_t index)
 {
     fsdpck_object o = FSDPCK_INIT(fsdpck_object);
-    fsdpck_error err;
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     char *text = NULL;
-    fsdpck_error_init(&err);
     fsdpck_get_object(ckpt, index, &o);
     json_begin_object(w);
     report_name(w, "name", o.name, o.name_nbytes);

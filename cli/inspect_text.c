@@ -100,10 +100,8 @@ static void print_balance(const inspect_totals *s)
 int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
 {
     inspect_totals s;
-    if (!inspect_collect(ckpt, &s)) {
-        fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
-        return FSDPCK_LIMIT;
-    }
+    if (!inspect_collect(ckpt, &s))
+        return report_no_memory(c);
     char a[32], b[32], name[NAME_CAPACITY], shape[512];
     print_origin(&s.info);
     print_parts(&s.info);
@@ -129,12 +127,6 @@ int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
 
 /* ---- table ---- */
 
-static int no_memory(const cli *c)
-{
-    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
-    return FSDPCK_LIMIT;
-}
-
 int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
 {
     static const table_column columns[] = {{"NAME", false}, {"DTYPE", false},  {"SHAPE", false},
@@ -155,7 +147,7 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
                                      fsdpck_part_name(t.part)};
         table_add(rows, cells);
     }
-    return table_print(rows) ? 0 : no_memory(c);
+    return table_print(rows) ? 0 : report_no_memory(c);
 }
 
 /* ---- tree ---- */
@@ -225,7 +217,7 @@ int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt)
     const size_t count = info.tensors + info.objects;
     tree_name *names = calloc(count + 1, sizeof *names);
     if (names == NULL)
-        return no_memory(c);
+        return report_no_memory(c);
     for (uint64_t i = 0; i < info.tensors; i++) {
         fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
         fsdpck_get_tensor(ckpt, i, &t);
@@ -252,9 +244,8 @@ int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt)
     (void)c;
     for (uint64_t i = 0; i < info.objects; i++) {
         fsdpck_object o = FSDPCK_INIT(fsdpck_object);
-        fsdpck_error err;
+        fsdpck_error err = FSDPCK_ERROR_INIT;
         char name[NAME_CAPACITY], rank[40] = "", *text = NULL;
-        fsdpck_error_init(&err);
         fsdpck_get_object(ckpt, i, &o);
         escaped_name(name, o.name, o.name_nbytes);
         if (o.rank >= 0)

@@ -1,7 +1,5 @@
 #include "layout_description.h"
 
-#include <string.h>
-
 #include "report.h"
 
 /* The first option given that asks for something of a checkpoint; NULL where there is none. */
@@ -11,8 +9,8 @@ static const char *find_foreign_option(const command_request *r)
         bool given;
         const char *name;
     } options[] = {
-        {r->like_path != NULL, "--like"},
-        {r->tp_plan_path != NULL, "--tp-plan"},
+        {r->given->like != NULL, "--like"},
+        {r->given->tp_plan != NULL, "--tp-plan"},
         {r->job.sharding.shard_count > 0, "--shard"},
         {r->job.sharding.replicate_count > 0, "--replicate"},
         {r->job.select.part >= 0, "--part"},
@@ -33,20 +31,6 @@ static const char *find_foreign_option(const command_request *r)
         if (options[i].given)
             return options[i].name;
     return NULL;
-}
-
-static bool choose_scope(const cli *c, const char *rank, uint64_t world_size, layout_scope *scope)
-{
-    *scope = (layout_scope){0, 0};
-    if (rank == NULL)
-        return true;
-    scope->last = world_size;
-    if (strcmp(rank, "all") == 0)
-        return true;
-    if (!opt_count(c, "--rank", rank, 0, world_size - 1, &scope->first))
-        return false;
-    scope->last = scope->first + 1;
-    return true;
 }
 
 static fsdpck_status open_all(const cli *c, const command_request *r, model_layout *l,
@@ -90,8 +74,7 @@ int layout_description_run(const cli *c, const command_request *r)
             "%s does not apply to model descriptions such as '%s'", foreign, r->src);
     if (!ranks_agree(c, r))
         return FSDPCK_USAGE;
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     model_layout l = {.path = r->src};
     layout_scope scope;
     l.about.struct_nbytes = sizeof l.about;
@@ -99,7 +82,7 @@ int layout_description_run(const cli *c, const command_request *r)
     int code;
     if (open_all(c, r, &l, &err) != FSDPCK_OK)
         code = report_failure(c, NULL, &err);
-    else if (!choose_scope(c, r->show_rank, l.all.world_size, &scope))
+    else if (!layout_choose_scope(c, r->given->show_rank, l.all.world_size, &scope))
         code = FSDPCK_USAGE;
     else
         code = c->json ? layout_description_json(c, &l, &scope)

@@ -20,9 +20,6 @@ int layout_description_run(const cli *c, const command_request *r);
 int layout_description_text(const cli *c, const model_layout *l, const layout_scope *scope);
 int layout_description_json(const cli *c, const model_layout *l, const layout_scope *scope);
 
-/* Largest rank of a unit over the mean; 1 if all ranks are empty. */
-double layout_description_imbalance(uint64_t most, uint64_t sum, uint64_t ranks);
-
 /* The *count boxes of a shard; free() them. NULL if there are none, or memory runs out. */
 fsdpck_box *layout_description_boxes(const model_layout *l, uint64_t unit, uint64_t k,
                                      unsigned ndim, const fsdpck_param_shard *piece, size_t *count);

@@ -3,11 +3,6 @@
 
 #include "layout_description.h"
 
-double layout_description_imbalance(uint64_t most, uint64_t sum, uint64_t ranks)
-{
-    return sum == 0 ? 1 : (double)most * (double)ranks / (double)sum;
-}
-
 fsdpck_box *layout_description_boxes(const model_layout *l, uint64_t unit, uint64_t k,
                                      unsigned ndim, const fsdpck_param_shard *piece, size_t *count)
 {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "columns.h"
 #include "report.h"
+#include "table.h"
 
 #define NAME_CAPACITY  1024u
 #define SHAPE_CAPACITY 512u
@@ -74,7 +74,7 @@ static void print_unit_totals(const fsdpck_unit *u)
            u->world_size == 0 ? 1
            : strcmp(u->strategy, "NO_SHARD") == 0
                ? 1
-               : layout_description_imbalance(u->rank_nelems_max, u->nelems, u->world_size));
+               : layout_imbalance(u->rank_nelems_max, u->nelems, u->world_size));
     if (u->kind == FSDPCK_SHARDING_FLAT)
         printf("  flat parameter of %s: padding %" PRIu64 " between parameters, %" PRIu64
                " to a multiple of the world size, %" PRIu64 " in the last shards\n",
@@ -98,7 +98,6 @@ static void print_shared(const model_layout *l, uint64_t index, const fsdpck_uni
 /* Subject of a table. */
 typedef struct subject {
     const model_layout *l;
-    columns *rows;
     const fsdpck_unit *unit; /* NULL: parameters in no unit */
     uint64_t index;          /* of the unit */
     uint64_t rank;
@@ -107,17 +106,17 @@ typedef struct subject {
 typedef struct row_kind {
     const table_column *columns;
     size_t count;
-    void (*add)(const subject *of, uint64_t k, columns *rows);
+    void (*add)(const subject *of, uint64_t k, table *rows);
 } row_kind;
 
 static bool print_rows(const row_kind *kind, const subject *of, uint64_t count)
 {
     bool ok = true;
     for (uint64_t k = 0; ok && k < count;) {
-        columns_begin(of->rows, kind->columns, kind->count);
+        table *rows = table_new_indented(kind->columns, kind->count);
         for (const uint64_t end = k + ROWS_MAX; k < count && k < end; k++)
-            kind->add(of, k, of->rows);
-        ok = columns_print(of->rows);
+            kind->add(of, k, rows);
+        ok = table_print(rows);
     }
     return ok;
 }
@@ -126,7 +125,7 @@ static const table_column flat_columns[] = {{"NAME", false},  {"DTYPE", false},
                                             {"SHAPE", false}, {"ELEMENTS", true},
                                             {"OFFSET", true}, {"PADDING", true}};
 
-static void add_flat_row(const subject *of, uint64_t k, columns *rows)
+static void add_flat_row(const subject *of, uint64_t k, table *rows)
 {
     char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], nelems[40], offset[40], padding[40];
     fsdpck_unit_param p = {.struct_nbytes = sizeof p};
@@ -137,7 +136,7 @@ static void add_flat_row(const subject *of, uint64_t k, columns *rows)
                                  report_number(nelems, sizeof nelems, p.nelems),
                                  report_number(offset, sizeof offset, p.offset),
                                  report_number(padding, sizeof padding, p.padding_before)};
-    columns_add(rows, cells);
+    table_add(rows, cells);
 }
 
 static const row_kind flat_rows = {flat_columns, 6, add_flat_row};
@@ -162,7 +161,7 @@ static char *gathered_text(const subject *of, uint64_t k, uint64_t inputs, char 
     return text;
 }
 
-static void add_group_row(const subject *of, uint64_t k, columns *rows)
+static void add_group_row(const subject *of, uint64_t k, table *rows)
 {
     char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], first[SHAPE_CAPACITY], nelems[40];
     char padding[40], gathered[256];
@@ -178,16 +177,16 @@ static void add_group_row(const subject *of, uint64_t k, columns *rows)
         report_shape(first, sizeof first, s.sharded_size, p.ndim),
         gathered_text(of, k, s.all_gather_inputs, gathered, sizeof gathered),
         report_number(padding, sizeof padding, p.padded_nelems * of->unit->world_size - p.nelems)};
-    columns_add(rows, cells);
+    table_add(rows, cells);
 }
 
 static const row_kind group_rows = {group_columns, 7, add_group_row};
 
-static bool print_unit(const model_layout *l, columns *rows, uint64_t index)
+static bool print_unit(const model_layout *l, uint64_t index)
 {
     fsdpck_unit u = {.struct_nbytes = sizeof u};
     fsdpck_units_get(l->units, index, &u);
-    const subject of = {l, rows, &u, index, 0};
+    const subject of = {l, &u, index, 0};
     print_unit_head(&u);
     if (!print_rows(u.kind == FSDPCK_SHARDING_FLAT ? &flat_rows : &group_rows, &of, u.params))
         return false;
@@ -220,7 +219,7 @@ static char *boxes_text(const subject *of, uint64_t k, unsigned ndim,
     return text;
 }
 
-static void add_flat_piece(const subject *of, uint64_t k, columns *rows)
+static void add_flat_piece(const subject *of, uint64_t k, table *rows)
 {
     char name[NAME_CAPACITY], boxes[2048], interval[64], at[40];
     fsdpck_unit_param p = {.struct_nbytes = sizeof p};
@@ -233,7 +232,7 @@ static void add_flat_piece(const subject *of, uint64_t k, columns *rows)
         piece.nelems == 0 ? "none" : interval,
         piece.nelems == 0 ? "" : report_number(at, sizeof at, piece.shard_offset),
         boxes_text(of, k, p.ndim, &piece, boxes, sizeof boxes)};
-    columns_add(rows, cells);
+    table_add(rows, cells);
 }
 
 static const row_kind keep_flat_shards = {flat_piece_columns, 4, add_flat_piece};
@@ -242,7 +241,7 @@ static const table_column group_piece_columns[] = {
     {"NAME", false}, {"DTYPE", false}, {"SHAPE", false},  {"OFFSET", false},
     {"OF", false},   {"BYTES", true},  {"PADDING", true}, {"AFTER FORWARD", false}};
 
-static void add_group_piece(const subject *of, uint64_t k, columns *rows)
+static void add_group_piece(const subject *of, uint64_t k, table *rows)
 {
     char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], offset[SHAPE_CAPACITY], whole[SHAPE_CAPACITY];
     char after[SHAPE_CAPACITY], nbytes[40], padding[40];
@@ -264,17 +263,17 @@ static void add_group_piece(const subject *of, uint64_t k, columns *rows)
         : s.post_forward_size < of->unit->world_size
             ? report_shape(after, sizeof after, s.sharded_post_forward_size, p.ndim)
             : "as before"};
-    columns_add(rows, cells);
+    table_add(rows, cells);
 }
 
 static const row_kind group_pieces = {group_piece_columns, 8, add_group_piece};
 
-static bool print_piece(const model_layout *l, columns *rows, uint64_t index, uint64_t rank)
+static bool print_piece(const model_layout *l, uint64_t index, uint64_t rank)
 {
     char name[NAME_CAPACITY];
     fsdpck_unit u = {.struct_nbytes = sizeof u};
     fsdpck_units_get(l->units, index, &u);
-    const subject of = {l, rows, &u, index, rank};
+    const subject of = {l, &u, index, rank};
     printf("unit %s", unit_name_of(name, sizeof name, &u));
     if (u.kind == FSDPCK_SHARDING_FLAT) {
         fsdpck_unit_shard s = {.struct_nbytes = sizeof s};
@@ -288,7 +287,7 @@ static bool print_piece(const model_layout *l, columns *rows, uint64_t index, ui
                       u.params);
 }
 
-static bool print_rank(const model_layout *l, columns *rows, uint64_t rank)
+static bool print_rank(const model_layout *l, uint64_t rank)
 {
     char a[40], b[40];
     fsdpck_units_rank sums = {.struct_nbytes = sizeof sums};
@@ -297,7 +296,7 @@ static bool print_rank(const model_layout *l, columns *rows, uint64_t rank)
            report_bytes(a, sizeof a, sums.nbytes), report_bytes(b, sizeof b, sums.padding_nbytes));
     bool ok = true;
     for (uint64_t i = 0; ok && i < l->all.units; i++)
-        ok = print_piece(l, rows, i, rank);
+        ok = print_piece(l, i, rank);
     putchar('\n');
     return ok;
 }
@@ -307,7 +306,7 @@ static bool print_rank(const model_layout *l, columns *rows, uint64_t rank)
 static const table_column whole_columns[] = {
     {"NAME", false}, {"DTYPE", false}, {"SHAPE", false}, {"BYTES", true}, {"WHY", false}};
 
-static void add_whole_row(const model_layout *l, const fsdpck_param *p, columns *rows)
+static void add_whole_row(const model_layout *l, const fsdpck_param *p, table *rows)
 {
     char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], nbytes[40];
     const char *const cells[] = {
@@ -317,28 +316,28 @@ static void add_whole_row(const model_layout *l, const fsdpck_param *p, columns 
         p->ignored                                  ? "ignored"
         : l->about.sharding == FSDPCK_SHARDING_NONE ? "no FSDP"
                                                     : "outside of units"};
-    columns_add(rows, cells);
+    table_add(rows, cells);
 }
 
-static bool print_whole(const model_layout *l, columns *rows)
+static bool print_whole(const model_layout *l)
 {
     if (l->all.whole_params == 0)
         return true;
     printf("in no unit, full on every rank:\n");
     bool ok = true;
-    columns_begin(rows, whole_columns, 5);
+    table *rows = table_new_indented(whole_columns, 5);
     for (uint64_t i = 0; ok && i < l->about.names; i++) {
         fsdpck_param p = {.struct_nbytes = sizeof p};
         fsdpck_model_get_param(l->model, i, &p);
         if (p.first_name != i || fsdpck_units_has(l->units, i))
             continue;
         add_whole_row(l, &p, rows);
-        if (columns_count(rows) < ROWS_MAX)
+        if (table_rows(rows) < ROWS_MAX)
             continue;
-        ok = columns_print(rows);
-        columns_begin(rows, whole_columns, 5);
+        ok = table_print(rows);
+        rows = table_new_indented(whole_columns, 5);
     }
-    ok = columns_print(rows) && ok;
+    ok = table_print(rows) && ok;
     putchar('\n');
     return ok;
 }
@@ -391,10 +390,10 @@ static void print_totals(const model_layout *l)
     const fsdpck_units_info *k = &l->all;
     char a[40], b[40], n[40], name[NAME_CAPACITY];
     print_subject(l);
-    layout_print_ranks(&(layout_ranks){
-        k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
-        k->rank_nbytes_total / k->world_size,
-        layout_description_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size)});
+    layout_print_ranks(
+        &(layout_ranks){k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
+                        k->rank_nbytes_total / k->world_size,
+                        layout_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size)});
     layout_print_padding(k->padding_nbytes, k->rank_nbytes_total);
     if (k->gather_nbytes_max > 0) {
         fsdpck_unit u = {.struct_nbytes = sizeof u};
@@ -416,23 +415,19 @@ static void print_totals(const model_layout *l)
 
 int layout_description_text(const cli *c, const model_layout *l, const layout_scope *scope)
 {
-    columns *rows = columns_new();
     bool ok = true;
     if (l->all.units == 0)
         printf("no module of the description has 'fsdp' or 'fully_shard', so nothing is sharded\n"
                "next: choose classes with describe_model.py --fully-shard CLASS,...: "
                "fsdpck-model(5)\n\n");
     for (uint64_t r = scope->first; ok && r < scope->last; r++)
-        ok = print_rank(l, rows, r);
+        ok = print_rank(l, r);
     for (uint64_t i = 0; ok && scope->first == scope->last && i < l->all.units; i++)
-        ok = print_unit(l, rows, i);
+        ok = print_unit(l, i);
     if (ok)
-        ok = print_whole(l, rows);
-    columns_free(rows);
-    if (!ok) {
-        fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
-        return FSDPCK_LIMIT;
-    }
+        ok = print_whole(l);
+    if (!ok)
+        return report_no_memory(c);
     print_totals(l);
     return 0;
 }

@@ -79,7 +79,8 @@ static void put_totals(json_report *r, const fsdpck_layout_info *k)
                 {"sum", k->rank_nbytes_total});
     if (k->world_size > 0)
         json_member_double(w, "mean", (double)k->rank_nbytes_total / (double)k->world_size);
-    json_member_double(w, "imbalance", layout_imbalance(k));
+    json_member_double(w, "imbalance",
+                       layout_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size));
     json_end_object(w);
     json_member_object(w, "training_nbytes");
     JSON_COUNTS(w, {"parameters", k->param_nbytes}, {"gradients", k->grad_nbytes},

@@ -9,6 +9,9 @@ typedef struct layout_scope {
     uint64_t first, last;
 } layout_scope;
 
+/* The ranks of --rank, which may be NULL. Returns false after it has reported a usage error. */
+bool layout_choose_scope(const cli *c, const char *rank, uint64_t world_size, layout_scope *scope);
+
 /* All tensors, by index, without their placements; free() it. Call it once: its cost grows with the
  * number of ranks. NULL if memory runs out. */
 fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l);
@@ -31,6 +34,6 @@ void layout_print_ranks(const layout_ranks *r);
 void layout_print_padding(uint64_t padding_nbytes, uint64_t held_nbytes);
 
 /* Largest rank over the mean; 1 if all ranks are empty. */
-double layout_imbalance(const fsdpck_layout_info *info);
+double layout_imbalance(uint64_t most, uint64_t sum, uint64_t ranks);
 
 #endif

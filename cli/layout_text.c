@@ -14,18 +14,23 @@
 /* Share of padding from which on a hint is printed. */
 #define PADDING_SHARE_HIGH 0.25
 
-static int no_memory(const cli *c)
+bool layout_choose_scope(const cli *c, const char *rank, uint64_t world_size, layout_scope *scope)
 {
-    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
-    return FSDPCK_LIMIT;
+    *scope = (layout_scope){0, 0};
+    if (rank == NULL)
+        return true;
+    scope->last = world_size;
+    if (strcmp(rank, "all") == 0)
+        return true;
+    if (!opt_count(c, "--rank", rank, 0, world_size - 1, &scope->first))
+        return false;
+    scope->last = scope->first + 1;
+    return true;
 }
 
-double layout_imbalance(const fsdpck_layout_info *info)
+double layout_imbalance(uint64_t most, uint64_t sum, uint64_t ranks)
 {
-    if (info->rank_nbytes_total == 0)
-        return 1;
-    return (double)info->rank_nbytes_max * (double)info->world_size /
-           (double)info->rank_nbytes_total;
+    return sum == 0 ? 1 : (double)most * (double)ranks / (double)sum;
 }
 
 fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l)
@@ -151,9 +156,10 @@ static void print_totals(const command_request *r, const fsdpck_info *info,
            convert_mesh_reason(r, info, k->mesh, reason, sizeof reason));
     printf("tensors   %s, %s; %s replicated\n", report_number(a, sizeof a, k->tensors),
            report_bytes(b, sizeof b, k->nbytes), report_number(n, sizeof n, k->replicated));
-    layout_print_ranks(&(layout_ranks){
-        k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
-        k->world_size == 0 ? 0 : k->rank_nbytes_total / k->world_size, layout_imbalance(k)});
+    layout_print_ranks(
+        &(layout_ranks){k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
+                        k->world_size == 0 ? 0 : k->rank_nbytes_total / k->world_size,
+                        layout_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size)});
     printf("empty     %s without elements\n", report_count(a, sizeof a, k->empty_pieces, "shard"));
     layout_print_padding(k->padding_nbytes, k->rank_nbytes_total);
     if (k->param_nbytes == 0)
@@ -176,7 +182,7 @@ int layout_print_text(const cli *c, const command_request *r, const fsdpck_info 
     const bool ok =
         scope->first < scope->last ? print_ranks(l, k.tensors, scope) : print_tensors(l, k.tensors);
     if (!ok)
-        return no_memory(c);
+        return report_no_memory(c);
     putchar('\n');
     print_totals(r, info, &k);
     return 0;

@@ -168,9 +168,8 @@ static int mute_stdout(void)
 /* Runs the command on all ranks, or on rank 0 only. */
 static int run_command(cli *c, const command *k, int argc, char **argv)
 {
-    fsdpck_error err;
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     int loud = -1;
-    fsdpck_error_init(&err);
     fsdpck_status st = fsdpck_context_join(c->ctx, &err);
     const unsigned rank = fsdpck_context_rank(c->ctx);
     if (rank != 0)

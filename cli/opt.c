@@ -16,8 +16,7 @@
 
 static int usage_error(const cli *c, const char *next, const char *fmt, va_list args)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     err.status = FSDPCK_USAGE;
     vsnprintf(err.message, sizeof err.message, fmt, args);
     if (next != NULL)
@@ -289,15 +288,16 @@ static bool opt_choice(const cli *c, const char *option, const char *text, const
 }
 
 static int parse_operands(const cli *c, const opt_spec *spec, poptContext pc, const char **operands,
-                          unsigned min, unsigned max, unsigned *count)
+                          unsigned count)
 {
     const char *operand;
+    unsigned n = 0;
     while ((operand = poptGetArg(pc)) != NULL) {
-        if (*count == max)
+        if (n == count)
             return opt_usage_error(c, "unexpected operand '%s'", operand);
-        operands[(*count)++] = operand;
+        operands[n++] = operand;
     }
-    if (*count < min)
+    if (n < count && !spec->operands_optional)
         return opt_usage_error(c, "missing operand: fsdpck %s", spec->usage);
     return -1;
 }
@@ -356,12 +356,11 @@ static int next_options(parse *p, poptContext pc)
 }
 
 int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const char **operands,
-              unsigned min, unsigned max, unsigned *count)
+              unsigned count)
 {
     parse p = {0};
     gather_rows(&p, spec);
     opt_find_json(c, argc, argv);
-    *count = 0;
     poptContext pc = poptGetContext(NULL, argc, argv, p.popt, 0);
     if (pc == NULL)
         return opt_usage_error(c, "out of memory for the options");
@@ -374,7 +373,7 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
         code = 0;
     }
     if (code < 0)
-        code = parse_operands(c, spec, pc, operands, min, max, count);
+        code = parse_operands(c, spec, pc, operands, count);
     if (code < 0)
         code = parse_values(c, &p);
     for (size_t i = 0; i < p.count; i++) {

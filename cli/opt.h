@@ -9,7 +9,7 @@
  *     values w = {0};
  *     const opt_group groups[] = {{"Output:", rows, &w}, {0}};
  *     const opt_spec spec = {.usage = "inspect [OPTION]... SRC", .about = "...", .groups = groups};
- *     int code = opt_parse(c, &spec, argc, argv, operands, 1, 1, &count);
+ *     int code = opt_parse(c, &spec, argc, argv, operands, 1);
  *     if (code < 0)              // else help was shown (0), or a usage error (2)
  *         code = do_it();
  *     opt_release(c, &spec);
@@ -55,12 +55,13 @@ typedef struct opt_spec {
     const char *about;       /* one paragraph, wrapped at 79 columns by hand */
     const opt_group *groups; /* ends with a NULL title */
     const char *examples;    /* lines, or NULL */
+    bool operands_optional;  /* operands that are not given stay as they are */
 } opt_spec;
 
-/* Parses argv. Returns -1 to continue, else the exit code. Operands and option texts stay valid until
- * opt_release, which must be called in any case. */
+/* Parses argv, which must have `count` operands, or at most as many if they are optional. Returns -1 to continue, else the exit code. Operands
+ * and option texts stay valid until opt_release, which must be called in any case. */
 int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const char **operands,
-              unsigned min, unsigned max, unsigned *count);
+              unsigned count);
 
 void opt_release(cli *c, const opt_spec *spec);
 

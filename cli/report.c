@@ -314,6 +314,12 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
     return report_end(&r);
 }
 
+int report_no_memory(const cli *c)
+{
+    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
+    return FSDPCK_LIMIT;
+}
+
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
     if (c->json)

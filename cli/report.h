@@ -76,6 +76,9 @@ void report_items_release(report_items *items);
  * exit code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
+/* Reports that memory ran out for the text of a command. Returns the exit code. */
+int report_no_memory(const cli *c);
+
 /* Adds a name that may contain any byte, escaped. */
 void report_name(json_writer *w, const char *key, const char *name, size_t nbytes);
 /* Adds a text to a list. */

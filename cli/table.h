@@ -19,10 +19,12 @@ typedef struct table_column {
     bool right; /* aligned to the right */
 } table_column;
 
-/* heads are borrowed; at most COLUMNS_MAX. */
+/* heads are borrowed; at most 12. */
 table *table_new(const table_column *heads, size_t count);
+table *table_new_indented(const table_column *heads, size_t count);
 /* One text per column, copied; names from files must be escaped. */
 void table_add(table *t, const char *const *cells);
+size_t table_rows(const table *t);
 /* Prints and frees. False if memory ran out, here or before. */
 bool table_print(table *t);
 

@@ -100,12 +100,6 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
     printf("  untested   %s\n", k->not_seen);
 }
 
-static int no_memory(const cli *c)
-{
-    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
-    return FSDPCK_LIMIT;
-}
-
 /* Errors about unsupported data alone are no verdict on the checkpoint. */
 static int exit_code(const fsdpck_verify_info *k)
 {
@@ -166,7 +160,7 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
     fsdpck_verify_get_source(v, &source);
     print_findings(c, v, &k);
     if (k.statistics > 0 && !verify_print_statistics(v))
-        return no_memory(c);
+        return report_no_memory(c);
     if (!c->quiet)
         print_summary(c, path, &k, &source);
     return exit_code(&k);

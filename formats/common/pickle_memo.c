@@ -32,6 +32,5 @@ fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries, fsdpck_e
 
 void pickle_memo_release(pickle_memo *m)
 {
-    vec_release(&m->blocks);
-    vec_release(&m->entries);
+    VEC_RELEASE_ALL(&m->blocks, &m->entries);
 }

@@ -353,7 +353,7 @@ static void report_before(pickle_machine *m, fsdpck_error *err)
 {
     const pickle_input *in = m->in;
     const uint64_t nbytes = err->offset_bytes - in->file_offset_bytes;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     value made;
     if (nbytes > in->nbytes ||
         pickle_memo_prepare(&m->memo, m->limits->max_memo, NULL) != FSDPCK_OK)
@@ -365,7 +365,6 @@ static void report_before(pickle_machine *m, fsdpck_error *err)
     bytes[nbytes] = OP_STOP;
     const pickle_input before = {bytes, nbytes + 1, in->file_offset_bytes};
     m->in = &before;
-    fsdpck_error_init(&what);
     if (run(m, nbytes + 1, &made, &what) != FSDPCK_OK && is_about_code(what.finding)) {
         const size_t at = strlen(err->message);
         /* Complete or not at all: a name must not be cut inside a character. */
@@ -406,8 +405,6 @@ fsdpck_status pickle_read(const pickle_input *in, const pickle_limits *limits, v
 out:
     error_offset(st != FSDPCK_OK ? err : NULL, in->file_offset_bytes + m.op_at);
     pickle_memo_release(&m.memo);
-    vec_release(&m.stack);
-    vec_release(&m.marks);
-    vec_release(&m.scratch);
+    VEC_RELEASE_ALL(&m.stack, &m.marks, &m.scratch);
     return st;
 }

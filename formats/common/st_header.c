@@ -25,8 +25,7 @@ static void init(st_header *h, budget *owner)
 void st_header_release(st_header *h)
 {
     strtab_release(&h->names);
-    vec_release(&h->entries);
-    vec_release(&h->dims);
+    VEC_RELEASE_ALL(&h->entries, &h->dims);
     strtab_release(&h->metadata_keys);
     strtab_release(&h->metadata_texts);
     vec_release(&h->metadata);
@@ -60,10 +59,8 @@ static int by_offset(const void *a, const void *b)
 {
     const st_entry *x = a;
     const st_entry *y = b;
-    if (x->begin_bytes != y->begin_bytes)
-        return x->begin_bytes < y->begin_bytes ? -1 : 1;
-    if (x->end_bytes != y->end_bytes)
-        return x->end_bytes < y->end_bytes ? -1 : 1;
+    ORDER_BY(x->begin_bytes, y->begin_bytes);
+    ORDER_BY(x->end_bytes, y->end_bytes);
     return x->name < y->name ? -1 : x->name > y->name;
 }
 

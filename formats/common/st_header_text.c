@@ -212,11 +212,6 @@ static fsdpck_status read_dtype(parser *p, fields *f, fsdpck_error *err)
     return f->d != DTYPE_NONE ? FSDPCK_OK : error_dtype(&t, err);
 }
 
-static bool token_is(const json_token *t, const char *text)
-{
-    return strlen(text) == t->nbytes && memcmp(text, t->text, t->nbytes) == 0;
-}
-
 static fsdpck_status read_fields(parser *p, fields *f, fsdpck_error *err)
 {
     json_token t;
@@ -228,10 +223,10 @@ static fsdpck_status read_fields(parser *p, fields *f, fsdpck_error *err)
         RETURN_IF(json_next(&p->json, &t, err));
         if (t.kind == JSON_OBJECT_END)
             return FSDPCK_OK;
-        bool *has = token_is(&t, "dtype")          ? &f->has_dtype
-                    : token_is(&t, "shape")        ? &f->has_shape
-                    : token_is(&t, "data_offsets") ? &f->has_offsets
-                                                   : NULL;
+        bool *has = json_is(&t, "dtype")          ? &f->has_dtype
+                    : json_is(&t, "shape")        ? &f->has_shape
+                    : json_is(&t, "data_offsets") ? &f->has_offsets
+                                                  : NULL;
         if (has != NULL && *has)
             return fail(err, FSDPCK_FINDING_ST_DUPKEY, t.offset_bytes, "entry has a field twice");
         if (has != NULL)
@@ -287,10 +282,7 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
                              (offset, at));
         *last /= packing;
     }
-    st_entry *e = vec_push(&h->entries, err);
-    if (e == NULL)
-        return FSDPCK_LIMIT;
-    *e = (st_entry){
+    const st_entry e = {
         .name = name,
         .dtype = (uint8_t)f->d,
         .ndim = (uint8_t)f->ndim,
@@ -298,11 +290,8 @@ static fsdpck_status add_entry(parser *p, uint32_t name, fields *f, size_t at, f
         .begin_bytes = f->offsets[0],
         .end_bytes = f->offsets[1],
     };
-    uint64_t *dims = vec_push_n(&h->dims, f->ndim, err);
-    if (dims == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(dims, f->dims, f->ndim * sizeof *dims);
-    return FSDPCK_OK;
+    RETURN_IF(vec_add(&h->entries, &e, err));
+    return vec_add_n(&h->dims, f->dims, f->ndim, err);
 }
 
 /* The error contains both definitions: readers differ in which of them they use. */
@@ -347,7 +336,7 @@ static fsdpck_status read_root(parser *p, fsdpck_error *err)
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
             break;
-        if (token_is(&t, "__metadata__"))
+        if (json_is(&t, "__metadata__"))
             RETURN_IF(read_metadata(p, err));
         else
             RETURN_IF(read_entry(p, &t, err));

@@ -249,9 +249,7 @@ fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool 
 void torch_archive_release(torch_archive *a)
 {
     zip_release(&a->zip);
-    vec_release(&a->tensors);
-    vec_release(&a->storages);
-    vec_release(&a->dims);
+    VEC_RELEASE_ALL(&a->tensors, &a->storages, &a->dims);
 }
 
 fsdpck_status torch_tensor_locate(const torch_archive *a, const torch_tensor *t, place *where,

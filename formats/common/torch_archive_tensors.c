@@ -93,17 +93,9 @@ static fsdpck_status tensor_push(const rebuild *r, const declared_tensor *c, tor
     t.ndim = (uint8_t)c->ndim;
     t.offset_nelems = c->offset_nelems;
     t.dims_at = a->dims.count;
-    uint64_t *dims = vec_push_n(&a->dims, 2u * c->ndim, r->err);
-    if (dims == NULL && c->ndim > 0)
-        return FSDPCK_LIMIT;
-    if (c->ndim > 0) {
-        memcpy(dims, c->sizes, c->ndim * sizeof(uint64_t));
-        memcpy(dims + c->ndim, c->strides, c->ndim * sizeof(uint64_t));
-    }
-    torch_tensor *slot = vec_push(&a->tensors, r->err);
-    if (slot == NULL)
-        return FSDPCK_LIMIT;
-    *slot = t;
+    RETURN_IF(vec_add_n(&a->dims, c->sizes, c->ndim, r->err));
+    RETURN_IF(vec_add_n(&a->dims, c->strides, c->ndim, r->err));
+    RETURN_IF(vec_add(&a->tensors, &t, r->err));
     *tensor = value_of_tensor(a->tensors.count - 1);
     return FSDPCK_OK;
 }
@@ -280,8 +272,7 @@ static fsdpck_status rebuild_wrapper(const rebuild *r, const char *class_name, v
     RETURN_IF(dtype_from(r, arg(r, args, 1), &d));
     RETURN_IF(dims_from(r, arg(r, args, 2), sizes, &ndim));
     torch_tensor *t = VEC_AT(&a->tensors, torch_tensor, value_tensor_index(inner));
-    if (t->dtype != d || t->ndim != ndim ||
-        (ndim > 0 && memcmp(torch_tensor_sizes(a, t), sizes, ndim * sizeof(uint64_t)) != 0))
+    if (t->dtype != d || !shape_equal(torch_tensor_sizes(a, t), t->ndim, sizes, ndim))
         return kind_unsupported(r, "tensor subclass", class_name);
     t->python |= CAT_PYTHON_ATTRIBUTES; /* its class */
     return set_to(r, inner);

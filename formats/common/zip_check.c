@@ -92,11 +92,10 @@ fsdpck_status zip_check_record(zip_checker *s, const zip_archive *z, const zip_e
                                fsdpck_error *err)
 {
     const record_check_request *r = s->request;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
 
     if (e->method == 0 && r->is_checked_elsewhere(r->checked_ctx, file_id, e->data_offset_bytes))
         return FSDPCK_OK;
-    fsdpck_error_init(&what);
     const fsdpck_status st = sum_record(s, z, e, &what);
     s->result.records++;
     if (e->nbytes > 0 && !z->no_crc)
@@ -117,8 +116,7 @@ fsdpck_status zip_check_record(zip_checker *s, const zip_archive *z, const zip_e
 void zip_check_serialization_id(const record_check_request *request, const zip_archive *z,
                                 const char *path, const char *tensor)
 {
-    fsdpck_error what;
-    fsdpck_error_init(&what);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     if (torch_serialization_id_check(z, &what) == FSDPCK_OK)
         return;
     error_path(&what, path);

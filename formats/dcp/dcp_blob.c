@@ -81,10 +81,7 @@ static fsdpck_status observe(source_stream *s, const uint8_t *bytes, uint64_t nb
             if (part->count + n > (at < begin ? DCP_HEAD_LIMIT : TAIL_LIMIT))
                 return FAIL(err, UNSUPPORTED, DCP_TRANSFORM,
                             "compressed blob holds more than one tensor");
-            uint8_t *copy = vec_push_n(part, (size_t)n, err);
-            if (copy == NULL)
-                return FSDPCK_LIMIT;
-            memcpy(copy, bytes, (size_t)n);
+            RETURN_IF(vec_add_n(part, bytes, (size_t)n, err));
         }
         bytes += n;
         nbytes -= n;
@@ -251,7 +248,6 @@ void dcp_stream_close(source_stream *s)
     if (s == NULL)
         return;
     zstd_stream_close(s->zstd);
-    vec_release(&s->head);
-    vec_release(&s->tail);
+    VEC_RELEASE_ALL(&s->head, &s->tail);
     budget_free(s->d->owner, s, sizeof *s);
 }

@@ -185,10 +185,8 @@ fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count
     if (count == 0)
         return FSDPCK_OK;
     if (*list_note == 0) {
-        dcp_chunk_list *made = vec_push(&m->lists, err);
-        if (made == NULL)
-            return FSDPCK_LIMIT;
-        *made = (dcp_chunk_list){.first_run = DCP_NONE, .last_run = DCP_NONE};
+        RETURN_IF(vec_add(&m->lists, &(dcp_chunk_list){.first_run = DCP_NONE, .last_run = DCP_NONE},
+                          err));
         *list_note = m->lists.count;
     }
     dcp_chunk_list *list = VEC_AT(&m->lists, dcp_chunk_list, *list_note - 1);

@@ -41,11 +41,7 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
 
 void dcp_builder_release(dcp_builder *b)
 {
-    vec_release(&b->kept);
-    vec_release(&b->matched);
-    vec_release(&b->slots);
-    vec_release(&b->repeats);
-    vec_release(&b->ends);
+    VEC_RELEASE_ALL(&b->kept, &b->matched, &b->slots, &b->repeats, &b->ends);
 }
 
 /* "__" digits, then `*end`; CAT_NONE for any other name. */
@@ -212,8 +208,8 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     }
     *tensor = kept->index;
     const cat_tensor *known = kept->kind == KEPT_TENSOR ? catalogue_tensor(cat, *tensor) : NULL;
-    if (known == NULL || known->dtype != p->dtype || known->ndim != ndim ||
-        memcmp(catalogue_shape(cat, *tensor), shape, ndim * sizeof *shape) != 0)
+    if (known == NULL || known->dtype != p->dtype ||
+        !shape_equal(catalogue_shape(cat, *tensor), known->ndim, shape, ndim))
         return fail(j, fqn, FSDPCK_FINDING_DCP_MIXED,
                     "dtype or shape of a tensor differs between ranks", err);
     return FSDPCK_OK;

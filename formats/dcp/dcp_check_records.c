@@ -71,7 +71,7 @@ typedef struct calls_walk {
 static fsdpck_status see_value(void *ctx, value v, fsdpck_error *err)
 {
     calls_walk *w = ctx;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     (void)err;
 
     if (value_kind_of(v) != VALUE_CALL)
@@ -79,7 +79,6 @@ static fsdpck_status see_value(void *ctx, value v, fsdpck_error *err)
     const value_call *call = value_call_of(w->pool, v);
     if (call->how != CALL_REDUCE || torch_call_is_known(w->pool, call))
         return FSDPCK_OK;
-    fsdpck_error_init(&what);
     if (torch_call_refuse(w->pool, call, &what) == FSDPCK_OK)
         return FSDPCK_OK;
     const bool runs_code = what.finding == FSDPCK_FINDING_PKL_GLOBAL;
@@ -118,12 +117,11 @@ static fsdpck_status see_archive(const rest_blob *b, const zip_input *in, uint32
                                  budget *owner, value_pool *pool, fsdpck_error *err)
 {
     const bool sums = b->w->request->sums;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     torch_archive a;
 
     if (sums)
         RETURN_IF(sum_archive(b, in, file_id, owner, err));
-    fsdpck_error_init(&what);
     fsdpck_status st = torch_archive_open(in, owner, pool, TORCH_CALLS_KEEP_ALL, &a, &what);
     if (st == FSDPCK_BADINPUT && sums && what.finding == FSDPCK_FINDING_ZIP_CRC)
         return FSDPCK_OK; /* reported */
@@ -202,10 +200,9 @@ static fsdpck_status see_item(const rest_blob *b, budget *owner, value_pool *poo
 
 static fsdpck_status add_object_of_rank(const rest_blob *b, fsdpck_error *err)
 {
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     value_pool pool;
 
-    fsdpck_error_init(&what);
     value_pool_init(&pool, b->w->d->owner);
     const fsdpck_status st = see_item(b, b->w->d->owner, &pool, &what);
     value_pool_release(&pool);
@@ -255,10 +252,9 @@ static fsdpck_status sum_blob(rest_blob *b, fsdpck_error *err)
                           .nbytes = b->at.nbytes};
     record_check_result *result = &b->summer->result;
     uint64_t records, nbytes;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     bool zip;
 
-    fsdpck_error_init(&what);
     if (b->at.transform == 0 &&
         torch_blob_check(&in, record_is_checksummed, b, &records, &nbytes)) {
         result->records += records;

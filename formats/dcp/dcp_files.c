@@ -162,8 +162,7 @@ typedef dcp_blob blob;
 static int compare_blobs(const void *a, const void *b)
 {
     const blob *x = a, *y = b;
-    if (x->offset_bytes != y->offset_bytes)
-        return x->offset_bytes < y->offset_bytes ? -1 : 1;
+    ORDER_BY(x->offset_bytes, y->offset_bytes);
     return x->who < y->who ? -1 : x->who > y->who;
 }
 
@@ -316,16 +315,14 @@ static fsdpck_status check_ranges(dcp_folder *d, const catalogue *cat, const ope
     uint64_t *starts = budget_alloc(cat->owner, (nfiles + 1) * sizeof *starts, err);
     blob *blobs = starts == NULL ? NULL : budget_alloc(cat->owner, nblobs * sizeof *blobs, err);
     fsdpck_status st = blobs != NULL ? FSDPCK_OK : FSDPCK_LIMIT, failed = FSDPCK_OK;
-    fsdpck_error first;
+    fsdpck_error first = FSDPCK_ERROR_INIT;
 
-    fsdpck_error_init(&first);
     if (st == FSDPCK_OK)
         dcp_blobs_group(cat, false, starts, blobs);
     for (uint32_t f = 0; f < nfiles && st == FSDPCK_OK; f++) {
-        fsdpck_error what;
+        fsdpck_error what = FSDPCK_ERROR_INIT;
         if (states != NULL && is_missing(states, f))
             continue;
-        fsdpck_error_init(&what);
         const fsdpck_status one =
             check_file(cat, &blobs[starts[f]], (size_t)(starts[f + 1] - starts[f]), f, d, &what);
         if (one == FSDPCK_OK)
@@ -383,8 +380,7 @@ static fsdpck_status check_ends(dcp_folder *d, const open_request *req, fsdpck_e
     fsdpck_status failed = FSDPCK_OK;
     const size_t nfiles = catalogue_file_count(d->cat);
     for (uint32_t i = 0; i < nfiles && i < d->ends.count; i++) {
-        fsdpck_error what;
-        fsdpck_error_init(&what);
+        fsdpck_error what = FSDPCK_ERROR_INIT;
         const fsdpck_status st = check_end(d, i, &what);
         if (st == FSDPCK_OK)
             continue;
@@ -422,8 +418,7 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
     st = report_missing(d, req, cat, states, err);
     if (st != FSDPCK_OK && !open_request_report(req, st, err))
         goto out;
-    fsdpck_error what;
-    fsdpck_error_init(&what);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     const fsdpck_status ranges = check_ranges(d, cat, req, states, &what);
     if (st == FSDPCK_OK && ranges != FSDPCK_OK) {
         st = ranges;

@@ -1,6 +1,7 @@
 /* dcp_leftover.c: tensors that FSDP1 stores under the names of parameters of a flat parameter. */
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/dcp/dcp_leftover.h"
 
 /* torch 1.13 has 'flat_param', but no use_orig_params, so it has no leftovers. */
@@ -63,10 +64,7 @@ void dcp_leftovers_release(dcp_leftovers *l)
 static bool is_buffer(const char *last)
 {
     static const char *const buffers[] = {"running_mean", "running_var", "inv_freq"};
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-        if (strcmp(last, buffers[i]) == 0)
-            return true;
-    return false;
+    return TEXT_IS_IN(last, strlen(last), buffers);
 }
 
 bool dcp_is_leftover(const dcp_leftovers *l, const dcp_item *item)

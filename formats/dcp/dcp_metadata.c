@@ -38,14 +38,8 @@ static void metadata_init(dcp_metadata *m, budget *owner)
 
 void dcp_metadata_release(dcp_metadata *m)
 {
-    vec_release(&m->dims);
-    vec_release(&m->chunks);
-    vec_release(&m->runs);
-    vec_release(&m->lists);
-    vec_release(&m->properties);
-    vec_release(&m->tensors);
-    vec_release(&m->items);
-    vec_release(&m->entries);
+    VEC_RELEASE_ALL(&m->dims, &m->chunks, &m->runs, &m->lists, &m->properties, &m->tensors,
+                    &m->items, &m->entries);
 }
 
 /* state_dict_metadata and storage_data: their pairs were all taken by hooks, or their type is

@@ -50,11 +50,9 @@ static void dcp_close(void *self)
         file_set_release(&d->metadatas);
     for (size_t i = 0; i < d->streams.count; i++)
         dcp_st_stream_free(*VEC_AT(&d->streams, dcp_st_stream *, i));
-    vec_release(&d->streams);
-    vec_release(&d->inside);
+    VEC_RELEASE_ALL(&d->streams, &d->inside);
     strtab_release(&d->item_tensor_names);
-    vec_release(&d->repeats);
-    vec_release(&d->ends);
+    VEC_RELEASE_ALL(&d->repeats, &d->ends);
     if (d->has_names)
         dcp_names_release(&d->names);
     if (d->has_lock)
@@ -358,8 +356,7 @@ static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_mar
 static int compare_repeats(const void *a, const void *b)
 {
     const dcp_repeat *x = a, *y = b;
-    if (x->object != y->object)
-        return x->object < y->object ? -1 : 1;
+    ORDER_BY(x->object, y->object);
     return x->file < y->file ? -1 : x->file > y->file;
 }
 

@@ -46,9 +46,7 @@ void dcp_st_stream_free(dcp_st_stream *inner)
     while (inner != NULL) {
         dcp_st_stream *next = inner->next;
         st_header_release(&inner->header);
-        vec_release(&inner->by_name);
-        vec_release(&inner->boxes);
-        vec_release(&inner->offsets);
+        VEC_RELEASE_ALL(&inner->by_name, &inner->boxes, &inner->offsets);
         budget_free(inner->owner, inner, sizeof *inner);
         inner = next;
     }
@@ -194,8 +192,7 @@ static fsdpck_status check_box(const dcp_folder *d, const dcp_st_stream *inner, 
     if (!box->known)
         return FSDPCK_OK;
     catalogue_chunk_box(d->cat, chunk, offsets, NULL);
-    if (box->ndim == ndim && (ndim == 0 || memcmp(VEC_AT(&inner->offsets, uint64_t, box->at),
-                                                  offsets, ndim * sizeof *offsets) == 0))
+    if (shape_equal(VEC_AT(&inner->offsets, uint64_t, box->at), box->ndim, offsets, ndim))
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, DCP_ST_BOX,
                      ("part of the tensor in a safetensors stream differs from the metadata"),

@@ -31,12 +31,8 @@ static void free_state(void *state)
         return;
     strtab_release(&w->form_keys);
     strtab_release(&w->pickles);
-    vec_release(&w->forms);
-    vec_release(&w->pickle_blobs);
-    vec_release(&w->inner_blobs);
-    vec_release(&w->inner_chunks);
-    vec_release(&w->parts);
-    vec_release(&w->file_names);
+    VEC_RELEASE_ALL(&w->forms, &w->pickle_blobs, &w->inner_blobs, &w->inner_chunks, &w->parts,
+                    &w->file_names);
     budget_free(w->owner, w, sizeof *w);
 }
 

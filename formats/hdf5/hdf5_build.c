@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/hdf5/hdf5_build_internal.h"
 #include "formats/hdf5/hdf5_objects.h"
 #include "formats/hdf5/hdf5_write_internal.h"
@@ -186,28 +187,23 @@ static fsdpck_status read_end(hdf5_builder *b, hdf5_record_reader *g, fsdpck_err
     return FSDPCK_OK;
 }
 
-static bool is_text(const uint8_t *bytes, size_t nbytes, const char *text)
-{
-    return nbytes == strlen(text) && memcmp(bytes, text, nbytes) == 0;
-}
-
 /* Objects other than tensors, in files of fsdpck: "format" precedes "objects". */
 static fsdpck_status read_attribute(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     const uint32_t n = get_u32(g);
-    const uint8_t *name = get_bytes(g, n);
+    const char *name = (const char *)get_bytes(g, n);
     const size_t nbytes = g->left;
-    const uint8_t *text = get_bytes(g, nbytes);
+    const char *text = (const char *)get_bytes(g, nbytes);
     if (g->failed)
         return hdf5_bad_record(err);
-    if (is_text(name, n, "format"))
-        b->is_by_fsdpck = is_text(text, nbytes, HDF5_FORMAT_NAME);
-    if (!b->is_by_fsdpck || !is_text(name, n, HDF5_OBJECTS_ATTRIBUTE))
+    if (text_is(name, n, "format"))
+        b->is_by_fsdpck = text_is(text, nbytes, HDF5_FORMAT_NAME);
+    if (!b->is_by_fsdpck || !text_is(name, n, HDF5_OBJECTS_ATTRIBUTE))
         return FSDPCK_OK;
     if (b->has_objects)
         return hdf5_bad_record(err);
     b->has_objects = true;
-    return hdf5_objects_read(b->cat, (const char *)text, nbytes, FSDPCK_FINDING_H5_OBJECTS, err);
+    return hdf5_objects_read(b->cat, text, nbytes, FSDPCK_FINDING_H5_OBJECTS, err);
 }
 
 static fsdpck_status read_record(hdf5_builder *b, uint32_t kind, hdf5_record_reader *g,
@@ -298,8 +294,7 @@ out:
 static int compare_places(const void *left, const void *right)
 {
     const hdf5_extent *a = left, *c = right;
-    if (a->offset_bytes != c->offset_bytes)
-        return a->offset_bytes < c->offset_bytes ? -1 : 1;
+    ORDER_BY(a->offset_bytes, c->offset_bytes);
     return a->tensor < c->tensor ? -1 : a->tensor > c->tensor;
 }
 
@@ -359,8 +354,7 @@ fsdpck_status hdf5_build(hdf5_file *f, const hdf5_input *in, catalogue *cat, fsd
         warn_unwritten(&b);
     }
     hdf5_open_dataset_release(&b);
-    vec_release(&b.done);
-    vec_release(&b.extents);
+    VEC_RELEASE_ALL(&b.done, &b.extents);
     text_release(&b.name);
     return st;
 }

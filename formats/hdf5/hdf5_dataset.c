@@ -384,10 +384,7 @@ fsdpck_status hdf5_add_inline(hdf5_builder *b, hdf5_record_reader *g, fsdpck_err
         return hdf5_bad_place(b, "size of a compact dataset does not match its shape", UINT64_MAX,
                               n, err);
     const hdf5_chunk c = {.kind = HDF5_IN_TABLE, .table_at = b->f->inlined.count};
-    uint8_t *kept = vec_push_n(&b->f->inlined, n, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(kept, bytes, n);
+    RETURN_IF(vec_add_n(&b->f->inlined, bytes, n, err));
     return hdf5_put_chunk(b, zeros, t->dims, &c, 0, 0, err);
 }
 
@@ -449,7 +446,7 @@ static void judge_unwritten(hdf5_builder *b)
 {
     const hdf5_dataset *d = dataset_of(b);
     hdf5_file *f = b->f;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     if (d->unwritten_nbytes == 0)
         return;
     if (hdf5_is_filled(f, d)) {
@@ -462,7 +459,6 @@ static void judge_unwritten(hdf5_builder *b)
     f->refused_nbytes += d->unwritten_nbytes;
     if (!f->tells)
         return;
-    fsdpck_error_init(&what);
     const fsdpck_status st = hdf5_error_unwritten(f, d, &what);
     error_tensor(&what, b->name.text);
     error_path(&what, b->in->tell->path);

@@ -85,10 +85,7 @@ static inline bool hdf5_is_filled(const hdf5_file *f, const hdf5_dataset *d)
 
 static inline void hdf5_file_release(hdf5_file *f)
 {
-    vec_release(&f->datasets);
-    vec_release(&f->chunks);
-    vec_release(&f->sizes);
-    vec_release(&f->inlined);
+    VEC_RELEASE_ALL(&f->datasets, &f->chunks, &f->sizes, &f->inlined);
 }
 
 #endif

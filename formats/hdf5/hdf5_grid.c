@@ -64,10 +64,7 @@ fsdpck_status hdf5_grid_begin(hdf5_builder *b, fsdpck_error *err)
     RETURN_IF(size_grid(b, err));
     RETURN_IF(count_unwritten(b, err));
     d->chunk_at = b->f->sizes.count;
-    uint64_t *sizes = vec_push_n(&b->f->sizes, t->ndim, err);
-    if (sizes == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(sizes, t->chunk, t->ndim * sizeof *sizes);
+    RETURN_IF(vec_add_n(&b->f->sizes, t->chunk, t->ndim, err));
     t->taken_nbytes = t->ncells / 8 + 1;
     t->taken = budget_alloc(b->f->owner, t->taken_nbytes, err);
     return t->taken != NULL ? FSDPCK_OK : FSDPCK_LIMIT;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/child.h"
+#include "base/text.h"
 #include "formats/hdf5/hdf5.h"
 #include "formats/hdf5/hdf5_build.h"
 #include "formats/hdf5/hdf5_child.h"
@@ -40,10 +41,7 @@ static bool has_suffix(const char *name)
 {
     static const char *const suffixes[] = {".h5", ".hdf5", ".hdf", ".he5", ".mat"};
     const char *dot = name == NULL ? NULL : strrchr(name, '.');
-    for (size_t i = 0; dot != NULL && i < sizeof suffixes / sizeof suffixes[0]; i++)
-        if (strcmp(dot, suffixes[i]) == 0)
-            return true;
-    return false;
+    return dot != NULL && TEXT_IS_IN(dot, strlen(dot), suffixes);
 }
 
 static bool probe(const probe_input *in, const char **near_miss)

@@ -97,18 +97,11 @@ static dtype complex_dtype(const hdf5_type *t)
         strcmp(t->names[0], "r") != 0 || strcmp(t->names[1], "i") != 0 || t->values[0] != 0 ||
         t->values[1] != r->size || t->number.size != 2 * r->size)
         return DTYPE_NONE;
-    switch (part) {
-    case DTYPE_FLOAT16:
-        return DTYPE_COMPLEX32;
-    case DTYPE_BFLOAT16:
-        return DTYPE_BCOMPLEX32;
-    case DTYPE_FLOAT32:
-        return DTYPE_COMPLEX64;
-    case DTYPE_FLOAT64:
-        return DTYPE_COMPLEX128;
-    default:
-        return DTYPE_NONE;
-    }
+    return part == DTYPE_FLOAT16    ? DTYPE_COMPLEX32
+           : part == DTYPE_BFLOAT16 ? DTYPE_BCOMPLEX32
+           : part == DTYPE_FLOAT32  ? DTYPE_COMPLEX64
+           : part == DTYPE_FLOAT64  ? DTYPE_COMPLEX128
+                                    : DTYPE_NONE;
 }
 
 static dtype own_dtype(const hdf5_type *t)

@@ -7,20 +7,10 @@
 
 #define CONFIG_NBYTES_MAX ((uint64_t)1 << 20)
 
-static bool is_key(const json_token *t, const char *const *keys, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strlen(keys[i]) == t->nbytes && memcmp(keys[i], t->text, t->nbytes) == 0)
-            return true;
-    return false;
-}
-
 /* Numbers of the outer object, and of the object `text_config` in it. */
 static fsdpck_status parse(json_reader *r, shards_config *config, fsdpck_error *err)
 {
-    static const char *const vocab[] = {"vocab_size"};
     static const char *const hidden[] = {"hidden_size", "n_embd", "d_model"};
-    static const char *const inner[] = {"text_config"};
     json_token t;
     unsigned depth = 1;
     RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
@@ -30,9 +20,9 @@ static fsdpck_status parse(json_reader *r, shards_config *config, fsdpck_error *
             depth--;
             continue;
         }
-        const bool is_vocab = is_key(&t, vocab, 1);
-        const bool is_hidden = is_key(&t, hidden, sizeof hidden / sizeof hidden[0]);
-        const bool is_inner = is_key(&t, inner, 1);
+        const bool is_vocab = json_is(&t, "vocab_size");
+        const bool is_hidden = TEXT_IS_IN(t.text, t.nbytes, hidden);
+        const bool is_inner = json_is(&t, "text_config");
         RETURN_IF(json_next(r, &t, err));
         if (is_inner && t.kind == JSON_OBJECT && depth == 1) {
             depth++;

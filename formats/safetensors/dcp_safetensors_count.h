@@ -23,10 +23,8 @@ static inline shards_count shards_count_of(const shards_evidence *e, const shard
 static inline int shards_count_compare(const void *a, const void *b)
 {
     const shards_count *x = a, *y = b;
-    if (x->root != y->root)
-        return x->root < y->root ? -1 : 1;
-    if (x->shards != y->shards)
-        return x->shards < y->shards ? -1 : 1;
+    ORDER_BY(x->root, y->root);
+    ORDER_BY(x->shards, y->shards);
     return x->ndim < y->ndim ? -1 : x->ndim > y->ndim;
 }
 

@@ -7,15 +7,11 @@
 static int by_box(const void *a, const void *b)
 {
     const shards_shard *x = a, *y = b;
-    if (x->tensor != y->tensor)
-        return x->tensor < y->tensor ? -1 : 1;
-    if (x->ndim != y->ndim)
-        return x->ndim < y->ndim ? -1 : 1;
+    ORDER_BY(x->tensor, y->tensor);
+    ORDER_BY(x->ndim, y->ndim);
     for (unsigned d = 0; d < x->ndim; d++) {
-        if (x->offsets[d] != y->offsets[d])
-            return x->offsets[d] < y->offsets[d] ? -1 : 1;
-        if (x->sizes[d] != y->sizes[d])
-            return x->sizes[d] < y->sizes[d] ? -1 : 1;
+        ORDER_BY(x->offsets[d], y->offsets[d]);
+        ORDER_BY(x->sizes[d], y->sizes[d]);
     }
     return 0;
 }

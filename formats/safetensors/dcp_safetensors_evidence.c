@@ -175,15 +175,12 @@ typedef struct layer_tensor {
 static int by_pattern(const void *a, const void *b)
 {
     const layer_tensor *x = a, *y = b;
-    if (x->pattern != y->pattern)
-        return x->pattern < y->pattern ? -1 : 1;
-    if (x->ndim != y->ndim)
-        return x->ndim < y->ndim ? -1 : 1;
+    ORDER_BY(x->pattern, y->pattern);
+    ORDER_BY(x->ndim, y->ndim);
     if (x->first_sizes == NULL || y->first_sizes == NULL)
         return (x->first_sizes != NULL) - (y->first_sizes != NULL);
     for (unsigned d = 0; d < x->ndim; d++) {
-        if (x->first_sizes[d] != y->first_sizes[d])
-            return x->first_sizes[d] < y->first_sizes[d] ? -1 : 1;
+        ORDER_BY(x->first_sizes[d], y->first_sizes[d]);
     }
     return 0;
 }
@@ -194,8 +191,7 @@ static int by_layer(const void *a, const void *b)
     const int order = by_pattern(a, b);
     if (order != 0)
         return order;
-    if (x->shards != y->shards)
-        return x->shards > y->shards ? -1 : 1;
+    ORDER_BY(y->shards, x->shards);
     return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
 }
 
@@ -237,8 +233,7 @@ typedef struct held {
 static int by_root_and_file(const void *a, const void *b)
 {
     const held *x = a, *y = b;
-    if (x->root != y->root)
-        return x->root < y->root ? -1 : 1;
+    ORDER_BY(x->root, y->root);
     return x->file_number < y->file_number ? -1 : x->file_number > y->file_number;
 }
 
@@ -301,10 +296,8 @@ static fsdpck_status gather_counts(shards_evidence *e, fsdpck_error *err)
             root->entries = t->shards + 1;
         if (t->has_end)
             continue;
-        shards_count *c = vec_push(&e->complete, err);
-        if (c == NULL)
-            return FSDPCK_LIMIT;
-        *c = shards_count_of(e, t);
+        const shards_count count = shards_count_of(e, t);
+        RETURN_IF(vec_add(&e->complete, &count, err));
     }
     if (e->complete.count > 1)
         qsort(e->complete.items, e->complete.count, sizeof(shards_count), shards_count_compare);
@@ -333,9 +326,5 @@ fsdpck_status shards_evidence_gather(shards_evidence *e, const shards_global *g,
 
 void shards_evidence_release(shards_evidence *e)
 {
-    vec_release(&e->tensors);
-    vec_release(&e->parent);
-    vec_release(&e->seen);
-    vec_release(&e->files);
-    vec_release(&e->complete);
+    VEC_RELEASE_ALL(&e->tensors, &e->parent, &e->seen, &e->files, &e->complete);
 }

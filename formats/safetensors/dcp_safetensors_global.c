@@ -40,10 +40,7 @@ void shards_global_init(shards_global *g, budget *owner)
 void shards_global_release(shards_global *g)
 {
     strtab_release(&g->names);
-    vec_release(&g->tensors);
-    vec_release(&g->dims);
-    vec_release(&g->shards);
-    vec_release(&g->offsets);
+    VEC_RELEASE_ALL(&g->tensors, &g->dims, &g->shards, &g->offsets);
 }
 
 static fsdpck_status fail(fsdpck_error *err, fsdpck_finding_id finding, const char *what,

@@ -13,11 +13,6 @@ static fsdpck_status fail(fsdpck_error *err, size_t offset_bytes, const char *wh
     return FAIL_WITH(err, BADINPUT, IDX_JSON, ("%s", what), (offset, offset_bytes));
 }
 
-static bool token_is(const json_token *t, const char *text)
-{
-    return strlen(text) == t->nbytes && memcmp(text, t->text, t->nbytes) == 0;
-}
-
 /* Only "total_size" is used; old conversions wrote it as a float, which is not compared. */
 static fsdpck_status read_metadata(json_reader *r, hf_index *ix, fsdpck_error *err)
 {
@@ -29,7 +24,7 @@ static fsdpck_status read_metadata(json_reader *r, hf_index *ix, fsdpck_error *e
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
             return FSDPCK_OK;
-        const bool total = token_is(&t, "total_size");
+        const bool total = json_is(&t, "total_size");
         RETURN_IF(json_next(r, &t, err));
         if (total && t.kind == JSON_NUMBER && t.is_u64) {
             ix->has_total = true;
@@ -81,12 +76,12 @@ static fsdpck_status read_root(json_reader *r, hf_index *ix, fsdpck_error *err)
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
             break;
-        if (token_is(&t, "weight_map")) {
+        if (json_is(&t, "weight_map")) {
             if (has_map)
                 return fail(err, t.offset_bytes, "index has 'weight_map' twice");
             has_map = true;
             RETURN_IF(read_map(r, ix, err));
-        } else if (token_is(&t, "metadata")) {
+        } else if (json_is(&t, "metadata")) {
             RETURN_IF(read_metadata(r, ix, err));
         } else {
             RETURN_IF(json_next(r, &t, err));

@@ -209,8 +209,7 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
             RETURN_IF(hf_ties_fill(ties, ix, seen, t, &filled, err));
         if (seen[t] || filled)
             continue;
-        fsdpck_error what;
-        fsdpck_error_init(&what);
+        fsdpck_error what = FSDPCK_ERROR_INIT;
         const fsdpck_status st = error_missing(req, ix, t, &m, &what);
         const bool told = open_request_report(req, st, &what);
         if ((failed == FSDPCK_OK || !told) && err != NULL)

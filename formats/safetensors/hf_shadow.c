@@ -12,10 +12,8 @@ typedef struct count_of {
 
 static bool same_type(const st_header *a, const st_entry *x, const st_header *b, const st_entry *y)
 {
-    return x->dtype == y->dtype && x->ndim == y->ndim &&
-           (x->ndim == 0 ||
-            memcmp(VEC_AT(&a->dims, uint64_t, x->dims_at), VEC_AT(&b->dims, uint64_t, y->dims_at),
-                   x->ndim * sizeof(uint64_t)) == 0);
+    return x->dtype == y->dtype && shape_equal(VEC_AT(&a->dims, uint64_t, x->dims_at), x->ndim,
+                                               VEC_AT(&b->dims, uint64_t, y->dims_at), y->ndim);
 }
 
 /* Entries of a header by their name's id. */
@@ -83,13 +81,12 @@ fsdpck_status hf_shadow_check(const open_request *req, const st_files *s, const 
     const probe_input *in = req->probe;
     st_files *single = NULL;
     count_of n = {0};
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     char text[200];
 
     if (!probe_has_entry(in, HF_SINGLE_FILE) || is_named(s))
         return FSDPCK_OK;
     RETURN_IF(st_files_open(req, &single, err));
-    fsdpck_error_init(&what);
     fsdpck_status st = read_single(single, &what);
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
         warn_shadow(req, index_name, "which is damaged");

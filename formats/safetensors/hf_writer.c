@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_layout.h"
 
@@ -99,11 +100,7 @@ static int by_name(const void *a, const void *b)
 {
     const named *x = a;
     const named *y = b;
-    const size_t shorter = x->nbytes < y->nbytes ? x->nbytes : y->nbytes;
-    const int diff = memcmp(x->name, y->name, shorter);
-    if (diff != 0)
-        return diff;
-    return x->nbytes < y->nbytes ? -1 : x->nbytes > y->nbytes;
+    return text_order(x->name, x->nbytes, y->name, y->nbytes);
 }
 
 static void put_index(const split *s, const named *list, size_t count, text_buf *text)

@@ -58,8 +58,7 @@ void st_files_close(void *self)
     st_files_drop_headers(s);
     strtab_release(&s->metadata.keys);
     strtab_release(&s->metadata.texts);
-    vec_release(&s->metadata.text_of);
-    vec_release(&s->opened);
+    VEC_RELEASE_ALL(&s->metadata.text_of, &s->opened);
     file_set_release(&s->files);
     folder_close(&s->dir);
     free(s);
@@ -131,10 +130,9 @@ static fsdpck_status read_one(st_files *s, uint64_t job, fsdpck_error *err)
 static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
 {
     st_files *s = ctx;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     (void)worker;
 
-    fsdpck_error_init(&what);
     const fsdpck_status st = read_one(s, job, &what);
     if (st == FSDPCK_OK)
         return st;

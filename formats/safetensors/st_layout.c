@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "formats/safetensors/st_header_writer.h"
 
@@ -96,13 +97,8 @@ static int by_rank_and_name(const void *a, const void *b)
 {
     const ordered *x = a;
     const ordered *y = b;
-    if (x->rank != y->rank)
-        return x->rank > y->rank ? -1 : 1;
-    const size_t shorter = x->name_nbytes < y->name_nbytes ? x->name_nbytes : y->name_nbytes;
-    const int diff = memcmp(x->name, y->name, shorter);
-    if (diff != 0)
-        return diff;
-    return x->name_nbytes < y->name_nbytes ? -1 : x->name_nbytes > y->name_nbytes;
+    ORDER_BY(y->rank, x->rank);
+    return text_order(x->name, x->name_nbytes, y->name, y->name_nbytes);
 }
 
 /* {"w":{"saved_offsets":[3,0]},...}, in the order of the data. */
@@ -160,21 +156,12 @@ static void put_dropped(const target *t, const st_file *f, st_header_writer *w)
 
 /* --- `__metadata__` of the source --- */
 
-static bool is_text(const cat_metadata *m, uint32_t key, const char *text)
-{
-    return strtab_nbytes(&m->keys, key) == strlen(text) &&
-           memcmp(strtab_text(&m->keys, key), text, strlen(text)) == 0;
-}
-
 /* Texts about the source's own shards, which the writer makes itself. */
 static bool is_about_shards(const cat_metadata *m, uint32_t key)
 {
     static const char *const keys[] = {"DCP_VERSION", "DCP_SHARDING_INFO", ST_SHARD_COUNT,
                                        ST_WORLD_SIZE};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (is_text(m, key, keys[i]))
-            return true;
-    return false;
+    return TEXT_IS_IN(strtab_text(&m->keys, key), strtab_nbytes(&m->keys, key), keys);
 }
 
 /* The writer records this tie itself. */
@@ -194,7 +181,8 @@ static void put_source_metadata(const target *t, st_header_writer *w)
         const uint32_t text = *VEC_AT(&m->text_of, const uint32_t, key);
         const char *name = strtab_text(&m->keys, key);
         const size_t nbytes = strtab_nbytes(&m->keys, key);
-        if (!is_text(m, key, "format") && !is_about_shards(m, key) && !is_dropped(t, name, nbytes))
+        if (!text_is(name, nbytes, "format") && !is_about_shards(m, key) &&
+            !is_dropped(t, name, nbytes))
             st_header_write_pair(w, name, nbytes, strtab_text(&m->texts, text),
                                  strtab_nbytes(&m->texts, text));
     }

@@ -131,6 +131,16 @@ fsdpck_status vec_add(vec *v, const void *item, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+fsdpck_status vec_add_n(vec *v, const void *items, size_t n, fsdpck_error *err)
+{
+    if (n == 0)
+        return FSDPCK_OK;
+    RETURN_IF(vec_reserve(v, n, err));
+    memcpy((char *)v->items + v->count * v->item_nbytes, items, n * v->item_nbytes);
+    v->count += n;
+    return FSDPCK_OK;
+}
+
 void vec_trim(vec *v)
 {
     if (v->count == 0) {
@@ -150,4 +160,10 @@ void vec_release(vec *v)
     v->items = NULL;
     v->count = 0;
     v->capacity = 0;
+}
+
+void vec_release_all(vec *const *list)
+{
+    for (; *list != NULL; list++)
+        vec_release(*list);
 }

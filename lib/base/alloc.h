@@ -16,6 +16,7 @@
 #define FSDPCK_BASE_ALLOC_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,9 +59,21 @@ void *vec_push(vec *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void *vec_push_n(vec *v, size_t n, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends a copy of *item, which has the type of VEC_OF: `vec_add(&v, &(uint32_t){n}, err)`. */
 fsdpck_status vec_add(vec *v, const void *item, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends copies of n of them, which may be NULL for 0. */
+fsdpck_status vec_add_n(vec *v, const void *items, size_t n, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Frees unused capacity. */
 void vec_trim(vec *v);
 void vec_release(vec *v);
+/* Releases several. */
+#define VEC_RELEASE_ALL(...) vec_release_all((vec *const[]){__VA_ARGS__, NULL})
+void vec_release_all(vec *const *list);
+
+/* In a function for qsort: returns -1 or 1 unless the numbers are equal. */
+#define ORDER_BY(a, b)                 \
+    do {                               \
+        if ((a) != (b))                \
+            return (a) < (b) ? -1 : 1; \
+    } while (0)
 
 /* Interned byte strings: equal bytes get equal ids. Ids are dense from 0. Strings may contain any
  * byte, including NUL, and are also NUL-terminated. Hashing is seeded per table, so that inputs
@@ -85,6 +98,7 @@ uint32_t strtab_find(const strtab *t, const char *text, size_t nbytes);
 /* Borrowed until the next intern or release. */
 const char *strtab_text(const strtab *t, uint32_t id);
 size_t strtab_nbytes(const strtab *t, uint32_t id);
+bool strtab_is(const strtab *t, uint32_t id, const char *text, size_t nbytes);
 size_t strtab_count(const strtab *t);
 void strtab_release(strtab *t);
 

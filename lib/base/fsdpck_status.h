@@ -57,6 +57,8 @@ extern "C" {
     {                                 \
         .struct_nbytes = sizeof(type) \
     }
+/* An error as fsdpck_error_init sets it. Only in C: `fsdpck_error err = FSDPCK_ERROR_INIT;` */
+#define FSDPCK_ERROR_INIT ((fsdpck_error){.rank = -1})
 #endif
 
 /* 0 and 1 are verdicts. From 2 on there is no verdict and no output. Later versions may add a number, so

@@ -29,6 +29,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "base/text.h"
 
 typedef enum json_kind {
     JSON_END,
@@ -53,6 +54,12 @@ typedef struct json_token {
     uint64_t u64; /* its value */
     size_t offset_bytes;
 } json_token;
+
+/* Whether a KEY or STRING is `word`. */
+static inline bool json_is(const json_token *t, const char *word)
+{
+    return text_is(t->text, t->nbytes, word);
+}
 
 #define JSON_DEPTH_LIMIT 64u
 

@@ -59,8 +59,7 @@ static void record_failure(struct pool *p, uint64_t job, fsdpck_status st, const
 
 static void work(struct pool *p, unsigned worker)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     while (!atomic_load(&p->stop) && !is_cancelled(p->cancel)) {
         const uint64_t job = atomic_fetch_add(&p->next_job, 1);
         if (job >= p->njobs)

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/platform.h"
+#include "base/text.h"
 
 /* The length is the distance to the next entry's text, less the NUL. */
 struct strtab_entry {
@@ -77,6 +78,11 @@ size_t strtab_nbytes(const strtab *t, uint32_t id)
     return end - entry_at(t, id)->text_at - 1;
 }
 
+bool strtab_is(const strtab *t, uint32_t id, const char *text, size_t nbytes)
+{
+    return text_equal(strtab_text(t, id), strtab_nbytes(t, id), text, nbytes);
+}
+
 /* The bucket of the string, or the empty bucket for it. */
 static size_t bucket_of(const strtab *t, const char *text, size_t nbytes, uint32_t hash)
 {
@@ -85,8 +91,7 @@ static size_t bucket_of(const strtab *t, const char *text, size_t nbytes, uint32
         const uint32_t id = t->buckets[i];
         if (id == STRTAB_NONE)
             return i;
-        if (entry_at(t, id)->hash == hash && strtab_nbytes(t, id) == nbytes &&
-            memcmp(strtab_text(t, id), text, nbytes) == 0)
+        if (entry_at(t, id)->hash == hash && strtab_is(t, id, text, nbytes))
             return i;
     }
 }
@@ -164,6 +169,5 @@ void strtab_release(strtab *t)
     budget_free(t->owner, t->buckets, t->bucket_count * sizeof(uint32_t));
     t->buckets = NULL;
     t->bucket_count = 0;
-    vec_release(&t->text);
-    vec_release(&t->entries);
+    VEC_RELEASE_ALL(&t->text, &t->entries);
 }

@@ -1,4 +1,4 @@
-/* text.h: comparisons of names. */
+/* text.h: comparisons of names, which need not end with NUL. A text of 0 bytes may be NULL. */
 #ifndef FSDPCK_BASE_TEXT_H
 #define FSDPCK_BASE_TEXT_H
 
@@ -9,6 +9,37 @@ static inline bool text_ends_with(const char *text, size_t nbytes, const char *e
 {
     const size_t n = strlen(end);
     return nbytes >= n && memcmp(text + nbytes - n, end, n) == 0;
+}
+
+static inline bool text_equal(const char *a, size_t a_nbytes, const char *b, size_t b_nbytes)
+{
+    return a_nbytes == b_nbytes && (a_nbytes == 0 || memcmp(a, b, a_nbytes) == 0);
+}
+
+static inline bool text_is(const char *text, size_t nbytes, const char *word)
+{
+    return text_equal(text, nbytes, word, strlen(word));
+}
+
+static inline bool text_is_one_of(const char *text, size_t nbytes, const char *const *words,
+                                  size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (text_is(text, nbytes, words[i]))
+            return true;
+    return false;
+}
+
+/* The same for an array of words. */
+#define TEXT_IS_IN(text, nbytes, words) \
+    text_is_one_of(text, nbytes, words, sizeof(words) / sizeof *(words))
+
+/* Below, equal to or above 0, as strcmp orders texts without NUL. */
+static inline int text_order(const char *a, size_t a_nbytes, const char *b, size_t b_nbytes)
+{
+    const size_t shorter = a_nbytes < b_nbytes ? a_nbytes : b_nbytes;
+    const int order = shorter == 0 ? 0 : memcmp(a, b, shorter);
+    return order != 0 ? order : (a_nbytes > b_nbytes) - (a_nbytes < b_nbytes);
 }
 
 /* For qsort and bsearch over `const char *`. */

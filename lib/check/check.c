@@ -16,12 +16,11 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
 {
     check *c = ctx;
     struct coverage_report report;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     (void)worker;
     RETURN_IF(coverage_check(c->r->cat, (uint32_t)tensor, c->r->metadata, &report, err));
     if (coverage_is_complete(&report))
         return FSDPCK_OK;
-    fsdpck_error_init(&what);
     const fsdpck_status st = coverage_error(c->r->cat, (uint32_t)tensor, &report, &what);
     if (!check_is_finding(st)) {
         *err = what;
@@ -125,8 +124,7 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
     for (uint64_t i = job * RESOLVE_BATCH; i < (job + 1) * RESOLVE_BATCH && i < w->count; i++) {
         const uint64_t chunk = w->chunks[i].item;
         place where = {0};
-        fsdpck_error what;
-        fsdpck_error_init(&what);
+        fsdpck_error what = FSDPCK_ERROR_INIT;
         const fsdpck_status st = src->locate(src->ctx, chunk, &where, &what);
         if (st == FSDPCK_OK) {
             w->extents[i] = extent_of(c, chunk, &where);
@@ -302,8 +300,7 @@ fsdpck_status check_run(const check_request *r, findings *found, check_result *r
     *result = (check_result){0};
     pthread_mutex_init(&c.lock, NULL);
     const fsdpck_status st = run_levels(&c, err);
-    vec_release(&c.extents);
-    vec_release(&c.chunk_extents);
+    VEC_RELEASE_ALL(&c.extents, &c.chunk_extents);
     pthread_mutex_destroy(&c.lock);
     return st;
 }

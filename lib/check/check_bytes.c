@@ -153,12 +153,11 @@ static fsdpck_status run_job(void *ctx, unsigned worker, uint64_t number, fsdpck
     const check_job *j = VEC_AT(&w->jobs, const check_job, number);
     for (uint32_t i = j->first; i < j->end; i++) {
         extent *e = VEC_AT(&c->extents, extent, i);
-        fsdpck_error what;
+        fsdpck_error what = FSDPCK_ERROR_INIT;
         if (is_out_of_time(c)) {
             mark_unread(c, e);
             continue;
         }
-        fsdpck_error_init(&what);
         const uint64_t end = j->end_bytes < e->nbytes ? j->end_bytes : e->nbytes;
         const fsdpck_status st = e->stream ? read_stream(w, e, worker, &what)
                                            : read_part(w, i, j->begin_bytes, end, worker, &what);

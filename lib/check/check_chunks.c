@@ -129,8 +129,7 @@ void chunk_scans_end(check *c)
     c->sums = NULL;
     c->alias = NULL;
     c->replica = c->live = c->no_statistics = NULL;
-    vec_release(&c->zero_runs);
-    vec_release(&c->parts);
+    VEC_RELEASE_ALL(&c->zero_runs, &c->parts);
 }
 
 /* ---- scanning ---- */
@@ -305,16 +304,14 @@ fsdpck_status chunk_scan_flush(chunk_scan *s, fsdpck_error *err)
 static int compare_parts(const void *left, const void *right)
 {
     const moments_part *a = left, *b = right;
-    if (a->chunk_extent != b->chunk_extent)
-        return a->chunk_extent < b->chunk_extent ? -1 : 1;
+    ORDER_BY(a->chunk_extent, b->chunk_extent);
     return a->at_bytes < b->at_bytes ? -1 : a->at_bytes > b->at_bytes;
 }
 
 static int compare_zeros(const void *left, const void *right)
 {
     const zero_run *a = left, *b = right;
-    if (a->chunk_extent != b->chunk_extent)
-        return a->chunk_extent < b->chunk_extent ? -1 : 1;
+    ORDER_BY(a->chunk_extent, b->chunk_extent);
     return a->at_bytes < b->at_bytes ? -1 : a->at_bytes > b->at_bytes;
 }
 

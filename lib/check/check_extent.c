@@ -40,13 +40,9 @@ uint64_t check_chunk_nbytes(const catalogue *cat, uint64_t chunk)
 int check_compare_extents(const void *left, const void *right)
 {
     const extent *a = left, *b = right;
-    if (a->file != b->file)
-        return a->file < b->file ? -1 : 1;
-    if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
-    if (a->nbytes != b->nbytes)
-        return a->nbytes > b->nbytes ? -1 : 1;
-    if (a->at_bytes != b->at_bytes)
-        return a->at_bytes < b->at_bytes ? -1 : 1;
+    ORDER_BY(a->file, b->file);
+    ORDER_BY(a->offset_bytes, b->offset_bytes);
+    ORDER_BY(b->nbytes, a->nbytes);
+    ORDER_BY(a->at_bytes, b->at_bytes);
     return a->chunk < b->chunk ? -1 : a->chunk > b->chunk;
 }

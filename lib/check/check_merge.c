@@ -195,12 +195,7 @@ static void clear_numbers(check *c)
 
 static fsdpck_status receive_list(vec *to, uint64_t count, const uint8_t **at, fsdpck_error *err)
 {
-    if (count == 0)
-        return FSDPCK_OK;
-    void *items = vec_push_n(to, count, err);
-    if (items == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(items, *at, count * to->item_nbytes);
+    RETURN_IF(vec_add_n(to, *at, count, err));
     *at += count * to->item_nbytes;
     return FSDPCK_OK;
 }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 void findings_init(findings *f)
 {
     *f = (findings){0};
@@ -129,10 +131,8 @@ static int compare(const void *left, const void *right)
 {
     const finding *x = left, *y = right;
     const fsdpck_error *a = &x->what, *b = &y->what;
-    if (x->severity != y->severity)
-        return x->severity > y->severity ? -1 : 1;
-    if (x->group != y->group)
-        return x->group < y->group ? -1 : 1;
+    ORDER_BY(y->severity, x->severity);
+    ORDER_BY(x->group, y->group);
     int order = strcmp(a->path, b->path);
     if (order == 0 && a->has_offset != b->has_offset)
         order = a->has_offset - b->has_offset;

@@ -15,9 +15,8 @@
 static bool same_type(const catalogue *a, uint32_t i, const catalogue *b, uint32_t k)
 {
     const cat_tensor *x = catalogue_tensor(a, i), *y = catalogue_tensor(b, k);
-    return x->dtype == y->dtype && x->ndim == y->ndim &&
-           (x->ndim == 0 ||
-            memcmp(catalogue_shape(a, i), catalogue_shape(b, k), x->ndim * sizeof(uint64_t)) == 0);
+    return x->dtype == y->dtype &&
+           shape_equal(catalogue_shape(a, i), x->ndim, catalogue_shape(b, k), y->ndim);
 }
 
 /* Pairs by name, in the order of A, then what only one side has. */
@@ -395,8 +394,7 @@ void fsdpck_diff_free(fsdpck_diff *d)
 {
     if (d == NULL)
         return;
-    vec_release(&d->pairs);
-    vec_release(&d->rows);
+    VEC_RELEASE_ALL(&d->pairs, &d->rows);
     text_release(&d->texts);
     pthread_mutex_destroy(&d->lock);
     run_release(&d->a);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "compare/diff.h"
 #include "compare/digest.h"
 
@@ -25,8 +26,7 @@ typedef struct object_key {
 static int compare_keys(const void *a, const void *b)
 {
     const object_key *x = a, *y = b;
-    const size_t shorter = x->name_nbytes < y->name_nbytes ? x->name_nbytes : y->name_nbytes;
-    const int diff = shorter == 0 ? 0 : memcmp(x->name, y->name, shorter);
+    const int diff = text_order(x->name, x->name_nbytes, y->name, y->name_nbytes);
     if (diff != 0)
         return diff;
     if (x->name_nbytes != y->name_nbytes)
@@ -377,8 +377,7 @@ static bool is_nothing(const run *r, const run *other, const object_key *key)
     value_pool *pool = &r->src->cat.pool;
     value dict;
     bool bad = false;
-    fsdpck_error ignored;
-    fsdpck_error_init(&ignored);
+    fsdpck_error ignored = FSDPCK_ERROR_INIT;
     if (!other->src->format->drops_empty)
         return false;
     if (value_as_dict(pool, key->content, &dict))
@@ -410,8 +409,7 @@ static fsdpck_status visit_named(void *ctx, value v, fsdpck_error *err)
 static bool is_of_datasets(const run *r, const run *other, const object_key *key)
 {
     named_scan s = {.from = &r->src->cat};
-    fsdpck_error ignored;
-    fsdpck_error_init(&ignored);
+    fsdpck_error ignored = FSDPCK_ERROR_INIT;
     return other->src->format->objects_as_json &&
            value_walk(&r->src->cat.pool, key->content, visit_named, &s, &ignored) == FSDPCK_OK &&
            s.has_tensor && !s.has_other;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "compare/digest.h"
 
 bool digest_line_parse(const char *text, size_t nbytes, digest_line *l)
@@ -35,17 +36,10 @@ static fsdpck_status refuse(const digest_line *l, const char *what, fsdpck_error
         (expected, "16 hexadecimal digits, two blanks, dtype[shape], two blanks, a name"));
 }
 
-static int compare_texts(const char *a, size_t a_nbytes, const char *b, size_t b_nbytes)
-{
-    const size_t shorter = a_nbytes < b_nbytes ? a_nbytes : b_nbytes;
-    const int diff = shorter == 0 ? 0 : memcmp(a, b, shorter);
-    return diff != 0 ? diff : (a_nbytes > b_nbytes) - (a_nbytes < b_nbytes);
-}
-
 static int compare_lines(const void *a, const void *b)
 {
     const digest_line *x = a, *y = b;
-    const int diff = compare_texts(x->name, x->name_nbytes, y->name, y->name_nbytes);
+    const int diff = text_order(x->name, x->name_nbytes, y->name, y->name_nbytes);
     return diff != 0 ? diff : (x->number > y->number) - (x->number < y->number);
 }
 
@@ -70,7 +64,7 @@ static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, dige
         at = next;
         if (blank)
             continue;
-        if (l.type_nbytes == 5 && memcmp(l.type, "whole", 5) == 0) {
+        if (text_is(l.type, l.type_nbytes, "whole")) {
             *whole = l;
             continue;
         }
@@ -80,7 +74,7 @@ static fsdpck_status read_list(const char *text, size_t nbytes, vec *lines, dige
         qsort(lines->items, lines->count, sizeof(digest_line), compare_lines);
     for (size_t i = 1; i < lines->count; i++) {
         const digest_line *l = VEC_AT(lines, const digest_line, i), *before = l - 1;
-        if (compare_texts(l->name, l->name_nbytes, before->name, before->name_nbytes) == 0)
+        if (text_order(l->name, l->name_nbytes, before->name, before->name_nbytes) == 0)
             return refuse(l, "repeats a name of another line", err);
     }
     return FSDPCK_OK;
@@ -141,14 +135,14 @@ static uint64_t merge(const fsdpck_digests *d, const printed_name *names, const 
         const digest_row *row = i < d->rows.count ? &d->rows.rows[names[i].row] : NULL;
         int order = l == NULL ? -1 : 1;
         if (l != NULL && row != NULL)
-            order = compare_texts(names[i].text, strlen(names[i].text), l->name, l->name_nbytes);
+            order = text_order(names[i].text, strlen(names[i].text), l->name, l->name_nbytes);
         const char *type = row == NULL ? NULL : d->rows.texts.text + row->type_at;
         fsdpck_digest_verdict verdict = FSDPCK_DIGEST_OK;
         if (order < 0)
             verdict = FSDPCK_DIGEST_EXTRA;
         else if (order > 0)
             verdict = FSDPCK_DIGEST_MISSING;
-        else if (compare_texts(type, strlen(type), l->type, l->type_nbytes) != 0)
+        else if (text_order(type, strlen(type), l->type, l->type_nbytes) != 0)
             verdict = FSDPCK_DIGEST_TYPE_DIFFERS;
         else if (row->digest != l->value)
             verdict = FSDPCK_DIGEST_DIFFERS;

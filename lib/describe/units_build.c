@@ -323,11 +323,7 @@ void fsdpck_units_free(fsdpck_units *u)
     if (u == NULL)
         return;
     units_totals_release(u);
-    vec_release(&u->rows);
-    vec_release(&u->flat_names);
-    vec_release(&u->places);
-    vec_release(&u->in_unit);
-    vec_release(&u->shared);
+    VEC_RELEASE_ALL(&u->rows, &u->flat_names, &u->places, &u->in_unit, &u->shared);
     sharded_list_release(&u->groups);
     unit_list_release(&u->flat);
     free(u);

@@ -177,8 +177,7 @@ static fsdpck_status run_cell(compression *p, unsigned worker_index, uint64_t in
 static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsdpck_error *err)
 {
     compression *p = ctx;
-    fsdpck_error local;
-    fsdpck_error_init(&local);
+    fsdpck_error local = FSDPCK_ERROR_INIT;
     const fsdpck_status st = run_cell(p, worker_index, job, &local);
     if (st == FSDPCK_OK)
         return FSDPCK_OK;

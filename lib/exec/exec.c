@@ -163,13 +163,8 @@ void exec_free(struct exec *x)
     budget_free(x->r.metadata, x->tensor_flags, x->tensor_count);
     budget_free(x->r.metadata, x->deferred_done, x->deferred_count);
     budget_free(x->r.metadata, x->grouped, x->grouped_nbytes);
-    vec_release(&x->strides);
-    vec_release(&x->compare);
-    vec_release(&x->streams);
-    vec_release(&x->column_groups);
-    vec_release(&x->members);
-    vec_release(&x->own_items);
-    vec_release(&x->owners);
+    VEC_RELEASE_ALL(&x->strides, &x->compare, &x->streams, &x->column_groups, &x->members,
+                    &x->own_items, &x->owners);
     pthread_mutex_destroy(&x->lock);
     free(x);
 }

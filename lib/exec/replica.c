@@ -305,8 +305,7 @@ static fsdpck_status compare_job(void *ctx, unsigned worker_index, uint64_t job,
     findings_of_jobs *found = ctx;
     struct exec *x = found->x;
     const replica_pair *pair = VEC_AT(&x->compare, const replica_pair, x->compare_first + job);
-    fsdpck_error what;
-    fsdpck_error_init(&what);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     const fsdpck_status st = compare_pair(x->workers[worker_index], *pair, &what);
     progress_add(x->r.progress, catalogue_chunk(plan_source(x->r.plan), pair->first)->nbytes);
     return note_result(found, found->first_job + job, pair->first, st, &what, err);

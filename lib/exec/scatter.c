@@ -51,8 +51,7 @@ static int compare_targets(const void *a, const void *b)
 {
     const scatter_target *one = a;
     const scatter_target *two = b;
-    if (one->source_tensor != two->source_tensor)
-        return one->source_tensor < two->source_tensor ? -1 : 1;
+    ORDER_BY(one->source_tensor, two->source_tensor);
     return (one->target_tensor > two->target_tensor) - (one->target_tensor < two->target_tensor);
 }
 

@@ -294,8 +294,7 @@ static fsdpck_status exchange_status(group *g, fsdpck_status st, bool named, fsd
     const unsigned cause = pick_cause(g);
     if (cause == g->size)
         return FSDPCK_OK;
-    fsdpck_error theirs;
-    fsdpck_error_init(&theirs);
+    fsdpck_error theirs = FSDPCK_ERROR_INIT;
     if (cause == g->rank && err != NULL)
         theirs = *err;
     theirs.status = (fsdpck_status)g->votes[cause];

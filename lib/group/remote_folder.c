@@ -442,8 +442,6 @@ void remote_folder_free(remote_folder *v)
     folder_close(&v->dir);
     for (size_t i = 0; i < v->texts.count; i++)
         free(*VEC_AT(&v->texts, char *, i));
-    vec_release(&v->texts);
-    vec_release(&v->entries);
-    vec_release(&v->holders);
+    VEC_RELEASE_ALL(&v->texts, &v->entries, &v->holders);
     free(v);
 }

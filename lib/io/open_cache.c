@@ -102,8 +102,7 @@ static bool make_room(open_cache *c)
 /* Opens a slot that is marked as busy; called with the lock, which is released during the open. */
 static fsdpck_status open_busy(open_cache *c, open_slot *slot, fsdpck_error *err)
 {
-    fsdpck_error local;
-    fsdpck_error_init(&local);
+    fsdpck_error local = FSDPCK_ERROR_INIT;
     fsdpck_status st;
     do {
         pthread_mutex_unlock(&c->lock);

@@ -106,8 +106,7 @@ static fsdpck_status remember_partial(output *o, int fd, fsdpck_error *err)
 
 static int create_only_file(output *o, struct output_entry *entry)
 {
-    fsdpck_error err;
-    fsdpck_error_init(&err);
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     if (open_cache_get(&o->cache, &entry->slot, &err) != FSDPCK_OK)
         return err.sys_errno != 0 ? err.sys_errno : EIO;
     open_cache_put(&o->cache, &entry->slot);

@@ -119,9 +119,8 @@ void output_entry_close(void *ctx, open_slot *slot)
 {
     output *o = ctx;
     struct output_entry *entry = (struct output_entry *)slot;
-    fsdpck_error err;
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     file kept = entry->f;
-    fsdpck_error_init(&err);
     entry->f.path = NULL; /* outlives the descriptors */
     const fsdpck_status st = file_close(&entry->f, &err);
     kept.fd = -1;
@@ -263,15 +262,15 @@ fsdpck_status output_add(output *o, const char *name, uint64_t nbytes, bool want
     const bool in_folder = o->kind == OUTPUT_FOLDER;
     if (!(o->created || o->joined) ||
         (!in_folder && (name[0] != '\0' || output_entry_at(o, 0)->added)))
-        return FAIL(err, INTERNAL, NONE, "a file was added to an output that cannot take another file");
+        return FAIL(err, INTERNAL, NONE,
+                    "a file was added to an output that cannot take another file");
     if (in_folder)
         RETURN_IF(entry_push_inside(o, name, &entry, err));
     else
         entry = output_entry_at(o, 0);
     entry->nbytes = nbytes;
     entry->added = true;
-    fsdpck_error local;
-    fsdpck_error_init(&local);
+    fsdpck_error local = FSDPCK_ERROR_INIT;
     fsdpck_status st = open_cache_get(&o->cache, &entry->slot, &local);
     if (st != FSDPCK_OK) {
         if (local.sys_errno == EEXIST)

@@ -18,10 +18,7 @@ void mesh_infer_init(explain *x, uint64_t world_size, budget *owner)
 void mesh_infer_release(explain *x)
 {
     strtab_release(&x->digests);
-    vec_release(&x->patterns);
-    vec_release(&x->begins);
-    vec_release(&x->by_tensor);
-    vec_release(&x->scratch);
+    VEC_RELEASE_ALL(&x->patterns, &x->begins, &x->by_tensor, &x->scratch);
 }
 
 /* ---- patterns ---- */
@@ -128,13 +125,7 @@ static fsdpck_status collect_begins(explain *x, const catalogue *c, size_t tenso
     }
     dim->count = sort_unique(v, count);
     dim->begins_at = x->begins.count;
-    if (dim->count == 0)
-        return FSDPCK_OK;
-    uint64_t *begins = vec_push_n(&x->begins, dim->count, err);
-    if (begins == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(begins, v, dim->count * sizeof *v);
-    return FSDPCK_OK;
+    return vec_add_n(&x->begins, v, dim->count, err);
 }
 
 /* Index of the interval [offset, offset + size) among those of a dim; the count if it is not among

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 
 static const struct {
     const char *name;
@@ -38,10 +39,7 @@ static mesh_role role_of_bytes(const char *name, size_t nbytes)
 static bool is_pipeline(const char *name, size_t nbytes)
 {
     static const char *const names[] = {"pp", "pipe", "pipeline"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == nbytes && memcmp(names[i], name, nbytes) == 0)
-            return true;
-    return false;
+    return TEXT_IS_IN(name, nbytes, names);
 }
 
 mesh_role mesh_role_of(const char *name)
@@ -227,16 +225,6 @@ fsdpck_status mesh_check(const mesh *m, fsdpck_error *err)
         if (memchr(m->names[i], '\0', MESH_NAME_NBYTES) == NULL)
             return FAIL(err, BADINPUT, LAYOUT_MESH, "name of mesh dim %u is too long", i);
     return FSDPCK_OK;
-}
-
-bool mesh_equal(const mesh *a, const mesh *b)
-{
-    if (a->ndim != b->ndim)
-        return false;
-    for (unsigned i = 0; i < a->ndim; i++)
-        if (a->sizes[i] != b->sizes[i] || strcmp(a->names[i], b->names[i]) != 0)
-            return false;
-    return true;
 }
 
 void mesh_coord(const mesh *m, uint64_t rank, uint64_t *coord)

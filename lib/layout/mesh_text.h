@@ -48,9 +48,6 @@ fsdpck_status mesh_parse(const char *text, mesh *m, fsdpck_error *err) FSDPCK_MU
  * terminated names. BADINPUT, LAYOUT-MESH. */
 fsdpck_status mesh_check(const mesh *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Same sizes and names. */
-bool mesh_equal(const mesh *a, const mesh *b);
-
 /* Number of ranks; UINT64_MAX on overflow. */
 uint64_t mesh_size(const mesh *m);
 /* Requires a mesh that passed mesh_check. */

@@ -7,6 +7,7 @@
 
 #include "base/crc.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "io/file.h"
 #include "state/box.h"
@@ -25,9 +26,7 @@ void manifest_release(manifest *m)
 {
     strtab_release(&m->file_names);
     strtab_release(&m->tensor_names);
-    vec_release(&m->files);
-    vec_release(&m->tensors);
-    vec_release(&m->shapes);
+    VEC_RELEASE_ALL(&m->files, &m->tensors, &m->shapes);
 }
 
 /* A new name, whose id is the count of what there is. */
@@ -86,18 +85,10 @@ fsdpck_status manifest_add_tensor(manifest *m, const char *name, size_t name_nby
         free(kept);
     if (st != FSDPCK_OK)
         return st;
-    manifest_tensor *t = vec_push(&m->tensors, err);
-    if (t == NULL)
-        return FSDPCK_LIMIT;
-    *t = (manifest_tensor){
+    const manifest_tensor t = {
         .shape_at = m->shapes.count, .digest = digest, .dtype = (uint8_t)d, .ndim = (uint8_t)ndim};
-    if (ndim == 0)
-        return FSDPCK_OK;
-    uint64_t *sizes = vec_push_n(&m->shapes, ndim, err);
-    if (sizes == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(sizes, shape, ndim * sizeof *sizes);
-    return FSDPCK_OK;
+    RETURN_IF(vec_add(&m->tensors, &t, err));
+    return vec_add_n(&m->shapes, shape, ndim, err);
 }
 
 const char *manifest_file_name(const manifest *m, size_t i)
@@ -136,9 +127,7 @@ typedef struct sorted_name {
 static int compare_names(const void *a, const void *b)
 {
     const sorted_name *x = a, *y = b;
-    const size_t shorter = x->nbytes < y->nbytes ? x->nbytes : y->nbytes;
-    const int diff = shorter == 0 ? 0 : memcmp(x->text, y->text, shorter);
-    return diff != 0 ? diff : (x->nbytes > y->nbytes) - (x->nbytes < y->nbytes);
+    return text_order(x->text, x->nbytes, y->text, y->nbytes);
 }
 
 uint32_t *manifest_sorted_names(const strtab *names, fsdpck_error *err)

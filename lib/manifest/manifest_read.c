@@ -21,17 +21,12 @@ static fsdpck_status malformed(const json_token *t, const char *what, fsdpck_err
     return refuse(t, FSDPCK_BADINPUT, JSON_FINDING, what, err);
 }
 
-static bool is_text(const json_token *t, const char *text)
-{
-    return t->nbytes == strlen(text) && memcmp(t->text, text, t->nbytes) == 0;
-}
-
 /* The index of a key in `keys`, marked in *seen; or of none: then its value is skipped. */
 static fsdpck_status find_key(json_reader *r, const json_token *key, const char *const *keys,
                               unsigned count, unsigned *seen, unsigned *which, fsdpck_error *err)
 {
     json_token value;
-    for (*which = 0; *which < count && !is_text(key, keys[*which]);)
+    for (*which = 0; *which < count && !json_is(key, keys[*which]);)
         ++*which;
     if (*which < count) {
         if (*seen & 1u << *which)
@@ -41,11 +36,6 @@ static fsdpck_status find_key(json_reader *r, const json_token *key, const char 
     }
     RETURN_IF(json_next(r, &value, err));
     return json_skip(r, &value, err);
-}
-
-static fsdpck_status expect_text(json_reader *r, json_token *t, fsdpck_error *err)
-{
-    return json_expect(r, JSON_STRING, t, err);
 }
 
 static fsdpck_status expect_u64(json_reader *r, uint64_t *v, fsdpck_error *err)
@@ -70,7 +60,7 @@ static int hex_digit(char c)
 static fsdpck_status expect_hex(json_reader *r, uint8_t *bytes, size_t nbytes, fsdpck_error *err)
 {
     json_token t;
-    RETURN_IF(expect_text(r, &t, err));
+    RETURN_IF(json_expect(r, JSON_STRING, &t, err));
     bool good = t.nbytes == 2 * nbytes;
     for (size_t i = 0; good && i < nbytes; i++) {
         const int high = hex_digit(t.text[2 * i]), low = hex_digit(t.text[2 * i + 1]);
@@ -110,14 +100,14 @@ static fsdpck_status read_header_member(json_reader *r, unsigned which, manifest
     json_token t;
     RETURN_IF(json_next(r, &t, err));
     if (which == 0) {
-        h->has_schema = t.kind == JSON_STRING && is_text(&t, MANIFEST_SCHEMA);
+        h->has_schema = t.kind == JSON_STRING && json_is(&t, MANIFEST_SCHEMA);
     } else if (which == 1) {
         h->has_version = t.kind == JSON_NUMBER && t.is_u64;
         h->version = t.is_u64 ? t.u64 : 0;
         h->version_at = t.offset_bytes;
     } else {
         h->has_checksum = t.kind == JSON_STRING;
-        h->known_checksum = h->has_checksum && is_text(&t, "crc64-xz");
+        h->known_checksum = h->has_checksum && json_is(&t, "crc64-xz");
         h->checksum_at = t.offset_bytes;
     }
     return json_skip(r, &t, err);
@@ -178,7 +168,7 @@ typedef struct entry {
 static fsdpck_status read_name(json_reader *r, entry *e, fsdpck_error *err)
 {
     json_token t;
-    RETURN_IF(expect_text(r, &t, err));
+    RETURN_IF(json_expect(r, JSON_STRING, &t, err));
     e->name.nbytes = 0;
     text_append(&e->name, t.text, t.nbytes);
     text_append(&e->name, "", 0);
@@ -188,7 +178,7 @@ static fsdpck_status read_name(json_reader *r, entry *e, fsdpck_error *err)
 static fsdpck_status read_dtype(json_reader *r, entry *e, fsdpck_error *err)
 {
     json_token t;
-    RETURN_IF(expect_text(r, &t, err));
+    RETURN_IF(json_expect(r, JSON_STRING, &t, err));
     e->d = dtype_from_name(t.text, t.nbytes);
     return e->d != DTYPE_NONE ? FSDPCK_OK : malformed(&t, "has an unknown dtype", err);
 }
@@ -349,10 +339,10 @@ bool manifest_is_likely(const char *text, size_t nbytes)
     json_reader_init(&r, text, nbytes, JSON_FINDING);
     if (json_expect(&r, JSON_OBJECT, &t, NULL) == FSDPCK_OK) {
         while (!found && json_next(&r, &t, NULL) == FSDPCK_OK && t.kind == JSON_KEY) {
-            const bool schema = is_text(&t, "schema");
+            const bool schema = json_is(&t, "schema");
             if (json_next(&r, &t, NULL) != FSDPCK_OK)
                 break;
-            found = schema && t.kind == JSON_STRING && is_text(&t, MANIFEST_SCHEMA);
+            found = schema && t.kind == JSON_STRING && json_is(&t, MANIFEST_SCHEMA);
             if (json_skip(&r, &t, NULL) != FSDPCK_OK)
                 break;
         }

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/text.h"
 #include "model/model_internal.h"
 
 /* State of the selection, one item per module (parents: two). */
@@ -21,11 +22,7 @@ static bool has_class(const chooser *c, uint32_t module, const char *const *name
     if (id == MODEL_NONE)
         return false;
     const char *name = strtab_text(&c->m->classes, id);
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(names[i], name) == 0)
-            return true;
-    }
-    return false;
+    return text_is_one_of(name, strlen(name), names, n);
 }
 
 static bool is_container(const chooser *c, uint32_t module)

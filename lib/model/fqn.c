@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
 static const char *const wrapper_parts[] = {
     "_fsdp_wrapped_module",
     "_fpw_module",
@@ -11,11 +13,7 @@ static const char *const wrapper_parts[] = {
 
 static bool part_is_wrapper(const char *part, size_t nbytes)
 {
-    for (size_t i = 0; i < sizeof wrapper_parts / sizeof wrapper_parts[0]; i++) {
-        if (strlen(wrapper_parts[i]) == nbytes && memcmp(wrapper_parts[i], part, nbytes) == 0)
-            return true;
-    }
-    return false;
+    return TEXT_IS_IN(part, nbytes, wrapper_parts);
 }
 
 static bool part_is_ddp(const char *part, size_t nbytes)

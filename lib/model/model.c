@@ -27,13 +27,8 @@ void model_release(model *m)
     strtab_release(&m->names);
     strtab_release(&m->classes);
     strtab_release(&m->paths);
-    vec_release(&m->modules);
-    vec_release(&m->params);
-    vec_release(&m->buffers);
-    vec_release(&m->shardings);
-    vec_release(&m->dims);
-    vec_release(&m->inputs);
-    vec_release(&m->uses);
+    VEC_RELEASE_ALL(&m->modules, &m->params, &m->buffers, &m->shardings, &m->dims, &m->inputs,
+                    &m->uses);
     optim_groups_release(&m->optimizers);
     unit_list_release(&m->units);
 }

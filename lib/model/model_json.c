@@ -121,7 +121,8 @@ static fsdpck_status read_document(model_reader *r, fsdpck_error *err)
     for (;;) {
         int key;
         json_token value;
-        RETURN_IF(model_next_key(r, "description", top_rules, TOP_KEYS, &seen, &key, &value, err));
+        RETURN_IF(
+            model_next_key(r, "description", top_rules, TOP_KEYS, NULL, &seen, &key, &value, err));
         t = value;
         if (key < 0)
             break;
@@ -159,10 +160,6 @@ fsdpck_status model_read(model *m, const char *text, size_t nbytes, fsdpck_error
     text_release(&r.words);
     text_release(&r.fqn);
     text_release(&r.wrap_path);
-    vec_release(&r.numbers);
-    vec_release(&r.params);
-    vec_release(&r.buffers);
-    vec_release(&r.inputs);
-    vec_release(&r.wrap.classes);
+    VEC_RELEASE_ALL(&r.numbers, &r.params, &r.buffers, &r.inputs, &r.wrap.classes);
     return st;
 }

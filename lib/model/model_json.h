@@ -12,15 +12,48 @@
 #define ACCEPT(kind) (1u << (kind))
 #define ACCEPT_BOOL  (ACCEPT(JSON_TRUE) | ACCEPT(JSON_FALSE))
 
+/* How model_next_key stores a value in the object that is read. */
+typedef enum key_store {
+    STORE_NOT, /* the caller reads it */
+    STORE_BOOL,
+    STORE_COUNT, /* uint32_t, at least 1 */
+    STORE_DIM,   /* uint8_t; NDIM_MAX for a larger one */
+    STORE_DTYPE, /* uint8_t */
+    STORE_WORD   /* word */
+} key_store;
+
 typedef struct key_rule {
     const char *name;
     unsigned kinds; /* of values: ACCEPT(...) */
+    key_store store;
+    size_t at; /* offset of the member */
 } key_rule;
+
+#define KEY_BOOL(name, type, member)                          \
+    {                                                         \
+        name, ACCEPT_BOOL, STORE_BOOL, offsetof(type, member) \
+    }
+#define KEY_COUNT(name, type, member)                                  \
+    {                                                                  \
+        name, ACCEPT(JSON_NUMBER), STORE_COUNT, offsetof(type, member) \
+    }
+#define KEY_DIM(name, type, member)                                  \
+    {                                                                \
+        name, ACCEPT(JSON_NUMBER), STORE_DIM, offsetof(type, member) \
+    }
+#define KEY_DTYPE(name, type, member)                                  \
+    {                                                                  \
+        name, ACCEPT(JSON_STRING), STORE_DTYPE, offsetof(type, member) \
+    }
+#define KEY_WORD(name, type, member)                                  \
+    {                                                                 \
+        name, ACCEPT(JSON_STRING), STORE_WORD, offsetof(type, member) \
+    }
 
 /* A text kept in model_reader.words. */
 typedef struct word {
     size_t at, nbytes;
-    size_t offset_bytes; /* in the document */
+    size_t offset_bytes; /* in the document; 0: not given */
 } word;
 
 /* A parameter or buffer as in the document. */
@@ -56,7 +89,6 @@ typedef enum tensor_key {
     TENSOR_SAME_AS,
     TENSOR_SHARD_DIM,
     TENSOR_ALL_GATHER,
-    TENSOR_PERSISTENT,
     TENSOR_KEYS
 } tensor_key;
 
@@ -66,10 +98,6 @@ typedef struct raw_module {
     word same_as;
     word with; /* of fully_shard */
     word override;
-    bool overrides;
-    bool has_class;
-    bool repeats;
-    bool has_with;
     uint16_t kinds;
     unsigned seen;
     model_sharding sharding;
@@ -90,15 +118,13 @@ typedef struct model_reader {
     bool wraps;
 } model_reader;
 
-/* Reads the next member of an object: *key is the index in rules, and *value the first token of its
- * value; *key is -1 at the object's end. `seen` has a bit for each key so far. `what` names the
- * object in messages. */
+/* Reads members of an object up to the next that the caller reads: *key is the index in rules, and
+ * *value the first token of its value; *key is -1 at the object's end. The other values are stored in
+ * `object`. `seen` has a bit for each key so far. `what` names the object in messages. */
 fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *rules,
-                             unsigned nrules, unsigned *seen, int *key, json_token *value,
-                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+                             unsigned nrules, void *object, unsigned *seen, int *key,
+                             json_token *value, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Keeps a string token. */
-word model_save_word(model_reader *r, const json_token *value);
 const char *model_word(const model_reader *r, const word *w);
 
 fsdpck_status model_refuse_value(const json_token *value, const char *key, const char *expected,
@@ -107,8 +133,6 @@ fsdpck_status model_refuse_value(const json_token *value, const char *key, const
 /* Values of a kind already checked. */
 fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char *key,
                             uint32_t *number, fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status model_get_dtype(const json_token *value, const char *key, uint8_t *d,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Reads the array of sizes whose first token was read, onto r->numbers. */
 fsdpck_status model_get_sizes(model_reader *r, uint32_t *at, uint8_t *count,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;

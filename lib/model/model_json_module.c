@@ -23,20 +23,20 @@ typedef enum module_key {
 } module_key;
 
 static const key_rule module_rules[MODULE_KEYS] = {
-    [KEY_NAME] = {"name", ACCEPT(JSON_STRING)},
-    [KEY_CLASS] = {"class", ACCEPT(JSON_STRING)},
+    [KEY_NAME] = KEY_WORD("name", raw_module, name),
+    [KEY_CLASS] = KEY_WORD("class", raw_module, class_name),
     [KEY_PARAMS] = {"params", ACCEPT(JSON_ARRAY)},
     [KEY_BUFFERS] = {"buffers", ACCEPT(JSON_ARRAY)},
     [KEY_FSDP] = {"fsdp", ACCEPT(JSON_OBJECT)},
     [KEY_FULLY_SHARD] = {"fully_shard", ACCEPT(JSON_OBJECT)},
-    [KEY_SAME_AS] = {"same_as", ACCEPT(JSON_STRING)},
+    [KEY_SAME_AS] = KEY_WORD("same_as", raw_module, same_as),
     [KEY_REPLICATE] = {"replicate", ACCEPT_BOOL},
     [KEY_DDP] = {"ddp", ACCEPT_BOOL},
     [KEY_CHECKPOINT] = {"checkpoint", ACCEPT_BOOL},
     [KEY_COMPILE] = {"compile", ACCEPT_BOOL},
     [KEY_IGNORED] = {"ignored", ACCEPT_BOOL},
     [KEY_LOCAL_GROUP] = {"local_group", ACCEPT_BOOL},
-    [KEY_OVERRIDE] = {"override", ACCEPT(JSON_STRING)},
+    [KEY_OVERRIDE] = KEY_WORD("override", raw_module, override),
 };
 
 static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const json_token *value,
@@ -55,13 +55,6 @@ static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const
     if (value->kind != JSON_FALSE)
         raw->kinds |= kinds[key];
     switch (key) {
-    case KEY_NAME:
-        raw->name = model_save_word(r, value);
-        break;
-    case KEY_CLASS:
-        raw->class_name = model_save_word(r, value);
-        raw->has_class = true;
-        break;
     case KEY_PARAMS:
         return model_read_tensors(r, false, err);
     case KEY_BUFFERS:
@@ -70,18 +63,9 @@ static fsdpck_status read_value(model_reader *r, raw_module *raw, int key, const
         return model_read_fsdp(r, &raw->sharding, err);
     case KEY_FULLY_SHARD:
         return model_read_fully_shard(r, raw, err);
-    case KEY_SAME_AS:
-        raw->same_as = model_save_word(r, value);
-        raw->repeats = true;
-        break;
-    case KEY_OVERRIDE:
-        raw->override = model_save_word(r, value);
-        raw->overrides = true;
-        break;
     default:
-        break;
+        return FSDPCK_OK;
     }
-    return FSDPCK_OK;
 }
 
 /* Checks the name and the combination of keys. */
@@ -98,7 +82,7 @@ static fsdpck_status check_whole(const raw_module *raw, fsdpck_error *err)
     } else if ((raw->seen & both) == both) {
         expected = "either 'fsdp' or 'fully_shard'";
         found = "both";
-    } else if (raw->repeats && raw->seen & ~with_same_as) {
+    } else if (raw->same_as.offset_bytes > 0 && raw->seen & ~with_same_as) {
         expected = "only 'name', 'class' and 'override' with 'same_as'";
         found = "other keys, which belong to the first registration";
     }
@@ -146,8 +130,7 @@ static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const c
     const uint32_t index = model_module_count(m);
     for (uint32_t at = index - 1; at != MODEL_NONE;) {
         model_module *module = VEC_AT(&m->modules, model_module, at);
-        if (strtab_nbytes(&m->names, module->name) == nbytes &&
-            memcmp(strtab_text(&m->names, module->name), path, nbytes) == 0) {
+        if (strtab_is(&m->names, module->name, path, nbytes)) {
             if (module->same_as != MODEL_NONE)
                 break;
             *parent = at;
@@ -278,7 +261,8 @@ static fsdpck_status repeat(model_reader *r, const raw_module *raw, uint32_t ind
             copy.name = to;
             copy.parent = module->parent;
             copy.state_path = module->state_path;
-            copy.class_name = raw->has_class ? module->class_name : copy.class_name;
+            copy.class_name =
+                raw->class_name.offset_bytes > 0 ? module->class_name : copy.class_name;
             *module = copy;
         } else {
             copy.parent = index + (copy.parent - source);
@@ -302,7 +286,7 @@ static fsdpck_status add_sharding(model_reader *r, raw_module *raw, model_module
     module->sharding = MODEL_NONE;
     if (!(raw->kinds & (MODULE_FSDP | MODULE_FULLY_SHARD)))
         return FSDPCK_OK;
-    if (raw->has_with) {
+    if (raw->with.offset_bytes > 0) {
         const uint32_t with = model_find_module(m, model_word(r, &raw->with), raw->with.nbytes);
         if (with == MODEL_NONE || !(model_module_at(m, with)->kinds & MODULE_FULLY_SHARD))
             return FAIL_WITH(
@@ -313,10 +297,7 @@ static fsdpck_status add_sharding(model_reader *r, raw_module *raw, model_module
         const model_sharding *s = model_sharding_of(m, model_module_at(m, with));
         raw->sharding.with = s == NULL || s->with == MODEL_NONE ? with : s->with;
     }
-    model_sharding *s = vec_push(&m->shardings, err);
-    if (s == NULL)
-        return FSDPCK_LIMIT;
-    *s = raw->sharding;
+    RETURN_IF(vec_add(&m->shardings, &raw->sharding, err));
     module->sharding = (uint32_t)(m->shardings.count - 1);
     return FSDPCK_OK;
 }
@@ -329,7 +310,7 @@ static fsdpck_status add_module(model_reader *r, raw_module *raw, fsdpck_error *
     RETURN_IF(text_check(&r->words, err));
     RETURN_IF(check_whole(raw, err));
     RETURN_IF(place(r, raw, &module.parent, err));
-    if (raw->has_class)
+    if (raw->class_name.offset_bytes > 0)
         RETURN_IF(strtab_intern(&m->classes, model_word(r, &raw->class_name),
                                 raw->class_name.nbytes, &module.class_name, err));
     RETURN_IF(add_sharding(r, raw, &module, err));
@@ -341,7 +322,8 @@ static fsdpck_status add_module(model_reader *r, raw_module *raw, fsdpck_error *
     module.first_buffer = model_buffer_count(m);
     module.nbuffers = (uint32_t)r->buffers.count;
     RETURN_IF(vec_add(&m->modules, &module, err));
-    return raw->repeats ? repeat(r, raw, index, err) : model_add_tensors(r, index, err);
+    return raw->same_as.offset_bytes > 0 ? repeat(r, raw, index, err)
+                                         : model_add_tensors(r, index, err);
 }
 
 static fsdpck_status read_module(model_reader *r, raw_module *raw, fsdpck_error *err)
@@ -349,8 +331,8 @@ static fsdpck_status read_module(model_reader *r, raw_module *raw, fsdpck_error 
     for (;;) {
         int key;
         json_token value;
-        RETURN_IF(
-            model_next_key(r, "module", module_rules, MODULE_KEYS, &raw->seen, &key, &value, err));
+        RETURN_IF(model_next_key(r, "module", module_rules, MODULE_KEYS, raw, &raw->seen, &key,
+                                 &value, err));
         if (key < 0)
             return add_module(r, raw, err);
         RETURN_IF(read_value(r, raw, key, &value, err));

@@ -68,8 +68,7 @@ fsdpck_status model_read_optimizers(model_reader *r, fsdpck_error *err)
             return refuse_shape(&t, err);
         for (size_t i = 0; i < g->lists.count; i++) {
             const uint32_t name = VEC_AT(&g->lists, const optim_list, i)->name;
-            if (strtab_nbytes(&g->names, name) == t.nbytes &&
-                memcmp(strtab_text(&g->names, name), t.text, t.nbytes) == 0)
+            if (strtab_is(&g->names, name, t.text, t.nbytes))
                 return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("'optimizers' has a key twice"),
                                  (offset, t.offset_bytes));
         }

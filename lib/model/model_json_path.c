@@ -19,7 +19,7 @@ fsdpck_status model_find_state_path(model_reader *r, const raw_module *raw, mode
 {
     model *m = r->m;
     module->state_path = MODEL_NONE;
-    if (raw != NULL && raw->overrides)
+    if (raw != NULL && raw->override.offset_bytes > 0)
         return strtab_intern(&m->paths, model_word(r, &raw->override), raw->override.nbytes,
                              &module->state_path, err);
     const model_module *parent =
@@ -61,8 +61,7 @@ fsdpck_status model_add_walk_name(model_reader *r, uint32_t module, model_use ki
     if (model_module_at(r->m, module)->state_path == MODEL_NONE)
         return FSDPCK_OK;
     RETURN_IF(model_name_in(r, module, false, name, err));
-    if (r->fqn.nbytes == strtab_nbytes(&r->m->names, name) &&
-        memcmp(r->fqn.text, strtab_text(&r->m->names, name), r->fqn.nbytes) == 0)
+    if (strtab_is(&r->m->names, name, r->fqn.text, r->fqn.nbytes))
         return FSDPCK_OK;
     return model_add_name(r->m, r->fqn.text, r->fqn.nbytes, kind, index, &other, err);
 }

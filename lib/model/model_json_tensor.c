@@ -8,37 +8,29 @@
 #define BIT(key) (1u << (key))
 
 static const key_rule param_rules[] = {
-    [TENSOR_NAME] = {"name", ACCEPT(JSON_STRING)},
+    [TENSOR_NAME] = KEY_WORD("name", raw_tensor, name),
     [TENSOR_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
-    [TENSOR_DTYPE] = {"dtype", ACCEPT(JSON_STRING)},
+    [TENSOR_DTYPE] = KEY_DTYPE("dtype", raw_tensor, dtype),
     [TENSOR_STRIDES] = {"strides", ACCEPT(JSON_ARRAY)},
-    [TENSOR_REQUIRES_GRAD] = {"requires_grad", ACCEPT_BOOL},
-    [TENSOR_IGNORED] = {"ignored", ACCEPT_BOOL},
-    [TENSOR_SAME_AS] = {"same_as", ACCEPT(JSON_STRING)},
-    [TENSOR_SHARD_DIM] = {"shard_dim", ACCEPT(JSON_NUMBER)},
+    [TENSOR_REQUIRES_GRAD] = KEY_BOOL("requires_grad", raw_tensor, requires_grad),
+    [TENSOR_IGNORED] = KEY_BOOL("ignored", raw_tensor, ignored),
+    [TENSOR_SAME_AS] = KEY_WORD("same_as", raw_tensor, same_as),
+    [TENSOR_SHARD_DIM] = KEY_DIM("shard_dim", raw_tensor, shard_dim),
     [TENSOR_ALL_GATHER] = {"all_gather", ACCEPT(JSON_ARRAY)},
 };
 
 /* The same positions as tensor_key, except the last. */
 static const key_rule buffer_rules[] = {
-    [TENSOR_NAME] = {"name", ACCEPT(JSON_STRING)},
+    [TENSOR_NAME] = KEY_WORD("name", raw_tensor, name),
     [TENSOR_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
-    [TENSOR_DTYPE] = {"dtype", ACCEPT(JSON_STRING)},
-    [TENSOR_DTYPE + 1] = {"persistent", ACCEPT_BOOL},
+    [TENSOR_DTYPE] = KEY_DTYPE("dtype", raw_tensor, dtype),
+    [TENSOR_DTYPE + 1] = KEY_BOOL("persistent", raw_tensor, persistent),
 };
-
-static fsdpck_status read_shard_dim(raw_tensor *raw, const json_token *value, fsdpck_error *err)
-{
-    uint32_t number = 0;
-    RETURN_IF(model_get_u32(value, 0, "shard_dim", &number, err));
-    raw->shard_dim = (uint8_t)(number < NDIM_MAX ? number : NDIM_MAX);
-    return FSDPCK_OK;
-}
 
 typedef enum input_key { INPUT_DTYPE, INPUT_SHAPE, INPUT_KEYS } input_key;
 
 static const key_rule input_rules[INPUT_KEYS] = {
-    [INPUT_DTYPE] = {"dtype", ACCEPT(JSON_STRING)},
+    [INPUT_DTYPE] = KEY_DTYPE("dtype", raw_input, dtype),
     [INPUT_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
 };
 
@@ -56,14 +48,11 @@ static fsdpck_status read_input(model_reader *r, size_t offset_bytes, fsdpck_err
     for (;;) {
         int key;
         json_token value;
-        RETURN_IF(
-            model_next_key(r, "'all_gather'", input_rules, INPUT_KEYS, &seen, &key, &value, err));
+        RETURN_IF(model_next_key(r, "'all_gather'", input_rules, INPUT_KEYS, &input, &seen, &key,
+                                 &value, err));
         if (key < 0)
             break;
-        if (key == INPUT_DTYPE)
-            RETURN_IF(model_get_dtype(&value, "dtype", &input.dtype, err));
-        else
-            RETURN_IF(model_get_sizes(r, &input.shape_at, &input.ndim, err));
+        RETURN_IF(model_get_sizes(r, &input.shape_at, &input.ndim, err));
     }
     if (seen != (BIT(INPUT_DTYPE) | BIT(INPUT_SHAPE)))
         return refuse_inputs(offset_bytes, "an input without dtype or shape", err);
@@ -86,42 +75,6 @@ static fsdpck_status read_inputs(model_reader *r, raw_tensor *raw, const json_to
         raw->ninputs++;
     }
     return raw->ninputs > 0 ? FSDPCK_OK : refuse_inputs(offset_bytes, "an empty list", err);
-}
-
-static fsdpck_status read_value(model_reader *r, raw_tensor *raw, tensor_key key,
-                                const json_token *value, fsdpck_error *err)
-{
-    const bool yes = value->kind == JSON_TRUE;
-    switch (key) {
-    case TENSOR_NAME:
-        raw->name = model_save_word(r, value);
-        break;
-    case TENSOR_SHAPE:
-        return model_get_sizes(r, &raw->shape_at, &raw->ndim, err);
-    case TENSOR_DTYPE:
-        return model_get_dtype(value, "dtype", &raw->dtype, err);
-    case TENSOR_STRIDES:
-        return model_get_sizes(r, &raw->strides_at, &raw->nstrides, err);
-    case TENSOR_REQUIRES_GRAD:
-        raw->requires_grad = yes;
-        break;
-    case TENSOR_IGNORED:
-        raw->ignored = yes;
-        break;
-    case TENSOR_SAME_AS:
-        raw->same_as = model_save_word(r, value);
-        break;
-    case TENSOR_SHARD_DIM:
-        return read_shard_dim(raw, value, err);
-    case TENSOR_ALL_GATHER:
-        return read_inputs(r, raw, value, err);
-    case TENSOR_PERSISTENT:
-        raw->persistent = yes;
-        break;
-    case TENSOR_KEYS:
-        break;
-    }
-    return FSDPCK_OK;
 }
 
 /* Checks that all required keys are present. */
@@ -156,12 +109,15 @@ static fsdpck_status read_tensor(model_reader *r, bool buffer, raw_tensor *raw, 
     for (;;) {
         int key;
         json_token value;
-        RETURN_IF(model_next_key(r, what, rules, nrules, &raw->seen, &key, &value, err));
+        RETURN_IF(model_next_key(r, what, rules, nrules, raw, &raw->seen, &key, &value, err));
         if (key < 0)
             break;
-        const bool persistence = buffer && key == TENSOR_DTYPE + 1;
-        RETURN_IF(
-            read_value(r, raw, persistence ? TENSOR_PERSISTENT : (tensor_key)key, &value, err));
+        if (key == TENSOR_SHAPE)
+            RETURN_IF(model_get_sizes(r, &raw->shape_at, &raw->ndim, err));
+        else if (key == TENSOR_STRIDES)
+            RETURN_IF(model_get_sizes(r, &raw->strides_at, &raw->nstrides, err));
+        else
+            RETURN_IF(read_inputs(r, raw, &value, err));
     }
     if (buffer)
         raw->seen &= BIT(TENSOR_NAME) | BIT(TENSOR_SHAPE) | BIT(TENSOR_DTYPE);
@@ -214,16 +170,6 @@ static fsdpck_status build_fqn(model_reader *r, uint32_t module, const raw_tenso
                      (offset, raw->name.offset_bytes), (tensor, r->fqn.text),
                      (expected, "a name in its module, without dots"),
                      (found, raw->name.nbytes == 0 ? "an empty name" : "a dot"));
-}
-
-static fsdpck_status put_sizes(model *m, const uint64_t *sizes, unsigned n, fsdpck_error *err)
-{
-    uint64_t *to = vec_push_n(&m->dims, n, err);
-    if (to == NULL)
-        return FSDPCK_LIMIT;
-    if (n > 0)
-        memcpy(to, sizes, n * sizeof *sizes);
-    return FSDPCK_OK;
 }
 
 static const uint64_t *numbers_at(const model_reader *r, uint32_t at)
@@ -294,14 +240,12 @@ static fsdpck_status add_inputs(model_reader *r, const raw_tensor *raw, fsdpck_e
         const raw_tensor sizes = {
             .ndim = from->ndim, .shape_at = from->shape_at, .offset_bytes = raw->offset_bytes};
         RETURN_IF(count_elements(r, &sizes, false, err));
-        model_input *input = vec_push(&m->inputs, err);
-        if (input == NULL)
-            return FSDPCK_LIMIT;
-        *input = (model_input){.param = (uint32_t)m->params.count,
-                               .dtype = from->dtype,
-                               .ndim = from->ndim,
-                               .shape_at = m->dims.count};
-        RETURN_IF(put_sizes(m, numbers_at(r, from->shape_at), from->ndim, err));
+        const model_input input = {.param = (uint32_t)m->params.count,
+                                   .dtype = from->dtype,
+                                   .ndim = from->ndim,
+                                   .shape_at = m->dims.count};
+        RETURN_IF(vec_add(&m->inputs, &input, err));
+        RETURN_IF(vec_add_n(&m->dims, numbers_at(r, from->shape_at), from->ndim, err));
     }
     return FSDPCK_OK;
 }
@@ -325,9 +269,9 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
     } else {
         p.shape_at = m->dims.count;
         RETURN_IF(count_elements(r, raw, true, err));
-        RETURN_IF(put_sizes(m, numbers_at(r, raw->shape_at), raw->ndim, err));
+        RETURN_IF(vec_add_n(&m->dims, numbers_at(r, raw->shape_at), raw->ndim, err));
         if (p.strided)
-            RETURN_IF(put_sizes(m, numbers_at(r, raw->strides_at), raw->ndim, err));
+            RETURN_IF(vec_add_n(&m->dims, numbers_at(r, raw->strides_at), raw->ndim, err));
     }
     RETURN_IF(add_inputs(r, raw, err));
     if (p.shard_dim != UINT8_MAX && p.shard_dim >= p.ndim)
@@ -348,7 +292,7 @@ static fsdpck_status add_buffer(model_reader *r, uint32_t module, const raw_tens
                       .persistent = raw->persistent,
                       .shape_at = m->dims.count};
     RETURN_IF(count_elements(r, raw, false, err));
-    RETURN_IF(put_sizes(m, numbers_at(r, raw->shape_at), raw->ndim, err));
+    RETURN_IF(vec_add_n(&m->dims, numbers_at(r, raw->shape_at), raw->ndim, err));
     RETURN_IF(model_add_name(m, r->fqn.text, r->fqn.nbytes, MODEL_USE_BUFFER, m->buffers.count,
                              &b.name, err));
     RETURN_IF(model_add_walk_name(r, module, MODEL_USE_BUFFER, m->buffers.count, b.name, err));

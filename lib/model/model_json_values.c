@@ -24,16 +24,6 @@ static const char *kind_words(unsigned kinds)
     return "true or false";
 }
 
-static int find_key(const json_token *key, const key_rule *rules, unsigned nrules)
-{
-    for (unsigned i = 0; i < nrules; i++) {
-        if (strlen(rules[i].name) == key->nbytes &&
-            memcmp(rules[i].name, key->text, key->nbytes) == 0)
-            return (int)i;
-    }
-    return -1;
-}
-
 static fsdpck_status refuse_key(const json_token *key, const char *what, const key_rule *rules,
                                 unsigned nrules, fsdpck_error *err)
 {
@@ -48,41 +38,73 @@ static fsdpck_status refuse_key(const json_token *key, const char *what, const k
                      (found, "'%s'", escape_text(shown, sizeof shown, key->text, key->nbytes)));
 }
 
-fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *rules,
-                             unsigned nrules, unsigned *seen, int *key, json_token *value,
-                             fsdpck_error *err)
+static fsdpck_status store(model_reader *r, const key_rule *rule, const json_token *value, void *to,
+                           fsdpck_error *err)
 {
-    RETURN_IF(json_next(&r->json, value, err));
-    *key = -1;
-    if (value->kind == JSON_OBJECT_END)
-        return FSDPCK_OK;
-    const int found = find_key(value, rules, nrules);
-    if (found < 0)
-        return refuse_key(value, what, rules, nrules, err);
-    const key_rule *rule = &rules[found];
-    if (*seen & 1u << found)
-        return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("%s has the key '%s' twice", what, rule->name),
-                         (offset, value->offset_bytes), (expected, "each key once"),
-                         (found, "'%s' again", rule->name));
-    *seen |= 1u << found;
-    RETURN_IF(json_next(&r->json, value, err));
-    if (!(rule->kinds & ACCEPT(value->kind))) {
-        const bool is_bool = value->kind == JSON_TRUE || value->kind == JSON_FALSE;
-        return FAIL_WITH(err, BADINPUT, MODEL_KEY,
-                         ("%s has a '%s' of the wrong type", what, rule->name),
-                         (offset, value->offset_bytes), (expected, "%s", kind_words(rule->kinds)),
-                         (found, "%s", kind_words(is_bool ? ACCEPT_BOOL : ACCEPT(value->kind))));
+    uint32_t number = 0;
+    dtype d;
+    switch (rule->store) {
+    case STORE_NOT:
+        break;
+    case STORE_BOOL:
+        *(bool *)to = value->kind == JSON_TRUE;
+        break;
+    case STORE_COUNT:
+        return model_get_u32(value, 1, rule->name, to, err);
+    case STORE_DIM:
+        RETURN_IF(model_get_u32(value, 0, rule->name, &number, err));
+        *(uint8_t *)to = (uint8_t)(number < NDIM_MAX ? number : NDIM_MAX);
+        break;
+    case STORE_DTYPE:
+        d = dtype_from_name(value->text, value->nbytes);
+        if (d == DTYPE_NONE)
+            return model_refuse_value(value, rule->name,
+                                      "torch's name of a dtype, such as 'float32'", err);
+        *(uint8_t *)to = (uint8_t)d;
+        break;
+    case STORE_WORD:
+        *(word *)to = (word){r->words.nbytes, value->nbytes, value->offset_bytes};
+        text_append(&r->words, value->text, value->nbytes);
+        text_append(&r->words, "", 1);
+        break;
     }
-    *key = found;
     return FSDPCK_OK;
 }
 
-word model_save_word(model_reader *r, const json_token *value)
+fsdpck_status model_next_key(model_reader *r, const char *what, const key_rule *rules,
+                             unsigned nrules, void *object, unsigned *seen, int *key,
+                             json_token *value, fsdpck_error *err)
 {
-    const word w = {r->words.nbytes, value->nbytes, value->offset_bytes};
-    text_append(&r->words, value->text, value->nbytes);
-    text_append(&r->words, "", 1);
-    return w;
+    for (;;) {
+        RETURN_IF(json_next(&r->json, value, err));
+        *key = -1;
+        if (value->kind == JSON_OBJECT_END)
+            return FSDPCK_OK;
+        unsigned found = 0;
+        while (found < nrules && !json_is(value, rules[found].name))
+            found++;
+        if (found == nrules)
+            return refuse_key(value, what, rules, nrules, err);
+        const key_rule *rule = &rules[found];
+        if (*seen & 1u << found)
+            return FAIL_WITH(err, BADINPUT, MODEL_KEY,
+                             ("%s has the key '%s' twice", what, rule->name),
+                             (offset, value->offset_bytes), (expected, "each key once"),
+                             (found, "'%s' again", rule->name));
+        *seen |= 1u << found;
+        RETURN_IF(json_next(&r->json, value, err));
+        if (!(rule->kinds & ACCEPT(value->kind))) {
+            const bool is_bool = value->kind == JSON_TRUE || value->kind == JSON_FALSE;
+            return FAIL_WITH(
+                err, BADINPUT, MODEL_KEY, ("%s has a '%s' of the wrong type", what, rule->name),
+                (offset, value->offset_bytes), (expected, "%s", kind_words(rule->kinds)),
+                (found, "%s", kind_words(is_bool ? ACCEPT_BOOL : ACCEPT(value->kind))));
+        }
+        *key = (int)found;
+        if (rule->store == STORE_NOT)
+            return FSDPCK_OK;
+        RETURN_IF(store(r, rule, value, (char *)object + rule->at, err));
+    }
 }
 
 const char *model_word(const model_reader *r, const word *w)
@@ -106,18 +128,6 @@ fsdpck_status model_get_u32(const json_token *value, uint32_t least, const char 
         return model_refuse_value(
             value, key, least > 0 ? "a whole number of at least 1" : "a whole number", err);
     *number = (uint32_t)value->u64;
-    return FSDPCK_OK;
-}
-
-fsdpck_status model_get_dtype(const json_token *value, const char *key, uint8_t *d,
-                              fsdpck_error *err)
-{
-    const dtype found = dtype_from_name(value->text, value->nbytes);
-    if (found == DTYPE_NONE) {
-        model_refuse_value(value, key, "torch's name of a dtype, such as 'float32'", err);
-        return FSDPCK_BADINPUT;
-    }
-    *d = (uint8_t)found;
     return FSDPCK_OK;
 }
 

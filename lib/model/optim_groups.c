@@ -13,9 +13,7 @@ void optim_groups_init(optim_groups *g, budget *owner)
 void optim_groups_release(optim_groups *g)
 {
     strtab_release(&g->names);
-    vec_release(&g->lists);
-    vec_release(&g->groups);
-    vec_release(&g->members);
+    VEC_RELEASE_ALL(&g->lists, &g->groups, &g->members);
 }
 
 fsdpck_status optim_groups_add(optim_groups *g, const char *name, size_t nbytes, fsdpck_error *err)
@@ -51,8 +49,7 @@ const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, s
         at--;
     for (size_t i = 0; i < g->lists.count; i++) {
         const optim_list *l = VEC_AT(&g->lists, const optim_list, i);
-        if (strtab_nbytes(&g->names, l->name) == nbytes - at &&
-            memcmp(strtab_text(&g->names, l->name), prefix + at, nbytes - at) == 0)
+        if (strtab_is(&g->names, l->name, prefix + at, nbytes - at))
             return l;
     }
     return is_only && g->lists.count == 1 ? VEC_AT(&g->lists, const optim_list, 0) : NULL;

@@ -397,8 +397,7 @@ void sharded_list_init(sharded_list *l, budget *owner)
 
 void sharded_list_release(sharded_list *l)
 {
-    vec_release(&l->units);
-    vec_release(&l->params);
+    VEC_RELEASE_ALL(&l->units, &l->params);
 }
 
 static fsdpck_status add_sharded(walk *w, uint32_t index, sharded_list *l, fsdpck_error *err)

@@ -31,11 +31,7 @@ void unit_list_init(unit_list *l, budget *owner)
 void unit_list_release(unit_list *l)
 {
     strtab_release(&l->names);
-    vec_release(&l->units);
-    vec_release(&l->params);
-    vec_release(&l->shared);
-    vec_release(&l->dims);
-    vec_release(&l->uses);
+    VEC_RELEASE_ALL(&l->units, &l->params, &l->shared, &l->dims, &l->uses);
     l->open = false;
 }
 
@@ -92,10 +88,7 @@ fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
         return FAIL_WITH(err, BADINPUT, MODEL_NAME_DUP,
                          ("two units have the prefix '%s'", strtab_text(&l->names, prefix_id)),
                          (next, "give each unit the path of its module as \"prefix\""));
-    unit *u = vec_push(&l->units, err);
-    if (u == NULL)
-        return FSDPCK_LIMIT;
-    *u = (unit){
+    const unit u = {
         .prefix = prefix_id,
         .flat_name = flat_id,
         .dtype = proto->dtype,
@@ -110,6 +103,7 @@ fsdpck_status unit_list_add(unit_list *l, const unit *proto, const char *prefix,
         .first_param = (uint32_t)l->params.count,
         .first_shared = (uint32_t)l->shared.count,
     };
+    RETURN_IF(vec_add(&l->units, &u, err));
     use_of(l, prefix_id)->unit = (uint32_t)l->units.count;
     l->open = true;
     return FSDPCK_OK;
@@ -170,12 +164,8 @@ static fsdpck_status keep_order(unit_list *l, unit_param *p, unsigned ndim, cons
         p->permuted = order[d] != d;
     if (!p->permuted)
         return FSDPCK_OK;
-    uint64_t *kept = vec_push_n(&l->dims, ndim, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(kept, order, ndim * sizeof *order);
-    p->order_at = l->dims.count - ndim;
-    return FSDPCK_OK;
+    p->order_at = l->dims.count;
+    return vec_add_n(&l->dims, order, ndim, err);
 }
 
 fsdpck_status unit_list_add_param(unit_list *l, const char *fqn, size_t nbytes, unsigned ndim,
@@ -189,11 +179,7 @@ fsdpck_status unit_list_add_param(unit_list *l, const char *fqn, size_t nbytes, 
     if (!checked_product(shape, ndim, &p.nelems) || p.nelems > INT64_MAX)
         return fail(err, FSDPCK_FINDING_MODEL_SHAPE,
                     "the shape has more elements than 63 bits can count", name);
-    uint64_t *sizes = vec_push_n(&l->dims, ndim, err);
-    if (sizes == NULL)
-        return FSDPCK_LIMIT;
-    if (ndim > 0)
-        memcpy(sizes, shape, ndim * sizeof *shape);
+    RETURN_IF(vec_add_n(&l->dims, shape, ndim, err));
     const fsdpck_status st = keep_order(l, &p, ndim, shape, strides, err);
     if (st != FSDPCK_OK) {
         error_tensor(err, name);

@@ -71,7 +71,7 @@ static fsdpck_status next_key(json_reader *r, key_set *set, json_token *t, unsig
     if (t->kind == JSON_OBJECT_END)
         return FSDPCK_OK;
     for (unsigned i = 0; i < set->count; i++) {
-        if (strlen(set->keys[i]) != t->nbytes || memcmp(set->keys[i], t->text, t->nbytes) != 0)
+        if (!json_is(t, set->keys[i]))
             continue;
         if ((set->seen & (1u << i)) != 0)
             return fail(err, FSDPCK_FINDING_MODEL_KEY, "list of units has a duplicate key",
@@ -158,7 +158,7 @@ static fsdpck_status next_strategy(json_reader *r, unit *proto, fsdpck_error *er
     RETURN_IF(next_string(r, unit_keys[UNIT_STRATEGY], &t, err));
     for (uint8_t i = 0; i <= STRATEGY_HYBRID_SHARD_ZERO2; i++) {
         const char *name = sharding_strategy_name(i);
-        if (strlen(name) != t.nbytes || memcmp(name, t.text, t.nbytes) != 0)
+        if (!json_is(&t, name))
             continue;
         proto->strategy = i;
         proto->unsharded = i == STRATEGY_NO_SHARD;

@@ -18,11 +18,10 @@ fsdpck_status checkpoint_load_inner(fsdpck_checkpoint *c, fsdpck_error *err)
     if (c->inner_loaded)
         return FSDPCK_OK;
     for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++) {
-        fsdpck_error why;
+        fsdpck_error why = FSDPCK_ERROR_INIT;
         if (catalogue_object(&c->cat, i)->loaded)
             continue;
         RETURN_IF(cancel_check(&c->ctx->cancel, err));
-        fsdpck_error_init(&why);
         const fsdpck_status st = checkpoint_load_object(c, i, &why);
         if (st != FSDPCK_OK && !concerns_object(st)) {
             *err = why;

@@ -200,8 +200,7 @@ fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
         checkpoint_log_dropped(c);
         log_local(c, &d->match);
     }
-    vec_release(&order);
-    vec_release(&ties);
+    VEC_RELEASE_ALL(&order, &ties);
     if (st != FSDPCK_OK) {
         error_path(err, d->path);
         return st;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "group/remote_folder.h"
 #include "io/file_set.h"
 #include "open/checkpoint.h"
@@ -194,9 +195,8 @@ static bool has_rank_files(const probe_input *in)
     static const char *const suffixes[] = {".pt", ".pth", ".bin", ".ckpt"};
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *dot = strrchr(in->entries[i], '.');
-        for (size_t k = 0; dot != NULL && k < sizeof suffixes / sizeof suffixes[0]; k++)
-            if (strcmp(dot, suffixes[k]) == 0)
-                return true;
+        if (dot != NULL && TEXT_IS_IN(dot, strlen(dot), suffixes))
+            return true;
     }
     return false;
 }

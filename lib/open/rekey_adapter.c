@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 #include "open/checkpoint.h"
 #include "statedict/rekey.h"
@@ -61,10 +62,7 @@ static bool is_trainable(const catalogue *c, const cat_tensor *t)
         return false;
     while (at > 0 && name[at - 1] != '.')
         at--;
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-        if (strlen(buffers[i]) == nbytes - at && memcmp(buffers[i], name + at, nbytes - at) == 0)
-            return false;
-    return true;
+    return !TEXT_IS_IN(name + at, nbytes - at, buffers);
 }
 
 typedef struct candidate {
@@ -81,18 +79,15 @@ static int compare_saved(const void *left, const void *right)
     const candidate *a = left, *b = right;
     if (a->outside != b->outside)
         return a->outside ? 1 : -1;
-    if (a->saved_at != b->saved_at)
-        return a->saved_at < b->saved_at ? -1 : 1;
+    ORDER_BY(a->saved_at, b->saved_at);
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
 static int compare_alias(const void *left, const void *right)
 {
     const candidate *a = left, *b = right;
-    if (a->alias != b->alias)
-        return a->alias < b->alias ? -1 : 1;
-    if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
+    ORDER_BY(a->alias, b->alias);
+    ORDER_BY(a->offset_bytes, b->offset_bytes);
     return compare_saved(left, right);
 }
 
@@ -104,12 +99,10 @@ static void find_ties(const catalogue *c, candidate *all, size_t count)
     for (size_t i = 1; i < count; i++) {
         const cat_tensor *t = catalogue_tensor(c, all[i].tensor);
         const cat_tensor *before = catalogue_tensor(c, all[i - 1].tensor);
-        all[i].tied =
-            all[i].alias != CAT_NONE && all[i].alias == all[i - 1].alias &&
-            all[i].offset_bytes == all[i - 1].offset_bytes && t->dtype == before->dtype &&
-            t->ndim == before->ndim &&
-            memcmp(catalogue_shape(c, all[i].tensor), catalogue_shape(c, all[i - 1].tensor),
-                   t->ndim * sizeof(uint64_t)) == 0;
+        all[i].tied = all[i].alias != CAT_NONE && all[i].alias == all[i - 1].alias &&
+                      all[i].offset_bytes == all[i - 1].offset_bytes && t->dtype == before->dtype &&
+                      shape_equal(catalogue_shape(c, all[i].tensor), t->ndim,
+                                  catalogue_shape(c, all[i - 1].tensor), before->ndim);
         all[i].tied_to = all[i - 1].tied ? all[i - 1].tied_to : all[i - 1].tensor;
     }
     if (count > 1)
@@ -177,8 +170,7 @@ static bool is_copy(const fsdpck_checkpoint *c, const checkpoint_parts *parts, c
         return false;
     const rekey_param *p =
         VEC_AT(params, const rekey_param, *VEC_AT(param_of_name, const uint32_t, id));
-    return p->ndim == t->ndim &&
-           memcmp(p->shape, catalogue_shape(&c->cat, k->tensor), p->ndim * sizeof *p->shape) == 0;
+    return shape_equal(p->shape, p->ndim, catalogue_shape(&c->cat, k->tensor), t->ndim);
 }
 
 typedef struct params_search {
@@ -266,9 +258,7 @@ static fsdpck_status params_of_part(const fsdpck_checkpoint *c, const checkpoint
         p->fqn = strtab_text(names, *VEC_AT(&s.ids, const uint32_t, i));
         p->fqn_nbytes = strtab_nbytes(names, *VEC_AT(&s.ids, const uint32_t, i));
     }
-    vec_release(&all);
-    vec_release(&s.ids);
-    vec_release(&s.param_of_name);
+    VEC_RELEASE_ALL(&all, &s.ids, &s.param_of_name);
     text_release(&clean);
     return st;
 }

@@ -106,8 +106,7 @@ static bool is_part(const probe_input *in, const char *path)
 static void visit(search *s, char *path, unsigned depth)
 {
     probe_input in;
-    fsdpck_error why;
-    fsdpck_error_init(&why);
+    fsdpck_error why = FSDPCK_ERROR_INIT;
     if (is_system_folder(path)) {
         free(path);
         return;

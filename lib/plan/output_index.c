@@ -62,16 +62,6 @@ static uint64_t *new_table(plan *p, fsdpck_error *err)
     return budget_alloc(p->owner, (p->file_count + 1) * sizeof(uint64_t), err);
 }
 
-static const target_constant *constant_at(const plan *p, uint64_t i)
-{
-    return VEC_AT(&p->to->literals, target_constant, i);
-}
-
-static const target_deferred *deferred_at(const plan *p, uint64_t i)
-{
-    return VEC_AT(&p->to->lates, target_deferred, i);
-}
-
 static fsdpck_status error_overlapping(fsdpck_error *err)
 {
     return FAIL(err, INTERNAL, NONE,
@@ -101,12 +91,13 @@ static fsdpck_status check_file(const plan *p, uint64_t file, fsdpck_error *err)
         }
         if (chunk != NULL)
             begin = chunk->offset_bytes, nbytes = chunk->nbytes, next = &c;
-        if (l < p->file_constant[file + 1] && constant_at(p, l)->offset_bytes <= begin)
-            begin = constant_at(p, l)->offset_bytes, nbytes = constant_at(p, l)->nbytes, next = &l;
+        if (l < p->file_constant[file + 1] && constant_at(p->to, l)->offset_bytes <= begin)
+            begin = constant_at(p->to, l)->offset_bytes, nbytes = constant_at(p->to, l)->nbytes,
+            next = &l;
         if (deferred < p->file_deferred[file + 1] &&
-            deferred_at(p, deferred)->offset_bytes <= begin)
-            begin = deferred_at(p, deferred)->offset_bytes,
-            nbytes = deferred_at(p, deferred)->nbytes, next = &deferred;
+            deferred_at(p->to, deferred)->offset_bytes <= begin)
+            begin = deferred_at(p->to, deferred)->offset_bytes,
+            nbytes = deferred_at(p->to, deferred)->nbytes, next = &deferred;
         if (next == NULL)
             return FSDPCK_OK;
         if (begin < end || !checked_range(begin, nbytes, catalogue_file(to, file)->nbytes))
@@ -154,12 +145,12 @@ fsdpck_status plan_index_output(plan *p, fsdpck_error *err)
         p->file_deferred[file] = deferred;
         while (c < p->order_count && catalogue_chunk(to, p->order[c])->file == file)
             c++;
-        while (l < p->to->literals.count && constant_at(p, l)->file == file)
-            p->totals.constant_bytes += constant_at(p, l++)->nbytes;
-        for (; deferred < p->to->lates.count && deferred_at(p, deferred)->file == file;
+        while (l < p->to->literals.count && constant_at(p->to, l)->file == file)
+            p->totals.constant_bytes += constant_at(p->to, l++)->nbytes;
+        for (; deferred < p->to->lates.count && deferred_at(p->to, deferred)->file == file;
              deferred++) {
-            RETURN_IF(check_deferred(p, deferred_at(p, deferred), err));
-            p->totals.constant_bytes += deferred_at(p, deferred)->nbytes;
+            RETURN_IF(check_deferred(p, deferred_at(p->to, deferred), err));
+            p->totals.constant_bytes += deferred_at(p->to, deferred)->nbytes;
         }
         const uint64_t tile = p->opt.tile_nbytes;
         p->file_item[file + 1] = p->file_item[file] + nbytes / tile + (nbytes % tile != 0);

@@ -110,8 +110,8 @@ static fsdpck_status check_target_tensor(plan *p, uint32_t tensor, fsdpck_error 
     if (source >= catalogue_tensor_count(p->from))
         return FAIL(err, INTERNAL, NONE, "target names a source tensor that does not exist");
     const cat_tensor *s = catalogue_tensor(p->from, source);
-    if (s->ndim != t->ndim || memcmp(catalogue_shape(p->from, source), catalogue_shape(to, tensor),
-                                     t->ndim * sizeof(uint64_t)) != 0)
+    if (!shape_equal(catalogue_shape(p->from, source), s->ndim, catalogue_shape(to, tensor),
+                     t->ndim))
         return FAIL(err, INTERNAL, NONE, "target tensor and its source differ in shape");
     if (!plan_can_cast((dtype)s->dtype, (dtype)t->dtype))
         return FAIL_WITH(
@@ -212,8 +212,7 @@ void plan_free(plan *p)
     const uint64_t table_nbytes = (p->file_count + 1) * sizeof(uint64_t);
     for (size_t i = 0; i < p->indexes.count; i++)
         box_index_release(VEC_AT(&p->indexes, box_index, i), owner);
-    vec_release(&p->indexes);
-    vec_release(&p->partial);
+    VEC_RELEASE_ALL(&p->indexes, &p->partial);
     budget_free(owner, p->index_of, p->index_of_count * sizeof *p->index_of);
     budget_free(owner, p->order, p->order_capacity * sizeof *p->order);
     budget_free(owner, p->file_order, table_nbytes);

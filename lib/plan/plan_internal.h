@@ -9,6 +9,16 @@
 #define INDEX_UNSEEN UINT32_MAX       /* no target tensor has used this source tensor yet */
 #define INDEX_SCAN   (UINT32_MAX - 1) /* few chunks, no replicas: no index is kept */
 
+static inline const target_constant *constant_at(const target *t, uint64_t i)
+{
+    return VEC_AT(&t->literals, target_constant, i);
+}
+
+static inline const target_deferred *deferred_at(const target *t, uint64_t i)
+{
+    return VEC_AT(&t->lates, target_deferred, i);
+}
+
 struct plan {
     const catalogue *from;
     const target *to;

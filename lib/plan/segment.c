@@ -53,59 +53,40 @@ static const cat_chunk *ordered_chunk(const plan *p, uint64_t order)
     return catalogue_chunk(&p->to->cat, p->order[order]);
 }
 
-static const target_constant *constant_at(const plan *p, uint64_t i)
+static uint64_t chunk_end(const plan *p, uint64_t order)
 {
-    return VEC_AT(&p->to->literals, target_constant, i);
+    return ordered_chunk(p, order)->offset_bytes + ordered_chunk(p, order)->nbytes;
 }
 
-static const target_deferred *deferred_at(const plan *p, uint64_t i)
+static uint64_t constant_end(const plan *p, uint64_t i)
 {
-    return VEC_AT(&p->to->lates, target_deferred, i);
+    return constant_at(p->to, i)->offset_bytes + constant_at(p->to, i)->nbytes;
 }
 
-/* First chunk of the file that ends after `at`. Chunks do not overlap, so their ends also ascend.
- */
+static uint64_t deferred_end(const plan *p, uint64_t i)
+{
+    return deferred_at(p->to, i)->offset_bytes + deferred_at(p->to, i)->nbytes;
+}
+
+/* The first item of a file that ends after `at`. They do not overlap, so their ends also ascend. */
+static uint64_t first_after(const plan *p, const uint64_t *of_file, uint64_t at,
+                            uint64_t (*end_of)(const plan *p, uint64_t i))
+{
+    uint64_t low = of_file[0];
+    uint64_t high = of_file[1];
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (end_of(p, middle) <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 static uint64_t first_chunk_after(const plan *p, uint32_t file, uint64_t at)
 {
-    uint64_t low = p->file_order[file];
-    uint64_t high = p->file_order[file + 1];
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        const cat_chunk *k = ordered_chunk(p, middle);
-        if (k->offset_bytes + k->nbytes <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static uint64_t first_constant_after(const plan *p, uint32_t file, uint64_t at)
-{
-    uint64_t low = p->file_constant[file];
-    uint64_t high = p->file_constant[file + 1];
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (constant_at(p, middle)->offset_bytes + constant_at(p, middle)->nbytes <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static uint64_t first_deferred_after(const plan *p, uint32_t file, uint64_t at)
-{
-    uint64_t low = p->file_deferred[file];
-    uint64_t high = p->file_deferred[file + 1];
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (deferred_at(p, middle)->offset_bytes + deferred_at(p, middle)->nbytes <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return first_after(p, p->file_order + file, at, chunk_end);
 }
 
 uint64_t plan_first_alias(const plan *p, uint64_t target_chunk)
@@ -124,14 +105,15 @@ bool plan_has_alias(const plan *p, uint64_t target_chunk)
 
 void range_walk_begin(range_walk *w, const plan *p, const output_range *range)
 {
-    *w = (range_walk){.plan = p,
-                      .range = *range,
-                      .order = first_chunk_after(p, range->file, range->begin),
-                      .order_end = p->file_order[range->file + 1],
-                      .constant = first_constant_after(p, range->file, range->begin),
-                      .constant_end = p->file_constant[range->file + 1],
-                      .deferred = first_deferred_after(p, range->file, range->begin),
-                      .deferred_end = p->file_deferred[range->file + 1]};
+    *w = (range_walk){
+        .plan = p,
+        .range = *range,
+        .order = first_chunk_after(p, range->file, range->begin),
+        .order_end = p->file_order[range->file + 1],
+        .constant = first_after(p, p->file_constant + range->file, range->begin, constant_end),
+        .constant_end = p->file_constant[range->file + 1],
+        .deferred = first_after(p, p->file_deferred + range->file, range->begin, deferred_end),
+        .deferred_end = p->file_deferred[range->file + 1]};
 }
 
 static uint64_t clip_begin(const range_walk *w, uint64_t at)
@@ -185,9 +167,9 @@ bool range_walk_next(range_walk *w, range_part *part)
     const plan *p = w->plan;
     const cat_chunk *k = next_chunk(w);
     const uint64_t constant =
-        w->constant < w->constant_end ? constant_at(p, w->constant)->offset_bytes : UINT64_MAX;
+        w->constant < w->constant_end ? constant_at(p->to, w->constant)->offset_bytes : UINT64_MAX;
     const uint64_t deferred =
-        w->deferred < w->deferred_end ? deferred_at(p, w->deferred)->offset_bytes : UINT64_MAX;
+        w->deferred < w->deferred_end ? deferred_at(p->to, w->deferred)->offset_bytes : UINT64_MAX;
     const uint64_t chunk = k != NULL ? k->offset_bytes : UINT64_MAX;
     const uint64_t other = constant < deferred ? constant : deferred;
     if ((chunk < other ? chunk : other) >= w->range.end)
@@ -195,12 +177,13 @@ bool range_walk_next(range_walk *w, range_part *part)
     if (chunk < other) {
         set_chunk_part(w, k, part);
     } else if (constant < deferred) {
-        set_constant_part(w, constant_at(p, w->constant), part);
+        set_constant_part(w, constant_at(p->to, w->constant), part);
     } else {
-        *part = (range_part){.kind = RANGE_PART_DEFERRED,
-                             .deferred = w->deferred,
-                             .begin = clip_begin(w, deferred),
-                             .end = clip_end(w, deferred + deferred_at(p, w->deferred)->nbytes)};
+        *part =
+            (range_part){.kind = RANGE_PART_DEFERRED,
+                         .deferred = w->deferred,
+                         .begin = clip_begin(w, deferred),
+                         .end = clip_end(w, deferred + deferred_at(p->to, w->deferred)->nbytes)};
         w->deferred++;
     }
     return true;

@@ -1,19 +1,15 @@
 #include "run/digest_rows.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/crc.h"
+#include "base/text.h"
 #include "manifest/manifest.h"
 
 static int compare_names(const void *a, const void *b)
 {
     const digest_row *x = a, *y = b;
-    const size_t shorter = x->name_nbytes < y->name_nbytes ? x->name_nbytes : y->name_nbytes;
-    const int diff = memcmp(x->name, y->name, shorter);
-    if (diff != 0)
-        return diff;
-    return (x->name_nbytes > y->name_nbytes) - (x->name_nbytes < y->name_nbytes);
+    return text_order(x->name, x->name_nbytes, y->name, y->name_nbytes);
 }
 
 static bool is_listed(const cat_tensor *ct)

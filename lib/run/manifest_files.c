@@ -11,7 +11,7 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     path_kind kind;
     char *text = NULL;
     size_t nbytes;
-    fsdpck_error why;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
     *there = false;
     /* Each rank of a group may have a different part of the files. */
     if (!src->probe.is_folder || src->remote_files != NULL)
@@ -19,7 +19,6 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     RETURN_IF(path_probe(&src->probe.dir, MANIFEST_NAME, &kind, NULL, err));
     if (kind == PATH_ABSENT)
         return FSDPCK_OK;
-    fsdpck_error_init(&why);
     fsdpck_status st =
         file_read_whole(&src->probe.dir, MANIFEST_NAME, MANIFEST_NBYTES_MAX, &text, &nbytes, &why);
     if (st == FSDPCK_OK)

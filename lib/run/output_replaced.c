@@ -40,8 +40,7 @@ static fsdpck_status open_there(replaced *w, fsdpck_error *err)
                                    .opaque_calls = 1,
                                    .threads = r->opt.work.threads,
                                    .per_rank = FSDPCK_PER_RANK_KEEP};
-    fsdpck_error why;
-    fsdpck_error_init(&why);
+    fsdpck_error why = FSDPCK_ERROR_INIT;
     fsdpck_status st = FSDPCK_EXISTS;
     options.rank_pattern = pattern;
     if (pattern[0] != '\0')

@@ -185,8 +185,7 @@ static fsdpck_status join_output(run *r, const char *partial_name, bool *writes,
 {
     const unsigned flags = r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u;
     const group *g = r->ctx->group;
-    fsdpck_error local;
-    fsdpck_error_init(&local);
+    fsdpck_error local = FSDPCK_ERROR_INIT;
     fsdpck_status st =
         output_join(&r->out, r->dst, run_output_kind(r), flags, partial_name, &local);
     if (st == FSDPCK_OK)
@@ -212,11 +211,10 @@ static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpc
 /* Both or none: withdraws the published output if the other cannot be published. */
 static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
 {
-    fsdpck_error second;
+    fsdpck_error second = FSDPCK_ERROR_INIT;
     RETURN_IF(output_finish(beside, err));
     RETURN_IF(output_finish(out, err));
     RETURN_IF(output_publish_both(out, beside, err));
-    fsdpck_error_init(&second);
     const fsdpck_status st = output_remove_replaced(out, err);
     const fsdpck_status settled = output_remove_replaced(beside, st == FSDPCK_OK ? err : &second);
     return st == FSDPCK_OK ? settled : st;

@@ -123,8 +123,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     if (!src->probe.is_folder ||
         (folder_name[0] == '\0' && !(policy == SIDECARS_FLAT && src->format->of_model)))
         return FSDPCK_OK;
-    fsdpck_error local;
-    fsdpck_error_init(&local);
+    fsdpck_error local = FSDPCK_ERROR_INIT;
     if (open_folder(s, src, folder_name, &local) != FSDPCK_OK) {
         log_warn(&src->ctx->log, FSDPCK_FINDING_SIDE_UNREAD, "", "'%s' is not copied: %s",
                  folder_name, local.message);

@@ -280,8 +280,7 @@ static fsdpck_status add_objects(root_state *s, fsdpck_error *err)
 static int compare_entries(const void *left, const void *right)
 {
     const entry *a = left, *b = right;
-    if (a->number != b->number)
-        return a->number < b->number ? -1 : 1;
+    ORDER_BY(a->number, b->number);
     return a->seq < b->seq ? -1 : a->seq > b->seq;
 }
 
@@ -432,8 +431,6 @@ fsdpck_status flat_root_build(select_state *a, fsdpck_error *err)
     if (s.numbers != NULL)
         budget_free(owner, s.numbers, nparams);
     strtab_release(&s.others);
-    vec_release(&s.other_numbers);
-    vec_release(&s.entries);
-    vec_release(&s.rank_dicts);
+    VEC_RELEASE_ALL(&s.other_numbers, &s.entries, &s.rank_dicts);
     return st;
 }

@@ -150,9 +150,8 @@ static fsdpck_status check_outer(find_states *f, const select_pick *pick, fsdpck
 static bool has_shape_of(const select_state *a, const select_pick *pick, const unit_param *p)
 {
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-    return t->ndim == p->ndim && (t->ndim == 0 || memcmp(catalogue_shape(a->from, pick->source),
-                                                         unit_param_shape(a->to->units, p),
-                                                         t->ndim * sizeof(uint64_t)) == 0);
+    return shape_equal(catalogue_shape(a->from, pick->source), t->ndim,
+                       unit_param_shape(a->to->units, p), p->ndim);
 }
 
 static fsdpck_status note(strtab *seen, char kind, uint32_t what, uint32_t state, uint32_t *id,

@@ -12,7 +12,7 @@ static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     const uint64_t *shape = catalogue_shape(a->from, pick->source);
     const uint64_t *wanted = unit_param_shape(l, p);
-    if (t->ndim == p->ndim && (p->ndim == 0 || memcmp(shape, wanted, p->ndim * sizeof *shape) == 0))
+    if (shape_equal(shape, t->ndim, wanted, p->ndim))
         return FSDPCK_OK;
     const fsdpck_status st = FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
                                        ("shape of the tensor differs from the model's parameter"),
@@ -217,7 +217,8 @@ fsdpck_status flatten_check_dtypes(const select_state *a, fsdpck_error *err)
         const unit *u = unit_at(l, i);
         if (unit_is_sharded(u) && u->nparams > 0 &&
             dtype_get((dtype)dtypes[u->first_param])->kind != DTYPE_IS_FLOAT)
-            st = FAIL_WITH(err, UNSUPPORTED, KEY_DTYPE, ("FSDP flattens only floating-point tensors"),
+            st = FAIL_WITH(err, UNSUPPORTED, KEY_DTYPE,
+                           ("FSDP flattens only floating-point tensors"),
                            (tensor, unit_name(l, unit_param_at(l, u, 0)->fqn, NULL)),
                            (found, "%s", dtype_get((dtype)dtypes[u->first_param])->name));
         for (uint32_t k = 1; st == FSDPCK_OK && unit_is_sharded(u) && k < u->nparams; k++) {

@@ -75,8 +75,7 @@ static void add_state(const catalogue *c, size_t state, size_t model, optim_stat
     const cat_tensor *s = catalogue_tensor(c, state);
     const cat_tensor *m = catalogue_tensor(c, model);
     t->known = true;
-    if (s->ndim == m->ndim && memcmp(catalogue_shape(c, state), catalogue_shape(c, model),
-                                     s->ndim * sizeof(uint64_t)) == 0) {
+    if (shape_equal(catalogue_shape(c, state), s->ndim, catalogue_shape(c, model), m->ndim)) {
         t->itemsize_nbytes[model] += dtype_get((dtype)s->dtype)->itemsize_bytes;
     } else if (s->ndim > 0) {
         t->extra_nbytes[model] += catalogue_tensor_nbytes(c, state);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "state/tensor_rank_suffix.h"
 
 /* Longer roots are none: looking them up costs their length, once for each word. */
@@ -30,14 +31,9 @@ static bool next_word(words *w)
     return true;
 }
 
-static bool is_word(const char *text, size_t nbytes, const char *word)
-{
-    return strlen(word) == nbytes && memcmp(text, word, nbytes) == 0;
-}
-
 static bool word_is(const words *w, const char *word)
 {
-    return is_word(w->text + w->at, w->end - w->at, word);
+    return text_is(w->text + w->at, w->end - w->at, word);
 }
 
 /* What optimizers keep for each parameter, by names that no module gives to a parameter. */
@@ -47,10 +43,7 @@ static bool is_slot(const words *w)
                                         "exp_avg_sq_row",  "exp_avg_sq_col", "exp_inf",
                                         "square_avg",      "grad_avg",       "acc_delta",
                                         "momentum_buffer", "fp32_param"};
-    for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++)
-        if (word_is(w, slots[i]))
-            return true;
-    return false;
+    return TEXT_IS_IN(w->text + w->at, w->end - w->at, slots);
 }
 
 bool optimizer_roots_is_stem(const char *text, size_t nbytes, const char *stem)
@@ -65,17 +58,14 @@ bool optimizer_roots_is_stem(const char *text, size_t nbytes, const char *stem)
         nbytes--;
     if (nbytes < n || memcmp(text, stem, n) != 0)
         return false;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (is_word(text + n, nbytes - n, ends[i]))
-            return true;
-    return false;
+    return TEXT_IS_IN(text + n, nbytes - n, ends);
 }
 
 bool optimizer_roots_is_key(const char *text, size_t nbytes)
 {
     return optimizer_roots_is_stem(text, nbytes, "optim") ||
            optimizer_roots_is_stem(text, nbytes, "optimizer") ||
-           is_word(text, nbytes, "last_optimizer_state");
+           text_is(text, nbytes, "last_optimizer_state");
 }
 
 static bool is_number(const words *w)

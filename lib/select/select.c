@@ -341,10 +341,7 @@ out:
     select_rules_release(&a.rules);
     strtab_release(&a.names);
     strtab_release(&a.state_keys);
-    vec_release(&a.picks);
-    vec_release(&a.objects);
-    vec_release(&a.object_names);
-    vec_release(&a.open_states);
+    VEC_RELEASE_ALL(&a.picks, &a.objects, &a.object_names, &a.open_states);
     value_map_release(&a.inner);
     free(a.tensor_map);
     free(a.inner_map);

@@ -111,8 +111,7 @@ bool select_inner_has_named(const select_state *a, size_t object, bool *only)
 {
     inner_scan s = {.a = (select_state *)a, .object = object};
     const cat_object *o = catalogue_object(a->from, object);
-    fsdpck_error ignored;
-    fsdpck_error_init(&ignored);
+    fsdpck_error ignored = FSDPCK_ERROR_INIT;
     if (!o->loaded || value_walk(&a->from->pool, o->content, visit_scan, &s, &ignored) != FSDPCK_OK)
         return false;
     *only = !s.other;

@@ -322,8 +322,7 @@ void select_rules_release(select_rules *rules)
     }
     for (size_t i = 0; i < rules->casts.count; i++)
         free(VEC_AT(&rules->casts, select_cast, i)->glob);
-    vec_release(&rules->renames);
-    vec_release(&rules->casts);
+    VEC_RELEASE_ALL(&rules->renames, &rules->casts);
     free(rules->used);
     *rules = (select_rules){0};
 }

@@ -80,10 +80,8 @@ bool select_is_everything(const select_state *a)
     for (size_t k = 0; k < a->picks.count; k++) {
         const select_pick *pick = VEC_AT(&a->picks, select_pick, k);
         const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-        const size_t nbytes = strtab_nbytes(&a->names, pick->name);
-        if (nbytes != catalogue_name_nbytes(a->from, t->name) ||
-            memcmp(strtab_text(&a->names, pick->name), catalogue_name(a->from, t->name), nbytes) !=
-                0)
+        if (!strtab_is(&a->names, pick->name, catalogue_name(a->from, t->name),
+                       catalogue_name_nbytes(a->from, t->name)))
             return false;
     }
     return true;

@@ -194,10 +194,11 @@ static uint32_t find_like(const shard_state *s, const select_pick *pick, const c
     if (same != CAT_NONE || fqn[0] == '\0')
         return same;
     const uint32_t other = find_below(sharding->like, sharding->like_model_key, fqn);
-    if (other == CAT_NONE || catalogue_tensor(sharding->like, other)->ndim != s->ndim ||
-        memcmp(catalogue_shape(sharding->like, other), s->shape, s->ndim * sizeof *s->shape) != 0)
-        return CAT_NONE;
-    return other;
+    return other != CAT_NONE &&
+                   shape_equal(catalogue_shape(sharding->like, other),
+                               catalogue_tensor(sharding->like, other)->ndim, s->shape, s->ndim)
+               ? other
+               : CAT_NONE;
 }
 
 /* --like: the placements of OTHER's tensor, on the same slice; false if it has none or does not

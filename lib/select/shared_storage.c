@@ -70,18 +70,14 @@ static fsdpck_status add_view(const view_state *v, uint32_t from_index, shared_s
         RETURN_IF(select_resolve_storage(a, from_index, &where, err));
     else
         box_row_major_strides(catalogue_shape(a->from, from_index), t->ndim, where.strides);
-    target_alias *view = vec_push(&a->to->views, err);
-    uint64_t *strides = vec_push_n(&a->to->strides, t->ndim, err);
-    if (view == NULL || strides == NULL)
-        return FSDPCK_LIMIT;
-    if (t->ndim > 0)
-        memcpy(strides, where.strides, t->ndim * sizeof *strides);
-    *view = (target_alias){
+    const target_alias view = {
         .storage = s->carrier,
         .offset_nelems = (where.offset_bytes - where.record_offset_bytes) /
                          dtype_get((dtype)t->dtype)->itemsize_bytes,
-        .strides_at = a->to->strides.count - t->ndim,
+        .strides_at = a->to->strides.count,
     };
+    RETURN_IF(vec_add(&a->to->views, &view, err));
+    RETURN_IF(vec_add_n(&a->to->strides, where.strides, t->ndim, err));
     catalogue_tensor(&a->to->cat, a->tensor_map[from_index])->alias =
         (uint32_t)(a->to->views.count - 1);
     return FSDPCK_OK;

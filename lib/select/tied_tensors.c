@@ -18,12 +18,9 @@ typedef struct tie_key {
 static int compare_keys(const void *left, const void *right)
 {
     const tie_key *a = left, *b = right;
-    if (a->alias != b->alias)
-        return a->alias < b->alias ? -1 : 1;
-    if (a->offset_bytes != b->offset_bytes)
-        return a->offset_bytes < b->offset_bytes ? -1 : 1;
-    if (a->view != b->view)
-        return a->view < b->view ? -1 : 1;
+    ORDER_BY(a->alias, b->alias);
+    ORDER_BY(a->offset_bytes, b->offset_bytes);
+    ORDER_BY(a->view, b->view);
     return a->pick < b->pick ? -1 : a->pick > b->pick;
 }
 
@@ -42,16 +39,15 @@ static fsdpck_status same_view(const select_state *a, uint32_t i, uint32_t k, bo
                                fsdpck_error *err)
 {
     const cat_tensor *x = catalogue_tensor(a->from, i), *y = catalogue_tensor(a->from, k);
-    const size_t n = x->ndim * sizeof(uint64_t);
-    *same = x->dtype == y->dtype && x->ndim == y->ndim &&
-            (n == 0 || memcmp(catalogue_shape(a->from, i), catalogue_shape(a->from, k), n) == 0);
+    *same = x->dtype == y->dtype &&
+            shape_equal(catalogue_shape(a->from, i), x->ndim, catalogue_shape(a->from, k), y->ndim);
     if (!*same)
         return FSDPCK_OK;
     place p, q;
     RETURN_IF(select_resolve_storage(a, i, &p, err));
     RETURN_IF(select_resolve_storage(a, k, &q, err));
     *same = p.file == q.file && p.offset_bytes == q.offset_bytes && p.conj == q.conj &&
-            p.neg == q.neg && (n == 0 || memcmp(p.strides, q.strides, n) == 0);
+            p.neg == q.neg && shape_equal(p.strides, x->ndim, q.strides, y->ndim);
     return FSDPCK_OK;
 }
 
@@ -106,11 +102,10 @@ static fsdpck_status list_views(const select_state *a, vec *keys, fsdpck_error *
             continue;
         place where;
         RETURN_IF(select_resolve_storage(a, from_index, &where, err));
-        tie_key *key = vec_push(keys, err);
-        if (key == NULL)
-            return FSDPCK_LIMIT;
-        *key =
-            (tie_key){t->alias, (uint32_t)k, where.offset_bytes, hash_view(a, from_index, &where)};
+        RETURN_IF(vec_add(
+            keys,
+            &(tie_key){t->alias, (uint32_t)k, where.offset_bytes, hash_view(a, from_index, &where)},
+            err));
     }
     return FSDPCK_OK;
 }
@@ -215,6 +210,17 @@ fsdpck_status select_find_ties(select_state *a, fsdpck_error *err)
 
 /* --- applying ties --- */
 
+static fsdpck_status add_name(select_state *a, vec *to, const select_pick *p, uint32_t tensor,
+                              fsdpck_error *err)
+{
+    target_dropped *d = vec_push(to, err);
+    if (d == NULL)
+        return FSDPCK_LIMIT;
+    d->tensor = tensor;
+    return strtab_intern(&a->to->cat.names, strtab_text(&a->names, p->name),
+                         strtab_nbytes(&a->names, p->name), &d->name, err);
+}
+
 static fsdpck_status drop_tied(select_state *a, const select_pick *p, const select_pick *head,
                                fsdpck_error *err)
 {
@@ -222,25 +228,7 @@ static fsdpck_status drop_tied(select_state *a, const select_pick *p, const sele
     a->result->tied_dropped_nbytes += catalogue_tensor_nbytes(a->from, p->source);
     if (head == p || head->target == CAT_NONE)
         return FSDPCK_OK;
-    target_dropped *d = vec_push(&a->to->dropped, err);
-    if (d == NULL)
-        return FSDPCK_LIMIT;
-    d->tensor = head->target;
-    return strtab_intern(&a->to->cat.names, strtab_text(&a->names, p->name),
-                         strtab_nbytes(&a->names, p->name), &d->name, err);
-}
-
-/* A second name of a target tensor, for the manifest. */
-static fsdpck_status add_linked(select_state *a, const select_pick *p, fsdpck_error *err)
-{
-    if (p->target == CAT_NONE)
-        return FSDPCK_OK;
-    target_dropped *d = vec_push(&a->to->linked, err);
-    if (d == NULL)
-        return FSDPCK_LIMIT;
-    d->tensor = p->target;
-    return strtab_intern(&a->to->cat.names, strtab_text(&a->names, p->name),
-                         strtab_nbytes(&a->names, p->name), &d->name, err);
+    return add_name(a, &a->to->dropped, p, head->target, err);
 }
 
 fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err)
@@ -257,7 +245,8 @@ fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err)
             continue;
         }
         p->target = head->target;
-        RETURN_IF(add_linked(a, p, err));
+        if (p->target != CAT_NONE) /* a second name of a target tensor, for the manifest */
+            RETURN_IF(add_name(a, &a->to->linked, p, p->target, err));
         a->tensor_map[p->source] = p->target;
         a->result->tensors_out++;
         a->result->nbytes_out += catalogue_tensor_nbytes(a->from, p->source);

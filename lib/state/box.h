@@ -10,12 +10,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* torch's own limit on dims. */
 #define NDIM_MAX 64u
 
 /* Number of elements; the readers have checked that it does not overflow. */
 uint64_t box_nelems(const uint64_t *sizes, unsigned ndim);
+
+/* Whether two shapes are equal. */
+static inline bool shape_equal(const uint64_t *a, unsigned a_ndim, const uint64_t *b,
+                               unsigned b_ndim)
+{
+    return a_ndim == b_ndim && (a_ndim == 0 || memcmp(a, b, a_ndim * sizeof *a) == 0);
+}
 
 bool box_equal(const uint64_t *offsets_a, const uint64_t *sizes_a, const uint64_t *offsets_b,
                const uint64_t *sizes_b, unsigned ndim);

@@ -30,16 +30,8 @@ void catalogue_init(catalogue *c, budget *owner)
 void catalogue_release(catalogue *c)
 {
     budget_free(c->owner, c->by_name, c->by_name_count * sizeof(uint32_t));
-    vec_release(&c->files);
-    vec_release(&c->tensors);
-    vec_release(&c->chunks);
-    vec_release(&c->objects);
-    vec_release(&c->passed_over);
-    vec_release(&c->shapes);
-    vec_release(&c->dims32);
-    vec_release(&c->dims64);
-    vec_release(&c->meshes);
-    vec_release(&c->specs);
+    VEC_RELEASE_ALL(&c->files, &c->tensors, &c->chunks, &c->objects, &c->passed_over, &c->shapes,
+                    &c->dims32, &c->dims64, &c->meshes, &c->specs);
     value_pool_release(&c->pool);
     strtab_release(&c->names);
     *c = (catalogue){0};
@@ -215,28 +207,12 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
     return FSDPCK_OK;
 }
 
-static bool same_mesh(const mesh *a, const mesh *b)
-{
-    if (a->ndim != b->ndim)
-        return false;
-    for (unsigned i = 0; i < a->ndim; i++) {
-        if (a->sizes[i] != b->sizes[i] || strcmp(a->names[i], b->names[i]) != 0)
-            return false;
-    }
-    return true;
-}
-
 fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index, fsdpck_error *err)
 {
-    for (size_t i = 0; i < c->meshes.count; i++) {
-        if (same_mesh(catalogue_mesh(c, (uint32_t)i), m)) {
-            *index = (uint32_t)i;
+    for (*index = 0; *index < c->meshes.count; ++*index)
+        if (mesh_equal(catalogue_mesh(c, *index), m))
             return FSDPCK_OK;
-        }
-    }
-    RETURN_IF(vec_add(&c->meshes, m, err));
-    *index = (uint32_t)(c->meshes.count - 1);
-    return FSDPCK_OK;
+    return vec_add(&c->meshes, m, err);
 }
 
 static bool same_spec(const cat_spec *a, const cat_spec *b)
@@ -255,15 +231,10 @@ static bool same_spec(const cat_spec *a, const cat_spec *b)
 fsdpck_status catalogue_add_spec(catalogue *c, const cat_spec *spec, uint32_t *index,
                                  fsdpck_error *err)
 {
-    for (size_t i = 0; i < c->specs.count; i++) {
-        if (same_spec(VEC_AT(&c->specs, const cat_spec, i), spec)) {
-            *index = (uint32_t)i;
+    for (*index = 0; *index < c->specs.count; ++*index)
+        if (same_spec(VEC_AT(&c->specs, const cat_spec, *index), spec))
             return FSDPCK_OK;
-        }
-    }
-    RETURN_IF(vec_add(&c->specs, spec, err));
-    *index = (uint32_t)(c->specs.count - 1);
-    return FSDPCK_OK;
+    return vec_add(&c->specs, spec, err);
 }
 
 const cat_spec *catalogue_spec(const catalogue *c, size_t tensor)

@@ -1,6 +1,6 @@
 #include "state/dtype.h"
 
-#include <string.h>
+#include "base/text.h"
 
 static const dtype_info table[DTYPE_COUNT] = {
     [DTYPE_NONE] = {"none", 0, 1, DTYPE_IS_BITS, NULL, NULL, 0, 1},
@@ -43,39 +43,36 @@ static const struct {
     {"long", DTYPE_INT64},    {"int", DTYPE_INT32},      {"short", DTYPE_INT16},
 };
 
-static bool equals(const char *name, const char *text, size_t nbytes)
-{
-    return name != NULL && strlen(name) == nbytes && memcmp(name, text, nbytes) == 0;
-}
-
 const dtype_info *dtype_get(dtype d)
 {
     return &table[(unsigned)d < DTYPE_COUNT ? d : DTYPE_NONE];
 }
 
+/* The dtype with the name at offset `at` of its row. */
+static dtype find(size_t at, const char *name, size_t nbytes)
+{
+    for (unsigned d = DTYPE_NONE + 1; d < DTYPE_COUNT; d++) {
+        const char *own = *(const char *const *)((const char *)&table[d] + at);
+        if (own != NULL && text_is(name, nbytes, own))
+            return (dtype)d;
+    }
+    return DTYPE_NONE;
+}
+
 dtype dtype_from_name(const char *name, size_t nbytes)
 {
-    for (unsigned d = DTYPE_NONE + 1; d < DTYPE_COUNT; d++)
-        if (equals(table[d].name, name, nbytes))
-            return (dtype)d;
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (equals(aliases[i].name, name, nbytes))
+        if (text_is(name, nbytes, aliases[i].name))
             return (dtype)aliases[i].dtype;
-    return DTYPE_NONE;
+    return find(offsetof(dtype_info, name), name, nbytes);
 }
 
 dtype dtype_from_storage_class(const char *name, size_t nbytes)
 {
-    for (unsigned d = DTYPE_NONE + 1; d < DTYPE_COUNT; d++)
-        if (equals(table[d].storage_class, name, nbytes))
-            return (dtype)d;
-    return DTYPE_NONE;
+    return find(offsetof(dtype_info, storage_class), name, nbytes);
 }
 
 dtype dtype_from_safetensors(const char *code, size_t nbytes)
 {
-    for (unsigned d = DTYPE_NONE + 1; d < DTYPE_COUNT; d++)
-        if (equals(table[d].safetensors, code, nbytes))
-            return (dtype)d;
-    return DTYPE_NONE;
+    return find(offsetof(dtype_info, safetensors), code, nbytes);
 }

@@ -38,7 +38,6 @@ void filter_get_cell(const target_filter *p, uint64_t index, filter_cell *cell)
 
 void filter_release(target_filter *p)
 {
-    vec_release(&p->grids);
-    vec_release(&p->places);
+    VEC_RELEASE_ALL(&p->grids, &p->places);
     *p = (target_filter){0};
 }

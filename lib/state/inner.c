@@ -284,8 +284,7 @@ fsdpck_status inner_name_tensors(inner_names *in, const char *name, size_t nbyte
         st = enter(&w, content, err);
     if (st == FSDPCK_OK)
         st = walk(&w, err);
-    vec_release(&w.frames);
-    vec_release(&w.path);
+    VEC_RELEASE_ALL(&w.frames, &w.path);
     text_release(&w.name);
     return st;
 }

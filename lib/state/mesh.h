@@ -1,5 +1,5 @@
 /* mesh.h: sharding of a tensor over ranks, in torch's terms: a mesh of ranks and, for each of its
- * dims, a placement. Only types; the arithmetic is in lib/layout.
+ * dims, a placement. The arithmetic is in lib/layout.
  *
  * Ranks are numbered row-major over the mesh: the last dim varies fastest, as in init_device_mesh.
  * Placements are listed left to right, one per mesh dim:
@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define MESH_NDIM_MAX    8u
 #define MESH_NAME_NBYTES 32u
@@ -28,6 +29,17 @@ typedef struct mesh {
     uint64_t sizes[MESH_NDIM_MAX];
     char names[MESH_NDIM_MAX][MESH_NAME_NBYTES]; /* "" if dims have no names */
 } mesh;
+
+/* Same sizes and names. */
+static inline bool mesh_equal(const mesh *a, const mesh *b)
+{
+    if (a->ndim != b->ndim)
+        return false;
+    for (unsigned i = 0; i < a->ndim; i++)
+        if (a->sizes[i] != b->sizes[i] || strcmp(a->names[i], b->names[i]) != 0)
+            return false;
+    return true;
+}
 
 typedef enum placement_kind {
     PLACEMENT_REPLICATE,

@@ -1,5 +1,6 @@
 #include "state/python_names.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 struct renamed {
@@ -78,38 +79,36 @@ static const struct renamed_symbol symbols[] = {
     {{"collections", "UserString"}, {"UserString", "UserString"}},
 };
 
-void python2_names(const char **module, const char **name)
+static const char *side(const struct renamed *r, bool then)
+{
+    return then ? r->then : r->now;
+}
+
+static void rename_symbol(const char **module, const char **name, bool to_then)
 {
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         const struct renamed_symbol *s = &symbols[i];
-        if (strcmp(*module, s->module.now) == 0 && strcmp(*name, s->name.now) == 0) {
-            *module = s->module.then;
-            *name = s->name.then;
+        if (strcmp(*module, side(&s->module, !to_then)) == 0 &&
+            strcmp(*name, side(&s->name, !to_then)) == 0) {
+            *module = side(&s->module, to_then);
+            *name = side(&s->name, to_then);
             return;
         }
     }
     for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
-        if (strcmp(*module, modules[i].now) == 0) {
-            *module = modules[i].then;
+        if (strcmp(*module, side(&modules[i], !to_then)) == 0) {
+            *module = side(&modules[i], to_then);
             return;
         }
     }
 }
 
+void python2_names(const char **module, const char **name)
+{
+    rename_symbol(module, name, true);
+}
+
 void python3_names(const char **module, const char **name)
 {
-    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-        const struct renamed_symbol *s = &symbols[i];
-        if (strcmp(*module, s->module.then) == 0 && strcmp(*name, s->name.then) == 0) {
-            *module = s->module.now;
-            *name = s->name.now;
-            return;
-        }
-    }
-    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
-        if (strcmp(*module, modules[i].then) == 0) {
-            *module = modules[i].now;
-            return;
-        }
-    }
+    rename_symbol(module, name, false);
 }

@@ -2,11 +2,12 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
+
 static int compare(const void *left, const void *right)
 {
     const saved_item *a = left, *b = right;
-    if (a->saved_at != b->saved_at)
-        return a->saved_at < b->saved_at ? -1 : 1;
+    ORDER_BY(a->saved_at, b->saved_at);
     return a->at < b->at ? -1 : a->at > b->at;
 }
 

@@ -112,16 +112,8 @@ void target_release(target *t)
     if (t->free_writer_state != NULL)
         t->free_writer_state(t->writer_state);
     catalogue_release(&t->cat);
-    vec_release(&t->from);
-    vec_release(&t->views);
-    vec_release(&t->strides);
-    vec_release(&t->literals);
-    vec_release(&t->lates);
-    vec_release(&t->rank_roots);
-    vec_release(&t->flat_params);
-    vec_release(&t->flat_states);
-    vec_release(&t->dropped);
-    vec_release(&t->linked);
+    VEC_RELEASE_ALL(&t->from, &t->views, &t->strides, &t->literals, &t->lates, &t->rank_roots,
+                    &t->flat_params, &t->flat_states, &t->dropped, &t->linked);
     strtab_release(&t->owners);
     vec_release(&t->new_param_names);
     text_release(&t->text);

@@ -32,9 +32,7 @@ static value_kind kind_in(const struct equal_job *job, value v)
 
 static bool texts_equal(const strtab *s, uint32_t a, const strtab *t, uint32_t b)
 {
-    const size_t nbytes = strtab_nbytes(s, a);
-    return nbytes == strtab_nbytes(t, b) &&
-           memcmp(strtab_text(s, a), strtab_text(t, b), nbytes) == 0;
+    return strtab_is(s, a, strtab_text(t, b), strtab_nbytes(t, b));
 }
 
 /* _functools.reduce and functools.reduce have one old name: so there and back. False: a text holds a
@@ -159,11 +157,10 @@ static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equa
     if (known)
         return FSDPCK_OK;
     for (size_t i = count; i > 0; i--) {
-        struct pair *inner = vec_push(&job->todo, err);
-        if (inner == NULL)
-            return FSDPCK_LIMIT;
-        *inner =
-            (struct pair){value_part(job->p, pair.a, i - 1), value_part(job->q, pair.b, i - 1)};
+        RETURN_IF(vec_add(
+            &job->todo,
+            &(struct pair){value_part(job->p, pair.a, i - 1), value_part(job->q, pair.b, i - 1)},
+            err));
     }
     return FSDPCK_OK;
 }

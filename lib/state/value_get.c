@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "state/value.h"
 #include "state/value_cells.h"
 
@@ -131,8 +132,7 @@ bool value_is_symbol(const value_pool *p, value v, const char *module, const cha
     size_t nbytes = 0;
     size_t module_nbytes = 0;
     (void)symbol_name(p, v, &nbytes, &module_nbytes);
-    return module_nbytes == strlen(module) &&
-           memcmp(value_symbol_module(p, v), module, module_nbytes) == 0;
+    return text_is(value_symbol_module(p, v), module_nbytes, module);
 }
 
 const value *value_items(const value_pool *p, value v, size_t *count)

@@ -154,46 +154,38 @@ static void put_leaf(struct printer *pr, value v)
     }
 }
 
-/* Text before the first part; NULL for values without parts. */
-static const char *opening(const value_pool *p, value v)
+typedef struct brackets {
+    const char *open, *close;
+} brackets;
+
+/* Texts around the parts; open is NULL for values without parts. */
+static brackets brackets_of(const value_pool *p, value v)
 {
     switch (value_kind_inline(v)) {
     case VALUE_LIST:
-        return "[";
+        return (brackets){"[", "]"};
     case VALUE_TUPLE:
-        return "(";
+        return (brackets){"(", ")"};
     case VALUE_DICT:
-        return "{";
+        return (brackets){"{", "}"};
     case VALUE_SET:
-        return value_count(p, v) > 0 ? "{" : "set(";
+        return value_count(p, v) > 0 ? (brackets){"{", "}"} : (brackets){"set(", ")"};
     case VALUE_FROZENSET:
-        return value_count(p, v) > 0 ? "frozenset({" : "frozenset(";
+        return value_count(p, v) > 0 ? (brackets){"frozenset({", "})"}
+                                     : (brackets){"frozenset(", ")"};
     case VALUE_CALL:
-        return value_call_of(p, v)->how == CALL_PERSID ? "persistent_id(" : "";
+        return value_call_of(p, v)->how == CALL_PERSID ? (brackets){"persistent_id(", ")"}
+                                                       : (brackets){"", ""};
     default:
-        return NULL;
+        return (brackets){NULL, ""};
     }
 }
 
 /* `of_call`: v is the arguments of a call. */
 static const char *closing(const value_pool *p, value v, bool of_call)
 {
-    switch (value_kind_inline(v)) {
-    case VALUE_LIST:
-        return "]";
-    case VALUE_TUPLE:
-        return value_count(p, v) == 1 && !of_call ? ",)" : ")";
-    case VALUE_DICT:
-        return "}";
-    case VALUE_SET:
-        return value_count(p, v) > 0 ? "}" : ")";
-    case VALUE_FROZENSET:
-        return value_count(p, v) > 0 ? "})" : ")";
-    case VALUE_CALL:
-        return value_call_of(p, v)->how == CALL_PERSID ? ")" : "";
-    default:
-        return "";
-    }
+    const bool comma = value_kind_inline(v) == VALUE_TUPLE && value_count(p, v) == 1 && !of_call;
+    return comma ? ",)" : brackets_of(p, v).close;
 }
 
 /* Text before part i; *present is false for missing parts of a call. */
@@ -225,7 +217,7 @@ static bool is_call_args(const struct printer *pr)
 
 static void put_value(struct printer *pr, value v)
 {
-    const char *open = opening(pr->p, v);
+    const char *open = brackets_of(pr->p, v).open;
     if (open == NULL) {
         put_leaf(pr, v);
         return;

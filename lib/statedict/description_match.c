@@ -252,9 +252,8 @@ typedef struct tie_group {
 static bool same_meaning(const description_match *a, uint32_t x, uint32_t y)
 {
     const cat_tensor *t = catalogue_tensor(a->cat, x), *u = catalogue_tensor(a->cat, y);
-    return t->dtype == u->dtype && t->ndim == u->ndim &&
-           (t->ndim == 0 || memcmp(catalogue_shape(a->cat, x), catalogue_shape(a->cat, y),
-                                   t->ndim * sizeof(uint64_t)) == 0);
+    return t->dtype == u->dtype &&
+           shape_equal(catalogue_shape(a->cat, x), t->ndim, catalogue_shape(a->cat, y), u->ndim);
 }
 
 void description_print_shape(dtype d, unsigned ndim, const uint64_t *shape, char *text,

@@ -44,8 +44,7 @@ static fsdpck_status compare(const checking *c, const wanted *w, uint32_t tensor
     const cat_tensor *t = catalogue_tensor(c->a->cat, tensor);
     const uint64_t *shape = catalogue_shape(c->a->cat, tensor);
     char expected[160], found[160];
-    const bool same_shape = t->ndim == w->ndim &&
-                            (w->ndim == 0 || memcmp(shape, w->shape, w->ndim * sizeof *shape) == 0);
+    const bool same_shape = shape_equal(shape, t->ndim, w->shape, w->ndim);
     description_print_shape((dtype)w->dtype, w->ndim, w->shape, expected, sizeof expected);
     description_print_shape(w->dtype == DTYPE_NONE ? DTYPE_NONE : (dtype)t->dtype, t->ndim, shape,
                             found, sizeof found);

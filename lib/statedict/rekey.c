@@ -426,15 +426,10 @@ static fsdpck_status run_with(catalogue *c, const rekey_order *order, optim_keys
     for (size_t i = 0; i < r.optimizers.count; i++) {
         rekey_optimizer *o = REKEY_OPTIMIZER(&r, i);
         strtab_release(&o->labels);
-        vec_release(&o->positions);
-        vec_release(&o->members);
-        vec_release(&o->groups);
-        vec_release(&o->states);
+        VEC_RELEASE_ALL(&o->positions, &o->members, &o->groups, &o->states);
     }
     budget_free(c->owner, r.mine, r.mine_count);
-    vec_release(&r.optimizers);
-    vec_release(&r.entries);
-    vec_release(&r.known_at);
+    VEC_RELEASE_ALL(&r.optimizers, &r.entries, &r.known_at);
     strtab_release(&r.texts);
     strtab_release(&r.known);
     return st;

@@ -18,8 +18,7 @@ static fsdpck_status add_group(rekey_optimizer *o, uint32_t index, uint32_t para
 static int compare_groups(const void *left, const void *right)
 {
     const rekey_group *a = left, *b = right;
-    if (a->index != b->index)
-        return a->index < b->index ? -1 : 1;
+    ORDER_BY(a->index, b->index);
     return a->params < b->params ? -1 : a->params > b->params;
 }
 
@@ -191,8 +190,7 @@ typedef struct flat_hyper {
 static int compare_hypers(const void *left, const void *right)
 {
     const flat_hyper *a = left, *b = right;
-    if (a->saved_at != b->saved_at)
-        return a->saved_at < b->saved_at ? -1 : 1;
+    ORDER_BY(a->saved_at, b->saved_at);
     return a->entry < b->entry ? -1 : a->entry > b->entry;
 }
 
@@ -249,10 +247,8 @@ typedef struct alike {
 static int compare_alike(const void *left, const void *right)
 {
     const alike *a = left, *b = right;
-    if (a->position != b->position)
-        return a->position < b->position ? -1 : 1;
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
+    ORDER_BY(a->position, b->position);
+    ORDER_BY(a->key, b->key);
     return a->entry < b->entry ? -1 : a->entry > b->entry;
 }
 
@@ -306,10 +302,7 @@ static fsdpck_status classify(likeness *l, uint32_t position, text_buf *text, fs
         RETURN_IF(text_check(text, err));
         RETURN_IF(strtab_intern(&l->texts, text->text, text->nbytes, &id, err));
         if (id == l->samples.count) {
-            uint32_t *sample = vec_push(&l->samples, err);
-            if (sample == NULL)
-                return FSDPCK_LIMIT;
-            *sample = position;
+            RETURN_IF(vec_add(&l->samples, &(uint32_t){position}, err));
         } else {
             RETURN_IF(
                 same_hypers(l, *VEC_AT(&l->samples, const uint32_t, id), position, &same, err));
@@ -332,10 +325,7 @@ static fsdpck_status gather_hypers(likeness *l, uint32_t owner, fsdpck_error *er
             return rekey_fail(l->r, l->o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                               "hyperparameter '%s' is a tensor, or differs between ranks",
                               strtab_text(&l->r->texts, e->key));
-        alike *a = vec_push(&l->hypers, err);
-        if (a == NULL)
-            return FSDPCK_LIMIT;
-        *a = (alike){e->at, e->key, (uint32_t)i};
+        RETURN_IF(vec_add(&l->hypers, &(alike){e->at, e->key, (uint32_t)i}, err));
     }
     if (l->hypers.count > 1)
         qsort(l->hypers.items, l->hypers.count, sizeof(alike), compare_alike);
@@ -464,8 +454,7 @@ fsdpck_status rekey_groups_make(rekey *r, uint32_t owner, fsdpck_error *err)
         find_names(&l);
     text_release(&text);
     strtab_release(&l.texts);
-    vec_release(&l.hypers);
-    vec_release(&l.samples);
+    VEC_RELEASE_ALL(&l.hypers, &l.samples);
     budget_free(budget_of, l.starts, count * sizeof *l.starts);
     budget_free(budget_of, l.class_of, count * sizeof *l.class_of);
     return st;

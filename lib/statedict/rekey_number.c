@@ -62,8 +62,7 @@ typedef struct ranked {
 static int compare_ranked(const void *left, const void *right)
 {
     const ranked *a = left, *b = right;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
+    ORDER_BY(a->rank, b->rank);
     return a->position < b->position ? -1 : a->position > b->position;
 }
 

@@ -1,6 +1,7 @@
 /* The nested root of a checkpoint: the same dicts with other keys. */
 #include <string.h>
 
+#include "base/text.h"
 #include "statedict/rekey_internal.h"
 
 /* A label as a key: a name as str, a number as int. */
@@ -99,8 +100,8 @@ static bool step_into(rekey *r, value element, place_in_root *p)
         size_t nbytes;
         const value key = value_key(pool, dict, i);
         const char *text = rekey_element(r->cat, key, digits, &nbytes);
-        if ((value_kind_of(key) == VALUE_INT) == (kind == VALUE_BYTES) && nbytes == wanted_nbytes &&
-            memcmp(text, wanted, nbytes) == 0) {
+        if ((value_kind_of(key) == VALUE_INT) == (kind == VALUE_BYTES) &&
+            text_equal(text, nbytes, wanted, wanted_nbytes)) {
             *p = (place_in_root){dict, value_item(pool, dict, i), i};
             return true;
         }

@@ -55,8 +55,7 @@ static bool is_factor(const state_tensor *s)
 
 static bool has_shape_of(const state_tensor *s, const rekey_param *p)
 {
-    return s->tensor->ndim == p->ndim &&
-           (p->ndim == 0 || memcmp(s->shape, p->shape, p->ndim * sizeof *p->shape) == 0);
+    return shape_equal(s->shape, s->tensor->ndim, p->shape, p->ndim);
 }
 
 /* Some dims reduced to 1, or omitted. */

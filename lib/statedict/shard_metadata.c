@@ -248,7 +248,6 @@ fsdpck_status shard_metadata_units(const catalogue *c, uint32_t world_size, unit
         st = unit_list_seal(units, err);
     text_release(&r.key);
     text_release(&r.name);
-    vec_release(&r.wrappers);
-    vec_release(&r.flats);
+    VEC_RELEASE_ALL(&r.wrappers, &r.flats);
     return st;
 }

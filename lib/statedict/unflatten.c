@@ -247,14 +247,8 @@ static void release_scratch(flat_adapter *v)
     v->options.match = NULL;
     v->options.ties = NULL;
     v->options.tie_count = 0;
-    vec_release(&v->made_as);
-    vec_release(&v->flat_of);
-    vec_release(&v->by_name);
-    vec_release(&v->pieces);
-    vec_release(&v->optimizers);
-    vec_release(&v->targets);
-    vec_release(&v->twins);
-    vec_release(&v->first_alias);
+    VEC_RELEASE_ALL(&v->made_as, &v->flat_of, &v->by_name, &v->pieces, &v->optimizers, &v->targets,
+                    &v->twins, &v->first_alias);
     strtab_release(&v->texts);
     strtab_release(&v->covered);
     v->dropped_count = strtab_count(&v->dropped);
@@ -290,10 +284,7 @@ void flat_adapter_free(flat_adapter *v)
 {
     if (v == NULL)
         return;
-    vec_release(&v->spots);
-    vec_release(&v->map);
-    vec_release(&v->object_origin);
-    vec_release(&v->unit_of);
+    VEC_RELEASE_ALL(&v->spots, &v->map, &v->object_origin, &v->unit_of);
     free(v);
 }
 

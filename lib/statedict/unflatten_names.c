@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 #include "state/tensor_rank_suffix.h"
 #include "statedict/unflatten_internal.h"
@@ -26,11 +27,7 @@ bool flat_name_is_flat(const char *text, size_t nbytes)
 {
     const size_t at = last_part_at(text, nbytes);
     nbytes = without_number(text, nbytes);
-    for (size_t i = 0; i < sizeof flat_names / sizeof *flat_names; i++)
-        if (nbytes - at == strlen(flat_names[i]) &&
-            memcmp(text + at, flat_names[i], nbytes - at) == 0)
-            return true;
-    return false;
+    return TEXT_IS_IN(text + at, nbytes - at, flat_names);
 }
 
 void flat_name_read(const catalogue *c, uint32_t tensor, flat_name *n)
@@ -137,10 +134,7 @@ static bool is_buffer(const char *name, size_t nbytes)
 {
     static const char *const buffers[] = {"running_mean", "running_var", "inv_freq"};
     const size_t at = last_part_at(name, nbytes);
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-        if (nbytes - at == strlen(buffers[i]) && memcmp(name + at, buffers[i], nbytes - at) == 0)
-            return true;
-    return false;
+    return TEXT_IS_IN(name + at, nbytes - at, buffers);
 }
 
 /* Whether a tensor is `flat_param` or `flat_param_0` only by name: its module has other parameters,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 #include "statedict/unflatten_internal.h"
 
@@ -67,12 +68,9 @@ fsdpck_status flat_optim_add(flat_adapter *v, uint32_t base_tensor, bool *taken,
 static int compare_pieces(const void *left, const void *right)
 {
     const flat_state_tensor *a = left, *b = right;
-    if (a->owner != b->owner)
-        return a->owner < b->owner ? -1 : 1;
-    if (a->number != b->number)
-        return a->number < b->number ? -1 : 1;
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
+    ORDER_BY(a->owner, b->owner);
+    ORDER_BY(a->number, b->number);
+    ORDER_BY(a->key, b->key);
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
@@ -266,9 +264,7 @@ static fsdpck_status match_lengths(flat_adapter *v, const flat_optimizer *o, uin
                     .owner = v->owner};
     if (st == FSDPCK_OK)
         st = flat_match_run(&m, solutions, err);
-    vec_release(&first);
-    vec_release(&ranks);
-    vec_release(&nelems);
+    VEC_RELEASE_ALL(&first, &ranks, &nelems);
     return st;
 }
 
@@ -303,8 +299,8 @@ static uint32_t target_named(const flat_adapter *v, bool orig, const char *text,
         return u == NULL ? CAT_NONE : (uint32_t)(u - unit_at(v->units, 0));
     }
     for (uint32_t i = 0; i < v->options.order_count; i++)
-        if (v->options.order[i].target == CAT_NONE && v->options.order[i].nbytes == nbytes &&
-            memcmp(v->options.order[i].fqn, text, nbytes) == 0)
+        if (v->options.order[i].target == CAT_NONE &&
+            text_equal(v->options.order[i].fqn, v->options.order[i].nbytes, text, nbytes))
             return FLAT_OTHER | i;
     return CAT_NONE;
 }
@@ -391,9 +387,9 @@ bool flat_piece_is_whole(const flat_adapter *v, uint32_t base_tensor, uint32_t p
 {
     const unit_param *p = flat_param(v, param);
     return !unit_is_sharded(flat_unit_of(v, param)) && p->ndim > 0 &&
-           catalogue_tensor(v->base, base_tensor)->ndim == p->ndim &&
-           memcmp(catalogue_shape(v->base, base_tensor), unit_param_shape(v->units, p),
-                  p->ndim * sizeof(uint64_t)) == 0;
+           shape_equal(catalogue_shape(v->base, base_tensor),
+                       catalogue_tensor(v->base, base_tensor)->ndim, unit_param_shape(v->units, p),
+                       p->ndim);
 }
 
 /* Checks that each shard has the length of its parameter's shard. */

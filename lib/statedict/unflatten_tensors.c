@@ -210,9 +210,8 @@ fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char
     *VEC_AT(&v->map, uint64_t, base_tensor) = made;
     if (!fresh && v->options.ranks == PER_RANK_FIRST && (t->flags & CAT_TENSOR_OF_RANK))
         return FSDPCK_OK;
-    const bool same = m->dtype == t->dtype && m->ndim == t->ndim &&
-                      (t->ndim == 0 ||
-                       memcmp(catalogue_shape(v->out, made), shape, t->ndim * sizeof *shape) == 0);
+    const bool same =
+        m->dtype == t->dtype && shape_equal(catalogue_shape(v->out, made), m->ndim, shape, t->ndim);
     if (!same) { /* reading it reports the error */
         for (size_t i = 0; i < v->out->chunks.count; i++)
             if (catalogue_chunk(v->out, i)->tensor == made)
@@ -294,11 +293,7 @@ fsdpck_status flat_add_object(flat_adapter *v, const char *name, size_t nbytes, 
 {
     const cat_object *from = catalogue_object(v->base, base_object);
     value content = VALUE_OF_NONE;
-    uint32_t *origin = vec_push(&v->object_origin, err);
-
-    if (origin == NULL)
-        return FSDPCK_LIMIT;
-    *origin = base_object;
+    RETURN_IF(vec_add(&v->object_origin, &(uint32_t){base_object}, err));
     RETURN_IF(catalogue_add_object(v->out, name, nbytes, object, err));
     if (from->loaded || from->file == CAT_NONE) {
         carry_visit carry = {.v = v, .name = name, .nbytes = nbytes};

@@ -195,8 +195,7 @@ fsdpck_status flat_expand(flat_adapter *v, uint32_t base_tensor, const flat_name
         if (catalogue_chunk(v->base, k)->place != LOCATION_EMPTY)
             GOTO_IF(cut_chunk(v, &ut, k, err), out);
 out:
-    vec_release(&ut.tensors);
-    vec_release(&ut.first);
+    VEC_RELEASE_ALL(&ut.tensors, &ut.first);
     return st;
 }
 

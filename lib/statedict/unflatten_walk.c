@@ -35,10 +35,8 @@ static void give_spec(flat_adapter *v, uint32_t base_tensor, const flat_name *n)
     const unit_param *p = unit_list_find_param(v->units, n->text + n->key_at, n->key_nbytes, &u);
     const uint64_t made = *VEC_AT(&v->map, const uint64_t, base_tensor);
     cat_tensor *m = catalogue_tensor(v->out, made);
-    if (p != NULL && m->spec == CAT_NONE && p->ndim > 0 && m->ndim == p->ndim &&
-        u->world_size > 1 &&
-        memcmp(unit_param_shape(v->units, p), catalogue_shape(v->out, made),
-               p->ndim * sizeof(uint64_t)) == 0)
+    if (p != NULL && m->spec == CAT_NONE && p->ndim > 0 && u->world_size > 1 &&
+        shape_equal(unit_param_shape(v->units, p), p->ndim, catalogue_shape(v->out, made), m->ndim))
         m->spec = v->spec;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "compare/digest.h"
 #include "verify/expect_internal.h"
 
@@ -119,8 +120,8 @@ static fsdpck_status add_printed(manifest *list, const catalogue *cat, const dig
         return error_set_nomem(err, 5 * nbytes + 1);
     const size_t n = unescape(raw, name, nbytes);
     escape_text(printed, 4 * nbytes + 1, raw, n);
-    if (n < nbytes && catalogue_find(cat, name, nbytes) == CAT_NONE && strlen(printed) == nbytes &&
-        memcmp(printed, name, nbytes) == 0) {
+    if (n < nbytes && catalogue_find(cat, name, nbytes) == CAT_NONE &&
+        text_is(name, nbytes, printed)) {
         name = raw;
         nbytes = n;
     }

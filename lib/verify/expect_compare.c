@@ -55,9 +55,8 @@ static bool same_type(const manifest *list, const manifest_tensor *a, const cata
                       size_t tensor)
 {
     const cat_tensor *b = catalogue_tensor(cat, tensor);
-    return a->dtype == b->dtype && a->ndim == b->ndim &&
-           (a->ndim == 0 || memcmp(manifest_shape(list, a), catalogue_shape(cat, tensor),
-                                   a->ndim * sizeof(uint64_t)) == 0);
+    return a->dtype == b->dtype &&
+           shape_equal(manifest_shape(list, a), a->ndim, catalogue_shape(cat, tensor), b->ndim);
 }
 
 /* A tensor of the catalogue against entry `at` of the list. */

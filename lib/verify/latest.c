@@ -53,8 +53,7 @@ static int compare_candidates(const void *a, const void *b)
     const candidate *x = a, *y = b;
     if (x->is_too_large != y->is_too_large)
         return x->is_too_large ? -1 : 1;
-    if (x->step != y->step)
-        return x->step > y->step ? -1 : 1;
+    ORDER_BY(y->step, x->step);
     return strcmp(x->path, y->path);
 }
 
@@ -301,8 +300,7 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
 {
     const uint64_t max_count = o->max_count > 0 ? o->max_count : 1;
     for (size_t i = 0; *found < max_count && i < count; i++) {
-        fsdpck_error why;
-        fsdpck_error_init(&why);
+        fsdpck_error why = FSDPCK_ERROR_INIT;
         const fsdpck_status st =
             list[i].is_too_large
                 ? FAIL(&why, UNSUPPORTED, NONE,

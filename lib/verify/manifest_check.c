@@ -458,8 +458,7 @@ static fsdpck_status check_digests(manifest_check *w, fsdpck_error *err)
     fsdpck_work_options work = FSDPCK_INIT(fsdpck_work_options);
     fsdpck_digest_options options = FSDPCK_INIT(fsdpck_digest_options);
     fsdpck_digests *d;
-    fsdpck_error what;
-    fsdpck_error_init(&what);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     work.threads = w->r->nthreads;
     options.work = &work;
     const fsdpck_status st = fsdpck_digests_new(w->r->ctx, w->r->src, &options, &d, &what);
@@ -495,10 +494,9 @@ static void set_names(manifest_check *w)
 static fsdpck_status check_tensors(manifest_check *w, fsdpck_error *err)
 {
     const expect_request *r = w->r;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     if (r->src == NULL || r->level < CHECK_STRUCTURE)
         return FSDPCK_OK;
-    fsdpck_error_init(&what);
     if (checkpoint_check_flat(r->src, &r->src->cat, &what) != FSDPCK_OK) {
         note_not_checked(w, &what);
         return FSDPCK_OK;
@@ -553,10 +551,9 @@ static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error 
 {
     char *text;
     size_t nbytes;
-    fsdpck_error what;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     *there = false;
     RETURN_IF(open_dir(w, err));
-    fsdpck_error_init(&what);
     fsdpck_status st = read_text(w, &text, &nbytes, &what);
     if (st == FSDPCK_BADINPUT && w->r->manifest_path == NULL) { /* a folder, a pipe */
         findings_report(w->r->found, &what);

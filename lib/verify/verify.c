@@ -285,8 +285,7 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
 static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                           fsdpck_error *err)
 {
-    fsdpck_error what;
-    fsdpck_error_init(&what);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     fsdpck_status st =
         checkpoint_open(ctx, path, v->options.open, add_finding_of_open, v, &v->src, &what);
     if (is_verdict(st, &what)) {

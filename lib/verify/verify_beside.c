@@ -42,7 +42,7 @@ static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, co
 {
     const logger log = ctx->log;
     fsdpck_checkpoint *c = NULL;
-    fsdpck_error why;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
     path_kind kind;
     if (path_probe(&v->src->probe.dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
@@ -50,7 +50,6 @@ static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, co
     if (path == NULL)
         return error_set_nomem(err, strlen(entry));
     ctx->log = (logger){0};
-    fsdpck_error_init(&why);
     const fsdpck_status st = checkpoint_open(ctx, path, NULL, NULL, NULL, &c, &why);
     fsdpck_close(c);
     ctx->log = log;

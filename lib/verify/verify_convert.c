@@ -103,8 +103,7 @@ static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
     static const fsdpck_part parts[] = {FSDPCK_PART_MODEL, FSDPCK_PART_OPTIMIZER,
                                         FSDPCK_PART_OTHER};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        fsdpck_error what;
-        fsdpck_error_init(&what);
+        fsdpck_error what = FSDPCK_ERROR_INIT;
         const fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, parts[i], true, &what);
         if (st != FSDPCK_OK && st != FSDPCK_USAGE) /* the part has no tensors */
             RETURN_IF(report_stop(v, &what, false, err));
@@ -115,8 +114,7 @@ static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
 /* Permitted differences between ranks must not hide differing copies. */
 static fsdpck_status check_copies(fsdpck_verify *v, rank_differences *d, fsdpck_error *err)
 {
-    fsdpck_error what;
-    fsdpck_error_init(&what);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
     const fsdpck_status st = digest_check_copies(v->src->ctx, v->src, d, &what);
     if (d->any) {
         const bool told = report_optimizer_differs(v, d);

@@ -305,8 +305,7 @@ static fsdpck_status run_while_exchanging(exchange *e, uint64_t number, fsdpck_e
     if (st == FSDPCK_OK)
         st = pool_run(x->nworkers, jobs.messages.count + jobs.tiles.count, run_job, &jobs,
                       x->r.cancel, err);
-    vec_release(&jobs.messages);
-    vec_release(&jobs.tiles);
+    VEC_RELEASE_ALL(&jobs.messages, &jobs.tiles);
     return st;
 }
 

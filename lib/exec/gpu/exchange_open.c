@@ -118,9 +118,8 @@ static fsdpck_status join(exchange *e, fsdpck_error *err)
 /* UNSUPPORTED: the ranks use MPI; the reason was logged. */
 static fsdpck_status open_all(exchange *e, fsdpck_error *err)
 {
-    fsdpck_error failure;
+    fsdpck_error failure = FSDPCK_ERROR_INIT;
     bool can;
-    fsdpck_error_init(&failure);
     fsdpck_status st = nccl_load(NULL, &e->library, &failure);
     RETURN_IF(agree_on_answers(e, st, &failure, &can, err));
     if (!can)
@@ -150,7 +149,8 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
     x->of_engine->exchange = e;
     const fsdpck_status st = open_all(e, err);
     if (st == FSDPCK_OK)
-        log_write(x->r.log, LOG_DETAIL, "ranks exchange data over NCCL %u", nccl_version(e->library));
+        log_write(x->r.log, LOG_DETAIL, "ranks exchange data over NCCL %u",
+                  nccl_version(e->library));
     else
         exchange_close(x, false);
     return st == FSDPCK_UNSUPPORTED ? FSDPCK_OK : st;

@@ -104,12 +104,11 @@ fsdpck_status fill_by_gpu(worker *w, const engine_fill *f, fsdpck_error *err)
 
 fsdpck_status fill_try_gpu(worker *w, const engine_fill *f, bool *done, fsdpck_error *err)
 {
-    fsdpck_error local;
+    fsdpck_error local = FSDPCK_ERROR_INIT;
     *done = false;
     if (w->of_engine->gpu_worker == NULL)
         return FSDPCK_OK;
     const uint64_t overflows = w->stats.cast_overflows;
-    fsdpck_error_init(&local);
     const fsdpck_status st = fill_by_gpu(w, f, &local);
     *done = st == FSDPCK_OK;
     if (st != FSDPCK_DEVICE || w->x->r.gpu_required) {

@@ -32,11 +32,10 @@ const char *exec_gpu_description(void)
 
 void exec_gpu_describe_state(char *text, size_t capacity)
 {
-    fsdpck_error err;
+    fsdpck_error err = FSDPCK_ERROR_INIT;
     char device[128];
     gpu *g;
     nccl *n;
-    fsdpck_error_init(&err);
     if (gpu_open(0, &g, &err) == FSDPCK_OK) {
         (void)snprintf(device, sizeof device, "%u of %s", g->count, g->name);
         exec_close_gpu(g);

@@ -41,8 +41,7 @@ static fsdpck_status allocate_pinned_memory(worker *w, uint64_t tile_span, fsdpc
 /* w->memory may be NULL then. */
 fsdpck_status worker_open_gpu(worker *w, uint64_t tile_span, fsdpck_error *err)
 {
-    fsdpck_error local;
-    fsdpck_error_init(&local);
+    fsdpck_error local = FSDPCK_ERROR_INIT;
     w->of_engine = calloc(1, sizeof *w->of_engine);
     if (w->of_engine == NULL)
         return error_set_nomem(err, sizeof *w->of_engine);

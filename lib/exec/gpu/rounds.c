@@ -54,8 +54,7 @@ void rounds_release(rounds *r)
 
 void round_list_release(round_list *list)
 {
-    vec_release(&list->tiles);
-    vec_release(&list->needs);
+    VEC_RELEASE_ALL(&list->tiles, &list->needs);
 }
 
 /* The rank's next tile, unless one waits already. */
