@@ -7,7 +7,7 @@ void hf_bin_files_init(hf_bin_files *b, const probe_input *in, bool is_one_model
 {
     *b = (hf_bin_files){.in = in, .is_one_model = is_one_model};
     budget_init(&b->owner, platform_memory_bytes() / 4, "metadata",
-                "raise ulimit -v or the memory of the job: metadata may use a quarter of it");
+                "ulimit -v or the memory of the job: metadata may use a quarter of it");
     strtab_init(&b->tensors, &b->owner);
     b->files = VEC_OF(const char *, &b->owner);
 }

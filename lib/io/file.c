@@ -104,6 +104,13 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
     return path_identify(dir, path, kind, nbytes, &identity, err);
 }
 
+bool path_is_dangling(const folder *dir, const char *path)
+{
+    struct stat st;
+    return is_here(dir) && fstatat(fd_of(dir), path, &st, 0) != 0 && errno == ENOENT &&
+           fstatat(fd_of(dir), path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
 static fsdpck_status open_folder(folder *d, const char *path, bool known_names, fsdpck_error *err)
 {
     *d = FOLDER_CLOSED;

@@ -58,6 +58,9 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
 fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
                             uint64_t *identity, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Whether `path` relative to `dir` is a link whose target is absent, as after an unmount. */
+bool path_is_dangling(const folder *dir, const char *path);
+
 fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The same for access to known names, if the folder may not be listed (mode 711). */
 fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -166,10 +166,18 @@ static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck
     return st;
 }
 
+static fsdpck_status error_replaced(const output *o, fsdpck_error *err)
+{
+    return FAIL_WITH(err, EXISTS, NONE,
+                     ("output exists: it was replaced while this one was written"),
+                     (path, output_path(o)),
+                     (next, "another run wrote it: run again only if this output must replace it"));
+}
+
 static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
 {
     if (!is_same(o, o->final_name, o->old_dev, o->old_ino))
-        return output_error_exists(o, "it was replaced while this one was written", err);
+        return error_replaced(o, err);
     *old_name = output_decorate(o, ".old");
     if (*old_name == NULL)
         return error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
@@ -195,7 +203,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
     fsdpck_status st =
         o->old_name != NULL ? FSDPCK_OK : error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
     if (st == FSDPCK_OK && !is_same(o, o->partial_name, o->old_dev, o->old_ino))
-        st = output_error_exists(o, "it was replaced while this one was written", err);
+        st = error_replaced(o, err);
     if (st == FSDPCK_OK)
         st = sync_parent(o, err);
     if (st == FSDPCK_OK)

@@ -294,7 +294,9 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
     c->found_ctx = found_ctx;
     const uint64_t limit = o.metadata_nbytes > 0 ? o.metadata_nbytes : platform_memory_bytes() / 2;
     budget_init(&c->metadata, limit, "metadata",
-                "raise ulimit -v or the job's memory limit: metadata may use half of it");
+                o.metadata_nbytes > 0
+                    ? "metadata_nbytes of the open options"
+                    : "ulimit -v or the job's memory limit: metadata may use half of it");
     catalogue_init(&c->cat, &c->metadata);
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);

@@ -62,6 +62,7 @@ static bool may_be_checkpoint(const folder *dir, const char *name)
 {
     path_kind kind;
     return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
+           path_is_dangling(dir, name) ||
            (kind == PATH_FILE && name[weights_stem_nbytes(name)] != '\0');
 }
 
@@ -306,13 +307,14 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
                 ? FAIL(&why, UNSUPPORTED, NONE,
                        "number of the step has more than 64 bits; its order is unknown")
                 : check_all(ctx, list[i].path, o, &why);
-        if (is_no_verdict(st, &why) &&
+        const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
+        if ((is_absent || is_no_verdict(st, &why)) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
             *err = why;
             error_path(err, list[i].path);
             error_next(
                 err, "make it readable, or move it away: it may be the newest complete checkpoint");
-            return st;
+            return is_absent ? FSDPCK_IO : st;
         }
         if (st == FSDPCK_OK && *found == 0)
             *complete = &list[i];
