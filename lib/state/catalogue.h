@@ -218,6 +218,10 @@ fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_
                                     bool is_object, uint64_t nbytes,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Replaces dtype and shape of a tensor without chunks, with the checks of catalogue_add_tensor. */
+fsdpck_status catalogue_set_shape(catalogue *c, uint32_t tensor, dtype d, unsigned ndim,
+                                  const uint64_t *shape, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* The number of an equal mesh or spec; adds a new one (few: linear search). */
 fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -337,3 +337,26 @@ def case_rank_files_empty(setting):
     check_good(setting, folder)
     _, path = setting.consolidate(folder, "stages.pt")
     check(torch.load(path)["optimizer"]["state"] == {0: {"step": torch.tensor(1)}}, str(torch.load(path)))
+
+
+@case()
+def case_rank_files_empty_tensor(setting):
+    """A plain tensor that is empty on a rank differs from the others' elements, whichever rank it is; so do empty ones of two types."""
+    one, none = torch.ones(3), torch.zeros(0)
+    pairs = {"first": [none, one], "last": [one, none], "dtypes": [none, torch.zeros(0, dtype=torch.int64)],
+             "shapes": [none, torch.zeros(0, 4)]}
+    places = {"model": (lambda t: {"w": one, "buf": t}, lambda v: v["buf"]),
+              "optimizer": (lambda t: {"state": {"w": {"exp_avg": t}}}, lambda v: v["state"]["w"]["exp_avg"]),
+              "other": (lambda t: {"list": [t, one]}, lambda v: v["list"][0])}
+    for place, (make, get) in places.items():
+        for name, each in pairs.items():
+            folder = save_ranks(setting, place + name, [{"model": {"w": one}, "step": 3, place: make(t)} for t in each])
+            for words in (["consolidate", folder, folder + ".pt"], ["digest", folder],
+                          ["reshard", folder, folder + "-2", "--world-size", "2"]):
+                done = setting.run(*words, expected=BAD_INPUT)
+                check("RANK-DIFFER" in done.stderr, "%s %s: %s" % (place, name, done.stderr))
+            done = setting.run("verify", "--strict", folder, expected=1)
+            check("RANK-DIFFER" in done.stdout + done.stderr, done.stdout + done.stderr)
+            _, path = setting.consolidate(folder, place + name + ".first.pt", "--per-rank", "first")
+            found = get(torch.load(path)[place])
+            check(found.shape == each[0].shape and found.dtype == each[0].dtype, "%s %s: %s" % (place, name, found))
