@@ -244,7 +244,9 @@ static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, 
     const ranks_shard *q = piece_at(s, l->pieces[0]);
     return catalogue_add_skipped(
         s->cat, strtab_text(&s->names, l->entry), strtab_nbytes(&s->names, l->entry), false,
-        box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes, err);
+        box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes,
+        catalogue_tensor(s->cat, VEC_AT(&s->tensors, const ranks_tensor, l->entry)->index)->path,
+        err);
 }
 
 static bool may_be_flat(const ranks_state *s, const plain_list *l)

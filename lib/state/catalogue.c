@@ -411,12 +411,13 @@ fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *of
 }
 
 fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_nbytes,
-                                    bool is_object, uint64_t nbytes, fsdpck_error *err)
+                                    bool is_object, uint64_t nbytes, value path, fsdpck_error *err)
 {
-    uint32_t id;
-    RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
-    return vec_add(&c->passed_over,
-                   &(cat_skipped){.name = id, .is_object = is_object, .nbytes = nbytes}, err);
+    const cat_skipped skipped = {.is_object = is_object, .nbytes = nbytes, .path = path};
+    RETURN_IF(vec_add(&c->passed_over, &skipped, err));
+    return strtab_intern(
+        &c->names, name, name_nbytes,
+        &VEC_AT(&c->passed_over, cat_skipped, c->passed_over.count - 1)->name, err);
 }
 
 fsdpck_status catalogue_rename(catalogue *c, uint32_t tensor, const char *name, size_t name_nbytes,

@@ -360,3 +360,20 @@ def case_rank_files_empty_tensor(setting):
             _, path = setting.consolidate(folder, place + name + ".first.pt", "--per-rank", "first")
             found = get(torch.load(path)[place])
             check(found.shape == each[0].shape and found.dtype == each[0].dtype, "%s %s: %s" % (place, name, found))
+
+
+@case()
+def case_rank_files_drop_in_list(setting):
+    """--per-rank drop of one item of a list that keeps others is refused; a list whose items all differ goes whole."""
+    one = torch.ones(2)
+    lists = {"object": lambda r: [r, one], "dict": lambda r: [{"rng": r}, {"x": one}], "tensor": lambda r: [one + r, "x"]}
+    for name, make in lists.items():
+        folder = save_ranks(setting, name, [{"model": {"w": one}, "extra": make(rank)} for rank in range(2)])
+        for words in (["consolidate", folder, folder + ".pt"], ["reshard", folder, folder + "-2", "--world-size", "2"],
+                      ["reshard", folder, folder + "-dcp", "--world-size", "3", "--format", "dcp"]):
+            done = setting.run(*words, "--per-rank", "drop", expected=UNSUPPORTED)
+            check("KEY-LIST" in done.stderr and "extra.0" in done.stderr, "%s: %s" % (name, done.stderr))
+            check(not os.path.exists(words[2]), "an output of " + name)
+    folder = save_ranks(setting, "whole", [{"model": {"w": one}, "extra": [one + rank, rank]} for rank in range(2)])
+    _, path = setting.consolidate(folder, "whole.pt", "--per-rank", "drop")
+    check_same_names(torch.load(path), ["model"], "a list without items")
