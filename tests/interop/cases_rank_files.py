@@ -377,3 +377,22 @@ def case_rank_files_drop_in_list(setting):
     folder = save_ranks(setting, "whole", [{"model": {"w": one}, "extra": [one + rank, rank]} for rank in range(2)])
     _, path = setting.consolidate(folder, "whole.pt", "--per-rank", "drop")
     check_same_names(torch.load(path), ["model"], "a list without items")
+
+
+@case()
+def case_rank_files_one_left(setting):
+    """A single file of a later rank or shard shows that others are missing; other numbers in names do not."""
+    for name in ("ckpt_rank2.pt", "model_rank1.pt", "weights-shard3.pt"):
+        folder = setting.path("lost-" + name)
+        os.mkdir(folder)
+        torch.save({"w": torch.ones(3)}, os.path.join(folder, name))
+        for words in (["verify", folder], ["consolidate", "-q", folder, folder + ".out.pt"]):
+            done = setting.run(*words, expected=1 if words[0] == "verify" else BAD_INPUT)
+            check("FILE-MISSING" in done.stdout + done.stderr, "%s: %s" % (name, done.stdout + done.stderr))
+        setting.run("consolidate", "-q", os.path.join(folder, name), folder + ".alone.pt")
+    for name in ("checkpoint-100.pt", "epoch3.pt", "frank_7b.pt", "frank7.pt", "model-00002.pt", "ckpt_rank0.pt"):
+        folder = setting.path("whole-" + name)
+        os.mkdir(folder)
+        torch.save({"w": torch.ones(3)}, os.path.join(folder, name))
+        setting.run("verify", folder)
+        setting.run("consolidate", "-q", folder, folder + ".out.pt")
