@@ -396,3 +396,22 @@ def case_rank_files_one_left(setting):
         torch.save({"w": torch.ones(3)}, os.path.join(folder, name))
         setting.run("verify", folder)
         setting.run("consolidate", "-q", folder, folder + ".out.pt")
+
+
+@case()
+def case_rank_files_partial_beside(setting):
+    """A tensor beside the model that only some ranks hold is reported, kept and dropped as an object is."""
+    one = torch.ones(2)
+    states = [{"model": {"w": one}, **({} if rank else {"history": one + 5})} for rank in range(2)]
+    folder = save_ranks(setting, "beside", states)
+    check_warned(setting, folder, ["1 value, first 'history' of rank 0"])
+    for kind in ("keep", "drop"):
+        done = setting.run("reshard", "-q", folder, setting.path(kind), "--world-size", "2", "--per-rank", kind)
+        check("RANK-DIFFER" not in done.stderr, done.stderr)
+        for rank in range(2):
+            found = torch.load(setting.path(kind, "model_world_size_2_rank_%d.pt" % rank), weights_only=False)
+            expected = ["model", "history"] if kind == "keep" and rank == 0 else ["model"]
+            check_same_names(found, expected, "%s of rank %d" % (kind, rank))
+    done, path = setting.consolidate(folder, "never.pt", "--per-rank", "error", expected=BAD_INPUT)
+    check("RANK-DIFFER" in done.stderr and "history" in done.stderr, done.stderr)
+    check_nothing_at(path)
