@@ -187,10 +187,27 @@ static bool take_apart(const char *name, const char *pattern, parts *p)
     return generic(name, p);
 }
 
+/* Whether the word and its number stand alone: not in "frank_7b.pt". */
+static bool is_rank_alone(const char *name, const parts *p)
+{
+    const char after = name[p->rank_at + p->rank_nbytes];
+    size_t begin = p->rank_at;
+    if (begin > 0 && is_separator(name[begin - 1]))
+        begin--;
+    while (begin > 0 && name[begin - 1] >= 'a' && name[begin - 1] <= 'z')
+        begin--;
+    const size_t word = strncmp(name + begin, "rank", 4) == 0    ? 4
+                        : strncmp(name + begin, "shard", 5) == 0 ? 5
+                                                                 : 0;
+    return word > 0 && p->rank < MESH_RANKS_MAX && is_separator(after) &&
+           begin + word + (is_separator(name[begin + word]) ? 1 : 0) == p->rank_at &&
+           (begin == 0 || is_separator(name[begin - 1]));
+}
+
 bool ranks_names_any(char *const *entries, size_t count, const char **sample)
 {
     size_t generic_count = 0;
-    bool first_rank = false;
+    bool first_rank = false; /* or a later one, which shows that rank 0 is missing */
     parts p;
     for (size_t i = 0; i < count; i++) {
         if (!take_apart(entries[i], NULL, &p))
@@ -200,7 +217,7 @@ bool ranks_names_any(char *const *entries, size_t count, const char **sample)
         if (p.order != GENERIC)
             return true;
         generic_count++;
-        first_rank = first_rank || p.rank == 0;
+        first_rank = first_rank || p.rank == 0 || is_rank_alone(entries[i], &p);
     }
     return first_rank || generic_count > 1;
 }

@@ -184,7 +184,8 @@ static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fs
         FAIL_WITH(err, BADINPUT, RANK_DIFFER, ("a plain tensor differs between ranks"),
                   (tensor, strtab_text(&s->names, l->entry)),
                   (expected, "the value on rank %u", (unsigned)a->rank),
-                  (found, "a different %s on ranks %s%s", l->shapes_differ ? "shape" : "value",
+                  (found, "a different %s on ranks %s%s",
+                   l->shapes_differ ? "shape or dtype" : "value",
                    ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : ""));
     text_release(&ranks);
     return st;
@@ -243,7 +244,9 @@ static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, 
     const ranks_shard *q = piece_at(s, l->pieces[0]);
     return catalogue_add_skipped(
         s->cat, strtab_text(&s->names, l->entry), strtab_nbytes(&s->names, l->entry), false,
-        box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes, err);
+        box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes,
+        catalogue_tensor(s->cat, VEC_AT(&s->tensors, const ranks_tensor, l->entry)->index)->path,
+        err);
 }
 
 static bool may_be_flat(const ranks_state *s, const plain_list *l)
@@ -271,11 +274,37 @@ static void clear_stages(ranks_state *s, const plain_list *l)
             (uint16_t)~RANKS_SHARD_STAGES;
 }
 
+static bool is_empty(const ranks_state *s, uint32_t piece)
+{
+    const ranks_shard *q = piece_at(s, piece);
+    return box_nelems(sizes_at(s, q), q->ndim) == 0;
+}
+
+/* One shard in place of all, such that locating it is an error. An empty shard is never located, so
+ * the first with elements gives dtype and shape. */
+static fsdpck_status add_refused(ranks_state *s, const plain_list *l, unsigned flags,
+                                 fsdpck_error *err)
+{
+    const uint32_t tensor = VEC_AT(&s->tensors, const ranks_tensor, l->entry)->index;
+    size_t i = 0;
+    while (i + 1 < l->count && is_empty(s, l->pieces[i]))
+        i++;
+    if (is_empty(s, l->pieces[i]))
+        return flags & RANKS_SHARD_SHAPES ? differ_failed(s, l, err)
+                                          : add_whole(s, tensor, l->pieces[0], flags, err);
+    const ranks_shard *q = piece_at(s, l->pieces[i]);
+    uint64_t sizes[NDIM_MAX] = {0};
+    memcpy(sizes, sizes_at(s, q), q->ndim * sizeof *sizes);
+    if (i > 0)
+        RETURN_IF(catalogue_set_shape(s->cat, tensor, (dtype)q->dtype, q->ndim, sizes, err));
+    return add_whole(s, tensor, l->pieces[i], flags, err);
+}
+
 static fsdpck_status join(ranks_state *s, const plain_list *l, fsdpck_error *err)
 {
     const uint32_t tensor = VEC_AT(&s->tensors, const ranks_tensor, l->entry)->index;
     if (l->shapes_differ)
-        return add_whole(s, tensor, l->pieces[0], RANKS_SHARD_SHAPES, err);
+        return add_refused(s, l, RANKS_SHARD_SHAPES, err);
     if (l->count > 1)
         catalogue_tensor(s->cat, tensor)->flags |= CAT_TENSOR_EACH_RANK;
     for (size_t i = 0; i < l->count; i++)
@@ -321,7 +350,7 @@ static fsdpck_status merge_copies(ranks_state *s, const plain_list *l, bool is_s
     case RANK_COPIES_FIRST:
         return add_whole(s, t->index, l->pieces[0], 0, err);
     case RANK_COPIES_FLAT:
-        return add_whole(s, t->index, l->pieces[0], RANKS_SHARD_FLAT, err);
+        return add_refused(s, l, RANKS_SHARD_FLAT, err);
     case RANK_COPIES_OMIT:
         return drop(s, l, "differs between ranks", &s->dropped_count, err);
     case RANK_COPIES_OMIT_SHARD:

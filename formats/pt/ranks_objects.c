@@ -338,7 +338,7 @@ static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const rank
         const size_t nbytes = name.nbytes;
         st = text_check(&name, err);
         if (st == FSDPCK_OK)
-            st = catalogue_add_skipped(s->cat, name.text, nbytes, true, 0, err);
+            st = catalogue_add_skipped(s->cat, name.text, nbytes, true, 0, o->path, err);
         for (uint32_t k = 0; st == FSDPCK_OK && k < v->piece_count; k++) {
             const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard,
                                           *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + k));
@@ -349,7 +349,7 @@ static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const rank
                 st = catalogue_add_skipped(s->cat, name.text, name.nbytes, false,
                                            box_nelems(piece_sizes(s->reader, q), q->ndim) *
                                                dtype_get((dtype)q->dtype)->itemsize_bytes,
-                                           err);
+                                           o->path, err);
         }
     }
     text_release(&name);

@@ -13,6 +13,7 @@ typedef struct partial_search {
     strtab places; /* containers and their entries, as printed paths */
     vec most;      /* uint32_t by place: most ranks that hold one value below it */
     strtab groups; /* outer dicts that hold sharded tensors */
+    vec has_model; /* bool by family: a model is below its own key */
     strtab empty;  /* places of empty containers and None that only some ranks hold */
     vec empties;   /* uint32_t, by place in `empty`: their entries */
     text_buf text;
@@ -31,10 +32,14 @@ static value path_of(const ranks_state *s, const ranks_tensor *t)
                                    : catalogue_tensor(s->cat, t->index)->path;
 }
 
+static uint32_t family_number(const ranks_state *s, const ranks_tensor *t)
+{
+    return VEC_AT(&s->list->files, const ranks_file, t->first_file)->family;
+}
+
 static const ranks_family *family_at(const ranks_state *s, const ranks_tensor *t)
 {
-    const uint32_t family = VEC_AT(&s->list->files, const ranks_file, t->first_file)->family;
-    return VEC_AT(&s->list->families, const ranks_family, family);
+    return VEC_AT(&s->list->families, const ranks_family, family_number(s, t));
 }
 
 static uint64_t files_of(const ranks_state *s, const ranks_tensor *t)
@@ -98,10 +103,11 @@ static fsdpck_status is_of_model(partial_search *x, const ranks_tensor *t, value
             return FSDPCK_OK;
     }
     /* A state dict without an outer key; a module's extra state is an object. */
+    const bool is_bare = !*VEC_AT(&x->has_model, const bool, family_number(x->s, t));
     const value last = value_item(pool, path, count - 1);
     const char *text = value_kind_of(last) == VALUE_STR ? value_text(pool, last, &nbytes) : NULL;
-    if (count == 1 &&
-        (t->kind == RANKS_PLAIN || (text != NULL && text_ends_with(text, nbytes, "_extra_state"))))
+    if (count == 1 && ((t->kind == RANKS_PLAIN && is_bare) ||
+                       (text != NULL && text_ends_with(text, nbytes, "_extra_state"))))
         return FSDPCK_OK;
     *yes = false;
     if (count == 1)
@@ -109,6 +115,19 @@ static fsdpck_status is_of_model(partial_search *x, const ranks_tensor *t, value
     RETURN_IF(print_place(x, path, depth, err));
     *yes = strtab_find(&x->groups, x->text.text, x->text.nbytes) != STRTAB_NONE;
     return FSDPCK_OK;
+}
+
+static void note_model(partial_search *x, const ranks_tensor *t)
+{
+    const value_pool *pool = &x->s->cat->pool;
+    const value path = path_of(x->s, t);
+    const value first = value_is_none(path) || value_count(pool, path) < 2
+                            ? VALUE_OF_NONE
+                            : value_item(pool, path, 0);
+    size_t nbytes = 0;
+    const char *text = value_kind_of(first) == VALUE_STR ? value_text(pool, first, &nbytes) : NULL;
+    if (text != NULL && t->kind != RANKS_OBJECT && is_model_key(text, nbytes))
+        *VEC_AT(&x->has_model, bool, family_number(x->s, t)) = true;
 }
 
 static fsdpck_status note_group(partial_search *x, const ranks_tensor *t, fsdpck_error *err)
@@ -276,8 +295,13 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
     uint64_t keys = 0, items = 0;
     uint32_t first_key = 0, first_item = 0;
 
+    bool *has_model = vec_push_n(&x->has_model, s->list->families.count, err);
+    if (has_model == NULL)
+        return FSDPCK_LIMIT;
+    memset(has_model, 0, s->list->families.count * sizeof *has_model);
     for (uint32_t i = 0; i < s->tensors.count; i++) {
         const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
+        note_model(x, t);
         RETURN_IF(note_group(x, t, err));
         RETURN_IF(note_lists(x, t, err));
         RETURN_IF(note_empty(x, i, err));
@@ -315,11 +339,13 @@ fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err)
     strtab_init(&x.groups, s->req->metadata);
     strtab_init(&x.empty, s->req->metadata);
     x.empties = VEC_OF(uint32_t, s->req->metadata);
+    x.has_model = VEC_OF(bool, s->req->metadata);
     const fsdpck_status st = s->list->files.count > 1 ? search(&x, err) : FSDPCK_OK;
     strtab_release(&x.places);
     strtab_release(&x.groups);
     strtab_release(&x.empty);
     vec_release(&x.empties);
+    vec_release(&x.has_model);
     vec_release(&x.most);
     text_release(&x.text);
     return st;

@@ -56,5 +56,9 @@ fsdpck_status select_check_lists(select_state *a, const nest *n, uint64_t rank, 
             continue;
         RETURN_IF(check_leaf(a, n, o->path, o->name, a->parts->object_part[i] == PART_MODEL, err));
     }
+    for (size_t i = 0; n->has_lists && i < from->passed_over.count; i++) {
+        const cat_skipped *skipped = VEC_AT(&from->passed_over, const cat_skipped, i);
+        RETURN_IF(check_leaf(a, n, skipped->path, skipped->name, false, err));
+    }
     return FSDPCK_OK;
 }

@@ -69,6 +69,21 @@ static fsdpck_status check_shape(const char *name, dtype d, unsigned ndim, const
                      (tensor, name));
 }
 
+static fsdpck_status add_shape(catalogue *c, unsigned ndim, const uint64_t *shape, uint64_t *at,
+                               bool *wide, fsdpck_error *err)
+{
+    *at = c->shapes.count;
+    *wide = false;
+    uint64_t *copy = vec_push_n(&c->shapes, ndim, err);
+    if (copy == NULL)
+        return FSDPCK_LIMIT;
+    for (unsigned i = 0; i < ndim; i++) {
+        copy[i] = shape[i];
+        *wide = *wide || shape[i] > UINT32_MAX;
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbytes, dtype d,
                                 unsigned ndim, const uint64_t *shape, uint32_t *tensor,
                                 fsdpck_error *err)
@@ -78,16 +93,10 @@ static fsdpck_status add_tensor(catalogue *c, const char *name, size_t name_nbyt
         return FAIL_WITH(err, LIMIT, LIMIT_COUNT, ("too many tensors"),
                          (expected, "at most %zu", TENSOR_LIMIT));
     uint32_t id;
+    uint64_t shape_at;
+    bool wide;
     RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
-    const size_t shape_at = c->shapes.count;
-    uint64_t *copy = vec_push_n(&c->shapes, ndim, err);
-    if (copy == NULL)
-        return FSDPCK_LIMIT;
-    bool wide = false;
-    for (unsigned i = 0; i < ndim; i++) {
-        copy[i] = shape[i];
-        wide = wide || shape[i] > UINT32_MAX;
-    }
+    RETURN_IF(add_shape(c, ndim, shape, &shape_at, &wide, err));
     RETURN_IF(vec_add(&c->tensors,
                       &(cat_tensor){
                           .name = id,
@@ -116,6 +125,23 @@ fsdpck_status catalogue_add_tensor(catalogue *c, const char *name, size_t name_n
     if (c->sealed)
         return error_sealed(err);
     return add_tensor(c, name, name_nbytes, d, ndim, shape, tensor, err);
+}
+
+fsdpck_status catalogue_set_shape(catalogue *c, uint32_t tensor, dtype d, unsigned ndim,
+                                  const uint64_t *shape, fsdpck_error *err)
+{
+    uint64_t shape_at;
+    bool wide;
+    if (c->sealed)
+        return error_sealed(err);
+    RETURN_IF(check_shape(catalogue_name(c, catalogue_tensor(c, tensor)->name), d, ndim, shape, err));
+    RETURN_IF(add_shape(c, ndim, shape, &shape_at, &wide, err));
+    cat_tensor *t = catalogue_tensor(c, tensor);
+    t->dtype = (uint8_t)d;
+    t->ndim = (uint8_t)ndim;
+    t->wide_dims = wide;
+    t->shape_at = shape_at;
+    return FSDPCK_OK;
 }
 
 static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned dim,
@@ -356,12 +382,13 @@ fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *of
 }
 
 fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_nbytes,
-                                    bool is_object, uint64_t nbytes, fsdpck_error *err)
+                                    bool is_object, uint64_t nbytes, value path, fsdpck_error *err)
 {
-    uint32_t id;
-    RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
-    return vec_add(&c->passed_over,
-                   &(cat_skipped){.name = id, .is_object = is_object, .nbytes = nbytes}, err);
+    const cat_skipped skipped = {.is_object = is_object, .nbytes = nbytes, .path = path};
+    RETURN_IF(vec_add(&c->passed_over, &skipped, err));
+    return strtab_intern(
+        &c->names, name, name_nbytes,
+        &VEC_AT(&c->passed_over, cat_skipped, c->passed_over.count - 1)->name, err);
 }
 
 fsdpck_status catalogue_rename(catalogue *c, uint32_t tensor, const char *name, size_t name_nbytes,

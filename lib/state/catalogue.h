@@ -168,6 +168,7 @@ typedef struct cat_skipped {
     uint32_t name;
     bool is_object;
     uint64_t nbytes;
+    value path; /* as in cat_tensor */
 } cat_skipped;
 
 typedef struct catalogue {
@@ -215,8 +216,12 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
 
 /* Records an item that the reader skips; at any time. */
 fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_nbytes,
-                                    bool is_object, uint64_t nbytes,
+                                    bool is_object, uint64_t nbytes, value path,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Replaces dtype and shape of a tensor without chunks, with the checks of catalogue_add_tensor. */
+fsdpck_status catalogue_set_shape(catalogue *c, uint32_t tensor, dtype d, unsigned ndim,
+                                  const uint64_t *shape, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The number of an equal mesh or spec; adds a new one (few: linear search). */
 fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index,

@@ -337,3 +337,81 @@ def case_rank_files_empty(setting):
     check_good(setting, folder)
     _, path = setting.consolidate(folder, "stages.pt")
     check(torch.load(path)["optimizer"]["state"] == {0: {"step": torch.tensor(1)}}, str(torch.load(path)))
+
+
+@case()
+def case_rank_files_empty_tensor(setting):
+    """A plain tensor that is empty on a rank differs from the others' elements, whichever rank it is; so do empty ones of two types."""
+    one, none = torch.ones(3), torch.zeros(0)
+    pairs = {"first": [none, one], "last": [one, none], "dtypes": [none, torch.zeros(0, dtype=torch.int64)],
+             "shapes": [none, torch.zeros(0, 4)]}
+    places = {"model": (lambda t: {"w": one, "buf": t}, lambda v: v["buf"]),
+              "optimizer": (lambda t: {"state": {"w": {"exp_avg": t}}}, lambda v: v["state"]["w"]["exp_avg"]),
+              "other": (lambda t: {"list": [t, one]}, lambda v: v["list"][0])}
+    for place, (make, get) in places.items():
+        for name, each in pairs.items():
+            folder = save_ranks(setting, place + name, [{"model": {"w": one}, "step": 3, place: make(t)} for t in each])
+            for words in (["consolidate", folder, folder + ".pt"], ["digest", folder],
+                          ["reshard", folder, folder + "-2", "--world-size", "2"]):
+                done = setting.run(*words, expected=BAD_INPUT)
+                check("RANK-DIFFER" in done.stderr, "%s %s: %s" % (place, name, done.stderr))
+            done = setting.run("verify", "--strict", folder, expected=1)
+            check("RANK-DIFFER" in done.stdout + done.stderr, done.stdout + done.stderr)
+            _, path = setting.consolidate(folder, place + name + ".first.pt", "--per-rank", "first")
+            found = get(torch.load(path)[place])
+            check(found.shape == each[0].shape and found.dtype == each[0].dtype, "%s %s: %s" % (place, name, found))
+
+
+@case()
+def case_rank_files_drop_in_list(setting):
+    """--per-rank drop of one item of a list that keeps others is refused; a list whose items all differ goes whole."""
+    one = torch.ones(2)
+    lists = {"object": lambda r: [r, one], "dict": lambda r: [{"rng": r}, {"x": one}], "tensor": lambda r: [one + r, "x"]}
+    for name, make in lists.items():
+        folder = save_ranks(setting, name, [{"model": {"w": one}, "extra": make(rank)} for rank in range(2)])
+        for words in (["consolidate", folder, folder + ".pt"], ["reshard", folder, folder + "-2", "--world-size", "2"],
+                      ["reshard", folder, folder + "-dcp", "--world-size", "3", "--format", "dcp"]):
+            done = setting.run(*words, "--per-rank", "drop", expected=UNSUPPORTED)
+            check("KEY-LIST" in done.stderr and "extra.0" in done.stderr, "%s: %s" % (name, done.stderr))
+            check(not os.path.exists(words[2]), "an output of " + name)
+    folder = save_ranks(setting, "whole", [{"model": {"w": one}, "extra": [one + rank, rank]} for rank in range(2)])
+    _, path = setting.consolidate(folder, "whole.pt", "--per-rank", "drop")
+    check_same_names(torch.load(path), ["model"], "a list without items")
+
+
+@case()
+def case_rank_files_one_left(setting):
+    """A single file of a later rank or shard shows that others are missing; other numbers in names do not."""
+    for name in ("ckpt_rank2.pt", "model_rank1.pt", "weights-shard3.pt"):
+        folder = setting.path("lost-" + name)
+        os.mkdir(folder)
+        torch.save({"w": torch.ones(3)}, os.path.join(folder, name))
+        for words in (["verify", folder], ["consolidate", "-q", folder, folder + ".out.pt"]):
+            done = setting.run(*words, expected=1 if words[0] == "verify" else BAD_INPUT)
+            check("FILE-MISSING" in done.stdout + done.stderr, "%s: %s" % (name, done.stdout + done.stderr))
+        setting.run("consolidate", "-q", os.path.join(folder, name), folder + ".alone.pt")
+    for name in ("checkpoint-100.pt", "epoch3.pt", "frank_7b.pt", "frank7.pt", "model-00002.pt", "ckpt_rank0.pt"):
+        folder = setting.path("whole-" + name)
+        os.mkdir(folder)
+        torch.save({"w": torch.ones(3)}, os.path.join(folder, name))
+        setting.run("verify", folder)
+        setting.run("consolidate", "-q", folder, folder + ".out.pt")
+
+
+@case()
+def case_rank_files_partial_beside(setting):
+    """A tensor beside the model that only some ranks hold is reported, kept and dropped as an object is."""
+    one = torch.ones(2)
+    states = [{"model": {"w": one}, **({} if rank else {"history": one + 5})} for rank in range(2)]
+    folder = save_ranks(setting, "beside", states)
+    check_warned(setting, folder, ["1 value, first 'history' of rank 0"])
+    for kind in ("keep", "drop"):
+        done = setting.run("reshard", "-q", folder, setting.path(kind), "--world-size", "2", "--per-rank", kind)
+        check("RANK-DIFFER" not in done.stderr, done.stderr)
+        for rank in range(2):
+            found = torch.load(setting.path(kind, "model_world_size_2_rank_%d.pt" % rank), weights_only=False)
+            expected = ["model", "history"] if kind == "keep" and rank == 0 else ["model"]
+            check_same_names(found, expected, "%s of rank %d" % (kind, rank))
+    done, path = setting.consolidate(folder, "never.pt", "--per-rank", "error", expected=BAD_INPUT)
+    check("RANK-DIFFER" in done.stderr and "history" in done.stderr, done.stderr)
+    check_nothing_at(path)
