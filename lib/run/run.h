@@ -37,6 +37,7 @@ typedef struct run {
     bool sharded;                       /* reshard: see `sharding` */
     bool replaces_empty;                /* DST is an empty folder */
     bool bare_optimizer, names_objects; /* as in select_request, for runs without output */
+    bool attributes;                    /* likewise */
     rank_differences *differences;      /* as in exec_request */
     const format_writer *writer;
     layout layout;
