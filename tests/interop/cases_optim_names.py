@@ -236,3 +236,13 @@ def case_optim_named_as_norm_buffer(setting):
     state = {"model": {**norm.state_dict(), "bias": torch.ones(6)}, "optimizer": optimizer(adam((6, 5), (6,)))}
     found = written(setting, saved(setting, "norm.pt", state), "--optim-keys", "name")
     check(list(found["optimizer"]["state"]) == ["0.weight", "bias"], list(found["optimizer"]["state"]))
+
+
+@case(first=(2, 6))
+def case_optim_empty_group_flat(setting):
+    """The flattened form has no place for a group without parameters: refused, as the manual says."""
+    w = torch.ones(3, 2)
+    state = {"model": {"w": w}, "optimizer": {"state": {"w": {"exp_avg": w * 2}}, "param_groups": [
+        {"lr": .5, "weight_decay": .25, "params": []}, {"lr": .1, "weight_decay": 0., "params": ["w"]}]}}
+    done, _ = setting.consolidate(saved(setting, "empty.pt", state), "no.pt", "--optim-keys", "flat", expected=4)
+    check("[MODEL-OPTIM]" in done.stderr and "next:" in done.stderr, done.stderr)
