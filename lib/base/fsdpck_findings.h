@@ -283,6 +283,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_RANK_COPIED = 275,
     FSDPCK_FINDING_ST_TIED = 276,
     FSDPCK_FINDING_KEY_NONE = 277,
+    FSDPCK_FINDING_KEY_TIED = 278,
 } fsdpck_finding_id;
 
 #endif
