@@ -39,10 +39,17 @@ static volatile sig_atomic_t pipe_broken; /* the reader of stdout or stderr has 
 
 static void on_signal(int number)
 {
-    signal_seen = number;
+    static volatile sig_atomic_t count;
+    if (signal_seen == 0)
+        signal_seen = number;
     fsdpck_context_cancel(signal_context);
-    /* A second signal ends the program at once. */
+    /* The second may come while the output is removed; the third ends the program at once. */
+    if (count < 2) {
+        count = count + 1;
+        return;
+    }
     signal(number, SIG_DFL);
+    raise(number);
 }
 
 /* write() reports a reader that has closed its end; only the report needs one, progress does not. A

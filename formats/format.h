@@ -243,8 +243,9 @@ typedef struct format_writer {
     /* Writes the deferred bytes when all chunk CRCs are known; NULL if the format has none. */
     fsdpck_status (*seal)(const target *t, deferred_fn put, void *ctx, fsdpck_error *err);
     fsdpck_format_id id;
-    unsigned options; /* of writer_option: those that apply */
-    bool of_model;    /* a folder as transformers wants it: other files of the model go into it */
+    unsigned options;  /* of writer_option: those that apply */
+    bool of_model;     /* a folder as transformers wants it: other files of the model go into it */
+    bool records_tied; /* the output names tensors that --tied first omits */
 } format_writer;
 
 /* format_table.c: the only lists of formats; readers in order of detection, NULL at the end. */

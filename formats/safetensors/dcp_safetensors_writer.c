@@ -70,6 +70,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
 const format_writer dcp_safetensors_writer = {
     .name = "dcp-safetensors",
+    .records_tied = true,
     .description = "safetensors files of ranks, as torch's HuggingFaceStorageWriter writes them",
     .is_folder = true,
     .takes = STATE_NAMES_ONLY,

@@ -177,6 +177,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
 const format_writer hf_writer = {
     .name = "hf",
+    .records_tied = true,
     .description = "a folder of safetensors files with an index, as in transformers",
     .is_folder = true,
     .holds = st_layout_holds,

@@ -22,6 +22,7 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 
 const format_writer safetensors_writer = {
     .name = "safetensors",
+    .records_tied = true,
     .description = "one safetensors file",
     .suffixes = " .safetensors ",
     .holds = st_layout_holds,

@@ -291,6 +291,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_MAP_TARGET_TWICE = 283,
     FSDPCK_FINDING_MAP_UNTAKEN = 284,
     FSDPCK_FINDING_MAP_VARIABLE = 285,
+    FSDPCK_FINDING_KEY_TIED = 286,
 } fsdpck_finding_id;
 
 #endif

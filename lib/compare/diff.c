@@ -272,6 +272,7 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fs
     r->dst = "";
     r->writer = &digest_writer;
     r->bare_optimizer = true;
+    r->attributes = true;
     r->names_objects = r->opt.select.objects != FSDPCK_OBJECTS_DROP;
     r->opt.select.part = part;
     r->opt.output.direct = FSDPCK_OFF;

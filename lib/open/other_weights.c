@@ -6,16 +6,48 @@
 
 #include "open/checkpoint.h"
 
-/* Recognized by the file names of transformers, torch and Meta. */
-static bool is_weights_name(const char *name)
+static bool matches_any(const char *const *globs, size_t count, const char *name)
 {
-    static const char *const globs[] = {"model.safetensors", "model.safetensors.index.json",
-                                        "pytorch_model.bin", "pytorch_model-*-of-*.bin",
-                                        "consolidated*.pth", "consolidated*.safetensors"};
-    for (size_t i = 0; i < sizeof globs / sizeof *globs; i++)
+    for (size_t i = 0; i < count; i++)
         if (fnmatch(globs[i], name, 0) == 0)
             return true;
     return false;
+}
+
+/* Recognized by the file names of transformers, diffusers, torch and Meta. */
+static bool is_weights_name(const char *name)
+{
+    static const char *const globs[] = {"model.safetensors",
+                                        "model.safetensors.index.json",
+                                        "model.pt",
+                                        "model.pth",
+                                        "model.bin",
+                                        "model.ckpt",
+                                        "pytorch_model.bin",
+                                        "pytorch_model.pt",
+                                        "pytorch_model.pth",
+                                        "pytorch_model_fsdp.bin",
+                                        "pytorch_model-*-of-*.bin",
+                                        "diffusion_pytorch_model*.bin",
+                                        "diffusion_pytorch_model*.safetensors",
+                                        "consolidated*.pth",
+                                        "consolidated*.safetensors"};
+    return matches_any(globs, sizeof globs / sizeof *globs, name);
+}
+
+/* What torch.save writes for a rank, under any name, except the state of random generators and
+ * optimizers, which often lies beside exported weights. */
+static bool is_rank_name(const char *name)
+{
+    static const char *const ranks[] = {
+        "*rank[0-9]*.pt",     "*rank[0-9]*.pth",     "*rank[0-9]*.bin",     "*rank[0-9]*.ckpt",
+        "*rank[_-][0-9]*.pt", "*rank[_-][0-9]*.pth", "*rank[_-][0-9]*.bin", "*rank[_-][0-9]*.ckpt"};
+    static const char *const others[] = {"*rng*",          "random*",    "*optim*",  "sched*",
+                                         "*lr_sched*",     "scaler*",    "adapter*", "*tokenizer*",
+                                         "training_args*", "dataloader*"};
+    return format_is_rank_file(name) ||
+           (matches_any(ranks, sizeof ranks / sizeof *ranks, name) &&
+            !matches_any(others, sizeof others / sizeof *others, name));
 }
 
 static bool is_safetensors(const char *name)
@@ -41,15 +73,15 @@ static bool is_shards_folder(const catalogue *c, const char *entry)
 }
 
 /* The reader of rank files reports them itself. */
-static bool is_unread_rank(const fsdpck_checkpoint *c, const char *entry)
+static bool is_unread_rank(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
-    return c->format != format_reader_of_pattern && format_is_rank_file(entry);
+    return c->format != format_reader_of_pattern && is_rank_name(entry) && !is_read(read, entry);
 }
 
 static void put_next(char *next, size_t capacity, const char *first)
 {
     const bool plain = strcspn(first, " '\"\\\n\t") == strlen(first) && strlen(first) < 300;
-    if (format_is_rank_file(first))
+    if (is_rank_name(first))
         snprintf(next, capacity, "to read the rank files instead, give --source-format %s",
                  format_reader_of_pattern->name);
     else
@@ -65,7 +97,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
         return;
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
-        if (!is_shards_folder(read, entry) && !is_unread_rank(c, entry) &&
+        if (!is_shards_folder(read, entry) && !is_unread_rank(c, read, entry) &&
             (!is_weights_name(entry) || is_read(read, entry)))
             continue;
         first = first == NULL ? entry : first;

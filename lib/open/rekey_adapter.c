@@ -48,21 +48,47 @@ static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *
 
 /* --- those of the model part --- */
 
-/* Recognized by the names of buffers in torch's own modules; integer tensors get no gradients
- * either. */
+/* Whether a module has the buffers of torch's batch norm: running_mean and running_var, vectors of
+ * one shape. A name alone may be a parameter's. */
+static bool is_norm_buffer(const catalogue *c, const cat_tensor *t)
+{
+    static const char *const buffers[] = {"running_mean", "running_var"};
+    const char *name = catalogue_name(c, t->name);
+    const size_t nbytes = catalogue_name_nbytes(c, t->name);
+    bool found = false;
+    for (size_t i = 0; !found && t->ndim == 1 && i < 2; i++) {
+        const size_t n = strlen(buffers[i]);
+        if (nbytes < n || memcmp(name + nbytes - n, buffers[i], n) != 0 ||
+            (nbytes > n && name[nbytes - n - 1] != '.'))
+            continue;
+        text_buf other = {.limit_bytes = UINT32_MAX};
+        text_append(&other, name, nbytes - n);
+        text_puts(&other, buffers[1 - i]);
+        const uint32_t k =
+            other.failed ? CAT_NONE : catalogue_find((catalogue *)c, other.text, other.nbytes);
+        text_release(&other);
+        if (k == CAT_NONE)
+            return false;
+        const cat_tensor *o = catalogue_tensor(c, k);
+        found =
+            o->ndim == 1 && o->dtype == t->dtype &&
+            *catalogue_shape(c, k) == *catalogue_shape(c, (uint64_t)(t - catalogue_tensor(c, 0)));
+    }
+    return found;
+}
+
+/* Integer tensors get no gradients. */
 static bool is_trainable(const catalogue *c, const cat_tensor *t)
 {
-    static const char *const buffers[] = {"running_mean", "running_var", "num_batches_tracked"};
-    const char *name = catalogue_name(c, t->name);
-    size_t at = catalogue_name_nbytes(c, t->name);
-    const size_t nbytes = at;
     const unsigned kind = dtype_get((dtype)t->dtype)->kind;
-    if ((t->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE | CAT_TENSOR_OF_RANK)) ||
-        (kind != DTYPE_IS_FLOAT && kind != DTYPE_IS_COMPLEX))
-        return false;
-    while (at > 0 && name[at - 1] != '.')
-        at--;
-    return !TEXT_IS_IN(name + at, nbytes - at, buffers);
+    return !(t->flags & (CAT_TENSOR_STORAGE | CAT_TENSOR_OF_RANK)) &&
+           (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX) && !is_norm_buffer(c, t);
+}
+
+/* A tensor inside an object of a class: its number there is no name. */
+static bool is_nameless(const cat_tensor *t)
+{
+    return (t->flags & CAT_TENSOR_IN_OBJECT) && !(t->flags & CAT_TENSOR_NAMED);
 }
 
 typedef struct candidate {
@@ -122,7 +148,7 @@ static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const checkpoin
         *made = (candidate){.saved_at = t->saved_at,
                             .tensor = i,
                             .alias = t->alias,
-                            .outside = parts->tensor_part[i] != PART_MODEL};
+                            .outside = parts->tensor_part[i] != PART_MODEL || is_nameless(t)};
         if (t->alias == CAT_NONE || t->nchunks != 1 || catalogue_tensor_nelems(&c->cat, i) == 0) {
             made->alias = CAT_NONE;
             continue;
@@ -226,7 +252,8 @@ static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *c
                                   .tensor = k->tensor,
                                   .tied = k->tied,
                                   .tied_to = tied_to,
-                                  .outside = k->outside},
+                                  .outside = k->outside,
+                                  .nameless = is_nameless(catalogue_tensor(&s->c->cat, k->tensor))},
                    err);
 }
 
@@ -327,6 +354,8 @@ fsdpck_status checkpoint_rekey(fsdpck_checkpoint *c, optim_keys to, const model 
         return refusal->status;
     }
     fsdpck_status st = load_wanted(c, to, err);
+    if (st == FSDPCK_OK && to != OPTIM_KEYS_ID) /* tensors inside objects may be parameters */
+        st = checkpoint_load_inner(c, err);
     if (st == FSDPCK_OK)
         st = checkpoint_parts_find(&c->cat, &parts, err);
     if (st == FSDPCK_OK)

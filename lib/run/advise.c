@@ -214,6 +214,27 @@ void run_advise_attributes(const run *r)
              catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, lost.first)->name));
 }
 
+void run_advise_tied(const run *r)
+{
+    const target *to = &r->to;
+    text_buf names = {.limit_bytes = 240};
+    if (r->selected.tied_dropped == 0 || r->writer->records_tied)
+        return;
+    for (size_t i = 0; i < to->dropped.count; i++) {
+        const uint32_t name = VEC_AT(&to->dropped, const target_dropped, i)->name;
+        char text[64];
+        (void)escape_text(text, sizeof text, catalogue_name(&to->cat, name),
+                          catalogue_name_nbytes(&to->cat, name));
+        if (i < 3)
+            text_printf(&names, "%s%s", i == 0 ? "" : ", ", text);
+    }
+    log_warn(&r->ctx->log, FSDPCK_FINDING_KEY_TIED, "",
+             "--tied first: %" PRIu64 " name%s of tied tensors not written or recorded: %s%s",
+             r->selected.tied_dropped, r->selected.tied_dropped == 1 ? "" : "s",
+             names.text == NULL ? "" : names.text, r->selected.tied_dropped > 3 ? ", ..." : "");
+    text_release(&names);
+}
+
 void run_advise_metadata(const run *r)
 {
     const cat_metadata *m = r->src->cat.origin.metadata;

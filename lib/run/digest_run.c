@@ -55,6 +55,7 @@ fsdpck_status digest_select(run *r, fsdpck_error *err)
 {
     r->writer = &digest_writer;
     r->bare_optimizer = true;
+    r->attributes = true;
     if (r->opt.select.part < 0)
         r->opt.select.part = FSDPCK_PART_ALL;
     if (r->opt.select.part == FSDPCK_PART_ALL && r->opt.select.clean_names == FSDPCK_AUTO)

@@ -71,6 +71,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
                                            : PART_ALL,
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
+        .attributes = r->attributes,
         .clean =
             o->select.clean_names == FSDPCK_ON || (o->select.clean_names == FSDPCK_AUTO && flat),
         .tied = (select_tied)o->select.tied,
@@ -347,6 +348,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     }
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     run_advise_attributes(r);
+    run_advise_tied(r);
     run_advise_metadata(r);
     if (r->sharded)
         RETURN_IF(run_advise(r, err));

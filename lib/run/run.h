@@ -37,6 +37,7 @@ typedef struct run {
     bool sharded;                       /* reshard: see `sharding` */
     bool replaces_empty;                /* DST is an empty folder */
     bool bare_optimizer, names_objects; /* as in select_request, for runs without output */
+    bool attributes;                    /* likewise */
     rank_differences *differences;      /* as in exec_request */
     const format_writer *writer;
     layout layout;
@@ -95,6 +96,8 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After run_select: warns of tensors that lose Python attributes (PT-ATTRS). */
 void run_advise_attributes(const run *r);
+/* Likewise of names that --tied first omits and the output does not record (KEY-TIED). */
+void run_advise_tied(const run *r);
 /* Notes texts of `__metadata__` that the output format cannot hold. */
 void run_advise_metadata(const run *r);
 

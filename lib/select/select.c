@@ -63,12 +63,19 @@ static bool goes_with_object(const select_state *a, size_t i)
            a->object_kept[object];
 }
 
+/* Whether a tensor is inside an attribute of a dict, which no object contains. */
+static bool is_of_attribute(const select_state *a, size_t i)
+{
+    return (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) &&
+           a->inner_owner[i] == CAT_NONE;
+}
+
 /* A target that stores objects takes their inner tensors only as parts of them, unless the writer
  * cannot hold such objects. */
 static bool is_selectable(const select_state *a, size_t i)
 {
     const unsigned flags = catalogue_tensor(a->from, i)->flags;
-    if (!(flags & CAT_TENSOR_IN_OBJECT))
+    if (!(flags & CAT_TENSOR_IN_OBJECT) || (a->request->attributes && is_of_attribute(a, i)))
         return true;
     return (flags & CAT_TENSOR_NAMED) &&
            (!select_keeps_objects(a) || a->request->holds_object != NULL);
@@ -77,9 +84,7 @@ static bool is_selectable(const select_state *a, size_t i)
 /* Whether a tensor is an attribute of a container of the state, such as an OrderedDict. */
 static bool hangs_on_container(const select_state *a, size_t i)
 {
-    return a->request->nested && !value_is_none(a->from->root) &&
-           (catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT) &&
-           a->inner_owner[i] == CAT_NONE;
+    return a->request->nested && !value_is_none(a->from->root) && is_of_attribute(a, i);
 }
 
 /* Attributes of containers are kept only with the whole state. */

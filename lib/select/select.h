@@ -87,6 +87,7 @@ typedef struct select_request {
     /* For runs without output: the optimizer part alone loses its outer key, as the model part
      * does, and objects get the names that the rules make. */
     bool bare_optimizer, names_objects;
+    bool attributes; /* likewise: tensors inside attributes of dicts are selected by their names */
     bool clean;
     select_tied tied;
     const tied_pair *ties; /* in addition to those that share storage in the source */

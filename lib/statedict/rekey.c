@@ -308,7 +308,7 @@ static fsdpck_status know_names(rekey *r, fsdpck_error *err)
     for (uint32_t i = 0; i < r->order->count; i++) {
         const rekey_param *p = &r->order->params[i];
         uint32_t id;
-        if (p->tensor != CAT_NONE && r->mine[p->tensor])
+        if (p->nameless || (p->tensor != CAT_NONE && r->mine[p->tensor]))
             continue;
         r->has_model = r->has_model || !p->outside;
         RETURN_IF(strtab_intern(&r->known, p->fqn, p->fqn_nbytes, &id, err));

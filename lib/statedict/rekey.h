@@ -58,7 +58,8 @@ typedef struct rekey_param {
     uint32_t tensor; /* of the catalogue, CAT_NONE: of a description */
     bool tied;       /* another name of params[tied_to], which precedes it */
     uint32_t tied_to;
-    bool outside; /* a tensor outside the model, which another optimizer may hold */
+    bool outside;  /* a tensor outside the model, which another optimizer may hold */
+    bool nameless; /* inside an object: it may be a parameter, but `fqn` is not its name */
 } rekey_param;
 
 typedef struct rekey_order {

@@ -14,13 +14,16 @@ static fsdpck_status list_candidates(rekey_matching *m, fsdpck_error *err)
 {
     const rekey_order *order = m->r->order;
     const size_t numbers = m->o->positions.count;
+    bool named = false;
     for (uint32_t i = 0; i < order->count; i++) {
         const rekey_param *p = &order->params[i];
         if (p->tied || (p->tensor != CAT_NONE && m->r->mine[p->tensor]) ||
             (order->assumed && p->outside))
             continue;
+        named = named || !p->nameless;
         RETURN_IF(vec_add(&m->candidates, &(uint32_t){i}, err));
     }
+    m->candidates.count = named ? m->candidates.count : 0;
     uint32_t filled = 0;
     for (size_t g = 0; g < m->o->groups.count; g++)
         filled += REKEY_GROUP(m->o, g)->count > 0;
@@ -191,6 +194,20 @@ static fsdpck_status check_shapes(rekey *r, rekey_optimizer *o, fsdpck_error *er
     return FSDPCK_OK;
 }
 
+static fsdpck_status fail_nameless(rekey *r, rekey_optimizer *o, uint32_t position,
+                                   fsdpck_error *err)
+{
+    const rekey_param *param = &r->order->params[REKEY_POSITION(o, position)->param];
+    const fsdpck_status st =
+        rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+                   "optimizer state keyed by number belongs to a tensor without a name");
+    error_found(err, "'%.200s', inside an object, for number %s", param->fqn,
+                strtab_text(&o->labels, position));
+    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and "
+                    "give --model FILE: fsdpck-model(5)");
+    return st;
+}
+
 fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error *err)
 {
     rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
@@ -212,6 +229,8 @@ fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error
         if (p->param == REKEY_NONE)
             continue;
         const rekey_param *param = &r->order->params[p->param];
+        if (param->nameless)
+            return fail_nameless(r, o, (uint32_t)i, err);
         st = strtab_intern(&r->texts, param->fqn, param->fqn_nbytes, &p->name, err);
     }
     return st;

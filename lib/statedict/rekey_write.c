@@ -270,10 +270,15 @@ static fsdpck_status write_flat(rewriting *x, uint32_t owner, fsdpck_error *err)
         if (!value_is_none(g->whole))
             RETURN_IF(flatten_dict(x, o, g, err));
     }
-    if (empty > 0)
-        log_warn(r->log, FSDPCK_FINDING_OPTIM_GROUPS, "",
-                 "%zu param_group%s without parameters, which the flattened form cannot represent",
-                 empty, empty == 1 ? "" : "s");
+    if (empty > 0) {
+        const fsdpck_status st =
+            rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
+                       "the flattened form cannot represent %zu "
+                       "param_group%s without parameters",
+                       empty, empty == 1 ? "" : "s");
+        error_next(err, "use --optim-keys name, which keeps all groups");
+        return st;
+    }
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);
         if (e->owner != owner || (e->kind != REKEY_HYPER && e->kind != REKEY_NAMES) ||

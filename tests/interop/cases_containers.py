@@ -241,3 +241,33 @@ def case_containers_of_selections(setting):
     setting.run("reshard", setting.path("ranks"), setting.path("more"), "--world-size", "2")
     found = classes_of(load_pt(setting.path("more", "model_world_size_2_rank_1.pt"), weights_only=False))
     check(found == classes_of(whole), "reshard: %r" % (found,))
+
+
+@case((2, 6))
+def case_dict_attribute_tensors(setting):
+    """Tensors inside attributes of dicts are compared, by diff and by lists of digests."""
+    def state(value):
+        inner = OrderedDict(w=torch.ones(4))
+        if value is not None:
+            inner.scale = torch.full((5,), value)
+            inner._metadata = OrderedDict({"": {"version": 1, "step": torch.full((2,), value)}})
+        return {"model": inner, "step": 3}
+
+    paths = {name: setting.path(name) for name in ("a.pt", "b.pt", "none.pt")}
+    for path, value in zip(paths.values(), (1., 2., None)):
+        torch.save(state(value), path)
+    found = json.loads(setting.run("diff", "--json", paths["a.pt"], paths["b.pt"], expected=1).stdout)
+    check([(d["tensor"], d["differing"]) for d in found["differences"]] == [("model#0", 5), ("model#1", 2)],
+          found["differences"])
+    setting.run("diff", paths["a.pt"], paths["none.pt"], expected=1)
+    setting.run("diff", "-q", paths["none.pt"], paths["a.pt"], expected=1)
+    setting.run("diff", paths["a.pt"], paths["a.pt"])
+    setting.run("consolidate", "-q", paths["a.pt"], setting.path("copy.pt"))
+    setting.run("diff", paths["a.pt"], setting.path("copy.pt"))
+    with open(setting.path("list"), "w") as out:
+        out.write(setting.run("digest", paths["a.pt"]).stdout)
+    setting.run("digest", "-c", setting.path("list"), paths["a.pt"])
+    setting.run("digest", "-c", setting.path("list"), paths["b.pt"], expected=1)
+    setting.run("digest", "-c", setting.path("list"), paths["none.pt"], expected=1)
+    setting.run("digest", "-q", "--manifest", setting.path("m.json"), paths["a.pt"])
+    setting.run("verify", "-q", "--level", "checksum", "--manifest", setting.path("m.json"), paths["a.pt"])

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections import OrderedDict
+from typing import NamedTuple
 
 import torch
 
@@ -192,3 +194,55 @@ def case_optim_dcp_numbers(setting):
     other.load_state_dict(found)
     for a, b in zip(model.parameters(), fresh.parameters()):
         check(torch.equal(made.state[a]["exp_avg"], other.state[b]["exp_avg"]), "moments")
+
+
+@case(first=(2, 6))
+def case_optim_tensors_inside_objects(setting):
+    """Tensors inside modules, tuples and attributes may be the parameters of numbers; nothing is inferred past them."""
+    class Pair(NamedTuple):
+        w: torch.Tensor
+        b: torch.Tensor
+
+    w, b = torch.ones(3, 4), torch.ones(3)
+    linear = torch.nn.Linear(4, 3)
+    attribute = OrderedDict(x=torch.ones(9))
+    attribute.pair = [w, b]
+    for i, inside in enumerate((linear, (w, b), torch.nn.ModuleDict({"lin": linear}), attribute, {"deep": (w, b)},
+                                [OrderedDict(t=(w, b))])):
+        state = {"model": {"0.weight": torch.zeros(3, 4), "0.bias": torch.zeros(3)}, "disc": inside,
+                 "optim_d": optimizer(adam((3, 4), (3,)))}
+        refused(setting, saved(setting, "inside%d.pt" % i, state), "MODEL-NEEDED")
+    # Without the model's own candidates, a tensor inside a module has no name to give.
+    state = {"model": {"0.weight": torch.zeros(3, 5)}, "disc": linear, "optim_d": optimizer(adam((3, 4), (3,)))}
+    refused(setting, saved(setting, "alone.pt", state), "MODEL-NEEDED")
+    # The optimizer's own tensors inside objects are no candidates.
+    state = {"model": {"w": torch.zeros(3, 4), "b": torch.zeros(3)}, "optim": optimizer(adam((3, 4), (3,)))}
+    state["optim"]["state"][0]["pair"] = (torch.zeros(3, 4), torch.zeros(3))
+    found = written(setting, saved(setting, "own.pt", state), "--optim-keys", "name")
+    check(list(found["optim"]["state"]) == ["w", "b"], list(found["optim"]["state"]))
+
+
+@case(first=(2, 6))
+def case_optim_named_as_norm_buffer(setting):
+    """Only both buffers of a batch norm, of one shape, are not parameters."""
+    for i, model in enumerate(({"q.running_mean": torch.ones(6)},
+                               {"q.running_mean": torch.ones(6), "q.running_var": torch.ones(7)},
+                               {"q.running_mean": torch.ones(6), "r.running_var": torch.ones(6)},
+                               {"running_var": torch.ones(6)}, {"q.num_batches_tracked": torch.ones(6)})):
+        state = {"model": {**model, "w.bias": torch.ones(6), "w.weight": torch.ones(6, 6)},
+                 "optimizer": optimizer(adam((6,), (6, 6)))}
+        refused(setting, saved(setting, "named%d.pt" % i, state), "MODEL-NEEDED")
+    norm = torch.nn.Sequential(torch.nn.Linear(5, 6, bias=False), torch.nn.BatchNorm1d(6, affine=False))
+    state = {"model": {**norm.state_dict(), "bias": torch.ones(6)}, "optimizer": optimizer(adam((6, 5), (6,)))}
+    found = written(setting, saved(setting, "norm.pt", state), "--optim-keys", "name")
+    check(list(found["optimizer"]["state"]) == ["0.weight", "bias"], list(found["optimizer"]["state"]))
+
+
+@case(first=(2, 6))
+def case_optim_empty_group_flat(setting):
+    """The flattened form has no place for a group without parameters: refused, as the manual says."""
+    w = torch.ones(3, 2)
+    state = {"model": {"w": w}, "optimizer": {"state": {"w": {"exp_avg": w * 2}}, "param_groups": [
+        {"lr": .5, "weight_decay": .25, "params": []}, {"lr": .1, "weight_decay": 0., "params": ["w"]}]}}
+    done, _ = setting.consolidate(saved(setting, "empty.pt", state), "no.pt", "--optim-keys", "flat", expected=4)
+    check("[MODEL-OPTIM]" in done.stderr and "next:" in done.stderr, done.stderr)
