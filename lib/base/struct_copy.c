@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/status.h"
+
 static size_t size_of(const void *given)
 {
     size_t nbytes;
@@ -9,12 +11,18 @@ static size_t size_of(const void *given)
     return nbytes;
 }
 
-void struct_copy_in(void *to, size_t nbytes, const void *from)
+fsdpck_status struct_copy_in(void *to, size_t nbytes, const void *from, const char *type,
+                             fsdpck_error *err)
 {
     if (from == NULL)
-        return;
+        return FSDPCK_OK;
     const size_t given = size_of(from);
+    if (given < sizeof given)
+        return FAIL_WITH(err, USAGE, NONE, ("%s was not initialized", type),
+                         (expected, "its size in struct_nbytes"), (found, "%zu", given),
+                         (next, "initialize it with FSDPCK_INIT, or as its comment says"));
     memcpy(to, from, given < nbytes ? given : nbytes);
+    return FSDPCK_OK;
 }
 
 void struct_copy_out(void *to, const void *from, size_t nbytes)

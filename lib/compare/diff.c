@@ -369,11 +369,11 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
     fsdpck_diff_options o = FSDPCK_INIT(fsdpck_diff_options);
     run_options parts;
     *out = NULL;
+    RETURN_IF(STRUCT_COPY_IN(&o, options, fsdpck_diff_options, err));
+    RETURN_IF(run_options_of_diff(&parts, options, err));
     fsdpck_diff *d = calloc(1, sizeof *d);
     if (d == NULL)
         return error_set_nomem(err, sizeof *d);
-    struct_copy_in(&o, sizeof o, options);
-    run_options_of_diff(&parts, options);
     d->rule = (compare_rule){o.atol, o.rtol};
     d->brief = o.brief;
     d->pairs = VEC_OF(diff_pair, &a->metadata);

@@ -258,12 +258,20 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
     return st;
 }
 
+fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_options *from,
+                                fsdpck_error *err)
+{
+    *o = (fsdpck_open_options)FSDPCK_INIT(fsdpck_open_options);
+    return STRUCT_COPY_IN(o, from, fsdpck_open_options, err);
+}
+
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
+    fsdpck_open_options o;
     fsdpck_checkpoint *mapped = NULL;
-    struct_copy_in(&o, sizeof o, options);
+    *out = NULL;
+    RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
     if (o.map == NULL)
         return FSDPCK_OK;
@@ -281,9 +289,9 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               const fsdpck_open_options *options, format_found_fn found,
                               void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
-    struct_copy_in(&o, sizeof o, options);
+    fsdpck_open_options o;
     *out = NULL;
+    RETURN_IF(open_options_take(&o, options, err));
     fsdpck_checkpoint *c = calloc(1, sizeof *c);
     if (c == NULL)
         return error_set_nomem(err, sizeof *c);

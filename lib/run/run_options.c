@@ -1,5 +1,6 @@
 #include "run/run_options.h"
 
+#include "base/status.h"
 #include "base/struct_copy.h"
 
 void run_options_init(run_options *o)
@@ -11,55 +12,66 @@ void run_options_init(run_options *o)
                        .dry_run = FSDPCK_INIT(fsdpck_dry_run_options)};
 }
 
-#define TAKE_PART(o, given, part) struct_copy_in(&(o)->part, sizeof(o)->part, (given).part)
+#define TAKE_PART(o, given, part, err) \
+    RETURN_IF(STRUCT_COPY_IN(&(o)->part, (given).part, fsdpck_##part##_options, err))
 
-void run_options_of_consolidate(run_options *o, const fsdpck_consolidate_options *from)
+fsdpck_status run_options_of_consolidate(run_options *o, const fsdpck_consolidate_options *from,
+                                         fsdpck_error *err)
 {
     fsdpck_consolidate_options given = FSDPCK_INIT(fsdpck_consolidate_options);
     run_options_init(o);
-    struct_copy_in(&given, sizeof given, from);
-    TAKE_PART(o, given, select);
-    TAKE_PART(o, given, output);
-    TAKE_PART(o, given, work);
-    TAKE_PART(o, given, dry_run);
+    RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_consolidate_options, err));
+    TAKE_PART(o, given, select, err);
+    TAKE_PART(o, given, output, err);
+    TAKE_PART(o, given, work, err);
+    TAKE_PART(o, given, dry_run, err);
+    return FSDPCK_OK;
 }
 
-void run_options_of_reshard(run_options *o, const fsdpck_reshard_options *from)
+fsdpck_status run_options_of_reshard(run_options *o, const fsdpck_reshard_options *from,
+                                     fsdpck_error *err)
 {
     fsdpck_reshard_options given = FSDPCK_INIT(fsdpck_reshard_options);
     run_options_init(o);
-    struct_copy_in(&given, sizeof given, from);
-    TAKE_PART(o, given, select);
-    TAKE_PART(o, given, sharding);
-    TAKE_PART(o, given, output);
-    TAKE_PART(o, given, work);
-    TAKE_PART(o, given, dry_run);
+    RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_reshard_options, err));
+    TAKE_PART(o, given, select, err);
+    TAKE_PART(o, given, sharding, err);
+    TAKE_PART(o, given, output, err);
+    TAKE_PART(o, given, work, err);
+    TAKE_PART(o, given, dry_run, err);
+    return FSDPCK_OK;
 }
 
-void run_options_of_layout(run_options *o, const fsdpck_layout_options *from)
+fsdpck_status run_options_of_layout(run_options *o, const fsdpck_layout_options *from,
+                                    fsdpck_error *err)
 {
     fsdpck_layout_options given = FSDPCK_INIT(fsdpck_layout_options);
     run_options_init(o);
-    struct_copy_in(&given, sizeof given, from);
-    TAKE_PART(o, given, select);
-    TAKE_PART(o, given, sharding);
-    TAKE_PART(o, given, output);
+    RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_layout_options, err));
+    TAKE_PART(o, given, select, err);
+    TAKE_PART(o, given, sharding, err);
+    TAKE_PART(o, given, output, err);
+    return FSDPCK_OK;
 }
 
-void run_options_of_digest(run_options *o, const fsdpck_digest_options *from)
+fsdpck_status run_options_of_digest(run_options *o, const fsdpck_digest_options *from,
+                                    fsdpck_error *err)
 {
     fsdpck_digest_options given = FSDPCK_INIT(fsdpck_digest_options);
     run_options_init(o);
-    struct_copy_in(&given, sizeof given, from);
-    TAKE_PART(o, given, select);
-    TAKE_PART(o, given, work);
+    RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_digest_options, err));
+    TAKE_PART(o, given, select, err);
+    TAKE_PART(o, given, work, err);
+    return FSDPCK_OK;
 }
 
-void run_options_of_diff(run_options *o, const fsdpck_diff_options *from)
+fsdpck_status run_options_of_diff(run_options *o, const fsdpck_diff_options *from,
+                                  fsdpck_error *err)
 {
     fsdpck_diff_options given = FSDPCK_INIT(fsdpck_diff_options);
     run_options_init(o);
-    struct_copy_in(&given, sizeof given, from);
-    TAKE_PART(o, given, select);
-    TAKE_PART(o, given, work);
+    RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_diff_options, err));
+    TAKE_PART(o, given, select, err);
+    TAKE_PART(o, given, work, err);
+    return FSDPCK_OK;
 }

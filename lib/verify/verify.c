@@ -326,17 +326,27 @@ static fsdpck_status broadcast_counts(fsdpck_verify *v, group *g, fsdpck_error *
     return group_broadcast(g, 0, v->found.counts, sizeof v->found.counts, err);
 }
 
+static fsdpck_status take_options(fsdpck_verify_options *o, const fsdpck_verify_options *from,
+                                  fsdpck_error *err)
+{
+    fsdpck_open_options open;
+    *o = (fsdpck_verify_options){.struct_nbytes = sizeof *o, .level = -1};
+    RETURN_IF(STRUCT_COPY_IN(o, from, fsdpck_verify_options, err));
+    return open_options_take(&open, o->open, err);
+}
+
 fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                 const fsdpck_verify_options *options, fsdpck_verify **out,
                                 fsdpck_error *err)
 {
     fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
+    fsdpck_verify_options o;
     *out = NULL;
+    RETURN_IF(take_options(&o, options, err));
     fsdpck_verify *v = calloc(1, sizeof *v);
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
-    v->options.level = -1;
-    struct_copy_in(&v->options, sizeof v->options, options);
+    v->options = o;
     v->deadline_ns = deadline_of(v->options.max_seconds);
     v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
     findings_init(&v->found);
