@@ -34,3 +34,25 @@ void struct_copy_out(void *to, const void *from, size_t nbytes)
     if (given > nbytes)
         memset((char *)to + nbytes, 0, given - nbytes);
 }
+
+fsdpck_status struct_check_choices(const void *s, const struct_choice *rows, size_t count,
+                                   fsdpck_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct_choice *r = &rows[i];
+        int value;
+        memcpy(&value, (const char *)s + r->at, sizeof value);
+        if (value < r->min || value > r->max)
+            return FAIL_WITH(err, USAGE, NONE, ("%s is out of range", r->name),
+                             (expected, "%d to %d", r->min, r->max), (found, "%d", value));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status struct_check_number(const char *name, double value, double max, fsdpck_error *err)
+{
+    if (value >= 0 && value <= max)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, USAGE, NONE, ("%s is out of range", name), (expected, "0 to %g", max),
+                     (found, "%g", value));
+}

@@ -1,5 +1,5 @@
 /* struct_copy.h: public structs that begin with struct_nbytes, between a caller and a library of different
- * versions. Both functions copy the smaller of both sizes.
+ * versions. Both copies take the smaller of both sizes.
  *
  *     fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);   // the library's defaults
  *     st = STRUCT_COPY_IN(&o, options, fsdpck_open_options, err); // what the caller's struct has
@@ -24,5 +24,20 @@ fsdpck_status struct_copy_in(void *to, size_t nbytes, const void *from, const ch
 /* `to` is the caller's struct, whose size stays as it is. Members that only the caller's version has
  * become zero. `from` is the library's struct of nbytes. */
 void struct_copy_out(void *to, const void *from, size_t nbytes);
+
+/* A member of type int, or of an enum type, that has the values min to max only. */
+typedef struct struct_choice {
+    const char *name; /* "fsdpck_verify_options.level" */
+    size_t at;        /* its offset */
+    int min, max;
+} struct_choice;
+
+/* Checks `count` members of the struct `s`. Errors: USAGE, which names the member and its range. */
+fsdpck_status struct_check_choices(const void *s, const struct_choice *rows, size_t count,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Checks that a member is 0 to `max`, not NaN. Errors: USAGE likewise. */
+fsdpck_status struct_check_number(const char *name, double value, double max,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,7 +263,14 @@ fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_option
                                 fsdpck_error *err)
 {
     *o = (fsdpck_open_options)FSDPCK_INIT(fsdpck_open_options);
-    return STRUCT_COPY_IN(o, from, fsdpck_open_options, err);
+    static const struct_choice rows[] = {
+        {"fsdpck_open_options.per_rank", offsetof(fsdpck_open_options, per_rank),
+         FSDPCK_PER_RANK_AUTO, FSDPCK_PER_RANK_ERROR},
+        {"fsdpck_open_options.optim_keys", offsetof(fsdpck_open_options, optim_keys),
+         FSDPCK_OPTIM_KEYS_KEEP, FSDPCK_OPTIM_KEYS_FLAT},
+    };
+    RETURN_IF(STRUCT_COPY_IN(o, from, fsdpck_open_options, err));
+    return struct_check_choices(o, rows, sizeof rows / sizeof rows[0], err);
 }
 
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,

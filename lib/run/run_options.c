@@ -1,5 +1,7 @@
 #include "run/run_options.h"
 
+#include <stddef.h>
+
 #include "base/status.h"
 #include "base/struct_copy.h"
 
@@ -10,6 +12,27 @@ void run_options_init(run_options *o)
                        .output = FSDPCK_INIT(fsdpck_output_options),
                        .work = FSDPCK_INIT(fsdpck_work_options),
                        .dry_run = FSDPCK_INIT(fsdpck_dry_run_options)};
+}
+
+static fsdpck_status check_choices(const run_options *o, fsdpck_error *err)
+{
+    static const struct_choice rows[] = {
+        {"fsdpck_select_options.part", offsetof(run_options, select.part), -1, FSDPCK_PART_ALL},
+        {"fsdpck_select_options.clean_names", offsetof(run_options, select.clean_names),
+         FSDPCK_AUTO, FSDPCK_OFF},
+        {"fsdpck_select_options.tied", offsetof(run_options, select.tied), FSDPCK_TIED_KEEP,
+         FSDPCK_TIED_LINK},
+        {"fsdpck_select_options.objects", offsetof(run_options, select.objects),
+         FSDPCK_OBJECTS_KEEP, FSDPCK_OBJECTS_ERROR},
+        {"fsdpck_select_options.replicas", offsetof(run_options, select.replicas),
+         FSDPCK_REPLICAS_CRC, FSDPCK_REPLICAS_FIRST},
+        {"fsdpck_output_options.direct", offsetof(run_options, output.direct), FSDPCK_AUTO,
+         FSDPCK_OFF},
+        {"fsdpck_work_options.engine", offsetof(run_options, work.engine), FSDPCK_ENGINE_AUTO,
+         FSDPCK_ENGINE_GPU},
+        {"fsdpck_dry_run_options.mode", offsetof(run_options, dry_run.mode), 0, 2},
+    };
+    return struct_check_choices(o, rows, sizeof rows / sizeof rows[0], err);
 }
 
 #define TAKE_PART(o, given, part, err) \
@@ -25,7 +48,7 @@ fsdpck_status run_options_of_consolidate(run_options *o, const fsdpck_consolidat
     TAKE_PART(o, given, output, err);
     TAKE_PART(o, given, work, err);
     TAKE_PART(o, given, dry_run, err);
-    return FSDPCK_OK;
+    return check_choices(o, err);
 }
 
 fsdpck_status run_options_of_reshard(run_options *o, const fsdpck_reshard_options *from,
@@ -39,7 +62,7 @@ fsdpck_status run_options_of_reshard(run_options *o, const fsdpck_reshard_option
     TAKE_PART(o, given, output, err);
     TAKE_PART(o, given, work, err);
     TAKE_PART(o, given, dry_run, err);
-    return FSDPCK_OK;
+    return check_choices(o, err);
 }
 
 fsdpck_status run_options_of_layout(run_options *o, const fsdpck_layout_options *from,
@@ -51,7 +74,7 @@ fsdpck_status run_options_of_layout(run_options *o, const fsdpck_layout_options 
     TAKE_PART(o, given, select, err);
     TAKE_PART(o, given, sharding, err);
     TAKE_PART(o, given, output, err);
-    return FSDPCK_OK;
+    return check_choices(o, err);
 }
 
 fsdpck_status run_options_of_digest(run_options *o, const fsdpck_digest_options *from,
@@ -62,7 +85,7 @@ fsdpck_status run_options_of_digest(run_options *o, const fsdpck_digest_options 
     RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_digest_options, err));
     TAKE_PART(o, given, select, err);
     TAKE_PART(o, given, work, err);
-    return FSDPCK_OK;
+    return check_choices(o, err);
 }
 
 fsdpck_status run_options_of_diff(run_options *o, const fsdpck_diff_options *from,
@@ -73,5 +96,5 @@ fsdpck_status run_options_of_diff(run_options *o, const fsdpck_diff_options *fro
     RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_diff_options, err));
     TAKE_PART(o, given, select, err);
     TAKE_PART(o, given, work, err);
-    return FSDPCK_OK;
+    return check_choices(o, err);
 }

@@ -21,7 +21,8 @@ typedef struct run_options {
 /* All defaults. */
 void run_options_init(run_options *o);
 
-/* Copies the parts that are not NULL over defaults. Errors: USAGE (a struct that is not initialized). */
+/* Copies the parts that are not NULL over defaults. Errors: USAGE (a struct that is not initialized, a
+ * value out of range). */
 fsdpck_status run_options_of_consolidate(run_options *o, const fsdpck_consolidate_options *from,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_options_of_reshard(run_options *o, const fsdpck_reshard_options *from,

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -328,9 +329,13 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
 static fsdpck_status take_options(fsdpck_latest_options *o, const fsdpck_latest_options *from,
                                   fsdpck_error *err)
 {
+    static const struct_choice level = {"fsdpck_latest_options.level",
+                                        offsetof(fsdpck_latest_options, level), FSDPCK_LEVEL_QUICK,
+                                        FSDPCK_LEVEL_NUMERIC};
     fsdpck_open_options open;
     *o = (fsdpck_latest_options)FSDPCK_INIT(fsdpck_latest_options);
     RETURN_IF(STRUCT_COPY_IN(o, from, fsdpck_latest_options, err));
+    RETURN_IF(struct_check_choices(o, &level, 1, err));
     return open_options_take(&open, o->open, err);
 }
 

@@ -1,5 +1,7 @@
 /* Opens and checks a checkpoint. Its defects are findings, not failures. */
 #include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -326,12 +328,33 @@ static fsdpck_status broadcast_counts(fsdpck_verify *v, group *g, fsdpck_error *
     return group_broadcast(g, 0, v->found.counts, sizeof v->found.counts, err);
 }
 
+/* A sample that only begins goes to the end. */
+static fsdpck_status check_sample(fsdpck_verify_options *o, fsdpck_error *err)
+{
+    RETURN_IF(struct_check_number("fsdpck_verify_options.sample_begin", o->sample_begin, 1, err));
+    RETURN_IF(struct_check_number("fsdpck_verify_options.sample_end", o->sample_end, 1, err));
+    if (o->sample_begin > 0 && !(o->sample_end > 0))
+        o->sample_end = 1;
+    if (o->sample_end > 0 && o->sample_begin >= o->sample_end)
+        return FAIL_WITH(err, USAGE, NONE, ("sample is empty"),
+                         (expected, "sample_begin below sample_end"),
+                         (found, "%g to %g", o->sample_begin, o->sample_end));
+    return FSDPCK_OK;
+}
+
 static fsdpck_status take_options(fsdpck_verify_options *o, const fsdpck_verify_options *from,
                                   fsdpck_error *err)
 {
+    static const struct_choice level = {"fsdpck_verify_options.level",
+                                        offsetof(fsdpck_verify_options, level), -1,
+                                        FSDPCK_LEVEL_NUMERIC};
     fsdpck_open_options open;
     *o = (fsdpck_verify_options){.struct_nbytes = sizeof *o, .level = -1};
     RETURN_IF(STRUCT_COPY_IN(o, from, fsdpck_verify_options, err));
+    RETURN_IF(struct_check_choices(o, &level, 1, err));
+    RETURN_IF(
+        struct_check_number("fsdpck_verify_options.max_seconds", o->max_seconds, INFINITY, err));
+    RETURN_IF(check_sample(o, err));
     return open_options_take(&open, o->open, err);
 }
 
