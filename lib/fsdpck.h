@@ -32,7 +32,8 @@
  *
  * Structs begin with struct_nbytes where a later version may add members. Initialize them with
  * FSDPCK_INIT (fsdpck_status.h) before each call; NULL instead of options means the defaults. The
- * library copies the smaller of both sizes, in either direction.
+ * library copies the smaller of both sizes, in either direction. Options whose struct_nbytes is 0, or
+ * too small for itself, are USAGE. Nothing is written into a result with such a size.
  *
  * Errors: calls that can fail return a status and fill *err, which may be NULL. The comment of a call
  * lists its statuses, with the finding's id where that is fixed. All of them can also return LIMIT

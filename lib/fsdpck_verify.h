@@ -339,7 +339,7 @@ typedef struct fsdpck_verify_options {
     /* CHECKSUM and NUMERIC: read only a sample of the data; 0 to 0.05 is 5 %. Equal ranges select the
      * same sample of the same files, and disjoint ranges disjoint samples: 0 to 0.5 and 0.5 to 1 are
      * the whole. The sample consists of whole records with a checksum, and of evenly spread ranges of
-     * the others. sample_end 0: everything. */
+     * the others. Both 0: everything. sample_end 0: to the end. */
     double sample_begin, sample_end;
     double max_seconds; /* stop reading data after this time; 0: never */
 } fsdpck_verify_options;
@@ -380,7 +380,8 @@ typedef struct fsdpck_finding {
 } fsdpck_finding;
 
 /* Verifies the checkpoint at `path`. *out is freed with fsdpck_verify_free. Collective in a group.
- * Errors: USAGE (`set`, sample), IO, LIMIT, UNSUPPORTED, CHANGED. */
+ * Errors: USAGE (options; also a sample_begin that is not below sample_end), IO, LIMIT, UNSUPPORTED,
+ * CHANGED. */
 FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                            const fsdpck_verify_options *options,
                                            fsdpck_verify **out,

@@ -7,6 +7,7 @@
 #include "group/remote_folder.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -369,11 +370,13 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
     fsdpck_diff_options o = FSDPCK_INIT(fsdpck_diff_options);
     run_options parts;
     *out = NULL;
+    RETURN_IF(STRUCT_COPY_IN(&o, options, fsdpck_diff_options, err));
+    RETURN_IF(struct_check_number("fsdpck_diff_options.atol", o.atol, INFINITY, err));
+    RETURN_IF(struct_check_number("fsdpck_diff_options.rtol", o.rtol, INFINITY, err));
+    RETURN_IF(run_options_of_diff(&parts, options, err));
     fsdpck_diff *d = calloc(1, sizeof *d);
     if (d == NULL)
         return error_set_nomem(err, sizeof *d);
-    struct_copy_in(&o, sizeof o, options);
-    run_options_of_diff(&parts, options);
     d->rule = (compare_rule){o.atol, o.rtol};
     d->brief = o.brief;
     d->pairs = VEC_OF(diff_pair, &a->metadata);

@@ -11,10 +11,10 @@ fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
 {
     run_options o;
     *out = NULL;
+    RETURN_IF(run_options_of_digest(&o, options, err));
     fsdpck_digests *d = calloc(1, sizeof *d);
     if (d == NULL)
         return error_set_nomem(err, sizeof *d);
-    run_options_of_digest(&o, options);
     const fsdpck_status st = digest_run(d, ctx, src, &o, err);
     if (st != FSDPCK_OK)
         fsdpck_digests_free(d);

@@ -18,11 +18,11 @@ fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
 {
     run_options o;
     *out = NULL;
+    RETURN_IF(run_options_of_layout(&o, options, err));
     fsdpck_layout *l = calloc(1, sizeof *l);
     if (l == NULL)
         return error_set_nomem(err, sizeof *l);
     run *r = &l->run;
-    run_options_of_layout(&o, options);
     run_init(r, ctx, src, &o);
     r->sharded = true;
     r->dst = "";

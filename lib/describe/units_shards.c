@@ -173,7 +173,7 @@ fsdpck_status fsdpck_sharded_param_of(const fsdpck_sharded_spec *spec, uint64_t 
 {
     fsdpck_sharded_spec of = {0};
     fsdpck_sharded_param p = {0};
-    struct_copy_in(&of, sizeof of, spec);
+    RETURN_IF(STRUCT_COPY_IN(&of, spec, fsdpck_sharded_spec, err));
     if (of.ndim > NDIM_MAX)
         return FAIL(err, USAGE, NONE, "tensor has too many dims");
     fsdp2_spec s = {

@@ -355,7 +355,7 @@ static fsdpck_status copy_frame(map_adapter *v, fsdpck_error *err)
         const cat_skipped *p = VEC_AT(&from->passed_over, const cat_skipped, i);
         RETURN_IF(catalogue_add_skipped(v->out, catalogue_name(from, p->name),
                                         catalogue_name_nbytes(from, p->name), p->is_object,
-                                        p->nbytes, err));
+                                        p->nbytes, VALUE_OF_NONE, err));
     }
     return FSDPCK_OK;
 }
@@ -395,8 +395,9 @@ static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_mat
                            err);
     for (size_t i = 0; i < x->dropped.count && st == FSDPCK_OK; i++) {
         const map_input *in = &inputs[*VEC_AT(&x->dropped, const uint32_t, i)];
-        st = catalogue_add_skipped(v->out, in->name, in->nbytes, false,
-                                   catalogue_tensor_nbytes(v->base, in->tensor), err);
+        st =
+            catalogue_add_skipped(v->out, in->name, in->nbytes, false,
+                                  catalogue_tensor_nbytes(v->base, in->tensor), VALUE_OF_NONE, err);
     }
     map_layout_release(&l);
     text_release(&name);

@@ -88,6 +88,10 @@ struct fsdpck_checkpoint {
  * dims, as rank files also name slices of it. NULL without a mesh. */
 const mesh *catalogue_largest_mesh(const catalogue *c);
 
+/* Copies a caller's options over defaults; `from` may be NULL. Errors: USAGE. */
+fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_options *from,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* fsdpck_open with a callback for every error (open_request.found; may be NULL). */
 fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               const fsdpck_open_options *options, format_found_fn found,

@@ -131,14 +131,15 @@ static fsdpck_status skip_others(fsdpck_checkpoint *c, fsdpck_error *err)
         if (base->parts.tensor_part[i] != PART_MODEL || inside)
             RETURN_IF(catalogue_add_skipped(&c->cat, catalogue_name(&base->cat, t->name),
                                             catalogue_name_nbytes(&base->cat, t->name), false,
-                                            catalogue_tensor_nbytes(&base->cat, i), err));
+                                            catalogue_tensor_nbytes(&base->cat, i), VALUE_OF_NONE,
+                                            err));
     }
     for (uint32_t i = 0; i < base->parts.object_count; i++) {
         const cat_object *o = catalogue_object(&base->cat, i);
         if (o->saved_at != CAT_NONE)
             RETURN_IF(catalogue_add_skipped(&c->cat, catalogue_name(&base->cat, o->name),
                                             catalogue_name_nbytes(&base->cat, o->name), true,
-                                            o->nbytes, err));
+                                            o->nbytes, VALUE_OF_NONE, err));
     }
     return FSDPCK_OK;
 }

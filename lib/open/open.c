@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -258,12 +259,27 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
     return st;
 }
 
+fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_options *from,
+                                fsdpck_error *err)
+{
+    *o = (fsdpck_open_options)FSDPCK_INIT(fsdpck_open_options);
+    static const struct_choice rows[] = {
+        {"fsdpck_open_options.per_rank", offsetof(fsdpck_open_options, per_rank),
+         FSDPCK_PER_RANK_AUTO, FSDPCK_PER_RANK_ERROR},
+        {"fsdpck_open_options.optim_keys", offsetof(fsdpck_open_options, optim_keys),
+         FSDPCK_OPTIM_KEYS_KEEP, FSDPCK_OPTIM_KEYS_FLAT},
+    };
+    RETURN_IF(STRUCT_COPY_IN(o, from, fsdpck_open_options, err));
+    return struct_check_choices(o, rows, sizeof rows / sizeof rows[0], err);
+}
+
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
+    fsdpck_open_options o;
     fsdpck_checkpoint *mapped = NULL;
-    struct_copy_in(&o, sizeof o, options);
+    *out = NULL;
+    RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
     if (o.map == NULL)
         return FSDPCK_OK;
@@ -281,9 +297,9 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               const fsdpck_open_options *options, format_found_fn found,
                               void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
-    struct_copy_in(&o, sizeof o, options);
+    fsdpck_open_options o;
     *out = NULL;
+    RETURN_IF(open_options_take(&o, options, err));
     fsdpck_checkpoint *c = calloc(1, sizeof *c);
     if (c == NULL)
         return error_set_nomem(err, sizeof *c);

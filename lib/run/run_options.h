@@ -1,7 +1,7 @@
 /* run_options.h: the options of all jobs in one struct, each part complete, whatever the caller gave.
  *
  *     run_options o;
- *     run_options_of_reshard(&o, options); // options may be NULL
+ *     st = run_options_of_reshard(&o, options, err); // options may be NULL
  *     run_init(&r, ctx, src, &o);
  */
 #ifndef FSDPCK_RUN_RUN_OPTIONS_H
@@ -21,11 +21,17 @@ typedef struct run_options {
 /* All defaults. */
 void run_options_init(run_options *o);
 
-/* Copies the parts that are not NULL over defaults. */
-void run_options_of_consolidate(run_options *o, const fsdpck_consolidate_options *from);
-void run_options_of_reshard(run_options *o, const fsdpck_reshard_options *from);
-void run_options_of_layout(run_options *o, const fsdpck_layout_options *from);
-void run_options_of_digest(run_options *o, const fsdpck_digest_options *from);
-void run_options_of_diff(run_options *o, const fsdpck_diff_options *from);
+/* Copies the parts that are not NULL over defaults. Errors: USAGE (a struct that is not initialized, a
+ * value out of range). */
+fsdpck_status run_options_of_consolidate(run_options *o, const fsdpck_consolidate_options *from,
+                                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_options_of_reshard(run_options *o, const fsdpck_reshard_options *from,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_options_of_layout(run_options *o, const fsdpck_layout_options *from,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_options_of_digest(run_options *o, const fsdpck_digest_options *from,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status run_options_of_diff(run_options *o, const fsdpck_diff_options *from,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

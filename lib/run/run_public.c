@@ -5,7 +5,9 @@ fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, co
                                  fsdpck_error *err)
 {
     run_options o;
-    run_options_of_consolidate(&o, options);
+    if (report != NULL)
+        *report = NULL;
+    RETURN_IF(run_options_of_consolidate(&o, options, err));
     return run_transform(ctx, src, dst, &o, false, report, err);
 }
 
@@ -14,6 +16,8 @@ fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const 
                              fsdpck_error *err)
 {
     run_options o;
-    run_options_of_reshard(&o, options);
+    if (report != NULL)
+        *report = NULL;
+    RETURN_IF(run_options_of_reshard(&o, options, err));
     return run_transform(ctx, src, dst, &o, true, report, err);
 }

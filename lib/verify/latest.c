@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -310,7 +311,8 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
         if ((is_absent || is_no_verdict(st, &why)) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
-            *err = why;
+            if (err != NULL)
+                *err = why;
             error_path(err, list[i].path);
             error_next(
                 err, "make it readable, or move it away: it may be the newest complete checkpoint");
@@ -324,17 +326,30 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
     return FSDPCK_OK;
 }
 
+static fsdpck_status take_options(fsdpck_latest_options *o, const fsdpck_latest_options *from,
+                                  fsdpck_error *err)
+{
+    static const struct_choice level = {"fsdpck_latest_options.level",
+                                        offsetof(fsdpck_latest_options, level), FSDPCK_LEVEL_QUICK,
+                                        FSDPCK_LEVEL_NUMERIC};
+    fsdpck_open_options open;
+    *o = (fsdpck_latest_options)FSDPCK_INIT(fsdpck_latest_options);
+    RETURN_IF(STRUCT_COPY_IN(o, from, fsdpck_latest_options, err));
+    RETURN_IF(struct_check_choices(o, &level, 1, err));
+    return open_options_take(&open, o->open, err);
+}
+
 fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
                             const fsdpck_latest_options *options, fsdpck_latest_fn fn, void *arg,
                             uint64_t *found, fsdpck_error *err)
 {
-    fsdpck_latest_options o = {0};
+    fsdpck_latest_options o;
     folder dir = FOLDER_CLOSED;
     candidate *list = NULL;
     size_t count = 0;
     const candidate *complete = NULL;
-    struct_copy_in(&o, sizeof o, options);
     *found = 0;
+    RETURN_IF(take_options(&o, options, err));
     fsdpck_status st = folder_open(&dir, root, err);
     if (st == FSDPCK_OK)
         st = list_candidates(root, &dir, &list, &count, err);

@@ -1,5 +1,7 @@
 /* Opens and checks a checkpoint. Its defects are findings, not failures. */
 #include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -325,17 +327,48 @@ static fsdpck_status broadcast_counts(fsdpck_verify *v, group *g, fsdpck_error *
     return group_broadcast(g, 0, v->found.counts, sizeof v->found.counts, err);
 }
 
+/* A sample that only begins goes to the end. */
+static fsdpck_status check_sample(fsdpck_verify_options *o, fsdpck_error *err)
+{
+    RETURN_IF(struct_check_number("fsdpck_verify_options.sample_begin", o->sample_begin, 1, err));
+    RETURN_IF(struct_check_number("fsdpck_verify_options.sample_end", o->sample_end, 1, err));
+    if (o->sample_begin > 0 && !(o->sample_end > 0))
+        o->sample_end = 1;
+    if (o->sample_end > 0 && o->sample_begin >= o->sample_end)
+        return FAIL_WITH(err, USAGE, NONE, ("sample is empty"),
+                         (expected, "sample_begin below sample_end"),
+                         (found, "%g to %g", o->sample_begin, o->sample_end));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status take_options(fsdpck_verify_options *o, const fsdpck_verify_options *from,
+                                  fsdpck_error *err)
+{
+    static const struct_choice level = {"fsdpck_verify_options.level",
+                                        offsetof(fsdpck_verify_options, level), -1,
+                                        FSDPCK_LEVEL_NUMERIC};
+    fsdpck_open_options open;
+    *o = (fsdpck_verify_options){.struct_nbytes = sizeof *o, .level = -1};
+    RETURN_IF(STRUCT_COPY_IN(o, from, fsdpck_verify_options, err));
+    RETURN_IF(struct_check_choices(o, &level, 1, err));
+    RETURN_IF(
+        struct_check_number("fsdpck_verify_options.max_seconds", o->max_seconds, INFINITY, err));
+    RETURN_IF(check_sample(o, err));
+    return open_options_take(&open, o->open, err);
+}
+
 fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                 const fsdpck_verify_options *options, fsdpck_verify **out,
                                 fsdpck_error *err)
 {
     fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
+    fsdpck_verify_options o;
     *out = NULL;
+    RETURN_IF(take_options(&o, options, err));
     fsdpck_verify *v = calloc(1, sizeof *v);
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
-    v->options.level = -1;
-    struct_copy_in(&v->options, sizeof v->options, options);
+    v->options = o;
     v->deadline_ns = deadline_of(v->options.max_seconds);
     v->level = v->options.level < 0 ? CHECK_COVERAGE : (check_level)v->options.level;
     findings_init(&v->found);

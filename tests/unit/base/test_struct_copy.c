@@ -60,11 +60,11 @@ Test(struct_copy, options_of_an_older_caller_leave_the_defaults_of_new_members)
 {
     newer options = {sizeof options, 0, 0, 5, 6};
     const older given = {sizeof given, 1, 2};
-    struct_copy_in(&options, sizeof options, &given);
+    cr_assert_eq(struct_copy_in(&options, sizeof options, &given, "older", NULL), FSDPCK_OK);
     cr_assert_eq(options.a, 1);
     cr_assert_eq(options.b, 2);
     cr_assert_eq(options.c, 5);
     cr_assert_eq(options.d, 6);
-    struct_copy_in(&options, sizeof options, NULL);
+    cr_assert_eq(struct_copy_in(&options, sizeof options, NULL, "older", NULL), FSDPCK_OK);
     cr_assert_eq(options.a, 1);
 }

@@ -1,13 +1,14 @@
 /* Options of a job, from callers of the same and of an older version. */
 #include <criterion/criterion.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "run/run_options.h"
 
 Test(run_options, no_options_are_the_defaults)
 {
     run_options o;
-    run_options_of_reshard(&o, NULL);
+    cr_assert_eq(run_options_of_reshard(&o, NULL, NULL), FSDPCK_OK);
     cr_assert_eq(o.select.part, -1);
     cr_assert_eq(o.sharding.world_size, 0);
     cr_assert_null(o.output.format);
@@ -22,7 +23,7 @@ Test(run_options, a_part_that_is_null_has_its_defaults)
     output.gzip_level = 4;
     given.output = &output;
     run_options o;
-    run_options_of_consolidate(&o, &given);
+    cr_assert_eq(run_options_of_consolidate(&o, &given, NULL), FSDPCK_OK);
     cr_assert_str_eq(o.output.format, "hdf5");
     cr_assert_eq(o.output.gzip_level, 4);
     cr_assert_eq(o.select.part, -1);
@@ -43,7 +44,7 @@ Test(run_options, shorter_structs_leave_the_defaults)
     given.work = &work;
     given.struct_nbytes = offsetof(fsdpck_reshard_options, work);
     run_options o;
-    run_options_of_reshard(&o, &given);
+    cr_assert_eq(run_options_of_reshard(&o, &given, NULL), FSDPCK_OK);
     cr_assert_eq(o.sharding.world_size, 8);
     cr_assert_null(o.sharding.mesh);
     cr_assert_eq(o.work.threads, 0);
@@ -61,10 +62,30 @@ Test(run_options, each_job_takes_the_parts_that_it_has)
     work.threads = 3;
     digest.select = diff.select = layout.select = &select;
     digest.work = diff.work = &work;
-    run_options_of_digest(&o, &digest);
+    cr_assert_eq(run_options_of_digest(&o, &digest, NULL), FSDPCK_OK);
     cr_assert(o.select.part == FSDPCK_PART_MODEL && o.work.threads == 3);
-    run_options_of_diff(&o, &diff);
+    cr_assert_eq(run_options_of_diff(&o, &diff, NULL), FSDPCK_OK);
     cr_assert(o.select.part == FSDPCK_PART_MODEL && o.work.threads == 3);
-    run_options_of_layout(&o, &layout);
+    cr_assert_eq(run_options_of_layout(&o, &layout, NULL), FSDPCK_OK);
     cr_assert(o.select.part == FSDPCK_PART_MODEL && o.work.threads == 0);
+}
+
+/* Not a job without the option: a dry run that writes would be worse than an error. */
+Test(run_options, a_part_without_its_size_is_an_error)
+{
+    fsdpck_dry_run_options dry_run = {.mode = 1};
+    fsdpck_consolidate_options given = FSDPCK_INIT(fsdpck_consolidate_options);
+    run_options o;
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    given.dry_run = &dry_run;
+    cr_assert_eq(run_options_of_consolidate(&o, &given, &err), FSDPCK_USAGE);
+    cr_expect_str_eq(err.message, "fsdpck_dry_run_options was not initialized");
+    cr_expect_not_null(strstr(err.next, "FSDPCK_INIT"));
+    dry_run.struct_nbytes = sizeof(size_t) - 1;
+    cr_expect_eq(run_options_of_consolidate(&o, &given, NULL), FSDPCK_USAGE);
+    dry_run.struct_nbytes = sizeof dry_run;
+    cr_expect_eq(run_options_of_consolidate(&o, &given, NULL), FSDPCK_OK);
+    given.struct_nbytes = 0;
+    cr_expect_eq(run_options_of_consolidate(&o, &given, NULL), FSDPCK_USAGE);
 }
