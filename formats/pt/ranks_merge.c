@@ -180,13 +180,12 @@ static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fs
             text_printf(&ranks, "%s%u", ranks.nbytes > 0 ? ", " : "",
                         (unsigned)piece_at(s, l->pieces[i])->rank);
     }
-    const fsdpck_status st =
-        FAIL_WITH(err, BADINPUT, RANK_DIFFER, ("a plain tensor differs between ranks"),
-                  (tensor, strtab_text(&s->names, l->entry)),
-                  (expected, "the value on rank %u", (unsigned)a->rank),
-                  (found, "a different %s on ranks %s%s",
-                   l->shapes_differ ? "shape or dtype" : "value",
-                   ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : ""));
+    const fsdpck_status st = FAIL_WITH(
+        err, BADINPUT, RANK_DIFFER, ("a plain tensor differs between ranks"),
+        (tensor, strtab_text(&s->names, l->entry)),
+        (expected, "the value on rank %u", (unsigned)a->rank),
+        (found, "a different %s on ranks %s%s", l->shapes_differ ? "shape or dtype" : "value",
+         ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : ""));
     text_release(&ranks);
     return st;
 }
@@ -247,6 +246,32 @@ static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, 
         box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes,
         catalogue_tensor(s->cat, VEC_AT(&s->tensors, const ranks_tensor, l->entry)->index)->path,
         err);
+}
+
+/* The lowest rank's tensor; those of other ranks that differ are named as left out. */
+static fsdpck_status keep_first(ranks_state *s, const plain_list *l, fsdpck_error *err)
+{
+    const uint32_t tensor = VEC_AT(&s->tensors, const ranks_tensor, l->entry)->index;
+    text_buf name = {.limit_bytes = 1u << 20};
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 1; st == FSDPCK_OK && i < l->count; i++) {
+        const ranks_shard *q = piece_at(s, l->pieces[i]);
+        bool equal;
+        st = ranks_shards_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err);
+        if (st != FSDPCK_OK || equal)
+            continue;
+        name.nbytes = 0;
+        text_append(&name, strtab_text(&s->names, l->entry), strtab_nbytes(&s->names, l->entry));
+        text_printf(&name, ".rank%u", (unsigned)q->rank);
+        st = text_check(&name, err);
+        if (st == FSDPCK_OK)
+            st = catalogue_add_skipped(s->cat, name.text, name.nbytes, false,
+                                       box_nelems(sizes_at(s, q), q->ndim) *
+                                           dtype_get((dtype)q->dtype)->itemsize_bytes,
+                                       catalogue_tensor(s->cat, tensor)->path, err);
+    }
+    text_release(&name);
+    return st != FSDPCK_OK ? st : add_whole(s, tensor, l->pieces[0], 0, err);
 }
 
 static bool may_be_flat(const ranks_state *s, const plain_list *l)
@@ -348,7 +373,7 @@ static fsdpck_status merge_copies(ranks_state *s, const plain_list *l, bool is_s
         t->dropped = 1;
         return ranks_tensor_to_object(s, l->entry, l->pieces, l->count, err);
     case RANK_COPIES_FIRST:
-        return add_whole(s, t->index, l->pieces[0], 0, err);
+        return keep_first(s, l, err);
     case RANK_COPIES_FLAT:
         return add_refused(s, l, RANKS_SHARD_FLAT, err);
     case RANK_COPIES_OMIT:

@@ -324,14 +324,16 @@ static fsdpck_status differ_failed(const ranks_state *s, const ranks_object *o,
     return st;
 }
 
-/* For each rank that has it, with the tensors inside. */
+/* For each rank that has it, with the tensors inside, except those that equal the variant `kept`. */
 static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const ranks_occurrence *list,
-                               fsdpck_error *err)
+                               uint32_t kept, fsdpck_error *err)
 {
     text_buf name = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = FSDPCK_OK;
     for (uint32_t i = 0; st == FSDPCK_OK && i < o->rank_count; i++) {
         const ranks_variant *v = VEC_AT(&s->variants, const ranks_variant, list[i].variant);
+        if (list[i].variant == kept)
+            continue;
         name.nbytes = 0;
         text_append(&name, strtab_text(&s->names, o->entry), strtab_nbytes(&s->names, o->entry));
         text_printf(&name, ".rank%u", (unsigned)list[i].rank);
@@ -376,7 +378,10 @@ static fsdpck_status merge_copies(ranks_state *s, ranks_object *o, const ranks_o
         return differ_failed(s, o, list, err);
     case RANK_COPIES_OMIT:
         log_write(&s->req->log, LOG_NOTE, "'%s' differs between ranks: left out", name);
-        return pass_over(s, o, list, err);
+        return pass_over(s, o, list, CAT_NONE, err);
+    case RANK_COPIES_FIRST:
+        RETURN_IF(pass_over(s, o, list, list[0].variant, err));
+        break;
     case RANK_COPIES_EACH:
     case RANK_COPIES_OBJECTS:
         for (uint32_t i = 0; i < o->rank_count; i++)
@@ -386,7 +391,7 @@ static fsdpck_status merge_copies(ranks_state *s, ranks_object *o, const ranks_o
         break;
     }
     if (t->is_filled) /* the values of other ranks below it replace it */
-        return is_none(s, o) ? pass_over(s, o, list, err) : FSDPCK_OK;
+        return is_none(s, o) ? pass_over(s, o, list, CAT_NONE, err) : FSDPCK_OK;
     return add_object(s, o, o->first_variant, UINT16_MAX, err);
 }
 

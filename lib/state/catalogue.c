@@ -134,7 +134,8 @@ fsdpck_status catalogue_set_shape(catalogue *c, uint32_t tensor, dtype d, unsign
     bool wide;
     if (c->sealed)
         return error_sealed(err);
-    RETURN_IF(check_shape(catalogue_name(c, catalogue_tensor(c, tensor)->name), d, ndim, shape, err));
+    RETURN_IF(
+        check_shape(catalogue_name(c, catalogue_tensor(c, tensor)->name), d, ndim, shape, err));
     RETURN_IF(add_shape(c, ndim, shape, &shape_at, &wide, err));
     cat_tensor *t = catalogue_tensor(c, tensor);
     t->dtype = (uint8_t)d;
@@ -386,9 +387,9 @@ fsdpck_status catalogue_add_skipped(catalogue *c, const char *name, size_t name_
 {
     const cat_skipped skipped = {.is_object = is_object, .nbytes = nbytes, .path = path};
     RETURN_IF(vec_add(&c->passed_over, &skipped, err));
-    return strtab_intern(
-        &c->names, name, name_nbytes,
-        &VEC_AT(&c->passed_over, cat_skipped, c->passed_over.count - 1)->name, err);
+    return strtab_intern(&c->names, name, name_nbytes,
+                         &VEC_AT(&c->passed_over, cat_skipped, c->passed_over.count - 1)->name,
+                         err);
 }
 
 fsdpck_status catalogue_rename(catalogue *c, uint32_t tensor, const char *name, size_t name_nbytes,

@@ -214,8 +214,8 @@ fsdpck_status flat_join_tensor(flat_adapter *v, uint32_t base_tensor, const char
         m->dtype == t->dtype && shape_equal(catalogue_shape(v->out, made), m->ndim, shape, t->ndim);
     if (!same && box_nelems(catalogue_shape(v->out, made), m->ndim) == 0) /* never read */
         return FAIL_WITH(err, BADINPUT, RANK_DIFFER,
-                         ("a plain tensor differs in shape or dtype between ranks"),
-                         (tensor, name), (next, "--per-rank keep"));
+                         ("a plain tensor differs in shape or dtype between ranks"), (tensor, name),
+                         (next, "--per-rank keep"));
     if (!same) { /* reading it reports the error */
         for (size_t i = 0; i < v->out->chunks.count; i++)
             if (catalogue_chunk(v->out, i)->tensor == made)

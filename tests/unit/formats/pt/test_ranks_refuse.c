@@ -309,8 +309,10 @@ Test(ranks_refuse, names_that_are_no_ranks)
     copy_as("2.15.0", "ranks-dtensor/state_rank0.pt", "lora_rank8.pt");
     copy_as("2.15.0", "ranks-dtensor/state_rank0.pt", "lora_rank16.pt");
     copy_as("2.15.0", "ranks-dtensor/state_rank0.pt", "mp_rank_00_model_states.pt");
-    copy_as("2.15.0", "ranks-dtensor/state_rank0.pt", "model_rank4.pt");
     cr_expect_not(ranks_checkpoint_probes(scratch));
+    /* Rank 4 alone shows that others are missing. */
+    copy_as("2.15.0", "ranks-dtensor/state_rank0.pt", "model_rank4.pt");
+    cr_expect(ranks_checkpoint_probes(scratch));
     /* One file of torch.save suffices: the one that is none is then named. */
     scratch_write(scratch, "model_rank0.pt", "no zip at all", 13);
     cr_expect(ranks_checkpoint_probes(scratch));
