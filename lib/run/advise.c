@@ -218,7 +218,8 @@ void run_advise_tied(const run *r)
 {
     const target *to = &r->to;
     text_buf names = {.limit_bytes = 240};
-    if (r->selected.tied_dropped == 0 || r->writer->records_tied)
+    /* FSDP1 stores a tied parameter once. */
+    if (r->selected.tied_dropped == 0 || r->writer->records_tied || r->writer->flat)
         return;
     for (size_t i = 0; i < to->dropped.count; i++) {
         const uint32_t name = VEC_AT(&to->dropped, const target_dropped, i)->name;
