@@ -35,6 +35,13 @@
  * library copies the smaller of both sizes, in either direction. Options whose struct_nbytes is 0, or
  * too small for itself, are USAGE. Nothing is written into a result with such a size.
  *
+ * Pointers must not be NULL unless the text of the call or member allows it. `err` and `options` may
+ * always be NULL, and functions that free a handle accept NULL. For an index out of range, getters that
+ * return nothing fill zeros; those with a status return USAGE.
+ *
+ * Options are checked before any work. A value outside its enum or range is USAGE, and the error names
+ * the member and the range.
+ *
  * Errors: calls that can fail return a status and fill *err, which may be NULL. The comment of a call
  * lists its statuses, with the finding's id where that is fixed. All of them can also return LIMIT
  * (out of memory) and CANCELLED. On failure, outputs such as *out are NULL.
@@ -43,6 +50,9 @@
  * fsdpck_context_cancel and fsdpck_context_progress may be called from any thread at any time. Contexts
  * in several threads share libhdf5, one call at a time. While one of them reads or writes HDF5, the
  * program must not call libhdf5 in another thread.
+ *
+ * Limits: the headers need C11 or C++11. The library allocates with malloc, and no hook replaces it. No
+ * call returns the elements of a tensor: consolidate the wanted keys to a safetensors file and read that.
  */
 #ifndef FSDPCK_H
 #define FSDPCK_H
@@ -82,7 +92,8 @@ typedef enum fsdpck_log_level {
 } fsdpck_log_level;
 
 /* Receives one line without a newline, safe for a terminal, borrowed for the call. The library may
- * call it from any of its threads. */
+ * call it from any of its threads. Of the library's functions, it may call fsdpck_context_warning,
+ * fsdpck_context_progress and fsdpck_context_cancel. */
 typedef void (*fsdpck_log_fn)(void *arg, fsdpck_log_level level, const char *text);
 
 /* Returns NULL if memory runs out. */
@@ -108,8 +119,9 @@ typedef struct fsdpck_warning {
  * context. May be called from any thread. */
 FSDPCK_API int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *warning);
 
-/* Stops the running call soon: it removes its output and returns FSDPCK_CANCELLED. May be called from
- * any thread; async-signal-safe. */
+/* Stops the running call soon: it removes its output and returns FSDPCK_CANCELLED. Later calls with this
+ * context return it too: to go on, create a new context. May be called from any thread;
+ * async-signal-safe. */
 FSDPCK_API void fsdpck_context_cancel(fsdpck_context *ctx);
 
 /* Progress of the running call: *phase is a constant text, "" when idle; *total_nbytes is 0 if
@@ -308,7 +320,7 @@ typedef struct fsdpck_tensor {
     int64_t alias; /* tensors with the same number >= 0 share one storage */
 } fsdpck_tensor;
 
-/* Tensor number `index`, which must be below info.tensors. Constant time. */
+/* Tensor number `index`, below info.tensors. Constant time. */
 FSDPCK_API void fsdpck_get_tensor(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_tensor *t);
 
 /* A box of a tensor and its location in a file. */
@@ -322,7 +334,7 @@ typedef struct fsdpck_chunk {
     uint64_t sizes[64];     /* likewise */
 } fsdpck_chunk;
 
-/* Chunk number `index`, which must be below info.chunks. Constant time. */
+/* Chunk number `index`, below info.chunks. Constant time. */
 FSDPCK_API void fsdpck_get_chunk(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_chunk *c);
 
 /* Writes the simplest placement that explains the chunks of tensor number `tensor`: "Shard(0) on 4",
@@ -340,7 +352,7 @@ typedef struct fsdpck_object {
     int64_t rank;    /* its rank if the objects of this name differ between ranks; else -1 */
 } fsdpck_object;
 
-/* Object number `index`, which must be below info.objects. Constant time. */
+/* Object number `index`, below info.objects. Constant time. */
 FSDPCK_API void fsdpck_get_object(const fsdpck_checkpoint *ckpt, uint64_t index, fsdpck_object *o);
 
 /* Formats object number `index` as one line of at most limit_nbytes, for people. Reads the object if
@@ -729,14 +741,14 @@ FSDPCK_API fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoin
 /* Fills *info. */
 FSDPCK_API void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info);
 
-/* Tensor number `index`, which must be below info.tensors. */
+/* Tensor number `index`, below info.tensors. */
 FSDPCK_API void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_tensor *t);
 
 /* The shard of tensor `index` on `rank`, both below the limits in info. */
 FSDPCK_API void fsdpck_layout_get_shard(const fsdpck_layout *l, uint64_t index, uint64_t rank,
                                         fsdpck_layout_shard *shard);
 
-/* Totals of `rank`, which must be below info.world_size. */
+/* Totals of `rank`, below info.world_size. */
 FSDPCK_API void fsdpck_layout_get_rank(const fsdpck_layout *l, uint64_t rank,
                                        fsdpck_layout_rank *totals);
 

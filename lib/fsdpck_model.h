@@ -30,8 +30,9 @@
  * in the description. They may contain any byte and are also terminated.
  *
  * Ownership: returned texts and arrays belong to the handle. Free units before their model. Structs
- * begin with struct_nbytes, see FSDPCK_INIT. Threads: getters do not change a handle, so several threads
- * may read one.
+ * begin with struct_nbytes, see FSDPCK_INIT. Pointers must not be NULL unless the text of the call
+ * allows it; `err` may be NULL, and functions that free a handle accept NULL. Threads: getters do not
+ * change a handle, so several threads may read one.
  *
  * Source of the rules: torch 2.15, torch/distributed/fsdp: _traversal_utils.py, _common_utils.py,
  * _flat_param.py (FSDP1); _fully_shard/_fsdp_init.py, _fsdp_param.py (FSDP2). The description's "torch"

@@ -15,7 +15,7 @@
  *         fsdpck_verify_free(v);
  *     }
  *
- * Each section has its own sequence. Ownership, struct sizes, errors and threads: see fsdpck.h.
+ * Each section has its own sequence. Ownership, struct sizes, NULL, errors and threads: see fsdpck.h.
  */
 #ifndef FSDPCK_VERIFY_H
 #define FSDPCK_VERIFY_H
@@ -94,7 +94,7 @@ FSDPCK_API fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoi
 /* Fills *info. */
 FSDPCK_API void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info);
 
-/* Digest number `index` by name, which must be below info.tensors. */
+/* Digest number `index` by name, below info.tensors. */
 FSDPCK_API void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *digest);
 
 /* Frees digests, before their checkpoint. */
@@ -164,7 +164,7 @@ FSDPCK_API fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint
 /* Number of files. */
 FSDPCK_API size_t fsdpck_files_count(const fsdpck_files *f);
 
-/* File number `index` by name, which must be below fsdpck_files_count. */
+/* File number `index` by name, below fsdpck_files_count. */
 FSDPCK_API void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_file *one);
 
 /* Frees the checksums, before their checkpoint. */
@@ -264,7 +264,7 @@ FSDPCK_API fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint 
 /* Fills *info. */
 FSDPCK_API void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info);
 
-/* Difference number `index`, which must be below info.rows. */
+/* Difference number `index`, below info.rows. */
 FSDPCK_API void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
 
 /* Frees a diff, before its checkpoints. */
@@ -394,7 +394,7 @@ FSDPCK_API void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_inf
  * opened. */
 FSDPCK_API int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info);
 
-/* Finding number `index`, which must be below info.listed. Errors come first. */
+/* Finding number `index`, below info.listed. Errors come first. */
 FSDPCK_API void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index,
                                           fsdpck_finding *finding);
 

@@ -35,6 +35,13 @@ void struct_copy_out(void *to, const void *from, size_t nbytes)
         memset((char *)to + nbytes, 0, given - nbytes);
 }
 
+void struct_clear(void *to)
+{
+    const size_t given = size_of(to);
+    if (given > sizeof given)
+        memset((char *)to + sizeof given, 0, given - sizeof given);
+}
+
 fsdpck_status struct_check_choices(const void *s, const struct_choice *rows, size_t count,
                                    fsdpck_error *err)
 {

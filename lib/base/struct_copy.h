@@ -25,6 +25,9 @@ fsdpck_status struct_copy_in(void *to, size_t nbytes, const void *from, const ch
  * become zero. `from` is the library's struct of nbytes. */
 void struct_copy_out(void *to, const void *from, size_t nbytes);
 
+/* Sets all members but the size of the caller's struct `to` to zero. */
+void struct_clear(void *to);
+
 /* A member of type int, or of an enum type, that has the values min to max only. */
 typedef struct struct_choice {
     const char *name; /* "fsdpck_verify_options.level" */

@@ -493,6 +493,7 @@ static void fill_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *r
 void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
 {
     fsdpck_diff_row all = {.struct_nbytes = sizeof all};
-    fill_row(d, VEC_AT(&d->rows, const diff_row, i), &all);
+    if (i < d->rows.count)
+        fill_row(d, VEC_AT(&d->rows, const diff_row, i), &all);
     struct_copy_out(row, &all, sizeof all);
 }

@@ -56,6 +56,10 @@ void fsdpck_digests_get_info(const fsdpck_digests *d, fsdpck_digests_info *info)
 
 void fsdpck_digests_get(const fsdpck_digests *d, uint64_t index, fsdpck_digest *digest)
 {
+    if (index >= d->rows.count) {
+        struct_clear(digest);
+        return;
+    }
     const digest_row *row = &d->rows.rows[index];
     const catalogue *cat = &d->run.to.cat;
     const cat_tensor *ct = catalogue_tensor(cat, row->tensor);

@@ -96,6 +96,10 @@ void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info)
 void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_tensor *t)
 {
     const catalogue *c = &l->run.to.cat;
+    if (index >= catalogue_tensor_count(c)) {
+        struct_clear(t);
+        return;
+    }
     const cat_tensor *k = catalogue_tensor(c, index);
     const uint32_t from = *VEC_AT(&l->run.to.from, uint32_t, index);
     const cat_spec *spec = catalogue_spec(c, index);
@@ -132,13 +136,17 @@ void fsdpck_layout_get_shard(const fsdpck_layout *l, uint64_t index, uint64_t ra
                              fsdpck_layout_shard *piece)
 {
     /* Every kind of piece was made once already, so none can fail here. */
-    fsdpck_layout_shard all;
-    if (rank_shard(&l->run.to, index, rank, &all, NULL) != FSDPCK_OK)
+    fsdpck_layout_shard all = {0};
+    if (index < catalogue_tensor_count(&l->run.to.cat) && rank < l->totals.world_size &&
+        rank_shard(&l->run.to, index, rank, &all, NULL) != FSDPCK_OK)
         all = (fsdpck_layout_shard){0};
     struct_copy_out(piece, &all, sizeof all);
 }
 
 void fsdpck_layout_get_rank(const fsdpck_layout *l, uint64_t rank, fsdpck_layout_rank *totals)
 {
-    struct_copy_out(totals, &l->totals.ranks[rank], sizeof l->totals.ranks[rank]);
+    if (rank >= l->totals.world_size)
+        struct_clear(totals);
+    else
+        struct_copy_out(totals, &l->totals.ranks[rank], sizeof l->totals.ranks[rank]);
 }

@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,10 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
 
 void fsdpck_get_tensor(const fsdpck_checkpoint *c, uint64_t index, fsdpck_tensor *t)
 {
+    if (index >= c->parts.tensor_count) {
+        struct_clear(t);
+        return;
+    }
     const cat_tensor *from = catalogue_tensor(&c->cat, index);
     const dtype_info *d = dtype_get((dtype)from->dtype);
     fsdpck_tensor all = {.struct_nbytes = sizeof all};
@@ -62,14 +67,17 @@ void fsdpck_get_tensor(const fsdpck_checkpoint *c, uint64_t index, fsdpck_tensor
     all.nbytes = catalogue_tensor_nbytes(&c->cat, index);
     all.first_chunk = from->first_chunk;
     all.nchunks = from->nchunks;
-    all.part = index < c->parts.tensor_count ? (fsdpck_part)c->parts.tensor_part[index]
-                                             : FSDPCK_PART_OTHER;
+    all.part = (fsdpck_part)c->parts.tensor_part[index];
     all.alias = from->alias == CAT_NONE ? -1 : (int64_t)from->alias;
     struct_copy_out(t, &all, sizeof all);
 }
 
 void fsdpck_get_chunk(const fsdpck_checkpoint *c, uint64_t index, fsdpck_chunk *out)
 {
+    if (index >= catalogue_chunk_count(&c->cat)) {
+        struct_clear(out);
+        return;
+    }
     const cat_chunk *k = catalogue_chunk(&c->cat, index);
     fsdpck_chunk all = {.struct_nbytes = sizeof all};
     all.rank = k->rank == UINT16_MAX ? -1 : k->rank;
@@ -83,6 +91,10 @@ void fsdpck_get_chunk(const fsdpck_checkpoint *c, uint64_t index, fsdpck_chunk *
 
 void fsdpck_get_object(const fsdpck_checkpoint *c, uint64_t index, fsdpck_object *o)
 {
+    if (index >= c->parts.object_count) {
+        struct_clear(o);
+        return;
+    }
     const cat_object *from = catalogue_object(&c->cat, index);
     fsdpck_object all = {.struct_nbytes = sizeof all};
     all.name = catalogue_name(&c->cat, from->name);
@@ -97,6 +109,8 @@ fsdpck_status fsdpck_print_object(fsdpck_checkpoint *c, uint64_t index, size_t l
                                   char **text, fsdpck_error *err)
 {
     *text = NULL;
+    if (index >= c->parts.object_count)
+        return FAIL(err, USAGE, NONE, "checkpoint has no object %" PRIu64, index);
     if (!catalogue_object(&c->cat, index)->loaded)
         RETURN_IF(checkpoint_load_object(c, (uint32_t)index, err));
     text_buf out = {0};
@@ -261,7 +275,8 @@ void fsdpck_describe_chunks(const fsdpck_checkpoint *c, uint64_t tensor, char *t
                             size_t capacity_nbytes)
 {
     text_buf out = {0};
-    describe(c, tensor, &out);
+    if (tensor < c->parts.tensor_count)
+        describe(c, tensor, &out);
     if (capacity_nbytes > 0) {
         const size_t n = out.nbytes < capacity_nbytes - 1 ? out.nbytes : capacity_nbytes - 1;
         if (n > 0)

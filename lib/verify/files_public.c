@@ -53,6 +53,10 @@ size_t fsdpck_files_count(const fsdpck_files *f)
 
 void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_file *one)
 {
+    if (index >= f->sums.files.count) {
+        struct_clear(one);
+        return;
+    }
     const file_checksum *s = VEC_AT(&f->sums.files, const file_checksum, index);
     const fsdpck_file all = {
         .struct_nbytes = sizeof all,

@@ -118,6 +118,10 @@ int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *info)
 
 void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index, fsdpck_finding *f)
 {
+    if (index >= v->found.kept) {
+        struct_clear(f);
+        return;
+    }
     const finding *k = &v->found.list[index];
     const finding_severity severity =
         v->options.strict && k->severity == FINDING_WARNING ? FINDING_ERROR : k->severity;

@@ -12,5 +12,13 @@ int main(void)
         printf("unexpected name '%s'\n", fsdpck_status_name(FSDPCK_BADINPUT));
         return 1;
     }
+    fsdpck_context *ctx = fsdpck_context_new();
+    fsdpck_checkpoint *src;
+    const fsdpck_status st = fsdpck_open(ctx, "/nonexistent", NULL, &src, &err);
+    if (st != FSDPCK_IO || src != NULL || fsdpck_context_world_size(ctx) != 1) {
+        printf("unexpected status '%s'\n", fsdpck_status_name(st));
+        return 1;
+    }
+    fsdpck_context_free(ctx);
     return 0;
 }
