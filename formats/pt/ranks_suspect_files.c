@@ -94,7 +94,7 @@ static void warn_same(const ranks_state *s, const ranks_copy *same, size_t count
     for (size_t i = 0; i < count; i++)
         text_printf(&ranks, "%s%" PRIu32, i > 0 ? ", " : "", same[i].rank);
     log_warn(&s->req->log, FSDPCK_FINDING_RANK_COPIED,
-             "compare these files with the originals of the ranks",
+             "compare these files with the original files of the ranks",
              "'%s': ranks %s%s have equal bytes where each rank has its own shard: one file may be "
              "a copy of another rank's",
              same->name, ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : "");

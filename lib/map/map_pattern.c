@@ -115,7 +115,7 @@ static fsdpck_status read_choice(pattern_reader *r, char close, fsdpck_error *er
         const size_t begin = ++r->at;
         while (r->at < r->word->nbytes && text[r->at] != '|' && text[r->at] != close) {
             if (strchr("{}[]()*\\", text[r->at]) != NULL)
-                return pattern_error(r, "a plain text between '|'", err);
+                return pattern_error(r, "plain text between '|'", err);
             r->at++;
         }
         if (r->at == r->word->nbytes)

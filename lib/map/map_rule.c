@@ -103,7 +103,7 @@ static fsdpck_status check_end(const tensor_map *m, const map_rule *rule, const 
     const map_pattern *from = pattern_at(m, rule->first_source),
                       *to = pattern_at(m, rule->first_target);
     const map_at at = rule->arrow;
-    char expected[160] = "";
+    char expected[200] = "";
     if (s->tensors < rule->ntargets)
         snprintf(expected, sizeof expected, "': split DIM' for %u targets", rule->ntargets);
     else if (s->tensors > rule->ntargets)

@@ -18,13 +18,13 @@ typedef enum top_key {
 } top_key;
 
 static const key_rule top_rules[TOP_KEYS] = {
-    [TOP_VERSION] = {"version", ACCEPT(JSON_NUMBER)},
-    [TOP_TORCH] = {"torch", ACCEPT(JSON_STRING)},
-    [TOP_WORLD_SIZE] = {"world_size", ACCEPT(JSON_NUMBER)},
-    [TOP_AUTO_WRAP] = {"auto_wrap", ACCEPT(JSON_OBJECT)},
-    [TOP_OPTIMIZERS] = {"optimizers", ACCEPT(JSON_OBJECT)},
-    [TOP_MODULES] = {"modules", ACCEPT(JSON_ARRAY)},
-    [TOP_UNITS] = {"units", ACCEPT(JSON_ARRAY)},
+    [TOP_VERSION] = {.name = "version", .kinds = ACCEPT(JSON_NUMBER)},
+    [TOP_TORCH] = {.name = "torch", .kinds = ACCEPT(JSON_STRING)},
+    [TOP_WORLD_SIZE] = {.name = "world_size", .kinds = ACCEPT(JSON_NUMBER)},
+    [TOP_AUTO_WRAP] = {.name = "auto_wrap", .kinds = ACCEPT(JSON_OBJECT)},
+    [TOP_OPTIMIZERS] = {.name = "optimizers", .kinds = ACCEPT(JSON_OBJECT)},
+    [TOP_MODULES] = {.name = "modules", .kinds = ACCEPT(JSON_ARRAY)},
+    [TOP_UNITS] = {.name = "units", .kinds = ACCEPT(JSON_ARRAY)},
 };
 
 static fsdpck_status read_version(const json_token *value, fsdpck_error *err)

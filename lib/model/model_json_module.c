@@ -25,17 +25,17 @@ typedef enum module_key {
 static const key_rule module_rules[MODULE_KEYS] = {
     [KEY_NAME] = KEY_WORD("name", raw_module, name),
     [KEY_CLASS] = KEY_WORD("class", raw_module, class_name),
-    [KEY_PARAMS] = {"params", ACCEPT(JSON_ARRAY)},
-    [KEY_BUFFERS] = {"buffers", ACCEPT(JSON_ARRAY)},
-    [KEY_FSDP] = {"fsdp", ACCEPT(JSON_OBJECT)},
-    [KEY_FULLY_SHARD] = {"fully_shard", ACCEPT(JSON_OBJECT)},
+    [KEY_PARAMS] = {.name = "params", .kinds = ACCEPT(JSON_ARRAY)},
+    [KEY_BUFFERS] = {.name = "buffers", .kinds = ACCEPT(JSON_ARRAY)},
+    [KEY_FSDP] = {.name = "fsdp", .kinds = ACCEPT(JSON_OBJECT)},
+    [KEY_FULLY_SHARD] = {.name = "fully_shard", .kinds = ACCEPT(JSON_OBJECT)},
     [KEY_SAME_AS] = KEY_WORD("same_as", raw_module, same_as),
-    [KEY_REPLICATE] = {"replicate", ACCEPT_BOOL},
-    [KEY_DDP] = {"ddp", ACCEPT_BOOL},
-    [KEY_CHECKPOINT] = {"checkpoint", ACCEPT_BOOL},
-    [KEY_COMPILE] = {"compile", ACCEPT_BOOL},
-    [KEY_IGNORED] = {"ignored", ACCEPT_BOOL},
-    [KEY_LOCAL_GROUP] = {"local_group", ACCEPT_BOOL},
+    [KEY_REPLICATE] = {.name = "replicate", .kinds = ACCEPT_BOOL},
+    [KEY_DDP] = {.name = "ddp", .kinds = ACCEPT_BOOL},
+    [KEY_CHECKPOINT] = {.name = "checkpoint", .kinds = ACCEPT_BOOL},
+    [KEY_COMPILE] = {.name = "compile", .kinds = ACCEPT_BOOL},
+    [KEY_IGNORED] = {.name = "ignored", .kinds = ACCEPT_BOOL},
+    [KEY_LOCAL_GROUP] = {.name = "local_group", .kinds = ACCEPT_BOOL},
     [KEY_OVERRIDE] = KEY_WORD("override", raw_module, override),
 };
 
@@ -151,7 +151,7 @@ static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const c
     else if (model_module_at(m, listed)->same_as != MODEL_NONE)
         error_found(err, "a module with 'same_as': the other module lists everything below it");
     else
-        error_found(err, "it, with others between");
+        error_found(err, "that module, with others between");
     return FSDPCK_BADINPUT;
 }
 

@@ -86,9 +86,9 @@ fsdpck_status model_read_fully_shard(model_reader *r, raw_module *raw, fsdpck_er
 typedef enum wrap_key { WRAP_MODULE, WRAP_CLASSES, WRAP_MIN_NUMEL, WRAP_KEYS } wrap_key;
 
 static const key_rule wrap_rules[WRAP_KEYS] = {
-    [WRAP_MODULE] = {"module", ACCEPT(JSON_STRING)},
-    [WRAP_CLASSES] = {"classes", ACCEPT(JSON_ARRAY)},
-    [WRAP_MIN_NUMEL] = {"min_numel", ACCEPT(JSON_NUMBER)},
+    [WRAP_MODULE] = {.name = "module", .kinds = ACCEPT(JSON_STRING)},
+    [WRAP_CLASSES] = {.name = "classes", .kinds = ACCEPT(JSON_ARRAY)},
+    [WRAP_MIN_NUMEL] = {.name = "min_numel", .kinds = ACCEPT(JSON_NUMBER)},
 };
 
 static fsdpck_status read_classes(model_reader *r, fsdpck_error *err)

@@ -9,20 +9,20 @@
 
 static const key_rule param_rules[] = {
     [TENSOR_NAME] = KEY_WORD("name", raw_tensor, name),
-    [TENSOR_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
+    [TENSOR_SHAPE] = {.name = "shape", .kinds = ACCEPT(JSON_ARRAY)},
     [TENSOR_DTYPE] = KEY_DTYPE("dtype", raw_tensor, dtype),
-    [TENSOR_STRIDES] = {"strides", ACCEPT(JSON_ARRAY)},
+    [TENSOR_STRIDES] = {.name = "strides", .kinds = ACCEPT(JSON_ARRAY)},
     [TENSOR_REQUIRES_GRAD] = KEY_BOOL("requires_grad", raw_tensor, requires_grad),
     [TENSOR_IGNORED] = KEY_BOOL("ignored", raw_tensor, ignored),
     [TENSOR_SAME_AS] = KEY_WORD("same_as", raw_tensor, same_as),
     [TENSOR_SHARD_DIM] = KEY_DIM("shard_dim", raw_tensor, shard_dim),
-    [TENSOR_ALL_GATHER] = {"all_gather", ACCEPT(JSON_ARRAY)},
+    [TENSOR_ALL_GATHER] = {.name = "all_gather", .kinds = ACCEPT(JSON_ARRAY)},
 };
 
 /* The same positions as tensor_key, except the last. */
 static const key_rule buffer_rules[] = {
     [TENSOR_NAME] = KEY_WORD("name", raw_tensor, name),
-    [TENSOR_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
+    [TENSOR_SHAPE] = {.name = "shape", .kinds = ACCEPT(JSON_ARRAY)},
     [TENSOR_DTYPE] = KEY_DTYPE("dtype", raw_tensor, dtype),
     [TENSOR_DTYPE + 1] = KEY_BOOL("persistent", raw_tensor, persistent),
 };
@@ -31,7 +31,7 @@ typedef enum input_key { INPUT_DTYPE, INPUT_SHAPE, INPUT_KEYS } input_key;
 
 static const key_rule input_rules[INPUT_KEYS] = {
     [INPUT_DTYPE] = KEY_DTYPE("dtype", raw_input, dtype),
-    [INPUT_SHAPE] = {"shape", ACCEPT(JSON_ARRAY)},
+    [INPUT_SHAPE] = {.name = "shape", .kinds = ACCEPT(JSON_ARRAY)},
 };
 
 static fsdpck_status refuse_inputs(size_t offset_bytes, const char *found, fsdpck_error *err)

@@ -25,8 +25,8 @@ static fsdpck_status fail_no_map(const char *name, fsdpck_error *err)
     const fsdpck_status st =
         FAIL_WITH(err, USAGE, NONE, ("unknown map '%s'", name),
                   (expected, "%s, or a file", names.text == NULL ? "" : names.text),
-                  (next, "list the maps with: fsdpck maps; name a file with a '/' or with '.map' "
-                         "at its end"));
+                  (next, "list the maps with: fsdpck maps; or give a file whose name "
+                         "contains '/' or ends in '.map'"));
     text_release(&names);
     return st;
 }
