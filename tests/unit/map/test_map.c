@@ -275,7 +275,7 @@ Test(map, syntax_errors_have_line_and_column)
         SYNTAX("a** -> b*\n", "line 1, column 3: expected one '*'"),
         SYNTAX("a} -> b\n", "line 1, column 2: expected '\\' before"),
         SYNTAX("(a|b -> c\n", "line 1, column 5: expected ')'"),
-        SYNTAX("[a|{n}] -> c\n", "line 1, column 4: expected a plain text"),
+        SYNTAX("[a|{n}] -> c\n", "line 1, column 4: expected plain text"),
         SYNTAX("a -> (b|c)\n", "line 1, column 6: expected one name"),
         SYNTAX("[a] -> c\n", "line 1, column 1: expected a name that is not empty"),
         SYNTAX("[a][a][a][a][a][a][a]b -> c\n", "line 1, column 1: expected at most 64 names"),
