@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "map/map_layout.h"
 #include "map/map_match.h"
+#include "state/catalogue_copy.h"
 
 /* A chunk of the second catalogue, by its aux. */
 typedef struct map_chunk {
@@ -336,30 +337,6 @@ static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, cons
 
 /* --- construction --- */
 
-static fsdpck_status copy_frame(map_adapter *v, fsdpck_error *err)
-{
-    const catalogue *from = v->base;
-    uint32_t index;
-    for (size_t i = 0; i < catalogue_file_count(from); i++) {
-        const cat_file *f = catalogue_file(from, i);
-        RETURN_IF(catalogue_add_file(v->out, catalogue_name(from, f->path),
-                                     catalogue_name_nbytes(from, f->path), f->nbytes, f->rank,
-                                     &index, err));
-    }
-    for (uint32_t i = 0; i < from->meshes.count; i++)
-        RETURN_IF(catalogue_add_mesh(v->out, catalogue_mesh(from, i), &index, err));
-    for (size_t i = 0; i < from->specs.count; i++)
-        RETURN_IF(catalogue_add_spec(v->out, VEC_AT(&from->specs, const cat_spec, i), &index, err));
-    v->out->origin = from->origin;
-    for (size_t i = 0; i < from->passed_over.count; i++) {
-        const cat_skipped *p = VEC_AT(&from->passed_over, const cat_skipped, i);
-        RETURN_IF(catalogue_add_skipped(v->out, catalogue_name(from, p->name),
-                                        catalogue_name_nbytes(from, p->name), p->is_object,
-                                        p->nbytes, VALUE_OF_NONE, err));
-    }
-    return FSDPCK_OK;
-}
-
 /* Storages come last in a catalogue; those of tensors that kept their layout are copied. */
 static fsdpck_status copy_storages(map_adapter *v, fsdpck_error *err)
 {
@@ -451,7 +428,7 @@ fsdpck_status map_adapter_new(const tensor_map *m, const catalogue *base, const 
     if (st == FSDPCK_OK)
         st = map_match(m, inputs, count, &x, err);
     if (st == FSDPCK_OK)
-        st = copy_frame(v, err);
+        st = catalogue_copy_frame(v->out, v->base, err);
     if (st == FSDPCK_OK)
         st = fill(v, inputs, &x, err);
     if (st == FSDPCK_OK)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
+#include "state/catalogue_copy.h"
 #include "statedict/unflatten_internal.h"
 
 /* --- the source --- */
@@ -136,24 +137,6 @@ static fsdpck_status list_aliases(flat_adapter *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status copy_frame(flat_adapter *v, fsdpck_error *err)
-{
-    const catalogue *from = v->base;
-    uint32_t index;
-    for (size_t i = 0; i < catalogue_file_count(from); i++) {
-        const cat_file *f = catalogue_file(from, i);
-        RETURN_IF(catalogue_add_file(v->out, catalogue_name(from, f->path),
-                                     catalogue_name_nbytes(from, f->path), f->nbytes, f->rank,
-                                     &index, err));
-    }
-    for (uint32_t i = 0; i < from->meshes.count; i++)
-        RETURN_IF(catalogue_add_mesh(v->out, catalogue_mesh(from, i), &index, err));
-    for (size_t i = 0; i < from->specs.count; i++)
-        RETURN_IF(catalogue_add_spec(v->out, VEC_AT(&from->specs, const cat_spec, i), &index, err));
-    v->out->origin = from->origin;
-    return FSDPCK_OK;
-}
-
 /* A flat parameter is sharded without regard to its parameters' dims, and no output should repeat
  * that. Declares them sharded as FSDP shards parameters that it does not flatten: along dim 0. */
 static fsdpck_status make_spec(flat_adapter *v, fsdpck_error *err)
@@ -265,7 +248,7 @@ fsdpck_status flat_adapter_new(catalogue *base, const source *src, const unit_li
         return error_set_nomem(err, sizeof *v);
     fsdpck_status st = FSDPCK_OK;
     GOTO_IF(list_aliases(v, err), out);
-    GOTO_IF(copy_frame(v, err), out);
+    GOTO_IF(catalogue_copy_frame(v->out, v->base, err), out);
     GOTO_IF(make_spec(v, err), out);
     GOTO_IF(flat_make_tensors(v, err), out);
     GOTO_IF(keep_root(v, err), out);
