@@ -262,7 +262,7 @@ extern const format_writer *const format_writer_of_shards;
 /* For input without a reader: whether it is a known kind that is not supported, such as GGUF. If not,
  * it may be the rest of a checkpoint. */
 bool format_is_foreign(const probe_input *in);
-/* Whether a known trainer writes rank files of this name. */
-bool format_is_rank_file(const char *name);
+/* Whether the name is a rank file's: of a *known trainer, or any with a word "rank" and a number. */
+bool format_is_rank_file(const char *name, bool *known);
 
 #endif

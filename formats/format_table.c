@@ -44,7 +44,7 @@ bool format_is_foreign(const probe_input *in)
     return in->is_folder ? ranks_are_foreign(in) : torch_is_foreign(in->head, in->head_nbytes);
 }
 
-bool format_is_rank_file(const char *name)
+bool format_is_rank_file(const char *name, bool *known)
 {
-    return ranks_name_is_known(name);
+    return ranks_name_has_rank(name, known);
 }

@@ -23,8 +23,8 @@ extern const format_reader pt_reader;
 extern const format_reader pt_ranks_reader;
 /* A folder of DeepSpeed or Megatron. */
 bool ranks_are_foreign(const probe_input *in);
-/* Whether a trainer writes rank files of this name. */
-bool ranks_name_is_known(const char *name);
+/* Whether the name is a rank file's: of a *known trainer, or any with a word "rank" and a number. */
+bool ranks_name_has_rank(const char *name, bool *known);
 extern const format_writer pt_writer;
 extern const format_writer pt_ranks_writer;
 extern const format_writer fsdp1_writer;

@@ -234,6 +234,14 @@ bool ranks_name_is_generic(const char *name)
     return take_apart(name, NULL, &p) && p.order == GENERIC;
 }
 
+bool ranks_name_has_rank(const char *name, bool *known)
+{
+    parts p;
+    const bool has = take_apart(name, NULL, &p);
+    *known = has && p.order != GENERIC;
+    return *known || (has && is_rank_alone(name, &p));
+}
+
 /* --- families --- */
 
 static void family_release(ranks_family *f)

@@ -80,7 +80,9 @@ typedef struct ranks_list {
 
 /* Whether the names resemble rank files; *sample is one of them. */
 bool ranks_names_any(char *const *entries, size_t count, const char **sample);
-/* Whether it is a name that contains a rank, but not one of a known trainer (ranks_name_is_known). */
+/* Whether a trainer writes rank files of this name. */
+bool ranks_name_is_known(const char *name);
+/* Whether it is a name that contains a rank, but not one of a known trainer. */
 bool ranks_name_is_generic(const char *name);
 /* pattern: --source-rank-pattern, or NULL. BADINPUT: RANK-MIXED (two saves in one folder),
  * RANK-DOUBLE (two files of one rank), RANK-NONE. USAGE: a pattern without {r}. */

@@ -287,7 +287,7 @@ const unit_shared *unit_shared_at(const unit_list *l, const unit *u, uint32_t k)
 
 const uint64_t *unit_param_shape(const unit_list *l, const unit_param *p)
 {
-    return (const uint64_t *)l->dims.items + p->shape_at;
+    return p->ndim == 0 ? NULL : VEC_AT(&l->dims, const uint64_t, p->shape_at);
 }
 
 const char *unit_name(const unit_list *l, uint32_t name_id, size_t *nbytes)
@@ -425,7 +425,7 @@ void unit_boxes_init(unit_boxes *b, const unit_list *l, const unit_param *p, uin
     b->cut = (box_cut){.sizes = shape, .ndim = p->ndim, .begin = begin, .end = end};
     if (!p->permuted)
         return;
-    b->order = (const uint64_t *)l->dims.items + p->order_at;
+    b->order = VEC_AT(&l->dims, const uint64_t, p->order_at);
     for (unsigned i = 0; i < p->ndim; i++)
         b->stored[i] = shape[b->order[i]];
     b->cut.sizes = b->stored;

@@ -2,8 +2,10 @@
 
 void unit_param_strides(const unit_list *l, const unit_param *p, uint64_t *strides)
 {
+    if (p->ndim == 0)
+        return;
     const uint64_t *shape = unit_param_shape(l, p);
-    const uint64_t *order = (const uint64_t *)l->dims.items + p->order_at;
+    const uint64_t *order = VEC_AT(&l->dims, const uint64_t, p->order_at);
     uint64_t stride = 1;
     for (unsigned i = p->ndim; i-- > 0;) {
         strides[order[i]] = stride;

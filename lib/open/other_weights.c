@@ -14,7 +14,7 @@ static bool matches_any(const char *const *globs, size_t count, const char *name
     return false;
 }
 
-/* Recognized by the file names of transformers, diffusers, torch and Meta. */
+/* Recognized by the file names of transformers, diffusers, torch, Meta and DeepSpeed. */
 static bool is_weights_name(const char *name)
 {
     static const char *const globs[] = {"model.safetensors",
@@ -31,7 +31,8 @@ static bool is_weights_name(const char *name)
                                         "diffusion_pytorch_model*.bin",
                                         "diffusion_pytorch_model*.safetensors",
                                         "consolidated*.pth",
-                                        "consolidated*.safetensors"};
+                                        "consolidated*.safetensors",
+                                        "mp_rank_*.pt"};
     return matches_any(globs, sizeof globs / sizeof *globs, name);
 }
 
@@ -39,15 +40,12 @@ static bool is_weights_name(const char *name)
  * optimizers, which often lies beside exported weights. */
 static bool is_rank_name(const char *name)
 {
-    static const char *const ranks[] = {
-        "*rank[0-9]*.pt",     "*rank[0-9]*.pth",     "*rank[0-9]*.bin",     "*rank[0-9]*.ckpt",
-        "*rank[_-][0-9]*.pt", "*rank[_-][0-9]*.pth", "*rank[_-][0-9]*.bin", "*rank[_-][0-9]*.ckpt"};
     static const char *const others[] = {"*rng*",          "random*",    "*optim*",  "sched*",
                                          "*lr_sched*",     "scaler*",    "adapter*", "*tokenizer*",
                                          "training_args*", "dataloader*"};
-    return format_is_rank_file(name) ||
-           (matches_any(ranks, sizeof ranks / sizeof *ranks, name) &&
-            !matches_any(others, sizeof others / sizeof *others, name));
+    bool known;
+    return format_is_rank_file(name, &known) &&
+           (known || !matches_any(others, sizeof others / sizeof *others, name));
 }
 
 static bool is_safetensors(const char *name)
