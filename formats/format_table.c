@@ -5,6 +5,7 @@
 #include "formats/format.h"
 #include "formats/hdf5/hdf5.h"
 #include "formats/pt/pt.h"
+#include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
 
 /* The order of detection: formats with a unique file name come first. */
@@ -47,4 +48,13 @@ bool format_is_foreign(const probe_input *in)
 bool format_is_rank_file(const char *name, bool *known)
 {
     return ranks_name_has_rank(name, known);
+}
+
+uint64_t format_file_count(const char *name)
+{
+    shard_name parts;
+    if (shard_name_parse(name, &parts) || shard_name_parse_as(name, ".bin", &parts))
+        return parts.file_count;
+    const uint64_t ranks = ranks_name_world_size(name);
+    return ranks > 0 ? ranks : 1;
 }

@@ -25,6 +25,8 @@ extern const format_reader pt_ranks_reader;
 bool ranks_are_foreign(const probe_input *in);
 /* Whether the name is a rank file's: of a *known trainer, or any with a word "rank" and a number. */
 bool ranks_name_has_rank(const char *name, bool *known);
+/* The number of ranks that such a name states, or 0. */
+uint64_t ranks_name_world_size(const char *name);
 extern const format_writer pt_writer;
 extern const format_writer pt_ranks_writer;
 extern const format_writer fsdp1_writer;

@@ -458,3 +458,10 @@ void ranks_file_name(const ranks_family *f, uint64_t rank, char *name, size_t ca
 {
     snprintf(name, capacity, "%s%0*" PRIu64 "%s", f->prefix, (int)f->digits, rank, f->suffix);
 }
+
+uint64_t ranks_name_world_size(const char *name)
+{
+    parts p;
+    bool known;
+    return ranks_name_has_rank(name, &known) && take_apart(name, NULL, &p) ? p.world : 0;
+}

@@ -98,7 +98,7 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               void *found_ctx, fsdpck_checkpoint **out,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Warns of weights in the same folder that were not read (other_weights.c). */
+/* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read);
 
 /* Reads an object that opening the checkpoint skipped. */

@@ -1,6 +1,7 @@
-/* Reports weights in a different form in the same folder: a .bin beside safetensors, rank
- * files, torch's `sharded`. */
+/* Reports weights that are not read: those in a different form in the same folder (a .bin beside
+ * safetensors, rank files, torch's `sharded`), and the other files of a set if one file is given. */
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,11 +87,24 @@ static void put_next(char *next, size_t capacity, const char *first)
         snprintf(next, capacity, "compare them: fsdpck diff DIR DIR/%s", plain ? first : "NAME");
 }
 
+/* A file of several may be given by mistake, or because the others are lost. */
+static void warn_file_of_set(const fsdpck_checkpoint *c)
+{
+    const char *slash = strrchr(c->path, '/');
+    const char *name = slash == NULL ? c->path : slash + 1;
+    const uint64_t files = format_file_count(name);
+    if (files > 1)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
+                 "reading '%s' alone: by its name one of %" PRIu64 " files", name, files);
+}
+
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read)
 {
     const char *first = NULL;
     char next[400];
     uint64_t count = 0;
+    if (!c->probe.is_folder)
+        warn_file_of_set(c);
     if (!c->probe.is_folder || catalogue_file_count(read) == 0)
         return;
     for (size_t i = 0; i < c->probe.entry_count; i++) {

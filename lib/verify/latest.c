@@ -58,13 +58,21 @@ static int compare_candidates(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
+/* One of a checkpoint's files, by its name. */
+static bool is_part_of_checkpoint(const char *name)
+{
+    bool known;
+    return format_file_count(name) > 1 || format_is_rank_file(name, &known);
+}
+
 /* So is an unreadable folder: opening it reports the cause. */
 static bool may_be_checkpoint(const folder *dir, const char *name)
 {
     path_kind kind;
     return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
            path_is_dangling(dir, name) ||
-           (kind == PATH_FILE && name[weights_stem_nbytes(name)] != '\0');
+           (kind == PATH_FILE && name[weights_stem_nbytes(name)] != '\0' &&
+            !is_part_of_checkpoint(name));
 }
 
 static fsdpck_status list_candidates(const char *root, const folder *dir, candidate **list,
@@ -102,7 +110,8 @@ static void log_warnings_only(void *arg, const log_line *line)
 {
     const logger *to = arg;
     const finding_kind *kind = finding_get(line->finding);
-    const bool is_of_good = line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
+    const bool is_of_good = line->finding == FSDPCK_FINDING_RANKS_UNKNOWN ||
+                            line->finding == FSDPCK_FINDING_FILE_OF_SET;
     if (to->fn != NULL && !is_of_good && (kind == NULL || kind->severity >= FINDING_WARNING))
         to->fn(to->ctx, line);
 }
