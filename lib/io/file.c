@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/platform.h"
+#include "base/text.h"
 #include "io/descriptor.h"
 #include "io/remote.h"
 
@@ -111,32 +113,35 @@ bool path_is_dangling(const folder *dir, const char *path)
            fstatat(fd_of(dir), path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
 }
 
-static fsdpck_status open_folder(folder *d, const char *path, bool known_names, fsdpck_error *err)
+/* Takes `path`, which may be NULL. */
+static fsdpck_status open_folder(folder *d, char *path, bool known_names, fsdpck_error *err)
 {
     *d = FOLDER_CLOSED;
-    char *copy = strdup(path);
-    if (copy == NULL)
-        return error_set_nomem(err, strlen(path) + 1);
+    if (path == NULL)
+        return error_set_nomem(err, PATH_MAX);
     int rc = descriptor_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, &d->fd);
     if (rc == EACCES && known_names && platform_open_search(path, &d->fd) == 0)
         rc = 0;
     if (rc != 0) {
-        free(copy);
+        const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
+        free(path);
         d->fd = -1;
-        return error_set_errno(err, rc, "opening the folder", path);
+        return st;
     }
-    d->path = copy;
+    d->path = path;
     return FSDPCK_OK;
 }
 
 fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err)
 {
-    return open_folder(d, path, false, err);
+    return open_folder(d, strdup(path), false, err);
 }
 
-fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err)
+fsdpck_status folder_open_parent(folder *d, const char *path, fsdpck_error *err)
 {
-    return open_folder(d, path, true, err);
+    const char *name = text_file_name(path);
+    char *parent = name == path ? strdup(".") : strndup(path, (size_t)(name - path));
+    return open_folder(d, parent, true, err);
 }
 
 fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name, fsdpck_error *err)
