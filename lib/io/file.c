@@ -113,6 +113,19 @@ bool path_is_dangling(const folder *dir, const char *path)
            fstatat(fd_of(dir), path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
 }
 
+/* Takes `path`. rc: errno of opening it, or 0. */
+static fsdpck_status end_open(folder *d, int rc, char *path, fsdpck_error *err)
+{
+    if (rc == 0) {
+        d->path = path;
+        return FSDPCK_OK;
+    }
+    const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
+    free(path);
+    *d = FOLDER_CLOSED;
+    return st;
+}
+
 /* Takes `path`, which may be NULL. */
 static fsdpck_status open_folder(folder *d, char *path, bool known_names, fsdpck_error *err)
 {
@@ -122,14 +135,7 @@ static fsdpck_status open_folder(folder *d, char *path, bool known_names, fsdpck
     int rc = descriptor_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, &d->fd);
     if (rc == EACCES && known_names && platform_open_search(path, &d->fd) == 0)
         rc = 0;
-    if (rc != 0) {
-        const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
-        free(path);
-        d->fd = -1;
-        return st;
-    }
-    d->path = path;
-    return FSDPCK_OK;
+    return end_open(d, rc, path, err);
 }
 
 fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err)
@@ -151,14 +157,7 @@ fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
     if (path == NULL)
         return error_set_nomem(err, strlen(name) + 1);
     const int rc = descriptor_open(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &d->fd);
-    if (rc != 0) {
-        const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
-        free(path);
-        d->fd = -1;
-        return st;
-    }
-    d->path = path;
-    return FSDPCK_OK;
+    return end_open(d, rc, path, err);
 }
 
 fsdpck_status folder_open_same(folder *d, const folder *from, const char *path, fsdpck_error *err)
@@ -170,15 +169,9 @@ fsdpck_status folder_open_same(folder *d, const folder *from, const char *path, 
     if (copy == NULL)
         return error_set_nomem(err, strlen(from->path) + 1);
     d->remote = from->remote;
-    d->path = copy;
     const int rc =
         is_here(from) ? descriptor_open(from->fd, ".", O_RDONLY | O_DIRECTORY, 0, &d->fd) : 0;
-    if (rc == 0)
-        return FSDPCK_OK;
-    *d = FOLDER_CLOSED;
-    const fsdpck_status st = error_set_errno(err, rc, "opening the folder", copy);
-    free(copy);
-    return st;
+    return end_open(d, rc, copy, err);
 }
 
 void folder_close(folder *d)
