@@ -287,17 +287,15 @@ static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error 
     case OP_NONE:
         return pickle_push_plain(m, VALUE_OF_NONE, err);
     case OP_NEWFALSE:
-        return pickle_push_plain(m, value_of_bool(false), err);
     case OP_NEWTRUE:
-        return pickle_push_plain(m, value_of_bool(true), err);
+        return pickle_push_plain(m, value_of_bool(op == OP_NEWTRUE), err);
     case OP_EMPTY_DICT:
         return pickle_do_empty(m, VALUE_DICT, err);
     case OP_EMPTY_LIST:
         return pickle_do_empty(m, VALUE_LIST, err);
     case OP_NEWOBJ:
-        return pickle_do_reduce(m, CALL_NEWOBJ, err);
     case OP_REDUCE:
-        return pickle_do_reduce(m, CALL_REDUCE, err);
+        return pickle_do_reduce(m, op == OP_NEWOBJ ? CALL_NEWOBJ : CALL_REDUCE, err);
     case OP_BUILD:
         return pickle_do_build(m, err);
     case OP_APPEND:

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "formats/dcp/dcp_leftover.h"
+#include "formats/dcp/dcp_match_chunks.h"
 
 typedef enum kept_kind { KEPT_NOTHING, KEPT_TENSOR, KEPT_OBJECT } kept_kind;
 
@@ -47,8 +49,7 @@ void dcp_builder_release(dcp_builder *b)
 /* "__" digits, then `*end`; CAT_NONE for any other name. */
 static uint32_t leading_rank(const char *name, const char **end)
 {
-    const char *slash = strrchr(name, '/');
-    const char *p = slash != NULL ? slash + 1 : name;
+    const char *p = text_file_name(name);
     uint64_t rank = 0;
 
     if (p[0] != '_' || p[1] != '_' || p[2] < '0' || p[2] > '9')
@@ -88,7 +89,7 @@ static const char *fqn_text(const join *j, uint32_t fqn)
 static fsdpck_status fail(const join *j, uint32_t fqn, fsdpck_finding_id finding,
                           const char *message, fsdpck_error *err)
 {
-    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", message), (tensor, fqn_text(j, fqn)));
+    return dcp_name_fail(j->b, fqn, finding, message, err);
 }
 
 static fsdpck_status add_files(const join *j, fsdpck_error *err)
@@ -215,134 +216,6 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
     return FSDPCK_OK;
 }
 
-/* Index of the tensor's chunk number i in m->chunks, walking its runs. */
-typedef struct run_walk {
-    const dcp_metadata *m;
-    uint32_t run;
-    uint32_t at;
-} run_walk;
-
-static run_walk run_walk_begin(const dcp_metadata *m, uint32_t list)
-{
-    return (run_walk){
-        .m = m,
-        .run = list == DCP_NONE ? DCP_NONE : VEC_AT(&m->lists, dcp_chunk_list, list)->first_run,
-    };
-}
-
-static const dcp_chunk *run_walk_next(run_walk *w)
-{
-    const dcp_run *run = VEC_AT(&w->m->runs, dcp_run, w->run);
-    const dcp_chunk *chunk = VEC_AT(&w->m->chunks, dcp_chunk, run->first + w->at);
-    if (++w->at == run->count) {
-        w->run = run->next;
-        w->at = 0;
-    }
-    return chunk;
-}
-
-static bool has_elements(const dcp_metadata *m, const dcp_chunk *chunk)
-{
-    uint64_t sizes[NDIM_MAX];
-    const unsigned ndim = dcp_size_get(m, chunk->sizes_at, sizes);
-    for (unsigned d = 0; d < ndim; d++)
-        if (sizes[d] == 0)
-            return false;
-    return true;
-}
-
-/* Uses the hints if the tensor's chunks are one run, as in every file of torch. Counts the
- * remaining entries and moves them to the front of the group. */
-static uint32_t match_hints(const join *j, const dcp_chunk_list *list, uint32_t *group,
-                            uint32_t count, uint32_t *matched)
-{
-    const dcp_entry *entries = j->m->entries.items;
-    if (list->first_run != list->last_run)
-        return count;
-    const dcp_chunk *chunks =
-        VEC_AT(&j->m->chunks, dcp_chunk, VEC_AT(&j->m->runs, dcp_run, list->first_run)->first);
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const dcp_entry *e = &entries[group[i]];
-        if (e->hint < list->count && matched[e->hint] == DCP_NONE && e->offsets_at != 0 &&
-            dcp_size_equal(j->m, e->offsets_at, chunks[e->hint].offsets_at))
-            matched[e->hint] = group[i];
-        else
-            group[left++] = group[i];
-    }
-    return left;
-}
-
-/* Hash over the chunks by offsets. Of two chunks at one offset at most one may have elements. */
-static fsdpck_status hash_chunks(const join *j, uint32_t fqn, const dcp_chunk *const *chunks,
-                                 uint32_t count, fsdpck_error *err)
-{
-    uint32_t *slots = j->b->slots.items;
-    const size_t mask = j->b->slots.count - 1;
-    const uint64_t seed = j->b->names->fqns.seed;
-
-    memset(slots, 0xFF, j->b->slots.count * sizeof *slots);
-    for (uint32_t i = 0; i < count; i++) {
-        size_t at = (size_t)dcp_size_hash(j->m, chunks[i]->offsets_at, seed) & mask;
-        while (slots[at] != DCP_NONE &&
-               !dcp_size_equal(j->m, chunks[slots[at]]->offsets_at, chunks[i]->offsets_at))
-            at = (at + 1) & mask;
-        if (slots[at] == DCP_NONE || !has_elements(j->m, chunks[slots[at]]))
-            slots[at] = i;
-        else if (has_elements(j->m, chunks[i]))
-            return fail(j, fqn, FSDPCK_FINDING_CHUNK_OVERLAP,
-                        "two chunks of a tensor begin at the same offset", err);
-    }
-    return FSDPCK_OK;
-}
-
-/* Matches the remaining entries by offset. */
-static fsdpck_status match_offsets(join *j, uint32_t fqn, const dcp_chunk_list *list,
-                                   uint32_t list_id, const uint32_t *group, uint32_t left,
-                                   uint32_t *matched, fsdpck_error *err)
-{
-    const dcp_entry *entries = j->m->entries.items;
-    const uint64_t seed = j->b->names->fqns.seed;
-    const dcp_chunk **chunks = budget_alloc(j->m->owner, list->count * sizeof *chunks, err);
-    size_t nslots = 8;
-
-    if (chunks == NULL)
-        return FSDPCK_LIMIT;
-    run_walk walk = run_walk_begin(j->m, list_id);
-    for (uint32_t i = 0; i < list->count; i++)
-        chunks[i] = run_walk_next(&walk);
-    while (nslots < 2 * (size_t)list->count)
-        nslots *= 2;
-    j->b->slots.count = 0;
-    fsdpck_status st = vec_push_n(&j->b->slots, nslots, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
-    if (st == FSDPCK_OK)
-        st = hash_chunks(j, fqn, chunks, list->count, err);
-    const uint32_t *slots = j->b->slots.items;
-    for (uint32_t i = 0; i < left && st == FSDPCK_OK; i++) {
-        const dcp_entry *e = &entries[group[i]];
-        if (e->offsets_at == 0) {
-            /* An index without offsets can be matched only by its hint. */
-            if (e->hint < list->count && matched[e->hint] == DCP_NONE)
-                matched[e->hint] = group[i];
-            else
-                j->b->stray_blobs++;
-            continue;
-        }
-        size_t at = (size_t)dcp_size_hash(j->m, e->offsets_at, seed) & (nslots - 1);
-        while (slots[at] != DCP_NONE &&
-               !dcp_size_equal(j->m, chunks[slots[at]]->offsets_at, e->offsets_at))
-            at = (at + 1) & (nslots - 1);
-        if (slots[at] == DCP_NONE)
-            j->b->stray_blobs++;
-        else if (matched[slots[at]] == DCP_NONE)
-            matched[slots[at]] = group[i];
-        else if (has_elements(j->m, chunks[slots[at]]))
-            st = fail(j, fqn, FSDPCK_FINDING_KEY_DUP, "storage_data contains a chunk twice", err);
-    }
-    budget_free(j->m->owner, chunks, list->count * sizeof *chunks);
-    return st;
-}
-
 static fsdpck_status orphan(const join *j, uint32_t fqn, const dcp_chunk *chunk, fsdpck_error *err)
 {
     fail(j, fqn, FSDPCK_FINDING_DCP_ORPHAN,
@@ -377,7 +250,7 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
                          ("a chunk and its tensor have different numbers of dims"),
                          (tensor, fqn_text(j, fqn)), (expected, "%u dims", ndim),
                          (found, "%u offsets, %u sizes", ndim_offsets, ndim_sizes));
-    if (entry == DCP_NONE && has_elements(j->m, chunk))
+    if (entry == DCP_NONE && dcp_chunk_has_elements(j->m, chunk))
         return orphan(j, fqn, chunk, err);
     if (entry != DCP_NONE) {
         const dcp_entry *e = VEC_AT(&j->m->entries, dcp_entry, entry);
@@ -394,63 +267,32 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
     return st;
 }
 
-/* A hint may assign an entry to an empty chunk although a full one begins at the same offset:
- * entries of empty chunks then return to the group, to be matched by offset. */
-static uint32_t return_entries(const join *j, uint32_t list_id, uint32_t count, uint32_t *group,
-                               uint32_t left, uint32_t *matched)
-{
-    bool lacks = false;
-    run_walk walk = run_walk_begin(j->m, list_id);
-    for (uint32_t i = 0; i < count && !lacks; i++) {
-        const dcp_chunk *chunk = run_walk_next(&walk);
-        lacks = matched[i] == DCP_NONE && chunk->sizes_at != 0 && has_elements(j->m, chunk);
-    }
-    walk = run_walk_begin(j->m, list_id);
-    for (uint32_t i = 0; i < count && lacks; i++) {
-        const dcp_chunk *chunk = run_walk_next(&walk);
-        if (matched[i] == DCP_NONE || chunk->sizes_at == 0 || has_elements(j->m, chunk))
-            continue;
-        group[left++] = matched[i];
-        matched[i] = DCP_NONE;
-    }
-    return left;
-}
-
 static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err)
 {
     const dcp_metadata *m = j->m;
     const dcp_tensor *t = VEC_AT(&m->tensors, dcp_tensor, item->tensor);
     uint32_t *group = &j->order[j->starts[item->fqn]];
-    uint32_t left = j->starts[item->fqn + 1] - j->starts[item->fqn];
-    const dcp_chunk_list none = {.first_run = DCP_NONE, .last_run = DCP_NONE};
-    const dcp_chunk_list *list =
-        t->list == DCP_NONE ? &none : VEC_AT(&m->lists, dcp_chunk_list, t->list);
+    const uint32_t count = j->starts[item->fqn + 1] - j->starts[item->fqn];
+    const uint32_t nchunks =
+        t->list == DCP_NONE ? 0 : VEC_AT(&m->lists, dcp_chunk_list, t->list)->count;
     uint32_t tensor;
 
     if (t->properties == DCP_NONE)
         return fail(j, item->fqn, FSDPCK_FINDING_DCP_META_TYPE,
                     "metadata holds a tensor without properties", err);
     RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, err));
-    if (list->count == 0) {
-        j->b->stray_blobs += left;
+    if (nchunks == 0) {
+        j->b->stray_blobs += count;
         return catalogue_tensor_nelems(j->b->cat, tensor) == 0 ? FSDPCK_OK
                                                                : orphan(j, item->fqn, NULL, err);
     }
-    j->b->matched.count = 0;
-    uint32_t *matched = vec_push_n(&j->b->matched, list->count, err);
-    if (matched == NULL)
-        return FSDPCK_LIMIT;
-    memset(matched, 0xFF, list->count * sizeof *matched);
-    const uint32_t count = left;
-    left = match_hints(j, list, group, count, matched);
-    if (count - left < list->count) /* not every chunk has an entry */
-        left = return_entries(j, t->list, list->count, group, left, matched);
-    if (left > 0)
-        RETURN_IF(match_offsets(j, item->fqn, list, t->list, group, left, matched, err));
+    const dcp_match match = {.b = j->b, .m = m, .fqn = item->fqn, .list = t->list};
+    RETURN_IF(dcp_match_chunks(&match, group, count, err));
+    const uint32_t *matched = j->b->matched.items;
     const unsigned ndim = catalogue_tensor(j->b->cat, tensor)->ndim;
-    run_walk walk = run_walk_begin(m, t->list);
-    for (uint32_t i = 0; i < list->count; i++)
-        RETURN_IF(add_chunk(j, item->fqn, tensor, ndim, run_walk_next(&walk), matched[i], err));
+    dcp_run_walk walk = dcp_run_walk_begin(m, t->list);
+    for (uint32_t i = 0; i < nchunks; i++)
+        RETURN_IF(add_chunk(j, item->fqn, tensor, ndim, dcp_run_walk_next(&walk), matched[i], err));
     return FSDPCK_OK;
 }
 

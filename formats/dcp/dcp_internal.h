@@ -66,6 +66,11 @@ typedef struct dcp_blob {
  * blobs of chunks without elements, whose ranges were not compared with their files. */
 void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp_blob *blobs);
 
+/* Fills marks->world_size of a save with one `.metadata`, by its files and the empty ones beside them
+ * (dcp_count_ranks.c). Warns about data files of another save. RANKS-STATED. */
+fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Fills cat->origin from the marks in the metadata and the names of its folders. */
 void dcp_trainer_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
 

@@ -11,9 +11,6 @@
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_item_tensor.h"
 
-/* Of files left from another save. */
-#define STALE_NAMED 8u
-
 #define METADATA_LIMIT (UINT64_C(8) << 30)
 
 static bool probe(const probe_input *in, const char **near_miss)
@@ -258,101 +255,6 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
     return st;
 }
 
-/* Data files not in any `.metadata`: empty ones are from ranks without data, others from an older
- * save. */
-typedef struct unnamed {
-    int64_t highest; /* rank of an empty one */
-    uint64_t stale, nbytes;
-    text_buf names; /* of a few stale ones */
-} unnamed;
-
-/* `prefix` is "", or that of a part. */
-static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *const *entries,
-                                   size_t count, unnamed *u, fsdpck_error *err)
-{
-    text_buf path = {0};
-    fsdpck_status st = FSDPCK_OK;
-
-    for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
-        const uint32_t rank = dcp_rank_of_blobs(entries[i]);
-        path_kind kind;
-        uint64_t nbytes;
-        if (rank == CAT_NONE)
-            continue;
-        path.nbytes = 0;
-        text_printf(&path, "%s%s", prefix, entries[i]);
-        GOTO_IF(text_check(&path, err), out);
-        if (strtab_find(&d->names.paths, path.text, path.nbytes) != STRTAB_NONE)
-            continue;
-        GOTO_IF(path_probe(&d->dir, path.text, &kind, &nbytes, err), out);
-        if (kind == PATH_FILE && nbytes > 0) {
-            if (u->stale++ < STALE_NAMED)
-                text_printf(&u->names, "%s'%s'", u->stale > 1 ? ", " : "", path.text);
-            u->nbytes += nbytes;
-        } else if ((int64_t)rank > u->highest) {
-            u->highest = rank;
-        }
-    }
-out:
-    text_release(&path);
-    return st;
-}
-
-static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unnamed *u,
-                                    fsdpck_error *err)
-{
-    for (uint32_t part = 0; part < DCP_PART_COUNT; part++) {
-        char prefix[64];
-        char **entries;
-        size_t count;
-        if (!probe_has_entry(req->probe, dcp_part_folder(part)))
-            continue;
-        RETURN_IF(folder_list(&d->dir, dcp_part_folder(part), &entries, &count, err));
-        snprintf(prefix, sizeof prefix, "%s/", dcp_part_folder(part));
-        const fsdpck_status st = count_unnamed(d, prefix, entries, count, u, err);
-        free(entries);
-        RETURN_IF(st);
-    }
-    return FSDPCK_OK;
-}
-
-/* Ranks of a save with one `.metadata`: by its files and the empty ones beside them. */
-static fsdpck_status count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
-                                 fsdpck_error *err)
-{
-    const catalogue *cat = d->cat;
-    unnamed u = {.highest = -1, .names = {.limit_bytes = 2048}};
-
-    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
-        const uint32_t rank = catalogue_file(cat, i)->rank;
-        if (rank != CAT_NONE && (int64_t)rank > u.highest)
-            u.highest = rank;
-    }
-    const fsdpck_status st = marks->in_parts ? count_in_parts(d, req, &u, err)
-                                             : count_unnamed(d, "", req->probe->entries,
-                                                             req->probe->entry_count, &u, err);
-    if (st == FSDPCK_OK && u.stale > 0)
-        log_warn(
-            &d->log, FSDPCK_FINDING_DCP_STALE, "remove them when this save is known to be complete",
-            "%" PRIu64 " .distcp file%s not in the metadata, left from another save: %s%s (%" PRIu64
-            " bytes)",
-            u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
-            u.stale > STALE_NAMED ? ", ..." : "", u.nbytes);
-    text_release(&u.names);
-    RETURN_IF(st);
-    const int64_t highest = u.highest;
-    marks->world_size = highest < 0 ? -1 : highest + 1;
-    if (req->expect_ranks == 0 || highest < 0 || (uint64_t)highest + 1 == req->expect_ranks)
-        return FSDPCK_OK;
-    return FAIL_WITH(
-        err, BADINPUT, RANKS_STATED, ("number of ranks differs from --source-ranks"),
-        (path, req->path),
-        (expected, "%" PRIu64 " rank%s (--source-ranks)", req->expect_ranks,
-         req->expect_ranks == 1 ? "" : "s"),
-        (found, "%" PRId64 " rank%s that wrote files", highest + 1, highest == 0 ? "" : "s"),
-        (next, "omit --source-ranks if the last ranks wrote no data"));
-}
-
 static int compare_repeats(const void *a, const void *b)
 {
     const dcp_repeat *x = a, *y = b;
@@ -418,7 +320,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     keep_tables(d, b);
     RETURN_IF(dcp_files_check(d, req, err));
     if (!marks.no_collectives)
-        RETURN_IF(count_ranks(d, req, &marks, err));
+        RETURN_IF(dcp_count_ranks(d, req, &marks, err));
     if (b->stray_blobs > 0)
         log_warn(
             &d->log, FSDPCK_FINDING_DCP_ORPHAN,

@@ -13,11 +13,6 @@
 /* Bytes of a record read at a time. */
 #define PIECE_NBYTES ((size_t)64 << 10)
 
-fsdpck_status hdf5_bad_record(fsdpck_error *err)
-{
-    return FAIL(err, BADINPUT, H5_DAMAGED, "HDF5 reader process returned invalid data");
-}
-
 /* Names listed of items that are left out. */
 #define NAMES_SHOWN       3u
 #define NAME_SHOWN_NBYTES 100u

@@ -76,12 +76,26 @@ fsdpck_status hdf5_add_link(hdf5_builder *b, hdf5_record_reader *g,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 void hdf5_open_dataset_release(hdf5_builder *b);
 
+/* The entry of the open dataset in hdf5_file.datasets. */
+static inline hdf5_dataset *hdf5_open_dataset_of(const hdf5_builder *b)
+{
+    return VEC_AT(&b->f->datasets, hdf5_dataset, b->told.dataset);
+}
+/* hdf5_filters.c: UNSUPPORTED, H5-FILTER. */
+fsdpck_status hdf5_take_filters(hdf5_builder *b, hdf5_record_reader *g,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* hdf5_grid.c */
 fsdpck_status hdf5_grid_begin(hdf5_builder *b, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status hdf5_grid_add(hdf5_builder *b, hdf5_record_reader *g,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status hdf5_grid_end(hdf5_builder *b, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* hdf5_build_chunks.c */
+/* For an error of only the open dataset: OK, and the dataset is skipped, if request->found is set;
+ * otherwise `st`. */
+fsdpck_status hdf5_skip_or_fail(hdf5_builder *b, fsdpck_status st,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds a chunk of the open dataset to catalogue and table. */
 fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uint64_t *sizes,
                              const hdf5_chunk *c, uint64_t offset_bytes, uint64_t nbytes,

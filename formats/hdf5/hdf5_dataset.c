@@ -6,56 +6,6 @@
 #include "base/utf8.h"
 #include "formats/hdf5/hdf5_build_internal.h"
 
-#define FILTER_DEFLATE    1u
-#define FILTER_SHUFFLE    2u
-#define FILTER_FLETCHER32 3u
-/* Ids from here on are third-party filters, which HDF5's tools do not include. */
-#define FILTERS_OF_HDF5 256u
-
-static hdf5_dataset *dataset_of(const hdf5_builder *b)
-{
-    return VEC_AT(&b->f->datasets, hdf5_dataset, b->told.dataset);
-}
-
-static fsdpck_status bad_data(const hdf5_builder *b, const char *what, fsdpck_error *err)
-{
-    return FAIL_WITH(err, BADINPUT, H5_CHUNK, ("%s", what), (tensor, b->name.text));
-}
-
-fsdpck_status hdf5_bad_place(hdf5_builder *b, const char *what, uint64_t offset_bytes,
-                             uint64_t nbytes, fsdpck_error *err)
-{
-    const fsdpck_status st = bad_data(b, what, err);
-    if (offset_bytes != UINT64_MAX)
-        error_offset(err, offset_bytes);
-    error_found(err, "%" PRIu64 " bytes", nbytes);
-    return st;
-}
-
-fsdpck_status hdf5_bad_chunks(hdf5_builder *b, const char *what, uint64_t count, fsdpck_error *err)
-{
-    const fsdpck_status st = bad_data(b, what, err);
-    error_found(err, "%" PRIu64 " of them", count);
-    return st;
-}
-
-/* An error of only this dataset: the next ones are read if request->found is set. */
-static fsdpck_status skip_or_fail(hdf5_builder *b, fsdpck_status st, fsdpck_error *err)
-{
-    fsdpck_error what;
-    if (b->in->tell == NULL || err == NULL)
-        return st;
-    what = *err;
-    error_path(&what, b->in->tell->path);
-    if (!open_request_report(b->in->tell, st, &what))
-        return st;
-    b->told.skipped = true;
-    if (b->f->status == FSDPCK_OK)
-        b->f->skipped = what;
-    b->f->status = b->f->status == FSDPCK_OK ? st : b->f->status;
-    return FSDPCK_OK;
-}
-
 /* ---- names ---- */
 
 static fsdpck_status bad_name(const uint8_t *name, size_t nbytes, fsdpck_error *err)
@@ -143,7 +93,7 @@ static fsdpck_status unknown_type(hdf5_builder *b, const hdf5_type *type, fsdpck
     const fsdpck_status st = FAIL_WITH(
         err, UNSUPPORTED, H5_TYPE, ("type of a dataset is not one that a tensor can have"),
         (tensor, b->name.text), (found, "%s", hdf5_type_describe(type, text, sizeof text)));
-    return skip_or_fail(b, st, err);
+    return hdf5_skip_or_fail(b, st, err);
 }
 
 /* A name that begins with "torch.", a prefix that the child may have added. */
@@ -156,7 +106,7 @@ static fsdpck_status unknown_name(hdf5_builder *b, const char *named, size_t nby
         (tensor, b->name.text), (expected, "the torch name of a dtype, such as bfloat16"),
         (found, "'%s'", escape_text(shown, sizeof shown, named + 6, nbytes - 6)),
         (next, "correct or remove it: del file['NAME'].attrs['torch_dtype'] in h5py"));
-    return skip_or_fail(b, st, err);
+    return hdf5_skip_or_fail(b, st, err);
 }
 
 static fsdpck_status take_type(hdf5_builder *b, const hdf5_type *type, hdf5_record_reader *g,
@@ -164,7 +114,7 @@ static fsdpck_status take_type(hdf5_builder *b, const hdf5_type *type, hdf5_reco
 {
     const size_t n = get_u8(g);
     const uint8_t *named = get_bytes(g, n);
-    hdf5_dataset *known = dataset_of(b);
+    hdf5_dataset *known = hdf5_open_dataset_of(b);
     if (g->failed)
         return hdf5_bad_record(err);
     *d = hdf5_type_dtype(type, (const char *)named, n, &known->swap);
@@ -178,75 +128,6 @@ static fsdpck_status take_type(hdf5_builder *b, const hdf5_type *type, hdf5_reco
     return FSDPCK_OK;
 }
 
-/* ---- filters ---- */
-
-static fsdpck_status unknown_filter(hdf5_builder *b, uint32_t id, unsigned count, fsdpck_error *err)
-{
-    static const char *const names[] = {"none", "deflate", "shuffle",    "Fletcher32",
-                                        "szip", "nbit",    "scaleoffset"};
-    const char *name = id < sizeof names / sizeof names[0] ? names[id]
-                       : id == 32000                       ? "lzf"
-                       : id == 32001                       ? "blosc"
-                       : id == 32004                       ? "lz4"
-                       : id == 32008                       ? "bitshuffle"
-                       : id == 32015                       ? "zstd"
-                                                           : "unknown";
-    const fsdpck_status st = FAIL_WITH(
-        err, UNSUPPORTED, H5_FILTER, ("dataset uses a filter that fsdpck does not support"),
-        (tensor, b->name.text), (expected, "deflate, shuffle and Fletcher32, each at most once"),
-        (found, "filter %" PRIu32 " (%s), one of %u", id, name, count),
-        (next, "%s",
-         id < FILTERS_OF_HDF5 ? "rewrite the file with deflate: h5repack -f GZIP=4"
-         : id == 32000        ? "copy the dataset with h5py, which has lzf: "
-                                "create_dataset(name, data=old[()], compression='gzip')"
-                              : "copy the dataset with h5py and hdf5plugin: "
-                                "create_dataset(name, data=old[()], compression='gzip')"));
-    return skip_or_fail(b, st, err);
-}
-
-static fsdpck_status take_filter(hdf5_builder *b, unsigned index, hdf5_record_reader *g,
-                                 uint32_t *refused, fsdpck_error *err)
-{
-    hdf5_dataset *d = dataset_of(b);
-    const uint32_t id = get_u32(g);
-    const unsigned nwords = get_u8(g);
-    uint32_t first = 0;
-    for (unsigned i = 0; i < nwords; i++) {
-        const uint32_t word = get_u32(g);
-        first = i == 0 ? word : first;
-    }
-    if (g->failed)
-        return hdf5_bad_record(err);
-    const unsigned coder = id == FILTER_DEFLATE      ? HDF5_DEFLATE
-                           : id == FILTER_SHUFFLE    ? HDF5_SHUFFLE
-                           : id == FILTER_FLETCHER32 ? HDF5_FLETCHER32
-                                                     : 0;
-    bool again = coder == 0;
-    for (unsigned i = 0; i < d->ncoders; i++)
-        again = again || d->coders[i] == coder;
-    if (again) {
-        *refused = *refused == UINT32_MAX ? id : *refused;
-        return FSDPCK_OK;
-    }
-    if (coder == HDF5_SHUFFLE)
-        d->shuffle_nbytes = nwords > 0 ? first : b->told.itemsize;
-    b->told.coder_of[index] = (int8_t)d->ncoders;
-    d->coders[d->ncoders++] = (uint8_t)coder;
-    return FSDPCK_OK;
-}
-
-static fsdpck_status take_filters(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
-{
-    uint32_t refused = UINT32_MAX;
-    b->told.nfilters = get_u8(g);
-    if (g->failed || b->told.nfilters > HDF5_FILTERS_MAX)
-        return hdf5_bad_record(err);
-    memset(b->told.coder_of, -1, sizeof b->told.coder_of);
-    for (unsigned i = 0; i < b->told.nfilters; i++)
-        RETURN_IF(take_filter(b, i, g, &refused, err));
-    return refused == UINT32_MAX ? FSDPCK_OK : unknown_filter(b, refused, b->told.nfilters, err);
-}
-
 static fsdpck_status take_chunking(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
 {
     hdf5_open_dataset *t = &b->told;
@@ -255,7 +136,7 @@ static fsdpck_status take_chunking(hdf5_builder *b, hdf5_record_reader *g, fsdpc
     t->chunk_flags = get_u8(g);
     for (unsigned i = 0; i < t->ndim; i++)
         t->chunk[i] = get_u64(g);
-    RETURN_IF(take_filters(b, g, err));
+    RETURN_IF(hdf5_take_filters(b, g, err));
     t->nchunks = get_u64(g);
     return g->failed ? hdf5_bad_record(err) : FSDPCK_OK;
 }
@@ -282,7 +163,7 @@ fsdpck_status hdf5_add_dataset(hdf5_builder *b, hdf5_record_reader *g, fsdpck_er
     RETURN_IF(take_path(b, g, err));
     hdf5_type_get(g, &type);
     RETURN_IF(take_shape(t, g, err));
-    RETURN_IF(take_fill(t, dataset_of(b), g, err));
+    RETURN_IF(take_fill(t, hdf5_open_dataset_of(b), g, err));
     RETURN_IF(take_type(b, &type, g, &d, err));
     RETURN_IF(take_fqn(b, g, err));
     if (t->layout == HDF5_LAYOUT_CHUNKED)
@@ -291,68 +172,12 @@ fsdpck_status hdf5_add_dataset(hdf5_builder *b, hdf5_record_reader *g, fsdpck_er
         return FSDPCK_OK;
     RETURN_IF(catalogue_add_tensor(b->cat, b->name.text, b->name.nbytes, d, t->ndim, t->dims,
                                    &t->tensor, err));
-    dataset_of(b)->ndim = (uint8_t)t->ndim;
+    hdf5_open_dataset_of(b)->ndim = (uint8_t)t->ndim;
     if (!checked_product(t->dims, t->ndim, &t->nelems) ||
         !checked_mul(t->nelems, t->itemsize, &t->nbytes))
         return hdf5_bad_record(err);
-    dataset_of(b)->nbytes = t->nbytes;
+    hdf5_open_dataset_of(b)->nbytes = t->nbytes;
     return t->layout == HDF5_LAYOUT_CHUNKED && t->nelems > 0 ? hdf5_grid_begin(b, err) : FSDPCK_OK;
-}
-
-static void count_unwritten(hdf5_builder *b, hdf5_chunk *chunk, uint64_t nbytes)
-{
-    hdf5_dataset *d = dataset_of(b);
-    chunk->first = d->unwritten_nbytes == 0;
-    d->unwritten_nbytes += nbytes;
-    b->f->unwritten_nbytes += nbytes;
-}
-
-fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uint64_t *sizes,
-                             const hdf5_chunk *c, uint64_t offset_bytes, uint64_t nbytes,
-                             fsdpck_error *err)
-{
-    static const uint8_t places[] = {[HDF5_ROWS] = LOCATION_ROWS,
-                                     [HDF5_GRID] = LOCATION_STRIDED,
-                                     [HDF5_CODED] = LOCATION_BLOB,
-                                     [HDF5_UNWRITTEN] = LOCATION_FILL,
-                                     [HDF5_IN_TABLE] = LOCATION_STRIDED};
-    hdf5_chunk *kept = vec_push(&b->f->chunks, err);
-    if (kept == NULL)
-        return FSDPCK_LIMIT;
-    *kept = *c;
-    kept->dataset = b->told.dataset;
-    if (c->kind == HDF5_UNWRITTEN)
-        count_unwritten(b, kept, box_nelems(sizes, b->told.ndim) * b->told.itemsize);
-    const bool swap = dataset_of(b)->swap;
-    const cat_chunk proto = {.aux = (uint32_t)(b->f->chunks.count - 1),
-                             .rank = UINT16_MAX,
-                             .place =
-                                 swap && c->kind == HDF5_ROWS ? LOCATION_STRIDED : places[c->kind],
-                             .offset_bytes = offset_bytes,
-                             .nbytes = nbytes};
-    if (b->f->chunks.count > UINT32_MAX)
-        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
-    return catalogue_add_chunk(b->cat, b->told.tensor, offsets, sizes, &proto, err);
-}
-
-fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what, fsdpck_error *err)
-{
-    return FAIL_WITH(
-        err, LIMIT, H5_SPARSE, ("file declares far more data than was written"),
-        (tensor, b->name.text), (found, "%" PRIu64 " %s that were never written", count, what),
-        (next, "do not use the file unless you trust its origin; to keep a dataset, write it "
-               "with its zeros"));
-}
-
-fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes, fsdpck_error *err)
-{
-    uint64_t most, sum;
-    if (!checked_mul(b->in->end_bytes, HDF5_UNWRITTEN_RATIO_MAX, &most) ||
-        most < HDF5_UNWRITTEN_NBYTES_MAX)
-        most = HDF5_UNWRITTEN_NBYTES_MAX;
-    if (!checked_add(b->f->unwritten_nbytes, nbytes, &sum) || sum > most)
-        return hdf5_too_sparse(b, nbytes, "bytes", err);
-    return FSDPCK_OK;
 }
 
 fsdpck_status hdf5_add_chunks(hdf5_builder *b, hdf5_record_reader *g, fsdpck_error *err)
@@ -444,7 +269,7 @@ fsdpck_status hdf5_error_unwritten(const hdf5_file *f, const hdf5_dataset *d, fs
 /* With request->found the error is reported now, once, at every level of verify. */
 static void judge_unwritten(hdf5_builder *b)
 {
-    const hdf5_dataset *d = dataset_of(b);
+    const hdf5_dataset *d = hdf5_open_dataset_of(b);
     hdf5_file *f = b->f;
     fsdpck_error what = FSDPCK_ERROR_INIT;
     if (d->unwritten_nbytes == 0)

@@ -164,8 +164,7 @@ static void advise_on_names(const reader *r, const open_request *req, fsdpck_err
 
 static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
 {
-    const char *slash = strrchr(req->path, '/');
-    const char *name = slash != NULL ? slash + 1 : req->path;
+    const char *name = text_file_name(req->path);
     hdf5_superblock super;
     uint32_t index;
     RETURN_IF(hdf5_superblock_read(&r->in, &super, err));

@@ -37,26 +37,27 @@ static void put_int_item(pickle_writer *w, const char *key, uint64_t i)
     pickle_put_setitem(w);
 }
 
-static void put_layout(pickle_writer *w)
+/* The call of a function with one word, from the memo from the second time on. */
+static void put_call(pickle_writer *w, uint32_t memo, const char *module, const char *name,
+                     const char *word)
 {
-    if (pickle_put_from_memo(w, FLAT_LAYOUT))
+    if (pickle_put_from_memo(w, memo))
         return;
-    pickle_put_global(w, "torch.serialization", "_get_layout");
-    pickle_put_word(w, "torch.strided");
+    pickle_put_global(w, module, name);
+    pickle_put_word(w, word);
     pickle_put_tuple(w, 1);
     pickle_put_reduce(w);
-    pickle_put_to_memo(w, FLAT_LAYOUT);
+    pickle_put_to_memo(w, memo);
+}
+
+static void put_layout(pickle_writer *w)
+{
+    put_call(w, FLAT_LAYOUT, "torch.serialization", "_get_layout", "torch.strided");
 }
 
 static void put_device(pickle_writer *w)
 {
-    if (pickle_put_from_memo(w, FLAT_DEVICE))
-        return;
-    pickle_put_global(w, "torch", "device");
-    pickle_put_word(w, "cpu");
-    pickle_put_tuple(w, 1);
-    pickle_put_reduce(w);
-    pickle_put_to_memo(w, FLAT_DEVICE);
+    put_call(w, FLAT_DEVICE, "torch", "device", "cpu");
 }
 
 static void put_remote_device(pickle_writer *w, uint64_t rank)

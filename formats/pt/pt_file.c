@@ -6,64 +6,12 @@
 #include "base/crc.h"
 #include "formats/common/torch_zip_write.h"
 #include "formats/common/zip.h"
+#include "formats/pt/pt_file_internal.h"
 
 enum {
     SHARED_LEAST = 1024, /* smallest shared part of a pickle stored as separate constant bytes */
-    COMPARED_AT_ONCE = 4096,
-    DESCRIPTOR_NBYTES_MAX = 24
+    COMPARED_AT_ONCE = 4096
 };
-
-#define NO_CHUNK UINT64_MAX
-#define IN_PARTS (UINT64_MAX - 1)
-
-typedef struct pt_record {
-    uint64_t chunk;   /* or NO_CHUNK: */
-    uint64_t text_at; /* in target.text; IN_PARTS: its number in pt_files.joins */
-    uint64_t nbytes;
-    uint32_t crc; /* of known bytes */
-} pt_record;
-
-/* A part of a composite record. */
-typedef struct pt_part {
-    uint64_t chunk;   /* or NO_CHUNK: */
-    uint64_t text_at; /* in target.text */
-    uint64_t nbytes;
-} pt_part;
-
-/* A composite record; its parts end where those of the next begin. */
-typedef struct pt_join {
-    uint64_t first_part;
-    uint64_t header_at; /* in the file */
-    uint64_t descriptor_at;
-    uint32_t crc; /* 0 until pt_files_seal */
-} pt_join;
-
-typedef struct pt_file {
-    uint64_t first_record;
-    uint64_t directory_at;
-    uint64_t pickle_nbytes;
-    uint32_t pickle_crc;
-    uint32_t file;
-} pt_file;
-
-/* target.writer_state */
-typedef struct pt_files {
-    budget *owner;
-    vec files;      /* pt_file, those that have ended */
-    vec records;    /* pt_record, of all files; those of the current file come last */
-    vec joins;      /* pt_join */
-    vec parts;      /* pt_part */
-    uint64_t begun; /* first record of that one */
-    /* Parts that the next file may share: the last pickle stored completely, and the constant bytes
-     * after the pickle of the last file. */
-    uint64_t whole_at, whole_nbytes; /* in target.text */
-    vec whole_cuts;                  /* uint64_t */
-    vec cuts;                        /* of the current file */
-    uint64_t literals_at, nliterals;
-    /* The last record of known bytes: every file has the same one. */
-    uint64_t known_at, known_nbytes;
-    uint32_t known_crc;
-} pt_files;
 
 /* The file being laid out. */
 typedef struct laying {
@@ -80,12 +28,7 @@ typedef struct laying {
 static void release_state(void *state)
 {
     pt_files *s = state;
-    vec_release(&s->files);
-    vec_release(&s->records);
-    vec_release(&s->joins);
-    vec_release(&s->parts);
-    vec_release(&s->whole_cuts);
-    vec_release(&s->cuts);
+    VEC_RELEASE_ALL(&s->files, &s->records, &s->joins, &s->parts, &s->whole_cuts, &s->cuts);
     budget_free(s->owner, s, sizeof *s);
 }
 
@@ -104,7 +47,7 @@ fsdpck_status pt_files_begin(target *t, fsdpck_error *err)
     s->files = VEC_OF(pt_file, s->owner);
     s->records = VEC_OF(pt_record, s->owner);
     s->joins = VEC_OF(pt_join, s->owner);
-    s->parts = VEC_OF(pt_part, s->owner);
+    s->parts = VEC_OF(pt_record, s->owner);
     s->whole_cuts = VEC_OF(uint64_t, s->owner);
     s->cuts = VEC_OF(uint64_t, s->owner);
     t->writer_state = s;
@@ -154,24 +97,24 @@ fsdpck_status pt_file_add_bytes(target *t, uint64_t text_at, uint64_t nbytes, ui
         s->known_crc = crc32_update(0, t->text.text + text_at, nbytes);
     }
     const pt_record record = {
-        .chunk = NO_CHUNK, .text_at = text_at, .nbytes = nbytes, .crc = s->known_crc};
+        .chunk = PT_NO_CHUNK, .text_at = text_at, .nbytes = nbytes, .crc = s->known_crc};
     return add_record(t, record, number, err);
 }
 
 fsdpck_status pt_file_add_composite(target *t, uint32_t *number, fsdpck_error *err)
 {
     pt_files *s = t->writer_state;
-    const pt_record record = {.chunk = IN_PARTS, .text_at = s->joins.count};
+    const pt_record record = {.chunk = PT_IN_PARTS, .text_at = s->joins.count};
     RETURN_IF(vec_add(&s->joins, &(pt_join){.first_part = s->parts.count}, err));
     return add_record(t, record, number, err);
 }
 
-static fsdpck_status add_part(target *t, pt_part part, fsdpck_error *err)
+static fsdpck_status add_part(target *t, pt_record part, fsdpck_error *err)
 {
     pt_files *s = t->writer_state;
     pt_record *record =
         s->records.count > 0 ? VEC_AT(&s->records, pt_record, s->records.count - 1) : NULL;
-    if (record == NULL || record->chunk != IN_PARTS)
+    if (record == NULL || record->chunk != PT_IN_PARTS)
         return FAIL(err, INTERNAL, NONE, "part does not belong to a record");
     RETURN_IF(vec_add(&s->parts, &part, err));
     record->nbytes += part.nbytes;
@@ -183,12 +126,13 @@ fsdpck_status pt_file_part_chunk(target *t, uint64_t chunk, fsdpck_error *err)
     const pt_files *s = t->writer_state;
     cat_chunk *c = measure_chunk(t, chunk);
     c->aux = (uint32_t)(s->records.count - s->begun - 1);
-    return add_part(t, (pt_part){.chunk = chunk, .nbytes = c->nbytes}, err);
+    return add_part(t, (pt_record){.chunk = chunk, .nbytes = c->nbytes}, err);
 }
 
 fsdpck_status pt_file_part_bytes(target *t, uint64_t text_at, uint64_t nbytes, fsdpck_error *err)
 {
-    return add_part(t, (pt_part){.chunk = NO_CHUNK, .text_at = text_at, .nbytes = nbytes}, err);
+    return add_part(t, (pt_record){.chunk = PT_NO_CHUNK, .text_at = text_at, .nbytes = nbytes},
+                    err);
 }
 
 fsdpck_status pt_file_mark(target *t, uint64_t pickle_nbytes, fsdpck_error *err)
@@ -333,12 +277,6 @@ static fsdpck_status put_chunk(laying *l, uint64_t index, unsigned descriptor_nb
     return FSDPCK_OK;
 }
 
-static uint64_t end_of_parts(const pt_files *s, uint64_t join)
-{
-    return join + 1 < s->joins.count ? VEC_AT(&s->joins, const pt_join, join + 1)->first_part
-                                     : s->parts.count;
-}
-
 /* The descriptor is left out: pt_files_seal puts it. */
 static fsdpck_status put_join(laying *l, uint64_t index, uint64_t header_at, uint64_t nbytes,
                               fsdpck_error *err)
@@ -346,10 +284,10 @@ static fsdpck_status put_join(laying *l, uint64_t index, uint64_t header_at, uin
     const pt_files *s = l->s;
     pt_join *join = VEC_AT(&s->joins, pt_join, index);
 
-    for (uint64_t i = join->first_part; i < end_of_parts(s, index); i++) {
-        const pt_part *p = VEC_AT(&s->parts, const pt_part, i);
-        RETURN_IF(p->chunk == NO_CHUNK ? put_known(l, p->text_at, p->nbytes, err)
-                                       : put_chunk(l, p->chunk, 0, err));
+    for (uint64_t i = join->first_part; i < pt_files_end_of_parts(s, index); i++) {
+        const pt_record *p = VEC_AT(&s->parts, const pt_record, i);
+        RETURN_IF(p->chunk == PT_NO_CHUNK ? put_known(l, p->text_at, p->nbytes, err)
+                                          : put_chunk(l, p->chunk, 0, err));
     }
     join->header_at = header_at;
     join->descriptor_at = l->at;
@@ -368,11 +306,11 @@ static fsdpck_status put_storages(laying *l, fsdpck_error *err)
         zip_put_local(&l->out, header_at, name, torch_zip_storage_name(i - s->begun, name),
                       r.nbytes);
         RETURN_IF(flush(l, err));
-        if (r.chunk == IN_PARTS) {
+        if (r.chunk == PT_IN_PARTS) {
             RETURN_IF(put_join(l, r.text_at, header_at, r.nbytes, err));
             continue;
         }
-        if (r.chunk != NO_CHUNK) {
+        if (r.chunk != PT_NO_CHUNK) {
             RETURN_IF(put_chunk(l, r.chunk, zip_descriptor_nbytes(header_at, r.nbytes), err));
             continue;
         }
@@ -380,48 +318,6 @@ static fsdpck_status put_storages(laying *l, fsdpck_error *err)
         zip_put_descriptor(&l->out, header_at, r.crc, r.nbytes);
     }
     return FSDPCK_OK;
-}
-
-/* --- the directory --- */
-
-static uint32_t join_crc(const target *t, uint64_t index)
-{
-    const pt_files *s = t->writer_state;
-    uint32_t crc = 0;
-    for (uint64_t i = VEC_AT(&s->joins, const pt_join, index)->first_part;
-         i < end_of_parts(s, index); i++) {
-        const pt_part *p = VEC_AT(&s->parts, const pt_part, i);
-        crc = p->chunk == NO_CHUNK ? crc32_update(crc, t->text.text + p->text_at, p->nbytes)
-                                   : crc32_join(crc, t->chunk_crc[p->chunk], p->nbytes);
-    }
-    return crc;
-}
-
-static uint32_t record_crc(const target *t, const pt_record *r)
-{
-    const pt_files *s = t->writer_state;
-    if (r->chunk == IN_PARTS)
-        return VEC_AT(&s->joins, const pt_join, r->text_at)->crc;
-    if (r->chunk == NO_CHUNK)
-        return r->crc;
-    return r->nbytes > 0 && t->chunk_crc != NULL ? t->chunk_crc[r->chunk] : 0;
-}
-
-/* The directory of a file that has the records from first to end; CRCs of chunks are 0 until known.
- * *at: start of the directory. */
-static fsdpck_status make_directory(const target *t, const pt_file *f, uint64_t end, text_buf *out,
-                                    uint64_t *directory_at, fsdpck_error *err)
-{
-    const pt_files *s = t->writer_state;
-    uint64_t at = torch_zip_put_central_head(out, f->pickle_nbytes, f->pickle_crc);
-
-    for (uint64_t i = f->first_record; i < end; i++) {
-        const pt_record *r = VEC_AT(&s->records, const pt_record, i);
-        at = torch_zip_put_central_storage(out, at, i - f->first_record, r->nbytes,
-                                           record_crc(t, r));
-    }
-    *directory_at = torch_zip_put_central_end(out, 0, at, end - f->first_record);
-    return text_check(out, err);
 }
 
 static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const text_buf *pickle,
@@ -441,7 +337,7 @@ static fsdpck_status lay_out(laying *l, const char *name, uint32_t rank, const t
     RETURN_IF(put_storages(l, err));
     torch_zip_put_version(&l->out, l->at + l->out.nbytes);
     RETURN_IF(flush(l, err));
-    RETURN_IF(make_directory(t, &f, s->records.count, &l->out, &f.directory_at, err));
+    RETURN_IF(pt_file_make_directory(t, &f, s->records.count, &l->out, &f.directory_at, err));
     if (f.directory_at != l->at)
         return FAIL(err, INTERNAL, NONE,
                     "offsets in the directory differ from those of the records");
@@ -464,58 +360,6 @@ fsdpck_status pt_file_end(target *t, const char *name, uint32_t rank, const text
     text_release(&l.out);
     return st;
 }
-
-/* CRCs and descriptors of the composite records in one file. */
-static fsdpck_status seal_joins(const target *t, const pt_file *f, uint64_t end, deferred_fn put,
-                                void *ctx, fsdpck_error *err)
-{
-    const pt_files *s = t->writer_state;
-    for (uint64_t i = f->first_record; i < end; i++) {
-        const pt_record *r = VEC_AT(&s->records, const pt_record, i);
-        if (r->chunk != IN_PARTS)
-            continue;
-        pt_join *join = VEC_AT(&s->joins, pt_join, r->text_at);
-        uint8_t bytes[DESCRIPTOR_NBYTES_MAX];
-        const unsigned nbytes = zip_descriptor_nbytes(join->header_at, r->nbytes);
-        if (nbytes == 0)
-            continue;
-        join->crc = join_crc(t, r->text_at);
-        zip_make_descriptor(bytes, nbytes, join->crc, r->nbytes);
-        const deferred_bytes late = {
-            .file = f->file, .offset_bytes = join->descriptor_at, .nbytes = nbytes, .bytes = bytes};
-        RETURN_IF(put(ctx, &late, err));
-    }
-    return FSDPCK_OK;
-}
-
-fsdpck_status pt_files_seal(const target *t, deferred_fn put, void *ctx, fsdpck_error *err)
-{
-    const pt_files *s = t->writer_state;
-    text_buf out = {.limit_bytes = SIZE_MAX / 2};
-    fsdpck_status st = FSDPCK_OK;
-    uint64_t at;
-
-    for (size_t i = 0; st == FSDPCK_OK && i < s->files.count; i++) {
-        const pt_file *f = VEC_AT(&s->files, const pt_file, i);
-        const uint64_t end =
-            i + 1 < s->files.count ? f[1].first_record : (uint64_t)s->records.count;
-        out.nbytes = 0;
-        if (s->joins.count > 0)
-            st = seal_joins(t, f, end, put, ctx, err);
-        if (st == FSDPCK_OK)
-            st = make_directory(t, f, end, &out, &at, err);
-        const deferred_bytes late = {.file = f->file,
-                                     .offset_bytes = at,
-                                     .nbytes = out.nbytes,
-                                     .bytes = (const uint8_t *)out.text};
-        if (st == FSDPCK_OK)
-            st = put(ctx, &late, err);
-    }
-    text_release(&out);
-    return st;
-}
-
-/* --- other functions shared by the writers --- */
 
 fsdpck_status pt_flat_root(catalogue *cat, uint32_t rank, value *root, fsdpck_error *err)
 {

@@ -43,13 +43,8 @@ void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive)
 void pt_flat_release(pt_flat *f)
 {
     strtab_release(&f->flat);
-    vec_release(&f->paths);
-    vec_release(&f->names);
-    vec_release(&f->frames);
-    vec_release(&f->path);
-    vec_release(&f->list_frames);
-    vec_release(&f->objects);
-    vec_release(&f->attributes);
+    VEC_RELEASE_ALL(&f->paths, &f->names, &f->frames, &f->path, &f->list_frames, &f->objects,
+                    &f->attributes);
     value_map_release(&f->seen);
     value_map_release(&f->lists);
     text_release(&f->name);

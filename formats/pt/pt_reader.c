@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_check_records.h"
@@ -301,8 +302,7 @@ static void close_file(void *self)
 static fsdpck_status open_file(const open_request *req, catalogue *cat, void **self,
                                fsdpck_error *err)
 {
-    const char *slash = strrchr(req->path, '/');
-    const char *name = slash == NULL ? req->path : slash + 1;
+    const char *name = text_file_name(req->path);
     pt_file *p = calloc(1, sizeof(*p));
     uint32_t file_index;
 

@@ -338,6 +338,10 @@ void ranks_copies_see(ranks_copies *c, const ranks_state *s, uint32_t entry, con
 /* Warns about files of one family with equal fingerprints, unless all are replicas. */
 void ranks_copies_warn(ranks_copies *c, const ranks_state *s);
 
+/* RANK-DOUBLE if two files record one rank: one is a copy under another name. Warns about a rank that
+ * differs from the file's name. */
+fsdpck_status ranks_check_own_ranks(const ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* ranks_missing.c */
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether names, contents and options all lack the number of ranks. Call after parsing. */
@@ -357,6 +361,9 @@ fsdpck_status ranks_note_conflict(ranks_state *s, const ranks_file *f, uint32_t 
 fsdpck_status ranks_mark_stages(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_merge.c */
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ranks_tidy.c: removes the tensors that the merge left out, and converts the specs on slices of a
+ * mesh to the mesh. Call before other code depends on the numbers of tensors. */
+fsdpck_status ranks_tidy(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_objects.c */
 fsdpck_status ranks_add_object(ranks_parse *p, uint32_t entry, value path, value content,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -344,9 +344,7 @@ fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err)
     strtab_release(&x.places);
     strtab_release(&x.groups);
     strtab_release(&x.empty);
-    vec_release(&x.empties);
-    vec_release(&x.has_model);
-    vec_release(&x.most);
+    VEC_RELEASE_ALL(&x.empties, &x.has_model, &x.most);
     text_release(&x.text);
     return st;
 }

@@ -147,16 +147,8 @@ static void state_release(ranks_state *s)
     strtab_release(&s->names);
     strtab_release(&s->inner_names);
     value_pool_release(&s->pool);
-    vec_release(&s->tensors);
-    vec_release(&s->objects);
-    vec_release(&s->variants);
-    vec_release(&s->occurrences);
-    vec_release(&s->leaves);
-    vec_release(&s->members);
-    vec_release(&s->own_ranks);
-    vec_release(&s->name_sums);
-    vec_release(&s->plain_sums);
-    vec_release(&s->conflicts);
+    VEC_RELEASE_ALL(&s->tensors, &s->objects, &s->variants, &s->occurrences, &s->leaves,
+                    &s->members, &s->own_ranks, &s->name_sums, &s->plain_sums, &s->conflicts);
     text_release(&s->partial);
 }
 

@@ -140,3 +140,39 @@ void ranks_copies_warn(ranks_copies *c, const ranks_state *s)
             warn_same(s, &c->files[most], largest);
     }
 }
+
+/* --- ranks recorded in the files --- */
+
+fsdpck_status ranks_check_own_ranks(const ranks_state *s, fsdpck_error *err)
+{
+    value_map seen = VALUE_MAP(s->req->metadata);
+    bool told = false;
+    fsdpck_status st = FSDPCK_OK;
+
+    for (size_t i = 0; st == FSDPCK_OK && i < s->list->files.count; i++) {
+        const ranks_file *f = VEC_AT(&s->list->files, const ranks_file, i);
+        const uint32_t own = *VEC_AT(&s->own_ranks, const uint32_t, f->index);
+        if (own == CAT_NONE)
+            continue;
+        uint64_t *first = value_map_put(&seen, (uint64_t)f->family << 32 | (own + 1u), NULL, err);
+        if (first == NULL) {
+            st = FSDPCK_LIMIT;
+        } else if (*first != 0) {
+            st = FAIL_WITH(err, BADINPUT, RANK_DOUBLE,
+                           ("two files contain data of rank %" PRIu32, own),
+                           (found, "'%s' and '%s'", ranks_path(s, (uint32_t)(*first - 1)), f->name),
+                           (next, "one of them is a copy: find the file of the missing rank"));
+        } else {
+            *first = (uint64_t)f->index + 1;
+        }
+        if (st == FSDPCK_OK && own != f->rank && !told)
+            log_warn(&s->req->log, FSDPCK_FINDING_RANK_NAME,
+                     "check whether the files were renamed by mistake",
+                     "'%s' contains rank %" PRIu32
+                     "'s data; using the rank stored in the file, not its name",
+                     f->name, own);
+        told = told || own != f->rank;
+    }
+    value_map_release(&seen);
+    return st;
+}

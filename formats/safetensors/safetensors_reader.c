@@ -46,7 +46,6 @@ static fsdpck_status open_one(const open_request *req, catalogue *cat, void **se
                               fsdpck_error *err)
 {
     st_files *s = NULL;
-    const char *slash = strrchr(req->path, '/');
     RETURN_IF(st_files_open(req, &s, err));
     fsdpck_status st;
     GOTO_IF(st_files_add(s, req->path, err), out);
@@ -54,7 +53,7 @@ static fsdpck_status open_one(const open_request *req, catalogue *cat, void **se
     st_files_warn_extra_fields(s, &req->log);
     st_files_warn_tied(s, &req->log);
     st_files_note_unpadded(s, req);
-    GOTO_IF(fill(s, slash != NULL ? slash + 1 : req->path, cat, err), out);
+    GOTO_IF(fill(s, text_file_name(req->path), cat, err), out);
     snprintf(cat->origin.format, sizeof cat->origin.format, "safetensors");
     cat->origin.metadata = st_files_keep_metadata(s);
     st_files_drop_headers(s);

@@ -11,6 +11,13 @@ static inline bool text_ends_with(const char *text, size_t nbytes, const char *e
     return nbytes >= n && memcmp(text + nbytes - n, end, n) == 0;
 }
 
+/* The last part of a path. */
+static inline const char *text_file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
 static inline bool text_equal(const char *a, size_t a_nbytes, const char *b, size_t b_nbytes)
 {
     return a_nbytes == b_nbytes && (a_nbytes == 0 || memcmp(a, b, a_nbytes) == 0);

@@ -1,9 +1,4 @@
-/* MPI: nonblocking collectives, polled by the link's own thread, and heartbeats.
- *
- * Heartbeats go from every rank to rank 0 and from rank 0 to all: 2 (size - 1) small messages a
- * second. The last one of a rank is a goodbye. It ensures that every message has been received, as
- * MPI_Finalize requires.
- */
+/* MPI: nonblocking collectives, polled by the link's own thread. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,65 +7,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "group/group_link.h"
-#include "group/group_remote_reads.h"
+#include "group/group_mpi_internal.h"
 
-enum { BEAT_TAG = 1 };
-enum { BEAT_FAILED = 1, BEAT_BYE = 2 };
-
-#define NS          UINT64_C(1000000000)
-#define BEAT_NS     NS
-#define IDLE_NS     (NS / 50)
+#define IDLE_NS     (LINK_NS / 50)
 #define POLL_MIN_NS UINT64_C(20000)
 #define POLL_MAX_NS UINT64_C(1000000)
 /* While files are read for or from others. */
 #define POLL_READS_NS UINT64_C(50000)
-/* After it was paused this long, a rank waits for new heartbeats of the others. */
-#define PAUSE_NS (2 * NS)
 /* MPI_Abort gets this long. */
 #define ABORT_SECONDS 10
-
-typedef struct beat {
-    uint64_t done_bytes;
-    uint32_t phase;
-    uint32_t flags;
-    int32_t lost; /* a rank, or -1 */
-    int32_t unused;
-} beat;
-
-/* The connection to one other rank. */
-typedef struct peer {
-    int rank;
-    bool left;        /* has sent its goodbye */
-    bool sending;     /* `send` is under way */
-    uint64_t seen_ns; /* time of its last heartbeat */
-    MPI_Request send_request, receive_request;
-    beat send, receive, last;
-} peer;
-
-struct group_link {
-    group_watch *watch;
-    pthread_t thread;
-    pthread_mutex_t lock; /* call, done, status, error */
-    pthread_cond_t changed;
-    const link_call *call; /* under way */
-    bool done;
-    fsdpck_status status;
-    char text[MPI_MAX_ERROR_STRING + 64]; /* of what MPI said */
-    atomic_bool failed;                   /* this rank's */
-    atomic_bool broken;
-    atomic_int lost;
-    atomic_int abort_status; /* -1 until the process is to end all */
-    /* Of the thread alone. */
-    int rank, size;
-    peer *peers; /* of rank 0: all others; else rank 0 */
-    unsigned peer_count;
-    uint64_t beat_ns;  /* when the last one was sent */
-    uint64_t round_ns; /* time of the last check of peers */
-    bool leaving, left;
-    remote_reads *reads;
-    bool reads_busy; /* some are under way */
-};
 
 unsigned group_link_rank(const group_link *l)
 {
@@ -98,38 +43,7 @@ const char *group_link_description(void)
 #endif
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
-}
-
 /* ---- a broken link ---- */
-
-static void set_broken(group_link *l, int lost)
-{
-    if (atomic_load(&l->broken))
-        return;
-    atomic_store(&l->lost, lost);
-    atomic_store(&l->broken, true);
-    atomic_store(&l->watch->cancel->set, 1);
-}
-
-/* Whether an MPI call worked; where not, the link is broken. */
-static bool is_ok(group_link *l, int rc)
-{
-    if (rc == MPI_SUCCESS)
-        return true;
-    int length = 0;
-    char text[MPI_MAX_ERROR_STRING + 1] = "";
-    (void)MPI_Error_string(rc, text, &length);
-    pthread_mutex_lock(&l->lock);
-    strncpy(l->text, text, sizeof l->text - 1);
-    pthread_mutex_unlock(&l->lock);
-    set_broken(l, -1);
-    return false;
-}
 
 bool group_link_is_broken(group_link *l, int *lost)
 {
@@ -143,126 +57,10 @@ void group_link_report_failed(group_link *l)
     atomic_store(&l->failed, true);
 }
 
-/* ---- heartbeats ---- */
-
-static void receive_next(group_link *l, peer *p)
-{
-    (void)is_ok(l, MPI_Irecv(&p->receive, sizeof p->receive, MPI_BYTE, p->rank, BEAT_TAG,
-                             MPI_COMM_WORLD, &p->receive_request));
-}
-
-static void receive_beat(group_link *l, peer *p)
-{
-    p->last = p->receive;
-    p->seen_ns = now_ns();
-    if (p->last.flags & BEAT_FAILED) {
-        atomic_store(&l->watch->cancel->set, 1);
-        if (l->rank == 0)
-            atomic_store(&l->failed, true); /* handed on */
-    }
-    if (p->last.lost >= 0)
-        set_broken(l, p->last.lost);
-    if (p->last.flags & BEAT_BYE)
-        p->left = true;
-    else
-        receive_next(l, p);
-}
-
-static bool can_send(group_link *l, peer *p)
-{
-    int done = 0;
-    if (p->sending && is_ok(l, MPI_Test(&p->send_request, &done, MPI_STATUS_IGNORE)) && done)
-        p->sending = false;
-    return !p->sending && !atomic_load(&l->broken);
-}
-
-static void send_beat(group_link *l, peer *p, uint32_t flags)
-{
-    progress *w = l->watch->progress;
-    if (!can_send(l, p))
-        return;
-    p->send = (beat){
-        .done_bytes = atomic_load(&w->done_bytes),
-        .phase = atomic_load(&w->phase_number),
-        .flags = flags | (atomic_load(&l->failed) ? (uint32_t)BEAT_FAILED : 0u),
-        .lost = -1,
-    };
-    p->sending = is_ok(l, MPI_Isend(&p->send, sizeof p->send, MPI_BYTE, p->rank, BEAT_TAG,
-                                    MPI_COMM_WORLD, &p->send_request));
-}
-
-/* Sends the loss of a rank to all reachable ranks, without waiting. */
-static void send_loss(group_link *l)
-{
-    for (unsigned i = 0; i < l->peer_count; i++) {
-        peer *p = &l->peers[i];
-        MPI_Request request;
-        int done = 0;
-        if (p->left || p->rank == atomic_load(&l->lost))
-            continue;
-        p->send = (beat){.flags = BEAT_FAILED, .lost = atomic_load(&l->lost)};
-        if (!p->sending && MPI_Isend(&p->send, sizeof p->send, MPI_BYTE, p->rank, BEAT_TAG,
-                                     MPI_COMM_WORLD, &request) == MPI_SUCCESS)
-            (void)MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    }
-}
-
-static void sum_progress(group_link *l)
-{
-    progress *w = l->watch->progress;
-    const uint32_t phase = atomic_load(&w->phase_number);
-    uint64_t sum = 0;
-    for (unsigned i = 0; l->rank == 0 && i < l->peer_count; i++)
-        if (l->peers[i].last.phase == phase)
-            sum += l->peers[i].last.done_bytes;
-    atomic_store(&w->peers_bytes, sum);
-}
-
-static void check_silence(group_link *l, uint64_t now)
-{
-    const uint64_t timeout = atomic_load(&l->watch->peer_timeout_seconds) * NS;
-    const bool paused = now - l->round_ns > PAUSE_NS; /* this process was stopped */
-    l->round_ns = now;
-    for (unsigned i = 0; i < l->peer_count; i++) {
-        peer *p = &l->peers[i];
-        if (paused)
-            p->seen_ns = now;
-        /* A rank that sent its goodbye counts as lost only if a call still waits for it. */
-        const bool missed = !p->left || (l->call != NULL && l->call->kind != LINK_LEAVE);
-        if (missed && p->seen_ns + timeout < now) {
-            set_broken(l, p->rank);
-            send_loss(l);
-            return;
-        }
-    }
-}
-
-static void do_beats(group_link *l)
-{
-    const uint64_t now = now_ns();
-    for (unsigned i = 0; i < l->peer_count; i++) {
-        peer *p = &l->peers[i];
-        int done = 1;
-        while (!p->left && done && !atomic_load(&l->broken)) {
-            done = 0;
-            if (is_ok(l, MPI_Test(&p->receive_request, &done, MPI_STATUS_IGNORE)) && done)
-                receive_beat(l, p);
-        }
-    }
-    if (!l->leaving && (now - l->beat_ns >= BEAT_NS)) {
-        l->beat_ns = now;
-        for (unsigned i = 0; i < l->peer_count; i++)
-            send_beat(l, &l->peers[i], 0);
-        sum_progress(l);
-    }
-    if (!atomic_load(&l->broken))
-        check_silence(l, now);
-}
-
 static void do_reads(group_link *l)
 {
     l->reads_busy = false;
-    if (is_ok(l, remote_reads_step(l->reads, &l->reads_busy)))
+    if (link_is_ok(l, remote_reads_step(l->reads, &l->reads_busy)))
         return;
     remote_reads_fail(l->reads);
 }
@@ -293,28 +91,15 @@ static bool begin_call(group_link *l, const link_call *c, MPI_Request *request)
         l->leaving = true;
         break;
     }
-    return is_ok(l, rc);
-}
-
-/* Goodbye to all, and from all. */
-static bool has_left(group_link *l)
-{
-    bool all = true;
-    for (unsigned i = 0; i < l->peer_count; i++) {
-        peer *p = &l->peers[i];
-        if ((p->send.flags & BEAT_BYE) == 0)
-            send_beat(l, p, BEAT_BYE);
-        all = can_send(l, p) && (p->send.flags & BEAT_BYE) != 0 && p->left && all;
-    }
-    return all;
+    return link_is_ok(l, rc);
 }
 
 static bool call_is_done(group_link *l, MPI_Request *request)
 {
     int done = 0;
     if (l->call->kind == LINK_LEAVE)
-        return has_left(l);
-    return is_ok(l, MPI_Test(request, &done, MPI_STATUS_IGNORE)) && done;
+        return link_has_left(l);
+    return link_is_ok(l, MPI_Test(request, &done, MPI_STATUS_IGNORE)) && done;
 }
 
 static void report_done(group_link *l, fsdpck_status st)
@@ -336,7 +121,7 @@ static void carry_out(group_link *l)
     if (begin_call(l, l->call, &request)) {
         while (!(done = call_is_done(l, &request)) && !atomic_load(&l->broken)) {
             const struct timespec t = {.tv_nsec = (long)pause};
-            do_beats(l);
+            link_do_beats(l);
             do_reads(l);
             nanosleep(&t, NULL);
             const uint64_t most = l->reads_busy ? POLL_READS_NS : POLL_MAX_NS;
@@ -357,8 +142,8 @@ static bool wait_for_call(group_link *l)
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     const uint64_t ns = (uint64_t)until.tv_nsec + (l->reads_busy ? POLL_READS_NS : IDLE_NS);
-    until.tv_sec += (time_t)(ns / NS);
-    until.tv_nsec = (long)(ns % NS);
+    until.tv_sec += (time_t)(ns / LINK_NS);
+    until.tv_nsec = (long)(ns % LINK_NS);
     pthread_mutex_lock(&l->lock);
     if (l->call == NULL || l->done)
         (void)pthread_cond_timedwait(&l->changed, &l->lock, &until);
@@ -379,11 +164,11 @@ static bool begin_mpi(group_link *l)
     l->peers = calloc(l->peer_count > 0 ? l->peer_count : 1, sizeof *l->peers);
     if (l->peers == NULL)
         MPI_Abort(MPI_COMM_WORLD, FSDPCK_LIMIT);
-    l->round_ns = now_ns();
+    l->round_ns = link_now_ns();
     for (unsigned i = 0; i < l->peer_count; i++) {
         l->peers[i].rank = l->rank == 0 ? (int)i + 1 : 0;
         l->peers[i].seen_ns = l->round_ns;
-        receive_next(l, &l->peers[i]);
+        link_receive_next(l, &l->peers[i]);
     }
     return true;
 }
@@ -403,7 +188,7 @@ static void *run_link(void *ctx)
             if (called)
                 carry_out(l);
             else
-                do_beats(l);
+                link_do_beats(l);
             if (!l->left)
                 do_reads(l);
         } else {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/platform.h"
+#include "base/text.h"
 #include "io/descriptor.h"
 #include "io/remote.h"
 
@@ -111,32 +113,41 @@ bool path_is_dangling(const folder *dir, const char *path)
            fstatat(fd_of(dir), path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
 }
 
-static fsdpck_status open_folder(folder *d, const char *path, bool known_names, fsdpck_error *err)
+/* Takes `path`. rc: errno of opening it, or 0. */
+static fsdpck_status end_open(folder *d, int rc, char *path, fsdpck_error *err)
+{
+    if (rc == 0) {
+        d->path = path;
+        return FSDPCK_OK;
+    }
+    const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
+    free(path);
+    *d = FOLDER_CLOSED;
+    return st;
+}
+
+/* Takes `path`, which may be NULL. */
+static fsdpck_status open_folder(folder *d, char *path, bool known_names, fsdpck_error *err)
 {
     *d = FOLDER_CLOSED;
-    char *copy = strdup(path);
-    if (copy == NULL)
-        return error_set_nomem(err, strlen(path) + 1);
+    if (path == NULL)
+        return error_set_nomem(err, PATH_MAX);
     int rc = descriptor_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, &d->fd);
     if (rc == EACCES && known_names && platform_open_search(path, &d->fd) == 0)
         rc = 0;
-    if (rc != 0) {
-        free(copy);
-        d->fd = -1;
-        return error_set_errno(err, rc, "opening the folder", path);
-    }
-    d->path = copy;
-    return FSDPCK_OK;
+    return end_open(d, rc, path, err);
 }
 
 fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err)
 {
-    return open_folder(d, path, false, err);
+    return open_folder(d, strdup(path), false, err);
 }
 
-fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err)
+fsdpck_status folder_open_parent(folder *d, const char *path, fsdpck_error *err)
 {
-    return open_folder(d, path, true, err);
+    const char *name = text_file_name(path);
+    char *parent = name == path ? strdup(".") : strndup(path, (size_t)(name - path));
+    return open_folder(d, parent, true, err);
 }
 
 fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name, fsdpck_error *err)
@@ -146,14 +157,7 @@ fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
     if (path == NULL)
         return error_set_nomem(err, strlen(name) + 1);
     const int rc = descriptor_open(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &d->fd);
-    if (rc != 0) {
-        const fsdpck_status st = error_set_errno(err, rc, "opening the folder", path);
-        free(path);
-        d->fd = -1;
-        return st;
-    }
-    d->path = path;
-    return FSDPCK_OK;
+    return end_open(d, rc, path, err);
 }
 
 fsdpck_status folder_open_same(folder *d, const folder *from, const char *path, fsdpck_error *err)
@@ -165,15 +169,9 @@ fsdpck_status folder_open_same(folder *d, const folder *from, const char *path, 
     if (copy == NULL)
         return error_set_nomem(err, strlen(from->path) + 1);
     d->remote = from->remote;
-    d->path = copy;
     const int rc =
         is_here(from) ? descriptor_open(from->fd, ".", O_RDONLY | O_DIRECTORY, 0, &d->fd) : 0;
-    if (rc == 0)
-        return FSDPCK_OK;
-    *d = FOLDER_CLOSED;
-    const fsdpck_status st = error_set_errno(err, rc, "opening the folder", copy);
-    free(copy);
-    return st;
+    return end_open(d, rc, copy, err);
 }
 
 void folder_close(folder *d)

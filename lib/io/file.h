@@ -62,8 +62,8 @@ fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind
 bool path_is_dangling(const folder *dir, const char *path);
 
 fsdpck_status folder_open(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The same for access to known names, if the folder may not be listed (mode 711). */
-fsdpck_status folder_open_search(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The folder that contains `path`, for access to known names: it may forbid listing (mode 711). */
+fsdpck_status folder_open_parent(folder *d, const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The folder `name` in `dir`; a link of that name is an error. */
 fsdpck_status folder_open_inside(folder *d, const folder *dir, const char *name,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -287,17 +287,18 @@ static fsdpck_status choose_fsdp(layout *l, const layout_tensor *t, const matche
     return FSDPCK_OK;
 }
 
-static fsdpck_status choose_tp(const layout *l, const layout_tensor *t, const matches *found,
-                               unsigned *dim, fsdpck_error *err)
+/* The tensor dim of TP or EP. */
+static fsdpck_status choose_dim(const layout *l, const layout_tensor *t, const matches *found,
+                                rule_group group, unsigned *dim, fsdpck_error *err)
 {
-    layout_rule *rule = found->rules[GROUP_TP];
+    layout_rule *rule = found->rules[group];
+    const bool by_rules = group == GROUP_TP ? l->has_tp_plan : l->has_ep_rule;
     bool told;
-    *dim = NO_DIM;
-    if (!l->has_tp_plan)
-        *dim = source_dim(t, ROLE_TP, &told);
+    *dim = by_rules ? NO_DIM : source_dim(t, group == GROUP_TP ? ROLE_TP : ROLE_EP, &told);
     if (rule == NULL)
         return FSDPCK_OK;
     rule->fits = rule->fits || rule->dim < t->ndim;
+    *dim = NO_DIM;
     switch ((layout_rule_kind)rule->kind) {
     case LAYOUT_TP_COLWISE:
         *dim = 0;
@@ -306,33 +307,15 @@ static fsdpck_status choose_tp(const layout *l, const layout_tensor *t, const ma
         *dim = t->ndim > 1 ? 1 : NO_DIM;
         break;
     case LAYOUT_TP_SHARD:
-        *dim = rule->dim;
-        if (*dim >= t->ndim && !found->by_module[GROUP_TP])
+    case LAYOUT_EP_SHARD:
+        if (rule->dim < t->ndim)
+            *dim = rule->dim;
+        else if (!found->by_module[group]) /* else the bias of a module whose weight is meant */
             return no_such_dim(l, rule, t->ndim, err);
-        if (*dim >= t->ndim) /* the bias of a module whose weight is meant */
-            *dim = NO_DIM;
         break;
     default:
-        *dim = NO_DIM;
         break;
     }
-    return FSDPCK_OK;
-}
-
-static fsdpck_status choose_ep(const layout *l, const layout_tensor *t, const matches *found,
-                               unsigned *dim, fsdpck_error *err)
-{
-    layout_rule *rule = found->rules[GROUP_EP];
-    bool told;
-    *dim = NO_DIM;
-    if (!l->has_ep_rule)
-        *dim = source_dim(t, ROLE_EP, &told);
-    if (rule == NULL)
-        return FSDPCK_OK;
-    rule->fits = rule->fits || rule->dim < t->ndim;
-    if (rule->dim >= t->ndim && !found->by_module[GROUP_EP])
-        return no_such_dim(l, rule, t->ndim, err);
-    *dim = rule->dim < t->ndim ? rule->dim : NO_DIM;
     return FSDPCK_OK;
 }
 
@@ -496,9 +479,9 @@ static fsdpck_status place(layout *l, const layout_tensor *t, bool any_size, pla
     if (by_default || named[GROUP_FSDP])
         RETURN_IF(choose_fsdp(l, t, &found, &dims[ROLE_FSDP], err));
     if (by_default || named[GROUP_TP])
-        RETURN_IF(choose_tp(l, t, &found, &dims[ROLE_TP], err));
+        RETURN_IF(choose_dim(l, t, &found, GROUP_TP, &dims[ROLE_TP], err));
     if (by_default || named[GROUP_EP])
-        RETURN_IF(choose_ep(l, t, &found, &dims[ROLE_EP], err));
+        RETURN_IF(choose_dim(l, t, &found, GROUP_EP, &dims[ROLE_EP], err));
     make_placements(&l->mesh, dims, placements);
     return any_size ? FSDPCK_OK : settle_uneven(l, t, named[GROUP_FSDP], dims, placements, err);
 }

@@ -29,26 +29,15 @@ typedef struct key_rule {
     size_t at; /* offset of the member */
 } key_rule;
 
-#define KEY_BOOL(name, type, member)                          \
-    {                                                         \
-        name, ACCEPT_BOOL, STORE_BOOL, offsetof(type, member) \
+#define KEY_AS(name, kinds, store, type, member)   \
+    {                                              \
+        name, kinds, store, offsetof(type, member) \
     }
-#define KEY_COUNT(name, type, member)                                  \
-    {                                                                  \
-        name, ACCEPT(JSON_NUMBER), STORE_COUNT, offsetof(type, member) \
-    }
-#define KEY_DIM(name, type, member)                                  \
-    {                                                                \
-        name, ACCEPT(JSON_NUMBER), STORE_DIM, offsetof(type, member) \
-    }
-#define KEY_DTYPE(name, type, member)                                  \
-    {                                                                  \
-        name, ACCEPT(JSON_STRING), STORE_DTYPE, offsetof(type, member) \
-    }
-#define KEY_WORD(name, type, member)                                  \
-    {                                                                 \
-        name, ACCEPT(JSON_STRING), STORE_WORD, offsetof(type, member) \
-    }
+#define KEY_BOOL(name, type, member)  KEY_AS(name, ACCEPT_BOOL, STORE_BOOL, type, member)
+#define KEY_COUNT(name, type, member) KEY_AS(name, ACCEPT(JSON_NUMBER), STORE_COUNT, type, member)
+#define KEY_DIM(name, type, member)   KEY_AS(name, ACCEPT(JSON_NUMBER), STORE_DIM, type, member)
+#define KEY_DTYPE(name, type, member) KEY_AS(name, ACCEPT(JSON_STRING), STORE_DTYPE, type, member)
+#define KEY_WORD(name, type, member)  KEY_AS(name, ACCEPT(JSON_STRING), STORE_WORD, type, member)
 
 /* A text kept in model_reader.words. */
 typedef struct word {

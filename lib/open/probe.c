@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "open/checkpoint.h"
 
 void probe_release(probe_input *in)
@@ -15,19 +16,13 @@ void probe_release(probe_input *in)
 
 static fsdpck_status gather_file(probe_input *in, fsdpck_error *err)
 {
-    const char *slash = strrchr(in->path, '/');
-    in->name = slash == NULL ? in->path : slash + 1;
-    char *parent = slash == NULL ? strdup(".") : strndup(in->path, (size_t)(slash - in->path) + 1);
-    if (parent == NULL)
-        return error_set_nomem(err, strlen(in->path));
-    fsdpck_status st = folder_open_search(&in->dir, parent, err);
-    free(parent);
-    RETURN_IF(st);
+    in->name = text_file_name(in->path);
+    RETURN_IF(folder_open_parent(&in->dir, in->path, err));
     file f = FILE_CLOSED;
     RETURN_IF(file_open_read(&f, &in->dir, in->name, 0, err));
     in->nbytes = f.nbytes;
     in->head_nbytes = f.nbytes < sizeof in->head ? (size_t)f.nbytes : sizeof in->head;
-    st = file_read_at(&f, 0, in->head, in->head_nbytes, err);
+    const fsdpck_status st = file_read_at(&f, 0, in->head, in->head_nbytes, err);
     file_abandon(&f);
     return st;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "open/checkpoint.h"
 
 /* Limits of depth and of folders. */
@@ -93,8 +94,7 @@ static bool is_part(const probe_input *in, const char *path)
     static const char *const others[] = {"model",      "models",      "model_state",
                                          "optim",      "optim_state", "optimizer_state",
                                          "optimizers", "weights"};
-    const char *slash = strrchr(path, '/');
-    const char *name = slash == NULL ? path : slash + 1;
+    const char *name = text_file_name(path);
     bool is_other = false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         is_other = is_other || is_numbered(name, others[i]);

@@ -124,11 +124,10 @@ static bool is_needed(void *arg, const manifest *m, const char *name)
     taken *t = arg;
     const fsdpck_checkpoint *src = t->r->src;
     const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
-    const char *slash = strrchr(name, '/');
     for (size_t i = 0; i < catalogue_file_count(cat); i++)
         if (strcmp(catalogue_name(cat, catalogue_file(cat, i)->path), name) == 0)
             return true;
-    if (!sidecars_is_weights(slash == NULL ? name : slash + 1))
+    if (!sidecars_is_weights(name))
         return false;
     if (t->lost < 0)
         t->lost = has_lost(t->r, m);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "manifest/manifest.h"
 #include "run/file_checksums.h"
 #include "run/output_paths.h"
@@ -74,10 +75,8 @@ static fsdpck_status add_tensors(run *r, manifest *m, fsdpck_error *err)
 /* The output's single file, or one of its folder. */
 static const char *name_of_file(const run *r, size_t i)
 {
-    const char *slash = strrchr(r->dst, '/');
-    if (r->to.is_folder)
-        return catalogue_name(&r->to.cat, catalogue_file(&r->to.cat, i)->path);
-    return slash == NULL ? r->dst : slash + 1;
+    return r->to.is_folder ? catalogue_name(&r->to.cat, catalogue_file(&r->to.cat, i)->path)
+                           : text_file_name(r->dst);
 }
 
 static fsdpck_status add_file(manifest *m, const char *name, uint64_t nbytes, uint64_t crc64,

@@ -253,12 +253,7 @@ static fsdpck_status check_content(const folder *dir, const char *name, const ch
 static fsdpck_status check_folder_of(const char *path, fsdpck_error *err)
 {
     folder dir = FOLDER_CLOSED;
-    const char *slash = strrchr(path, '/');
-    char *parent = slash == NULL ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
-    if (parent == NULL)
-        return error_set_nomem(err, strlen(path));
-    const fsdpck_status st = folder_open_search(&dir, parent, err);
-    free(parent);
+    const fsdpck_status st = folder_open_parent(&dir, path, err);
     folder_close(&dir);
     return st;
 }

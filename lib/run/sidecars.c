@@ -7,13 +7,15 @@
 #include <unistd.h>
 
 #include "base/crc.h"
+#include "base/text.h"
 #include "manifest/manifest.h"
 
 #define COPY_NBYTES ((size_t)1 << 20)
 
-bool sidecars_is_weights(const char *name)
+bool sidecars_is_weights(const char *path)
 {
     static const char *const suffixes[] = {".distcp", ".index.json"};
+    const char *name = text_file_name(path);
     const size_t n = strlen(name);
     if (name[weights_stem_nbytes(name)] != '\0')
         return true;
@@ -76,8 +78,7 @@ static fsdpck_status add_name(sidecars *s, const char *folder_name, const char *
 
 static const char *name_of(const sidecar *f)
 {
-    const char *slash = strrchr(f->path, '/');
-    return slash == NULL ? f->path : slash + 1;
+    return text_file_name(f->path);
 }
 
 const char *sidecars_output(const sidecars *s, const sidecar *f)

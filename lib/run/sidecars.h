@@ -54,8 +54,8 @@ fsdpck_status sidecars_add(sidecars *s, output *out, fsdpck_error *err) FSDPCK_M
 /* CHANGED if a file was modified since sidecars_find. */
 fsdpck_status sidecars_copy(sidecars *s, output *out, const cancel_token *cancel,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether a name is that of weights or of their index. */
-bool sidecars_is_weights(const char *name);
+/* Whether the last part of a path is a name of weights or of their index. */
+bool sidecars_is_weights(const char *path);
 /* Also accepts a zeroed struct. */
 void sidecars_release(sidecars *s);
 

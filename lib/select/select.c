@@ -290,6 +290,59 @@ static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
     return st;
 }
 
+/* The steps, in order; each uses the results of those before it. */
+static fsdpck_status build(select_state *a, fsdpck_error *err)
+{
+    RETURN_IF(select_rules_compile(&a->request->options, &a->rules, err));
+    RETURN_IF(select_find_keyless(a, err));
+    RETURN_IF(select_inner_find(a, err));
+    RETURN_IF(pick_objects(a, err));
+    RETURN_IF(load_objects(a, err));
+    RETURN_IF(select_inner_keep(a, err));
+    RETURN_IF(pick_tensors(a, err));
+    RETURN_IF(select_omit_unread(a, err));
+    RETURN_IF(select_objects_rename(a, err));
+    RETURN_IF(select_find_ties(a, err));
+    RETURN_IF(leave_out_hanging(a, err));
+    if (a->to->units != NULL) {
+        if (a->request->part != PART_OPTIMIZER)
+            RETURN_IF(flatten_find_params(a, err));
+        RETURN_IF(flat_state_find(a, err));
+    }
+    RETURN_IF(add_picked(a, err));
+    RETURN_IF(select_objects_find_owners(a, err));
+    RETURN_IF(select_inner_add_all(a, err));
+    if (a->to->units != NULL)
+        RETURN_IF(flatten_check_dtypes(a, err));
+    if (a->request->sharding == NULL)
+        RETURN_IF(select_keep_shared(a, err));
+    RETURN_IF(select_rules_check_used(&a->rules, err));
+    RETURN_IF(check_not_empty(a, err));
+    if (a->request->flat_keys)
+        RETURN_IF(select_build_flat_keys(a, err));
+    RETURN_IF(catalogue_seal(&a->to->cat, err));
+    if (a->request->nested)
+        RETURN_IF(select_build_root(a, err));
+    if (a->to->units != NULL)
+        RETURN_IF(flat_root_build(a, err));
+    return select_omit_finish(a, err);
+}
+
+static void release(select_state *a)
+{
+    select_rules_release(&a->rules);
+    strtab_release(&a->names);
+    strtab_release(&a->state_keys);
+    VEC_RELEASE_ALL(&a->picks, &a->objects, &a->object_names, &a->open_states);
+    value_map_release(&a->inner);
+    free(a->tensor_map);
+    free(a->inner_map);
+    free(a->inner_owner);
+    free(a->object_kept);
+    free(a->keyless);
+    name_list_release(&a->left_out_objects);
+}
+
 fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts,
                                   const select_request *request, target *to, select_result *result,
                                   fsdpck_error *err)
@@ -308,52 +361,8 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
     to->world_size = request->sharding == NULL ? 1 : mesh_size(&request->sharding->layout->mesh);
     to->cat.origin.world_size = (int64_t)to->world_size;
     to->units = request->sharding == NULL ? NULL : request->sharding->units;
-    fsdpck_status st;
-    GOTO_IF(select_rules_compile(&request->options, &a.rules, err), out);
-    GOTO_IF(select_find_keyless(&a, err), out);
-    GOTO_IF(select_inner_find(&a, err), out);
-    GOTO_IF(pick_objects(&a, err), out);
-    GOTO_IF(load_objects(&a, err), out);
-    GOTO_IF(select_inner_keep(&a, err), out);
-    GOTO_IF(pick_tensors(&a, err), out);
-    GOTO_IF(select_omit_unread(&a, err), out);
-    GOTO_IF(select_objects_rename(&a, err), out);
-    GOTO_IF(select_find_ties(&a, err), out);
-    GOTO_IF(leave_out_hanging(&a, err), out);
-    if (to->units != NULL) {
-        if (request->part != PART_OPTIMIZER)
-            GOTO_IF(flatten_find_params(&a, err), out);
-        GOTO_IF(flat_state_find(&a, err), out);
-    }
-    GOTO_IF(add_picked(&a, err), out);
-    GOTO_IF(select_objects_find_owners(&a, err), out);
-    GOTO_IF(select_inner_add_all(&a, err), out);
-    if (to->units != NULL)
-        GOTO_IF(flatten_check_dtypes(&a, err), out);
-    if (request->sharding == NULL)
-        GOTO_IF(select_keep_shared(&a, err), out);
-    GOTO_IF(select_rules_check_used(&a.rules, err), out);
-    GOTO_IF(check_not_empty(&a, err), out);
-    if (request->flat_keys)
-        GOTO_IF(select_build_flat_keys(&a, err), out);
-    GOTO_IF(catalogue_seal(&to->cat, err), out);
-    if (request->nested)
-        GOTO_IF(select_build_root(&a, err), out);
-    if (to->units != NULL)
-        GOTO_IF(flat_root_build(&a, err), out);
-    GOTO_IF(select_omit_finish(&a, err), out);
-out:
-    select_rules_release(&a.rules);
-    strtab_release(&a.names);
-    strtab_release(&a.state_keys);
-    VEC_RELEASE_ALL(&a.picks, &a.objects, &a.object_names, &a.open_states);
-    value_map_release(&a.inner);
-    free(a.tensor_map);
-    free(a.inner_map);
-    free(a.inner_owner);
-    free(a.object_kept);
-    free(a.keyless);
-    name_list_release(&a.left_out_objects);
+    const fsdpck_status st = build(&a, err);
+    release(&a);
     return st;
 }
 

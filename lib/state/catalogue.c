@@ -154,48 +154,49 @@ static fsdpck_status error_bounds(const catalogue *c, uint32_t tensor, unsigned 
                      (found, "offset %" PRIu64 ", size %" PRIu64, offset, size));
 }
 
-/* Stores offsets and sizes of a chunk; both were checked against the shape. */
-static fsdpck_status add_dims(catalogue *c, const cat_tensor *t, const uint64_t *offsets,
-                              const uint64_t *sizes, uint64_t *dims_at, fsdpck_error *err)
+/* Checks a box against the shape. */
+static fsdpck_status check_box(const catalogue *c, uint32_t tensor, const uint64_t *offsets,
+                               const uint64_t *sizes, bool *empty, fsdpck_error *err)
 {
-    const unsigned ndim = t->ndim;
-    if (t->wide_dims) {
-        *dims_at = c->dims64.count;
-        uint64_t *wide = vec_push_n(&c->dims64, 2 * (size_t)ndim, err);
-        if (wide == NULL)
-            return FSDPCK_LIMIT;
-        for (unsigned i = 0; i < ndim; i++) {
-            wide[i] = offsets[i];
-            wide[ndim + i] = sizes[i];
-        }
-        return FSDPCK_OK;
-    }
-    *dims_at = c->dims32.count;
-    uint32_t *narrow = vec_push_n(&c->dims32, 2 * (size_t)ndim, err);
-    if (narrow == NULL)
-        return FSDPCK_LIMIT;
-    for (unsigned i = 0; i < ndim; i++) {
-        narrow[i] = (uint32_t)offsets[i];
-        narrow[ndim + i] = (uint32_t)sizes[i];
+    const uint64_t *shape = catalogue_shape(c, tensor);
+    *empty = false;
+    for (unsigned d = 0; d < catalogue_tensor(c, tensor)->ndim; d++) {
+        if (!checked_range(offsets[d], sizes[d], shape[d]))
+            return error_bounds(c, tensor, d, offsets[d], sizes[d], err);
+        *empty = *empty || sizes[d] == 0;
     }
     return FSDPCK_OK;
+}
+
+/* Stores offsets and sizes of a chunk; both were checked. */
+static void put_box(const catalogue *c, const cat_tensor *t, uint64_t dims_at,
+                    const uint64_t *offsets, const uint64_t *sizes)
+{
+    for (unsigned d = 0; d < t->ndim; d++) {
+        const uint64_t at = dims_at + d;
+        if (t->wide_dims) {
+            *VEC_AT(&c->dims64, uint64_t, at) = offsets[d];
+            *VEC_AT(&c->dims64, uint64_t, at + t->ndim) = sizes[d];
+        } else {
+            *VEC_AT(&c->dims32, uint32_t, at) = (uint32_t)offsets[d];
+            *VEC_AT(&c->dims32, uint32_t, at + t->ndim) = (uint32_t)sizes[d];
+        }
+    }
 }
 
 static fsdpck_status add_chunk(catalogue *c, uint32_t tensor, const uint64_t *offsets,
                                const uint64_t *sizes, const cat_chunk *proto, fsdpck_error *err)
 {
+    bool empty;
     if (c->chunks.count >= CHUNK_LIMIT)
         return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
+    RETURN_IF(check_box(c, tensor, offsets, sizes, &empty, err));
     cat_tensor *t = catalogue_tensor(c, tensor);
-    const uint64_t *shape = catalogue_shape(c, tensor);
-    bool empty = false;
-    for (unsigned d = 0; d < t->ndim; d++) {
-        if (!checked_range(offsets[d], sizes[d], shape[d]))
-            return error_bounds(c, tensor, d, offsets[d], sizes[d], err);
-        empty = empty || sizes[d] == 0;
-    }
-    uint64_t dims_at;
-    RETURN_IF(add_dims(c, t, offsets, sizes, &dims_at, err));
+    vec *dims = t->wide_dims ? &c->dims64 : &c->dims32;
+    const uint64_t dims_at = dims->count;
+    if (vec_push_n(dims, 2 * (size_t)t->ndim, err) == NULL)
+        return FSDPCK_LIMIT;
+    put_box(c, t, dims_at, offsets, sizes);
     cat_chunk *chunk = vec_push(&c->chunks, err);
     if (chunk == NULL)
         return FSDPCK_LIMIT;
@@ -223,15 +224,10 @@ fsdpck_status catalogue_add_object(catalogue *c, const char *name, size_t name_n
         return FAIL(err, LIMIT, LIMIT_COUNT, "too many objects");
     uint32_t id;
     RETURN_IF(strtab_intern(&c->names, name, name_nbytes, &id, err));
-    cat_object *o = vec_push(&c->objects, err);
-    if (o == NULL)
-        return FSDPCK_LIMIT;
-    *o = (cat_object){.name = id,
-                      .file = CAT_NONE,
-                      .rank = UINT16_MAX,
-                      .number = (uint32_t)(c->objects.count - 1)};
-    *object = (uint32_t)(c->objects.count - 1);
-    return FSDPCK_OK;
+    *object = (uint32_t)c->objects.count;
+    return vec_add(
+        &c->objects,
+        &(cat_object){.name = id, .file = CAT_NONE, .rank = UINT16_MAX, .number = *object}, err);
 }
 
 fsdpck_status catalogue_add_mesh(catalogue *c, const mesh *m, uint32_t *index, fsdpck_error *err)
@@ -329,13 +325,10 @@ fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err)
         grouped = catalogue_chunk(c, i - 1)->tensor <= catalogue_chunk(c, i)->tensor;
     if (!grouped)
         RETURN_IF(sort_chunks(c, err));
-    vec_trim(&c->files);
-    vec_trim(&c->tensors);
-    vec_trim(&c->chunks);
-    vec_trim(&c->objects);
-    vec_trim(&c->shapes);
-    vec_trim(&c->dims32);
-    vec_trim(&c->dims64);
+    vec *const tables[] = {&c->files,  &c->tensors, &c->chunks, &c->objects,
+                           &c->shapes, &c->dims32,  &c->dims64};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        vec_trim(tables[i]);
     c->sealed = 1;
     return FSDPCK_OK;
 }
@@ -361,23 +354,9 @@ fsdpck_status catalogue_set_box(catalogue *c, uint64_t chunk, const uint64_t *of
                                 const uint64_t *sizes, location_kind place, fsdpck_error *err)
 {
     cat_chunk *k = catalogue_chunk(c, chunk);
-    const cat_tensor *t = catalogue_tensor(c, k->tensor);
-    const uint64_t *shape = catalogue_shape(c, k->tensor);
-    bool empty = false;
-    for (unsigned d = 0; d < t->ndim; d++) {
-        if (!checked_range(offsets[d], sizes[d], shape[d]))
-            return error_bounds(c, k->tensor, d, offsets[d], sizes[d], err);
-        empty = empty || sizes[d] == 0;
-    }
-    for (unsigned d = 0; d < t->ndim; d++) {
-        if (t->wide_dims) {
-            *VEC_AT(&c->dims64, uint64_t, k->dims_at + d) = offsets[d];
-            *VEC_AT(&c->dims64, uint64_t, k->dims_at + t->ndim + d) = sizes[d];
-        } else {
-            *VEC_AT(&c->dims32, uint32_t, k->dims_at + d) = (uint32_t)offsets[d];
-            *VEC_AT(&c->dims32, uint32_t, k->dims_at + t->ndim + d) = (uint32_t)sizes[d];
-        }
-    }
+    bool empty;
+    RETURN_IF(check_box(c, k->tensor, offsets, sizes, &empty, err));
+    put_box(c, catalogue_tensor(c, k->tensor), k->dims_at, offsets, sizes);
     k->place = (uint16_t)(empty ? LOCATION_EMPTY : k->place == LOCATION_EMPTY ? place : k->place);
     return FSDPCK_OK;
 }

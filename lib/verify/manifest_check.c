@@ -6,32 +6,7 @@
 
 #include "base/text.h"
 #include "compare/digest.h"
-#include "run/file_checksums.h"
-#include "verify/expect_internal.h"
-
-struct manifest_check {
-    const expect_request *r;
-    expect_request request; /* what r points to */
-    manifest_check_result *result;
-    const check_file *summed; /* by file of the catalogue; NULL */
-    uint32_t *file_of;        /* by file of the manifest: that of the catalogue, or CAT_NONE */
-    bool partial;
-    manifest m;
-    folder own; /* where src gives none */
-    const folder *dir;
-    uint8_t *good;    /* by file of the manifest: it is there with its size */
-    const char *only; /* name of the file that the checkpoint is; NULL: a folder */
-    expect_naming names;
-    char outer[72]; /* names.outer */
-    bool differs;   /* some file differs from the manifest */
-    uint64_t reported_hashes;
-    bool lost_are_reported; /* missing files with chunks */
-};
-
-/* Files that a partial check reads too: metadata, configurations. */
-#define SMALL_NBYTES ((uint64_t)1 << 20)
-/* Limit of changed files whose content is searched in the manifest. */
-#define HASHES_TRACED 1000u
+#include "verify/manifest_check_internal.h"
 
 static const expect_ids manifest_ids = {FSDPCK_FINDING_MAN_TENSOR, FSDPCK_FINDING_MAN_TENSOR,
                                         FSDPCK_FINDING_MAN_TENSOR, "the manifest"};
@@ -51,22 +26,8 @@ static fsdpck_status open_dir(manifest_check *w, fsdpck_error *err)
     w->dir = &w->own;
     if (kind == PATH_FOLDER)
         return folder_open(&w->own, r->path, err);
-    const char *slash = strrchr(r->path, '/');
-    w->only = slash == NULL ? r->path : slash + 1;
-    char *parent = slash == NULL ? strdup(".") : strndup(r->path, (size_t)(slash - r->path) + 1);
-    if (parent == NULL)
-        return error_set_nomem(err, strlen(r->path));
-    const fsdpck_status st = folder_open_search(&w->own, parent, err);
-    free(parent);
-    return st;
-}
-
-static bool is_folder(const manifest_check *w)
-{
-    path_kind kind = PATH_FILE;
-    if (w->r->src != NULL)
-        return w->r->src->probe.is_folder;
-    return path_probe(NULL, w->r->path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
+    w->only = text_file_name(r->path);
+    return folder_open_parent(&w->own, r->path, err);
 }
 
 /* *text is NULL where there is none. */
@@ -77,332 +38,12 @@ static fsdpck_status read_text(const manifest_check *w, char **text, size_t *nby
     *text = NULL;
     if (w->r->manifest_path != NULL)
         return file_read_whole(NULL, w->r->manifest_path, MANIFEST_NBYTES_MAX, text, nbytes, err);
-    if (!is_folder(w))
+    if (!manifest_check_is_folder(w))
         return FSDPCK_OK;
     RETURN_IF(path_probe(w->dir, MANIFEST_NAME, &kind, NULL, err));
     if (kind == PATH_ABSENT)
         return FSDPCK_OK;
     return file_read_whole(w->dir, MANIFEST_NAME, MANIFEST_NBYTES_MAX, text, nbytes, err);
-}
-
-/* ---- files ---- */
-
-/* A manifest of one file applies to the checked file, even if that was renamed. */
-static const char *file_name(const manifest_check *w, size_t i)
-{
-    return w->only != NULL && w->m.files.count == 1 ? w->only : manifest_file_name(&w->m, i);
-}
-
-static size_t find_file(const manifest_check *w, const char *name, size_t nbytes)
-{
-    if (w->only != NULL && w->m.files.count == 1)
-        return strlen(w->only) == nbytes && memcmp(w->only, name, nbytes) == 0 ? 0 : SIZE_MAX;
-    return manifest_find_file(&w->m, name, nbytes);
-}
-
-/* A folder's manifest also lists files beside the single checked file; those are not checked. */
-static bool is_other(const manifest_check *w, size_t i)
-{
-    return w->only != NULL && strcmp(file_name(w, i), w->only) != 0;
-}
-
-/* As the user would name it. */
-static void error_file(fsdpck_error *err, const manifest_check *w, const char *name)
-{
-    error_path_in(err, strcmp(w->dir->path, ".") == 0 ? NULL : w->dir->path, name);
-}
-
-static void report_file(const manifest_check *w, fsdpck_finding_id id, const char *name,
-                        const char *message, const char *next)
-{
-    fsdpck_error what;
-    FAIL_AS(&what, FSDPCK_BADINPUT, id, ("%s", message), (file, w, name), (next, "%s", next));
-    findings_report(w->r->found, &what);
-}
-
-static bool is_weights(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return sidecars_is_weights(slash == NULL ? name : slash + 1);
-}
-
-/* The reader has reported all missing files with chunks. A finding with a tensor is about an
- * existing file that lacks the tensor. */
-static bool are_lost_reported(const findings *f)
-{
-    for (size_t i = 0; i < f->kept; i++)
-        if (f->list[i].what.finding == FSDPCK_FINDING_FILE_MISSING &&
-            f->list[i].what.tensor[0] == '\0')
-            return true;
-    return false;
-}
-
-static fsdpck_status check_listed(manifest_check *w, size_t i, fsdpck_error *err)
-{
-    const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
-    const char *name = file_name(w, i);
-    fsdpck_error what;
-    path_kind kind;
-    uint64_t nbytes;
-    if (is_other(w, i))
-        return FSDPCK_OK;
-    RETURN_IF(path_probe(w->dir, name, &kind, &nbytes, err));
-    w->good[i] = kind == PATH_FILE && nbytes == f->nbytes;
-    w->differs = w->differs || !w->good[i];
-    if (kind == PATH_ABSENT && w->lost_are_reported && is_weights(name) &&
-        !text_ends_with(name, strlen(name), ".json"))
-        return FSDPCK_OK;
-    if (kind != PATH_FILE) {
-        report_file(w, FSDPCK_FINDING_MAN_MISSING, name,
-                    kind == PATH_ABSENT ? "file in the manifest is missing"
-                                        : "entry in the manifest is not a regular file",
-                    "copy the file from where the checkpoint was written");
-        return FSDPCK_OK;
-    }
-    if (w->good[i])
-        return FSDPCK_OK;
-    FAIL_WITH(&what, BADINPUT, MAN_SIZE, ("file size differs from the manifest"), (file, w, name),
-              (expected, "%" PRIu64 " bytes", f->nbytes), (found, "%" PRIu64 " bytes", nbytes));
-    findings_report(w->r->found, &what);
-    return FSDPCK_OK;
-}
-
-/* Bundles of model signing, which fsdpck does not check. */
-static bool is_signature(const char *name)
-{
-    return text_ends_with(name, strlen(name), ".sigstore") ||
-           text_ends_with(name, strlen(name), ".sigstore.json") ||
-           text_ends_with(name, strlen(name), "model.sig");
-}
-
-/* The only missing or changed file of the manifest with this size; NULL if none or several. */
-static const char *find_lost_by_size(const manifest_check *w, uint64_t nbytes)
-{
-    const char *found = NULL;
-    for (size_t i = 0; w->differs && i < w->m.files.count; i++) {
-        if (w->good[i] || VEC_AT(&w->m.files, const manifest_file, i)->nbytes != nbytes)
-            continue;
-        if (found != NULL)
-            return NULL;
-        found = manifest_file_name(&w->m, i);
-    }
-    return found;
-}
-
-static void report_renamed(const manifest_check *w, const char *name, const char *lost)
-{
-    fsdpck_error what;
-    FAIL_AS(&what, FSDPCK_BADINPUT,
-            is_weights(name) ? FSDPCK_FINDING_MAN_EXTRA : FSDPCK_FINDING_MAN_OTHER,
-            ("file is not in the manifest"), (file, w, name),
-            (found, "same size as '%s', which the manifest lists", lost),
-            (next, "if it is that file, restore its name"));
-    findings_report(w->r->found, &what);
-}
-
-static fsdpck_status check_extra(void *arg, const char *name, uint64_t nbytes, fsdpck_error *err)
-{
-    manifest_check *w = arg;
-    const char *slash = strrchr(name, '/');
-    (void)err;
-    if (manifest_find_file(&w->m, name, strlen(name)) != SIZE_MAX)
-        return FSDPCK_OK;
-    if (is_signature(name))
-        report_file(w, FSDPCK_FINDING_SIG_UNCHECKED, name, "signature is not checked",
-                    "check it with the tool that created it");
-    else if (find_lost_by_size(w, nbytes) != NULL)
-        report_renamed(w, name, find_lost_by_size(w, nbytes));
-    else if (is_weights(name) || strcmp(slash == NULL ? name : slash + 1, ".metadata") == 0)
-        report_file(w, FSDPCK_FINDING_MAN_EXTRA, name, "file with weights is not in the manifest",
-                    "remove it if it does not belong to the checkpoint; otherwise make a new "
-                    "manifest: fsdpck digest --manifest FILE SRC");
-    else
-        report_file(w, FSDPCK_FINDING_MAN_OTHER, name, "file is not in the manifest",
-                    "ignore this if the file was added on purpose");
-    return FSDPCK_OK;
-}
-
-/* Checks the folder, and inner folders that the manifest names. */
-static fsdpck_status check_extras(manifest_check *w, fsdpck_error *err)
-{
-    strtab subs;
-    uint32_t id;
-    if (!is_folder(w))
-        return FSDPCK_OK;
-    strtab_init(&subs, NULL);
-    fsdpck_status st = strtab_intern(&subs, "", 0, &id, err);
-    for (size_t i = 0; st == FSDPCK_OK && i < w->m.files.count; i++) {
-        const char *name = manifest_file_name(&w->m, i);
-        const char *slash = strrchr(name, '/');
-        if (slash != NULL)
-            st = strtab_intern(&subs, name, (size_t)(slash - name), &id, err);
-    }
-    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&subs); i++) {
-        path_kind kind = PATH_FOLDER;
-        if (i > 0)
-            st = path_probe(w->dir, strtab_text(&subs, i), &kind, NULL, err);
-        if (st == FSDPCK_OK && kind == PATH_FOLDER)
-            st = file_checksums_walk(w->dir, strtab_text(&subs, i), check_extra, w, err);
-    }
-    strtab_release(&subs);
-    return st;
-}
-
-/* The manifest entry with this content, or NULL. */
-static const char *listed_as(const manifest_check *w, const file_checksum *s)
-{
-    for (size_t i = 0; w->only == NULL && i < w->m.files.count; i++) {
-        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
-        if (f->crc64 == s->crc64 && f->nbytes == s->nbytes)
-            return manifest_file_name(&w->m, i);
-    }
-    return NULL;
-}
-
-static void report_hash(manifest_check *w, const manifest_file *f, const file_checksum *s, bool sha)
-{
-    const char *other = sha || w->reported_hashes++ > HASHES_TRACED ? NULL : listed_as(w, s);
-    fsdpck_error what;
-    FAIL_WITH(&what, BADINPUT, MAN_HASH, ("contents of the file differ from the manifest"),
-              (file, w, s->name));
-    if (!sha) {
-        error_expected(&what, "CRC-64 %016" PRIx64 " over %" PRIu64 " bytes", f->crc64, f->nbytes);
-        if (other == NULL)
-            error_found(&what, "%016" PRIx64, s->crc64);
-        else
-            error_found(&what, "%016" PRIx64 ", which the manifest lists for '%s'", s->crc64,
-                        other);
-    } else {
-        char hex[2][65];
-        for (unsigned i = 0; i < 32; i++) {
-            snprintf(hex[0] + 2 * i, 3, "%02x", f->sha256[i]);
-            snprintf(hex[1] + 2 * i, 3, "%02x", s->sha256[i]);
-        }
-        error_expected(&what, "SHA-256 %s", hex[0]);
-        error_found(&what, "%s", hex[1]);
-    }
-    error_next(&what, "%s",
-               other == NULL ? "copy the file again from where the checkpoint was written"
-                             : "restore the file names, or copy the files again");
-    findings_report(w->r->found, &what);
-    w->differs = true;
-}
-
-/* Which of the catalogue's files are read through their indices there. */
-static fsdpck_status map_files(manifest_check *w, fsdpck_error *err)
-{
-    const fsdpck_checkpoint *src = w->r->src;
-    w->file_of = malloc((w->m.files.count + 1) * sizeof *w->file_of);
-    if (w->file_of == NULL)
-        return error_set_nomem(err, w->m.files.count * sizeof *w->file_of);
-    for (size_t i = 0; i < w->m.files.count; i++)
-        w->file_of[i] = CAT_NONE;
-    if (src == NULL || src->adapter != NULL ||
-        (!src->probe.is_folder && catalogue_file_count(&src->cat) != 1))
-        return FSDPCK_OK;
-    for (uint32_t i = 0; i < catalogue_file_count(&src->cat); i++) {
-        const char *name = src->probe.is_folder
-                               ? catalogue_name(&src->cat, catalogue_file(&src->cat, i)->path)
-                               : src->probe.name;
-        const size_t at = find_file(w, name, strlen(name));
-        if (at != SIZE_MAX)
-            w->file_of[at] = i;
-    }
-    return FSDPCK_OK;
-}
-
-void manifest_check_select_files(const manifest_check *w, check_file *files)
-{
-    if (w == NULL)
-        return;
-    for (size_t i = 0; i < w->m.files.count; i++)
-        if (w->good[i] && w->file_of[i] != CAT_NONE)
-            files[w->file_of[i]].nbytes = VEC_AT(&w->m.files, const manifest_file, i)->nbytes;
-}
-
-/* The checksum made while its chunks were read, or NULL. */
-static const check_file *summed_file(const manifest_check *w, size_t i)
-{
-    if (w->summed == NULL || w->file_of[i] == CAT_NONE)
-        return NULL;
-    const check_file *f = &w->summed[w->file_of[i]];
-    return f->nbytes > 0 && f->done ? f : NULL;
-}
-
-static void compare_checksum(manifest_check *w, const manifest_file *f, const file_checksum *s,
-                             unsigned what)
-{
-    if (what & CHECKSUM_CRC64)
-        w->result->bytes_summed += s->nbytes;
-    if ((what & CHECKSUM_CRC64) && s->crc64 != f->crc64)
-        report_hash(w, f, s, false);
-    else if ((what & CHECKSUM_SHA256) && f->has_sha256 &&
-             memcmp(s->sha256, f->sha256, sizeof f->sha256) != 0)
-        report_hash(w, f, s, true);
-}
-
-/* Compares files with known checksums; the others are added to `rest`. */
-static fsdpck_status compare_summed(manifest_check *w, file_checksums *rest, fsdpck_error *err)
-{
-    for (size_t i = 0; i < w->m.files.count; i++) {
-        const manifest_file *f = VEC_AT(&w->m.files, const manifest_file, i);
-        const char *name = file_name(w, i);
-        const check_file *had = summed_file(w, i);
-        if (!w->good[i])
-            continue;
-        if (had != NULL) {
-            const file_checksum s = {
-                .name = (char *)name, .nbytes = f->nbytes, .crc64 = had->crc64};
-            compare_checksum(w, f, &s, CHECKSUM_CRC64);
-        }
-        if (had != NULL && !w->r->sha256)
-            continue;
-        if (w->partial && f->nbytes > SMALL_NBYTES) {
-            w->result->unhashed_files++;
-            continue;
-        }
-        RETURN_IF(file_checksums_add(rest, name, f->nbytes, err));
-    }
-    return FSDPCK_OK;
-}
-
-static void report_without_sha(const manifest_check *w)
-{
-    uint64_t without = 0;
-    fsdpck_error note;
-    for (size_t i = 0; i < w->m.files.count; i++)
-        without += w->good[i] && !VEC_AT(&w->m.files, const manifest_file, i)->has_sha256;
-    if (without == 0)
-        return;
-    FAIL_WITH(&note, BADINPUT, MAN_UNSEEN, ("manifest has no SHA-256 for some files"),
-              (found, "%" PRIu64 " file%s", without, without == 1 ? "" : "s"),
-              (next, "record them with fsdpck digest --sha256 --manifest FILE SRC, or "
-                     "compare only the CRC-64: --level checksum without --sha256"));
-    findings_report_as(w->r->found, FINDING_ERROR, &note);
-}
-
-/* Every byte of those that have the right size. */
-static fsdpck_status check_checksums(manifest_check *w, fsdpck_error *err)
-{
-    const unsigned what = CHECKSUM_CRC64 | (w->r->sha256 ? CHECKSUM_SHA256 : 0);
-    file_checksums sums;
-    file_checksums_init(&sums, w->dir, w->r->no_follow && w->only == NULL);
-    group *g = w->r->src == NULL ? NULL : w->r->ctx->group; /* else rank 0 is alone */
-    fsdpck_status st = group_agree(g, compare_summed(w, &sums, err), err);
-    if (g != NULL)
-        file_checksums_use_group(&sums, w->r->src);
-    if (st == FSDPCK_OK && sums.files.count > 0)
-        st = file_checksums_read(&sums, w->r->ctx, w->r->nthreads, what, err);
-    for (size_t i = 0; st == FSDPCK_OK && i < sums.files.count; i++) {
-        const file_checksum *s = VEC_AT(&sums.files, const file_checksum, i);
-        const size_t at = find_file(w, s->name, strlen(s->name));
-        compare_checksum(w, VEC_AT(&w->m.files, const manifest_file, at), s,
-                         summed_file(w, at) != NULL ? CHECKSUM_SHA256 : what);
-    }
-    if (st == FSDPCK_OK && w->r->sha256)
-        report_without_sha(w);
-    file_checksums_release(&sums);
-    return st;
 }
 
 /* ---- tensors ---- */
@@ -413,7 +54,7 @@ static bool lists_all(const manifest_check *w)
     const fsdpck_checkpoint *src = w->r->src;
     const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
     if (!src->probe.is_folder)
-        return find_file(w, w->only, strlen(w->only)) != SIZE_MAX;
+        return manifest_check_find_file(w, w->only, strlen(w->only)) != SIZE_MAX;
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const uint32_t path = catalogue_file(cat, i)->path;
         if (manifest_find_file(&w->m, catalogue_name(cat, path),
@@ -510,22 +151,6 @@ static fsdpck_status check_tensors(manifest_check *w, fsdpck_error *err)
     return check_digests(w, err);
 }
 
-static fsdpck_status check_files(manifest_check *w, fsdpck_error *err)
-{
-    w->good = calloc(w->m.files.count + 1, 1);
-    if (w->good == NULL)
-        return error_set_nomem(err, w->m.files.count);
-    w->lost_are_reported = w->r->src == NULL && are_lost_reported(w->r->found);
-    for (size_t i = 0; i < w->m.files.count; i++)
-        RETURN_IF(check_listed(w, i, err));
-    if (w->only != NULL && w->m.files.count > 0 &&
-        find_file(w, w->only, strlen(w->only)) == SIZE_MAX)
-        report_file(w, FSDPCK_FINDING_MAN_MISSING, w->only, "file is not in the manifest",
-                    "give the manifest of this file, or the folder that contains it");
-    RETURN_IF(check_extras(w, err));
-    return map_files(w, err);
-}
-
 fsdpck_status manifest_check_run(manifest_check *w, const check_file *files, bool partial,
                                  manifest_check_result *result, fsdpck_error *err)
 {
@@ -540,7 +165,7 @@ fsdpck_status manifest_check_run(manifest_check *w, const check_file *files, boo
     result->files = w->m.files.count;
     result->tensors = w->m.tensors.count;
     if (r->level >= CHECK_CHECKSUM) {
-        RETURN_IF(check_checksums(w, err));
+        RETURN_IF(manifest_check_checksums(w, err));
         result->covers = r->src != NULL && lists_all(w) && result->unhashed_files == 0;
     }
     return check_tensors(w, err);
@@ -567,11 +192,11 @@ static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error 
     free(text);
     *there = st == FSDPCK_OK;
     if (st == FSDPCK_OK)
-        return check_files(w, err);
+        return manifest_check_files(w, err);
     if (w->r->manifest_path != NULL)
         error_path(&what, w->r->manifest_path);
     else
-        error_file(&what, w, MANIFEST_NAME);
+        error_manifest_file(&what, w, MANIFEST_NAME);
     error_next(&what, "use the manifest that was written with the checkpoint, or make a new one: "
                       "fsdpck digest --manifest FILE SRC");
     if (st == FSDPCK_BADINPUT) {

@@ -497,32 +497,39 @@ def case_optim_sorted_groups(setting):
                     check("MODEL-NEEDED" in done.stderr, done.stderr)
 
 
+def train_and_save_flat(folder, model, optimizer, columns):
+    """Two steps; then FSDP1's raw state in files of each rank. Returns the complete state of the optimizer."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    for seed in (2, 3):
+        model((torch.arange(5.0 * columns).reshape(5, columns) * seed) % 7 / 7).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    os.makedirs(folder, exist_ok=True)
+    suffix = "_world_size_%d_rank_%d.pt" % (dist.get_world_size(), dist.get_rank())
+    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        torch.save(model.state_dict(), os.path.join(folder, "model" + suffix))
+    torch.save(optimizer.state_dict(), os.path.join(folder, "optim" + suffix))
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        return FSDP.optim_state_dict(model, optimizer)
+
+
 def rank_save_same_units(folder, orig):
     """FSDP1's raw state by number of an optimizer that was given units of one size last first."""
     import torch.distributed as dist
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
     from cases_fsdp1 import allow_cpu
     from describe_model import describe
     allow_cpu()
-    rank, world = dist.get_rank(), dist.get_world_size()
     options = {"device_id": torch.device("cpu"), "use_orig_params": orig}
     torch.manual_seed(7)
     model = FSDP(nn.Sequential(*(FSDP(nn.Linear(6, 6), **options) for _ in range(3)), nn.Linear(6, 2)), **options)
     params = list(model.parameters())
     params = params[4:6] + params[2:4] + params[:2] + params[6:] if orig else params[:1] + params[:0:-1]
     optimizer = torch.optim.SGD(params, lr=0.125, momentum=0.5)
-    for seed in (2, 3):
-        model((torch.arange(30.0).reshape(5, 6) * seed) % 7 / 7).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    os.makedirs(folder, exist_ok=True)
-    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
-        torch.save(model.state_dict(), os.path.join(folder, "model_world_size_%d_rank_%d.pt" % (world, rank)))
-    torch.save(optimizer.state_dict(), os.path.join(folder, "optim_world_size_%d_rank_%d.pt" % (world, rank)))
-    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
-        truth = FSDP.optim_state_dict(model, optimizer)
+    truth = train_and_save_flat(folder, model, optimizer, 6)
     bare, full = describe(model), describe(model, optimizer)
-    if rank == 0:
+    if dist.get_rank() == 0:
         torch.save(truth, folder + ".truth")
         for name, described_model in (("bare", bare), ("full", full)):
             with open("%s.%s.json" % (folder, name), "w", encoding="utf-8") as out:
@@ -654,29 +661,19 @@ def case_optim_fsdp1_sharded(setting):
 
 def rank_save_groups(folder, orig):
     import torch.distributed as dist
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
     from cases_fsdp1 import allow_cpu
     from describe_model import describe
     allow_cpu()
-    rank, world = dist.get_rank(), dist.get_world_size()
     options = {"device_id": torch.device("cpu"), "use_orig_params": orig}
     torch.manual_seed(7)
     model = nn.Sequential(nn.Linear(4, 7), FSDP(nn.Sequential(nn.Linear(7, 7), nn.Linear(7, 3)), **options), nn.Linear(3, 4))
     model = FSDP(model, **options)
     params = list(model.parameters())
     optimizer = torch.optim.SGD([{"params": params[1::2], "lr": 0.25}, {"params": params[::2]}], lr=0.125, momentum=0.5)
-    for seed in (2, 3):
-        model((torch.arange(20.0).reshape(5, 4) * seed) % 7 / 7).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    os.makedirs(folder, exist_ok=True)
-    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
-        torch.save(model.state_dict(), os.path.join(folder, "model_world_size_%d_rank_%d.pt" % (world, rank)))
-    torch.save(optimizer.state_dict(), os.path.join(folder, "optim_world_size_%d_rank_%d.pt" % (world, rank)))
-    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
-        truth = FSDP.optim_state_dict(model, optimizer)
+    truth = train_and_save_flat(folder, model, optimizer, 4)
     described_model = describe(model, optimizer)
-    if rank == 0:
+    if dist.get_rank() == 0:
         torch.save(truth, folder + ".truth")
         with open(folder + ".json", "w", encoding="utf-8") as out:
             json.dump(described_model, out)

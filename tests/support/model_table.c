@@ -12,13 +12,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
-
-static void put_unit_name(json_writer *w, const unit_list *l, uint32_t id)
-{
-    size_t nbytes;
-    const char *text = unit_name(l, id, &nbytes);
-    json_put_string(w, text, nbytes);
-}
+#include "tests/support/unit_print.h"
 
 static void put_model_name(json_writer *w, const model *m, uint32_t id)
 {
@@ -35,24 +29,7 @@ static void put_unit(json_writer *w, const unit_list *l, const unit *u)
     json_member_u64(w, "world_size", u->world_size);
     json_member_bool(w, "unsharded", u->unsharded);
     json_member_u64(w, "total", u->total);
-    json_member_array(w, "fqns");
-    for (uint32_t k = 0; k < u->nparams; k++)
-        put_unit_name(w, l, unit_param_at(l, u, k)->fqn);
-    json_end_array(w);
-    json_member_array(w, "shapes");
-    for (uint32_t k = 0; k < u->nparams; k++) {
-        const unit_param *p = unit_param_at(l, u, k);
-        json_put_u64s(w, unit_param_shape(l, p), p->ndim);
-    }
-    json_end_array(w);
-    json_member_array(w, "shared");
-    for (uint32_t k = 0; k < u->nshared; k++) {
-        json_begin_array(w);
-        put_unit_name(w, l, unit_shared_at(l, u, k)->fqn);
-        put_unit_name(w, l, unit_shared_at(l, u, k)->same_as);
-        json_end_array(w);
-    }
-    json_end_array(w);
+    put_unit_params(w, l, u);
     json_end_object(w);
 }
 
@@ -94,15 +71,6 @@ static void put_names(json_writer *w, const model *m)
     for (uint32_t i = 0; i < model_buffer_count(m); i++)
         put_model_name(w, m, model_buffer_at(m, i)->name);
     json_end_array(w);
-}
-
-static fsdpck_status read_all(text_buf *text, fsdpck_error *err)
-{
-    char bytes[65536];
-    size_t n;
-    while ((n = fread(bytes, 1, sizeof bytes, stdin)) > 0)
-        text_append(text, bytes, n);
-    return text_check(text, err);
 }
 
 static fsdpck_status print_all(const model *m, const unit_list *units, const sharded_list *groups,

@@ -13,13 +13,7 @@
 #include <stdlib.h>
 
 #include "model/unit_json.h"
-
-static void put_name(json_writer *w, const unit_list *l, uint32_t name_id)
-{
-    size_t nbytes;
-    const char *text = unit_name(l, name_id, &nbytes);
-    json_put_string(w, text, nbytes);
-}
+#include "tests/support/unit_print.h"
 
 /* Lengths of parameters and paddings in turn, or which of them are padding. */
 static void put_numels(json_writer *w, const unit_list *l, const unit *u, bool mask)
@@ -95,28 +89,11 @@ static void put_unit(json_writer *w, const unit_list *l, const unit *u)
 {
     json_begin_object(w);
     json_put_key(w, "prefix", 6);
-    put_name(w, l, u->prefix);
+    put_unit_name(w, l, u->prefix);
     json_member_u64(w, "world_size", u->world_size);
     json_member_u64(w, "total", u->total);
     json_member_u64(w, "shard_size", u->shard_size);
-    json_member_array(w, "fqns");
-    for (uint32_t k = 0; k < u->nparams; k++)
-        put_name(w, l, unit_param_at(l, u, k)->fqn);
-    json_end_array(w);
-    json_member_array(w, "shared");
-    for (uint32_t k = 0; k < u->nshared; k++) {
-        json_begin_array(w);
-        put_name(w, l, unit_shared_at(l, u, k)->fqn);
-        put_name(w, l, unit_shared_at(l, u, k)->same_as);
-        json_end_array(w);
-    }
-    json_end_array(w);
-    json_member_array(w, "shapes");
-    for (uint32_t k = 0; k < u->nparams; k++) {
-        const unit_param *p = unit_param_at(l, u, k);
-        json_put_u64s(w, unit_param_shape(l, p), p->ndim);
-    }
-    json_end_array(w);
+    put_unit_params(w, l, u);
     put_numels(w, l, u, false);
     put_numels(w, l, u, true);
     json_member_array(w, "ranks");
@@ -124,15 +101,6 @@ static void put_unit(json_writer *w, const unit_list *l, const unit *u)
         put_rank(w, l, u, rank);
     json_end_array(w);
     json_end_object(w);
-}
-
-static fsdpck_status read_all(text_buf *text, fsdpck_error *err)
-{
-    char block[4096];
-    size_t nbytes;
-    while ((nbytes = fread(block, 1, sizeof block, stdin)) > 0)
-        text_append(text, block, nbytes);
-    return text_check(text, err);
 }
 
 static fsdpck_status read_units(const text_buf *text, uint32_t world_size, unit_list *l,

@@ -75,6 +75,14 @@ Test(json, accepted)
         cr_assert_eq(walk(rows[i], strlen(rows[i])), FSDPCK_OK, "%s: %s", rows[i], err.expected);
 }
 
+static void expect_refused(const char *const *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        cr_assert_eq(walk(rows[i], strlen(rows[i])), FSDPCK_BADINPUT, "%s", rows[i]);
+        cr_assert_str_eq(fsdpck_finding_name(err.finding), "ST-JSON");
+    }
+}
+
 Test(json, refused)
 {
     static const char *const rows[] = {
@@ -115,6 +123,21 @@ Test(json, refused)
         "1.e5",
         "0x10",
         "1_000",
+        "[1] [2]",
+        "{} x",
+        "[] ,",
+        "// c\n1",
+        "/* c */1",
+        "1//",
+        "\f1",
+    };
+    expect_refused(rows, sizeof rows / sizeof *rows);
+    cr_assert_eq(WALK("{}\0"), FSDPCK_BADINPUT, "a NUL behind");
+}
+
+Test(json, refused_texts)
+{
+    static const char *const rows[] = {
         "\"",
         "\"abc",
         "\"\\\"",
@@ -130,12 +153,6 @@ Test(json, refused)
         "\"\\ud800x\"",
         "\"a\nb\"",
         "\"\t\"",
-        "[1] [2]",
-        "{} x",
-        "[] ,",
-        "// c\n1",
-        "/* c */1",
-        "1//",
         "\xEF\xBB\xBF{}",
         "\xC2\xA0[1]",
         "\"\x80\"",
@@ -145,13 +162,8 @@ Test(json, refused)
         "\"\xF4\x90\x80\x80\"",
         "\"\xF8\x88\x80\x80\x80\"",
         "\"\xE4\xB8\"",
-        "\f1",
     };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        cr_assert_eq(walk(rows[i], strlen(rows[i])), FSDPCK_BADINPUT, "%s", rows[i]);
-        cr_assert_str_eq(fsdpck_finding_name(err.finding), "ST-JSON");
-    }
-    cr_assert_eq(WALK("{}\0"), FSDPCK_BADINPUT, "a NUL behind");
+    expect_refused(rows, sizeof rows / sizeof *rows);
     cr_assert_eq(WALK("\"a\0b\""), FSDPCK_BADINPUT, "a NUL inside");
     cr_assert_eq(WALK("\"\\\0\""), FSDPCK_BADINPUT, "an escaped NUL byte");
 }
@@ -280,7 +292,24 @@ Test(json, skip_and_expect)
     json_reader_release(&r);
 }
 
-Test(json, writer_compact_and_indented)
+/* --- the writer --- */
+
+static text_buf out;
+static json_writer w;
+
+static void begin(unsigned indent)
+{
+    text_release(&out);
+    out = (text_buf){0};
+    json_writer_init(&w, &out, indent);
+}
+
+static void end(void)
+{
+    text_release(&out);
+}
+
+Test(json, writer_compact_and_indented, .fini = end)
 {
     static const struct {
         unsigned indent;
@@ -291,9 +320,7 @@ Test(json, writer_compact_and_indented)
             "  \"c\": [],\n  \"d\": \"x\"\n}"},
     };
     for (size_t i = 0; i < 2; i++) {
-        text_buf out = {0};
-        json_writer w;
-        json_writer_init(&w, &out, rows[i].indent);
+        begin(rows[i].indent);
         json_begin_object(&w);
         json_put_key(&w, "a", 1);
         json_begin_array(&w);
@@ -314,19 +341,16 @@ Test(json, writer_compact_and_indented)
         json_end_object(&w);
         cr_assert_eq(text_check(&out, NULL), FSDPCK_OK);
         cr_assert_str_eq(out.text, rows[i].text);
-        text_release(&out);
     }
 }
 
 /* As the reports of the program: each member on a line, arrays on one line except of lines. */
-Test(json, writer_with_tabs)
+Test(json, writer_with_tabs, .fini = end)
 {
     static const char text[] =
         "{\n\t\"a\":\t[1, {\n\t\t\t\"b\":\t[]\n\t\t}, {\n\t\t}],\n\t\"o\":\t{\n\t},\n"
         "\t\"lines\":\t[\n\t\t{\"n\":[1,2],\"o\":{}},\n\t\t{}],\n\t\"z\":\tnull\n}";
-    text_buf out = {0};
-    json_writer w;
-    json_writer_init(&w, &out, JSON_TABS);
+    begin(JSON_TABS);
     json_begin_object(&w);
     json_member_array(&w, "a");
     json_put_u64(&w, 1);
@@ -353,14 +377,11 @@ Test(json, writer_with_tabs)
     cr_assert_eq(text_check(&out, NULL), FSDPCK_OK);
     cr_assert_str_eq(out.text, text);
     cr_assert_eq(walk(out.text, out.nbytes), FSDPCK_OK);
-    text_release(&out);
 }
 
-Test(json, writer_lines_with_spaces)
+Test(json, writer_lines_with_spaces, .fini = end)
 {
-    text_buf out = {0};
-    json_writer w;
-    json_writer_init(&w, &out, 1);
+    begin(1);
     json_begin_array(&w);
     for (uint64_t i = 0; i < 2; i++) {
         json_begin_line(&w);
@@ -369,14 +390,11 @@ Test(json, writer_lines_with_spaces)
     }
     json_end_array(&w);
     cr_assert_str_eq(out.text, "[\n {\"i\":0},\n {\"i\":1}\n]");
-    text_release(&out);
 }
 
-Test(json, writer_members)
+Test(json, writer_members, .fini = end)
 {
-    text_buf out = {0};
-    json_writer w;
-    json_writer_init(&w, &out, 0);
+    begin(0);
     json_begin_object(&w);
     json_member_text(&w, "t", "x\0y", 3);
     json_member_string(&w, "s", "\"");
@@ -391,15 +409,12 @@ Test(json, writer_members)
     cr_assert_str_eq(out.text, "{\"t\":\"x\\u0000y\",\"s\":\"\\\"\",\"u\":18446744073709551615,"
                                "\"i\":-9223372036854775808,\"d\":0.5,\"b\":true,"
                                "\"p\":1,\"q\":18446744073709551615,\"c\":{\"r\":2}}");
-    text_release(&out);
 }
 
 /* Items of another writer; none at all leaves no comma. */
-Test(json, writer_raw)
+Test(json, writer_raw, .fini = end)
 {
-    text_buf out = {0};
-    json_writer w;
-    json_writer_init(&w, &out, JSON_TABS);
+    begin(JSON_TABS);
     json_begin_array(&w);
     json_put_raw(&w, NULL, 0);
     json_put_raw(&w, "1, 2", 4);
@@ -407,23 +422,21 @@ Test(json, writer_raw)
     json_put_u64(&w, 3);
     json_end_array(&w);
     cr_assert_str_eq(out.text, "[1, 2, 3]");
-    text_release(&out);
 }
 
-static void count_and_empty(text_buf *out)
+static void count_and_empty(text_buf *full)
 {
-    cr_assert_gt(out->nbytes, 1u << 16);
-    cr_assert_leq(out->nbytes, (1u << 16) + 16, "emptied only after much more");
-    out->nbytes = 0;
-    out->limit_bytes++; /* counts the calls */
+    cr_assert_gt(full->nbytes, 1u << 16);
+    cr_assert_leq(full->nbytes, (1u << 16) + 16, "emptied only after much more");
+    full->nbytes = 0;
+    full->limit_bytes++; /* counts the calls */
 }
 
-Test(json, writer_drains)
+Test(json, writer_drains, .fini = end)
 {
     enum { LIMIT = 1 << 20, ITEMS = 100000 };
-    text_buf out = {.limit_bytes = LIMIT};
-    json_writer w;
-    json_writer_init(&w, &out, 0);
+    begin(0);
+    out.limit_bytes = LIMIT;
     w.drain = count_and_empty;
     json_begin_array(&w);
     for (unsigned i = 0; i < ITEMS; i++)
@@ -431,22 +444,16 @@ Test(json, writer_drains)
     json_end_array(&w);
     cr_assert_eq(text_check(&out, NULL), FSDPCK_OK);
     cr_assert_eq(out.limit_bytes - LIMIT, 12 * ITEMS / (1 << 16));
-    text_release(&out);
 }
 
 static const char *quoted(const char *text, size_t nbytes)
 {
-    static char kept[256];
-    text_buf out = {0};
-    json_writer w;
-    json_writer_init(&w, &out, 0);
+    begin(0);
     json_put_string(&w, text, nbytes);
-    memcpy(kept, out.text, out.nbytes + 1);
-    text_release(&out);
-    return kept;
+    return out.text;
 }
 
-Test(json, writer_strings)
+Test(json, writer_strings, .fini = end)
 {
     cr_assert_str_eq(quoted("a\"\\/\n\x01\x0B\x7F\0", 9),
                      "\"a\\\"\\\\/\\n\\u0001\\u000b\\u007f\\u0000\"");
@@ -456,27 +463,19 @@ Test(json, writer_strings)
     cr_assert_str_eq(quoted("\xE2\x80\xAE\xF3\xA0\x80\x81", 7), "\"\\u202e\\udb40\\udc01\"",
                      "nothing may steer a terminal");
     cr_assert_str_eq(quoted(NULL, 0), "\"\"");
-    text_buf out = {0};
-    json_writer w;
-    json_writer_init(&w, &out, 0);
+    begin(0);
     json_put_cstr(&w, NULL);
     cr_assert_str_eq(out.text, "null");
-    text_release(&out);
 }
 
 static const char *number(double v)
 {
-    static char kept[64];
-    text_buf out = {0};
-    json_writer w;
-    json_writer_init(&w, &out, 0);
+    begin(0);
     json_put_double(&w, v);
-    memcpy(kept, out.text, out.nbytes + 1);
-    text_release(&out);
-    return kept;
+    return out.text;
 }
 
-Test(json, writer_doubles)
+Test(json, writer_doubles, .fini = end)
 {
     cr_assert_str_eq(number(0.1), "0.1");
     cr_assert_str_eq(number(1), "1");

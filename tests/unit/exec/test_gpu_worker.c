@@ -37,35 +37,43 @@ typedef struct words {
 
 static void on_log(void *ctx, const log_line *line)
 {
-    words *seen = ctx;
+    words *to = ctx;
     if (line->level != LOG_WARNING)
         return;
-    seen->warnings++;
-    (void)snprintf(seen->text, sizeof seen->text, "%s", line->text);
+    to->warnings++;
+    (void)snprintf(to->text, sizeof to->text, "%s", line->text);
 }
 
-static fsdpck_status run(exec_harness *w, fake_gpu *f, bool required, words *seen,
-                         fsdpck_error *err)
+static fake_gpu f;
+static words seen;
+static fsdpck_error err;
+
+static void new_gpu(void)
 {
-    const logger log = {on_log, seen};
+    seen = (words){0};
+    err = (fsdpck_error){0};
+    fake_gpu_init(&f);
+}
+
+static fsdpck_status run(exec_harness *w, bool required)
+{
+    const logger log = {on_log, &seen};
     const exec_harness_options o = {.nthreads = 1,
                                     .tile_nbytes = 32768,
                                     .direct = EXEC_DIRECT_OFF,
-                                    .gpu = &f->base,
+                                    .gpu = &f.base,
                                     .gpu_required = required,
                                     .log = &log};
-    return exec_harness_run(w, &o, err);
+    return exec_harness_run(w, &o, &err);
 }
 
 Test(engine_gpu, fills_all_tiles_in_bounded_memory)
 {
     for (unsigned bodies = 0; bodies < 2; bodies++) {
         exec_harness *w = world(3000, false);
-        fake_gpu f;
-        words seen = {0};
-        fake_gpu_init(&f);
+        new_gpu();
         f.bodies = bodies == 1;
-        cr_assert_eq(run(w, &f, true, &seen, NULL), FSDPCK_OK);
+        cr_assert_eq(run(w, true), FSDPCK_OK);
         cr_assert_eq(w->sums.gpu_tiles, (2760000 + 3003 + 32767) / 32768);
         /* Once for the output, once for digests alone. */
         cr_assert_leq(atomic_load(&f.device_nbytes), 2 * w->sums.buffer_nbytes + 4096);
@@ -79,10 +87,8 @@ Test(engine_gpu, fills_all_tiles_in_bounded_memory)
 Test(engine_gpu, streams_stay_with_threads)
 {
     exec_harness *w = world(300, true);
-    fake_gpu f;
-    words seen = {0};
-    fake_gpu_init(&f);
-    cr_assert_eq(run(w, &f, true, &seen, NULL), FSDPCK_OK);
+    new_gpu();
+    cr_assert_eq(run(w, true), FSDPCK_OK);
     cr_assert_eq(w->sums.streams, 3);
     cr_assert_leq(w->sums.gpu_tiles, 2); /* of b */
     fake_gpu_release(&f);
@@ -109,8 +115,7 @@ Test(engine_gpu, fills_bundles)
 {
     exec_harness *w = columns();
     for (uint64_t k = 0; k < 4; k++) {
-        fake_gpu f;
-        fake_gpu_init(&f);
+        new_gpu();
         f.bodies = k % 2 == 1;
         f.flip_at = k;
         f.flips = k > 0;
@@ -120,7 +125,7 @@ Test(engine_gpu, fills_bundles)
         cr_assert_gt(w->sums.gpu_tiles, 1);
         cr_assert_float_eq(w->sums.read_amplification, 1, 1e-9);
         fake_gpu_release(&f);
-        fake_gpu_init(&f);
+        new_gpu();
         f.fail_at = 3 * 5 + k * 5;
         const exec_harness_options weak = {.nthreads = 2, .tile_nbytes = 1 << 20, .gpu = &f.base};
         cr_assert_eq(exec_harness_run(w, &weak, NULL), FSDPCK_OK);
@@ -134,12 +139,9 @@ Test(engine_gpu, whatever_call_fails_is_the_end_or_left_to_threads)
     exec_harness *w = world(200, false);
     uint64_t count = 1000;
     for (uint64_t k = 0; k <= count; k++) {
-        fake_gpu f;
-        words seen = {0};
-        fsdpck_error err = {0};
-        fake_gpu_init(&f);
+        new_gpu();
         f.fail_at = k;
-        const fsdpck_status st = run(w, &f, true, &seen, &err);
+        const fsdpck_status st = run(w, true);
         if (k == 0)
             count = atomic_load(&f.made[FAKE_MARK]) + 30; /* past the first tiles */
         if (k == 0)
@@ -147,9 +149,9 @@ Test(engine_gpu, whatever_call_fails_is_the_end_or_left_to_threads)
         else
             cr_assert_eq(st, FSDPCK_DEVICE, "call %zu: %d", (size_t)k, st);
         fake_gpu_release(&f);
-        fake_gpu_init(&f);
+        new_gpu();
         f.fail_at = k;
-        cr_assert_eq(run(w, &f, false, &seen, &err), FSDPCK_OK);
+        cr_assert_eq(run(w, false), FSDPCK_OK);
         cr_assert_eq(seen.warnings, k > 0);
         cr_assert(k == 0 || strstr(seen.text, "continuing with threads, without the GPU") != NULL);
         fake_gpu_release(&f);
@@ -160,14 +162,11 @@ Test(engine_gpu, whatever_call_fails_is_the_end_or_left_to_threads)
 Test(engine_gpu, a_device_that_gives_wrong_bytes_is_found_at_once)
 {
     exec_harness *w = world(200, false);
-    fake_gpu f;
-    words seen = {0};
-    fsdpck_error err = {0};
-    fake_gpu_init(&f);
+    new_gpu();
     f.wrong = true;
-    cr_assert_eq(run(w, &f, true, &seen, &err), FSDPCK_DEVICE);
+    cr_assert_eq(run(w, true), FSDPCK_DEVICE);
     cr_assert_str_eq(err.message, "GPU and CPU results differ");
-    cr_assert_eq(run(w, &f, false, &seen, &err), FSDPCK_OK);
+    cr_assert_eq(run(w, false), FSDPCK_OK);
     cr_assert_eq(w->sums.gpu_tiles, 1); /* then it was dropped */
     fake_gpu_release(&f);
     exec_harness_free(w);
@@ -178,13 +177,10 @@ Test(engine_gpu, a_flipped_bit_is_never_written)
     exec_harness *w = world(200, false);
     for (uint64_t k = 1; k < 12; k++) {
         for (uint64_t flips = 1; flips <= 100; flips += 99) {
-            fake_gpu f;
-            words seen = {0};
-            fsdpck_error err = {0};
-            fake_gpu_init(&f);
+            new_gpu();
             f.flip_at = k;
             f.flips = flips;
-            const fsdpck_status st = run(w, &f, true, &seen, &err);
+            const fsdpck_status st = run(w, true);
             /* Once: the tile is filled again. */
             cr_assert_eq(st, flips == 1 ? FSDPCK_OK : FSDPCK_DEVICE, "copy %zu", (size_t)k);
             cr_assert(st == FSDPCK_OK || strstr(err.message, "were corrupted twice") != NULL);
@@ -198,13 +194,10 @@ Test(engine_gpu, a_read_that_fails_is_an_error_of_reading)
 {
     exec_harness *w = world(200, false);
     for (uint64_t k = 1; k < 20; k++) {
-        fake_gpu f;
-        words seen = {0};
-        fsdpck_error err = {0};
-        fake_gpu_init(&f);
+        new_gpu();
         w->source.fail_read = k;
         atomic_store(&w->source.reads, 0);
-        cr_assert_eq(run(w, &f, k % 2 == 0, &seen, &err), FSDPCK_IO);
+        cr_assert_eq(run(w, k % 2 == 0), FSDPCK_IO);
         cr_assert_neq(err.tensor[0], '\0');
         fake_gpu_release(&f);
     }

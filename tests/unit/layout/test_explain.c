@@ -7,7 +7,7 @@
 static budget b;
 static catalogue c;
 
-static void begin(void)
+static void setup(void)
 {
     uint32_t file;
     budget_init(&b, 1u << 26, "metadata", NULL);
@@ -15,11 +15,13 @@ static void begin(void)
     cr_assert_eq(catalogue_add_file(&c, "f", 1, 0, 0, &file, NULL), FSDPCK_OK);
 }
 
-static void end(void)
+static void teardown(void)
 {
     catalogue_release(&c);
     cr_expect_eq(b.used_bytes, 0);
 }
+
+TestSuite(explain, .init = setup, .fini = teardown);
 
 static const char *next_name; /* NULL: a letter */
 
@@ -90,6 +92,8 @@ static void expect(uint64_t world_size, const char *mesh_expected, const char *c
     mesh_infer_release(&x);
 }
 
+#define EXPECT(world_size, mesh_expected, ...) \
+    expect(world_size, mesh_expected, (const char *const[]){__VA_ARGS__})
 #define P(...) ((const placement[MESH_NDIM_MAX]){__VA_ARGS__})
 
 static const mesh m4 = {.ndim = 1, .sizes = {4}}, m2x4 = {.ndim = 2, .sizes = {2, 4}},
@@ -98,88 +102,63 @@ static const mesh m4 = {.ndim = 1, .sizes = {4}}, m2x4 = {.ndim = 2, .sizes = {2
 
 Test(explain, one_dim)
 {
-    static const char *const expected[] = {"Shard(0)", "Shard(1)", "Replicate()", "Shard(0)",
-                                           "Shard(0)"};
-    begin();
     add_cut(&m4, P(S(0)), 10, 3, true);
     add_cut(&m4, P(S(1)), 3, 8, true);
     add_box(add_tensor(5, 5), 0, 0, 5, 5);
     add_cut(&m4, P(S(0)), 2, 0, false); /* 2 of 4 ranks hold something; the rest is not told */
     add_cut(&m4, P(S(0)), 1, 0, true);  /* whole, but empty boxes tell of other ranks */
-    expect(4, "fsdp=4", expected);
-    end();
+    EXPECT(4, "fsdp=4", "Shard(0)", "Shard(1)", "Replicate()", "Shard(0)", "Shard(0)");
 }
 
 Test(explain, world_size_not_known)
 {
-    static const char *const expected[] = {"Shard(0)"};
-    begin();
     add_cut(&m4, P(S(0)), 10, 3, true);
-    expect(0, "fsdp=4", expected);
-    end();
+    EXPECT(0, "fsdp=4", "Shard(0)");
 }
 
 Test(explain, hsdp)
 {
-    static const char *const expected[] = {"[Replicate(), Shard(0)]", "[Replicate(), Shard(0)]"};
-    begin();
     add_cut(&m2x4, P(R, S(0)), 10, 3, true); /* each box twice */
     add_cut(&m4, P(S(0)), 16, 0, true);      /* each box once */
-    expect(8, "dp_replicate=2,dp_shard=4", expected);
-    end();
+    EXPECT(8, "dp_replicate=2,dp_shard=4", "[Replicate(), Shard(0)]", "[Replicate(), Shard(0)]");
 }
 
 Test(explain, fsdp_and_tp)
 {
-    static const char *const expected[] = {"[_StridedShard(0, 2), Shard(0)]",
-                                           "[Shard(0), Shard(1)]", "[Shard(0), Replicate()]",
-                                           "[_StridedShard(0, 2), Shard(0)]"};
-    begin();
     add_cut(&m3x2, P(SS(0, 2), S(0)), 12, 4, true);
     add_cut(&m3x2, P(S(0), S(1)), 12, 5, true);
     add_cut(&m3x2, P(S(0), R), 7, 0, true);
     add_cut(&m3x2, P(SS(0, 2), S(0)), 7, 0, true); /* the data of a D1 case, as 2.8 and 2.9 write */
-    expect(6, "dp_shard=3,tp=2", expected);
-    end();
+    EXPECT(6, "dp_shard=3,tp=2", "[_StridedShard(0, 2), Shard(0)]", "[Shard(0), Shard(1)]",
+           "[Shard(0), Replicate()]", "[_StridedShard(0, 2), Shard(0)]");
 }
 
 /* FSDP1 with TP cuts left to right. */
 Test(explain, left_to_right)
 {
-    static const char *const expected[] = {"[Shard(0), Shard(0)]", "[Shard(0), Shard(1)]"};
-    begin();
     add_cut(&m3x2, P(S(0), S(0)), 7, 0, true);
     add_cut(&m3x2, P(S(0), S(1)), 12, 5, true);
-    expect(6, "dp_shard=3,tp=2", expected);
-    end();
+    EXPECT(6, "dp_shard=3,tp=2", "[Shard(0), Shard(0)]", "[Shard(0), Shard(1)]");
 }
 
 Test(explain, equal_sizes_of_fsdp_and_tp)
 {
-    static const char *const expected[] = {"[Shard(0), Shard(1)]", "[Shard(0), Replicate()]"};
-    begin();
     add_cut(&m2x2, P(S(0), S(1)), 6, 6, false);
     add_cut(&m2x2, P(S(0), R), 6, 0, false);
-    expect(4, "dp_shard=2,tp=2", expected);
-    end();
+    EXPECT(4, "dp_shard=2,tp=2", "[Shard(0), Shard(1)]", "[Shard(0), Replicate()]");
 }
 
 Test(explain, hsdp_and_tp)
 {
-    static const char *const expected[] = {"[Replicate(), Shard(0), Shard(1)]",
-                                           "[Replicate(), _StridedShard(0, 2), Shard(0)]"};
-    begin();
     add_cut(&m2x2x2, P(R, S(0), S(1)), 6, 6, true);
     add_cut(&m2x2x2, P(R, SS(0, 2), S(0)), 11, 0, true);
-    expect(8, "dp_replicate=2,dp_shard=2,tp=2", expected);
-    end();
+    EXPECT(8, "dp_replicate=2,dp_shard=2,tp=2", "[Replicate(), Shard(0), Shard(1)]",
+           "[Replicate(), _StridedShard(0, 2), Shard(0)]");
 }
 
 /* One tensor that no mesh makes, and one of another mesh, do not hide that of the others. */
 Test(explain, most_tensors)
 {
-    static const char *const expected[] = {NULL, "Shard(0)", "Shard(1)", NULL, "Shard(0)"};
-    begin();
     const uint32_t tensor = add_tensor(6, 0);
     add_box(tensor, 0, 0, 1, 0);
     add_box(tensor, 1, 0, 5, 0);
@@ -187,144 +166,114 @@ Test(explain, most_tensors)
     add_cut(&m4, P(S(1)), 3, 8, true);
     add_cut(&m3x2, P(S(0), S(1)), 9, 2, false);
     add_cut(&m4, P(S(0)), 9, 0, false);
-    expect(4, "fsdp=4", expected);
-    end();
+    EXPECT(4, "fsdp=4", NULL, "Shard(0)", "Shard(1)", NULL, "Shard(0)");
 }
 
 /* Half of the sharded tensors is not a majority; whole tensors do not count. */
 Test(explain, half_is_not_most)
 {
-    begin();
     const uint32_t tensor = add_tensor(6, 0);
     add_box(tensor, 0, 0, 1, 0);
     add_box(tensor, 1, 0, 5, 0);
     add_cut(&m4, P(S(0)), 10, 3, true);
     add_box(add_tensor(5, 5), 0, 0, 5, 5);
     expect(4, "fsdp=4", NULL);
-    end();
 }
 
 /* fully_shard cuts all that it manages: a mesh that leaves "plain" to TP is not it. */
 Test(explain, experts_with_tp)
 {
-    static const char *const expected[] = {"[_StridedShard(0, 2), Shard(0), Replicate()]",
-                                           "[_StridedShard(0, 2), Shard(0), Shard(1)]",
-                                           "[Shard(0), Replicate(), Replicate()]"};
-    begin();
     next_name = "l.experts.w";
     add_cut(&m2x2x2, P(SS(0, 2), S(0), R), 8, 4, true);
     add_cut(&m2x2x2, P(SS(0, 2), S(0), S(1)), 8, 4, true);
     add_cut(&m2x2x2, P(S(0), R, R), 6, 2, true);
-    expect(8, "dp_shard=2,ep=2,tp=2", expected);
-    end();
+    EXPECT(8, "dp_shard=2,ep=2,tp=2", "[_StridedShard(0, 2), Shard(0), Replicate()]",
+           "[_StridedShard(0, 2), Shard(0), Shard(1)]", "[Shard(0), Replicate(), Replicate()]");
 }
 
 /* As torchtitan does: dense parameters over both dims as over one; experts by ep, then by FSDP. */
 Test(explain, experts_without_tp)
 {
-    static const char *const expected[] = {"[_StridedShard(0, 2), Shard(0)]",
-                                           "[_StridedShard(0, 2), Shard(0)]"};
     static const mesh m6 = {.ndim = 1, .sizes = {6}};
-    begin();
     next_name = "l.experts.w";
     add_cut(&m3x2, P(SS(0, 2), S(0)), 10, 4, true);
     add_cut(&m6, P(S(0)), 18, 3, true);
-    expect(6, "dp_shard=3,ep=2", expected);
-    end();
+    EXPECT(6, "dp_shard=3,ep=2", "[_StridedShard(0, 2), Shard(0)]",
+           "[_StridedShard(0, 2), Shard(0)]");
 }
 
 /* One expert a tensor, or columns cut by the second dim: that is TP. */
 Test(explain, experts_under_tp)
 {
-    static const char *const expected[] = {"[Shard(0), Shard(1)]",
-                                           "[_StridedShard(0, 2), Shard(0)]"};
-    begin();
     next_name = "l.experts.w";
     add_cut(&m3x2, P(S(0), S(1)), 12, 4, true);
     next_name = "l.experts.0.w";
     add_cut(&m3x2, P(SS(0, 2), S(0)), 12, 4, true);
-    expect(6, "dp_shard=3,tp=2", expected);
-    end();
-}
-
-static void expect_nothing(uint64_t world_size, const char *mesh_text)
-{
-    expect(world_size, mesh_text, NULL);
-    end();
+    EXPECT(6, "dp_shard=3,tp=2", "[Shard(0), Shard(1)]", "[_StridedShard(0, 2), Shard(0)]");
 }
 
 Test(explain, a_hole)
 {
-    begin();
     const uint32_t tensor = add_tensor(4, 4);
     add_box(tensor, 0, 0, 2, 2);
     add_box(tensor, 0, 2, 2, 2);
     add_box(tensor, 2, 0, 2, 2);
-    expect_nothing(4, "fsdp=4");
+    expect(4, "fsdp=4", NULL);
 }
 
 Test(explain, a_hole_and_a_replica)
 {
-    begin();
     const uint32_t tensor = add_tensor(4, 4);
     add_box(tensor, 0, 0, 2, 2);
     add_box(tensor, 0, 2, 2, 2);
     add_box(tensor, 2, 0, 2, 2);
     add_box(tensor, 2, 0, 2, 2);
-    expect_nothing(4, "fsdp=4");
+    expect(4, "fsdp=4", NULL);
 }
 
 /* Empty boxes beside a whole one of more than one row say nothing. */
 Test(explain, whole_with_empty_boxes)
 {
-    static const char *const expected[] = {"Replicate()"};
-    begin();
     const uint32_t tensor = add_tensor(5, 5);
     add_box(tensor, 0, 0, 5, 5);
     add_box(tensor, 5, 0, 0, 5);
-    expect(4, "fsdp=4", expected);
-    end();
+    EXPECT(4, "fsdp=4", "Replicate()");
 }
 
 Test(explain, no_grid)
 {
-    begin();
     const uint32_t tensor = add_tensor(4, 4);
     add_box(tensor, 0, 0, 2, 4);
     add_box(tensor, 2, 0, 2, 2);
     add_box(tensor, 2, 2, 2, 2);
-    expect_nothing(3, "fsdp=3");
+    expect(3, "fsdp=3", NULL);
 }
 
 Test(explain, an_overlap)
 {
-    begin();
     const uint32_t tensor = add_tensor(6, 0);
     add_box(tensor, 0, 0, 4, 0);
     add_box(tensor, 3, 0, 3, 0);
-    expect_nothing(2, "fsdp=2");
+    expect(2, "fsdp=2", NULL);
 }
 
 Test(explain, cuts_of_no_mesh)
 {
-    begin();
     const uint32_t tensor = add_tensor(6, 0);
     add_box(tensor, 0, 0, 1, 0);
     add_box(tensor, 1, 0, 5, 0);
-    expect_nothing(2, "fsdp=2");
+    expect(2, "fsdp=2", NULL);
 }
 
 Test(explain, more_boxes_than_ranks)
 {
-    begin();
     add_cut(&m4, P(S(0)), 8, 0, true);
-    expect_nothing(2, "fsdp=2");
+    expect(2, "fsdp=2", NULL);
 }
 
 /* Tensors alike share a pattern, however many. */
 Test(explain, patterns_are_shared)
 {
-    begin();
     for (unsigned i = 0; i < 5; i++)
         add_cut(&m4, P(S(0)), 8, i % 2 == 0 ? 3 : 4, true);
     cr_assert_eq(catalogue_seal(&c, NULL), FSDPCK_OK);
@@ -334,5 +283,4 @@ Test(explain, patterns_are_shared)
         cr_assert_eq(mesh_infer_add(&x, &c, i, NULL), FSDPCK_OK);
     cr_expect_eq(x.patterns.count, 2);
     mesh_infer_release(&x);
-    end();
 }

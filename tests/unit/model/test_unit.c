@@ -171,29 +171,25 @@ Test(unit, pieces_without_orig_params)
 
 Test(unit, padding_with_orig_params_follows_the_compute_dtype)
 {
-    unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32, .use_orig_params = true};
-    proto.alignment = unit_alignment(DTYPE_FLOAT32);
-    const unit *u = make(&proto, pair, 3);
-    expect_totals(u, 40, 10);
-    expect_offsets(u, (const uint64_t[]){0, 16, 24});
-}
-
-Test(unit, sizes_of_the_bf16_unit)
-{
-    unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32, .use_orig_params = true};
-    proto.alignment = unit_alignment(DTYPE_BFLOAT16);
-    const unit *u = make(&proto, four, 4);
-    expect_totals(u, 44, 11);
-    expect_offsets(u, (const uint64_t[]){0, 16, 24, 40});
-}
-
-Test(unit, sizes_of_the_bf16_unit_in_fp32)
-{
-    unit proto = {.world_size = 4, .dtype = DTYPE_FLOAT32, .use_orig_params = true};
-    proto.alignment = unit_alignment(DTYPE_FLOAT32);
-    const unit *u = make(&proto, four, 4);
-    expect_totals(u, 40, 10);
-    expect_offsets(u, (const uint64_t[]){0, 16, 24, 36});
+    static const struct {
+        dtype compute;
+        const shape2 *params;
+        unsigned count;
+        uint64_t total, shard_size, offsets[4];
+    } rows[] = {{DTYPE_FLOAT32, pair, 3, 40, 10, {0, 16, 24}},
+                {DTYPE_BFLOAT16, four, 4, 44, 11, {0, 16, 24, 40}},
+                {DTYPE_FLOAT32, four, 4, 40, 10, {0, 16, 24, 36}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const unit proto = {.world_size = 4,
+                            .dtype = DTYPE_FLOAT32,
+                            .use_orig_params = true,
+                            .alignment = unit_alignment(rows[i].compute)};
+        const unit *u = make(&proto, rows[i].params, rows[i].count);
+        expect_totals(u, rows[i].total, rows[i].shard_size);
+        expect_offsets(u, rows[i].offsets);
+        teardown();
+        setup();
+    }
 }
 
 Test(unit, torch_2_0_pads_nothing_inside)

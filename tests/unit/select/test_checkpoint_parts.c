@@ -32,10 +32,29 @@ static uint32_t add(const char *path, dtype d, unsigned ndim)
     return add_by_path(&c, path, d, ndim, shape);
 }
 
+/* Tensors of two dims, by their paths. */
+static void add_all(const char *paths)
+{
+    char copy[512];
+    snprintf(copy, sizeof copy, "%s", paths);
+    for (char *at = strtok(copy, " "); at != NULL; at = strtok(NULL, " "))
+        (void)add(at, DTYPE_FLOAT32, 2);
+}
+
 static void find(void)
 {
     cr_assert_eq(catalogue_seal(&c, &err), FSDPCK_OK, "%s", err.message);
     cr_assert_eq(checkpoint_parts_find(&c, &parts, &err), FSDPCK_OK);
+}
+
+/* A letter for each of the first tensors: M model, O optimizer, X other. */
+static void expect_parts(const char *letters)
+{
+    static const char names[] = {[PART_MODEL] = 'M', [PART_OPTIMIZER] = 'O', [PART_OTHER] = 'X'};
+    cr_assert_geq(parts.tensor_count, strlen(letters));
+    for (size_t i = 0; letters[i] != '\0'; i++)
+        cr_expect_eq(names[parts.tensor_part[i]], letters[i], "tensor %zu is in %c", i,
+                     names[parts.tensor_part[i]]);
 }
 
 static void expect_name(checkpoint_part part, bool alone, const char *name, const char *expected)
@@ -49,112 +68,78 @@ static void expect_name(checkpoint_part part, bool alone, const char *name, cons
 
 Test(parts, the_model_is_what_lies_under_the_first_known_key)
 {
-    add("state_dict/w", DTYPE_FLOAT32, 2);
-    add("model/w", DTYPE_FLOAT32, 2);
-    add("optim/state.w.exp_avg", DTYPE_FLOAT32, 2);
-    add("other/w", DTYPE_FLOAT32, 2);
+    add_all("state_dict/w model/w optim/state.w.exp_avg other/w");
     find();
     cr_expect_str_eq(parts.model_key, "model");
     cr_expect_eq(parts.model_depth, 1);
-    cr_expect_eq(parts.tensor_part[0], PART_OTHER);
-    cr_expect_eq(parts.tensor_part[1], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[2], PART_OPTIMIZER);
-    cr_expect_eq(parts.tensor_part[3], PART_OTHER);
+    expect_parts("XMOX");
 }
 
 Test(parts, app_model_is_two_keys)
 {
-    add("app/model/w", DTYPE_FLOAT32, 2);
-    add("app/optim/w", DTYPE_FLOAT32, 2);
+    add_all("app/model/w app/optim/w");
     find();
     cr_expect_str_eq(parts.model_key, "app.model");
     cr_expect_eq(parts.model_depth, 2);
-    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
+    expect_parts("MO");
 }
 
 Test(parts, flat_names_have_no_outer_key)
 {
-    add("model.embed.weight", DTYPE_FLOAT32, 2);
-    add("lm_head.weight", DTYPE_FLOAT32, 2);
+    add_all("model.embed.weight lm_head.weight");
     find();
     cr_expect_str_eq(parts.model_key, "");
     cr_expect_eq(parts.model_depth, 0);
-    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[1], PART_MODEL);
+    expect_parts("MM");
 }
 
 Test(parts, without_a_key_all_is_model_but_what_trainers_keep_beside_it)
 {
     static const char *const others[] = {"lr_scheduler/last_lr", "dataloader/rng",
                                          "train_state/loss", "rng_state", "extra_state.x"};
-    add("net/w", DTYPE_FLOAT32, 2);
-    add("optimizer/w", DTYPE_FLOAT32, 2);
+    add_all("net/w optimizer/w");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         add(others[i], DTYPE_UINT8, 1);
     add("global_step", DTYPE_INT64, 0);
     add("running_steps", DTYPE_INT64, 1);
     find();
-    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
-    for (size_t i = 2; i < 7; i++)
-        cr_expect_eq(parts.tensor_part[i], PART_OTHER, "%s", others[i - 2]);
-    cr_expect_eq(parts.tensor_part[7], PART_OTHER, "a counter");
-    cr_expect_eq(parts.tensor_part[8], PART_MODEL, "a counter has no dims");
+    expect_parts("MOXXXXXXM"); /* a counter has no dims */
     cr_expect(strstr(parts.rule, "'optimizer'") != NULL, "%s", parts.rule);
 }
 
 /* Names that begin as a trainer's keys do. */
-static const char *const namesakes[] = {"rng_embed.weight",
-                                        "optimizer_head.weight",
-                                        "optimizer.weight",
-                                        "dataloader_proj.weight",
-                                        "extra_state_x",
-                                        "lr_scheduler_net.w",
-                                        "train_state.w",
-                                        "rng.weight",
-                                        "optim.state.weight",
-                                        "flat_param",
-                                        "state.w"};
+#define NAMESAKES                                                                       \
+    "rng_embed.weight optimizer_head.weight optimizer.weight "                          \
+    "dataloader_proj.weight extra_state_x lr_scheduler_net.w train_state.w rng.weight " \
+    "optim.state.weight flat_param state.w"
 
 Test(parts, of_a_bare_model_no_parameter_is_lost_by_its_name)
 {
-    for (size_t i = 0; i < sizeof namesakes / sizeof namesakes[0]; i++)
-        add(namesakes[i], DTYPE_FLOAT32, 2);
+    add_all(NAMESAKES);
     add("step_embed.num_batches_tracked", DTYPE_INT64, 0);
     add("global_step", DTYPE_INT64, 0);
     find();
-    for (size_t i = 0; i < parts.tensor_count; i++)
-        cr_expect_eq(parts.tensor_part[i], PART_MODEL, "%zu", i);
+    expect_parts("MMMMMMMMMMMMM");
     cr_expect_str_eq(parts.rule, "model only: no outer key, no optimizer state");
 }
 
 /* torchtitan keeps the model's names at the top, beside the optimizer. */
 Test(parts, beside_an_optimizer_parameters_keep_their_names_too)
 {
-    for (size_t i = 0; i < sizeof namesakes / sizeof namesakes[0]; i++)
-        add(namesakes[i], DTYPE_FLOAT32, 2);
+    add_all(NAMESAKES);
     add("step_embed.num_batches_tracked", DTYPE_INT64, 0);
-    add("optimizer/state.rng_embed.weight.exp_avg", DTYPE_FLOAT32, 2);
+    add_all("optimizer/state.rng_embed.weight.exp_avg");
     add("train_state/step", DTYPE_INT64, 0);
     find();
-    const size_t n = parts.tensor_count;
-    for (size_t i = 0; i < n - 2; i++)
-        cr_expect_eq(parts.tensor_part[i], PART_MODEL, "%zu", i);
-    cr_expect_eq(parts.tensor_part[n - 2], PART_OPTIMIZER);
-    cr_expect_eq(parts.tensor_part[n - 1], PART_OTHER);
+    expect_parts("MMMMMMMMMMMMOX");
 }
 
 Test(parts, modules_that_are_nested_dicts_are_none_of_a_trainers)
 {
-    add("rng_embed/weight", DTYPE_FLOAT32, 2);
-    add("optim_head/weight", DTYPE_FLOAT32, 2);
-    add("dataloader_proj/weight", DTYPE_FLOAT32, 2);
+    add_all("rng_embed/weight optim_head/weight dataloader_proj/weight");
     add("dataloader_0/index", DTYPE_INT64, 1);
     find();
-    for (size_t i = 0; i < 3; i++)
-        cr_expect_eq(parts.tensor_part[i], PART_MODEL, "%zu", i);
-    cr_expect_eq(parts.tensor_part[3], PART_OTHER);
+    expect_parts("MMMX");
 }
 
 static void add_object(const char *path)
@@ -171,85 +156,64 @@ static void add_object(const char *path)
 
 Test(parts, composer_keeps_model_and_optimizers_below_state)
 {
-    add("state/model/blk.w", DTYPE_FLOAT32, 2);
-    add("state/optimizers/DecoupledAdamW/state/blk.w/exp_avg", DTYPE_FLOAT32, 2);
-    add("state/optimizers/DecoupledAdamW/state/blk.w/odd", DTYPE_FLOAT32, 2);
+    add_all("state/model/blk.w state/optimizers/DecoupledAdamW/state/blk.w/exp_avg "
+            "state/optimizers/DecoupledAdamW/state/blk.w/odd");
     add("rng/0/cuda", DTYPE_UINT8, 1);
     find();
     cr_expect_str_eq(parts.model_key, "state.model");
     cr_expect_eq(parts.model_depth, 2);
     cr_expect_str_eq(parts.optimizer_key, "state.optimizers.DecoupledAdamW");
-    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
-    cr_expect_eq(parts.tensor_part[2], PART_OPTIMIZER, "a slot that no list has");
-    cr_expect_eq(parts.tensor_part[3], PART_OTHER);
+    expect_parts("MOOX"); /* a slot that no list has */
     expect_name(PART_MODEL, true, "state.model.blk.w", "blk.w");
 }
 
 Test(parts, an_optimizer_is_one_by_its_param_groups_whatever_its_key)
 {
-    add("net/w", DTYPE_FLOAT32, 2);
-    add("adam/state/w/odd", DTYPE_FLOAT32, 2);
-    add("adam/extra/w", DTYPE_FLOAT32, 2);
+    add_all("net/w adam/state/w/odd adam/extra/w");
     add_object("adam/param_groups/lr");
     find();
-    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
-    cr_expect_eq(parts.tensor_part[2], PART_MODEL, "nothing says that it is no parameter");
+    expect_parts("MOM"); /* nothing says that it is no parameter */
     cr_expect_eq(parts.object_part[0], PART_OPTIMIZER);
 }
 
 Test(parts, flat_names_of_an_optimizer_are_told_by_their_shape)
 {
-    static const char *const states[] = {
-        "optimizer.state.exp_avg.blk.w",        "optimizer.state.fp32_param.blk.w",
-        "optim_1.state.0.momentum_buffer",      "state.optimizers.A.state.0.exp_avg_sq",
-        "optimizer_states.0.state.1.exp_avg",   "opt.state.blk.state.w.exp_avg",
-        "optimizers.distributed.a.b.exp_avg_sq"};
-    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
-        add(states[i], DTYPE_FLOAT32, 2);
+    add_all("optimizer.state.exp_avg.blk.w optimizer.state.fp32_param.blk.w "
+            "optim_1.state.0.momentum_buffer state.optimizers.A.state.0.exp_avg_sq "
+            "optimizer_states.0.state.1.exp_avg opt.state.blk.state.w.exp_avg "
+            "optimizers.distributed.a.b.exp_avg_sq");
     add("optim_2.state.w.step", DTYPE_FLOAT32, 0);
-    add("blk.w", DTYPE_FLOAT32, 2);
-    add("blk.state.w", DTYPE_FLOAT32, 2);
+    add_all("blk.w blk.state.w");
     find();
-    const size_t n = parts.tensor_count;
-    for (size_t i = 0; i < n - 2; i++)
-        cr_expect_eq(parts.tensor_part[i], PART_OPTIMIZER, "%zu", i);
-    cr_expect_eq(parts.tensor_part[n - 2], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[n - 1], PART_MODEL);
+    expect_parts("OOOOOOOOMM");
 }
 
 Test(parts, an_optimizer_inside_the_models_dict_is_no_parameter)
 {
-    add("model/w", DTYPE_FLOAT32, 2);
-    add("model/opt/state/w/exp_avg", DTYPE_FLOAT32, 2);
+    add_all("model/w model/opt/state/w/exp_avg");
     add_object("model/opt/param_groups/lr");
     find();
-    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[1], PART_OPTIMIZER);
+    expect_parts("MO");
 }
 
 Test(parts, a_key_that_is_itself_a_tensor_is_no_outer_key)
 {
-    add("model", DTYPE_FLOAT32, 2);
+    add_all("model");
     find();
     cr_expect_eq(parts.model_depth, 0);
-    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
+    expect_parts("M");
 }
 
 Test(parts, module_in_front_of_every_model_tensor_is_ddp)
 {
-    add("model/module.a", DTYPE_FLOAT32, 2);
-    add("model/_orig_mod.module.b", DTYPE_FLOAT32, 2);
-    add("optim/x", DTYPE_FLOAT32, 2);
+    add_all("model/module.a model/_orig_mod.module.b optim/x");
     find();
     cr_expect(parts.model_has_ddp);
 }
 
 Test(parts, module_in_front_of_some_is_an_ordinary_name)
 {
-    add("model/module.a", DTYPE_FLOAT32, 2);
-    add("model/b", DTYPE_FLOAT32, 2);
+    add_all("model/module.a model/b");
     find();
     cr_expect_not(parts.model_has_ddp);
 }
@@ -277,29 +241,26 @@ static void add_bare_object(const char *key, const char *name)
 
 Test(parts, state_beside_param_groups_is_an_optimizer_alone)
 {
-    add("state/w/exp_avg", DTYPE_FLOAT32, 2);
+    add_all("state/w/exp_avg");
     add_bare_object("param_groups", "lr");
     find();
     cr_expect(parts.bare_optimizer);
-    cr_expect_eq(parts.tensor_part[0], PART_OPTIMIZER);
+    expect_parts("O");
     cr_expect_eq(parts.object_part[0], PART_OPTIMIZER);
     cr_expect_str_eq(parts.optimizer_key, "");
 }
 
 Test(parts, state_alone_and_flat_names_are_no_optimizer)
 {
-    add("state/w", DTYPE_FLOAT32, 2);
-    add("param_groups.x", DTYPE_FLOAT32, 2);
+    add_all("state/w param_groups.x");
     find();
     cr_expect_not(parts.bare_optimizer);
-    cr_expect_eq(parts.tensor_part[0], PART_MODEL);
-    cr_expect_eq(parts.tensor_part[1], PART_MODEL);
+    expect_parts("MM");
 }
 
 Test(parts, the_optimizer_alone_goes_without_its_one_outer_key)
 {
-    add("model/w", DTYPE_FLOAT32, 2);
-    add("optim/state/w/exp_avg", DTYPE_FLOAT32, 2);
+    add_all("model/w optim/state/w/exp_avg");
     add("optim/state/w/step", DTYPE_FLOAT32, 0);
     find();
     cr_expect_str_eq(parts.optimizer_key, "optim");
@@ -311,8 +272,7 @@ Test(parts, the_optimizer_alone_goes_without_its_one_outer_key)
 
 Test(parts, keys_of_several_optimizers_tell_them_apart)
 {
-    add("optim_g/state/w/exp_avg", DTYPE_FLOAT32, 2);
-    add("optim_d/state/w/exp_avg", DTYPE_FLOAT32, 2);
+    add_all("optim_g/state/w/exp_avg optim_d/state/w/exp_avg");
     find();
     cr_expect_str_eq(parts.optimizer_key, "");
     expect_name(PART_OPTIMIZER, true, "optim_d.state.w.exp_avg", "optim_d.state.w.exp_avg");

@@ -4,27 +4,32 @@
 #include "select/select_rules.h"
 
 static fsdpck_error err;
+static select_rules rules;
 
 static void setup(void)
 {
     fsdpck_error_init(&err);
 }
 
-TestSuite(rules, .init = setup);
-
-static void compile(const select_options *options, select_rules *rules)
+static void teardown(void)
 {
-    cr_assert_eq(select_rules_compile(options, rules, &err), FSDPCK_OK, "%s", err.message);
+    select_rules_release(&rules);
+}
+
+TestSuite(rules, .init = setup, .fini = teardown);
+
+static void compile(const select_options *options)
+{
+    cr_assert_eq(select_rules_compile(options, &rules, &err), FSDPCK_OK, "%s", err.message);
 }
 
 /* The name after strip-prefix and renames; NULL and err where they fail. Static: good until the next call. */
 static const char *renamed(const select_options *options, const char *name, bool *changed)
 {
     static char text[256];
-    select_rules rules;
     text_buf b = {0};
     *changed = false;
-    compile(options, &rules);
+    compile(options);
     text_puts(&b, name);
     const fsdpck_status st = select_rules_rename(&rules, &b, changed, &err);
     cr_assert_lt(b.nbytes, sizeof text);
@@ -50,25 +55,21 @@ Test(rules, keys_take_and_exclude_takes_away)
     static const char *const keys[] = {"layers.*", "*.bias"}, *const exclude[] = {"*.0.*"};
     const select_options options = {
         .keys = keys, .keys_count = 2, .exclude = exclude, .exclude_count = 1};
-    select_rules rules;
-    compile(&options, &rules);
+    compile(&options);
     cr_expect(select_rules_match(&rules, "layers.1.mlp.weight"), "* crosses dots");
     cr_expect(select_rules_match(&rules, "head.bias"));
     cr_expect_not(select_rules_match(&rules, "head.weight"));
     cr_expect_not(select_rules_match(&rules, "layers.0.weight"));
     cr_expect_eq(select_rules_check_used(&rules, &err), FSDPCK_OK);
-    select_rules_release(&rules);
 }
 
 Test(rules, without_keys_everything_is_taken)
 {
     const select_options options = {0};
-    select_rules rules;
-    compile(&options, &rules);
+    compile(&options);
     cr_expect(select_rules_match(&rules, ""));
     cr_expect(select_rules_match(&rules, "any.thing"));
     cr_expect_eq(select_rules_check_used(&rules, &err), FSDPCK_OK);
-    select_rules_release(&rules);
 }
 
 Test(rules, a_word_that_matches_nothing_is_named)
@@ -76,14 +77,12 @@ Test(rules, a_word_that_matches_nothing_is_named)
     static const char *const keys[] = {"a", "b"}, *const exclude[] = {"a"};
     const select_options options = {
         .keys = keys, .keys_count = 2, .exclude = exclude, .exclude_count = 1};
-    select_rules rules;
-    compile(&options, &rules);
+    compile(&options);
     cr_expect(select_rules_match(&rules, "b"));
     cr_expect_eq(select_rules_check_used(&rules, &err), FSDPCK_USAGE);
     cr_expect_not_null(strstr(err.message, "--keys 'a'"), "%s", err.message);
     cr_expect_not(select_rules_match(&rules, "a"));
     cr_expect_eq(select_rules_check_used(&rules, &err), FSDPCK_OK);
-    select_rules_release(&rules);
 }
 
 Test(rules, what_keys_do_not_take_is_not_excluded)
@@ -91,13 +90,11 @@ Test(rules, what_keys_do_not_take_is_not_excluded)
     static const char *const keys[] = {"a*"}, *const exclude[] = {"b*"};
     const select_options options = {
         .keys = keys, .keys_count = 1, .exclude = exclude, .exclude_count = 1};
-    select_rules rules;
-    compile(&options, &rules);
+    compile(&options);
     cr_expect(select_rules_match(&rules, "a1"));
     cr_expect_not(select_rules_match(&rules, "b1"));
     cr_expect_eq(select_rules_check_used(&rules, &err), FSDPCK_USAGE);
     cr_expect_not_null(strstr(err.message, "--exclude 'b*'"), "%s", err.message);
-    select_rules_release(&rules);
 }
 
 Test(rules, renames_are_those_of_sed)
@@ -129,16 +126,14 @@ Test(rules, a_long_result_is_grown_for)
     want[2 * 496] = '\0';
     const char *word = rule;
     const select_options options = {.rename = &word, .rename_count = 1};
-    select_rules rules;
     text_buf b = {0};
     bool changed = false;
-    compile(&options, &rules);
+    compile(&options);
     text_puts(&b, "aa");
     cr_assert_eq(select_rules_rename(&rules, &b, &changed, &err), FSDPCK_OK, "%s", err.message);
     cr_expect(changed);
     cr_expect_str_eq(b.text, want);
     text_release(&b);
-    select_rules_release(&rules);
 }
 
 Test(rules, prefixes_go_first_then_renames_in_order)
@@ -161,7 +156,6 @@ Test(rules, a_bad_rename_is_a_usage_error)
     static const char *const bad[] = {"",        "s",      "x/a/b/",    "s/a/b",   "s/a",
                                       "s/a/b/q", "s/(/b/", "s\\a\\b\\", "s/a/\\3/"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        select_rules rules;
         const select_options options = {.rename = &bad[i], .rename_count = 1};
         fsdpck_status st = select_rules_compile(&options, &rules, &err);
         if (st == FSDPCK_OK) {
@@ -181,22 +175,19 @@ Test(rules, an_endless_match_is_refused)
 {
     static const char *const rule[] = {"s/^(a+)+$/x/"};
     const select_options options = {.rename = rule, .rename_count = 1};
-    select_rules rules;
     text_buf b = {0};
     bool changed;
-    compile(&options, &rules);
+    compile(&options);
     text_puts(&b, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!");
     cr_expect_eq(select_rules_rename(&rules, &b, &changed, &err), FSDPCK_USAGE);
     text_release(&b);
-    select_rules_release(&rules);
 }
 
 Test(rules, a_plain_dtype_casts_the_models_usual_floats)
 {
     static const char *const word[] = {"bf16"};
     const select_options options = {.dtype = word, .dtype_count = 1};
-    select_rules rules;
-    compile(&options, &rules);
+    compile(&options);
     cr_expect_eq(select_rules_cast(&rules, "w", DTYPE_INT64, true), DTYPE_INT64);
     cr_expect_eq(select_rules_cast(&rules, "w", DTYPE_COMPLEX64, true), DTYPE_COMPLEX64);
     cr_expect_eq(select_rules_cast(&rules, "w", DTYPE_FLOAT8_E4M3FN, true), DTYPE_FLOAT8_E4M3FN);
@@ -205,22 +196,19 @@ Test(rules, a_plain_dtype_casts_the_models_usual_floats)
     cr_expect_eq(select_rules_cast(&rules, "w", DTYPE_FLOAT32, true), DTYPE_BFLOAT16);
     cr_expect_eq(select_rules_cast(&rules, "w", DTYPE_FLOAT64, true), DTYPE_BFLOAT16);
     cr_expect_eq(select_rules_check_used(&rules, &err), FSDPCK_OK);
-    select_rules_release(&rules);
 }
 
 Test(rules, a_glob_casts_any_floating_tensor_and_the_last_word_wins)
 {
     static const char *const list[] = {"bf16", "*norm*=fp32", "a=b=float16"};
     const select_options options = {.dtype = list, .dtype_count = 3};
-    select_rules rules;
-    compile(&options, &rules);
+    compile(&options);
     cr_expect_eq(select_rules_cast(&rules, "l.norm.w", DTYPE_BFLOAT16, true), DTYPE_FLOAT32);
     cr_expect_eq(select_rules_cast(&rules, "l.norm.w", DTYPE_FLOAT8_E5M2, false), DTYPE_FLOAT32);
     cr_expect_eq(select_rules_cast(&rules, "l.norm.ids", DTYPE_INT32, true), DTYPE_INT32);
     cr_expect_eq(select_rules_cast(&rules, "a=b", DTYPE_FLOAT64, false), DTYPE_FLOAT16);
     cr_expect_eq(select_rules_cast(&rules, "other", DTYPE_FLOAT16, true), DTYPE_BFLOAT16);
     cr_expect_eq(select_rules_check_used(&rules, &err), FSDPCK_OK);
-    select_rules_release(&rules);
 }
 
 Test(rules, only_floating_dtypes_can_be_asked_for)
@@ -228,7 +216,6 @@ Test(rules, only_floating_dtypes_can_be_asked_for)
     static const char *const bad[] = {"int8", "bool",       "complex64",       "",
                                       "*=",   "w=nonsense", "float4_e2m1fn_x2"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        select_rules rules;
         const select_options options = {.dtype = &bad[i], .dtype_count = 1};
         cr_expect_eq(select_rules_compile(&options, &rules, &err), FSDPCK_USAGE, "'%s'", bad[i]);
     }

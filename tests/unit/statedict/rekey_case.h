@@ -18,6 +18,7 @@ typedef struct stage {
     catalogue cat;
     rekey_param params[16];
     uint64_t shapes[16][2];
+    char fqns[16][64];
     rekey_order order;
     optim_groups groups;
     unsigned warnings;
@@ -73,15 +74,18 @@ static value path_of(const char *text, char *name)
     return path;
 }
 
-static uint32_t add_tensor(const char *path, unsigned ndim, uint64_t rows, uint64_t columns)
+/* "PATH 6x3", "PATH 3", or "PATH" for no dims. */
+static uint32_t add_tensor(const char *row)
 {
-    const uint64_t shape[2] = {rows, columns}, zeros[2] = {0};
+    const uint64_t zeros[2] = {0};
     const cat_chunk k = {.place = LOCATION_ROWS};
-    char name[256];
+    uint64_t shape[2] = {0};
+    char path[256], name[256];
     uint32_t tensor;
+    const int words = sscanf(row, "%255s %" SCNu64 "x%" SCNu64, path, &shape[0], &shape[1]);
     const value v = path_of(path, name);
-    cr_assert_eq(catalogue_add_tensor(&s->cat, name, strlen(name), DTYPE_FLOAT32, ndim, shape,
-                                      &tensor, NULL),
+    cr_assert_eq(catalogue_add_tensor(&s->cat, name, strlen(name), DTYPE_FLOAT32,
+                                      (unsigned)words - 1, shape, &tensor, NULL),
                  FSDPCK_OK);
     catalogue_tensor(&s->cat, tensor)->path = v;
     cr_assert_eq(catalogue_add_chunk(&s->cat, tensor, zeros, shape, &k, NULL), FSDPCK_OK);
@@ -107,14 +111,14 @@ static value number(int64_t n)
     return v;
 }
 
-/* "0 1" are numbers, "a.w b" names; "" is an empty list. */
+/* "[0 1]" has numbers, "[a.w b]" names. */
 static value list_of(const char *text)
 {
     value list, item;
     char copy[256];
     snprintf(copy, sizeof copy, "%s", text);
     cr_assert_eq(value_new_list(&s->cat.pool, &list, NULL), FSDPCK_OK);
-    for (char *at = strtok(copy, " "); at != NULL; at = strtok(NULL, " ")) {
+    for (char *at = strtok(copy, "[ ]"); at != NULL; at = strtok(NULL, "[ ]")) {
         if (*at >= '0' && *at <= '9')
             item = number(atoi(at));
         else
@@ -124,20 +128,50 @@ static value list_of(const char *text)
     return list;
 }
 
-/* A parameter of the model part, with its tensor. */
-static void add_param(const char *fqn, unsigned ndim, uint64_t rows, uint64_t columns)
+/* "FQN SIZE": a parameter of the model part, with its tensor; "outside FQN SIZE": a tensor beside
+ * the model, which an optimizer may hold as well. */
+static void add_param(const char *row)
 {
-    char path[256];
-    snprintf(path, sizeof path, "model/%s", fqn);
-    const uint32_t tensor = add_tensor(path, ndim, rows, columns);
+    const bool outside = strncmp(row, "outside ", 8) == 0;
     const uint32_t i = s->order.count++;
-    s->shapes[i][0] = rows;
-    s->shapes[i][1] = columns;
-    s->params[i] = (rekey_param){.fqn = fqn,
-                                 .fqn_nbytes = strlen(fqn),
+    char path[256];
+    row += outside ? 8 : 0;
+    snprintf(path, sizeof path, "model/%s", row);
+    snprintf(s->fqns[i], sizeof s->fqns[i], "%.*s", (int)strcspn(row, " "), row);
+    const uint32_t tensor = add_tensor(path);
+    const unsigned ndim = catalogue_tensor(&s->cat, tensor)->ndim;
+    memcpy(s->shapes[i], catalogue_shape(&s->cat, tensor), ndim * sizeof *s->shapes[i]);
+    s->params[i] = (rekey_param){.fqn = s->fqns[i],
+                                 .fqn_nbytes = strlen(s->fqns[i]),
                                  .shape = s->shapes[i],
                                  .ndim = ndim,
-                                 .tensor = tensor};
+                                 .tensor = tensor,
+                                 .outside = outside};
+}
+
+/* Adds rows that end with ';': "FQN SIZE" a parameter, "PATH SIZE" a tensor, "PATH = [0 1]",
+ * "PATH = 3" or "PATH = none" an object; "in order": the optimizer has the model's order. */
+static void given(const char *rows)
+{
+    char copy[1024], *rest = copy;
+    cr_assert_lt(snprintf(copy, sizeof copy, "%s", rows), (int)sizeof copy);
+    for (char *row; (row = strtok_r(rest, ";", &rest)) != NULL;) {
+        row += strspn(row, " ");
+        char *equals = strstr(row, " = ");
+        if (strcmp(row, "in order") == 0) {
+            s->order.assumed = true;
+        } else if (equals != NULL) {
+            *equals = '\0';
+            const char *text = equals + 3;
+            add_object(row, *text == '['   ? list_of(text)
+                            : *text == 'n' ? VALUE_OF_NONE
+                                           : number(atoi(text)));
+        } else if (strchr(row, '/') != NULL) {
+            (void)add_tensor(row);
+        } else {
+            add_param(row);
+        }
+    }
 }
 
 static void hear(void *ctx, const log_line *line)
@@ -211,19 +245,15 @@ static void expect_object(const char *path, const char *printed)
     cr_assert_fail("no object '%s'", name);
 }
 
-/* --- numbers to names --- */
-
-static void add_adam(void)
-{
-    add_param("emb.weight", 2, 7, 4);
-    add_param("norm.weight", 1, 4, 0);
-    add_param("norm.scale", 1, 4, 0);
-    add_param("head.weight", 2, 5, 4);
-    add_tensor("optim/state/#0/step", 0, 0, 0);
-    add_tensor("optim/state/#0/exp_avg", 2, 7, 4);
-    add_tensor("optim/state/#1/exp_avg", 1, 4, 0);
-    add_tensor("optim/state/#2/exp_avg", 1, 4, 0);
-    add_tensor("optim/state/#3/exp_avg", 2, 5, 4);
-}
+#define ADAM                                                                     \
+    "emb.weight 7x4; norm.weight 4; norm.scale 4; head.weight 5x4;"              \
+    "optim/state/#0/step; optim/state/#0/exp_avg 7x4; optim/state/#1/exp_avg 4;" \
+    "optim/state/#2/exp_avg 4; optim/state/#3/exp_avg 5x4;"
+#define PAIR                                                        \
+    "a 3; b 4; optim/state/#0/exp_avg 3; optim/state/#1/exp_avg 4;" \
+    "optim/param_groups/@0/params = [0 1];"
+#define TWO_OPTIMIZERS                                      \
+    "pi 3; one/state/#0/exp_avg 3; two/state/#0/exp_avg 3;" \
+    "one/param_groups/@0/params = [0]; two/param_groups/@0/params = [0];"
 
 #endif

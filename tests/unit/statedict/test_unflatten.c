@@ -187,6 +187,13 @@ static void add_sharded(const char *path, uint32_t unit_index)
     }
 }
 
+static void add_model(bool orig, uint32_t world)
+{
+    make_units(orig, world);
+    add_sharded("model/_flat_param", 0);
+    add_sharded("model/blk._flat_param", 1);
+}
+
 /* As bare tensors of `ranks` ranks, padding and all. */
 static void add_bare(const char *path, uint32_t unit_index, uint32_t ranks)
 {
@@ -315,9 +322,7 @@ Test(unflatten, every_element_in_both_modes_on_many_ranks)
 {
     static const uint32_t worlds[] = {1, 2, 3, 4, 7, 8, 40, 130};
     for (unsigned i = 0; i < 2 * sizeof worlds / sizeof *worlds; i++) {
-        make_units(i % 2 == 1, worlds[i / 2]);
-        add_sharded("model/_flat_param", 0);
-        add_sharded("model/blk._flat_param", 1);
+        add_model(i % 2 == 1, worlds[i / 2]);
         open_well();
         expect_all("model.", "", 1);
         expect_param("model.head.weight", "emb.weight", 1);
@@ -349,9 +354,7 @@ Test(unflatten, live_names_without_a_path)
 
 Test(unflatten, paths_follow_the_names)
 {
-    make_units(true, 4);
-    add_sharded("model/_flat_param", 0);
-    add_sharded("model/blk._flat_param", 1);
+    add_model(true, 4);
     open_well();
     const value path = catalogue_tensor(&s->seen, seen_tensor("model.blk.a.bias"))->path;
     cr_expect_eq(value_count(&s->seen.pool, path), 2);
@@ -361,9 +364,7 @@ Test(unflatten, paths_follow_the_names)
 
 Test(unflatten, pieces_beside_a_flat_parameter_go_and_all_else_stays)
 {
-    make_units(true, 4);
-    add_sharded("model/_flat_param", 0);
-    add_sharded("model/blk._flat_param", 1);
+    add_model(true, 4);
     add_values(add_tensor("model/norm.bias", 1, 2, 0), 0, 900, 2, 0, 1);
     add_values(add_tensor("model/emb.weight.rank0", 1, 8, CAT_TENSOR_OF_RANK), 0, 900, 8, 0, 0);
     add_values(add_tensor("model/scale", 1, 3, 0), 0, 500, 3, 0, 0);
@@ -404,9 +405,7 @@ Test(unflatten, pieces_go_though_compile_put_a_part_into_their_names)
 Test(unflatten, tensors_of_ranks_stay_apart_where_they_shall)
 {
     fsdpck_error err;
-    make_units(true, 4);
-    add_sharded("model/_flat_param", 0);
-    add_sharded("model/blk._flat_param", 1);
+    add_model(true, 4);
     add_values(add_tensor("model/mean.rank0", 1, 3, CAT_TENSOR_OF_RANK), 0, 600, 3, 0, 0);
     cr_assert_eq(open_view(true, &err), FSDPCK_OK);
     cr_expect_neq(seen_tensor("model.mean.rank0"), CAT_NONE);
@@ -415,9 +414,7 @@ Test(unflatten, tensors_of_ranks_stay_apart_where_they_shall)
 /* `mean` differs between ranks, `scale` does not. */
 static void add_plain_of_ranks(void)
 {
-    make_units(true, 4);
-    add_sharded("model/_flat_param", 0);
-    add_sharded("model/blk._flat_param", 1);
+    add_model(true, 4);
     for (unsigned r = 0; r < 3; r++) {
         char path[64];
         snprintf(path, sizeof path, "model/mean.rank%u", r);
@@ -466,9 +463,7 @@ Test(unflatten, a_flat_parameter_of_another_length)
 
 Test(unflatten, a_flat_parameter_of_no_unit)
 {
-    make_units(false, 4);
-    add_sharded("model/_flat_param", 0);
-    add_sharded("model/blk._flat_param", 1);
+    add_model(false, 4);
     add_values(add_tensor("model/other._flat_param", 1, 4, 0), 0, 0, 4, 0, 0);
     expect_refused("MODEL-MISMATCH", "one of 2 units", "");
 }
@@ -482,9 +477,7 @@ Test(unflatten, a_unit_without_its_flat_parameter)
 
 Test(unflatten, a_parameter_that_is_there_twice)
 {
-    make_units(true, 4);
-    add_sharded("model/_flat_param", 0);
-    add_sharded("model/blk._flat_param", 1);
+    add_model(true, 4);
     const uint64_t shape[] = {5, 3};
     uint32_t tensor;
     cr_assert_eq(catalogue_add_tensor(&s->base, "model.blk.a.weight", 18, DTYPE_FLOAT32, 2, shape,
@@ -665,9 +658,7 @@ static void expect_state_refused(const char *name, const char *finding, const ch
 
 Test(unflatten, an_order_that_no_tree_has_is_refused_and_the_model_stays)
 {
-    make_units(true, 4);
-    add_sharded("model/_flat_param", 0);
-    add_sharded("model/blk._flat_param", 1);
+    add_model(true, 4);
     for (uint32_t n = 0; n < PARAM_COUNT; n++)
         add_pieces(n, tree_order[PARAM_COUNT - 1 - n], 4);
     add_group(PARAM_COUNT);

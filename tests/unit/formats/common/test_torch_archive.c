@@ -7,6 +7,9 @@
 #include "formats/common/torch_archive.h"
 #include "zip_builder.h"
 
+static zip_builder z;
+static opened o;
+
 /* --- pickles by hand --- */
 
 typedef struct claim {
@@ -68,27 +71,32 @@ static void put_tensor(text_buf *b, const claim *c)
     text_puts(b, "tR");
 }
 
-/* An archive of one pickle and one storage of 24 bytes. */
-static void make_archive(zip_builder *z, const text_buf *pickle, const char *byteorder)
+/* An archive of one pickle and one storage of 24 bytes; records that are NULL are left out. */
+static void make_archive(const text_buf *pickle, const char *byteorder, const char *version)
 {
-    zip_builder_begin(z);
-    zip_builder_add(z, "archive/data.pkl", pickle->text, pickle->nbytes);
+    zip_builder_begin(&z);
+    zip_builder_add(&z, "archive/data.pkl", pickle->text, pickle->nbytes);
     if (byteorder != NULL)
-        zip_builder_add(z, "archive/byteorder", byteorder, strlen(byteorder));
-    zip_builder_add(z, "archive/data/0", "aaaabbbbccccddddeeeeffff", 24);
-    zip_builder_add(z, "archive/version", "3\n", 2);
-    zip_builder_end(z);
+        zip_builder_add(&z, "archive/byteorder", byteorder, strlen(byteorder));
+    zip_builder_add(&z, "archive/data/0", "aaaabbbbccccddddeeeeffff", 24);
+    if (version != NULL)
+        zip_builder_add(&z, "archive/version", version, strlen(version));
+    zip_builder_end(&z);
 }
 
-static void make_tensor(zip_builder *z, const claim *c)
+static void make_tensor_of(const claim *c, const char *byteorder, const char *version)
 {
     text_buf pickle = {0};
-
     text_append(&pickle, "\x80\2", 2);
     put_tensor(&pickle, c);
     text_puts(&pickle, ".");
-    make_archive(z, &pickle, "little");
+    make_archive(&pickle, byteorder, version);
     text_release(&pickle);
+}
+
+static void make_tensor(const claim *c)
+{
+    make_tensor_of(c, "little", "3\n");
 }
 
 /* --- what both ways must say --- */
@@ -102,58 +110,52 @@ typedef struct located {
     fsdpck_error err;
 } located;
 
-static located locate(zip_builder *z)
+static located locate(void)
 {
     located l = {0};
-    const zip_input in = zip_builder_input(z);
+    const zip_input in = zip_builder_input(&z);
 
     fsdpck_error_init(&l.err);
     l.st = torch_blob_locate(&in, &l.d, &l.ndim, l.sizes, &l.where, &l.err);
     return l;
 }
 
-static located locate_head(zip_builder *z)
+static located locate_head(void)
 {
     located l = {0};
     size_t need;
 
     fsdpck_error_init(&l.err);
-    l.st = torch_blob_locate_head((const uint8_t *)z->bytes.text, z->bytes.nbytes, &l.d, &l.ndim,
+    l.st = torch_blob_locate_head((const uint8_t *)z.bytes.text, z.bytes.nbytes, &l.d, &l.ndim,
                                   l.sizes, &l.where, &need, &l.err);
     return l;
 }
 
-static void expect_finding(zip_builder *z, fsdpck_status status, const char *finding,
-                           const char *row)
+static void expect_finding(fsdpck_status status, const char *finding, const char *row)
 {
-    opened o;
-    fsdpck_status st = open_made(&o, z, false);
+    fsdpck_status st = open_made(&o, &z, false);
 
     cr_expect_eq(st, status, "%s: %d %s %s", row, st, fsdpck_finding_name(o.err.finding),
                  o.err.message);
     cr_expect_str_eq(fsdpck_finding_name(o.err.finding), finding, "%s: %s", row, o.err.message);
     close_made(&o);
-    const located l = locate(z);
+    const located l = locate();
     cr_expect_eq(l.st, status, "%s: blob: %d %s", row, l.st, fsdpck_finding_name(l.err.finding));
     cr_expect_str_eq(fsdpck_finding_name(l.err.finding), finding, "%s: blob", row);
-    zip_builder_release(z);
+    zip_builder_release(&z);
 }
 
 static void expect_claim(const claim *c, fsdpck_status status, const char *finding, const char *row)
 {
-    zip_builder z;
-
-    make_tensor(&z, c);
-    expect_finding(&z, status, finding, row);
+    make_tensor(c);
+    expect_finding(status, finding, row);
 }
 
 Test(torch_archive, one_tensor)
 {
-    zip_builder z;
-    opened o;
     place where;
 
-    make_tensor(&z, &usual);
+    make_tensor(&usual);
     cr_assert_eq(open_made(&o, &z, false), FSDPCK_OK, "%s", o.err.message);
     cr_assert_eq(value_kind_of(o.a.root), VALUE_TENSOR);
     const torch_tensor *t = VEC_AT(&o.a.tensors, const torch_tensor, value_tensor_index(o.a.root));
@@ -163,12 +165,12 @@ Test(torch_archive, one_tensor)
     cr_assert_eq(where.offset_bytes, z.data_at[2]);
     cr_assert(where.rows && where.has_crc && !where.swap && !where.stream);
 
-    const located l = locate(&z);
+    const located l = locate();
     cr_assert_eq(l.st, FSDPCK_OK);
     cr_assert_eq(z.nreads, 1);
     cr_assert_eq(l.where.offset_bytes, where.offset_bytes);
     cr_assert_eq(l.where.crc32, where.crc32);
-    const located h = locate_head(&z);
+    const located h = locate_head();
     cr_assert_eq(h.st, FSDPCK_OK, "%s", h.err.message);
     cr_assert_eq(h.where.offset_bytes, where.offset_bytes);
     cr_assert(h.where.stream);
@@ -180,13 +182,12 @@ Test(torch_archive, one_tensor)
 Test(torch_archive, views)
 {
     claim c = usual;
-    zip_builder z;
 
     c.offset = 1;
     c.sizes[0] = 2, c.sizes[1] = 2;
     c.strides[0] = 1, c.strides[1] = 2;
-    make_tensor(&z, &c);
-    const located l = locate(&z);
+    make_tensor(&c);
+    const located l = locate();
     cr_assert_eq(l.st, FSDPCK_OK, "%s", l.err.message);
     cr_assert_not(l.where.rows);
     cr_assert_eq(l.where.offset_bytes, z.data_at[2] + 4);
@@ -199,8 +200,8 @@ Test(torch_archive, views)
     c.nelems = 24;
     c.sizes[0] = 4, c.sizes[1] = 3;
     c.tail = "ctorch\nuint16\n";
-    make_tensor(&z, &c);
-    const located v3 = locate(&z);
+    make_tensor(&c);
+    const located v3 = locate();
     cr_assert_eq(v3.st, FSDPCK_OK, "%s", v3.err.message);
     cr_assert_eq(v3.d, DTYPE_UINT16);
     zip_builder_release(&z);
@@ -266,12 +267,10 @@ Test(torch_archive, storages)
 
 Test(torch_archive, sparse_tensors_are_to_be_made_dense)
 {
-    zip_builder z;
-    opened o;
     claim c = usual;
 
     c.function = "_rebuild_sparse_tensor";
-    make_tensor(&z, &c);
+    make_tensor(&c);
     cr_assert_eq(open_made(&o, &z, false), FSDPCK_UNSUPPORTED);
     cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "PT-TENSOR-KIND");
     cr_assert_not_null(strstr(o.err.next, "to_dense()"), "%s", o.err.next);
@@ -282,17 +281,15 @@ Test(torch_archive, sparse_tensors_are_to_be_made_dense)
 Test(torch_archive, meta_tensors_have_no_place)
 {
     claim c = usual;
-    zip_builder z;
-    opened o;
     place where;
 
     c.location = "meta";
-    make_tensor(&z, &c);
+    make_tensor(&c);
     cr_assert_eq(open_made(&o, &z, false), FSDPCK_OK);
     const torch_tensor *t = VEC_AT(&o.a.tensors, const torch_tensor, 0);
     cr_assert(t->meta);
     cr_assert_eq(torch_tensor_locate(&o.a, t, &where, &o.err), FSDPCK_UNSUPPORTED);
-    const located l = locate(&z), h = locate_head(&z);
+    const located l = locate(), h = locate_head();
     cr_assert_eq(l.st, FSDPCK_UNSUPPORTED);
     cr_assert_eq(h.st, FSDPCK_UNSUPPORTED);
     close_made(&o);
@@ -303,11 +300,9 @@ static void expect_opened(const char *opcodes, size_t nbytes, bool opaque, fsdpc
                           const char *finding)
 {
     text_buf pickle = {0};
-    zip_builder z;
-    opened o;
 
     text_append(&pickle, opcodes, nbytes);
-    make_archive(&z, &pickle, NULL);
+    make_archive(&pickle, NULL, "3\n");
     const fsdpck_status st = open_made(&o, &z, opaque);
     cr_expect_eq(st, status, "%s: %d %s", opcodes + 2, st, o.err.message);
     cr_expect_str_eq(fsdpck_finding_name(o.err.finding), finding, "%s: %s", opcodes + 2,
@@ -379,15 +374,13 @@ Test(torch_archive, calls)
 Test(torch_archive, opaque_calls_are_kept)
 {
     text_buf pickle = {0};
-    zip_builder z;
-    opened o;
     claim c = usual;
 
     text_append(&pickle, "\x80\2cmine\nmake\n(", 14);
     c.function = "_rebuild_qtensor";
     put_tensor(&pickle, &c);
     text_puts(&pickle, "tR.");
-    make_archive(&z, &pickle, NULL);
+    make_archive(&pickle, NULL, "3\n");
     cr_assert_eq(open_made(&o, &z, true), FSDPCK_OK, "%s", o.err.message);
     const value_call *call = value_call_of(&o.pool, o.a.root);
     cr_assert_not_null(call);
@@ -401,22 +394,8 @@ Test(torch_archive, opaque_calls_are_kept)
 static void expect_records(const char *byteorder, const char *version, fsdpck_status status,
                            const char *finding)
 {
-    text_buf pickle = {0};
-    zip_builder z;
-
-    text_append(&pickle, "\x80\2", 2);
-    put_tensor(&pickle, &usual);
-    text_puts(&pickle, ".");
-    zip_builder_begin(&z);
-    zip_builder_add(&z, "archive/data.pkl", pickle.text, pickle.nbytes);
-    if (byteorder != NULL)
-        zip_builder_add(&z, "archive/byteorder", byteorder, strlen(byteorder));
-    zip_builder_add(&z, "archive/data/0", "aaaabbbbccccddddeeeeffff", 24);
-    if (version != NULL)
-        zip_builder_add(&z, "archive/version", version, strlen(version));
-    zip_builder_end(&z);
-    text_release(&pickle);
-    expect_finding(&z, status, finding, byteorder == NULL ? "no byteorder" : byteorder);
+    make_tensor_of(&usual, byteorder, version);
+    expect_finding(status, finding, byteorder == NULL ? "no byteorder" : byteorder);
 }
 
 Test(torch_archive, marks)
@@ -438,20 +417,13 @@ Test(torch_archive, marks)
 
 Test(torch_archive, big_endian)
 {
-    zip_builder z;
-    text_buf pickle = {0};
-
-    text_append(&pickle, "\x80\2", 2);
-    put_tensor(&pickle, &usual);
-    text_puts(&pickle, ".");
-    make_archive(&z, &pickle, "big");
-    const located l = locate(&z), h = locate_head(&z);
+    make_tensor_of(&usual, "big", "3\n");
+    const located l = locate(), h = locate_head();
     cr_assert_eq(l.st, FSDPCK_OK);
     cr_assert(l.where.swap);
     cr_assert_eq(h.st, FSDPCK_OK);
     cr_assert(h.where.swap);
     zip_builder_release(&z);
-    text_release(&pickle);
 }
 
 Test(torch_archive, other_containers)
@@ -474,8 +446,6 @@ Test(torch_archive, other_containers)
          "bare pickle"},
         {"x", 1, FSDPCK_BADINPUT, "PT-CONTAINER", "not a file that torch.save wrote"},
     };
-    zip_builder z;
-    opened o;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         zip_builder_begin(&z);
@@ -508,11 +478,10 @@ Test(torch_archive, other_containers)
 /* A head that is too short says how much more it needs, and never reads past its end. */
 Test(torch_archive, heads_of_every_length)
 {
-    zip_builder z;
     located l = {0};
     size_t need;
 
-    make_tensor(&z, &usual);
+    make_tensor(&usual);
     for (size_t n = 0; n < z.bytes.nbytes; n++) {
         uint8_t *head = malloc(n + (n == 0));
         memcpy(head, z.bytes.text, n);
@@ -530,14 +499,11 @@ Test(torch_archive, heads_of_every_length)
  * result. */
 Test(torch_archive, fast_and_long_way_agree_on_every_changed_byte)
 {
-    zip_builder z;
-    opened o;
-
-    make_tensor(&z, &usual);
+    make_tensor(&usual);
     for (size_t i = 0; i < z.bytes.nbytes; i++) {
         const uint8_t was = *zip_builder_at(&z, i);
         *zip_builder_at(&z, i) = (uint8_t)(was ^ (i % 2 == 0 ? 1 : 0x80));
-        const located l = locate(&z);
+        const located l = locate();
         const fsdpck_status st = open_made(&o, &z, false);
         cr_assert(l.st == st || st == FSDPCK_OK, "byte %zu: %d, %d", i, l.st, st);
         if (l.st == FSDPCK_OK) {

@@ -5,16 +5,24 @@
 
 #include "tests/unit/formats/dcp/dcp_checkpoint.h"
 
-static void prepare(dcp_checkpoint *o, const char *fixture)
+static dcp_checkpoint o;
+
+static void prepare(const char *fixture)
 {
     static char path[4096];
-    dcp_checkpoint_prepare(o, fixture_path(path, sizeof path, fixture));
+    dcp_checkpoint_prepare(&o, fixture_path(path, sizeof path, fixture));
 }
 
-static void open_well(dcp_checkpoint *o, const char *fixture)
+static void open_well(const char *fixture)
 {
-    cr_assert_eq(dcp_checkpoint_open(o), FSDPCK_OK, "%s: %s %s", fixture,
-                 fsdpck_finding_name(o->err.finding), o->err.message);
+    cr_assert_eq(dcp_checkpoint_open(&o), FSDPCK_OK, "%s: %s %s", fixture,
+                 fsdpck_finding_name(o.err.finding), o.err.message);
+}
+
+static void open_fixture(const char *fixture)
+{
+    prepare(fixture);
+    open_well(fixture);
 }
 
 /* Tensors whose digest is the fixture's, of those that its list names. */
@@ -22,7 +30,7 @@ typedef struct tally {
     unsigned right, wrong, refused;
 } tally;
 
-static tally compare(dcp_checkpoint *o, const char *fixture)
+static tally compare(const char *fixture)
 {
     char path[4096], line[4096];
     tally t = {0};
@@ -35,10 +43,10 @@ static tally compare(dcp_checkpoint *o, const char *fixture)
         char digest[17], label[256];
         line[strcspn(line, "\n")] = '\0';
         const char *name = strrchr(line, ' ') + 1;
-        const uint32_t tensor = catalogue_find(&o->cat, name, strlen(name));
+        const uint32_t tensor = catalogue_find(&o.cat, name, strlen(name));
         cr_assert_neq(tensor, CAT_NONE, "%s: %s", fixture, name);
-        fsdpck_error_init(&o->err);
-        if (dcp_checkpoint_digest(o, tensor, digest, label) != FSDPCK_OK)
+        fsdpck_error_init(&o.err);
+        if (dcp_checkpoint_digest(&o, tensor, digest, label) != FSDPCK_OK)
             t.refused++;
         else if (strncmp(digest, line, 16) == 0)
             t.right++;
@@ -49,25 +57,25 @@ static tally compare(dcp_checkpoint *o, const char *fixture)
     return t;
 }
 
-static fsdpck_status locate(dcp_checkpoint *o, const char *name)
+static fsdpck_status locate(const char *name)
 {
-    const uint32_t tensor = catalogue_find(&o->cat, name, strlen(name));
+    const uint32_t tensor = catalogue_find(&o.cat, name, strlen(name));
     fsdpck_status st = FSDPCK_OK;
 
     cr_assert_neq(tensor, CAT_NONE, "%s", name);
-    const cat_tensor *t = catalogue_tensor(&o->cat, tensor);
-    fsdpck_error_init(&o->err);
+    const cat_tensor *t = catalogue_tensor(&o.cat, tensor);
+    fsdpck_error_init(&o.err);
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks && st == FSDPCK_OK; k++) {
         place where;
-        if (catalogue_chunk(&o->cat, k)->place != LOCATION_EMPTY)
-            st = o->src.locate(o->src.ctx, k, &where, &o->err);
+        if (catalogue_chunk(&o.cat, k)->place != LOCATION_EMPTY)
+            st = o.src.locate(o.src.ctx, k, &where, &o.err);
     }
     return st;
 }
 
-static const char *log_of(const dcp_checkpoint *o)
+static const char *log_of(void)
 {
-    return o->log.text != NULL ? o->log.text : "";
+    return o.log.text != NULL ? o.log.text : "";
 }
 
 static const char *const wrong_boxes[] = {"torch-2.10.0/wrong-boxes9", "torch-2.15.0/wrong-boxes9",
@@ -76,14 +84,12 @@ static const char *const wrong_boxes[] = {"torch-2.10.0/wrong-boxes9", "torch-2.
 Test(boxes, misfits_are_refused_with_the_way_out)
 {
     for (size_t i = 0; i < sizeof wrong_boxes / sizeof *wrong_boxes; i++) {
-        dcp_checkpoint o;
-        prepare(&o, wrong_boxes[i]);
-        open_well(&o, wrong_boxes[i]);
-        const tally t = compare(&o, wrong_boxes[i]);
+        open_fixture(wrong_boxes[i]);
+        const tally t = compare(wrong_boxes[i]);
         cr_expect_eq(t.refused, 2);
         cr_expect_eq(t.wrong, 0);
         cr_expect_eq(t.right, 4);
-        cr_expect_eq(locate(&o, "model.bias.weight"), FSDPCK_BADINPUT);
+        cr_expect_eq(locate("model.bias.weight"), FSDPCK_BADINPUT);
         cr_expect_str_eq(fsdpck_finding_name(o.err.finding), "DCP-PAYLOAD-SHAPE");
         cr_expect_str_eq(o.err.tensor, "model.bias.weight");
         cr_expect_str_eq(o.err.expected, "[1]");
@@ -97,15 +103,14 @@ Test(boxes, misfits_are_refused_with_the_way_out)
 Test(boxes, misfits_are_derived_from_the_blobs)
 {
     for (size_t i = 0; i < sizeof wrong_boxes / sizeof *wrong_boxes; i++) {
-        dcp_checkpoint o;
-        prepare(&o, wrong_boxes[i]);
+        prepare(wrong_boxes[i]);
         o.request.repair_strided = true;
-        open_well(&o, wrong_boxes[i]);
-        const tally t = compare(&o, wrong_boxes[i]);
+        open_well(wrong_boxes[i]);
+        const tally t = compare(wrong_boxes[i]);
         cr_expect_eq(t.right, 6, "%s: %u right, %u wrong, %u refused", wrong_boxes[i], t.right,
                      t.wrong, t.refused);
         cr_expect(strstr(o.cat.origin.note, "boxes of 2 tensors") != NULL, "%s", o.cat.origin.note);
-        cr_expect(strstr(log_of(&o), "boxes of 2 tensors") != NULL, "%s", log_of(&o));
+        cr_expect(strstr(log_of(), "boxes of 2 tensors") != NULL, "%s", log_of());
         dcp_checkpoint_close(&o);
     }
 }
@@ -114,15 +119,14 @@ Test(boxes, misfits_are_derived_from_the_blobs)
  * the other. */
 Test(boxes, whose_row_was_not_written_stay_refused)
 {
-    dcp_checkpoint o;
-    prepare(&o, "torch-2.15.0/wrong-boxes11");
+    prepare("torch-2.15.0/wrong-boxes11");
     o.request.repair_strided = true;
-    open_well(&o, "wrong-boxes11");
-    cr_expect_eq(locate(&o, "vector.weight"), FSDPCK_OK, "%s", o.err.message);
-    cr_expect_eq(locate(&o, "matrix.weight"), FSDPCK_BADINPUT);
+    open_well("wrong-boxes11");
+    cr_expect_eq(locate("vector.weight"), FSDPCK_OK, "%s", o.err.message);
+    cr_expect_eq(locate("matrix.weight"), FSDPCK_BADINPUT);
     cr_expect_str_eq(fsdpck_finding_name(o.err.finding), "DCP-PAYLOAD-SHAPE");
     cr_expect(strstr(o.err.next, "the save lost part of this tensor") != NULL, "%s", o.err.next);
-    cr_expect(strstr(log_of(&o), "'matrix.weight'") != NULL, "%s", log_of(&o));
+    cr_expect(strstr(log_of(), "'matrix.weight'") != NULL, "%s", log_of());
     cr_expect(strstr(o.cat.origin.note, "boxes of 1 tensor ") != NULL, "%s", o.cat.origin.note);
     dcp_checkpoint_close(&o);
 }
@@ -134,15 +138,14 @@ Test(boxes, right_ones_stay_as_they_are)
         "torch-2.15.0/dcp-fsdp2",     "torch-2.15.0/dcp-ep-tp",       "torch-2.15.0/dcp-zstd",
         "torch-2.15.0/dcp-st-inside", "torch-2.15.0/dcp-nocollective"};
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
-        dcp_checkpoint o;
-        prepare(&o, fixtures[i]);
+        prepare(fixtures[i]);
         o.request.repair_strided = true;
-        open_well(&o, fixtures[i]);
-        const tally t = compare(&o, fixtures[i]);
+        open_well(fixtures[i]);
+        const tally t = compare(fixtures[i]);
         cr_expect_gt(t.right, 0);
         cr_expect_eq(t.wrong + t.refused, 0, "%s", fixtures[i]);
         cr_expect_str_eq(o.cat.origin.note, "");
-        cr_expect(strstr(log_of(&o), "no boxes were derived") != NULL, "%s", log_of(&o));
+        cr_expect(strstr(log_of(), "no boxes were derived") != NULL, "%s", log_of());
         dcp_checkpoint_close(&o);
     }
 }
@@ -151,12 +154,11 @@ Test(boxes, right_ones_stay_as_they_are)
 Test(boxes, what_was_never_written_stays_refused)
 {
     for (int repair = 0; repair <= 1; repair++) {
-        dcp_checkpoint o;
-        prepare(&o, "torch-2.8.0/wrong-lost");
+        prepare("torch-2.8.0/wrong-lost");
         o.request.repair_strided = repair;
-        open_well(&o, "wrong-lost");
-        cr_expect_eq(locate(&o, "whole"), FSDPCK_OK);
-        cr_expect_eq(locate(&o, "lost"), FSDPCK_BADINPUT);
+        open_well("wrong-lost");
+        cr_expect_eq(locate("whole"), FSDPCK_OK);
+        cr_expect_eq(locate("lost"), FSDPCK_BADINPUT);
         cr_expect_str_eq(fsdpck_finding_name(o.err.finding), "DCP-PAYLOAD-SHAPE");
         cr_expect_str_eq(o.err.tensor, "lost");
         cr_expect(strstr(o.err.next, repair ? "the save lost part" : "never written") != NULL, "%s",
@@ -177,13 +179,11 @@ Test(order, of_torch_2_3_is_a_possibility)
                  {"torch-2.4.1/dcp-fsdp2", false, 0},    {"torch-2.15.0/dcp-tp", false, 0},
                  {"torch-2.15.0/dcp-fsdp1-tp", false, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        dcp_checkpoint o;
-        prepare(&o, cases[i].fixture);
-        open_well(&o, cases[i].fixture);
-        cr_expect_eq(strstr(log_of(&o), "--assume fsdp2-tp-2.3") != NULL, cases[i].warns, "%s: %s",
-                     cases[i].fixture, log_of(&o));
+        open_fixture(cases[i].fixture);
+        cr_expect_eq(strstr(log_of(), "--assume fsdp2-tp-2.3") != NULL, cases[i].warns, "%s: %s",
+                     cases[i].fixture, log_of());
         cr_expect_eq(strstr(o.cat.origin.note, "--assume fsdp2-tp-2.3") != NULL, cases[i].warns);
-        const tally t = compare(&o, cases[i].fixture);
+        const tally t = compare(cases[i].fixture);
         cr_expect_eq(t.wrong, cases[i].wrong, "%s: %u wrong", cases[i].fixture, t.wrong);
         cr_expect_eq(t.refused, 0);
         dcp_checkpoint_close(&o);
@@ -192,11 +192,10 @@ Test(order, of_torch_2_3_is_a_possibility)
 
 Test(order, of_torch_2_3_is_put_right_on_request)
 {
-    dcp_checkpoint o;
-    prepare(&o, "torch-2.3.1/wrong-order");
+    prepare("torch-2.3.1/wrong-order");
     o.request.assume_tp_first = true;
-    open_well(&o, "wrong-order");
-    const tally t = compare(&o, "torch-2.3.1/wrong-order");
+    open_well("wrong-order");
+    const tally t = compare("torch-2.3.1/wrong-order");
     cr_expect_eq(t.right, 6, "%u right, %u wrong, %u refused", t.right, t.wrong, t.refused);
     cr_expect(strstr(o.cat.origin.note, "rows of 2 tensors") != NULL, "%s", o.cat.origin.note);
     cr_expect(strstr(o.cat.origin.note, "2 x 2") != NULL, "%s", o.cat.origin.note);
@@ -206,14 +205,13 @@ Test(order, of_torch_2_3_is_put_right_on_request)
 /* FSDP1's rows that do not divide evenly match only the recorded boxes. */
 Test(order, that_blobs_contradict_is_refused)
 {
-    dcp_checkpoint o;
-    prepare(&o, "torch-2.3.1/dcp-fsdp1-tp");
+    prepare("torch-2.3.1/dcp-fsdp1-tp");
     o.request.assume_tp_first = true;
-    open_well(&o, "dcp-fsdp1-tp");
-    cr_expect_eq(locate(&o, "model.wide.weight"), FSDPCK_UNSUPPORTED);
+    open_well("dcp-fsdp1-tp");
+    cr_expect_eq(locate("model.wide.weight"), FSDPCK_UNSUPPORTED);
     cr_expect_str_eq(fsdpck_finding_name(o.err.finding), "DCP-TP-UNSURE");
-    cr_expect_eq(locate(&o, "model.tall.weight"), FSDPCK_OK);
-    cr_expect_eq(locate(&o, "model.norm.weight"), FSDPCK_OK);
+    cr_expect_eq(locate("model.tall.weight"), FSDPCK_OK);
+    cr_expect_eq(locate("model.norm.weight"), FSDPCK_OK);
     dcp_checkpoint_close(&o);
 }
 
@@ -228,17 +226,16 @@ Test(order, is_not_assumed_of_other_releases)
         {"torch-2.1.2/dcp-sharded-tensor", FSDPCK_USAGE},
         {"torch-2.4.1/dcp-fsdp2", FSDPCK_UNSUPPORTED}}; /* no tensor parallelism in sight */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        dcp_checkpoint o;
-        prepare(&o, cases[i].fixture);
+        prepare(cases[i].fixture);
         o.request.assume_tp_first = true;
         cr_expect_eq(dcp_checkpoint_open(&o), cases[i].status, "%s", cases[i].fixture);
         dcp_checkpoint_close(&o);
     }
 }
 
-static bool has_tensor(const dcp_checkpoint *o, const char *name)
+static bool has_tensor(const char *name)
 {
-    return catalogue_find(&o->cat, name, strlen(name)) != CAT_NONE;
+    return catalogue_find(&o.cat, name, strlen(name)) != CAT_NONE;
 }
 
 Test(leftovers, of_flat_parameters_are_left_out)
@@ -246,27 +243,23 @@ Test(leftovers, of_flat_parameters_are_left_out)
     static const char *const kept[] = {"model._flat_param",           "model.0._flat_param",
                                        "model.1.running_mean",        "model.1.running_var",
                                        "model.1.num_batches_tracked", "other"};
-    dcp_checkpoint o;
-    prepare(&o, "torch-2.8.0/wrong-local");
-    open_well(&o, "wrong-local");
+    open_fixture("torch-2.8.0/wrong-local");
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        cr_expect(has_tensor(&o, kept[i]), "%s", kept[i]);
-        cr_expect_eq(locate(&o, kept[i]), FSDPCK_OK, "%s", kept[i]);
+        cr_expect(has_tensor(kept[i]), "%s", kept[i]);
+        cr_expect_eq(locate(kept[i]), FSDPCK_OK, "%s", kept[i]);
     }
     cr_expect_eq(catalogue_tensor_count(&o.cat), sizeof kept / sizeof *kept);
-    cr_expect_not(has_tensor(&o, "model.0.weight"));
-    cr_expect(strstr(log_of(&o), "6 tensors are left out, the first 'model.") != NULL, "%s",
-              log_of(&o));
+    cr_expect_not(has_tensor("model.0.weight"));
+    cr_expect(strstr(log_of(), "6 tensors are left out, the first 'model.") != NULL, "%s",
+              log_of());
     dcp_checkpoint_close(&o);
 }
 
 Test(subclasses, quantised_are_refused_by_name)
 {
-    dcp_checkpoint o;
-    prepare(&o, "torch-2.15.0/wrong-quantised");
-    open_well(&o, "wrong-quantised");
-    cr_expect_eq(locate(&o, "scale"), FSDPCK_OK);
-    cr_expect_eq(locate(&o, "model.0.weight"), FSDPCK_UNSUPPORTED);
+    open_fixture("torch-2.15.0/wrong-quantised");
+    cr_expect_eq(locate("scale"), FSDPCK_OK);
+    cr_expect_eq(locate("model.0.weight"), FSDPCK_UNSUPPORTED);
     cr_expect_str_eq(fsdpck_finding_name(o.err.finding), "PT-TENSOR-KIND");
     cr_expect_str_eq(o.err.tensor, "model.0.weight");
     cr_expect(strstr(o.err.message, "Int8Tensor") != NULL, "%s", o.err.message);
@@ -285,9 +278,7 @@ Test(origin, counts_all_ranks_of_a_mesh)
                  {"torch-2.8.0/dcp-tp-uneven7", 6},  {"torch-2.8.0/dcp-hsdp-tp", 8},
                  {"torch-2.15.0/dcp-float8", 2},     {"torch-2.3.1/wrong-order", 4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        dcp_checkpoint o;
-        prepare(&o, cases[i].fixture);
-        open_well(&o, cases[i].fixture);
+        open_fixture(cases[i].fixture);
         cr_expect_eq(o.cat.origin.world_size, cases[i].world_size, "%s: %d", cases[i].fixture,
                      (int)o.cat.origin.world_size);
         dcp_checkpoint_close(&o);

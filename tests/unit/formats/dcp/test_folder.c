@@ -12,6 +12,7 @@
 
 static char dir[SCRATCH_BYTES];
 static char path[4096];
+static dcp_checkpoint o;
 
 /* A copy of a fixture that may be spoilt. */
 static void begin(const char *fixture)
@@ -56,7 +57,6 @@ static void patch(const char *name, const char *from, const char *to, size_t nby
 
 static void expect(fsdpck_status status, const char *finding)
 {
-    dcp_checkpoint o;
     const fsdpck_status st = dcp_checkpoint_open_path(&o, dir);
     cr_assert_eq(st, status, "%s %s (%s, %s)", fsdpck_finding_name(o.err.finding), o.err.message,
                  o.err.expected, o.err.found);
@@ -76,7 +76,6 @@ Test(folder, probe_knows_each_form)
                                            "torch-2.15.0/dcp-nocollective",
                                            "torch-1.13.1/dcp-sharded-tensor"};
     const char *near_miss;
-    dcp_checkpoint o;
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
         dcp_checkpoint_prepare(&o, fixture_path(path, sizeof path, fixtures[i]));
         cr_assert(dcp_reader.probe(&o.probe, &near_miss), "%s", fixtures[i]);
@@ -89,7 +88,6 @@ Test(folder, probe_knows_each_form)
 
 Test(folder, without_metadata_the_save_did_not_complete)
 {
-    dcp_checkpoint o;
     begin("torch-2.15.0/dcp-multifile");
     unlink(in_dir(".metadata"));
     const char *near_miss;
@@ -107,7 +105,6 @@ Test(folder, without_metadata_the_save_did_not_complete)
 
 Test(folder, all_missing_files_and_lost_tensors_are_named)
 {
-    dcp_checkpoint o;
     begin("torch-2.15.0/dcp-multifile");
     unlink(in_dir("__0_1.distcp"));
     unlink(in_dir("__1_0.distcp"));
@@ -150,7 +147,6 @@ Test(folder, paths_stay_inside)
     char from[SCRATCH_BYTES], to[SCRATCH_BYTES];
     cr_assert_eq(
         rename(scratch_path(from, dir, "__0_0.distcp"), scratch_path(to, dir, "sub/a.distcp")), 0);
-    dcp_checkpoint o;
     cr_assert_eq(dcp_checkpoint_open_path(&o, dir), FSDPCK_OK, "a folder below is fine: %s",
                  o.err.message);
     dcp_checkpoint_close(&o);
@@ -171,7 +167,6 @@ Test(folder, only_regular_files_hold_blobs)
 
 Test(folder, links_are_followed_unless_refused)
 {
-    dcp_checkpoint o;
     char from[SCRATCH_BYTES], to[SCRATCH_BYTES];
     begin("torch-2.15.0/dcp-multifile");
     cr_assert_eq(
@@ -198,10 +193,10 @@ Test(folder, trailing_bytes)
 }
 
 /* First chunk that is not empty. */
-static uint64_t some_chunk(const dcp_checkpoint *o)
+static uint64_t some_chunk(void)
 {
-    for (uint64_t i = 0; i < catalogue_chunk_count(&o->cat); i++)
-        if (catalogue_chunk(&o->cat, i)->place != LOCATION_EMPTY)
+    for (uint64_t i = 0; i < catalogue_chunk_count(&o.cat); i++)
+        if (catalogue_chunk(&o.cat, i)->place != LOCATION_EMPTY)
             return i;
     cr_assert(false);
     return 0;
@@ -209,12 +204,11 @@ static uint64_t some_chunk(const dcp_checkpoint *o)
 
 Test(folder, payload_is_compared_with_the_metadata)
 {
-    dcp_checkpoint o;
     place where;
     begin("torch-2.15.0/dcp-multifile");
     patch(".metadata", "float32", "float64", 7);
     cr_assert_eq(dcp_checkpoint_open_path(&o, dir), FSDPCK_OK);
-    cr_assert_eq(o.src.locate(o.src.ctx, some_chunk(&o), &where, &o.err), FSDPCK_BADINPUT);
+    cr_assert_eq(o.src.locate(o.src.ctx, some_chunk(), &where, &o.err), FSDPCK_BADINPUT);
     cr_assert_str_eq(fsdpck_finding_name(o.err.finding), "DCP-PAYLOAD-DTYPE", "%s", o.err.message);
     cr_assert_str_eq(o.err.expected, "float64");
     cr_assert_str_eq(o.err.found, "float32");
@@ -238,7 +232,6 @@ Test(folder, payload_is_compared_with_the_metadata)
 
 Test(folder, unknown_dtype_is_named)
 {
-    dcp_checkpoint o;
     begin("torch-2.15.0/dcp-multifile");
     patch(".metadata", "float32", "float13", 7);
     cr_assert_eq(dcp_checkpoint_open_path(&o, dir), FSDPCK_UNSUPPORTED);
@@ -250,12 +243,11 @@ Test(folder, unknown_dtype_is_named)
 
 Test(folder, unknown_transform_is_named)
 {
-    dcp_checkpoint o;
     place where;
     begin("torch-2.15.0/dcp-zstd");
     patch(".metadata", "stream.zstd/1", "stream.zstd/9", 13);
     cr_assert_eq(dcp_checkpoint_open_path(&o, dir), FSDPCK_OK, "metadata alone can be read");
-    cr_assert_eq(o.src.locate(o.src.ctx, some_chunk(&o), &where, &o.err), FSDPCK_UNSUPPORTED);
+    cr_assert_eq(o.src.locate(o.src.ctx, some_chunk(), &where, &o.err), FSDPCK_UNSUPPORTED);
     cr_assert_not_null(strstr(o.err.message, "stream.zstd/9"));
     dcp_checkpoint_close(&o);
     end();
@@ -264,7 +256,6 @@ Test(folder, unknown_transform_is_named)
 /* Damages byte `at` of the blob of tensor 0's first chunk; whether reading it all finds that. */
 static bool damage_is_found(const char *fixture, uint64_t at, bool *had_more)
 {
-    dcp_checkpoint o;
     char digest[17], before[17], label[256];
     begin(fixture);
     cr_assert_eq(dcp_checkpoint_open_path(&o, dir), FSDPCK_OK);
@@ -303,7 +294,6 @@ Test(folder, damage_in_a_compressed_blob_never_changes_a_tensor_unseen, .timeout
 
 Test(ranks, each_rank_needs_its_metadata)
 {
-    dcp_checkpoint o;
     begin("torch-2.15.0/dcp-nocollective");
     unlink(in_dir("__2.metadata"));
     cr_assert_eq(dcp_checkpoint_open_path(&o, dir), FSDPCK_BADINPUT);
@@ -328,7 +318,6 @@ Test(ranks, each_rank_needs_its_metadata)
 
 Test(ranks, equal_boxes_stay_several_chunks)
 {
-    dcp_checkpoint o;
     cr_assert_eq(dcp_checkpoint_open_path(
                      &o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-nocollective")),
                  FSDPCK_OK);
@@ -343,7 +332,6 @@ Test(ranks, equal_boxes_stay_several_chunks)
 
 Test(ranks, objects_that_differ_are_told)
 {
-    dcp_checkpoint o;
     begin("torch-2.15.0/dcp-nocollective");
     for (int spoilt = 0; spoilt < 2; spoilt++) {
         uint32_t i = 0;
@@ -380,7 +368,6 @@ Test(origin, torch_and_ranks)
         {"torch-1.13.1/dcp-sharded-tensor", "1.13", 4},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        dcp_checkpoint o;
         cr_assert_eq(dcp_checkpoint_open_path(&o, fixture_path(path, sizeof path, rows[i].fixture)),
                      FSDPCK_OK);
         cr_expect_str_eq(o.cat.origin.torch_version, rows[i].torch, "%s", rows[i].fixture);
@@ -395,7 +382,6 @@ Test(origin, torch_and_ranks)
 static void check_origin(const char *folder_name, const char *extra, const char *trainer,
                          int64_t step)
 {
-    dcp_checkpoint o;
     char whole[SCRATCH_BYTES * 2];
     begin("torch-2.15.0/dcp-multifile");
     snprintf(whole, sizeof whole, "%s/%s", dir, folder_name);
@@ -425,7 +411,6 @@ Test(origin, trainers_and_steps)
 
 Test(objects, hold_what_was_saved)
 {
-    dcp_checkpoint o;
     cr_assert_eq(
         dcp_checkpoint_open_path(&o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-zstd")),
         FSDPCK_OK);
@@ -446,7 +431,6 @@ Test(objects, hold_what_was_saved)
 
 Test(objects, tensors_inside_can_be_read)
 {
-    dcp_checkpoint o;
     char digest[17], label[256];
     cr_assert_eq(dcp_checkpoint_open_path(
                      &o, fixture_path(path, sizeof path, "torch-2.15.0/dcp-transposed")),
@@ -477,7 +461,6 @@ Test(memory, any_budget_fails_cleanly)
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
         unsigned failed = 0, opened = 0;
         for (uint64_t limit = 0; limit < (1u << 20) && opened < 3; limit += 997) {
-            dcp_checkpoint o;
             dcp_checkpoint_prepare(&o, fixture_path(path, sizeof path, fixtures[i]));
             o.metadata.limit_bytes = limit;
             const fsdpck_status st = dcp_checkpoint_open(&o);

@@ -19,71 +19,71 @@ typedef struct records {
     bool has_metadata;
 } records;
 
-static fsdpck_status parse(records *r, const void *bytes, size_t nbytes, bool opaque)
+static records r;
+
+static fsdpck_status parse(const void *bytes, size_t nbytes, bool opaque)
 {
-    *r = (records){0};
-    fsdpck_error_init(&r->err);
-    budget_init(&r->b, UINT64_C(1) << 28, "metadata", NULL);
-    catalogue_init(&r->cat, &r->b);
-    cr_assert_eq(dcp_names_init(&r->names, &r->b, &r->err), FSDPCK_OK);
-    dcp_builder_init(&r->builder, &r->cat, &r->names);
+    r = (records){0};
+    fsdpck_error_init(&r.err);
+    budget_init(&r.b, UINT64_C(1) << 28, "metadata", NULL);
+    catalogue_init(&r.cat, &r.b);
+    cr_assert_eq(dcp_names_init(&r.names, &r.b, &r.err), FSDPCK_OK);
+    dcp_builder_init(&r.builder, &r.cat, &r.names);
     const pickle_input in = {.bytes = bytes, .nbytes = nbytes};
-    const fsdpck_status st =
-        dcp_metadata_read(&in, &r->names, &r->cat.pool, opaque, &r->m, &r->err);
-    r->has_metadata = st == FSDPCK_OK;
+    const fsdpck_status st = dcp_metadata_read(&in, &r.names, &r.cat.pool, opaque, &r.m, &r.err);
+    r.has_metadata = st == FSDPCK_OK;
     return st;
 }
 
-static void release(records *r)
+static void release(void)
 {
-    if (r->has_metadata)
-        dcp_metadata_release(&r->m);
-    dcp_builder_release(&r->builder);
-    catalogue_release(&r->cat);
-    dcp_names_release(&r->names);
-    cr_assert_eq(r->b.used_bytes, 0);
+    if (r.has_metadata)
+        dcp_metadata_release(&r.m);
+    dcp_builder_release(&r.builder);
+    catalogue_release(&r.cat);
+    dcp_names_release(&r.names);
+    cr_assert_eq(r.b.used_bytes, 0);
 }
 
 static const dcp_pickle small = {
     .ntensors = 3, .nranks = 4, .rows = 2, .cols = 5, .blob_nbytes = 100, .hints = 1};
 
-static void generate(records *r, const dcp_pickle *spec)
+static void generate(const dcp_pickle *spec)
 {
     text_buf text = {0};
     dcp_pickle_make(spec, &text);
-    cr_assert_eq(parse(r, text.text, text.nbytes, false), FSDPCK_OK, "%s %s",
-                 fsdpck_finding_name(r->err.finding), r->err.message);
+    cr_assert_eq(parse(text.text, text.nbytes, false), FSDPCK_OK, "%s %s",
+                 fsdpck_finding_name(r.err.finding), r.err.message);
     text_release(&text);
 }
 
 /* Builds, checks ranges against files of `file_nbytes`, and says which finding came of it. */
-static const char *built(records *r, uint64_t file_nbytes)
+static const char *built(uint64_t file_nbytes)
 {
-    fsdpck_status st = dcp_builder_add(&r->builder, &r->m, &r->err);
-    for (size_t i = 0; i < catalogue_file_count(&r->cat); i++)
-        catalogue_file(&r->cat, i)->nbytes = file_nbytes;
+    fsdpck_status st = dcp_builder_add(&r.builder, &r.m, &r.err);
+    for (size_t i = 0; i < catalogue_file_count(&r.cat); i++)
+        catalogue_file(&r.cat, i)->nbytes = file_nbytes;
     if (st == FSDPCK_OK)
-        st = dcp_ranges_check(NULL, &r->cat, &r->err);
+        st = dcp_ranges_check(NULL, &r.cat, &r.err);
     if (st == FSDPCK_OK)
-        st = catalogue_seal(&r->cat, &r->err);
-    return st == FSDPCK_OK ? "" : fsdpck_finding_name(r->err.finding);
+        st = catalogue_seal(&r.cat, &r.err);
+    return st == FSDPCK_OK ? "" : fsdpck_finding_name(r.err.finding);
 }
 
-static dcp_entry *entry(const records *r, size_t i)
+static dcp_entry *entry(size_t i)
 {
-    return VEC_AT(&r->m.entries, dcp_entry, i);
+    return VEC_AT(&r.m.entries, dcp_entry, i);
 }
 
 Test(join, hints_do_not_matter)
 {
     for (int reversed = 0; reversed < 2; reversed++) {
         for (int hints = 0; hints < 3; hints++) {
-            records r;
             dcp_pickle spec = small;
             spec.hints = hints;
             spec.reversed = reversed;
-            generate(&r, &spec);
-            cr_assert_str_eq(built(&r, 300), "", "%s", r.err.message);
+            generate(&spec);
+            cr_assert_str_eq(built(300), "", "%s", r.err.message);
             cr_assert_eq(r.builder.stray_blobs, 0);
             for (uint64_t i = 0; i < 12; i++) {
                 const cat_chunk *c = catalogue_chunk(&r.cat, i);
@@ -93,7 +93,7 @@ Test(join, hints_do_not_matter)
                 cr_assert_eq(c->rank, rank);
                 cr_assert_eq(c->offset_bytes, c->tensor * 100);
             }
-            release(&r);
+            release();
         }
     }
 }
@@ -101,91 +101,83 @@ Test(join, hints_do_not_matter)
 Test(join, chunk_without_a_blob_is_named)
 {
     for (int hints = 0; hints < 3; hints++) {
-        records r;
         dcp_pickle spec = small;
         spec.hints = hints;
-        generate(&r, &spec);
-        entry(&r, 4)->paired = 0; /* rank 1, tensor 1 */
-        cr_assert_str_eq(built(&r, 300), "DCP-ORPHAN");
+        generate(&spec);
+        entry(4)->paired = 0; /* rank 1, tensor 1 */
+        cr_assert_str_eq(built(300), "DCP-ORPHAN");
         cr_assert_str_eq(r.err.tensor, "model.layers.0.feed_forward.experts.w1.weight");
         cr_assert_not_null(strstr(r.err.expected, "(2, 0)"), "%s", r.err.expected);
-        release(&r);
+        release();
     }
 }
 
 Test(join, blob_without_a_chunk_is_counted)
 {
-    records r;
-    generate(&r, &small);
+    generate(&small);
     VEC_AT(&r.m.lists, dcp_chunk_list, 0)->count = 3;
     VEC_AT(&r.m.runs, dcp_run, 0)->count = 3;
-    cr_assert_str_eq(built(&r, 300), "");
+    cr_assert_str_eq(built(300), "");
     cr_assert_eq(r.builder.stray_blobs, 1);
-    release(&r);
+    release();
 }
 
 Test(join, one_chunk_named_twice)
 {
-    records r;
-    generate(&r, &small);
-    entry(&r, 4)->offsets_at = entry(&r, 1)->offsets_at;
-    cr_assert_str_eq(built(&r, 300), "KEY-DUP", "%s", r.err.message);
-    release(&r);
+    generate(&small);
+    entry(4)->offsets_at = entry(1)->offsets_at;
+    cr_assert_str_eq(built(300), "KEY-DUP", "%s", r.err.message);
+    release();
 }
 
 Test(join, two_chunks_at_one_offset)
 {
-    records r;
     dcp_pickle spec = small;
     spec.hints = 0;
-    generate(&r, &spec);
+    generate(&spec);
     VEC_AT(&r.m.chunks, dcp_chunk, 1)->offsets_at = VEC_AT(&r.m.chunks, dcp_chunk, 0)->offsets_at;
-    cr_assert_str_eq(built(&r, 300), "CHUNK-OVERLAP");
-    release(&r);
+    cr_assert_str_eq(built(300), "CHUNK-OVERLAP");
+    release();
 }
 
 Test(join, dims_must_agree)
 {
-    records r;
-    generate(&r, &small);
+    generate(&small);
     /* ndim of the first chunk's sizes: words are [ndim, sizes] */
     *VEC_AT(&r.m.dims, uint32_t, VEC_AT(&r.m.chunks, dcp_chunk, 0)->sizes_at) = 1;
-    cr_assert_str_eq(built(&r, 300), "DCP-RANK");
-    release(&r);
+    cr_assert_str_eq(built(300), "DCP-RANK");
+    release();
 }
 
 Test(join, chunk_outside_of_its_tensor)
 {
-    records r;
-    generate(&r, &small);
+    generate(&small);
     *VEC_AT(&r.m.dims, uint32_t, VEC_AT(&r.m.chunks, dcp_chunk, 0)->sizes_at + 1) = 9;
-    cr_assert_str_eq(built(&r, 300), "CHUNK-BOUNDS");
+    cr_assert_str_eq(built(300), "CHUNK-BOUNDS");
     cr_assert_str_eq(r.err.tensor, "model.layers.0.feed_forward.experts.w0.weight");
-    release(&r);
+    release();
 }
 
 Test(join, empty_chunks_need_no_blob)
 {
-    records r;
-    generate(&r, &small);
+    generate(&small);
     *VEC_AT(&r.m.dims, uint32_t, VEC_AT(&r.m.chunks, dcp_chunk, 5)->sizes_at + 1) = 0;
-    entry(&r, 4)->paired = 0; /* the same chunk: rank 1, tensor 1 */
-    cr_assert_str_eq(built(&r, 300), "", "%s", r.err.message);
+    entry(4)->paired = 0; /* the same chunk: rank 1, tensor 1 */
+    cr_assert_str_eq(built(300), "", "%s", r.err.message);
     cr_assert_eq(catalogue_chunk(&r.cat, 5)->place, LOCATION_EMPTY);
-    release(&r);
+    release();
 }
 
 Test(ranges, blobs_do_not_overlap)
 {
-    records r;
-    generate(&r, &small);
-    entry(&r, 0)->nbytes++;
-    cr_assert_str_eq(built(&r, 300), "DCP-RANGE-OVERLAP");
-    release(&r);
-    generate(&r, &small);
-    entry(&r, 2)->offset_bytes = entry(&r, 0)->offset_bytes;
-    cr_assert_str_eq(built(&r, 300), "DCP-RANGE-OVERLAP");
-    release(&r);
+    generate(&small);
+    entry(0)->nbytes++;
+    cr_assert_str_eq(built(300), "DCP-RANGE-OVERLAP");
+    release();
+    generate(&small);
+    entry(2)->offset_bytes = entry(0)->offset_bytes;
+    cr_assert_str_eq(built(300), "DCP-RANGE-OVERLAP");
+    release();
 }
 
 Test(ranges, blobs_lie_in_their_files)
@@ -204,28 +196,25 @@ Test(ranges, blobs_lie_in_their_files)
         {300, 0, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        records r;
-        generate(&r, &small);
-        entry(&r, 2)->offset_bytes = rows[i].offset_bytes;
-        entry(&r, 2)->nbytes = rows[i].nbytes;
-        cr_assert_str_eq(built(&r, 300), rows[i].finding, "row %zu: %s", i, r.err.message);
-        release(&r);
+        generate(&small);
+        entry(2)->offset_bytes = rows[i].offset_bytes;
+        entry(2)->nbytes = rows[i].nbytes;
+        cr_assert_str_eq(built(300), rows[i].finding, "row %zu: %s", i, r.err.message);
+        release();
     }
-    records r;
-    generate(&r, &small);
-    cr_assert_str_eq(built(&r, 299), "FILE-SHORT");
+    generate(&small);
+    cr_assert_str_eq(built(299), "FILE-SHORT");
     cr_assert_not_null(strstr(r.err.expected, "300"));
     cr_assert_not_null(strstr(r.err.found, "299"));
-    release(&r);
+    release();
 }
 
 Test(ranks, must_agree_about_a_tensor)
 {
-    records r;
     dcp_metadata other;
     text_buf text = {0};
     dcp_pickle spec = small;
-    generate(&r, &small);
+    generate(&small);
     cr_assert_eq(dcp_builder_add(&r.builder, &r.m, &r.err), FSDPCK_OK);
     cr_assert_eq(dcp_builder_add(&r.builder, &r.m, &r.err), FSDPCK_OK,
                  "equal boxes of another rank");
@@ -239,17 +228,16 @@ Test(ranks, must_agree_about_a_tensor)
     cr_assert_str_eq(fsdpck_finding_name(r.err.finding), "DCP-MIXED");
     dcp_metadata_release(&other);
     text_release(&text);
-    release(&r);
+    release();
 }
 
 static void expect_bytes(const char *bytes, size_t nbytes, bool opaque, const char *finding,
                          const char *word)
 {
-    records r;
-    cr_assert_eq(parse(&r, bytes, nbytes, opaque), FSDPCK_BADINPUT);
+    cr_assert_eq(parse(bytes, nbytes, opaque), FSDPCK_BADINPUT);
     cr_assert_str_eq(fsdpck_finding_name(r.err.finding), finding, "%s", r.err.message);
     cr_assert_not_null(strstr(r.err.message, word), "%s", r.err.message);
-    release(&r);
+    release();
 }
 
 #define EXPECT(text, opaque, finding, word) \
@@ -313,20 +301,19 @@ Test(shape, odd_records_are_refused)
 /* Chunks beyond 2^32 elements a dim, and a size that is shared by the memo. */
 Test(shape, wide_sizes)
 {
-    records r;
     text_buf text = {0};
     const dcp_pickle spec = {
         .ntensors = 1, .nranks = 3, .rows = 2000000000, .cols = 3, .blob_nbytes = 10, .hints = 0};
     dcp_pickle_make(&spec, &text);
-    cr_assert_eq(parse(&r, text.text, text.nbytes, false), FSDPCK_OK, "%s", r.err.message);
-    cr_assert_str_eq(built(&r, 10), "", "%s", r.err.message);
+    cr_assert_eq(parse(text.text, text.nbytes, false), FSDPCK_OK, "%s", r.err.message);
+    cr_assert_str_eq(built(10), "", "%s", r.err.message);
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     catalogue_chunk_box(&r.cat, 2, offsets, sizes);
     cr_assert_eq(offsets[0], UINT64_C(4000000000));
     cr_assert_eq(sizes[0], 2000000000);
     cr_assert_eq(*catalogue_shape(&r.cat, 0), UINT64_C(6000000000));
     text_release(&text);
-    release(&r);
+    release();
 }
 
 Test(names, ranks_in_file_names)
@@ -361,12 +348,11 @@ Test(releases, emulated_forms_are_read)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char path[4096], *bytes;
         size_t nbytes;
-        records r;
         snprintf(path, sizeof path, "%s/../corpus/dcp_metadata/%s", getenv("FIXTURES"),
                  rows[i].name);
         cr_assert_eq(file_read_whole(NULL, path, 1u << 20, &bytes, &nbytes, NULL), FSDPCK_OK, "%s",
                      path);
-        cr_assert_eq(parse(&r, bytes, nbytes, false), FSDPCK_OK, "%s: %s %s", rows[i].name,
+        cr_assert_eq(parse(bytes, nbytes, false), FSDPCK_OK, "%s: %s %s", rows[i].name,
                      fsdpck_finding_name(r.err.finding), r.err.message);
         cr_assert_eq(r.m.old_package, rows[i].old_package, "%s", rows[i].name);
         cr_assert_eq(r.m.old_properties, rows[i].old_properties, "%s", rows[i].name);
@@ -374,7 +360,7 @@ Test(releases, emulated_forms_are_read)
         cr_assert_eq(r.m.has_version, rows[i].has_version, "%s", rows[i].name);
         cr_assert_eq(r.m.has_mcore_data, rows[i].has_mcore, "%s", rows[i].name);
         cr_assert_eq(!value_is_none(r.m.planner), rows[i].has_planner, "%s", rows[i].name);
-        cr_assert_str_eq(built(&r, 1000), "", "%s: %s", rows[i].name, r.err.message);
+        cr_assert_str_eq(built(1000), "", "%s: %s", rows[i].name, r.err.message);
         cr_assert_eq(catalogue_tensor_count(&r.cat), 3);
         cr_assert_eq(catalogue_chunk_count(&r.cat), 9);
         cr_assert_eq(catalogue_chunk(&r.cat, 3)->place, LOCATION_EMPTY);
@@ -383,6 +369,6 @@ Test(releases, emulated_forms_are_read)
         cr_assert_eq(value_count(&r.cat.pool, t->path), rows[i].has_planner ? 2u : 0u);
         cr_assert_eq(catalogue_tensor(&r.cat, 2)->ndim, 0);
         free(bytes);
-        release(&r);
+        release();
     }
 }

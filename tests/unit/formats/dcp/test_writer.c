@@ -12,6 +12,8 @@
 #include "tests/unit/formats/dcp/dcp_checkpoint.h"
 
 static char scratch[SCRATCH_BYTES];
+static dcp_target d;
+static dcp_checkpoint o;
 static const mesh ranks4 = {.ndim = 1, .sizes = {4}};
 static const mesh alone = {.ndim = 1, .sizes = {1}};
 static const mesh hsdp = {.ndim = 2, .sizes = {2, 2}, .names = {"dp_replicate", "dp_shard"}};
@@ -31,26 +33,26 @@ static void end(void)
 
 TestSuite(writer, .init = begin, .fini = end);
 
-static void save(dcp_target *d, const writer_options *opt)
+static void save(const writer_options *opt)
 {
-    cr_assert_eq(dcp_target_lay_out(d, opt), FSDPCK_OK, "%s: %s", d->err.tensor, d->err.message);
-    dcp_target_save(d, scratch);
+    cr_assert_eq(dcp_target_lay_out(&d, opt), FSDPCK_OK, "%s: %s", d.err.tensor, d.err.message);
+    dcp_target_save(&d, scratch);
 }
 
 /* The digest that the tensor must have. */
-static void true_digest(const dcp_target *d, uint32_t tensor, char digest[17])
+static void true_digest(uint32_t tensor, char digest[17])
 {
-    const cat_tensor *t = catalogue_tensor(&d->to.cat, tensor);
+    const cat_tensor *t = catalogue_tensor(&d.to.cat, tensor);
     const size_t item = dtype_get((dtype)t->dtype)->itemsize_bytes;
     uint8_t bytes[16];
     text_buf text = {0};
     text_printf(&text, "%s[", dtype_get((dtype)t->dtype)->name);
     for (unsigned k = 0; k < t->ndim; k++)
-        text_printf(&text, "%s%" PRIu64, k > 0 ? "," : "", catalogue_shape(&d->to.cat, tensor)[k]);
+        text_printf(&text, "%s%" PRIu64, k > 0 ? "," : "", catalogue_shape(&d.to.cat, tensor)[k]);
     text_puts(&text, "]\n");
     uint64_t crc = crc64_update(0, text.text, text.nbytes);
-    for (uint64_t i = 0; i < catalogue_tensor_nelems(&d->to.cat, tensor); i++) {
-        dcp_target_element(d, tensor, i, bytes);
+    for (uint64_t i = 0; i < catalogue_tensor_nelems(&d.to.cat, tensor); i++) {
+        dcp_target_element(&d, tensor, i, bytes);
         crc = crc64_update(crc, bytes, item);
     }
     snprintf(digest, 17, "%016" PRIx64, crc);
@@ -58,45 +60,43 @@ static void true_digest(const dcp_target *d, uint32_t tensor, char digest[17])
 }
 
 /* Opens the saved folder and compares all tensors and the boxes of their chunks. */
-static void open_and_compare(const dcp_target *d, dcp_checkpoint *o)
+static void open_and_compare(void)
 {
     uint64_t at[2][NDIM_MAX], sizes[2][NDIM_MAX];
     char digest[17], want[17], label[256];
-    cr_assert_eq(dcp_checkpoint_open_path(o, scratch), FSDPCK_OK, "%s %s (%s, %s)",
-                 fsdpck_finding_name(o->err.finding), o->err.message, o->err.expected,
-                 o->err.found);
-    for (uint32_t i = 0; i < catalogue_object_count(&o->cat); i++)
-        cr_assert_eq(dcp_reader.load_object(o->self, &o->cat, i, &o->err), FSDPCK_OK, "%s: %s %s",
-                     o->err.tensor, fsdpck_finding_name(o->err.finding), o->err.message);
-    for (uint32_t i = 0; i < catalogue_tensor_count(&d->to.cat); i++) {
-        const cat_tensor *t = catalogue_tensor(&d->to.cat, i);
-        const char *name = catalogue_name(&d->to.cat, t->name);
+    cr_assert_eq(dcp_checkpoint_open_path(&o, scratch), FSDPCK_OK, "%s %s (%s, %s)",
+                 fsdpck_finding_name(o.err.finding), o.err.message, o.err.expected, o.err.found);
+    for (uint32_t i = 0; i < catalogue_object_count(&o.cat); i++)
+        cr_assert_eq(dcp_reader.load_object(o.self, &o.cat, i, &o.err), FSDPCK_OK, "%s: %s %s",
+                     o.err.tensor, fsdpck_finding_name(o.err.finding), o.err.message);
+    for (uint32_t i = 0; i < catalogue_tensor_count(&d.to.cat); i++) {
+        const cat_tensor *t = catalogue_tensor(&d.to.cat, i);
+        const char *name = catalogue_name(&d.to.cat, t->name);
         if (t->flags & CAT_TENSOR_IN_OBJECT)
             continue;
-        const uint32_t found = catalogue_find(&o->cat, name, strlen(name));
+        const uint32_t found = catalogue_find(&o.cat, name, strlen(name));
         cr_assert_neq(found, CAT_NONE, "no tensor '%s'", name);
-        cr_assert_eq(dcp_checkpoint_digest(o, found, digest, label), FSDPCK_OK,
-                     "%s: %s %s (%s, %s)", name, fsdpck_finding_name(o->err.finding),
-                     o->err.message, o->err.expected, o->err.found);
-        true_digest(d, i, want);
+        cr_assert_eq(dcp_checkpoint_digest(&o, found, digest, label), FSDPCK_OK,
+                     "%s: %s %s (%s, %s)", name, fsdpck_finding_name(o.err.finding), o.err.message,
+                     o.err.expected, o.err.found);
+        true_digest(i, want);
         cr_expect_str_eq(digest, want, "%s: %s", name, label);
-        const cat_tensor *read = catalogue_tensor(&o->cat, found);
+        const cat_tensor *read = catalogue_tensor(&o.cat, found);
         cr_assert_eq(read->nchunks, t->nchunks, "%s", name);
         for (uint64_t k = 0; k < t->nchunks; k++) {
-            catalogue_chunk_box(&d->to.cat, t->first_chunk + k, at[0], sizes[0]);
-            catalogue_chunk_box(&o->cat, read->first_chunk + k, at[1], sizes[1]);
+            catalogue_chunk_box(&d.to.cat, t->first_chunk + k, at[0], sizes[0]);
+            catalogue_chunk_box(&o.cat, read->first_chunk + k, at[1], sizes[1]);
             cr_expect(box_equal(at[0], sizes[0], at[1], sizes[1], t->ndim), "%s", name);
         }
     }
 }
 
-static void write_and_compare(dcp_target *d, const writer_options *opt)
+static void write_and_compare(const writer_options *opt)
 {
-    dcp_checkpoint o;
-    save(d, opt);
-    open_and_compare(d, &o);
+    save(opt);
+    open_and_compare();
     dcp_checkpoint_close(&o);
-    dcp_target_end(d);
+    dcp_target_end(&d);
 }
 
 Test(writer, every_dtype_and_rank_count)
@@ -105,7 +105,6 @@ Test(writer, every_dtype_and_rank_count)
     char name[64];
     const mesh meshes[] = {alone, ranks4};
     for (size_t m = 0; m < 2; m++) {
-        dcp_target d;
         dcp_target_begin(&d, &meshes[m]);
         for (unsigned type = 1; type < DTYPE_COUNT; type++) {
             snprintf(name, sizeof name, "t.%s", dtype_get((dtype)type)->name);
@@ -114,8 +113,7 @@ Test(writer, every_dtype_and_rank_count)
         cr_assert_eq(dcp_target_lay_out(&d, &(writer_options){0}), FSDPCK_OK);
         cr_expect_eq(catalogue_file_count(&d.to.cat), d.to.world_size + 1);
         dcp_target_save(&d, scratch);
-        dcp_checkpoint o;
-        open_and_compare(&d, &o);
+        open_and_compare();
         cr_expect_eq(o.cat.origin.world_size, (int64_t)d.to.world_size);
         dcp_checkpoint_close(&o);
         dcp_target_end(&d);
@@ -126,7 +124,6 @@ Test(writer, awkward_shapes)
 {
     const uint64_t shapes[][6] = {{0}, {1}, {6}, {5, 3}, {0, 3}, {3, 0}, {2, 1, 3, 1, 2, 2}};
     const unsigned ndims[] = {0, 1, 1, 2, 2, 2, 6};
-    dcp_target d;
     char name[32];
     dcp_target_begin(&d, &ranks4);
     for (unsigned i = 0; i < 7; i++) {
@@ -137,14 +134,13 @@ Test(writer, awkward_shapes)
         snprintf(name, sizeof name, "whole%u", i);
         dcp_target_add(&d, name, DTYPE_BFLOAT16, ndims[i], shapes[i], NULL);
     }
-    write_and_compare(&d, &(writer_options){0});
+    write_and_compare(&(writer_options){0});
 }
 
 Test(writer, empty_chunks_are_blobs_at_the_end_of_the_dim)
 {
     const uint64_t shape[] = {5, 3};
     uint64_t at[2], sizes[2];
-    dcp_target d;
     dcp_target_begin(&d, &ranks4);
     const uint32_t t = dcp_target_add(&d, "w", DTYPE_FLOAT32, 2, shape, &shard0);
     cr_assert_eq(dcp_target_lay_out(&d, &(writer_options){0}), FSDPCK_OK);
@@ -165,10 +161,9 @@ Test(writer, empty_chunks_are_blobs_at_the_end_of_the_dim)
 Test(writer, a_blob_has_the_layout_of_torch)
 {
     const uint64_t shape[] = {3};
-    dcp_target d;
     dcp_target_begin(&d, &alone);
     dcp_target_add(&d, "w", DTYPE_FLOAT32, 1, shape, NULL);
-    save(&d, &(writer_options){0});
+    save(&(writer_options){0});
     cr_expect_eq(catalogue_chunk(&d.to.cat, 0)->offset_bytes, 704);
     /* torch's 1577, less a record that begins at 850 instead of the directory at 1016, and its
      * directory entry. */
@@ -181,18 +176,16 @@ Test(writer, alignment_is_of_the_file)
     static const uint64_t alignments[] = {64, 512, 4096, 100000};
     const uint64_t shape[] = {7, 11};
     for (size_t i = 0; i < 4; i++) {
-        dcp_checkpoint o;
-        dcp_target d;
         char name[32];
         dcp_target_begin(&d, &ranks4);
         for (unsigned k = 0; k < 5; k++) {
             snprintf(name, sizeof name, "w%u", k);
             dcp_target_add(&d, name, DTYPE_FLOAT32, 2, shape, &shard0);
         }
-        save(&d, &(writer_options){.align_nbytes = alignments[i]});
+        save(&(writer_options){.align_nbytes = alignments[i]});
         for (uint64_t k = 0; k < catalogue_chunk_count(&d.to.cat); k++)
             cr_expect_eq(catalogue_chunk(&d.to.cat, k)->offset_bytes % alignments[i], 0);
-        open_and_compare(&d, &o);
+        open_and_compare();
         dcp_checkpoint_close(&o);
         dcp_target_end(&d);
     }
@@ -200,7 +193,6 @@ Test(writer, alignment_is_of_the_file)
 
 Test(writer, an_absurd_alignment_is_refused)
 {
-    dcp_target d;
     dcp_target_begin(&d, &alone);
     cr_expect_eq(dcp_target_lay_out(&d, &(writer_options){.align_nbytes = UINT64_C(1) << 40}),
                  FSDPCK_USAGE);
@@ -209,9 +201,9 @@ Test(writer, an_absurd_alignment_is_refused)
 
 /* --- ranks and their files --- */
 
-static uint32_t file_of(const dcp_target *d, uint32_t tensor, uint64_t chunk)
+static uint32_t file_of(uint32_t tensor, uint64_t chunk)
 {
-    return catalogue_chunk(&d->to.cat, catalogue_tensor(&d->to.cat, tensor)->first_chunk + chunk)
+    return catalogue_chunk(&d.to.cat, catalogue_tensor(&d.to.cat, tensor)->first_chunk + chunk)
         ->file;
 }
 
@@ -219,15 +211,14 @@ static uint32_t file_of(const dcp_target *d, uint32_t tensor, uint64_t chunk)
 Test(writer, replicas_are_spread_as_torch_spreads_them)
 {
     const uint64_t l1[] = {5, 3}, emb[] = {10, 4};
-    dcp_target d;
     dcp_target_begin(&d, &hsdp);
     const uint32_t a = dcp_target_add(&d, "l1.weight", DTYPE_FLOAT32, 2, l1, hsdp_shard);
     const uint32_t b = dcp_target_add(&d, "emb", DTYPE_FLOAT32, 2, emb, hsdp_shard);
     cr_assert_eq(dcp_target_lay_out(&d, &(writer_options){0}), FSDPCK_OK);
-    cr_expect_eq(file_of(&d, a, 0), 0);
-    cr_expect_eq(file_of(&d, a, 1), 1);
-    cr_expect_eq(file_of(&d, b, 0), 2);
-    cr_expect_eq(file_of(&d, b, 1), 3);
+    cr_expect_eq(file_of(a, 0), 0);
+    cr_expect_eq(file_of(a, 1), 1);
+    cr_expect_eq(file_of(b, 0), 2);
+    cr_expect_eq(file_of(b, 1), 3);
     dcp_target_save(&d, scratch);
     dcp_target_end(&d);
 }
@@ -235,21 +226,20 @@ Test(writer, replicas_are_spread_as_torch_spreads_them)
 Test(writer, replicated_tensors_go_to_the_least_loaded)
 {
     const uint64_t big[] = {100}, small[] = {10};
-    dcp_target d;
     dcp_target_begin(&d, &ranks4);
     const uint32_t a = dcp_target_add(&d, "a", DTYPE_FLOAT32, 1, big, NULL);
     const uint32_t b = dcp_target_add(&d, "b", DTYPE_FLOAT32, 1, small, NULL);
     const uint32_t c = dcp_target_add(&d, "c", DTYPE_FLOAT32, 1, big, NULL);
     const uint32_t e = dcp_target_add(&d, "e", DTYPE_FLOAT32, 1, big, NULL);
     const uint32_t f = dcp_target_add(&d, "f", DTYPE_FLOAT32, 1, small, NULL);
-    const uint32_t o = dcp_target_add_object(&d, "o", dcp_target_int(&d, 1));
+    const uint32_t object = dcp_target_add_object(&d, "o", dcp_target_int(&d, 1));
     cr_assert_eq(dcp_target_lay_out(&d, &(writer_options){0}), FSDPCK_OK);
-    cr_expect_eq(file_of(&d, a, 0), 0);
-    cr_expect_eq(file_of(&d, b, 0), 1);
-    cr_expect_eq(file_of(&d, c, 0), 2);
-    cr_expect_eq(file_of(&d, e, 0), 3);
-    cr_expect_eq(file_of(&d, f, 0), 1);
-    cr_expect_eq(catalogue_object(&d.to.cat, o)->file, 1);
+    cr_expect_eq(file_of(a, 0), 0);
+    cr_expect_eq(file_of(b, 0), 1);
+    cr_expect_eq(file_of(c, 0), 2);
+    cr_expect_eq(file_of(e, 0), 3);
+    cr_expect_eq(file_of(f, 0), 1);
+    cr_expect_eq(catalogue_object(&d.to.cat, object)->file, 1);
     dcp_target_save(&d, scratch);
     dcp_target_end(&d);
 }
@@ -257,10 +247,9 @@ Test(writer, replicated_tensors_go_to_the_least_loaded)
 Test(writer, a_rank_without_items_has_an_empty_file)
 {
     const uint64_t shape[] = {4};
-    dcp_target d;
     dcp_target_begin(&d, &ranks4);
     dcp_target_add(&d, "w", DTYPE_FLOAT32, 1, shape, NULL);
-    save(&d, &(writer_options){0});
+    save(&(writer_options){0});
     cr_expect_gt(catalogue_file(&d.to.cat, 0)->nbytes, 0);
     for (size_t i = 1; i < 4; i++)
         cr_expect_eq(catalogue_file(&d.to.cat, i)->nbytes, 0);
@@ -270,12 +259,12 @@ Test(writer, a_rank_without_items_has_an_empty_file)
 
 /* --- objects --- */
 
-static value settings(dcp_target *d)
+static value settings(void)
 {
     value dict;
-    cr_assert_eq(value_new_dict(&d->to.cat.pool, &dict, NULL), FSDPCK_OK);
+    cr_assert_eq(value_new_dict(&d.to.cat.pool, &dict, NULL), FSDPCK_OK);
     cr_assert_eq(
-        value_dict_put(&d->to.cat.pool, dict, dcp_target_str(d, "lr"), dcp_target_int(d, 3), NULL),
+        value_dict_put(&d.to.cat.pool, dict, dcp_target_str(&d, "lr"), dcp_target_int(&d, 3), NULL),
         FSDPCK_OK);
     return dict;
 }
@@ -283,20 +272,18 @@ static value settings(dcp_target *d)
 Test(writer, objects_and_paths_come_back)
 {
     const uint64_t shape[] = {4, 2};
-    dcp_target d;
-    dcp_checkpoint o;
     bool equal = false;
     dcp_target_begin(&d, &ranks4);
     const uint32_t w = dcp_target_add(&d, "optim.groups.1.w", DTYPE_FLOAT32, 2, shape, &shard0);
     const value path[] = {dcp_target_str(&d, "optim"), dcp_target_str(&d, "groups"),
                           dcp_target_int(&d, 1), dcp_target_str(&d, "w")};
     catalogue_tensor(&d.to.cat, w)->path = dcp_target_path(&d, path, 4);
-    dcp_target_add_object(&d, "optim.a", settings(&d));
-    dcp_target_add_object(&d, "optim.b", settings(&d));
+    dcp_target_add_object(&d, "optim.a", settings());
+    dcp_target_add_object(&d, "optim.b", settings());
     dcp_target_add_object(&d, "nothing", VALUE_OF_NONE);
     dcp_target_add_object(&d, "step", dcp_target_int(&d, 1000000));
-    save(&d, &(writer_options){0});
-    open_and_compare(&d, &o);
+    save(&(writer_options){0});
+    open_and_compare();
     cr_assert_eq(catalogue_object_count(&o.cat), 4);
     for (uint32_t i = 0; i < 4; i++) {
         const cat_object *read = catalogue_object(&o.cat, i);
@@ -320,15 +307,14 @@ Test(writer, objects_and_paths_come_back)
 Test(writer, opaque_objects_keep_their_bytes)
 {
     static const char bytes[] = "not a zip\0at all";
-    dcp_target d;
     value v;
     char path[SCRATCH_BYTES], *read;
     size_t nbytes;
     dcp_target_begin(&d, &alone);
     cr_assert_eq(value_new_bytes(&d.to.cat.pool, bytes, sizeof bytes, &v, NULL), FSDPCK_OK);
-    const uint32_t o = dcp_target_add_object(&d, "raw", v);
-    catalogue_object(&d.to.cat, o)->opaque = 1;
-    save(&d, &(writer_options){0});
+    const uint32_t object = dcp_target_add_object(&d, "raw", v);
+    catalogue_object(&d.to.cat, object)->opaque = 1;
+    save(&(writer_options){0});
     scratch_path(path, scratch, "__0_0.distcp");
     cr_assert_eq(file_read_whole(NULL, path, 1000, &read, &nbytes, NULL), FSDPCK_OK);
     cr_expect_eq(nbytes, sizeof bytes);
@@ -340,8 +326,6 @@ Test(writer, opaque_objects_keep_their_bytes)
 Test(writer, tensors_inside_objects)
 {
     const uint64_t shape[] = {3}, none[] = {0, 2};
-    dcp_target d;
-    dcp_checkpoint o;
     dcp_target_begin(&d, &ranks4);
     dcp_target_add(&d, "w", DTYPE_FLOAT32, 1, shape, &shard0);
     const uint32_t a = dcp_target_add_inner(&d, "pair/a", DTYPE_INT64, 1, shape);
@@ -352,8 +336,8 @@ Test(writer, tensors_inside_objects)
                            value_of_tensor(b)};
     dcp_target_add_object(&d, "pair", dcp_target_path(&d, items, 4));
     dcp_target_add_object(&d, "after", dcp_target_int(&d, 7));
-    save(&d, &(writer_options){.align_nbytes = 4096});
-    open_and_compare(&d, &o);
+    save(&(writer_options){.align_nbytes = 4096});
+    open_and_compare();
     /* Each place has a name: the second of c is one more. */
     const uint32_t made[] = {c, a, b, c};
     const char *const names[] = {"pair.0", "pair.1", "pair.3", "pair.2"};
@@ -365,7 +349,7 @@ Test(writer, tensors_inside_objects)
         char digest[17], want[17], label[256];
         cr_assert_eq(dcp_checkpoint_digest(&o, 1 + i, digest, label), FSDPCK_OK, "%s",
                      o.err.message);
-        true_digest(&d, made[i], want);
+        true_digest(made[i], want);
         cr_expect_str_eq(digest, want, "%s", label);
     }
     dcp_checkpoint_close(&o);
@@ -375,7 +359,6 @@ Test(writer, tensors_inside_objects)
 Test(writer, a_tensor_of_two_objects_is_refused)
 {
     const uint64_t shape[] = {3};
-    dcp_target d;
     dcp_target_begin(&d, &alone);
     const value item = value_of_tensor(dcp_target_add_inner(&d, "x", DTYPE_INT64, 1, shape));
     dcp_target_add_object(&d, "one", dcp_target_path(&d, &item, 1));
@@ -388,7 +371,6 @@ Test(writer, a_tensor_of_two_objects_is_refused)
 Test(writer, two_entries_of_one_name_are_refused)
 {
     const uint64_t shape[] = {3};
-    dcp_target d;
     dcp_target_begin(&d, &alone);
     dcp_target_add(&d, "a.b", DTYPE_INT64, 1, shape, NULL);
     dcp_target_add_object(&d, "a.b", VALUE_OF_NONE);
@@ -403,7 +385,6 @@ Test(writer, two_entries_of_one_name_are_refused)
 Test(writer, large_blobs_take_zip64)
 {
     const uint64_t large[] = {UINT64_C(1) << 32}, small[] = {3};
-    dcp_target d;
     dcp_target_begin(&d, &alone);
     dcp_target_add(&d, "large", DTYPE_FLOAT32, 1, large, NULL);
     dcp_target_add(&d, "small", DTYPE_FLOAT32, 1, small, NULL);

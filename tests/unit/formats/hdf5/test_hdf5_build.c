@@ -20,27 +20,29 @@ typedef struct told {
     char said[1000]; /* warnings, with their findings, a line each */
 } told;
 
-static void begin(told *t)
+static told t;
+
+static void begin(void)
 {
-    memset(t, 0, sizeof *t);
-    cr_assert_eq(pipe(t->ends), 0);
-    t->put.fd = t->ends[1];
-    budget_init(&t->owner, (uint64_t)16 << 20, "metadata", NULL);
-    catalogue_init(&t->cat, &t->owner);
-    hdf5_file_init(&t->f, &t->owner);
-    fsdpck_error_init(&t->err);
-    put_u32(&t->put, HDF5_PROTOCOL_VERSION);
-    put_u64(&t->put, 0);
-    put_record(&t->put, HDF5_HELLO);
+    t = (told){0};
+    cr_assert_eq(pipe(t.ends), 0);
+    t.put.fd = t.ends[1];
+    budget_init(&t.owner, (uint64_t)16 << 20, "metadata", NULL);
+    catalogue_init(&t.cat, &t.owner);
+    hdf5_file_init(&t.f, &t.owner);
+    fsdpck_error_init(&t.err);
+    put_u32(&t.put, HDF5_PROTOCOL_VERSION);
+    put_u64(&t.put, 0);
+    put_record(&t.put, HDF5_HELLO);
 }
 
 static fsdpck_status read_pipe(void *ctx, void *dst, uint64_t nbytes, uint64_t *got,
                                fsdpck_error *err)
 {
-    const told *t = ctx;
+    (void)ctx;
     (void)err;
     for (*got = 0; *got < nbytes;) {
-        const ssize_t n = read(t->ends[0], (char *)dst + *got, nbytes - *got);
+        const ssize_t n = read(t.ends[0], (char *)dst + *got, nbytes - *got);
         if (n <= 0)
             break;
         *got += (uint64_t)n;
@@ -50,57 +52,56 @@ static fsdpck_status read_pipe(void *ctx, void *dst, uint64_t nbytes, uint64_t *
 
 static void receive(void *ctx, const log_line *line)
 {
-    told *t = ctx;
-    const size_t n = strlen(t->said);
-    snprintf(t->said + n, sizeof t->said - n, "%s %s\n", fsdpck_finding_name(line->finding),
+    (void)ctx;
+    const size_t n = strlen(t.said);
+    snprintf(t.said + n, sizeof t.said - n, "%s %s\n", fsdpck_finding_name(line->finding),
              line->text);
 }
 
 /* Builds from the collected records, and frees them. */
-static void ends_as(told *t, fsdpck_status wanted, const char *finding)
+static void ends_as(fsdpck_status wanted, const char *finding)
 {
     uint32_t index;
     const hdf5_input in = {.read = read_pipe,
-                           .ctx = t,
                            .end_bytes = FILE_NBYTES,
-                           .is_checked_elsewhere = t->is_checked_elsewhere,
+                           .is_checked_elsewhere = t.is_checked_elsewhere,
                            .library = "HDF5 1.2.3",
                            .separator = ".",
-                           .log = {receive, t}};
-    cr_assert(put_finish(&t->put));
-    close(t->ends[1]);
-    cr_assert_eq(catalogue_add_file(&t->cat, "f", 1, FILE_NBYTES, CAT_NONE, &index, &t->err),
+                           .log = {receive, NULL}};
+    cr_assert(put_finish(&t.put));
+    close(t.ends[1]);
+    cr_assert_eq(catalogue_add_file(&t.cat, "f", 1, FILE_NBYTES, CAT_NONE, &index, &t.err),
                  FSDPCK_OK);
-    const fsdpck_status st = hdf5_build(&t->f, &in, &t->cat, &t->err);
-    cr_assert_eq(st, wanted, "%d: %s", st, t->err.message);
-    cr_assert_str_eq(fsdpck_finding_name(t->err.finding), finding);
-    close(t->ends[0]);
+    const fsdpck_status st = hdf5_build(&t.f, &in, &t.cat, &t.err);
+    cr_assert_eq(st, wanted, "%d: %s", st, t.err.message);
+    cr_assert_str_eq(fsdpck_finding_name(t.err.finding), finding);
+    close(t.ends[0]);
 }
 
-static void release(told *t)
+static void release(void)
 {
-    hdf5_file_release(&t->f);
-    catalogue_release(&t->cat);
-    cr_assert_eq(t->owner.used_bytes, 0);
+    hdf5_file_release(&t.f);
+    catalogue_release(&t.cat);
+    cr_assert_eq(t.owner.used_bytes, 0);
 }
 
-static void put_words(told *t, const char *text)
+static void put_words(const char *text)
 {
-    put_text(&t->put, text, strlen(text));
+    put_text(&t.put, text, strlen(text));
 }
 
-static void end(told *t, uint64_t datasets)
+static void end(uint64_t datasets)
 {
-    put_u64(&t->put, datasets);
-    put_record(&t->put, HDF5_END);
+    put_u64(&t.put, datasets);
+    put_record(&t.put, HDF5_END);
 }
 
 /* An int32 dataset of rows x 3, up to its layout. */
-static void put_shape(told *t, const char *name, uint64_t rows)
+static void put_shape(const char *name, uint64_t rows)
 {
-    hdf5_record_writer *p = &t->put;
+    hdf5_record_writer *p = &t.put;
     put_u64(p, 800);
-    put_words(t, name);
+    put_words(name);
     put_u8(p, HDF5_TYPE_INTEGER);
     put_u8(p, HDF5_ORDER_LE);
     put_u8(p, 1);
@@ -117,9 +118,9 @@ static void put_shape(told *t, const char *name, uint64_t rows)
     put_u64(p, 3);
 }
 
-static void put_layout(told *t, unsigned layout, uint64_t offset, uint64_t stored, hdf5_fill fill)
+static void put_layout(unsigned layout, uint64_t offset, uint64_t stored, hdf5_fill fill)
 {
-    hdf5_record_writer *p = &t->put;
+    hdf5_record_writer *p = &t.put;
     put_u8(p, layout);
     put_u64(p, offset);
     put_u64(p, stored);
@@ -129,49 +130,48 @@ static void put_layout(told *t, unsigned layout, uint64_t offset, uint64_t store
     put_u32(p, 0);
 }
 
-static void contiguous(told *t, const char *name, uint64_t rows, uint64_t offset, uint64_t stored)
+static void contiguous(const char *name, uint64_t rows, uint64_t offset, uint64_t stored)
 {
-    put_shape(t, name, rows);
-    put_layout(t, HDF5_LAYOUT_CONTIGUOUS, offset, stored, HDF5_FILL_ZERO);
-    put_record(&t->put, HDF5_DATASET);
+    put_shape(name, rows);
+    put_layout(HDF5_LAYOUT_CONTIGUOUS, offset, stored, HDF5_FILL_ZERO);
+    put_record(&t.put, HDF5_DATASET);
 }
 
 /* Chunks of 2 x 3 without filters. */
-static void chunked(told *t, uint64_t rows, uint64_t nchunks)
+static void chunked(uint64_t rows, uint64_t nchunks)
 {
-    put_shape(t, "w", rows);
-    put_layout(t, HDF5_LAYOUT_CHUNKED, NONE, 24 * nchunks, HDF5_FILL_ZERO);
-    put_u8(&t->put, 0);
-    put_u64(&t->put, 2);
-    put_u64(&t->put, 3);
-    put_u8(&t->put, 0);
-    put_u64(&t->put, nchunks);
-    put_record(&t->put, HDF5_DATASET);
+    put_shape("w", rows);
+    put_layout(HDF5_LAYOUT_CHUNKED, NONE, 24 * nchunks, HDF5_FILL_ZERO);
+    put_u8(&t.put, 0);
+    put_u64(&t.put, 2);
+    put_u64(&t.put, 3);
+    put_u8(&t.put, 0);
+    put_u64(&t.put, nchunks);
+    put_record(&t.put, HDF5_DATASET);
 }
 
-static void put_chunk(told *t, uint64_t row, uint64_t offset, uint64_t nbytes)
+static void put_chunk(uint64_t row, uint64_t offset, uint64_t nbytes)
 {
-    put_u64(&t->put, offset);
-    put_u64(&t->put, nbytes);
-    put_u32(&t->put, 0);
-    put_u64(&t->put, row);
-    put_u64(&t->put, 0);
+    put_u64(&t.put, offset);
+    put_u64(&t.put, nbytes);
+    put_u32(&t.put, 0);
+    put_u64(&t.put, row);
+    put_u64(&t.put, 0);
 }
 
 Test(hdf5_build, what_is_told_well_is_taken)
 {
-    told t;
-    begin(&t);
-    contiguous(&t, "layers/0/w", 4, 1000, 48);
+    begin();
+    contiguous("layers/0/w", 4, 1000, 48);
     put_u64(&t.put, 0);
-    put_words(&t, "tied");
+    put_words("tied");
     put_record(&t.put, HDF5_LINK);
-    chunked(&t, 5, 2);
-    put_chunk(&t, 4, 2000, 24);
-    put_chunk(&t, 0, 2024, 24);
+    chunked(5, 2);
+    put_chunk(4, 2000, 24);
+    put_chunk(0, 2024, 24);
     put_record(&t.put, HDF5_CHUNKS);
-    end(&t, 2);
-    ends_as(&t, FSDPCK_OK, "");
+    end(2);
+    ends_as(FSDPCK_OK, "");
     cr_assert_eq(catalogue_seal(&t.cat, &t.err), FSDPCK_OK);
     cr_assert_neq(catalogue_find(&t.cat, "layers.0.w", 10), CAT_NONE);
     const cat_tensor *tied = catalogue_tensor(&t.cat, catalogue_find(&t.cat, "tied", 4));
@@ -181,7 +181,7 @@ Test(hdf5_build, what_is_told_well_is_taken)
     cr_assert_eq(t.f.unwritten_nbytes, 24);
     /* Of the last chunk one row is in the dataset. */
     cr_assert_eq(catalogue_chunk(&t.cat, w->first_chunk)->nbytes, 12);
-    release(&t);
+    release();
 }
 
 Test(hdf5_build, data_lie_inside_of_the_file_and_on_no_others)
@@ -201,13 +201,12 @@ Test(hdf5_build, data_lie_inside_of_the_file_and_on_no_others)
         {952, 48, FSDPCK_OK},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        told t;
-        begin(&t);
-        contiguous(&t, "a", 4, 1000, 48);
-        contiguous(&t, "b", 4, cases[i].offset, cases[i].stored);
-        end(&t, 2);
-        ends_as(&t, cases[i].st, cases[i].st == FSDPCK_OK ? "" : "H5-CHUNK");
-        release(&t);
+        begin();
+        contiguous("a", 4, 1000, 48);
+        contiguous("b", 4, cases[i].offset, cases[i].stored);
+        end(2);
+        ends_as(cases[i].st, cases[i].st == FSDPCK_OK ? "" : "H5-CHUNK");
+        release();
     }
 }
 
@@ -226,45 +225,41 @@ Test(hdf5_build, each_chunk_is_there_once_and_of_the_grid)
         {2, FILE_NBYTES, 24, FSDPCK_BADINPUT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        told t;
-        begin(&t);
-        chunked(&t, 4, 2);
-        put_chunk(&t, 0, 1000, 24);
-        put_chunk(&t, cases[i].row, cases[i].offset, cases[i].nbytes);
+        begin();
+        chunked(4, 2);
+        put_chunk(0, 1000, 24);
+        put_chunk(cases[i].row, cases[i].offset, cases[i].nbytes);
         put_record(&t.put, HDF5_CHUNKS);
-        end(&t, 1);
-        ends_as(&t, cases[i].st, cases[i].st == FSDPCK_OK ? "" : "H5-CHUNK");
-        release(&t);
+        end(1);
+        ends_as(cases[i].st, cases[i].st == FSDPCK_OK ? "" : "H5-CHUNK");
+        release();
     }
 }
 
 Test(hdf5_build, chunks_are_as_many_as_was_said)
 {
     for (unsigned told_ones = 0; told_ones < 4; told_ones++) {
-        told t;
-        begin(&t);
-        chunked(&t, 6, 2);
+        begin();
+        chunked(6, 2);
         for (unsigned i = 0; i < told_ones; i++)
-            put_chunk(&t, 2 * i, 1000 + 24 * i, 24);
+            put_chunk(2 * i, 1000 + 24 * i, 24);
         put_record(&t.put, HDF5_CHUNKS);
-        end(&t, 1);
-        ends_as(&t, told_ones == 2 ? FSDPCK_OK : FSDPCK_BADINPUT,
-                told_ones == 2  ? ""
-                : told_ones < 2 ? "H5-CHUNK"
-                                : "H5-DAMAGED");
-        release(&t);
+        end(1);
+        ends_as(told_ones == 2 ? FSDPCK_OK : FSDPCK_BADINPUT, told_ones == 2  ? ""
+                                                              : told_ones < 2 ? "H5-CHUNK"
+                                                                              : "H5-DAMAGED");
+        release();
     }
 }
 
 Test(hdf5_build, nothing_is_invented)
 {
-    told t;
-    begin(&t);
-    put_shape(&t, "w", 4);
-    put_layout(&t, HDF5_LAYOUT_CONTIGUOUS, NONE, 0, HDF5_FILL_UNDEFINED);
+    begin();
+    put_shape("w", 4);
+    put_layout(HDF5_LAYOUT_CONTIGUOUS, NONE, 0, HDF5_FILL_UNDEFINED);
     put_record(&t.put, HDF5_DATASET);
-    end(&t, 1);
-    ends_as(&t, FSDPCK_OK, "");
+    end(1);
+    ends_as(FSDPCK_OK, "");
     const hdf5_dataset *d = VEC_AT(&t.f.datasets, const hdf5_dataset, 0);
     cr_assert_eq(d->unwritten_nbytes, 48);
     cr_assert_eq(catalogue_chunk(&t.cat, 0)->place, LOCATION_FILL);
@@ -279,46 +274,44 @@ Test(hdf5_build, nothing_is_invented)
     cr_assert_eq(hdf5_error_unwritten(&t.f, d, &t.err), FSDPCK_BADINPUT);
     cr_assert_str_eq(fsdpck_finding_name(t.err.finding), "H5-UNWRITTEN");
     cr_assert_neq(strstr(t.said, "H5-UNWRITTEN 1 dataset has 48 bytes"), NULL);
-    release(&t);
-    begin(&t);
-    contiguous(&t, "w", (uint64_t)1 << 40, NONE, 0);
-    end(&t, 1);
-    ends_as(&t, FSDPCK_LIMIT, "H5-SPARSE");
-    release(&t);
+    release();
+    begin();
+    contiguous("w", (uint64_t)1 << 40, NONE, 0);
+    end(1);
+    ends_as(FSDPCK_LIMIT, "H5-SPARSE");
+    release();
 }
 
 Test(hdf5_build, names_are_text)
 {
-    told t;
-    begin(&t);
-    contiguous(&t, "w\xff", 4, 1000, 48);
-    end(&t, 1);
-    ends_as(&t, FSDPCK_BADINPUT, "H5-NAME");
-    release(&t);
+    begin();
+    contiguous("w\xff", 4, 1000, 48);
+    end(1);
+    ends_as(FSDPCK_BADINPUT, "H5-NAME");
+    release();
 }
 
-static void left(told *t, hdf5_left why, const char *name)
+static void left(hdf5_left why, const char *name)
 {
-    put_u8(&t->put, why);
-    put_words(t, name);
-    put_record(&t->put, HDF5_LEFT);
+    put_u8(&t.put, why);
+    put_words(name);
+    put_record(&t.put, HDF5_LEFT);
 }
 
 Test(hdf5_build, what_is_left_out_is_told_once_with_its_number)
 {
     static const char *const texts[] = {"a", "b/c", "d", "e"};
     char longest[5000];
-    told t;
-    begin(&t);
+    begin();
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     for (unsigned i = 0; i < 4; i++)
-        left(&t, HDF5_LEFT_TEXT, texts[i]);
-    left(&t, HDF5_LEFT_NULL, "none");
+        left(HDF5_LEFT_TEXT, texts[i]);
+    left(HDF5_LEFT_NULL, "none");
     for (unsigned i = 0; i < 3; i++)
-        left(&t, HDF5_LEFT_DANGLING, longest);
-    end(&t, 0);
-    ends_as(&t, FSDPCK_OK, "");
+        left(HDF5_LEFT_DANGLING, longest);
+    end(0);
+    ends_as(FSDPCK_OK, "");
     const char *rest = strstr(t.said, "H5-DANGLING 3 soft links point to nothing: 'xxx");
     cr_assert_not_null(rest, "%s", t.said);
     cr_assert(strlen(rest) < 400 && strchr(rest, '\n') == rest + strlen(rest) - 1, "%s", rest);
@@ -329,7 +322,7 @@ Test(hdf5_build, what_is_left_out_is_told_once_with_its_number)
     cr_assert_eq(t.cat.origin.left_out, 8);
     cr_assert_str_eq(t.cat.origin.left_out_kinds,
                      "4 datasets of text, 1 dataset without a dataspace, 3 links to nothing");
-    release(&t);
+    release();
 }
 
 Test(hdf5_build, nobody_is_told_addresses_of_memory)
@@ -341,15 +334,14 @@ Test(hdf5_build, nobody_is_told_addresses_of_memory)
         {"bad: very", "bad: very"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        told t;
-        begin(&t);
+        begin();
         put_u8(&t.put, HDF5_FAIL_OBJECT);
-        put_words(&t, "w");
-        put_words(&t, texts[i][0]);
+        put_words("w");
+        put_words(texts[i][0]);
         put_record(&t.put, HDF5_FAIL);
-        ends_as(&t, FSDPCK_BADINPUT, "H5-DAMAGED");
+        ends_as(FSDPCK_BADINPUT, "H5-DAMAGED");
         cr_assert_str_eq(t.err.found, texts[i][1]);
-        release(&t);
+        release();
     }
 }
 
@@ -371,33 +363,31 @@ Test(hdf5_build, what_is_newer_is_told_from_damage)
         {true, HDF5_FAIL_OBJECT, "", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        told t;
-        begin(&t);
+        begin();
         t.is_checked_elsewhere = cases[i].is_checked_elsewhere;
         put_u8(&t.put, cases[i].why);
-        put_words(&t, "w");
-        put_words(&t, cases[i].text);
+        put_words("w");
+        put_words(cases[i].text);
         put_record(&t.put, HDF5_FAIL);
-        ends_as(&t, cases[i].is_newer ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
+        ends_as(cases[i].is_newer ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
                 cases[i].is_newer ? "H5-NEWER" : "H5-DAMAGED");
         cr_assert_str_eq(t.err.expected,
                          cases[i].is_newer ? "a file that HDF5 1.2.3 can read" : "");
         cr_assert_str_eq(t.err.found, cases[i].text);
-        release(&t);
+        release();
     }
 }
 
 Test(hdf5_build, records_that_are_none)
 {
     for (unsigned i = 0; i < 6; i++) {
-        told t;
-        begin(&t);
-        contiguous(&t, "w", 4, 1000, 48);
+        begin();
+        contiguous("w", 4, 1000, 48);
         switch (i) {
         case 0:
             break; /* no END */
         case 1:
-            end(&t, 2);
+            end(2);
             break; /* of another number */
         case 2:
             put_record(&t.put, 99);
@@ -411,10 +401,10 @@ Test(hdf5_build, records_that_are_none)
             break;
         default:
             put_u64(&t.put, 1); /* AGAIN with an unknown index */
-            put_words(&t, "x");
+            put_words("x");
             put_record(&t.put, HDF5_LINK);
         }
-        ends_as(&t, FSDPCK_BADINPUT, "H5-DAMAGED");
-        release(&t);
+        ends_as(FSDPCK_BADINPUT, "H5-DAMAGED");
+        release();
     }
 }

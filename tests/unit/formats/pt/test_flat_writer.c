@@ -170,20 +170,24 @@ static unit proto_of(bool orig, dtype d, uint32_t alignment)
         .world_size = 4, .use_orig_params = orig, .dtype = (uint8_t)d, .alignment = alignment};
 }
 
+static void write_unit(bool orig, dtype d, uint32_t alignment, const char *prefix,
+                       const param *params, unsigned count)
+{
+    const unit proto = proto_of(orig, d, alignment);
+    add_unit(&proto, prefix, params, count);
+    write_all("fsdp=4");
+}
+
 Test(flat_writer, without_orig_params_nothing_is_padded)
 {
-    const unit proto = proto_of(false, DTYPE_FLOAT32, 4);
-    add_unit(&proto, "", tied, 3);
-    write_all("fsdp=4");
+    write_unit(false, DTYPE_FLOAT32, 4, "", tied, 3);
     cr_expect_eq(scratch_count(scratch), 4);
     expect_flat("_flat_param", (const run_of[]){{0, 21}, {100, 3}, {200, 3}, {0, 0}}, 4);
 }
 
 Test(flat_writer, with_orig_params_padding_is_42)
 {
-    const unit proto = proto_of(true, DTYPE_FLOAT32, 4);
-    add_unit(&proto, "", tied, 3);
-    write_all("fsdp=4");
+    write_unit(true, DTYPE_FLOAT32, 4, "", tied, 3);
     expect_flat("_flat_param",
                 (const run_of[]){{0, 21}, {42, 3}, {100, 3}, {42, 1}, {200, 3}, {42, 1}, {0, 0}},
                 4);
@@ -191,9 +195,7 @@ Test(flat_writer, with_orig_params_padding_is_42)
 
 Test(flat_writer, a_piece_that_is_several_boxes)
 {
-    const unit proto = proto_of(false, DTYPE_FLOAT32, 4);
-    add_unit(&proto, "", pair, 3);
-    write_all("fsdp=4");
+    write_unit(false, DTYPE_FLOAT32, 4, "", pair, 3);
     expect_flat("_flat_param", (const run_of[]){{0, 15}, {100, 5}, {200, 15}, {0, 0}}, 4);
     /* Elements 0 to 8 of (5, 3) are whole rows, 9 to 14 too; of (3, 5), 20 to 34 of the flat one,
      * rank 2 has 7 elements and rank 3 has 8. */
@@ -203,9 +205,7 @@ Test(flat_writer, a_piece_that_is_several_boxes)
 
 Test(flat_writer, with_orig_params_and_a_world_to_fill)
 {
-    const unit proto = proto_of(true, DTYPE_FLOAT32, 4);
-    add_unit(&proto, "", pair, 3);
-    write_all("fsdp=4");
+    write_unit(true, DTYPE_FLOAT32, 4, "", pair, 3);
     expect_flat("_flat_param",
                 (const run_of[]){{0, 15}, {42, 1}, {100, 5}, {42, 3}, {200, 15}, {42, 1}, {0, 0}},
                 4);
@@ -213,9 +213,7 @@ Test(flat_writer, with_orig_params_and_a_world_to_fill)
 
 Test(flat_writer, bf16_compute_aligns_to_8)
 {
-    const unit proto = proto_of(true, DTYPE_FLOAT32, 8);
-    add_unit(&proto, "", four, 4);
-    write_all("fsdp=4");
+    write_unit(true, DTYPE_FLOAT32, 8, "", four, 4);
     expect_flat(
         "_flat_param",
         (const run_of[]){
@@ -226,9 +224,7 @@ Test(flat_writer, bf16_compute_aligns_to_8)
 Test(flat_writer, bf16_parameters_are_padded_in_bf16)
 {
     static const param halves[] = {{"a", 1, {5}, {0}}, {"b", 1, {20}, {0}}};
-    const unit proto = proto_of(true, DTYPE_BFLOAT16, 8);
-    add_unit(&proto, "blk", halves, 2);
-    write_all("fsdp=4");
+    write_unit(true, DTYPE_BFLOAT16, 8, "blk", halves, 2);
     expect_flat("blk._flat_param", (const run_of[]){{0, 5}, {42, 3}, {100, 20}, {0, 0}}, 4);
 }
 
@@ -237,9 +233,7 @@ Test(flat_writer, channels_last_is_in_memory_order)
 {
     unsigned numbers[256], chunks, at = 2;
     ranks_checkpoint o = {0};
-    const unit proto = proto_of(false, DTYPE_FLOAT32, 4);
-    add_unit(&proto, "", conv, 2);
-    write_all("fsdp=4");
+    write_unit(false, DTYPE_FLOAT32, 4, "", conv, 2);
     cr_assert_eq(ranks_checkpoint_open(&o, scratch, &err), FSDPCK_OK, "%s", err.message);
     cr_expect_eq(read_flat(&o, "_flat_param", numbers, &chunks), 26);
     for (unsigned n = 0; n < 2; n++)
@@ -254,9 +248,7 @@ Test(flat_writer, channels_last_is_in_memory_order)
 Test(flat_writer, a_rank_may_have_nothing)
 {
     static const param few[] = {{"w", 1, {3}, {0}}};
-    const unit proto = proto_of(false, DTYPE_FLOAT32, 4);
-    add_unit(&proto, "", few, 1);
-    write_all("fsdp=4");
+    write_unit(false, DTYPE_FLOAT32, 4, "", few, 1);
     expect_flat("_flat_param", (const run_of[]){{0, 3}, {0, 0}}, 3);
 }
 
