@@ -297,22 +297,17 @@ static bool is_of_input(fsdpck_finding_id finding)
     return fsdpck_finding_kind_get(finding, &kind) && !kind.is_environmental;
 }
 
-static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
+static fsdpck_finding_id finding_of(const fsdpck_error *err)
 {
-    const fsdpck_finding_id finding =
-        err->finding != FSDPCK_FINDING_NONE ? err->finding : fsdpck_status_finding(err->status);
+    return err->finding != FSDPCK_FINDING_NONE ? err->finding : fsdpck_status_finding(err->status);
+}
+
+void report_put_error(json_report *r, const fsdpck_error *err)
+{
+    const fsdpck_finding_id finding = finding_of(err);
     const char *next_step = report_next(finding, err->next);
-    json_report r;
-    json_writer *const w = report_begin_findings(
-        &r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
-    if (finding != FSDPCK_FINDING_NONE) {
-        warnings_begin_finding(w, finding, "error", err->message, next_step);
-        add_text(w, "path", err->path);
-        report_missing_files(c, w, err);
-        json_end_object(w);
-    }
-    json_end_array(w);
-    report_begin_member(&r, REPORT_ERROR);
+    json_writer *const w = &r->w;
+    report_begin_member(r, REPORT_ERROR);
     json_member_string(w, "status", fsdpck_status_name(err->status));
     add_text(w, "finding", fsdpck_finding_name(finding));
     add_text(w, "message", err->message);
@@ -325,10 +320,26 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
     if (err->sys_errno != 0)
         json_member_i64(w, "errno", err->sys_errno);
     json_end_object(w);
-    report_begin_member(&r, REPORT_NEXT);
+    report_begin_member(r, REPORT_NEXT);
     if (next_step[0] != '\0')
         report_put_text(w, next_step);
     json_end_array(w);
+}
+
+static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
+{
+    const fsdpck_finding_id finding = finding_of(err);
+    json_report r;
+    json_writer *const w = report_begin_findings(
+        &r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
+    if (finding != FSDPCK_FINDING_NONE) {
+        warnings_begin_finding(w, finding, "error", err->message, report_next(finding, err->next));
+        add_text(w, "path", err->path);
+        report_missing_files(c, w, err);
+        json_end_object(w);
+    }
+    json_end_array(w);
+    report_put_error(&r, err);
     return report_end(&r);
 }
 

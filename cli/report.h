@@ -76,6 +76,9 @@ void report_items_release(report_items *items);
  * exit code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
+/* Adds the members error and next of a failed run. */
+void report_put_error(json_report *r, const fsdpck_error *err);
+
 /* Reports that memory ran out for the text of a command. Returns the exit code. */
 int report_no_memory(const cli *c);
 

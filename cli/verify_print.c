@@ -213,6 +213,14 @@ static const char *verdict_of(const fsdpck_verify_info *k)
     return k->sampled || k->stopped ? "unfinished" : "clean";
 }
 
+/* No verdict, because of the first error: the report is that of a failed run too. */
+static void put_failure(json_report *r, const fsdpck_verify *v)
+{
+    fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
+    fsdpck_verify_get_finding(v, 0, &f);
+    report_put_error(r, f.what);
+}
+
 int verify_print_json(const cli *c, const fsdpck_verify *v)
 {
     fsdpck_info source = FSDPCK_INIT(fsdpck_info);
@@ -237,6 +245,8 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
         put_finding(c, w, &f);
     }
     json_end_array(w);
+    if (code == FSDPCK_UNSUPPORTED && k.listed > 0)
+        put_failure(&r, v);
     if (k.statistics > 0)
         verify_put_statistics(&r, v);
     return report_end(&r);
