@@ -20,6 +20,7 @@ typedef struct cli {
     int verbose;
     double started_seconds;
     void *popt;              /* parsed options, see opt.h */
+    const char *source_path; /* operand SRC or A, as given; NULL: none */
     size_t warnings_printed; /* see warnings.h */
 } cli;
 

@@ -10,10 +10,10 @@
 
 typedef struct verify_options {
     command_options reading;
-    uint64_t threads, peer_timeout_seconds;
+    uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
     char *manifest, *expect, *sample, *max_duration;
-    int stats, sha256, level, strict, require_checksums, json, quiet, verbose;
+    int stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
 } verify_options;
 
 static const opt_row checking_rows[] = {
@@ -58,9 +58,15 @@ static const opt_row checking_rows[] = {
 static const opt_row running_rows[] = {
     {"threads", .kind = OPT_COUNT, .at = offsetof(verify_options, threads), .value = "N", .min = 1,
      .max = 1024, .help = "number of threads; default: as affinity and cgroup allow"},
+    {"memory", .kind = OPT_SIZE, .at = offsetof(verify_options, memory_nbytes), .value = "SIZE",
+     .min = 16u << 20,
+     .help = "size of buffers for compressed data; default 256M, less on small machines; at least "
+             "16M"},
     {"peer-timeout", .kind = OPT_COUNT, .at = offsetof(verify_options, peer_timeout_seconds),
      .value = "SECONDS", .min = 1, .max = 86400,
      .help = "under mpirun: a rank that does not respond for SECONDS is lost; default 60"},
+    {"progress", .kind = OPT_CHOICE, .at = offsetof(verify_options, progress), .value = "WHEN",
+     .choices = "auto|always|never", .help = "show progress: auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = offsetof(verify_options, json), .help = "report as JSON"},
     {"verbose", 'v', OPT_FLAG, .at = offsetof(verify_options, verbose), .help = "print notes too"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(verify_options, quiet),
@@ -168,6 +174,7 @@ static int run(cli *c, verify_options *w, const char *path)
         .struct_nbytes = sizeof options,
         .open = &open,
         .threads = (unsigned)w->threads,
+        .memory_nbytes = w->memory_nbytes,
         .strict = w->strict,
         .require_checksums = w->require_checksums,
         .set = (const char *const *)w->set,
@@ -181,7 +188,7 @@ static int run(cli *c, verify_options *w, const char *path)
     fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_verify *v = NULL;
     fsdpck_context_set_log(c->ctx, NULL, NULL); /* warnings are findings */
-    progress_display *view = progress_start(c, PROGRESS_AUTO);
+    progress_display *view = progress_start(c, (progress_mode)w->progress);
     const fsdpck_status st = fsdpck_verify_new(c->ctx, path, &options, &v, &err);
     progress_stop(view);
     int code;

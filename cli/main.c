@@ -199,6 +199,29 @@ static int run_command(cli *c, const command *k, int argc, char **argv)
     return code;
 }
 
+static int run_unknown(cli *c, int argc, const char **argv)
+{
+    return cmd_help_unknown(c, argv[0], argc, argv);
+}
+
+static int run_missing(cli *c, int argc, const char **argv)
+{
+    (void)c;
+    (void)argc;
+    (void)argv;
+    return cmd_help_missing();
+}
+
+static const command unknown = {.name = "", .run = run_unknown};
+static const command missing = {.name = "help", .run = run_missing};
+
+/* Never NULL. */
+static const command *choose_command(int argc, char **argv)
+{
+    const command *k = argc > 1 ? command_find(command_or_help(argc, argv)) : &missing;
+    return k == NULL ? &unknown : k;
+}
+
 int main(int argc, char **argv)
 {
     cli c = {.ctx = fsdpck_context_new(), .started_seconds = report_now()};
@@ -206,17 +229,11 @@ int main(int argc, char **argv)
         fputs("fsdpck: out of memory\n", stderr);
         return FSDPCK_LIMIT;
     }
-    const char *word = command_or_help(argc, argv);
-    const command *k = command_find(word);
-    c.command = k == NULL ? "" : k->name;
+    const command *k = choose_command(argc, argv);
+    c.command = k->name;
     fsdpck_context_set_log(c.ctx, on_log, &c);
-    int code;
-    if (k == NULL) {
-        code = cmd_help_unknown(&c, word, argc, (const char **)argv);
-    } else {
-        install_handlers(c.ctx);
-        code = argc > 1 ? run_command(&c, k, argc, argv) : cmd_help_missing();
-    }
+    install_handlers(c.ctx);
+    int code = run_command(&c, k, argc, argv);
     fsdpck_context_set_log(c.ctx, NULL, NULL);
     code = finish(code);
     fsdpck_context_free(c.ctx);

@@ -374,6 +374,8 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
     }
     if (code < 0)
         code = parse_operands(c, spec, pc, operands, count);
+    if (code < 0 && count > 0 && !spec->operands_optional)
+        c->source_path = operands[0];
     if (code < 0)
         code = parse_values(c, &p);
     for (size_t i = 0; i < p.count; i++) {
@@ -411,6 +413,7 @@ void opt_release(cli *c, const opt_spec *spec)
     if (c->popt != NULL)
         poptFreeContext(c->popt);
     c->popt = NULL;
+    c->source_path = NULL;
 }
 
 size_t opt_list_count(char **list)

@@ -96,9 +96,11 @@ static void add_text(json_writer *w, const char *key, const char *text)
     report_put_text(w, text);
 }
 
-static void add_source(json_writer *w, const fsdpck_info *source)
+static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
 {
     json_member_object(w, "source");
+    if (source == NULL)
+        add_text(w, "path", c->source_path);
     if (source != NULL) {
         add_text(w, "path", source->path);
         add_text(w, "format", source->format);
@@ -133,7 +135,7 @@ json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, cons
     json_member_string(w, "command", c->command);
     json_member_i64(w, "exit_code", exit_code);
     json_member_string(w, "verdict", verdict);
-    add_source(w, source);
+    add_source(c, w, source);
     json_member_double(w, "seconds", report_seconds_since(c->started_seconds));
     json_member_i64(w, "peak_rss", peak_rss_bytes());
     return w;
@@ -247,6 +249,18 @@ void report_texts(json_writer *w, const char *key, char *const *texts, size_t co
     json_end_array(w);
 }
 
+void report_missing_files(const cli *c, json_writer *w, const fsdpck_error *what)
+{
+    size_t cursor = 0;
+    const char *name = fsdpck_context_missing_file(c->ctx, what, &cursor);
+    if (name == NULL)
+        return;
+    json_member_array(w, "files");
+    for (; name != NULL; name = fsdpck_context_missing_file(c->ctx, what, &cursor))
+        report_put_text(w, name);
+    json_end_array(w);
+}
+
 const char *report_next(fsdpck_finding_id finding, const char *next)
 {
     fsdpck_finding_kind kind = FSDPCK_INIT(fsdpck_finding_kind);
@@ -283,18 +297,17 @@ static bool is_of_input(fsdpck_finding_id finding)
     return fsdpck_finding_kind_get(finding, &kind) && !kind.is_environmental;
 }
 
-static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
+static fsdpck_finding_id finding_of(const fsdpck_error *err)
 {
-    const fsdpck_finding_id finding =
-        err->finding != FSDPCK_FINDING_NONE ? err->finding : fsdpck_status_finding(err->status);
+    return err->finding != FSDPCK_FINDING_NONE ? err->finding : fsdpck_status_finding(err->status);
+}
+
+void report_put_error(json_report *r, const fsdpck_error *err)
+{
+    const fsdpck_finding_id finding = finding_of(err);
     const char *next_step = report_next(finding, err->next);
-    json_report r;
-    json_writer *const w = report_begin_findings(
-        &r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
-    if (finding != FSDPCK_FINDING_NONE)
-        warnings_put_finding(w, finding, "error", err->message, next_step);
-    json_end_array(w);
-    report_begin_member(&r, REPORT_ERROR);
+    json_writer *const w = &r->w;
+    report_begin_member(r, REPORT_ERROR);
     json_member_string(w, "status", fsdpck_status_name(err->status));
     add_text(w, "finding", fsdpck_finding_name(finding));
     add_text(w, "message", err->message);
@@ -307,10 +320,26 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
     if (err->sys_errno != 0)
         json_member_i64(w, "errno", err->sys_errno);
     json_end_object(w);
-    report_begin_member(&r, REPORT_NEXT);
+    report_begin_member(r, REPORT_NEXT);
     if (next_step[0] != '\0')
         report_put_text(w, next_step);
     json_end_array(w);
+}
+
+static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
+{
+    const fsdpck_finding_id finding = finding_of(err);
+    json_report r;
+    json_writer *const w = report_begin_findings(
+        &r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
+    if (finding != FSDPCK_FINDING_NONE) {
+        warnings_begin_finding(w, finding, "error", err->message, report_next(finding, err->next));
+        add_text(w, "path", err->path);
+        report_missing_files(c, w, err);
+        json_end_object(w);
+    }
+    json_end_array(w);
+    report_put_error(&r, err);
     return report_end(&r);
 }
 

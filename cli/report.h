@@ -76,6 +76,9 @@ void report_items_release(report_items *items);
  * exit code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
+/* Adds the members error and next of a failed run. */
+void report_put_error(json_report *r, const fsdpck_error *err);
+
 /* Reports that memory ran out for the text of a command. Returns the exit code. */
 int report_no_memory(const cli *c);
 
@@ -85,6 +88,9 @@ void report_name(json_writer *w, const char *key, const char *name, size_t nbyte
 void report_put_text(json_writer *w, const char *text);
 /* Adds a list of texts. */
 void report_texts(json_writer *w, const char *key, char *const *texts, size_t count);
+
+/* For FILE-MISSING: the member "files", if the names are known. */
+void report_missing_files(const cli *c, json_writer *w, const fsdpck_error *what);
 
 /* The next step: `next`, or if it is "" the one from the table of findings. */
 const char *report_next(fsdpck_finding_id finding, const char *next);

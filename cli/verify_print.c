@@ -171,7 +171,7 @@ static void put_field(json_writer *w, const char *key, const char *text)
     json_member_string(w, key, text[0] == '\0' ? NULL : text);
 }
 
-static void put_finding(json_writer *w, const fsdpck_finding *f)
+static void put_finding(const cli *c, json_writer *w, const fsdpck_finding *f)
 {
     const fsdpck_error *e = f->what;
     warnings_begin_finding(w, e->finding, f->severity, e->message,
@@ -182,6 +182,7 @@ static void put_finding(json_writer *w, const fsdpck_finding *f)
         json_member_u64(w, "offset", e->offset_bytes);
     put_field(w, "expected", e->expected);
     put_field(w, "found", e->found);
+    report_missing_files(c, w, e);
     json_end_object(w);
 }
 
@@ -212,6 +213,14 @@ static const char *verdict_of(const fsdpck_verify_info *k)
     return k->sampled || k->stopped ? "unfinished" : "clean";
 }
 
+/* No verdict, because of the first error: the report is that of a failed run too. */
+static void put_failure(json_report *r, const fsdpck_verify *v)
+{
+    fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
+    fsdpck_verify_get_finding(v, 0, &f);
+    report_put_error(r, f.what);
+}
+
 int verify_print_json(const cli *c, const fsdpck_verify *v)
 {
     fsdpck_info source = FSDPCK_INIT(fsdpck_info);
@@ -233,9 +242,11 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     for (uint64_t i = 0; i < k.listed; i++) {
         fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
         fsdpck_verify_get_finding(v, i, &f);
-        put_finding(w, &f);
+        put_finding(c, w, &f);
     }
     json_end_array(w);
+    if (code == FSDPCK_UNSUPPORTED && k.listed > 0)
+        put_failure(&r, v);
     if (k.statistics > 0)
         verify_put_statistics(&r, v);
     return report_end(&r);

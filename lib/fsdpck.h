@@ -119,6 +119,18 @@ typedef struct fsdpck_warning {
  * context. May be called from any thread. */
 FSDPCK_API int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *warning);
 
+/* The names of the files that a finding FILE-MISSING is about, one per call; an error has space for a
+ * few only. *cursor begins at 0. Returns NULL after the last, and at once if the files are not known by
+ * name. Names are relative to what->path, escaped as by fsdpck_escape, and at most a million. They belong
+ * to the context until the same path is opened again:
+ *
+ *     size_t cursor = 0;
+ *     while ((name = fsdpck_context_missing_file(ctx, &err, &cursor)) != NULL)
+ *         puts(name);
+ */
+FSDPCK_API const char *fsdpck_context_missing_file(fsdpck_context *ctx, const fsdpck_error *what,
+                                                   size_t *cursor);
+
 /* Stops the running call soon: it removes its output and returns FSDPCK_CANCELLED. Later calls with this
  * context return it too: to go on, create a new context. May be called from any thread;
  * async-signal-safe. */

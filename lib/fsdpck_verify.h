@@ -319,8 +319,9 @@ typedef enum fsdpck_level {
  *         fsdpck_verify_get_finding(v, i, &finding);
  *     fsdpck_verify_free(v);
  *
- * Defects of the checkpoint are findings. A status other than OK means that there is no verdict: an I/O
- * error, a limit, an unsupported feature, or a file that changed meanwhile. */
+ * Defects of the checkpoint are findings, and so is unsupported content: if info.errors is not 0 but
+ * equal to info.unsupported, there is no verdict. Nor is there one for a status other than OK: an I/O
+ * error, a limit, or a file that changed meanwhile. */
 typedef struct fsdpck_verify fsdpck_verify;
 
 /* Options of fsdpck_verify_new. */
@@ -342,6 +343,9 @@ typedef struct fsdpck_verify_options {
      * the others. Both 0: everything. sample_end 0: to the end. */
     double sample_begin, sample_end;
     double max_seconds; /* stop reading data after this time; 0: never */
+    /* CHECKSUM and NUMERIC: buffers for compressed data; fewer threads read it at the same time.
+     * 0: 256 MiB, less on small machines. */
+    uint64_t memory_nbytes;
 } fsdpck_verify_options;
 
 /* Result of a verification. */
@@ -380,8 +384,7 @@ typedef struct fsdpck_finding {
 } fsdpck_finding;
 
 /* Verifies the checkpoint at `path`. *out is freed with fsdpck_verify_free. Collective in a group.
- * Errors: USAGE (options; also a sample_begin that is not below sample_end), IO, LIMIT, UNSUPPORTED,
- * CHANGED. */
+ * Errors: USAGE (options; also a sample_begin that is not below sample_end), IO, LIMIT, CHANGED. */
 FSDPCK_API fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
                                            const fsdpck_verify_options *options,
                                            fsdpck_verify **out,

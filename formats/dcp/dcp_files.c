@@ -126,8 +126,7 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
         } else {
             text_printf(&files, "%s'%s'", missing > 2 ? ", " : "", name);
         }
-        /* The error has space for some of them. */
-        log_write(&d->log, LOG_DETAIL, "missing file '%s'", name);
+        log_missing_file(&d->log, d->dir.path, name);
     }
     if (missing == 0)
         return FSDPCK_OK;

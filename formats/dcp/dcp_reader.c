@@ -201,9 +201,15 @@ static fsdpck_status report_ranks(const open_request *req, const uint8_t *seen, 
     text_buf list = {.limit_bytes = 2048};
     uint64_t listed = 0;
 
-    for (uint64_t r = 0; r < nranks && listed < 32; r++)
-        if (!seen[r])
+    for (uint64_t r = 0; r < nranks; r++) {
+        char name[40];
+        if (seen[r])
+            continue;
+        snprintf(name, sizeof name, "__%" PRIu64 ".metadata", r);
+        log_missing_file(&req->log, req->path, name);
+        if (listed < 32)
             text_printf(&list, "%s%" PRIu64, listed++ > 0 ? ", " : "", r);
+    }
     FAIL_WITH(err, BADINPUT, FILE_MISSING,
               ("metadata of %" PRIu64 " of %" PRIu64 " ranks is missing: rank %s%s", nmissing,
                nranks, list.text != NULL ? list.text : "", listed < nmissing ? ", ..." : ""),

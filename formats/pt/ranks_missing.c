@@ -77,6 +77,7 @@ static void list_missing(const ranks_state *s, census *c, text_buf *names, uint6
             if (!c->expected[r] || c->present[r])
                 continue;
             ranks_file_name(f, r, name, sizeof name);
+            log_missing_file(&s->req->log, s->req->path, name);
             text_printf(names, "%s%s", names->nbytes > 0 ? ", " : "", name);
             (*missing)++;
         }

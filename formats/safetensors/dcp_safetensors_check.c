@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 
 #define COPY_FILES "copy the missing files from the machines that wrote them"
@@ -19,7 +20,7 @@ static bool has_file(const shards_check_input *c, const char *name)
 static void list_files(const shards_check_input *c, const shards_evidence *e, uint32_t root,
                        uint32_t file_number, text_buf *list)
 {
-    for (uint32_t r = 1; r <= c->ranks && !list->failed; r++) {
+    for (uint32_t r = 1; r <= c->ranks; r++) {
         char name[80];
         if (VEC_AT(&e->seen, const shards_rank, r)->files == 0 ||
             shards_evidence_root(e, r) != root)
@@ -27,8 +28,10 @@ static void list_files(const shards_check_input *c, const shards_evidence *e, ui
         snprintf(name, sizeof name,
                  "shard-%05" PRIu32 "-model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", r,
                  file_number, c->file_count);
-        if (!has_file(c, name))
-            text_printf(list, "%s%s", list->nbytes > 0 ? ", " : "", name);
+        if (has_file(c, name))
+            continue;
+        log_missing_file(&c->req->log, c->req->path, name);
+        text_printf(list, "%s%s", list->nbytes > 0 ? ", " : "", name);
     }
 }
 
@@ -65,22 +68,30 @@ static fsdpck_status error_of_missing(const shards_check_input *c, const shards_
     return st;
 }
 
+/* Adds a pair of root and file number. False if it is there already. */
+static bool add_pair(vec *pairs, uint32_t root, uint32_t file_number)
+{
+    const uint64_t pair = (uint64_t)root << 32 | file_number;
+    for (size_t i = 0; i < pairs->count; i++)
+        if (*VEC_AT(pairs, uint64_t, i) == pair)
+            return false;
+    return vec_add(pairs, &pair, NULL) == FSDPCK_OK;
+}
+
 /* A gap that missing files of a rank may explain. */
 static fsdpck_status error_of_holes(const shards_check_input *c, const shards_evidence *e,
                                     const text_buf *tensors, fsdpck_error *err)
 {
     text_buf list = {.limit_bytes = 300};
-    for (uint32_t i = 0; i < e->tensors.count && !list.failed; i++) {
+    vec pairs = VEC_OF(uint64_t, c->req->metadata);
+    for (uint32_t i = 0; i < e->tensors.count; i++) {
         const shards_spread *t = VEC_AT(&e->tensors, const shards_spread, i);
         const uint32_t root = shards_evidence_root(e, t->rank_number);
-        if (!shards_global_has_hole(c->global, i) || shards_evidence_lacking(e, t) == 0)
-            continue;
-        text_buf more = {.limit_bytes = 300};
-        list_files(c, e, root, t->file_number, &more);
-        if (more.text != NULL && (list.text == NULL || strstr(list.text, more.text) == NULL))
-            text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", more.text);
-        text_release(&more);
+        if (shards_global_has_hole(c->global, i) && shards_evidence_lacking(e, t) > 0 &&
+            add_pair(&pairs, root, t->file_number))
+            list_files(c, e, root, t->file_number, &list);
     }
+    vec_release(&pairs);
     if (list.nbytes == 0) {
         text_release(&list);
         return FSDPCK_OK; /* they are not the cause: the coverage of tensors is checked later */

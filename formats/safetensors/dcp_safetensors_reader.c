@@ -145,16 +145,24 @@ static fsdpck_status census_hear(census *c, const st_files *s, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-/* Names of the expected files; `*` for unknown parts of a name. */
-static void list_missing(const census *c, uint64_t ranks, text_buf *list)
+/* A rank without data has no file, so not every listed name need be a lost file. */
+static bool are_candidates(const census *c, uint64_t ranks)
 {
-    for (uint64_t r = 1; r <= ranks && !list->failed; r++) {
+    return c->told_files > 0 && c->told_files < ranks;
+}
+
+/* Names of the expected files; `*` for unknown parts of a name. */
+static void list_missing(const census *c, const open_request *req, uint64_t ranks, text_buf *list)
+{
+    char name[80];
+    for (uint64_t r = 1; r <= ranks; r++) {
         if (r <= c->ranks && c->rank_seen[r])
             continue;
-        text_printf(list, "%sshard-%05" PRIu64 "-model-", list->nbytes > 0 ? ", " : "", r);
-        text_printf(list, c->file_count == 1 ? "00001-of-%05" PRIu32 : "*-of-%05" PRIu32,
-                    c->file_count);
-        text_puts(list, ".safetensors");
+        snprintf(name, sizeof name, "shard-%05" PRIu64 "-model-%s-of-%05" PRIu32 ".safetensors", r,
+                 c->file_count == 1 ? "00001" : "*", c->file_count);
+        if (c->file_count == 1 && !are_candidates(c, ranks))
+            log_missing_file(&req->log, req->path, name);
+        text_printf(list, "%s%s", list->nbytes > 0 ? ", " : "", name);
     }
     for (uint32_t n = 1; n <= c->file_count && !list->failed; n++)
         if (!c->file_seen[n])
@@ -188,12 +196,6 @@ static uint64_t expected_ranks(const open_request *req, const census *c)
     return req->expect_ranks > 0 ? req->expect_ranks : c->told_files > 0 ? c->told_ranks : c->ranks;
 }
 
-/* A rank without data has no file, so not every listed name need be a lost file. */
-static bool are_candidates(const census *c, uint64_t ranks)
-{
-    return c->told_files > 0 && c->told_files < ranks;
-}
-
 static void format_counts(const census *c, uint64_t ranks, text_buf *expected, text_buf *found)
 {
     if (c->told_files > 0)
@@ -224,7 +226,7 @@ static fsdpck_status error_missing(const open_request *req, const census *c, uin
     text_buf files = {.limit_bytes = 300};
     text_buf tensors = {.limit_bytes = 180};
     text_buf expected = {0}, found = {0};
-    list_missing(c, ranks, &files);
+    list_missing(c, req, ranks, &files);
     list_holes(req, s, &tensors);
     const fsdpck_status st =
         FAIL_WITH(err, BADINPUT, FILE_MISSING,

@@ -80,9 +80,10 @@ static fsdpck_status check_families(const probe_input *in, budget *owner, fsdpck
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_index(const probe_input *in, const char *index, budget *owner,
-                                 fsdpck_error *err)
+static fsdpck_status check_index(const open_request *req, const char *index, fsdpck_error *err)
 {
+    const probe_input *in = req->probe;
+    budget *owner = req->metadata;
     hf_index ix;
     RETURN_IF(hf_index_read(&in->dir, index, owner, &ix, err));
     const size_t count = strtab_count(&ix.files);
@@ -94,7 +95,7 @@ static fsdpck_status check_index(const probe_input *in, const char *index, budge
         names[i] = strtab_text(&ix.files, i);
     if (st == FSDPCK_OK) {
         qsort(names, count, sizeof *names, text_compare);
-        st = hf_missing_check(in, names, count, BIN, err);
+        st = hf_missing_check(req, names, count, BIN, err);
     }
     if (st == FSDPCK_OK)
         st = check_files(in, names, count, true, err);
@@ -103,22 +104,24 @@ static fsdpck_status check_index(const probe_input *in, const char *index, budge
     return st;
 }
 
-static fsdpck_status check(const probe_input *in, budget *owner, fsdpck_error *err)
+static fsdpck_status check(const open_request *req, fsdpck_error *err)
 {
+    const probe_input *in = req->probe;
     const char *entry;
     const char *index = find_index(in);
     if (index != NULL)
-        return check_index(in, index, owner, err);
+        return check_index(req, index, err);
     /* Also if a file with the whole model exists, which may be older. */
     if (hf_missing_family(in, BIN, &entry))
-        return hf_missing_family_error(in, BIN, entry, err);
-    return check_families(in, owner, err);
+        return hf_missing_family_error(req, BIN, entry, err);
+    return check_families(in, req->metadata, err);
 }
 
 static bool probe(const probe_input *in, const char **near_miss)
 {
+    const open_request req = {.probe = in};
     (void)near_miss;
-    return in->is_folder && check(in, NULL, NULL) == FSDPCK_BADINPUT;
+    return in->is_folder && check(&req, NULL) == FSDPCK_BADINPUT;
 }
 
 static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
@@ -126,7 +129,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
 {
     (void)cat;
     *self = NULL;
-    RETURN_IF(check(req->probe, req->metadata, err));
+    RETURN_IF(check(req, err));
     return FAIL_WITH(err, USAGE, NONE, ("folder holds several torch.save files"), (path, req->path),
                      (next, "name one of them"));
 }

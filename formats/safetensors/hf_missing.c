@@ -60,30 +60,31 @@ static bool is_numbered_or_other(const void *ctx, const char *entry)
     return !ends_with(entry, suffix) || shard_name_parse_as(entry, suffix, &parts);
 }
 
-fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix, const char *entry,
-                                      fsdpck_error *err)
+fsdpck_status hf_missing_family_error(const open_request *req, const char *suffix,
+                                      const char *entry, fsdpck_error *err)
 {
+    const probe_input *in = req->probe;
     shard_name parts;
     text_buf list = {.limit_bytes = 200};
     uint32_t found = 0;
     if (!shard_name_parse_as(entry, suffix, &parts))
         return FAIL(err, INTERNAL, NONE, "name has no numbers");
-    for (uint32_t n = 1; n <= parts.file_count && !list.failed; n++) {
+    for (uint32_t n = 1; n <= parts.file_count; n++) {
         if (has_number(in, entry, &parts, n)) {
             found++;
             continue;
         }
         char name[NAME_NBYTES_MAX];
         (void)name_with(entry, &parts, n, name);
+        log_missing_file(&req->log, in->path, name);
         text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
     }
     const fsdpck_status st =
         FAIL_WITH(err, BADINPUT, FILE_MISSING,
                   ("files of the model are missing: %s%s", list.text != NULL ? list.text : "",
                    list.failed ? ", ..." : ""),
-                  (path, in->path), (expected, "%" PRIu32 " files", parts.file_count));
-    if (!list.failed)
-        error_found(err, "%" PRIu32, found);
+                  (path, in->path), (expected, "%" PRIu32 " files", parts.file_count),
+                  (found, "%" PRIu32, found));
     text_release(&list);
     const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_numbered_or_other, suffix);
     if (other != NULL)
@@ -106,9 +107,10 @@ static bool is_indexed_or_other(const void *ctx, const char *entry)
            bsearch(&entry, n->names, n->count, sizeof *n->names, text_compare) != NULL;
 }
 
-fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, size_t count,
+fsdpck_status hf_missing_check(const open_request *req, const char *const *names, size_t count,
                                const char *suffix, fsdpck_error *err)
 {
+    const probe_input *in = req->probe;
     text_buf list = {.limit_bytes = 300};
     size_t missing = 0;
     for (size_t i = 0; i < count; i++) {
@@ -121,6 +123,7 @@ fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, 
         if (kind != PATH_ABSENT)
             continue;
         missing++;
+        log_missing_file(&req->log, in->path, names[i]);
         text_printf(&list, "%s%s", missing > 1 ? ", " : "", names[i]);
     }
     fsdpck_status st = FSDPCK_OK;

@@ -3,7 +3,7 @@
  * torch.save files.
  *
  *     hf_missing_family(in, ".safetensors", &entry)                 // entry of an incomplete family
- *     hf_missing_family_error(in, ".safetensors", entry, err)       // FILE-MISSING
+ *     hf_missing_family_error(req, ".safetensors", entry, err)      // FILE-MISSING
  *     RETURN_IF(hf_missing_check(req, names, count, suffix, err));  // FILE-MISSING
  */
 #ifndef FSDPCK_HF_MISSING_H
@@ -12,10 +12,10 @@
 #include "formats/format.h"
 
 bool hf_missing_family(const probe_input *in, const char *suffix, const char **entry);
-fsdpck_status hf_missing_family_error(const probe_input *in, const char *suffix, const char *entry,
-                                      fsdpck_error *err);
+fsdpck_status hf_missing_family_error(const open_request *req, const char *suffix,
+                                      const char *entry, fsdpck_error *err);
 /* `names`: the required files, sorted. */
-fsdpck_status hf_missing_check(const probe_input *in, const char *const *names, size_t count,
+fsdpck_status hf_missing_check(const open_request *req, const char *const *names, size_t count,
                                const char *suffix, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

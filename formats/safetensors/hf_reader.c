@@ -107,7 +107,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
     survey(in, &c);
     const char *entry;
     if (!c.model_alone && hf_missing_family(in, ".safetensors", &entry))
-        return hf_missing_family_error(in, ".safetensors", entry, err);
+        return hf_missing_family_error(req, ".safetensors", entry, err);
     for (size_t i = 0; i < in->entry_count; i++) {
         if (chosen(&c, in->entries[i]))
             RETURN_IF(st_files_add(s, in->entries[i], err));
@@ -134,7 +134,7 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
     for (uint32_t i = 0; i < count; i++)
         names[i] = strtab_text(&ix->files, i);
     qsort(names, count, sizeof *names, text_compare);
-    fsdpck_status st = hf_missing_check(req->probe, names, count, ".safetensors", err);
+    fsdpck_status st = hf_missing_check(req, names, count, ".safetensors", err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = st_files_add(s, names[i], err);
     for (size_t i = 0; st == FSDPCK_OK && i < req->probe->entry_count; i++) {

@@ -35,3 +35,18 @@ void log_warn(const logger *l, fsdpck_finding_id finding, const char *next, cons
     write_line(l, &line, fmt, args);
     va_end(args);
 }
+
+void log_missing_file(const logger *l, const char *folder, const char *name)
+{
+    char raw[LINE_CAPACITY];
+    char text[LINE_CAPACITY];
+    if (l == NULL || l->fn == NULL)
+        return;
+    snprintf(raw, sizeof raw, "missing file '%s'", name);
+    const log_line line = {.level = LOG_DETAIL,
+                           .text = escape_text(text, sizeof text, raw, strlen(raw)),
+                           .next = "",
+                           .folder = folder,
+                           .missing = name};
+    l->fn(l->ctx, &line);
+}

@@ -12,7 +12,8 @@ typedef struct log_line {
     log_level level;
     fsdpck_finding_id finding; /* of a warning */
     const char *text;
-    const char *next; /* of a warning: the next step; "" */
+    const char *next;             /* of a warning: the next step; "" */
+    const char *folder, *missing; /* of a missing file: its folder and name, not escaped; or NULL */
 } log_line;
 
 /* Called from any thread. */
@@ -30,5 +31,9 @@ void log_write(const logger *l, log_level level, const char *fmt, ...) PRINTF_LI
  * of findings.def. */
 void log_warn(const logger *l, fsdpck_finding_id finding, const char *next, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
+
+/* A file that a checkpoint requires and that `folder` lacks, at the level LOG_DETAIL: an error has
+ * space for the first ones only. The caller reports the error FILE-MISSING with the path `folder`. */
+void log_missing_file(const logger *l, const char *folder, const char *name);
 
 #endif

@@ -1,6 +1,7 @@
 /* checkpoint.h: an open checkpoint, and what the files of open/ share:
  *
  *     context.c           logging, progress, cancellation, warnings
+ *     missing_files.c     the files that FILE-MISSING is about
  *     open_ranks.c        path -> the files that the ranks of a group find there
  *     probe.c             a path or folder -> the input of the format probes
  *     open.c              path -> format reader -> sealed catalogue, parts
@@ -34,6 +35,14 @@
 /* Warnings that a context keeps. */
 #define CONTEXT_WARNINGS_MAX 1000u
 
+/* Missing files that a context keeps. */
+#define CONTEXT_MISSING_MAX 1000000u
+
+typedef struct missing_file {
+    char *folder; /* not escaped */
+    char *name;   /* escaped */
+} missing_file;
+
 struct fsdpck_context {
     logger log;
     fsdpck_log_fn user_fn;
@@ -46,7 +55,9 @@ struct fsdpck_context {
     pthread_mutex_t warnings_lock; /* log is called from any thread */
     fsdpck_warning warnings[CONTEXT_WARNINGS_MAX];
     size_t warnings_count;
-    bool warnings_more; /* more than are kept */
+    bool warnings_more;    /* more than are kept */
+    missing_file *missing; /* likewise under warnings_lock */
+    size_t missing_count, missing_capacity;
 };
 
 struct fsdpck_checkpoint {
@@ -87,6 +98,11 @@ struct fsdpck_checkpoint {
 /* The mesh over which a catalogue's tensors are sharded: the one with the most ranks, then the most
  * dims, as rank files also name slices of it. NULL without a mesh. */
 const mesh *catalogue_largest_mesh(const catalogue *c);
+
+/* missing_files.c: keeps a line of log_missing_file; drops those of a folder, or of all folders for
+ * NULL. */
+void missing_files_keep(fsdpck_context *ctx, const log_line *line);
+void missing_files_drop(fsdpck_context *ctx, const char *parent);
 
 /* Copies a caller's options over defaults; `from` may be NULL. Errors: USAGE. */
 fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_options *from,

@@ -114,6 +114,8 @@ static void forward_log(void *ctx, const log_line *line)
     fsdpck_context *c = ctx;
     if (line->level == LOG_WARNING)
         keep_warning(c, line);
+    if (line->missing != NULL)
+        missing_files_keep(c, line);
     if (c->user_fn != NULL)
         c->user_fn(c->user_arg, (fsdpck_log_level)line->level, line->text);
 }
@@ -142,6 +144,7 @@ void fsdpck_context_free(fsdpck_context *ctx)
         return;
     for (size_t i = 0; i < ctx->warnings_count; i++)
         free_warning(&ctx->warnings[i]);
+    missing_files_drop(ctx, NULL);
     pthread_mutex_destroy(&ctx->warnings_lock);
     free(ctx);
 }

@@ -211,6 +211,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .found = c->found,
         .found_ctx = c->found_ctx,
     };
+    missing_files_drop(c->ctx, c->path);
     const fsdpck_status st = c->format->open(&request, into, &c->self, err);
     if (st != FSDPCK_OK) {
         error_path(err, c->path);

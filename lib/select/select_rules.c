@@ -156,7 +156,8 @@ fsdpck_status select_rules_compile(const select_options *options, select_rules *
     rules->casts = VEC_OF(select_cast, NULL);
     fsdpck_status st = FSDPCK_OK;
     rules->used = calloc(options_count(options) + 1, 1);
-    if (rules->used == NULL)
+    rules->hints = calloc(options_count(options) + 1, sizeof *rules->hints);
+    if (rules->used == NULL || rules->hints == NULL)
         GOTO_IF(error_set_nomem(err, options_count(options)), out);
     for (size_t i = 0; i < options->rename_count; i++) {
         select_rename *r = vec_push(&rules->renames, err);
@@ -176,6 +177,15 @@ out:
     return st;
 }
 
+/* For the rules of a list that have matched no name so far. */
+static void hint_globs(select_rules *rules, const char *const *globs, size_t count, size_t at,
+                       const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!rules->used[at + i])
+            rule_hint_glob(&rules->hints[at + i], globs[i], name);
+}
+
 bool select_rules_match_either(select_rules *rules, const char *name, const char *outer)
 {
     const select_options *w = rules->options;
@@ -186,6 +196,9 @@ bool select_rules_match_either(select_rules *rules, const char *name, const char
             wanted = true;
         }
     }
+    hint_globs(rules, w->keys, w->keys_count, 0, name);
+    if (wanted)
+        hint_globs(rules, w->exclude, w->exclude_count, w->keys_count, name);
     /* Only names that --keys selects count as excluded. */
     for (size_t i = 0; wanted && i < w->exclude_count; i++) {
         if (fnmatch(w->exclude[i], name, 0) == 0 || fnmatch(w->exclude[i], outer, 0) == 0) {
@@ -234,6 +247,12 @@ static fsdpck_status apply_rename(const select_rename *r, const char *word, text
     return FAIL(err, LIMIT, LIMIT_SIZE, "--rename '%s' makes a name too long", word);
 }
 
+static bool is_renamed(const void *ctx, const char *text, size_t nbytes)
+{
+    const select_rename *r = ctx;
+    return pcre2_match(r->code, (PCRE2_SPTR)text, nbytes, 0, 0, r->match, r->context) >= 0;
+}
+
 fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, bool *changed,
                                   fsdpck_error *err)
 {
@@ -245,15 +264,21 @@ fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, bool *cha
             name->nbytes -= n;
             rules->used[w->keys_count + w->exclude_count + i] = 1;
             *changed = true;
+        } else if (!rules->used[w->keys_count + w->exclude_count + i]) {
+            rule_hint_prefix(&rules->hints[w->keys_count + w->exclude_count + i],
+                             w->strip_prefix[i], name->text);
         }
     }
+    const size_t at = w->keys_count + w->exclude_count + w->strip_prefix_count;
     for (size_t i = 0; i < w->rename_count; i++) {
+        const select_rename *r = VEC_AT(&rules->renames, select_rename, i);
         bool hit = false;
-        RETURN_IF(
-            apply_rename(VEC_AT(&rules->renames, select_rename, i), w->rename[i], name, &hit, err));
+        RETURN_IF(apply_rename(r, w->rename[i], name, &hit, err));
         if (hit) {
-            rules->used[w->keys_count + w->exclude_count + w->strip_prefix_count + i] = 1;
+            rules->used[at + i] = 1;
             *changed = true;
+        } else if (!rules->used[at + i]) {
+            rule_hint_rename(&rules->hints[at + i], w->rename[i], is_renamed, r, name->text);
         }
     }
     return FSDPCK_OK;
@@ -277,6 +302,8 @@ dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_
         if (hit) {
             to = cast->to;
             rules->used[at + i] = 1;
+        } else if (!rules->used[at + i] && cast->glob != NULL) {
+            rule_hint_glob(&rules->hints[at + i], cast->glob, name);
         }
     }
     return to;
@@ -288,10 +315,18 @@ static fsdpck_status check_list(const select_rules *r, const char *option, const
     for (size_t i = 0; i < count; i++) {
         if (r->used[at + i])
             continue;
-        return FAIL_WITH(err, USAGE, NONE,
-                         ("%s '%s' matches no%s", option, list[i],
-                          strcmp(option, "--dtype") == 0 ? " floating-point tensor" : "thing"),
-                         (next, "list the names with: fsdpck inspect --tree SRC"));
+        const bool is_cast = strcmp(option, "--dtype") == 0;
+        const char *hint = r->hints[at + i].text;
+        (void)FAIL(err, USAGE, NONE, "%s '%s' matches no%s", option, list[i],
+                   is_cast ? " floating-point tensor" : "thing");
+        if (hint != NULL)
+            error_next(err,
+                       "did you mean '%s%s'? Names can have an outer key; list them with: "
+                       "fsdpck inspect --tree SRC",
+                       hint, is_cast ? strrchr(list[i], '=') : "");
+        else
+            error_next(err, "list the names with: fsdpck inspect --tree SRC");
+        return FSDPCK_USAGE;
     }
     return FSDPCK_OK;
 }
@@ -323,6 +358,9 @@ void select_rules_release(select_rules *rules)
     for (size_t i = 0; i < rules->casts.count; i++)
         free(VEC_AT(&rules->casts, select_cast, i)->glob);
     VEC_RELEASE_ALL(&rules->renames, &rules->casts);
+    for (size_t i = 0; rules->hints != NULL && i < options_count(rules->options); i++)
+        rule_hint_release(&rules->hints[i]);
+    free(rules->hints);
     free(rules->used);
     *rules = (select_rules){0};
 }

@@ -13,6 +13,7 @@
 #define FSDPCK_SELECT_SELECT_RULES_H
 
 #include "base/alloc.h"
+#include "select/rule_hint.h"
 #include "state/dtype.h"
 
 typedef struct select_options {
@@ -33,6 +34,7 @@ typedef struct select_rules {
     vec renames;                   /* struct select_rename */
     vec casts;                     /* struct select_cast */
     unsigned char *used; /* one for each option value: keys, exclude, strip, rename, dtype */
+    rule_hint *hints;    /* likewise: of those that are not used */
 } select_rules;
 
 fsdpck_status select_rules_compile(const select_options *options, select_rules *rules,

@@ -233,11 +233,10 @@ static void merge_tensors(findings *f, fsdpck_finding_id id)
                 found[0] == '\0' ? "" : "; ", same);
 }
 
-/* True if this status is a verdict on the input. */
-static bool is_verdict(fsdpck_status st, const fsdpck_error *what)
+/* True if this status of opening is a finding about the input. */
+static bool is_finding(fsdpck_status st)
 {
-    return st == FSDPCK_BADINPUT ||
-           (st == FSDPCK_UNSUPPORTED && what->finding == FSDPCK_FINDING_NO_CHECKPOINT);
+    return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
 }
 
 /* 2^64 times as much; 1 and more is 0, as 2^64 is. */
@@ -267,7 +266,8 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
         .path = v->src->path,
         .level = v->level,
         .nthreads = thread_count(v->options.threads),
-        .memory_nbytes = run_memory_default_nbytes(),
+        .memory_nbytes =
+            v->options.memory_nbytes > 0 ? v->options.memory_nbytes : run_memory_default_nbytes(),
         .peers = ctx->group == NULL ? NULL : &peers,
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,
@@ -290,7 +290,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     fsdpck_error what = FSDPCK_ERROR_INIT;
     fsdpck_status st =
         checkpoint_open(ctx, path, v->options.open, add_finding_of_open, v, &v->src, &what);
-    if (is_verdict(st, &what)) {
+    if (is_finding(st)) {
         restore_severity(v);
         findings_add_new(&v->found, FINDING_ERROR, &what);
         st = group_rank(ctx->group) == 0 ? begin_expected(v, ctx, path, err) : FSDPCK_OK;
@@ -318,6 +318,21 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     if (st == FSDPCK_OK)
         st = group_agree(ctx->group, check_expected(v, ctx, path, err), err);
     note_without_checksum(v);
+    return st;
+}
+
+/* Unsupported content ends the check with a finding, in every stage. */
+static fsdpck_status look_or_report(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
+                                    fsdpck_error *err)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    const fsdpck_status st = look(v, ctx, path, &what);
+    if (st == FSDPCK_UNSUPPORTED) {
+        findings_add_new(&v->found, FINDING_ERROR, &what);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = what;
     return st;
 }
 
@@ -378,7 +393,7 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     v->path = path;
     fsdpck_status st = set_rules(v, err);
     if (st == FSDPCK_OK)
-        st = look(v, ctx, path, err);
+        st = look_or_report(v, ctx, path, err);
     progress_phase(&ctx->progress, NULL, 0);
     verify_add_warnings(v, ctx);
     if (st == FSDPCK_OK)
