@@ -93,8 +93,10 @@ struct exec {
 #define GATHER_GAP_NBYTES ((uint64_t)16 << 10)
 /* A run of at least this length is read directly to its destination. */
 #define GATHER_RUN_NBYTES ((uint64_t)32 << 10)
-#define GATHER_READ_OPS   2048u
-#define GATHER_DIMS       8192u
+/* Most bytes that are read at a time of rows apart from each other. */
+#define GATHER_APART_NBYTES ((uint64_t)512 << 10)
+#define GATHER_READ_OPS     2048u
+#define GATHER_DIMS         8192u
 
 /* One pending read: span_bytes from a file, which contain a box for the tile. */
 typedef struct read_op {

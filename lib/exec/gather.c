@@ -76,6 +76,30 @@ static void read_op_copy(worker *w, const read_op *q, const uint8_t *src)
     w->place->box(w, &c, &s, dst, src);
 }
 
+/* Rows apart from each other need no long reads, see find_wide: less staging is touched, and it
+ * stays in the caches. */
+static uint64_t read_limit(const worker *w, uint64_t src_chunk)
+{
+    const struct exec *x = w->x;
+    const uint32_t tensor = catalogue_chunk(plan_source(x->r.plan), src_chunk)->tensor;
+    const bool is_long = (x->chunk_extents[src_chunk].flags & EXTENT_ROWS) ||
+                         (x->tensor_flags[tensor] & TENSOR_WIDE);
+    return is_long || x->staging_nbytes < GATHER_APART_NBYTES ? x->staging_nbytes
+                                                              : GATHER_APART_NBYTES;
+}
+
+/* Whether to read an operation together with those before it, which read [begin, end). */
+static bool read_op_joins(const worker *w, const read_op *first, const read_op *q, uint64_t begin,
+                          uint64_t end)
+{
+    const uint64_t q_end = q->src_offset_bytes + q->span_bytes;
+    const uint64_t limit =
+        q->src_offset_bytes < end ? w->x->staging_nbytes : read_limit(w, first->src_chunk);
+    return !read_op_is_long_run(q) && q->file == first->file &&
+           q->src_offset_bytes <= end + GATHER_GAP_NBYTES &&
+           (q_end > end ? q_end : end) - begin <= limit;
+}
+
 /* Reads operations [i, j) of the sorted list in one go. */
 static fsdpck_status read_together(worker *w, const sort_pair *sorted, unsigned i, unsigned j,
                                    uint64_t begin, uint64_t end, fsdpck_error *err)
@@ -118,12 +142,10 @@ fsdpck_status gather_flush(worker *w, fsdpck_error *err)
         unsigned j = i + 1;
         for (; j < count && !read_op_is_long_run(first); j++) {
             const read_op *q = &g->read_ops[sorted[j].item];
-            const uint64_t q_end = q->src_offset_bytes + q->span_bytes;
-            if (read_op_is_long_run(q) || q->file != first->file ||
-                q->src_offset_bytes > end + GATHER_GAP_NBYTES ||
-                (q_end > end ? q_end : end) - begin > w->x->staging_nbytes)
+            if (!read_op_joins(w, first, q, begin, end))
                 break;
-            end = q_end > end ? q_end : end;
+            if (q->src_offset_bytes + q->span_bytes > end)
+                end = q->src_offset_bytes + q->span_bytes;
         }
         RETURN_IF(read_together(w, sorted, i, j, begin, end, err));
         i = j;
@@ -184,7 +206,10 @@ static fsdpck_status add_box(worker *w, const read_op *box, strided *s, fsdpck_e
         const element_ops c = read_op_convert(box);
         return gather_runs(w, box, &c, s, err);
     }
-    box_split_begin(b, s->ndim, s->sizes, s->src_strides, itemsize, w->x->staging_nbytes);
+    /* Half a read, so that the rows between those of this box are read with them. */
+    const uint64_t limit = read_limit(w, box->src_chunk);
+    box_split_begin(b, s->ndim, s->sizes, s->src_strides, itemsize,
+                    limit < w->x->staging_nbytes ? limit / 2 : limit);
     while (box_split_next(b)) {
         read_op *q;
         RETURN_IF(read_op_new(w, s->ndim, &q, err));

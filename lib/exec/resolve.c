@@ -186,6 +186,26 @@ static bool box_is_run(const catalogue *from, uint64_t chunk)
     return true;
 }
 
+/* Whether a row-major walk of the chunk walks the file forward as well, as in rows apart from each
+ * other: a small tile then needs as long a read as a large one. */
+static bool walks_forward(const struct exec *x, uint64_t chunk)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    const cat_tensor *t = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor);
+    uint64_t sizes[NDIM_MAX], strides[NDIM_MAX];
+    uint64_t span = 1;
+    catalogue_chunk_box(from, chunk, NULL, sizes);
+    exec_chunk_strides(x, chunk, strides);
+    for (unsigned d = t->ndim; d-- > 0;) {
+        if (sizes[d] == 1)
+            continue;
+        if (strides[d] < span)
+            return false;
+        span += (sizes[d] - 1) * strides[d]; /* within the file, see place_fits */
+    }
+    return true;
+}
+
 /* Tensors whose reads get longer with the tile: stored across, or split into many column shards. */
 static void find_wide(struct exec *x)
 {
@@ -195,7 +215,7 @@ static void find_wide(struct exec *x)
         const uint32_t tensor = catalogue_chunk(from, k)->tensor;
         if (!(flags & EXTENT_RESOLVED) || (x->tensor_flags[tensor] & TENSOR_WIDE))
             continue;
-        if (!(flags & EXTENT_ROWS) ||
+        if ((!(flags & EXTENT_ROWS) && !walks_forward(x, k)) ||
             (catalogue_tensor(from, tensor)->nchunks > WIDE_CHUNKS && !box_is_run(from, k)))
             x->tensor_flags[tensor] |= TENSOR_WIDE;
     }

@@ -62,13 +62,15 @@ typedef enum map_op_kind {
     MAP_OP_UNSTACK, /* the inverse */
     MAP_OP_CONCAT,  /* the sources -> one tensor */
     MAP_OP_SPLIT,   /* one tensor -> the targets */
-    MAP_OP_ROPE     /* rows of each head: pairs next to each other -> halves */
+    MAP_OP_ROPE,    /* rows of each head: pairs next to each other -> halves */
+    MAP_OP_TRANSPOSE
 } map_op_kind;
 
 typedef struct map_op {
     map_op_kind kind;
     uint32_t capture;            /* STACK, UNSTACK */
-    unsigned dim;                /* CONCAT, SPLIT */
+    unsigned dim;                /* CONCAT, SPLIT, TRANSPOSE */
+    unsigned other_dim;          /* TRANSPOSE */
     uint32_t first_value, count; /* SPLIT: proportions, 0: equal parts; ROPE: the number of heads */
     map_at at;
 } map_op;
@@ -76,7 +78,7 @@ typedef struct map_op {
 typedef struct map_rule {
     uint32_t first_source, nsources;
     uint32_t first_target, ntargets; /* none: drop or keep */
-    bool keeps; /* names stay; for tensors that no other rule takes */
+    bool keeps;                      /* names stay; for tensors that no other rule takes */
     uint32_t first_op, nops;
     uint32_t stacked; /* capture that numbers the sources of an instance, or MAP_NONE */
     uint32_t unstacked;

@@ -349,6 +349,38 @@ static fsdpck_status run_rope(map_layout *l, const map_op *op, fsdpck_error *err
     return FSDPCK_OK;
 }
 
+static void swap_dims(uint64_t *by_dim, const map_op *op)
+{
+    const uint64_t value = by_dim[op->dim];
+    by_dim[op->dim] = by_dim[op->other_dim];
+    by_dim[op->other_dim] = value;
+}
+
+static fsdpck_status run_transpose(map_layout *l, const map_op *op, fsdpck_error *err)
+{
+    for (size_t i = 0; i < l->tensors.count; i++) {
+        const map_layout_tensor *from = tensor_at(l, i);
+        if (op->dim >= from->ndim || op->other_dim >= from->ndim)
+            return shape_error(op, from, "more dims", err);
+        map_layout_tensor *t = next_tensor(l, from, err);
+        if (t == NULL)
+            return FSDPCK_LIMIT;
+        swap_dims(t->shape, op);
+        for (size_t k = 0; k < from->count; k++) {
+            map_piece *p = next_piece(l, piece_at(l, from->first_piece + k), err);
+            if (p == NULL)
+                return FSDPCK_LIMIT;
+            const uint8_t dim = p->from_dim[op->dim];
+            p->from_dim[op->dim] = p->from_dim[op->other_dim];
+            p->from_dim[op->other_dim] = dim;
+            swap_dims(p->offsets, op);
+            swap_dims(p->sizes, op);
+            swap_dims(p->step, op);
+        }
+    }
+    return FSDPCK_OK;
+}
+
 static void swap_steps(map_layout *l)
 {
     const vec tensors = l->tensors, pieces = l->pieces;
@@ -362,8 +394,9 @@ static void swap_steps(map_layout *l)
 fsdpck_status map_layout_run(map_layout *l, fsdpck_error *err)
 {
     static fsdpck_status (*const run[])(map_layout *, const map_op *, fsdpck_error *) = {
-        [MAP_OP_STACK] = run_stack, [MAP_OP_UNSTACK] = run_unstack, [MAP_OP_CONCAT] = run_concat,
-        [MAP_OP_SPLIT] = run_split, [MAP_OP_ROPE] = run_rope,
+        [MAP_OP_STACK] = run_stack,   [MAP_OP_UNSTACK] = run_unstack,
+        [MAP_OP_CONCAT] = run_concat, [MAP_OP_SPLIT] = run_split,
+        [MAP_OP_ROPE] = run_rope,     [MAP_OP_TRANSPOSE] = run_transpose,
     };
     for (uint32_t i = 0; i < l->rule->nops; i++) {
         const map_op *op = VEC_AT(&l->m->ops, const map_op, l->rule->first_op + i);

@@ -138,15 +138,27 @@ static uint32_t find_capture(const tensor_map *m, const map_rule *rule, const ma
     return MAP_NONE;
 }
 
-static fsdpck_status read_dim(map_reader *r, map_op *op, fsdpck_error *err)
+static fsdpck_status read_dim(map_reader *r, unsigned *dim, fsdpck_error *err)
 {
-    uint64_t dim;
+    uint64_t number;
     const map_word *w = peek(r);
-    if (w == NULL || !map_parse_number(w->text, w->nbytes, &dim) || dim > 7)
+    if (w == NULL || !map_parse_number(w->text, w->nbytes, &number) || number > 7)
         return unexpected(r, "a dim, 0 to 7", err);
-    op->dim = (unsigned)dim;
+    *dim = (unsigned)number;
     r->next++;
     return FSDPCK_OK;
+}
+
+static fsdpck_status read_other_dim(map_reader *r, map_op *op, fsdpck_error *err)
+{
+    const map_word *first = &r->words[r->next - 1];
+    if (first->comma)
+        return map_syntax_error(first->at, "two dims", ",", 1, err);
+    const map_word *w = peek(r);
+    RETURN_IF(read_dim(r, &op->other_dim, err));
+    return op->other_dim != op->dim
+               ? FSDPCK_OK
+               : map_syntax_error(w->at, "another dim", w->text, w->nbytes, err);
 }
 
 static fsdpck_status read_values(map_reader *r, map_op *op, uint32_t most, fsdpck_error *err)
@@ -168,17 +180,15 @@ static fsdpck_status read_values(map_reader *r, map_op *op, uint32_t most, fsdpc
 
 static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fsdpck_error *err)
 {
-    static const char *const names[] = {[MAP_OP_STACK] = "stack",
-                                        [MAP_OP_UNSTACK] = "unstack",
-                                        [MAP_OP_CONCAT] = "concat",
-                                        [MAP_OP_SPLIT] = "split",
-                                        [MAP_OP_ROPE] = "rope"};
+    static const char *const names[] = {
+        [MAP_OP_STACK] = "stack", [MAP_OP_UNSTACK] = "unstack", [MAP_OP_CONCAT] = "concat",
+        [MAP_OP_SPLIT] = "split", [MAP_OP_ROPE] = "rope",       [MAP_OP_TRANSPOSE] = "transpose"};
     const map_word *w = peek(r);
     unsigned kind = 0;
     while (w != NULL && kind < sizeof names / sizeof *names && !map_word_is(w, names[kind]))
         kind++;
     if (w == NULL || kind == sizeof names / sizeof *names)
-        return unexpected(r, "rope, split, concat, stack or unstack", err);
+        return unexpected(r, "rope, split, concat, transpose, stack or unstack", err);
     *op = (map_op){.kind = (map_op_kind)kind, .at = w->at};
     r->next++;
     const map_word *argument = peek(r);
@@ -194,7 +204,9 @@ static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fs
     }
     if (kind == MAP_OP_ROPE)
         return read_values(r, op, 1, err);
-    RETURN_IF(read_dim(r, op, err));
+    RETURN_IF(read_dim(r, &op->dim, err));
+    if (kind == MAP_OP_TRANSPOSE)
+        return read_other_dim(r, op, err);
     return kind == MAP_OP_SPLIT ? read_values(r, op, UINT32_MAX, err) : FSDPCK_OK;
 }
 

@@ -83,6 +83,7 @@ static fsdpck_status check_op(map_rule *rule, const map_op *op, rule_state *s, f
         s->tensors = rule->ntargets;
         return FSDPCK_OK;
     case MAP_OP_ROPE:
+    case MAP_OP_TRANSPOSE:
         break;
     }
     return FSDPCK_OK;

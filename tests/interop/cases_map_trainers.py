@@ -1,4 +1,5 @@
-"""Tensor maps against the converters of trainers: torchtitan's own adapters, run on states of DTensors on 3 ranks."""
+"""Tensor maps against the converters of trainers: torchtitan's, torchtune's and LitGPT's own, on states of DTensors on
+3 ranks."""
 
 import json
 import os
@@ -8,7 +9,8 @@ import torch
 
 from process_group import run_ranks
 from support import BAD_INPUT, USAGE, case, check, check_same_tensors, digests_of, load_hf
-from torchtitan_adapter import LAYERS, Sizes, make_adapter, make_state, to_hf
+from torchtitan_adapter import (LAYERS, Sizes, gpt_oss_to_hf, make_adapter, make_gpt_oss_adapter, make_state, to_hf)
+from trainer_converters import LITGPT, litgpt, torchtune
 
 RANKS = 3
 
@@ -93,3 +95,51 @@ def case_map_torchtitan_qwen3(setting):
     run_ranks(RANKS, rank_save, source, state, "model")
     done = setting.run("consolidate", source, setting.path("no/"), "--map", "torchtitan-qwen3", expected=BAD_INPUT)
     check("layers.1.moe.shared_experts.w1.weight" in done.stderr, "the message names no tensor: " + done.stderr)
+
+
+@case(first=(2, 15))
+def case_map_torchtitan_deepseek_v3(setting):
+    for q_rank, mtp_layers in ((0, 0), (4, 2)):
+        sizes = Sizes(6, 2, 8, experts=5, q_rank=q_rank, mtp_layers=mtp_layers)
+        adapter = make_adapter("deepseek_v3", "DeepSeekV3StateDictAdapter", sizes)
+        state = make_state(adapter, sizes, torch.bfloat16)
+        expected = to_hf(adapter, state)
+        check(("model.layers.3.eh_proj.weight" in expected) == (mtp_layers > 0), "no further layers")
+        state["layers.1.moe.tokens_per_expert_E"] = torch.zeros(5)
+        options = ("--map-set", "layers=%d" % LAYERS) if mtp_layers else ()
+        source = check_export(setting, state, expected, "torchtitan-deepseek-v3", *options)
+        if mtp_layers:
+            setting.run("consolidate", source, setting.path("no/"), "--map", "torchtitan-deepseek-v3", expected=USAGE)
+        for name in ("dcp", "hf", "for2"):
+            shutil.rmtree(setting.path(name))
+
+
+@case(first=(2, 15))
+def case_map_torchtitan_gpt_oss(setting):
+    sizes = Sizes(6, 2, 8, experts=5)
+    adapter = make_gpt_oss_adapter(sizes)
+    state = make_state(adapter, sizes, torch.bfloat16)
+    expected = gpt_oss_to_hf(adapter, state)
+    check(len(expected) == len(state), "the adapter lost tensors")
+    check_export(setting, state, expected, "torchtitan-gpt-oss")
+
+
+@case(first=(2, 15))
+def case_map_torchtune(setting):
+    for family in ("llama", "qwen2", "phi3"):
+        state, expected = torchtune(family, Sizes(6, 2, 8), torch.bfloat16)
+        options = ("--map-set", "heads=6", "--map-set", "kv_heads=2") if family == "llama" else ()
+        check_export(setting, state, expected, "torchtune-" + family, *options, part="model")
+        for name in ("dcp", "hf", "for2"):
+            shutil.rmtree(setting.path(name))
+
+
+@case(first=(2, 15))
+def case_map_litgpt(setting):
+    for family in LITGPT:
+        state, expected = litgpt(family, Sizes(6, 2, 8, experts=5), torch.bfloat16)
+        name = "litgpt-qwen" if family.startswith("qwen") else "litgpt-llama"
+        check_export(setting, state, expected, name, "--config", write_config(setting, "config.json", 6, 2),
+                     part="model")
+        for name in ("dcp", "hf", "for2"):
+            shutil.rmtree(setting.path(name))

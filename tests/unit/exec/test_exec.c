@@ -67,6 +67,41 @@ Test(exec, stored_across_with_long_strides)
     exec_harness_free(w);
 }
 
+/* Bytes of the output that are filled at a time. */
+static uint64_t fill_nbytes(exec_harness *w)
+{
+    plan *p;
+    struct exec *x;
+    cr_assert_eq(plan_new(&w->source.cat, &w->to, &(plan_options){0}, &w->metadata, &p, NULL),
+                 FSDPCK_OK);
+    const exec_request r = {.plan = p,
+                            .source = &w->source.src,
+                            .target = &w->to,
+                            .nthreads = 1,
+                            .memory_nbytes = (uint64_t)64 << 20,
+                            .metadata = &w->metadata};
+    cr_assert_eq(exec_resolve(&r, &x, NULL), FSDPCK_OK);
+    const uint64_t nbytes =
+        exec_fill_nbytes(x, &(output_range){.end = catalogue_file(&w->to.cat, 0)->nbytes});
+    exec_free(x);
+    plan_free(p);
+    return nbytes;
+}
+
+Test(exec, rows_apart_need_no_large_tile)
+{
+    exec_harness *w = sharded(2048, 1000, 0, 1, (memory_layout){.pad_elems = 1000});
+    cr_assert_eq(fill_nbytes(w), (uint64_t)1 << 20);
+    run(w, (exec_harness_options){.nthreads = 2, .memory_nbytes = (uint64_t)64 << 20});
+    /* 16 MB by reads of at most 512 KiB, apart from rows that an edge splits. */
+    cr_assert_geq(w->sums.reads, 32);
+    cr_assert_lt(w->sums.reads, 80);
+    exec_harness_free(w);
+    w = sharded(2048, 1000, 0, 1, (memory_layout){.permuted = true, .order = {1, 0}});
+    cr_assert_eq(fill_nbytes(w), PLAN_TILE_NBYTES);
+    exec_harness_free(w);
+}
+
 Test(exec, columns_out_of_rows)
 {
     exec_harness *w = exec_harness_new(1, 4);

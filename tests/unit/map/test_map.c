@@ -120,6 +120,42 @@ Test(map, split_by_proportion_and_concat)
 }
 
 /* Fused experts of transformers 5 to those of its hub files, and back. */
+/* transpose(1, 2), of shards of any dim 0; then split along a dim that was another one. */
+Test(map, transpose_and_split)
+{
+    for (uint64_t ranks = 1; ranks < 6; ranks++) {
+        map_case c;
+        uint32_t numbers[120], upper[60], bias[15];
+        map_case_init(&c);
+        map_case_add(&c, "w", 3, (uint64_t[]){5, 6, 4}, ranks);
+        map_case_add(&c, "b", 2, (uint64_t[]){5, 3}, ranks);
+        map_case_add(&c, "r", 2, (uint64_t[]){8, 3}, ranks);
+        cr_assert(apply(&c,
+                        "w -> lower, upper : transpose 2 1, split 2\n"
+                        "b -> b : transpose 0 1\n"
+                        "r -> r : rope 2, transpose 0 1\n",
+                        NULL) == FSDPCK_OK,
+                  "%s", err.message);
+        gather(&c, "lower", SHAPE(5, 4, 3), numbers);
+        gather(&c, "upper", SHAPE(5, 4, 3), upper);
+        for (uint32_t e = 0; e < 5; e++)
+            for (uint32_t i = 0; i < 4; i++)
+                for (uint32_t k = 0; k < 3; k++) {
+                    cr_assert(numbers[(e * 4 + i) * 3 + k] == (e * 6 + k) * 4 + i);
+                    cr_assert(upper[(e * 4 + i) * 3 + k] == (e * 6 + k + 3) * 4 + i);
+                }
+        gather(&c, "b", SHAPE(3, 5), bias);
+        for (uint32_t i = 0; i < 15; i++)
+            cr_assert(bias[i] == 120 + i % 5 * 3 + i / 5);
+        gather(&c, "r", SHAPE(3, 8), numbers);
+        for (uint32_t i = 0; i < 24; i++) {
+            const uint32_t row = i % 8, from = row / 4 * 4 + row % 2 * 2 + row / 2 % 2;
+            cr_assert(numbers[i] == 135 + from * 3 + i / 8);
+        }
+        map_case_release(&c);
+    }
+}
+
 Test(map, unstack_then_split_and_back)
 {
     const uint64_t experts = 12, rows = 3, width = 2;
@@ -232,7 +268,7 @@ Test(map, syntax_errors_have_line_and_column)
         SYNTAX("a, -> b\n", "line 1, column 4: expected the name of a source"),
         SYNTAX(", a -> b\n", "line 1, column 1: expected a name"),
         SYNTAX("a -> b c\n", "line 1, column 8: expected ':' or the end of the line, found 'c'"),
-        SYNTAX("a -> b :\n", "line 1, column 9: expected rope, split, concat, stack or unstack"),
+        SYNTAX("a -> b :\n", "line 1, column 9: expected rope, split, concat, transpose, stack"),
         SYNTAX("a -> b : turn\n", "line 1, column 10: expected rope, split"),
         SYNTAX("a -> b : rope\n", "line 1, column 14: expected an argument"),
         SYNTAX("a -> b : rope, split 0\n", "line 1, column 10: expected an argument"),
@@ -243,6 +279,9 @@ Test(map, syntax_errors_have_line_and_column)
         SYNTAX("a -> b, c : split 0 1\n", "line 1, column 13: split: expected no proportions"),
         SYNTAX("a -> b : split 0\n", "line 1, column 10: split: expected two targets"),
         SYNTAX("a, b -> c, d : split 0\n", "line 1, column 16: split: expected one tensor"),
+        SYNTAX("a -> b : transpose 1\n", "line 1, column 21: expected a dim, 0 to 7"),
+        SYNTAX("a -> b : transpose 1, 2\n", "line 1, column 20: expected two dims"),
+        SYNTAX("a -> b : transpose 1 1\n", "line 1, column 22: expected another dim"),
         SYNTAX("a -> b : concat 0\n", "line 1, column 10: concat: expected two sources"),
         SYNTAX("a -> b, c\n", "line 1, column 3: '->': expected ': split DIM'"),
         SYNTAX("a, b -> c\n", "line 1, column 6: '->': expected ': concat DIM'"),
@@ -313,6 +352,7 @@ Test(map, rules_that_do_not_fit_the_tensors)
         WRONG("b -> c, d : split 0\na.{n}.w -> a.{n}\n", "line 1, column 13 of the map", SHAPE),
         WRONG("b -> c, d : split 2\na.{n}.w -> a.{n}\n", "line 1, column 13 of the map", SHAPE),
         WRONG("b -> c, d : split 1 2 3\na.{n}.w -> a.{n}\n", "line 1, column 13", SHAPE),
+        WRONG("b -> c : transpose 0 2\na.{n}.w -> a.{n}\n", "line 1, column 10", SHAPE),
         WRONG("a.0.w, b -> c : concat 1\ndrop a.2.w\n", "line 1, column 17 of the map", SHAPE),
         WRONG("a.0.w, b -> c : concat 2\ndrop a.2.w\n", "line 1, column 17 of the map", SHAPE),
         {"* -> *\n", "{\"n\": ", "", FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_CONFIG},

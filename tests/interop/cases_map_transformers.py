@@ -1,0 +1,50 @@
+"""Tensor maps against transformers 5: a state_dict() of DTensors on 3 ranks becomes what save_pretrained writes."""
+
+import os
+
+from process_group import run_ranks
+from support import case, check, check_same_tensors, load_hf
+from transformers_models import import_transformers, make_model
+
+RANKS = 3
+EXPERTS = """afmoe axk1 cohere2_moe deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5_moe flex_olmo glm4_moe
+    glm4_moe_lite glm_moe_dsa hunyuan_v1_moe jamba longcat_flash mellum olmoe qwen2_moe qwen3_moe qwen3_5_moe_text
+    qwen3_next qwen4_exp_text solar_open""".split()
+MIXTRAL = "mixtral minimax minimax_m2 phimoe".split()
+
+
+def rank_save(folder, states):
+    """As FSDP2: parameters are DTensors, buffers are not."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp_shard",))
+    for name, (state, parameters) in states.items():
+        sharded = {key: distribute_tensor(tensor, mesh, [Shard(0)]) if key in parameters else tensor
+                   for key, tensor in state.items()}
+        dcp.save({"model": sharded}, checkpoint_id=os.path.join(folder, name))
+
+
+def check_families(setting, families, name):
+    import_transformers()
+    states = {}
+    for family in families:
+        model = make_model(family)
+        states[family] = (model.state_dict(), {key for key, _ in model.named_parameters()})
+        model.save_pretrained(setting.path("saved-" + family))
+        stacked = [key for key in states[family][0] if key.endswith(".experts.gate_up_proj")]
+        check(len(stacked) > 0, family + " has no fused experts")
+    run_ranks(RANKS, rank_save, setting.path("dcp"), states)
+    for family in families:
+        _, folder = setting.consolidate(setting.path("dcp/" + family), family + "/", "--map", name)
+        check_same_tensors(load_hf(folder)[0], load_hf(setting.path("saved-" + family))[0], family)
+
+
+@case(first=(2, 15))
+def case_map_transformers_experts(setting):
+    check_families(setting, EXPERTS, "transformers-5-experts")
+
+
+@case(first=(2, 15))
+def case_map_transformers_mixtral(setting):
+    check_families(setting, MIXTRAL, "transformers-5-mixtral")
