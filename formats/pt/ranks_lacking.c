@@ -16,8 +16,8 @@ typedef struct lacking_search {
     size_t rank_count;
     vec sums;           /* uint64_t by class: the sum of its sharded parameters */
     size_t words;       /* in a set of classes */
-    uint64_t *has_all;  /* sets by class: classes that have all of its names */
-    uint64_t *has_some; /* sets by class: classes of which it has all names */
+    uint64_t *has_all;  /* sets by class: classes that have all its names */
+    uint64_t *has_some; /* sets by class: classes whose names it has all */
     uint64_t *holders;  /* a set: classes that have the tensor */
     uint32_t *sorted;   /* shards by tensor; first[i] is the start of the i-th */
     uint64_t *first;
