@@ -15,6 +15,8 @@
  *     ranks_suspect_files.c  warns about files that are not read, and copies of another rank's file
  *     ranks_stages.c         finds numbered optimizer state of several pipeline stages
  *     ranks_partial.c        warns about values that only some ranks hold
+ *     ranks_lacking.c        warns about tensors of a model that some ranks lack
+ *     ranks_differing.c      warns about objects that differ between ranks
  *     ranks_merge.c          one tensor of all ranks -> catalogue
  *     ranks_objects.c        the same for one object
  *     ranks_check_records.c  checks the records outside chunks, for verify
@@ -184,7 +186,8 @@ typedef struct ranks_tensor {
     uint8_t in_optimizer; /* path has `state`, then a number: an optimizer's own numbering */
     uint8_t in_rng;       /* state of a random generator, by its path */
     uint8_t is_partial;   /* plain, of a model, and not on all ranks */
-    uint8_t is_own;       /* not of a model, and not on all ranks */
+    uint8_t is_own;       /* not on all ranks: not of a model, or some rank lacks it */
+    uint8_t of_model;     /* an object of a model or its optimizer */
     uint8_t is_filled;    /* an empty container or None, where other ranks have values below */
     uint32_t index;       /* in the catalogue's tensors */
     uint32_t first_file;
@@ -346,8 +349,14 @@ fsdpck_status ranks_check_own_ranks(const ranks_state *s, fsdpck_error *err) FSD
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether names, contents and options all lack the number of ranks. Call after parsing. */
 bool ranks_is_count_unknown(const ranks_state *s);
-/* ranks_partial.c: also fills is_partial, is_own and is_filled. Call before ranks_merge, which moves tensors. */
+/* ranks_partial.c: also fills is_partial, is_own, of_model and is_filled. Call before ranks_merge, which moves tensors. */
 fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Warns about `count` values of some ranks, the first at `entry`, unless they stay with their ranks.
+ * BADINPUT: RANK-DIFFER, if the rule refuses them. */
+fsdpck_status ranks_report_partial(const ranks_state *s, uint32_t entry, uint64_t count,
+                                   const char *what, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ranks_lacking.c: marks such tensors as is_own. Call after ranks_mark_stages, before ranks_merge. */
+fsdpck_status ranks_warn_lacking(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_stages.c */
 /* Notes that a rank has a sharded tensor. */
 fsdpck_status ranks_note_name(ranks_state *s, uint32_t rank, uint32_t entry,
@@ -383,6 +392,9 @@ cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece);
  * dtypes differ. */
 fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t a, uint32_t b, bool *equal,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ranks_differing.c: call after ranks_merge. states_units: the checkpoint describes its flat
+ * parameters. */
+void ranks_report_differing(const ranks_state *s, bool states_units);
 /* ranks_trainer_files.c: a trainer's other files. */
 /* Fills origin.side_folder and settings from the folder of a known trainer. */
 void ranks_describe_folder(const open_request *req, cat_origin *o);

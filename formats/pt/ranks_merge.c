@@ -433,7 +433,7 @@ static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_fla
             continue;
         const uint32_t family = family_of(s, entry);
         const bool partial = l.count < files_of(s, family);
-        if (partial)
+        if (partial && !VEC_AT(&s->tensors, const ranks_tensor, entry)->is_own)
             note_partial(s, &l);
         if (is_flat[family] || !may_be_flat(s, &l))
             continue;

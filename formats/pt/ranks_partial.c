@@ -255,8 +255,8 @@ static void print_ranks(const ranks_state *s, uint32_t entry, text_buf *out)
 }
 
 /* Values that stay with their ranks, or are omitted, need no warning. */
-static fsdpck_status report_partial(const ranks_state *s, uint32_t entry, uint64_t count,
-                                    const char *what, fsdpck_error *err)
+fsdpck_status ranks_report_partial(const ranks_state *s, uint32_t entry, uint64_t count,
+                                   const char *what, fsdpck_error *err)
 {
     const rank_copies_rule *rule = &s->req->copies;
     text_buf ranks = {.limit_bytes = 160};
@@ -311,8 +311,14 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
         const value path = path_of(s, t);
         bool past_end, of_model;
         RETURN_IF(fill_empty(x, t, err));
-        if (value_is_none(path) || value_count(&s->cat->pool, path) == 0 || is_sharded(t) ||
-            t->rank_count == files_of(s, t))
+        if (value_is_none(path) || value_count(&s->cat->pool, path) == 0 || is_sharded(t))
+            continue;
+        const bool on_all = t->rank_count == files_of(s, t);
+        if (on_all && t->kind != RANKS_OBJECT)
+            continue;
+        RETURN_IF(is_of_model(x, t, path, &of_model, err));
+        t->of_model = of_model;
+        if (on_all)
             continue;
         RETURN_IF(is_past_end(x, path, &past_end, err));
         t->is_own = past_end;
@@ -320,15 +326,14 @@ static fsdpck_status search(partial_search *x, fsdpck_error *err)
             first_item = items++ == 0 ? i : first_item;
         if (past_end)
             continue;
-        RETURN_IF(is_of_model(x, t, path, &of_model, err));
         t->is_partial = of_model && t->kind == RANKS_PLAIN;
         t->is_own = !of_model;
         if (!of_model)
             first_key = keys++ == 0 ? i : first_key;
     }
-    RETURN_IF(report_partial(s, first_item, items,
-                             "lists have different lengths on different ranks", err));
-    return report_partial(s, first_key, keys, "only some ranks hold values of a dict", err);
+    RETURN_IF(ranks_report_partial(s, first_item, items,
+                                   "lists have different lengths on different ranks", err));
+    return ranks_report_partial(s, first_key, keys, "only some ranks hold values of a dict", err);
 }
 
 fsdpck_status ranks_warn_partial(ranks_state *s, fsdpck_error *err)

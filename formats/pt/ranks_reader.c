@@ -192,6 +192,7 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
         RETURN_IF(ranks_check_complete(s, err));
     RETURN_IF(ranks_warn_partial(s, err));
     RETURN_IF(ranks_mark_stages(s, err));
+    RETURN_IF(ranks_warn_lacking(s, err));
     RETURN_IF(ranks_merge(s, err));
     return catalogue_seal(s->cat, err);
 }
@@ -288,6 +289,7 @@ static void report(const ranks_state *s)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64 "%s%s%s",
                   s->partial_count, s->partial.nbytes > 0 ? ": " : "",
                   s->partial.nbytes > 0 ? s->partial.text : "", s->partial.failed ? ", ..." : "");
+    ranks_report_differing(s, states_units);
     if (ranks_is_count_unknown(s) && !states_units)
         log_warn(log, FSDPCK_FINDING_RANKS_UNKNOWN,
                  "give the number of ranks that wrote them: --source-ranks N",

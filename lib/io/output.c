@@ -150,6 +150,7 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
         rc = create_partial(o, entry);
     }
     if (rc != 0) {
+        o->created = entry != NULL && entry->created;
         const fsdpck_status st = error_set_errno(err, rc, "creating the output", o->path);
         error_next(err, "check write permission of its folder");
         return st;
@@ -259,8 +260,16 @@ void output_abandon(output *o)
     if (fd < 0)
         return;
     if (is_partial(o, fd))
-        (void)remove_tree(o->parent.fd, o->partial_name);
+        output_remove_quiet(o, o->partial_name);
     close(fd);
+}
+
+void output_remove_quiet(const output *o, const char *name)
+{
+    const int rc = remove_tree(o->parent.fd, name);
+    if (rc != 0)
+        log_warn(&o->log, FSDPCK_FINDING_SAVE_LEFTOVER, "remove it",
+                 "'%s' next to '%s' could not be removed: %s", name, o->path, strerror(rc));
 }
 
 void output_release(output *o)
@@ -276,7 +285,7 @@ void output_release(output *o)
     vec_release(&o->subs);
     folder_close(&o->self);
     if (o->created && !o->committed)
-        (void)remove_tree(o->parent.fd, o->partial_name);
+        output_remove_quiet(o, o->partial_name);
     if (o->lock_fd > 0)
         close(o->lock_fd);
     o->lock_fd = -1;

@@ -51,6 +51,7 @@
 #include <stddef.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "io/file.h"
 #include "io/open_cache.h"
 
@@ -84,6 +85,7 @@ typedef struct output {
     int published;             /* enum output_published */
     bool sync_later;           /* output_publish leaves syncing the parent folder to its caller */
     char *old_name;            /* in the parent folder: the replaced object, until it is removed */
+    logger log;                /* set after output_begin: names what cannot be removed */
 } output;
 
 /* Opens the parent (IO if it is missing) and creates the partial. */
@@ -142,6 +144,9 @@ fsdpck_status output_finish(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status output_publish(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* For two outputs: both get their names before the parent folders are synced, or neither. */
 fsdpck_status output_publish_both(output *o, output *beside, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Also removes the second if the first cannot be removed. */
+fsdpck_status output_remove_replaced_both(output *o, output *beside,
+                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 void output_rollback(output *o);
 fsdpck_status output_remove_replaced(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -113,6 +113,14 @@ static fsdpck_status sync_parent(const output *o, fsdpck_error *err)
     return o->sync_later ? FSDPCK_OK : sync_folder(o, &o->parent, err);
 }
 
+/* The state before publish cannot be restored. */
+static void warn_not_restored(const output *o, const char *name)
+{
+    log_warn(&o->log, FSDPCK_FINDING_SAVE_LEFTOVER,
+             "check it: rename it if it is the old output, remove it if it is the new one",
+             "'%s' could not be restored: see '%s' next to it", o->path, name);
+}
+
 static fsdpck_status publish_new(output *o, fsdpck_error *err)
 {
     const int rc = platform_rename_noreplace(o->parent.fd, o->partial_name, o->final_name);
@@ -121,7 +129,7 @@ static fsdpck_status publish_new(output *o, fsdpck_error *err)
     const fsdpck_status st = sync_parent(o, err);
     /* Its durability is unknown: remove it. */
     if (st != FSDPCK_OK && is_same(o, o->final_name, o->new_dev, o->new_ino))
-        (void)remove_tree(o->parent.fd, o->final_name);
+        output_remove_quiet(o, o->final_name);
     return st;
 }
 
@@ -142,8 +150,10 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
     /* A rename between two names of one file does nothing, so the second name is removed in any
      * case. */
     if (st != FSDPCK_OK && *old_name != NULL) {
-        (void)!renameat(dirfd, *old_name, dirfd, o->final_name);
-        (void)unlinkat(dirfd, *old_name, 0);
+        if (renameat(dirfd, *old_name, dirfd, o->final_name) != 0)
+            warn_not_restored(o, *old_name);
+        else
+            output_remove_quiet(o, *old_name);
     }
     return st;
 }
@@ -160,8 +170,9 @@ static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck
         st = sync_parent(o, err);
     if (st != FSDPCK_OK) {
         if (rc == 0)
-            (void)remove_tree(dirfd, o->final_name);
-        (void)platform_rename_noreplace(dirfd, old_name, o->final_name);
+            output_remove_quiet(o, o->final_name);
+        if (platform_rename_noreplace(dirfd, old_name, o->final_name) != 0)
+            warn_not_restored(o, old_name);
     }
     return st;
 }
@@ -209,8 +220,10 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
     if (st == FSDPCK_OK)
         return st;
     const int back = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
-    if (back != 0)
+    if (back != 0) {
         o->created = 0; /* the old one has the partial name: keep it */
+        warn_not_restored(o, o->partial_name);
+    }
     return st;
 }
 
@@ -241,6 +254,18 @@ fsdpck_status output_remove_replaced(output *o, fsdpck_error *err)
         (path, output_path(o)), (next, "remove '%s' next to it", o->old_name));
 }
 
+fsdpck_status output_remove_replaced_both(output *o, output *beside, fsdpck_error *err)
+{
+    fsdpck_error second = FSDPCK_ERROR_INIT;
+    const fsdpck_status st = output_remove_replaced(o, err);
+    if (st == FSDPCK_OK)
+        return output_remove_replaced(beside, err);
+    if (output_remove_replaced(beside, &second) != FSDPCK_OK)
+        log_warn(&beside->log, FSDPCK_FINDING_SAVE_LEFTOVER, second.next, "'%s': %s", second.path,
+                 second.message);
+    return st;
+}
+
 /* Restores the old object under its final name, if it still exists; false on failure. */
 static bool bring_back(output *o)
 {
@@ -262,7 +287,8 @@ static bool bring_back(output *o)
 void output_rollback(output *o)
 {
     if (o->committed && is_same(o, o->final_name, o->new_dev, o->new_ino)) {
-        (void)bring_back(o);
+        if (!bring_back(o))
+            warn_not_restored(o, o->old_name != NULL ? o->old_name : o->final_name);
         (void)sync_folder(o, &o->parent, NULL);
     }
     output_release(o);

@@ -96,15 +96,15 @@ fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err)
         entry->f.fd = -1;
         return error_set_errno(err, rc, entry->created ? "open" : "create", entry->f.path);
     }
-    const bool known = fstat(entry->f.fd, &st) == 0;
-    if (known && entry->created && entry->f.dev == (uint64_t)st.st_dev &&
+    const bool is_new = !entry->created, known = fstat(entry->f.fd, &st) == 0;
+    entry->created = true; /* even if it fails now: the file is to be removed */
+    if (known && !is_new && entry->f.dev == (uint64_t)st.st_dev &&
         entry->f.ino == (uint64_t)st.st_ino) {
         if (entry->direct)
             open_direct(o, entry);
         return FSDPCK_OK;
     }
-    if (known && !entry->created) {
-        entry->created = true;
+    if (known && is_new) {
         entry->f.dev = (uint64_t)st.st_dev;
         entry->f.ino = (uint64_t)st.st_ino;
         return FSDPCK_OK;

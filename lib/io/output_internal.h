@@ -41,6 +41,9 @@ const char *output_path(const output *o);
  * memory. */
 char *output_decorate(const output *o, const char *suffix);
 
+/* Removes an object in the parent folder; a warning names it if that fails. */
+void output_remove_quiet(const output *o, const char *name);
+
 /* EXISTS: the object under the final name must not be replaced. */
 fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_error *err);
 

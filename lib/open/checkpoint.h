@@ -12,6 +12,7 @@
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     other_weights.c     other weights in the same folder
+ *     model_parallel_files.c other files of model-parallel ranks
  *     catalogue_public.c  the catalogue for callers
  *     findings_public.c   the table of findings for callers
  */
@@ -114,6 +115,10 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               void *found_ctx, fsdpck_checkpoint **out,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* For a file of one model-parallel rank: BADINPUT (FILE-MISSING) if files of lower ranks are missing,
+ * a warning if those of other ranks are not read (model_parallel_files.c). */
+fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
+                                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read);
 

@@ -249,6 +249,8 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
     c->path = strdup(c->probe.path);
     if (c->path == NULL)
         return error_set_nomem(err, strlen(c->probe.path));
+    if (o->format == NULL && o->rank_pattern == NULL)
+        RETURN_IF(checkpoint_check_model_parallel(c, err));
     if (o->model_path != NULL) {
         c->model_path = strdup(o->model_path);
         if (c->model_path == NULL)

@@ -71,6 +71,7 @@ static fsdpck_status join(run *r, const partial_names *names, fsdpck_error *err)
     if (names->of_rank[leader] == NULL)
         return FAIL(err, INTERNAL, NONE, "output of this host has no name");
     RETURN_IF(output_join(&r->out, r->dst, run_output_kind(r), flags, names->of_rank[leader], err));
+    r->out.log = r->ctx->log;
     return add_files(r, err);
 }
 
@@ -80,8 +81,10 @@ static fsdpck_status begin_with(run *r, partial_names *names, fsdpck_error *err)
     fsdpck_status st = FSDPCK_OK;
     if (is_host_leader(r))
         st = output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err);
-    if (is_host_leader(r) && st == FSDPCK_OK)
+    if (is_host_leader(r) && st == FSDPCK_OK) {
+        r->out.log = r->ctx->log;
         st = add_files(r, err);
+    }
     const char *mine = is_host_leader(r) && st == FSDPCK_OK ? r->out.partial_name : "";
     RETURN_IF(group_all_gather(g, st, mine, strlen(mine), receive_name, names, err));
     st = is_host_leader(r) ? check_not_shared(r, names, err) : join(r, names, err);
@@ -287,8 +290,8 @@ static fsdpck_status agree_on_commit(run *r, output *beside, fsdpck_error *err)
 {
     if (!is_host_leader(r))
         return FSDPCK_OK;
-    const fsdpck_status st = output_remove_replaced(&r->out, err);
-    return st == FSDPCK_OK && beside->created ? output_remove_replaced(beside, err) : st;
+    return beside->created ? output_remove_replaced_both(&r->out, beside, err)
+                           : output_remove_replaced(&r->out, err);
 }
 
 static fsdpck_status commit(run *r, const text_buf *manifest_text, fsdpck_error *err)

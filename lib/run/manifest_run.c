@@ -163,10 +163,11 @@ fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err
 /* ---- a separate file ---- */
 
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
-                             output *out, fsdpck_error *err)
+                             const logger *log, output *out, fsdpck_error *err)
 {
     size_t index;
     RETURN_IF(output_begin(out, path, OUTPUT_FILE, output_flags, err));
+    out->log = *log;
     RETURN_IF(output_check_replaced(out, err));
     RETURN_IF(output_add(out, "", text->nbytes, false, &index, err));
     return output_write_at(out, index, 0, text->text, text->nbytes, err);
@@ -177,5 +178,5 @@ fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *bes
 {
     const unsigned flags =
         (r->opt.output.force ? OUTPUT_REPLACE : 0u) | (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u);
-    return manifest_stage(r->opt.output.manifest_path, text, flags, beside, err);
+    return manifest_stage(r->opt.output.manifest_path, text, flags, &r->ctx->log, beside, err);
 }

@@ -22,7 +22,7 @@ fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err
 /* Writes a manifest file that is absent until *out is committed. Release *out also after a
  * failure. */
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
-                             output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                             const logger *log, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* --manifest FILE, to be committed with the output. */
 fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

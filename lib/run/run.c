@@ -176,6 +176,7 @@ static fsdpck_status add_files(run *r, fsdpck_error *err)
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
 {
     RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
+    r->out.log = r->ctx->log;
     RETURN_IF(add_files(r, err));
     return sidecars_add(&r->side, &r->out, err);
 }
@@ -189,6 +190,7 @@ static fsdpck_status join_output(run *r, const char *partial_name, bool *writes,
     fsdpck_error local = FSDPCK_ERROR_INIT;
     fsdpck_status st =
         output_join(&r->out, r->dst, run_output_kind(r), flags, partial_name, &local);
+    r->out.log = r->ctx->log;
     if (st == FSDPCK_OK)
         st = add_files(r, &local);
     *writes = st == FSDPCK_OK;
@@ -212,13 +214,10 @@ static fsdpck_status write_deferred(void *ctx, const deferred_bytes *late, fsdpc
 /* Both or none: withdraws the published output if the other cannot be published. */
 static fsdpck_status commit_both(output *out, output *beside, fsdpck_error *err)
 {
-    fsdpck_error second = FSDPCK_ERROR_INIT;
     RETURN_IF(output_finish(beside, err));
     RETURN_IF(output_finish(out, err));
     RETURN_IF(output_publish_both(out, beside, err));
-    const fsdpck_status st = output_remove_replaced(out, err);
-    const fsdpck_status settled = output_remove_replaced(beside, st == FSDPCK_OK ? err : &second);
-    return st == FSDPCK_OK ? settled : st;
+    return output_remove_replaced_both(out, beside, err);
 }
 
 /* The manifest is the last file before the commit; one beside the output is committed with it. */

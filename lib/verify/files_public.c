@@ -107,7 +107,7 @@ static fsdpck_status write_manifest(const fsdpck_files *f, const fsdpck_digests 
     if (st == FSDPCK_OK)
         st = manifest_write(&m, &text, err);
     if (st == FSDPCK_OK)
-        st = manifest_stage(path, &text, force ? OUTPUT_REPLACE : 0, &out, err);
+        st = manifest_stage(path, &text, force ? OUTPUT_REPLACE : 0, &f->src->ctx->log, &out, err);
     if (st == FSDPCK_OK)
         st = output_commit(&out, err);
     output_release(&out);

@@ -265,7 +265,8 @@ def case_rank_files_plain_stages(setting):
             check(torch.equal(state["exp_avg.rank%d" % rank], each[rank]), "%s: %s" % (name, state))
     check_good(setting, save_ranks(setting, "ddp", [plain_stage(rank, torch.ones(2, 3), 0) for rank in range(2)]))
     more = [plain_stage(rank, torch.ones(2, 3), *range(2 - rank)) for rank in range(2)]
-    check_good(setting, save_ranks(setting, "more", more))
+    check_warned(setting, save_ranks(setting, "more", more),
+                 ["only some ranks hold tensors of the model: 1 value, first 'model.layers.1.w' of rank 0"])
 
 
 @case()
@@ -415,3 +416,56 @@ def case_rank_files_partial_beside(setting):
     done, path = setting.consolidate(folder, "never.pt", "--per-rank", "error", expected=BAD_INPUT)
     check("RANK-DIFFER" in done.stderr and "history" in done.stderr, done.stderr)
     check_nothing_at(path)
+
+
+@case()
+def case_rank_files_objects_differ(setting):
+    """Objects that differ between ranks are a warning; state that each rank has by its nature is a note, except in the model."""
+    one = torch.ones(4)
+    differing = {"tuple": (lambda rank: {"model": {"w": one, "x": (torch.full((2,), float(rank)), one)}}, "model.x"),
+                 "step": (lambda rank: {"model": {"w": one}, "step": 3 + rank}, "step"),
+                 "groups": (lambda rank: {"model": {"w": one}, "optimizer": {"param_groups": [{"lr": 1.0 / (1 + rank)}]}},
+                            "optimizer.param_groups.0.lr"),
+                 "extra": (lambda rank: {"model": {"w": one, "data._extra_state": rank}}, "model.data._extra_state")}
+    for name, (make, key) in differing.items():
+        folder = save_ranks(setting, name, [make(rank) for rank in (0, 1, 1)])
+        check_warned(setting, folder, ["objects differ from those of the lowest rank: 1 object, first '%s' of rank 1, 2" % key])
+        report = json.loads(setting.run("consolidate", "--json", "--force", folder, folder + ".pt").stdout)
+        check("RANK-DIFFER" in [finding["finding"] for finding in report["findings"]], str(report))
+        for kind in ("keep", "first", "drop"):
+            done, _ = setting.consolidate(folder, name + kind + ".pt", "-q", "--per-rank", kind)
+            check("RANK-DIFFER" not in done.stderr and "left out" in done.stderr, done.stderr)
+        done, path = setting.consolidate(folder, name + "-never.pt", "--per-rank", "error", expected=BAD_INPUT)
+        check("RANK-DIFFER" in done.stderr and key in done.stderr, done.stderr)
+        check_nothing_at(path)
+    own = [{"model": {"w": one}, "rng_state": {"python": (rank, None)}, "numpy_rng": rank, "train_dataloader": {"at": rank},
+            "rank": rank, "local_rank": rank, "timers": {"forward": 0.5 + rank}, "step": 3} for rank in range(2)]
+    check("RANK-DIFFER" in check_good(setting, save_ranks(setting, "own", own)), "no note")
+    check("RANK-DIFFER" not in check_good(setting, save_ranks(setting, "same", own[:1] * 2)), "a note on equal objects")
+
+
+@case()
+def case_rank_files_lacking(setting):
+    """A plain tensor of the model that a rank lacks is a warning, and follows --per-rank; stages and local experts lack none."""
+    one = torch.ones(4)
+
+    def save(name, *names):
+        return save_ranks(setting, name, [{"model": {key: one for key in each}, "step": 3} for each in names])
+
+    for name, names, key, ranks in (("last", ("wb", "w", "wb"), "b", "0, 2"), ("none", ("wb", ""), "w", "0"),
+                                    ("stage", ("ab", "cd", "ab", "c"), "d", "1")):
+        count = 2 if name == "none" else 1
+        check_warned(setting, save(name, *names), ["only some ranks hold tensors of the model: %d value%s, first 'model.%s' of rank %s"
+                                                   % (count, "" if count == 1 else "s", key, ranks)])
+    folder = setting.path("last")
+    for kind in ("keep", "drop"):
+        done = setting.run("reshard", "-q", folder, setting.path(kind), "--world-size", "3", "--per-rank", kind)
+        check("RANK-DIFFER" not in done.stderr, done.stderr)
+        for rank in range(3):
+            found = torch.load(setting.path(kind, "model_world_size_3_rank_%d.pt" % rank), weights_only=False)["model"]
+            check_same_names(found, "wb" if kind == "keep" and rank != 1 else "w", "%s of rank %d" % (kind, rank))
+    done, path = setting.consolidate(folder, "never.pt", "--per-rank", "error", expected=BAD_INPUT)
+    check("RANK-DIFFER" in done.stderr and "model.b" in done.stderr, done.stderr)
+    check_nothing_at(path)
+    for name, names in (("stages", ("ab", "cd", "ab", "cd")), ("tied", ("eab", "cde")), ("experts", ("wx", "wy", "wz"))):
+        check_good(setting, save(name, *names))

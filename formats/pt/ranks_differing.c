@@ -1,0 +1,147 @@
+/* Reports objects that differ between ranks. State that is each rank's own by its nature (random
+ * generators, data loaders, rank numbers, times) is a note; any other difference is a warning: the
+ * files may be of two saves. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "formats/pt/ranks_internal.h"
+
+typedef struct differing {
+    uint64_t count;
+    uint32_t first; /* ranks_state.objects */
+} differing;
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool is_letter(char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+static bool is_word_in(const char *const *words, size_t count, const char *text, size_t nbytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (k < nbytes && words[i][k] != '\0' && lower(text[k]) == words[i][k])
+            k++;
+        if (k == nbytes && words[i][k] == '\0')
+            return true;
+    }
+    return false;
+}
+
+/* Whether a name has one of the words, between characters that are no letters. */
+static bool has_word(const char *const *words, size_t count, const char *text, size_t nbytes)
+{
+    for (size_t from = 0, to; from < nbytes; from = to + 1) {
+        for (to = from; to < nbytes && is_letter(text[to]); to++)
+            ;
+        if (to > from && is_word_in(words, count, text + from, to - from))
+            return true;
+    }
+    return false;
+}
+
+/* By its path. In a model and its optimizer, only random generators are. */
+static bool is_of_one_rank(const ranks_state *s, const ranks_object *o)
+{
+    static const char *const rng[] = {"rng", "rngs", "rngstate"};
+    static const char *const own[] = {
+        "random",   "randomstate", "generator",  "seed",    "seeds",       "data",
+        "loader",   "loaders",     "dataloader", "dataset", "datasets",    "sampler",
+        "samplers", "iterator",    "worker",     "workers", "rank",        "ranks",
+        "host",     "hostname",    "pid",        "device",  "time",        "times",
+        "timer",    "timers",      "timing",     "timings", "timestamp",   "seconds",
+        "elapsed",  "duration",    "datetime",   "local",   "trainloader", "dataiterator"};
+    const value_pool *pool = &s->cat->pool;
+    const bool of_model = VEC_AT(&s->tensors, const ranks_tensor, o->entry)->of_model;
+    for (size_t i = 0; i < value_count(pool, o->path); i++) {
+        size_t nbytes = 0;
+        const value v = value_item(pool, o->path, i);
+        const char *text = value_kind_of(v) == VALUE_STR ? value_text(pool, v, &nbytes) : NULL;
+        if (text != NULL && (has_word(rng, sizeof rng / sizeof *rng, text, nbytes) ||
+                             (!of_model && has_word(own, sizeof own / sizeof *own, text, nbytes))))
+            return true;
+    }
+    return false;
+}
+
+/* fairscale's description of each rank's shards, which is read by itself. */
+static bool is_description(const ranks_state *s, const ranks_object *o)
+{
+    const value_pool *pool = &s->cat->pool;
+    bool found = false;
+    for (size_t i = 0; !found && i < value_count(pool, o->path); i++)
+        found = value_is_str(pool, value_item(pool, o->path, i), "shard_metadata");
+    return found;
+}
+
+/* The ranks whose value differs from that of the lowest rank. */
+static void print_ranks(const ranks_state *s, uint32_t object, text_buf *out)
+{
+    uint32_t first = CAT_NONE;
+    for (size_t i = 0; i < s->occurrences.count; i++) {
+        const ranks_occurrence *seen = VEC_AT(&s->occurrences, const ranks_occurrence, i);
+        if (seen->object != object)
+            continue;
+        if (first == CAT_NONE)
+            first = seen->variant;
+        else if (seen->variant != first)
+            text_printf(out, "%s%u", out->nbytes > 0 ? ", " : "", (unsigned)seen->rank);
+    }
+}
+
+static const char *name_of(const ranks_state *s, const differing *d)
+{
+    return strtab_text(&s->names, VEC_AT(&s->objects, const ranks_object, d->first)->entry);
+}
+
+static void report_own(const ranks_state *s, const differing *d)
+{
+    fsdpck_error what;
+    if (d->count == 0 || s->req->found == NULL)
+        return;
+    fsdpck_error_init(&what);
+    (void)error_set(&what, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER,
+                    "ranks have their own random states, loader states, rank numbers or times");
+    error_path(&what, s->req->path);
+    error_tensor(&what, name_of(s, d));
+    error_found(&what, "%" PRIu64 " object%s", d->count, d->count == 1 ? "" : "s");
+    error_next(&what, "choose with --per-rank keep, first or drop");
+    s->req->found(s->req->found_ctx, FORMAT_NOTE, &what);
+}
+
+static void report_others(const ranks_state *s, const differing *d)
+{
+    text_buf ranks = {.limit_bytes = 160};
+    if (d->count == 0)
+        return;
+    print_ranks(s, d->first, &ranks);
+    log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
+             "check that all files are from one save; otherwise read it with --per-rank keep, "
+             "first or drop",
+             "objects differ from those of the lowest rank: %" PRIu64
+             " object%s, first '%s' of rank %s%s",
+             d->count, d->count == 1 ? "" : "s", name_of(s, d),
+             ranks.text == NULL ? "?" : ranks.text, ranks.failed ? ", ..." : "");
+    text_release(&ranks);
+}
+
+void ranks_report_differing(const ranks_state *s, bool states_units)
+{
+    differing own = {0}, others = {0};
+    for (uint32_t i = 0; i < s->objects.count; i++) {
+        const ranks_object *o = VEC_AT(&s->objects, const ranks_object, i);
+        if (o->use != RANK_COPIES_OBJECTS || (states_units && is_description(s, o)))
+            continue;
+        differing *d = is_of_one_rank(s, o) ? &own : &others;
+        if (d->count++ == 0)
+            d->first = i;
+    }
+    report_own(s, &own);
+    report_others(s, &others);
+}
