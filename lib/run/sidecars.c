@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/crc.h"
 #include "manifest/manifest.h"
+#include "open/model_config.h"
 
 #define COPY_NBYTES ((size_t)1 << 20)
 
@@ -25,26 +25,10 @@ bool sidecars_is_weights(const char *name)
     return false;
 }
 
-/* A link of the Hugging Face cache: "../../blobs/HASH". Other links may point to any file, which
- * would then be published with the model. */
-static bool is_cache_link(const folder *dir, const char *name)
-{
-    static const char blobs[] = "../../blobs/";
-    char to[256];
-    const ssize_t n = readlinkat(dir->fd, name, to, sizeof to - 1);
-    if (n < 0)
-        return false;
-    to[n] = '\0';
-    const char *const hash = to + strlen(blobs);
-    return strncmp(to, blobs, strlen(blobs)) == 0 && *hash != '\0' && *hash != '.' &&
-           strchr(hash, '/') == NULL;
-}
-
 /* A regular file, or a link to one in the cache; not open where it is anything else. */
 static fsdpck_status open_plain(const sidecars *s, const char *name, file *f, fsdpck_error *err)
 {
-    const bool follow = s->flat && is_cache_link(&s->dir, name);
-    return file_open_read(f, &s->dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
+    return model_file_open(&s->dir, name, s->flat, f, err);
 }
 
 /* True only for a file that may be copied. */
