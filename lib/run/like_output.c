@@ -24,14 +24,18 @@ static const char *find_index(const probe_input *in)
     return NULL;
 }
 
-/* The dtype of most floating elements; float32 if there are none. */
-static dtype find_usual(const catalogue *c)
+bool like_output_is_castable(dtype d)
+{
+    return d == DTYPE_FLOAT64 || d == DTYPE_FLOAT32 || d == DTYPE_FLOAT16 || d == DTYPE_BFLOAT16;
+}
+
+dtype like_output_usual(const catalogue *c)
 {
     uint64_t nelems[DTYPE_COUNT] = {0};
     dtype usual = DTYPE_FLOAT32;
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const dtype d = (dtype)catalogue_tensor(c, i)->dtype;
-        if (dtype_get(d)->kind != DTYPE_IS_FLOAT)
+        if (!like_output_is_castable(d))
             continue;
         nelems[d] += catalogue_tensor_nelems(c, i);
         usual = nelems[d] > nelems[usual] ? d : usual;
@@ -58,7 +62,7 @@ fsdpck_status like_output_open(like_output *l, const run_options *o, fsdpck_erro
                          ("--like requires a Hugging Face folder of safetensors files"),
                          (path, base->path), (found, "format '%s'", base->format->name));
     l->base = base;
-    l->usual = find_usual(&base->cat);
+    l->usual = like_output_usual(&base->cat);
     l->index = find_index(&base->probe);
     return model_config_read(&base->probe.dir, &l->config, err);
 }
@@ -102,13 +106,31 @@ static bool is_named_in(const catalogue *c, const catalogue *other, size_t tenso
            CAT_NONE;
 }
 
-/* An output projection that the model takes from the embedding. */
-static bool may_be_missing(const like_output *l, size_t tensor)
+/* Whether the folder's tensor is quantized, and the target's of the same name is not. */
+static bool is_dequantized(const like_output *l, const catalogue *to, uint32_t tensor)
 {
+    const cat_tensor *b = catalogue_tensor(&l->base->cat, tensor);
+    const uint32_t k = catalogue_find(to, catalogue_name(&l->base->cat, b->name),
+                                      catalogue_name_nbytes(&l->base->cat, b->name));
+    return l->config.is_quantized && k != CAT_NONE && !like_output_is_castable((dtype)b->dtype) &&
+           like_output_is_castable((dtype)catalogue_tensor(to, k)->dtype);
+}
+
+/* An output projection that the model takes from the embedding; a scale of a dequantized tensor. */
+static bool may_be_missing(const like_output *l, const catalogue *to, size_t tensor)
+{
+    static const char *const scales[] = {"_scale_inv", "_scale"};
     const catalogue *c = &l->base->cat;
     const uint32_t name = catalogue_tensor(c, tensor)->name;
     const char *text = catalogue_name(c, name);
     const size_t nbytes = catalogue_name_nbytes(c, name);
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        if (!text_ends_with(text, nbytes, scales[i]))
+            continue;
+        const uint32_t scaled = catalogue_find(c, text, nbytes - strlen(scales[i]));
+        if (scaled != CAT_NONE && is_dequantized(l, to, scaled))
+            return true;
+    }
     return l->config.ties == MODEL_TIES_YES && (text_is(text, nbytes, "lm_head.weight") ||
                                                 text_ends_with(text, nbytes, ".lm_head.weight"));
 }
@@ -127,7 +149,7 @@ static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdp
     name_count missing = {0}, extra = {0};
     text_buf text = {0};
     for (size_t i = 0; i < catalogue_tensor_count(base); i++)
-        if (!is_named_in(base, to, i) && !may_be_missing(l, i))
+        if (!is_named_in(base, to, i) && !may_be_missing(l, to, i))
             add_name(&missing, base, i);
     for (size_t i = 0; i < catalogue_tensor_count(to); i++)
         if (!is_named_in(to, base, i))
@@ -167,7 +189,7 @@ static fsdpck_status check_type(const like_output *l, const catalogue *to, size_
     const bool is_shape =
         !shape_equal(catalogue_shape(to, i), t->ndim, catalogue_shape(base, k), b->ndim);
     /* A dtype that --dtype gave is what the user wants. */
-    if (!is_shape && (t->dtype == b->dtype ||
+    if (!is_shape && (t->dtype == b->dtype || is_dequantized(l, to, k) ||
                       (o->select.dtype_count > 0 &&
                        dtype_get((dtype)t->dtype)->kind == dtype_get((dtype)b->dtype)->kind)))
         return FSDPCK_OK;

@@ -18,13 +18,17 @@
 typedef struct like_output {
     const fsdpck_checkpoint *base; /* NULL: none */
     model_config config;
-    dtype usual;       /* of most elements of its floating tensors */
+    dtype usual;       /* like_output_usual */
     const char *index; /* name of its index, NULL: it has none */
 } like_output;
 
 /* USAGE for options that contradict it, UNSUPPORTED if it is no folder of safetensors. */
 fsdpck_status like_output_open(like_output *l, const run_options *options,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* fp64, fp32, fp16 and bf16. */
+bool like_output_is_castable(dtype d);
+/* The castable dtype of most elements; float32 if none is castable. */
+dtype like_output_usual(const catalogue *c);
 void like_output_select(const like_output *l, select_request *request);
 /* Every tensor of the folder is in the target with its shape, and no other. BADINPUT (EXPORT-KEYS,
  * EXPORT-SHAPE, EXPORT-DTYPE). */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group/remote_folder.h"
+#include "run/like_files.h"
 #include "run/manifest_files.h"
 #include "run/manifest_run.h"
 #include "run/output_paths.h"
@@ -337,11 +338,15 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(run_check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
     RETURN_IF(like_output_open(&r->like, &r->opt, err));
-    RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
+    if (r->like.base == NULL)
+        RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
-    RETURN_IF(like_output_check(&r->like, &r->to.cat, &r->opt, err));
+    if (r->like.base != NULL) {
+        RETURN_IF(like_output_check(&r->like, &r->to.cat, &r->opt, err));
+        RETURN_IF(like_files_find(&r->side, &r->like, &r->to.cat, &r->ctx->log, err));
+    }
     RETURN_IF(manifest_files_check_run(r, err));
     /* Errors of the request are reported before an existing output. */
     RETURN_IF(request_check_output(r, err));

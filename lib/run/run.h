@@ -7,6 +7,7 @@
  *     run_output.c       files of an output: added, read, read back
  *     run_public.c       the two public calls: a run onto one rank, a run onto many
  *     like_output.c      an output that equals a model folder in all but the values
+ *     like_files.c       its config, tokenizer and other files; config_edit.c changes config.json
  *     tied_head.c        compares an omitted output projection with the embedding
  *     reshard_layout.c   a run onto many: options -> mesh and rules
  *     advise.c           warnings about legal but probably unintended requests
