@@ -6,6 +6,8 @@ static const opt_row format_rows[] = {
      .help = "safetensors, hf, pt, dcp or hdf5; default: by the suffix of DST, else hf (a folder)"},
     {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(command_options, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of an hf folder; default 50GB"},
+    {"like", .kind = OPT_TEXT, .at = offsetof(command_options, base), .value = "BASE",
+     .help = "hf: tensors, dtypes and files as in Hugging Face folder BASE; chooses --map"},
     {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(command_options, hdf5_groups),
      .help = "hdf5: dots in names separate groups: layers.0.weight becomes /layers/0/weight"},
     {"compress", .kind = OPT_CHOICE, .at = offsetof(command_options, compress),
@@ -25,7 +27,8 @@ static fsdpck_status call_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *sr
                                                 .select = &job->select,
                                                 .output = &job->output,
                                                 .work = &job->work,
-                                                .dry_run = &job->dry_run};
+                                                .dry_run = &job->dry_run,
+                                                .like = job->base};
     return fsdpck_consolidate(ctx, src, dst, &options, report, err);
 }
 
@@ -65,6 +68,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
             "  fsdpck consolidate step-1000 model.safetensors\n"
             "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"
             "  fsdpck consolidate step-1000 hf/ --map torchtitan-llama3 --config config.json\n"
+            "  fsdpck consolidate step-1000 hf/ --like Llama-3.1-8B\n"
             "  fsdpck consolidate step-1000 everything.pt\n"
             "  fsdpck consolidate step-1000 archive.h5\n",
     };

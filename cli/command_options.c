@@ -299,7 +299,7 @@ static int check_group(const cli *c, const command_options *w)
 
 static int check_map(const cli *c, const command_options *w)
 {
-    if (w->map == NULL && (w->map_config != NULL || w->map_set != NULL))
+    if (w->map == NULL && w->base == NULL && (w->map_config != NULL || w->map_set != NULL))
         return opt_usage_error(c, "%s requires --map",
                                w->map_config != NULL ? "--config" : "--map-set");
     if (w->map != NULL && w->part > 0)

@@ -27,6 +27,7 @@ typedef struct command_options {
     /* options_sharding */
     uint64_t world_size;
     char *mesh, *tp_plan, *like;
+    char *base; /* --like of consolidate */
     char **shard, **replicate;
     /* options_writing, and options of single writers */
     char *format, *rank_pattern, *device_type;
@@ -70,6 +71,7 @@ typedef struct job_options {
     fsdpck_output_options output;
     fsdpck_work_options work;
     fsdpck_dry_run_options dry_run;
+    fsdpck_checkpoint *base; /* of --like BASE, once it is open */
 } job_options;
 
 typedef struct command_request {

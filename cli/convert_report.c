@@ -334,6 +334,15 @@ static void print_outputs(const cli *c, const command_request *r, const fsdpck_r
         print_path(r->job.output.manifest_path);
 }
 
+static void print_like(const command_request *r, const fsdpck_info *info)
+{
+    char path[4200];
+    if (r->given->base == NULL)
+        return;
+    printf("like: %s%s\n", fsdpck_escape(path, sizeof path, r->given->base, strlen(r->given->base)),
+           info->map[0] == '\0' ? " (no map needed: the names are equal)" : "");
+}
+
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_info *info,
                         const fsdpck_report *p)
 {
@@ -361,6 +370,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_inf
         printf(" (outer key '%s' dropped from the names)", p->model_key);
     putchar('\n');
     map_print_text(info);
+    print_like(r, info);
     /* The note of an hf folder is about the sidecars, which are listed below. */
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
@@ -453,6 +463,8 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_info
     json_member_string(w, "model_key", p->model_key);
     json_member_string(w, "part_rule", p->part_rule);
     map_put_json(w, info);
+    if (r->given->base != NULL)
+        report_name(w, "like", r->given->base, strlen(r->given->base));
     json_member_bool(w, "dry_run", r->job.dry_run.mode != 0);
     if (is_reshard(p))
         put_mesh(w, p);

@@ -25,6 +25,15 @@ static fsdpck_status open_like(const cli *c, const command_request *r, fsdpck_ch
     return fsdpck_open(c->ctx, r->given->like, &o, like, err);
 }
 
+/* The folder of --like BASE. It is read as it is, whatever the options say about SRC. */
+static fsdpck_status open_base(const cli *c, const command_request *r, convert_inputs *in,
+                               fsdpck_error *err)
+{
+    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
+    o.threads = r->open.threads;
+    return fsdpck_open(c->ctx, r->given->base, &o, &in->base, err);
+}
+
 fsdpck_status convert_inputs_open(const cli *c, const command_request *r, convert_inputs *in,
                                   fsdpck_error *err)
 {
@@ -33,8 +42,12 @@ fsdpck_status convert_inputs_open(const cli *c, const command_request *r, conver
     if (r->given->tp_plan != NULL)
         st = text_file_read(r->given->tp_plan, "TP plan", TP_PLAN_NBYTES_MAX, &in->tp_plan, NULL,
                             err);
+    if (st == FSDPCK_OK && r->given->base != NULL)
+        st = open_base(c, r, in, err);
+    fsdpck_open_options o = r->open;
+    o.like = in->base;
     if (st == FSDPCK_OK)
-        st = fsdpck_open(c->ctx, r->src, &r->open, &in->src, err);
+        st = fsdpck_open(c->ctx, r->src, &o, &in->src, err);
     if (st == FSDPCK_OK)
         fsdpck_get_info(in->src, &in->info);
     if (st == FSDPCK_OK && r->given->like != NULL)
@@ -42,6 +55,7 @@ fsdpck_status convert_inputs_open(const cli *c, const command_request *r, conver
     in->options.sharding.tp_plan = in->tp_plan;
     in->options.sharding.tp_plan_path = r->given->tp_plan;
     in->options.sharding.like = in->like;
+    in->options.base = in->base;
     return st;
 }
 
@@ -49,6 +63,7 @@ void convert_inputs_release(convert_inputs *in)
 {
     fsdpck_close(in->like);
     fsdpck_close(in->src);
+    fsdpck_close(in->base);
     free(in->tp_plan);
     *in = (convert_inputs){0};
 }

@@ -14,6 +14,10 @@ void map_print_text(const fsdpck_info *info)
     printf("map: %s", fsdpck_escape(name, sizeof name, info->map, strlen(info->map)));
     if (info->map_variables[0] != '\0')
         printf(" (%s)", info->map_variables);
+    if (info->map_chosen_for[0] != '\0')
+        printf(
+            ", chosen for model type '%s'",
+            fsdpck_escape(name, sizeof name, info->map_chosen_for, strlen(info->map_chosen_for)));
     putchar('\n');
 }
 
@@ -33,5 +37,7 @@ void map_put_json(json_writer *w, const fsdpck_info *info)
         at = end + strspn(end, ", ");
     }
     json_end_object(w);
+    if (info->map_chosen_for[0] != '\0')
+        report_name(w, "chosen_for", info->map_chosen_for, strlen(info->map_chosen_for));
     json_end_object(w);
 }

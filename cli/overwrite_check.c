@@ -29,7 +29,8 @@ static fsdpck_status check(const command_request *r, const char *dst, fsdpck_err
         const char *path, *option;
     } read[] = {{r->open.model_path, "--model"},  {r->open.map, "--map"},
                 {r->open.map_config, "--config"}, {r->given->like, "--like"},
-                {r->given->tp_plan, "--tp-plan"}, {r->given->check, "--check"}};
+                {r->given->base, "--like"},       {r->given->tp_plan, "--tp-plan"},
+                {r->given->check, "--check"}};
     const char *written[] = {dst, r->job.output.manifest_path};
     for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
         for (size_t k = 0; k < 2; k++) {

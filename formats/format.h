@@ -189,7 +189,8 @@ typedef enum writer_option {
     WRITER_RANK_PATTERN = 2,
     WRITER_DEVICE_TYPE = 4,
     WRITER_TORCH = 8,
-    WRITER_HDF5_GROUPS = 16
+    WRITER_HDF5_GROUPS = 16,
+    WRITER_LIKE = 32
 } writer_option;
 
 typedef struct writer_options {
@@ -200,6 +201,10 @@ typedef struct writer_options {
     unsigned torch_minor;      /* pt-ranks: 6 for torch 2.6's pickles, 8, 15; 0: newest */
     bool lowest_rank;          /* the lowest rank stores replicated data */
     bool hdf5_groups;          /* hdf5: a dot in a name begins a group */
+    /* hf: files, names of files and order of tensors as in this folder, which has all tensors of the
+     * target; like_index: the name of its index, NULL without one. NULL: by max_shard_nbytes. */
+    const catalogue *like;
+    const char *like_index;
     unsigned gzip_level; /* deflate level of a writer that compresses, 1 to 9; 0: no compression */
 } writer_options;
 

@@ -255,6 +255,10 @@ typedef struct fsdpck_open_options {
     const char *map_config; /* config.json of the model, for the variables of the map; NULL: none */
     const char *const *map_set; /* variables of the map: "NAME=N" */
     size_t map_set_count;
+    /* A Hugging Face folder with the wanted names; borrowed for the call. Without `map`, a built-in map
+     * is chosen by its config.json and the names, unless the names are already equal. Its config.json
+     * is also the default of map_config. NULL: none. */
+    fsdpck_checkpoint *like;
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -305,8 +309,9 @@ typedef struct fsdpck_info {
     const char *left_out_kinds; /* "2 datasets of text, 1 link to nothing" */
     const char *part_rule;      /* one line: how model, optimizer and other were distinguished */
     fsdpck_format_id format_id; /* of `format` */
-    const char *map;            /* as given to fsdpck_open */
+    const char *map;            /* as given to fsdpck_open, or as chosen */
     const char *map_variables;  /* its variables that have values: "heads=32, kv_heads=8" */
+    const char *map_chosen_for; /* model type for which `map` was chosen; "" if it was given */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */
@@ -537,6 +542,9 @@ typedef struct fsdpck_consolidate_options {
     const fsdpck_output_options *output; /* format: from the name of the output */
     const fsdpck_work_options *work;
     const fsdpck_dry_run_options *dry_run;
+    /* hf: a Hugging Face folder that the output equals in names and shapes of tensors, files, order and
+     * dtypes; the same as in fsdpck_open_options. Borrowed. NULL: none. */
+    fsdpck_checkpoint *like;
 } fsdpck_consolidate_options;
 
 /* With output_local: files on one host's disk. An element of an array, so its members are final. */
@@ -631,8 +639,8 @@ typedef struct fsdpck_report {
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with
  * fsdpck_report_free. Collective in a group. Errors: EXISTS (`dst` exists, without force), USAGE
- * (options that contradict each other or the format), BADINPUT (damaged data, replicas that differ),
- * UNSUPPORTED (the format cannot hold a tensor), IO, NOSPACE, CHANGED, DEVICE, PEER. */
+ * (options that contradict each other or the format), BADINPUT (damaged data, replicas that differ,
+ * tensors that differ from those of `like`: EXPORT-KEYS, EXPORT-SHAPE, EXPORT-DTYPE), UNSUPPORTED (the format cannot hold a tensor), IO, NOSPACE, CHANGED, DEVICE, PEER. */
 FSDPCK_API fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src,
                                             const char *dst,
                                             const fsdpck_consolidate_options *options,

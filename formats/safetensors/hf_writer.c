@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "base/text.h"
+#include "formats/safetensors/hf_like.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_layout.h"
 
@@ -90,62 +89,22 @@ static fsdpck_status place_files(target *t, const split *s, uint32_t *grouped, u
 
 /* --- the index --- */
 
-typedef struct named {
-    const char *name;
-    size_t nbytes;
-    uint32_t index;
-} named;
-
-static int by_name(const void *a, const void *b)
-{
-    const named *x = a;
-    const named *y = b;
-    return text_order(x->name, x->nbytes, y->name, y->nbytes);
-}
-
-static void put_index(const split *s, const named *list, size_t count, text_buf *text)
-{
-    json_writer w;
-    json_writer_init(&w, text, 2);
-    json_begin_object(&w);
-    json_member_object(&w, "metadata");
-    json_member_u64(&w, "total_size", s->total_nbytes);
-    json_end_object(&w);
-    json_member_object(&w, "weight_map");
-    for (size_t i = 0; i < count; i++) {
-        char file_text[64];
-        file_name(list[i].index, s->closed, file_text, sizeof file_text);
-        json_put_key(&w, list[i].name, list[i].nbytes);
-        json_put_cstr(&w, file_text);
-    }
-    json_end_object(&w);
-    json_end_object(&w);
-    text_puts(text, "\n");
-}
-
 static fsdpck_status place_index(target *t, const split *s, fsdpck_error *err)
 {
-    static const char name[] = "model.safetensors.index.json";
     catalogue *cat = &t->cat;
     const size_t count = catalogue_tensor_count(cat);
-    named *list = budget_alloc(cat->owner, count * sizeof *list, err);
+    hf_index_entry *list = budget_alloc(cat->owner, count * sizeof *list, err);
     if (list == NULL)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < count; i++) {
         const uint32_t id = catalogue_tensor(cat, i)->name;
-        list[i] = (named){catalogue_name(cat, id), catalogue_name_nbytes(cat, id), s->file_of[i]};
+        /* Files are in the order of their numbers. */
+        list[i] = (hf_index_entry){catalogue_name(cat, id), catalogue_name_nbytes(cat, id),
+                                   catalogue_name(cat, catalogue_file(cat, s->file_of[i])->path)};
     }
-    qsort(list, count, sizeof *list, by_name);
-    text_buf text = {.limit_bytes = SIZE_MAX / 2};
-    put_index(s, list, count, &text);
+    const fsdpck_status st =
+        hf_index_add(t, "model.safetensors.index.json", list, count, s->total_nbytes, err);
     budget_free(cat->owner, list, count * sizeof *list);
-    uint32_t index;
-    fsdpck_status st = text_check(&text, err);
-    if (st == FSDPCK_OK)
-        st = catalogue_add_file(cat, name, strlen(name), text.nbytes, CAT_NONE, &index, err);
-    if (st == FSDPCK_OK)
-        st = target_add_constant(t, index, 0, text.text, text.nbytes, err);
-    text_release(&text);
     return st;
 }
 
@@ -153,6 +112,8 @@ static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *
 {
     budget *owner = t->cat.owner;
     const size_t count = catalogue_tensor_count(&t->cat);
+    if (opt != NULL && opt->like != NULL)
+        return hf_like_layout(t, opt, err);
     const uint64_t limit =
         opt != NULL && opt->max_shard_nbytes > 0 ? opt->max_shard_nbytes : UINT64_MAX;
     for (uint32_t i = 0; i < count; i++)
@@ -183,5 +144,6 @@ const format_writer hf_writer = {
     .holds = st_layout_holds,
     .layout = layout,
     .id = FSDPCK_FORMAT_HF,
+    .options = WRITER_LIKE,
     .of_model = true,
 };

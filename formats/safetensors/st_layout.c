@@ -284,8 +284,8 @@ out:
     return st;
 }
 
-fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensors, size_t count,
-                             fsdpck_error *err)
+static fsdpck_status layout_file(target *t, const char *name, const uint32_t *tensors, size_t count,
+                                 bool in_order, fsdpck_error *err)
 {
     budget *owner = t->cat.owner;
     ordered *list = budget_alloc(owner, count * sizeof *list, err);
@@ -293,11 +293,24 @@ fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensor
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < count; i++)
         list[i] = item_of(t, tensors[i]);
-    qsort(list, count, sizeof *list, by_rank_and_name);
+    if (!in_order)
+        qsort(list, count, sizeof *list, by_rank_and_name);
     const fsdpck_status st =
         place_file(t, &(st_file){.name = name, .list = list, .count = count}, err);
     budget_free(owner, list, count * sizeof *list);
     return st;
+}
+
+fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensors, size_t count,
+                             fsdpck_error *err)
+{
+    return layout_file(t, name, tensors, count, false, err);
+}
+
+fsdpck_status st_layout_file_in_order(target *t, const char *name, const uint32_t *tensors,
+                                      size_t count, fsdpck_error *err)
+{
+    return layout_file(t, name, tensors, count, true, err);
 }
 
 fsdpck_status st_layout_shard(target *t, const st_shard *shard, const uint32_t *chunks,

@@ -25,6 +25,11 @@ fsdpck_status st_layout_check(const target *t, uint32_t tensor,
 fsdpck_status st_layout_file(target *t, const char *name, const uint32_t *tensors, size_t count,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The same in the given order instead of that of the safetensors library. Each offset must be a multiple
+ * of the itemsize: torch requires it. The target omits no tied names. */
+fsdpck_status st_layout_file_in_order(target *t, const char *name, const uint32_t *tensors,
+                                      size_t count, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* A file of one rank among those of a folder. */
 typedef struct st_shard {
     const char *name;

@@ -5,6 +5,7 @@
  *     map_pattern.c     patterns of names: read, match, write
  *     map_rule.c        whether the operations of a rule lead from its sources to its targets
  *     map_variables.c   values: config.json, NAME=N
+ *     map_choose.c      which of several maps fits a model type and names
  *     map_match.c       tensors of a catalogue -> instances of rules
  *     map_layout.c      operations: which element of a source is which element of a target
  *     map_adapter.c     the second catalogue and its source
@@ -107,6 +108,10 @@ struct tensor_map {
     vec rules;     /* map_rule */
     vec variables; /* map_variable_def */
     vec keys;      /* uint32_t: ids in texts */
+    /* `for`: the models that the map is for, and names that their tensors have. */
+    vec model_types;             /* uint32_t: ids in texts; empty: the map has no such line */
+    uint32_t first_name, nnames; /* in patterns */
+    uint32_t for_text;           /* the line after `for`: id in texts */
 };
 
 /* map_words.c */

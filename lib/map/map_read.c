@@ -256,7 +256,40 @@ static fsdpck_status read_rule(map_reader *r, fsdpck_error *err)
     return vec_add(&r->m->rules, &rule, err);
 }
 
-/* Tensors may be called `let`, `drop` and `keep` too. */
+static fsdpck_status read_model_types(map_reader *r, fsdpck_error *err)
+{
+    uint32_t id;
+    const map_word *w;
+    do {
+        w = peek(r);
+        if (w == NULL || map_word_is(w, ":"))
+            return unexpected(r, "a model type", err);
+        RETURN_IF(strtab_intern(&r->m->texts, w->text, w->nbytes, &id, err));
+        RETURN_IF(vec_add(&r->m->model_types, &id, err));
+        r->next++;
+    } while (w->comma);
+    return FSDPCK_OK;
+}
+
+/* for MODEL_TYPE[, MODEL_TYPE]... : PATTERN[, PATTERN]... */
+static fsdpck_status read_for(map_reader *r, fsdpck_error *err)
+{
+    tensor_map *m = r->m;
+    const map_word *last = &r->words[r->count - 1];
+    if (m->model_types.count > 0)
+        return map_syntax_error(r->words[0].at, "one 'for' in a map", "for", strlen("for"), err);
+    r->next = 1;
+    RETURN_IF(read_model_types(r, err));
+    RETURN_IF(take(r, ":", "',' or ':'", err));
+    m->first_name = (uint32_t)m->patterns.count;
+    RETURN_IF(read_names(r, &(map_rule){0}, false, &m->nnames, err));
+    RETURN_IF(check_end(r, "',' or the end of the line", err));
+    const char *begin = r->words[1].text;
+    return strtab_intern(&m->texts, begin, (size_t)(last->text + last->nbytes - begin),
+                         &m->for_text, err);
+}
+
+/* Tensors may be called `let`, `for`, `drop` and `keep` too. */
 static bool is_keyword(const map_reader *r, const char *text)
 {
     return map_word_is(&r->words[0], text) && !r->words[0].comma && r->count > 1 &&
@@ -277,6 +310,8 @@ static fsdpck_status read_line(tensor_map *m, const char *line, size_t nbytes, u
                     .end_column = last->at.column + (uint32_t)last->nbytes};
     if (is_keyword(&r, "let"))
         return read_let(&r, err);
+    if (is_keyword(&r, "for"))
+        return read_for(&r, err);
     const bool keeps = is_keyword(&r, "keep");
     return keeps || is_keyword(&r, "drop") ? read_list(&r, keeps, err) : read_rule(&r, err);
 }
@@ -315,6 +350,7 @@ fsdpck_status map_read(const char *text, size_t nbytes, budget *owner, tensor_ma
     m->rules = VEC_OF(map_rule, owner);
     m->variables = VEC_OF(map_variable_def, owner);
     m->keys = VEC_OF(uint32_t, owner);
+    m->model_types = VEC_OF(uint32_t, owner);
     const fsdpck_status st = nbytes > UINT32_MAX / 2
                                  ? FAIL(err, LIMIT, LIMIT_COUNT, "map is larger than 2 GiB")
                                  : read_lines(m, text, nbytes, err);
@@ -339,5 +375,6 @@ void map_free(tensor_map *m)
     vec_release(&m->rules);
     vec_release(&m->variables);
     vec_release(&m->keys);
+    vec_release(&m->model_types);
     free(m);
 }

@@ -11,6 +11,8 @@
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
+ *     map_of_like.c       the tensor map that leads to the names of a model folder
+ *     model_config.c      config.json and other small files of a model folder
  *     other_weights.c     other weights in the same folder
  *     model_parallel_files.c other files of model-parallel ranks
  *     catalogue_public.c  the catalogue for callers
@@ -92,7 +94,8 @@ struct fsdpck_checkpoint {
     fsdpck_checkpoint *base;
     tensor_map *map;
     map_adapter *mapper;
-    char *map_name; /* as given */
+    char *map_name;          /* as given, or as chosen */
+    char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
     text_buf map_variables;
 };
 
@@ -163,6 +166,26 @@ fsdpck_status shard_adapter_apply(fsdpck_checkpoint *c, const open_request *requ
  * a failure; closing it closes `base`. USAGE and BADINPUT (MAP-...). */
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,
                              fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The model's tensors, by the names that the model gives them: the inputs of a map. */
+typedef struct map_inputs {
+    strtab names;
+    vec ids;    /* uint32_t: by input */
+    vec inputs; /* map_input */
+} map_inputs;
+/* After checkpoint_load_inner. Release *l also after a failure. */
+fsdpck_status map_inputs_list(fsdpck_checkpoint *base, map_inputs *l,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+void map_inputs_release(map_inputs *l);
+
+/* map_of_like.c: a map that was chosen. */
+typedef struct like_map {
+    const char *name; /* a constant; NULL: none is needed */
+    char model_type[64];
+} like_map;
+/* Chooses the built-in map from the names of `c` to those of `like`, by its config.json. UNSUPPORTED
+ * (EXPORT-MAP) if none fits, USAGE (EXPORT-MAP) if two do. */
+fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
+                                    like_map *chosen, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Records the parameter of numbered optimizer state, if the loaded objects determine it
  * (cat_tensor.param). */
 fsdpck_status checkpoint_infer_params(fsdpck_checkpoint *c, const model *m, bool assume_order,

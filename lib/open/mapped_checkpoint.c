@@ -6,6 +6,7 @@
 #include "io/file.h"
 #include "map/map_table.h"
 #include "open/checkpoint.h"
+#include "open/model_config.h"
 
 /* Real maps and configurations have some KB. */
 #define MAP_FILE_NBYTES_MAX ((uint64_t)16 << 20)
@@ -57,6 +58,21 @@ static fsdpck_status read_config(fsdpck_checkpoint *c, const char *path, fsdpck_
     return st;
 }
 
+/* config.json of the model folder that the output will equal. */
+static fsdpck_status read_config_of_like(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
+                                         fsdpck_error *err)
+{
+    model_config config;
+    fsdpck_status st = model_config_read(&like->probe.dir, &config, err);
+    if (st == FSDPCK_OK && config.text != NULL) {
+        st = map_read_config(c->map, config.text, config.nbytes, err);
+        if (st != FSDPCK_OK)
+            error_path(err, like->path);
+    }
+    model_config_release(&config);
+    return st;
+}
+
 static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
 {
     const map_entry *e = map_find(o->map);
@@ -68,6 +84,8 @@ static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o
         RETURN_IF(map_set_variable(c->map, o->map_set[i], err));
     if (o->map_config != NULL)
         RETURN_IF(read_config(c, o->map_config, err));
+    else if (o->like != NULL)
+        RETURN_IF(read_config_of_like(c, o->like, err));
     for (size_t i = 0; i < map_variable_count(c->map); i++) {
         bool is_set;
         uint64_t number;
@@ -81,16 +99,12 @@ static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o
 
 /* --- the tensors --- */
 
-typedef struct input_list {
-    strtab names;
-    vec ids;    /* uint32_t: by input */
-    vec inputs; /* map_input */
-} input_list;
-
-/* The model's tensors, by the names that the model gives them. */
-static fsdpck_status list_inputs(const fsdpck_checkpoint *base, input_list *l, fsdpck_error *err)
+fsdpck_status map_inputs_list(fsdpck_checkpoint *base, map_inputs *l, fsdpck_error *err)
 {
     text_buf name = {0};
+    *l = (map_inputs){.ids = VEC_OF(uint32_t, &base->metadata),
+                      .inputs = VEC_OF(map_input, &base->metadata)};
+    strtab_init(&l->names, &base->metadata);
     fsdpck_status st = FSDPCK_OK;
     for (uint32_t i = 0; i < base->parts.tensor_count && st == FSDPCK_OK; i++) {
         const cat_tensor *t = catalogue_tensor(&base->cat, i);
@@ -119,6 +133,13 @@ static fsdpck_status list_inputs(const fsdpck_checkpoint *base, input_list *l, f
         in->nbytes = strtab_nbytes(&l->names, id);
     }
     return st;
+}
+
+void map_inputs_release(map_inputs *l)
+{
+    strtab_release(&l->names);
+    vec_release(&l->ids);
+    vec_release(&l->inputs);
 }
 
 /* Everything that is not of the model is left out. */
@@ -160,19 +181,15 @@ static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
 {
     fsdpck_checkpoint *base = c->base;
-    input_list l = {.ids = VEC_OF(uint32_t, &c->metadata),
-                    .inputs = VEC_OF(map_input, &c->metadata)};
+    map_inputs l;
     RETURN_IF(read_map(c, o, err));
     RETURN_IF(checkpoint_load_inner(base, err));
     RETURN_IF(checkpoint_check_flat(base, &base->cat, err));
-    strtab_init(&l.names, &c->metadata);
-    fsdpck_status st = list_inputs(base, &l, err);
+    fsdpck_status st = map_inputs_list(base, &l, err);
     if (st == FSDPCK_OK)
         st = map_adapter_new(c->map, &base->cat, &base->src, l.inputs.items, l.inputs.count,
                              &c->cat, &c->mapper, err);
-    strtab_release(&l.names);
-    vec_release(&l.ids);
-    vec_release(&l.inputs);
+    map_inputs_release(&l);
     if (st != FSDPCK_OK) {
         error_path(err, base->path);
         return st;

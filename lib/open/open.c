@@ -276,6 +276,24 @@ fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_option
     return struct_check_choices(o, rows, sizeof rows / sizeof rows[0], err);
 }
 
+/* The map that was given, or the one that leads to the names of o->like. *mapped stays NULL if none is
+ * needed. */
+static fsdpck_status apply_map(fsdpck_checkpoint *c, fsdpck_open_options *o,
+                               fsdpck_checkpoint **mapped, fsdpck_error *err)
+{
+    like_map chosen = {0};
+    if (o->map == NULL) {
+        RETURN_IF(checkpoint_choose_map(c, o->like, &chosen, err));
+        o->map = chosen.name;
+    }
+    if (o->map == NULL)
+        return FSDPCK_OK;
+    const fsdpck_status st = checkpoint_map(c, o, mapped, err);
+    if (*mapped != NULL)
+        memcpy((*mapped)->map_chosen_for, chosen.model_type, sizeof chosen.model_type);
+    return st;
+}
+
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
@@ -284,9 +302,9 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     *out = NULL;
     RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
-    if (o.map == NULL)
+    if (o.map == NULL && o.like == NULL)
         return FSDPCK_OK;
-    const fsdpck_status st = group_agree(ctx->group, checkpoint_map(*out, &o, &mapped, err), err);
+    const fsdpck_status st = group_agree(ctx->group, apply_map(*out, &o, &mapped, err), err);
     if (mapped != NULL)
         *out = mapped;
     if (st != FSDPCK_OK) {

@@ -116,7 +116,7 @@ static fsdpck_status refuse_overlap(const run *r, const char *path, const char *
 static fsdpck_status check_disjoint_from_like(const run *r, const char *path, const char *parent,
                                               const char *existing, fsdpck_error *err)
 {
-    const fsdpck_checkpoint *like = r->opt.sharding.like;
+    const fsdpck_checkpoint *like = r->sharded ? r->opt.sharding.like : r->opt.like;
     const bool is_dst = path == r->dst;
     const char *name = NULL;
     fsdpck_status st = FSDPCK_OK;

@@ -90,6 +90,7 @@ static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
         {o->output.device_type != NULL, "--device-type", WRITER_DEVICE_TYPE},
         {o->output.torch_minor > 0, "--torch", WRITER_TORCH},
         {o->output.hdf5_groups != 0, "--hdf5-groups", WRITER_HDF5_GROUPS},
+        {o->like != NULL, "--like", WRITER_LIKE},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         if (!own[i].given || (r->writer->options & own[i].option) != 0)

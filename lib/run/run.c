@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group/remote_folder.h"
+#include "run/like_files.h"
 #include "run/manifest_files.h"
 #include "run/manifest_run.h"
 #include "run/output_paths.h"
@@ -23,6 +24,7 @@ void run_release(run *r)
     output_release(&r->out);
     target_release(&r->to);
     select_result_release(&r->selected);
+    like_output_release(&r->like);
     sidecars_release(&r->side);
     optim_state_map_release(&r->optim_state_map);
     layout_release(&r->layout);
@@ -59,7 +61,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
     const bool mapped = r->src->map != NULL;
     if (mapped && (o->select.part == (int)PART_OPTIMIZER || o->select.part == (int)PART_OTHER))
         return FAIL(err, USAGE, NONE, "a tensor map applies to the model part only");
-    const select_request request = {
+    select_request request = {
         .src = &r->src->src,
         .options = {o->select.keys, o->select.keys_count, o->select.exclude,
                     o->select.exclude_count, o->select.strip_prefix, o->select.strip_prefix_count,
@@ -88,6 +90,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .load_ctx = r->src,
         .sharding = r->sharded ? &r->sharding : NULL,
     };
+    like_output_select(&r->like, &request);
     r->opt.select.part = (int)request.part;
     if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)
         log_warn(&r->ctx->log, FSDPCK_FINDING_PKL_CALL, "load the output with weights_only=True",
@@ -118,6 +121,8 @@ fsdpck_status run_lay_out(run *r, fsdpck_error *err)
         .torch_minor = o->output.torch_minor,
         .lowest_rank = o->output.output_local != 0,
         .hdf5_groups = o->output.hdf5_groups != 0,
+        .like = r->like.base == NULL ? NULL : &r->like.base->cat,
+        .like_index = r->like.index,
         .gzip_level = o->output.gzip_level,
     };
     return r->writer->layout(&r->to, &wo, err);
@@ -331,10 +336,16 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(run_check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
-    RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
+    RETURN_IF(like_output_open(&r->like, &r->opt, err));
+    if (r->like.base == NULL)
+        RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
+    if (r->like.base != NULL) {
+        RETURN_IF(like_output_check(&r->like, &r->to.cat, &r->opt, err));
+        RETURN_IF(like_files_find(&r->side, &r->like, &r->to.cat, &r->ctx->log, err));
+    }
     RETURN_IF(manifest_files_check_run(r, err));
     /* Errors of the request are reported before an existing output. */
     RETURN_IF(request_check_output(r, err));
@@ -366,6 +377,8 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_check_same_plan(r, err));
+    if (r->check != NULL)
+        RETURN_IF(r->check(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
     /* A forged source may request excessive space: errors of the source are reported first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
@@ -391,8 +404,8 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 }
 
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const run_options *options, bool sharded, fsdpck_report **report,
-                            fsdpck_error *err)
+                            const run_options *options, bool sharded, run_check_fn check,
+                            fsdpck_report **report, fsdpck_error *err)
 {
     run r;
     if (report != NULL)
@@ -400,6 +413,7 @@ fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const c
     run_init(&r, ctx, src, options);
     r.dst = dst;
     r.sharded = sharded;
+    r.check = check;
     const fsdpck_status st = run_all(&r, report, err);
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);

@@ -6,6 +6,9 @@
  *     run.c              select -> layout -> plan -> resolve -> execute -> seal -> commit
  *     run_output.c       files of an output: added, read, read back
  *     run_public.c       the two public calls: a run onto one rank, a run onto many
+ *     like_output.c      an output that equals a model folder in all but the values
+ *     like_files.c       its config, tokenizer and other files; config_edit.c changes config.json
+ *     tied_head.c        compares an omitted output projection with the embedding
  *     reshard_layout.c   a run onto many: options -> mesh and rules
  *     advise.c           warnings about legal but probably unintended requests
  *     digest_run.c       a run that writes nothing and computes the digest of each tensor; digest_rows.c
@@ -24,10 +27,15 @@
 #include "io/output.h"
 #include "open/checkpoint.h"
 #include "plan/plan.h"
+#include "run/like_output.h"
 #include "run/local_output.h"
 #include "run/run_options.h"
 #include "run/sidecars.h"
 #include "select/optim_state_map.h"
+
+struct run;
+/* A check of a planned run before it reads data. Collective. */
+typedef fsdpck_status (*run_check_fn)(struct run *r, fsdpck_error *err);
 
 typedef struct run {
     fsdpck_context *ctx;
@@ -44,6 +52,8 @@ typedef struct run {
     shard_request sharding;
     unit_list units; /* of a flat writer, over `layout`; borrowed by `sharding` and `to` */
     sidecars side;
+    like_output like;
+    run_check_fn check; /* NULL: none */
     select_result selected;
     optim_state_map optim_state_map; /* reshard */
     target to;
@@ -114,9 +124,9 @@ fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_byte
 /* Compares the stored bytes with those written (READ-BACK), for the files of this host. */
 fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* A complete run: fsdpck_consolidate, or fsdpck_reshard if `sharded`. */
+/* A complete run: fsdpck_consolidate, or fsdpck_reshard if `sharded`. check: NULL for none. */
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const run_options *options, bool sharded, fsdpck_report **report,
-                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+                            const run_options *options, bool sharded, run_check_fn check,
+                            fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

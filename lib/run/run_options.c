@@ -55,7 +55,9 @@ fsdpck_status run_options_of_consolidate(run_options *o, const fsdpck_consolidat
 {
     fsdpck_consolidate_options given = FSDPCK_INIT(fsdpck_consolidate_options);
     RETURN_IF(STRUCT_COPY_IN(&given, from, fsdpck_consolidate_options, err));
-    return take(o, given.select, NULL, given.output, given.work, given.dry_run, err);
+    RETURN_IF(take(o, given.select, NULL, given.output, given.work, given.dry_run, err));
+    o->like = given.like;
+    return FSDPCK_OK;
 }
 
 fsdpck_status run_options_of_reshard(run_options *o, const fsdpck_reshard_options *from,

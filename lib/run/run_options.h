@@ -16,6 +16,7 @@ typedef struct run_options {
     fsdpck_output_options output;
     fsdpck_work_options work;
     fsdpck_dry_run_options dry_run;
+    fsdpck_checkpoint *like; /* of consolidate; NULL: none */
 } run_options;
 
 /* All defaults. */

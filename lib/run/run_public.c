@@ -1,4 +1,4 @@
-#include "run/run.h"
+#include "run/tied_head.h"
 
 fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
                                  const fsdpck_consolidate_options *options, fsdpck_report **report,
@@ -8,7 +8,7 @@ fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, co
     if (report != NULL)
         *report = NULL;
     RETURN_IF(run_options_of_consolidate(&o, options, err));
-    return run_transform(ctx, src, dst, &o, false, report, err);
+    return run_transform(ctx, src, dst, &o, false, tied_head_compare, report, err);
 }
 
 fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
@@ -19,5 +19,5 @@ fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const 
     if (report != NULL)
         *report = NULL;
     RETURN_IF(run_options_of_reshard(&o, options, err));
-    return run_transform(ctx, src, dst, &o, true, report, err);
+    return run_transform(ctx, src, dst, &o, true, NULL, report, err);
 }

@@ -117,7 +117,7 @@ static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsd
     }
     for (size_t i = 0; i < in->side->files.count && r->sidecars_count < SIDECARS_MAX; i++) {
         const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
-        if (!f->copied && strchr(f->path, '/') != NULL)
+        if (!f->copied && (in->side->of_like || strchr(f->path, '/') != NULL))
             RETURN_IF(add_sidecar(list, r, f->path, err));
     }
     return FSDPCK_OK;

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/crc.h"
 #include "base/text.h"
 #include "manifest/manifest.h"
+#include "open/model_config.h"
 
 #define COPY_NBYTES ((size_t)1 << 20)
 
@@ -27,26 +27,10 @@ bool sidecars_is_weights(const char *path)
     return false;
 }
 
-/* A link of the Hugging Face cache: "../../blobs/HASH". Other links may point to any file, which
- * would then be published with the model. */
-static bool is_cache_link(const folder *dir, const char *name)
-{
-    static const char blobs[] = "../../blobs/";
-    char to[256];
-    const ssize_t n = readlinkat(dir->fd, name, to, sizeof to - 1);
-    if (n < 0)
-        return false;
-    to[n] = '\0';
-    const char *const hash = to + strlen(blobs);
-    return strncmp(to, blobs, strlen(blobs)) == 0 && *hash != '\0' && *hash != '.' &&
-           strchr(hash, '/') == NULL;
-}
-
 /* A regular file, or a link to one in the cache; not open where it is anything else. */
 static fsdpck_status open_plain(const sidecars *s, const char *name, file *f, fsdpck_error *err)
 {
-    const bool follow = s->flat && is_cache_link(&s->dir, name);
-    return file_open_read(f, &s->dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
+    return model_file_open(&s->dir, name, s->flat, f, err);
 }
 
 /* True only for a file that may be copied. */
@@ -86,17 +70,44 @@ const char *sidecars_output(const sidecars *s, const sidecar *f)
     return s->flat ? name_of(f) : f->path;
 }
 
-static void choose(sidecars *s)
+/* Marks file `index` as copied if it is a regular file within the limits. */
+static bool choose_file(sidecars *s, size_t index)
 {
-    uint64_t all = 0;
-    for (size_t i = 0; i < s->files.count; i++) {
-        sidecar *f = VEC_AT(&s->files, sidecar, i);
-        if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || i >= SIDECARS_MAX_COUNT ||
-            !is_plain_file(s, name_of(f), &f->nbytes))
-            continue;
-        f->copied = f->nbytes <= SIDECAR_NBYTES_MAX && f->nbytes <= SIDECARS_NBYTES_MAX - all;
-        all += f->copied ? f->nbytes : 0;
-    }
+    sidecar *f = VEC_AT(&s->files, sidecar, index);
+    if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || index >= SIDECARS_MAX_COUNT ||
+        !is_plain_file(s, name_of(f), &f->nbytes))
+        return false;
+    f->copied = f->nbytes <= SIDECAR_NBYTES_MAX && f->nbytes <= SIDECARS_NBYTES_MAX - s->nbytes;
+    s->nbytes += f->copied ? f->nbytes : 0;
+    return f->copied;
+}
+
+void sidecars_init(sidecars *s, bool flat)
+{
+    *s = (sidecars){.dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL), .flat = flat};
+}
+
+fsdpck_status sidecars_add_file(sidecars *s, const char *name, bool wanted, bool *copied,
+                                fsdpck_error *err)
+{
+    RETURN_IF(add_name(s, "", name, err));
+    *copied = wanted && choose_file(s, s->files.count - 1);
+    return FSDPCK_OK;
+}
+
+fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *text,
+                                fsdpck_error *err)
+{
+    RETURN_IF(add_name(s, "", name, err));
+    sidecar *f = VEC_AT(&s->files, sidecar, s->files.count - 1);
+    f->text = malloc(text->nbytes + 1);
+    if (f->text == NULL)
+        return error_set_nomem(err, text->nbytes + 1);
+    memcpy(f->text, text->text, text->nbytes);
+    f->nbytes = text->nbytes;
+    f->copied = true;
+    s->nbytes += f->nbytes;
+    return FSDPCK_OK;
 }
 
 static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
@@ -119,8 +130,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
                             fsdpck_error *err)
 {
     const char *folder_name = src->cat.origin.side_folder;
-    *s = (sidecars){
-        .dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL), .flat = policy == SIDECARS_FLAT};
+    sidecars_init(s, policy == SIDECARS_FLAT);
     if (!src->probe.is_folder ||
         (folder_name[0] == '\0' && !(policy == SIDECARS_FLAT && src->format->of_model)))
         return FSDPCK_OK;
@@ -139,8 +149,8 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
         if (strcmp(names[i], MANIFEST_NAME) != 0 && !is_empty_data(s, names[i]))
             st = add_name(s, folder_name, names[i], err);
     free(names);
-    if (st == FSDPCK_OK && policy != SIDECARS_NAMED)
-        choose(s);
+    for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++)
+        (void)choose_file(s, i);
     return st;
 }
 
@@ -175,6 +185,10 @@ static fsdpck_status copy_file(const sidecars *s, sidecar *f, output *out, uint8
                                fsdpck_error *err)
 {
     file in = FILE_CLOSED;
+    if (f->text != NULL) {
+        f->crc64 = crc64_update(f->crc64, f->text, f->nbytes);
+        return output_write_at(out, f->index, 0, f->text, f->nbytes, err);
+    }
     RETURN_IF(open_plain(s, name_of(f), &in, err));
     fsdpck_status st = FSDPCK_OK;
     if (in.nbytes != f->nbytes)
@@ -212,8 +226,10 @@ fsdpck_status sidecars_copy(sidecars *s, output *out, const cancel_token *cancel
 
 void sidecars_release(sidecars *s)
 {
-    for (size_t i = 0; i < s->files.count; i++)
+    for (size_t i = 0; i < s->files.count; i++) {
         free(VEC_AT(&s->files, sidecar, i)->path);
+        free(VEC_AT(&s->files, sidecar, i)->text);
+    }
     vec_release(&s->files);
     folder_close(&s->dir);
 }

@@ -28,12 +28,15 @@ typedef struct sidecar {
     uint64_t crc64; /* once copied */
     size_t index;   /* in the output */
     bool copied;
+    char *text; /* contents that replace those of the file; NULL: the file's own */
 } sidecar;
 
 typedef struct sidecars {
     folder dir;
-    vec files; /* sidecar, sorted by path */
-    bool flat; /* SIDECARS_FLAT */
+    vec files;       /* sidecar, sorted by path */
+    bool flat;       /* SIDECARS_FLAT */
+    bool of_like;    /* of the model folder of --like, not of the source: like_files.h */
+    uint64_t nbytes; /* of those that are copied */
 } sidecars;
 
 typedef enum sidecars_policy {
@@ -42,6 +45,14 @@ typedef enum sidecars_policy {
     SIDECARS_FLAT   /* beside the weights: the output is a model folder, as transformers reads */
 } sidecars_policy;
 
+void sidecars_init(sidecars *s, bool flat);
+/* Adds a file of s->dir, to be copied if `wanted`. *copied: and if it is a regular file within the
+ * limits. */
+fsdpck_status sidecars_add_file(sidecars *s, const char *name, bool wanted, bool *copied,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds a file with this text instead of its own. */
+fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *text,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Finds none without such a folder, unless the source is a folder of safetensors and the policy is
  * flat. */
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,

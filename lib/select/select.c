@@ -185,7 +185,7 @@ static bool is_written_with_primary(select_state *a, uint32_t k)
 {
     select_pick *pick = VEC_AT(&a->picks, select_pick, k);
     const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
-    if (pick->is_alias || (is_tied && a->request->tied == SELECT_TIED_FIRST))
+    if (pick->is_alias || pick->is_tied_head || (is_tied && a->request->tied == SELECT_TIED_FIRST))
         return true;
     pick->is_linked = is_tied && a->request->tied == SELECT_TIED_LINK;
     return pick->is_linked;
@@ -348,6 +348,7 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
                                   fsdpck_error *err)
 {
     memset(result, 0, sizeof *result);
+    result->omitted_head = result->head_embedding = CAT_NONE;
     select_state a = {.from = from, .parts = parts, .request = request, .to = to, .result = result};
     a.source_is_sharded = request->sharding != NULL && select_source_is_sharded(from);
     a.picks = VEC_OF(select_pick, from->owner);

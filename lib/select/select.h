@@ -103,6 +103,13 @@ typedef struct select_request {
     select_load_fn load_object;
     void *load_ctx;
     const shard_request *sharding; /* NULL: every tensor whole, one rank */
+    /* A model whose dtypes tensors of the same name get, where both are fp64, fp32, fp16 or bf16; NULL:
+     * none. --dtype without a glob casts neither its integers nor those that are wider than
+     * like_usual, the dtype of most of its elements. */
+    const catalogue *like_model;
+    dtype like_usual;
+    /* Omit lm_head.weight if like_model lacks it but has the embedding of its shape. */
+    bool omits_tied_head;
 } select_request;
 
 /* For a catalogue that does not record its sharding: infers the simplest specs that explain the
@@ -138,6 +145,9 @@ typedef struct select_result {
      * optimizer. Users may mistake them for the model's. */
     uint64_t other_params, other_params_nbytes;
     char *other_params_first; /* escaped name; freed by select_result_release */
+    /* With omits_tied_head: source tensors, the omitted one and the embedding. Their elements have not
+     * been compared. CAT_NONE: none was omitted. */
+    uint32_t omitted_head, head_embedding;
     uint64_t left_out_inside; /* of left_out_tensors: inside objects, without their own name */
 } select_result;
 

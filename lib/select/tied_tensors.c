@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "select/select_internal.h"
 
 /* Tied tensors of the model view the same bytes of one storage in the same way. Equal bytes in two
@@ -110,11 +111,29 @@ static fsdpck_status list_views(const select_state *a, vec *keys, fsdpck_error *
     return FSDPCK_OK;
 }
 
+static bool is_castable(dtype d)
+{
+    return d == DTYPE_FLOAT64 || d == DTYPE_FLOAT32 || d == DTYPE_FLOAT16 || d == DTYPE_BFLOAT16;
+}
+
 dtype select_dtype_of(select_state *a, const select_pick *pick)
 {
-    return select_rules_cast(&a->rules, strtab_text(&a->names, pick->name),
-                             (dtype)catalogue_tensor(a->from, pick->source)->dtype,
-                             a->parts->tensor_part[pick->source] == PART_MODEL);
+    const select_request *r = a->request;
+    const char *name = strtab_text(&a->names, pick->name);
+    dtype d = (dtype)catalogue_tensor(a->from, pick->source)->dtype;
+    bool is_model = a->parts->tensor_part[pick->source] == PART_MODEL;
+    const uint32_t like =
+        r->like_model == NULL
+            ? CAT_NONE
+            : catalogue_find(r->like_model, name, strtab_nbytes(&a->names, pick->name));
+    if (like != CAT_NONE) {
+        const dtype wanted = (dtype)catalogue_tensor(r->like_model, like)->dtype;
+        if (is_castable(d) && is_castable(wanted))
+            d = wanted;
+        if (dtype_get(wanted)->itemsize_bytes > dtype_get(r->like_usual)->itemsize_bytes)
+            is_model = false; /* only a glob casts it */
+    }
+    return select_rules_cast(&a->rules, name, d, is_model);
 }
 
 /* Whether --dtype makes two tensors of one: neither name can stand for the other. */
@@ -202,10 +221,70 @@ static fsdpck_status tie_described(select_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* --- an output projection that a model without it takes from the embedding --- */
+
+/* Whether the last parts of a name are `end`. */
+static bool name_ends(const select_state *a, const select_pick *p, const char *end)
+{
+    const char *name = strtab_text(&a->names, p->name);
+    const size_t nbytes = strtab_nbytes(&a->names, p->name), n = strlen(end);
+    return text_ends_with(name, nbytes, end) && (nbytes == n || name[nbytes - n - 1] == '.');
+}
+
+static bool is_in_like(const select_state *a, const select_pick *p)
+{
+    return catalogue_find(a->request->like_model, strtab_text(&a->names, p->name),
+                          strtab_nbytes(&a->names, p->name)) != CAT_NONE;
+}
+
+/* The only pick with such a name that the model has, or lacks; NULL: none, or several. */
+static select_pick *find_named(const select_state *a, const char *const *ends, size_t count,
+                               bool in_like)
+{
+    select_pick *found = NULL;
+    for (size_t k = 0; k < a->picks.count; k++) {
+        select_pick *p = VEC_AT(&a->picks, select_pick, k);
+        bool ends_so = false;
+        for (size_t i = 0; i < count; i++)
+            ends_so = ends_so || name_ends(a, p, ends[i]);
+        if (!ends_so || is_in_like(a, p) != in_like)
+            continue;
+        if (found != NULL)
+            return NULL;
+        found = p;
+    }
+    return found;
+}
+
+static fsdpck_status omit_tied_head(select_state *a, fsdpck_error *err)
+{
+    static const char *const heads[] = {"lm_head.weight"};
+    static const char *const embeddings[] = {"embed_tokens.weight", "wte.weight"};
+    if (!a->request->omits_tied_head)
+        return FSDPCK_OK;
+    select_pick *head = find_named(a, heads, 1, false);
+    select_pick *embedding = find_named(a, embeddings, 2, true);
+    if (head == NULL || embedding == NULL)
+        return FSDPCK_OK;
+    const cat_tensor *h = catalogue_tensor(a->from, head->source),
+                     *e = catalogue_tensor(a->from, embedding->source);
+    if (h->dtype != e->dtype || !shape_equal(catalogue_shape(a->from, head->source), h->ndim,
+                                             catalogue_shape(a->from, embedding->source), e->ndim))
+        return FSDPCK_OK;
+    a->result->omitted_head = head->source;
+    a->result->head_embedding = embedding->source;
+    const bool is_recorded = head->tied_to != CAT_NONE || embedding->tied_to != CAT_NONE;
+    embedding->tied_to = CAT_NONE;
+    head->tied_to = (uint32_t)(embedding - (select_pick *)a->picks.items);
+    head->is_tied_head = true;
+    return is_recorded ? FSDPCK_OK : select_record_tie(a, embedding, head, err);
+}
+
 fsdpck_status select_find_ties(select_state *a, fsdpck_error *err)
 {
     RETURN_IF(tie_storages(a, err));
-    return tie_described(a, err);
+    RETURN_IF(tie_described(a, err));
+    return omit_tied_head(a, err);
 }
 
 /* --- applying ties --- */
@@ -226,7 +305,7 @@ static fsdpck_status drop_tied(select_state *a, const select_pick *p, const sele
 {
     a->result->tied_dropped++;
     a->result->tied_dropped_nbytes += catalogue_tensor_nbytes(a->from, p->source);
-    if (head == p || head->target == CAT_NONE)
+    if (head == p || head->target == CAT_NONE || p->is_tied_head)
         return FSDPCK_OK;
     return add_name(a, &a->to->dropped, p, head->target, err);
 }

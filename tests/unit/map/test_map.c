@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "map/map_table.h"
+#include "map/map_choose.h"
 #include "tests/support/map_case.h"
 
 static fsdpck_error err;
@@ -444,4 +444,87 @@ Test(map, built_in_maps_are_read)
     }
     cr_assert(count >= 2);
     cr_assert(map_find("nowhere") == NULL);
+}
+
+/* --- the map for a model --- */
+
+static map_choice choose(const map_entry *entries, const char *model_type, const char *names)
+{
+    map_input inputs[8];
+    map_choice c;
+    size_t count = 0;
+    for (const char *at = names; *at != '\0'; at += strlen(at) + 1)
+        inputs[count++] = (map_input){.name = at, .nbytes = strlen(at)};
+    fsdpck_error_init(&err);
+    cr_assert(map_choose(entries, model_type, inputs, count, NULL, &c, &err) == FSDPCK_OK, "%s",
+              err.message);
+    return c;
+}
+
+#define ENTRY(name, text)             \
+    {                                 \
+        name, text, sizeof(text) - 1, \
+    }
+
+Test(map, chosen_by_model_type_and_names)
+{
+    const map_entry maps[] = {
+        ENTRY("any", "a -> b\n"),
+        ENTRY("one", "for llama, mistral : layers.{n}.w\nlayers.{n}.w -> {n}\n"),
+        ENTRY("two", "for llama : layers.{n}.w, (head|out)\nlayers.{n}.w -> {n}\ndrop head, out\n"),
+        ENTRY("three", "for llama : layers.{n}.w, *.k\nlayers.{n}.w -> {n}\ndrop *.k\n"),
+        {0},
+    };
+    map_choice c = choose(maps, "llama", "x\0layers.3.w\0");
+    cr_assert(c.fits == &maps[1] && c.equal == NULL);
+    c = choose(maps, "llama", "layers.3.w\0out\0");
+    cr_assert(c.fits == &maps[2] && c.equal == NULL);
+    c = choose(maps, "llama", "out\0a.k\0layers.3.w\0");
+    cr_assert(c.fits == &maps[2] && c.equal == &maps[3]);
+    c = choose(maps, "mistral", "out\0a.k\0layers.3.w\0");
+    cr_assert(c.fits == &maps[1]);
+    cr_assert(choose(maps, "llama", "out\0layers.w\0").fits == NULL);
+    cr_assert(choose(maps, "qwen3", "layers.3.w\0").fits == NULL);
+    cr_assert(choose(maps, "", "layers.3.w\0").fits == NULL);
+    text_buf text = {0};
+    cr_assert(map_print_purposes(maps, NULL, &text, &err) == FSDPCK_OK);
+    cr_assert_str_eq(text.text, "one for llama, mistral : layers.{n}.w; "
+                                "two for llama : layers.{n}.w, (head|out); "
+                                "three for llama : layers.{n}.w, *.k");
+    text_release(&text);
+}
+
+/* Each map that is built in says what it is for. */
+Test(map, built_in_maps_are_chosen)
+{
+    cr_assert_str_eq(
+        choose(map_entries, "llama", "tok_embeddings.weight\0layers.0.attention.wq.weight\0")
+            .fits->name,
+        "torchtitan-llama3");
+    cr_assert_str_eq(choose(map_entries, "qwen3_moe",
+                            "tok_embeddings.weight\0layers.0.attention.q_norm.weight\0")
+                         .fits->name,
+                     "torchtitan-qwen3");
+}
+
+Test(map, refuses_a_wrong_for)
+{
+    static const struct {
+        const char *text, *message;
+    } rows[] = {
+        {"for : a\na -> b\n", "line 1, column 5: expected a model type, found ':'"},
+        {"for llama\na -> b\n", "line 1, column 10: expected ',' or ':'"},
+        {"for llama, : a\na -> b\n", "line 1, column 12: expected a model type, found ':'"},
+        {"for llama : a b\na -> b\n",
+         "line 1, column 15: expected ',' or the end of the line, found 'b'"},
+        {"for x : a\nfor y : a\na -> b\n",
+         "line 2, column 1: expected one 'for' in a map, found 'for'"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        map_case c;
+        map_case_init(&c);
+        cr_assert(apply(&c, rows[i].text, NULL) == FSDPCK_USAGE, "row %zu", i);
+        cr_assert_str_eq(err.message, rows[i].message);
+        map_case_release(&c);
+    }
 }

@@ -1,0 +1,28 @@
+/* map_choose.h: the map for a model type and the names of a checkpoint, by the `for` line of each map.
+ *
+ *     map_choice c;
+ *     RETURN_IF(map_choose(map_entries, "llama", inputs, count, &budget, &c, err));
+ *     c.fits, c.equal
+ *
+ * A map fits if its line lists the model type and each of its names is that of an input. Of several,
+ * the one that requires most names is chosen.
+ */
+#ifndef FSDPCK_MAP_MAP_CHOOSE_H
+#define FSDPCK_MAP_MAP_CHOOSE_H
+
+#include "map/map_adapter.h"
+#include "map/map_table.h"
+
+typedef struct map_choice {
+    const map_entry *fits;  /* NULL: none */
+    const map_entry *equal; /* a second one that requires as many names; NULL: none */
+} map_choice;
+
+fsdpck_status map_choose(const map_entry *entries, const char *model_type, const map_input *inputs,
+                         size_t count, budget *owner, map_choice *choice,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends "NAME for TYPE, TYPE : PATTERN, PATTERN; NAME for ..." of all maps with a `for` line. */
+fsdpck_status map_print_purposes(const map_entry *entries, budget *owner, text_buf *out,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

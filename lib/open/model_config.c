@@ -1,0 +1,121 @@
+#include "open/model_config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+
+#define CONFIG_NAME "config.json"
+
+/* A link of the Hugging Face cache: "../../blobs/HASH". Other links may point to any file, which
+ * would then be published with the model. */
+static bool is_cache_link(const folder *dir, const char *name)
+{
+    static const char blobs[] = "../../blobs/";
+    char to[256];
+    const ssize_t n = readlinkat(dir->fd, name, to, sizeof to - 1);
+    if (n < 0)
+        return false;
+    to[n] = '\0';
+    const char *const hash = to + strlen(blobs);
+    return strncmp(to, blobs, strlen(blobs)) == 0 && *hash != '\0' && *hash != '.' &&
+           strchr(hash, '/') == NULL;
+}
+
+fsdpck_status model_file_open(const folder *dir, const char *name, bool cache_links, file *f,
+                              fsdpck_error *err)
+{
+    const bool follow = cache_links && is_cache_link(dir, name);
+    return file_open_read(f, dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
+}
+
+/* A member at the top or, if nested, in text_config; those at the top have precedence. */
+static void take_member(model_config *c, bool nested, const char *key, const json_token *t)
+{
+    const bool is_bool = t->kind == JSON_TRUE || t->kind == JSON_FALSE;
+    if (strcmp(key, "tie_word_embeddings") == 0 && is_bool) {
+        const model_ties ties = t->kind == JSON_TRUE ? MODEL_TIES_YES : MODEL_TIES_NO;
+        c->nested_ties = nested ? ties : c->nested_ties;
+        c->ties = nested ? c->ties : ties;
+    }
+    if (!nested && strcmp(key, "model_type") == 0 && t->kind == JSON_STRING &&
+        t->nbytes < sizeof c->model_type && memchr(t->text, '\0', t->nbytes) == NULL)
+        snprintf(c->model_type, sizeof c->model_type, "%.*s", (int)t->nbytes, t->text);
+    if (!nested && strcmp(key, "quantization_config") == 0)
+        c->is_quantized = t->kind != JSON_NULL;
+}
+
+static fsdpck_status read_members(model_config *c, json_reader *r, fsdpck_error *err)
+{
+    json_token t;
+    char key[32];
+    bool nested = false;
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END && !nested)
+            return json_expect(r, JSON_END, &t, err);
+        if (t.kind == JSON_OBJECT_END) {
+            nested = false;
+            continue;
+        }
+        snprintf(key, sizeof key, "%.*s", (int)(t.nbytes < sizeof key ? t.nbytes : 0), t.text);
+        RETURN_IF(json_next(r, &t, err));
+        if (!nested && strcmp(key, "text_config") == 0 && t.kind == JSON_OBJECT) {
+            nested = true;
+            continue;
+        }
+        take_member(c, nested, key, &t);
+        RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
+static fsdpck_status parse(model_config *c, fsdpck_error *err)
+{
+    json_reader r;
+    json_token t;
+    json_reader_init(&r, c->text, c->nbytes, FSDPCK_FINDING_MAP_CONFIG);
+    fsdpck_status st = json_expect(&r, JSON_OBJECT, &t, err);
+    if (st == FSDPCK_OK)
+        st = read_members(c, &r, err);
+    json_reader_release(&r);
+    if (c->ties == MODEL_TIES_UNKNOWN)
+        c->ties = c->nested_ties;
+    return st;
+}
+
+static fsdpck_status read_text(const file *f, model_config *c, fsdpck_error *err)
+{
+    if (f->nbytes > MODEL_CONFIG_NBYTES_MAX)
+        return FAIL(err, LIMIT, LIMIT_SIZE, "file is larger than 16 MiB");
+    c->nbytes = f->nbytes;
+    c->text = malloc(c->nbytes + 1);
+    if (c->text == NULL)
+        return error_set_nomem(err, c->nbytes + 1);
+    c->text[c->nbytes] = '\0';
+    RETURN_IF(file_read_at(f, 0, c->text, c->nbytes, err));
+    return parse(c, err);
+}
+
+fsdpck_status model_config_read(const folder *dir, model_config *config, fsdpck_error *err)
+{
+    path_kind kind;
+    file f = FILE_CLOSED;
+    *config = (model_config){0};
+    RETURN_IF(path_probe(dir, CONFIG_NAME, &kind, NULL, err));
+    if (kind == PATH_ABSENT)
+        return FSDPCK_OK;
+    RETURN_IF(model_file_open(dir, CONFIG_NAME, true, &f, err));
+    const fsdpck_status st = read_text(&f, config, err);
+    if (st != FSDPCK_OK)
+        error_path(err, f.path);
+    file_abandon(&f);
+    return st;
+}
+
+void model_config_release(model_config *config)
+{
+    free(config->text);
+    *config = (model_config){0};
+}

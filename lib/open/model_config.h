@@ -1,0 +1,41 @@
+/* model_config.h: the small files of a model folder, as transformers reads it: config.json and those
+ * that are copied beside the weights.
+ *
+ *     model_config config;
+ *     RETURN_IF(model_config_read(&base->probe.dir, &config, err));
+ *     config.model_type, config.ties
+ *     model_config_release(&config);      // also after a failure
+ *
+ * The folder is untrusted. Only regular files directly inside it are opened, and links of the Hugging
+ * Face cache ("../../blobs/HASH"). Other links may lead to any file.
+ */
+#ifndef FSDPCK_OPEN_MODEL_CONFIG_H
+#define FSDPCK_OPEN_MODEL_CONFIG_H
+
+#include "io/file.h"
+
+/* Real ones have some KB. */
+#define MODEL_CONFIG_NBYTES_MAX ((uint64_t)16 << 20)
+
+/* "tie_word_embeddings" */
+typedef enum model_ties { MODEL_TIES_UNKNOWN, MODEL_TIES_NO, MODEL_TIES_YES } model_ties;
+
+typedef struct model_config {
+    char *text; /* config.json; NULL: the folder has none */
+    size_t nbytes;
+    char model_type[64]; /* "llama"; "" if it is absent or longer */
+    model_ties ties;     /* at the top, else in text_config */
+    model_ties nested_ties;
+    bool is_quantized; /* has a quantization_config */
+} model_config;
+
+/* BADINPUT (MAP-CONFIG, FILE-TYPE), IO, LIMIT. */
+fsdpck_status model_config_read(const folder *dir, model_config *config,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+void model_config_release(model_config *config);
+
+/* Opens file `name` of the folder. cache_links: follow a link of the Hugging Face cache. */
+fsdpck_status model_file_open(const folder *dir, const char *name, bool cache_links, file *f,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

@@ -1,0 +1,224 @@
+#include "run/like_output.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "open/checkpoint.h"
+
+#define NAMES_SHOWN 5u
+
+static bool is_index(const char *name)
+{
+    return text_ends_with(name, strlen(name), ".safetensors.index.json");
+}
+
+static const char *find_index(const probe_input *in)
+{
+    static const char usual[] = "model.safetensors.index.json";
+    if (probe_has_entry(in, usual))
+        return usual;
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (is_index(in->entries[i]))
+            return in->entries[i];
+    return NULL;
+}
+
+bool like_output_is_castable(dtype d)
+{
+    return d == DTYPE_FLOAT64 || d == DTYPE_FLOAT32 || d == DTYPE_FLOAT16 || d == DTYPE_BFLOAT16;
+}
+
+dtype like_output_usual(const catalogue *c)
+{
+    uint64_t nelems[DTYPE_COUNT] = {0};
+    dtype usual = DTYPE_FLOAT32;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const dtype d = (dtype)catalogue_tensor(c, i)->dtype;
+        if (!like_output_is_castable(d))
+            continue;
+        nelems[d] += catalogue_tensor_nelems(c, i);
+        usual = nelems[d] > nelems[usual] ? d : usual;
+    }
+    return usual;
+}
+
+fsdpck_status like_output_open(like_output *l, const run_options *o, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *base = o->like;
+    *l = (like_output){0};
+    if (base == NULL)
+        return FSDPCK_OK;
+    const char *option = o->output.max_shard_nbytes > 0            ? "--max-shard-size"
+                         : o->select.tied != FSDPCK_TIED_KEEP      ? "--tied"
+                         : o->select.part > (int)FSDPCK_PART_MODEL ? "--part"
+                         : o->select.clean_names == FSDPCK_OFF     ? "--keep-names"
+                                                                   : NULL;
+    if (option != NULL)
+        return FAIL_WITH(err, USAGE, NONE, ("%s and --like contradict each other", option),
+                         (next, "omit one of them"));
+    if (!base->probe.is_folder || !base->format->of_model)
+        return FAIL_WITH(err, UNSUPPORTED, NONE,
+                         ("--like requires a Hugging Face folder of safetensors files"),
+                         (path, base->path), (found, "format '%s'", base->format->name));
+    l->base = base;
+    l->usual = like_output_usual(&base->cat);
+    l->index = find_index(&base->probe);
+    return model_config_read(&base->probe.dir, &l->config, err);
+}
+
+void like_output_select(const like_output *l, select_request *request)
+{
+    if (l->base == NULL)
+        return;
+    request->like_model = &l->base->cat;
+    request->like_usual = l->usual;
+    request->omits_tied_head = l->config.ties != MODEL_TIES_NO;
+}
+
+void like_output_release(like_output *l)
+{
+    model_config_release(&l->config);
+    *l = (like_output){0};
+}
+
+/* --- the comparison --- */
+
+typedef struct name_count {
+    text_buf names; /* the first */
+    uint64_t count;
+} name_count;
+
+static void add_name(name_count *n, const catalogue *c, size_t tensor)
+{
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    char text[200];
+    if (n->count++ >= NAMES_SHOWN)
+        return;
+    escape_text(text, sizeof text, catalogue_name(c, name), catalogue_name_nbytes(c, name));
+    text_printf(&n->names, "%s'%s'", n->count > 1 ? ", " : "", text);
+}
+
+static bool is_named_in(const catalogue *c, const catalogue *other, size_t tensor)
+{
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    return catalogue_find(other, catalogue_name(c, name), catalogue_name_nbytes(c, name)) !=
+           CAT_NONE;
+}
+
+/* Whether the folder's tensor is quantized, and the target's of the same name is not. */
+static bool is_dequantized(const like_output *l, const catalogue *to, uint32_t tensor)
+{
+    const cat_tensor *b = catalogue_tensor(&l->base->cat, tensor);
+    const uint32_t k = catalogue_find(to, catalogue_name(&l->base->cat, b->name),
+                                      catalogue_name_nbytes(&l->base->cat, b->name));
+    return l->config.is_quantized && k != CAT_NONE && !like_output_is_castable((dtype)b->dtype) &&
+           like_output_is_castable((dtype)catalogue_tensor(to, k)->dtype);
+}
+
+/* An output projection that the model takes from the embedding; a scale of a dequantized tensor. */
+static bool may_be_missing(const like_output *l, const catalogue *to, size_t tensor)
+{
+    static const char *const scales[] = {"_scale_inv", "_scale"};
+    const catalogue *c = &l->base->cat;
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    const char *text = catalogue_name(c, name);
+    const size_t nbytes = catalogue_name_nbytes(c, name);
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        if (!text_ends_with(text, nbytes, scales[i]))
+            continue;
+        const uint32_t scaled = catalogue_find(c, text, nbytes - strlen(scales[i]));
+        if (scaled != CAT_NONE && is_dequantized(l, to, scaled))
+            return true;
+    }
+    return l->config.ties == MODEL_TIES_YES && (text_is(text, nbytes, "lm_head.weight") ||
+                                                text_ends_with(text, nbytes, ".lm_head.weight"));
+}
+
+static void describe(const name_count *n, const char *what, text_buf *out)
+{
+    if (n->count > 0)
+        text_printf(out, "%s%" PRIu64 " %s: %s%s", out->nbytes > 0 ? "; " : "", n->count, what,
+                    n->names.text == NULL ? "" : n->names.text,
+                    n->count > NAMES_SHOWN ? ", ..." : "");
+}
+
+static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdpck_error *err)
+{
+    const catalogue *base = &l->base->cat;
+    name_count missing = {0}, extra = {0};
+    text_buf text = {0};
+    for (size_t i = 0; i < catalogue_tensor_count(base); i++)
+        if (!is_named_in(base, to, i) && !may_be_missing(l, to, i))
+            add_name(&missing, base, i);
+    for (size_t i = 0; i < catalogue_tensor_count(to); i++)
+        if (!is_named_in(to, base, i))
+            add_name(&extra, to, i);
+    describe(&missing, "missing", &text);
+    describe(&extra, "not in --like", &text);
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK && missing.count + extra.count > 0)
+        st = FAIL_WITH(err, BADINPUT, EXPORT_KEYS, ("tensors differ from --like: %s", text.text),
+                       (path, l->base->path),
+                       (next, extra.count > 0 ? "check that --like is this model; omit tensors "
+                                                "with --exclude"
+                                              : "check that --like is this model"));
+    text_release(&text);
+    text_release(&missing.names);
+    text_release(&extra.names);
+    return st;
+}
+
+static void put_type(const catalogue *c, size_t tensor, text_buf *text)
+{
+    const cat_tensor *t = catalogue_tensor(c, tensor);
+    text_printf(text, "%s [", dtype_get((dtype)t->dtype)->name);
+    for (unsigned d = 0; d < t->ndim; d++)
+        text_printf(text, "%s%" PRIu64, d == 0 ? "" : ", ", catalogue_shape(c, tensor)[d]);
+    text_puts(text, "]");
+}
+
+static fsdpck_status check_type(const like_output *l, const catalogue *to, size_t i,
+                                const run_options *o, fsdpck_error *err)
+{
+    const catalogue *base = &l->base->cat;
+    const cat_tensor *t = catalogue_tensor(to, i);
+    const char *name = catalogue_name(to, t->name);
+    const uint32_t k = catalogue_find(base, name, catalogue_name_nbytes(to, t->name));
+    const cat_tensor *b = catalogue_tensor(base, k);
+    const bool is_shape =
+        !shape_equal(catalogue_shape(to, i), t->ndim, catalogue_shape(base, k), b->ndim);
+    /* A dtype that --dtype gave is what the user wants. */
+    if (!is_shape && (t->dtype == b->dtype || is_dequantized(l, to, k) ||
+                      (o->select.dtype_count > 0 &&
+                       dtype_get((dtype)t->dtype)->kind == dtype_get((dtype)b->dtype)->kind)))
+        return FSDPCK_OK;
+    text_buf found = {0}, expected = {0};
+    put_type(to, i, &found);
+    put_type(base, k, &expected);
+    fsdpck_status st = text_check(&found, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&expected, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_AS(err, FSDPCK_BADINPUT,
+                     is_shape ? FSDPCK_FINDING_EXPORT_SHAPE : FSDPCK_FINDING_EXPORT_DTYPE,
+                     ("tensor has a different %s in --like", is_shape ? "shape" : "kind of dtype"),
+                     (path, l->base->path), (tensor, name), (expected, "%s", expected.text),
+                     (found, "%s", found.text),
+                     (next, is_shape ? "check that --like is this model"
+                                     : "choose a dtype with --dtype 'NAME=DTYPE', or omit --like"));
+    text_release(&found);
+    text_release(&expected);
+    return st;
+}
+
+fsdpck_status like_output_check(const like_output *l, const catalogue *to, const run_options *o,
+                                fsdpck_error *err)
+{
+    if (l->base == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(check_names(l, to, err));
+    for (size_t i = 0; i < catalogue_tensor_count(to); i++)
+        RETURN_IF(check_type(l, to, i, o, err));
+    return FSDPCK_OK;
+}

@@ -1,0 +1,39 @@
+/* like_output.h: an output that equals a model folder in all but the values: fsdpck consolidate --like.
+ *
+ *     like_output l;
+ *     RETURN_IF(like_output_open(&l, options, err));   // before the selection
+ *     ... select with like_output_select ...
+ *     RETURN_IF(like_output_check(&l, &target, options, err)); // names, shapes, dtypes
+ *     like_output_release(&l);
+ *
+ * Without options->like all of them do nothing.
+ */
+#ifndef FSDPCK_RUN_LIKE_OUTPUT_H
+#define FSDPCK_RUN_LIKE_OUTPUT_H
+
+#include "open/model_config.h"
+#include "run/run_options.h"
+#include "select/select.h"
+
+typedef struct like_output {
+    const fsdpck_checkpoint *base; /* NULL: none */
+    model_config config;
+    dtype usual;       /* like_output_usual */
+    const char *index; /* name of its index, NULL: it has none */
+} like_output;
+
+/* USAGE for options that contradict it, UNSUPPORTED if it is no folder of safetensors. */
+fsdpck_status like_output_open(like_output *l, const run_options *options,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* fp64, fp32, fp16 and bf16. */
+bool like_output_is_castable(dtype d);
+/* The castable dtype of most elements; float32 if none is castable. */
+dtype like_output_usual(const catalogue *c);
+void like_output_select(const like_output *l, select_request *request);
+/* Every tensor of the folder is in the target with its shape, and no other. BADINPUT (EXPORT-KEYS,
+ * EXPORT-SHAPE, EXPORT-DTYPE). */
+fsdpck_status like_output_check(const like_output *l, const catalogue *to,
+                                const run_options *options, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void like_output_release(like_output *l);
+
+#endif

@@ -1,0 +1,65 @@
+#include "run/tied_head.h"
+
+#include <string.h>
+
+#include "run/digest_run.h"
+
+/* A glob that matches the cleaned name of a tensor of the model part, and nothing else. */
+static fsdpck_status make_glob(const fsdpck_checkpoint *src, uint32_t tensor, text_buf *glob,
+                               fsdpck_error *err)
+{
+    text_buf name = {0};
+    const uint32_t id = catalogue_tensor(&src->cat, tensor)->name;
+    checkpoint_parts_append_name(&src->parts, PART_MODEL, true, true, catalogue_name(&src->cat, id),
+                                 catalogue_name_nbytes(&src->cat, id), &name);
+    for (size_t i = 0; i < name.nbytes; i++) {
+        if (strchr("*?[]\\", name.text[i]) != NULL)
+            text_puts(glob, "\\");
+        text_append(glob, &name.text[i], 1);
+    }
+    const fsdpck_status st = text_check(&name, err);
+    text_release(&name);
+    return st == FSDPCK_OK ? text_check(glob, err) : st;
+}
+
+static fsdpck_status compare(fsdpck_checkpoint *src, const run_options *options,
+                             const char *const *globs, fsdpck_error *err)
+{
+    fsdpck_digests d = {0};
+    run_options o;
+    run_options_init(&o);
+    o.work = options->work;
+    o.select.part = FSDPCK_PART_MODEL;
+    o.select.clean_names = FSDPCK_ON;
+    o.select.keys = globs;
+    o.select.keys_count = 2;
+    o.select.replicas = options->select.replicas;
+    fsdpck_status st = digest_run(&d, src->ctx, src, &o, err);
+    if (st == FSDPCK_OK && (d.rows.count != 2 || d.rows.rows[0].digest != d.rows.rows[1].digest))
+        st = FAIL_WITH(err, BADINPUT, TIE_DIFFERS,
+                       ("'%s' and '%s' are tied in --like but differ", globs[0], globs[1]),
+                       (path, src->path),
+                       (next,
+                        "determine which is right; --exclude '%s' omits it without a "
+                        "comparison",
+                        globs[0]));
+    digest_run_release(&d);
+    return st;
+}
+
+fsdpck_status tied_head_compare(run *r, fsdpck_error *err)
+{
+    const select_result *selected = &r->selected;
+    text_buf globs[2] = {{0}, {0}};
+    if (selected->omitted_head == CAT_NONE)
+        return FSDPCK_OK;
+    fsdpck_status st = make_glob(r->src, selected->omitted_head, &globs[0], err);
+    if (st == FSDPCK_OK)
+        st = make_glob(r->src, selected->head_embedding, &globs[1], err);
+    st = group_agree(r->ctx->group, st, err);
+    if (st == FSDPCK_OK)
+        st = compare(r->src, &r->opt, (const char *const[]){globs[0].text, globs[1].text}, err);
+    text_release(&globs[0]);
+    text_release(&globs[1]);
+    return st;
+}

@@ -1,0 +1,11 @@
+/* tied_head.h: an output projection (lm_head) that is omitted because the model folder of --like takes it
+ * from the embedding: both must be equal in the source. */
+#ifndef FSDPCK_RUN_TIED_HEAD_H
+#define FSDPCK_RUN_TIED_HEAD_H
+
+#include "run/run.h"
+
+/* A run_check_fn. BADINPUT (TIE-DIFFERS). */
+fsdpck_status tied_head_compare(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

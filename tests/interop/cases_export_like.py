@@ -1,0 +1,161 @@
+"""consolidate --like: torchtitan's states in the folders that transformers makes and loads."""
+
+import json
+import os
+import shutil
+import struct
+import sys
+
+import torch
+
+from cases_map_trainers import RANKS, rank_save
+from process_group import run_ranks
+from support import BAD_INPUT, UNSUPPORTED, case, check, check_same_tensors, load_hf
+from torchtitan_adapter import LAYERS, VOCABULARY, Sizes, make_adapter, make_state, to_hf
+
+GEOMETRY = {"hidden_size": 16, "intermediate_size": 7, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+            "vocab_size": VOCABULARY, "num_hidden_layers": LAYERS}
+SIZES = Sizes(4, 2, 8, hidden=16)
+
+
+def transformers():
+    sys.path.insert(0, os.environ["FSDPCK_TRANSFORMERS"])
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import transformers as module
+    module.utils.logging.disable_progress_bar()
+    return module
+
+
+def save_base(setting, name, config, dtype, **options):
+    """A folder that transformers saves, of a model with other values."""
+    folder = setting.path(name)
+    torch.manual_seed(1)
+    transformers().AutoModelForCausalLM.from_config(config).to(dtype).save_pretrained(folder, **options)
+    return folder
+
+
+def header_of(path):
+    """[(name, dtype, shape)] in the order of the data."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    rows = [(t["data_offsets"], n, t["dtype"], t["shape"]) for n, t in header.items() if n != "__metadata__"]
+    return [row[1:] for row in sorted(rows)]
+
+
+def check_same_files(found, base):
+    """Files of weights, their tensors in order, the index."""
+    names = sorted(n for n in os.listdir(base) if n.endswith(".safetensors"))
+    check(sorted(n for n in os.listdir(found) if n.endswith(".safetensors")) == names, "files of weights differ")
+    for name in names:
+        check(header_of(os.path.join(found, name)) == header_of(os.path.join(base, name)), name + " differs")
+    check(load_hf(found)[1] is None or load_hf(found)[1]["weight_map"] == load_hf(base)[1]["weight_map"], "index")
+
+
+def check_loads(folder, expected, dtype):
+    """from_pretrained misses nothing, ignores nothing, and has these values."""
+    model, info = transformers().AutoModelForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    check(not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), "loads: %r" % (info,))
+    check(model.dtype == dtype, "dtype of the model: %s" % model.dtype)
+    state = model.state_dict()
+    check_same_tensors({name: state[name] for name in expected}, expected, "from_pretrained")
+    with torch.no_grad():
+        check(bool(torch.isfinite(model(torch.arange(5)[None]).logits).all()), "logits")
+    return model
+
+
+@case(first=(2, 15))
+def case_map_export_like_llama(setting):
+    adapter = make_adapter("llama3", "Llama3StateDictAdapter", SIZES)
+    state = make_state(adapter, SIZES, torch.bfloat16)
+    expected = to_hf(adapter, state)
+    source = setting.path("dcp")
+    run_ranks(RANKS, rank_save, source, state, "all")
+    config = transformers().LlamaConfig(**GEOMETRY, tie_word_embeddings=False)
+    for options in ({}, {"max_shard_size": "2KB"}):
+        base = save_base(setting, "base", config, torch.bfloat16, **options)
+        done, folder = setting.consolidate(source, "out/", "--like", base)
+        check("chosen for model type 'llama'" in done.stdout, "the report names no map")
+        check_same_files(folder, base)
+        check_loads(folder, expected, torch.bfloat16)
+        for name in ("config.json", "generation_config.json"):
+            with open(os.path.join(base, name), "rb") as one, open(os.path.join(folder, name), "rb") as other:
+                check(one.read() == other.read(), name + " was changed")
+        shutil.rmtree(base)
+        shutil.rmtree(folder)
+    # A folder of another dtype, and a dtype of one's own: config.json follows.
+    base = save_base(setting, "base", config, torch.float32)
+    for dtype, options in ((torch.float32, ()), (torch.float16, ("--dtype", "fp16"))):
+        _, folder = setting.consolidate(source, "out/", "--like", base, *options)
+        check_loads(folder, {name: tensor.to(dtype) for name, tensor in expected.items()}, dtype)
+        shutil.rmtree(folder)
+    # A model of other sizes.
+    small = save_base(setting, "small", transformers().LlamaConfig(**{**GEOMETRY, "intermediate_size": 8}), torch.float32)
+    done = setting.run("consolidate", source, setting.path("no"), "--like", small, expected=BAD_INPUT)
+    check("EXPORT-SHAPE" in done.stderr, done.stderr)
+    few = save_base(setting, "few", transformers().LlamaConfig(**{**GEOMETRY, "num_hidden_layers": 1}), torch.float32)
+    done = setting.run("consolidate", source, setting.path("no"), "--like", few, expected=BAD_INPUT)
+    check("EXPORT-KEYS" in done.stderr and "model.layers.1." in done.stderr, done.stderr)
+    # No map leads from these names to another family.
+    geometry = {name: number for name, number in GEOMETRY.items() if name != "head_dim"}
+    other = save_base(setting, "other", transformers().Qwen2Config(**geometry), torch.float32)
+    setting.run("consolidate", source, setting.path("no"), "--like", other, expected=UNSUPPORTED)
+
+
+@case(first=(2, 15))
+def case_map_export_like_tied(setting):
+    """Tied in transformers: torchtitan's folder has both names all the same."""
+    adapter = make_adapter("qwen3", "Qwen3StateDictAdapter", SIZES)
+    state = make_state(adapter, SIZES, torch.bfloat16)
+    state = {name: tensor for name, tensor in state.items() if ".moe." not in name}
+    state["lm_head.weight"] = state["tok_embeddings.weight"].clone()
+    expected = to_hf(adapter, state)
+    source = setting.path("dcp")
+    run_ranks(RANKS, rank_save, source, state, "all")
+    base = save_base(setting, "base", transformers().Qwen3Config(**GEOMETRY, tie_word_embeddings=True), torch.bfloat16)
+    check("lm_head.weight" not in load_hf(base)[0], "transformers writes both names")
+    done, folder = setting.consolidate(source, "out/", "--like", base)
+    check("torchtitan-qwen3" in done.stdout and "lm_head.weight = model.embed_tokens.weight" in done.stdout, done.stdout)
+    check_same_files(folder, base)
+    model = check_loads(folder, expected, torch.bfloat16)
+    check(model.lm_head.weight is model.model.embed_tokens.weight, "the names are not tied")
+    # One bit of difference is no tie.
+    state["lm_head.weight"][-1, -1] *= 2
+    shutil.rmtree(source)
+    run_ranks(RANKS, rank_save, source, state, "all")
+    done = setting.run("consolidate", source, setting.path("no"), "--like", base, expected=BAD_INPUT)
+    check("TIE-DIFFERS" in done.stderr, done.stderr)
+
+
+def write_safetensors(path, rows):
+    """rows: [(name, tensor)], whose order the library's own writer would not keep."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, tensor in rows:
+        raw = tensor.view(torch.uint8).numpy().tobytes()
+        kind = {torch.bfloat16: "BF16", torch.float32: "F32", torch.int64: "I64"}[tensor.dtype]
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+@case(first=(2, 15))
+def case_export_like_order(setting):
+    """The order in a file and dtypes that differ between tensors: of the folder, unless torch could not load it."""
+    values = {"z": torch.randn(4, 2), "a": torch.randn(2, 4), "gate.bias": torch.randn(2), "ids": torch.arange(4)}
+    order = ["ids", "z", "gate.bias", "a"]
+    dtypes = {"z": torch.bfloat16, "a": torch.bfloat16, "gate.bias": torch.float32, "ids": torch.int64}
+    os.mkdir(setting.path("base"))
+    write_safetensors(setting.path("base/model.safetensors"), [(n, torch.zeros_like(values[n]).to(dtypes[n])) for n in order])
+    torch.save(values, setting.path("source.pt"))
+    expected = {name: tensor.to(dtypes[name]) for name, tensor in values.items()}
+    _, folder = setting.consolidate(setting.path("source.pt"), "out/", "--like", setting.path("base"))
+    check_same_files(folder, setting.path("base"))
+    check_same_tensors(load_hf(folder)[0], expected, "as the folder")
+    # --dtype without a glob leaves the router's fp32 and integers; then the order must suit the larger elements.
+    expected.update({name: values[name].to(torch.float64) for name in "za"})
+    _, folder = setting.consolidate(setting.path("source.pt"), "wide/", "--like", setting.path("base"), "--dtype", "fp64")
+    check_same_tensors(load_hf(folder)[0], expected, "--dtype")
+    rows = [name for name, _, _ in header_of(os.path.join(folder, "model.safetensors"))]
+    check(rows[-1] == "gate.bias", "not aligned: %s" % rows)
