@@ -85,7 +85,7 @@ typedef struct output {
     int published;             /* enum output_published */
     bool sync_later;           /* output_publish leaves syncing the parent folder to its caller */
     char *old_name;            /* in the parent folder: the replaced object, until it is removed */
-    logger log;                /* set after output_begin: names what cannot be removed */
+    logger log;                /* set after output_begin: warns of failed removals */
 } output;
 
 /* Opens the parent (IO if it is missing) and creates the partial. */
