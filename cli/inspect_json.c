@@ -93,13 +93,30 @@ static void put_lists(json_report *r, fsdpck_checkpoint *ckpt, const fsdpck_info
     }
 }
 
+static void put_steps(json_writer *w, fsdpck_checkpoint *ckpt)
+{
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
+    json_member_array(w, "steps");
+    for (size_t i = 0; fsdpck_get_step(ckpt, i, &step); i++) {
+        json_begin_object(w);
+        json_member_i64(w, "step", step.step);
+        json_member_string(w, "source", step.source);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
 int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects)
 {
     inspect_totals s;
     json_report r;
     if (!inspect_collect(ckpt, &s))
         return FSDPCK_LIMIT;
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
+    if (fsdpck_get_step(ckpt, 0, &step))
+        s.info.step = step.step;
     report_begin(&r, c, 0, "none", &s.info);
+    put_steps(&r.w, ckpt);
     put_counts(&r, &s.info);
     put_totals(&r, ckpt, &s);
     put_lists(&r, ckpt, &s.info, tensors, objects);

@@ -28,7 +28,7 @@ typedef struct inspect_totals {
 bool inspect_collect(const fsdpck_checkpoint *ckpt, inspect_totals *sums);
 void inspect_totals_release(inspect_totals *sums);
 
-int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt);
+int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt);
 int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects);
 int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt);
 int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt);

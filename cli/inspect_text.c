@@ -17,7 +17,21 @@ static const char *escaped_name(char *out, const char *name, size_t nbytes)
 
 /* ---- summary ---- */
 
-static void print_origin(const fsdpck_info *info)
+/* With their sources: all of them if they differ, else the first. */
+static void print_steps(fsdpck_checkpoint *ckpt)
+{
+    fsdpck_step first = FSDPCK_INIT(fsdpck_step), step = FSDPCK_INIT(fsdpck_step);
+    bool differ = false;
+    if (!fsdpck_get_step(ckpt, 0, &first))
+        return;
+    for (size_t i = 1; fsdpck_get_step(ckpt, i, &step); i++)
+        differ = differ || step.step != first.step;
+    printf("%s", differ ? ", steps disagree: " : ", step ");
+    for (size_t i = 0; (i == 0 || differ) && fsdpck_get_step(ckpt, i, &step); i++)
+        printf("%s%" PRId64 " (%s)", i > 0 ? ", " : "", step.step, step.source);
+}
+
+static void print_origin(fsdpck_checkpoint *ckpt, const fsdpck_info *info)
 {
     char path[4200];
     printf("%s\n", fsdpck_escape(path, sizeof path, info->path, strlen(info->path)));
@@ -26,8 +40,7 @@ static void print_origin(const fsdpck_info *info)
         printf(", torch %s", info->torch_version);
     if (info->trainer[0] != '\0')
         printf(", %s", info->trainer);
-    if (info->step >= 0)
-        printf(", step %" PRId64, info->step);
+    print_steps(ckpt);
     putchar('\n');
     if (info->note[0] != '\0')
         printf("  note        %s\n", info->note);
@@ -97,13 +110,13 @@ static void print_balance(const inspect_totals *s)
            report_bytes(b, sizeof b, s->rank_nbytes[most]), most);
 }
 
-int inspect_print_summary(const cli *c, const fsdpck_checkpoint *ckpt)
+int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
 {
     inspect_totals s;
     if (!inspect_collect(ckpt, &s))
         return report_no_memory(c);
     char a[32], b[32], name[NAME_CAPACITY], shape[512];
-    print_origin(&s.info);
+    print_origin(ckpt, &s.info);
     print_parts(&s.info);
     print_left_out(&s.info);
     for (size_t i = 0; i < s.dtype_count; i++)

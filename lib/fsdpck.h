@@ -293,9 +293,9 @@ typedef struct fsdpck_info {
     const char *torch_version; /* inferred from the bytes, such as "2.9 or newer" */
     const char *note;          /* a remark for the user, such as an unfinished save */
     const char *model_key;     /* outer key of the model; "": names are at the top */
-    int64_t step;              /* -1: unknown */
-    int64_t world_size;        /* number of ranks that wrote it; -1: unknown */
-    const char *mesh;          /* "dp=4,tp=2", as recorded or inferred from the chunks */
+    int64_t step;       /* of the folder's name or the .pt file; see fsdpck_get_step; -1: unknown */
+    int64_t world_size; /* number of ranks that wrote it; -1: unknown */
+    const char *mesh;   /* "dp=4,tp=2", as recorded or inferred from the chunks */
     uint64_t tensors, objects, files, chunks; /* limits of the indices below */
     uint64_t nelems, nbytes;                  /* of all tensors, consolidated */
     uint64_t part_tensors[3];                 /* this and the next two: by fsdpck_part */
@@ -316,6 +316,19 @@ typedef struct fsdpck_info {
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
+
+/* A training step that the checkpoint records. */
+typedef struct fsdpck_step {
+    size_t struct_nbytes;
+    int64_t step;
+    const char *source; /* "object 'train_state.step'", "name of the folder", ... */
+} fsdpck_step;
+
+/* Record number `index` of the training step, the most reliable first: objects and tensors of the
+ * trainer, trainer_state.json, the first step in the optimizer's state, the name of the folder (info.step).
+ * They differ if a folder was renamed, or if the optimizer skipped or accumulated steps. Reads these
+ * records at the first call; leaves out those that it cannot read. Returns 0 after the last. */
+FSDPCK_API int fsdpck_get_step(fsdpck_checkpoint *ckpt, size_t index, fsdpck_step *step);
 
 /* Name of built-in tensor map number `index`, in the order of the names, and in *text (may be NULL) its
  * text, fsdpck-map(5). Both are constants. Returns NULL after the last. */

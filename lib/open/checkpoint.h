@@ -13,6 +13,7 @@
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     map_of_like.c       the tensor map that leads to the names of a model folder
  *     model_config.c      config.json and other small files of a model folder
+ *     recorded_steps.c    training steps that the checkpoint records
  *     other_weights.c     other weights in the same folder
  *     model_parallel_files.c other files of model-parallel ranks
  *     catalogue_public.c  the catalogue for callers
@@ -63,6 +64,13 @@ struct fsdpck_context {
     size_t missing_count, missing_capacity;
 };
 
+#define CHECKPOINT_STEPS_MAX 8u
+
+typedef struct recorded_step {
+    int64_t step;
+    char *source;
+} recorded_step;
+
 struct fsdpck_checkpoint {
     fsdpck_context *ctx;
     char *path;       /* the path that was opened, maybe below the requested one */
@@ -84,6 +92,9 @@ struct fsdpck_checkpoint {
     char *mesh;                 /* as text; NULL where none is known */
     uint64_t sharded_otherwise; /* tensors that the inferred mesh does not explain */
     bool opaque_calls;
+    recorded_step steps[CHECKPOINT_STEPS_MAX];
+    size_t steps_count;
+    bool steps_known;
     bool inner_loaded; /* checkpoint_load_inner has run */
     struct remote_folder
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */

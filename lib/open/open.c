@@ -374,6 +374,8 @@ void fsdpck_close(fsdpck_checkpoint *c)
     free(c->path);
     free(c->model_path);
     free(c->mesh);
+    for (size_t i = 0; i < c->steps_count; i++)
+        free(c->steps[i].source);
     free(c);
     fsdpck_close(base);
 }

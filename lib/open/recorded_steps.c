@@ -1,0 +1,161 @@
+/* Training steps that a checkpoint records: in its own state, in trainer_state.json, in the optimizer's
+ * state, in the name of its folder. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/struct_copy.h"
+#include "open/checkpoint.h"
+
+#define TRAINER_STATE        "trainer_state.json"
+#define TRAINER_STATE_NBYTES ((uint64_t)64 << 20)
+
+/* Keys of the trainer's step, the most reliable first. */
+static const char *const step_keys[] = {
+    "global_step",       "step",      "train_state.step",        "train_state.global_step",
+    "state.global_step", "iteration", "extra_state.global_step", "trainer.global_step"};
+
+static void add_step(fsdpck_checkpoint *c, int64_t step, const char *before, const char *name)
+{
+    text_buf text = {.limit_bytes = 4096};
+    if (step < 0 || c->steps_count >= CHECKPOINT_STEPS_MAX)
+        return;
+    text_printf(&text, "%s%s%s", before, name, before[0] == '\0' ? "" : "'");
+    if (text_check(&text, NULL) != FSDPCK_OK) {
+        text_release(&text);
+        return;
+    }
+    char *from = escaped_copy(text.text);
+    text_release(&text);
+    if (from != NULL)
+        c->steps[c->steps_count++] = (recorded_step){step, from};
+}
+
+/* The element of a tensor that has only one; -1: none, or no number of steps. */
+static int64_t number_of(const fsdpck_checkpoint *c, uint64_t tensor)
+{
+    const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
+    const dtype_info *d = dtype_get((dtype)t->dtype);
+    uint8_t bytes[8];
+    place where;
+    if (catalogue_tensor_nelems(&c->cat, tensor) != 1 || t->nchunks == 0 ||
+        catalogue_chunk(&c->cat, t->first_chunk)->place == LOCATION_EMPTY ||
+        d->itemsize_bytes > 8 ||
+        c->src.locate(c->src.ctx, t->first_chunk, &where, NULL) != FSDPCK_OK || where.stream ||
+        where.swap || where.neg ||
+        c->src.read_at(c->src.ctx, where.file, where.offset_bytes, bytes, d->itemsize_bytes,
+                       NULL) != FSDPCK_OK)
+        return -1;
+    float f;
+    int32_t i;
+    int64_t l;
+    switch (t->dtype) {
+    case DTYPE_FLOAT32:
+        memcpy(&f, bytes, sizeof f);
+        return f >= 0 && f < 1e15f && f == (float)(int64_t)f ? (int64_t)f : -1;
+    case DTYPE_INT32:
+        memcpy(&i, bytes, sizeof i);
+        return i;
+    case DTYPE_INT64:
+        memcpy(&l, bytes, sizeof l);
+        return l;
+    default:
+        return -1;
+    }
+}
+
+static bool is_step_key(const char *name, size_t nbytes)
+{
+    return TEXT_IS_IN(name, nbytes, step_keys);
+}
+
+static void add_objects(fsdpck_checkpoint *c)
+{
+    for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++) {
+        const uint32_t name = catalogue_object(&c->cat, i)->name;
+        int64_t step = -1;
+        if (!is_step_key(catalogue_name(&c->cat, name), catalogue_name_nbytes(&c->cat, name)))
+            continue;
+        if (!catalogue_object(&c->cat, i)->loaded &&
+            checkpoint_load_object(c, i, NULL) != FSDPCK_OK)
+            continue;
+        const value content = catalogue_object(&c->cat, i)->content;
+        if (value_kind_of(content) == VALUE_INT && value_as_i64(&c->cat.pool, content, &step))
+            add_step(c, step, "object '", catalogue_name(&c->cat, name));
+    }
+}
+
+/* Tensors of the trainer, and the first step of the optimizer's state. */
+static void add_tensors(fsdpck_checkpoint *c)
+{
+    bool has_optimizer = false;
+    for (uint64_t i = 0; i < c->parts.tensor_count; i++) {
+        const uint32_t id = catalogue_tensor(&c->cat, i)->name;
+        const char *name = catalogue_name(&c->cat, id);
+        const size_t nbytes = catalogue_name_nbytes(&c->cat, id);
+        const bool of_optimizer = c->parts.tensor_part[i] == FSDPCK_PART_OPTIMIZER &&
+                                  text_ends_with(name, nbytes, ".step");
+        if (is_step_key(name, nbytes)) {
+            add_step(c, number_of(c, i), "tensor '", name);
+        } else if (of_optimizer && !has_optimizer) {
+            const int64_t step = number_of(c, i);
+            has_optimizer = step >= 0;
+            add_step(c, step, "optimizer state '", name);
+        }
+    }
+}
+
+/* The member global_step of the root object. */
+static int64_t global_step_of(const char *text, size_t nbytes)
+{
+    json_reader r;
+    json_token t;
+    int64_t step = -1;
+    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
+    fsdpck_status st = json_next(&r, &t, NULL);
+    while (st == FSDPCK_OK && step < 0 && (st = json_next(&r, &t, NULL)) == FSDPCK_OK &&
+           t.kind == JSON_KEY) {
+        const bool is_step = json_is(&t, "global_step");
+        st = json_next(&r, &t, NULL);
+        if (st == FSDPCK_OK && is_step && t.is_u64 && t.u64 < INT64_MAX)
+            step = (int64_t)t.u64;
+        else if (st == FSDPCK_OK)
+            st = json_skip(&r, &t, NULL);
+    }
+    json_reader_release(&r);
+    return step;
+}
+
+static void add_trainer_state(fsdpck_checkpoint *c)
+{
+    char *text = NULL;
+    size_t nbytes;
+    if (!c->probe.is_folder || !probe_has_entry(&c->probe, TRAINER_STATE) ||
+        file_read_whole(&c->probe.dir, TRAINER_STATE, TRAINER_STATE_NBYTES, &text, &nbytes, NULL) !=
+            FSDPCK_OK)
+        return;
+    add_step(c, global_step_of(text, nbytes), "", TRAINER_STATE);
+    free(text);
+}
+
+/* An unreadable record is no error: the step is then unknown. */
+int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
+{
+    if (!c->steps_known) {
+        c->steps_known = true;
+        add_objects(c);
+        add_trainer_state(c);
+        add_tensors(c);
+        /* The step of a file comes from its objects. */
+        if (c->format->id != FSDPCK_FORMAT_PT)
+            add_step(c, c->cat.origin.step, "", "name of the folder");
+    }
+    if (index >= c->steps_count)
+        return 0;
+    const fsdpck_step all = {.struct_nbytes = sizeof all,
+                             .step = c->steps[index].step,
+                             .source = c->steps[index].source};
+    struct_copy_out(step, &all, sizeof all);
+    return 1;
+}
