@@ -157,6 +157,7 @@ fsdpck_status select_rules_compile(const select_options *options, select_rules *
     fsdpck_status st = FSDPCK_OK;
     rules->used = calloc(options_count(options) + 1, 1);
     rules->hints = calloc(options_count(options) + 1, sizeof *rules->hints);
+    rules->hint_count = rules->hints == NULL ? 0 : options_count(options);
     if (rules->used == NULL || rules->hints == NULL)
         GOTO_IF(error_set_nomem(err, options_count(options)), out);
     for (size_t i = 0; i < options->rename_count; i++) {
@@ -358,7 +359,7 @@ void select_rules_release(select_rules *rules)
     for (size_t i = 0; i < rules->casts.count; i++)
         free(VEC_AT(&rules->casts, select_cast, i)->glob);
     VEC_RELEASE_ALL(&rules->renames, &rules->casts);
-    for (size_t i = 0; rules->hints != NULL && i < options_count(rules->options); i++)
+    for (size_t i = 0; i < rules->hint_count; i++)
         rule_hint_release(&rules->hints[i]);
     free(rules->hints);
     free(rules->used);

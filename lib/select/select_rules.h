@@ -35,6 +35,7 @@ typedef struct select_rules {
     vec casts;                     /* struct select_cast */
     unsigned char *used; /* one for each option value: keys, exclude, strip, rename, dtype */
     rule_hint *hints;    /* likewise: of those that are not used */
+    size_t hint_count;
 } select_rules;
 
 fsdpck_status select_rules_compile(const select_options *options, select_rules *rules,
