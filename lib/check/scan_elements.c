@@ -122,30 +122,23 @@ void scan_add_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_counts *s
     scan_constant(d, bytes, n, s);
     const uint64_t sign16 = UINT64_C(1) << 15, sign32 = UINT64_C(1) << 31,
                    sign64 = UINT64_C(1) << 63;
+    const uint64_t floats = dtype_get(d)->kind == DTYPE_IS_COMPLEX ? 2 * n : n;
     switch (d) {
     case DTYPE_FLOAT16:
-        scan_16(bytes, n, 0x7c00, sign16, s);
-        break;
     case DTYPE_COMPLEX32:
-        scan_16(bytes, 2 * n, 0x7c00, sign16, s);
+        scan_16(bytes, floats, 0x7c00, sign16, s);
         break;
     case DTYPE_BFLOAT16:
-        scan_16(bytes, n, 0x7f80, sign16, s);
-        break;
     case DTYPE_BCOMPLEX32:
-        scan_16(bytes, 2 * n, 0x7f80, sign16, s);
+        scan_16(bytes, floats, 0x7f80, sign16, s);
         break;
     case DTYPE_FLOAT32:
-        scan_32(bytes, n, 0x7f800000, sign32, s);
-        break;
     case DTYPE_COMPLEX64:
-        scan_32(bytes, 2 * n, 0x7f800000, sign32, s);
+        scan_32(bytes, floats, 0x7f800000, sign32, s);
         break;
     case DTYPE_FLOAT64:
-        scan_64(bytes, n, UINT64_C(0x7ff0000000000000), sign64, s);
-        break;
     case DTYPE_COMPLEX128:
-        scan_64(bytes, 2 * n, UINT64_C(0x7ff0000000000000), sign64, s);
+        scan_64(bytes, floats, UINT64_C(0x7ff0000000000000), sign64, s);
         break;
     default:
         scan_8(bytes, n, d, s);
