@@ -292,6 +292,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_MAP_UNTAKEN = 284,
     FSDPCK_FINDING_MAP_VARIABLE = 285,
     FSDPCK_FINDING_KEY_TIED = 286,
+    FSDPCK_FINDING_ST_LEFT_OUT = 287,
 } fsdpck_finding_id;
 
 #endif
