@@ -12,8 +12,9 @@
  *
  * A leftover is a floating tensor of one dim in one chunk, below a module that has a flat parameter
  * of one dim in shards of several ranks: a parameter that only has this name has no leftovers. Kept
- * are buffers by their usual names, and tensors of a module that has a tensor of two dims or more:
- * leftovers have one dim, so that module's parameters are not in the flat one (ignored_modules).
+ * are running_mean and running_var of one shape and dtype, which are buffers of a norm, and tensors of
+ * a module that has a tensor of two dims or more: leftovers have one dim, so that module's parameters
+ * are not in the flat one (ignored_modules).
  */
 #ifndef FSDPCK_DCP_LEFTOVER_H
 #define FSDPCK_DCP_LEFTOVER_H
@@ -23,8 +24,9 @@
 typedef struct dcp_leftovers {
     const dcp_metadata *m;
     const dcp_names *names;
-    strtab units;   /* names of modules, dot included, that have a flat parameter */
-    strtab modules; /* that have a tensor of two dims or more */
+    strtab units;    /* names of modules, dot included, that have a flat parameter */
+    strtab modules;  /* that have a tensor of two dims or more */
+    strtab norms[2]; /* that have a running_mean, a running_var, with its shape and dtype */
 } dcp_leftovers;
 
 /* On failure *l may still be released. */

@@ -297,6 +297,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_EXPORT_MAP = 289,
     FSDPCK_FINDING_EXPORT_SHAPE = 290,
     FSDPCK_FINDING_FILE_OF_SET = 291,
+    FSDPCK_FINDING_ST_LEFT_OUT = 292,
 } fsdpck_finding_id;
 
 #endif

@@ -283,10 +283,11 @@ void checkpoint_note_flat(fsdpck_checkpoint *c)
                  "%" PRIu64
                  " FSDP1 flat parameter%s: give --model FILE to unflatten, fsdpck-model(5)",
                  count, count == 1 ? "" : "s");
-    else if (note[0] == '\0' && flat_params_namesakes(&c->cat) > 0)
-        snprintf(note, capacity,
-                 "'flat_param' is read as an ordinary parameter, because other parameters are next "
-                 "to it; if FSDP made it, give --model FILE");
+    else if (flat_params_namesakes(&c->cat) > 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_MODEL_NEEDED,
+                 "give --model FILE if FSDP made it: fsdpck-model(5)",
+                 "'flat_param' is read as an ordinary parameter, because other tensors are next "
+                 "to it");
 }
 
 fsdpck_status checkpoint_check_flat(const fsdpck_checkpoint *c, const catalogue *to,

@@ -253,10 +253,10 @@ void run_advise_metadata(const run *r)
                                     strtab_nbytes(&m->keys, key)));
     }
     if (count > 0)
-        log_write(&r->ctx->log, LOG_NOTE,
-                  "left out: %" PRIu64 " text%s of '__metadata__', which '%s' cannot hold: %s%s",
-                  count, plural(count), r->writer->name, names.text == NULL ? "?" : names.text,
-                  count > 3 ? ", ..." : "");
+        log_warn(&r->ctx->log, FSDPCK_FINDING_ST_LEFT_OUT, "",
+                 "left out: %" PRIu64 " text%s of '__metadata__', which '%s' cannot hold: %s%s",
+                 count, plural(count), r->writer->name, names.text == NULL ? "?" : names.text,
+                 count > 3 ? ", ..." : "");
     text_release(&names);
 }
 

@@ -128,6 +128,9 @@ def case_a_parameter_called_flat_param(setting):
             _, path = setting.consolidate(setting.path(source), source.replace(".", "-") + "-out.pt")
             found = tensors_of_state(load_pt(path))
             check_same_tensors({n.removeprefix("model."): t for n, t in found.items()}, state, source)
+            done = setting.run("consolidate", "-q", "--force", setting.path(source), path)
+            check(("MODEL-NEEDED" in done.stderr) == (len(shape) == 1), "%s: %s" % (source, done.stderr))
+            setting.run("verify", "--strict", setting.path(source), expected=1 if len(shape) == 1 else OK)
 
 
 @case(first=(2, 0))
