@@ -202,6 +202,12 @@ void error_offset(fsdpck_error *err, uint64_t offset_bytes)
     err->offset_bytes = offset_bytes;
 }
 
+void error_sys_errno(fsdpck_error *err, int sys_errno)
+{
+    if (err != NULL && err->sys_errno == 0)
+        err->sys_errno = sys_errno;
+}
+
 void error_expected(fsdpck_error *err, const char *fmt, ...)
 {
     if (err == NULL || err->expected[0] != '\0')

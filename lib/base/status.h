@@ -98,6 +98,8 @@ void error_path(fsdpck_error *err, const char *path);
 void error_path_in(fsdpck_error *err, const char *folder, const char *name);
 void error_tensor(fsdpck_error *err, const char *fqn);
 void error_offset(fsdpck_error *err, uint64_t offset_bytes);
+/* The errno of a system call whose failure has a message of its own. */
+void error_sys_errno(fsdpck_error *err, int sys_errno);
 void error_expected(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void error_found(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void error_next(fsdpck_error *err, const char *fmt, ...) PRINTF_LIKE(2, 3);

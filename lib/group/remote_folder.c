@@ -1,5 +1,6 @@
 #include "group/remote_folder.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -371,7 +372,8 @@ static fsdpck_status create(group *g, const char *path, const folder *here, unsi
     bool same;
     RETURN_IF(group_is_same(g, sum, &same, err));
     if (same && here->path == NULL)
-        return FAIL_WITH(err, IO, NONE, ("no such file or folder on any host"), (path, path));
+        return FAIL_WITH(err, IO, NONE, ("no such file or folder on any host"), (path, path),
+                         (sys_errno, ENOENT));
     if (same) {
         remote_folder_free(*v);
         *v = NULL;

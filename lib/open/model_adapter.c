@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m
     path_kind kind;
     if (path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT)
         return FAIL_WITH(
-            err, IO, NONE, ("--model: no such file"), (path, path),
+            err, IO, NONE, ("--model: no such file"), (path, path), (sys_errno, ENOENT),
             (next, "create it with scripts/describe_model.py where the model is: fsdpck-model(5)"));
     RETURN_IF(file_read_whole(NULL, path, MODEL_FILE_NBYTES_MAX, &text, &nbytes, err));
     fsdpck_status st = model_read(m, text, nbytes, err);

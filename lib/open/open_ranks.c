@@ -1,4 +1,5 @@
 /* Opens a checkpoint by several ranks. Each may have only the files of its own host. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@ enum { SEES_FILE, SEES_FOLDER, SEES_NOTHING, SEES };
 
 static fsdpck_status fail_own_file(const char *path, fsdpck_error *err)
 {
-    return FAIL_WITH(err, IO, GROUP_FILE, ("file is missing on some hosts"), (path, path));
+    return FAIL_WITH(err, IO, GROUP_FILE, ("file is missing on some hosts"), (path, path),
+                     (sys_errno, ENOENT));
 }
 
 static fsdpck_status sample_file(const char *path, uint64_t nbytes, uint64_t *sample,

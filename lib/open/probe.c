@@ -1,4 +1,5 @@
 /* probe.c: what a path is, and which reader takes it. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,8 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
                          (next, "give a file or folder; '.' is the current folder"));
     RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
     if (kind == PATH_ABSENT)
-        return FAIL_WITH(err, IO, NONE, ("no such file or folder"), (path, path));
+        return FAIL_WITH(err, IO, NONE, ("no such file or folder"), (path, path),
+                         (sys_errno, ENOENT));
     if (kind == PATH_OTHER)
         return FAIL_WITH(err, BADINPUT, FILE_TYPE, ("neither a regular file nor a folder"),
                          (path, path));

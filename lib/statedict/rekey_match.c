@@ -103,6 +103,9 @@ static fsdpck_status by_description(rekey *r, rekey_optimizer *o, const optim_li
                        "param_groups of the optimizer differ from the model description");
         error_expected(err, "%" PRIu32 " groups", list->count);
         error_found(err, "%zu groups, or groups of other sizes", o->groups.count);
+        error_next(err, "describe the optimizer that was saved with scripts/describe_model.py, "
+                        "with the groups that it was given; or read only the model: --part model "
+                        "without --optim-keys and --model");
         return st;
     }
     for (uint32_t i = 0; i < list->count; i++) {
