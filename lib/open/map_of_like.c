@@ -9,16 +9,16 @@
 
 #define NAMES_SHOWN 3u
 
-/* Whether no map is needed: at least half of the folder's names are in the checkpoint. If not all are,
- * the comparison of the output with the folder names the others. */
-static bool has_names_of(const map_inputs *l, const fsdpck_checkpoint *like)
+/* How many names of the folder are in the checkpoint. */
+static size_t count_equal(const map_inputs *l, const fsdpck_checkpoint *like)
 {
     size_t equal = 0;
-    for (size_t i = 0; i < l->inputs.count; i++) {
-        const map_input *in = VEC_AT(&l->inputs, const map_input, i);
-        equal += catalogue_find(&like->cat, in->name, in->nbytes) != CAT_NONE;
+    for (size_t i = 0; i < catalogue_tensor_count(&like->cat); i++) {
+        const uint32_t name = catalogue_tensor(&like->cat, i)->name;
+        equal += strtab_find(&l->names, catalogue_name(&like->cat, name),
+                             catalogue_name_nbytes(&like->cat, name)) != STRTAB_NONE;
     }
-    return 2 * equal >= catalogue_tensor_count(&like->cat);
+    return equal;
 }
 
 static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *like,
@@ -47,38 +47,41 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
     return st;
 }
 
-static fsdpck_status choose(const map_inputs *l, const fsdpck_checkpoint *like,
-                            const model_config *config, like_map *chosen, fsdpck_error *err)
+static fsdpck_status choose(const map_inputs *l, const fsdpck_checkpoint *like, size_t equal,
+                            like_map *chosen, fsdpck_error *err)
 {
     map_choice c;
-    RETURN_IF(map_choose(map_entries, config->model_type, l->inputs.items, l->inputs.count, NULL,
-                         &c, err));
-    if (c.fits == NULL)
-        return refuse_none(l, like, config, err);
-    if (c.equal != NULL)
-        return FAIL_WITH(err, USAGE, EXPORT_MAP,
-                         ("tensor maps '%s' and '%s' fit equally", c.fits->name, c.equal->name),
-                         (path, like->path), (found, "model type '%s'", config->model_type),
-                         (next, "choose one of them with --map"));
-    chosen->name = c.fits->name;
-    memcpy(chosen->model_type, config->model_type, sizeof chosen->model_type);
-    return FSDPCK_OK;
+    model_config config;
+    fsdpck_status st = model_config_read(&like->probe.dir, &config, err);
+    if (st == FSDPCK_OK)
+        st = map_choose(map_entries, config.model_type, l->inputs.items, l->inputs.count, NULL, &c,
+                        err);
+    if (st == FSDPCK_OK && c.equal != NULL) {
+        st = FAIL_WITH(err, USAGE, EXPORT_MAP,
+                       ("tensor maps '%s' and '%s' fit equally", c.fits->name, c.equal->name),
+                       (path, like->path), (found, "model type '%s'", config.model_type),
+                       (next, "choose one of them with --map"));
+    } else if (st == FSDPCK_OK && c.fits != NULL) {
+        chosen->name = c.fits->name;
+        memcpy(chosen->model_type, config.model_type, sizeof chosen->model_type);
+    } else if (st == FSDPCK_OK && 2 * equal < catalogue_tensor_count(&like->cat)) {
+        /* With more names, the comparison of the output with the folder names the others. */
+        st = refuse_none(l, like, &config, err);
+    }
+    model_config_release(&config);
+    return st;
 }
 
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
                                     like_map *chosen, fsdpck_error *err)
 {
     map_inputs l;
-    model_config config = {0};
     *chosen = (like_map){0};
     RETURN_IF(checkpoint_load_inner(c, err));
     fsdpck_status st = map_inputs_list(c, &l, err);
-    if (st == FSDPCK_OK && !has_names_of(&l, like)) {
-        st = model_config_read(&like->probe.dir, &config, err);
-        if (st == FSDPCK_OK)
-            st = choose(&l, like, &config, chosen, err);
-    }
-    model_config_release(&config);
+    const size_t equal = st == FSDPCK_OK ? count_equal(&l, like) : 0;
+    if (st == FSDPCK_OK && equal < catalogue_tensor_count(&like->cat))
+        st = choose(&l, like, equal, chosen, err);
     map_inputs_release(&l);
     return st;
 }

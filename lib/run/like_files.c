@@ -245,10 +245,6 @@ static fsdpck_status add_files(module_search *m, const like_output *l, const cat
             continue;
         }
         const bool wanted = is_wanted(m, name);
-        path_kind kind;
-        if (!wanted &&
-            (path_probe(&in->dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE))
-            continue;
         RETURN_IF(sidecars_add_file(m->s, name, wanted, &copied, err));
         if (wanted && !copied)
             log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy it to the output",

@@ -178,21 +178,22 @@ static void put_type(const catalogue *c, size_t tensor, text_buf *text)
     text_puts(text, "]");
 }
 
-static fsdpck_status check_type(const like_output *l, const catalogue *to, size_t i,
-                                const run_options *o, fsdpck_error *err)
+/* Whether --dtype made a floating dtype that the folder does not have: the user wants it. Nothing else
+ * makes one of the castable dtypes differ. */
+static bool is_user_dtype(const target *to, const catalogue *from, size_t i, dtype theirs)
+{
+    const dtype ours = (dtype)catalogue_tensor(&to->cat, i)->dtype;
+    const uint32_t at = *VEC_AT(&to->from, const uint32_t, i);
+    if (dtype_get(ours)->kind != DTYPE_IS_FLOAT || dtype_get(theirs)->kind != DTYPE_IS_FLOAT)
+        return false;
+    return (like_output_is_castable(ours) && like_output_is_castable(theirs)) ||
+           ours != (dtype)catalogue_tensor(from, at)->dtype;
+}
+
+static fsdpck_status refuse_type(const like_output *l, const catalogue *to, size_t i, uint32_t k,
+                                 bool is_shape, fsdpck_error *err)
 {
     const catalogue *base = &l->base->cat;
-    const cat_tensor *t = catalogue_tensor(to, i);
-    const char *name = catalogue_name(to, t->name);
-    const uint32_t k = catalogue_find(base, name, catalogue_name_nbytes(to, t->name));
-    const cat_tensor *b = catalogue_tensor(base, k);
-    const bool is_shape =
-        !shape_equal(catalogue_shape(to, i), t->ndim, catalogue_shape(base, k), b->ndim);
-    /* A dtype that --dtype gave is what the user wants. */
-    if (!is_shape && (t->dtype == b->dtype || is_dequantized(l, to, k) ||
-                      (o->select.dtype_count > 0 &&
-                       dtype_get((dtype)t->dtype)->kind == dtype_get((dtype)b->dtype)->kind)))
-        return FSDPCK_OK;
     text_buf found = {0}, expected = {0};
     put_type(to, i, &found);
     put_type(base, k, &expected);
@@ -203,22 +204,36 @@ static fsdpck_status check_type(const like_output *l, const catalogue *to, size_
         st = FAIL_AS(err, FSDPCK_BADINPUT,
                      is_shape ? FSDPCK_FINDING_EXPORT_SHAPE : FSDPCK_FINDING_EXPORT_DTYPE,
                      ("tensor has a different %s in --like", is_shape ? "shape" : "kind of dtype"),
-                     (path, l->base->path), (tensor, name), (expected, "%s", expected.text),
-                     (found, "%s", found.text),
-                     (next, is_shape ? "check that --like is this model"
-                                     : "choose a dtype with --dtype 'NAME=DTYPE', or omit --like"));
+                     (path, l->base->path),
+                     (tensor, catalogue_name(to, catalogue_tensor(to, i)->name)),
+                     (expected, "%s", expected.text), (found, "%s", found.text),
+                     (next, "check that --like is this model"));
     text_release(&found);
     text_release(&expected);
     return st;
 }
 
-fsdpck_status like_output_check(const like_output *l, const catalogue *to, const run_options *o,
+static fsdpck_status check_types(const like_output *l, const target *t, const catalogue *from,
+                                 fsdpck_error *err)
+{
+    const catalogue *base = &l->base->cat, *to = &t->cat;
+    for (size_t i = 0; i < catalogue_tensor_count(to); i++) {
+        const cat_tensor *ours = catalogue_tensor(to, i);
+        const uint32_t k = catalogue_find(base, catalogue_name(to, ours->name),
+                                          catalogue_name_nbytes(to, ours->name));
+        const cat_tensor *theirs = catalogue_tensor(base, k);
+        const bool is_shape = !shape_equal(catalogue_shape(to, i), ours->ndim,
+                                           catalogue_shape(base, k), theirs->ndim);
+        if (is_shape || (ours->dtype != theirs->dtype && !is_dequantized(l, to, k) &&
+                         !is_user_dtype(t, from, i, (dtype)theirs->dtype)))
+            return refuse_type(l, to, i, k, is_shape, err);
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status like_output_check(const like_output *l, const target *to, const catalogue *from,
                                 fsdpck_error *err)
 {
-    if (l->base == NULL)
-        return FSDPCK_OK;
-    RETURN_IF(check_names(l, to, err));
-    for (size_t i = 0; i < catalogue_tensor_count(to); i++)
-        RETURN_IF(check_type(l, to, i, o, err));
-    return FSDPCK_OK;
+    RETURN_IF(check_names(l, &to->cat, err));
+    return check_types(l, to, from, err);
 }

@@ -3,10 +3,10 @@
  *     like_output l;
  *     RETURN_IF(like_output_open(&l, options, err));   // before the selection
  *     ... select with like_output_select ...
- *     RETURN_IF(like_output_check(&l, &target, options, err)); // names, shapes, dtypes
+ *     RETURN_IF(like_output_check(&l, &target, &src->cat, err)); // names, shapes, dtypes
  *     like_output_release(&l);
  *
- * Without options->like all of them do nothing.
+ * Without options->like the folder is NULL.
  */
 #ifndef FSDPCK_RUN_LIKE_OUTPUT_H
 #define FSDPCK_RUN_LIKE_OUTPUT_H
@@ -30,10 +30,10 @@ bool like_output_is_castable(dtype d);
 /* The castable dtype of most elements; float32 if none is castable. */
 dtype like_output_usual(const catalogue *c);
 void like_output_select(const like_output *l, select_request *request);
-/* Every tensor of the folder is in the target with its shape, and no other. BADINPUT (EXPORT-KEYS,
+/* With a folder: every tensor of it is in the target with its shape, and no other. BADINPUT (EXPORT-KEYS,
  * EXPORT-SHAPE, EXPORT-DTYPE). */
-fsdpck_status like_output_check(const like_output *l, const catalogue *to,
-                                const run_options *options, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status like_output_check(const like_output *l, const target *to, const catalogue *from,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 void like_output_release(like_output *l);
 
 #endif

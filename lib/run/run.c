@@ -343,7 +343,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
     if (r->like.base != NULL) {
-        RETURN_IF(like_output_check(&r->like, &r->to.cat, &r->opt, err));
+        RETURN_IF(like_output_check(&r->like, &r->to, &r->src->cat, err));
         RETURN_IF(like_files_find(&r->side, &r->like, &r->to.cat, &r->ctx->log, err));
     }
     RETURN_IF(manifest_files_check_run(r, err));

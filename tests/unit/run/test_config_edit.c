@@ -65,6 +65,43 @@ Test(config_edit, does_both)
            "{\"torch_dtype\": \"float16\"}");
 }
 
+/* Whatever the bytes: an error, or an object again. */
+Test(config_edit, survives_any_text)
+{
+    static const char text[] =
+        "{\"quantization_config\": {\"a\": [1, \"}\"]}, \"dtype\": \"bfloat16\", \"text_config\": "
+        "{\"torch_dtype\": \"bfloat16\"}, \"b\": [{}], \"quantization_config\": null}";
+    uint64_t state = 88172645463325252u;
+    unsigned accepted = 0;
+    for (unsigned i = 0; i < 100000; i++) {
+        char mutant[sizeof text];
+        memcpy(mutant, text, sizeof text);
+        size_t nbytes = sizeof text - 1;
+        for (unsigned k = 0; k < 1 + i % 3; k++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            const size_t at = state % nbytes, from = (state >> 20) % nbytes;
+            const size_t n = (state >> 40) % 12;
+            if (at + n < nbytes && from + n < nbytes && (state >> 50) % 2)
+                memmove(mutant + at, mutant + from, n);
+            else if (at + n < nbytes)
+                memmove(mutant + at, mutant + at + n, nbytes - at - n), nbytes -= n;
+        }
+        fsdpck_error err;
+        text_buf out = {0}, again = {0};
+        if (config_edit(mutant, nbytes, &both, &out, &err) == FSDPCK_OK) {
+            accepted++;
+            cr_assert(config_edit(out.text, out.nbytes, &both, &again, &err) == FSDPCK_OK,
+                      "%.*s -> %s", (int)nbytes, mutant, out.text);
+            cr_assert_str_eq(again.text, out.text);
+        }
+        text_release(&out);
+        text_release(&again);
+    }
+    cr_assert(accepted > 1000);
+}
+
 Test(config_edit, refuses_what_is_no_object)
 {
     static const char *const texts[] = {"", "[]", "{\"a\": 1", "{} 1", "{\"text_config\": {"};
