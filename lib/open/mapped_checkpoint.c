@@ -20,16 +20,10 @@ static bool is_path(const char *text)
 
 static fsdpck_status fail_no_map(const char *name, fsdpck_error *err)
 {
-    text_buf names = {.limit_bytes = 400};
-    for (const map_entry *e = map_entries; e->name != NULL; e++)
-        text_printf(&names, "%s%s", e == map_entries ? "" : ", ", e->name);
-    const fsdpck_status st =
-        FAIL_WITH(err, USAGE, NONE, ("unknown map '%s'", name),
-                  (expected, "%s, or a file", names.text == NULL ? "" : names.text),
-                  (next, "list the maps with: fsdpck maps; or give a file whose name "
-                         "contains '/' or ends in '.map'"));
-    text_release(&names);
-    return st;
+    return FAIL_WITH(err, USAGE, NONE, ("unknown map '%s'", name),
+                     (expected, "the name of a built-in map, or a file"),
+                     (next, "list the maps with: fsdpck maps; or give a file whose name "
+                            "contains '/' or ends in '.map'"));
 }
 
 static fsdpck_status read_map_file(fsdpck_checkpoint *c, const char *path, fsdpck_error *err)

@@ -32,7 +32,7 @@ def check_families(setting, families, name):
         model = make_model(family)
         states[family] = (model.state_dict(), {key for key, _ in model.named_parameters()})
         model.save_pretrained(setting.path("saved-" + family))
-        stacked = [key for key in states[family][0] if key.endswith(".experts.gate_up_proj")]
+        stacked = [key for key in states[family][0] if key.endswith(".experts.down_proj")]
         check(len(stacked) > 0, family + " has no fused experts")
     run_ranks(RANKS, rank_save, setting.path("dcp"), states)
     for family in families:
@@ -48,3 +48,9 @@ def case_map_transformers_experts(setting):
 @case(first=(2, 15))
 def case_map_transformers_mixtral(setting):
     check_families(setting, MIXTRAL, "transformers-5-mixtral")
+
+
+@case(first=(2, 15))
+def case_map_transformers_others(setting):
+    for family in ("exaone_moe", "hy_v3", "lfm2_moe", "nemotron_h"):
+        check_families(setting, [family], "transformers-5-" + family.replace("_", "-"))
