@@ -178,8 +178,8 @@ static void put_type(const catalogue *c, size_t tensor, text_buf *text)
     text_puts(text, "]");
 }
 
-/* Whether --dtype made a floating dtype that the folder does not have: the user wants it. Nothing else
- * makes one of the castable dtypes differ. */
+/* Whether --dtype gave a floating dtype that the folder does not have. The castable dtypes differ for
+ * no other reason. */
 static bool is_user_dtype(const target *to, const catalogue *from, size_t i, dtype theirs)
 {
     const dtype ours = (dtype)catalogue_tensor(&to->cat, i)->dtype;
