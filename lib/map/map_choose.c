@@ -53,14 +53,14 @@ fsdpck_status map_choose(const map_entry *entries, const char *model_type, const
     return FSDPCK_OK;
 }
 
-fsdpck_status map_print_purposes(const map_entry *entries, budget *owner, text_buf *out,
-                                 fsdpck_error *err)
+fsdpck_status map_print_purposes(const map_entry *entries, const char *model_type, budget *owner,
+                                 text_buf *out, fsdpck_error *err)
 {
     const char *separator = "";
     for (const map_entry *e = entries; e->name != NULL; e++) {
         tensor_map *m;
         RETURN_IF(map_read(e->text, e->nbytes, owner, &m, err));
-        if (m->model_types.count > 0) {
+        if (is_for_type(m, model_type)) {
             text_printf(out, "%s%s for %s", separator, e->name,
                         strtab_text(&m->texts, m->for_text));
             separator = "; ";

@@ -21,8 +21,8 @@ typedef struct map_choice {
 fsdpck_status map_choose(const map_entry *entries, const char *model_type, const map_input *inputs,
                          size_t count, budget *owner, map_choice *choice,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Appends "NAME for TYPE, TYPE : PATTERN, PATTERN; NAME for ..." of all maps with a `for` line. */
-fsdpck_status map_print_purposes(const map_entry *entries, budget *owner, text_buf *out,
-                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends "NAME for PATTERN, PATTERN; NAME for ..." of all maps for the model type. */
+fsdpck_status map_print_purposes(const map_entry *entries, const char *model_type, budget *owner,
+                                 text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -111,7 +111,7 @@ struct tensor_map {
     /* `for`: the models that the map is for, and names that their tensors have. */
     vec model_types;             /* uint32_t: ids in texts; empty: the map has no such line */
     uint32_t first_name, nnames; /* in patterns */
-    uint32_t for_text;           /* the line after `for`: id in texts */
+    uint32_t for_text;           /* the names of the `for` line: id in texts */
 };
 
 /* map_words.c */

@@ -282,9 +282,10 @@ static fsdpck_status read_for(map_reader *r, fsdpck_error *err)
     RETURN_IF(read_model_types(r, err));
     RETURN_IF(take(r, ":", "',' or ':'", err));
     m->first_name = (uint32_t)m->patterns.count;
+    const uint32_t first = r->next;
     RETURN_IF(read_names(r, &(map_rule){0}, false, &m->nnames, err));
     RETURN_IF(check_end(r, "',' or the end of the line", err));
-    const char *begin = r->words[1].text;
+    const char *begin = r->words[first].text;
     return strtab_intern(&m->texts, begin, (size_t)(last->text + last->nbytes - begin),
                          &m->for_text, err);
 }

@@ -25,7 +25,11 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
                                  const model_config *config, fsdpck_error *err)
 {
     text_buf maps = {0}, names = {0};
-    fsdpck_status st = map_print_purposes(map_entries, NULL, &maps, err);
+    fsdpck_status st = map_print_purposes(map_entries, config->model_type, NULL, &maps, err);
+    if (st == FSDPCK_OK && maps.nbytes == 0) {
+        text_puts(&maps, "a model type of a built-in map; fsdpck maps NAME prints them");
+        st = text_check(&maps, err);
+    }
     for (size_t i = 0; i < l->inputs.count && i < NAMES_SHOWN; i++)
         text_printf(&names, ", '%s'", VEC_AT(&l->inputs, const map_input, i)->name);
     if (st == FSDPCK_OK)

@@ -38,6 +38,10 @@ def check_families(setting, families, name):
     for family in families:
         _, folder = setting.consolidate(setting.path("dcp/" + family), family + "/", "--map", name)
         check_same_tensors(load_hf(folder)[0], load_hf(setting.path("saved-" + family))[0], family)
+        saved = setting.path("saved-" + family)
+        process, folder = setting.consolidate(setting.path("dcp/" + family), family + "-like/", "--like", saved)
+        check("map: %s," % name in process.stdout, family + " is read through another map")
+        check_same_tensors(load_hf(folder)[0], load_hf(saved)[0], family + " by --like")
 
 
 @case(first=(2, 15))
