@@ -39,6 +39,30 @@ fsdpck_status optim_groups_put(optim_groups *g, const char *fqn, size_t nbytes, 
     return FSDPCK_OK;
 }
 
+static fsdpck_status copy_list(const optim_groups *from, const optim_list *l, optim_groups *to,
+                               fsdpck_error *err)
+{
+    RETURN_IF(optim_groups_add(to, strtab_text(&from->names, l->name),
+                               strtab_nbytes(&from->names, l->name), err));
+    for (uint32_t i = 0; i < l->count; i++) {
+        const optim_group *group = optim_groups_at(from, l, i);
+        RETURN_IF(optim_groups_open(to, err));
+        for (uint32_t k = 0; k < group->count; k++) {
+            size_t nbytes;
+            const char *text = optim_groups_member(from, group, k, &nbytes);
+            RETURN_IF(optim_groups_put(to, text, nbytes, err));
+        }
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status optim_groups_copy(const optim_groups *from, optim_groups *to, fsdpck_error *err)
+{
+    for (size_t i = 0; i < from->lists.count; i++)
+        RETURN_IF(copy_list(from, VEC_AT(&from->lists, const optim_list, i), to, err));
+    return FSDPCK_OK;
+}
+
 const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, size_t nbytes,
                                     bool is_only)
 {

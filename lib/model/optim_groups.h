@@ -44,6 +44,10 @@ fsdpck_status optim_groups_open(optim_groups *g, fsdpck_error *err) FSDPCK_MUST_
 fsdpck_status optim_groups_put(optim_groups *g, const char *fqn, size_t nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Adds all of `from` to `to`. */
+fsdpck_status optim_groups_copy(const optim_groups *from, optim_groups *to,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* The optimizer whose state is under `prefix` ("optim.", ""): that with the same last key. If the
  * checkpoint has only one optimizer, the only one of the description. NULL if none. */
 const optim_list *optim_groups_find(const optim_groups *g, const char *prefix, size_t nbytes,

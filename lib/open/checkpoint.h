@@ -86,7 +86,9 @@ struct fsdpck_checkpoint {
     catalogue read;
     source read_src;
     unit_list units;
-    flat_adapter *adapter; /* NULL: the reader's catalogue is cat itself */
+    optim_groups optimizers; /* of the description */
+    strtab param_order;      /* its parameters in the order of model.parameters() */
+    flat_adapter *adapter;   /* NULL: the reader's catalogue is cat itself */
     checkpoint_parts parts;
     vec ties;                   /* tied_pair, from the model description */
     char *mesh;                 /* as text; NULL where none is known */

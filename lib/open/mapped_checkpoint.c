@@ -230,6 +230,8 @@ fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options 
     catalogue_init(&c->cat, &c->metadata);
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);
+    optim_groups_init(&c->optimizers, &c->metadata);
+    strtab_init(&c->param_order, &c->metadata);
     c->ties = VEC_OF(tied_pair, &c->metadata);
     fsdpck_status st = describe(c, options, err);
     if (st == FSDPCK_OK)

@@ -65,6 +65,23 @@ static fsdpck_status find_order(const model *m, const unit_list *units, vec *ord
     return FSDPCK_OK;
 }
 
+/* For a writer of FSDP1's rank files, which numbers the parameters. */
+static fsdpck_status keep_order(fsdpck_checkpoint *c, const model *m, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < model_module_count(m); i++) {
+        const model_module *module = model_module_at(m, i);
+        for (uint32_t k = module->first_param; k < module->first_param + module->nparams; k++) {
+            const model_param *p = model_param_at(m, k);
+            size_t nbytes;
+            uint32_t id;
+            const char *fqn = model_name(m, p->name, &nbytes);
+            if (p->same_as == MODEL_NONE)
+                RETURN_IF(strtab_intern(&c->param_order, fqn, nbytes, &id, err));
+        }
+    }
+    return optim_groups_copy(&m->optimizers, &c->optimizers, err);
+}
+
 /* --- the adapter --- */
 
 static fsdpck_status read_model(fsdpck_checkpoint *c, const char *path, model *m, fsdpck_error *err)
@@ -184,6 +201,8 @@ fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
 
     if (st == FSDPCK_OK && !d->m.lists_units)
         st = find_order(&d->m, &c->units, &order, err);
+    if (st == FSDPCK_OK)
+        st = keep_order(c, &d->m, err);
     if (st == FSDPCK_OK)
         st = find_ties(c, d, &ties, err);
     if (st == FSDPCK_OK) {

@@ -337,6 +337,8 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
     catalogue_init(&c->cat, &c->metadata);
     catalogue_init(&c->read, &c->metadata);
     unit_list_init(&c->units, &c->metadata);
+    optim_groups_init(&c->optimizers, &c->metadata);
+    strtab_init(&c->param_order, &c->metadata);
     c->ties = VEC_OF(tied_pair, &c->metadata);
     /* A rank that fails still serves its files until all ranks have its status. */
     const fsdpck_status st =
@@ -366,6 +368,8 @@ void fsdpck_close(fsdpck_checkpoint *c)
     catalogue_release(&c->cat);
     catalogue_release(&c->read);
     unit_list_release(&c->units);
+    optim_groups_release(&c->optimizers);
+    strtab_release(&c->param_order);
     vec_release(&c->ties);
     if (base == NULL) {
         probe_release(&c->probe);

@@ -192,6 +192,9 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err)
         RETURN_IF(
             unit_list_scale(&r->src->units, (uint32_t)mesh_size(&r->layout.mesh), &r->units, err));
         r->sharding.units = &r->units;
+        r->sharding.optimizers = r->src->optimizers.lists.count > 0 ? &r->src->optimizers : NULL;
+        r->sharding.param_order =
+            strtab_count(&r->src->param_order) > 0 ? &r->src->param_order : NULL;
     }
     r->sharding.layout = &r->layout;
     r->sharding.every_rank = r->writer->every_rank;

@@ -99,6 +99,12 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
     RETURN_IF(checkpoint_load_inner(r->src, err));
     RETURN_IF(
         select_build_target(&r->src->cat, &r->src->parts, &request, &r->to, &r->selected, err));
+    if (r->selected.unordered)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_OPTIM_ORDER,
+                 "describe the modules in --model FILE, which defines the order of "
+                 "model.parameters(): scripts/describe_model.py",
+                 "numbers of optimizer state follow the listed order of its names, which torch "
+                 "sometimes sorts alphabetically");
     if (r->selected.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensors missing from '%s': %" PRIu64 "; they are sharded as without --like",

@@ -1,13 +1,14 @@
 /* The optimizer's state as in rank files of FSDP1: torch's optimizer.state_dict(), by number.
  *
  * Numbers are given through the param_groups in their order. Without use_orig_params they count
- * flat parameters, within a group in the order of the units, as model.parameters() gives them (a
- * flat parameter is its module's own and so comes before those of modules below); else the
- * original parameters as the groups list them, and a rank has state only for parameters with a
- * shard on it. */
+ * flat parameters; else the original parameters, and a rank has state only for parameters with a
+ * shard on it. flat_order.h: their order within a group. In the order of the model, flat parameters
+ * follow the units, as model.parameters() gives them: a flat parameter is its module's own and so
+ * comes before those of modules below. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "select/flat_order.h"
 #include "select/nest.h"
 #include "select/select_internal.h"
 
@@ -24,6 +25,7 @@ typedef struct entry {
 typedef struct root_state {
     select_state *a;
     value_pool *pool;   /* the target's */
+    value key;          /* of the optimizer in the checkpoint, or none */
     value groups;       /* list of dicts, as the source has them */
     value states;       /* dict: FQN to dict of entries that are no tensors */
     value made_groups;  /* list of dicts, by number */
@@ -87,6 +89,7 @@ static fsdpck_status find_optimizer(root_state *s, value root, fsdpck_error *err
                              (next, "give --optim-keys name to restore the groups of flattened "
                                     "state, or select only the model: --part model"));
         at = value_item(s->pool, dict, 0);
+        s->key = value_key(s->pool, dict, 0);
     }
     if (value_kind_of(s->groups) != VALUE_LIST)
         return optim_state_refuse(FSDPCK_BADINPUT, "param_groups is not a list", NULL, err);
@@ -138,47 +141,80 @@ static fsdpck_status assign_number(root_state *s, uint32_t *slot, value list, fs
     return value_append(s->pool, list, number, err);
 }
 
-/* Flat parameters are numbered after the whole group is known. */
-static fsdpck_status number_name(root_state *s, uint32_t group, value name, value list,
-                                 fsdpck_error *err)
+/* The flat parameter of a parameter; a parameter of no unit is refused. */
+static fsdpck_status find_unit(root_state *s, uint32_t group, uint32_t param, const char *name,
+                               uint32_t *unit_index, fsdpck_error *err)
 {
     const unit_list *l = s->a->to->units;
-    size_t nbytes;
-    const char *text = value_text(s->pool, name, &nbytes);
-    uint32_t param, *slot;
-
-    if (value_kind_of(name) != VALUE_STR)
-        return optim_state_refuse_numbers(NULL, err);
-    RETURN_IF(find_slot(s, text, nbytes, &param, &slot, err));
-    const unit *u = param == CAT_NONE ? NULL : unit_of_param(l, param);
-    if (u != NULL && u->use_orig_params)
-        return assign_number(s, slot, list, err);
-    if (u == NULL && (unit_count(l) == 0 || unit_at(l, 0)->use_orig_params))
-        return assign_number(s, slot, list, err);
-    if (u == NULL)
+    if (param == CAT_NONE)
         return optim_state_refuse(FSDPCK_UNSUPPORTED,
                                   "a parameter outside all units is numbered among flat parameters",
-                                  text, err);
-    uint32_t *of = &s->group_of[u - unit_at(l, 0)];
+                                  name, err);
+    *unit_index = (uint32_t)(unit_of_param(l, param) - unit_at(l, 0));
+    uint32_t *of = &s->group_of[*unit_index];
     if (*of != NO_NUMBER && *of != group)
         return optim_state_refuse(
-            FSDPCK_BADINPUT, "parameters of one flat parameter are in two param_groups", text, err);
+            FSDPCK_BADINPUT, "parameters of one flat parameter are in two param_groups", name, err);
     *of = group;
     return FSDPCK_OK;
 }
 
-static fsdpck_status number_units(root_state *s, uint32_t group, value list, fsdpck_error *err)
+static fsdpck_status list_name(root_state *s, flat_order *o, value name, fsdpck_error *err)
 {
     const unit_list *l = s->a->to->units;
-    for (uint32_t i = 0; i < unit_count(l); i++) {
-        const unit *u = unit_at(l, i);
-        if (s->group_of[i] != group || u->nparams == 0)
-            continue;
-        RETURN_IF(assign_number(s, &s->numbers[u->first_param], list, err));
-        for (uint32_t k = 1; k < u->nparams; k++)
-            s->numbers[u->first_param + k] = s->numbers[u->first_param];
+    size_t nbytes;
+    const char *text = value_text(s->pool, name, &nbytes);
+    uint32_t param, *slot, unit_index = 0;
+
+    if (value_kind_of(name) != VALUE_STR)
+        return optim_state_refuse_numbers(NULL, err);
+    RETURN_IF(find_slot(s, text, nbytes, &param, &slot, err));
+    if (param != CAT_NONE && is_flat(unit_of_param(l, param)) != o->flat)
+        return optim_state_refuse(FSDPCK_UNSUPPORTED,
+                                  "only some units of the model have use_orig_params", text, err);
+    if (o->flat) {
+        RETURN_IF(find_unit(s, o->group, param, text, &unit_index, err));
+        return flat_order_add_unit(o, unit_index, param, err);
+    }
+    const uint32_t other =
+        param != CAT_NONE ? 0 : (uint32_t)(slot - (uint32_t *)s->other_numbers.items);
+    if (param != CAT_NONE)
+        text = unit_name(l, VEC_AT(&l->params, const unit_param, param)->fqn, &nbytes);
+    else
+        text = strtab_text(&s->others, other), nbytes = strtab_nbytes(&s->others, other);
+    return flat_order_add_param(o, text, nbytes,
+                                param != CAT_NONE ? param : (uint32_t)l->params.count + other, err);
+}
+
+/* Numbers of the items in their order. */
+static fsdpck_status assign_numbers(root_state *s, const flat_order *o, value list,
+                                    fsdpck_error *err)
+{
+    const unit_list *l = s->a->to->units;
+    for (size_t i = 0; i < o->items.count; i++) {
+        const uint32_t id = VEC_AT(&o->items, const flat_order_item, i)->id;
+        const unit *u = o->flat ? unit_at(l, id) : NULL;
+        const uint32_t param = u == NULL ? id : u->first_param;
+        RETURN_IF(assign_number(s,
+                                param < l->params.count
+                                    ? &s->numbers[param]
+                                    : VEC_AT(&s->other_numbers, uint32_t, param - l->params.count),
+                                list, err));
+        for (uint32_t k = 1; u != NULL && k < u->nparams; k++)
+            s->numbers[param + k] = s->numbers[param];
     }
     return FSDPCK_OK;
+}
+
+static fsdpck_status number_params(root_state *s, flat_order *o, value from, value params,
+                                   value list, fsdpck_error *err)
+{
+    value given = VALUE_OF_NONE;
+    for (size_t i = 0; i < value_count(s->pool, params); i++)
+        RETURN_IF(list_name(s, o, value_item(s->pool, params, i), err));
+    (void)value_dict_find(s->pool, from, "param_names", &given);
+    RETURN_IF(flat_order_sort(o, given, err));
+    return assign_numbers(s, o, list, err);
 }
 
 static fsdpck_status number_group(root_state *s, uint32_t group, fsdpck_error *err)
@@ -199,9 +235,13 @@ static fsdpck_status number_group(root_state *s, uint32_t group, fsdpck_error *e
         if (!is_list)
             RETURN_IF(value_dict_put(s->pool, made, key, value_item(s->pool, from, i), err));
     }
-    for (size_t i = 0; i < value_count(s->pool, params); i++)
-        RETURN_IF(number_name(s, group, value_item(s->pool, params, i), list, err));
-    RETURN_IF(number_units(s, group, list, err));
+    flat_order o;
+    flat_order_init(&o, s->a, s->pool, flat, group);
+    o.key = value_text(s->pool, s->key, &o.key_nbytes);
+    o.group_count = (uint32_t)value_count(s->pool, s->groups);
+    const fsdpck_status st = number_params(s, &o, from, params, list, err);
+    flat_order_release(&o);
+    RETURN_IF(st);
     RETURN_IF(value_new_str(s->pool, "params", 6, &word, err));
     RETURN_IF(value_dict_put(s->pool, made, word, list, err));
     return value_append(s->pool, s->made_groups, made, err);
@@ -411,6 +451,7 @@ fsdpck_status flat_root_build(select_state *a, fsdpck_error *err)
     const size_t nparams = l->params.count * sizeof(uint32_t);
     const size_t nunits = unit_count(l) * sizeof(uint32_t);
     root_state s = {.a = a,
+                    .key = VALUE_OF_NONE,
                     .pool = &a->to->cat.pool,
                     .other_numbers = VEC_OF(uint32_t, owner),
                     .entries = VEC_OF(entry, owner),

@@ -35,6 +35,7 @@
 #define FSDPCK_SELECT_SELECT_H
 
 #include "layout/layout.h"
+#include "model/optim_groups.h"
 #include "model/unit.h"
 #include "select/checkpoint_parts.h"
 #include "select/select_rules.h"
@@ -78,6 +79,10 @@ typedef struct shard_request {
      * of parameters; all else is whole on every rank. Borrowed, also by the target. NULL: use the
      * layout. */
     const unit_list *units;
+    /* Likewise: 'optimizers' of the model description, and the names of its parameters in the order
+     * of model.parameters(); NULL: unknown. Borrowed. */
+    const optim_groups *optimizers;
+    const strtab *param_order;
 } shard_request;
 
 typedef struct select_request {
@@ -136,6 +141,7 @@ typedef struct select_result {
     uint64_t merged, merged_nbytes; /* optimizer state that is one tensor for a whole flat unit */
     char *tied_names[SELECT_NAMES_MAX]; /* "b = a" */
     size_t tied_names_count;
+    bool unordered;       /* numbers of optimizer state follow a list of unknown order */
     uint64_t not_in_like; /* tensors sharded by the rules despite a `like` */
     uint32_t moved_first; /* target tensor: the first of layout.moved */
     /* Tensors omitted under their own names but written inside objects. */

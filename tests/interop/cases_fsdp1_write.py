@@ -220,6 +220,37 @@ def case_fsdp1_write_groups(setting):
         run_ranks(3, rank_load_groups, setting.folder, "out", orig)
 
 
+def load_optimizer(setting, folder, rank):
+    return load_pt(os.path.join(setting.path(folder), OPTIM_FILE % (2, rank)), weights_only=False)
+
+
+@case(first=(2, 15))
+def case_fsdp1_write_described_order(setting):
+    """Numbers follow 'optimizers' of the description, whatever the order of the units and of the listed names."""
+    from process_group import run_ranks
+    from cases_optim import rank_save_same_units
+    for orig in (False, True):
+        folder = "same-%s" % orig
+        path = setting.path(folder)
+        run_ranks(2, rank_save_same_units, path, orig)
+        full, bare = path + ".full.json", path + ".bare.json"
+        setting.run("consolidate", folder, "listed.pt", "--force", "--model", full)
+        state = load_pt(setting.path("listed.pt"), weights_only=False)
+        for group in state["optim"]["param_groups"]:
+            group["params"] = sorted(group["params"])
+        torch.save(state, setting.path("sorted.pt"))
+        for source in (folder, "listed.pt", "sorted.pt"):
+            words = ("reshard", source, "out", "--format", "fsdp1", "--world-size", 2, "--force", "--model")
+            setting.run(*words, full)
+            for rank in (0, 1):
+                check_same_state(load_optimizer(setting, "out", rank), load_optimizer(setting, folder, rank),
+                                 "%s, rank %d" % (source, rank))
+        done = setting.run(*words[:1], "listed.pt", "no", *words[3:], bare, expected=BAD_INPUT)
+        check("[MODEL-NEEDED]" in done.stderr and "optimizers" in done.stderr, done.stderr)
+        check_nothing_at(setting.path("no"))
+        setting.run(*words[:1], "listed.pt", "assumed", *words[3:], bare, "--assume", "order")
+
+
 @case((2, 1))
 def case_fsdp1_write_optim_refused(setting):
     """What flat parameters have no place for, and state that is not whole."""
