@@ -44,6 +44,7 @@ typedef struct run {
     run_options opt;
     bool sharded;                       /* reshard: see `sharding` */
     bool replaces_empty;                /* DST is an empty folder */
+    strtab replaced;                    /* names in a folder that is replaced: output_replaced.h */
     bool bare_optimizer, names_objects; /* as in select_request, for runs without output */
     bool attributes;                    /* likewise */
     rank_differences *differences;      /* as in exec_request */
