@@ -5,6 +5,7 @@
 
 #include "compare/digest.h"
 #include "group/remote_folder.h"
+#include "run/manifest_files.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -288,9 +289,11 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fs
     fsdpck_status st = run_select(r, err);
     if (st == FSDPCK_OK)
         st = checkpoint_check_flat(src, &r->to.cat, err);
-    if (st != FSDPCK_OK)
+    if (st != FSDPCK_OK) {
         error_path(err, src->path);
-    return st;
+        return st;
+    }
+    return manifest_files_check_lost(r, err);
 }
 
 static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)

@@ -5,9 +5,9 @@
 #include "base/struct_copy.h"
 #include "compare/digest.h"
 
-fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
-                                 const fsdpck_digest_options *options, fsdpck_digests **out,
-                                 fsdpck_error *err)
+fsdpck_status digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                          const fsdpck_digest_options *options, bool check_manifest,
+                          fsdpck_digests **out, fsdpck_error *err)
 {
     run_options o;
     *out = NULL;
@@ -15,12 +15,19 @@ fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
     fsdpck_digests *d = calloc(1, sizeof *d);
     if (d == NULL)
         return error_set_nomem(err, sizeof *d);
-    const fsdpck_status st = digest_run(d, ctx, src, &o, err);
+    const fsdpck_status st = digest_run(d, ctx, src, &o, check_manifest, err);
     if (st != FSDPCK_OK)
         fsdpck_digests_free(d);
     else
         *out = d;
     return st;
+}
+
+fsdpck_status fsdpck_digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                                 const fsdpck_digest_options *options, fsdpck_digests **out,
+                                 fsdpck_error *err)
+{
+    return digests_new(ctx, src, options, true, out, err);
 }
 
 void fsdpck_digests_free(fsdpck_digests *d)

@@ -13,6 +13,11 @@ typedef struct digest_line {
 } digest_line;
 bool digest_line_parse(const char *text, size_t nbytes, digest_line *l);
 
+/* fsdpck_digests_new; check_manifest as in digest_run. */
+fsdpck_status digests_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
+                          const fsdpck_digest_options *options, bool check_manifest,
+                          fsdpck_digests **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* inner_digests.c: of the tensors inside objects that are loaded: what tells them apart, dtype, shape
  * and elements, as a number, by their index in the catalogue. */
 fsdpck_status digest_inner(fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options,

@@ -40,7 +40,9 @@
  *
  * The object to replace is checked when the output begins and must be the same at commit (EXISTS
  * otherwise). It is a plain file or folder of the same kind, never a link. Its permissions are
- * copied to the new object, except to files in a folder. If the file system cannot exchange names,
+ * copied to the new object, except to files in a folder. check_replaced sees an old folder after it
+ * was moved aside, when no more files are put into it by its path: if that fails, the old one is
+ * restored. If the file system cannot exchange names,
  * the old object gets the name `.NAME.fsdpck-XXXXXXXX.old` until the new one is durable: a file as
  * a second name, a folder by a rename. A kill between the two renames of a folder leaves the old
  * one under that name and nothing under the final name.
@@ -62,6 +64,10 @@ enum {
     OUTPUT_NO_SYNC = 2, /* --no-sync: no fsync at all */
     OUTPUT_SHARED = 4,  /* other processes will join */
 };
+
+/* Whether the folder `name` in `parent`, which was replaced, may be removed. */
+typedef fsdpck_status (*output_check_fn)(const void *ctx, const folder *parent, const char *name,
+                                         fsdpck_error *err);
 
 typedef struct output {
     char *path;         /* final, as given */
@@ -86,6 +92,8 @@ typedef struct output {
     bool sync_later;           /* output_publish leaves syncing the parent folder to its caller */
     char *old_name;            /* in the parent folder: the replaced object, until it is removed */
     logger log;                /* set after output_begin: warns of failed removals */
+    output_check_fn check_replaced; /* likewise; NULL: none */
+    const void *check_ctx;
 } output;
 
 /* Opens the parent (IO if it is missing) and creates the partial. */

@@ -158,18 +158,28 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
     return st;
 }
 
+static fsdpck_status check_replaced(const output *o, const char *old_name, fsdpck_error *err)
+{
+    if (o->check_replaced == NULL || o->kind != OUTPUT_FOLDER)
+        return FSDPCK_OK;
+    return o->check_replaced(o->check_ctx, &o->parent, old_name, err);
+}
+
 /* The same for a folder: the old one is renamed first. */
 static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
     if (renameat(dirfd, o->final_name, dirfd, old_name) != 0)
         return error_set_errno(err, errno, "rename", o->path);
-    const int rc = platform_rename_noreplace(dirfd, o->partial_name, o->final_name);
-    fsdpck_status st = rc == 0 ? FSDPCK_OK : set_rename_errno(o, rc, err);
-    if (st == FSDPCK_OK)
-        st = sync_parent(o, err);
+    fsdpck_status st = check_replaced(o, old_name, err);
+    bool renamed = false;
+    if (st == FSDPCK_OK) {
+        const int rc = platform_rename_noreplace(dirfd, o->partial_name, o->final_name);
+        renamed = rc == 0;
+        st = renamed ? sync_parent(o, err) : set_rename_errno(o, rc, err);
+    }
     if (st != FSDPCK_OK) {
-        if (rc == 0)
+        if (renamed)
             output_remove_quiet(o, o->final_name);
         if (platform_rename_noreplace(dirfd, old_name, o->final_name) != 0)
             warn_not_restored(o, old_name);
@@ -215,6 +225,8 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
         o->old_name != NULL ? FSDPCK_OK : error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
     if (st == FSDPCK_OK && !is_same(o, o->partial_name, o->old_dev, o->old_ino))
         st = error_replaced(o, err);
+    if (st == FSDPCK_OK)
+        st = check_replaced(o, o->old_name, err);
     if (st == FSDPCK_OK)
         st = sync_parent(o, err);
     if (st == FSDPCK_OK)

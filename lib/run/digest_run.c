@@ -1,6 +1,7 @@
 #include "run/digest_run.h"
 #include "base/checked.h"
 #include "plan/coverage.h"
+#include "run/manifest_files.h"
 
 /* ---- the writer of nothing ---- */
 
@@ -69,6 +70,8 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(run_check_engine(r, err));
     RETURN_IF(digest_select(r, err));
+    if (r->check_manifest)
+        RETURN_IF(manifest_files_check_lost(r, err));
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     RETURN_IF(run_lay_out(r, err));
     return run_make_plan(r, err);
@@ -154,9 +157,10 @@ static fsdpck_status run_digest(fsdpck_digests *d, fsdpck_error *err)
 }
 
 fsdpck_status digest_run(fsdpck_digests *d, fsdpck_context *ctx, fsdpck_checkpoint *src,
-                         const run_options *options, fsdpck_error *err)
+                         const run_options *options, bool check_manifest, fsdpck_error *err)
 {
     run_init(&d->run, ctx, src, options);
+    d->run.check_manifest = check_manifest;
     d->run.dst = "";
     const fsdpck_status st = run_digest(d, err);
     progress_phase(&ctx->progress, NULL, 0);

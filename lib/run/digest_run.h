@@ -1,9 +1,9 @@
 /* digest_run.h: a consolidation that computes digests and writes no output.
  *
  *     fsdpck_digests d = {0};
- *     st = digest_run(&d, ctx, src, options, err);   // collective
+ *     st = digest_run(&d, ctx, src, options, false, err);   // collective
  *     ... d.rows ...
- *     digest_run_release(&d);                        // also after a failure
+ *     digest_run_release(&d);                               // also after a failure
  */
 #ifndef FSDPCK_RUN_DIGEST_RUN_H
 #define FSDPCK_RUN_DIGEST_RUN_H
@@ -34,9 +34,11 @@ fsdpck_status digest_check_boxes(fsdpck_checkpoint *src, fsdpck_error *err) FSDP
 /* Applies only selection, names and dtypes: r->to gets its tensors without locations. */
 fsdpck_status digest_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Digests of the tensors that `options` select. */
+/* Digests of the tensors that `options` select. With check_manifest, fails if the manifest in the
+ * folder shows that files with some of them are missing. */
 fsdpck_status digest_run(fsdpck_digests *d, fsdpck_context *ctx, fsdpck_checkpoint *src,
-                         const run_options *options, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                         const run_options *options, bool check_manifest,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 void digest_run_release(fsdpck_digests *d);
 
 /* A writer without output that accepts any dtype and uses the layout below. */

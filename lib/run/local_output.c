@@ -7,6 +7,7 @@
 
 #include "manifest/manifest.h"
 #include "run/manifest_run.h"
+#include "run/output_replaced.h"
 #include "run/run.h"
 
 /* Bytes per copy step. */
@@ -83,6 +84,7 @@ static fsdpck_status begin_with(run *r, partial_names *names, fsdpck_error *err)
         st = output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err);
     if (is_host_leader(r) && st == FSDPCK_OK) {
         r->out.log = r->ctx->log;
+        output_guard_replaced(r);
         st = add_files(r, err);
     }
     const char *mine = is_host_leader(r) && st == FSDPCK_OK ? r->out.partial_name : "";

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* *there: the manifest in the folder was read. */
+/* *there: the manifest in the folder was read. log: NULL for no warning. */
 static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bool *there,
-                                   fsdpck_error *err)
+                                   const logger *log, fsdpck_error *err)
 {
     path_kind kind;
     char *text = NULL;
@@ -26,7 +26,9 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     free(text);
     *there = st == FSDPCK_OK;
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
-        log_warn(&src->ctx->log, FSDPCK_FINDING_MAN_UNSEEN,
+        if (log == NULL)
+            return FSDPCK_OK;
+        log_warn(log, FSDPCK_FINDING_MAN_UNSEEN,
                  "use the manifest that was written with the checkpoint",
                  "files were not compared with '" MANIFEST_NAME "', which cannot be read: %s",
                  why.message);
@@ -56,13 +58,14 @@ static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *na
     return st;
 }
 
-fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
-                                   manifest_needed_fn needed, void *arg, fsdpck_error *err)
+static fsdpck_status check_files(const fsdpck_checkpoint *src, manifest *m,
+                                 manifest_needed_fn needed, void *arg, const logger *log,
+                                 fsdpck_error *err)
 {
     bool there;
     uint64_t unneeded = 0;
     const char *first = NULL;
-    RETURN_IF(read_manifest(src, m, &there, err));
+    RETURN_IF(read_manifest(src, m, &there, log, err));
     for (size_t i = 0; there && i < m->files.count; i++) {
         const manifest_file *f = VEC_AT(&m->files, const manifest_file, i);
         const char *name = manifest_file_name(m, i);
@@ -76,13 +79,19 @@ fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
         first = first == NULL ? name : first;
         unneeded++;
     }
-    if (unneeded > 0)
-        log_warn(&src->ctx->log, FSDPCK_FINDING_MAN_MISSING,
+    if (unneeded > 0 && log != NULL)
+        log_warn(log, FSDPCK_FINDING_MAN_MISSING,
                  "list them with fsdpck verify; the selected tensors do not need them",
                  "%" PRIu64 " file%s of the manifest %s missing or %s a different size: '%s'%s",
                  unneeded, unneeded == 1 ? "" : "s", unneeded == 1 ? "is" : "are",
                  unneeded == 1 ? "has" : "have", first, unneeded == 1 ? "" : ", ...");
     return FSDPCK_OK;
+}
+
+fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
+                                   manifest_needed_fn needed, void *arg, fsdpck_error *err)
+{
+    return check_files(src, m, needed, arg, &src->ctx->log, err);
 }
 
 /* ---- of a run ---- */
@@ -92,7 +101,16 @@ typedef struct taken {
     int lost; /* whether a lost tensor may be selected; -1: not computed yet */
 } taken;
 
-/* A tensor of the manifest that the checkpoint does not have. */
+static bool same_shape(const manifest *m, size_t at, const catalogue *cat, uint32_t tensor)
+{
+    const manifest_tensor *a = VEC_AT(&m->tensors, const manifest_tensor, at);
+    const cat_tensor *b = catalogue_tensor(cat, tensor);
+    return a->dtype == DTYPE_NONE ||
+           shape_equal(manifest_shape(m, a), a->ndim, catalogue_shape(cat, tensor), b->ndim);
+}
+
+/* A tensor of the manifest that the checkpoint does not have, or not in its shape: a part of it was
+ * in the file. */
 static bool has_lost(const run *r, const manifest *m)
 {
     const catalogue *cat = &r->src->cat;
@@ -109,7 +127,7 @@ static bool has_lost(const run *r, const manifest *m)
         const size_t at =
             manifest_find_tensor(m, catalogue_name(cat, name), catalogue_name_nbytes(cat, name));
         if (at < m->tensors.count)
-            seen[at] = 1;
+            seen[at] = same_shape(m, at, cat, i);
     }
     for (uint32_t i = 0; i < m->tensors.count && !lost; i++) {
         const char *name = strtab_text(&m->tensor_names, i);
@@ -117,6 +135,13 @@ static bool has_lost(const run *r, const manifest *m)
     }
     free(seen);
     return lost;
+}
+
+static bool lost_tensors(taken *t, const manifest *m)
+{
+    if (t->lost < 0)
+        t->lost = has_lost(t->r, m);
+    return t->lost > 0;
 }
 
 static bool is_needed(void *arg, const manifest *m, const char *name)
@@ -129,17 +154,31 @@ static bool is_needed(void *arg, const manifest *m, const char *name)
             return true;
     if (!sidecars_is_weights(name))
         return false;
-    if (t->lost < 0)
-        t->lost = has_lost(t->r, m);
-    return t->r->opt.select.part != (int)PART_MODEL || t->lost > 0;
+    return lost_tensors(t, m) || t->r->opt.select.part != (int)PART_MODEL;
 }
 
-fsdpck_status manifest_files_check_run(run *r, fsdpck_error *err)
+static bool has_lost_tensors(void *arg, const manifest *m, const char *name)
+{
+    return sidecars_is_weights(name) && lost_tensors(arg, m);
+}
+
+static fsdpck_status check_run(run *r, manifest_needed_fn needed, const logger *log,
+                               fsdpck_error *err)
 {
     taken t = {r, -1};
     manifest m;
     manifest_init(&m, &r->src->metadata);
-    const fsdpck_status st = manifest_files_check(r->src, &m, is_needed, &t, err);
+    const fsdpck_status st = check_files(r->src, &m, needed, &t, log, err);
     manifest_release(&m);
     return st;
+}
+
+fsdpck_status manifest_files_check_run(run *r, fsdpck_error *err)
+{
+    return check_run(r, is_needed, &r->ctx->log, err);
+}
+
+fsdpck_status manifest_files_check_lost(run *r, fsdpck_error *err)
+{
+    return check_run(r, has_lost_tensors, NULL, err);
 }

@@ -24,5 +24,8 @@ fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
 
 /* The same for the files that the run's selected tensors need. */
 fsdpck_status manifest_files_check_run(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* For runs without output: only files of weights, and only if the part that is read has less than
+ * the manifest records: fewer tensors, or other shapes. No warnings. */
+fsdpck_status manifest_files_check_lost(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

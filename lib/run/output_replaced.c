@@ -7,7 +7,7 @@
 
 /* Replaceable entries: files of the checkpoint, and their folders. */
 typedef struct replaced {
-    const run *r;
+    run *r;
     const probe_input *in;
     fsdpck_checkpoint *there;
     strtab files, folders; /* paths below the folder; folder 0 is "", the folder itself */
@@ -110,6 +110,7 @@ static fsdpck_status is_checkpoint_file(const replaced *w, const char *path, boo
 static fsdpck_status search_folder(const replaced *w, const char *folder_path, char **lost,
                                    fsdpck_error *err)
 {
+    uint32_t id;
     const bool top = folder_path[0] == '\0';
     char **entries;
     size_t count;
@@ -123,6 +124,8 @@ static fsdpck_status search_folder(const replaced *w, const char *folder_path, c
         st = text_check(&path, err);
         if (st == FSDPCK_OK)
             st = is_checkpoint_file(w, path.text, &own, err);
+        if (st == FSDPCK_OK && own)
+            st = strtab_intern(&w->r->replaced, path.text, path.nbytes, &id, err);
         if (st != FSDPCK_OK || own)
             continue;
         *lost = strdup(path.text);
@@ -134,7 +137,7 @@ static fsdpck_status search_folder(const replaced *w, const char *folder_path, c
     return st;
 }
 
-fsdpck_status output_first_lost(const run *r, const probe_input *in, char **lost, fsdpck_error *err)
+fsdpck_status output_first_lost(run *r, const probe_input *in, char **lost, fsdpck_error *err)
 {
     replaced w = {.r = r, .in = in};
     *lost = NULL;
@@ -154,4 +157,59 @@ fsdpck_status output_first_lost(const run *r, const probe_input *in, char **lost
     strtab_release(&w.folders);
     strtab_release(&w.files);
     return st;
+}
+
+fsdpck_status output_error_lost(const char *path, fsdpck_error *err)
+{
+    return FAIL(err, EXISTS, NONE,
+                "output folder contains more than a checkpoint: '%s' would be lost", path);
+}
+
+/* ---- at the commit ---- */
+
+/* "NAME/folder", below the parent. */
+static fsdpck_status check_folder(const run *r, const folder *parent, const char *name,
+                                  const char *folder_path, fsdpck_error *err)
+{
+    const bool top = folder_path[0] == '\0';
+    path_kind kind;
+    char **entries = NULL;
+    size_t count = 0;
+    text_buf path = {0};
+    text_printf(&path, "%s%s%s", name, top ? "" : "/", folder_path);
+    fsdpck_status st = text_check(&path, err);
+    if (st == FSDPCK_OK)
+        st = path_probe(parent, path.text, &kind, NULL, err);
+    if (st == FSDPCK_OK && kind == PATH_FOLDER)
+        st = folder_list(parent, path.text, &entries, &count, err);
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
+        path.nbytes = 0;
+        text_printf(&path, "%s%s%s", folder_path, top ? "" : "/", entries[i]);
+        st = text_check(&path, err);
+        if (st != FSDPCK_OK || strtab_find(&r->replaced, path.text, path.nbytes) != STRTAB_NONE)
+            continue;
+        st = output_error_lost(path.text, err);
+        error_path(err, r->dst);
+        error_next(err, "it appeared while the output was written: move it, and run again");
+    }
+    free(entries);
+    text_release(&path);
+    return st;
+}
+
+/* Files of the checkpoint that were known at the beginning are the only ones to remove. */
+static fsdpck_status check_replaced(const void *ctx, const folder *parent, const char *name,
+                                    fsdpck_error *err)
+{
+    const run *r = ctx;
+    fsdpck_status st = check_folder(r, parent, name, "", err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&r->replaced); i++)
+        st = check_folder(r, parent, name, strtab_text(&r->replaced, i), err);
+    return st;
+}
+
+void output_guard_replaced(run *r)
+{
+    r->out.check_replaced = check_replaced;
+    r->out.check_ctx = r;
 }

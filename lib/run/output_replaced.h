@@ -12,8 +12,13 @@
 
 /* *lost: the first name in the folder that neither belongs to its checkpoint nor is written again
  * by this run, to be freed; NULL if none. EXISTS without a readable checkpoint, as its files are
- * then unknown. */
-fsdpck_status output_first_lost(const run *r, const probe_input *in, char **lost,
+ * then unknown. r->replaced: the names that were looked at. */
+fsdpck_status output_first_lost(run *r, const probe_input *in, char **lost,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* EXISTS, for a name of output_first_lost. */
+fsdpck_status output_error_lost(const char *path, fsdpck_error *err);
+/* For r->out, after it has begun: compares the replaced folder with r->replaced before it is
+ * removed. EXISTS at the commit, with the old folder restored, if it has another name. */
+void output_guard_replaced(run *r);
 
 #endif

@@ -253,6 +253,7 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     path_kind kind;
     RETURN_IF(path_probe(NULL, r->dst, &kind, NULL, err));
     r->replaces_empty = false;
+    strtab_release(&r->replaced);
     if (kind == PATH_ABSENT)
         return FSDPCK_OK;
     fsdpck_status st = FSDPCK_OK;
@@ -269,8 +270,7 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     char *other = NULL;
     st = output_first_lost(r, &in, &other, err);
     if (st == FSDPCK_OK && other != NULL)
-        st = FAIL(err, EXISTS, NONE,
-                  "output folder contains more than a checkpoint: '%s' would be lost", other);
+        st = output_error_lost(other, err);
     if (st == FSDPCK_EXISTS) {
         error_path(err, r->dst);
         error_next(err, "choose another name, or move or remove those files yourself");

@@ -9,6 +9,7 @@
 #include "run/manifest_files.h"
 #include "run/manifest_run.h"
 #include "run/output_paths.h"
+#include "run/output_replaced.h"
 #include "run/run_report.h"
 
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
@@ -22,6 +23,7 @@ void run_release(run *r)
     plan_free(r->plan);
     local_output_release(&r->local, r->ctx->group);
     output_release(&r->out);
+    strtab_release(&r->replaced);
     target_release(&r->to);
     select_result_release(&r->selected);
     like_output_release(&r->like);
@@ -38,6 +40,7 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_opt
         r->opt = *options;
     else
         run_options_init(&r->opt);
+    strtab_init(&r->replaced, NULL);
     target_init(&r->to, &src->metadata);
     layout_init(&r->layout, &src->metadata);
     unit_list_init(&r->units, &src->metadata);
@@ -188,6 +191,7 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
 {
     RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
     r->out.log = r->ctx->log;
+    output_guard_replaced(r);
     RETURN_IF(add_files(r, err));
     return sidecars_add(&r->side, &r->out, err);
 }

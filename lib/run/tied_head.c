@@ -34,7 +34,7 @@ static fsdpck_status compare(fsdpck_checkpoint *src, const run_options *options,
     o.select.keys = globs;
     o.select.keys_count = 2;
     o.select.replicas = options->select.replicas;
-    fsdpck_status st = digest_run(&d, src->ctx, src, &o, err);
+    fsdpck_status st = digest_run(&d, src->ctx, src, &o, false, err);
     if (st == FSDPCK_OK && (d.rows.count != 2 || d.rows.rows[0].digest != d.rows.rows[1].digest))
         st = FAIL_WITH(err, BADINPUT, TIE_DIFFERS,
                        ("'%s' and '%s' are tied in --like but differ", globs[0], globs[1]),

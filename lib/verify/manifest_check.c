@@ -102,7 +102,7 @@ static fsdpck_status check_digests(manifest_check *w, fsdpck_error *err)
     fsdpck_error what = FSDPCK_ERROR_INIT;
     work.threads = w->r->nthreads;
     options.work = &work;
-    const fsdpck_status st = fsdpck_digests_new(w->r->ctx, w->r->src, &options, &d, &what);
+    const fsdpck_status st = digests_new(w->r->ctx, w->r->src, &options, false, &d, &what);
     if (st == FSDPCK_OK) {
         compare_digests(w, d);
         fsdpck_digests_free(d);
