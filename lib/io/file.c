@@ -14,6 +14,7 @@
 #include "base/platform.h"
 #include "base/text.h"
 #include "io/descriptor.h"
+#include "io/file_identity.h"
 #include "io/remote.h"
 
 static_assert(sizeof(off_t) == 8, "large files need a 64-bit off_t");
@@ -35,6 +36,24 @@ static bool is_here(const folder *dir)
 static int64_t mtime_of(const struct stat *st)
 {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+static int64_t ctime_of(const struct stat *st)
+{
+    return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
+}
+
+static void set_identity(file *f, const struct stat *st)
+{
+    f->nbytes = (uint64_t)st->st_size;
+    f->dev = (uint64_t)st->st_dev;
+    f->ino = (uint64_t)st->st_ino;
+    f->mtime_ns = mtime_of(st);
+    f->ctime_ns = ctime_of(st);
+    f->links = (uint64_t)st->st_nlink;
+    f->mode = (uint64_t)st->st_mode;
+    f->uid = (uint64_t)st->st_uid;
+    f->gid = (uint64_t)st->st_gid;
 }
 
 /* "dir/path", or only `path`; NULL if out of memory. */
@@ -258,10 +277,7 @@ fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsig
     }
     f->fd = fd;
     f->path = shown;
-    f->nbytes = (uint64_t)st.st_size;
-    f->dev = (uint64_t)st.st_dev;
-    f->ino = (uint64_t)st.st_ino;
-    f->mtime_ns = mtime_of(&st);
+    set_identity(f, &st);
     return FSDPCK_OK;
 }
 
@@ -324,15 +340,9 @@ fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err)
         return FSDPCK_OK;
     if (fstat(f->fd, &st) != 0)
         return error_set_errno(err, errno, "fstat", f->path);
-    if ((uint64_t)st.st_size == f->nbytes && mtime_of(&st) == f->mtime_ns &&
-        (uint64_t)st.st_dev == f->dev && (uint64_t)st.st_ino == f->ino)
-        return FSDPCK_OK;
-    return FAIL_WITH(err, CHANGED, NONE, ("file changed while it was read"), (path, f->path),
-                     (expected, "%" PRIu64 " bytes, last written at %" PRId64 " ns since the epoch",
-                      f->nbytes, f->mtime_ns),
-                     (found, "%" PRIu64 " bytes, last written at %" PRId64 " ns since the epoch",
-                      (uint64_t)st.st_size, mtime_of(&st)),
-                     (next, "run again when no program writes to the input"));
+    file now = {.path = f->path};
+    set_identity(&now, &st);
+    return file_identity_check(f, &now, err);
 }
 
 fsdpck_status file_read_whole(const folder *dir, const char *path, uint64_t limit_bytes,

@@ -38,8 +38,9 @@ typedef struct file {
     char *path;
     uint64_t nbytes; /* at open */
     uint64_t dev, ino;
-    int64_t mtime_ns;
-    const struct remote *remote; /* set for a remote file: fd is -1 then */
+    int64_t mtime_ns, ctime_ns;
+    uint64_t links, mode, uid, gid; /* they explain a changed ctime */
+    const struct remote *remote;    /* set for a remote file: fd is -1 then */
     uint32_t remote_id;
 } file;
 
@@ -94,7 +95,7 @@ fsdpck_status path_check_inside(const char *path, size_t nbytes, fsdpck_finding_
 fsdpck_status file_read_at(const file *f, uint64_t offset, void *dst, uint64_t nbytes,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* CHANGED if size, mtime, device or inode differ from those at open. */
+/* CHANGED if it is no longer the file that was opened (file_identity.h). */
 fsdpck_status file_check_unchanged(const file *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Reads a whole small file into malloc'd memory, also NUL-terminated. LIMIT over limit_bytes. */

@@ -1,10 +1,10 @@
 #include "io/file_set.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc.h"
+#include "io/file_identity.h"
 
 #define SAMPLE_BLOCKS 8u
 #define SAMPLE_NBYTES ((uint64_t)4096)
@@ -26,18 +26,6 @@ static struct file_set_entry *entry_at(file_set *s, uint32_t index)
     return e;
 }
 
-static fsdpck_status check_identity(const file *before, const file *now, fsdpck_error *err)
-{
-    if (before->nbytes == now->nbytes && before->dev == now->dev && before->ino == now->ino &&
-        before->mtime_ns == now->mtime_ns)
-        return FSDPCK_OK;
-    return FAIL_WITH(err, CHANGED, NONE, ("file was replaced or changed while it was read"),
-                     (path, now->path),
-                     (expected, "%" PRIu64 " bytes, inode %" PRIu64, before->nbytes, before->ino),
-                     (found, "%" PRIu64 " bytes, inode %" PRIu64, now->nbytes, now->ino),
-                     (next, "run again when no program writes to the input"));
-}
-
 static fsdpck_status open_entry(void *ctx, open_slot *slot, fsdpck_error *err)
 {
     file_set *s = ctx;
@@ -45,7 +33,7 @@ static fsdpck_status open_entry(void *ctx, open_slot *slot, fsdpck_error *err)
     file f;
     RETURN_IF(file_open_read(&f, s->dir, e->path, s->flags, err));
     if (e->seen) {
-        const fsdpck_status st = check_identity(&e->f, &f, err);
+        const fsdpck_status st = file_identity_check(&e->f, &f, err);
         if (st == FSDPCK_OK)
             e->f = f;
         else

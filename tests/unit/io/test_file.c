@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/platform.h"
@@ -146,6 +147,48 @@ Test(file, same_size_rewrite_is_a_change)
     const struct timespec times[2] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 1}};
     cr_assert_eq(utimensat(AT_FDCWD, path, times, 0), 0);
     cr_assert_eq(file_check_unchanged(&f, &err), FSDPCK_CHANGED);
+    file_abandon(&f);
+}
+
+/* The clock of a file system advances in steps of a few ms. */
+static void next_tick(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+}
+
+Test(file, rewrite_with_the_old_mtime_is_a_change)
+{
+    file f;
+    struct stat st;
+    scratch_write(dir, "a", "0123456789", 10);
+    cr_assert_eq(file_open_read(&f, NULL, scratch_path(path, dir, "a"), 0, &err), FSDPCK_OK);
+    cr_assert_eq(stat(path, &st), 0);
+    next_tick();
+    scratch_write(dir, "a", "9876543210", 10);
+    cr_assert_eq(utimensat(AT_FDCWD, path, (struct timespec[]){st.st_atim, st.st_mtim}, 0), 0);
+    cr_assert_eq(file_check_unchanged(&f, &err), FSDPCK_CHANGED);
+    cr_expect(strstr(err.message, "content or attributes") != NULL, "%s", err.message);
+    file_abandon(&f);
+}
+
+Test(file, a_changed_mode_or_link_is_named)
+{
+    file f;
+    char other[SCRATCH_BYTES];
+    scratch_write(dir, "a", "0123456789", 10);
+    cr_assert_eq(file_open_read(&f, NULL, scratch_path(path, dir, "a"), 0, &err), FSDPCK_OK);
+    next_tick();
+    cr_assert_eq(chmod(path, 0400), 0);
+    cr_assert_eq(file_check_unchanged(&f, &err), FSDPCK_CHANGED);
+    cr_expect(strstr(err.message, "its mode changed") != NULL, "%s", err.message);
+    cr_expect(strstr(err.found, "mode 0400") != NULL, "%s", err.found);
+    file_abandon(&f);
+    cr_assert_eq(file_open_read(&f, NULL, path, 0, &err), FSDPCK_OK);
+    next_tick();
+    cr_assert_eq(link(path, scratch_path(other, dir, "b")), 0);
+    cr_assert_eq(file_check_unchanged(&f, &err), FSDPCK_CHANGED);
+    cr_expect(strstr(err.message, "its links changed") != NULL, "%s", err.message);
+    cr_expect(strstr(err.found, "2 links") != NULL, "%s", err.found);
     file_abandon(&f);
 }
 
