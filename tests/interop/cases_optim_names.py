@@ -279,3 +279,24 @@ def case_optim_shapes_mislead(setting):
     check(list(found["state"]) == ["W"] and found["param_groups"][0]["params"] == ["W", "P"], found)
     given = saved(setting, "given.pt", {"model": weights, "optimizer": optimizer(low, rank=2, param_names=["W"])})
     check(list(written(setting, given, "--optim-keys", "name")["optimizer"]["state"]) == ["W"], "param_names")
+
+
+@case(first=(2, 6))
+def case_optim_flat_loses_groups(setting):
+    """Groups that the flattened form loses are a finding in both directions, also with -q."""
+    names = ["b", "a", "c"]
+    state = {"model": {name: torch.ones(3) for name in names},
+             "optim": {"state": {name: {"exp_avg": torch.ones(3)} for name in names}, "param_groups": [
+                 {"lr": rate, "params": [name]} for name, rate in zip(names, (1.0, 1.0, 2.0))]}}
+    source = saved(setting, "groups.pt", state)
+    for given, keys in ((source, "flat"), (setting.path("flat.pt"), "name")):
+        out = setting.path(keys + ".pt")
+        done = setting.run("consolidate", given, out, "-q", "--optim-keys", keys)
+        check("[OPTIM-GROUPS]" in done.stderr, "%s: %s" % (keys, done.stderr))
+        done = setting.run("consolidate", given, out, "--force", "--json", "--optim-keys", keys)
+        found = [finding["finding"] for finding in json.loads(done.stdout)["findings"]]
+        check(found == ["OPTIM-GROUPS"], "%s: %s" % (keys, found))
+    one = saved(setting, "one.pt", {"model": state["model"], "optim": {
+        "state": state["optim"]["state"], "param_groups": [{"lr": 1.0, "params": names}]}})
+    done = setting.run("consolidate", one, setting.path("flat1.pt"), "--optim-keys", "flat")
+    check("OPTIM-GROUPS" not in done.stderr, done.stderr)
