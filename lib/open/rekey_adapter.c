@@ -48,8 +48,21 @@ static fsdpck_status params_of_model(const model *m, vec *params, fsdpck_error *
 
 /* --- those of the model part --- */
 
+/* torch's batch norm counts its batches beside them. */
+static bool has_counter(const catalogue *c, const char *name, size_t module_nbytes)
+{
+    text_buf counter = {.limit_bytes = UINT32_MAX};
+    text_append(&counter, name, module_nbytes);
+    text_puts(&counter, "num_batches_tracked");
+    const uint32_t k =
+        counter.failed ? CAT_NONE : catalogue_find((catalogue *)c, counter.text, counter.nbytes);
+    text_release(&counter);
+    return k != CAT_NONE && catalogue_tensor(c, k)->ndim == 0 &&
+           dtype_get((dtype)catalogue_tensor(c, k)->dtype)->kind != DTYPE_IS_FLOAT;
+}
+
 /* Whether a module has the buffers of torch's batch norm: running_mean and running_var, vectors of
- * one shape. A name alone may be a parameter's. */
+ * one shape, and its counter. Names alone may be those of parameters. */
 static bool is_norm_buffer(const catalogue *c, const cat_tensor *t)
 {
     static const char *const buffers[] = {"running_mean", "running_var"};
@@ -67,7 +80,7 @@ static bool is_norm_buffer(const catalogue *c, const cat_tensor *t)
         const uint32_t k =
             other.failed ? CAT_NONE : catalogue_find((catalogue *)c, other.text, other.nbytes);
         text_release(&other);
-        if (k == CAT_NONE)
+        if (k == CAT_NONE || !has_counter(c, name, nbytes - n))
             return false;
         const cat_tensor *o = catalogue_tensor(c, k);
         found =
@@ -117,9 +130,26 @@ static int compare_alias(const void *left, const void *right)
     return compare_saved(left, right);
 }
 
-/* Marks tensors with the same elements as an earlier one. */
-static void find_ties(const catalogue *c, candidate *all, size_t count)
+/* Whether two tensors of one shape at one offset have the same strides: not one transposed. */
+static fsdpck_status same_strides(const fsdpck_checkpoint *c, const cat_tensor *a,
+                                  const cat_tensor *b, uint32_t tensor, bool *same,
+                                  fsdpck_error *err)
 {
+    const uint64_t *shape = catalogue_shape(&c->cat, tensor);
+    place x, y;
+    RETURN_IF(c->src.locate(c->src.ctx, a->first_chunk, &x, err));
+    RETURN_IF(c->src.locate(c->src.ctx, b->first_chunk, &y, err));
+    *same = x.rows == y.rows;
+    for (unsigned i = 0; *same && !x.rows && i < a->ndim; i++)
+        *same = shape[i] < 2 || x.strides[i] == y.strides[i];
+    return FSDPCK_OK;
+}
+
+/* Marks tensors with the same elements as an earlier one. */
+static fsdpck_status find_ties(const fsdpck_checkpoint *from, candidate *all, size_t count,
+                               fsdpck_error *err)
+{
+    const catalogue *c = &from->cat;
     if (count > 1)
         qsort(all, count, sizeof *all, compare_alias);
     for (size_t i = 1; i < count; i++) {
@@ -129,10 +159,13 @@ static void find_ties(const catalogue *c, candidate *all, size_t count)
                       all[i].offset_bytes == all[i - 1].offset_bytes && t->dtype == before->dtype &&
                       shape_equal(catalogue_shape(c, all[i].tensor), t->ndim,
                                   catalogue_shape(c, all[i - 1].tensor), before->ndim);
+        if (all[i].tied)
+            RETURN_IF(same_strides(from, t, before, all[i].tensor, &all[i].tied, err));
         all[i].tied_to = all[i - 1].tied ? all[i - 1].tied_to : all[i - 1].tensor;
     }
     if (count > 1)
         qsort(all, count, sizeof *all, compare_saved);
+    return FSDPCK_OK;
 }
 
 static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
@@ -157,8 +190,7 @@ static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const checkpoin
         RETURN_IF(c->src.locate(c->src.ctx, t->first_chunk, &where, err));
         made->offset_bytes = where.offset_bytes;
     }
-    find_ties(&c->cat, all->items, all->count);
-    return FSDPCK_OK;
+    return find_ties(c, all->items, all->count, err);
 }
 
 /* Its clean name: in the model without the outer key, else the whole key. */

@@ -404,12 +404,13 @@ static fsdpck_status alike_groups(likeness *l, fsdpck_error *err)
         rekey_group *g = REKEY_GROUP(o, l->class_of[p]);
         *REKEY_MEMBER(o, g->first + g->count++) = p;
     }
-    if (runs > o->groups.count)
-        log_warn(l->r->log, FSDPCK_FINDING_OPTIM_GROUPS,
-                 "list the groups in --model FILE: 'optimizers' in fsdpck-model(5)",
-                 "flattened optimizer state: %zu param_groups made of parameters with equal "
-                 "hyperparameters; there may have been up to %" PRIu32,
-                 o->groups.count, runs);
+    if (runs > o->groups.count || o->groups.count > 1)
+        log_warn(
+            l->r->log, FSDPCK_FINDING_OPTIM_GROUPS,
+            "list the groups in --model FILE: 'optimizers' in fsdpck-model(5)",
+            "flattened optimizer state: %zu param_group%s made of parameters with equal "
+            "hyperparameters; equal groups were merged, and there may have been up to %" PRIu32,
+            o->groups.count, o->groups.count == 1 ? "" : "s", count);
     else
         log_write(l->r->log, LOG_NOTE,
                   "flattened optimizer state: %zu param_group%s made of parameters with equal "

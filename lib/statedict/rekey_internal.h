@@ -6,6 +6,7 @@
  *     rekey_unique.c  ... by shapes, if these leave one assignment
  *     rekey_order.c   ... in the order of the model
  *     rekey_shape.c   candidate parameters of a number
+ *     rekey_foreign.c optimizers whose shapes identify nothing
  *     rekey_check_conflicts.c  optimizers with the same parameter
  *     rekey_number.c  numbers for names
  *     rekey_write.c   names and paths, and objects
@@ -148,6 +149,24 @@ static inline const rekey_param *rekey_candidate(const rekey_matching *m, uint32
  * have the name of one of them, or none. */
 fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- rekey_foreign.c --- */
+
+/* What shapes of state say of the parameters. */
+typedef enum rekey_shapes {
+    REKEY_SHAPES_KNOWN,    /* those of torch's optimizers */
+    REKEY_SHAPES_UNKNOWN,  /* hyperparameters of other optimizers */
+    REKEY_SHAPES_PROJECTED /* state of other shapes than the parameter's */
+} rekey_shapes;
+
+/* *key: a key that shows it, if not KNOWN. */
+rekey_shapes rekey_shapes_of(const rekey *r, uint32_t owner, text_buf *key);
+/* MODEL-NEEDED. */
+fsdpck_status rekey_fail_foreign(const rekey_matching *m, const char *key,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Gives the numbers of one group all parameters in order, whatever their shapes; false if their
+ * counts differ. */
+bool rekey_match_all(rekey_matching *m);
 
 /* --- rekey_unique.c, rekey_order.c --- */
 

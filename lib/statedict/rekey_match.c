@@ -31,7 +31,9 @@ static fsdpck_status list_candidates(rekey_matching *m, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static fsdpck_status by_model(rekey_matching *m, fsdpck_error *err)
+/* key: one that shows `shapes`. */
+static fsdpck_status by_model(rekey_matching *m, rekey_shapes shapes, const char *key,
+                              fsdpck_error *err)
 {
     budget *owner = m->r->cat->owner;
     const size_t numbers = m->o->positions.count;
@@ -44,6 +46,11 @@ static fsdpck_status by_model(rekey_matching *m, fsdpck_error *err)
                         "give --model FILE: fsdpck-model(5)");
         return st;
     }
+    const bool assumed = m->r->order->assumed;
+    if (shapes == REKEY_SHAPES_PROJECTED && assumed && rekey_match_all(m))
+        return FSDPCK_OK;
+    if (shapes == REKEY_SHAPES_PROJECTED || (shapes == REKEY_SHAPES_UNKNOWN && !assumed))
+        return rekey_fail_foreign(m, key, err);
     const uint64_t work_nbytes = numbers * sizeof(uint32_t);
     m->taken = budget_alloc(owner, m->candidates.count, err);
     m->fixed = budget_alloc(owner, numbers, err);
@@ -51,7 +58,7 @@ static fsdpck_status by_model(rekey_matching *m, fsdpck_error *err)
     m->high = budget_alloc(owner, work_nbytes, err);
     fsdpck_status st = FSDPCK_LIMIT;
     if (m->taken != NULL && m->fixed != NULL && m->low != NULL && m->high != NULL)
-        st = m->r->order->assumed ? rekey_match_order(m, err) : rekey_match_unique(m, err);
+        st = assumed ? rekey_match_order(m, err) : rekey_match_unique(m, err);
     budget_free(owner, m->taken, m->candidates.count);
     budget_free(owner, m->fixed, numbers);
     budget_free(owner, m->low, work_nbytes);
@@ -211,7 +218,8 @@ static fsdpck_status fail_nameless(rekey *r, rekey_optimizer *o, uint32_t positi
     return st;
 }
 
-fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error *err)
+static fsdpck_status match(rekey *r, uint32_t owner, bool tentative, rekey_shapes shapes,
+                           const char *key, fsdpck_error *err)
 {
     rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
     const optim_list *list = rekey_described(r, o);
@@ -221,11 +229,11 @@ fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error
     if (list != NULL)
         RETURN_IF(by_description(r, o, list, err));
     if (named || list != NULL)
-        return check_shapes(r, o, err);
+        return shapes == REKEY_SHAPES_PROJECTED ? FSDPCK_OK : check_shapes(r, o, err);
     rekey_matching m = {
         .r = r, .o = o, .candidates = VEC_OF(uint32_t, r->cat->owner), .tentative = tentative};
     o->inferred = true;
-    fsdpck_status st = by_model(&m, err);
+    fsdpck_status st = by_model(&m, tentative ? REKEY_SHAPES_KNOWN : shapes, key, err);
     vec_release(&m.candidates);
     for (size_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
         rekey_position *p = REKEY_POSITION(o, i);
@@ -236,5 +244,16 @@ fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error
             return fail_nameless(r, o, (uint32_t)i, err);
         st = strtab_intern(&r->texts, param->fqn, param->fqn_nbytes, &p->name, err);
     }
+    return st;
+}
+
+fsdpck_status rekey_match(rekey *r, uint32_t owner, bool tentative, fsdpck_error *err)
+{
+    text_buf key = {0};
+    const rekey_shapes shapes = rekey_shapes_of(r, owner, &key);
+    fsdpck_status st = text_check(&key, err);
+    if (st == FSDPCK_OK)
+        st = match(r, owner, tentative, shapes, key.text, err);
+    text_release(&key);
     return st;
 }

@@ -2,6 +2,7 @@
  * class. A number that fits only one class with one parameter left takes it, until no number can.
  * The assignment is unique exactly if all numbers get a parameter this way. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "statedict/rekey_internal.h"
 
@@ -24,6 +25,7 @@ typedef struct unique {
     /* By position: its class; FITS_ANY: other classes may also fit; FITS_BARE: it has no state. */
     uint32_t *class_of;
     uint32_t open;
+    bool misleads; /* the shapes contradict the order */
 } unique;
 
 #define CLASS(u, i) VEC_AT(&(u)->classes, shape_class, i)
@@ -152,6 +154,31 @@ static fsdpck_status take_bare_ones(unique *u, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Numbers without state beside others with state, as many as parameters: then state at another place
+ * than its parameter's contradicts the order, and shapes may mislead. */
+static void drop_contradictions(unique *u)
+{
+    rekey_matching *m = u->m;
+    uint32_t bare = 0, filled = 0, count = (uint32_t)m->o->members.count;
+    bool ordered = true;
+    for (size_t g = 0; g < m->o->groups.count; g++)
+        filled += REKEY_GROUP(m->o, g)->count > 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t position = *REKEY_MEMBER(m->o, i);
+        bare += u->class_of[position] == FITS_BARE;
+        ordered = ordered && (u->class_of[position] == FITS_BARE || !m->fixed[position] ||
+                              m->low[position] == i);
+    }
+    if (ordered || bare == 0 || filled != 1 || count != m->candidates.count || m->tentative)
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        u->open += m->fixed[i];
+        m->fixed[i] = 0;
+    }
+    memset(m->taken, 0, m->candidates.count);
+    u->misleads = true;
+}
+
 /* --- unresolved numbers --- */
 
 static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
@@ -166,7 +193,7 @@ static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
                    "optimizer state keyed by number does not identify its parameters");
     for (uint32_t i = 0; i < m->candidates.count; i++) {
         const rekey_param *p = rekey_candidate(m, i);
-        if (m->taken[i] || !rekey_may_be(m, position, p))
+        if (m->taken[i] || (!u->misleads && !rekey_may_be(m, position, p)))
             continue;
         if (count++ < NAMES_SHOWN)
             text_printf(&names, "%s'%.40s'", count > 1 ? ", " : "", p->fqn);
@@ -211,6 +238,7 @@ static fsdpck_status search(unique *u, fsdpck_error *err)
     RETURN_IF(class_positions(u, err));
     RETURN_IF(take_single_ones(u, err));
     RETURN_IF(take_bare_ones(u, err));
+    drop_contradictions(u);
     if (u->open > 0 && !m->tentative)
         return ambiguous(u, err);
     if (u->open > 0)

@@ -279,6 +279,13 @@ static fsdpck_status write_flat(rewriting *x, uint32_t owner, fsdpck_error *err)
         error_next(err, "use --optim-keys name, which keeps all groups");
         return st;
     }
+    if (o->groups.count > 1)
+        log_warn(r->log, FSDPCK_FINDING_OPTIM_GROUPS,
+                 "use --optim-keys name, which keeps all groups, or keep a description of the "
+                 "optimizer: 'optimizers' in fsdpck-model(5)",
+                 "the flattened form does not record the %zu param_groups: groups with equal "
+                 "hyperparameters become one when it is read",
+                 o->groups.count);
     for (size_t i = 0; i < r->entries.count; i++) {
         const rekey_entry *e = REKEY_ENTRY(r, i);
         if (e->owner != owner || (e->kind != REKEY_HYPER && e->kind != REKEY_NAMES) ||

@@ -246,3 +246,57 @@ def case_optim_empty_group_flat(setting):
         {"lr": .5, "weight_decay": .25, "params": []}, {"lr": .1, "weight_decay": 0., "params": ["w"]}]}}
     done, _ = setting.consolidate(saved(setting, "empty.pt", state), "no.pt", "--optim-keys", "flat", expected=4)
     check("[MODEL-OPTIM]" in done.stderr and "next:" in done.stderr, done.stderr)
+
+
+def trained(parameter):
+    made = torch.optim.AdamW([parameter])
+    parameter.grad = torch.ones_like(parameter)
+    made.step()
+    return made.state_dict()
+
+
+@case(first=(2, 6))
+def case_optim_shapes_mislead(setting):
+    """Shapes that leave one candidate only if a trainable parameter is overlooked, or the state is a projection."""
+    mean, square = torch.nn.Parameter(torch.ones(5)), torch.ones(3, 3)
+    view = torch.nn.Parameter(square.t())
+    low = {0: {"step": torch.tensor(1.0), "exp_avg": torch.ones(2, 8), "exp_avg_sq": torch.ones(2, 8)}}
+    weights = {"W": torch.ones(8, 8), "P": torch.ones(2, 8)}
+    whole = optimizer(low, rank=2, params=[0, 1])
+    for name, model, state, candidate in (
+            ("mean.pt", {"n.running_mean": mean, "n.running_var": torch.ones(5), "b": torch.ones(5)}, trained(mean),
+             "n.running_mean"),
+            ("view.pt", {"enc": torch.nn.Parameter(square), "dec": view}, trained(view), "dec"),
+            ("low.pt", weights, optimizer(low, rank=2), "W"),
+            ("other.pt", weights, optimizer(low, unknown=2), "W"),
+            ("whole.pt", weights, whole, "W"),
+            ("bare.pt", weights, optimizer(low, params=[0, 1]), "W")):
+        refused(setting, saved(setting, name, {"model": model, "optimizer": state}), "MODEL-NEEDED")
+        done, _ = setting.consolidate(setting.path(name), "no.pt", "--optim-keys", "name", expected=BAD_INPUT)
+        check("'%s'" % candidate in done.stderr, done.stderr)
+    refused(setting, setting.path("low.pt"), "MODEL-NEEDED", "--assume", "order")
+    found = written(setting, setting.path("whole.pt"), "--optim-keys", "name", "--assume", "order")["optimizer"]
+    check(list(found["state"]) == ["W"] and found["param_groups"][0]["params"] == ["W", "P"], found)
+    given = saved(setting, "given.pt", {"model": weights, "optimizer": optimizer(low, rank=2, param_names=["W"])})
+    check(list(written(setting, given, "--optim-keys", "name")["optimizer"]["state"]) == ["W"], "param_names")
+
+
+@case(first=(2, 6))
+def case_optim_flat_loses_groups(setting):
+    """Groups that the flattened form loses are a finding in both directions, also with -q."""
+    names = ["b", "a", "c"]
+    state = {"model": {name: torch.ones(3) for name in names},
+             "optim": {"state": {name: {"exp_avg": torch.ones(3)} for name in names}, "param_groups": [
+                 {"lr": rate, "params": [name]} for name, rate in zip(names, (1.0, 1.0, 2.0))]}}
+    source = saved(setting, "groups.pt", state)
+    for given, keys in ((source, "flat"), (setting.path("flat.pt"), "name")):
+        out = setting.path(keys + ".pt")
+        done = setting.run("consolidate", given, out, "-q", "--optim-keys", keys)
+        check("[OPTIM-GROUPS]" in done.stderr, "%s: %s" % (keys, done.stderr))
+        done = setting.run("consolidate", given, out, "--force", "--json", "--optim-keys", keys)
+        found = [finding["finding"] for finding in json.loads(done.stdout)["findings"]]
+        check(found == ["OPTIM-GROUPS"], "%s: %s" % (keys, found))
+    one = saved(setting, "one.pt", {"model": state["model"], "optim": {
+        "state": state["optim"]["state"], "param_groups": [{"lr": 1.0, "params": names}]}})
+    done = setting.run("consolidate", one, setting.path("flat1.pt"), "--optim-keys", "flat")
+    check("OPTIM-GROUPS" not in done.stderr, done.stderr)
