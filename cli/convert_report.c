@@ -46,7 +46,7 @@ static const char *left_out_hint(const command_request *r, const fsdpck_info *in
                                            : "; a .pt includes objects and the tensors in them";
     if (!is_reshard(p))
         return p->format_id == FSDPCK_FORMAT_HDF5 && strcmp(p->part, "all") != 0
-                   ? "; without --part all tensors are included"
+                   ? "; omit --part to include all tensors"
                : strcmp(p->part, "all") != 0
                    ? "; --part all includes every tensor, a .pt includes everything"
                : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&

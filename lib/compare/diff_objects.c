@@ -55,7 +55,7 @@ static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *le
     fsdpck_status st = text_check(&name, err);
     *wanted = st == FSDPCK_OK && select_rules_match(rules, name.text);
     if (*wanted)
-        st = select_rules_rename(rules, &name, &changed, err);
+        st = select_rules_rename(rules, &name, NULL, &changed, err);
     if (st == FSDPCK_OK && *wanted)
         text_append(names, name.text, name.nbytes);
     text_release(&name);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 
 /* The first match, in list order. */
@@ -364,6 +365,13 @@ fsdpck_status checkpoint_parts_find(const catalogue *c, checkpoint_parts *parts,
     return st;
 }
 
+/* Whether the dotted text ends with the word. */
+static bool text_is_last_word(const char *text, size_t nbytes, const char *word)
+{
+    const size_t n = strlen(word);
+    return text_ends_with(text, nbytes, word) && (nbytes == n || text[nbytes - n - 1] == '.');
+}
+
 size_t checkpoint_parts_outer_nbytes(const checkpoint_parts *parts, checkpoint_part part)
 {
     const char *key = part == PART_MODEL && parts->model_depth > 0 ? parts->model_key
@@ -372,13 +380,29 @@ size_t checkpoint_parts_outer_nbytes(const checkpoint_parts *parts, checkpoint_p
     return key[0] == '\0' ? 0 : strlen(key) + 1;
 }
 
+void checkpoint_parts_clean_state(const checkpoint_parts *parts, const char *name, size_t nbytes,
+                                  text_buf *out)
+{
+    size_t begin = 0;
+    for (size_t i = 0; parts->model_has_ddp && begin == 0 && i < nbytes; i++) {
+        const bool is_end = name[i] == '.' && (text_is_last_word(name, i, "state") ||
+                                               text_is_last_word(name, i, "param_groups"));
+        if (is_end && fqn_has_ddp_prefix(name + i + 1, nbytes - i - 1))
+            begin = i + 1;
+    }
+    fqn_clean(name, begin, false, out);
+    fqn_clean(name + begin, nbytes - begin, begin > 0, out);
+}
+
 void checkpoint_parts_append_name(const checkpoint_parts *parts, checkpoint_part part, bool alone,
                                   bool clean, const char *name, size_t nbytes, text_buf *out)
 {
     const size_t skip = checkpoint_parts_outer_nbytes(parts, part);
     if (!alone)
         text_append(out, name, skip);
-    if (clean)
+    if (clean && part == PART_OPTIMIZER)
+        checkpoint_parts_clean_state(parts, name + skip, nbytes - skip, out);
+    else if (clean)
         fqn_clean(name + skip, nbytes - skip, part == PART_MODEL && parts->model_has_ddp, out);
     else
         text_append(out, name + skip, nbytes - skip);

@@ -59,9 +59,9 @@ static fsdpck_status set_path(select_state *a, const select_pick *pick, nest *pl
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     target_path p;
     RETURN_IF(target_path_copy(a, t->path, t->name,
-                               a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
+                               (checkpoint_part)a->parts->tensor_part[pick->source], &p, err));
     RETURN_IF(target_path_fit(a, strtab_text(&a->names, pick->name),
-                              strtab_nbytes(&a->names, pick->name), &p, err));
+                              strtab_nbytes(&a->names, pick->name), pick->marks, &p, err));
     RETURN_IF(record_path(a, places, &p, value_of_tensor(pick->target), t->name, err));
     catalogue_tensor(&a->to->cat, pick->target)->saved_at = t->saved_at;
     return path_tuple(a, &p, &catalogue_tensor(&a->to->cat, pick->target)->path, err);

@@ -50,7 +50,7 @@ static fsdpck_status put_leaf(select_state *a, nest *n, value path, uint32_t nam
                               fsdpck_error *err)
 {
     target_path p;
-    RETURN_IF(target_path_copy(a, path, name, false, &p, err));
+    RETURN_IF(target_path_copy(a, path, name, PART_OTHER, &p, err));
     return nest_put(n, p.elements, p.count, leaf, err);
 }
 

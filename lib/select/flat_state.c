@@ -86,7 +86,7 @@ fsdpck_status optim_state_find_param(select_state *a, text_buf *fqn, uint32_t *p
     bool changed;
     text_append(fqn, "", 0);
     RETURN_IF(text_check(fqn, err));
-    RETURN_IF(select_rules_rename(&a->rules, fqn, &changed, err));
+    RETURN_IF(select_rules_rename(&a->rules, fqn, NULL, &changed, err));
     const unit_param *p = unit_list_find_param(l, fqn->text, fqn->nbytes, NULL);
     *param = p == NULL ? CAT_NONE : (uint32_t)(p - (const unit_param *)l->params.items);
     return FSDPCK_OK;

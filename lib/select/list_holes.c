@@ -19,13 +19,33 @@ static bool is_chosen(const select_request *r)
            r->part != PART_ALL || r->objects == SELECT_OBJECTS_DROP || r->tied == SELECT_TIED_FIRST;
 }
 
+/* The path that a leaf has or would have. */
+static fsdpck_status path_after_rules(select_state *a, value path, uint32_t name,
+                                      checkpoint_part part, target_path *p, fsdpck_error *err)
+{
+    const name_source s = {path, name, part};
+    text_buf text = {.limit_bytes = UINT32_MAX}, marks = {.limit_bytes = UINT32_MAX};
+    bool changed = false;
+    select_original_name(a, name, part, &text);
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK)
+        st = select_rename(a, &s, &text, &marks, &changed, err);
+    if (st == FSDPCK_OK && changed && marks.nbytes > 0)
+        st = select_marked_path(a, text.text, text.nbytes, marks.text, p, err);
+    else if (st == FSDPCK_OK)
+        st = target_path_copy(a, path, name, part, p, err);
+    text_release(&text);
+    text_release(&marks);
+    return st;
+}
+
 static fsdpck_status check_leaf(select_state *a, const nest *n, value path, uint32_t name,
-                                bool is_model, fsdpck_error *err)
+                                checkpoint_part part, fsdpck_error *err)
 {
     target_path p;
     if (!has_index(&a->from->pool, path))
         return FSDPCK_OK;
-    RETURN_IF(target_path_copy(a, path, name, is_model, &p, err));
+    RETURN_IF(path_after_rules(a, path, name, part, &p, err));
     const nest_gap lack = nest_find_gap(n, p.elements, p.count);
     if (lack == NEST_GAP_NONE)
         return FSDPCK_OK;
@@ -48,17 +68,19 @@ fsdpck_status select_check_lists(select_state *a, const nest *n, uint64_t rank, 
         if ((t->flags & (CAT_TENSOR_IN_OBJECT | CAT_TENSOR_STORAGE)) ||
             (of_rank && rank != UINT64_MAX && catalogue_chunk(from, t->first_chunk)->rank != rank))
             continue;
-        RETURN_IF(check_leaf(a, n, t->path, t->name, a->parts->tensor_part[i] == PART_MODEL, err));
+        RETURN_IF(
+            check_leaf(a, n, t->path, t->name, (checkpoint_part)a->parts->tensor_part[i], err));
     }
     for (size_t i = 0; n->has_lists && i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(from, i);
         if ((o->rank != UINT16_MAX && rank != UINT64_MAX && o->rank != rank) || a->keyless[i])
             continue;
-        RETURN_IF(check_leaf(a, n, o->path, o->name, a->parts->object_part[i] == PART_MODEL, err));
+        RETURN_IF(
+            check_leaf(a, n, o->path, o->name, (checkpoint_part)a->parts->object_part[i], err));
     }
     for (size_t i = 0; n->has_lists && i < from->passed_over.count; i++) {
         const cat_skipped *skipped = VEC_AT(&from->passed_over, const cat_skipped, i);
-        RETURN_IF(check_leaf(a, n, skipped->path, skipped->name, false, err));
+        RETURN_IF(check_leaf(a, n, skipped->path, skipped->name, PART_OTHER, err));
     }
     return FSDPCK_OK;
 }

@@ -37,13 +37,18 @@ static bool word_is(const words *w, const char *word)
 }
 
 /* What optimizers keep for each parameter, by names that no module gives to a parameter. */
-static bool is_slot(const words *w)
+bool optimizer_roots_is_slot(const char *text, size_t nbytes)
 {
     static const char *const slots[] = {"exp_avg",         "exp_avg_sq",     "max_exp_avg_sq",
                                         "exp_avg_sq_row",  "exp_avg_sq_col", "exp_inf",
                                         "square_avg",      "grad_avg",       "acc_delta",
                                         "momentum_buffer", "fp32_param"};
-    return TEXT_IS_IN(w->text + w->at, w->end - w->at, slots);
+    return TEXT_IS_IN(text, nbytes, slots);
+}
+
+static bool is_slot(const words *w)
+{
+    return optimizer_roots_is_slot(w->text + w->at, w->end - w->at);
 }
 
 bool optimizer_roots_is_stem(const char *text, size_t nbytes, const char *stem)

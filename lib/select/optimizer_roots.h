@@ -35,6 +35,8 @@ bool optimizer_roots_contain_group(const optimizer_roots *r, const char *name, s
 /* Whether ROOT comes from flat names: a first word, not a dict. */
 bool optimizer_roots_has_flat(const optimizer_roots *r, const char *root, size_t nbytes);
 
+/* A key of an optimizer's state of one parameter, such as "exp_avg". */
+bool optimizer_roots_is_slot(const char *text, size_t nbytes);
 /* "optimizer", "optim_0", "optimizers", "optimizer_state_dict": a key that only an optimizer has. */
 bool optimizer_roots_is_key(const char *text, size_t nbytes);
 /* Whether TEXT is STEM followed only by a number, an s or `_state(s)(_dict(s))`. */

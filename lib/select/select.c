@@ -14,23 +14,27 @@ static bool part_wanted(const select_state *a, uint8_t part)
     return a->request->part == PART_ALL || (checkpoint_part)part == a->request->part;
 }
 
-static fsdpck_status name_tensor(select_state *a, size_t i, text_buf *name, bool *wanted,
-                                 fsdpck_error *err)
+static fsdpck_status name_tensor(select_state *a, size_t i, text_buf *name, text_buf *marks,
+                                 bool *wanted, fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(a->from, i);
     select_original_name(a, t->name, (checkpoint_part)a->parts->tensor_part[i], name);
     RETURN_IF(text_check(name, err));
     RETURN_IF(select_inner_is_selected(a, i, name->text, wanted, err));
     bool changed = false;
+    const name_source s = {t->path, t->name, (checkpoint_part)a->parts->tensor_part[i]};
     if (*wanted)
-        RETURN_IF(select_rules_rename(&a->rules, name, &changed, err));
+        RETURN_IF(select_rename(a, &s, name, marks, &changed, err));
+    if (!changed)
+        marks->nbytes = 0;
     a->result->renamed += changed;
     return FSDPCK_OK;
 }
 
-static fsdpck_status pick_tensor(select_state *a, size_t i, const text_buf *name, fsdpck_error *err)
+static fsdpck_status pick_tensor(select_state *a, size_t i, const text_buf *name,
+                                 const text_buf *marks, fsdpck_error *err)
 {
-    uint32_t id;
+    uint32_t id, marks_id = CAT_NONE;
     const size_t before = strtab_count(&a->names);
     RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
     if (id < before) {
@@ -46,9 +50,12 @@ static fsdpck_status pick_tensor(select_state *a, size_t i, const text_buf *name
                           catalogue_name(a->from, catalogue_tensor(a->from, i)->name)),
                          (next, "use --keep-names, another --rename, or --exclude one of them"));
     }
+    if (marks->nbytes > 0)
+        RETURN_IF(strtab_intern(&a->marks, marks->text, marks->nbytes, &marks_id, err));
     return vec_add(&a->picks,
                    &(select_pick){.source = (uint32_t)i,
                                   .name = id,
+                                  .marks = marks_id,
                                   .tied_to = CAT_NONE,
                                   .param = CAT_NONE,
                                   .held_by = CAT_NONE},
@@ -98,25 +105,33 @@ static fsdpck_status leave_out_hanging(select_state *a, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static bool may_be_picked(const select_state *a, size_t i)
+{
+    return !goes_with_object(a, i) && !hangs_on_container(a, i) && is_selectable(a, i) &&
+           part_wanted(a, a->parts->tensor_part[i]);
+}
+
 static fsdpck_status pick_tensors(select_state *a, fsdpck_error *err)
 {
-    text_buf name = {0};
-    fsdpck_status st = FSDPCK_OK;
+    text_buf name = {0}, marks = {0};
+    fsdpck_status st = select_find_param_names(a, may_be_picked, err);
+    GOTO_IF(st, out);
     for (size_t i = 0; i < a->parts->tensor_count; i++) {
         a->result->tensors_in++;
         a->result->nbytes_in += catalogue_tensor_nbytes(a->from, i);
         if (goes_with_object(a, i) || hangs_on_container(a, i))
             continue;
-        bool wanted = is_selectable(a, i) && part_wanted(a, a->parts->tensor_part[i]);
+        bool wanted = may_be_picked(a, i);
         if (wanted)
-            GOTO_IF(name_tensor(a, i, &name, &wanted, err), out);
+            GOTO_IF(name_tensor(a, i, &name, &marks, &wanted, err), out);
         if (wanted)
-            GOTO_IF(pick_tensor(a, i, &name, err), out);
+            GOTO_IF(pick_tensor(a, i, &name, &marks, err), out);
         else
             GOTO_IF(select_omit_tensor(a, i, err), out);
     }
 out:
     text_release(&name);
+    text_release(&marks);
     return st;
 }
 
@@ -141,14 +156,16 @@ static bool object_is_held(const select_state *a, const cat_object *o)
 /* Rules that match only an object count as used if it is compared under its own name. */
 static fsdpck_status use_rules(select_state *a, size_t i, fsdpck_error *err)
 {
-    text_buf name = {0};
+    const cat_object *o = catalogue_object(a->from, i);
+    const name_source s = {o->path, o->name, (checkpoint_part)a->parts->object_part[i]};
+    text_buf name = {0}, marks = {0};
     bool changed = false;
-    select_original_name(a, catalogue_object(a->from, i)->name,
-                         (checkpoint_part)a->parts->object_part[i], &name);
+    select_original_name(a, s.name, s.part, &name);
     fsdpck_status st = text_check(&name, err);
     if (st == FSDPCK_OK && select_rules_match(&a->rules, name.text))
-        st = select_rules_rename(&a->rules, &name, &changed, err);
+        st = select_rename(a, &s, &name, &marks, &changed, err);
     text_release(&name);
+    text_release(&marks);
     return st;
 }
 
@@ -333,7 +350,11 @@ static void release(select_state *a)
     select_rules_release(&a->rules);
     strtab_release(&a->names);
     strtab_release(&a->state_keys);
-    VEC_RELEASE_ALL(&a->picks, &a->objects, &a->object_names, &a->open_states);
+    strtab_release(&a->marks);
+    strtab_release(&a->params);
+    strtab_release(&a->param_texts);
+    VEC_RELEASE_ALL(&a->picks, &a->objects, &a->object_names, &a->object_marks, &a->param_names,
+                    &a->open_states);
     value_map_release(&a->inner);
     free(a->tensor_map);
     free(a->inner_map);
@@ -354,10 +375,15 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
     a.picks = VEC_OF(select_pick, from->owner);
     a.objects = VEC_OF(uint32_t, from->owner);
     a.object_names = VEC_OF(uint32_t, from->owner);
+    a.object_marks = VEC_OF(uint32_t, from->owner);
+    a.param_names = VEC_OF(uint32_t, from->owner);
     a.open_states = VEC_OF(uint32_t, from->owner);
     a.inner = VALUE_MAP(from->owner);
     strtab_init(&a.names, from->owner);
     strtab_init(&a.state_keys, from->owner);
+    strtab_init(&a.marks, from->owner);
+    strtab_init(&a.params, from->owner);
+    strtab_init(&a.param_texts, from->owner);
     to->cat.origin = from->origin;
     to->world_size = request->sharding == NULL ? 1 : mesh_size(&request->sharding->layout->mesh);
     to->cat.origin.world_size = (int64_t)to->world_size;

@@ -9,6 +9,7 @@
 typedef struct select_pick {
     uint32_t source;
     uint32_t name;   /* in select_state.names: its final name */
+    uint32_t marks;  /* in select_state.marks: of a name that the rules changed, or CAT_NONE */
     uint32_t target; /* CAT_NONE: dropped as a tie */
     uint32_t
         tied_to; /* index of a pick that is the same tensor under a different name, or CAT_NONE */
@@ -34,6 +35,12 @@ typedef struct select_state {
     vec picks;        /* select_pick, in the order of the source */
     vec objects;      /* uint32_t: picked objects */
     vec object_names; /* uint32_t, parallel to objects: name changed by the rules, or CAT_NONE */
+    vec object_marks; /* uint32_t, likewise: in marks, or CAT_NONE */
+    strtab marks;     /* name_marks.h */
+    /* Parameters: their names in the model before the rules; for each a text of param_texts after
+     * them. */
+    strtab params, param_texts;
+    vec param_names; /* uint32_t */
     bool objects_renamed;
     size_t inner_pick;   /* index in `objects` during a walk */
     uint16_t inner_rank; /* the rank of the walked object, UINT16_MAX: every rank's */
@@ -79,13 +86,35 @@ typedef struct target_path {
 } target_path;
 
 /* The source's path, without wrapper parts if requested. */
-fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, bool is_model,
+fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, checkpoint_part part,
                                target_path *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Adapts the path to the final name. Outer elements that the name still begins with are kept, and
- * inner ones that it still ends with ('exp_avg' of optim.state.FQN.exp_avg). The rest of the name
- * is one key. */
-fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, target_path *p,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adapts the path to the final name: to its marks, an id in select_state.marks. Without marks
+ * (CAT_NONE), outer elements that the name still begins with are kept, and inner ones that it still
+ * ends with ('exp_avg' of optim.state.FQN.exp_avg). The rest of the name is one key. */
+fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, uint32_t marks,
+                              target_path *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends a list index, an int key or a text. */
+void target_path_append_element(const value_pool *pool, value v, text_buf *out);
+
+/* A name of the source. */
+typedef struct name_source {
+    value path;
+    uint32_t name;
+    checkpoint_part part;
+} name_source;
+
+/* Applies the rules to a name that select_original_name gave, except to its list indexes, numbers
+ * and keys of an optimizer. marks: of the new name, empty if it is not that of the path. */
+fsdpck_status select_rename(select_state *a, const name_source *s, text_buf *name, text_buf *marks,
+                            bool *changed, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The path that a name with marks stands for. */
+fsdpck_status select_marked_path(select_state *a, const char *name, size_t nbytes,
+                                 const char *marks, target_path *p,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Before the first select_rename: names of the model's parameters, for optimizer state. */
+typedef bool (*select_wanted_fn)(const select_state *a, size_t tensor);
+fsdpck_status select_find_param_names(select_state *a, select_wanted_fn is_wanted,
+                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Value of select_state.source_is_sharded. */
 bool select_source_is_sharded(const catalogue *c);

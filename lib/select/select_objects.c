@@ -6,17 +6,28 @@
 
 /* --- their own names --- */
 
-static fsdpck_status name_object(select_state *a, uint32_t object, text_buf *name, bool *changed,
-                                 fsdpck_error *err)
+static fsdpck_status name_object(select_state *a, uint32_t object, text_buf *name, text_buf *marks,
+                                 bool *changed, fsdpck_error *err)
 {
-    const uint32_t id = catalogue_object(a->from, object)->name;
+    const cat_object *o = catalogue_object(a->from, object);
+    const uint32_t id = o->name;
+    const checkpoint_part part = (checkpoint_part)a->parts->object_part[object];
     name->nbytes = 0;
-    checkpoint_parts_append_name(a->parts, (checkpoint_part)a->parts->object_part[object], false,
-                                 a->request->clean, catalogue_name(a->from, id),
-                                 catalogue_name_nbytes(a->from, id), name);
+    checkpoint_parts_append_name(a->parts, part, false, a->request->clean,
+                                 catalogue_name(a->from, id), catalogue_name_nbytes(a->from, id),
+                                 name);
     text_append(name, "", 0);
     RETURN_IF(text_check(name, err));
-    return select_rules_rename(&a->rules, name, changed, err);
+    return select_rename(a, &(name_source){o->path, id, part}, name, marks, changed, err);
+}
+
+/* An id in select_state.marks; CAT_NONE: the name has none. */
+static fsdpck_status intern_marks(select_state *a, const text_buf *marks, uint32_t *id,
+                                  fsdpck_error *err)
+{
+    *id = CAT_NONE;
+    return marks->nbytes == 0 ? FSDPCK_OK
+                              : strtab_intern(&a->marks, marks->text, marks->nbytes, id, err);
 }
 
 static fsdpck_status intern_object(select_state *a, uint32_t object, const text_buf *name,
@@ -38,28 +49,34 @@ fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err)
 {
     const bool has_rules =
         a->request->options.rename_count + a->request->options.strip_prefix_count > 0;
-    text_buf name = {.limit_bytes = UINT32_MAX};
+    text_buf name = {.limit_bytes = UINT32_MAX}, marks = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = FSDPCK_OK;
 
     if (a->objects.count == 0)
         return FSDPCK_OK;
-    if (vec_push_n(&a->object_names, a->objects.count, err) == NULL)
+    if (vec_push_n(&a->object_names, a->objects.count, err) == NULL ||
+        vec_push_n(&a->object_marks, a->objects.count, err) == NULL)
         return FSDPCK_LIMIT;
-    for (size_t k = 0; k < a->objects.count; k++)
+    for (size_t k = 0; k < a->objects.count; k++) {
         *VEC_AT(&a->object_names, uint32_t, k) = CAT_NONE;
+        *VEC_AT(&a->object_marks, uint32_t, k) = CAT_NONE;
+    }
     /* Objects that keep their names come first, so that a conflict is reported for the renamed
      * one. */
     for (int pass = 0; has_rules && a->to->units == NULL && pass < 2; pass++)
         for (size_t k = 0; st == FSDPCK_OK && k < a->objects.count; k++) {
             const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
             bool changed = false;
-            st = name_object(a, object, &name, &changed, err);
+            st = name_object(a, object, &name, &marks, &changed, err);
             if (st == FSDPCK_OK && changed == (pass == 1))
                 st = intern_object(a, object, &name, changed, VEC_AT(&a->object_names, uint32_t, k),
                                    err);
+            if (st == FSDPCK_OK && changed && pass == 1)
+                st = intern_marks(a, &marks, VEC_AT(&a->object_marks, uint32_t, k), err);
             a->objects_renamed = a->objects_renamed || changed;
         }
     text_release(&name);
+    text_release(&marks);
     return st;
 }
 
@@ -68,11 +85,12 @@ fsdpck_status select_object_path(select_state *a, size_t k, target_path *p, fsdp
     const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
     const uint32_t name = *VEC_AT(&a->object_names, uint32_t, k);
     const cat_object *o = catalogue_object(a->from, object);
-    RETURN_IF(
-        target_path_copy(a, o->path, o->name, a->parts->object_part[object] == PART_MODEL, p, err));
+    RETURN_IF(target_path_copy(a, o->path, o->name, (checkpoint_part)a->parts->object_part[object],
+                               p, err));
     if (name == CAT_NONE)
         return FSDPCK_OK;
-    return target_path_fit(a, strtab_text(&a->names, name), strtab_nbytes(&a->names, name), p, err);
+    return target_path_fit(a, strtab_text(&a->names, name), strtab_nbytes(&a->names, name),
+                           *VEC_AT(&a->object_marks, uint32_t, k), p, err);
 }
 
 /* --- names of parameters --- */
@@ -106,9 +124,9 @@ static fsdpck_status add_owner(select_state *a, const select_pick *pick, checkpo
         old[i] = value_item(pool, t->path, i);
     if (count == 0 || count > SELECT_PATH_MAX || !find_owner(pool, old, count, part, &at))
         return FSDPCK_OK;
-    RETURN_IF(target_path_copy(a, t->path, t->name, part == PART_MODEL, &p, err));
+    RETURN_IF(target_path_copy(a, t->path, t->name, part, &p, err));
     RETURN_IF(target_path_fit(a, strtab_text(&a->names, pick->name),
-                              strtab_nbytes(&a->names, pick->name), &p, err));
+                              strtab_nbytes(&a->names, pick->name), pick->marks, &p, err));
     if (!find_owner(&a->to->cat.pool, p.elements, p.count, part, &new_at))
         return FSDPCK_OK;
     const char *text = value_text(pool, old[at], &nbytes);

@@ -18,6 +18,12 @@ typedef struct select_rename {
     bool global;
 } select_rename;
 
+/* select_rules.used, besides 0. */
+enum {
+    RULE_USED = 1,
+    RULE_KEPT /* it matched only what rules do not change */
+};
+
 typedef struct select_cast {
     char *glob; /* NULL: the model part's usual floats */
     dtype to;
@@ -215,37 +221,109 @@ bool select_rules_match(select_rules *rules, const char *name)
     return select_rules_match_either(rules, name, name);
 }
 
-static fsdpck_status apply_rename(const select_rename *r, const char *word, text_buf *name,
-                                  bool *changed, fsdpck_error *err)
+static fsdpck_status refuse_match(const char *word, const char *name, int number, fsdpck_error *err)
 {
-    const uint32_t options =
-        PCRE2_SUBSTITUTE_OVERFLOW_LENGTH | (r->global ? PCRE2_SUBSTITUTE_GLOBAL : 0u);
-    PCRE2_SIZE nbytes = name->nbytes * 2 + 256;
-    for (int attempt = 0; attempt < 2; attempt++) {
-        char *out = malloc(nbytes + 1);
-        if (out == NULL)
-            return error_set_nomem(err, nbytes);
-        PCRE2_SIZE out_nbytes = nbytes;
-        const int n = pcre2_substitute(r->code, (PCRE2_SPTR)name->text, name->nbytes, 0, options,
-                                       r->match, r->context, (PCRE2_SPTR)r->replacement,
-                                       PCRE2_ZERO_TERMINATED, (PCRE2_UCHAR *)out, &out_nbytes);
-        if (n > 0) {
-            name->nbytes = 0;
-            text_append(name, out, out_nbytes);
-            *changed = true;
+    PCRE2_UCHAR why[128] = "";
+    pcre2_get_error_message(number, why, sizeof why);
+    return FAIL(err, USAGE, NONE, "--rename '%s' failed on '%s': %s", word, name,
+                (const char *)why);
+}
+
+/* The text that replaces the match; a PCRE2 error, or 0. */
+static int expand(const select_rename *r, const char *name, text_buf *out)
+{
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->match);
+    const uint32_t count = pcre2_get_ovector_count(r->match);
+    out->nbytes = 0;
+    text_append(out, "", 0);
+    for (const char *c = r->replacement; *c != '\0'; c++) {
+        if (*c != '$') {
+            text_append(out, c, 1);
+            continue;
         }
-        free(out);
-        if (n >= 0)
-            return text_check(name, err);
-        if (n != PCRE2_ERROR_NOMEMORY) {
-            PCRE2_UCHAR why[128] = "";
-            pcre2_get_error_message(n, why, sizeof why);
-            return FAIL(err, USAGE, NONE, "--rename '%s' failed on '%s': %s", word, name->text,
-                        (const char *)why);
+        c++;
+        if (*c == '$') { /* "$$" or "${1}" */
+            text_append(out, c, 1);
+            continue;
         }
-        nbytes = out_nbytes;
+        const uint32_t group = (uint32_t)(c[1] - '0');
+        c += 2;
+        if (group >= count)
+            return PCRE2_ERROR_NOSUBSTRING;
+        if (at[(size_t)group * 2] == PCRE2_UNSET)
+            return PCRE2_ERROR_UNSET;
+        text_append(out, name + at[(size_t)group * 2],
+                    at[(size_t)group * 2 + 1] - at[(size_t)group * 2]);
     }
-    return FAIL(err, LIMIT, LIMIT_SIZE, "--rename '%s' makes a name too long", word);
+    return 0;
+}
+
+/* A rule at work on one name. */
+typedef struct rename_run {
+    const select_rename *rule;
+    const char *word;
+    text_buf was, text;
+    bool hit, kept; /* a match was replaced, or may not be */
+} rename_run;
+
+/* Replaces the current match. *last: the end of the match before it, and then of this one. */
+static fsdpck_status replace_match(rename_run *n, text_buf *name, text_buf *marks, size_t *last,
+                                   bool *applied, fsdpck_error *err)
+{
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(n->rule->match);
+    const size_t shorter = n->was.nbytes - *last, longer = name->nbytes;
+    if (at[0] > at[1] || at[0] < *last)
+        return refuse_match(n->word, n->was.text, PCRE2_ERROR_BADSUBSPATTERN, err);
+    const int failed = expand(n->rule, n->was.text, &n->text);
+    if (failed != 0)
+        return refuse_match(n->word, n->was.text, failed, err);
+    RETURN_IF(text_check(&n->text, err));
+    const size_t begin = longer - shorter + (at[0] - *last); /* the end of the name is unchanged */
+    RETURN_IF(name_marks_edit(name, marks, begin, begin + (at[1] - at[0]), n->text.text,
+                              n->text.nbytes, applied, err));
+    *last = at[1];
+    n->hit = n->hit || *applied;
+    n->kept = n->kept || !*applied;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status replace_matches(rename_run *n, text_buf *name, text_buf *marks,
+                                     fsdpck_error *err)
+{
+    const select_rename *r = n->rule;
+    size_t at = 0, last = 0;
+    uint32_t options = 0;
+    for (;;) {
+        const int found = pcre2_match(r->code, (PCRE2_SPTR)n->was.text, n->was.nbytes, at, options,
+                                      r->match, r->context);
+        if (found == PCRE2_ERROR_NOMATCH) { /* after an empty match: one byte on */
+            if (options == 0 || at >= n->was.nbytes)
+                return FSDPCK_OK;
+            at++;
+            options = 0;
+            continue;
+        }
+        if (found < 0)
+            return refuse_match(n->word, n->was.text, found, err);
+        bool applied;
+        RETURN_IF(replace_match(n, name, marks, &last, &applied, err));
+        if (applied && !r->global)
+            return FSDPCK_OK;
+        const PCRE2_SIZE *where = pcre2_get_ovector_pointer(r->match);
+        options = where[0] == where[1] ? PCRE2_NOTEMPTY_ATSTART | PCRE2_ANCHORED : 0u;
+        at = last;
+    }
+}
+
+static fsdpck_status apply_rename(rename_run *n, text_buf *name, text_buf *marks, fsdpck_error *err)
+{
+    text_append(&n->was, name->text, name->nbytes);
+    fsdpck_status st = text_check(&n->was, err);
+    if (st == FSDPCK_OK)
+        st = replace_matches(n, name, marks, err);
+    text_release(&n->was);
+    text_release(&n->text);
+    return st;
 }
 
 static bool is_renamed(const void *ctx, const char *text, size_t nbytes)
@@ -254,33 +332,44 @@ static bool is_renamed(const void *ctx, const char *text, size_t nbytes)
     return pcre2_match(r->code, (PCRE2_SPTR)text, nbytes, 0, 0, r->match, r->context) >= 0;
 }
 
-fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, bool *changed,
-                                  fsdpck_error *err)
+/* Removes a prefix; *hit: whether it was there, *kept: it may not be removed. */
+static fsdpck_status strip(const char *prefix, text_buf *name, text_buf *marks, bool *hit,
+                           bool *kept, fsdpck_error *err)
+{
+    const size_t n = strlen(prefix);
+    if (n == 0 || n >= name->nbytes || memcmp(name->text, prefix, n) != 0)
+        return FSDPCK_OK;
+    RETURN_IF(name_marks_edit(name, marks, 0, n, "", 0, hit, err));
+    *kept = !*hit;
+    return FSDPCK_OK;
+}
+
+fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, text_buf *marks,
+                                  bool *changed, fsdpck_error *err)
 {
     const select_options *w = rules->options;
-    for (size_t i = 0; i < w->strip_prefix_count; i++) {
-        const size_t n = strlen(w->strip_prefix[i]);
-        if (n > 0 && n < name->nbytes && memcmp(name->text, w->strip_prefix[i], n) == 0) {
-            memmove(name->text, name->text + n, name->nbytes - n + 1);
-            name->nbytes -= n;
-            rules->used[w->keys_count + w->exclude_count + i] = 1;
-            *changed = true;
-        } else if (!rules->used[w->keys_count + w->exclude_count + i]) {
-            rule_hint_prefix(&rules->hints[w->keys_count + w->exclude_count + i],
-                             w->strip_prefix[i], name->text);
-        }
+    size_t at = w->keys_count + w->exclude_count;
+    for (size_t i = 0; i < w->strip_prefix_count; i++, at++) {
+        bool hit = false, kept = false;
+        RETURN_IF(strip(w->strip_prefix[i], name, marks, &hit, &kept, err));
+        *changed = *changed || hit;
+        if (hit)
+            rules->used[at] = RULE_USED;
+        else if (kept && !rules->used[at])
+            rules->used[at] = RULE_KEPT;
+        else if (!rules->used[at])
+            rule_hint_prefix(&rules->hints[at], w->strip_prefix[i], name->text);
     }
-    const size_t at = w->keys_count + w->exclude_count + w->strip_prefix_count;
-    for (size_t i = 0; i < w->rename_count; i++) {
-        const select_rename *r = VEC_AT(&rules->renames, select_rename, i);
-        bool hit = false;
-        RETURN_IF(apply_rename(r, w->rename[i], name, &hit, err));
-        if (hit) {
-            rules->used[at + i] = 1;
-            *changed = true;
-        } else if (!rules->used[at + i]) {
-            rule_hint_rename(&rules->hints[at + i], w->rename[i], is_renamed, r, name->text);
-        }
+    for (size_t i = 0; i < w->rename_count; i++, at++) {
+        rename_run n = {.rule = VEC_AT(&rules->renames, select_rename, i), .word = w->rename[i]};
+        RETURN_IF(apply_rename(&n, name, marks, err));
+        *changed = *changed || n.hit;
+        if (n.hit)
+            rules->used[at] = RULE_USED;
+        else if (n.kept && !rules->used[at])
+            rules->used[at] = RULE_KEPT;
+        else if (!rules->used[at])
+            rule_hint_rename(&rules->hints[at], w->rename[i], is_renamed, n.rule, name->text);
     }
     return FSDPCK_OK;
 }
@@ -314,6 +403,12 @@ static fsdpck_status check_list(const select_rules *r, const char *option, const
                                 size_t count, size_t at, fsdpck_error *err)
 {
     for (size_t i = 0; i < count; i++) {
+        if (r->used[at + i] == RULE_KEPT)
+            return FAIL_WITH(err, USAGE, KEY_LIST,
+                             ("%s '%s' matches only list indexes, numbers or keys of an optimizer",
+                              option, list[i]),
+                             (expected, "a match in the name of a parameter or of a dict"),
+                             (next, "list the names with: fsdpck inspect --tree SRC"));
         if (r->used[at + i])
             continue;
         const bool is_cast = strcmp(option, "--dtype") == 0;

@@ -13,6 +13,7 @@
 #define FSDPCK_SELECT_SELECT_RULES_H
 
 #include "base/alloc.h"
+#include "select/name_marks.h"
 #include "select/rule_hint.h"
 #include "state/dtype.h"
 
@@ -44,9 +45,10 @@ fsdpck_status select_rules_compile(const select_options *options, select_rules *
 bool select_rules_match(select_rules *rules, const char *name);
 /* The same for a tensor that may also be selected by the name of its object. */
 bool select_rules_match_either(select_rules *rules, const char *name, const char *outer);
-/* Strips and renames: replaces *name's content and sets *changed if it differs. */
-fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, bool *changed,
-                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Strips and renames: replaces *name's content and sets *changed if a rule applied. A match that
+ * would change what the marks (name_marks.h) fix is skipped. NULL or empty marks: all is free. */
+fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, text_buf *marks,
+                                  bool *changed, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The dtype that a tensor gets under its final name. */
 dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_model);
 fsdpck_status select_rules_check_used(const select_rules *rules,

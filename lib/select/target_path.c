@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 #include "select/select_internal.h"
 
@@ -12,7 +13,7 @@ static fsdpck_status put_text(select_state *a, target_path *p, const char *text,
     return value_new_str(&a->to->cat.pool, text, nbytes, &p->elements[p->count++], err);
 }
 
-fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, bool is_model,
+fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, checkpoint_part part,
                                target_path *p, fsdpck_error *err)
 {
     const catalogue *c = a->from;
@@ -20,6 +21,7 @@ fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, bool 
     if (value_is_none(path))
         return put_text(a, p, catalogue_name(c, name), catalogue_name_nbytes(c, name), err);
     text_buf cleaned = {0};
+    bool is_param = false; /* the key is that of a parameter in an optimizer's state */
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; i < value_count(&c->pool, path); i++) {
         const value v = value_item(&c->pool, path, i);
@@ -39,9 +41,17 @@ fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, bool 
         }
         if (a->request->clean) {
             cleaned.nbytes = 0;
-            fqn_clean(text, nbytes,
-                      is_model && i == a->parts->model_depth && a->parts->model_has_ddp, &cleaned);
+            if (part == PART_OPTIMIZER && !is_param)
+                checkpoint_parts_clean_state(a->parts, text, nbytes, &cleaned);
+            else
+                fqn_clean(text, nbytes,
+                          a->parts->model_has_ddp &&
+                              (is_param || (part == PART_MODEL && i == a->parts->model_depth)),
+                          &cleaned);
+            text_append(&cleaned, "", 0);
             GOTO_IF(text_check(&cleaned, err), out);
+            is_param = part == PART_OPTIMIZER &&
+                       (text_is(text, nbytes, "state") || text_is(text, nbytes, "param_groups"));
             text = cleaned.text;
             nbytes = cleaned.nbytes;
         }
@@ -52,7 +62,7 @@ out:
     return st;
 }
 
-static void append_element(const value_pool *pool, value v, text_buf *out)
+void target_path_append_element(const value_pool *pool, value v, text_buf *out)
 {
     int64_t index;
     size_t nbytes;
@@ -77,7 +87,7 @@ static fsdpck_status find_tail(const target_path *p, const value_pool *pool, con
         const value v = p->elements[i - 1];
         element.nbytes = 0;
         text_append(&element, ".", 1);
-        append_element(pool, v, &element);
+        target_path_append_element(pool, v, &element);
         st = text_check(&element, err);
         if (st != FSDPCK_OK || element.nbytes >= nbytes ||
             memcmp(rest + nbytes - element.nbytes, element.text, element.nbytes) != 0)
@@ -92,15 +102,17 @@ static fsdpck_status find_tail(const target_path *p, const value_pool *pool, con
     return st;
 }
 
-fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, target_path *p,
-                              fsdpck_error *err)
+fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, uint32_t marks,
+                              target_path *p, fsdpck_error *err)
 {
+    if (marks != CAT_NONE)
+        return select_marked_path(a, name, nbytes, strtab_text(&a->marks, marks), p, err);
     const value_pool *pool = &a->to->cat.pool;
     text_buf joined = {0};
     size_t keep = 0, keep_nbytes = 0;
     bool is_list_next = false;
     for (size_t i = 0; i < p->count; i++) {
-        append_element(pool, p->elements[i], &joined);
+        target_path_append_element(pool, p->elements[i], &joined);
         const bool last = i + 1 == p->count;
         if (last && joined.nbytes == nbytes && memcmp(joined.text, name, nbytes) == 0) {
             text_release(&joined);

@@ -71,8 +71,8 @@ static fsdpck_status put_tensor(select_state *a, rebuilt *b, const select_pick *
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
     target_path p;
     RETURN_IF(target_path_copy(a, t->path, t->name,
-                               a->parts->tensor_part[pick->source] == PART_MODEL, &p, err));
-    RETURN_IF(target_path_fit(a, name, nbytes, &p, err));
+                               (checkpoint_part)a->parts->tensor_part[pick->source], &p, err));
+    RETURN_IF(target_path_fit(a, name, nbytes, pick->marks, &p, err));
     const fsdpck_status st = put_leaf(a, b, &p, t->path, value_of_tensor(pick->target), err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, t->name));

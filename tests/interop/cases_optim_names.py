@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from support import BAD_INPUT, case, check, load_pt
+from support import BAD_INPUT, USAGE, case, check, load_pt
 
 
 def adam(*shapes, start=0.0):
@@ -300,3 +300,103 @@ def case_optim_flat_loses_groups(setting):
         "state": state["optim"]["state"], "param_groups": [{"lr": 1.0, "params": names}]}})
     done = setting.run("consolidate", one, setting.path("flat1.pt"), "--optim-keys", "flat")
     check("OPTIM-GROUPS" not in done.stderr, done.stderr)
+
+
+def named_optimizer(names):
+    state = {name: {"step": torch.tensor(1.0), "exp_avg": torch.full((3,), i + 1.0)} for i, name in enumerate(names)}
+    return {"state": state, "param_groups": [{"lr": 0.5, "weight_decay": 0.25, "params": list(names)}]}
+
+
+def check_named(optim, names):
+    check(list(optim["state"]) == names, list(optim["state"]))
+    for i, name in enumerate(names):
+        slots = optim["state"][name]
+        check(set(slots) == {"step", "exp_avg"} and slots["exp_avg"][0] == i + 1, "%s: %s" % (name, slots))
+    check(optim["param_groups"] == [{"lr": 0.5, "weight_decay": 0.25, "params": names}], optim["param_groups"])
+
+
+@case(first=(2, 6))
+def case_optim_rename_numbers(setting):
+    """A rename leaves alone the numbers of state, list indexes and the optimizer's own keys."""
+    params = [torch.nn.Parameter(torch.randn(3)) for _ in range(3)]
+    made = torch.optim.AdamW([{"params": params[:1]}, {"params": params[1:]}])
+    for param in params:
+        param.grad = torch.randn(3)
+    made.step()
+    truth = made.state_dict()
+    source = saved(setting, "in.pt", {"model": {"l.%d.weight" % i: p.detach() for i, p in enumerate(params)},
+                                      "optimizer": truth})
+    for rule, names in ((r"s/\.0\./.7./", ["l.7.weight", "l.1.weight", "l.2.weight"]),
+                        (r"s/(l|state|groups)\.0\./\1.7./", ["l.7.weight", "l.1.weight", "l.2.weight"]),
+                        ("s/weight/w/", ["l.0.w", "l.1.w", "l.2.w"])):
+        found = written(setting, source, "--rename", rule)
+        check(list(found["model"]) == names, list(found["model"]))
+        check(found["optimizer"]["param_groups"] == truth["param_groups"], found["optimizer"]["param_groups"])
+        check(list(found["optimizer"]["state"]) == [0, 1, 2], list(found["optimizer"]["state"]))
+        fresh = torch.optim.AdamW([{"params": params[:1]}, {"params": params[1:]}])
+        fresh.load_state_dict(found["optimizer"])
+        for param in params:
+            check(torch.equal(fresh.state[param]["exp_avg"], made.state[param]["exp_avg"]), rule)
+    for option, rule in (("--rename", r"s/state\.0\./state.7./"), ("--rename", "s/param_groups/groups/"),
+                         ("--strip-prefix", "optimizer.state.")):
+        done, _ = setting.consolidate(source, "no.pt", option, rule, expected=USAGE)
+        check("[KEY-LIST]" in done.stderr and rule in done.stderr, done.stderr)
+
+
+@case(first=(2, 6))
+def case_optim_rename_state(setting):
+    """State by name and param_groups get the names that the rules give to the model, in .pt and DCP."""
+    old = ["a.weight", "b.weight"]
+    source = saved(setting, "in.pt", {"model": {name: torch.ones(3) for name in old}, "optim": named_optimizer(old)})
+    for rule, new in (("s/weight/w/", ["a.w", "b.w"]), (r"s/\.weight/.weight.orig/", ["a.weight.orig", "b.weight.orig"]),
+                      (r"s/^model\.(.)\.weight$/model.weight_of.\1/", ["weight_of.a", "weight_of.b"]),
+                      (r"s/\.(.)\.weight/.\1.exp_avg/", ["a.exp_avg", "b.exp_avg"])):
+        setting.run("reshard", source, setting.path("dcp"), "--format", "dcp", "--world-size", "2", "--force",
+                    "--rename", rule)
+        for found in (written(setting, source, "--rename", rule), written(setting, setting.path("dcp"))):
+            check(list(found["model"]) == new, list(found["model"]))
+            check_named(found["optim"], new)
+
+
+@case(first=(2, 6))
+def case_optim_rename_outer(setting):
+    """Lists stay lists where only a key above them changes or goes."""
+    params = [torch.nn.Parameter(torch.randn(3)) for _ in range(2)]
+    made = torch.optim.AdamW([{"params": params[:1]}, {"params": params[1:]}])
+    for param in params:
+        param.grad = torch.randn(3)
+    made.step()
+    truth = made.state_dict()
+    source = saved(setting, "in.pt", {"model": {"a": params[0].detach(), "b": params[1].detach()}, "optimizer": truth,
+                                      "lst": [torch.ones(2), torch.ones(3)]})
+    for options, key in ((("--part", "optimizer", "--strip-prefix", "optimizer."), None),
+                         (("--rename", r"s/^optimizer\.//"), None), (("--rename", "s/^optimizer/opt2/"), "opt2"),
+                         (("--rename", "s/^lst/ls/"), "optimizer")):
+        found = written(setting, source, *options)
+        optim = found if key is None else found[key]
+        check(optim["param_groups"] == truth["param_groups"] and list(optim["state"]) == [0, 1], list(optim))
+    check(isinstance(found["ls"], list) and [len(t) for t in found["ls"]] == [2, 3], list(found))
+    done, _ = setting.consolidate(source, "no.pt", "--rename", "s/^lst/ls/", "--exclude", "lst.0", expected=USAGE)
+    check("[KEY-LIST]" in done.stderr, done.stderr)
+
+
+@case(first=(2, 6))
+def case_optim_clean_names(setting):
+    """--clean-names takes DDP's prefix off the model, the state and param_groups alike."""
+    for prefix in ("_orig_mod.", "module.", "module._orig_mod."):
+        old = [prefix + name for name in ("a", "b.state.module.c")]
+        source = saved(setting, "in.pt", {"model": {name: torch.ones(3) for name in old},
+                                          "optim": named_optimizer(old)})
+        flat = {"model": {name: torch.ones(3) for name in old},
+                "optim": {**{"state.%s.exp_avg" % name: torch.ones(3) for name in old},
+                          **{"param_groups.%s.lr" % name: 0.5 for name in old}}}
+        new = ["a", "b.state.module.c"]
+        for rules in ((), ("--rename", "s/c$/d/")):
+            now = new if not rules else ["a", "b.state.module.d"]
+            found = written(setting, source, "--clean-names", *rules)
+            check(list(found["model"]) == now, list(found["model"]))
+            check_named(found["optim"], now)
+            found = written(setting, saved(setting, "flat.pt", flat), "--clean-names", *rules)
+            check(list(found["model"]) == now, list(found["model"]))
+            check(set(found["optim"]) == {"state.%s.exp_avg" % name for name in now} |
+                  {"param_groups.%s.lr" % name for name in now}, list(found["optim"]))

@@ -137,6 +137,6 @@ fsdpck_status rounds_next(rounds *r, round_list *list, fsdpck_error *err)
     r->first = (r->first + 1) % r->size;
     if (list->tiles.count == 0 && left)
         return FAIL(err, INTERNAL, NONE,
-                    "tile needs more bytes of other ranks than the buffer holds");
+                    "item needs more bytes of other ranks than the buffer holds");
     return FSDPCK_OK;
 }

@@ -31,7 +31,7 @@ static const char *renamed(const select_options *options, const char *name, bool
     *changed = false;
     compile(options);
     text_puts(&b, name);
-    const fsdpck_status st = select_rules_rename(&rules, &b, changed, &err);
+    const fsdpck_status st = select_rules_rename(&rules, &b, NULL, changed, &err);
     cr_assert_lt(b.nbytes, sizeof text);
     memcpy(text, b.text, b.nbytes);
     text[b.nbytes] = '\0';
@@ -130,7 +130,7 @@ Test(rules, a_long_result_is_grown_for)
     bool changed = false;
     compile(&options);
     text_puts(&b, "aa");
-    cr_assert_eq(select_rules_rename(&rules, &b, &changed, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(select_rules_rename(&rules, &b, NULL, &changed, &err), FSDPCK_OK, "%s", err.message);
     cr_expect(changed);
     cr_expect_str_eq(b.text, want);
     text_release(&b);
@@ -162,7 +162,7 @@ Test(rules, a_bad_rename_is_a_usage_error)
             text_buf b = {0};
             bool changed;
             text_puts(&b, "a");
-            st = select_rules_rename(&rules, &b, &changed, &err);
+            st = select_rules_rename(&rules, &b, NULL, &changed, &err);
             text_release(&b);
             select_rules_release(&rules);
         }
@@ -179,7 +179,7 @@ Test(rules, an_endless_match_is_refused)
     bool changed;
     compile(&options);
     text_puts(&b, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!");
-    cr_expect_eq(select_rules_rename(&rules, &b, &changed, &err), FSDPCK_USAGE);
+    cr_expect_eq(select_rules_rename(&rules, &b, NULL, &changed, &err), FSDPCK_USAGE);
     text_release(&b);
 }
 
