@@ -178,14 +178,13 @@ static fsdpck_status list_name(root_state *s, flat_order *o, value name, fsdpck_
         RETURN_IF(find_unit(s, o->group, param, text, &unit_index, err));
         return flat_order_add_unit(o, unit_index, param, err);
     }
-    const uint32_t other =
-        param != CAT_NONE ? 0 : (uint32_t)(slot - (uint32_t *)s->other_numbers.items);
-    if (param != CAT_NONE)
+    if (param != CAT_NONE) {
         text = unit_name(l, VEC_AT(&l->params, const unit_param, param)->fqn, &nbytes);
-    else
-        text = strtab_text(&s->others, other), nbytes = strtab_nbytes(&s->others, other);
-    return flat_order_add_param(o, text, nbytes,
-                                param != CAT_NONE ? param : (uint32_t)l->params.count + other, err);
+        return flat_order_add_param(o, text, nbytes, param, err);
+    }
+    const uint32_t other = (uint32_t)(slot - (uint32_t *)s->other_numbers.items);
+    return flat_order_add_param(o, strtab_text(&s->others, other), strtab_nbytes(&s->others, other),
+                                (uint32_t)l->params.count + other, err);
 }
 
 /* Numbers of the items in their order. */
@@ -197,10 +196,11 @@ static fsdpck_status assign_numbers(root_state *s, const flat_order *o, value li
         const uint32_t id = VEC_AT(&o->items, const flat_order_item, i)->id;
         const unit *u = o->flat ? unit_at(l, id) : NULL;
         const uint32_t param = u == NULL ? id : u->first_param;
+        const uint32_t other = param - (uint32_t)l->params.count;
         RETURN_IF(assign_number(s,
                                 param < l->params.count
                                     ? &s->numbers[param]
-                                    : VEC_AT(&s->other_numbers, uint32_t, param - l->params.count),
+                                    : VEC_AT(&s->other_numbers, uint32_t, other),
                                 list, err));
         for (uint32_t k = 1; u != NULL && k < u->nparams; k++)
             s->numbers[param + k] = s->numbers[param];
@@ -212,6 +212,8 @@ static fsdpck_status number_params(root_state *s, flat_order *o, value from, val
                                    value list, fsdpck_error *err)
 {
     value given = VALUE_OF_NONE;
+    o->key = value_text(s->pool, s->key, &o->key_nbytes);
+    o->group_count = (uint32_t)value_count(s->pool, s->groups);
     for (size_t i = 0; i < value_count(s->pool, params); i++)
         RETURN_IF(list_name(s, o, value_item(s->pool, params, i), err));
     (void)value_dict_find(s->pool, from, "param_names", &given);
@@ -222,7 +224,8 @@ static fsdpck_status number_params(root_state *s, flat_order *o, value from, val
 static fsdpck_status number_group(root_state *s, uint32_t group, fsdpck_error *err)
 {
     value from = VALUE_OF_NONE, params = VALUE_OF_NONE, made, list, word;
-    const bool flat = unit_count(s->a->to->units) > 0 && is_flat(unit_at(s->a->to->units, 0));
+    const unit_list *l = s->a->to->units;
+    const bool flat = unit_count(l) > 0 && is_flat(unit_at(l, 0));
 
     if (!value_as_dict(s->pool, value_item(s->pool, s->groups, group), &from) ||
         !value_dict_find(s->pool, from, "params", &params))
@@ -239,8 +242,6 @@ static fsdpck_status number_group(root_state *s, uint32_t group, fsdpck_error *e
     }
     flat_order o;
     flat_order_init(&o, s->a, s->pool, flat, group);
-    o.key = value_text(s->pool, s->key, &o.key_nbytes);
-    o.group_count = (uint32_t)value_count(s->pool, s->groups);
     const fsdpck_status st = number_params(s, &o, from, params, list, err);
     flat_order_release(&o);
     RETURN_IF(st);
