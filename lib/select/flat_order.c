@@ -238,7 +238,8 @@ static fsdpck_status rank_model(flat_order *o, fsdpck_error *err)
     uint32_t moved = 0;
     for (uint32_t i = 0; i < o->items.count; i++) {
         if (ITEM(o, i)->rank == CAT_NONE) {
-            o->a->result->unordered = o->a->result->unordered || o->items.count > 1;
+            o->a->result->unordered =
+                o->a->result->unordered || (o->items.count > 1 && !o->a->parts->assumes_order);
             return FSDPCK_OK;
         }
         if (moved == 0 && i > 0 && ITEM(o, i)->rank < ITEM(o, i - 1)->rank)

@@ -9,7 +9,8 @@
  * Only the program that created the optimizer defines the order. It is that of 'optimizers' in the
  * model description, else that of `param_names`, else that of the list if it is the model's order.
  * A list in another order may be sorted by name: the order of the model if that is assumed, else
- * MODEL-NEEDED. If the order of the model is unknown: the list, and the result's `unordered`.
+ * MODEL-NEEDED. If the order of the model is unknown: the list, and the result's `unordered`, unless
+ * an order is assumed.
  */
 #ifndef FSDPCK_SELECT_FLAT_ORDER_H
 #define FSDPCK_SELECT_FLAT_ORDER_H

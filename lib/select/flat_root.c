@@ -5,6 +5,7 @@
  * shard on it. flat_order.h: their order within a group. In the order of the model, flat parameters
  * follow the units, as model.parameters() gives them: a flat parameter is its module's own and so
  * comes before those of modules below. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ typedef struct entry {
     uint32_t number;
     uint32_t seq;   /* in the order of the source */
     uint32_t param; /* its shards determine the ranks; CAT_NONE: all ranks */
+    uint32_t unit;  /* without use_orig_params, else CAT_NONE */
     value key, leaf;
 } entry;
 
@@ -176,14 +178,13 @@ static fsdpck_status list_name(root_state *s, flat_order *o, value name, fsdpck_
         RETURN_IF(find_unit(s, o->group, param, text, &unit_index, err));
         return flat_order_add_unit(o, unit_index, param, err);
     }
-    const uint32_t other =
-        param != CAT_NONE ? 0 : (uint32_t)(slot - (uint32_t *)s->other_numbers.items);
-    if (param != CAT_NONE)
+    if (param != CAT_NONE) {
         text = unit_name(l, VEC_AT(&l->params, const unit_param, param)->fqn, &nbytes);
-    else
-        text = strtab_text(&s->others, other), nbytes = strtab_nbytes(&s->others, other);
-    return flat_order_add_param(o, text, nbytes,
-                                param != CAT_NONE ? param : (uint32_t)l->params.count + other, err);
+        return flat_order_add_param(o, text, nbytes, param, err);
+    }
+    const uint32_t other = (uint32_t)(slot - (uint32_t *)s->other_numbers.items);
+    return flat_order_add_param(o, strtab_text(&s->others, other), strtab_nbytes(&s->others, other),
+                                (uint32_t)l->params.count + other, err);
 }
 
 /* Numbers of the items in their order. */
@@ -195,10 +196,11 @@ static fsdpck_status assign_numbers(root_state *s, const flat_order *o, value li
         const uint32_t id = VEC_AT(&o->items, const flat_order_item, i)->id;
         const unit *u = o->flat ? unit_at(l, id) : NULL;
         const uint32_t param = u == NULL ? id : u->first_param;
+        const uint32_t other = param - (uint32_t)l->params.count;
         RETURN_IF(assign_number(s,
                                 param < l->params.count
                                     ? &s->numbers[param]
-                                    : VEC_AT(&s->other_numbers, uint32_t, param - l->params.count),
+                                    : VEC_AT(&s->other_numbers, uint32_t, other),
                                 list, err));
         for (uint32_t k = 1; u != NULL && k < u->nparams; k++)
             s->numbers[param + k] = s->numbers[param];
@@ -210,6 +212,8 @@ static fsdpck_status number_params(root_state *s, flat_order *o, value from, val
                                    value list, fsdpck_error *err)
 {
     value given = VALUE_OF_NONE;
+    o->key = value_text(s->pool, s->key, &o->key_nbytes);
+    o->group_count = (uint32_t)value_count(s->pool, s->groups);
     for (size_t i = 0; i < value_count(s->pool, params); i++)
         RETURN_IF(list_name(s, o, value_item(s->pool, params, i), err));
     (void)value_dict_find(s->pool, from, "param_names", &given);
@@ -220,7 +224,8 @@ static fsdpck_status number_params(root_state *s, flat_order *o, value from, val
 static fsdpck_status number_group(root_state *s, uint32_t group, fsdpck_error *err)
 {
     value from = VALUE_OF_NONE, params = VALUE_OF_NONE, made, list, word;
-    const bool flat = unit_count(s->a->to->units) > 0 && is_flat(unit_at(s->a->to->units, 0));
+    const unit_list *l = s->a->to->units;
+    const bool flat = unit_count(l) > 0 && is_flat(unit_at(l, 0));
 
     if (!value_as_dict(s->pool, value_item(s->pool, s->groups, group), &from) ||
         !value_dict_find(s->pool, from, "params", &params))
@@ -237,8 +242,6 @@ static fsdpck_status number_group(root_state *s, uint32_t group, fsdpck_error *e
     }
     flat_order o;
     flat_order_init(&o, s->a, s->pool, flat, group);
-    o.key = value_text(s->pool, s->key, &o.key_nbytes);
-    o.group_count = (uint32_t)value_count(s->pool, s->groups);
     const fsdpck_status st = number_params(s, &o, from, params, list, err);
     flat_order_release(&o);
     RETURN_IF(st);
@@ -266,6 +269,7 @@ static fsdpck_status add_entry(root_state *s, const char *fqn, size_t nbytes, va
     *e = (entry){.number = *slot,
                  .seq = (uint32_t)s->entries.count,
                  .param = u != NULL && u->use_orig_params && unit_is_sharded(u) ? param : CAT_NONE,
+                 .unit = u != NULL && is_flat(u) ? (uint32_t)(u - unit_at(l, 0)) : CAT_NONE,
                  .key = key,
                  .leaf = leaf};
     s->per_rank = s->per_rank || e->param != CAT_NONE;
@@ -346,6 +350,34 @@ static fsdpck_status put_entry(root_state *s, value dict, const entry *e, fsdpck
     return value_dict_put(s->pool, dict, e->key, e->leaf, err);
 }
 
+/* An entry that is no tensor must belong to all parameters of a flat parameter: entries [first, end)
+ * are those of its number. */
+static fsdpck_status check_shared(root_state *s, value dict, size_t first, size_t end,
+                                  fsdpck_error *err)
+{
+    const unit_list *l = s->a->to->units;
+    const uint32_t unit_index = VEC_AT(&s->entries, const entry, first)->unit;
+    for (size_t i = 0; unit_index != CAT_NONE && i < value_count(s->pool, dict); i++) {
+        const value key = value_key(s->pool, dict, i);
+        uint32_t count = 0;
+        if (value_kind_of(value_item(s->pool, dict, i)) == VALUE_TENSOR)
+            continue;
+        for (size_t k = first; k < end; k++)
+            count += VEC_AT(&s->entries, const entry, k)->key == key;
+        if (count >= unit_at(l, unit_index)->nparams)
+            continue;
+        size_t nbytes;
+        const fsdpck_status st = optim_state_refuse(
+            FSDPCK_BADINPUT, "only some parameters of one flat parameter have this optimizer state",
+            value_text(s->pool, key, &nbytes), err);
+        error_expected(err, "%" PRIu32 " parameters with it", unit_at(l, unit_index)->nparams);
+        error_found(err, "%" PRIu32 ", in unit '%s'", count,
+                    unit_name(l, unit_at(l, unit_index)->prefix, &nbytes));
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status put_number(root_state *s, const entry *first, value dict, fsdpck_error *err)
 {
     const unit_list *l = s->a->to->units;
@@ -367,11 +399,13 @@ static fsdpck_status put_states(root_state *s, fsdpck_error *err)
         qsort(s->entries.items, s->entries.count, sizeof(entry), compare_entries);
     for (size_t i = 0; i < s->entries.count;) {
         const entry *first = VEC_AT(&s->entries, const entry, i);
+        const size_t begin = i;
         value dict;
         RETURN_IF(value_new_dict(s->pool, &dict, err));
         for (; i < s->entries.count && VEC_AT(&s->entries, const entry, i)->number == first->number;
              i++)
             RETURN_IF(put_entry(s, dict, VEC_AT(&s->entries, const entry, i), err));
+        RETURN_IF(check_shared(s, dict, begin, i, err));
         RETURN_IF(put_number(s, first, dict, err));
     }
     return FSDPCK_OK;

@@ -167,7 +167,7 @@ static fsdpck_status note(strtab *seen, char kind, uint32_t what, uint32_t state
 
 /* A part of a flat parameter's state: the part of this parameter. */
 static fsdpck_status count_piece(find_states *f, const select_pick *pick, uint32_t index,
-                                 uint32_t unit_index, fsdpck_error *err)
+                                 uint32_t unit_index, uint32_t *first_pick, fsdpck_error *err)
 {
     uint32_t id;
     bool fresh;
@@ -180,6 +180,7 @@ static fsdpck_status count_piece(find_states *f, const select_pick *pick, uint32
     }
     unit_state *s = VEC_AT(&f->of_units, unit_state, id);
     s->count++;
+    *first_pick = s->pick;
     const select_pick *first = VEC_AT(&f->a->picks, select_pick, s->pick);
     if (catalogue_tensor(f->a->from, first->source)->dtype !=
         catalogue_tensor(f->a->from, pick->source)->dtype)
@@ -187,6 +188,46 @@ static fsdpck_status count_piece(find_states *f, const select_pick *pick, uint32
                                   "state of a flat parameter cannot have two dtypes",
                                   source_name(f->a, pick), err);
     return FSDPCK_OK;
+}
+
+/* The bytes of a scalar. *known: it is stored as such. */
+static fsdpck_status read_scalar(const select_state *a, uint32_t tensor, uint8_t bytes[16],
+                                 bool *known, fsdpck_error *err)
+{
+    const source *src = a->request->src;
+    const cat_tensor *t = catalogue_tensor(a->from, tensor);
+    const size_t nbytes = dtype_get((dtype)t->dtype)->itemsize_bytes;
+    place where;
+    *known = t->nchunks > 0 && nbytes <= 16 &&
+             catalogue_chunk(a->from, t->first_chunk)->place != LOCATION_EMPTY;
+    if (!*known)
+        return FSDPCK_OK;
+    RETURN_IF(src->locate(src->ctx, t->first_chunk, &where, err));
+    *known = !where.stream && !where.swap && !where.conj && !where.neg;
+    return *known ? src->read_at(src->ctx, where.file, where.offset_bytes, bytes, nbytes, err)
+                  : FSDPCK_OK;
+}
+
+/* A flat parameter has one scalar for all: they must be equal, as torch requires. */
+static fsdpck_status check_scalar(const find_states *f, const select_pick *first,
+                                  const select_pick *pick, fsdpck_error *err)
+{
+    const select_state *a = f->a;
+    const size_t nbytes =
+        dtype_get((dtype)catalogue_tensor(a->from, pick->source)->dtype)->itemsize_bytes;
+    uint8_t bytes[2][16] = {{0}};
+    bool known[2];
+    RETURN_IF(read_scalar(a, first->source, bytes[0], &known[0], err));
+    RETURN_IF(read_scalar(a, pick->source, bytes[1], &known[1], err));
+    if (known[0] && known[1] && memcmp(bytes[0], bytes[1], nbytes) == 0)
+        return FSDPCK_OK;
+    const fsdpck_status st = optim_state_refuse(
+        known[0] && known[1] ? FSDPCK_BADINPUT : FSDPCK_UNSUPPORTED,
+        known[0] && known[1] ? "parameters of one flat parameter have different optimizer state"
+                             : "compressed scalars of one flat parameter cannot be compared",
+        source_name(a, pick), err);
+    error_expected(err, "the value of '%.200s'", source_name(a, first));
+    return st;
 }
 
 static fsdpck_status add_owned(find_states *f, select_pick *pick, uint32_t index, uint32_t param,
@@ -197,7 +238,7 @@ static fsdpck_status add_owned(find_states *f, select_pick *pick, uint32_t index
     const unit_param *p = VEC_AT(&l->params, const unit_param, param);
     const unit *u = unit_of_param(l, param);
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
-    uint32_t id;
+    uint32_t id, first;
 
     RETURN_IF(note(&f->seen, 'p', param, pick->state, &id, &pick->is_merged, err));
     pick->is_merged =
@@ -212,15 +253,17 @@ static fsdpck_status add_owned(find_states *f, select_pick *pick, uint32_t index
     if (t->ndim > 0) {
         if (unit_is_sharded(u) || !u->use_orig_params)
             pick->param = param;
-        return u->use_orig_params ? FSDPCK_OK : count_piece(f, pick, index, unit_index, err);
+        return u->use_orig_params ? FSDPCK_OK
+                                  : count_piece(f, pick, index, unit_index, &first, err);
     }
     if (u->use_orig_params) {
         pick->held_by = unit_is_sharded(u) ? param : CAT_NONE;
         return FSDPCK_OK;
     }
-    RETURN_IF(note(&f->seen, 's', unit_index, pick->state, &id, &pick->is_merged, err));
-    pick->is_merged = !pick->is_merged; /* a flat parameter has one for all */
-    return FSDPCK_OK;
+    RETURN_IF(count_piece(f, pick, index, unit_index, &first, err));
+    pick->is_merged = first != index; /* a flat parameter has one for all */
+    return pick->is_merged ? check_scalar(f, VEC_AT(&a->picks, select_pick, first), pick, err)
+                           : FSDPCK_OK;
 }
 
 static fsdpck_status add_pick(find_states *f, select_pick *pick, uint32_t index, fsdpck_error *err)

@@ -101,7 +101,7 @@ static const char *element(const rekey *r, const rekey_entry *e, size_t at, size
     return value_text(&c->pool, value_item(&c->pool, path, at), nbytes);
 }
 
-/* A hyperparameter's key, or that of state. *kind: what it says of the optimizer. */
+/* A hyperparameter's key, or that of state. *kind: the shapes that it implies. */
 static const char *key_of(const rekey *r, const rekey_optimizer *o, const rekey_entry *e,
                           rekey_shapes *kind, size_t *nbytes)
 {

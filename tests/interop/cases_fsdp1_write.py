@@ -269,11 +269,22 @@ def case_fsdp1_write_optim_refused(setting):
         for name, state in optim["state"].items():
             state["rate"] = 0.5 if name == "norm.bias" else 0.25
 
+    def other_step(optim):
+        optim["state"]["norm.bias"]["step"] = optim["state"]["norm.bias"]["step"] + 94
+
+    def no_step(optim):
+        del optim["state"]["norm.bias"]["step"]
+
+    def only_one(optim):
+        optim["state"]["norm.bias"]["note"] = 7
+
     def no_groups(optim):
         del optim["param_groups"]
 
     changes = {"lower_rank": (lower_rank, UNSUPPORTED, UNSUPPORTED), "lost": (lost, BAD_INPUT, 0),
                "another_dtype": (another_dtype, UNSUPPORTED, 0), "differ": (differ, BAD_INPUT, 0),
+               "other_step": (other_step, BAD_INPUT, 0), "no_step": (no_step, BAD_INPUT, 0),
+               "only_one": (only_one, BAD_INPUT, 0),
                "no_groups": (no_groups, BAD_INPUT, BAD_INPUT),
                "split": (in_two_groups(lambda name: name == "norm.bias"), BAD_INPUT, 0)}
     for orig in (False, True):
