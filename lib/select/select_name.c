@@ -192,21 +192,15 @@ static fsdpck_status find_marks(select_state *a, const name_source *s, const tex
 static fsdpck_status put_param(const select_state *a, text_buf *name, text_buf *marks,
                                bool *changed, fsdpck_error *err)
 {
-    const char *found = marks->nbytes == 0 ? NULL : memchr(marks->text, MARK_PARAM, marks->nbytes);
-    if (found == NULL)
+    size_t begin, end;
+    if (!name_marks_find(marks, MARK_PARAM, &begin, &end))
         return FSDPCK_OK;
-    const size_t begin = (size_t)(found - marks->text);
-    size_t end = begin, nbytes;
-    while (end < marks->nbytes && marks->text[end] == MARK_PARAM)
-        end++;
     const uint32_t id = strtab_find(&a->params, name->text + begin, end - begin);
     const uint32_t to = *VEC_AT(&a->param_names, const uint32_t, id);
     const char *text = strtab_text(&a->param_texts, to);
-    nbytes = strtab_nbytes(&a->param_texts, to);
+    const size_t nbytes = strtab_nbytes(&a->param_texts, to);
     *changed = *changed || !text_equal(text, nbytes, name->text + begin, end - begin);
-    mark(marks, begin, end - begin, MARK_FREE);
-    bool applied;
-    return name_marks_edit(name, marks, begin, end, text, nbytes, &applied, err);
+    return name_marks_put_param(name, marks, begin, end, text, nbytes, err);
 }
 
 fsdpck_status select_rename(select_state *a, const name_source *s, text_buf *name, text_buf *marks,
