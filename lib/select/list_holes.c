@@ -29,9 +29,9 @@ static fsdpck_status path_after_rules(select_state *a, value path, uint32_t name
     select_original_name(a, name, part, &text);
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK)
-        st = select_rename(a, &s, &text, &marks, &changed, err);
+        st = select_apply_rules(a, &s, &text, &marks, &changed, err);
     if (st == FSDPCK_OK && changed && marks.nbytes > 0)
-        st = select_marked_path(a, text.text, text.nbytes, marks.text, p, err);
+        st = target_path_of_marks(a, text.text, text.nbytes, marks.text, p, err);
     else if (st == FSDPCK_OK)
         st = target_path_copy(a, path, name, part, p, err);
     text_release(&text);
