@@ -44,6 +44,9 @@ fsdpck_status diff_choose_part(const run_options *o, fsdpck_checkpoint *a, fsdpc
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of dicts whose keys are of other types, where both sides know these; after the objects. */
 fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Applies the rules to the name of a leaf of an object, as run_select does to names of tensors. */
+fsdpck_status diff_leaf_name(const run *r, uint32_t object, select_rules *rules, text_buf *name,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status diff_add_row(fsdpck_diff *d, const diff_row *row,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 

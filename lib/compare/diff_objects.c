@@ -47,7 +47,6 @@ static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *le
 {
     const checkpoint_part part = (checkpoint_part)r->src->parts.object_part[object];
     text_buf name = {0};
-    bool changed = false;
     checkpoint_parts_append_name(&r->src->parts, part, (int)part == r->opt.select.part,
                                  r->opt.select.clean_names != FSDPCK_OFF, leaf->text, leaf->nbytes,
                                  &name);
@@ -55,7 +54,7 @@ static fsdpck_status name_leaf(const run *r, uint32_t object, const text_buf *le
     fsdpck_status st = text_check(&name, err);
     *wanted = st == FSDPCK_OK && select_rules_match(rules, name.text);
     if (*wanted)
-        st = select_rules_rename(rules, &name, NULL, &changed, err);
+        st = diff_leaf_name(r, object, rules, &name, err);
     if (st == FSDPCK_OK && *wanted)
         text_append(names, name.text, name.nbytes);
     text_release(&name);

@@ -29,9 +29,9 @@ static fsdpck_status path_after_rules(select_state *a, value path, uint32_t name
     select_original_name(a, name, part, &text);
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK)
-        st = select_rename(a, &s, &text, &marks, &changed, err);
+        st = select_apply_rules(a, &s, &text, &marks, &changed, err);
     if (st == FSDPCK_OK && changed && marks.nbytes > 0)
-        st = select_marked_path(a, text.text, text.nbytes, marks.text, p, err);
+        st = target_path_of_marks(a, text.text, text.nbytes, marks.text, p, err);
     else if (st == FSDPCK_OK)
         st = target_path_copy(a, path, name, part, p, err);
     text_release(&text);
@@ -55,8 +55,7 @@ static fsdpck_status check_leaf(select_state *a, const nest *n, value path, uint
                    ? "list would have a gap: later items are written, this one is not"
                    : "list would have no tensor without this one: torch could not load it"),
         (tensor, catalogue_name(a->from, name)),
-        (next, "omit the whole list or its end with --exclude, rename its items with --rename, or "
-               "write only names: safetensors"));
+        (next, "omit the whole list or its end with --exclude, or write only names: safetensors"));
 }
 
 fsdpck_status select_check_lists(select_state *a, const nest *n, uint64_t rank, fsdpck_error *err)

@@ -91,3 +91,24 @@ fsdpck_status name_marks_edit(text_buf *name, text_buf *marks, size_t begin, siz
     }
     return splice(name, &e, err);
 }
+
+bool name_marks_find(const text_buf *marks, char letter, size_t *begin, size_t *end)
+{
+    const char *found = marks->nbytes == 0 ? NULL : memchr(marks->text, letter, marks->nbytes);
+    if (found == NULL)
+        return false;
+    *begin = *end = (size_t)(found - marks->text);
+    while (*end < marks->nbytes && marks->text[*end] == letter)
+        ++*end;
+    return true;
+}
+
+fsdpck_status name_marks_put_param(text_buf *name, text_buf *marks, size_t begin, size_t end,
+                                   const char *text, size_t nbytes, fsdpck_error *err)
+{
+    const name_edit e = {begin, end, text, nbytes};
+    RETURN_IF(splice(marks, &e, err));
+    if (nbytes > 0)
+        memset(marks->text + begin, MARK_FREE, nbytes);
+    return splice(name, &e, err);
+}

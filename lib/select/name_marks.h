@@ -26,4 +26,11 @@ fsdpck_status name_marks_edit(text_buf *name, text_buf *marks, size_t begin, siz
                               const char *text, size_t nbytes, bool *applied,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The first run of a letter; false if none. */
+bool name_marks_find(const text_buf *marks, char letter, size_t *begin, size_t *end);
+/* Replaces a parameter that is marked so by its name in the model. */
+fsdpck_status name_marks_put_param(text_buf *name, text_buf *marks, size_t begin, size_t end,
+                                   const char *text, size_t nbytes,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

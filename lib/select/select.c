@@ -24,7 +24,7 @@ static fsdpck_status name_tensor(select_state *a, size_t i, text_buf *name, text
     bool changed = false;
     const name_source s = {t->path, t->name, (checkpoint_part)a->parts->tensor_part[i]};
     if (*wanted)
-        RETURN_IF(select_rename(a, &s, name, marks, &changed, err));
+        RETURN_IF(select_apply_rules(a, &s, name, marks, &changed, err));
     if (!changed)
         marks->nbytes = 0;
     a->result->renamed += changed;
@@ -163,7 +163,7 @@ static fsdpck_status use_rules(select_state *a, size_t i, fsdpck_error *err)
     select_original_name(a, s.name, s.part, &name);
     fsdpck_status st = text_check(&name, err);
     if (st == FSDPCK_OK && select_rules_match(&a->rules, name.text))
-        st = select_rename(a, &s, &name, &marks, &changed, err);
+        st = select_apply_rules(a, &s, &name, &marks, &changed, err);
     text_release(&name);
     text_release(&marks);
     return st;

@@ -21,8 +21,8 @@
  * If the writer keeps nesting, to->root becomes the nested state. If everything keeps its name,
  * this is the source's own, with its dict types, order and _metadata. Otherwise it is rebuilt from
  * the paths, with tensors first in each container. A container gets the class, key types and
- * _metadata of the source's container under the same keys. A renamed tensor keeps the outer keys
- * that its new name still begins with.
+ * _metadata of the source's container under the same keys. Renames change keys of
+ * dicts and names of parameters, and leave the rest of the path (name_marks.h).
  *
  * An object is written with all of its tensors, in their own dtype. A tensor that also has its own
  * name stays one tensor if the writer keeps nesting and the name is written uncast and whole, or

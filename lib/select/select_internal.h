@@ -93,6 +93,10 @@ fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, check
  * ends with ('exp_avg' of optim.state.FQN.exp_avg). The rest of the name is one key. */
 fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, uint32_t marks,
                               target_path *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The path that a name with marks stands for. */
+fsdpck_status target_path_of_marks(select_state *a, const char *name, size_t nbytes,
+                                   const char *marks, target_path *p,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends a list index, an int key or a text. */
 void target_path_append_element(const value_pool *pool, value v, text_buf *out);
 
@@ -105,13 +109,10 @@ typedef struct name_source {
 
 /* Applies the rules to a name that select_original_name gave, except to its list indexes, numbers
  * and keys of an optimizer. marks: of the new name, empty if it is not that of the path. */
-fsdpck_status select_rename(select_state *a, const name_source *s, text_buf *name, text_buf *marks,
-                            bool *changed, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The path that a name with marks stands for. */
-fsdpck_status select_marked_path(select_state *a, const char *name, size_t nbytes,
-                                 const char *marks, target_path *p,
+fsdpck_status select_apply_rules(select_state *a, const name_source *s, text_buf *name,
+                                 text_buf *marks, bool *changed,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Before the first select_rename: names of the model's parameters, for optimizer state. */
+/* Before the first select_apply_rules: names of the model's parameters, for optimizer state. */
 typedef bool (*select_wanted_fn)(const select_state *a, size_t tensor);
 fsdpck_status select_find_param_names(select_state *a, select_wanted_fn is_wanted,
                                       fsdpck_error *err) FSDPCK_MUST_CHECK;

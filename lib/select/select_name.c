@@ -1,5 +1,4 @@
 /* select_name.c: names of tensors and objects after the rules, and the paths that they stand for. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -192,25 +191,19 @@ static fsdpck_status find_marks(select_state *a, const name_source *s, const tex
 static fsdpck_status put_param(const select_state *a, text_buf *name, text_buf *marks,
                                bool *changed, fsdpck_error *err)
 {
-    const char *found = marks->nbytes == 0 ? NULL : memchr(marks->text, MARK_PARAM, marks->nbytes);
-    if (found == NULL)
+    size_t begin, end;
+    if (!name_marks_find(marks, MARK_PARAM, &begin, &end))
         return FSDPCK_OK;
-    const size_t begin = (size_t)(found - marks->text);
-    size_t end = begin, nbytes;
-    while (end < marks->nbytes && marks->text[end] == MARK_PARAM)
-        end++;
     const uint32_t id = strtab_find(&a->params, name->text + begin, end - begin);
     const uint32_t to = *VEC_AT(&a->param_names, const uint32_t, id);
     const char *text = strtab_text(&a->param_texts, to);
-    nbytes = strtab_nbytes(&a->param_texts, to);
+    const size_t nbytes = strtab_nbytes(&a->param_texts, to);
     *changed = *changed || !text_equal(text, nbytes, name->text + begin, end - begin);
-    mark(marks, begin, end - begin, MARK_FREE);
-    bool applied;
-    return name_marks_edit(name, marks, begin, end, text, nbytes, &applied, err);
+    return name_marks_put_param(name, marks, begin, end, text, nbytes, err);
 }
 
-fsdpck_status select_rename(select_state *a, const name_source *s, text_buf *name, text_buf *marks,
-                            bool *changed, fsdpck_error *err)
+fsdpck_status select_apply_rules(select_state *a, const name_source *s, text_buf *name,
+                                 text_buf *marks, bool *changed, fsdpck_error *err)
 {
     if (!has_rules(a)) {
         marks->nbytes = 0;
@@ -219,29 +212,6 @@ fsdpck_status select_rename(select_state *a, const name_source *s, text_buf *nam
     RETURN_IF(find_marks(a, s, name, marks, err));
     RETURN_IF(select_rules_rename(&a->rules, name, marks, changed, err));
     return put_param(a, name, marks, changed, err);
-}
-
-fsdpck_status select_marked_path(select_state *a, const char *name, size_t nbytes,
-                                 const char *marks, target_path *p, fsdpck_error *err)
-{
-    value_pool *pool = &a->to->cat.pool;
-    p->count = 0;
-    for (size_t at = 0, end; at <= nbytes; at = end + 1) {
-        size_t same = 0;
-        for (end = at; end < nbytes && marks[end] != MARK_DOT; end++)
-            same += marks[end] == marks[at];
-        const char kind = end > at && same == end - at ? marks[at] : MARK_FREE;
-        if (p->count == SELECT_PATH_MAX)
-            return FAIL(err, LIMIT, KEY_NEST, "path has more than %u elements", SELECT_PATH_MAX);
-        value *v = &p->elements[p->count++];
-        if (kind == MARK_INDEX)
-            RETURN_IF(value_new_int(pool, strtoll(name + at, NULL, 10), v, err));
-        else if (kind == MARK_NUMBER)
-            RETURN_IF(value_new_bytes(pool, name + at, end - at, v, err));
-        else
-            RETURN_IF(value_new_str(pool, name + at, end - at, v, err));
-    }
-    return FSDPCK_OK;
 }
 
 /* --- parameters of the model --- */

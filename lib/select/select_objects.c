@@ -18,7 +18,7 @@ static fsdpck_status name_object(select_state *a, uint32_t object, text_buf *nam
                                  name);
     text_append(name, "", 0);
     RETURN_IF(text_check(name, err));
-    return select_rename(a, &(name_source){o->path, id, part}, name, marks, changed, err);
+    return select_apply_rules(a, &(name_source){o->path, id, part}, name, marks, changed, err);
 }
 
 /* An id in select_state.marks; CAT_NONE: the name has none. */

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -102,11 +103,34 @@ static fsdpck_status find_tail(const target_path *p, const value_pool *pool, con
     return st;
 }
 
+fsdpck_status target_path_of_marks(select_state *a, const char *name, size_t nbytes,
+                                   const char *marks, target_path *p, fsdpck_error *err)
+{
+    value_pool *pool = &a->to->cat.pool;
+    p->count = 0;
+    for (size_t at = 0, end; at <= nbytes; at = end + 1) {
+        size_t same = 0;
+        for (end = at; end < nbytes && marks[end] != MARK_DOT; end++)
+            same += marks[end] == marks[at];
+        const char kind = end > at && same == end - at ? marks[at] : MARK_FREE;
+        if (p->count == SELECT_PATH_MAX)
+            return FAIL(err, LIMIT, KEY_NEST, "path has more than %u elements", SELECT_PATH_MAX);
+        value *v = &p->elements[p->count++];
+        if (kind == MARK_INDEX)
+            RETURN_IF(value_new_int(pool, strtoll(name + at, NULL, 10), v, err));
+        else if (kind == MARK_NUMBER)
+            RETURN_IF(value_new_bytes(pool, name + at, end - at, v, err));
+        else
+            RETURN_IF(value_new_str(pool, name + at, end - at, v, err));
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, uint32_t marks,
                               target_path *p, fsdpck_error *err)
 {
     if (marks != CAT_NONE)
-        return select_marked_path(a, name, nbytes, strtab_text(&a->marks, marks), p, err);
+        return target_path_of_marks(a, name, nbytes, strtab_text(&a->marks, marks), p, err);
     const value_pool *pool = &a->to->cat.pool;
     text_buf joined = {0};
     size_t keep = 0, keep_nbytes = 0;

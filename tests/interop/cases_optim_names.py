@@ -333,6 +333,7 @@ def case_optim_rename_numbers(setting):
         check(list(found["model"]) == names, list(found["model"]))
         check(found["optimizer"]["param_groups"] == truth["param_groups"], found["optimizer"]["param_groups"])
         check(list(found["optimizer"]["state"]) == [0, 1, 2], list(found["optimizer"]["state"]))
+        setting.run("diff", source, setting.path("out.pt"), "--part", "all", "--rename", rule)
         fresh = torch.optim.AdamW([{"params": params[:1]}, {"params": params[1:]}])
         fresh.load_state_dict(found["optimizer"])
         for param in params:
@@ -341,6 +342,10 @@ def case_optim_rename_numbers(setting):
                          ("--strip-prefix", "optimizer.state.")):
         done, _ = setting.consolidate(source, "no.pt", option, rule, expected=USAGE)
         check("[KEY-LIST]" in done.stderr and rule in done.stderr, done.stderr)
+    # Names only: a number does not become another.
+    setting.consolidate(source, "out.safetensors", "--part", "all", "--rename", r"s/\.0\./.7./")
+    shown = setting.run("inspect", "--table", setting.path("out.safetensors")).stdout
+    check("model.l.7.weight" in shown and "optimizer.state.0.exp_avg" in shown, shown)
 
 
 @case(first=(2, 6))
@@ -356,6 +361,7 @@ def case_optim_rename_state(setting):
         for found in (written(setting, source, "--rename", rule), written(setting, setting.path("dcp"))):
             check(list(found["model"]) == new, list(found["model"]))
             check_named(found["optim"], new)
+        setting.run("diff", source, setting.path("out.pt"), "--part", "all", "--rename", rule)
 
 
 @case(first=(2, 6))

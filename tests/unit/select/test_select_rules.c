@@ -116,6 +116,51 @@ Test(rules, renames_are_those_of_sed)
     expect_renamed("s/^/model./", "w", "model.w");
 }
 
+/* The name and the marks after a rule. */
+static void expect_marked(const char *rule, const char *name, const char *marks, const char *want,
+                          const char *want_marks)
+{
+    const select_options options = {.rename = &rule, .rename_count = 1};
+    text_buf b = {0}, m = {0};
+    bool changed = false;
+    compile(&options);
+    text_puts(&b, name);
+    text_puts(&m, marks);
+    cr_assert_eq(select_rules_rename(&rules, &b, &m, &changed, &err), FSDPCK_OK, "%s", err.message);
+    cr_expect_str_eq(b.text, want, "%s on '%s': '%s'", rule, name, b.text);
+    cr_expect_str_eq(m.text, want_marks, "%s on '%s': '%s'", rule, name, m.text);
+    const fsdpck_status st = select_rules_check_used(&rules, &err);
+    cr_expect_eq(st, strcmp(name, want) == 0 ? FSDPCK_USAGE : FSDPCK_OK, "%s", err.message);
+    text_release(&b);
+    text_release(&m);
+    select_rules_release(&rules);
+}
+
+Test(rules, structure_is_not_renamed)
+{
+    static const char name[] = "opt.state.0.a", marks[] = "fff.kkkkk.n.k";
+    expect_marked("s/0/7/", name, marks, name, marks);
+    expect_marked("s/\\.0\\./.7./", name, marks, name, marks);
+    expect_marked("s/.0//", name, marks, name, marks);
+    expect_marked("s/state/x/", name, marks, name, marks);
+    expect_marked("s/^opt.state/state.opt/", name, marks, name, marks);
+    expect_marked("s/opt./o/", name, marks, name, marks);
+    expect_marked("s/$/b/", name, marks, name, marks);
+    expect_marked("s/.*/x/", name, marks, name, marks);
+    expect_marked("s/^opt/o/", name, marks, "o.state.0.a", "f.kkkkk.n.k");
+    expect_marked("s/^opt\\.//", name, marks, "state.0.a", "kkkkk.n.k");
+    expect_marked("s/^opt.state/o.state/", name, marks, "o.state.0.a", "f.kkkkk.n.k");
+    expect_marked("s/^/x./", name, marks, "x.opt.state.0.a", "fffff.kkkkk.n.k");
+    expect_marked("s/^/x./", "0.a", "i.f", "x.0.a", "f.i.f");
+    expect_marked("s/^/x/", "0.a", "i.f", "0.a", "i.f");
+    expect_marked("s/a/b/", "a.a.a", "k.f.f", "a.b.a", "k.f.f");
+    expect_marked("s/a/bb/g", "a.a.a", "k.f.k", "a.bb.a", "k.ff.k");
+    expect_marked("s/w/w.x/", "s.w.e", "k,f,k", "s.w.x.e", "k,fff,k");
+    expect_marked("s/.w/x/", "s.w.e", "k,f,k", "s.w.e", "k,f,k");
+    expect_marked("s/1/2/", "s.10.e", "ffddff", "s.10.e", "ffddff");
+    expect_marked("s/s.1/t/", "s.1.e", "ffdff", "t.e", "fff");
+}
+
 Test(rules, a_long_result_is_grown_for)
 {
     char rule[600], want[1200];
@@ -130,7 +175,8 @@ Test(rules, a_long_result_is_grown_for)
     bool changed = false;
     compile(&options);
     text_puts(&b, "aa");
-    cr_assert_eq(select_rules_rename(&rules, &b, NULL, &changed, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(select_rules_rename(&rules, &b, NULL, &changed, &err), FSDPCK_OK, "%s",
+                 err.message);
     cr_expect(changed);
     cr_expect_str_eq(b.text, want);
     text_release(&b);
