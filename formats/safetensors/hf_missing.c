@@ -9,7 +9,7 @@
 #include "formats/common/renamed_file.h"
 #include "formats/safetensors/shard_name.h"
 
-enum { NAME_NBYTES_MAX = 512, PADDED_DIGITS = 5 };
+enum { NAME_NBYTES_MAX = 512, PADDED_DIGITS = 5, MISSING_MOST = 1 << 16 };
 
 static bool ends_with(const char *name, const char *suffix)
 {
@@ -117,21 +117,36 @@ static bool has_all_digits(const char *entry, const shard_name *parts)
     return strspn(entry + parts->prefix_nbytes + 1, "0123456789") >= PADDED_DIGITS;
 }
 
+/* Files with the same text and count as this one. */
+static uint32_t count_family(const probe_input *in, const char *entry, const shard_name *of,
+                             const char *suffix)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        shard_name parts;
+        count += shard_name_parse_as(in->entries[i], suffix, &parts) &&
+                 parts.prefix_nbytes == of->prefix_nbytes && parts.file_count == of->file_count &&
+                 memcmp(in->entries[i], entry, of->prefix_nbytes) == 0;
+    }
+    return count;
+}
+
 fsdpck_status hf_missing_family_error(const open_request *req, const char *suffix,
                                       const char *entry, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     shard_name parts;
     text_buf list = {.limit_bytes = 200};
-    uint32_t found = 0;
+    uint32_t missing = 0;
     if (!shard_name_parse_as(entry, suffix, &parts))
         return FAIL(err, INTERNAL, NONE, "name has no numbers");
     const uint32_t first = first_number(in, entry, &parts);
-    for (uint64_t n = first; n < (uint64_t)first + parts.file_count; n++) {
-        if (has_number(in, entry, &parts, n)) {
-            found++;
+    /* A count in a name may be any number. */
+    for (uint64_t n = first; n < (uint64_t)first + parts.file_count && missing < MISSING_MOST;
+         n++) {
+        if (has_number(in, entry, &parts, n))
             continue;
-        }
+        missing++;
         char name[NAME_NBYTES_MAX];
         (void)name_with(entry, &parts, (uint32_t)n, has_all_digits(entry, &parts), name);
         log_missing_file(&req->log, in->path, name);
@@ -142,7 +157,7 @@ fsdpck_status hf_missing_family_error(const open_request *req, const char *suffi
                   ("files of the model are missing: %s%s", list.text != NULL ? list.text : "",
                    list.failed ? ", ..." : ""),
                   (path, in->path), (expected, "%" PRIu32 " files", parts.file_count),
-                  (found, "%" PRIu32, found));
+                  (found, "%" PRIu32, count_family(in, entry, &parts, suffix)));
     text_release(&list);
     const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_numbered_or_other, suffix);
     if (other != NULL)
