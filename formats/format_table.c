@@ -52,9 +52,11 @@ bool format_is_rank_file(const char *name, bool *known)
 
 uint64_t format_file_count(const char *name)
 {
+    static const char *const suffixes[] = {".safetensors", ".bin", ".pt", ".pth"};
     shard_name parts;
-    if (shard_name_parse(name, &parts) || shard_name_parse_as(name, ".bin", &parts))
-        return parts.file_count;
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+        if (shard_name_parse_as(name, suffixes[i], &parts))
+            return parts.file_count;
     const uint64_t ranks = ranks_name_world_size(name);
     return ranks > 0 ? ranks : 1;
 }

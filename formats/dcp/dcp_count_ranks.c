@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "formats/dcp/dcp_accelerate.h"
 #include "formats/dcp/dcp_catalogue.h"
@@ -13,7 +14,8 @@
 /* Data files not in any `.metadata`: empty ones are from ranks without data, others from an older
  * save. */
 typedef struct unnamed {
-    int64_t highest; /* rank of an empty one */
+    int64_t highest;                 /* rank of an empty one */
+    int64_t of_part[DCP_PART_COUNT]; /* the highest rank of each part */
     uint64_t stale, nbytes;
     text_buf names; /* of a few stale ones */
 } unnamed;
@@ -50,9 +52,38 @@ out:
     return st;
 }
 
+/* The parts of one save are of the same ranks. */
+static void warn_mixed_parts(const dcp_folder *d, const unnamed *u)
+{
+    const int64_t model = u->of_part[0], optim = u->of_part[1];
+    if (model < 0 || optim < 0 || model == optim)
+        return;
+    log_warn(&d->log, FSDPCK_FINDING_RANK_MIXED, "check that both folders are of one save",
+             "'%s' was written by %" PRId64 " rank%s, '%s' by %" PRId64, dcp_part_folder(0),
+             model + 1, model == 0 ? "" : "s", dcp_part_folder(1), optim + 1);
+}
+
+/* By the names of the files in the metadata. */
+static void count_named_in_parts(const dcp_folder *d, unnamed *u)
+{
+    const catalogue *cat = d->cat;
+    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
+        const cat_file *f = catalogue_file(cat, i);
+        const char *path = catalogue_name(cat, f->path);
+        for (uint32_t part = 0; f->rank != CAT_NONE && part < DCP_PART_COUNT; part++) {
+            const size_t n = strlen(dcp_part_folder(part));
+            if (strncmp(path, dcp_part_folder(part), n) == 0 && path[n] == '/' &&
+                (int64_t)f->rank > u->of_part[part])
+                u->of_part[part] = f->rank;
+        }
+    }
+}
+
 static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unnamed *u,
                                     fsdpck_error *err)
 {
+    int64_t all = u->highest;
+    count_named_in_parts(d, u);
     for (uint32_t part = 0; part < DCP_PART_COUNT; part++) {
         char prefix[64];
         char **entries;
@@ -61,10 +92,15 @@ static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unna
             continue;
         RETURN_IF(folder_list(&d->dir, dcp_part_folder(part), &entries, &count, err));
         snprintf(prefix, sizeof prefix, "%s/", dcp_part_folder(part));
+        u->highest = u->of_part[part];
         const fsdpck_status st = count_unnamed(d, prefix, entries, count, u, err);
         free(entries);
         RETURN_IF(st);
+        u->of_part[part] = u->highest;
+        all = u->highest > all ? u->highest : all;
     }
+    u->highest = all;
+    warn_mixed_parts(d, u);
     return FSDPCK_OK;
 }
 
@@ -72,7 +108,7 @@ fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks 
                               fsdpck_error *err)
 {
     const catalogue *cat = d->cat;
-    unnamed u = {.highest = -1, .names = {.limit_bytes = 2048}};
+    unnamed u = {.highest = -1, .of_part = {-1, -1}, .names = {.limit_bytes = 2048}};
 
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const uint32_t rank = catalogue_file(cat, i)->rank;

@@ -106,14 +106,18 @@ static fsdpck_status check_index(const open_request *req, const char *index, fsd
 
 static fsdpck_status check(const open_request *req, fsdpck_error *err)
 {
+    static const char *const suffixes[] = {BIN, ".pt", ".pth"};
     const probe_input *in = req->probe;
     const char *entry;
     const char *index = find_index(in);
     if (index != NULL)
         return check_index(req, index, err);
     /* Also if a file with the whole model exists, which may be older. */
-    if (hf_missing_family(in, BIN, &entry))
-        return hf_missing_family_error(req, BIN, entry, err);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        RETURN_IF(hf_missing_check_mixed(in, suffixes[i], err));
+        if (hf_missing_family(in, suffixes[i], &entry))
+            return hf_missing_family_error(req, suffixes[i], entry, err);
+    }
     return check_families(in, req->metadata, err);
 }
 

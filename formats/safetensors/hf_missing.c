@@ -9,7 +9,7 @@
 #include "formats/common/renamed_file.h"
 #include "formats/safetensors/shard_name.h"
 
-enum { NAME_NBYTES_MAX = 512 };
+enum { NAME_NBYTES_MAX = 512, PADDED_DIGITS = 5, MISSING_MOST = 1 << 16 };
 
 static bool ends_with(const char *name, const char *suffix)
 {
@@ -20,37 +20,88 @@ static bool ends_with(const char *name, const char *suffix)
 
 /* --- numbered names --- */
 
-/* Its name with another number of the same width; false if too long. */
-static bool name_with(const char *entry, const shard_name *parts, uint32_t number, char *name)
+/* Its name with another number, of the same width if it has zeros in front or `padded`; false if
+ * too long. */
+static bool name_with(const char *entry, const shard_name *parts, uint32_t number, bool padded,
+                      char *name)
 {
     const char *digits = entry + parts->prefix_nbytes + 1;
     const int width = (int)strspn(digits, "0123456789");
     const int n = snprintf(name, NAME_NBYTES_MAX, "%.*s-%0*" PRIu32 "%s", (int)parts->prefix_nbytes,
-                           entry, width, number, digits + width);
+                           entry, padded || digits[0] == '0' ? width : 1, number, digits + width);
     return n > 0 && n < NAME_NBYTES_MAX;
 }
 
-static bool has_number(const probe_input *in, const char *entry, const shard_name *parts,
-                       uint32_t number)
+static bool is_there(const probe_input *in, const char *entry, const shard_name *parts,
+                     uint32_t number, bool if_too_long)
 {
     char name[NAME_NBYTES_MAX];
-    return number == 0 || number > parts->file_count || !name_with(entry, parts, number, name) ||
-           probe_has_entry(in, name);
+    if (!name_with(entry, parts, number, true, name))
+        return if_too_long;
+    return probe_has_entry(in, name) ||
+           (name_with(entry, parts, number, false, name) && probe_has_entry(in, name));
+}
+
+/* Numbers begin with 1, or with 0. */
+static uint32_t first_number(const probe_input *in, const char *entry, const shard_name *parts)
+{
+    return is_there(in, entry, parts, 0, false) ? 0 : 1;
+}
+
+static bool has_number(const probe_input *in, const char *entry, const shard_name *parts,
+                       uint64_t number)
+{
+    const uint32_t first = first_number(in, entry, parts);
+    return number < first || number >= (uint64_t)first + parts->file_count ||
+           is_there(in, entry, parts, (uint32_t)number, true);
 }
 
 /* A family lacks a file if one of its files lacks a neighbor. */
-bool hf_missing_family(const probe_input *in, const char *suffix, const char **entry)
+bool hf_missing_family_of(const probe_input *in, const char *const *names, size_t count,
+                          const char *suffix, const char **entry)
 {
-    for (size_t i = 0; i < in->entry_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         shard_name parts;
-        *entry = in->entries[i];
+        *entry = names[i];
         if (!shard_name_parse_as(*entry, suffix, &parts))
             continue;
-        if (!has_number(in, *entry, &parts, parts.file_number - 1) ||
-            !has_number(in, *entry, &parts, parts.file_number + 1))
+        if ((parts.file_number > 0 && !has_number(in, *entry, &parts, parts.file_number - 1)) ||
+            !has_number(in, *entry, &parts, (uint64_t)parts.file_number + 1))
             return true;
     }
     return false;
+}
+
+bool hf_missing_family(const probe_input *in, const char *suffix, const char **entry)
+{
+    return hf_missing_family_of(in, (const char *const *)in->entries, in->entry_count, suffix,
+                                entry);
+}
+
+/* Two counts with the same text before the numbers. */
+fsdpck_status hf_missing_check_mixed(const probe_input *in, const char *suffix, fsdpck_error *err)
+{
+    const char *first = NULL;
+    shard_name of_first = {0};
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *entry = in->entries[i];
+        shard_name parts;
+        if (!shard_name_parse_as(entry, suffix, &parts))
+            continue;
+        /* Names are sorted: those with the same text follow one another. */
+        if (first == NULL || parts.prefix_nbytes != of_first.prefix_nbytes ||
+            memcmp(entry, first, parts.prefix_nbytes) != 0) {
+            first = entry;
+            of_first = parts;
+        } else if (parts.file_count != of_first.file_count) {
+            return FAIL_WITH(
+                err, BADINPUT, RANK_MIXED, ("folder holds numbered files of two saves"),
+                (path, in->path),
+                (expected, "%" PRIu32 " files, as in '%s'", of_first.file_count, first),
+                (found, "also '%s'", entry), (next, "keep the files of one save"));
+        }
+    }
+    return FSDPCK_OK;
 }
 
 static bool is_numbered_or_other(const void *ctx, const char *entry)
@@ -60,22 +111,44 @@ static bool is_numbered_or_other(const void *ctx, const char *entry)
     return !ends_with(entry, suffix) || shard_name_parse_as(entry, suffix, &parts);
 }
 
+/* "00010-of-00012" has zeros in front of other numbers, "10-of-12" has not. */
+static bool has_all_digits(const char *entry, const shard_name *parts)
+{
+    return strspn(entry + parts->prefix_nbytes + 1, "0123456789") >= PADDED_DIGITS;
+}
+
+/* Files with the same text and count as this one. */
+static uint32_t count_family(const probe_input *in, const char *entry, const shard_name *of,
+                             const char *suffix)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        shard_name parts;
+        count += shard_name_parse_as(in->entries[i], suffix, &parts) &&
+                 parts.prefix_nbytes == of->prefix_nbytes && parts.file_count == of->file_count &&
+                 memcmp(in->entries[i], entry, of->prefix_nbytes) == 0;
+    }
+    return count;
+}
+
 fsdpck_status hf_missing_family_error(const open_request *req, const char *suffix,
                                       const char *entry, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     shard_name parts;
     text_buf list = {.limit_bytes = 200};
-    uint32_t found = 0;
+    uint32_t missing = 0;
     if (!shard_name_parse_as(entry, suffix, &parts))
         return FAIL(err, INTERNAL, NONE, "name has no numbers");
-    for (uint32_t n = 1; n <= parts.file_count; n++) {
-        if (has_number(in, entry, &parts, n)) {
-            found++;
+    const uint32_t first = first_number(in, entry, &parts);
+    /* A count in a name may be any number. */
+    for (uint64_t n = first; n < (uint64_t)first + parts.file_count && missing < MISSING_MOST;
+         n++) {
+        if (has_number(in, entry, &parts, n))
             continue;
-        }
+        missing++;
         char name[NAME_NBYTES_MAX];
-        (void)name_with(entry, &parts, n, name);
+        (void)name_with(entry, &parts, (uint32_t)n, has_all_digits(entry, &parts), name);
         log_missing_file(&req->log, in->path, name);
         text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", name);
     }
@@ -84,7 +157,7 @@ fsdpck_status hf_missing_family_error(const open_request *req, const char *suffi
                   ("files of the model are missing: %s%s", list.text != NULL ? list.text : "",
                    list.failed ? ", ..." : ""),
                   (path, in->path), (expected, "%" PRIu32 " files", parts.file_count),
-                  (found, "%" PRIu32, found));
+                  (found, "%" PRIu32, count_family(in, entry, &parts, suffix)));
     text_release(&list);
     const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_numbered_or_other, suffix);
     if (other != NULL)
@@ -107,8 +180,8 @@ static bool is_indexed_or_other(const void *ctx, const char *entry)
            bsearch(&entry, n->names, n->count, sizeof *n->names, text_compare) != NULL;
 }
 
-fsdpck_status hf_missing_check(const open_request *req, const char *const *names, size_t count,
-                               const char *suffix, fsdpck_error *err)
+static fsdpck_status check_present(const open_request *req, const char *const *names, size_t count,
+                                   const char *suffix, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     text_buf list = {.limit_bytes = 300};
@@ -143,4 +216,14 @@ fsdpck_status hf_missing_check(const open_request *req, const char *const *names
     }
     text_release(&list);
     return st;
+}
+
+fsdpck_status hf_missing_check(const open_request *req, const char *const *names, size_t count,
+                               const char *suffix, fsdpck_error *err)
+{
+    const char *entry;
+    RETURN_IF(check_present(req, names, count, suffix, err));
+    if (hf_missing_family_of(req->probe, names, count, suffix, &entry))
+        return hf_missing_family_error(req, suffix, entry, err);
+    return FSDPCK_OK;
 }

@@ -12,6 +12,12 @@
 #include "formats/format.h"
 
 bool hf_missing_family(const probe_input *in, const char *suffix, const char **entry);
+/* Only the families of these names, which are in the folder. */
+bool hf_missing_family_of(const probe_input *in, const char *const *names, size_t count,
+                          const char *suffix, const char **entry);
+/* RANK_MIXED if names state two numbers of files. */
+fsdpck_status hf_missing_check_mixed(const probe_input *in, const char *suffix,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status hf_missing_family_error(const open_request *req, const char *suffix,
                                       const char *entry, fsdpck_error *err);
 /* `names`: the required files, sorted. */

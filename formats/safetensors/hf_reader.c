@@ -106,6 +106,8 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
     choice c;
     survey(in, &c);
     const char *entry;
+    if (!c.model_alone)
+        RETURN_IF(hf_missing_check_mixed(in, ".safetensors", err));
     if (!c.model_alone && hf_missing_family(in, ".safetensors", &entry))
         return hf_missing_family_error(req, ".safetensors", entry, err);
     for (size_t i = 0; i < in->entry_count; i++) {

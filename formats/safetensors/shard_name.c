@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-enum { DIGITS_LEAST = 5, DIGITS_MOST = 9 };
+/* Of the rank; the other numbers may be written without zeros, as in "model-1-of-3". */
+enum { RANK_DIGITS_LEAST = 5, DIGITS_MOST = 9 };
 
 /* Takes `suffix` from the end of name[0..*nbytes). */
 static bool take_suffix(const char *name, size_t *nbytes, const char *suffix)
@@ -14,7 +15,7 @@ static bool take_suffix(const char *name, size_t *nbytes, const char *suffix)
     return true;
 }
 
-static bool take_number(const char *name, size_t *nbytes, uint32_t *number)
+static bool take_number(const char *name, size_t *nbytes, size_t digits_least, uint32_t *number)
 {
     size_t at = *nbytes;
     uint32_t n = 0;
@@ -24,7 +25,7 @@ static bool take_number(const char *name, size_t *nbytes, uint32_t *number)
         ten *= 10;
         at--;
     }
-    if (*nbytes - at < DIGITS_LEAST)
+    if (*nbytes - at < digits_least)
         return false;
     *nbytes = at;
     *number = n;
@@ -46,15 +47,18 @@ bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts
 {
     size_t n = strlen(name);
     *parts = (shard_name){0};
-    if (!take_suffix(name, &n, suffix) || !take_number(name, &n, &parts->file_count) ||
-        !take_suffix(name, &n, "-of-") || !take_number(name, &n, &parts->file_number) ||
-        !take_suffix(name, &n, "-") || parts->file_number == 0 ||
-        parts->file_number > parts->file_count)
+    if (!take_suffix(name, &n, suffix) || !take_number(name, &n, 1, &parts->file_count) ||
+        !take_suffix(name, &n, "-of-"))
+        return false;
+    const size_t end = n;
+    if (!take_number(name, &n, 1, &parts->file_number) || !take_suffix(name, &n, "-") ||
+        parts->file_count == 0 || parts->file_number > parts->file_count)
         return false;
     parts->prefix_nbytes = n;
     uint32_t rank;
-    if (take_suffix(name, &n, "-model") && take_number(name, &n, &rank) &&
-        take_suffix(name, &n, "shard-") && n == 0)
+    if (parts->file_number > 0 && end - n > RANK_DIGITS_LEAST && take_suffix(name, &n, "-model") &&
+        take_number(name, &n, RANK_DIGITS_LEAST, &rank) && take_suffix(name, &n, "shard-") &&
+        n == 0)
         parts->rank_number = rank;
     return true;
 }

@@ -1,6 +1,7 @@
 /* shard_name.h: the numbers in the names of weight files.
  *
  *     model-00002-of-00005.safetensors                  prefix "model", file 2 of 5, rank_number 0
+ *     model-2-of-5.pt                                   the same, without zeros
  *     shard-00003-model-00001-of-00002.safetensors      of the rank 2: rank_number 3, file 1 of 2
  */
 #ifndef FSDPCK_SHARD_NAME_H
@@ -13,13 +14,13 @@
 typedef struct shard_name {
     size_t prefix_nbytes; /* text before "-00001-of-" */
     uint32_t rank_number; /* rank + 1; 0: the name has none */
-    uint32_t file_number; /* from 1 */
+    uint32_t file_number; /* from 1; from 0 in the names of a few writers */
     uint32_t file_count;
 } shard_name;
 
 /* False if `name` has neither form. */
 bool shard_name_parse(const char *name, shard_name *parts);
-/* The same for names that end in another suffix, ".bin". */
+/* The same for names that end in another suffix, such as ".bin". */
 bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts);
 /* Whether the name ends in ".safetensors". */
 bool shard_name_is_safetensors(const char *name);

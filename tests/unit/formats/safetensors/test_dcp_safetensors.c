@@ -223,11 +223,16 @@ Test(dcp_safetensors, names)
     cr_expect(n.rank_number == 0 && n.file_number == 2 && n.prefix_nbytes == 5);
     cr_assert(shard_name_parse("a-b-00002-of-00005.safetensors", &n));
     cr_expect_eq(n.prefix_nbytes, 3);
+    cr_assert(shard_name_parse("model-1-of-12.safetensors", &n));
+    cr_expect(n.file_number == 1 && n.file_count == 12 && n.prefix_nbytes == 5);
+    cr_assert(shard_name_parse("shard-00001-model-00000-of-00002.safetensors", &n));
+    cr_expect(n.rank_number == 0 && n.file_number == 0 && n.file_count == 2);
+    cr_assert(shard_name_parse("shard-00001-model-1-of-2.safetensors", &n));
+    cr_expect_eq(n.rank_number, 0);
     static const char *const others[] = {
         "model.safetensors",
         "model-00003-of-00002.safetensors",
-        "model-00000-of-00002.safetensors",
-        "model-1-of-2.safetensors",
+        "model-1-of-0.safetensors",
         "model-00001-of-00002.bin",
         "model-0000000001-of-00002.safetensors",
         "-of-.safetensors",
