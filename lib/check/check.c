@@ -254,7 +254,8 @@ static fsdpck_status check_metadata(check *c, fsdpck_error *err)
     progress_phase(r->progress, "checking coverage", 0);
     RETURN_IF(pool_run(r->nthreads > 0 ? r->nthreads : 1, catalogue_tensor_count(r->cat),
                        check_tensor, c, r->cancel, err));
-    return locate_all(c, err);
+    RETURN_IF(locate_all(c, err));
+    return check_same_files(c, err);
 }
 
 /* By one process, as it is little work. */

@@ -1,11 +1,21 @@
 /* Types of the keys of dicts, where both sides know them: 1 and '1' are two keys that have one flat name. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "compare/diff.h"
+#include "compare/key_types.h"
 
-/* Flat names that end in such a key. */
+/* A flat name that ends in a key that is no text. */
+typedef struct typed_name {
+    size_t key_at; /* where the key begins in the name */
+    value_kind kind;
+} typed_name;
+
 typedef struct key_names {
-    strtab ints, texts;
+    strtab typed, texts;
+    vec of_typed; /* typed_name, parallel to `typed` */
+    key_types types;
+    bool takes_all; /* texts that are no numbers, too: some dict of either side has other keys */
 } key_names;
 
 typedef struct key_scan {
@@ -23,30 +33,46 @@ static bool is_number(const char *text, size_t nbytes)
     return nbytes > sign;
 }
 
+static fsdpck_status take_key(key_names *names, const text_buf *name, size_t key_at,
+                              value_kind kind, fsdpck_error *err)
+{
+    uint32_t id;
+    if (kind == VALUE_STR) {
+        if (!names->takes_all && !is_number(name->text + key_at, name->nbytes - key_at))
+            return FSDPCK_OK;
+        return strtab_intern(&names->texts, name->text, name->nbytes, &id, err);
+    }
+    const size_t before = strtab_count(&names->typed);
+    RETURN_IF(strtab_intern(&names->typed, name->text, name->nbytes, &id, err));
+    return id < before ? FSDPCK_OK : vec_add(&names->of_typed, &(typed_name){key_at, kind}, err);
+}
+
 static fsdpck_status take_path(key_names *names, const value_pool *pool, value path,
                                fsdpck_error *err)
 {
     text_buf name = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = FSDPCK_OK;
+    value at = names->types.root;
     const size_t count = value_is_none(path) ? 0 : value_count(pool, path);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
         const value element = value_item(pool, path, i);
-        const value_kind kind = value_kind_of(element);
-        size_t nbytes = 0;
-        const char *text = value_text(pool, element, &nbytes);
+        value_kind kind = value_kind_of(element);
         uint64_t index = 0;
-        uint32_t id;
         if (i > 0)
             text_append(&name, ".", 1);
+        const size_t key_at = name.nbytes;
+        st = key_types_enter(&names->types, &at, element, &kind, err);
+        size_t nbytes = 0;
+        const char *text = value_text(pool, element, &nbytes);
         if (text != NULL)
             text_append(&name, text, nbytes);
         else if (value_as_u64(pool, element, &index)) /* of a list */
             text_printf(&name, "%" PRIu64, index);
-        st = text_check(&name, err);
-        if (st == FSDPCK_OK && kind == VALUE_BYTES)
-            st = strtab_intern(&names->ints, name.text, name.nbytes, &id, err);
-        else if (st == FSDPCK_OK && kind == VALUE_STR && is_number(text, nbytes))
-            st = strtab_intern(&names->texts, name.text, name.nbytes, &id, err);
+        if (st == FSDPCK_OK)
+            st = text_check(&name, err);
+        if (st == FSDPCK_OK && text != NULL)
+            st = take_key(names, &name, key_at,
+                          value_kind_of(element) == VALUE_BYTES ? VALUE_INT : kind, err);
     }
     text_release(&name);
     return st;
@@ -102,39 +128,79 @@ static uint64_t put_text(fsdpck_diff *d, const char *before, const char *key, si
     return at;
 }
 
-/* One row a dict: its first key that differs. */
-static fsdpck_status add_row(fsdpck_diff *d, const char *name, size_t nbytes, bool int_in_a,
-                             strtab *told, fsdpck_error *err)
+static const char *name_of_type(value_kind kind)
 {
-    size_t at = nbytes;
+    switch (kind) {
+    case VALUE_NONE:
+        return "NoneType";
+    case VALUE_BOOL:
+        return "bool";
+    case VALUE_INT:
+    case VALUE_BIGINT:
+        return "int";
+    case VALUE_FLOAT:
+        return "float";
+    case VALUE_BYTES:
+        return "bytes";
+    case VALUE_TUPLE:
+        return "tuple";
+    case VALUE_FROZENSET:
+        return "frozenset";
+    default:
+        return "object";
+    }
+}
+
+/* One row a dict: its first key that differs. */
+static fsdpck_status add_row(fsdpck_diff *d, const char *name, size_t nbytes, const typed_name *t,
+                             bool typed_in_a, strtab *told, fsdpck_error *err)
+{
+    const char *key = name + t->key_at;
+    const size_t key_nbytes = nbytes - t->key_at;
+    char before[32];
     uint32_t id;
-    while (at > 0 && name[at - 1] != '.')
-        at--;
-    const size_t before = strtab_count(told);
-    RETURN_IF(strtab_intern(told, name, at, &id, err));
-    if (id < before)
+    const size_t told_before = strtab_count(told);
+    RETURN_IF(strtab_intern(told, name, t->key_at, &id, err));
+    if (id < told_before)
         return FSDPCK_OK;
     diff_row row = {
         .kind = FSDPCK_DIFF_OBJECT, .a = CAT_NONE, .b = CAT_NONE, .name_nbytes = nbytes};
-    const uint64_t of_int = put_text(d, "int key ", name + at, nbytes - at, "");
-    const uint64_t of_text = put_text(d, "str key '", name + at, nbytes - at, "'");
-    row.text_at = int_in_a ? of_int : of_text;
-    row.text_b_at = int_in_a ? of_text : of_int;
+    snprintf(before, sizeof before, "%s key ", name_of_type(t->kind));
+    const uint64_t of_typed = put_text(d, before, key, key_nbytes, "");
+    const uint64_t of_text = put_text(d, "str key '", key, key_nbytes, "'");
+    row.text_at = typed_in_a ? of_typed : of_text;
+    row.text_b_at = typed_in_a ? of_text : of_typed;
     row.name_at = put_text(d, "", name, nbytes, "");
     RETURN_IF(text_check(&d->texts, err));
     return diff_add_row(d, &row, err);
 }
 
-static fsdpck_status compare(fsdpck_diff *d, const strtab *ints, const strtab *texts, bool int_in_a,
-                             strtab *told, fsdpck_error *err)
+static fsdpck_status compare(fsdpck_diff *d, const key_names *typed, const key_names *texts,
+                             bool typed_in_a, strtab *told, fsdpck_error *err)
 {
-    for (uint32_t i = 0; i < strtab_count(ints); i++) {
-        const char *name = strtab_text(ints, i);
-        const size_t nbytes = strtab_nbytes(ints, i);
-        if (strtab_find(texts, name, nbytes) != STRTAB_NONE)
-            RETURN_IF(add_row(d, name, nbytes, int_in_a, told, err));
+    for (uint32_t i = 0; i < strtab_count(&typed->typed); i++) {
+        const char *name = strtab_text(&typed->typed, i);
+        const size_t nbytes = strtab_nbytes(&typed->typed, i);
+        if (strtab_find(&texts->texts, name, nbytes) != STRTAB_NONE)
+            RETURN_IF(add_row(d, name, nbytes, VEC_AT(&typed->of_typed, const typed_name, i),
+                              typed_in_a, told, err));
     }
     return FSDPCK_OK;
+}
+
+static void names_init(key_names *n, const run *side)
+{
+    *n = (key_names){.of_typed = VEC_OF(typed_name, &side->src->metadata)};
+    strtab_init(&n->typed, &side->src->metadata);
+    strtab_init(&n->texts, &side->src->metadata);
+}
+
+static void names_release(key_names *n)
+{
+    strtab_release(&n->typed);
+    strtab_release(&n->texts);
+    vec_release(&n->of_typed);
+    key_types_release(&n->types);
 }
 
 fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err)
@@ -146,20 +212,20 @@ fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err)
     if (!d->a.src->cat.origin.types_keys || !d->b.src->cat.origin.types_keys)
         return FSDPCK_OK;
     strtab_init(&told, &d->a.src->metadata);
-    for (int i = 0; i < 2; i++) {
-        strtab_init(&names[i].ints, &sides[i]->src->metadata);
-        strtab_init(&names[i].texts, &sides[i]->src->metadata);
-    }
+    for (int i = 0; i < 2; i++)
+        names_init(&names[i], sides[i]);
+    for (int i = 0; st == FSDPCK_OK && i < 2; i++)
+        st = key_types_init(&names[i].types, &sides[i]->src->cat, err);
+    const bool takes_all = names[0].types.has_other || names[1].types.has_other;
+    names[0].takes_all = names[1].takes_all = takes_all;
     for (int i = 0; st == FSDPCK_OK && i < 2; i++)
         st = take_all(sides[i], &names[i], err);
     if (st == FSDPCK_OK)
-        st = compare(d, &names[0].ints, &names[1].texts, true, &told, err);
+        st = compare(d, &names[0], &names[1], true, &told, err);
     if (st == FSDPCK_OK)
-        st = compare(d, &names[1].ints, &names[0].texts, false, &told, err);
-    for (int i = 0; i < 2; i++) {
-        strtab_release(&names[i].ints);
-        strtab_release(&names[i].texts);
-    }
+        st = compare(d, &names[1], &names[0], false, &told, err);
+    for (int i = 0; i < 2; i++)
+        names_release(&names[i]);
     strtab_release(&told);
     return st;
 }

@@ -214,8 +214,25 @@ void run_advise_attributes(const run *r)
              catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, lost.first)->name));
 }
 
+static void advise_parted(const run *r)
+{
+    const name_list *parted = &r->selected.parted_names;
+    text_buf names = {.limit_bytes = 1024};
+    if (parted->count == 0)
+        return;
+    for (size_t i = 0; i < parted->count && i < 3; i++)
+        text_printf(&names, "%s%s", i == 0 ? "" : ", ", parted->list[i]);
+    log_warn(&r->ctx->log, FSDPCK_FINDING_KEY_TIED,
+             "give --dtype without a glob, or with one for all names of a tensor",
+             "--dtype: %zu name%s of tied tensors no longer share%s a storage: %s%s", parted->count,
+             parted->count == 1 ? "" : "s", parted->count == 1 ? "s" : "",
+             names.text == NULL ? "" : names.text, parted->count > 3 ? ", ..." : "");
+    text_release(&names);
+}
+
 void run_advise_tied(const run *r)
 {
+    advise_parted(r);
     const target *to = &r->to;
     text_buf names = {.limit_bytes = 240};
     /* FSDP1 stores a tied parameter once. */

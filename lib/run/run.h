@@ -108,7 +108,8 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_advise(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After run_select: warns of tensors that lose Python attributes (PT-ATTRS). */
 void run_advise_attributes(const run *r);
-/* Likewise of names that --tied first omits and the output does not record (KEY-TIED). */
+/* Likewise of names that --tied first omits and the output does not record, or that --dtype takes out
+ * of a shared storage (KEY-TIED). */
 void run_advise_tied(const run *r);
 /* Notes texts of `__metadata__` that the output format cannot hold. */
 void run_advise_metadata(const run *r);

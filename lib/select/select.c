@@ -400,5 +400,6 @@ void select_result_release(select_result *result)
     for (size_t i = 0; i < result->tied_names_count; i++)
         free(result->tied_names[i]);
     name_list_release(&result->carried_names);
+    name_list_release(&result->parted_names);
     memset(result, 0, sizeof *result);
 }

@@ -16,7 +16,8 @@
  * ranks (state/target.h). The writer sets their locations.
  *
  * Tensors that share a storage still share it if the writer keeps nesting and all of them are
- * selected uncast; otherwise each becomes compact.
+ * selected uncast; otherwise each becomes compact, but names of the same view in the same dtype
+ * share a storage.
  *
  * If the writer keeps nesting, to->root becomes the nested state. If everything keeps its name,
  * this is the source's own, with its dict types, order and _metadata. Otherwise it is rebuilt from
@@ -154,6 +155,9 @@ typedef struct select_result {
     /* With omits_tied_head: source tensors, the omitted one and the embedding. Their elements have not
      * been compared. CAT_NONE: none was omitted. */
     uint32_t omitted_head, head_embedding;
+    /* "b = a": tied in the source, but the target, which can share storages, has them in different
+     * dtypes. */
+    name_list parted_names;
     uint64_t left_out_inside; /* of left_out_tensors: inside objects, without their own name */
 } select_result;
 

@@ -13,6 +13,7 @@ typedef struct select_pick {
     uint32_t target; /* CAT_NONE: dropped as a tie */
     uint32_t
         tied_to; /* index of a pick that is the same tensor under a different name, or CAT_NONE */
+    bool shares_view;  /* tied_to is the same view of the same storage, in the same dtype */
     uint32_t param;    /* its parameter in the units, or CAT_NONE */
     bool is_linked;    /* shares the target tensor of the pick that it is tied to */
     bool is_tied_head; /* omitted: select_request.omits_tied_head */
@@ -211,7 +212,8 @@ select_pick *select_tied_primary(const select_state *a, uint32_t pick);
  * recorded in the target. */
 fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Fills to->views: storages stay shared if all tensors on them are selected uncast. */
+/* Fills to->views: storages stay shared if all tensors on them are selected uncast. Otherwise names
+ * of one view that get the same dtype share a storage of their own. */
 fsdpck_status select_keep_shared(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* select_omit.c: counts and lists omitted tensors and objects. An omitted object is UNSUPPORTED

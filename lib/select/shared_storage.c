@@ -1,9 +1,11 @@
 #include <string.h>
 
+#include "base/text.h"
 #include "select/select_internal.h"
 
 /* A storage stays shared by all of its views or by none. A view that is omitted, cast, conjugated
- * or negated would make the stored bytes wrong for the others. */
+ * or negated would make the stored bytes wrong for the others. Names of the same view then share a
+ * new storage with the bytes of this view. */
 
 typedef struct shared_storage {
     bool lost;        /* some view cannot stay one */
@@ -83,6 +85,76 @@ static fsdpck_status add_view(const view_state *v, uint32_t from_index, shared_s
     return FSDPCK_OK;
 }
 
+/* A name for the carrier of a view that no other tensor has. */
+static fsdpck_status name_carrier(const select_state *a, const select_pick *head, text_buf *name,
+                                  fsdpck_error *err)
+{
+    text_append(name, strtab_text(&a->names, head->name), strtab_nbytes(&a->names, head->name));
+    do {
+        text_puts(name, " (storage)");
+        RETURN_IF(text_check(name, err));
+    } while (strtab_find(&a->to->cat.names, name->text, name->nbytes) != STRTAB_NONE);
+    return FSDPCK_OK;
+}
+
+/* The target tensor that takes the bytes of the head's view, in the dtype of the head. */
+static fsdpck_status add_view_carrier(select_state *a, const select_pick *head, uint32_t *carrier,
+                                      fsdpck_error *err)
+{
+    static const uint64_t origin[NDIM_MAX];
+    catalogue *cat = &a->to->cat;
+    const cat_tensor *t = catalogue_tensor(a->from, head->source);
+    const uint64_t *shape = catalogue_shape(a->from, head->source);
+    const cat_chunk whole = {.file = CAT_NONE, .rank = UINT16_MAX, .place = LOCATION_ROWS};
+    text_buf name = {0};
+    fsdpck_status st = name_carrier(a, head, &name, err);
+    if (st == FSDPCK_OK)
+        st = catalogue_add_tensor(cat, name.text, name.nbytes,
+                                  (dtype)catalogue_tensor(cat, head->target)->dtype, t->ndim, shape,
+                                  carrier, err);
+    text_release(&name);
+    RETURN_IF(st);
+    RETURN_IF(catalogue_add_chunk(cat, *carrier, origin, shape, &whole, err));
+    catalogue_tensor(cat, *carrier)->flags |= CAT_TENSOR_STORAGE;
+    return vec_add(&a->to->from, &(uint32_t){head->source}, err);
+}
+
+static fsdpck_status view_whole(select_state *a, const select_pick *p, uint32_t carrier,
+                                fsdpck_error *err)
+{
+    uint64_t strides[NDIM_MAX];
+    const unsigned ndim = catalogue_tensor(a->from, p->source)->ndim;
+    const target_alias view = {.storage = carrier, .strides_at = a->to->strides.count};
+    box_row_major_strides(catalogue_shape(a->from, p->source), ndim, strides);
+    RETURN_IF(vec_add(&a->to->views, &view, err));
+    RETURN_IF(vec_add_n(&a->to->strides, strides, ndim, err));
+    catalogue_tensor(&a->to->cat, p->target)->alias = (uint32_t)(a->to->views.count - 1);
+    return FSDPCK_OK;
+}
+
+/* After the storages that stay: ties on the others. */
+static fsdpck_status share_ties(const view_state *v, fsdpck_error *err)
+{
+    select_state *a = v->a;
+    for (uint32_t k = 0; k < a->picks.count; k++) {
+        const select_pick *p = VEC_AT(&a->picks, const select_pick, k);
+        if (!p->shares_view || p->target == CAT_NONE || !storage_of(v, p->source)->lost)
+            continue;
+        const select_pick *head = VEC_AT(&a->picks, const select_pick, p->tied_to);
+        if (head->target == CAT_NONE || head->target == p->target)
+            continue;
+        uint32_t at = catalogue_tensor(&a->to->cat, head->target)->alias, carrier;
+        if (at == CAT_NONE) {
+            RETURN_IF(add_view_carrier(a, head, &carrier, err));
+            RETURN_IF(view_whole(a, head, carrier, err));
+        } else {
+            carrier = VEC_AT(&a->to->views, const target_alias, at)->storage;
+        }
+        RETURN_IF(view_whole(a, p, carrier, err));
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status select_keep_shared(select_state *a, fsdpck_error *err)
 {
     const size_t first = a->parts->tensor_count;
@@ -109,6 +181,7 @@ fsdpck_status select_keep_shared(select_state *a, fsdpck_error *err)
         if (s != NULL && !s->lost)
             GOTO_IF(add_view(&v, i, s, err), out);
     }
+    GOTO_IF(share_ties(&v, err), out);
 out:
     budget_free(a->from->owner, v.storages, v.count * sizeof *v.storages);
     return st;

@@ -14,6 +14,7 @@ typedef struct tie_key {
     uint32_t pick;
     uint64_t offset_bytes;
     uint64_t view; /* a hash of dtype, shape and strides: equal views of one byte come together */
+    uint32_t as;   /* dtype in the target; 0 for a flat writer, which has one dtype for all names */
 } tie_key;
 
 static int compare_keys(const void *left, const void *right)
@@ -22,6 +23,7 @@ static int compare_keys(const void *left, const void *right)
     ORDER_BY(a->alias, b->alias);
     ORDER_BY(a->offset_bytes, b->offset_bytes);
     ORDER_BY(a->view, b->view);
+    ORDER_BY(a->as, b->as);
     return a->pick < b->pick ? -1 : a->pick > b->pick;
 }
 
@@ -52,6 +54,14 @@ static fsdpck_status same_view(const select_state *a, uint32_t i, uint32_t k, bo
     return FSDPCK_OK;
 }
 
+static void put_tie(const select_state *a, const select_pick *first, const select_pick *tied,
+                    text_buf *both)
+{
+    text_append(both, strtab_text(&a->names, tied->name), strtab_nbytes(&a->names, tied->name));
+    text_puts(both, " = ");
+    text_append(both, strtab_text(&a->names, first->name), strtab_nbytes(&a->names, first->name));
+}
+
 fsdpck_status select_record_tie(select_state *a, const select_pick *first, const select_pick *tied,
                                 fsdpck_error *err)
 {
@@ -60,9 +70,7 @@ fsdpck_status select_record_tie(select_state *a, const select_pick *first, const
     if (r->tied_names_count >= SELECT_NAMES_MAX)
         return FSDPCK_OK;
     text_buf both = {0};
-    text_append(&both, strtab_text(&a->names, tied->name), strtab_nbytes(&a->names, tied->name));
-    text_puts(&both, " = ");
-    text_append(&both, strtab_text(&a->names, first->name), strtab_nbytes(&a->names, first->name));
+    put_tie(a, first, tied, &both);
     fsdpck_status st = text_check(&both, err);
     char *line = st == FSDPCK_OK ? malloc(512) : NULL;
     if (line != NULL)
@@ -92,25 +100,6 @@ static uint64_t hash_view(const select_state *a, uint32_t from_index, const plac
     return hash;
 }
 
-static fsdpck_status list_views(const select_state *a, vec *keys, fsdpck_error *err)
-{
-    for (size_t k = 0; k < a->picks.count; k++) {
-        const uint32_t from_index = VEC_AT(&a->picks, select_pick, k)->source;
-        const cat_tensor *t = catalogue_tensor(a->from, from_index);
-        if (t->alias == CAT_NONE || t->nchunks != 1 ||
-            a->parts->tensor_part[from_index] != PART_MODEL ||
-            catalogue_tensor_nelems(a->from, from_index) == 0)
-            continue;
-        place where;
-        RETURN_IF(select_resolve_storage(a, from_index, &where, err));
-        RETURN_IF(vec_add(
-            keys,
-            &(tie_key){t->alias, (uint32_t)k, where.offset_bytes, hash_view(a, from_index, &where)},
-            err));
-    }
-    return FSDPCK_OK;
-}
-
 static bool is_castable(dtype d)
 {
     return d == DTYPE_FLOAT64 || d == DTYPE_FLOAT32 || d == DTYPE_FLOAT16 || d == DTYPE_BFLOAT16;
@@ -136,11 +125,47 @@ dtype select_dtype_of(select_state *a, const select_pick *pick)
     return select_rules_cast(&a->rules, name, d, is_model);
 }
 
+static fsdpck_status list_views(select_state *a, vec *keys, fsdpck_error *err)
+{
+    for (size_t k = 0; k < a->picks.count; k++) {
+        const select_pick *pick = VEC_AT(&a->picks, select_pick, k);
+        const uint32_t from_index = pick->source;
+        const cat_tensor *t = catalogue_tensor(a->from, from_index);
+        if (t->alias == CAT_NONE || t->nchunks != 1 ||
+            a->parts->tensor_part[from_index] != PART_MODEL ||
+            catalogue_tensor_nelems(a->from, from_index) == 0)
+            continue;
+        place where;
+        RETURN_IF(select_resolve_storage(a, from_index, &where, err));
+        RETURN_IF(vec_add(keys,
+                          &(tie_key){t->alias, (uint32_t)k, where.offset_bytes,
+                                     hash_view(a, from_index, &where),
+                                     a->to->units == NULL ? (uint32_t)select_dtype_of(a, pick) : 0},
+                          err));
+    }
+    return FSDPCK_OK;
+}
+
 /* Whether --dtype makes two tensors of one: neither name can stand for the other. */
 static bool is_parted(select_state *a, const select_pick *first, const select_pick *tied)
 {
     return a->request->tied != SELECT_TIED_KEEP &&
            select_dtype_of(a, first) != select_dtype_of(a, tied);
+}
+
+/* A name that another dtype takes out of a storage, where the output could share one. */
+static fsdpck_status record_parted(select_state *a, const select_pick *first,
+                                   const select_pick *parted, fsdpck_error *err)
+{
+    if (!a->request->nested || a->request->sharding != NULL)
+        return FSDPCK_OK;
+    text_buf both = {0};
+    put_tie(a, first, parted, &both);
+    fsdpck_status st = text_check(&both, err);
+    if (st == FSDPCK_OK)
+        st = name_list_add(&a->result->parted_names, both.text, both.nbytes, err);
+    text_release(&both);
+    return st;
 }
 
 static fsdpck_status tie_storages(select_state *a, fsdpck_error *err)
@@ -150,21 +175,25 @@ static fsdpck_status tie_storages(select_state *a, fsdpck_error *err)
     GOTO_IF(list_views(a, &keys, err), out);
     if (keys.count > 1)
         qsort(keys.items, keys.count, sizeof(tie_key), compare_keys);
-    size_t head = 0;
+    size_t view = 0, head = 0; /* first name of the view, and of the view with this dtype */
     for (size_t k = 1; k < keys.count; k++) {
-        const tie_key *h = VEC_AT(&keys, tie_key, head), *key = VEC_AT(&keys, tie_key, k);
+        const tie_key *v = VEC_AT(&keys, tie_key, view), *h = VEC_AT(&keys, tie_key, head),
+                      *key = VEC_AT(&keys, tie_key, k);
         const select_pick *first = VEC_AT(&a->picks, select_pick, h->pick);
         select_pick *pick = VEC_AT(&a->picks, select_pick, key->pick);
         bool same = false;
         if (h->alias == key->alias && h->offset_bytes == key->offset_bytes)
             GOTO_IF(same_view(a, first->source, pick->source, &same, err), out);
-        if (!same) {
+        if (!same)
+            view = k;
+        else if (h->as != key->as)
+            GOTO_IF(record_parted(a, VEC_AT(&a->picks, select_pick, v->pick), pick, err), out);
+        if (!same || h->as != key->as) {
             head = k;
             continue;
         }
-        if (is_parted(a, first, pick))
-            continue;
         pick->tied_to = h->pick;
+        pick->shares_view = true;
         GOTO_IF(select_record_tie(a, first, pick, err), out);
     }
 out:

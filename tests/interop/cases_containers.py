@@ -209,6 +209,24 @@ def case_diff_of_key_types(setting):
     check(changed_objects(setting, "ints.pt", "ints.dcp", expected=0) == [], "DCP has texts alone")
 
 
+@case()
+def case_diff_of_other_key_types(setting):
+    """Keys that are neither str nor int, against the str that prints like them: in Python two different keys."""
+    keys = {"NoneType": None, "bool": True, "float": 1.5, "tuple": (1, "a.b"), "bytes": b"a", "int": 2**70}
+    for number, (kind, key) in enumerate(keys.items()):
+        for name, used in (("typed", key), ("text", str(key))):
+            inner = {"first": torch.zeros(2), used: torch.ones(1), "z": 5, "list": [{used: {"deep": torch.ones(1)}}]}
+            torch.save({"model": {"w": torch.ones(1)}, "x": inner}, setting.path("%s%d.pt" % (name, number)))
+        typed, text = "typed%d.pt" % number, "text%d.pt" % number
+        check(changed_objects(setting, typed, typed, expected=0) == [], "the same")
+        wanted = ["%s key %s" % (kind, key), "str key '%s'" % str(key)]
+        found = sorted(changed_objects(setting, typed, text, expected=1))
+        check(found == sorted((at % key, *wanted) for at in ("x.%s", "x.list.0.%s")) if not isinstance(key, tuple) else len(found) == 2, "%r" % found)
+        found = changed_objects(setting, text, typed, expected=1)
+        check(len(found) == 2 and all(row[2].startswith(kind + " key ") for row in found), "%r" % found)
+    check(changed_objects(setting, "typed0.pt", "text0.pt", "--exclude", "x.*", expected=0) == [], "excluded")
+
+
 def classes_of(state):
     """The state with the class of each dict, and what its _metadata is, in place of tensors' elements."""
     if isinstance(state, dict):

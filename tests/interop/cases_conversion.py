@@ -1,5 +1,6 @@
 """Conversions beyond the fixtures: every dtype, lost shards, kept sharing, names that stay."""
 
+import json
 import os
 import shutil
 
@@ -76,6 +77,46 @@ def case_pt_keeps_sharing(setting):
     check(found["base"].data_ptr() == found["again"].data_ptr(), "two names of one tensor became two storages")
     found["base"][2, 0] = 99
     check(found["rows"][0, 0] == 99 and found["turned"][0, 2] == 99, "the views no longer share storage")
+
+
+def storages_of(state):
+    """The names on each storage, for those with several."""
+    found = {}
+    for name, tensor in state.items():
+        found.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
+    return sorted(sorted(names) for names in found.values() if len(names) > 1)
+
+
+@case()
+def case_ties_of_a_part_of_a_storage(setting):
+    """Names of one tensor share a storage if they get one dtype, also where others of the storage are omitted or cast."""
+    whole = torch.randn(6, 4)
+    state = {"emb": whole, "head": whole, "aux": whole, "turned": whole.T, "turned2": whole.T, "row": whole[2], "b": torch.randn(3)}
+    torch.save({"model": state}, setting.path("in.pt"))
+    three, turned, everything = ["aux", "emb", "head"], ["turned", "turned2"], ["aux", "emb", "head", "row", "turned", "turned2"]
+    for options, tied, shared, parted in (
+            ([], 3, [everything], None),
+            (["--dtype", "bf16"], 3, [three, turned], None),
+            (["--dtype", "bf16", "--tied", "link"], 3, [three, turned], None),
+            (["--exclude", "model.emb"], 2, [["aux", "head"], turned], None),
+            (["--exclude", "model.aux", "--rename", "s/model.head/model.z/"], 2, [["emb", "z"], turned], None),
+            (["--dtype", "model.emb=bf16"], 2, [["aux", "head"], turned], ["model.head"]),
+            (["--dtype", "model.aux=fp16"], 2, [["emb", "head"], turned], ["model.aux"]),
+            (["--dtype", "model.aux=fp16", "--dtype", "model.turned2=fp16"], 1, [["emb", "head"]], ["model.aux", "model.turned2"])):
+        for quiet in ([], ["-q"]):
+            done = setting.run("consolidate", setting.path("in.pt"), setting.path("out.pt"), "--force", *options, *quiet)
+            check(("KEY-TIED" in done.stderr) == (parted is not None), "%r: %r" % (options, done.stderr))
+            check(all(name in done.stderr for name in parted or ()), "%r: %r" % (options, done.stderr))
+        done = setting.run("consolidate", setting.path("in.pt"), setting.path("out.pt"), "--force", "-q", "--json", *options)
+        report = json.loads(done.stdout)
+        check(report["counts"]["tied"] == tied, "%r: tied %r" % (options, report["counts"]))
+        check([row["finding"] for row in report["findings"]] == (["KEY-TIED"] if parted else []), "%r" % report["findings"])
+        found = torch.load(setting.path("out.pt"))["model"]
+        check(storages_of(found) == sorted(shared), "%r: %r" % (options, storages_of(found)))
+        for name, tensor in found.items():
+            wanted = state["head" if name == "z" else name]
+            check(torch.equal(tensor, wanted.to(tensor.dtype)) and tensor.shape == wanted.shape, "%r: %s" % (options, name))
+        setting.run("verify", setting.path("out.pt"), "--level", "checksum", "--strict")
 
 
 @case()

@@ -3,7 +3,9 @@
 
 import collections
 import functools
+import json
 import os
+import shutil
 import zipfile
 
 import torch
@@ -15,6 +17,22 @@ from release import RELEASE
 from support import case, check, check_good, check_same_names, check_same_tensors, digests_of, load_file, load_pt
 
 NUMBERS = {"NUM-ZERO", "NUM-ZERO-FILE", "NUM-INF", "NUM-CONSTANT", "CHECKSUM-NONE"}
+
+
+
+@case()
+def case_data_file_of_another_rank(setting):
+    """One rank's data file in place of another's: FILE-SAME names both."""
+    for name, copied, lost in (("dcp-wrapped", "__1_0", "__0_0"), ("dcp-fsdp1-tp", "__2_0", "__0_0"), ("dcp-float8", "__1_0", "__0_0")):
+        source, folder = os.path.join(setting.fixtures, "torch-2.15.0", name), setting.path(name)
+        shutil.copytree(source, folder)
+        check("FILE-SAME" not in setting.run("verify", folder).stdout, "%s: false alarm" % name)
+        target = os.path.join(folder, lost + ".distcp")
+        os.chmod(target, 0o644)
+        shutil.copyfile(os.path.join(folder, copied + ".distcp"), target)
+        found = [row for row in json.loads(setting.run("verify", folder, "--json").stdout)["findings"] if row["finding"] == "FILE-SAME"]
+        check(len(found) == 1 and all(rank in found[0]["path"] + found[0]["message"] for rank in (copied, lost)), "%s: %r" % (name, found))
+        setting.run("verify", "--strict", folder, expected=1)
 
 
 def odd_but_good():

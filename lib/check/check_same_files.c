@@ -1,0 +1,137 @@
+/* check_same_files.c: two files with the same records, which the metadata gives to different tensors or
+ * boxes: one is probably a copy of the other. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "check/check_internal.h"
+#include "plan/sort.h"
+
+enum { RECORDS_LEAST = 2, SAMPLES_MOST = 1024, SAMPLE_NBYTES = 16384 };
+
+typedef struct file_extents {
+    uint64_t first, count;
+    bool has_crc; /* all of them */
+} file_extents;
+
+static file_extents extents_of(const check *c, uint64_t first)
+{
+    file_extents f = {.first = first, .has_crc = true};
+    const uint32_t file = VEC_AT(&c->extents, const extent, first)->file;
+    for (uint64_t i = first; i < c->extents.count; i++) {
+        const extent *e = VEC_AT(&c->extents, const extent, i);
+        if (e->file != file)
+            break;
+        f.has_crc = f.has_crc && e->has_crc && !e->stream;
+        f.count++;
+    }
+    return f;
+}
+
+static uint64_t hash_of(const check *c, const file_extents *f)
+{
+    uint64_t h = f->count;
+    for (uint64_t i = f->first; i < f->first + f->count; i++) {
+        const extent *e = VEC_AT(&c->extents, const extent, i);
+        h = (h ^ e->crc32 ^ (e->nbytes << 32) ^ e->offset_bytes) * UINT64_C(0x9E3779B97F4A7C15);
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+static bool has_same_records(const check *c, const file_extents *a, const file_extents *b)
+{
+    bool same = a->count == b->count;
+    for (uint64_t i = 0; same && i < a->count; i++) {
+        const extent *x = VEC_AT(&c->extents, const extent, a->first + i),
+                     *y = VEC_AT(&c->extents, const extent, b->first + i);
+        same = x->crc32 == y->crc32 && x->nbytes == y->nbytes &&
+               x->offset_bytes == y->offset_bytes && x->at_bytes == y->at_bytes;
+    }
+    return same;
+}
+
+static bool has_same_box(const check *c, const extent *a, const extent *b)
+{
+    return check_tensor_of(c, a) == check_tensor_of(c, b) &&
+           catalogue_chunk_is_same(c->r->cat, a->chunk, b->chunk);
+}
+
+/* Whether the first elements of a chunk differ from each other. */
+static bool is_varied(const check *c, const extent *e, uint8_t *sample)
+{
+    const cat_tensor *t = catalogue_tensor(c->r->cat, check_tensor_of(c, e));
+    const uint64_t item = dtype_get((dtype)t->dtype)->itemsize_bytes;
+    const uint64_t left = e->nbytes - e->at_bytes;
+    uint64_t n = left < SAMPLE_NBYTES ? left : SAMPLE_NBYTES;
+    n -= n % item;
+    const source *src = c->r->source;
+    return n > item &&
+           src->read_at(src->ctx, e->file, e->offset_bytes + e->at_bytes, sample, n, NULL) ==
+               FSDPCK_OK &&
+           memcmp(sample, sample + item, n - item) != 0;
+}
+
+/* Fresh optimizer state and biases are constant, and then equal in many files. */
+static bool has_varied_strangers(const check *c, const file_extents *a, const file_extents *b,
+                                 uint64_t *samples)
+{
+    uint8_t sample[SAMPLE_NBYTES];
+    for (uint64_t i = 0; i < a->count; i++) {
+        const extent *x = VEC_AT(&c->extents, const extent, a->first + i),
+                     *y = VEC_AT(&c->extents, const extent, b->first + i);
+        if (has_same_box(c, x, y))
+            continue;
+        if (++*samples > SAMPLES_MOST)
+            return false;
+        if (is_varied(c, x, sample))
+            return true;
+    }
+    return false;
+}
+
+static void report_same(check *c, const file_extents *a, const file_extents *b)
+{
+    const extent *x = VEC_AT(&c->extents, const extent, a->first),
+                 *y = VEC_AT(&c->extents, const extent, b->first);
+    const catalogue *cat = c->r->cat;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    (void)FAIL(&what, BADINPUT, FILE_SAME,
+               "file has the same data as '%s', though the metadata gives them different tensors "
+               "or boxes",
+               catalogue_name(cat, catalogue_file(cat, x->file)->path));
+    error_found(&what, "%" PRIu64 " records of equal size and CRC-32", a->count);
+    check_add_path(c, y->file, &what);
+    findings_report(c->found, &what);
+}
+
+fsdpck_status check_same_files(check *c, fsdpck_error *err)
+{
+    const uint64_t most = catalogue_file_count(c->r->cat);
+    const uint64_t nbytes = most * (sizeof(file_extents) + 2 * sizeof(sort_pair));
+    uint64_t n = 0, samples = 0;
+    if (most < 2 || c->extents.count == 0)
+        return FSDPCK_OK;
+    sort_pair *list = budget_alloc(c->r->metadata, nbytes, err);
+    if (list == NULL)
+        return FSDPCK_LIMIT;
+    file_extents *files = (file_extents *)(list + 2 * most);
+    for (uint64_t i = 0; i < c->extents.count && n < most;) {
+        const file_extents f = extents_of(c, i);
+        i += f.count;
+        if (!f.has_crc || f.count < RECORDS_LEAST)
+            continue;
+        files[n] = f;
+        list[n] = (sort_pair){hash_of(c, &f), (uint32_t)n};
+        n++;
+    }
+    sort_pairs(list, list + most, n, NULL, NULL);
+    for (uint64_t k = 1, head = 0; k < n; k++) {
+        const file_extents *a = &files[list[head].item], *b = &files[list[k].item];
+        if (list[k].key != list[head].key || !has_same_records(c, a, b))
+            head = k;
+        else if (has_varied_strangers(c, a, b, &samples))
+            report_same(c, a, b);
+    }
+    budget_free(c->r->metadata, list, nbytes);
+    return FSDPCK_OK;
+}
