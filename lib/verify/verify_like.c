@@ -26,6 +26,7 @@ struct verify_like {
     /* During the check: */
     fsdpck_verify *v;
     model_config config; /* of the output */
+    bool is_unread;      /* it has a config.json, but another kind of file */
 };
 
 fsdpck_status verify_like_open(verify_like **out, const char *path, fsdpck_error *err)
@@ -336,7 +337,7 @@ static void check_quantization(const verify_like *w)
 static void check_config(const verify_like *w, const model_facts *ours, const model_facts *theirs)
 {
     fsdpck_error what;
-    if (w->config.text == NULL && w->like.config.text != NULL) {
+    if (w->config.text == NULL && w->like.config.text != NULL && !w->is_unread) {
         FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG, ("folder has no config.json, but --like does"),
                   (path, w->v->src->path),
                   (next, "copy config.json from --like, and adapt its dtype"));
@@ -347,7 +348,8 @@ static void check_config(const verify_like *w, const model_facts *ours, const mo
     check_quantization(w);
 }
 
-/* An unreadable config.json is a finding, and reads as one without members. */
+/* An unreadable config.json is a finding, and reads as one without members. Links are not followed, though
+ * loaders do. */
 static fsdpck_status read_config(verify_like *w, fsdpck_error *err)
 {
     const probe_input *in = &w->v->src->probe;
@@ -356,8 +358,11 @@ static fsdpck_status read_config(verify_like *w, fsdpck_error *err)
         return FSDPCK_OK;
     const fsdpck_status st = model_config_read(&in->dir, &w->config, &what);
     if (st == FSDPCK_BADINPUT) {
-        error_next(&what, "restore config.json: a loader cannot make the model without it");
-        findings_report_as(&w->v->found, FINDING_ERROR, &what);
+        w->is_unread = what.finding == FSDPCK_FINDING_FILE_TYPE;
+        error_next(&what, w->is_unread
+                              ? "replace it by a file: config.json was not compared"
+                              : "restore config.json: a loader cannot make the model without it");
+        findings_report_as(&w->v->found, w->is_unread ? FINDING_WARNING : FINDING_ERROR, &what);
     } else if (st != FSDPCK_OK && err != NULL)
         *err = what;
     return st == FSDPCK_BADINPUT ? FSDPCK_OK : st;
