@@ -12,7 +12,7 @@ typedef struct verify_options {
     command_options reading;
     uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
-    char *manifest, *expect, *sample, *max_duration;
+    char *manifest, *expect, *like, *sample, *max_duration;
     int stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
 } verify_options;
 
@@ -52,6 +52,10 @@ static const opt_row checking_rows[] = {
      .help =
          "tensors that SRC must have: a list of names, one per line, the output of fsdpck digest, "
          "a manifest, a safetensors index, or another checkpoint"},
+    {"like", .kind = OPT_TEXT, .at = offsetof(verify_options, like), .value = "BASE",
+     .help =
+         "SRC is an export of a model like BASE, a Hugging Face folder: compare names, shapes and "
+         "dtypes of tensors, and config.json with the tensors"},
     {0},
 };
 
@@ -181,6 +185,7 @@ static int run(cli *c, verify_options *w, const char *path)
         .manifest = w->manifest,
         .sha256 = w->sha256,
         .expect = w->expect,
+        .like = w->like,
     };
     const int bad = read_options(c, w, &options);
     if (bad >= 0)
@@ -227,6 +232,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
                     "  fsdpck verify --level checksum --require-checksums step-1000\n"
                     "  fsdpck verify --level checksum --manifest step-1000.manifest step-1000\n"
                     "  fsdpck verify --expect model.safetensors.index.json step-1000\n"
+                    "  fsdpck verify --like Llama-3.1-8B hf/\n"
                     "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };
     const char *operands[1];

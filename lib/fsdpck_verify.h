@@ -346,6 +346,9 @@ typedef struct fsdpck_verify_options {
     /* CHECKSUM and NUMERIC: buffers for compressed data; fewer threads read it at the same time.
      * 0: 256 MiB, less on small machines. */
     uint64_t memory_nbytes;
+    /* A Hugging Face folder of safetensors: the checkpoint must equal it in names and shapes of tensors,
+     * and its config.json must agree with its tensors; or NULL. Excludes open->source_local. */
+    const char *like;
 } fsdpck_verify_options;
 
 /* Result of a verification. */

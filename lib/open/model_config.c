@@ -31,6 +31,26 @@ fsdpck_status model_file_open(const folder *dir, const char *name, bool cache_li
     return file_open_read(f, dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
 }
 
+static const char *const number_keys[MODEL_NUMBERS] = {
+    [MODEL_VOCAB_SIZE] = "vocab_size",
+    [MODEL_HIDDEN_SIZE] = "hidden_size",
+    [MODEL_HIDDEN_LAYERS] = "num_hidden_layers",
+};
+
+const char *model_number_key(model_number number)
+{
+    return number_keys[number];
+}
+
+/* Of a member that both objects may have, the one at the top counts. */
+static void take_number(model_config *c, bool nested, const char *key, const json_token *t)
+{
+    for (size_t i = 0; i < MODEL_NUMBERS; i++)
+        if (strcmp(key, number_keys[i]) == 0 && t->kind == JSON_NUMBER && t->is_u64 &&
+            (!nested || c->numbers[i] == 0))
+            c->numbers[i] = t->u64;
+}
+
 /* A member at the top or, if nested, in text_config; those at the top have precedence. */
 static void take_member(model_config *c, bool nested, const char *key, const json_token *t)
 {
@@ -43,6 +63,10 @@ static void take_member(model_config *c, bool nested, const char *key, const jso
     if (!nested && strcmp(key, "model_type") == 0 && t->kind == JSON_STRING &&
         t->nbytes < sizeof c->model_type && memchr(t->text, '\0', t->nbytes) == NULL)
         snprintf(c->model_type, sizeof c->model_type, "%.*s", (int)t->nbytes, t->text);
+    if ((strcmp(key, "dtype") == 0 || strcmp(key, "torch_dtype") == 0) && t->kind == JSON_STRING &&
+        t->nbytes < sizeof c->dtype && (!nested || c->dtype[0] == '\0'))
+        snprintf(c->dtype, sizeof c->dtype, "%.*s", (int)t->nbytes, t->text);
+    take_number(c, nested, key, t);
     if (!nested && strcmp(key, "quantization_config") == 0)
         c->is_quantized = t->kind != JSON_NULL;
 }

@@ -20,6 +20,13 @@
 /* "tie_word_embeddings" */
 typedef enum model_ties { MODEL_TIES_UNKNOWN, MODEL_TIES_NO, MODEL_TIES_YES } model_ties;
 
+typedef enum model_number {
+    MODEL_VOCAB_SIZE,
+    MODEL_HIDDEN_SIZE,
+    MODEL_HIDDEN_LAYERS,
+    MODEL_NUMBERS
+} model_number;
+
 typedef struct model_config {
     char *text; /* config.json; NULL: the folder has none */
     size_t nbytes;
@@ -27,7 +34,13 @@ typedef struct model_config {
     model_ties ties;     /* at the top, else in text_config */
     model_ties nested_ties;
     bool is_quantized; /* has a quantization_config */
+    /* At the top, else in text_config. Absent: "" or 0. */
+    char dtype[32]; /* "dtype" or "torch_dtype" */
+    uint64_t numbers[MODEL_NUMBERS];
 } model_config;
+
+/* "vocab_size" */
+const char *model_number_key(model_number number);
 
 /* BADINPUT (MAP-CONFIG, FILE-TYPE), IO, LIMIT. */
 fsdpck_status model_config_read(const folder *dir, model_config *config,

@@ -6,8 +6,6 @@
 
 #include "open/checkpoint.h"
 
-#define NAMES_SHOWN 5u
-
 static bool is_index(const char *name)
 {
     return text_ends_with(name, strlen(name), ".safetensors.index.json");
@@ -84,16 +82,12 @@ void like_output_release(like_output *l)
 
 /* --- the comparison --- */
 
-typedef struct name_count {
-    text_buf names; /* the first */
-    uint64_t count;
-} name_count;
-
-static void add_name(name_count *n, const catalogue *c, size_t tensor)
+void like_names_add(like_names *n, const catalogue *c, size_t tensor)
 {
     const uint32_t name = catalogue_tensor(c, tensor)->name;
     char text[200];
-    if (n->count++ >= NAMES_SHOWN)
+    n->first = n->count == 0 ? (uint32_t)tensor : n->first;
+    if (n->count++ >= LIKE_NAMES_SHOWN)
         return;
     escape_text(text, sizeof text, catalogue_name(c, name), catalogue_name_nbytes(c, name));
     text_printf(&n->names, "%s'%s'", n->count > 1 ? ", " : "", text);
@@ -106,14 +100,22 @@ static bool is_named_in(const catalogue *c, const catalogue *other, size_t tenso
            CAT_NONE;
 }
 
-/* Whether the folder's tensor is quantized, and the target's of the same name is not. */
-static bool is_dequantized(const like_output *l, const catalogue *to, uint32_t tensor)
+bool like_output_is_dequantized(const like_output *l, const catalogue *to, uint32_t tensor)
 {
     const cat_tensor *b = catalogue_tensor(&l->base->cat, tensor);
     const uint32_t k = catalogue_find(to, catalogue_name(&l->base->cat, b->name),
                                       catalogue_name_nbytes(&l->base->cat, b->name));
     return l->config.is_quantized && k != CAT_NONE && !like_output_is_castable((dtype)b->dtype) &&
            like_output_is_castable((dtype)catalogue_tensor(to, k)->dtype);
+}
+
+bool like_output_is_head(const catalogue *c, size_t tensor)
+{
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    const char *text = catalogue_name(c, name);
+    const size_t nbytes = catalogue_name_nbytes(c, name);
+    return text_is(text, nbytes, "lm_head.weight") ||
+           text_ends_with(text, nbytes, ".lm_head.weight");
 }
 
 /* An output projection that the model takes from the embedding; a scale of a dequantized tensor. */
@@ -128,34 +130,40 @@ static bool may_be_missing(const like_output *l, const catalogue *to, size_t ten
         if (!text_ends_with(text, nbytes, scales[i]))
             continue;
         const uint32_t scaled = catalogue_find(c, text, nbytes - strlen(scales[i]));
-        if (scaled != CAT_NONE && is_dequantized(l, to, scaled))
+        if (scaled != CAT_NONE && like_output_is_dequantized(l, to, scaled))
             return true;
     }
-    return l->config.ties == MODEL_TIES_YES && (text_is(text, nbytes, "lm_head.weight") ||
-                                                text_ends_with(text, nbytes, ".lm_head.weight"));
+    return l->config.ties == MODEL_TIES_YES && like_output_is_head(c, tensor);
 }
 
-static void describe(const name_count *n, const char *what, text_buf *out)
+void like_names_put(const like_names *n, const char *what, text_buf *out)
 {
     if (n->count > 0)
         text_printf(out, "%s%" PRIu64 " %s: %s%s", out->nbytes > 0 ? "; " : "", n->count, what,
                     n->names.text == NULL ? "" : n->names.text,
-                    n->count > NAMES_SHOWN ? ", ..." : "");
+                    n->count > LIKE_NAMES_SHOWN ? ", ..." : "");
+}
+
+void like_output_compare_names(const like_output *l, const catalogue *to, bool allows_head,
+                               like_names *missing, like_names *extra)
+{
+    const catalogue *base = &l->base->cat;
+    for (size_t i = 0; i < catalogue_tensor_count(base); i++)
+        if (!is_named_in(base, to, i) && !may_be_missing(l, to, i))
+            like_names_add(missing, base, i);
+    for (size_t i = 0; i < catalogue_tensor_count(to); i++)
+        if (!is_named_in(to, base, i) && !(allows_head && like_output_is_head(to, i)) &&
+            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0)
+            like_names_add(extra, to, i);
 }
 
 static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdpck_error *err)
 {
-    const catalogue *base = &l->base->cat;
-    name_count missing = {0}, extra = {0};
+    like_names missing = {0}, extra = {0};
     text_buf text = {0};
-    for (size_t i = 0; i < catalogue_tensor_count(base); i++)
-        if (!is_named_in(base, to, i) && !may_be_missing(l, to, i))
-            add_name(&missing, base, i);
-    for (size_t i = 0; i < catalogue_tensor_count(to); i++)
-        if (!is_named_in(to, base, i))
-            add_name(&extra, to, i);
-    describe(&missing, "missing", &text);
-    describe(&extra, "not in --like", &text);
+    like_output_compare_names(l, to, false, &missing, &extra);
+    like_names_put(&missing, "missing", &text);
+    like_names_put(&extra, "not in --like", &text);
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK && missing.count + extra.count > 0)
         st = FAIL_WITH(err, BADINPUT, EXPORT_KEYS, ("tensors differ from --like: %s", text.text),
@@ -169,7 +177,7 @@ static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdp
     return st;
 }
 
-static void put_type(const catalogue *c, size_t tensor, text_buf *text)
+void like_output_put_type(const catalogue *c, size_t tensor, text_buf *text)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);
     text_printf(text, "%s [", dtype_get((dtype)t->dtype)->name);
@@ -195,8 +203,8 @@ static fsdpck_status refuse_type(const like_output *l, const catalogue *to, size
 {
     const catalogue *base = &l->base->cat;
     text_buf found = {0}, expected = {0};
-    put_type(to, i, &found);
-    put_type(base, k, &expected);
+    like_output_put_type(to, i, &found);
+    like_output_put_type(base, k, &expected);
     fsdpck_status st = text_check(&found, err);
     if (st == FSDPCK_OK)
         st = text_check(&expected, err);
@@ -224,7 +232,7 @@ static fsdpck_status check_types(const like_output *l, const target *t, const ca
         const cat_tensor *theirs = catalogue_tensor(base, k);
         const bool is_shape = !shape_equal(catalogue_shape(to, i), ours->ndim,
                                            catalogue_shape(base, k), theirs->ndim);
-        if (is_shape || (ours->dtype != theirs->dtype && !is_dequantized(l, to, k) &&
+        if (is_shape || (ours->dtype != theirs->dtype && !like_output_is_dequantized(l, to, k) &&
                          !is_user_dtype(t, from, i, (dtype)theirs->dtype)))
             return refuse_type(l, to, i, k, is_shape, err);
     }

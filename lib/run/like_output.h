@@ -36,4 +36,28 @@ fsdpck_status like_output_check(const like_output *l, const target *to, const ca
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 void like_output_release(like_output *l);
 
+/* --- for fsdpck verify --like, which compares a finished output --- */
+
+#define LIKE_NAMES_SHOWN 5u
+
+typedef struct like_names {
+    text_buf names; /* the first few */
+    uint64_t count;
+    uint32_t first; /* the first tensor */
+} like_names;
+
+void like_names_add(like_names *n, const catalogue *c, size_t tensor);
+/* "2 missing: 'a', 'b'"; nothing for an empty list. After "; " if there is text. */
+void like_names_put(const like_names *n, const char *what, text_buf *out);
+/* The tensors that `to` lacks, and those that only it has. allows_head: it may have an output projection
+ * (lm_head) of its own. Both lists are zeroed before; release their names. */
+void like_output_compare_names(const like_output *l, const catalogue *to, bool allows_head,
+                               like_names *missing, like_names *extra);
+/* By its name. */
+bool like_output_is_head(const catalogue *c, size_t tensor);
+/* Whether the folder's tensor is quantized, and the target's of the same name is not. */
+bool like_output_is_dequantized(const like_output *l, const catalogue *to, uint32_t tensor);
+/* "float32 [4, 2]" */
+void like_output_put_type(const catalogue *c, size_t tensor, text_buf *text);
+
 #endif

@@ -8,4 +8,10 @@
 /* A run_check_fn. BADINPUT (TIE-DIFFERS). */
 fsdpck_status tied_head_compare(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Collective. Compares the bytes of two tensors of the model. `globs`, zeroed, receive their names as
+ * patterns; release them also after a failure. */
+fsdpck_status tied_head_differs(fsdpck_checkpoint *src, const run_options *options, uint32_t head,
+                                uint32_t embedding, text_buf globs[2], bool *differs,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

@@ -10,6 +10,7 @@
 #include "group/remote_folder.h"
 #include "run/run.h"
 #include "verify/verify_internal.h"
+#include "verify/verify_like.h"
 #include "verify/verify_peers.h"
 
 /* Warnings of the readers: a warning, or a note if good checkpoints cause it too. */
@@ -74,12 +75,16 @@ static void note_without_checksum(fsdpck_verify *v)
     findings_report(&v->found, &what);
 }
 
-/* Severities from the options; --set overrides --require-checksums. */
+/* Severities from the options; --set overrides --require-checksums and --like. */
 static fsdpck_status set_rules(fsdpck_verify *v, fsdpck_error *err)
 {
+    /* A loader would take these files for weights of the model. */
+    static const char *const of_weights[] = {"IDX-EXTRA=error", "IDX-SHADOW=error"};
     finding_rules *rules = &v->found.rules;
     if (v->options.require_checksums)
         RETURN_IF(finding_rules_set(rules, "CHECKSUM-NONE=error", err));
+    for (size_t i = 0; v->options.like != NULL && i < sizeof of_weights / sizeof *of_weights; i++)
+        RETURN_IF(finding_rules_set(rules, of_weights[i], err));
     for (size_t i = 0; v->options.set != NULL && v->options.set[i] != NULL; i++)
         RETURN_IF(finding_rules_set(rules, v->options.set[i], err));
     return FSDPCK_OK;
@@ -316,6 +321,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     if (st == FSDPCK_OK)
         st = verify_conversions(v, err);
     if (st == FSDPCK_OK)
+        st = verify_like_check(v->like, v, err);
+    if (st == FSDPCK_OK)
         st = group_agree(ctx->group, check_expected(v, ctx, path, err), err);
     note_without_checksum(v);
     return st;
@@ -369,6 +376,8 @@ static fsdpck_status take_options(fsdpck_verify_options *o, const fsdpck_verify_
     RETURN_IF(
         struct_check_number("fsdpck_verify_options.max_seconds", o->max_seconds, INFINITY, err));
     RETURN_IF(check_sample(o, err));
+    if (o->like != NULL && o->open != NULL && o->open->source_local)
+        return FAIL(err, USAGE, NONE, "--source-local and --like contradict each other");
     return open_options_take(&open, o->open, err);
 }
 
@@ -393,7 +402,11 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     v->path = path;
     fsdpck_status st = set_rules(v, err);
     if (st == FSDPCK_OK)
+        st = group_agree(ctx->group, verify_like_open(&v->like, o.like, err), err);
+    if (st == FSDPCK_OK)
         st = look_or_report(v, ctx, path, err);
+    verify_like_close(v->like);
+    v->like = NULL;
     progress_phase(&ctx->progress, NULL, 0);
     verify_add_warnings(v, ctx);
     if (st == FSDPCK_OK)

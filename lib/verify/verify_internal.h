@@ -2,6 +2,7 @@
  *
  *     verify.c          opens the checkpoint and runs the levels
  *     verify_beside.c   files of a trainer beside the weights
+ *     verify_like.c     a model folder that the checkpoint must equal in all but the values
  *     verify_convert.c  conditions that consolidate and reshard would refuse
  *     verify_result.c   results for the caller
  */
@@ -14,8 +15,9 @@
 #include "verify/expect_internal.h"
 
 struct fsdpck_verify {
-    fsdpck_checkpoint *src; /* NULL: it could not be opened */
-    const char *path;       /* during the check */
+    fsdpck_checkpoint *src;   /* NULL: it could not be opened */
+    const char *path;         /* during the check */
+    struct verify_like *like; /* during the check; NULL without --like */
     fsdpck_verify_options options;
     check_level level;
     size_t first_warning; /* index in the context of this check's first warning */

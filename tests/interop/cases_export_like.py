@@ -63,6 +63,12 @@ def check_loads(folder, expected, dtype):
     return model
 
 
+def check_verifies(setting, folder, base, finding=None):
+    """verify --like finds nothing, or an error."""
+    done = setting.run("verify", "--strict", folder, "--like", base, expected=0 if finding is None else 1)
+    check(finding is None or finding in done.stdout, done.stdout)
+
+
 @case(first=(2, 15))
 def case_map_export_like_llama(setting):
     adapter = make_adapter("llama3", "Llama3StateDictAdapter", SIZES)
@@ -77,6 +83,8 @@ def case_map_export_like_llama(setting):
         check("chosen for model type 'llama'" in done.stdout, "the report names no map")
         check_same_files(folder, base)
         check_loads(folder, expected, torch.bfloat16)
+        check_verifies(setting, folder, base)
+        check_verifies(setting, base, folder)
         for name in ("config.json", "generation_config.json"):
             with open(os.path.join(base, name), "rb") as one, open(os.path.join(folder, name), "rb") as other:
                 check(one.read() == other.read(), name + " was changed")
@@ -89,12 +97,16 @@ def case_map_export_like_llama(setting):
         check_loads(folder, {name: tensor.to(dtype) for name, tensor in expected.items()}, dtype)
         shutil.rmtree(folder)
     # A model of other sizes.
+    whole = save_base(setting, "whole", config, torch.float32)
     small = save_base(setting, "small", transformers().LlamaConfig(**{**GEOMETRY, "intermediate_size": 8}), torch.float32)
     done = setting.run("consolidate", source, setting.path("no"), "--like", small, expected=BAD_INPUT)
     check("EXPORT-SHAPE" in done.stderr, done.stderr)
+    check_verifies(setting, whole, small, "EXPORT-SHAPE")
     few = save_base(setting, "few", transformers().LlamaConfig(**{**GEOMETRY, "num_hidden_layers": 1}), torch.float32)
     done = setting.run("consolidate", source, setting.path("no"), "--like", few, expected=BAD_INPUT)
     check("EXPORT-KEYS" in done.stderr and "model.layers.1." in done.stderr, done.stderr)
+    check_verifies(setting, whole, few, "EXPORT-KEYS")
+    check_verifies(setting, few, whole, "EXPORT-KEYS")
     # No map leads from these names to another family.
     geometry = {name: number for name, number in GEOMETRY.items() if name != "head_dim"}
     other = save_base(setting, "other", transformers().Qwen2Config(**geometry), torch.float32)
@@ -118,6 +130,7 @@ def case_map_export_like_tied(setting):
     check_same_files(folder, base)
     model = check_loads(folder, expected, torch.bfloat16)
     check(model.lm_head.weight is model.model.embed_tokens.weight, "the names are not tied")
+    check_verifies(setting, folder, base)
     # One bit of difference is no tie.
     state["lm_head.weight"][-1, -1] *= 2
     shutil.rmtree(source)
@@ -152,6 +165,7 @@ def case_export_like_order(setting):
     expected = {name: tensor.to(dtypes[name]) for name, tensor in values.items()}
     _, folder = setting.consolidate(setting.path("source.pt"), "out/", "--like", setting.path("base"))
     check_same_files(folder, setting.path("base"))
+    check_verifies(setting, folder, setting.path("base"))
     check_same_tensors(load_hf(folder)[0], expected, "as the folder")
     # --dtype without a glob leaves the router's fp32 and integers; then the order must suit the larger elements.
     expected.update({name: values[name].to(torch.float64) for name in "za"})

@@ -1,0 +1,427 @@
+/* verify --like: names, shapes and dtypes of an output against those of a model folder, and its config.json
+ * against its tensors. */
+#include "verify/verify_like.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/like_output.h"
+#include "run/tied_head.h"
+
+/* What config.json also states. */
+typedef struct model_facts {
+    const catalogue *cat;
+    const model_config *config;
+    uint32_t embedding, head;        /* CAT_NONE: none */
+    uint64_t numbers[MODEL_NUMBERS]; /* of the tensors; 0: unknown */
+    dtype usual;                     /* DTYPE_NONE: no castable tensor */
+} model_facts;
+
+struct verify_like {
+    fsdpck_context *ctx; /* its warnings are not findings of the output */
+    fsdpck_checkpoint *base;
+    like_output like;
+    model_ties base_ties;
+    /* During the check: */
+    fsdpck_verify *v;
+    model_config config; /* of the output */
+    bool is_unread;      /* it has a config.json, but another kind of file */
+};
+
+fsdpck_status verify_like_open(verify_like **out, const char *path, fsdpck_error *err)
+{
+    *out = NULL;
+    if (path == NULL)
+        return FSDPCK_OK;
+    verify_like *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return error_set_nomem(err, sizeof *w);
+    w->ctx = fsdpck_context_new();
+    fsdpck_status st = w->ctx == NULL ? error_set_nomem(err, sizeof *w->ctx) : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = fsdpck_open(w->ctx, path, NULL, &w->base, err);
+    if (st == FSDPCK_OK) {
+        run_options o;
+        run_options_init(&o);
+        o.like = w->base;
+        st = like_output_open(&w->like, &o, err);
+        w->base_ties = w->like.config.ties;
+    }
+    if (st != FSDPCK_OK)
+        verify_like_close(w);
+    else
+        *out = w;
+    return st;
+}
+
+void verify_like_close(verify_like *w)
+{
+    if (w == NULL)
+        return;
+    model_config_release(&w->config);
+    like_output_release(&w->like);
+    fsdpck_close(w->base);
+    fsdpck_context_free(w->ctx);
+    free(w);
+}
+
+/* --- what the tensors state --- */
+
+#define EMBEDDING "embed_tokens.weight"
+#define LAYERS    "layers."
+
+/* The length of the name before `end`, which is the whole name or follows a dot; SIZE_MAX: it does not
+ * end so. */
+static size_t parent_nbytes(const catalogue *c, size_t tensor, const char *end)
+{
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    const size_t nbytes = catalogue_name_nbytes(c, name), n = strlen(end);
+    const char *text = catalogue_name(c, name);
+    if (!text_ends_with(text, nbytes, end) || (nbytes > n && text[nbytes - n - 1] != '.'))
+        return SIZE_MAX;
+    return nbytes - n;
+}
+
+/* The one with the shortest name: layers may have others. */
+static uint32_t find_embedding(const catalogue *c)
+{
+    uint32_t found = CAT_NONE;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const size_t n = parent_nbytes(c, i, EMBEDDING);
+        if (n >= least || catalogue_tensor(c, i)->ndim != 2)
+            continue;
+        least = n;
+        found = (uint32_t)i;
+    }
+    return found;
+}
+
+/* The number after `layers.` beside the embedding, plus 1; 0 if the name has none. */
+static uint64_t layers_of(const catalogue *c, const char *parent, size_t parent_n, size_t tensor)
+{
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    const char *text = catalogue_name(c, name);
+    const size_t nbytes = catalogue_name_nbytes(c, name);
+    size_t at = parent_n + strlen(LAYERS);
+    uint64_t number = 0;
+    if (nbytes <= at || memcmp(text, parent, parent_n) != 0 ||
+        memcmp(text + parent_n, LAYERS, strlen(LAYERS)) != 0)
+        return 0;
+    const size_t first = at;
+    for (; at < nbytes && at < first + 9 && text[at] >= '0' && text[at] <= '9'; at++)
+        number = 10 * number + (uint64_t)(text[at] - '0');
+    return at > first && at < nbytes && text[at] == '.' ? number + 1 : 0;
+}
+
+static void count_layers(model_facts *f)
+{
+    const catalogue *c = f->cat;
+    const char *parent = catalogue_name(c, catalogue_tensor(c, f->embedding)->name);
+    const size_t parent_n = parent_nbytes(c, f->embedding, EMBEDDING);
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const uint64_t layers = layers_of(c, parent, parent_n, i);
+        if (layers > f->numbers[MODEL_HIDDEN_LAYERS])
+            f->numbers[MODEL_HIDDEN_LAYERS] = layers;
+    }
+}
+
+static model_facts facts_of(const catalogue *c, const model_config *config)
+{
+    const dtype usual = like_output_usual(c);
+    model_facts f = {.cat = c, .config = config, .head = CAT_NONE};
+    f.embedding = find_embedding(c);
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        f.head = like_output_is_head(c, i) ? (uint32_t)i : f.head;
+        f.usual = catalogue_tensor(c, i)->dtype == usual ? usual : f.usual;
+    }
+    if (f.embedding == CAT_NONE)
+        return f;
+    f.numbers[MODEL_VOCAB_SIZE] = catalogue_shape(c, f.embedding)[0];
+    f.numbers[MODEL_HIDDEN_SIZE] = catalogue_shape(c, f.embedding)[1];
+    count_layers(&f);
+    return f;
+}
+
+/* --- names and types --- */
+
+static const catalogue *output_of(const verify_like *w)
+{
+    return &w->v->src->cat;
+}
+
+static uint64_t count_listed(const catalogue *c)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++)
+        count += (catalogue_tensor(c, i)->flags & CAT_TENSOR_STORAGE) == 0;
+    return count;
+}
+
+static fsdpck_status report_names(const verify_like *w, const like_names *n, const catalogue *of,
+                                  const char *what_text, const char *next, fsdpck_error *err)
+{
+    text_buf text = {0};
+    if (n->count == 0)
+        return FSDPCK_OK;
+    like_names_put(n, what_text, &text);
+    const fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK) {
+        fsdpck_error what;
+        FAIL_WITH(&what, BADINPUT, EXPORT_KEYS, ("%s", text.text), (path, w->v->src->path),
+                  (tensor, catalogue_name(of, catalogue_tensor(of, n->first)->name)),
+                  (expected, "%" PRIu64 " tensors", count_listed(&w->base->cat)),
+                  (found, "%" PRIu64 " tensors", count_listed(output_of(w))), (next, "%s", next));
+        findings_report(&w->v->found, &what);
+    }
+    text_release(&text);
+    return st;
+}
+
+static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
+{
+    like_names missing = {0}, extra = {0};
+    like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
+                              &missing, &extra);
+    fsdpck_status st = report_names(
+        w, &missing, &w->base->cat,
+        missing.count == 1 ? "tensor of --like is missing" : "tensors of --like are missing",
+        "export again: a loader gives missing tensors random values", err);
+    if (st == FSDPCK_OK)
+        st =
+            report_names(w, &extra, output_of(w),
+                         extra.count == 1 ? "tensor is not in --like" : "tensors are not in --like",
+                         "check that --like is this model, and how the export names tensors", err);
+    text_release(&missing.names);
+    text_release(&extra.names);
+    return st;
+}
+
+/* One finding for all tensors of a list. */
+static fsdpck_status report_types(const verify_like *w, const like_names *n, fsdpck_finding_id id,
+                                  finding_severity severity, const char *differs, fsdpck_error *err)
+{
+    const catalogue *c = output_of(w), *base = &w->base->cat;
+    text_buf expected = {0}, found = {0};
+    if (n->count == 0)
+        return FSDPCK_OK;
+    const uint32_t name = catalogue_tensor(c, n->first)->name;
+    const uint32_t k =
+        catalogue_find(base, catalogue_name(c, name), catalogue_name_nbytes(c, name));
+    like_output_put_type(base, k, &expected);
+    like_output_put_type(c, n->first, &found);
+    fsdpck_status st = text_check(&n->names, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&expected, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&found, err);
+    if (st == FSDPCK_OK) {
+        fsdpck_error what;
+        FAIL_AS(&what, FSDPCK_BADINPUT, id,
+                ("%" PRIu64 " tensor%s a different %s than in --like: %s%s", n->count,
+                 n->count == 1 ? " has" : "s have", differs, n->names.text,
+                 n->count > LIKE_NAMES_SHOWN ? ", ..." : ""),
+                (path, w->v->src->path), (tensor, catalogue_name(c, name)),
+                (expected, "%s", expected.text), (found, "%s", found.text),
+                (next, severity == FINDING_WARNING
+                           ? "if this was not intended, export again with the dtypes of --like"
+                           : "check that --like is this model, and export again"));
+        findings_report_as(&w->v->found, severity, &what);
+    }
+    text_release(&expected);
+    text_release(&found);
+    return st;
+}
+
+static bool is_float_cast(dtype a, dtype b)
+{
+    return dtype_get(a)->kind == DTYPE_IS_FLOAT && dtype_get(b)->kind == DTYPE_IS_FLOAT;
+}
+
+static fsdpck_status check_types(const verify_like *w, fsdpck_error *err)
+{
+    const catalogue *c = output_of(w), *base = &w->base->cat;
+    like_names shapes = {0}, casts = {0}, kinds = {0};
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const cat_tensor *t = catalogue_tensor(c, i);
+        const uint32_t k =
+            catalogue_find(base, catalogue_name(c, t->name), catalogue_name_nbytes(c, t->name));
+        if (k == CAT_NONE || (t->flags & CAT_TENSOR_STORAGE) != 0)
+            continue;
+        const cat_tensor *b = catalogue_tensor(base, k);
+        if (!shape_equal(catalogue_shape(c, i), t->ndim, catalogue_shape(base, k), b->ndim))
+            like_names_add(&shapes, c, i);
+        else if (t->dtype != b->dtype && !like_output_is_dequantized(&w->like, c, k))
+            like_names_add(is_float_cast((dtype)t->dtype, (dtype)b->dtype) ? &casts : &kinds, c, i);
+    }
+    fsdpck_status st =
+        report_types(w, &shapes, FSDPCK_FINDING_EXPORT_SHAPE, FINDING_ERROR, "shape", err);
+    if (st == FSDPCK_OK)
+        st = report_types(w, &kinds, FSDPCK_FINDING_EXPORT_DTYPE, FINDING_ERROR, "kind of dtype",
+                          err);
+    if (st == FSDPCK_OK)
+        st = report_types(w, &casts, FSDPCK_FINDING_EXPORT_DTYPE, FINDING_WARNING, "dtype", err);
+    text_release(&shapes.names);
+    text_release(&casts.names);
+    text_release(&kinds.names);
+    return st;
+}
+
+/* --- config.json --- */
+
+static void report_number(const verify_like *w, const model_facts *f, model_number number)
+{
+    static const char *const counted[MODEL_NUMBERS] = {
+        [MODEL_VOCAB_SIZE] = "rows of the embedding",
+        [MODEL_HIDDEN_SIZE] = "columns of the embedding",
+        [MODEL_HIDDEN_LAYERS] = "layers",
+    };
+    fsdpck_error what;
+    FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
+              ("'%s' of config.json contradicts the tensors", model_number_key(number)),
+              (path_in, w->v->src->path, "config.json"),
+              (tensor, catalogue_name(f->cat, catalogue_tensor(f->cat, f->embedding)->name)),
+              (expected, "%" PRIu64 ", the number of %s", f->numbers[number], counted[number]),
+              (found, "%" PRIu64, f->config->numbers[number]));
+    findings_report(&w->v->found, &what);
+}
+
+/* A deviation that BASE has too is one of the model, such as layers that num_hidden_layers omits. */
+static void check_numbers(const verify_like *w, const model_facts *ours, const model_facts *theirs)
+{
+    for (model_number i = 0; i < MODEL_NUMBERS; i++) {
+        const uint64_t stated = ours->config->numbers[i], is = ours->numbers[i];
+        if (stated != 0 && is != 0 && stated != is &&
+            (stated != theirs->config->numbers[i] || is != theirs->numbers[i]))
+            report_number(w, ours, i);
+    }
+}
+
+static void check_dtype(const verify_like *w, const model_facts *ours, const model_facts *theirs)
+{
+    const char *const name = ours->config->dtype;
+    const dtype stated = dtype_from_name(name, strlen(name));
+    fsdpck_error what;
+    if (!like_output_is_castable(stated) || ours->usual == DTYPE_NONE || stated == ours->usual ||
+        (ours->usual == theirs->usual && strcmp(name, theirs->config->dtype) == 0))
+        return;
+    FAIL_WITH(&what, BADINPUT, EXPORT_DTYPE, ("'dtype' of config.json contradicts the tensors"),
+              (path_in, w->v->src->path, "config.json"),
+              (expected, "%s, the dtype of most elements", dtype_get(ours->usual)->name),
+              (found, "%s", name),
+              (next, "write the dtype of the tensors into config.json, or export again"));
+    findings_report_as(&w->v->found, FINDING_ERROR, &what);
+}
+
+/* Weights that are quantized in BASE only. */
+static void check_quantization(const verify_like *w)
+{
+    const catalogue *base = &w->base->cat;
+    fsdpck_error what;
+    if (!w->config.is_quantized)
+        return;
+    for (size_t i = 0; i < catalogue_tensor_count(base); i++) {
+        if (!like_output_is_dequantized(&w->like, output_of(w), (uint32_t)i))
+            continue;
+        FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
+                  ("config.json has a 'quantization_config', but the tensors are not quantized"),
+                  (path_in, w->v->src->path, "config.json"),
+                  (tensor, catalogue_name(base, catalogue_tensor(base, i)->name)),
+                  (next, "remove 'quantization_config' from config.json"));
+        findings_report(&w->v->found, &what);
+        return;
+    }
+}
+
+static void check_config(const verify_like *w, const model_facts *ours, const model_facts *theirs)
+{
+    fsdpck_error what;
+    if (w->config.text == NULL && w->like.config.text != NULL && !w->is_unread) {
+        FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG, ("folder has no config.json, but --like does"),
+                  (path, w->v->src->path),
+                  (next, "copy config.json from --like, and adapt its dtype"));
+        findings_report(&w->v->found, &what);
+    }
+    check_numbers(w, ours, theirs);
+    check_dtype(w, ours, theirs);
+    check_quantization(w);
+}
+
+/* An unreadable config.json is a finding, and reads as one without members. Links are not followed, though
+ * loaders do. */
+static fsdpck_status read_config(verify_like *w, fsdpck_error *err)
+{
+    const probe_input *in = &w->v->src->probe;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (!in->is_folder)
+        return FSDPCK_OK;
+    const fsdpck_status st = model_config_read(&in->dir, &w->config, &what);
+    if (st == FSDPCK_BADINPUT) {
+        w->is_unread = what.finding == FSDPCK_FINDING_FILE_TYPE;
+        error_next(&what, w->is_unread
+                              ? "replace it by a file: config.json was not compared"
+                              : "restore config.json: a loader cannot make the model without it");
+        findings_report_as(&w->v->found, w->is_unread ? FINDING_WARNING : FINDING_ERROR, &what);
+    } else if (st != FSDPCK_OK && err != NULL)
+        *err = what;
+    return st == FSDPCK_BADINPUT ? FSDPCK_OK : st;
+}
+
+/* A loader reads the output's config.json. That of BASE must not contradict it, so that no head is
+ * lost. */
+static model_ties ties_of(const verify_like *w)
+{
+    if (w->config.ties == MODEL_TIES_YES && w->base_ties == MODEL_TIES_NO)
+        return MODEL_TIES_NO;
+    return w->config.ties == MODEL_TIES_UNKNOWN ? w->base_ties : w->config.ties;
+}
+
+/* --- a tied output projection that is there --- */
+
+static fsdpck_status check_tie(const verify_like *w, const model_facts *ours, fsdpck_error *err)
+{
+    text_buf names[2] = {{0}, {0}};
+    bool differs = false;
+    run_options o;
+    if (w->v->level < CHECK_COVERAGE || w->v->found.counts[FINDING_ERROR] > 0 ||
+        ours->head == CAT_NONE || ours->embedding == CAT_NONE ||
+        (w->config.text == NULL ? w->base_ties : w->config.ties) != MODEL_TIES_YES)
+        return FSDPCK_OK;
+    run_options_init(&o);
+    const fsdpck_status st =
+        tied_head_differs(w->v->src, &o, ours->head, ours->embedding, names, &differs, err);
+    if (st == FSDPCK_OK && differs) {
+        fsdpck_error what;
+        FAIL_WITH(
+            &what, BADINPUT, TIE_DIFFERS,
+            ("'%s' and '%s' are tied by config.json but differ", names[0].text, names[1].text),
+            (path, w->v->src->path), (tensor, names[0].text),
+            (next, "determine which is right, and omit the output projection or write "
+                   "\"tie_word_embeddings\": false into config.json"));
+        findings_report(&w->v->found, &what);
+    }
+    text_release(&names[0]);
+    text_release(&names[1]);
+    return st;
+}
+
+fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *err)
+{
+    if (w == NULL)
+        return FSDPCK_OK;
+    w->v = v;
+    fsdpck_status st = read_config(w, err);
+    const model_facts ours = facts_of(output_of(w), &w->config);
+    const model_facts theirs = facts_of(&w->base->cat, &w->like.config);
+    if (st == FSDPCK_OK)
+        st = group_agree(v->src->ctx->group, check_tie(w, &ours, err), err);
+    w->like.config.ties = ties_of(w);
+    if (st == FSDPCK_OK)
+        st = check_names(w, err);
+    if (st == FSDPCK_OK)
+        st = check_types(w, err);
+    if (st == FSDPCK_OK)
+        check_config(w, &ours, &theirs);
+    return st;
+}
