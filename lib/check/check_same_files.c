@@ -6,7 +6,7 @@
 #include "check/check_internal.h"
 #include "plan/sort.h"
 
-enum { RECORDS_LEAST = 2, SAMPLES_MOST = 1024, SAMPLE_NBYTES = 16384 };
+enum { RECORDS_LEAST = 2, VARIED_LEAST = 2, SAMPLES_MOST = 1024, SAMPLE_NBYTES = 16384 };
 
 typedef struct file_extents {
     uint64_t first, count;
@@ -71,11 +71,13 @@ static bool is_varied(const check *c, const extent *e, uint8_t *sample)
            memcmp(sample, sample + item, n - item) != 0;
 }
 
-/* Fresh optimizer state and biases are constant, and then equal in many files. */
+/* Fresh optimizer state and biases are constant, and then equal in many files; a pattern that repeats
+ * may be so in one tensor. */
 static bool has_varied_strangers(const check *c, const file_extents *a, const file_extents *b,
                                  uint64_t *samples)
 {
     uint8_t sample[SAMPLE_NBYTES];
+    unsigned varied = 0;
     for (uint64_t i = 0; i < a->count; i++) {
         const extent *x = VEC_AT(&c->extents, const extent, a->first + i),
                      *y = VEC_AT(&c->extents, const extent, b->first + i);
@@ -83,7 +85,7 @@ static bool has_varied_strangers(const check *c, const file_extents *a, const fi
             continue;
         if (++*samples > SAMPLES_MOST)
             return false;
-        if (is_varied(c, x, sample))
+        if (is_varied(c, x, sample) && ++varied == VARIED_LEAST)
             return true;
     }
     return false;
