@@ -6,7 +6,7 @@ V01 to V21 are the defects of that number:
     V02  0-dim tensors consolidated as zeros (2.9 to 2.15)                                      ST-ZERO-DIM
     V04  a consolidated header without padding (2.9 to 2.15)                                    ST-UNPADDED
     V05  safetensors streams in .distcp, at places that are not stated (2.8 to 2.15)            DCP-ST-INSIDE, DCP-ST-BOX
-    V06  HF writer without save_distributed on many ranks                                       IDX-TENSOR
+    V06  HF writer without save_distributed on many ranks                                       IDX-TENSOR, FILE-MISSING
     V07  pathlib._local of Python 3.13                                                          DCP-PATHLIB
     V08  rank files with DTensors, which other versions do not load                             RANK-BOUND
     V09  pieces of one rank beside flat parameters                                              DCP-LEFT-OUT
@@ -73,13 +73,17 @@ def one_part(path):
         f.write(data.replace(b"[0, 0]", b"[1, 0]"))
 
 
-def without_first(path):
-    with open(os.path.join(path, INDEX)) as f:
-        document = json.load(f)
-    os.remove(os.path.join(path, HF_FIRST))
-    document["weight_map"] = dict.fromkeys(document["weight_map"], HF_SECOND)
-    with open(os.path.join(path, INDEX), "w") as f:
-        json.dump(document, f)
+def with_second_alone(name):
+    """The last rank's file is there under `name`, which the index gives for all tensors."""
+    def change(path):
+        with open(os.path.join(path, INDEX)) as f:
+            document = json.load(f)
+        os.remove(os.path.join(path, HF_FIRST))
+        os.rename(os.path.join(path, HF_SECOND), os.path.join(path, name))
+        document["weight_map"] = dict.fromkeys(document["weight_map"], name)
+        with open(os.path.join(path, INDEX), "w") as f:
+            json.dump(document, f)
+    return change
 
 
 def storage_meta(checkpoint_id, save_id):
@@ -111,7 +115,8 @@ ROWS = [
     row("V04", "unpadded", "A", "ST-UNPADDED", unpadded),
     row("V05", "read", "A", "DCP-ST-INSIDE", from_fixture("dcp-st-inside"), at="coverage"),
     row("V05", "one-part-kept", "R", "DCP-ST-BOX", from_fixture("dcp-st-inside", one_part), at="coverage"),
-    row("V06", "lost", "R", "IDX-TENSOR", from_fixture("hf-index", without_first)),
+    row("V06", "lost", "R", "IDX-TENSOR", from_fixture("hf-index", with_second_alone("model-00001-of-00001.safetensors"))),
+    row("V06", "of-two", "R", "FILE-MISSING", from_fixture("hf-index", with_second_alone(HF_SECOND))),
     row("V07", "python-3.13", "A", "DCP-PATHLIB", folder(fields=storage_meta(Call(Global("pathlib._local", "PosixPath"), *PATH), None))),
     row("V08", "dtensor", "A", "RANK-BOUND", from_fixture("ranks-dtensor"), cut=("--like", "SRC")),
     row("V09", "pieces", "A", "DCP-LEFT-OUT", from_fixture("fsdp1-orig-dcp", release="torch-2.1.2/"), commands=("inspect", "structure"),
