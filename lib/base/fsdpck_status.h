@@ -69,7 +69,7 @@ typedef enum fsdpck_status {
     FSDPCK_FINDING = 1,     /* program only: verify, diff, digest -c or latest found something */
     FSDPCK_USAGE = 2,       /* contradictory or impossible request */
     FSDPCK_BADINPUT = 3,    /* input malformed, ambiguous, hostile or incomplete */
-    FSDPCK_UNSUPPORTED = 4, /* legal, but not implemented, or the target cannot hold it */
+    FSDPCK_UNSUPPORTED = 4, /* legal, but not supported, or the target cannot hold it */
     FSDPCK_IO = 5,          /* a read or write failed, see sys_errno */
     FSDPCK_NOSPACE = 6,     /* ENOSPC, EDQUOT, EFBIG */
     FSDPCK_LIMIT = 7,       /* a safety limit or memory; `next` names an option */

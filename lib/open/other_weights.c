@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "open/checkpoint.h"
 
 static bool matches_any(const char *const *globs, size_t count, const char *name)
@@ -90,8 +91,7 @@ static void put_next(char *next, size_t capacity, const char *first)
 /* A file of several may be given by mistake, or because the others are lost. */
 static void warn_file_of_set(const fsdpck_checkpoint *c)
 {
-    const char *slash = strrchr(c->path, '/');
-    const char *name = slash == NULL ? c->path : slash + 1;
+    const char *name = text_file_name(c->path);
     const uint64_t files = format_file_count(name);
     if (files > 1)
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",

@@ -302,6 +302,15 @@ def case_optim_flat_loses_groups(setting):
     check("OPTIM-GROUPS" not in done.stderr, done.stderr)
 
 
+def trained_groups(params):
+    """An optimizer of two groups after a step: the first parameter, and the others."""
+    made = torch.optim.AdamW([{"params": params[:1]}, {"params": params[1:]}])
+    for param in params:
+        param.grad = torch.randn(3)
+    made.step()
+    return made
+
+
 def named_optimizer(names):
     state = {name: {"step": torch.tensor(1.0), "exp_avg": torch.full((3,), i + 1.0)} for i, name in enumerate(names)}
     return {"state": state, "param_groups": [{"lr": 0.5, "weight_decay": 0.25, "params": list(names)}]}
@@ -319,10 +328,7 @@ def check_named(optim, names):
 def case_optim_rename_numbers(setting):
     """A rename leaves alone the numbers of state, list indexes and the optimizer's own keys."""
     params = [torch.nn.Parameter(torch.randn(3)) for _ in range(3)]
-    made = torch.optim.AdamW([{"params": params[:1]}, {"params": params[1:]}])
-    for param in params:
-        param.grad = torch.randn(3)
-    made.step()
+    made = trained_groups(params)
     truth = made.state_dict()
     source = saved(setting, "in.pt", {"model": {"l.%d.weight" % i: p.detach() for i, p in enumerate(params)},
                                       "optimizer": truth})
@@ -368,10 +374,7 @@ def case_optim_rename_state(setting):
 def case_optim_rename_outer(setting):
     """Lists stay lists where only a key above them changes or goes."""
     params = [torch.nn.Parameter(torch.randn(3)) for _ in range(2)]
-    made = torch.optim.AdamW([{"params": params[:1]}, {"params": params[1:]}])
-    for param in params:
-        param.grad = torch.randn(3)
-    made.step()
+    made = trained_groups(params)
     truth = made.state_dict()
     source = saved(setting, "in.pt", {"model": {"a": params[0].detach(), "b": params[1].detach()}, "optimizer": truth,
                                       "lst": [torch.ones(2), torch.ones(3)]})
