@@ -114,6 +114,8 @@ const opt_row options_casting[] = {
     {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
      .help = "cast the model's floats (bf16, fp16, fp32, fp64), or matching floating-point "
              "tensors: 'GLOB=fp32'; repeatable"},
+    {"dequantize", .kind = OPT_FLAG, .at = AT(dequantize),
+     .help = "read weights of 8-bit floats with scales for blocks of 128 x 128, and MXFP4, as bf16"},
     {0},
 };
 
@@ -222,6 +224,7 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->hdf5_separator = w->hdf5_separator;
     open->hdf5_fill = w->hdf5_fill;
     open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
+    open->dequantize = w->dequantize;
     open->map = w->map;
     open->map_config = w->map_config;
     open->map_set = (const char *const *)w->map_set;

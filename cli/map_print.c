@@ -9,6 +9,9 @@
 void map_print_text(const fsdpck_info *info)
 {
     char name[1200];
+    if (info->dequantized > 0)
+        printf("dequantized: %s\n",
+               report_count(name, sizeof name, info->dequantized, "tensor"));
     if (info->map[0] == '\0')
         return;
     printf("map: %s", fsdpck_escape(name, sizeof name, info->map, strlen(info->map)));
@@ -23,6 +26,8 @@ void map_print_text(const fsdpck_info *info)
 
 void map_put_json(json_writer *w, const fsdpck_info *info)
 {
+    if (info->dequantized > 0)
+        json_member_u64(w, "dequantized", info->dequantized);
     if (info->map[0] == '\0')
         return;
     json_member_object(w, "map");

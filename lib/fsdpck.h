@@ -259,6 +259,10 @@ typedef struct fsdpck_open_options {
      * is chosen by its config.json and the names, unless the names are already equal. Its config.json
      * is also the default of map_config. NULL: none. */
     fsdpck_checkpoint *like;
+    /* Read quantized weights as bfloat16: 8-bit floats with a scale for each block of 128 x 128
+     * (DeepSeek-V3), and MXFP4 (gpt_oss). The checkpoint then holds its model part alone. Other kinds
+     * are UNSUPPORTED (QUANT-KIND). */
+    int dequantize;
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -312,6 +316,7 @@ typedef struct fsdpck_info {
     const char *map;            /* as given to fsdpck_open, or as chosen */
     const char *map_variables;  /* its variables that have values: "heads=32, kv_heads=8" */
     const char *map_chosen_for; /* model type for which `map` was chosen; "" if it was given */
+    uint64_t dequantized;       /* tensors that are read as bfloat16 (dequantize) */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

@@ -136,29 +136,6 @@ void map_inputs_release(map_inputs *l)
     vec_release(&l->inputs);
 }
 
-/* Everything that is not of the model is left out. */
-static fsdpck_status skip_others(fsdpck_checkpoint *c, fsdpck_error *err)
-{
-    const fsdpck_checkpoint *base = c->base;
-    for (uint32_t i = 0; i < base->parts.tensor_count; i++) {
-        const cat_tensor *t = catalogue_tensor(&base->cat, i);
-        const bool inside = (t->flags & CAT_TENSOR_IN_OBJECT) && !(t->flags & CAT_TENSOR_NAMED);
-        if (base->parts.tensor_part[i] != PART_MODEL || inside)
-            RETURN_IF(catalogue_add_skipped(&c->cat, catalogue_name(&base->cat, t->name),
-                                            catalogue_name_nbytes(&base->cat, t->name), false,
-                                            catalogue_tensor_nbytes(&base->cat, i), VALUE_OF_NONE,
-                                            err));
-    }
-    for (uint32_t i = 0; i < base->parts.object_count; i++) {
-        const cat_object *o = catalogue_object(&base->cat, i);
-        if (o->saved_at != CAT_NONE)
-            RETURN_IF(catalogue_add_skipped(&c->cat, catalogue_name(&base->cat, o->name),
-                                            catalogue_name_nbytes(&base->cat, o->name), true,
-                                            o->nbytes, VALUE_OF_NONE, err));
-    }
-    return FSDPCK_OK;
-}
-
 /* Ties by the model description, where both tensors keep their layouts. */
 static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 {
@@ -189,55 +166,21 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
         return st;
     }
     c->src = *map_adapter_source(c->mapper);
-    RETURN_IF(skip_others(c, err));
+    RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(keep_ties(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
     return select_infer_specs(&c->cat, &c->sharded_otherwise, err);
 }
 
-/* Members with the same value in both; `base` owns them. */
-static fsdpck_status describe(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
-{
-    const fsdpck_checkpoint *base = c->base;
-    c->ctx = base->ctx;
-    c->entered = base->entered;
-    c->probe = base->probe;
-    c->format = base->format;
-    c->self = base->self;
-    c->opaque_calls = base->opaque_calls;
-    c->remote_files = base->remote_files;
-    c->inner_loaded = true;
-    c->path = strdup(base->path);
-    c->map_name = strdup(o->map);
-    c->mesh = base->mesh == NULL ? NULL : strdup(base->mesh);
-    c->model_path = base->model_path == NULL ? NULL : strdup(base->model_path);
-    if (c->path == NULL || c->map_name == NULL || (base->mesh != NULL && c->mesh == NULL) ||
-        (base->model_path != NULL && c->model_path == NULL))
-        return error_set_nomem(err, strlen(base->path));
-    return FSDPCK_OK;
-}
-
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,
                              fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    *out = NULL;
-    fsdpck_checkpoint *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return error_set_nomem(err, sizeof *c);
-    c->base = base;
-    budget_init(&c->metadata, base->metadata.limit_bytes - base->metadata.used_bytes,
-                base->metadata.what, base->metadata.option);
-    catalogue_init(&c->cat, &c->metadata);
-    catalogue_init(&c->read, &c->metadata);
-    unit_list_init(&c->units, &c->metadata);
-    optim_groups_init(&c->optimizers, &c->metadata);
-    strtab_init(&c->param_order, &c->metadata);
-    c->ties = VEC_OF(tied_pair, &c->metadata);
-    fsdpck_status st = describe(c, options, err);
-    if (st == FSDPCK_OK)
-        st = apply(c, options, err);
-    *out = c;
-    return st;
+    RETURN_IF(derived_checkpoint_new(base, out, err));
+    fsdpck_checkpoint *c = *out;
+    c->map_name = strdup(options->map);
+    if (c->map_name == NULL)
+        return error_set_nomem(err, strlen(options->map));
+    return apply(c, options, err);
 }
 
 const char *fsdpck_builtin_map(size_t index, const char **text)
