@@ -13,7 +13,7 @@ typedef struct verify_options {
     uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
     char *manifest, *expect, *like, *sample, *max_duration;
-    int stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
+    int dequantize, stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
 } verify_options;
 
 static const opt_row checking_rows[] = {
@@ -56,6 +56,8 @@ static const opt_row checking_rows[] = {
      .help =
          "SRC is an export of a model like BASE, a Hugging Face folder: compare names, shapes and "
          "dtypes of tensors, and config.json with the tensors"},
+    {"dequantize", .kind = OPT_FLAG, .at = offsetof(verify_options, dequantize),
+     .help = "read quantized weights of BASE as bf16"},
     {0},
 };
 
@@ -154,6 +156,8 @@ static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *
         return opt_usage_error(c, "--sample requires --level checksum or numeric");
     if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--max-duration requires --level checksum or numeric");
+    if (w->dequantize && w->like == NULL)
+        return opt_usage_error(c, "--dequantize requires --like");
     if (w->sample != NULL &&
         !parse_sample(c, w->sample, &options->sample_begin, &options->sample_end))
         return FSDPCK_USAGE;
@@ -186,6 +190,7 @@ static int run(cli *c, verify_options *w, const char *path)
         .sha256 = w->sha256,
         .expect = w->expect,
         .like = w->like,
+        .like_dequantize = w->dequantize,
     };
     const int bad = read_options(c, w, &options);
     if (bad >= 0)

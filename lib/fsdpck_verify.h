@@ -349,6 +349,7 @@ typedef struct fsdpck_verify_options {
     /* A Hugging Face folder of safetensors: the checkpoint must equal it in names and shapes of tensors,
      * and its config.json must agree with its tensors; or NULL. Excludes open->source_local. */
     const char *like;
+    int like_dequantize; /* read quantized weights of `like` as bfloat16: fsdpck_open_options.dequantize */
 } fsdpck_verify_options;
 
 /* Result of a verification. */

@@ -349,6 +349,8 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(like_output_open(&r->like, &r->opt, err));
     if (r->like.base == NULL)
         RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
+    if (r->like.base == NULL && r->src->dequantized > 0)
+        RETURN_IF(sidecars_unquantize(&r->side, err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));

@@ -402,7 +402,7 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     v->path = path;
     fsdpck_status st = set_rules(v, err);
     if (st == FSDPCK_OK)
-        st = group_agree(ctx->group, verify_like_open(&v->like, o.like, err), err);
+        st = group_agree(ctx->group, verify_like_open(&v->like, &o, err), err);
     if (st == FSDPCK_OK)
         st = look_or_report(v, ctx, path, err);
     verify_like_close(v->like);

@@ -29,10 +29,13 @@ struct verify_like {
     bool is_unread;      /* it has a config.json, but another kind of file */
 };
 
-fsdpck_status verify_like_open(verify_like **out, const char *path, fsdpck_error *err)
+fsdpck_status verify_like_open(verify_like **out, const fsdpck_verify_options *options,
+                               fsdpck_error *err)
 {
+    fsdpck_open_options open = FSDPCK_INIT(fsdpck_open_options);
+    open.dequantize = options->like_dequantize;
     *out = NULL;
-    if (path == NULL)
+    if (options->like == NULL)
         return FSDPCK_OK;
     verify_like *w = calloc(1, sizeof *w);
     if (w == NULL)
@@ -40,7 +43,7 @@ fsdpck_status verify_like_open(verify_like **out, const char *path, fsdpck_error
     w->ctx = fsdpck_context_new();
     fsdpck_status st = w->ctx == NULL ? error_set_nomem(err, sizeof *w->ctx) : FSDPCK_OK;
     if (st == FSDPCK_OK)
-        st = fsdpck_open(w->ctx, path, NULL, &w->base, err);
+        st = fsdpck_open(w->ctx, options->like, &open, &w->base, err);
     if (st == FSDPCK_OK) {
         run_options o;
         run_options_init(&o);
@@ -322,7 +325,8 @@ static void check_quantization(const verify_like *w)
     if (!w->config.is_quantized)
         return;
     for (size_t i = 0; i < catalogue_tensor_count(base); i++) {
-        if (!like_output_is_dequantized(&w->like, output_of(w), (uint32_t)i))
+        if (w->base->dequantized == 0 &&
+            !like_output_is_dequantized(&w->like, output_of(w), (uint32_t)i))
             continue;
         FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
                   ("config.json has a 'quantization_config', but the tensors are not quantized"),
