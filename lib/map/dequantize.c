@@ -236,7 +236,6 @@ static fsdpck_status add_part(dequantizer *v, uint32_t tensor, uint32_t pair, ui
         to_sizes[2] = sizes[1];
     }
     k.place = LOCATION_STRIDED;
-    k.offset_bytes = 0;
     k.nbytes = box_nelems(sizes, ndim) * quant_packing(p->kind) * sizeof(uint16_t);
     return add_chunk(v, tensor, &made, to_offsets, to_sizes, &k, err);
 }
