@@ -115,7 +115,8 @@ const opt_row options_casting[] = {
      .help = "cast the model's floats (bf16, fp16, fp32, fp64), or matching floating-point "
              "tensors: 'GLOB=fp32'; repeatable"},
     {"dequantize", .kind = OPT_FLAG, .at = AT(dequantize),
-     .help = "read weights of 8-bit floats with scales for blocks of 128 x 128, and MXFP4, as bf16"},
+     .help =
+         "read weights of 8-bit floats with scales for blocks of 128 x 128, and MXFP4, as bf16"},
     {0},
 };
 

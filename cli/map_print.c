@@ -10,8 +10,7 @@ void map_print_text(const fsdpck_info *info)
 {
     char name[1200];
     if (info->dequantized > 0)
-        printf("dequantized: %s\n",
-               report_count(name, sizeof name, info->dequantized, "tensor"));
+        printf("dequantized: %s\n", report_count(name, sizeof name, info->dequantized, "tensor"));
     if (info->map[0] == '\0')
         return;
     printf("map: %s", fsdpck_escape(name, sizeof name, info->map, strlen(info->map)));

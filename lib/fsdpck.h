@@ -259,10 +259,7 @@ typedef struct fsdpck_open_options {
      * is chosen by its config.json and the names, unless the names are already equal. Its config.json
      * is also the default of map_config. NULL: none. */
     fsdpck_checkpoint *like;
-    /* Read quantized weights as bfloat16: 8-bit floats with a scale for each block of 128 x 128
-     * (DeepSeek-V3), and MXFP4 (gpt_oss). The checkpoint then holds its model part alone. Other kinds
-     * are UNSUPPORTED (QUANT-KIND). */
-    int dequantize;
+    int dequantize; /* read quantized weights, fsdpck-formats(5), as bfloat16: the model part alone */
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one

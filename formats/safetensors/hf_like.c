@@ -143,9 +143,8 @@ fsdpck_status hf_like_layout(target *t, const writer_options *opt, fsdpck_error 
     placed *list = budget_alloc(t->cat.owner, count * sizeof *list, err);
     if (list == NULL)
         return FSDPCK_LIMIT;
-    fsdpck_status st = vec_push_n(&files, catalogue_file_count(opt->like), err) == NULL
-                           ? FSDPCK_LIMIT
-                           : FSDPCK_OK;
+    fsdpck_status st =
+        vec_push_n(&files, catalogue_file_count(opt->like), err) == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
     if (st == FSDPCK_OK)
         st = place_tensors(t, opt->like, list, &recast, err);
     for (size_t i = 0; i < count && !recast; i++)

@@ -15,10 +15,9 @@
 
 /* Ends of names of other kinds of quantized weights and their numbers: GPTQ and AWQ, compressed-tensors
  * and ModelOpt, bitsandbytes, HQQ. */
-static const char *const other_kinds[] = {".qweight",      ".qzeros",     ".weight_packed",
-                                          ".weight_scale", ".absmax",     ".quant_map",
-                                          ".SCB",          ".weight_shape", ".W_q",
-                                          ".weight_zero_point"};
+static const char *const other_kinds[] = {
+    ".qweight",   ".qzeros", ".weight_packed", ".weight_scale", ".absmax",
+    ".quant_map", ".SCB",    ".weight_shape",  ".W_q",          ".weight_zero_point"};
 
 typedef struct quant_names {
     strtab table;
@@ -81,8 +80,7 @@ static fsdpck_status fail_scale(const map_input *in, const map_input *scale, fsd
 {
     return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
                      ("the shape or dtype of '%s' does not fit '%s'", scale->name, in->name),
-                     (tensor, scale->name),
-                     (expected, "one number for each block of its tensor"));
+                     (tensor, scale->name), (expected, "one number for each block of its tensor"));
 }
 
 /* Block counts of the last two dims, and the same leading dims. */

@@ -92,10 +92,10 @@ static fsdpck_status read_box(const dequantizer *v, uint32_t tensor, const uint6
         left -= n < left ? n : left;
     }
     if (left > 0)
-        return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
-                         ("'%s' does not cover all blocks of its tensor",
-                          catalogue_name(c, t->name)),
-                         (tensor, catalogue_name(c, t->name)));
+        return FAIL_WITH(
+            err, BADINPUT, QUANT_SCALE,
+            ("'%s' does not cover all blocks of its tensor", catalogue_name(c, t->name)),
+            (tensor, catalogue_name(c, t->name)));
     return FSDPCK_OK;
 }
 
@@ -104,7 +104,7 @@ static fsdpck_status read_box(const dequantizer *v, uint32_t tensor, const uint6
 typedef struct dequantize_stream {
     const dequantizer *v;
     const quant_pair *pair;
-    source_stream *other; /* of the first source; then the rest is unused */
+    source_stream *other;            /* of the first source; then the rest is unused */
     const uint64_t *offsets, *sizes; /* of the weight's box */
     uint64_t row_nbytes;             /* of the weight */
     uint8_t *bytes;                  /* its rows */
@@ -125,8 +125,8 @@ static void decode_fp8_row(dequantize_stream *s)
 {
     const unsigned ndim = weight_ndim(s);
     const uint64_t first = s->offsets[ndim - 1], n = s->sizes[ndim - 1];
-    const uint64_t block_row = (s->offsets[ndim - 2] + s->next_band) / QUANT_BLOCK -
-                               s->offsets[ndim - 2] / QUANT_BLOCK;
+    const uint64_t block_row =
+        (s->offsets[ndim - 2] + s->next_band) / QUANT_BLOCK - s->offsets[ndim - 2] / QUANT_BLOCK;
     const float *scales = s->scales + block_row * s->scale_columns;
     const dtype d = (dtype)catalogue_tensor(s->v->base, s->pair->weight)->dtype;
     cast_elements(d, DTYPE_FLOAT32, s->band, s->bytes + s->next_band * s->row_nbytes, n);
@@ -231,8 +231,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     if (k->pair == QUANT_NONE)
         return v->base_source.locate(v->base_source.ctx, k->chunk, where, err);
     RETURN_IF(locate_plain(v, k->chunk, where, err));
-    const unsigned ndim =
-        catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor)->ndim;
+    const unsigned ndim = catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor)->ndim;
     catalogue_chunk_box(v->out, chunk, offsets, sizes);
     where->stream = true;
     where->offset_bytes = 0;
