@@ -21,6 +21,7 @@ typedef struct command_options {
     int hdf5_fill;
     /* options_mapping */
     char *map, *map_config, **map_set;
+    int map_import;
     /* options_selecting, options_objects, options_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;

@@ -259,6 +259,10 @@ typedef struct fsdpck_open_options {
      * is chosen by its config.json and the names, unless the names are already equal. Its config.json
      * is also the default of map_config. NULL: none. */
     fsdpck_checkpoint *like;
+    /* Not 0: apply the inverse of `map`, from the names and layouts of its targets to those of its
+     * sources. config.json of the checkpoint's folder is then the default of map_config. Not with
+     * `like`. UNSUPPORTED (MAP-ONE-WAY) if a rule has no inverse. */
+    int map_import;
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -312,6 +316,9 @@ typedef struct fsdpck_info {
     const char *map;            /* as given to fsdpck_open, or as chosen */
     const char *map_variables;  /* its variables that have values: "heads=32, kv_heads=8" */
     const char *map_chosen_for; /* model type for which `map` was chosen; "" if it was given */
+    int map_import;             /* the inverse of `map` was applied */
+    /* With map_import: names that `map` drops, for which import makes no tensors; separated by ", ". */
+    const char *map_not_made;
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

@@ -11,7 +11,7 @@
 /* A chunk of the second catalogue, by its aux. */
 typedef struct map_chunk {
     uint64_t chunk; /* of the first catalogue */
-    uint32_t piece; /* MAP_NONE: the same chunk */
+    uint32_t piece; /* its first number in `pieces`; MAP_NONE: the same chunk */
 } map_chunk;
 
 struct map_adapter {
@@ -20,10 +20,42 @@ struct map_adapter {
     source base_source;
     catalogue *out;
     vec chunks;  /* map_chunk */
-    vec pieces;  /* map_piece */
+    vec pieces;  /* uint64_t: see keep_piece */
     vec renamed; /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
     source source;
 };
+
+/* --- pieces --- */
+
+/* Rope makes a piece of every two rows, so only the dims that a tensor has are kept: the dims that they come
+ * from, a byte each, offsets and steps; then the start by the dims of the source. */
+static fsdpck_status keep_piece(map_adapter *v, const map_piece *p, unsigned ndim,
+                                unsigned from_ndim, uint32_t *at, fsdpck_error *err)
+{
+    const size_t count = 1 + 2 * (size_t)ndim + from_ndim;
+    if (v->pieces.count >= MAP_NONE - count)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many pieces of tensors");
+    *at = (uint32_t)v->pieces.count;
+    uint64_t *to = vec_push_n(&v->pieces, count, err);
+    if (to == NULL)
+        return FSDPCK_LIMIT;
+    memcpy(to, p->from_dim, sizeof p->from_dim);
+    memcpy(to + 1, p->offsets, ndim * sizeof *to);
+    memcpy(to + 1 + ndim, p->step, ndim * sizeof *to);
+    memcpy(to + 1 + 2 * (size_t)ndim, p->start, from_ndim * sizeof *to);
+    return FSDPCK_OK;
+}
+
+/* Without its source and sizes. */
+static void get_piece(const map_adapter *v, uint32_t at, unsigned ndim, unsigned from_ndim,
+                      map_piece *p)
+{
+    const uint64_t *from = VEC_AT(&v->pieces, const uint64_t, at);
+    memcpy(p->from_dim, from, sizeof p->from_dim);
+    memcpy(p->offsets, from + 1, ndim * sizeof *from);
+    memcpy(p->step, from + 1 + ndim, ndim * sizeof *from);
+    memcpy(p->start, from + 1 + 2 * (size_t)ndim, from_ndim * sizeof *from);
+}
 
 /* --- the source --- */
 
@@ -39,7 +71,7 @@ static bool find_elements(const map_piece *p, unsigned ndim, const uint64_t *off
                           const uint64_t *from_strides, uint64_t *strides, uint64_t *skip)
 {
     uint64_t at[MAP_DIMS_MAX];
-    memcpy(at, p->start, sizeof at);
+    memcpy(at, p->start, from_ndim * sizeof *at);
     for (unsigned d = 0; d < ndim; d++) {
         const unsigned from = p->from_dim[d];
         strides[d] = 1;
@@ -68,12 +100,13 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
         return FSDPCK_OK;
     const cat_tensor *t = catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor);
     const cat_tensor *from = catalogue_tensor(v->base, catalogue_chunk(v->base, s->chunk)->tensor);
-    const map_piece *p = VEC_AT(&v->pieces, const map_piece, s->piece);
+    map_piece p;
+    get_piece(v, s->piece, t->ndim, from->ndim, &p);
     catalogue_chunk_box(v->out, chunk, offsets, NULL);
     catalogue_chunk_box(v->base, s->chunk, from_offsets, from_sizes);
     if (where->rows)
         box_row_major_strides(from_sizes, from->ndim, where->strides);
-    if (!find_elements(p, t->ndim, offsets, from->ndim, from_offsets, where->strides, strides,
+    if (!find_elements(&p, t->ndim, offsets, from->ndim, from_offsets, where->strides, strides,
                        &skip) ||
         !checked_mul(skip, dtype_get((dtype)t->dtype)->itemsize_bytes, &skip) ||
         !checked_add(where->offset_bytes, skip, &where->offset_bytes))
@@ -194,9 +227,8 @@ static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned 
 {
     const cat_tensor *from = catalogue_tensor(v->base, p->source);
     const uint64_t itemsize = dtype_get((dtype)from->dtype)->itemsize_bytes;
-    if (v->pieces.count == MAP_NONE)
-        return FAIL(err, LIMIT, LIMIT_COUNT, "too many pieces of tensors");
-    RETURN_IF(vec_add(&v->pieces, p, err));
+    uint32_t kept = 0;
+    RETURN_IF(keep_piece(v, p, ndim, from->ndim, &kept, err));
     for (uint64_t i = from->first_chunk; i < from->first_chunk + from->nchunks; i++) {
         uint64_t offsets[MAP_DIMS_MAX], sizes[MAP_DIMS_MAX], from_offsets[NDIM_MAX],
             from_sizes[NDIM_MAX], strides[MAP_DIMS_MAX], from_strides[NDIM_MAX], skip;
@@ -211,8 +243,7 @@ static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned 
             k.nbytes = box_nelems(sizes, ndim) * itemsize;
             k.place = LOCATION_STRIDED;
         }
-        RETURN_IF(
-            add_chunk(v, tensor, i, (uint32_t)(v->pieces.count - 1), offsets, sizes, &k, err));
+        RETURN_IF(add_chunk(v, tensor, i, kept, offsets, sizes, &k, err));
     }
     return FSDPCK_OK;
 }
@@ -223,6 +254,7 @@ static fsdpck_status add_tensor(map_adapter *v, const map_rule *rule, const char
                                 size_t nbytes, dtype d, unsigned ndim, const uint64_t *shape,
                                 uint32_t *tensor, fsdpck_error *err)
 {
+    RETURN_IF(map_check_return(v->m, rule, name, nbytes, err));
     const uint32_t id = strtab_find(&v->out->names, name, nbytes);
     for (size_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(v->out); i++)
         if (catalogue_tensor(v->out, i)->name == id)
@@ -392,7 +424,7 @@ static map_adapter *adapter_init(const tensor_map *m, const catalogue *base, con
     v->base_source = *src;
     v->out = out;
     v->chunks = VEC_OF(map_chunk, out->owner);
-    v->pieces = VEC_OF(map_piece, out->owner);
+    v->pieces = VEC_OF(uint64_t, out->owner);
     v->renamed = VEC_OF(uint32_t, out->owner);
     v->source =
         (source){.ctx = v,

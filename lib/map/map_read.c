@@ -207,7 +207,7 @@ static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fs
     RETURN_IF(read_dim(r, &op->dim, err));
     if (kind == MAP_OP_TRANSPOSE)
         return read_other_dim(r, op, err);
-    return kind == MAP_OP_SPLIT ? read_values(r, op, UINT32_MAX, err) : FSDPCK_OK;
+    return read_values(r, op, UINT32_MAX, err);
 }
 
 static fsdpck_status read_ops(map_reader *r, map_rule *rule, fsdpck_error *err)
@@ -233,6 +233,10 @@ static fsdpck_status read_list(map_reader *r, bool keeps, fsdpck_error *err)
     r->next = 1;
     RETURN_IF(read_names(r, &rule, false, &rule.nsources, err));
     RETURN_IF(check_end(r, "',' or the end of the line", err));
+    for (uint32_t i = 1; i < r->count && !keeps; i++)
+        text_printf(&r->m->dropped, "%s%.*s", r->m->dropped.nbytes > 0 ? ", " : "",
+                    (int)r->words[i].nbytes, r->words[i].text);
+    RETURN_IF(text_check(&r->m->dropped, err));
     return vec_add(&r->m->rules, &rule, err);
 }
 
@@ -363,11 +367,17 @@ fsdpck_status map_read(const char *text, size_t nbytes, budget *owner, tensor_ma
     return FSDPCK_OK;
 }
 
+const char *map_dropped_names(const tensor_map *m)
+{
+    return m->dropped.text == NULL ? "" : m->dropped.text;
+}
+
 void map_free(tensor_map *m)
 {
     if (m == NULL)
         return;
     strtab_release(&m->texts);
+    text_release(&m->dropped);
     vec_release(&m->parts);
     vec_release(&m->forms);
     vec_release(&m->patterns);

@@ -128,6 +128,11 @@ static void put_keys(const tensor_map *m, const map_variable_def *v, text_buf *t
                     strtab_text(&m->texts, *VEC_AT(&m->keys, const uint32_t, v->first_key + k)));
 }
 
+bool map_value_is_set(const tensor_map *m, const map_value *v)
+{
+    return v->variable == MAP_NONE || variable_at(m, v->variable)->is_set;
+}
+
 fsdpck_status map_get_value(const tensor_map *m, const map_value *v, uint64_t *value,
                             fsdpck_error *err)
 {
