@@ -213,7 +213,9 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
     RETURN_IF(skip_others(c, err));
     RETURN_IF(keep_ties(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
-    return select_infer_specs(&c->cat, &c->sharded_otherwise, err);
+    /* No mesh is inferred: the pieces of a map are no shards. */
+    c->sharded_otherwise = base->sharded_otherwise;
+    return FSDPCK_OK;
 }
 
 /* Members with the same value in both; `base` owns them. */
