@@ -114,6 +114,14 @@ const opt_row options_mapping[] = {
     {0},
 };
 
+const opt_row options_map_values[] = {
+    {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
+     .help = "config.json of the model, for the variables of the map; default: that of SRC"},
+    {"map-set", .kind = OPT_LIST, .at = AT(map_set), .value = "NAME=N",
+     .help = "set a variable of the map; repeatable"},
+    {0},
+};
+
 const opt_row options_casting[] = {
     {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
      .help = "cast the model's floats (bf16, fp16, fp32, fp64), or matching floating-point "

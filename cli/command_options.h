@@ -59,6 +59,7 @@ extern const opt_row options_selecting[];
 extern const opt_row options_objects[];
 extern const opt_row options_naming[];
 extern const opt_row options_mapping[];
+extern const opt_row options_map_values[]; /* of a map that another option names */
 extern const opt_row options_casting[];
 extern const opt_row options_sharding[];
 extern const opt_row options_writing[];

@@ -349,6 +349,10 @@ typedef struct fsdpck_verify_options {
     /* A Hugging Face folder of safetensors: the checkpoint must equal it in names and shapes of tensors,
      * and its config.json must agree with its tensors; or NULL. Excludes open->source_local. */
     const char *like;
+    /* Tensor map, as `map` of the open options, whose map_config and map_set apply: import of the
+     * checkpoint by this map, then export, must give its model part back, element by element. Decided
+     * without reading tensors; or NULL. Excludes open->source_local. */
+    const char *prove_map;
 } fsdpck_verify_options;
 
 /* Result of a verification. */
@@ -376,6 +380,7 @@ typedef struct fsdpck_verify_info {
     uint64_t statistics;                      /* number of tensors with statistics */
     uint64_t
         unsupported; /* errors on legal but unsupported content; if all are, there is no verdict */
+    uint64_t proved_tensors; /* by prove_map; 0: no proof */
 } fsdpck_verify_info;
 
 /* One finding. */

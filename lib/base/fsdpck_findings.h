@@ -301,6 +301,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_FILE_SAME = 293,
     FSDPCK_FINDING_EXPORT_CONFIG = 294,
     FSDPCK_FINDING_MAP_ONE_WAY = 300,
+    FSDPCK_FINDING_MAP_PROOF = 301,
 } fsdpck_finding_id;
 
 #endif

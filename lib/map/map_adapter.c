@@ -164,6 +164,11 @@ uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor)
     return *VEC_AT(&v->renamed, const uint32_t, base_tensor) - 1;
 }
 
+uint64_t map_adapter_chunk(const map_adapter *v, uint64_t chunk)
+{
+    return chunk_of(v, chunk)->chunk;
+}
+
 /* --- chunks --- */
 
 static fsdpck_status add_chunk(map_adapter *v, uint32_t tensor, uint64_t chunk, uint32_t piece,

@@ -324,10 +324,10 @@ fsdpck_status map_check_return(const tensor_map *m, const map_rule *rule, const 
     if (found.rule != MAP_NONE && rule_at(m->forward, found.rule)->at.line == rule->at.line)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, MAP_TAKEN_TWICE,
-                     ("import by the rule of line %u of the map makes '%s', which export gives to "
-                      "another rule",
-                      rule->at.line, name),
-                     (tensor, name), (expected, "the rule of line %u in both directions", rule->at.line));
+                     ("'%s', which the rule of line %u of the map makes on import, is taken by "
+                      "another rule on export",
+                      name, rule->at.line),
+                     (tensor, name), (expected, "the same rule"));
 }
 
 void map_matches_release(map_matches *x)
