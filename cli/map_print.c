@@ -20,6 +20,9 @@ void map_print_text(const fsdpck_info *info)
             ", chosen for model type '%s'",
             fsdpck_escape(name, sizeof name, info->map_chosen_for, strlen(info->map_chosen_for)));
     putchar('\n');
+    if (info->map_tied[0] != '\0')
+        printf("tied: %s\n",
+               fsdpck_escape(name, sizeof name, info->map_tied, strlen(info->map_tied)));
     if (info->map_import && info->map_not_made[0] != '\0')
         printf("not made: %s, which the map drops\n",
                fsdpck_escape(name, sizeof name, info->map_not_made, strlen(info->map_not_made)));
@@ -47,5 +50,7 @@ void map_put_json(json_writer *w, const fsdpck_info *info)
         json_member_bool(w, "import", true);
     if (info->map_import && info->map_not_made[0] != '\0')
         report_name(w, "not_made", info->map_not_made, strlen(info->map_not_made));
+    if (info->map_tied[0] != '\0')
+        report_name(w, "tied", info->map_tied, strlen(info->map_tied));
     json_end_object(w);
 }

@@ -319,6 +319,8 @@ typedef struct fsdpck_info {
     int map_import;             /* the inverse of `map` was applied */
     /* With map_import: names that `map` drops, for which import makes no tensors; separated by ", ". */
     const char *map_not_made;
+    const char *map_tied; /* with map_import: "lm_head.weight = tok_embeddings.weight": tied tensors that
+                           * the model folder omits */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

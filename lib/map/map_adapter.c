@@ -22,6 +22,8 @@ struct map_adapter {
     vec chunks;  /* map_chunk */
     vec pieces;  /* uint64_t: see keep_piece */
     vec renamed; /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
+    text_buf tied;
+    size_t tied_count;
     source source;
 };
 
@@ -397,6 +399,55 @@ static fsdpck_status copy_storages(map_adapter *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static uint32_t find_made(const map_adapter *v, uint32_t name)
+{
+    const strtab *texts = &v->m->texts;
+    const uint32_t id =
+        strtab_find(&v->out->names, strtab_text(texts, name), strtab_nbytes(texts, name));
+    for (uint32_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(v->out); i++)
+        if (catalogue_tensor(v->out, i)->name == id)
+            return i;
+    return CAT_NONE;
+}
+
+/* The tensor of the first catalogue that has only got another name; CAT_NONE: it was made otherwise. */
+static uint32_t find_renamed(const map_adapter *v, uint32_t made)
+{
+    for (uint32_t i = 0; i < v->renamed.count; i++)
+        if (*VEC_AT(&v->renamed, const uint32_t, i) == made + 1)
+            return i;
+    return CAT_NONE;
+}
+
+/* Import for a model with tied embeddings: a tensor that its folder omits. */
+static fsdpck_status add_tied(map_adapter *v, const map_tie *tie, fsdpck_error *err)
+{
+    const strtab *texts = &v->m->texts;
+    const char *name = strtab_text(texts, tie->name), *same_as = strtab_text(texts, tie->same_as);
+    const uint32_t first = find_made(v, tie->same_as);
+    const uint32_t from = first == CAT_NONE ? CAT_NONE : find_renamed(v, first);
+    uint32_t made;
+    if (from == CAT_NONE || find_made(v, tie->name) != CAT_NONE)
+        return FSDPCK_OK;
+    const cat_tensor *t = catalogue_tensor(v->base, from);
+    RETURN_IF(catalogue_add_tensor(v->out, name, strtab_nbytes(texts, tie->name), (dtype)t->dtype,
+                                   t->ndim, catalogue_shape(v->base, from), &made, err));
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    m->flags = catalogue_tensor(v->out, first)->flags;
+    m->python = t->python;
+    m->spec = t->spec;
+    v->tied_count++;
+    text_printf(&v->tied, "%s%s = %s", v->tied.nbytes > 0 ? ", " : "", name, same_as);
+    RETURN_IF(text_check(&v->tied, err));
+    return add_same_chunks(v, from, made, err);
+}
+
+const char *map_adapter_tied(const map_adapter *v, size_t *count)
+{
+    *count = v->tied_count;
+    return v->tied.text == NULL ? "" : v->tied.text;
+}
+
 static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_matches *x,
                           fsdpck_error *err)
 {
@@ -413,6 +464,9 @@ static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_mat
             catalogue_add_skipped(v->out, in->name, in->nbytes, false,
                                   catalogue_tensor_nbytes(v->base, in->tensor), VALUE_OF_NONE, err);
     }
+    const bool ties = v->m->ties_at_top ? v->m->tied : v->m->nested_tied;
+    for (size_t i = 0; v->m->forward != NULL && ties && i < v->m->ties.count && st == FSDPCK_OK; i++)
+        st = add_tied(v, VEC_AT(&v->m->ties, const map_tie, i), err);
     map_layout_release(&l);
     text_release(&name);
     return st;
@@ -489,5 +543,6 @@ void map_adapter_free(map_adapter *v)
     vec_release(&v->chunks);
     vec_release(&v->pieces);
     vec_release(&v->renamed);
+    text_release(&v->tied);
     free(v);
 }

@@ -38,6 +38,8 @@ const source *map_adapter_source(const map_adapter *v);
 uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor);
 /* The chunk of the first catalogue that a chunk of the second one is in. */
 uint64_t map_adapter_chunk(const map_adapter *v, uint64_t chunk);
+/* The tensors that `tied` of an inverted map made, as "name = name, ..."; "" for none. */
+const char *map_adapter_tied(const map_adapter *v, size_t *count);
 void map_adapter_free(map_adapter *v);
 
 #endif

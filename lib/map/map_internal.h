@@ -83,8 +83,9 @@ typedef struct map_op {
 
 typedef struct map_rule {
     uint32_t first_source, nsources;
-    uint32_t first_target, ntargets; /* none: drop or keep */
+    uint32_t first_target, ntargets; /* none: drop, keep or ignore */
     bool keeps;                      /* names stay; for tensors that no other rule takes */
+    bool ignores;                    /* names of the other family: only an inverted map drops them */
     uint32_t first_op, nops;
     uint32_t stacked; /* capture that numbers the sources of an instance, or MAP_NONE */
     uint32_t unstacked;
@@ -102,6 +103,11 @@ typedef struct map_variable_def {
     uint64_t value;
 } map_variable_def;
 
+/* On import, a tensor that no rule makes is another one if the model ties its embeddings. */
+typedef struct map_tie {
+    uint32_t name, same_as; /* ids in texts */
+} map_tie;
+
 struct tensor_map {
     budget *owner;
     strtab texts;
@@ -118,6 +124,9 @@ struct tensor_map {
     uint32_t first_name, nnames; /* in patterns */
     uint32_t for_text;           /* the names of the `for` line: id in texts */
     text_buf dropped;            /* the names of the `drop` lines */
+    vec ties;                    /* map_tie */
+    bool tied, nested_tied;      /* tie_word_embeddings, at the top and in text_config */
+    bool ties_at_top;            /* it is at the top */
     const tensor_map *forward;   /* of an inverted map: the one that it inverts; else NULL. Borrowed. */
 };
 

@@ -69,10 +69,11 @@ fsdpck_status map_invert(tensor_map *m, const tensor_map *forward, fsdpck_error 
     size_t count = 0;
     for (size_t i = 0; i < m->rules.count; i++) {
         map_rule rule = *VEC_AT(&m->rules, const map_rule, i);
-        if (rule.ntargets == 0 && !rule.keeps)
+        if (rule.ntargets == 0 && !rule.keeps && !rule.ignores)
             continue;
-        if (!rule.keeps)
+        if (rule.ntargets > 0)
             RETURN_IF(invert_rule(m, &rule, err));
+        rule.ignores = false;
         *VEC_AT(&m->rules, map_rule, count++) = rule;
     }
     m->rules.count = count;

@@ -11,7 +11,7 @@
 
 #include "fsdpck.h"
 
-/* *tensors: how many the folder has. BADINPUT (MAP-PROOF) for the first one that does not come back; the
+/* *tensors: how many come back, without those that the map ignores. BADINPUT (MAP-PROOF) for the first one that does not come back; the
  * errors of fsdpck_open. config.json of the folder is the default of o->map_config. */
 fsdpck_status map_prove(const char *path, const fsdpck_open_options *o, uint64_t *tensors,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
