@@ -104,8 +104,9 @@ const opt_row options_mapping[] = {
      .help = "give the model's tensors the names and layouts of another family: a map of fsdpck "
              "maps, or a file (fsdpck-map(5))"},
     {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
-     .help = "config.json of the model, for the variables of the map; default with --import: that of "
-             "SRC"},
+     .help =
+         "config.json of the model, for the variables of the map; default with --import: that of "
+         "SRC"},
     {"map-set", .kind = OPT_LIST, .at = AT(map_set), .value = "NAME=N",
      .help = "set a variable of the map; repeatable"},
     {"import", .kind = OPT_FLAG, .at = AT(map_import),

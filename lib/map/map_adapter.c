@@ -465,7 +465,8 @@ static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_mat
                                   catalogue_tensor_nbytes(v->base, in->tensor), VALUE_OF_NONE, err);
     }
     const bool ties = v->m->ties_at_top ? v->m->tied : v->m->nested_tied;
-    for (size_t i = 0; v->m->forward != NULL && ties && i < v->m->ties.count && st == FSDPCK_OK; i++)
+    for (size_t i = 0; v->m->forward != NULL && ties && i < v->m->ties.count && st == FSDPCK_OK;
+         i++)
         st = add_tied(v, VEC_AT(&v->m->ties, const map_tie, i), err);
     map_layout_release(&l);
     text_release(&name);

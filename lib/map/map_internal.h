@@ -72,9 +72,9 @@ typedef enum map_op_kind {
 
 typedef struct map_op {
     map_op_kind kind;
-    uint32_t capture;            /* STACK, UNSTACK */
-    unsigned dim;                /* CONCAT, SPLIT, TRANSPOSE */
-    unsigned other_dim;          /* TRANSPOSE */
+    uint32_t capture;   /* STACK, UNSTACK */
+    unsigned dim;       /* CONCAT, SPLIT, TRANSPOSE */
+    unsigned other_dim; /* TRANSPOSE */
     /* SPLIT: proportions, 0: equal parts. CONCAT: proportions, 0: any. ROPE, UNROPE: the number of
      * heads. */
     uint32_t first_value, count;
@@ -85,7 +85,7 @@ typedef struct map_rule {
     uint32_t first_source, nsources;
     uint32_t first_target, ntargets; /* none: drop, keep or ignore */
     bool keeps;                      /* names stay; for tensors that no other rule takes */
-    bool ignores;                    /* names of the other family: only an inverted map drops them */
+    bool ignores; /* names of the other family: only an inverted map drops them */
     uint32_t first_op, nops;
     uint32_t stacked; /* capture that numbers the sources of an instance, or MAP_NONE */
     uint32_t unstacked;
@@ -127,7 +127,8 @@ struct tensor_map {
     vec ties;                    /* map_tie */
     bool tied, nested_tied;      /* tie_word_embeddings, at the top and in text_config */
     bool ties_at_top;            /* it is at the top */
-    const tensor_map *forward;   /* of an inverted map: the one that it inverts; else NULL. Borrowed. */
+    const tensor_map
+        *forward; /* of an inverted map: the one that it inverts; else NULL. Borrowed. */
 };
 
 /* map_words.c */
@@ -166,8 +167,9 @@ typedef struct map_captures {
     uint64_t numbers[MAP_CAPTURES_MAX];
     const char *any;
     size_t any_nbytes;
-    unsigned found;         /* bit mask of numbers */
-    const map_value *unset; /* a variable without a value, so that the numbers are unknown; or NULL */
+    unsigned found; /* bit mask of numbers */
+    const map_value
+        *unset; /* a variable without a value, so that the numbers are unknown; or NULL */
 } map_captures;
 
 bool map_pattern_match(const tensor_map *m, const map_pattern *p, const char *name, size_t nbytes,

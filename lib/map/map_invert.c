@@ -16,8 +16,8 @@ static fsdpck_status add_equal_parts(tensor_map *m, uint32_t count, map_op *op, 
     op->first_value = (uint32_t)m->values.count;
     op->count = count;
     for (uint32_t i = 0; i < count; i++)
-        RETURN_IF(
-            vec_add(&m->values, &(map_value){.variable = MAP_NONE, .number = 1, .at = op->at}, err));
+        RETURN_IF(vec_add(&m->values, &(map_value){.variable = MAP_NONE, .number = 1, .at = op->at},
+                          err));
     return FSDPCK_OK;
 }
 
@@ -45,8 +45,10 @@ static fsdpck_status invert_rule(tensor_map *m, map_rule *rule, fsdpck_error *er
     for (uint32_t i = 0; i < from.ntargets; i++) {
         const map_pattern *p = VEC_AT(&m->patterns, const map_pattern, from.first_target + i);
         if (!map_pattern_is_clear(m, p))
-            return fail_one_way(&p->at, "text other than digits between {n}, '*' and their "
-                                        "neighbours", err);
+            return fail_one_way(&p->at,
+                                "text other than digits between {n}, '*' and their "
+                                "neighbours",
+                                err);
     }
     for (uint32_t i = 0; i < from.nsources; i++)
         VEC_AT(&m->patterns, map_pattern, from.first_source + i)->count = 1;

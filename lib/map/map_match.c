@@ -72,7 +72,8 @@ static fsdpck_status find_rule(const match_search *s, const map_input *in, map_t
     for (t.rule = 0; t.rule < s->m->rules.count; t.rule++) {
         const map_rule *r = rule_at(s->m, t.rule);
         t.source = 0;
-        for (; !r->keeps && !r->ignores && find_source(s, r, in, &t.source, &t.captures); t.source++) {
+        for (; !r->keeps && !r->ignores && find_source(s, r, in, &t.source, &t.captures);
+             t.source++) {
             const unsigned precedence = precedence_of(s->m, &t);
             if (found->rule == MAP_NONE || precedence > highest) {
                 *found = t;
@@ -117,8 +118,9 @@ static fsdpck_status fail_untaken(const match_search *s, fsdpck_error *err)
                      ("%" PRIu64 " tensor%s without a rule: %s%s", s->untaken_count,
                       s->untaken_count == 1 ? "" : "s", s->untaken.text,
                       s->untaken_count > NAMES_SHOWN ? ", ..." : ""),
-                     (next, "add rules for them, or '%s NAME', to a copy of the map; "
-                            "fsdpck-map(5) describes rules",
+                     (next,
+                      "add rules for them, or '%s NAME', to a copy of the map; "
+                      "fsdpck-map(5) describes rules",
                       s->m->forward == NULL ? "drop" : "ignore"));
 }
 

@@ -348,7 +348,7 @@ static fsdpck_status read_line(tensor_map *m, const char *line, size_t nbytes, u
         return read_tie(&r, err);
     const bool keeps = is_keyword(&r, "keep"), ignores = is_keyword(&r, "ignore");
     return keeps || ignores || is_keyword(&r, "drop") ? read_list(&r, keeps, ignores, err)
-                                                       : read_rule(&r, err);
+                                                      : read_rule(&r, err);
 }
 
 static fsdpck_status read_lines(tensor_map *m, const char *text, size_t nbytes, fsdpck_error *err)

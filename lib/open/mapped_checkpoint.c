@@ -54,8 +54,7 @@ static fsdpck_status read_config(tensor_map *m, const char *path, fsdpck_error *
 }
 
 /* config.json of a model folder. */
-static fsdpck_status read_config_of(tensor_map *m, const fsdpck_checkpoint *of,
-                                    fsdpck_error *err)
+static fsdpck_status read_config_of(tensor_map *m, const fsdpck_checkpoint *of, fsdpck_error *err)
 {
     model_config config;
     fsdpck_status st = model_config_read(&of->probe.dir, &config, err);

@@ -39,8 +39,8 @@ static fsdpck_status compare_chunk(const map_proof *x, uint32_t tensor, uint64_t
                                    fsdpck_error *err)
 {
     const cat_tensor *t = catalogue_tensor(&x->base->cat, tensor);
-    const uint64_t of = map_adapter_chunk(x->imported->mapper,
-                                          map_adapter_chunk(x->again->mapper, chunk));
+    const uint64_t of =
+        map_adapter_chunk(x->imported->mapper, map_adapter_chunk(x->again->mapper, chunk));
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], base_offsets[NDIM_MAX], base_sizes[NDIM_MAX];
     place a, b;
     *same = catalogue_chunk(&x->base->cat, of)->tensor == tensor;

@@ -108,8 +108,11 @@ static void check_same(const map_case *c, const map_step *again, bool imported_f
         const uint64_t count = map_step_gather(again, c, i, numbers, ELEMENTS_MAX);
         if (imported_first)
             for (uint64_t n = 0; n < count; n++)
-                expected[n] = (uint32_t)(catalogue_chunk(before, catalogue_tensor(before, k)->first_chunk)
-                                             ->offset_bytes / 4 + n);
+                expected[n] =
+                    (uint32_t)(catalogue_chunk(before, catalogue_tensor(before, k)->first_chunk)
+                                       ->offset_bytes /
+                                   4 +
+                               n);
         else
             must(map_case_gather(c, k, expected, ELEMENTS_MAX) == count, "another size");
         must(memcmp(numbers, expected, count * sizeof *numbers) == 0, "elements in another order");
