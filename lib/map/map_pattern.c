@@ -267,7 +267,8 @@ typedef struct match_state {
     map_captures *captures;
 } match_state;
 
-/* The capture of which a name has `number`; false if there is none, or the name has another one too. */
+/* Whether a name can have `number` at a part: the capture is that number without its offset, and the same
+ * wherever it occurs. */
 static bool match_capture(match_state *s, const map_part *p, uint64_t number)
 {
     map_captures *captures = s->captures;
