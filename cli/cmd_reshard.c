@@ -69,7 +69,8 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         .examples = "  fsdpck reshard step-1000 for16 --world-size 16\n"
                     "  fsdpck reshard step-1000 hsdp --mesh dp_replicate=2,dp_shard=8\n"
                     "  fsdpck reshard model.safetensors tp --mesh fsdp=4,tp=2 --tp-plan plan.json\n"
-                    "  fsdpck reshard actor/ actor8 --world-size 8 --dry-run\n",
+                    "  fsdpck reshard actor/ actor8 --world-size 8 --dry-run\n"
+                    "  fsdpck reshard hf step-0 --map torchtitan-llama3 --import --world-size 64\n",
     };
     return command_run(c, &spec, &w, 2, argc, argv, run);
 }

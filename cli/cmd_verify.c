@@ -12,7 +12,7 @@ typedef struct verify_options {
     command_options reading;
     uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
-    char *manifest, *expect, *like, *sample, *max_duration;
+    char *manifest, *expect, *like, *prove_map, *sample, *max_duration;
     int dequantize, stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
 } verify_options;
 
@@ -58,6 +58,9 @@ static const opt_row checking_rows[] = {
          "dtypes of tensors, and config.json with the tensors"},
     {"dequantize", .kind = OPT_FLAG, .at = offsetof(verify_options, dequantize),
      .help = "read quantized weights of BASE as bf16"},
+    {"prove-map", .kind = OPT_TEXT, .at = offsetof(verify_options, prove_map), .value = "MAP",
+     .help = "import SRC by tensor map MAP (fsdpck-map(5)) and export it again, without reading "
+             "tensors: each element must return to its place"},
     {0},
 };
 
@@ -191,7 +194,11 @@ static int run(cli *c, verify_options *w, const char *path)
         .expect = w->expect,
         .like = w->like,
         .like_dequantize = w->dequantize,
+        .prove_map = w->prove_map,
     };
+    if (w->prove_map == NULL && (w->reading.map_config != NULL || w->reading.map_set != NULL))
+        return opt_usage_error(c, "%s requires --prove-map",
+                               w->reading.map_config != NULL ? "--config" : "--map-set");
     const int bad = read_options(c, w, &options);
     if (bad >= 0)
         return bad;
@@ -216,6 +223,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
     command_options_init(&w.reading);
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
+        {"", options_map_values, &w.reading},
         {"Reading:", options_reading, &w.reading},
         {"", options_hosts, &w.reading},
         {"Running:", running_rows, &w},
@@ -238,6 +246,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
                     "  fsdpck verify --level checksum --manifest step-1000.manifest step-1000\n"
                     "  fsdpck verify --expect model.safetensors.index.json step-1000\n"
                     "  fsdpck verify --like Llama-3.1-8B hf/\n"
+                    "  fsdpck verify --prove-map torchtitan-llama3 Llama-3.1-8B\n"
                     "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };
     const char *operands[1];

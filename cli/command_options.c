@@ -104,7 +104,20 @@ const opt_row options_mapping[] = {
      .help = "give the model's tensors the names and layouts of another family: a map of fsdpck "
              "maps, or a file (fsdpck-map(5))"},
     {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
-     .help = "config.json of the model, for the variables of the map"},
+     .help =
+         "config.json of the model, for the variables of the map; default with --import: that of "
+         "SRC"},
+    {"map-set", .kind = OPT_LIST, .at = AT(map_set), .value = "NAME=N",
+     .help = "set a variable of the map; repeatable"},
+    {"import", .kind = OPT_FLAG, .at = AT(map_import),
+     .help = "apply --map in the opposite direction: from Hugging Face to the names and layouts of "
+             "the trainer"},
+    {0},
+};
+
+const opt_row options_map_values[] = {
+    {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
+     .help = "config.json of the model, for the variables of the map; default: that of SRC"},
     {"map-set", .kind = OPT_LIST, .at = AT(map_set), .value = "NAME=N",
      .help = "set a variable of the map; repeatable"},
     {0},
@@ -230,6 +243,7 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->map_config = w->map_config;
     open->map_set = (const char *const *)w->map_set;
     open->map_set_count = opt_list_count(w->map_set);
+    open->map_import = w->map_import;
 }
 
 static const char *const *request_list(char **list, size_t *count)
@@ -306,6 +320,11 @@ static int check_map(const cli *c, const command_options *w)
     if (w->map == NULL && w->base == NULL && (w->map_config != NULL || w->map_set != NULL))
         return opt_usage_error(c, "%s requires --map",
                                w->map_config != NULL ? "--config" : "--map-set");
+    if (w->map_import && w->base != NULL)
+        return opt_usage_error_next(c, "omit one of them",
+                                    "--import and --like contradict each other");
+    if (w->map_import && w->map == NULL)
+        return opt_usage_error(c, "--import requires --map");
     if (w->map != NULL && w->part > 0)
         return opt_usage_error_next(c, "omit one of them",
                                     "--map applies to the model part only, not to --part %s",

@@ -22,6 +22,7 @@ typedef struct command_options {
     /* options_mapping */
     char *map, *map_config, **map_set;
     int dequantize;
+    int map_import;
     /* options_selecting, options_objects, options_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;
@@ -59,6 +60,7 @@ extern const opt_row options_selecting[];
 extern const opt_row options_objects[];
 extern const opt_row options_naming[];
 extern const opt_row options_mapping[];
+extern const opt_row options_map_values[]; /* of a map that another option names */
 extern const opt_row options_casting[];
 extern const opt_row options_sharding[];
 extern const opt_row options_writing[];

@@ -350,6 +350,10 @@ typedef struct fsdpck_verify_options {
      * and its config.json must agree with its tensors; or NULL. Excludes open->source_local. */
     const char *like;
     int like_dequantize; /* read quantized weights of `like` as bfloat16: fsdpck_open_options.dequantize */
+    /* Tensor map, as `map` of the open options, whose map_config and map_set apply: import of the
+     * checkpoint by this map, then export, must give its model part back, element by element. Decided
+     * without reading tensors; or NULL. Excludes open->source_local. */
+    const char *prove_map;
 } fsdpck_verify_options;
 
 /* Result of a verification. */
@@ -377,6 +381,7 @@ typedef struct fsdpck_verify_info {
     uint64_t statistics;                      /* number of tensors with statistics */
     uint64_t
         unsupported; /* errors on legal but unsupported content; if all are, there is no verdict */
+    uint64_t proved_tensors; /* by prove_map; 0: no proof */
 } fsdpck_verify_info;
 
 /* One finding. */

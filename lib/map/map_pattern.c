@@ -207,6 +207,14 @@ static fsdpck_status add_form(pattern_reader *r, const uint32_t *chosen, fsdpck_
     return vec_add(&m->forms, &form, err);
 }
 
+bool map_pattern_is_clear(const tensor_map *m, const map_pattern *p)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (!form_is_clear(m, VEC_AT(&m->forms, const map_form, p->first_form + i)))
+            return false;
+    return true;
+}
+
 static fsdpck_status add_forms(pattern_reader *r, fsdpck_error *err)
 {
     uint32_t chosen[MAP_PARTS_MAX] = {0};
@@ -259,14 +267,37 @@ typedef struct match_state {
     map_captures *captures;
 } match_state;
 
+/* Whether a name can have `number` at a part: the capture is that number without its offset, and the same
+ * wherever it occurs. */
+static bool match_capture(match_state *s, const map_part *p, uint64_t number)
+{
+    map_captures *captures = s->captures;
+    const unsigned bit = 1u << p->capture;
+    uint64_t offset;
+    if (!map_value_is_set(s->m, &p->offset)) {
+        captures->unset = &p->offset;
+        return true;
+    }
+    if (map_get_value(s->m, &p->offset, &offset, NULL) != FSDPCK_OK ||
+        (!p->subtract && number < offset))
+        return false;
+    number = p->subtract ? number + offset : number - offset;
+    if ((captures->found & bit) && captures->numbers[p->capture] != number)
+        return false;
+    captures->found |= bit;
+    captures->numbers[p->capture] = number;
+    return true;
+}
+
 static bool match_number(match_state *s, const map_part *p, bool at_end)
 {
     size_t n = 0;
+    uint64_t number;
     const size_t rest = s->end - s->begin;
     while (n < rest && is_digit(s->name[at_end ? s->end - 1 - n : s->begin + n]))
         n++;
-    if (!map_parse_number(s->name + (at_end ? s->end - n : s->begin), n,
-                          &s->captures->numbers[p->capture]))
+    if (!map_parse_number(s->name + (at_end ? s->end - n : s->begin), n, &number) ||
+        !match_capture(s, p, number))
         return false;
     s->begin += at_end ? 0 : n;
     s->end -= at_end ? n : 0;
@@ -312,6 +343,18 @@ bool map_pattern_match(const tensor_map *m, const map_pattern *p, const char *na
         *captures = (map_captures){.any = ""};
         if (match_form(m, VEC_AT(&m->forms, const map_form, p->first_form + i), name, nbytes,
                        captures))
+            return true;
+    }
+    return false;
+}
+
+bool map_pattern_adds(const tensor_map *m, const map_pattern *p)
+{
+    const map_form *f = VEC_AT(&m->forms, const map_form, p->first_form);
+    for (uint32_t i = 0; i < f->count; i++) {
+        const map_part *part = VEC_AT(&m->parts, const map_part, f->first_part + i);
+        if (part->kind == MAP_NUMBER && !part->subtract &&
+            (part->offset.variable != MAP_NONE || part->offset.number > 0))
             return true;
     }
     return false;

@@ -71,6 +71,8 @@ static fsdpck_status check_op(map_rule *rule, const map_op *op, rule_state *s, f
     case MAP_OP_CONCAT:
         if (s->tensors < 2)
             return op_error(op, "concat", "two sources or more, separated by commas", err);
+        if (op->count > 0 && op->count != s->tensors)
+            return op_error(op, "concat", "no proportions, or one for each source", err);
         s->tensors = 1;
         return FSDPCK_OK;
     case MAP_OP_SPLIT:
@@ -83,6 +85,7 @@ static fsdpck_status check_op(map_rule *rule, const map_op *op, rule_state *s, f
         s->tensors = rule->ntargets;
         return FSDPCK_OK;
     case MAP_OP_ROPE:
+    case MAP_OP_UNROPE:
     case MAP_OP_TRANSPOSE:
         break;
     }

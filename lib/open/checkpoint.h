@@ -110,6 +110,7 @@ struct fsdpck_checkpoint {
     dequantizer *dequantizer;
     uint64_t dequantized; /* tensors, here or in `base` */
     tensor_map *map;
+    tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */
     map_adapter *mapper;
     char *map_name;          /* as given, or as chosen */
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */

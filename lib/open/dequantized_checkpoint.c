@@ -26,7 +26,9 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const map_inputs *l, fsdpck_err
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(keep_ties(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
-    return select_infer_specs(&c->cat, &c->sharded_otherwise, err);
+    /* No mesh is inferred: the parts of a weight are no shards. */
+    c->sharded_otherwise = c->base->sharded_otherwise;
+    return FSDPCK_OK;
 }
 
 fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,

@@ -282,6 +282,8 @@ static fsdpck_status apply_map(fsdpck_checkpoint *c, fsdpck_open_options *o,
                                fsdpck_checkpoint **mapped, fsdpck_error *err)
 {
     like_map chosen = {0};
+    if (o->map_import && (o->map == NULL || o->like != NULL))
+        return FAIL(err, USAGE, NONE, "map_import of the open options requires map, without like");
     if (o->map == NULL) {
         RETURN_IF(checkpoint_choose_map(c, o->like, &chosen, err));
         o->map = chosen.name;
@@ -303,7 +305,7 @@ static fsdpck_status convert(fsdpck_checkpoint **c, fsdpck_open_options *o, fsdp
         *c = made != NULL ? made : *c;
         RETURN_IF(st);
     }
-    if (o->map == NULL && o->like == NULL)
+    if (o->map == NULL && o->like == NULL && !o->map_import)
         return FSDPCK_OK;
     made = NULL;
     const fsdpck_status st = apply_map(*c, o, &made, err);
@@ -318,7 +320,7 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     *out = NULL;
     RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
-    if (!o.dequantize && o.map == NULL && o.like == NULL)
+    if (!o.dequantize && o.map == NULL && o.like == NULL && !o.map_import)
         return FSDPCK_OK;
     const fsdpck_status st = group_agree(ctx->group, convert(out, &o, err), err);
     if (st != FSDPCK_OK) {
@@ -374,6 +376,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     map_adapter_free(c->mapper);
     dequantizer_free(c->dequantizer);
     map_free(c->map);
+    map_free(c->map_forward);
     free(c->map_name);
     text_release(&c->map_variables);
     flat_adapter_free(c->adapter);

@@ -28,6 +28,7 @@ struct fsdpck_verify {
     check_file *files;        /* by file of the catalogue; NULL: no checksums wanted */
     manifest_check_result manifest_result;
     uint64_t deadline_ns;
+    uint64_t proved_tensors;
     char not_seen[512];
 };
 

@@ -74,6 +74,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .struct_nbytes = sizeof all,
         .level = (fsdpck_level)v->level,
         .opened = v->src != NULL,
+        .proved_tensors = v->proved_tensors,
         .errors = v->found.counts[FINDING_ERROR],
         .warnings = v->found.counts[FINDING_WARNING],
         .notes = v->found.counts[FINDING_NOTE],
