@@ -13,6 +13,7 @@ import torch
 from cases_export_like import save_base, transformers
 from cases_map_trainers import RANKS, rank_save
 from cases_map_transformers import EXPERTS, MIXTRAL, OTHERS, rank_save as save_models
+from export_faults import check_faults
 from process_group import run_ranks
 from support import case, check, check_same_tensors, load_hf
 from transformers_models import make_subject
@@ -73,7 +74,7 @@ def check_export(setting, label, source, subject, names=None, unseen=()):
     apart = difference(logits_of(model, tokens), expected)
     check(apart <= TOLERANCE, "%s: logits differ by %.1e of the largest" % (label, apart))
     check_power(label, model, tokens, expected, list(model.state_dict()) if names is None else names, unseen)
-    setting.run("verify", "--strict", folder, "--like", base)
+    check_faults(setting, label, folder, base)
     return folder, base
 
 
