@@ -13,6 +13,7 @@ EXPERTS = """afmoe cohere2_moe deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4
     glm4_moe_lite glm_moe_dsa hunyuan_v1_moe jamba longcat_flash mellum olmoe qwen2_moe qwen3_moe qwen3_5_moe_text
     qwen3_next qwen4_exp_text solar_open""".split()
 MIXTRAL = "mixtral minimax minimax_m2".split()
+OTHERS = "axk1 exaone_moe hy_v3 lfm2_moe nemotron_h phimoe".split()
 
 
 def rank_save(folder, states):
@@ -62,5 +63,5 @@ def case_map_transformers_mixtral(setting):
 
 @case(first=(2, 15))
 def case_map_transformers_others(setting):
-    for family in ("axk1", "exaone_moe", "hy_v3", "lfm2_moe", "nemotron_h", "phimoe"):
+    for family in OTHERS:
         check_families(setting, [family], "transformers-5-" + family.replace("_", "-"))
