@@ -359,7 +359,7 @@ static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, cons
     fsdpck_status st;
     if (rule->keeps) {
         st = rename_tensor(v, rule, first->tensor, first->name, first->nbytes, err);
-    } else if (rule->nops == 0) {
+    } else if (rule->nops == 0 && rule->nsources == 1) {
         const map_pattern *p = VEC_AT(&v->m->patterns, const map_pattern, rule->first_target);
         st = map_pattern_write(v->m, p, captures, name, err);
         if (st == FSDPCK_OK)

@@ -197,6 +197,23 @@ Test(map, unstack_then_split_and_back)
     }
 }
 
+/* Several sources and as many targets, without an operation. */
+Test(map, renames_several)
+{
+    map_case c;
+    uint32_t numbers[4];
+    map_case_init(&c);
+    map_case_add(&c, "a", 1, (uint64_t[]){2}, 2);
+    map_case_add(&c, "b", 1, (uint64_t[]){3}, 1);
+    cr_assert(apply(&c, "b, a -> c, d\n", NULL) == FSDPCK_OK, "%s", err.message);
+    cr_assert(catalogue_tensor_count(&c.seen) == 2);
+    gather(&c, "c", SHAPE(3), numbers);
+    cr_assert(numbers[0] == 2);
+    gather(&c, "d", SHAPE(2), numbers);
+    cr_assert(numbers[0] == 0);
+    map_case_release(&c);
+}
+
 /* `keep` is for what no other rule takes, even where it comes first. */
 Test(map, keeps_names_of_others)
 {
