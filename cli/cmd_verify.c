@@ -40,8 +40,7 @@ static const opt_row checking_rows[] = {
          "paths outside SRC stay errors; repeatable, see fsdpck-findings(7)"},
     {"require-checksums", .kind = OPT_FLAG, .at = offsetof(verify_options, require_checksums),
      .help = "report bytes without a recorded checksum as an error; implies --level checksum if "
-             "none is "
-             "given"},
+             "no level is given"},
     {"manifest", .kind = OPT_TEXT, .at = offsetof(verify_options, manifest), .value = "FILE",
      .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, if it exists"},
     {"sha256", .kind = OPT_FLAG, .at = offsetof(verify_options, sha256),

@@ -61,7 +61,7 @@ static fsdpck_status find_or_add_capture(pattern_reader *r, const char *name, si
         if (rule->captures[*capture] == id)
             return FSDPCK_OK;
     if (rule->ncaptures == MAP_CAPTURES_MAX)
-        return pattern_error(r, "at most 4 captures in a rule", err);
+        return pattern_error(r, "at most 4 names in braces in a rule", err);
     rule->captures[rule->ncaptures++] = id;
     return FSDPCK_OK;
 }
@@ -78,12 +78,12 @@ static fsdpck_status read_capture(pattern_reader *r, fsdpck_error *err)
     const size_t end = r->at;
     r->at = begin;
     if (!map_is_name(text + begin, end - begin))
-        return pattern_error(r, "the name of a capture, as in {n}", err);
+        return pattern_error(r, "a name in braces, as in {n}", err);
     RETURN_IF(find_or_add_capture(r, text + begin, end - begin, &raw.part.capture, err));
     r->at = end;
     if (r->at < nbytes && text[r->at] != '}') {
         if (!r->is_target)
-            return pattern_error(r, "'}': only a target adds to a capture", err);
+            return pattern_error(r, "'}': only a target may add or subtract", err);
         raw.part.subtract = text[r->at++] == '-';
         const size_t from = r->at;
         while (r->at < nbytes && text[r->at] != '}')
@@ -96,7 +96,7 @@ static fsdpck_status read_capture(pattern_reader *r, fsdpck_error *err)
         return pattern_error(r, "'}'", err);
     if (!r->is_target && (r->made.captures & 1u << raw.part.capture)) {
         r->at = begin;
-        return pattern_error(r, "a capture that the name does not have yet", err);
+        return pattern_error(r, "a name in braces that this tensor name does not contain yet", err);
     }
     r->made.captures |= 1u << raw.part.capture;
     r->at++;
@@ -201,8 +201,7 @@ static fsdpck_status add_form(pattern_reader *r, const uint32_t *chosen, fsdpck_
     if (form.count == 0)
         return pattern_error(r, "a name that is not empty", err);
     if (!r->is_target && !form_is_clear(m, &form))
-        return pattern_error(r, "text other than digits between {n}, '*' and their neighbours",
-                             err);
+        return pattern_error(r, "text other than digits between {n}, '*' and their neighbors", err);
     r->made.count++;
     return vec_add(&m->forms, &form, err);
 }

@@ -362,7 +362,8 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     /* Errors of the request are reported before an existing output. */
     RETURN_IF(request_check_output(r, err));
     if (r->opt.output.sha256 && !r->writer->is_folder && r->opt.output.manifest_path == NULL)
-        return FAIL(err, USAGE, NONE, "a single file gets a manifest only with --manifest FILE");
+        return FAIL(err, USAGE, NONE,
+                    "--sha256 requires --manifest FILE if the output is a single file");
     if (r->opt.output.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(output_check_manifest(r, err));
         RETURN_IF(

@@ -72,7 +72,8 @@ static void note_without_checksum(fsdpck_verify *v)
               (next, v->manifest_result.there && verify_is_partial(v)
                          ? "run without --sample and --max-duration: the manifest has checksums of "
                            "whole files only"
-                         : "record digests: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC"));
+                         : "record digests now with fsdpck digest SRC >FILE, and compare later "
+                           "with fsdpck digest -c FILE SRC"));
     findings_report(&v->found, &what);
 }
 

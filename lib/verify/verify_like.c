@@ -364,7 +364,7 @@ static fsdpck_status read_config(verify_like *w, fsdpck_error *err)
     if (st == FSDPCK_BADINPUT) {
         w->is_unread = what.finding == FSDPCK_FINDING_FILE_TYPE;
         error_next(&what, w->is_unread
-                              ? "replace it by a file: config.json was not compared"
+                              ? "replace it with a regular file: config.json was not compared"
                               : "restore config.json: a loader cannot make the model without it");
         findings_report_as(&w->v->found, w->is_unread ? FINDING_WARNING : FINDING_ERROR, &what);
     } else if (st != FSDPCK_OK && err != NULL)

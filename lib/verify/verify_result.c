@@ -19,9 +19,9 @@ static const char *not_seen_of_level(const fsdpck_verify *v)
 {
     static const char *const texts[] = {
         [CHECK_QUICK] =
-            "anything inside the data; gaps and overlaps; payloads that do not match the metadata",
+            "anything inside the data; gaps and overlaps; blobs that do not match the metadata",
         [CHECK_STRUCTURE] =
-            "anything inside the data; gaps and overlaps; payloads that do not match the metadata",
+            "anything inside the data; gaps and overlaps; blobs that do not match the metadata",
         [CHECK_COVERAGE] = "flipped bits",
         [CHECK_CHECKSUM] = "values that were wrong when saved; bytes without a checksum",
         [CHECK_NUMERIC] =
