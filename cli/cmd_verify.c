@@ -13,7 +13,7 @@ typedef struct verify_options {
     uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
     char *manifest, *expect, *like, *sample, *max_duration;
-    int stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
+    int no_nearness, stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
 } verify_options;
 
 static const opt_row checking_rows[] = {
@@ -55,7 +55,9 @@ static const opt_row checking_rows[] = {
     {"like", .kind = OPT_TEXT, .at = offsetof(verify_options, like), .value = "BASE",
      .help =
          "SRC is an export of a model like BASE, a Hugging Face folder: compare names, shapes and "
-         "dtypes of tensors, and config.json with the tensors"},
+         "dtypes of tensors, config.json with the tensors, and the directions of the values"},
+    {"no-nearness", .kind = OPT_FLAG, .at = offsetof(verify_options, no_nearness),
+     .help = "with --like: do not compare values, as for a model trained from scratch"},
     {0},
 };
 
@@ -150,6 +152,8 @@ static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *
         return opt_usage_error(c, "--require-checksums requires --level checksum or numeric");
     if (w->sha256 && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--sha256 requires --level checksum or numeric");
+    if (w->no_nearness && w->like == NULL)
+        return opt_usage_error(c, "--no-nearness requires --like");
     if (w->sample != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--sample requires --level checksum or numeric");
     if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
@@ -186,6 +190,7 @@ static int run(cli *c, verify_options *w, const char *path)
         .sha256 = w->sha256,
         .expect = w->expect,
         .like = w->like,
+        .no_nearness = w->no_nearness,
     };
     const int bad = read_options(c, w, &options);
     if (bad >= 0)

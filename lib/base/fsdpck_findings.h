@@ -300,6 +300,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_ST_LEFT_OUT = 292,
     FSDPCK_FINDING_FILE_SAME = 293,
     FSDPCK_FINDING_EXPORT_CONFIG = 294,
+    FSDPCK_FINDING_EXPORT_NEAR = 305,
 } fsdpck_finding_id;
 
 #endif

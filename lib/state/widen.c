@@ -129,6 +129,7 @@ static bool is_float8(dtype d)
 
 bool widener_init(widener *w, dtype d)
 {
+    w->type = d;
     w->parts = dtype_get(d)->kind == DTYPE_IS_COMPLEX ? 2 : 1;
     w->number_nbytes = dtype_get(d)->itemsize_bytes / w->parts;
     w->fn = widen_of(d);

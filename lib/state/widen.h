@@ -12,6 +12,7 @@
 typedef void (*widen_fn)(const uint8_t *bytes, uint32_t n, double *numbers);
 
 typedef struct widener {
+    dtype type;
     widen_fn fn;    /* NULL: by the table */
     unsigned parts; /* numbers per element: 2 if complex */
     size_t number_nbytes;
