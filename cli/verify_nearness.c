@@ -45,7 +45,7 @@ bool verify_print_roles(const fsdpck_verify *v)
     fsdpck_near_role r = FSDPCK_INIT(fsdpck_near_role);
     bool whole = true;
     fsdpck_verify_get_nearness(v, &n);
-    if (n.roles == 0)
+    if (n.judged == 0)
         return true;
     table *rows = table_new(columns, sizeof columns / sizeof *columns);
     for (uint64_t i = 0; i < ROLES_SHOWN && fsdpck_verify_get_near_role(v, i, &r); i++)
@@ -69,16 +69,16 @@ void verify_print_nearness(const fsdpck_verify *v)
         printf("  values     not compared with --like: %s\n", n.skipped);
         return;
     }
-    printf("  values     %s compared with --like, %" PRIu64 " of them judged, in %s",
-           report_count(tensors, sizeof tensors, n.tensors, "tensor"), n.judged,
-           report_count(roles, sizeof roles, n.judged_roles, "role"));
+    printf("  values     %s compared with --like",
+           report_count(tensors, sizeof tensors, n.tensors, "tensor"));
     if (n.judged > 0)
-        printf("; median cosine %.4f", n.cosine_median);
-    putchar('\n');
+        printf(", %" PRIu64 " judged in %s; median cosine %.4f\n", n.judged,
+               report_count(roles, sizeof roles, n.judged_roles, "role"), n.cosine_median);
+    else
+        printf(", none judged: norms, biases, zeros or small\n");
     if (n.other_tensors > 0)
-        printf(
-            "  values     %s not compared with --like: no floating-point numbers, or quantized\n",
-            report_count(tensors, sizeof tensors, n.other_tensors, "tensor"));
+        printf("  values     %s not compared with --like: integers, or quantized in one\n",
+               report_count(tensors, sizeof tensors, n.other_tensors, "tensor"));
 }
 
 static void put_role(json_writer *w, const fsdpck_near_role *r)
@@ -130,7 +130,7 @@ void verify_put_near_lists(json_report *r, const fsdpck_verify *v)
     fsdpck_near_tensor tensor = FSDPCK_INIT(fsdpck_near_tensor);
     json_writer *const w = &r->w;
     fsdpck_verify_get_nearness(v, &n);
-    if (!n.asked)
+    if (!n.asked || n.skipped != NULL)
         return;
     report_list(r, "near_roles");
     for (uint64_t i = 0; fsdpck_verify_get_near_role(v, i, &role); i++)

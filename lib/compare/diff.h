@@ -16,7 +16,7 @@ typedef struct diff_row {
     size_t name_nbytes;
 } diff_row;
 
-/* What was found in a pair of tensors. */
+/* The differences of a pair of tensors. */
 typedef struct diff_pair {
     bool streamed; /* compared by digest only */
     compare_stats stats;

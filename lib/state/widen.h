@@ -19,7 +19,7 @@ typedef struct widener {
     double table[256]; /* of 8-bit floats: the value of each byte */
 } widener;
 
-/* False for dtypes that are no numbers, or of which a byte contains several. */
+/* False for dtypes that are no numbers, or that pack several into a byte. */
 bool widener_init(widener *w, dtype d);
 
 /* n numbers in the host's byte order, any alignment. */

@@ -1,10 +1,10 @@
-/* The roles of tensors, and which of them are far. See verify_near.h. */
+#include "verify/near_roles.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "compare/near_cause.h"
-#include "verify/verify_near.h"
+#include "compare/near_fault.h"
 
 /* A tensor is far if its score is less than this part of that of the others. */
 #define FAR_PART 0.5
@@ -37,7 +37,7 @@ static void put_role(const char *name, size_t nbytes, text_buf *role)
     }
 }
 
-static fsdpck_status find_role(verify_near *near, const catalogue *c, uint32_t tensor,
+static fsdpck_status find_role(near_roles *near, const catalogue *c, uint32_t tensor,
                                uint32_t *role, fsdpck_error *err)
 {
     const uint32_t name = catalogue_tensor(c, tensor)->name;
@@ -75,7 +75,13 @@ static fsdpck_near_state state_of(const near_tensor *t, const catalogue *c)
     return sqrt(t->sums.aa) > most * sqrt(t->sums.bb) ? FSDPCK_NEAR_GROWN : FSDPCK_NEAR_JUDGED;
 }
 
-static fsdpck_status fill_rows(verify_near *near, const nearness *n, const catalogue *c,
+/* To nine digits: the last ones of a sum depend on the order of the parts. */
+static double round_number(double x)
+{
+    return isfinite(x) ? round(x * 1e9) / 1e9 : x;
+}
+
+static fsdpck_status fill_rows(near_roles *near, const nearness *n, const catalogue *c,
                                fsdpck_error *err)
 {
     for (uint32_t i = 0; i < near->row_count; i++) {
@@ -84,9 +90,9 @@ static fsdpck_status fill_rows(verify_near *near, const nearness *n, const catal
         *row = (near_row){.tensor = t->tensor,
                           .pair = i,
                           .state = state_of(t, c),
-                          .cosine = cosine_sums_cosine(&t->sums),
-                          .projection = cosine_sums_projection(&t->sums),
-                          .score = cosine_sums_score(&t->sums),
+                          .cosine = round_number(cosine_sums_cosine(&t->sums)),
+                          .projection = round_number(cosine_sums_projection(&t->sums)),
+                          .score = round_number(cosine_sums_score(&t->sums)),
                           .not_finite = t->sums.not_finite};
         RETURN_IF(find_role(near, c, t->tensor, &row->role, err));
         near->judged += row->state == FSDPCK_NEAR_JUDGED;
@@ -141,7 +147,7 @@ static double at_most_1(double x)
     return x > 1 ? 1 : x;
 }
 
-static void fill_role(const verify_near *near, near_role *role, double *scratch)
+static void fill_role(const near_roles *near, near_role *role, double *scratch)
 {
     size_t n = 0;
     for (uint32_t i = role->first; i < role->end; i++)
@@ -158,7 +164,7 @@ static void fill_role(const verify_near *near, near_role *role, double *scratch)
     role->cosine_min = n > 0 ? scratch[0] : (double)NAN;
 }
 
-static void fill_roles(verify_near *near, double *scratch)
+static void fill_roles(near_roles *near, double *scratch)
 {
     uint32_t row = 0;
     size_t n = 0;
@@ -183,7 +189,7 @@ static void fill_roles(verify_near *near, double *scratch)
     qsort(near->roles, near->role_count, sizeof *near->roles, compare_roles);
 }
 
-fsdpck_status near_roles_make(verify_near *near, const nearness *n, const catalogue *c,
+fsdpck_status near_roles_make(near_roles *near, const nearness *n, const catalogue *c,
                               fsdpck_error *err)
 {
     const size_t count = n->found.count;
@@ -206,12 +212,12 @@ fsdpck_status near_roles_make(verify_near *near, const nearness *n, const catalo
 
 /* ---- judgement ---- */
 
-bool near_roles_are_unrelated(const verify_near *near)
+bool near_roles_are_unrelated(const near_roles *near)
 {
     return near->judged > 0 && near->score_median < NEAR_SCORE_MIN;
 }
 
-void near_roles_mark(verify_near *near)
+void near_roles_mark(near_roles *near)
 {
     const double of_model =
         near_roles_are_unrelated(near) ? 1 : near->score_median; /* the others should be near 1 */
@@ -224,4 +230,24 @@ void near_roles_mark(verify_near *near)
             role->far += row->is_far;
         }
     }
+}
+
+/* ---- memory ---- */
+
+near_roles *near_roles_new(void)
+{
+    near_roles *near = calloc(1, sizeof *near);
+    if (near != NULL)
+        strtab_init(&near->names, NULL);
+    return near;
+}
+
+void near_roles_free(near_roles *near)
+{
+    if (near == NULL)
+        return;
+    strtab_release(&near->names);
+    free(near->rows);
+    free(near->roles);
+    free(near);
 }

@@ -1,23 +1,19 @@
 #include "verify/verify_near.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/struct_copy.h"
-#include "compare/near_cause.h"
+#include "compare/near_fault.h"
 
 /* Roles whose cause is searched: each search reads other tensors. */
 #define SEARCHED_MAX 16u
 
 typedef struct near_check {
     fsdpck_verify *v;
-    const fsdpck_checkpoint *base;
-    verify_near *near;
+    near_roles *near;
     nearness n;
-    near_cause *causes; /* by role */
+    near_fault *faults; /* by role */
 } near_check;
 
 /* ---- findings ---- */
@@ -62,22 +58,22 @@ static void put_expected(const near_check *k, const near_role *role, char *text,
 static const char *put_found(const near_check *k, const near_role *role, char *text,
                              size_t capacity)
 {
-    const near_cause *cause = &k->causes[role - k->near->roles];
+    const near_fault *fault = &k->faults[role - k->near->roles];
     const double cosine = k->near->rows[role->first].cosine;
     const catalogue *b = &k->n.b.to.cat;
     char name[160];
-    switch (cause->kind) {
-    case NEAR_CAUSE_TENSOR:
-        escape_text(name, sizeof name, catalogue_name(b, catalogue_tensor(b, cause->tensor)->name),
-                    catalogue_name_nbytes(b, catalogue_tensor(b, cause->tensor)->name));
-        snprintf(text, capacity, "cosine %.4g, but %.4g to '%s' of --like", cosine, cause->cosine,
+    switch (fault->kind) {
+    case NEAR_FAULT_TENSOR:
+        escape_text(name, sizeof name, catalogue_name(b, catalogue_tensor(b, fault->tensor)->name),
+                    catalogue_name_nbytes(b, catalogue_tensor(b, fault->tensor)->name));
+        snprintf(text, capacity, "cosine %.4g, but %.4g to '%s' of --like", cosine, fault->cosine,
                  name);
         return "export again: the names of these tensors were exchanged";
-    case NEAR_CAUSE_ROPE:
+    case NEAR_FAULT_ROPE:
         snprintf(text, capacity,
                  "cosine %.4g, but %.4g with the rows of each head (%" PRIu64
                  ") in the other order of RoPE",
-                 cosine, cause->cosine, cause->head_rows);
+                 cosine, fault->cosine, fault->head_rows);
         return "export again, and convert the order of RoPE: see 'rope' in fsdpck-map(5)";
     default:
         snprintf(text, capacity, "cosine %.4g; median of the role %.4g", cosine,
@@ -117,10 +113,10 @@ static void report_model(const near_check *k)
     findings_report(&k->v->found, &what);
 }
 
-/* ---- causes ---- */
+/* ---- second look ---- */
 
 /* Of the worst tensor of each far role. */
-static fsdpck_status find_causes(near_check *k, bool *any, fsdpck_error *err)
+static fsdpck_status find_faults(near_check *k, bool *any, fsdpck_error *err)
 {
     unsigned searched = 0;
     *any = false;
@@ -129,8 +125,8 @@ static fsdpck_status find_causes(near_check *k, bool *any, fsdpck_error *err)
         if (role->far == 0)
             continue;
         searched++;
-        RETURN_IF(near_cause_find(&k->n, k->near->rows[role->first].pair, &k->causes[i], err));
-        *any = *any || k->causes[i].kind != NEAR_CAUSE_NONE;
+        RETURN_IF(near_fault_find(&k->n, k->near->rows[role->first].pair, &k->faults[i], err));
+        *any = *any || k->faults[i].kind != NEAR_FAULT_NONE;
     }
     return FSDPCK_OK;
 }
@@ -139,10 +135,10 @@ static fsdpck_status judge(near_check *k, fsdpck_error *err)
 {
     bool any;
     near_roles_mark(k->near);
-    k->causes = calloc(k->near->role_count + 1, sizeof *k->causes);
-    if (k->causes == NULL)
-        return error_set_nomem(err, k->near->role_count * sizeof *k->causes);
-    RETURN_IF(find_causes(k, &any, err));
+    k->faults = calloc(k->near->role_count + 1, sizeof *k->faults);
+    if (k->faults == NULL)
+        return error_set_nomem(err, k->near->role_count * sizeof *k->faults);
+    RETURN_IF(find_faults(k, &any, err));
     if (near_roles_are_unrelated(k->near) && !any) {
         report_model(k);
         return FSDPCK_OK;
@@ -165,7 +161,7 @@ static const char *reason_to_skip(const fsdpck_verify *v, uint64_t errors)
         return "--sample";
     if (v->options.max_seconds > 0)
         return "--max-duration";
-    return errors > 0 ? "tensors with errors" : NULL;
+    return errors > 0 ? "SRC has errors" : NULL;
 }
 
 /* Warnings of the selection were reported by the check itself. */
@@ -184,7 +180,7 @@ static fsdpck_status run_check(near_check *k, fsdpck_error *err)
     drop_warnings(k->v);
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
         findings_add_new(&k->v->found, FINDING_ERROR, &what);
-        k->near->skipped = "tensors with errors";
+        k->near->skipped = "SRC has errors";
         return FSDPCK_OK;
     }
     if (st != FSDPCK_OK) {
@@ -205,94 +201,16 @@ fsdpck_status verify_near_check(fsdpck_verify *v, fsdpck_checkpoint *base, uint6
                                       .threads = v->options.threads,
                                       .memory_nbytes = v->options.memory_nbytes,
                                       .engine = FSDPCK_ENGINE_THREADS};
-    near_check k = {.v = v, .base = base};
-    k.near = v->near = calloc(1, sizeof *v->near);
+    near_check k = {.v = v};
+    k.near = v->near = near_roles_new();
     if (v->near == NULL)
         return error_set_nomem(err, sizeof *v->near);
-    strtab_init(&v->near->names, NULL);
     v->near->skipped = reason_to_skip(v, errors);
     if (v->near->skipped != NULL)
         return FSDPCK_OK;
     nearness_init(&k.n, v->src, base, &work);
     const fsdpck_status st = run_check(&k, err);
     nearness_release(&k.n);
-    free(k.causes);
+    free(k.faults);
     return st;
-}
-
-void verify_near_free(verify_near *near)
-{
-    if (near == NULL)
-        return;
-    strtab_release(&near->names);
-    free(near->rows);
-    free(near->roles);
-    free(near);
-}
-
-/* ---- for the caller ---- */
-
-static double number_or_0(double x)
-{
-    return isnan(x) ? 0 : x;
-}
-
-void fsdpck_verify_get_nearness(const fsdpck_verify *v, fsdpck_nearness *n)
-{
-    const verify_near *near = v->near;
-    fsdpck_nearness all = {.struct_nbytes = sizeof all};
-    if (near != NULL) {
-        all.asked = 1;
-        all.skipped = near->skipped;
-        all.tensors = near->row_count;
-        all.judged = near->judged;
-        all.roles = near->role_count;
-        all.judged_roles = near->judged_roles;
-        all.other_tensors = near->other_tensors;
-        all.cosine_median = number_or_0(near->cosine_median);
-    }
-    struct_copy_out(n, &all, sizeof all);
-}
-
-int fsdpck_verify_get_near_role(const fsdpck_verify *v, uint64_t index, fsdpck_near_role *role)
-{
-    const verify_near *near = v->near;
-    fsdpck_near_role all = {.struct_nbytes = sizeof all};
-    if (near == NULL || index >= near->role_count)
-        return 0;
-    const near_role *r = &near->roles[index];
-    all.name = strtab_text(&near->names, r->name);
-    all.name_nbytes = strtab_nbytes(&near->names, r->name);
-    all.tensors = r->end - r->first;
-    all.judged = r->judged;
-    all.far = r->far;
-    all.has_cosine = !isnan(r->cosine_median);
-    all.cosine_minimum = number_or_0(r->cosine_min);
-    all.cosine_median = number_or_0(r->cosine_median);
-    struct_copy_out(role, &all, sizeof all);
-    return 1;
-}
-
-int fsdpck_verify_get_near_tensor(const fsdpck_verify *v, uint64_t index,
-                                  fsdpck_near_tensor *tensor)
-{
-    const verify_near *near = v->near;
-    fsdpck_near_tensor all = {.struct_nbytes = sizeof all};
-    if (near == NULL || index >= near->row_count)
-        return 0;
-    const near_row *row = &near->rows[index];
-    const catalogue *c = &v->src->cat;
-    const cat_tensor *t = catalogue_tensor(c, row->tensor);
-    all.name = catalogue_name(c, t->name);
-    all.name_nbytes = catalogue_name_nbytes(c, t->name);
-    all.role = strtab_text(&near->names, row->role);
-    all.role_nbytes = strtab_nbytes(&near->names, row->role);
-    all.state = row->state;
-    all.far = row->is_far;
-    all.has_cosine = !isnan(row->cosine);
-    all.cosine = number_or_0(row->cosine);
-    all.projection = number_or_0(row->projection);
-    all.not_finite = row->not_finite;
-    struct_copy_out(tensor, &all, sizeof all);
-    return 1;
 }

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "base/struct_copy.h"
+#include "verify/near_roles.h"
 #include "verify/verify_internal.h"
-#include "verify/verify_near.h"
 
 bool verify_is_sample(const fsdpck_verify *v)
 {
@@ -173,7 +173,7 @@ void fsdpck_verify_free(fsdpck_verify *v)
     manifest_check_free(v->manifest);
     free(v->files);
     check_result_release(&v->result);
-    verify_near_free(v->near);
+    near_roles_free(v->near);
     fsdpck_close(v->src);
     findings_release(&v->found);
     findings_release(&v->downgraded);

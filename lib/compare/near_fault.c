@@ -1,4 +1,4 @@
-#include "compare/near_cause.h"
+#include "compare/near_fault.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ typedef struct search {
     widener of_a;
     uint64_t itemsize_bytes;
     uint8_t *a, *b; /* the first bytes of both */
-    double score;   /* of *cause */
-    near_cause *cause;
+    double score;   /* of *fault */
+    near_fault *fault;
 } search;
 
 static const tensor_pair *get_pair(const nearness *n, size_t pair)
@@ -32,14 +32,14 @@ static bool widener_of(const catalogue *c, uint32_t tensor, widener *w)
     return widener_init(w, (dtype)catalogue_tensor(c, tensor)->dtype);
 }
 
-static void take_cause(search *s, const cosine_sums *sums, near_cause found)
+static void take_fault(search *s, const cosine_sums *sums, near_fault found)
 {
     const double score = cosine_sums_score(sums);
     if (!(score >= NEAR_SCORE_MIN && score > s->score))
         return;
     s->score = score;
     found.cosine = cosine_sums_cosine(sums);
-    *s->cause = found;
+    *s->fault = found;
 }
 
 /* ---- another tensor ---- */
@@ -88,7 +88,7 @@ static fsdpck_status compare_with(search *s, size_t other, uint64_t nelems, fsdp
     RETURN_IF(
         tensor_pairs_read(&s->n->common, other, true, s->b, nelems * of_b.number_nbytes, err));
     cosine_sums_add_elements(&s->of_a, &of_b, s->a, s->b, nelems, &sums);
-    take_cause(s, &sums, (near_cause){.kind = NEAR_CAUSE_TENSOR, .tensor = tensor});
+    take_fault(s, &sums, (near_fault){.kind = NEAR_FAULT_TENSOR, .tensor = tensor});
     return FSDPCK_OK;
 }
 
@@ -111,7 +111,7 @@ static void compare_orders(search *s, uint64_t rows, uint64_t row_nelems, uint64
 {
     const uint64_t row_nbytes = row_nelems * s->itemsize_bytes, half = head_rows / 2;
     cosine_sums to_halves = {0}, to_alternating = {0};
-    const near_cause found = {.kind = NEAR_CAUSE_ROPE, .head_rows = head_rows};
+    const near_fault found = {.kind = NEAR_FAULT_ROPE, .head_rows = head_rows};
     for (uint64_t row = 0; row < rows / head_rows * head_rows; row++) {
         const uint64_t in_head = row % head_rows;
         const uint64_t alternating = row - in_head + 2 * (in_head % half) + in_head / half;
@@ -120,8 +120,8 @@ static void compare_orders(search *s, uint64_t rows, uint64_t row_nelems, uint64
         cosine_sums_add_elements(&s->of_a, &s->of_a, s->a + row * row_nbytes,
                                  s->b + alternating * row_nbytes, row_nelems, &to_alternating);
     }
-    take_cause(s, &to_halves, found);
-    take_cause(s, &to_alternating, found);
+    take_fault(s, &to_halves, found);
+    take_fault(s, &to_alternating, found);
 }
 
 static fsdpck_status compare_rows(search *s, uint64_t nelems, fsdpck_error *err)
@@ -149,20 +149,20 @@ static fsdpck_status find(search *s, fsdpck_error *err)
     RETURN_IF(
         tensor_pairs_read(&s->n->common, s->pair, false, s->a, nelems * s->itemsize_bytes, err));
     RETURN_IF(compare_others(s, nelems < SAMPLE_NELEMS ? nelems : SAMPLE_NELEMS, err));
-    if (s->cause->kind == NEAR_CAUSE_NONE && s->tensor->ndim == 2)
+    if (s->fault->kind == NEAR_FAULT_NONE && s->tensor->ndim == 2)
         RETURN_IF(compare_rows(s, nelems, err));
     return FSDPCK_OK;
 }
 
-fsdpck_status near_cause_find(nearness *n, size_t pair, near_cause *cause, fsdpck_error *err)
+fsdpck_status near_fault_find(nearness *n, size_t pair, near_fault *fault, fsdpck_error *err)
 {
     const uint32_t tensor = get_pair(n, pair)->a;
-    *cause = (near_cause){.kind = NEAR_CAUSE_NONE, .tensor = CAT_NONE};
+    *fault = (near_fault){.kind = NEAR_FAULT_NONE, .tensor = CAT_NONE};
     search s = {.n = n,
                 .pair = pair,
                 .tensor = catalogue_tensor(&n->a.to.cat, tensor),
                 .shape = catalogue_shape(&n->a.to.cat, tensor),
-                .cause = cause};
+                .fault = fault};
     fsdpck_status st = FSDPCK_OK;
     if (widener_of(&n->a.to.cat, tensor, &s.of_a)) {
         s.itemsize_bytes = s.of_a.number_nbytes;
