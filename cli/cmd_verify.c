@@ -13,7 +13,8 @@ typedef struct verify_options {
     uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
     char *manifest, *expect, *like, *prove_map, *sample, *max_duration;
-    int dequantize, stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
+    int dequantize, no_nearness, stats, sha256, level, strict, require_checksums, json, quiet, verbose;
+    int progress;
 } verify_options;
 
 static const opt_row checking_rows[] = {
@@ -54,9 +55,11 @@ static const opt_row checking_rows[] = {
     {"like", .kind = OPT_TEXT, .at = offsetof(verify_options, like), .value = "BASE",
      .help =
          "SRC is an export of a model like BASE, a Hugging Face folder: compare names, shapes and "
-         "dtypes of tensors, and config.json with the tensors"},
+         "dtypes of tensors, config.json with the tensors, and the directions of the values"},
+    {"no-nearness", .kind = OPT_FLAG, .at = offsetof(verify_options, no_nearness),
+     .help = "with --like: do not compare values, as for a model trained from scratch"},
     {"dequantize", .kind = OPT_FLAG, .at = offsetof(verify_options, dequantize),
-     .help = "read quantized weights of BASE as bf16"},
+     .help = "with --like: read quantized weights of BASE as bf16"},
     {"prove-map", .kind = OPT_TEXT, .at = offsetof(verify_options, prove_map), .value = "MAP",
      .help = "import SRC by tensor map MAP (fsdpck-map(5)) and export it again, without reading "
              "tensors: each element must return to its place"},
@@ -154,6 +157,8 @@ static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *
         return opt_usage_error(c, "--require-checksums requires --level checksum or numeric");
     if (w->sha256 && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--sha256 requires --level checksum or numeric");
+    if (w->no_nearness && w->like == NULL)
+        return opt_usage_error(c, "--no-nearness requires --like");
     if (w->sample != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--sample requires --level checksum or numeric");
     if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
@@ -194,6 +199,7 @@ static int run(cli *c, verify_options *w, const char *path)
         .like = w->like,
         .like_dequantize = w->dequantize,
         .prove_map = w->prove_map,
+        .no_nearness = w->no_nearness,
     };
     if (w->prove_map == NULL && (w->reading.map_config != NULL || w->reading.map_set != NULL))
         return opt_usage_error(c, "%s requires --prove-map",

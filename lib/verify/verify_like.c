@@ -8,6 +8,7 @@
 
 #include "run/like_output.h"
 #include "run/tied_head.h"
+#include "verify/verify_near.h"
 
 /* What config.json also states. */
 typedef struct model_facts {
@@ -415,6 +416,7 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
     if (w == NULL)
         return FSDPCK_OK;
     w->v = v;
+    const uint64_t errors = v->found.counts[FINDING_ERROR];
     fsdpck_status st = read_config(w, err);
     const model_facts ours = facts_of(output_of(w), &w->config);
     const model_facts theirs = facts_of(&w->base->cat, &w->like.config);
@@ -425,7 +427,9 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
         st = check_names(w, err);
     if (st == FSDPCK_OK)
         st = check_types(w, err);
-    if (st == FSDPCK_OK)
+    if (st == FSDPCK_OK) {
         check_config(w, &ours, &theirs);
+        st = verify_near_check(v, w->base, errors, err);
+    }
     return st;
 }

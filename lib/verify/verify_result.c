@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/struct_copy.h"
+#include "verify/near_roles.h"
 #include "verify/verify_internal.h"
 
 bool verify_is_sample(const fsdpck_verify *v)
@@ -57,9 +58,11 @@ void verify_set_not_seen(fsdpck_verify *v)
         return;
     }
     const bool doubt = v->src->cat.origin.order_suspect;
-    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s",
+    const bool unlike = v->near != NULL && v->near->skipped != NULL;
+    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
-             not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "");
+             not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "",
+             unlike ? "; values that are unrelated to those of --like" : "");
 }
 
 /* Without storages, which come last. */
@@ -171,6 +174,7 @@ void fsdpck_verify_free(fsdpck_verify *v)
     manifest_check_free(v->manifest);
     free(v->files);
     check_result_release(&v->result);
+    near_roles_free(v->near);
     fsdpck_close(v->src);
     findings_release(&v->found);
     findings_release(&v->downgraded);

@@ -47,6 +47,7 @@ import cases_map_trainers  # noqa: E402, F401
 import cases_map_transformers  # noqa: E402, F401
 import cases_model  # noqa: E402, F401
 import cases_model_tree  # noqa: E402, F401
+import cases_near  # noqa: E402, F401
 import cases_nesting  # noqa: E402, F401
 import cases_optim  # noqa: E402, F401
 import cases_optim_names  # noqa: E402, F401
