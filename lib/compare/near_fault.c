@@ -8,7 +8,7 @@
 #define ROWS_NBYTES_MAX ((uint64_t)16 << 20)
 #define HEAD_ROWS_MAX   1024u
 /* Other tensors that are read at most. */
-#define OTHERS_MAX 4096u
+#define OTHERS_MAX 1024u
 
 typedef struct search {
     nearness *n;
