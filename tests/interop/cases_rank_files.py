@@ -469,3 +469,37 @@ def case_rank_files_lacking(setting):
     check_nothing_at(path)
     for name, names in (("stages", ("ab", "cd", "ab", "cd")), ("tied", ("eab", "cde")), ("experts", ("wx", "wy", "wz"))):
         check_good(setting, save(name, *names))
+
+
+@case()
+def case_rank_files_equal_optim(setting):
+    """State of one dim that is equal on all ranks may be shards of flat parameters: no copy, unless the model has such parameters."""
+
+    def optimizer(state):
+        return {"state": {number: {"exp_avg": value, "step": torch.tensor(1.0)} for number, value in enumerate(state)},
+                "param_groups": [{"lr": 1.0, "params": list(range(len(state)))}]}
+
+    zeros, norm = torch.zeros(6), torch.zeros(4)
+    vectors = {"zeros": optimizer([zeros, norm]), "copied": optimizer([torch.arange(6.0), norm]),
+               "beside": {"model": {"w": torch.ones(4, 3), "norm": norm + 1}, "optimizer": optimizer([zeros, norm])}}
+    for name, state in vectors.items():
+        folder = save_ranks(setting, name, [state] * 2)
+        done, path = setting.consolidate(folder, "never.pt", expected=UNSUPPORTED)
+        check("RANK-FLAT" in done.stderr and "--per-rank first" in done.stderr, done.stderr)
+        check_nothing_at(path)
+        done = setting.run("verify", "--strict", folder, expected=1)
+        check("RANK-FLAT" in done.stdout, done.stdout)
+        for kind in ("first", "keep"):
+            done, path = setting.consolidate(folder, name + kind + ".pt", "--per-rank", kind)
+            check("RANK-FLAT" not in done.stderr, done.stderr)
+            found = torch.load(path)
+            found = found.get("optimizer", found)["state"][0]
+            check_same_names(found, ["exp_avg", "step"] if kind == "first" else ["exp_avg.rank0", "exp_avg.rank1", "step"], name + kind)
+    whole = {"matrix": optimizer([torch.zeros(3, 2), norm]),
+             "model": {"model": {"norm": norm + 1, "b": zeros + 1}, "optimizer": optimizer([zeros, norm])}}
+    for name, state in whole.items():
+        folder = save_ranks(setting, name, [state] * 2)
+        check_good(setting, folder)
+        _, path = setting.consolidate(folder, name + ".pt")
+        found = torch.load(path)
+        check(torch.equal(found.get("optimizer", found)["state"][1]["exp_avg"], norm), name)
