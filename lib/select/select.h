@@ -158,6 +158,9 @@ typedef struct select_result {
     /* "b = a": tied in the source, but the target, which can share storages, has them in different
      * dtypes. */
     name_list parted_names;
+    /* "b overlaps a": views of one storage in the source, which options separate in a target that can
+     * share storages. */
+    name_list overlap_names;
     uint64_t left_out_inside; /* of left_out_tensors: inside objects, without their own name */
 } select_result;
 

@@ -199,6 +199,9 @@ fsdpck_status select_check_lists(select_state *a, const struct nest *n, uint64_t
 fsdpck_status select_build_flat_keys(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Location of a source tensor in a shared storage. Its only chunk must be located. */
+/* Whether two source tensors have the same bytes, shape and strides. */
+fsdpck_status select_same_view(const select_state *a, uint32_t i, uint32_t k, bool *same,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_resolve_storage(const select_state *a, uint32_t source, place *where,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
