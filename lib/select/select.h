@@ -161,6 +161,7 @@ typedef struct select_result {
     /* "b overlaps a": views of one storage in the source, which options separate in a target that can
      * share storages. */
     name_list overlap_names;
+    name_list lost_attributes; /* dicts of the source with attributes that the target lacks */
     uint64_t left_out_inside; /* of left_out_tensors: inside objects, without their own name */
 } select_result;
 

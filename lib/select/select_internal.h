@@ -217,6 +217,8 @@ fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err) FSDPCK_MUST
 
 /* Fills to->views: storages stay shared if all tensors on them are selected uncast. Otherwise names
  * of one view that get the same dtype share a storage of their own. */
+fsdpck_status select_find_lost_attributes(select_state *a, const value_map *kept,
+                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_keep_shared(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* select_omit.c: counts and lists omitted tensors and objects. An omitted object is UNSUPPORTED
