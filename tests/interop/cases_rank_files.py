@@ -503,3 +503,19 @@ def case_rank_files_equal_optim(setting):
         _, path = setting.consolidate(folder, name + ".pt")
         found = torch.load(path)
         check(torch.equal(found.get("optimizer", found)["state"][1]["exp_avg"], norm), name)
+
+
+@case()
+def case_rank_files_read_twice(setting):
+    """Files that describe their flat parameters are read twice; each warning is reported once."""
+    source = os.path.join(setting.fixtures, "torch-2.1.2", "fairscale")
+    folder = setting.path("differ")
+    os.mkdir(folder)
+    for rank, name in enumerate(sorted(os.listdir(source))):
+        state = torch.load(os.path.join(source, name), weights_only=False)
+        state["note"] = {"num_updates": min(rank, 1)}
+        torch.save(state, os.path.join(folder, name))
+    outputs = [setting.run("verify", "-q", "--level", "quick", folder).stdout,
+               setting.consolidate(folder, "out.pt", "-q", "--assume", "order")[0].stderr]
+    for text in outputs:
+        check(text.count("RANK-DIFFER") == 1 and "note.num_updates" in text, text)
