@@ -519,3 +519,14 @@ def case_rank_files_read_twice(setting):
                setting.consolidate(folder, "out.pt", "-q", "--assume", "order")[0].stderr]
     for text in outputs:
         check(text.count("RANK-DIFFER") == 1 and "note.num_updates" in text, text)
+
+
+@case()
+def case_rank_files_many_sets(setting):
+    """More than 4,096 different sets of names are compared, too."""
+    count = 4200
+    names = {0: ("e0", "lost"), count - 1: ("e0",)}
+    folder = save_ranks(setting, "many", [{"model": {key: torch.ones(1) for key in names.get(rank, ("e%d" % rank,))}}
+                                          for rank in range(count)])
+    done = setting.run("verify", "-q", "--level", "quick", folder)
+    check("only some ranks hold tensors of the model: 1 value, first 'model.lost' of rank 0" in done.stdout, done.stdout)
