@@ -252,13 +252,11 @@ typedef struct fsdpck_open_options {
     const char *map_config; /* config.json of the model, for the variables of the map; NULL: none */
     const char *const *map_set; /* variables of the map: "NAME=N" */
     size_t map_set_count;
-    /* A Hugging Face folder with the wanted names; borrowed for the call. Without `map`, a built-in map
-     * is chosen by its config.json and the names, unless the names are already equal. Its config.json
-     * is also the default of map_config. NULL: none. */
+    /* A Hugging Face folder with the wanted names; borrowed for the call; or NULL. Its config.json is the
+     * default of map_config. Without `map`, it and the names choose one, unless the names are equal. */
     fsdpck_checkpoint *like;
     int dequantize; /* read quantized weights, fsdpck-formats(5), as bfloat16: the model part alone */
-    int map_import; /* apply the inverse of `map`; not with `like`. The default of map_config is then the
-                     * checkpoint's own. UNSUPPORTED (MAP-ONE-WAY) if a rule has no inverse. */
+    int map_import; /* apply the inverse of `map`; map_config is the checkpoint's own by default */
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one

@@ -349,16 +349,36 @@ static void warn_of_absent(const open_request *req, const st_files *s, const cen
                  absent);
 }
 
+/* A gap in the numbers of ranks is no error where tensors have no gap: torch gives a replicated tensor to
+ * one rank, so a rank may have nothing to write. */
+static void warn_of_ranks(const open_request *req, const census *c)
+{
+    static const char *const next = "give the number of ranks that wrote them: --source-ranks N";
+    text_buf list = {.limit_bytes = 120};
+    if (c->rank_kinds == c->ranks) {
+        log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN, next,
+                 "%" PRIu32 " rank%s found; these files cannot show whether a last rank is missing",
+                 c->ranks, c->ranks == 1 ? "" : "s");
+        return;
+    }
+    for (uint32_t r = 1; r <= c->ranks && !list.failed; r++)
+        if (!c->rank_seen[r])
+            text_printf(&list, "%sshard-%05" PRIu32, list.nbytes > 0 ? ", " : "", r);
+    log_warn(
+        &req->log, FSDPCK_FINDING_RANKS_UNKNOWN, next,
+        "files of %zu ranks found, none named %s%s: these ranks had nothing to write, or their "
+        "files were lost; a last rank may be missing too",
+        c->rank_kinds, list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+    text_release(&list);
+}
+
 static void describe(const open_request *req, const census *c, cat_origin *origin)
 {
     snprintf(origin->format, sizeof origin->format, "dcp-safetensors");
     snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
     origin->world_size = (int64_t)expected_ranks(req, c);
     if (req->expect_ranks == 0 && c->told_files == 0)
-        log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN,
-                 "give the number of ranks that wrote them: --source-ranks N",
-                 "%" PRIu32 " rank%s found; these files cannot show whether a last rank is missing",
-                 c->ranks, c->ranks == 1 ? "" : "s");
+        warn_of_ranks(req, c);
 }
 
 static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
