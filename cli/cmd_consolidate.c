@@ -42,9 +42,11 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
     command_options w;
     command_options_init(&w);
     const opt_group groups[] = {
-        {"Selection:", options_selecting, &w},
+        {"Selection:", options_part_output, &w},
+        {"", options_selecting, &w},
         {"", options_objects, &w},
-        {"Names and dtypes:", options_naming, &w},
+        {"Names and dtypes:", options_clean_output, &w},
+        {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
         {"Reading:", options_reading, &w},
@@ -55,6 +57,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"", options_writing, &w},
         {"", options_group, &w},
         {"Running:", options_running, &w},
+        {"", options_detail_plan, &w},
         {0},
     };
     const opt_spec spec = {
@@ -62,7 +65,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         .about = "Consolidates the shards of checkpoint SRC into full tensors at DST. DST\n"
                  "appears only when it is complete and safe on the storage. By default,\n"
                  "safetensors and hf get the model part under the model's own names; .pt and\n"
-                 "dcp get everything, nested as in SRC; hdf5 gets everything under flat names.",
+                 "dcp get everything, nested as in SRC; hdf5 gets everything under flat keys.",
         .groups = groups,
         .examples =
             "  fsdpck consolidate step-1000 model.safetensors\n"

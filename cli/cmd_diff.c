@@ -83,13 +83,16 @@ int cmd_diff(cli *c, int argc, const char **argv)
     command_options_init(&w);
     const opt_group groups[] = {
         {"Comparing:", comparing_rows, &w},
-        {"Selection:", options_selecting, &w},
-        {"Names of A:", options_naming, &w},
+        {"Selection:", options_part_diff, &w},
+        {"", options_selecting, &w},
+        {"Names of A:", options_clean_part, &w},
+        {"", options_naming, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},
         {"", options_keying, &w},
         {"", options_replicas, &w},
         {"Running:", options_running, &w},
+        {"", options_detail, &w},
         {0},
     };
     const opt_spec spec = {

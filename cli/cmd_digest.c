@@ -24,8 +24,8 @@ static const opt_row manifest_rows[] = {
     {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
      .help = "write a manifest (fsdpck-manifest(5)) of SRC's tensors and files"},
     {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
-     .help = "SHA-256 of each file: in the manifest; without --manifest, print only these, for "
-             "sha256sum -c"},
+     .help = "with --manifest: add the SHA-256 of each file; without it: print only the SHA-256 of "
+             "each file, for sha256sum -c"},
     {"force", .kind = OPT_FLAG, .at = AT(force), .help = "replace the manifest FILE"},
     {0},
 };
@@ -142,8 +142,10 @@ int cmd_digest(cli *c, int argc, const char **argv)
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
         {"Files:", manifest_rows, &w},
-        {"Selection:", options_selecting, &w},
-        {"Names and dtypes:", options_naming, &w},
+        {"Selection:", options_part_digest, &w},
+        {"", options_selecting, &w},
+        {"Names and dtypes:", options_clean_part, &w},
+        {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
         {"Reading:", options_reading, &w},
@@ -151,6 +153,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
         {"", options_keying, &w},
         {"", options_replicas, &w},
         {"Running:", options_running, &w},
+        {"", options_detail, &w},
         {0},
     };
     const opt_spec spec = {

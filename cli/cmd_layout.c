@@ -69,7 +69,8 @@ int cmd_layout(cli *c, int argc, const char **argv)
     command_options_init(&w);
     const opt_group groups[] = {
         {"Sharding:", options_sharding, &w},
-        {"Selection:", options_selecting, &w},
+        {"Selection:", options_part_output, &w},
+        {"", options_selecting, &w},
         {"Output:", showing_rows, &w},
         {"Reading:", options_reading, &w},
         {"", options_keying, &w},

@@ -16,8 +16,8 @@ static const opt_row format_rows[] = {
      .help = "pt-ranks: device type of the mesh; default cuda"},
     {"torch", .kind = OPT_CHOICE, .at = AT(torch), .value = "V",
      .choices = "2.5|2.6|2.7|2.8|2.9|2.10|2.11|2.12|2.13|2.14|2.15",
-     .help = "pt-ranks: torch release that will load the files, 2.5 to 2.15; default: as SRC's "
-             "rank files, else the newest"},
+     .help = "pt-ranks: torch release that will load the files, 2.5 to 2.15; default: that of "
+             "SRC's rank files, else the newest"},
     {0},
 };
 
@@ -44,9 +44,11 @@ int cmd_reshard(cli *c, int argc, const char **argv)
     command_options_init(&w);
     const opt_group groups[] = {
         {"Sharding:", options_sharding, &w},
-        {"Selection:", options_selecting, &w},
+        {"Selection:", options_part_output, &w},
+        {"", options_selecting, &w},
         {"", options_objects, &w},
-        {"Names and dtypes:", options_naming, &w},
+        {"Names and dtypes:", options_clean_output, &w},
+        {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
         {"Reading:", options_reading, &w},
@@ -57,6 +59,7 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"", options_writing, &w},
         {"", options_group, &w},
         {"Running:", options_running, &w},
+        {"", options_detail_plan, &w},
         {0},
     };
     const opt_spec spec = {
@@ -69,7 +72,8 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         .examples = "  fsdpck reshard step-1000 for16 --world-size 16\n"
                     "  fsdpck reshard step-1000 hsdp --mesh dp_replicate=2,dp_shard=8\n"
                     "  fsdpck reshard model.safetensors tp --mesh fsdp=4,tp=2 --tp-plan plan.json\n"
-                    "  fsdpck reshard actor/ actor8 --world-size 8 --dry-run\n",
+                    "  fsdpck reshard actor/ actor8 --world-size 8 --dry-run\n"
+                    "  fsdpck reshard hf step-0 --map torchtitan-llama3 --import --world-size 64\n",
     };
     return command_run(c, &spec, &w, 2, argc, argv, run);
 }

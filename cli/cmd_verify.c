@@ -12,8 +12,9 @@ typedef struct verify_options {
     command_options reading;
     uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
-    char *manifest, *expect, *like, *sample, *max_duration;
-    int stats, sha256, level, strict, require_checksums, json, quiet, verbose, progress;
+    char *manifest, *expect, *like, *prove_map, *sample, *max_duration;
+    int dequantize, no_nearness, stats, sha256, level, strict, require_checksums, json, quiet, verbose;
+    int progress;
 } verify_options;
 
 static const opt_row checking_rows[] = {
@@ -40,8 +41,7 @@ static const opt_row checking_rows[] = {
          "paths outside SRC stay errors; repeatable, see fsdpck-findings(7)"},
     {"require-checksums", .kind = OPT_FLAG, .at = offsetof(verify_options, require_checksums),
      .help = "report bytes without a recorded checksum as an error; implies --level checksum if "
-             "none is "
-             "given"},
+             "no level is given"},
     {"manifest", .kind = OPT_TEXT, .at = offsetof(verify_options, manifest), .value = "FILE",
      .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, if it exists"},
     {"sha256", .kind = OPT_FLAG, .at = offsetof(verify_options, sha256),
@@ -55,7 +55,14 @@ static const opt_row checking_rows[] = {
     {"like", .kind = OPT_TEXT, .at = offsetof(verify_options, like), .value = "BASE",
      .help =
          "SRC is an export of a model like BASE, a Hugging Face folder: compare names, shapes and "
-         "dtypes of tensors, and config.json with the tensors"},
+         "dtypes of tensors, config.json with the tensors, and the directions of the values"},
+    {"no-nearness", .kind = OPT_FLAG, .at = offsetof(verify_options, no_nearness),
+     .help = "with --like: do not compare values, as for a model trained from scratch"},
+    {"dequantize", .kind = OPT_FLAG, .at = offsetof(verify_options, dequantize),
+     .help = "with --like: read quantized weights of BASE as bf16"},
+    {"prove-map", .kind = OPT_TEXT, .at = offsetof(verify_options, prove_map), .value = "MAP",
+     .help = "import SRC by tensor map MAP (fsdpck-map(5)) and export it again, without reading "
+             "tensors: each element must return to its place"},
     {0},
 };
 
@@ -150,10 +157,14 @@ static int read_options(const cli *c, verify_options *w, fsdpck_verify_options *
         return opt_usage_error(c, "--require-checksums requires --level checksum or numeric");
     if (w->sha256 && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--sha256 requires --level checksum or numeric");
+    if (w->no_nearness && w->like == NULL)
+        return opt_usage_error(c, "--no-nearness requires --like");
     if (w->sample != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--sample requires --level checksum or numeric");
     if (w->max_duration != NULL && w->level < FSDPCK_LEVEL_CHECKSUM)
         return opt_usage_error(c, "--max-duration requires --level checksum or numeric");
+    if (w->dequantize && w->like == NULL)
+        return opt_usage_error(c, "--dequantize requires --like");
     if (w->sample != NULL &&
         !parse_sample(c, w->sample, &options->sample_begin, &options->sample_end))
         return FSDPCK_USAGE;
@@ -186,7 +197,13 @@ static int run(cli *c, verify_options *w, const char *path)
         .sha256 = w->sha256,
         .expect = w->expect,
         .like = w->like,
+        .like_dequantize = w->dequantize,
+        .prove_map = w->prove_map,
+        .no_nearness = w->no_nearness,
     };
+    if (w->prove_map == NULL && (w->reading.map_config != NULL || w->reading.map_set != NULL))
+        return opt_usage_error(c, "%s requires --prove-map",
+                               w->reading.map_config != NULL ? "--config" : "--map-set");
     const int bad = read_options(c, w, &options);
     if (bad >= 0)
         return bad;
@@ -211,6 +228,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
     command_options_init(&w.reading);
     const opt_group groups[] = {
         {"Checking:", checking_rows, &w},
+        {"", options_map_values, &w.reading},
         {"Reading:", options_reading, &w.reading},
         {"", options_hosts, &w.reading},
         {"Running:", running_rows, &w},
@@ -233,6 +251,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
                     "  fsdpck verify --level checksum --manifest step-1000.manifest step-1000\n"
                     "  fsdpck verify --expect model.safetensors.index.json step-1000\n"
                     "  fsdpck verify --like Llama-3.1-8B hf/\n"
+                    "  fsdpck verify --prove-map torchtitan-llama3 Llama-3.1-8B\n"
                     "  fsdpck verify --set IDX-EXTRA=error --set NUM-ZERO=warn step-1000\n",
     };
     const char *operands[1];

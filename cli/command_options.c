@@ -12,6 +12,27 @@
 /* Default level of --compress gzip, as in h5py. */
 #define GZIP_LEVEL 4u
 
+/* Rows whose help depends on the command. */
+#define PART_ROW(text)                                                 \
+    {                                                                  \
+        "part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",   \
+                .choices = "model|optimizer|other|all", .help = (text) \
+    }
+#define CLEAN_ROW(when)                                                                      \
+    {                                                                                        \
+        "clean-names", .kind = OPT_FLAG, .at = AT(clean),                                    \
+                       .help = "remove the prefixes that FSDP, compile, checkpoint and DDP " \
+                               "wrappers add to names; " when                                \
+    }
+#define VERBOSE_ROW(text)                                           \
+    {                                                               \
+        "verbose", 'v', OPT_FLAG, .at = AT(verbose), .help = (text) \
+    }
+#define QUIET_ROW                                                                         \
+    {                                                                                     \
+        "quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "print only errors and warnings" \
+    }
+
 const opt_row options_reading[] = {
     {"source-format", .kind = OPT_TEXT, .at = AT(source_format), .value = "F",
      .help = "format of SRC; default: detected from its content"},
@@ -28,7 +49,7 @@ const opt_row options_reading[] = {
      .help = "model description or list of units (fsdpck-model(5)), to split FSDP1's flat "
              "parameters"},
     {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
-     .help = "recompute recorded boxes of FSDP+TP folders (torch 2.10 and newer) that do not fit "
+     .help = "recompute recorded boxes of FSDP+TP folders (torch 2.10 to 2.15) that do not fit "
              "their data, if all of them then fit"},
     {"assume", .kind = OPT_SET, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3|order",
      .help = "fsdp2-tp-2.3: FSDP2 with TP of torch 2.3 or 2.4 wrote SRC; its files record the "
@@ -64,11 +85,24 @@ const opt_row options_replicas[] = {
     {0},
 };
 
+const opt_row options_part_output[] = {
+    PART_ROW("part to select: model, optimizer, other or all; default: model for safetensors "
+             "formats, all for the others"),
+    {0},
+};
+
+const opt_row options_part_diff[] = {
+    PART_ROW("part of A and B to compare: model, optimizer, other or all; default: all, or the "
+             "part that both have"),
+    {0},
+};
+
+const opt_row options_part_digest[] = {
+    PART_ROW("part to select: model, optimizer, other or all; default: all"),
+    {0},
+};
+
 const opt_row options_selecting[] = {
-    {"part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",
-     .choices = "model|optimizer|other|all",
-     .help = "part to select: model, optimizer, other or all; default: model for safetensors "
-             "formats, all for the others"},
     {"keys", .kind = OPT_LIST, .at = AT(keys), .value = "GLOB",
      .help = "select only tensors whose name matches; '*' matches dots too; repeatable"},
     {"exclude", .kind = OPT_LIST, .at = AT(exclude), .value = "GLOB",
@@ -86,10 +120,17 @@ const opt_row options_objects[] = {
     {0},
 };
 
+const opt_row options_clean_output[] = {
+    CLEAN_ROW("default for safetensors formats"),
+    {0},
+};
+
+const opt_row options_clean_part[] = {
+    CLEAN_ROW("default unless all parts are selected"),
+    {0},
+};
+
 const opt_row options_naming[] = {
-    {"clean-names", .kind = OPT_FLAG, .at = AT(clean),
-     .help = "remove the prefixes that FSDP, compile, checkpoint and DDP wrappers add to names; "
-             "default for safetensors formats"},
     {"keep-names", .kind = OPT_FLAG, .at = AT(keep), .help = "keep names unchanged"},
     {"strip-prefix", .kind = OPT_LIST, .at = AT(strip_prefix), .value = "P",
      .help = "remove P from the start of names; repeatable"},
@@ -101,10 +142,23 @@ const opt_row options_naming[] = {
 
 const opt_row options_mapping[] = {
     {"map", .kind = OPT_TEXT, .at = AT(map), .value = "MAP",
-     .help = "give the model's tensors the names and layouts of another family: a map of fsdpck "
-             "maps, or a file (fsdpck-map(5))"},
+     .help = "give the model's tensors the names and layouts of another library; MAP is a map that "
+             "fsdpck maps lists, or a file (fsdpck-map(5))"},
     {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
-     .help = "config.json of the model, for the variables of the map"},
+     .help =
+         "config.json of the model, for the variables of the map; default with --import: that of "
+         "SRC"},
+    {"map-set", .kind = OPT_LIST, .at = AT(map_set), .value = "NAME=N",
+     .help = "set a variable of the map; repeatable"},
+    {"import", .kind = OPT_FLAG, .at = AT(map_import),
+     .help = "apply --map in the opposite direction: from Hugging Face to the names and layouts of "
+             "the trainer"},
+    {0},
+};
+
+const opt_row options_map_values[] = {
+    {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
+     .help = "config.json of the model, for the variables of the map; default: that of SRC"},
     {"map-set", .kind = OPT_LIST, .at = AT(map_set), .value = "NAME=N",
      .help = "set a variable of the map; repeatable"},
     {0},
@@ -114,6 +168,9 @@ const opt_row options_casting[] = {
     {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
      .help = "cast the model's floats (bf16, fp16, fp32, fp64), or matching floating-point "
              "tensors: 'GLOB=fp32'; repeatable"},
+    {"dequantize", .kind = OPT_FLAG, .at = AT(dequantize),
+     .help =
+         "read weights of 8-bit floats with scales for blocks of 128 x 128, and MXFP4, as bf16"},
     {0},
 };
 
@@ -138,10 +195,10 @@ const opt_row options_sharding[] = {
 
 const opt_row options_writing[] = {
     {"force", .kind = OPT_FLAG, .at = AT(force),
-     .help = "replace an existing DST; a folder only if it is a checkpoint"},
+     .help = "replace an existing DST; a folder only if it is empty or contains only a checkpoint"},
     {"output-local", .kind = OPT_FLAG, .at = AT(output_local),
-     .help = "under mpirun: DST is on a local disk of each host, and gets the files that the ranks "
-             "there load"},
+     .help = "under mpirun: DST is on a local disk of each host, and gets the whole output "
+             "(consolidate) or the files that the ranks there load (reshard)"},
     {"no-sync", .kind = OPT_FLAG, .at = AT(no_sync),
      .help = "do not wait for the storage: faster, but not safe against power loss"},
     {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
@@ -192,9 +249,18 @@ const opt_row options_running[] = {
     {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
      .choices = "auto|always|never", .help = "show progress: auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
-    {"verbose", 'v', OPT_FLAG, .at = AT(verbose),
-     .help = "print more details; with --dry-run the whole plan"},
-    {"quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "print only errors and warnings"},
+    {0},
+};
+
+const opt_row options_detail[] = {
+    VERBOSE_ROW("print more details"),
+    QUIET_ROW,
+    {0},
+};
+
+const opt_row options_detail_plan[] = {
+    VERBOSE_ROW("print more details; with --dry-run the whole plan"),
+    QUIET_ROW,
     {0},
 };
 
@@ -222,10 +288,12 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->hdf5_separator = w->hdf5_separator;
     open->hdf5_fill = w->hdf5_fill;
     open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
+    open->dequantize = w->dequantize;
     open->map = w->map;
     open->map_config = w->map_config;
     open->map_set = (const char *const *)w->map_set;
     open->map_set_count = opt_list_count(w->map_set);
+    open->map_import = w->map_import;
 }
 
 static const char *const *request_list(char **list, size_t *count)
@@ -302,6 +370,11 @@ static int check_map(const cli *c, const command_options *w)
     if (w->map == NULL && w->base == NULL && (w->map_config != NULL || w->map_set != NULL))
         return opt_usage_error(c, "%s requires --map",
                                w->map_config != NULL ? "--config" : "--map-set");
+    if (w->map_import && w->base != NULL)
+        return opt_usage_error_next(c, "omit one of them",
+                                    "--import and --like contradict each other");
+    if (w->map_import && w->map == NULL)
+        return opt_usage_error(c, "--import requires --map");
     if (w->map != NULL && w->part > 0)
         return opt_usage_error_next(c, "omit one of them",
                                     "--map applies to the model part only, not to --part %s",

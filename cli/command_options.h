@@ -21,7 +21,9 @@ typedef struct command_options {
     int hdf5_fill;
     /* options_mapping */
     char *map, *map_config, **map_set;
-    /* options_selecting, options_objects, options_naming */
+    int dequantize;
+    int map_import;
+    /* options_part_*, options_selecting, options_objects, options_clean_*, options_naming */
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;
     /* options_sharding */
@@ -40,7 +42,7 @@ typedef struct command_options {
     uint64_t group_size, group_hosts;
     int group_local;
     char *model_bandwidth;
-    /* options_running, options_saying */
+    /* options_running, options_detail*, options_saying */
     uint64_t threads, memory_nbytes;
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
@@ -54,15 +56,23 @@ extern const opt_row options_reading[];
 extern const opt_row options_hosts[]; /* for commands that several ranks run together */
 extern const opt_row options_keying[];
 extern const opt_row options_replicas[];
+extern const opt_row options_part_output[]; /* one of these three, before options_selecting */
+extern const opt_row options_part_diff[];
+extern const opt_row options_part_digest[];
 extern const opt_row options_selecting[];
 extern const opt_row options_objects[];
+extern const opt_row options_clean_output[]; /* one of these two, before options_naming */
+extern const opt_row options_clean_part[];
 extern const opt_row options_naming[];
 extern const opt_row options_mapping[];
+extern const opt_row options_map_values[]; /* of a map that another option names */
 extern const opt_row options_casting[];
 extern const opt_row options_sharding[];
 extern const opt_row options_writing[];
 extern const opt_row options_group[];
 extern const opt_row options_running[];
+extern const opt_row options_detail[]; /* one of these two, after options_running */
+extern const opt_row options_detail_plan[];
 
 /* All parts of the library's options, by value. Each command takes the parts that it has. */
 typedef struct job_options {

@@ -37,7 +37,7 @@ static void print_names(char *const *names, size_t count)
 static const char *left_out_hint(const command_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
-    if (info->map[0] != '\0')
+    if (info->map[0] != '\0' || info->dequantized > 0)
         return "";
     if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
         p->format_id != FSDPCK_FORMAT_DCP)
@@ -117,10 +117,10 @@ static void print_left_out(const cli *c, const command_request *r, const fsdpck_
                   c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
     }
     if (p->carried > 0) {
-        printf(
-            "left out by name, but written inside objects: %s (%s); --exclude these objects too\n",
-            report_count(n, sizeof n, p->carried, "tensor"),
-            report_bytes(a, sizeof a, p->carried_nbytes));
+        printf("left out by name, but written inside objects: %s (%s); use --exclude on these "
+               "objects too\n",
+               report_count(n, sizeof n, p->carried, "tensor"),
+               report_bytes(a, sizeof a, p->carried_nbytes));
         fputs("  ", stdout);
         put_names(stdout, p->carried_names, p->carried_names_count,
                   c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
@@ -367,7 +367,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_inf
         print_mesh(r, info, p);
     printf("part: %s", p->part);
     if (p->model_key[0] != '\0')
-        printf(" (outer key '%s' dropped from the names)", p->model_key);
+        printf(" (outer key '%s' removed from the names)", p->model_key);
     putchar('\n');
     map_print_text(info);
     print_like(r, info);

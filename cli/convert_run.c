@@ -21,16 +21,19 @@ static fsdpck_status open_like(const cli *c, const command_request *r, fsdpck_ch
     o.rank_pattern = NULL;
     o.model_path = NULL;
     o.map = NULL;
+    o.dequantize = 0;
     o.per_rank = FSDPCK_PER_RANK_FIRST;
     return fsdpck_open(c->ctx, r->given->like, &o, like, err);
 }
 
-/* The folder of --like BASE. It is read as it is, whatever the options say about SRC. */
+/* The folder of --like BASE. It is read as it is, whatever the options say about SRC, except for
+ * --dequantize. */
 static fsdpck_status open_base(const cli *c, const command_request *r, convert_inputs *in,
                                fsdpck_error *err)
 {
     fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
     o.threads = r->open.threads;
+    o.dequantize = r->open.dequantize;
     return fsdpck_open(c->ctx, r->given->base, &o, &in->base, err);
 }
 

@@ -148,9 +148,9 @@ static void print_table(const fsdpck_group_plan *g, const load_totals *s, bool e
     for (unsigned r = 0; each && r < g->size; r++)
         add_rank(rows, g, r);
     if (g->size > 1) {
-        add_row(rows, "least", 0, false, s->least);
+        add_row(rows, "min", 0, false, s->least);
         add_row(rows, "mean", 0, false, s->mean);
-        add_row(rows, "most", 0, false, s->most);
+        add_row(rows, "max", 0, false, s->most);
     }
     if (!each)
         add_rank(rows, g, g->worst);

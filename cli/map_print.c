@@ -9,9 +9,12 @@
 void map_print_text(const fsdpck_info *info)
 {
     char name[1200];
+    if (info->dequantized > 0)
+        printf("dequantized: %s\n", report_count(name, sizeof name, info->dequantized, "tensor"));
     if (info->map[0] == '\0')
         return;
-    printf("map: %s", fsdpck_escape(name, sizeof name, info->map, strlen(info->map)));
+    printf("map: %s%s", fsdpck_escape(name, sizeof name, info->map, strlen(info->map)),
+           info->map_import ? ", import" : "");
     if (info->map_variables[0] != '\0')
         printf(" (%s)", info->map_variables);
     if (info->map_chosen_for[0] != '\0')
@@ -19,10 +22,18 @@ void map_print_text(const fsdpck_info *info)
             ", chosen for model type '%s'",
             fsdpck_escape(name, sizeof name, info->map_chosen_for, strlen(info->map_chosen_for)));
     putchar('\n');
+    if (info->map_tied[0] != '\0')
+        printf("tied: %s\n",
+               fsdpck_escape(name, sizeof name, info->map_tied, strlen(info->map_tied)));
+    if (info->map_import && info->map_not_made[0] != '\0')
+        printf("not made: %s, which the map drops\n",
+               fsdpck_escape(name, sizeof name, info->map_not_made, strlen(info->map_not_made)));
 }
 
 void map_put_json(json_writer *w, const fsdpck_info *info)
 {
+    if (info->dequantized > 0)
+        json_member_u64(w, "dequantized", info->dequantized);
     if (info->map[0] == '\0')
         return;
     json_member_object(w, "map");
@@ -39,5 +50,11 @@ void map_put_json(json_writer *w, const fsdpck_info *info)
     json_end_object(w);
     if (info->map_chosen_for[0] != '\0')
         report_name(w, "chosen_for", info->map_chosen_for, strlen(info->map_chosen_for));
+    if (info->map_import)
+        json_member_bool(w, "import", true);
+    if (info->map_import && info->map_not_made[0] != '\0')
+        report_name(w, "not_made", info->map_not_made, strlen(info->map_not_made));
+    if (info->map_tied[0] != '\0')
+        report_name(w, "tied", info->map_tied, strlen(info->map_tied));
     json_end_object(w);
 }

@@ -45,8 +45,8 @@ static void print_finding(const fsdpck_finding *f, fsdpck_finding_id before)
     print_field("next:", said ? e->next : report_next(e->finding, e->next));
 }
 
-static void print_summary(const cli *c, const char *path, const fsdpck_verify_info *k,
-                          const fsdpck_info *source)
+static void print_summary(const cli *c, const char *path, const fsdpck_verify *v,
+                          const fsdpck_verify_info *k, const fsdpck_info *source)
 {
     char a[40], b[40], n[40], name[1024];
     printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
@@ -77,6 +77,9 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
                k->manifest_nbytes > 0 ? "; " : "",
                k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
                k->manifest_nbytes > 0 ? " of files compared with its CRC-64" : "");
+    if (k->proved_tensors > 0)
+        printf("  map        import, then export, gives %s back\n",
+               report_count(a, sizeof a, k->proved_tensors, "tensor"));
     if (k->opened && k->level >= FSDPCK_LEVEL_CHECKSUM)
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
@@ -97,6 +100,7 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify_in
         printf("  unread     %s of %s, see the findings; -v shows notes too\n",
                report_bytes(a, sizeof a, k->unread_nbytes),
                report_count(b, sizeof b, k->unread_tensors, "tensor"));
+    verify_print_nearness(v);
     printf("  untested   %s\n", k->not_seen);
 }
 
@@ -161,8 +165,10 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
     print_findings(c, v, &k);
     if (k.statistics > 0 && !verify_print_statistics(v))
         return report_no_memory(c);
+    if (!c->quiet && !verify_print_roles(v))
+        return report_no_memory(c);
     if (!c->quiet)
-        print_summary(c, path, &k, &source);
+        print_summary(c, path, v, &k, &source);
     return exit_code(&k);
 }
 
@@ -193,6 +199,8 @@ static void put_totals(json_report *r, const fsdpck_verify_info *k, const fsdpck
                          {"chunks", source->chunks}, {"files", source->files},
                          {"records", k->records}, {"bytes", k->bytes_total},
                          {"bytes_read", k->bytes_read}, {"bytes_summed", k->bytes_summed});
+    if (k->proved_tensors > 0)
+        JSON_MEMBER_COUNTS(&r->w, "map_proof", {"tensors", k->proved_tensors});
     if (k->manifest)
         JSON_MEMBER_COUNTS(&r->w, "manifest", {"files", k->manifest_files},
                            {"tensors", k->manifest_tensors}, {"bytes_summed", k->manifest_nbytes},
@@ -238,6 +246,7 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     json_member_bool(w, "out_of_time", k.stopped);
     json_member_string(w, "not_seen", k.not_seen);
     put_totals(&r, &k, &source);
+    verify_put_nearness(w, v);
     report_begin_member(&r, REPORT_FINDINGS); /* with the warnings */
     for (uint64_t i = 0; i < k.listed; i++) {
         fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
@@ -249,5 +258,6 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
         put_failure(&r, v);
     if (k.statistics > 0)
         verify_put_statistics(&r, v);
+    verify_put_near_lists(&r, v);
     return report_end(&r);
 }

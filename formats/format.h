@@ -270,7 +270,7 @@ bool format_is_foreign(const probe_input *in);
 /* Whether the name is a rank file's: of a *known trainer, or any with a word "rank" and a number. */
 bool format_is_rank_file(const char *name, bool *known);
 /* Number of files that the name states: 5 of "model-00001-of-00005.safetensors", 4 of
- * "model_world_size_4_rank_0.pt"; 1 if it states none. */
+ * "model_world_size_4_rank_0.pt"; 0 if it states none. */
 uint64_t format_file_count(const char *name);
 
 #endif

@@ -57,6 +57,5 @@ uint64_t format_file_count(const char *name)
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
         if (shard_name_parse_as(name, suffixes[i], &parts))
             return parts.file_count;
-    const uint64_t ranks = ranks_name_world_size(name);
-    return ranks > 0 ? ranks : 1;
+    return ranks_name_world_size(name);
 }

@@ -238,19 +238,16 @@ typedef struct fsdpck_open_options {
      * parameters. NULL: keep them flat. */
     const char *model_path;
     fsdpck_optim_keys optim_keys;
-    /* In a group: files of one name on several hosts are different files, named "HOST:NAME". */
-    int source_local;
-    /* Separator between the names of HDF5 groups and datasets; NULL: ".". */
-    const char *hdf5_separator;
+    int source_local; /* in a group: files of one name on several hosts differ, named "HOST:NAME" */
+    const char *hdf5_separator; /* between the names of HDF5 groups and datasets; NULL: "." */
     /* Use the file's fill value for elements of HDF5 datasets that were never written. Without it they
      * are errors (H5-UNWRITTEN). */
     int hdf5_fill;
     /* Numbers in optimizer state follow the order of the model's parameters within each param_group.
      * The files cannot confirm it. Without it, ambiguous numbers are errors (MODEL-NEEDED). */
     int assume_order;
-    /* Tensor map, fsdpck-map(5): the name of one that is built in (fsdpck_builtin_map), or a file. The
-     * checkpoint then holds its model part alone, with the names and layouts that the map gives it. The
-     * other parts are left out. NULL: none. */
+    /* Tensor map, fsdpck-map(5): the name of a built-in one (fsdpck_builtin_map), or a file. Only the
+     * model part then remains, with the names and layouts that the map gives it. NULL: none. */
     const char *map;
     const char *map_config; /* config.json of the model, for the variables of the map; NULL: none */
     const char *const *map_set; /* variables of the map: "NAME=N" */
@@ -259,6 +256,9 @@ typedef struct fsdpck_open_options {
      * is chosen by its config.json and the names, unless the names are already equal. Its config.json
      * is also the default of map_config. NULL: none. */
     fsdpck_checkpoint *like;
+    int dequantize; /* read quantized weights, fsdpck-formats(5), as bfloat16: the model part alone */
+    int map_import; /* apply the inverse of `map`; not with `like`. The default of map_config is then the
+                     * checkpoint's own. UNSUPPORTED (MAP-ONE-WAY) if a rule has no inverse. */
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -312,6 +312,10 @@ typedef struct fsdpck_info {
     const char *map;            /* as given to fsdpck_open, or as chosen */
     const char *map_variables;  /* its variables that have values: "heads=32, kv_heads=8" */
     const char *map_chosen_for; /* model type for which `map` was chosen; "" if it was given */
+    uint64_t dequantized;       /* tensors that are read as bfloat16 (dequantize) */
+    int map_import;             /* its inverse was applied */
+    const char *map_not_made;   /* then: the names that it drops, separated by ", " */
+    const char *map_tied;       /* then: "lm_head.weight = tok_embeddings.weight", added tensors */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

@@ -349,6 +349,14 @@ typedef struct fsdpck_verify_options {
     /* A Hugging Face folder of safetensors: the checkpoint must equal it in names and shapes of tensors,
      * and its config.json must agree with its tensors; or NULL. Excludes open->source_local. */
     const char *like;
+    int like_dequantize; /* read quantized weights of `like` as bfloat16: fsdpck_open_options.dequantize */
+    /* Tensor map, as `map` of the open options, whose map_config and map_set apply: import of the
+     * checkpoint by this map, then export, must give its model part back, element by element. Decided
+     * without reading tensors; or NULL. Excludes open->source_local. */
+    const char *prove_map;
+    /* With `like`, values are compared too (fsdpck_nearness), which reads both once, at level -1 and from
+     * CHECKSUM on, unless a sample or max_seconds is given. 1: they are not. */
+    int no_nearness;
 } fsdpck_verify_options;
 
 /* Result of a verification. */
@@ -376,6 +384,7 @@ typedef struct fsdpck_verify_info {
     uint64_t statistics;                      /* number of tensors with statistics */
     uint64_t
         unsupported; /* errors on legal but unsupported content; if all are, there is no verdict */
+    uint64_t proved_tensors; /* by prove_map; 0: no proof */
 } fsdpck_verify_info;
 
 /* One finding. */
@@ -426,6 +435,61 @@ FSDPCK_API int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t ind
 /* The tensor of statistics number `index`. Returns 0 after the last. */
 FSDPCK_API int fsdpck_verify_get_tensor(const fsdpck_verify *v, uint64_t index,
                                         fsdpck_tensor *tensor);
+
+/* With `like`: the cosines of the tensors to those of the model folder. */
+typedef struct fsdpck_nearness {
+    size_t struct_nbytes;
+    int asked;           /* `like` was given, and the checkpoint could be opened */
+    const char *skipped; /* why no values were compared; NULL: they were */
+    uint64_t tensors;    /* floating-point tensors of both with one shape; limit of the index */
+    uint64_t judged;     /* of these: see fsdpck_near_state */
+    uint64_t roles, judged_roles;
+    uint64_t other_tensors; /* of one shape, but not of comparable dtypes */
+    double cosine_median;   /* of the medians of the judged roles; 0: none is judged */
+} fsdpck_nearness;
+
+/* Whether the cosine of a tensor can be a finding. */
+typedef enum fsdpck_near_state {
+    FSDPCK_NEAR_JUDGED,
+    FSDPCK_NEAR_SMALL, /* no: below 256 elements, or one dim larger than 1, as of a norm or bias */
+    FSDPCK_NEAR_ZERO,  /* no: all elements of a side are zero or not finite: no cosine */
+    FSDPCK_NEAR_GROWN, /* no: its norm is ten times as large, so that it was nothing before */
+    FSDPCK_NEAR_COMPRESSED /* no: compressed, and not read: no cosine */
+} fsdpck_near_state;
+
+/* Tensors whose names differ in numbers only. */
+typedef struct fsdpck_near_role {
+    size_t struct_nbytes;
+    const char *name; /* "model.layers.*.mlp.up_proj.weight" */
+    size_t name_nbytes;
+    uint64_t tensors, judged, far; /* far: findings */
+    int has_cosine;
+    double cosine_minimum, cosine_median; /* of the judged; of all if none is judged */
+} fsdpck_near_role;
+
+/* One tensor. */
+typedef struct fsdpck_near_tensor {
+    size_t struct_nbytes;
+    const char *name, *role; /* may contain any byte */
+    size_t name_nbytes, role_nbytes;
+    fsdpck_near_state state;
+    int far; /* part of a finding */
+    int has_cosine;
+    double cosine;
+    double projection;   /* how much of the model folder's tensor is in it: <a, b> / <b, b> */
+    uint64_t not_finite; /* elements left out: NaN, infinite or larger than 2^500 on a side */
+} fsdpck_near_tensor;
+
+/* Fills *n. */
+FSDPCK_API void fsdpck_verify_get_nearness(const fsdpck_verify *v, fsdpck_nearness *n);
+
+/* Role number `index`, by ascending median of the cosine. Returns 0 after the last. */
+FSDPCK_API int fsdpck_verify_get_near_role(const fsdpck_verify *v, uint64_t index,
+                                           fsdpck_near_role *role);
+
+/* Tensor number `index`. Returns 0 after the last. */
+FSDPCK_API int fsdpck_verify_get_near_tensor(const fsdpck_verify *v, uint64_t index,
+                                             fsdpck_near_tensor *tensor);
 
 /* Frees a verification. */
 FSDPCK_API void fsdpck_verify_free(fsdpck_verify *v);

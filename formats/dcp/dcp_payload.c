@@ -51,9 +51,8 @@ static const char *boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned nd
         return "torch 2.8 and 2.9 lose data where no order of sharding fits the placements "
                "([Shard(0), _StridedShard(0, 2)]): the rest of this tensor was never written; give "
                "--repair-strided if torch 2.10 or newer wrote it";
-    return "torch 2.10 to 2.15 record wrong boxes for FSDP2 with tensor parallelism where a dim "
-           "does not divide evenly: give --repair-strided to derive them from the blobs; otherwise "
-           "metadata and files are from different saves";
+    return "give --repair-strided: torch 2.10 to 2.15 record wrong boxes where a dim does not "
+           "divide evenly; if that does not help, take metadata and files from one save";
 }
 
 /* Blob against catalogue. */

@@ -17,6 +17,7 @@
  *     ranks_partial.c        warns about values that only some ranks hold
  *     ranks_lacking.c        warns about tensors of a model that some ranks lack
  *     ranks_differing.c      warns about objects that differ between ranks
+ *     ranks_equal_optim.c    finds optimizer state that may be equal shards of flat parameters
  *     ranks_merge.c          one tensor of all ranks -> catalogue
  *     ranks_objects.c        the same for one object
  *     ranks_check_records.c  checks the records outside chunks, for verify
@@ -159,7 +160,8 @@ enum {
     RANKS_SHARD_GRAD = 256,
     RANKS_SHARD_FLAT = 512,    /* part of an FSDP1 flat parameter: locating it is an error */
     RANKS_SHARD_SHAPES = 1024, /* shapes differ between ranks: locating it is an error */
-    RANKS_SHARD_STAGES = 2048  /* of several parameters with one number: locating it is an error */
+    RANKS_SHARD_STAGES = 2048, /* of several parameters with one number: locating it is an error */
+    RANKS_SHARD_EQUAL = 4096   /* with FLAT: equal on all ranks, so it may be a copy instead */
 };
 
 typedef struct ranks_shard {
@@ -270,6 +272,7 @@ typedef struct ranks_state {
     uint64_t dropped_count; /* tensors left out because they differ */
     uint64_t beside_count;  /* left out: possibly shards of the existing flat parameters */
     uint64_t flat_count;    /* shards of flat parameters, in tensors */
+    uint64_t equal_count;   /* of these, equal on all ranks: possibly copies */
     bool
         file_unread; /* the last file's zip or pickle was invalid: this state contains none of it */
     bool any_dtensor;
@@ -368,6 +371,25 @@ fsdpck_status ranks_note_conflict(ranks_state *s, const ranks_file *f, uint32_t 
  * locating them is an error. The error of a conflict between ranks of equal parameters. Call after
  * ranks_warn_partial and before ranks_merge. */
 fsdpck_status ranks_mark_stages(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ranks_equal_optim.c: optimizer state that is equal on all ranks. Copies have the shapes of the
+ * model's parameters; shards of flat parameters have one dim. */
+enum { RANKS_NOT_FLAT, RANKS_FLAT, RANKS_FLAT_OR_COPIES };
+typedef struct ranks_equal_optim {
+    vec sizes;         /* of 1-dim state, by family */
+    value_map whole;   /* sizes of the 1-dim tensors of models, plus 1 */
+    uint8_t *is_other; /* by family: some state has another form than that of shards */
+    size_t families;
+} ranks_equal_optim;
+fsdpck_status ranks_equal_begin(ranks_equal_optim *x, const ranks_state *s,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Notes a plain tensor, `count` ranks have it. Call for all. */
+fsdpck_status ranks_equal_see(ranks_equal_optim *x, const ranks_state *s, uint32_t entry,
+                              uint32_t piece, size_t count, bool differs,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Sets FLAT_OR_COPIES for families of such state, unless the model has parameters of these sizes. */
+fsdpck_status ranks_equal_decide(ranks_equal_optim *x, const ranks_state *s, uint8_t *is_flat,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+void ranks_equal_release(ranks_equal_optim *x, const ranks_state *s);
 /* ranks_merge.c */
 fsdpck_status ranks_merge(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_tidy.c: removes the tensors that the merge left out, and converts the specs on slices of a

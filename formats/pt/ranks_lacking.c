@@ -2,40 +2,28 @@
  * parameters that others do not have, each its own. A rank that has a part of another rank's
  * parameters and no other lacks the rest. Ranks with different sharded parameters are different
  * stages. */
-#include <string.h>
-
 #include "formats/pt/ranks_internal.h"
 
-/* More different sets of names are those of local experts. */
-enum { CLASSES_MAX = 4096, WORD_BITS = 64 };
+/* Bounds the comparisons of sets of names. */
+#define STEPS_MAX (UINT64_C(1) << 30)
 
 /* Ranks of one class have the same names. */
 typedef struct lacking_search {
     ranks_state *s;
     uint32_t *of_rank; /* class by rank */
     size_t rank_count;
-    vec sums;           /* uint64_t by class: the sum of its sharded parameters */
-    size_t words;       /* in a set of classes */
-    uint64_t *has_all;  /* sets by class: classes that have all its names */
-    uint64_t *has_some; /* sets by class: classes whose names it has all */
-    uint64_t *holders;  /* a set: classes that have the tensor */
-    uint32_t *sorted;   /* shards by tensor; first[i] is the start of the i-th */
-    uint64_t *first;
+    vec sums;               /* uint64_t by class: the sum of its sharded parameters */
+    vec ranks;              /* uint32_t by class: its first rank */
+    uint32_t *classes;      /* by tensor */
+    uint64_t *tensor_first; /* start in `classes` */
+    uint32_t *tensors;      /* by class, in ascending order */
+    uint64_t *class_first;  /* start in `tensors` */
+    uint64_t steps;
 } lacking_search;
 
 static uint64_t sum_of(const vec *sums, uint32_t rank)
 {
     return rank < sums->count ? *VEC_AT(sums, const uint64_t, rank) : 0;
-}
-
-static bool is_in(const uint64_t *set, size_t class)
-{
-    return (set[class / WORD_BITS] >> class % WORD_BITS & 1) != 0;
-}
-
-static void put_in(uint64_t *set, size_t class)
-{
-    set[class / WORD_BITS] |= UINT64_C(1) << class % WORD_BITS;
 }
 
 static fsdpck_status find_classes(lacking_search *x, fsdpck_error *err)
@@ -55,6 +43,8 @@ static fsdpck_status find_classes(lacking_search *x, fsdpck_error *err)
         }
         if (*known == 0) {
             st = vec_add(&x->sums, &sharded, err);
+            if (st == FSDPCK_OK)
+                st = vec_add(&x->ranks, &rank, err);
             *known = x->sums.count;
         }
         x->of_rank[rank] = (uint32_t)(*known - 1);
@@ -63,66 +53,90 @@ static fsdpck_status find_classes(lacking_search *x, fsdpck_error *err)
     return st;
 }
 
-static bool is_searched(const ranks_state *s, const ranks_shard *q)
+static bool is_searched(const ranks_tensor *t)
 {
-    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, q->tensor);
-    return (q->flags & RANKS_SHARD_PLAIN) && t->is_partial && !t->in_optimizer;
+    return t->kind == RANKS_PLAIN && t->is_partial && !t->in_optimizer;
 }
 
-static void sort_by_tensor(lacking_search *x)
+/* The class whose names a shard shows, or CAT_NONE. */
+static uint32_t class_of(const lacking_search *x, const ranks_shard *q)
+{
+    if (!(q->flags & RANKS_SHARD_PLAIN) ||
+        !is_searched(VEC_AT(&x->s->tensors, const ranks_tensor, q->tensor)))
+        return CAT_NONE;
+    const uint32_t class = x->of_rank[q->rank];
+    return *VEC_AT(&x->ranks, const uint32_t, class) == q->rank ? class : CAT_NONE;
+}
+
+/* Starts of lists from their lengths, at [i + 2]. Afterwards [i + 1] is where the i-th begins, and moves
+ * to its end as it is filled. */
+static void sum_lengths(uint64_t *first, size_t count)
+{
+    for (size_t i = 2; i < count + 2; i++)
+        first[i] += first[i - 1];
+}
+
+static void make_lists(lacking_search *x)
 {
     const vec *pieces = &x->s->reader->pieces;
-    for (size_t i = 0; i < pieces->count; i++)
-        if (is_searched(x->s, VEC_AT(pieces, const ranks_shard, i)))
-            x->first[VEC_AT(pieces, const ranks_shard, i)->tensor + 2]++;
-    for (size_t i = 2; i < x->s->tensors.count + 2; i++)
-        x->first[i] += x->first[i - 1];
-    for (size_t i = 0; i < pieces->count; i++)
-        if (is_searched(x->s, VEC_AT(pieces, const ranks_shard, i)))
-            x->sorted[x->first[VEC_AT(pieces, const ranks_shard, i)->tensor + 1]++] = (uint32_t)i;
-}
-
-static size_t class_at(const lacking_search *x, uint64_t at)
-{
-    return x->of_rank[VEC_AT(&x->s->reader->pieces, const ranks_shard, x->sorted[at])->rank];
-}
-
-static bool find_holders(lacking_search *x, uint32_t entry)
-{
-    memset(x->holders, 0, x->words * sizeof *x->holders);
-    for (uint64_t at = x->first[entry]; at < x->first[entry + 1]; at++)
-        put_in(x->holders, class_at(x, at));
-    return x->first[entry] < x->first[entry + 1];
-}
-
-static void compare_classes(lacking_search *x)
-{
-    const size_t classes = x->sums.count;
-    for (size_t a = 0; a < classes; a++)
-        for (size_t b = 0; b < classes; b++)
-            if (a != b &&
-                *VEC_AT(&x->sums, const uint64_t, a) == *VEC_AT(&x->sums, const uint64_t, b))
-                put_in(x->has_all + a * x->words, b);
-    for (uint32_t i = 0; i < x->s->tensors.count; i++) {
-        if (!find_holders(x, i))
+    for (size_t i = 0; i < pieces->count; i++) {
+        const ranks_shard *q = VEC_AT(pieces, const ranks_shard, i);
+        const uint32_t class = class_of(x, q);
+        if (class == CAT_NONE)
             continue;
-        for (uint64_t at = x->first[i]; at < x->first[i + 1]; at++)
-            for (size_t k = 0; k < x->words; k++)
-                x->has_all[class_at(x, at) * x->words + k] &= x->holders[k];
+        x->tensor_first[q->tensor + 2]++;
+        x->class_first[class + 2]++;
     }
-    for (size_t a = 0; a < classes; a++)
-        for (size_t b = 0; b < classes; b++)
-            if (is_in(x->has_all + a * x->words, b))
-                put_in(x->has_some + b * x->words, a);
+    sum_lengths(x->tensor_first, x->s->tensors.count);
+    sum_lengths(x->class_first, x->sums.count);
+    for (size_t i = 0; i < pieces->count; i++) {
+        const ranks_shard *q = VEC_AT(pieces, const ranks_shard, i);
+        const uint32_t class = class_of(x, q);
+        if (class != CAT_NONE)
+            x->classes[x->tensor_first[q->tensor + 1]++] = class;
+    }
+    for (uint32_t i = 0; i < x->s->tensors.count; i++)
+        for (uint64_t at = x->tensor_first[i]; at < x->tensor_first[i + 1]; at++)
+            x->tensors[x->class_first[x->classes[at] + 1]++] = i;
 }
 
-static bool is_lacked(const lacking_search *x, uint32_t entry)
+/* Whether class b has all names of class a; marks the others of b. */
+static bool has_all(lacking_search *x, uint32_t b, uint32_t a, bool mark)
 {
-    bool lacked = false;
-    for (uint64_t at = x->first[entry]; !lacked && at < x->first[entry + 1]; at++)
-        for (size_t k = 0; k < x->words; k++)
-            lacked = lacked || (x->has_some[class_at(x, at) * x->words + k] & ~x->holders[k]) != 0;
-    return lacked;
+    uint64_t at = x->class_first[a];
+    const uint64_t end = x->class_first[a + 1];
+    for (uint64_t k = x->class_first[b]; k < x->class_first[b + 1]; k++) {
+        x->steps++;
+        if (at < end && x->tensors[at] < x->tensors[k])
+            return false;
+        if (at < end && x->tensors[at] == x->tensors[k])
+            at++;
+        else if (mark)
+            VEC_AT(&x->s->tensors, ranks_tensor, x->tensors[k])->is_own = 1;
+    }
+    return at == end;
+}
+
+/* Classes with all names of a class have its rarest name, too. */
+static void compare_class(lacking_search *x, uint32_t a)
+{
+    const uint64_t own = *VEC_AT(&x->sums, const uint64_t, a);
+    const uint32_t *others = NULL;
+    uint64_t count = x->sums.count;
+    for (uint64_t at = x->class_first[a]; at < x->class_first[a + 1]; at++) {
+        const uint32_t tensor = x->tensors[at];
+        const uint64_t holders = x->tensor_first[tensor + 1] - x->tensor_first[tensor];
+        if (others != NULL && holders >= count)
+            continue;
+        others = x->classes + x->tensor_first[tensor];
+        count = holders;
+    }
+    for (uint32_t i = 0; i < count && x->steps < STEPS_MAX; i++) {
+        const uint32_t b = others == NULL ? i : others[i];
+        x->steps++;
+        if (b != a && *VEC_AT(&x->sums, const uint64_t, b) == own && has_all(x, b, a, false))
+            (void)has_all(x, b, a, true);
+    }
 }
 
 static fsdpck_status search(lacking_search *x, fsdpck_error *err)
@@ -130,45 +144,48 @@ static fsdpck_status search(lacking_search *x, fsdpck_error *err)
     ranks_state *s = x->s;
     uint64_t count = 0;
     uint32_t first = 0;
-    sort_by_tensor(x);
-    compare_classes(x);
+    make_lists(x);
+    for (uint32_t a = 0; a < x->sums.count; a++)
+        compare_class(x, a);
     for (uint32_t i = 0; i < s->tensors.count; i++) {
-        if (!find_holders(x, i) || !is_lacked(x, i))
-            continue;
-        VEC_AT(&s->tensors, ranks_tensor, i)->is_own = 1;
-        first = count++ == 0 ? i : first;
+        const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
+        if (is_searched(t) && t->is_own)
+            first = count++ == 0 ? i : first;
     }
+    if (x->steps >= STEPS_MAX)
+        log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
+                 "compare the names in the files of the ranks: fsdpck inspect --tree FILE",
+                 "ranks have %zu different sets of tensors: not all sets were compared for tensors "
+                 "that a rank lacks",
+                 x->sums.count);
     return ranks_report_partial(s, first, count, "only some ranks hold tensors of the model", err);
 }
 
 static fsdpck_status search_classes(lacking_search *x, fsdpck_error *err)
 {
     budget *owner = x->s->req->metadata;
-    const size_t pieces = x->s->reader->pieces.count, tensors = x->s->tensors.count;
-    const size_t classes = x->sums.count;
-    x->words = (classes + WORD_BITS - 1) / WORD_BITS;
-    const uint64_t sets_nbytes = (2 * classes + 1) * x->words * sizeof *x->has_all;
-    x->has_all = budget_alloc(owner, sets_nbytes, err);
-    x->sorted = budget_alloc(owner, pieces * sizeof *x->sorted, err);
-    x->first = budget_alloc(owner, (tensors + 2) * sizeof *x->first, err);
+    const size_t lists_nbytes = 2 * x->s->reader->pieces.count * sizeof(uint32_t);
+    const size_t firsts_nbytes = (x->s->tensors.count + 2 + x->sums.count + 2) * sizeof(uint64_t);
+    x->classes = budget_alloc(owner, lists_nbytes, err);
+    x->tensor_first = budget_alloc(owner, firsts_nbytes, err);
     fsdpck_status st = FSDPCK_LIMIT;
-    if (x->has_all != NULL && x->sorted != NULL && x->first != NULL) {
-        x->has_some = x->has_all + classes * x->words;
-        x->holders = x->has_some + classes * x->words;
+    if (x->classes != NULL && x->tensor_first != NULL) {
+        x->tensors = x->classes + x->s->reader->pieces.count;
+        x->class_first = x->tensor_first + x->s->tensors.count + 2;
         st = search(x, err);
     }
-    if (x->has_all != NULL)
-        budget_free(owner, x->has_all, sets_nbytes);
-    if (x->sorted != NULL)
-        budget_free(owner, x->sorted, pieces * sizeof *x->sorted);
-    if (x->first != NULL)
-        budget_free(owner, x->first, (tensors + 2) * sizeof *x->first);
+    if (x->classes != NULL)
+        budget_free(owner, x->classes, lists_nbytes);
+    if (x->tensor_first != NULL)
+        budget_free(owner, x->tensor_first, firsts_nbytes);
     return st;
 }
 
 fsdpck_status ranks_warn_lacking(ranks_state *s, fsdpck_error *err)
 {
-    lacking_search x = {.s = s, .sums = VEC_OF(uint64_t, s->req->metadata)};
+    lacking_search x = {.s = s,
+                        .sums = VEC_OF(uint64_t, s->req->metadata),
+                        .ranks = VEC_OF(uint32_t, s->req->metadata)};
     if (s->plain_sums.count == 0) /* no such tensors */
         return FSDPCK_OK;
     for (size_t i = 0; i < s->list->files.count; i++) {
@@ -179,9 +196,9 @@ fsdpck_status ranks_warn_lacking(ranks_state *s, fsdpck_error *err)
     if (x.of_rank == NULL)
         return FSDPCK_LIMIT;
     fsdpck_status st = find_classes(&x, err);
-    if (st == FSDPCK_OK && x.sums.count > 1 && x.sums.count <= CLASSES_MAX)
+    if (st == FSDPCK_OK && x.sums.count > 1)
         st = search_classes(&x, err);
     budget_free(s->req->metadata, x.of_rank, x.rank_count * sizeof *x.of_rank);
-    vec_release(&x.sums);
+    VEC_RELEASE_ALL(&x.sums, &x.ranks);
     return st;
 }

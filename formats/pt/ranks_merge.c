@@ -236,12 +236,16 @@ static fsdpck_status keep_first(ranks_state *s, const plain_list *l, fsdpck_erro
     return st != FSDPCK_OK ? st : add_whole(s, tensor, l->pieces[0], 0, err);
 }
 
+static bool is_float_vector(const ranks_state *s, const plain_list *l)
+{
+    const ranks_shard *q = piece_at(s, l->pieces[0]);
+    return q->ndim == 1 && dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
+}
+
 static bool may_be_flat(const ranks_state *s, const plain_list *l)
 {
-    const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
-    const ranks_shard *q = piece_at(s, l->pieces[0]);
-    return t->in_optimizer && !(q->flags & RANKS_SHARD_STAGES) && q->ndim == 1 &&
-           dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
+    return VEC_AT(&s->tensors, const ranks_tensor, l->entry)->in_optimizer &&
+           !(piece_at(s, l->pieces[0])->flags & RANKS_SHARD_STAGES) && is_float_vector(s, l);
 }
 
 /* Whether the ranks' tensors are state of different parameters, even if all are equal. */
@@ -299,7 +303,7 @@ static fsdpck_status join(ranks_state *s, const plain_list *l, fsdpck_error *err
     return FSDPCK_OK;
 }
 
-static rank_copies_use use_of(const ranks_state *s, const plain_list *l, bool is_shard)
+static rank_copies_use use_of(const ranks_state *s, const plain_list *l, unsigned is_flat)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
     const rank_copies_rule *rule = &s->req->copies;
@@ -312,19 +316,22 @@ static rank_copies_use use_of(const ranks_state *s, const plain_list *l, bool is
                                                .is_1dim = piece_at(s, l->pieces[0])->ndim == 1,
                                                .of_stages = is_of_stages(s, l),
                                                .may_be_shard = may_be_flat(s, l),
-                                               .is_shard = is_shard,
+                                               .is_shard = is_flat != RANKS_NOT_FLAT,
+                                               .may_be_copy = is_flat == RANKS_FLAT_OR_COPIES,
                                                .beside_flat = beside_flat,
                                                .owns_records = beside_flat && owns_records(s, l)});
 }
 
-static fsdpck_status merge_copies(ranks_state *s, const plain_list *l, bool is_shard,
+static fsdpck_status merge_copies(ranks_state *s, const plain_list *l, unsigned is_flat,
                                   fsdpck_error *err)
 {
     ranks_tensor *t = VEC_AT(&s->tensors, ranks_tensor, l->entry);
-    const rank_copies_use use = use_of(s, l, is_shard);
+    const rank_copies_use use = use_of(s, l, is_flat);
+    const bool may_be_copy = is_flat == RANKS_FLAT_OR_COPIES;
 
-    s->flat_count += is_shard && use != RANK_COPIES_FOR_MODEL && use != RANK_COPIES_OMIT &&
-                     use != RANK_COPIES_OMIT_SHARD;
+    s->flat_count += is_flat == RANKS_FLAT && use != RANK_COPIES_FOR_MODEL &&
+                     use != RANK_COPIES_OMIT && use != RANK_COPIES_OMIT_SHARD;
+    s->equal_count += may_be_copy && use == RANK_COPIES_FLAT;
     switch (use) {
     case RANK_COPIES_FOR_MODEL:
         return keep_each(s, l, err);
@@ -337,7 +344,7 @@ static fsdpck_status merge_copies(ranks_state *s, const plain_list *l, bool is_s
     case RANK_COPIES_FIRST:
         return keep_first(s, l, err);
     case RANK_COPIES_FLAT:
-        return add_refused(s, l, RANKS_SHARD_FLAT, err);
+        return add_refused(s, l, RANKS_SHARD_FLAT | (may_be_copy ? RANKS_SHARD_EQUAL : 0), err);
     case RANK_COPIES_OMIT:
         return drop(s, l, "differs between ranks", &s->dropped_count, err);
     case RANK_COPIES_OMIT_SHARD:
@@ -424,29 +431,44 @@ static void note_partial(ranks_state *s, const plain_list *l)
 
 /* One tensor that differs between ranks, or is on some only, shows that all of its optimizer are
  * shards: equal ones are equal by chance. */
-static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_flat,
-                                 ranks_copies *copies, fsdpck_error *err)
+static fsdpck_status find_flat(ranks_state *s, plain_index *x, ranks_equal_optim *equal,
+                               uint8_t *is_flat, fsdpck_error *err)
 {
     plain_list l;
     for (uint32_t entry = 0; entry < x->tensor_count; entry++) {
         if (!index_list(x, entry, &l))
             continue;
         const uint32_t family = family_of(s, entry);
-        const bool partial = l.count < files_of(s, family);
+        const bool partial = l.count < files_of(s, family), may_be = may_be_flat(s, &l);
         if (partial && !VEC_AT(&s->tensors, const ranks_tensor, entry)->is_own)
             note_partial(s, &l);
-        if (is_flat[family] || !may_be_flat(s, &l))
-            continue;
-        RETURN_IF(look(s, &l, err));
-        is_flat[family] = l.differs || partial;
+        if (may_be ? !is_flat[family] : is_float_vector(s, &l))
+            RETURN_IF(look(s, &l, err));
+        if (may_be && (l.differs || partial))
+            is_flat[family] = RANKS_FLAT;
+        RETURN_IF(ranks_equal_see(equal, s, entry, l.pieces[0], l.count, l.differs, err));
     }
+    return ranks_equal_decide(equal, s, is_flat, err);
+}
+
+static fsdpck_status merge_plain(ranks_state *s, plain_index *x, uint8_t *is_flat,
+                                 ranks_copies *copies, fsdpck_error *err)
+{
+    ranks_equal_optim equal;
+    plain_list l;
+    fsdpck_status st = ranks_equal_begin(&equal, s, err);
+    if (st == FSDPCK_OK)
+        st = find_flat(s, x, &equal, is_flat, err);
+    ranks_equal_release(&equal, s);
+    RETURN_IF(st);
     for (uint32_t entry = 0; entry < x->tensor_count; entry++) {
         if (!index_list(x, entry, &l))
             continue;
         RETURN_IF(look(s, &l, err));
         if (l.differs)
             ranks_copies_see(copies, s, entry, l.pieces, l.count);
-        RETURN_IF(merge_copies(s, &l, is_flat[family_of(s, entry)] && may_be_flat(s, &l), err));
+        const unsigned flat = is_flat[family_of(s, entry)];
+        RETURN_IF(merge_copies(s, &l, may_be_flat(s, &l) ? flat : RANKS_NOT_FLAT, err));
     }
     return FSDPCK_OK;
 }

@@ -256,6 +256,11 @@ static void describe(const ranks_state *s, cat_origin *o)
                  "cannot be restored without the model",
                  s->flat_count, s->flat_count == 1 ? "" : "s",
                  s->flat_count == 1 ? "is stored as ranks' shards" : "are ranks' shards");
+    else if (s->equal_count > 0)
+        snprintf(o->note, sizeof o->note,
+                 "%" PRIu64 " tensor%s of the optimizer may be ranks' shards of flat parameters "
+                 "(FSDP1): one dim, equal on all ranks",
+                 s->equal_count, s->equal_count == 1 ? "" : "s");
     else if (s->tp_order_suspect)
         snprintf(o->note, sizeof o->note, "%s",
                  s->req->assume_tp_first
@@ -272,10 +277,15 @@ static void report(const ranks_state *s)
 
     const open_names *known = s->req->names;
     const bool states_units = known != NULL && known->states_units(s->cat);
-    const bool says_itself = s->flat_count > 0 && states_units;
-    if (s->flat_count > 0 && !says_itself)
+    const bool any_flat = s->flat_count > 0 || s->equal_count > 0;
+    const bool says_itself = any_flat && states_units;
+    if (any_flat && !says_itself)
         log_warn(log, FSDPCK_FINDING_RANK_FLAT,
-                 "describe the flat parameters with --model FILE: fsdpck-model(5)", "%s", o->note);
+                 s->flat_count > 0
+                     ? "describe the flat parameters with --model FILE: fsdpck-model(5)"
+                     : "describe the flat parameters with --model FILE: fsdpck-model(5); if all "
+                       "ranks saved the whole optimizer, give --per-rank first",
+                 "%s", o->note);
     else if (!says_itself && o->note[0] != '\0' && !o->order_suspect)
         log_write(log, LOG_NOTE, "%s", o->note);
     if (o->order_suspect)
@@ -367,6 +377,13 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
              "stages)"),
             (next, "save the optimizer with get_optimizer_state_dict, which names parameters; or "
                    "read only the model with --part model, in commands that have it"));
+    if (q->flags & RANKS_SHARD_EQUAL)
+        return FAIL_WITH(
+            err, UNSUPPORTED, RANK_FLAT,
+            ("optimizer state has one dim and is equal on all ranks: shards of flat parameters "
+             "(FSDP1), or copies"),
+            (next, "describe the flat parameters with --model FILE: fsdpck-model(5); if all ranks "
+                   "saved the whole optimizer, give --per-rank first"));
     if (q->flags & RANKS_SHARD_FLAT)
         return FAIL_WITH(
             err, UNSUPPORTED, RANK_FLAT,

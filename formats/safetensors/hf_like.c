@@ -1,5 +1,7 @@
 #include "formats/safetensors/hf_like.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,14 @@ typedef struct placed {
     unsigned rank; /* of its dtype: first those of more bytes, so that each is aligned */
     uint64_t offset_bytes;
 } placed;
+
+#define RENUMBERED_NBYTES 48u
+
+/* A file of the folder. */
+typedef struct like_file {
+    const char *name; /* NULL: none of its tensors is in the target, and it is not written */
+    char renumbered[RENUMBERED_NBYTES];
+} like_file;
 
 static int by_place(const void *a, const void *b)
 {
@@ -57,8 +67,33 @@ static fsdpck_status place_tensors(const target *t, const catalogue *like, place
     return FSDPCK_OK;
 }
 
-static fsdpck_status place_files(target *t, const catalogue *like, const placed *list,
-                                 fsdpck_error *err)
+/* The folder's names. Where it has a file that is not written, such as one with only the scales of
+ * quantized weights, its numbers would tell of a missing file: then the others are numbered again. */
+static fsdpck_status name_files(like_file *files, const catalogue *like, const placed *list,
+                                size_t count, fsdpck_error *err)
+{
+    const size_t all = catalogue_file_count(like);
+    size_t kept = 0, number = 0;
+    for (size_t i = 0; i < count; i++) {
+        like_file *f = &files[list[i].file];
+        kept += f->name == NULL;
+        f->name = catalogue_name(like, catalogue_file(like, list[i].file)->path);
+    }
+    for (size_t i = 0; i < all; i++) {
+        if (files[i].name == NULL)
+            continue;
+        RETURN_IF(check_name(files[i].name, err));
+        if (kept == all)
+            continue;
+        snprintf(files[i].renumbered, sizeof files[i].renumbered,
+                 "model-%05zu-of-%05zu.safetensors", ++number, kept);
+        files[i].name = files[i].renumbered;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status place_files(target *t, const catalogue *like, const like_file *files,
+                                 const placed *list, fsdpck_error *err)
 {
     const size_t count = catalogue_tensor_count(&t->cat);
     uint32_t *tensors = budget_alloc(t->cat.owner, (count + 1) * sizeof *tensors, err);
@@ -69,21 +104,19 @@ static fsdpck_status place_files(target *t, const catalogue *like, const placed 
     fsdpck_status st = FSDPCK_OK;
     size_t begin = 0;
     for (uint32_t f = 0; st == FSDPCK_OK && f < catalogue_file_count(like); f++) {
-        const char *name = catalogue_name(like, catalogue_file(like, f)->path);
         size_t end = begin;
         while (end < count && list[end].file == f)
             end++;
-        st = check_name(name, err);
-        if (st == FSDPCK_OK)
-            st = st_layout_file_in_order(t, name, tensors + begin, end - begin, err);
+        if (files[f].name != NULL)
+            st = st_layout_file_in_order(t, files[f].name, tensors + begin, end - begin, err);
         begin = end;
     }
     budget_free(t->cat.owner, tensors, (count + 1) * sizeof *tensors);
     return st;
 }
 
-static fsdpck_status place_index(target *t, const writer_options *opt, const placed *places,
-                                 fsdpck_error *err)
+static fsdpck_status place_index(target *t, const writer_options *opt, const like_file *files,
+                                 const placed *places, fsdpck_error *err)
 {
     const size_t count = catalogue_tensor_count(&t->cat);
     uint64_t total_nbytes = 0;
@@ -93,10 +126,9 @@ static fsdpck_status place_index(target *t, const writer_options *opt, const pla
     for (size_t i = 0; i < count; i++) {
         const uint32_t name = catalogue_tensor(&t->cat, places[i].tensor)->name;
         total_nbytes += catalogue_tensor_nbytes(&t->cat, places[i].tensor);
-        list[i] = (hf_index_entry){
-            .name = catalogue_name(&t->cat, name),
-            .nbytes = catalogue_name_nbytes(&t->cat, name),
-            .file = catalogue_name(opt->like, catalogue_file(opt->like, places[i].file)->path)};
+        list[i] = (hf_index_entry){.name = catalogue_name(&t->cat, name),
+                                   .nbytes = catalogue_name_nbytes(&t->cat, name),
+                                   .file = files[places[i].file].name};
     }
     const fsdpck_status st = hf_index_add(t, opt->like_index, list, count, total_nbytes, err);
     budget_free(t->cat.owner, list, count * sizeof *list);
@@ -106,19 +138,26 @@ static fsdpck_status place_index(target *t, const writer_options *opt, const pla
 fsdpck_status hf_like_layout(target *t, const writer_options *opt, fsdpck_error *err)
 {
     const size_t count = catalogue_tensor_count(&t->cat);
-    bool recast;
+    bool recast = false;
+    vec files = VEC_OF(like_file, t->cat.owner);
     placed *list = budget_alloc(t->cat.owner, count * sizeof *list, err);
     if (list == NULL)
         return FSDPCK_LIMIT;
-    fsdpck_status st = place_tensors(t, opt->like, list, &recast, err);
+    fsdpck_status st =
+        vec_push_n(&files, catalogue_file_count(opt->like), err) == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = place_tensors(t, opt->like, list, &recast, err);
     for (size_t i = 0; i < count && !recast; i++)
         list[i].rank = 0;
     if (st == FSDPCK_OK && count > 1)
         qsort(list, count, sizeof *list, by_place);
     if (st == FSDPCK_OK)
-        st = place_files(t, opt->like, list, err);
+        st = name_files(files.items, opt->like, list, count, err);
+    if (st == FSDPCK_OK)
+        st = place_files(t, opt->like, files.items, list, err);
     if (st == FSDPCK_OK && opt->like_index != NULL)
-        st = place_index(t, opt, list, err);
+        st = place_index(t, opt, files.items, list, err);
+    vec_release(&files);
     budget_free(t->cat.owner, list, count * sizeof *list);
     t->is_folder = true;
     return st;

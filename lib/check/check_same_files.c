@@ -6,7 +6,14 @@
 #include "check/check_internal.h"
 #include "plan/sort.h"
 
-enum { RECORDS_LEAST = 2, VARIED_LEAST = 2, SAMPLES_MOST = 1024, SAMPLE_NBYTES = 16384 };
+/* Samples bound the bytes that are read: of all files, but some of each. */
+enum {
+    RECORDS_LEAST = 2,
+    VARIED_LEAST = 2,
+    SAMPLES_OF_ALL = 1024,
+    SAMPLES_OF_EACH = 16,
+    SAMPLE_NBYTES = 16384
+};
 
 typedef struct file_extents {
     uint64_t first, count;
@@ -56,12 +63,22 @@ static bool has_same_box(const check *c, const extent *a, const extent *b)
            catalogue_chunk_is_same(c->r->cat, a->chunk, b->chunk);
 }
 
+static uint64_t itemsize_of(const check *c, const extent *e)
+{
+    const cat_tensor *t = catalogue_tensor(c->r->cat, check_tensor_of(c, e));
+    return dtype_get((dtype)t->dtype)->itemsize_bytes;
+}
+
+/* Whether a record of another box has several elements. */
+static bool is_stranger(const check *c, const extent *a, const extent *b)
+{
+    return a->nbytes - a->at_bytes > itemsize_of(c, a) && !has_same_box(c, a, b);
+}
+
 /* Whether the first elements of a chunk differ from each other. */
 static bool is_varied(const check *c, const extent *e, uint8_t *sample)
 {
-    const cat_tensor *t = catalogue_tensor(c->r->cat, check_tensor_of(c, e));
-    const uint64_t item = dtype_get((dtype)t->dtype)->itemsize_bytes;
-    const uint64_t left = e->nbytes - e->at_bytes;
+    const uint64_t item = itemsize_of(c, e), left = e->nbytes - e->at_bytes;
     uint64_t n = left < SAMPLE_NBYTES ? left : SAMPLE_NBYTES;
     n -= n % item;
     const source *src = c->r->source;
@@ -71,21 +88,39 @@ static bool is_varied(const check *c, const extent *e, uint8_t *sample)
            memcmp(sample, sample + item, n - item) != 0;
 }
 
+static uint64_t count_strangers(const check *c, const file_extents *a, const file_extents *b)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < a->count; i++)
+        count += is_stranger(c, VEC_AT(&c->extents, const extent, a->first + i),
+                             VEC_AT(&c->extents, const extent, b->first + i));
+    return count;
+}
+
+/* Which of `step` records is a sample: not always the same, as kinds of records alternate. */
+static uint64_t pick_sample(uint64_t group, uint64_t step)
+{
+    const uint64_t h = (group + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    return (h ^ h >> 29) % step;
+}
+
 /* Fresh optimizer state and biases are constant, and then equal in many files; a pattern that repeats
- * may be so in one tensor. */
+ * may be so in one tensor. At most `samples` records, from all parts of the file. */
 static bool has_varied_strangers(const check *c, const file_extents *a, const file_extents *b,
-                                 uint64_t *samples)
+                                 uint64_t samples)
 {
     uint8_t sample[SAMPLE_NBYTES];
+    const uint64_t count = count_strangers(c, a, b), step = (count + samples - 1) / samples;
+    uint64_t at = 0;
     unsigned varied = 0;
     for (uint64_t i = 0; i < a->count; i++) {
         const extent *x = VEC_AT(&c->extents, const extent, a->first + i),
                      *y = VEC_AT(&c->extents, const extent, b->first + i);
-        if (has_same_box(c, x, y))
+        if (!is_stranger(c, x, y))
             continue;
-        if (++*samples > SAMPLES_MOST)
-            return false;
-        if (is_varied(c, x, sample) && ++varied == VARIED_LEAST)
+        const bool is_sample = at % step == pick_sample(at / step, step);
+        at++;
+        if (is_sample && is_varied(c, x, sample) && ++varied == VARIED_LEAST)
             return true;
     }
     return false;
@@ -106,11 +141,29 @@ static void report_same(check *c, const file_extents *a, const file_extents *b)
     findings_report(c->found, &what);
 }
 
+/* Number of files that have the records of another. With samples: also reports them. */
+static uint64_t find_pairs(check *c, const file_extents *files, const sort_pair *list, uint64_t n,
+                           uint64_t samples)
+{
+    uint64_t pairs = 0;
+    for (uint64_t k = 1, head = 0; k < n; k++) {
+        const file_extents *a = &files[list[head].item], *b = &files[list[k].item];
+        if (list[k].key != list[head].key || !has_same_records(c, a, b)) {
+            head = k;
+            continue;
+        }
+        pairs++;
+        if (samples > 0 && has_varied_strangers(c, a, b, samples))
+            report_same(c, a, b);
+    }
+    return pairs;
+}
+
 fsdpck_status check_same_files(check *c, fsdpck_error *err)
 {
     const uint64_t most = catalogue_file_count(c->r->cat);
     const uint64_t nbytes = most * (sizeof(file_extents) + 2 * sizeof(sort_pair));
-    uint64_t n = 0, samples = 0;
+    uint64_t n = 0;
     if (most < 2 || c->extents.count == 0)
         return FSDPCK_OK;
     sort_pair *list = budget_alloc(c->r->metadata, nbytes, err);
@@ -127,13 +180,11 @@ fsdpck_status check_same_files(check *c, fsdpck_error *err)
         n++;
     }
     sort_pairs(list, list + most, n, NULL, NULL);
-    for (uint64_t k = 1, head = 0; k < n; k++) {
-        const file_extents *a = &files[list[head].item], *b = &files[list[k].item];
-        if (list[k].key != list[head].key || !has_same_records(c, a, b))
-            head = k;
-        else if (has_varied_strangers(c, a, b, &samples))
-            report_same(c, a, b);
-    }
+    const uint64_t pairs = find_pairs(c, files, list, n, 0);
+    if (pairs > 0)
+        (void)find_pairs(c, files, list, n,
+                         pairs < SAMPLES_OF_ALL / SAMPLES_OF_EACH ? SAMPLES_OF_ALL / pairs
+                                                                  : SAMPLES_OF_EACH);
     budget_free(c->r->metadata, list, nbytes);
     return FSDPCK_OK;
 }

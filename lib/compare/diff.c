@@ -1,10 +1,8 @@
-/* Compares two checkpoints. Both are selected as for a consolidation, into files of one layout that
- * are never written: equal offsets contain the same element. */
+/* Compares two checkpoints. Both are selected as for a consolidation; tensor_pairs.h reads them together. */
 #include "compare/diff.h"
 #include "base/struct_copy.h"
 
 #include "compare/digest.h"
-#include "group/remote_folder.h"
 #include "run/manifest_files.h"
 
 #include <inttypes.h>
@@ -44,11 +42,9 @@ static fsdpck_status match_tensors(fsdpck_diff *d, fsdpck_error *err)
                 err);
             continue;
         }
-        diff_pair *p = vec_push(&d->pairs, err);
-        if (p == NULL)
-            st = FSDPCK_LIMIT;
-        else
-            *p = (diff_pair){.a = i, .b = k};
+        st = tensor_pairs_add(&d->common, i, k, err);
+        if (st == FSDPCK_OK)
+            st = vec_add(&d->pairs, &(diff_pair){0}, err);
     }
     for (uint32_t k = 0; st == FSDPCK_OK && k < nb; k++)
         if (!met[k])
@@ -58,58 +54,19 @@ static fsdpck_status match_tensors(fsdpck_diff *d, fsdpck_error *err)
     return st;
 }
 
-/* Common tensors get equal offsets in file 0. The rest goes to file 1, which is not compared. */
-static fsdpck_status lay_out_side(fsdpck_diff *d, bool second, fsdpck_error *err)
-{
-    catalogue *c = second ? &d->b.to.cat : &d->a.to.cat;
-    uint64_t shared = 0, rest = 0;
-    uint32_t index;
-    for (size_t i = 0; i < d->pairs.count; i++) {
-        const diff_pair *p = VEC_AT(&d->pairs, const diff_pair, i);
-        RETURN_IF(digest_lay_out_tensor(c, second ? p->b : p->a, 0, &shared, err));
-    }
-    for (size_t i = 0; i < d->rows.count; i++) {
-        const diff_row *r = VEC_AT(&d->rows, const diff_row, i);
-        const uint32_t tensor = second ? r->b : r->a;
-        if (tensor != CAT_NONE)
-            RETURN_IF(digest_lay_out_tensor(c, tensor, 1, &rest, err));
-    }
-    RETURN_IF(catalogue_add_file(c, "both", 4, shared, CAT_NONE, &index, err));
-    return catalogue_add_file(c, "rest", 4, rest, CAT_NONE, &index, err);
-}
-
 /* ---- values ---- */
 
-/* The pair at this offset of file 0. */
-static diff_pair *pair_at(const fsdpck_diff *d, uint64_t chunk)
+static void compare_part(void *ctx, unsigned worker, const pair_elements *e)
 {
-    const catalogue *a = &d->a.to.cat;
-    const uint64_t at = catalogue_chunk(a, chunk)->offset_bytes;
-    size_t low = 0, high = d->pairs.count;
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        const uint32_t tensor = VEC_AT(&d->pairs, const diff_pair, middle)->a;
-        if (catalogue_chunk(a, catalogue_tensor(a, tensor)->first_chunk)->offset_bytes <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    /* Tensors without elements share an offset with the next one. */
-    while (VEC_AT(&d->pairs, const diff_pair, low)->a != catalogue_chunk(a, chunk)->tensor)
-        low--;
-    return VEC_AT(&d->pairs, diff_pair, low);
-}
-
-static void compare_part(fsdpck_diff *d, const range_part *part, const uint8_t *a, const uint8_t *b)
-{
-    diff_pair *p = pair_at(d, part->chunk);
-    const dtype type = (dtype)catalogue_tensor(&d->a.to.cat, p->a)->dtype;
-    const uint64_t itemsize = dtype_get(type)->itemsize_bytes;
+    fsdpck_diff *d = ctx;
+    diff_pair *p = VEC_AT(&d->pairs, diff_pair, e->pair);
+    const uint32_t tensor = VEC_AT(&d->common.list, const tensor_pair, e->pair)->a;
     compare_stats stats = {0};
+    (void)worker;
     if (p->streamed)
         return;
-    compare_elements(type, &d->rule, a, b, (part->end - part->begin) / itemsize,
-                     (part->begin - part->chunk_begin) / itemsize, &stats);
+    compare_elements((dtype)catalogue_tensor(&d->a.to.cat, tensor)->dtype, &d->rule, e->a, e->b,
+                     e->count, e->first, &stats);
     if (stats.differing == 0)
         return;
     pthread_mutex_lock(&d->lock);
@@ -119,49 +76,13 @@ static void compare_part(fsdpck_diff *d, const range_part *part, const uint8_t *
         atomic_store(&d->enough.set, 1);
 }
 
-static fsdpck_status compare_range(fsdpck_diff *d, unsigned worker, const output_range *range,
-                                   fsdpck_error *err)
-{
-    const uint8_t *a, *b;
-    range_walk walk;
-    range_part part;
-    RETURN_IF(cancel_check(&d->a.ctx->cancel, err));
-    RETURN_IF(exec_fill(d->a.exec, worker, range, &a, err));
-    RETURN_IF(exec_fill(d->b.exec, worker, range, &b, err));
-    range_walk_begin(&walk, d->a.plan, range);
-    while (range_walk_next(&walk, &part))
-        compare_part(d, &part, a + (part.begin - range->begin), b + (part.begin - range->begin));
-    progress_add(&d->a.ctx->progress, range->end - range->begin);
-    return FSDPCK_OK;
-}
-
-/* Tiles and elements both begin at multiples of their size, so none is cut. */
-static fsdpck_status compare_item(void *ctx, unsigned worker, uint64_t item, fsdpck_error *err)
-{
-    fsdpck_diff *d = ctx;
-    output_range whole;
-    plan_get_item(d->a.plan, exec_own_item(d->a.exec, item), &whole);
-    if (whole.file != 0)
-        return FSDPCK_OK;
-    uint64_t nbytes = exec_fill_nbytes(d->a.exec, &whole);
-    const uint64_t other = exec_fill_nbytes(d->b.exec, &whole);
-    nbytes = nbytes > other ? nbytes : other; /* strided sources want more at a time */
-    nbytes = nbytes < d->fill_nbytes ? nbytes : d->fill_nbytes;
-    output_range range = whole;
-    for (; range.begin < whole.end; range.begin = range.end) {
-        range.end = whole.end - range.begin > nbytes ? range.begin + nbytes : whole.end;
-        RETURN_IF(compare_range(d, worker, &range, err));
-    }
-    return FSDPCK_OK;
-}
-
 /* Compressed chunks come front to back only: digests of their tensors are compared. */
 static fsdpck_status compare_streamed(fsdpck_diff *d, fsdpck_error *err)
 {
     bool any = false;
     for (size_t i = 0; i < d->pairs.count; i++) {
         diff_pair *p = VEC_AT(&d->pairs, diff_pair, i);
-        p->streamed = exec_is_streamed(d->a.exec, p->a) || exec_is_streamed(d->b.exec, p->b);
+        p->streamed = tensor_pairs_is_streamed(&d->common, i);
         any = any || p->streamed;
     }
     if (!any)
@@ -172,9 +93,10 @@ static fsdpck_status compare_streamed(fsdpck_diff *d, fsdpck_error *err)
     RETURN_IF(exec_run(d->b.exec, NULL, err));
     for (size_t i = 0; i < d->pairs.count; i++) {
         diff_pair *p = VEC_AT(&d->pairs, diff_pair, i);
-        const cat_tensor *a = catalogue_tensor(&d->a.to.cat, p->a);
-        const cat_tensor *b = catalogue_tensor(&d->b.to.cat, p->b);
-        if (p->streamed && catalogue_tensor_nelems(&d->a.to.cat, p->a) > 0 &&
+        const tensor_pair *of = VEC_AT(&d->common.list, const tensor_pair, i);
+        const cat_tensor *a = catalogue_tensor(&d->a.to.cat, of->a);
+        const cat_tensor *b = catalogue_tensor(&d->b.to.cat, of->b);
+        if (p->streamed && catalogue_tensor_nelems(&d->a.to.cat, of->a) > 0 &&
             d->a.to.chunk_digest[a->first_chunk] != d->b.to.chunk_digest[b->first_chunk])
             p->stats.differing = UINT64_MAX;
     }
@@ -230,33 +152,18 @@ static fsdpck_status all_reduce_pairs(fsdpck_diff *d, fsdpck_status st, fsdpck_e
 static fsdpck_status compare_values(fsdpck_diff *d, fsdpck_error *err)
 {
     group *g = d->a.ctx->group;
-    unsigned workers;
-    uint64_t nbytes;
-    RETURN_IF(exec_assign_work(d->a.exec, true, err));
-    RETURN_IF(exec_assign_work(d->b.exec, true, err));
-    exec_fill_limits(d->a.exec, &d->workers, &d->fill_nbytes);
-    exec_fill_limits(d->b.exec, &workers, &nbytes);
-    d->workers = workers < d->workers ? workers : d->workers;
-    d->fill_nbytes = nbytes < d->fill_nbytes ? nbytes : d->fill_nbytes;
+    RETURN_IF(tensor_pairs_assign(&d->common, err));
     RETURN_IF(compare_streamed(d, err));
     fsdpck_status st = exec_check_replicas(d->a.exec, err);
     if (st == FSDPCK_OK)
         st = exec_check_replicas(d->b.exec, err);
     RETURN_IF(group_agree_result(g, st, false, err));
-    progress_phase(&d->a.ctx->progress, "comparing", catalogue_file(&d->a.to.cat, 0)->nbytes);
-    st = pool_run(d->workers, exec_own_item_count(d->a.exec), compare_item, d, &d->enough, err);
+    st = tensor_pairs_walk(&d->common, "comparing", compare_part, d, &d->enough, err);
     if (st == FSDPCK_CANCELLED && atomic_load(&d->enough.set))
         st = FSDPCK_OK;
     RETURN_IF(all_reduce_pairs(d, st, err));
     RETURN_IF(exec_all_reduce_stats(d->a.exec, err));
     return exec_all_reduce_stats(d->b.exec, err);
-}
-
-static fsdpck_status check_unchanged(const run *r, fsdpck_error *err)
-{
-    const source *s = &r->src->src;
-    RETURN_IF(remote_folder_check_unchanged(r->src->remote_files, err));
-    return s->check_unchanged == NULL ? FSDPCK_OK : s->check_unchanged(s->ctx, err);
 }
 
 /* ---- all of it ---- */
@@ -300,10 +207,11 @@ static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
 {
     for (size_t i = 0; i < d->pairs.count; i++) {
         const diff_pair *p = VEC_AT(&d->pairs, const diff_pair, i);
+        const tensor_pair *of = VEC_AT(&d->common.list, const tensor_pair, i);
+        const diff_row row = {
+            .kind = FSDPCK_DIFF_VALUES, .a = of->a, .b = of->b, .stats = p->stats};
         if (p->stats.differing > 0)
-            RETURN_IF(diff_add_row(
-                d, &(diff_row){.kind = FSDPCK_DIFF_VALUES, .a = p->a, .b = p->b, .stats = p->stats},
-                err));
+            RETURN_IF(diff_add_row(d, &row, err));
     }
     return FSDPCK_OK;
 }
@@ -320,30 +228,14 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
     if (*part != FSDPCK_PART_ALL && o->select.part < 0)
         log_write(&a->ctx->log, LOG_NOTE, "comparing only the %s parts, which both have",
                   fsdpck_part_name(*part));
-    /* Both hold buffers at once. */
-    d->a.opt.work.memory_nbytes = run_memory_nbytes(&d->a) / 2;
-    if (d->a.opt.work.memory_nbytes < EXEC_MEMORY_NBYTES_MIN)
-        d->a.opt.work.memory_nbytes = EXEC_MEMORY_NBYTES_MIN;
-    d->b.opt.work.memory_nbytes = d->a.opt.work.memory_nbytes;
+    tensor_pairs_share_memory(&d->common);
     RETURN_IF(match_tensors(d, err));
-    RETURN_IF(lay_out_side(d, false, err));
-    RETURN_IF(lay_out_side(d, true, err));
-    RETURN_IF(run_make_plan(&d->a, err));
-    return run_make_plan(&d->b, err);
-}
-
-/* Collective steps first; steps that may fail on a single rank follow. */
-static fsdpck_status locate_both(fsdpck_diff *d, fsdpck_error *err)
-{
-    group *g = d->a.ctx->group;
-    RETURN_IF(group_agree_result(g, run_resolve(&d->a, err), true, err));
-    return run_resolve(&d->b, err);
+    return tensor_pairs_plan(&d->common, err);
 }
 
 static fsdpck_status finish_values(fsdpck_diff *d, fsdpck_error *err)
 {
-    RETURN_IF(check_unchanged(&d->a, err));
-    RETURN_IF(check_unchanged(&d->b, err));
+    RETURN_IF(tensor_pairs_check_unchanged(&d->common, err));
     return add_value_rows(d, err);
 }
 
@@ -355,7 +247,7 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     RETURN_IF(group_agree_result(g, prepare(d, a, b, o, &part, err), true, err));
     RETURN_IF(run_check_same_plan(&d->a, err));
     RETURN_IF(run_check_same_plan(&d->b, err));
-    RETURN_IF(group_agree_result(g, locate_both(d, err), true, err));
+    RETURN_IF(group_agree_result(g, tensor_pairs_resolve(&d->common, err), true, err));
     if (!d->brief || d->rows.count == 0)
         RETURN_IF(compare_values(d, err));
     RETURN_IF(group_agree(g, finish_values(d, err), err));
@@ -388,6 +280,7 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
     pthread_mutex_init(&d->lock, NULL);
     run_init(&d->a, ctx, a, NULL);
     run_init(&d->b, ctx, b, NULL);
+    tensor_pairs_init(&d->common, &d->a, &d->b);
     const fsdpck_status st = run_diff(d, a, b, &parts, err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK)
@@ -402,6 +295,7 @@ void fsdpck_diff_free(fsdpck_diff *d)
     if (d == NULL)
         return;
     VEC_RELEASE_ALL(&d->pairs, &d->rows);
+    tensor_pairs_release(&d->common);
     text_release(&d->texts);
     pthread_mutex_destroy(&d->lock);
     run_release(&d->a);
@@ -427,7 +321,7 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
     };
     for (size_t i = 0; i < d->pairs.count; i++)
         all.nbytes_compared +=
-            catalogue_tensor_nbytes(&d->a.to.cat, VEC_AT(&d->pairs, const diff_pair, i)->a);
+            catalogue_tensor_nbytes(&d->a.to.cat, VEC_AT(&d->common.list, const tensor_pair, i)->a);
     struct_copy_out(info, &all, sizeof all);
 }
 

@@ -3,6 +3,7 @@
 #define FSDPCK_COMPARE_DIFF_H
 
 #include "compare/compare_elements.h"
+#include "compare/tensor_pairs.h"
 #include "run/run.h"
 
 typedef struct diff_row {
@@ -15,9 +16,8 @@ typedef struct diff_row {
     size_t name_nbytes;
 } diff_row;
 
-/* A tensor of both sides, with equal dtype and shape. */
+/* The differences of a pair of tensors. */
 typedef struct diff_pair {
-    uint32_t a, b;
     bool streamed; /* compared by digest only */
     compare_stats stats;
 } diff_pair;
@@ -26,14 +26,13 @@ struct fsdpck_diff {
     run a, b;
     compare_rule rule;
     bool brief;
-    vec pairs; /* diff_pair, in the order of their offsets */
+    tensor_pairs common;
+    vec pairs; /* diff_pair, parallel to common.list */
     vec rows;  /* diff_row: differences, by name */
     text_buf texts;
     pthread_mutex_t lock; /* guards stats of pairs */
     cancel_token enough;  /* brief: stop at the first difference */
     uint64_t objects_compared;
-    unsigned workers;
-    uint64_t fill_nbytes;
 };
 
 /* The default part: everything if both use the same outer keys, or if more names match that way;

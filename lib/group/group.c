@@ -131,8 +131,8 @@ static fsdpck_status refuse_lone(const char *count, fsdpck_error *err)
         ("one of %s processes without a connection to each other: all would do the same work",
          count),
         (expected, "a launcher for %s", group_link_description()),
-        (next, "use mpirun of the MPI that fsdpck version names, or srun with --mpi=pmix for Open "
-               "MPI, --mpi=pmi2 for MPICH"));
+        (next, "use the mpirun of the MPI that fsdpck version prints, or srun, with --mpi=pmix for "
+               "Open MPI or --mpi=pmi2 for MPICH"));
 }
 
 static fsdpck_status check_same_build(group *g, fsdpck_error *err)

@@ -9,7 +9,7 @@
  *     map_free(m);
  *
  * Every rule is a bijection of elements, apart from `drop`, so that the same rules can be applied in
- * the other direction.
+ * the other direction: map_invert.
  */
 #ifndef FSDPCK_MAP_MAP_H
 #define FSDPCK_MAP_MAP_H
@@ -37,5 +37,13 @@ fsdpck_status map_set_variable(tensor_map *m, const char *text,
  * no rule uses are ignored. BADINPUT (MAP-CONFIG) if it is not JSON, or a value is no positive integer. */
 fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Makes `m` the map in the other direction: from the targets of its rules to their sources, each with
+ * the first of its alternatives. `forward` was read from the same text; it is borrowed, and must have
+ * the same values. UNSUPPORTED (MAP-ONE-WAY) for a rule without an inverse. */
+fsdpck_status map_invert(tensor_map *m, const tensor_map *forward,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The names that `drop` lists, as in the text of the map, separated by ", "; "" without `drop`. */
+const char *map_dropped_names(const tensor_map *m);
 
 #endif

@@ -11,7 +11,7 @@
 /* A chunk of the second catalogue, by its aux. */
 typedef struct map_chunk {
     uint64_t chunk; /* of the first catalogue */
-    uint32_t piece; /* MAP_NONE: the same chunk */
+    uint32_t piece; /* its first number in `pieces`; MAP_NONE: the same chunk */
 } map_chunk;
 
 struct map_adapter {
@@ -20,10 +20,44 @@ struct map_adapter {
     source base_source;
     catalogue *out;
     vec chunks;  /* map_chunk */
-    vec pieces;  /* map_piece */
+    vec pieces;  /* uint64_t: see keep_piece */
     vec renamed; /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
+    text_buf tied;
+    size_t tied_count;
     source source;
 };
+
+/* --- pieces --- */
+
+/* Rope makes a piece of every two rows, so only the dims that a tensor has are kept: the dims that they come
+ * from, a byte each, offsets and steps; then the start by the dims of the source. */
+static fsdpck_status keep_piece(map_adapter *v, const map_piece *p, unsigned ndim,
+                                unsigned from_ndim, uint32_t *at, fsdpck_error *err)
+{
+    const size_t count = 1 + 2 * (size_t)ndim + from_ndim;
+    if (v->pieces.count >= MAP_NONE - count)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many pieces of tensors");
+    *at = (uint32_t)v->pieces.count;
+    uint64_t *to = vec_push_n(&v->pieces, count, err);
+    if (to == NULL)
+        return FSDPCK_LIMIT;
+    memcpy(to, p->from_dim, sizeof p->from_dim);
+    memcpy(to + 1, p->offsets, ndim * sizeof *to);
+    memcpy(to + 1 + ndim, p->step, ndim * sizeof *to);
+    memcpy(to + 1 + 2 * (size_t)ndim, p->start, from_ndim * sizeof *to);
+    return FSDPCK_OK;
+}
+
+/* Without its source and sizes. */
+static void get_piece(const map_adapter *v, uint32_t at, unsigned ndim, unsigned from_ndim,
+                      map_piece *p)
+{
+    const uint64_t *from = VEC_AT(&v->pieces, const uint64_t, at);
+    memcpy(p->from_dim, from, sizeof p->from_dim);
+    memcpy(p->offsets, from + 1, ndim * sizeof *from);
+    memcpy(p->step, from + 1 + ndim, ndim * sizeof *from);
+    memcpy(p->start, from + 1 + 2 * (size_t)ndim, from_ndim * sizeof *from);
+}
 
 /* --- the source --- */
 
@@ -39,7 +73,7 @@ static bool find_elements(const map_piece *p, unsigned ndim, const uint64_t *off
                           const uint64_t *from_strides, uint64_t *strides, uint64_t *skip)
 {
     uint64_t at[MAP_DIMS_MAX];
-    memcpy(at, p->start, sizeof at);
+    memcpy(at, p->start, from_ndim * sizeof *at);
     for (unsigned d = 0; d < ndim; d++) {
         const unsigned from = p->from_dim[d];
         strides[d] = 1;
@@ -68,12 +102,13 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
         return FSDPCK_OK;
     const cat_tensor *t = catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor);
     const cat_tensor *from = catalogue_tensor(v->base, catalogue_chunk(v->base, s->chunk)->tensor);
-    const map_piece *p = VEC_AT(&v->pieces, const map_piece, s->piece);
+    map_piece p;
+    get_piece(v, s->piece, t->ndim, from->ndim, &p);
     catalogue_chunk_box(v->out, chunk, offsets, NULL);
     catalogue_chunk_box(v->base, s->chunk, from_offsets, from_sizes);
     if (where->rows)
         box_row_major_strides(from_sizes, from->ndim, where->strides);
-    if (!find_elements(p, t->ndim, offsets, from->ndim, from_offsets, where->strides, strides,
+    if (!find_elements(&p, t->ndim, offsets, from->ndim, from_offsets, where->strides, strides,
                        &skip) ||
         !checked_mul(skip, dtype_get((dtype)t->dtype)->itemsize_bytes, &skip) ||
         !checked_add(where->offset_bytes, skip, &where->offset_bytes))
@@ -129,6 +164,11 @@ const source *map_adapter_source(const map_adapter *v)
 uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor)
 {
     return *VEC_AT(&v->renamed, const uint32_t, base_tensor) - 1;
+}
+
+uint64_t map_adapter_chunk(const map_adapter *v, uint64_t chunk)
+{
+    return chunk_of(v, chunk)->chunk;
 }
 
 /* --- chunks --- */
@@ -194,9 +234,8 @@ static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned 
 {
     const cat_tensor *from = catalogue_tensor(v->base, p->source);
     const uint64_t itemsize = dtype_get((dtype)from->dtype)->itemsize_bytes;
-    if (v->pieces.count == MAP_NONE)
-        return FAIL(err, LIMIT, LIMIT_COUNT, "too many pieces of tensors");
-    RETURN_IF(vec_add(&v->pieces, p, err));
+    uint32_t kept = 0;
+    RETURN_IF(keep_piece(v, p, ndim, from->ndim, &kept, err));
     for (uint64_t i = from->first_chunk; i < from->first_chunk + from->nchunks; i++) {
         uint64_t offsets[MAP_DIMS_MAX], sizes[MAP_DIMS_MAX], from_offsets[NDIM_MAX],
             from_sizes[NDIM_MAX], strides[MAP_DIMS_MAX], from_strides[NDIM_MAX], skip;
@@ -211,8 +250,7 @@ static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned 
             k.nbytes = box_nelems(sizes, ndim) * itemsize;
             k.place = LOCATION_STRIDED;
         }
-        RETURN_IF(
-            add_chunk(v, tensor, i, (uint32_t)(v->pieces.count - 1), offsets, sizes, &k, err));
+        RETURN_IF(add_chunk(v, tensor, i, kept, offsets, sizes, &k, err));
     }
     return FSDPCK_OK;
 }
@@ -223,6 +261,7 @@ static fsdpck_status add_tensor(map_adapter *v, const map_rule *rule, const char
                                 size_t nbytes, dtype d, unsigned ndim, const uint64_t *shape,
                                 uint32_t *tensor, fsdpck_error *err)
 {
+    RETURN_IF(map_check_return(v->m, rule, name, nbytes, err));
     const uint32_t id = strtab_find(&v->out->names, name, nbytes);
     for (size_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(v->out); i++)
         if (catalogue_tensor(v->out, i)->name == id)
@@ -340,7 +379,7 @@ static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, cons
     fsdpck_status st;
     if (rule->keeps) {
         st = rename_tensor(v, rule, first->tensor, first->name, first->nbytes, err);
-    } else if (rule->nops == 0) {
+    } else if (rule->nops == 0 && rule->nsources == 1) {
         const map_pattern *p = VEC_AT(&v->m->patterns, const map_pattern, rule->first_target);
         st = map_pattern_write(v->m, p, captures, name, err);
         if (st == FSDPCK_OK)
@@ -382,6 +421,55 @@ static fsdpck_status copy_storages(map_adapter *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static uint32_t find_made(const map_adapter *v, uint32_t name)
+{
+    const strtab *texts = &v->m->texts;
+    const uint32_t id =
+        strtab_find(&v->out->names, strtab_text(texts, name), strtab_nbytes(texts, name));
+    for (uint32_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(v->out); i++)
+        if (catalogue_tensor(v->out, i)->name == id)
+            return i;
+    return CAT_NONE;
+}
+
+/* The tensor of the first catalogue that has only got another name; CAT_NONE: it was made otherwise. */
+static uint32_t find_renamed(const map_adapter *v, uint32_t made)
+{
+    for (uint32_t i = 0; i < v->renamed.count; i++)
+        if (*VEC_AT(&v->renamed, const uint32_t, i) == made + 1)
+            return i;
+    return CAT_NONE;
+}
+
+/* Import for a model with tied embeddings: a tensor that its folder omits. */
+static fsdpck_status add_tied(map_adapter *v, const map_tie *tie, fsdpck_error *err)
+{
+    const strtab *texts = &v->m->texts;
+    const char *name = strtab_text(texts, tie->name), *same_as = strtab_text(texts, tie->same_as);
+    const uint32_t first = find_made(v, tie->same_as);
+    const uint32_t from = first == CAT_NONE ? CAT_NONE : find_renamed(v, first);
+    uint32_t made;
+    if (from == CAT_NONE || find_made(v, tie->name) != CAT_NONE)
+        return FSDPCK_OK;
+    const cat_tensor *t = catalogue_tensor(v->base, from);
+    RETURN_IF(catalogue_add_tensor(v->out, name, strtab_nbytes(texts, tie->name), (dtype)t->dtype,
+                                   t->ndim, catalogue_shape(v->base, from), &made, err));
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    m->flags = catalogue_tensor(v->out, first)->flags;
+    m->python = t->python;
+    m->spec = t->spec;
+    v->tied_count++;
+    text_printf(&v->tied, "%s%s = %s", v->tied.nbytes > 0 ? ", " : "", name, same_as);
+    RETURN_IF(text_check(&v->tied, err));
+    return add_same_chunks(v, from, made, err);
+}
+
+const char *map_adapter_tied(const map_adapter *v, size_t *count)
+{
+    *count = v->tied_count;
+    return v->tied.text == NULL ? "" : v->tied.text;
+}
+
 static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_matches *x,
                           fsdpck_error *err)
 {
@@ -398,6 +486,10 @@ static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_mat
             catalogue_add_skipped(v->out, in->name, in->nbytes, false,
                                   catalogue_tensor_nbytes(v->base, in->tensor), VALUE_OF_NONE, err);
     }
+    const bool ties = v->m->ties_at_top ? v->m->tied : v->m->nested_tied;
+    for (size_t i = 0; v->m->forward != NULL && ties && i < v->m->ties.count && st == FSDPCK_OK;
+         i++)
+        st = add_tied(v, VEC_AT(&v->m->ties, const map_tie, i), err);
     map_layout_release(&l);
     text_release(&name);
     return st;
@@ -414,7 +506,7 @@ static map_adapter *adapter_init(const tensor_map *m, const catalogue *base, con
     v->base_source = *src;
     v->out = out;
     v->chunks = VEC_OF(map_chunk, out->owner);
-    v->pieces = VEC_OF(map_piece, out->owner);
+    v->pieces = VEC_OF(uint64_t, out->owner);
     v->renamed = VEC_OF(uint32_t, out->owner);
     v->source =
         (source){.ctx = v,
@@ -474,5 +566,6 @@ void map_adapter_free(map_adapter *v)
     vec_release(&v->chunks);
     vec_release(&v->pieces);
     vec_release(&v->renamed);
+    text_release(&v->tied);
     free(v);
 }

@@ -36,6 +36,10 @@ fsdpck_status map_adapter_new(const tensor_map *m, const catalogue *base, const 
 const source *map_adapter_source(const map_adapter *v);
 /* The tensor that a rule without operations makes of a tensor of the first catalogue; else CAT_NONE. */
 uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor);
+/* The chunk of the first catalogue that a chunk of the second one is in. */
+uint64_t map_adapter_chunk(const map_adapter *v, uint64_t chunk);
+/* The tensors that `tied` of an inverted map made, as "name = name, ..."; "" for none. */
+const char *map_adapter_tied(const map_adapter *v, size_t *count);
 void map_adapter_free(map_adapter *v);
 
 #endif

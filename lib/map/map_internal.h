@@ -4,6 +4,7 @@
  *     map_words.c       names, numbers, variables, errors
  *     map_pattern.c     patterns of names: read, match, write
  *     map_rule.c        whether the operations of a rule lead from its sources to its targets
+ *     map_invert.c      the map in the other direction
  *     map_variables.c   values: config.json, NAME=N
  *     map_choose.c      which of several maps fits a model type and names
  *     map_match.c       tensors of a catalogue -> instances of rules
@@ -41,7 +42,8 @@ typedef struct map_part {
     map_part_kind kind;
     uint32_t text;    /* MAP_TEXT: id in texts */
     uint32_t capture; /* MAP_NUMBER */
-    /* MAP_NUMBER of a target: added to or subtracted from the capture. */
+    /* MAP_NUMBER of a target: added to or subtracted from the capture. Of an inverted map, it is in
+     * the sources. */
     map_value offset;
     bool subtract;
 } map_part;
@@ -68,7 +70,8 @@ typedef enum map_op_kind {
     MAP_OP_TRANSPOSE,
     MAP_OP_GROUP,   /* parts of groups: all first parts, all second parts, ... -> group by group */
     MAP_OP_UNGROUP, /* the inverse */
-    MAP_OP_NARROW   /* cuts padding: the first indices of a dim */
+    MAP_OP_NARROW,  /* cuts padding: the first indices of a dim */
+    MAP_OP_UNROPE   /* the inverse of ROPE; only in inverted maps */
 } map_op_kind;
 
 typedef struct map_op {
@@ -76,16 +79,18 @@ typedef struct map_op {
     uint32_t capture;   /* STACK, UNSTACK */
     unsigned dim;       /* CONCAT, SPLIT, TRANSPOSE, GROUP, UNGROUP, NARROW */
     unsigned other_dim; /* TRANSPOSE */
-    /* SPLIT: proportions, 0: equal parts; ROPE: the number of heads; GROUP, UNGROUP: the number of
-     * groups, then the proportions of their parts; NARROW: the number of indices. */
+    /* SPLIT: proportions, 0: equal parts. CONCAT: proportions, 0: any. ROPE, UNROPE: the number of
+     * heads. GROUP, UNGROUP: the number of groups, then the proportions of their parts. NARROW: the
+     * number of indices. */
     uint32_t first_value, count;
     map_at at;
 } map_op;
 
 typedef struct map_rule {
     uint32_t first_source, nsources;
-    uint32_t first_target, ntargets; /* none: drop or keep */
+    uint32_t first_target, ntargets; /* none: drop, keep or ignore */
     bool keeps;                      /* names stay; for tensors that no other rule takes */
+    bool ignores; /* names of the other family: only an inverted map drops them */
     uint32_t first_op, nops;
     uint32_t stacked; /* capture that numbers the sources of an instance, or MAP_NONE */
     uint32_t unstacked;
@@ -104,6 +109,11 @@ typedef struct map_variable_def {
     uint64_t value;
 } map_variable_def;
 
+/* On import, a tensor that no rule makes is another one if the model ties its embeddings. */
+typedef struct map_tie {
+    uint32_t name, same_as; /* ids in texts */
+} map_tie;
+
 struct tensor_map {
     budget *owner;
     strtab texts;
@@ -119,6 +129,12 @@ struct tensor_map {
     vec model_types;             /* uint32_t: ids in texts; empty: the map has no such line */
     uint32_t first_name, nnames; /* in patterns */
     uint32_t for_text;           /* the names of the `for` line: id in texts */
+    text_buf dropped;            /* the names of the `drop` lines */
+    vec ties;                    /* map_tie */
+    bool tied, nested_tied;      /* tie_word_embeddings, at the top and in text_config */
+    bool ties_at_top;            /* it is at the top */
+    const tensor_map
+        *forward; /* of an inverted map: the one that it inverts; else NULL. Borrowed. */
 };
 
 /* map_words.c */
@@ -157,10 +173,17 @@ typedef struct map_captures {
     uint64_t numbers[MAP_CAPTURES_MAX];
     const char *any;
     size_t any_nbytes;
+    unsigned found; /* bit mask of numbers */
+    const map_value
+        *unset; /* a variable without a value, so that the numbers are unknown; or NULL */
 } map_captures;
 
 bool map_pattern_match(const tensor_map *m, const map_pattern *p, const char *name, size_t nbytes,
                        map_captures *captures);
+/* Whether all its spellings show where each number and the text of '*' begin and end. */
+bool map_pattern_is_clear(const tensor_map *m, const map_pattern *p);
+/* Whether it adds to a number. */
+bool map_pattern_adds(const tensor_map *m, const map_pattern *p);
 /* The name of a target. BADINPUT (MAP-SHAPE) for a number below 0. */
 fsdpck_status map_pattern_write(const tensor_map *m, const map_pattern *p,
                                 const map_captures *captures, text_buf *name,
@@ -170,6 +193,7 @@ fsdpck_status map_pattern_write(const tensor_map *m, const map_pattern *p,
 fsdpck_status map_check_rule(const tensor_map *m, map_rule *rule,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+bool map_value_is_set(const tensor_map *m, const map_value *v);
 /* USAGE (MAP-VARIABLE) if the variable has no value. */
 fsdpck_status map_get_value(const tensor_map *m, const map_value *v, uint64_t *value,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;

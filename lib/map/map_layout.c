@@ -131,6 +131,33 @@ static fsdpck_status run_unstack(map_layout *l, const map_op *op, fsdpck_error *
     return FSDPCK_OK;
 }
 
+/* Whether the sources of one number have the proportions of the operation, as far as these are known. */
+static fsdpck_status check_proportions(const map_layout *l, const map_op *op, uint32_t number,
+                                       fsdpck_error *err)
+{
+    uint64_t first = 0, unit = 0;
+    for (uint32_t i = 0; i < op->count; i++)
+        if (!map_value_is_set(l->m, VEC_AT(&l->m->values, const map_value, op->first_value + i)))
+            return FSDPCK_OK;
+    for (uint32_t i = 0; i < op->count; i++) {
+        const map_layout_tensor *t = tensor_at(l, (size_t)i * l->numbered + number);
+        uint64_t value, size;
+        RETURN_IF(map_get_value(l->m, VEC_AT(&l->m->values, const map_value, op->first_value + i),
+                                &value, err));
+        if (i == 0) {
+            first = value;
+            unit = t->shape[op->dim] / value;
+        }
+        char expected[100];
+        snprintf(expected, sizeof expected,
+                 "a dim %u that is to that of the first source as %" PRIu64 " to %" PRIu64, op->dim,
+                 value, first);
+        if (!checked_mul(value, unit, &size) || size != t->shape[op->dim])
+            return shape_error(op, t, expected, err);
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status run_concat(map_layout *l, const map_op *op, fsdpck_error *err)
 {
     const size_t sources = l->tensors.count / l->numbered;
@@ -156,6 +183,7 @@ static fsdpck_status run_concat(map_layout *l, const map_op *op, fsdpck_error *e
             if (!checked_add(t->shape[op->dim], from->shape[op->dim], &t->shape[op->dim]))
                 return shape_error(op, from, "a sum of the dims below 2^64", err);
         }
+        RETURN_IF(check_proportions(l, op, n, err));
     }
     return FSDPCK_OK;
 }
@@ -231,28 +259,78 @@ static fsdpck_status take_half(map_layout *l, const map_piece *from, uint64_t fi
     return FSDPCK_OK;
 }
 
+/* Half of the rows of a head of a tensor. */
+static fsdpck_status find_half(const map_layout *l, const map_op *op, const map_layout_tensor *t,
+                               uint64_t *heads, uint64_t *half, fsdpck_error *err)
+{
+    char expected[80];
+    RETURN_IF(
+        map_get_value(l->m, VEC_AT(&l->m->values, const map_value, op->first_value), heads, err));
+    snprintf(expected, sizeof expected, "rows for %" PRIu64 " heads of even size", *heads);
+    if (t->ndim == 0 || *heads == 0 || t->shape[0] == 0 || *heads > t->shape[0] ||
+        t->shape[0] % *heads != 0 || t->shape[0] / *heads % 2 != 0)
+        return shape_error(op, t, expected, err);
+    *half = t->shape[0] / *heads / 2;
+    return FSDPCK_OK;
+}
+
 /* In each head, row 2 i + r becomes row r * half + i. */
 static fsdpck_status run_rope(map_layout *l, const map_op *op, fsdpck_error *err)
 {
-    uint64_t heads;
-    RETURN_IF(
-        map_get_value(l->m, VEC_AT(&l->m->values, const map_value, op->first_value), &heads, err));
     for (size_t i = 0; i < l->tensors.count; i++) {
         const map_layout_tensor *from = tensor_at(l, i);
-        char expected[80];
-        snprintf(expected, sizeof expected, "rows for %" PRIu64 " heads of even size", heads);
-        if (from->ndim == 0 || heads == 0 || from->shape[0] == 0 || heads > from->shape[0] ||
-            from->shape[0] % heads != 0 || from->shape[0] / heads % 2 != 0)
-            return shape_error(op, from, expected, err);
-        const uint64_t rows = from->shape[0] / heads, half = rows / 2;
+        uint64_t heads, half;
+        RETURN_IF(find_half(l, op, from, &heads, &half, err));
         if (next_tensor(l, from, err) == NULL)
             return FSDPCK_LIMIT;
         if (box_nelems(from->shape, from->ndim) == 0)
             continue;
+        const uint64_t rows = 2 * half;
         for (uint64_t h = 0; h < 2 * heads; h++)
             for (size_t k = 0; k < from->count; k++)
                 RETURN_IF(take_half(l, piece_at(l, from->first_piece + k), h / 2 * rows + h % 2,
                                     half, h / 2 * rows + h % 2 * half, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Rows `first` and `first` + half of a piece, or one of them, become rows `to` and `to` + 1. */
+static fsdpck_status take_pair(map_layout *l, const map_piece *from, uint64_t first, uint64_t half,
+                               uint64_t to, fsdpck_error *err)
+{
+    const uint64_t end = from->offsets[0] + from->sizes[0];
+    const bool has_first = first >= from->offsets[0] && first < end;
+    const bool has_second = first + half >= from->offsets[0] && first + half < end;
+    if (!has_first && !has_second)
+        return FSDPCK_OK;
+    map_piece *p = next_piece(l, from, err);
+    if (p == NULL)
+        return FSDPCK_LIMIT;
+    const uint64_t begin = has_first ? first : first + half;
+    if (p->from_dim[0] < MAP_DIMS_MAX)
+        p->start[p->from_dim[0]] += (begin - from->offsets[0]) * p->step[0];
+    p->offsets[0] = has_first ? to : to + 1;
+    p->sizes[0] = has_first && has_second ? 2 : 1;
+    p->step[0] *= half;
+    return FSDPCK_OK;
+}
+
+/* In each head, row r * half + i becomes row 2 i + r. The rows of a piece have one distance in the
+ * source, so each pair is a piece. */
+static fsdpck_status run_unrope(map_layout *l, const map_op *op, fsdpck_error *err)
+{
+    for (size_t i = 0; i < l->tensors.count; i++) {
+        const map_layout_tensor *from = tensor_at(l, i);
+        uint64_t heads, half;
+        RETURN_IF(find_half(l, op, from, &heads, &half, err));
+        if (next_tensor(l, from, err) == NULL)
+            return FSDPCK_LIMIT;
+        if (box_nelems(from->shape, from->ndim) == 0)
+            continue;
+        for (uint64_t pair = 0; pair < heads * half; pair++)
+            for (size_t k = 0; k < from->count; k++)
+                RETURN_IF(take_pair(l, piece_at(l, from->first_piece + k),
+                                    pair / half * 2 * half + pair % half, half, 2 * pair, err));
     }
     return FSDPCK_OK;
 }
@@ -306,7 +384,7 @@ fsdpck_status map_layout_run(map_layout *l, fsdpck_error *err)
         [MAP_OP_CONCAT] = run_concat,     [MAP_OP_SPLIT] = run_split,
         [MAP_OP_ROPE] = run_rope,         [MAP_OP_TRANSPOSE] = run_transpose,
         [MAP_OP_GROUP] = map_run_regroup, [MAP_OP_UNGROUP] = map_run_regroup,
-        [MAP_OP_NARROW] = map_run_narrow,
+        [MAP_OP_NARROW] = map_run_narrow, [MAP_OP_UNROPE] = run_unrope,
     };
     for (uint32_t i = 0; i < l->rule->nops; i++) {
         const map_op *op = VEC_AT(&l->m->ops, const map_op, l->rule->first_op + i);

@@ -53,27 +53,56 @@ static fsdpck_status add_taken(match_search *s, uint32_t input, map_taken *t, fs
     return vec_add(&s->out->taken, t, err);
 }
 
+/* Names of targets may overlap; an inverted map takes the narrower one: without '*', then with a number
+ * that something was added to. */
+static unsigned precedence_of(const tensor_map *m, const map_taken *t)
+{
+    const map_pattern *p =
+        VEC_AT(&m->patterns, const map_pattern, rule_at(m, t->rule)->first_source + t->source);
+    return m->forward == NULL ? 0 : (p->has_any ? 0 : 2) + (map_pattern_adds(m, p) ? 1 : 0);
+}
+
+/* The rule that takes a tensor, of those without `keep`; none: found->rule is MAP_NONE. */
+static fsdpck_status find_rule(const match_search *s, const map_input *in, map_taken *found,
+                               fsdpck_error *err)
+{
+    map_taken again = {.rule = MAP_NONE}, t;
+    unsigned highest = 0;
+    *found = again;
+    for (t.rule = 0; t.rule < s->m->rules.count; t.rule++) {
+        const map_rule *r = rule_at(s->m, t.rule);
+        t.source = 0;
+        for (; !r->keeps && !r->ignores && find_source(s, r, in, &t.source, &t.captures);
+             t.source++) {
+            const unsigned precedence = precedence_of(s->m, &t);
+            if (found->rule == MAP_NONE || precedence > highest) {
+                *found = t;
+                again.rule = MAP_NONE;
+                highest = precedence;
+            } else if (precedence == highest && again.rule == MAP_NONE) {
+                again = t;
+            }
+        }
+    }
+    if (again.rule != MAP_NONE)
+        return taken_twice(s, in, found, &again, err);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status match_input(match_search *s, uint32_t input, fsdpck_error *err)
 {
     const map_input *in = &s->inputs[input];
-    map_taken found = {.rule = MAP_NONE}, t;
-    for (t.rule = 0; t.rule < s->m->rules.count; t.rule++) {
-        t.source = 0;
-        if (rule_at(s->m, t.rule)->keeps ||
-            !find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
-            continue;
-        if (found.rule != MAP_NONE)
-            return taken_twice(s, in, &found, &t, err);
-        found = t;
-        t.source++;
-        if (find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
-            return taken_twice(s, in, &found, &t, err);
-    }
+    map_taken found, t;
+    RETURN_IF(find_rule(s, in, &found, err));
     for (t.rule = 0; found.rule == MAP_NONE && t.rule < s->m->rules.count; t.rule++) {
         t.source = 0;
         if (rule_at(s->m, t.rule)->keeps &&
             find_source(s, rule_at(s->m, t.rule), in, &t.source, &t.captures))
             found = t;
+    }
+    if (found.rule != MAP_NONE && found.captures.unset != NULL) {
+        uint64_t number;
+        RETURN_IF(map_get_value(s->m, found.captures.unset, &number, err));
     }
     if (found.rule != MAP_NONE)
         return add_taken(s, input, &found, err);
@@ -89,8 +118,10 @@ static fsdpck_status fail_untaken(const match_search *s, fsdpck_error *err)
                      ("%" PRIu64 " tensor%s without a rule: %s%s", s->untaken_count,
                       s->untaken_count == 1 ? "" : "s", s->untaken.text,
                       s->untaken_count > NAMES_SHOWN ? ", ..." : ""),
-                     (next, "add rules for them, or 'drop NAME', to a copy of the map; "
-                            "fsdpck-map(5) describes rules"));
+                     (next,
+                      "add rules for them, or '%s NAME', to a copy of the map; "
+                      "fsdpck-map(5) describes rules",
+                      s->m->forward == NULL ? "drop" : "ignore"));
 }
 
 /* --- instances --- */
@@ -267,8 +298,11 @@ fsdpck_status map_match(const tensor_map *m, const map_input *inputs, size_t cou
                          .dropped = VEC_OF(uint32_t, m->owner)};
     strtab_init(&out->any, m->owner);
     fsdpck_status st = FSDPCK_OK;
-    for (uint32_t i = 0; i < count && st == FSDPCK_OK; i++)
+    for (uint32_t i = 0; i < count && st == FSDPCK_OK; i++) {
         st = match_input(&s, i, err);
+        if (st != FSDPCK_OK)
+            error_tensor(err, inputs[i].name);
+    }
     if (st == FSDPCK_OK && s.untaken_count > 0)
         st = fail_untaken(&s, err);
     if (st == FSDPCK_OK)
@@ -277,6 +311,26 @@ fsdpck_status map_match(const tensor_map *m, const map_input *inputs, size_t cou
     if (st != FSDPCK_OK)
         map_matches_release(out);
     return st;
+}
+
+fsdpck_status map_check_return(const tensor_map *m, const map_rule *rule, const char *name,
+                               size_t nbytes, fsdpck_error *err)
+{
+    const map_input in = {.name = name, .nbytes = nbytes};
+    const match_search s = {.m = m->forward, .inputs = &in};
+    map_taken found;
+    if (m->forward == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(find_rule(&s, &in, &found, err));
+    if (found.rule == MAP_NONE && rule->keeps)
+        return FSDPCK_OK;
+    if (found.rule != MAP_NONE && rule_at(m->forward, found.rule)->at.line == rule->at.line)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, BADINPUT, MAP_TAKEN_TWICE,
+                     ("'%s', which the rule of line %u of the map makes on import, is taken by "
+                      "another rule on export",
+                      name, rule->at.line),
+                     (tensor, name), (expected, "the same rule"));
 }
 
 void map_matches_release(map_matches *x)

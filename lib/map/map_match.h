@@ -37,5 +37,9 @@ typedef struct map_matches {
 fsdpck_status map_match(const tensor_map *m, const map_input *inputs, size_t count,
                         map_matches *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void map_matches_release(map_matches *x);
+/* Of an inverted map: BADINPUT (MAP-TAKEN-TWICE) if the map that it inverts does not give the name, which
+ * `rule` made, to the same rule. */
+fsdpck_status map_check_return(const tensor_map *m, const map_rule *rule, const char *name,
+                               size_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -61,7 +61,7 @@ static fsdpck_status find_or_add_capture(pattern_reader *r, const char *name, si
         if (rule->captures[*capture] == id)
             return FSDPCK_OK;
     if (rule->ncaptures == MAP_CAPTURES_MAX)
-        return pattern_error(r, "at most 4 captures in a rule", err);
+        return pattern_error(r, "at most 4 names in braces in a rule", err);
     rule->captures[rule->ncaptures++] = id;
     return FSDPCK_OK;
 }
@@ -78,12 +78,12 @@ static fsdpck_status read_capture(pattern_reader *r, fsdpck_error *err)
     const size_t end = r->at;
     r->at = begin;
     if (!map_is_name(text + begin, end - begin))
-        return pattern_error(r, "the name of a capture, as in {n}", err);
+        return pattern_error(r, "a name in braces, as in {n}", err);
     RETURN_IF(find_or_add_capture(r, text + begin, end - begin, &raw.part.capture, err));
     r->at = end;
     if (r->at < nbytes && text[r->at] != '}') {
         if (!r->is_target)
-            return pattern_error(r, "'}': only a target adds to a capture", err);
+            return pattern_error(r, "'}': only a target may add or subtract", err);
         raw.part.subtract = text[r->at++] == '-';
         const size_t from = r->at;
         while (r->at < nbytes && text[r->at] != '}')
@@ -96,7 +96,7 @@ static fsdpck_status read_capture(pattern_reader *r, fsdpck_error *err)
         return pattern_error(r, "'}'", err);
     if (!r->is_target && (r->made.captures & 1u << raw.part.capture)) {
         r->at = begin;
-        return pattern_error(r, "a capture that the name does not have yet", err);
+        return pattern_error(r, "a name in braces that this tensor name does not contain yet", err);
     }
     r->made.captures |= 1u << raw.part.capture;
     r->at++;
@@ -201,10 +201,17 @@ static fsdpck_status add_form(pattern_reader *r, const uint32_t *chosen, fsdpck_
     if (form.count == 0)
         return pattern_error(r, "a name that is not empty", err);
     if (!r->is_target && !form_is_clear(m, &form))
-        return pattern_error(r, "text other than digits between {n}, '*' and their neighbours",
-                             err);
+        return pattern_error(r, "text other than digits between {n}, '*' and their neighbors", err);
     r->made.count++;
     return vec_add(&m->forms, &form, err);
+}
+
+bool map_pattern_is_clear(const tensor_map *m, const map_pattern *p)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (!form_is_clear(m, VEC_AT(&m->forms, const map_form, p->first_form + i)))
+            return false;
+    return true;
 }
 
 static fsdpck_status add_forms(pattern_reader *r, fsdpck_error *err)
@@ -259,14 +266,37 @@ typedef struct match_state {
     map_captures *captures;
 } match_state;
 
+/* Whether a name can have `number` at a part: the capture is that number without its offset, and the same
+ * wherever it occurs. */
+static bool match_capture(match_state *s, const map_part *p, uint64_t number)
+{
+    map_captures *captures = s->captures;
+    const unsigned bit = 1u << p->capture;
+    uint64_t offset;
+    if (!map_value_is_set(s->m, &p->offset)) {
+        captures->unset = &p->offset;
+        return true;
+    }
+    if (map_get_value(s->m, &p->offset, &offset, NULL) != FSDPCK_OK ||
+        (!p->subtract && number < offset))
+        return false;
+    number = p->subtract ? number + offset : number - offset;
+    if ((captures->found & bit) && captures->numbers[p->capture] != number)
+        return false;
+    captures->found |= bit;
+    captures->numbers[p->capture] = number;
+    return true;
+}
+
 static bool match_number(match_state *s, const map_part *p, bool at_end)
 {
     size_t n = 0;
+    uint64_t number;
     const size_t rest = s->end - s->begin;
     while (n < rest && is_digit(s->name[at_end ? s->end - 1 - n : s->begin + n]))
         n++;
-    if (!map_parse_number(s->name + (at_end ? s->end - n : s->begin), n,
-                          &s->captures->numbers[p->capture]))
+    if (!map_parse_number(s->name + (at_end ? s->end - n : s->begin), n, &number) ||
+        !match_capture(s, p, number))
         return false;
     s->begin += at_end ? 0 : n;
     s->end -= at_end ? n : 0;
@@ -312,6 +342,18 @@ bool map_pattern_match(const tensor_map *m, const map_pattern *p, const char *na
         *captures = (map_captures){.any = ""};
         if (match_form(m, VEC_AT(&m->forms, const map_form, p->first_form + i), name, nbytes,
                        captures))
+            return true;
+    }
+    return false;
+}
+
+bool map_pattern_adds(const tensor_map *m, const map_pattern *p)
+{
+    const map_form *f = VEC_AT(&m->forms, const map_form, p->first_form);
+    for (uint32_t i = 0; i < f->count; i++) {
+        const map_part *part = VEC_AT(&m->parts, const map_part, f->first_part + i);
+        if (part->kind == MAP_NUMBER && !part->subtract &&
+            (part->offset.variable != MAP_NONE || part->offset.number > 0))
             return true;
     }
     return false;

@@ -213,7 +213,7 @@ static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fs
         op->capture = find_capture(r->m, rule, argument);
         r->next++;
         return op->capture != MAP_NONE ? FSDPCK_OK
-                                       : map_syntax_error(argument->at, "a capture of the names",
+                                       : map_syntax_error(argument->at, "a name in braces",
                                                           argument->text, argument->nbytes, err);
     }
     if (kind == MAP_OP_ROPE)
@@ -223,7 +223,7 @@ static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fs
         return read_other_dim(r, op, err);
     if (kind == MAP_OP_GROUP || kind == MAP_OP_UNGROUP || kind == MAP_OP_NARROW)
         return read_counts(r, op, err);
-    return kind == MAP_OP_SPLIT ? read_values(r, op, UINT32_MAX, err) : FSDPCK_OK;
+    return read_values(r, op, UINT32_MAX, err);
 }
 
 static fsdpck_status read_ops(map_reader *r, map_rule *rule, fsdpck_error *err)
@@ -238,10 +238,21 @@ static fsdpck_status read_ops(map_reader *r, map_rule *rule, fsdpck_error *err)
     return check_end(r, "',' or the end of the line", err);
 }
 
-/* drop PATTERN[, PATTERN]...; keep likewise */
-static fsdpck_status read_list(map_reader *r, bool keeps, fsdpck_error *err)
+/* The names after the keyword, as they are written. */
+static fsdpck_status put_dropped(map_reader *r, fsdpck_error *err)
+{
+    text_buf *dropped = &r->m->dropped;
+    for (uint32_t i = 1; i < r->count; i++)
+        text_printf(dropped, "%s%.*s", dropped->nbytes > 0 ? ", " : "", (int)r->words[i].nbytes,
+                    r->words[i].text);
+    return text_check(dropped, err);
+}
+
+/* drop PATTERN[, PATTERN]...; keep and ignore likewise */
+static fsdpck_status read_list(map_reader *r, bool keeps, bool ignores, fsdpck_error *err)
 {
     map_rule rule = {.keeps = keeps,
+                     .ignores = ignores,
                      .first_source = (uint32_t)r->m->patterns.count,
                      .stacked = MAP_NONE,
                      .unstacked = MAP_NONE,
@@ -250,7 +261,27 @@ static fsdpck_status read_list(map_reader *r, bool keeps, fsdpck_error *err)
     r->next = 1;
     RETURN_IF(read_names(r, &rule, false, &rule.nsources, err));
     RETURN_IF(check_end(r, "',' or the end of the line", err));
+    if (!keeps && !ignores)
+        RETURN_IF(put_dropped(r, err));
     return vec_add(&r->m->rules, &rule, err);
+}
+
+/* tied NAME = NAME */
+static fsdpck_status read_tie(map_reader *r, fsdpck_error *err)
+{
+    uint32_t ids[2];
+    r->next = 1;
+    for (unsigned i = 0; i < 2; i++) {
+        const map_word *w = peek(r);
+        if (w == NULL || w->comma)
+            return unexpected(r, "the name of a tensor", err);
+        RETURN_IF(strtab_intern(&r->m->texts, w->text, w->nbytes, &ids[i], err));
+        r->next++;
+        if (i == 0)
+            RETURN_IF(take(r, "=", "'='", err));
+    }
+    RETURN_IF(check_end(r, "the end of the line", err));
+    return vec_add(&r->m->ties, &(map_tie){.name = ids[0], .same_as = ids[1]}, err);
 }
 
 /* PATTERN[, PATTERN]... -> PATTERN[, PATTERN]... [: OPERATION[, OPERATION]...] */
@@ -308,7 +339,7 @@ static fsdpck_status read_for(map_reader *r, fsdpck_error *err)
                          &m->for_text, err);
 }
 
-/* Tensors may be called `let`, `for`, `drop` and `keep` too. */
+/* Tensors may have the names of keywords too. */
 static bool is_keyword(const map_reader *r, const char *text)
 {
     return map_word_is(&r->words[0], text) && !r->words[0].comma && r->count > 1 &&
@@ -331,8 +362,11 @@ static fsdpck_status read_line(tensor_map *m, const char *line, size_t nbytes, u
         return read_let(&r, err);
     if (is_keyword(&r, "for"))
         return read_for(&r, err);
-    const bool keeps = is_keyword(&r, "keep");
-    return keeps || is_keyword(&r, "drop") ? read_list(&r, keeps, err) : read_rule(&r, err);
+    if (is_keyword(&r, "tied"))
+        return read_tie(&r, err);
+    const bool keeps = is_keyword(&r, "keep"), ignores = is_keyword(&r, "ignore");
+    return keeps || ignores || is_keyword(&r, "drop") ? read_list(&r, keeps, ignores, err)
+                                                      : read_rule(&r, err);
 }
 
 static fsdpck_status read_lines(tensor_map *m, const char *text, size_t nbytes, fsdpck_error *err)
@@ -370,6 +404,7 @@ fsdpck_status map_read(const char *text, size_t nbytes, budget *owner, tensor_ma
     m->variables = VEC_OF(map_variable_def, owner);
     m->keys = VEC_OF(uint32_t, owner);
     m->model_types = VEC_OF(uint32_t, owner);
+    m->ties = VEC_OF(map_tie, owner);
     const fsdpck_status st = nbytes > UINT32_MAX / 2
                                  ? FAIL(err, LIMIT, LIMIT_COUNT, "map is larger than 2 GiB")
                                  : read_lines(m, text, nbytes, err);
@@ -381,11 +416,17 @@ fsdpck_status map_read(const char *text, size_t nbytes, budget *owner, tensor_ma
     return FSDPCK_OK;
 }
 
+const char *map_dropped_names(const tensor_map *m)
+{
+    return m->dropped.text == NULL ? "" : m->dropped.text;
+}
+
 void map_free(tensor_map *m)
 {
     if (m == NULL)
         return;
     strtab_release(&m->texts);
+    text_release(&m->dropped);
     vec_release(&m->parts);
     vec_release(&m->forms);
     vec_release(&m->patterns);
@@ -395,5 +436,6 @@ void map_free(tensor_map *m)
     vec_release(&m->variables);
     vec_release(&m->keys);
     vec_release(&m->model_types);
+    vec_release(&m->ties);
     free(m);
 }

@@ -18,9 +18,11 @@ static fsdpck_status check_alike(const tensor_map *m, uint32_t first, uint32_t c
         const map_pattern *q = pattern_at(m, first + i);
         if (q->captures != p->captures || q->has_any != p->has_any)
             return FAIL_WITH(err, USAGE, MAP_SYNTAX,
-                             ("line %u, column %u: expected the captures of the name before it",
+                             ("line %u, column %u: expected the same names in braces as in the "
+                              "name before it",
                               q->at.line, q->at.column),
-                             (expected, "the same captures in every source, and in every target"));
+                             (expected, "the same names in braces in all sources, and in all "
+                                        "targets"));
     }
     return FSDPCK_OK;
 }
@@ -46,7 +48,7 @@ static fsdpck_status check_numbering(map_rule *rule, const map_op *op, rule_stat
     const unsigned bit = 1u << op->capture;
     if (op->kind == MAP_OP_STACK) {
         if (!(s->captures & bit) || rule->unstacked != MAP_NONE)
-            return op_error(op, "stack", "a capture of the sources", err);
+            return op_error(op, "stack", "a name in braces from the sources", err);
         if (rule->stacked != MAP_NONE)
             return op_error(op, "stack", "one stack at most", err);
         rule->stacked = op->capture;
@@ -54,7 +56,7 @@ static fsdpck_status check_numbering(map_rule *rule, const map_op *op, rule_stat
         return FSDPCK_OK;
     }
     if (s->captures & bit)
-        return op_error(op, "unstack", "a capture that only the targets have", err);
+        return op_error(op, "unstack", "a name in braces that only the targets have", err);
     if (rule->unstacked_inner != MAP_NONE)
         return op_error(op, "unstack", "two unstacks at most", err);
     *(rule->unstacked == MAP_NONE ? &rule->unstacked : &rule->unstacked_inner) = op->capture;
@@ -71,6 +73,8 @@ static fsdpck_status check_op(map_rule *rule, const map_op *op, rule_state *s, f
     case MAP_OP_CONCAT:
         if (s->tensors < 2)
             return op_error(op, "concat", "two sources or more, separated by commas", err);
+        if (op->count > 0 && op->count != s->tensors)
+            return op_error(op, "concat", "no proportions, or one for each source", err);
         s->tensors = 1;
         return FSDPCK_OK;
     case MAP_OP_SPLIT:
@@ -83,6 +87,7 @@ static fsdpck_status check_op(map_rule *rule, const map_op *op, rule_state *s, f
         s->tensors = rule->ntargets;
         return FSDPCK_OK;
     case MAP_OP_ROPE:
+    case MAP_OP_UNROPE:
     case MAP_OP_TRANSPOSE:
     case MAP_OP_GROUP:
     case MAP_OP_UNGROUP:

@@ -80,6 +80,24 @@ static fsdpck_status take_member(tensor_map *m, uint32_t key_text, bool in_text_
     return FSDPCK_OK;
 }
 
+/* "tie_word_embeddings", at the top or in text_config. */
+static void take_tie(tensor_map *m, bool in_text_config, const json_token *t)
+{
+    if (t->kind != JSON_TRUE && t->kind != JSON_FALSE)
+        return;
+    if (in_text_config) {
+        m->nested_tied = t->kind == JSON_TRUE;
+    } else {
+        m->tied = t->kind == JSON_TRUE;
+        m->ties_at_top = true;
+    }
+}
+
+static bool is_key(const json_token *t, const char *key)
+{
+    return t->nbytes == strlen(key) && memcmp(t->text, key, t->nbytes) == 0;
+}
+
 /* Members of the object that was begun, to its end. */
 static fsdpck_status read_members(tensor_map *m, json_reader *r, fsdpck_error *err)
 {
@@ -94,13 +112,15 @@ static fsdpck_status read_members(tensor_map *m, json_reader *r, fsdpck_error *e
             continue;
         }
         const uint32_t key = strtab_find(&m->texts, t.text, t.nbytes);
-        const bool nested = !in_text_config && t.nbytes == strlen("text_config") &&
-                            memcmp(t.text, "text_config", t.nbytes) == 0;
+        const bool nested = !in_text_config && is_key(&t, "text_config");
+        const bool ties = is_key(&t, "tie_word_embeddings");
         RETURN_IF(json_next(r, &t, err));
         if (nested && t.kind == JSON_OBJECT) {
             in_text_config = true;
             continue;
         }
+        if (ties)
+            take_tie(m, in_text_config, &t);
         RETURN_IF(take_member(m, key, in_text_config, &t, err));
         RETURN_IF(json_skip(r, &t, err));
     }
@@ -126,6 +146,11 @@ static void put_keys(const tensor_map *m, const map_variable_def *v, text_buf *t
     for (uint32_t k = 0; k < v->nkeys; k++)
         text_printf(text, "%s'%s'", k == 0 ? "" : " or ",
                     strtab_text(&m->texts, *VEC_AT(&m->keys, const uint32_t, v->first_key + k)));
+}
+
+bool map_value_is_set(const tensor_map *m, const map_value *v)
+{
+    return v->variable == MAP_NONE || variable_at(m, v->variable)->is_set;
 }
 
 fsdpck_status map_get_value(const tensor_map *m, const map_value *v, uint64_t *value,

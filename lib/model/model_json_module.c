@@ -151,7 +151,7 @@ static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const c
     else if (model_module_at(m, listed)->same_as != MODEL_NONE)
         error_found(err, "a module with 'same_as': the other module lists everything below it");
     else
-        error_found(err, "that module, with others between");
+        error_found(err, "that module, and other modules between them");
     return FSDPCK_BADINPUT;
 }
 

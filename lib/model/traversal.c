@@ -267,13 +267,13 @@ static fsdpck_status refuse_ranks(const model *m, const model_module *module, bo
     size_t n;
     const char *path = model_name(m, module->name, &n);
     if (hybrid) {
-        FAIL_WITH(
-            err, BADINPUT, MODEL_WORLD,
-            ("hybrid sharding of %s%s%s does not state the number of ranks that share a parameter",
-             n == 0 ? "the root module" : "module '", path, n == 0 ? "" : "'"),
-            (expected, "'world_size' of the sharding group in the module's 'fsdp'"),
-            (found, "no such key"),
-            (next, "add it; fsdpck layout also takes --mesh dp_replicate=R,dp_shard=S"));
+        FAIL_WITH(err, BADINPUT, MODEL_WORLD,
+                  ("hybrid sharding of %s%s%s does not state the number of ranks that a parameter "
+                   "is sharded over",
+                   n == 0 ? "the root module" : "module '", path, n == 0 ? "" : "'"),
+                  (expected, "'world_size' of the sharding group in the module's 'fsdp'"),
+                  (found, "no such key"),
+                  (next, "add it; fsdpck layout also takes --mesh dp_replicate=R,dp_shard=S"));
     } else {
         FAIL_WITH(err, BADINPUT, MODEL_WORLD, ("number of ranks that share a unit is unknown"),
                   (expected, "'world_size' in the description"), (found, "no such key"),

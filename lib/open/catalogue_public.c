@@ -30,6 +30,11 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     all.map = c->map_name == NULL ? "" : c->map_name;
     all.map_variables = c->map_variables.text == NULL ? "" : c->map_variables.text;
     all.map_chosen_for = c->map_chosen_for;
+    all.dequantized = c->dequantized;
+    all.map_import = c->map_forward != NULL;
+    size_t tied = 0;
+    all.map_tied = c->mapper == NULL ? "" : map_adapter_tied(c->mapper, &tied);
+    all.map_not_made = c->map_forward == NULL ? "" : map_dropped_names(c->map_forward);
     all.left_out = o->left_out;
     all.left_out_kinds = o->left_out_kinds;
     all.objects = catalogue_object_count(&c->cat);

@@ -10,6 +10,8 @@
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened
+ *     derived_checkpoint.c a checkpoint made of the model part of another
+ *     dequantized_checkpoint.c quantized weights as bfloat16
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     map_of_like.c       the tensor map that leads to the names of a model folder
  *     model_config.c      config.json and other small files of a model folder
@@ -30,7 +32,7 @@
 #include "formats/format.h"
 #include "fsdpck.h"
 #include "group/group.h"
-#include "map/map_adapter.h"
+#include "map/dequantize.h"
 #include "select/select.h"
 #include "statedict/per_rank.h"
 #include "statedict/rekey.h"
@@ -102,10 +104,13 @@ struct fsdpck_checkpoint {
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
     format_found_fn found; /* only while opening */
     void *found_ctx;
-    /* With a tensor map: the checkpoint that it applies to, which owns probe, format, self and
-     * remote_files. Otherwise NULL. */
+    /* With a tensor map, or dequantized: the checkpoint that this is made of, which owns probe,
+     * format, self and remote_files. Otherwise NULL. */
     fsdpck_checkpoint *base;
+    dequantizer *dequantizer;
+    uint64_t dequantized; /* tensors, here or in `base` */
     tensor_map *map;
+    tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */
     map_adapter *mapper;
     char *map_name;          /* as given, or as chosen */
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
@@ -175,8 +180,19 @@ fsdpck_status checkpoint_rekey(fsdpck_checkpoint *c, optim_keys to, const model 
 fsdpck_status shard_adapter_apply(fsdpck_checkpoint *c, const open_request *request,
                                   per_rank_policy per_rank, bool assume_order,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* mapped_checkpoint.c: a second checkpoint for the model part of `base`, by options->map. Set also after
- * a failure; closing it closes `base`. USAGE and BADINPUT (MAP-...). */
+/* derived_checkpoint.c: a second checkpoint for the model part of `base`, still without tensors. *out is
+ * NULL without memory; otherwise it is set also after a failure, and closing it closes `base`. */
+fsdpck_status derived_checkpoint_new(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Lists as skipped everything of c->base that is not of the model. */
+fsdpck_status derived_checkpoint_skip_others(fsdpck_checkpoint *c,
+                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* dequantized_checkpoint.c: quantized weights as bfloat16; *out as for derived_checkpoint_new, but stays
+ * NULL if no tensor is quantized. UNSUPPORTED (QUANT-KIND), BADINPUT (QUANT-SCALE). */
+fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* mapped_checkpoint.c: a second checkpoint for the model part of `base`, by options->map; *out as for
+ * derived_checkpoint_new. USAGE and BADINPUT (MAP-...). */
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,
                              fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The model's tensors, by the names that the model gives them: the inputs of a map. */

@@ -26,60 +26,80 @@ static fsdpck_status fail_no_map(const char *name, fsdpck_error *err)
                             "contains '/' or ends in '.map'"));
 }
 
-static fsdpck_status read_map_file(fsdpck_checkpoint *c, const char *path, fsdpck_error *err)
+static fsdpck_status read_map_file(fsdpck_checkpoint *c, const char *path, tensor_map **m,
+                                   fsdpck_error *err)
 {
     char *text = NULL;
     size_t nbytes = 0;
     fsdpck_status st = file_read_whole(NULL, path, MAP_FILE_NBYTES_MAX, &text, &nbytes, err);
     if (st == FSDPCK_OK)
-        st = map_read(text, nbytes, &c->metadata, &c->map, err);
+        st = map_read(text, nbytes, &c->metadata, m, err);
     free(text);
     if (st != FSDPCK_OK)
         error_path(err, path);
     return st;
 }
 
-static fsdpck_status read_config(fsdpck_checkpoint *c, const char *path, fsdpck_error *err)
+static fsdpck_status read_config(tensor_map *m, const char *path, fsdpck_error *err)
 {
     char *text = NULL;
     size_t nbytes = 0;
     fsdpck_status st = file_read_whole(NULL, path, MAP_FILE_NBYTES_MAX, &text, &nbytes, err);
     if (st == FSDPCK_OK)
-        st = map_read_config(c->map, text, nbytes, err);
+        st = map_read_config(m, text, nbytes, err);
     free(text);
     if (st != FSDPCK_OK)
         error_path(err, path);
     return st;
 }
 
-/* config.json of the model folder that the output will equal. */
-static fsdpck_status read_config_of_like(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
-                                         fsdpck_error *err)
+/* config.json of a model folder. */
+static fsdpck_status read_config_of(tensor_map *m, const fsdpck_checkpoint *of, fsdpck_error *err)
 {
     model_config config;
-    fsdpck_status st = model_config_read(&like->probe.dir, &config, err);
+    fsdpck_status st = model_config_read(&of->probe.dir, &config, err);
     if (st == FSDPCK_OK && config.text != NULL) {
-        st = map_read_config(c->map, config.text, config.nbytes, err);
+        st = map_read_config(m, config.text, config.nbytes, err);
         if (st != FSDPCK_OK)
-            error_path(err, like->path);
+            error_path(err, of->path);
     }
     model_config_release(&config);
     return st;
 }
 
-static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
+/* A map with the values of its variables. */
+static fsdpck_status read_one_map(fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                                  tensor_map **m, fsdpck_error *err)
 {
+    /* The model folder: the one that the output will equal, or the source of an import. */
+    const fsdpck_checkpoint *of = o->map_import ? c->base : o->like;
     const map_entry *e = map_find(o->map);
     if (e == NULL && !is_path(o->map))
         return fail_no_map(o->map, err);
-    RETURN_IF(e != NULL ? map_read(e->text, e->nbytes, &c->metadata, &c->map, err)
-                        : read_map_file(c, o->map, err));
+    RETURN_IF(e != NULL ? map_read(e->text, e->nbytes, &c->metadata, m, err)
+                        : read_map_file(c, o->map, m, err));
     for (size_t i = 0; i < o->map_set_count; i++)
-        RETURN_IF(map_set_variable(c->map, o->map_set[i], err));
+        RETURN_IF(map_set_variable(*m, o->map_set[i], err));
     if (o->map_config != NULL)
-        RETURN_IF(read_config(c, o->map_config, err));
-    else if (o->like != NULL)
-        RETURN_IF(read_config_of_like(c, o->like, err));
+        return read_config(*m, o->map_config, err);
+    return of != NULL && of->probe.is_folder ? read_config_of(*m, of, err) : FSDPCK_OK;
+}
+
+static fsdpck_status invert_map(fsdpck_checkpoint *c, const char *name, fsdpck_error *err)
+{
+    const fsdpck_status st = map_invert(c->map, c->map_forward, err);
+    if (st != FSDPCK_OK)
+        error_path(err, name);
+    return st;
+}
+
+static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
+{
+    RETURN_IF(read_one_map(c, o, &c->map, err));
+    if (o->map_import) {
+        RETURN_IF(read_one_map(c, o, &c->map_forward, err));
+        RETURN_IF(invert_map(c, o->map, err));
+    }
     for (size_t i = 0; i < map_variable_count(c->map); i++) {
         bool is_set;
         uint64_t number;
@@ -136,29 +156,6 @@ void map_inputs_release(map_inputs *l)
     vec_release(&l->inputs);
 }
 
-/* Everything that is not of the model is left out. */
-static fsdpck_status skip_others(fsdpck_checkpoint *c, fsdpck_error *err)
-{
-    const fsdpck_checkpoint *base = c->base;
-    for (uint32_t i = 0; i < base->parts.tensor_count; i++) {
-        const cat_tensor *t = catalogue_tensor(&base->cat, i);
-        const bool inside = (t->flags & CAT_TENSOR_IN_OBJECT) && !(t->flags & CAT_TENSOR_NAMED);
-        if (base->parts.tensor_part[i] != PART_MODEL || inside)
-            RETURN_IF(catalogue_add_skipped(&c->cat, catalogue_name(&base->cat, t->name),
-                                            catalogue_name_nbytes(&base->cat, t->name), false,
-                                            catalogue_tensor_nbytes(&base->cat, i), VALUE_OF_NONE,
-                                            err));
-    }
-    for (uint32_t i = 0; i < base->parts.object_count; i++) {
-        const cat_object *o = catalogue_object(&base->cat, i);
-        if (o->saved_at != CAT_NONE)
-            RETURN_IF(catalogue_add_skipped(&c->cat, catalogue_name(&base->cat, o->name),
-                                            catalogue_name_nbytes(&base->cat, o->name), true,
-                                            o->nbytes, VALUE_OF_NONE, err));
-    }
-    return FSDPCK_OK;
-}
-
 /* Ties by the model description, where both tensors keep their layouts. */
 static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 {
@@ -189,55 +186,23 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
         return st;
     }
     c->src = *map_adapter_source(c->mapper);
-    RETURN_IF(skip_others(c, err));
+    RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(keep_ties(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
-    return select_infer_specs(&c->cat, &c->sharded_otherwise, err);
-}
-
-/* Members with the same value in both; `base` owns them. */
-static fsdpck_status describe(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
-{
-    const fsdpck_checkpoint *base = c->base;
-    c->ctx = base->ctx;
-    c->entered = base->entered;
-    c->probe = base->probe;
-    c->format = base->format;
-    c->self = base->self;
-    c->opaque_calls = base->opaque_calls;
-    c->remote_files = base->remote_files;
-    c->inner_loaded = true;
-    c->path = strdup(base->path);
-    c->map_name = strdup(o->map);
-    c->mesh = base->mesh == NULL ? NULL : strdup(base->mesh);
-    c->model_path = base->model_path == NULL ? NULL : strdup(base->model_path);
-    if (c->path == NULL || c->map_name == NULL || (base->mesh != NULL && c->mesh == NULL) ||
-        (base->model_path != NULL && c->model_path == NULL))
-        return error_set_nomem(err, strlen(base->path));
+    /* No mesh is inferred: the pieces of a map are no shards. */
+    c->sharded_otherwise = base->sharded_otherwise;
     return FSDPCK_OK;
 }
 
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,
                              fsdpck_checkpoint **out, fsdpck_error *err)
 {
-    *out = NULL;
-    fsdpck_checkpoint *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return error_set_nomem(err, sizeof *c);
-    c->base = base;
-    budget_init(&c->metadata, base->metadata.limit_bytes - base->metadata.used_bytes,
-                base->metadata.what, base->metadata.option);
-    catalogue_init(&c->cat, &c->metadata);
-    catalogue_init(&c->read, &c->metadata);
-    unit_list_init(&c->units, &c->metadata);
-    optim_groups_init(&c->optimizers, &c->metadata);
-    strtab_init(&c->param_order, &c->metadata);
-    c->ties = VEC_OF(tied_pair, &c->metadata);
-    fsdpck_status st = describe(c, options, err);
-    if (st == FSDPCK_OK)
-        st = apply(c, options, err);
-    *out = c;
-    return st;
+    RETURN_IF(derived_checkpoint_new(base, out, err));
+    fsdpck_checkpoint *c = *out;
+    c->map_name = strdup(options->map);
+    if (c->map_name == NULL)
+        return error_set_nomem(err, strlen(options->map));
+    return apply(c, options, err);
 }
 
 const char *fsdpck_builtin_map(size_t index, const char **text)

@@ -282,6 +282,8 @@ static fsdpck_status apply_map(fsdpck_checkpoint *c, fsdpck_open_options *o,
                                fsdpck_checkpoint **mapped, fsdpck_error *err)
 {
     like_map chosen = {0};
+    if (o->map_import && (o->map == NULL || o->like != NULL))
+        return FAIL(err, USAGE, NONE, "map_import of the open options requires map, without like");
     if (o->map == NULL) {
         RETURN_IF(checkpoint_choose_map(c, o->like, &chosen, err));
         o->map = chosen.name;
@@ -294,19 +296,33 @@ static fsdpck_status apply_map(fsdpck_checkpoint *c, fsdpck_open_options *o,
     return st;
 }
 
+/* Replaces *c by checkpoints that are made of it. */
+static fsdpck_status convert(fsdpck_checkpoint **c, fsdpck_open_options *o, fsdpck_error *err)
+{
+    fsdpck_checkpoint *made = NULL;
+    if (o->dequantize) {
+        const fsdpck_status st = checkpoint_dequantize(*c, &made, err);
+        *c = made != NULL ? made : *c;
+        RETURN_IF(st);
+    }
+    if (o->map == NULL && o->like == NULL && !o->map_import)
+        return FSDPCK_OK;
+    made = NULL;
+    const fsdpck_status st = apply_map(*c, o, &made, err);
+    *c = made != NULL ? made : *c;
+    return st;
+}
+
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
 {
     fsdpck_open_options o;
-    fsdpck_checkpoint *mapped = NULL;
     *out = NULL;
     RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
-    if (o.map == NULL && o.like == NULL)
+    if (!o.dequantize && o.map == NULL && o.like == NULL && !o.map_import)
         return FSDPCK_OK;
-    const fsdpck_status st = group_agree(ctx->group, apply_map(*out, &o, &mapped, err), err);
-    if (mapped != NULL)
-        *out = mapped;
+    const fsdpck_status st = group_agree(ctx->group, convert(out, &o, err), err);
     if (st != FSDPCK_OK) {
         fsdpck_close(*out);
         *out = NULL;
@@ -358,7 +374,9 @@ void fsdpck_close(fsdpck_checkpoint *c)
         return;
     fsdpck_checkpoint *const base = c->base;
     map_adapter_free(c->mapper);
+    dequantizer_free(c->dequantizer);
     map_free(c->map);
+    map_free(c->map_forward);
     free(c->map_name);
     text_release(&c->map_variables);
     flat_adapter_free(c->adapter);

@@ -93,9 +93,13 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
 {
     const char *name = text_file_name(c->path);
     const uint64_t files = format_file_count(name);
+    bool known;
     if (files > 1)
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
                  "reading '%s' alone: by its name one of %" PRIu64 " files", name, files);
+    else if (files == 0 && format_is_rank_file(name, &known))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
+                 "reading '%s' alone: by its name the file of one rank", name);
 }
 
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read)

@@ -2,13 +2,15 @@
 #include "statedict/shard_metadata.h"
 
 /* The checkpoint was opened without information on flat parameters. It is read again with the list
- * of tensors that are shards. */
+ * of tensors that are shards. The first time, the reader reported what the files have. */
 static fsdpck_status reopen(fsdpck_checkpoint *c, const open_request *request,
                             per_rank_policy per_rank, fsdpck_error *err)
 {
     open_request again = *request;
     const per_rank_rule rule = {.policy = per_rank, .unflattens = true, .units = &c->units};
     again.keep_flat_shards = true;
+    again.log = (logger){0};
+    again.found = NULL;
     again.copies = per_rank_copies(&rule);
     c->format->close(c->self);
     c->self = NULL;

@@ -77,7 +77,7 @@ fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err)
             else
                 text_printf(out, "  %" PRIu64 "+%" PRIu64 " %s\n", part.begin,
                             part.end - part.begin,
-                            part.kind == RANGE_PART_CONSTANT ? "literal" : "checksum");
+                            part.kind == RANGE_PART_CONSTANT ? "constant" : "checksum");
         }
     }
     return text_check(out, err);

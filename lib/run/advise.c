@@ -203,8 +203,24 @@ static void advise_states(const run *r)
         catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->other_shape_first)->name));
 }
 
+static void advise_dict_attributes(const run *r)
+{
+    const name_list *lost = &r->selected.lost_attributes;
+    text_buf names = {.limit_bytes = 1024};
+    if (lost->count == 0)
+        return;
+    for (size_t i = 0; i < lost->count && i < 3; i++)
+        text_printf(&names, "%s'%s'", i == 0 ? "" : ", ", lost->list[i]);
+    log_warn(&r->ctx->log, FSDPCK_FINDING_PT_ATTRS, "",
+             "attributes of %zu dict%s are not written, such as '_metadata': %s%s", lost->count,
+             plural(lost->count), names.text == NULL ? "" : names.text,
+             lost->count > 3 ? ", ..." : "");
+    text_release(&names);
+}
+
 void run_advise_attributes(const run *r)
 {
+    advise_dict_attributes(r);
     const attributes_lost lost = lost_attributes_count(&r->to, r->writer->takes == STATE_NESTED);
     if (lost.tensors == 0)
         return;
@@ -230,9 +246,27 @@ static void advise_parted(const run *r)
     text_release(&names);
 }
 
+static void advise_overlaps(const run *r)
+{
+    const name_list *overlaps = &r->selected.overlap_names;
+    text_buf names = {.limit_bytes = 1024};
+    if (overlaps->count == 0)
+        return;
+    for (size_t i = 0; i < overlaps->count && i < 3; i++)
+        text_printf(&names, "%s%s", i == 0 ? "" : ", ", overlaps->list[i]);
+    log_warn(
+        &r->ctx->log, FSDPCK_FINDING_KEY_TIED,
+        "make these views again after loading, or neither cast nor omit tensors of their storage",
+        "%zu tensor%s no longer share%s a storage: %s%s", overlaps->count, plural(overlaps->count),
+        overlaps->count == 1 ? "s" : "", names.text == NULL ? "" : names.text,
+        overlaps->count > 3 ? ", ..." : "");
+    text_release(&names);
+}
+
 void run_advise_tied(const run *r)
 {
     advise_parted(r);
+    advise_overlaps(r);
     const target *to = &r->to;
     text_buf names = {.limit_bytes = 240};
     /* FSDP1 stores a tied parameter once. */

@@ -349,6 +349,8 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(like_output_open(&r->like, &r->opt, err));
     if (r->like.base == NULL)
         RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
+    if (r->like.base == NULL && r->src->dequantized > 0)
+        RETURN_IF(sidecars_unquantize(&r->side, err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
@@ -360,7 +362,8 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     /* Errors of the request are reported before an existing output. */
     RETURN_IF(request_check_output(r, err));
     if (r->opt.output.sha256 && !r->writer->is_folder && r->opt.output.manifest_path == NULL)
-        return FAIL(err, USAGE, NONE, "a single file gets a manifest only with --manifest FILE");
+        return FAIL(err, USAGE, NONE,
+                    "--sha256 requires --manifest FILE if the output is a single file");
     if (r->opt.output.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(output_check_manifest(r, err));
         RETURN_IF(

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "manifest/manifest.h"
 #include "open/model_config.h"
+#include "run/config_edit.h"
 
 #define COPY_NBYTES ((size_t)1 << 20)
 
@@ -82,6 +83,18 @@ static bool choose_file(sidecars *s, size_t index)
     return f->copied;
 }
 
+static fsdpck_status set_text(sidecars *s, sidecar *f, const text_buf *text, fsdpck_error *err)
+{
+    f->text = malloc(text->nbytes + 1);
+    if (f->text == NULL)
+        return error_set_nomem(err, text->nbytes + 1);
+    memcpy(f->text, text->text, text->nbytes);
+    s->nbytes += text->nbytes - (f->copied ? f->nbytes : 0);
+    f->nbytes = text->nbytes;
+    f->copied = true;
+    return FSDPCK_OK;
+}
+
 void sidecars_init(sidecars *s, bool flat)
 {
     *s = (sidecars){.dir = FOLDER_CLOSED, .files = VEC_OF(sidecar, NULL), .flat = flat};
@@ -99,15 +112,7 @@ fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *t
                                 fsdpck_error *err)
 {
     RETURN_IF(add_name(s, "", name, err));
-    sidecar *f = VEC_AT(&s->files, sidecar, s->files.count - 1);
-    f->text = malloc(text->nbytes + 1);
-    if (f->text == NULL)
-        return error_set_nomem(err, text->nbytes + 1);
-    memcpy(f->text, text->text, text->nbytes);
-    f->nbytes = text->nbytes;
-    f->copied = true;
-    s->nbytes += f->nbytes;
-    return FSDPCK_OK;
+    return set_text(s, VEC_AT(&s->files, sidecar, s->files.count - 1), text, err);
 }
 
 static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
@@ -151,6 +156,27 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     free(names);
     for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++)
         (void)choose_file(s, i);
+    return st;
+}
+
+fsdpck_status sidecars_unquantize(sidecars *s, fsdpck_error *err)
+{
+    const config_change change = {.unquantized = true};
+    model_config config;
+    text_buf text = {0};
+    sidecar *f = NULL;
+    for (size_t i = 0; i < s->files.count; i++)
+        if (strcmp(name_of(VEC_AT(&s->files, sidecar, i)), "config.json") == 0)
+            f = VEC_AT(&s->files, sidecar, i);
+    if (f == NULL || !f->copied)
+        return FSDPCK_OK;
+    fsdpck_status st = model_config_read(&s->dir, &config, err);
+    if (st == FSDPCK_OK && config.is_quantized)
+        st = config_edit(config.text, config.nbytes, &change, &text, err);
+    if (st == FSDPCK_OK && config.is_quantized)
+        st = set_text(s, f, &text, err);
+    text_release(&text);
+    model_config_release(&config);
     return st;
 }
 

@@ -57,6 +57,8 @@ fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *t
  * flat. */
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Copies config.json without its quantization_config. */
+fsdpck_status sidecars_unquantize(sidecars *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Its path below the output. */
 const char *sidecars_output(const sidecars *s, const sidecar *f);
 /* Whether one will be copied to this path below the output. */

@@ -15,6 +15,7 @@
 #define FSDPCK_SELECT_NEST_H
 
 #include "state/value.h"
+#include "state/value_map.h"
 
 typedef struct nest_slot {
     value container;
@@ -62,8 +63,9 @@ nest_gap nest_find_gap(const nest *n, const value *elements, size_t count);
 fsdpck_status nest_fill_holes(nest *n, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* *made: the root, whose containers get the classes, attributes and non-text keys of those under
  * the same keys of `root` in the pool `from`, or of the containers that their leaves had there
- * (nest_put_like), see nest_restore.c. Call it last, before nest_release. */
-fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made,
+ * (nest_put_like), see nest_restore.c. Keys of `kept` become the containers of `from` whose classes
+ * and attributes the root has. Call it last, before nest_release. */
+fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made, value_map *kept,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 void nest_release(nest *n);
 

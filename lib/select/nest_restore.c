@@ -16,6 +16,7 @@ typedef struct restore_source {
 typedef struct restore_job {
     nest *n;
     value_pool *from;
+    value_map *kept;
     value_map places; /* container -> number in list + 1 */
     vec list;         /* restore_source */
 } restore_job;
@@ -110,6 +111,8 @@ static fsdpck_status wrap(restore_job *j, value from, value built, value *made, 
     call.list_items = VALUE_OF_NONE;
     call.set_items = VALUE_OF_NONE;
     call.dict_items = built;
+    if (value_map_put(j->kept, from, NULL, err) == NULL)
+        return FSDPCK_LIMIT;
     return value_new_call(j->n->pool, &call, made, err);
 }
 
@@ -145,10 +148,12 @@ static fsdpck_status restore_slot(restore_job *j, const nest_slot *s, text_buf *
     return FSDPCK_OK;
 }
 
-fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made, fsdpck_error *err)
+fsdpck_status nest_restore(nest *n, value_pool *from, value root, value *made, value_map *kept,
+                           fsdpck_error *err)
 {
     restore_job j = {.n = n,
                      .from = from,
+                     .kept = kept,
                      .places = VALUE_MAP(n->pool->owner),
                      .list = VEC_OF(restore_source, n->pool->owner)};
     text_buf text = {.limit_bytes = UINT32_MAX};

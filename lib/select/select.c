@@ -401,5 +401,7 @@ void select_result_release(select_result *result)
         free(result->tied_names[i]);
     name_list_release(&result->carried_names);
     name_list_release(&result->parted_names);
+    name_list_release(&result->overlap_names);
+    name_list_release(&result->lost_attributes);
     memset(result, 0, sizeof *result);
 }

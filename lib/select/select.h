@@ -158,6 +158,10 @@ typedef struct select_result {
     /* "b = a": tied in the source, but the target, which can share storages, has them in different
      * dtypes. */
     name_list parted_names;
+    /* "b overlaps a": views of one storage in the source, which options separate in a target that can
+     * share storages. */
+    name_list overlap_names;
+    name_list lost_attributes; /* dicts of the source with attributes that the target lacks */
     uint64_t left_out_inside; /* of left_out_tensors: inside objects, without their own name */
 } select_result;
 

@@ -199,6 +199,9 @@ fsdpck_status select_check_lists(select_state *a, const struct nest *n, uint64_t
 fsdpck_status select_build_flat_keys(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Location of a source tensor in a shared storage. Its only chunk must be located. */
+/* Whether two source tensors have the same bytes, shape and strides. */
+fsdpck_status select_same_view(const select_state *a, uint32_t i, uint32_t k, bool *same,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_resolve_storage(const select_state *a, uint32_t source, place *where,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -214,6 +217,8 @@ fsdpck_status select_assign_tied(select_state *a, fsdpck_error *err) FSDPCK_MUST
 
 /* Fills to->views: storages stay shared if all tensors on them are selected uncast. Otherwise names
  * of one view that get the same dtype share a storage of their own. */
+fsdpck_status select_find_lost_attributes(select_state *a, const value_map *kept,
+                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_keep_shared(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* select_omit.c: counts and lists omitted tensors and objects. An omitted object is UNSUPPORTED

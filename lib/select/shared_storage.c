@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -155,6 +156,98 @@ static fsdpck_status share_ties(const view_state *v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* --- views that overlap, and no longer do --- */
+
+typedef struct lost_view {
+    uint32_t alias, pick;
+    uint64_t begin, end; /* bytes, without gaps between strides */
+} lost_view;
+
+static int by_begin(const void *left, const void *right)
+{
+    const lost_view *a = left, *b = right;
+    ORDER_BY(a->alias, b->alias);
+    ORDER_BY(a->begin, b->begin);
+    return a->pick < b->pick ? -1 : a->pick > b->pick;
+}
+
+static fsdpck_status list_lost(const view_state *v, vec *views, fsdpck_error *err)
+{
+    const select_state *a = v->a;
+    for (uint32_t k = 0; k < a->picks.count; k++) {
+        const select_pick *p = VEC_AT(&a->picks, const select_pick, k);
+        const cat_tensor *t = catalogue_tensor(a->from, p->source);
+        const shared_storage *s = storage_of(v, p->source);
+        if (p->target == CAT_NONE || s == NULL || !s->lost || t->nchunks != 1 ||
+            catalogue_tensor_nelems(a->from, p->source) == 0)
+            continue;
+        const uint64_t *shape = catalogue_shape(a->from, p->source);
+        place where;
+        RETURN_IF(select_resolve_storage(a, p->source, &where, err));
+        uint64_t nelems = 1; /* the file holds them all: no overflow */
+        for (unsigned i = 0; i < t->ndim; i++)
+            nelems += (shape[i] - 1) * where.strides[i];
+        const lost_view view = {t->alias, k, where.offset_bytes,
+                                where.offset_bytes +
+                                    nelems * dtype_get((dtype)t->dtype)->itemsize_bytes};
+        RETURN_IF(vec_add(views, &view, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* Whether two names have one location in the target, or are one view of the source. */
+static fsdpck_status is_tie(const select_state *a, const lost_view *x, const lost_view *y, bool *is,
+                            fsdpck_error *err)
+{
+    const select_pick *p = VEC_AT(&a->picks, const select_pick, x->pick);
+    const select_pick *q = VEC_AT(&a->picks, const select_pick, y->pick);
+    const uint32_t i = catalogue_tensor(&a->to->cat, p->target)->alias;
+    const uint32_t k = catalogue_tensor(&a->to->cat, q->target)->alias;
+    *is = i != CAT_NONE && k != CAT_NONE &&
+          VEC_AT(&a->to->views, const target_alias, i)->storage ==
+              VEC_AT(&a->to->views, const target_alias, k)->storage;
+    return *is ? FSDPCK_OK : select_same_view(a, p->source, q->source, is, err);
+}
+
+static fsdpck_status record_overlap(const select_state *a, uint32_t pick, uint32_t over,
+                                    fsdpck_error *err)
+{
+    const uint32_t name = VEC_AT(&a->picks, const select_pick, pick)->name;
+    const uint32_t other = VEC_AT(&a->picks, const select_pick, over)->name;
+    text_buf both = {0};
+    text_append(&both, strtab_text(&a->names, name), strtab_nbytes(&a->names, name));
+    text_puts(&both, " overlaps ");
+    text_append(&both, strtab_text(&a->names, other), strtab_nbytes(&a->names, other));
+    fsdpck_status st = text_check(&both, err);
+    if (st == FSDPCK_OK)
+        st = name_list_add(&a->result->overlap_names, both.text, both.nbytes, err);
+    text_release(&both);
+    return st;
+}
+
+static fsdpck_status find_overlaps(const view_state *v, fsdpck_error *err)
+{
+    vec views = VEC_OF(lost_view, v->a->from->owner);
+    fsdpck_status st = v->a->request->sharding == NULL ? list_lost(v, &views, err) : FSDPCK_OK;
+    if (st == FSDPCK_OK && views.count > 1)
+        qsort(views.items, views.count, sizeof(lost_view), by_begin);
+    size_t furthest = 0;
+    for (size_t i = 1; st == FSDPCK_OK && i < views.count; i++) {
+        const lost_view *far = VEC_AT(&views, const lost_view, furthest);
+        const lost_view *view = VEC_AT(&views, const lost_view, i);
+        const bool in_one = far->alias == view->alias;
+        bool tied = true;
+        if (in_one && view->begin < far->end)
+            st = is_tie(v->a, far, view, &tied, err);
+        if (st == FSDPCK_OK && !tied)
+            st = record_overlap(v->a, view->pick, far->pick, err);
+        if (!in_one || view->end > far->end)
+            furthest = i;
+    }
+    vec_release(&views);
+    return st;
+}
+
 fsdpck_status select_keep_shared(select_state *a, fsdpck_error *err)
 {
     const size_t first = a->parts->tensor_count;
@@ -182,6 +275,7 @@ fsdpck_status select_keep_shared(select_state *a, fsdpck_error *err)
             GOTO_IF(add_view(&v, i, s, err), out);
     }
     GOTO_IF(share_ties(&v, err), out);
+    GOTO_IF(find_overlaps(&v, err), out);
 out:
     budget_free(a->from->owner, v.storages, v.count * sizeof *v.storages);
     return st;

@@ -122,6 +122,7 @@ static fsdpck_status build_from_paths(select_state *a, uint64_t rank, value *roo
                                       fsdpck_error *err)
 {
     vec leaves = VEC_OF(saved_item, a->from->owner);
+    value_map kept = VALUE_MAP(a->from->owner);
     rebuilt b = {.differs = false};
     fsdpck_status st;
     GOTO_IF(nest_init(&b.n, &a->to->cat.pool, err), out);
@@ -141,8 +142,11 @@ static fsdpck_status build_from_paths(select_state *a, uint64_t rank, value *roo
         nest_forget_likes(&b.n);
     const value like = like_of_root(a, &b);
     if (!value_is_none(like))
-        GOTO_IF(nest_restore(&b.n, &a->from->pool, like, root, err), out);
+        GOTO_IF(nest_restore(&b.n, &a->from->pool, like, root, &kept, err), out);
+    if (rank == UINT64_MAX || rank == 0)
+        GOTO_IF(select_find_lost_attributes(a, &kept, err), out);
 out:
+    value_map_release(&kept);
     vec_release(&leaves);
     nest_release(&b.n);
     return st;

@@ -38,7 +38,7 @@ fsdpck_status select_resolve_storage(const select_state *a, uint32_t from_index,
     return FSDPCK_OK;
 }
 
-static fsdpck_status same_view(const select_state *a, uint32_t i, uint32_t k, bool *same,
+fsdpck_status select_same_view(const select_state *a, uint32_t i, uint32_t k, bool *same,
                                fsdpck_error *err)
 {
     const cat_tensor *x = catalogue_tensor(a->from, i), *y = catalogue_tensor(a->from, k);
@@ -183,7 +183,7 @@ static fsdpck_status tie_storages(select_state *a, fsdpck_error *err)
         select_pick *pick = VEC_AT(&a->picks, select_pick, key->pick);
         bool same = false;
         if (h->alias == key->alias && h->offset_bytes == key->offset_bytes)
-            GOTO_IF(same_view(a, first->source, pick->source, &same, err), out);
+            GOTO_IF(select_same_view(a, first->source, pick->source, &same, err), out);
         if (!same)
             view = k;
         else if (h->as != key->as)

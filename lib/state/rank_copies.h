@@ -18,6 +18,7 @@ typedef struct rank_copies {
     bool of_stages;    /* state of different parameters, which pipeline stages number alike */
     bool may_be_shard; /* optimizer state that may be each rank's shard of a flat parameter */
     bool is_shard;     /* likewise, as some such state differs or is on some ranks only */
+    bool may_be_copy;  /* with is_shard: all such state is equal, so it may be copies instead */
     bool beside_flat;  /* differs, and is named like a shard of the flat parameter next to it */
     bool owns_records; /* with beside_flat: each rank's is a record by itself, unlike such shards */
 } rank_copies;

@@ -42,6 +42,7 @@ static rank_copies_use use_of(const void *ctx, const rank_copies *c)
     const per_rank_rule *r = ctx;
     const bool keep = r->policy == PER_RANK_KEEP, drop = r->policy == PER_RANK_DROP;
     const bool is_local = c->differ || c->on_some_ranks;
+    const bool first = r->policy == PER_RANK_FIRST;
 
     if (!c->is_object && is_for_model(r, c))
         return RANK_COPIES_FOR_MODEL;
@@ -49,15 +50,15 @@ static rank_copies_use use_of(const void *ctx, const rank_copies *c)
         return RANK_COPIES_OMIT_SHARD;
     if (drop && is_local)
         return RANK_COPIES_OMIT;
-    if (keep && (is_local || c->of_stages))
+    if (keep && (is_local || c->of_stages || c->is_shard))
         return RANK_COPIES_EACH;
-    if (c->is_shard && !keep)
+    if (c->is_shard && !(first && c->may_be_copy))
         return RANK_COPIES_FLAT;
     if (r->policy == PER_RANK_ERROR && is_local)
         return RANK_COPIES_REFUSE;
     if (!c->differ)
         return RANK_COPIES_JOIN;
-    if (r->policy == PER_RANK_FIRST)
+    if (first)
         return RANK_COPIES_FIRST;
     return c->is_object || c->in_rng ? RANK_COPIES_OBJECTS : RANK_COPIES_JOIN;
 }

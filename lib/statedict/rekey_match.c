@@ -210,7 +210,7 @@ static fsdpck_status fail_nameless(rekey *r, rekey_optimizer *o, uint32_t positi
     const rekey_param *param = &r->order->params[REKEY_POSITION(o, position)->param];
     const fsdpck_status st =
         rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
-                   "optimizer state keyed by number belongs to a tensor without a name");
+                   "optimizer state keyed by number belongs to a tensor inside an object");
     error_found(err, "'%.200s', inside an object, for number %s", param->fqn,
                 strtab_text(&o->labels, position));
     error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and "

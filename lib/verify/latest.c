@@ -281,12 +281,13 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
         return;
     if (complete == NULL || complete == newest)
         log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER, "decide which of the two to resume from",
-                 "pointer to the latest checkpoint names step %" PRIu64 ", the newest is %" PRIu64,
+                 "pointer to the latest checkpoint names step %" PRIu64
+                 ", but the newest is %" PRIu64,
                  pointed, newest->step);
     else
         log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER, "decide which of them to resume from",
-                 "pointer to the latest checkpoint names step %" PRIu64 ", the newest is %" PRIu64
-                 ", the newest complete one %" PRIu64,
+                 "pointer to the latest checkpoint names step %" PRIu64
+                 ", but the newest is %" PRIu64 ", and the newest complete one is %" PRIu64,
                  pointed, newest->step, complete->step);
 }
 

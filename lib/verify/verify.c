@@ -8,6 +8,7 @@
 
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
+#include "run/map_proof.h"
 #include "run/run.h"
 #include "verify/verify_internal.h"
 #include "verify/verify_like.h"
@@ -71,7 +72,8 @@ static void note_without_checksum(fsdpck_verify *v)
               (next, v->manifest_result.there && verify_is_partial(v)
                          ? "run without --sample and --max-duration: the manifest has checksums of "
                            "whole files only"
-                         : "record digests: fsdpck digest SRC >FILE, fsdpck digest -c FILE SRC"));
+                         : "record digests now with fsdpck digest SRC >FILE, and compare later "
+                           "with fsdpck digest -c FILE SRC"));
     findings_report(&v->found, &what);
 }
 
@@ -289,6 +291,26 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
     return group_agree(ctx->group, remote_folder_check_unchanged(v->src->remote_files, err), err);
 }
 
+/* Import by a map and export, on a checkpoint without errors. */
+static fsdpck_status prove_map(fsdpck_verify *v, const char *path, fsdpck_error *err)
+{
+    fsdpck_open_options o;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (v->options.prove_map == NULL || v->found.counts[FINDING_ERROR] > 0)
+        return FSDPCK_OK;
+    RETURN_IF(open_options_take(&o, v->options.open, err));
+    o.map = v->options.prove_map;
+    const fsdpck_status st = map_prove(path, &o, &v->proved_tensors, &what);
+    if (is_finding(st)) {
+        v->proved_tensors = 0;
+        findings_report(&v->found, &what);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = what;
+    return st;
+}
+
 static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                           fsdpck_error *err)
 {
@@ -322,6 +344,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         st = verify_conversions(v, err);
     if (st == FSDPCK_OK)
         st = verify_like_check(v->like, v, err);
+    if (st == FSDPCK_OK)
+        st = group_agree(ctx->group, prove_map(v, path, err), err);
     if (st == FSDPCK_OK)
         st = group_agree(ctx->group, check_expected(v, ctx, path, err), err);
     note_without_checksum(v);
@@ -378,6 +402,8 @@ static fsdpck_status take_options(fsdpck_verify_options *o, const fsdpck_verify_
     RETURN_IF(check_sample(o, err));
     if (o->like != NULL && o->open != NULL && o->open->source_local)
         return FAIL(err, USAGE, NONE, "--source-local and --like contradict each other");
+    if (o->prove_map != NULL && o->open != NULL && o->open->source_local)
+        return FAIL(err, USAGE, NONE, "--source-local and --prove-map contradict each other");
     return open_options_take(&open, o->open, err);
 }
 
@@ -402,7 +428,7 @@ fsdpck_status fsdpck_verify_new(fsdpck_context *ctx, const char *path,
     v->path = path;
     fsdpck_status st = set_rules(v, err);
     if (st == FSDPCK_OK)
-        st = group_agree(ctx->group, verify_like_open(&v->like, o.like, err), err);
+        st = group_agree(ctx->group, verify_like_open(&v->like, &o, err), err);
     if (st == FSDPCK_OK)
         st = look_or_report(v, ctx, path, err);
     verify_like_close(v->like);

@@ -3,6 +3,7 @@
  *     verify.c          opens the checkpoint and runs the levels
  *     verify_beside.c   files of a trainer beside the weights
  *     verify_like.c     a model folder that the checkpoint must equal in all but the values
+ *     verify_near.c     its values against those of that folder; near_roles.c, near_result.c
  *     verify_convert.c  conditions that consolidate and reshard would refuse
  *     verify_result.c   results for the caller
  */
@@ -28,6 +29,8 @@ struct fsdpck_verify {
     check_file *files;        /* by file of the catalogue; NULL: no checksums wanted */
     manifest_check_result manifest_result;
     uint64_t deadline_ns;
+    uint64_t proved_tensors;
+    struct near_roles *near; /* NULL without --like */
     char not_seen[512];
 };
 

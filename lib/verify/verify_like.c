@@ -8,6 +8,7 @@
 
 #include "run/like_output.h"
 #include "run/tied_head.h"
+#include "verify/verify_near.h"
 
 /* What config.json also states. */
 typedef struct model_facts {
@@ -29,10 +30,13 @@ struct verify_like {
     bool is_unread;      /* it has a config.json, but another kind of file */
 };
 
-fsdpck_status verify_like_open(verify_like **out, const char *path, fsdpck_error *err)
+fsdpck_status verify_like_open(verify_like **out, const fsdpck_verify_options *options,
+                               fsdpck_error *err)
 {
+    fsdpck_open_options open = FSDPCK_INIT(fsdpck_open_options);
+    open.dequantize = options->like_dequantize;
     *out = NULL;
-    if (path == NULL)
+    if (options->like == NULL)
         return FSDPCK_OK;
     verify_like *w = calloc(1, sizeof *w);
     if (w == NULL)
@@ -40,7 +44,7 @@ fsdpck_status verify_like_open(verify_like **out, const char *path, fsdpck_error
     w->ctx = fsdpck_context_new();
     fsdpck_status st = w->ctx == NULL ? error_set_nomem(err, sizeof *w->ctx) : FSDPCK_OK;
     if (st == FSDPCK_OK)
-        st = fsdpck_open(w->ctx, path, NULL, &w->base, err);
+        st = fsdpck_open(w->ctx, options->like, &open, &w->base, err);
     if (st == FSDPCK_OK) {
         run_options o;
         run_options_init(&o);
@@ -322,7 +326,8 @@ static void check_quantization(const verify_like *w)
     if (!w->config.is_quantized)
         return;
     for (size_t i = 0; i < catalogue_tensor_count(base); i++) {
-        if (!like_output_is_dequantized(&w->like, output_of(w), (uint32_t)i))
+        if (w->base->dequantized == 0 &&
+            !like_output_is_dequantized(&w->like, output_of(w), (uint32_t)i))
             continue;
         FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
                   ("config.json has a 'quantization_config', but the tensors are not quantized"),
@@ -360,7 +365,7 @@ static fsdpck_status read_config(verify_like *w, fsdpck_error *err)
     if (st == FSDPCK_BADINPUT) {
         w->is_unread = what.finding == FSDPCK_FINDING_FILE_TYPE;
         error_next(&what, w->is_unread
-                              ? "replace it by a file: config.json was not compared"
+                              ? "replace it with a regular file: config.json was not compared"
                               : "restore config.json: a loader cannot make the model without it");
         findings_report_as(&w->v->found, w->is_unread ? FINDING_WARNING : FINDING_ERROR, &what);
     } else if (st != FSDPCK_OK && err != NULL)
@@ -411,6 +416,7 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
     if (w == NULL)
         return FSDPCK_OK;
     w->v = v;
+    const uint64_t errors = v->found.counts[FINDING_ERROR];
     fsdpck_status st = read_config(w, err);
     const model_facts ours = facts_of(output_of(w), &w->config);
     const model_facts theirs = facts_of(&w->base->cat, &w->like.config);
@@ -421,7 +427,9 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
         st = check_names(w, err);
     if (st == FSDPCK_OK)
         st = check_types(w, err);
-    if (st == FSDPCK_OK)
+    if (st == FSDPCK_OK) {
         check_config(w, &ours, &theirs);
+        st = verify_near_check(v, w->base, errors, err);
+    }
     return st;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/struct_copy.h"
+#include "verify/near_roles.h"
 #include "verify/verify_internal.h"
 
 bool verify_is_sample(const fsdpck_verify *v)
@@ -19,9 +20,9 @@ static const char *not_seen_of_level(const fsdpck_verify *v)
 {
     static const char *const texts[] = {
         [CHECK_QUICK] =
-            "anything inside the data; gaps and overlaps; payloads that do not match the metadata",
+            "anything inside the data; gaps and overlaps; blobs that do not match the metadata",
         [CHECK_STRUCTURE] =
-            "anything inside the data; gaps and overlaps; payloads that do not match the metadata",
+            "anything inside the data; gaps and overlaps; blobs that do not match the metadata",
         [CHECK_COVERAGE] = "flipped bits",
         [CHECK_CHECKSUM] = "values that were wrong when saved; bytes without a checksum",
         [CHECK_NUMERIC] =
@@ -57,9 +58,11 @@ void verify_set_not_seen(fsdpck_verify *v)
         return;
     }
     const bool doubt = v->src->cat.origin.order_suspect;
-    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s",
+    const bool unlike = v->near != NULL && v->near->skipped != NULL;
+    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
-             not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "");
+             not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "",
+             unlike ? "; values that are unrelated to those of --like" : "");
 }
 
 /* Without storages, which come last. */
@@ -74,6 +77,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .struct_nbytes = sizeof all,
         .level = (fsdpck_level)v->level,
         .opened = v->src != NULL,
+        .proved_tensors = v->proved_tensors,
         .errors = v->found.counts[FINDING_ERROR],
         .warnings = v->found.counts[FINDING_WARNING],
         .notes = v->found.counts[FINDING_NOTE],
@@ -170,6 +174,7 @@ void fsdpck_verify_free(fsdpck_verify *v)
     manifest_check_free(v->manifest);
     free(v->files);
     check_result_release(&v->result);
+    near_roles_free(v->near);
     fsdpck_close(v->src);
     findings_release(&v->found);
     findings_release(&v->downgraded);

@@ -9,11 +9,15 @@
  *     heads=2                      a setting, or nothing
  *
  * A map that is accepted must move elements: every element of a tensor that it takes is in exactly one
- * target, every element of a target is filled once, and none comes from a tensor that it drops. */
+ * target, every element of a target is filled once, and none comes from a tensor that it drops.
+ *
+ * Its inverse is applied to the result, and to the checkpoint itself. Where it is accepted, export must
+ * give each tensor back. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
+#include "map/map_internal.h"
 #include "tests/support/map_case.h"
 #include "tests/support/must.h"
 
@@ -85,6 +89,68 @@ static void check_variables(const tensor_map *m)
     }
 }
 
+/* Tensors that `tied` adds are not compared; `ignore` may omit some. */
+static void check_same(const map_case *c, const map_step *again, bool imported_first)
+{
+    static uint32_t numbers[ELEMENTS_MAX], expected[ELEMENTS_MAX];
+    const catalogue *before = imported_first ? &c->base : &c->seen;
+    for (uint32_t i = 0; i < catalogue_tensor_count(&again->seen); i++) {
+        const uint32_t name = catalogue_tensor(&again->seen, i)->name;
+        const uint32_t k = catalogue_find(before, catalogue_name(&again->seen, name),
+                                          catalogue_name_nbytes(&again->seen, name));
+        if (k == CAT_NONE) {
+            must(again->map->ties.count > 0, "a tensor that was not there");
+            continue;
+        }
+        must(shape_equal(catalogue_shape(before, k), catalogue_tensor(before, k)->ndim,
+                         catalogue_shape(&again->seen, i), catalogue_tensor(&again->seen, i)->ndim),
+             "another shape after import and export");
+        const uint64_t count = map_step_gather(again, c, i, numbers, ELEMENTS_MAX);
+        if (imported_first)
+            for (uint64_t n = 0; n < count; n++)
+                expected[n] =
+                    (uint32_t)(catalogue_chunk(before, catalogue_tensor(before, k)->first_chunk)
+                                       ->offset_bytes /
+                                   4 +
+                               n);
+        else
+            must(map_case_gather(c, k, expected, ELEMENTS_MAX) == count, "another size");
+        must(memcmp(numbers, expected, count * sizeof *numbers) == 0, "elements in another order");
+    }
+}
+
+static bool ignores(const tensor_map *m)
+{
+    for (size_t i = 0; i < m->rules.count; i++)
+        if (VEC_AT(&m->rules, const map_rule, i)->ignores)
+            return true;
+    return false;
+}
+
+/* Import, of the result if there is one, then export. */
+static void check_return(map_case *c)
+{
+    map_step there = {0}, back = {0};
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    const bool first = c->adapter == NULL;
+    fsdpck_status st = map_step_apply(&there, c, NULL, true, &err);
+    must(st == FSDPCK_OK || err.message[0] != '\0', "a refusal without a message");
+    if (st == FSDPCK_OK) {
+        const catalogue *before = first ? &c->base : &c->seen;
+        st = map_step_apply(&back, c, &there, false, &err);
+        must(st == FSDPCK_OK || st == FSDPCK_USAGE || st == FSDPCK_LIMIT, err.message);
+        if (st == FSDPCK_OK) {
+            check_same(c, &back, first);
+            must(catalogue_tensor_count(&back.seen) >= catalogue_tensor_count(before) ||
+                     ignores(back.map),
+                 "a tensor does not come back");
+        }
+    }
+    map_step_release(&back);
+    map_step_release(&there);
+}
+
 /* Cuts the text at a line of two percent signs; the rest, or NULL. */
 static char *cut(char *text)
 {
@@ -131,6 +197,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
             check_elements(&c);
         else
             must(err.message[0] != '\0', "a refusal without a message");
+        /* Also of a map that does not fit the names in the other direction. */
+        if (c.map != NULL)
+            check_return(&c);
     }
     map_case_release(&c);
     free(text);

@@ -22,7 +22,7 @@ NUMBERS = {"NUM-ZERO", "NUM-ZERO-FILE", "NUM-INF", "NUM-CONSTANT", "CHECKSUM-NON
 
 @case()
 def case_data_file_of_another_rank(setting):
-    """One rank's data file in place of another's: FILE-SAME names both."""
+    """One data file in place of another: FILE-SAME names both."""
     for name, copied, lost in (("dcp-wrapped", "__1_0", "__0_0"), ("dcp-fsdp1-tp", "__2_0", "__0_0"), ("dcp-float8", "__1_0", "__0_0")):
         source, folder = os.path.join(setting.fixtures, "torch-2.15.0", name), setting.path(name)
         shutil.copytree(source, folder)
@@ -33,6 +33,20 @@ def case_data_file_of_another_rank(setting):
         found = [row for row in json.loads(setting.run("verify", folder, "--json").stdout)["findings"] if row["finding"] == "FILE-SAME"]
         check(len(found) == 1 and all(rank in found[0]["path"] + found[0]["message"] for rank in (copied, lost)), "%s: %r" % (name, found))
         setting.run("verify", "--strict", folder, expected=1)
+
+
+@case(first=(2, 3))
+def case_data_file_of_many_zeros(setting):
+    """The data that varies is behind more than 1,024 tensors of zeros, as fresh optimizer state has them."""
+    import torch.distributed.checkpoint as dcp
+    state = {"m%04d" % number: torch.zeros(8) for number in range(2600)}
+    state.update({"w%04d" % number: torch.arange(8.0) + number for number in range(200)})
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(setting.path("dcp"), thread_count=2, sync_files=False), no_dist=True)
+    check("FILE-SAME" not in setting.run("verify", setting.path("dcp")).stdout, "false alarm")
+    first, second = sorted(name for name in os.listdir(setting.path("dcp")) if name.endswith(".distcp"))
+    shutil.copyfile(setting.path("dcp", second), setting.path("dcp", first))
+    text = setting.run("verify", "--strict", setting.path("dcp"), expected=1).stdout
+    check("FILE-SAME" in text and first in text and second in text, text)
 
 
 def odd_but_good():

@@ -6,6 +6,7 @@ import os
 import shutil
 
 import torch
+from safetensors.torch import save_file
 
 from process_group import run_ranks
 from support import BAD_INPUT, USAGE, case, check, check_same_tensors, digests_of, load_hf
@@ -143,3 +144,62 @@ def case_map_litgpt(setting):
                      part="model")
         for name in ("dcp", "hf", "for2"):
             shutil.rmtree(setting.path(name))
+
+
+def write_hf(setting, name, tensors, config):
+    os.mkdir(setting.path(name))
+    save_file(tensors, setting.path(name, "model.safetensors"))
+    with open(setting.path(name, "config.json"), "w", encoding="utf-8") as text:
+        json.dump(config, text)
+    return setting.path(name)
+
+
+def check_import(setting, hf, expected, name, config, stem="import"):
+    """From an HF folder to a DCP folder that torch loads: the tensors that the trainer's own converter makes. The map is
+    proved without a file, and export gives the folder back."""
+    import torch.distributed.checkpoint as dcp
+    folder = write_hf(setting, stem + "-hf", hf, config)
+    made = setting.path(stem + "-dcp")
+    done = setting.run("reshard", folder, made, "--world-size", "3", "--format", "dcp", "--map", name, "--import")
+    state = {key: torch.zeros_like(tensor) for key, tensor in expected.items()}
+    dcp.load(state, checkpoint_id=made, no_dist=True)
+    check_same_tensors(state, expected, name)
+    check(dcp.FileSystemReader(made).read_metadata().state_dict_metadata.keys() == expected.keys(), "other names")
+    proof = setting.run("verify", folder, "--prove-map", name)
+    check("gives %d tensors back" % len([key for key in hf if not key.endswith("inv_freq")]) in proof.stdout, proof.stdout)
+    setting.run("consolidate", made, setting.path(stem + "-back/"), "--map", name, "--config", folder + "/config.json")
+    return done, load_hf(setting.path(stem + "-back/"))[0]
+
+
+GEOMETRY = {"num_attention_heads": 6, "num_key_value_heads": 2, "num_hidden_layers": LAYERS}
+
+
+@case(first=(2, 15))
+def case_map_import_torchtitan(setting):
+    sizes = Sizes(6, 2, 8, experts=5, q_rank=4, mtp_layers=2)
+    for family, adapter_name in (("llama3", "Llama3StateDictAdapter"), ("qwen3", "Qwen3StateDictAdapter"),
+                                 ("deepseek_v3", "DeepSeekV3StateDictAdapter")):
+        adapter = make_adapter(family, adapter_name, sizes)
+        hf = to_hf(adapter, make_state(adapter, sizes, torch.bfloat16))
+        expected = {key: tensor.contiguous() for key, tensor in adapter.from_hf(dict(hf)).items()}
+        check(("mtp_layers.1.eh_proj.weight" in expected) == (family == "deepseek_v3"), "no further layers")
+        _, back = check_import(setting, hf, expected, "torchtitan-" + family.replace("_", "-"), GEOMETRY, family)
+        check_same_tensors(back, hf, family + " and back")
+
+
+@case(first=(2, 15))
+def case_map_import_torchtitan_tied(setting):
+    """A tied model's folder omits the output layer; old ones have a buffer that from_hf omits."""
+    sizes = Sizes(6, 2, 8)
+    adapter = make_adapter("llama3", "Llama3StateDictAdapter", sizes)
+    hf = to_hf(adapter, make_state(adapter, sizes, torch.bfloat16))
+    del hf["lm_head.weight"]
+    hf["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    adapter.model_config.enable_weight_tying = True
+    expected = {key: tensor.contiguous() for key, tensor in adapter.from_hf(dict(hf)).items()}
+    check("lm_head.weight" in expected, "not tied")
+    done, back = check_import(setting, hf, expected, "torchtitan-llama3", {**GEOMETRY, "tie_word_embeddings": True})
+    check("tied: lm_head.weight = tok_embeddings.weight" in done.stdout, done.stdout)
+    check("model.layers.0.self_attn.rotary_emb.inv_freq" in done.stdout, done.stdout)
+    check(torch.equal(back["lm_head.weight"].view(torch.int16),
+                      hf["model.embed_tokens.weight"].view(torch.int16)), "another output layer")

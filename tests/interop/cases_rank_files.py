@@ -469,3 +469,64 @@ def case_rank_files_lacking(setting):
     check_nothing_at(path)
     for name, names in (("stages", ("ab", "cd", "ab", "cd")), ("tied", ("eab", "cde")), ("experts", ("wx", "wy", "wz"))):
         check_good(setting, save(name, *names))
+
+
+@case()
+def case_rank_files_equal_optim(setting):
+    """State of one dim that is equal on all ranks may be shards of flat parameters: no copy, unless the model has such parameters."""
+
+    def optimizer(state):
+        return {"state": {number: {"exp_avg": value, "step": torch.tensor(1.0)} for number, value in enumerate(state)},
+                "param_groups": [{"lr": 1.0, "params": list(range(len(state)))}]}
+
+    zeros, norm = torch.zeros(6), torch.zeros(4)
+    vectors = {"zeros": optimizer([zeros, norm]), "copied": optimizer([torch.arange(6.0), norm]),
+               "beside": {"model": {"w": torch.ones(4, 3), "norm": norm + 1}, "optimizer": optimizer([zeros, norm])}}
+    for name, state in vectors.items():
+        folder = save_ranks(setting, name, [state] * 2)
+        done, path = setting.consolidate(folder, "never.pt", expected=UNSUPPORTED)
+        check("RANK-FLAT" in done.stderr and "--per-rank first" in done.stderr, done.stderr)
+        check_nothing_at(path)
+        done = setting.run("verify", "--strict", folder, expected=1)
+        check("RANK-FLAT" in done.stdout, done.stdout)
+        for kind in ("first", "keep"):
+            done, path = setting.consolidate(folder, name + kind + ".pt", "--per-rank", kind)
+            check("RANK-FLAT" not in done.stderr, done.stderr)
+            found = torch.load(path)
+            found = found.get("optimizer", found)["state"][0]
+            check_same_names(found, ["exp_avg", "step"] if kind == "first" else ["exp_avg.rank0", "exp_avg.rank1", "step"], name + kind)
+    whole = {"matrix": optimizer([torch.zeros(3, 2), norm]),
+             "model": {"model": {"norm": norm + 1, "b": zeros + 1}, "optimizer": optimizer([zeros, norm])}}
+    for name, state in whole.items():
+        folder = save_ranks(setting, name, [state] * 2)
+        check_good(setting, folder)
+        _, path = setting.consolidate(folder, name + ".pt")
+        found = torch.load(path)
+        check(torch.equal(found.get("optimizer", found)["state"][1]["exp_avg"], norm), name)
+
+
+@case()
+def case_rank_files_read_twice(setting):
+    """Files that describe their flat parameters are read twice; each warning is reported once."""
+    source = os.path.join(setting.fixtures, "torch-2.1.2", "fairscale")
+    folder = setting.path("differ")
+    os.mkdir(folder)
+    for rank, name in enumerate(sorted(os.listdir(source))):
+        state = torch.load(os.path.join(source, name), weights_only=False)
+        state["note"] = {"num_updates": min(rank, 1)}
+        torch.save(state, os.path.join(folder, name))
+    outputs = [setting.run("verify", "-q", "--level", "quick", folder).stdout,
+               setting.consolidate(folder, "out.pt", "-q", "--assume", "order")[0].stderr]
+    for text in outputs:
+        check(text.count("RANK-DIFFER") == 1 and "note.num_updates" in text, text)
+
+
+@case()
+def case_rank_files_many_sets(setting):
+    """More than 4,096 different sets of names are compared, too."""
+    count = 4200
+    names = {0: ("e0", "lost"), count - 1: ("e0",)}
+    folder = save_ranks(setting, "many", [{"model": {key: torch.ones(1) for key in names.get(rank, ("e%d" % rank,))}}
+                                          for rank in range(count)])
+    done = setting.run("verify", "-q", "--level", "quick", folder)
+    check("only some ranks hold tensors of the model: 1 value, first 'model.lost' of rank 0" in done.stdout, done.stdout)

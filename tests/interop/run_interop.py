@@ -30,6 +30,7 @@ import torch  # noqa: E402
 import cases_attributes  # noqa: E402, F401
 import cases_containers  # noqa: E402, F401
 import cases_conversion  # noqa: E402, F401
+import cases_dequantize  # noqa: E402, F401
 import cases_export_like  # noqa: E402, F401
 import cases_fixtures  # noqa: E402
 import cases_fsdp1_live  # noqa: E402, F401
@@ -42,10 +43,12 @@ import cases_layout  # noqa: E402, F401
 import cases_local  # noqa: E402, F401
 import cases_manifest  # noqa: E402, F401
 import cases_map_megatron  # noqa: E402, F401
+import cases_map_logits  # noqa: E402, F401
 import cases_map_trainers  # noqa: E402, F401
 import cases_map_transformers  # noqa: E402, F401
 import cases_model  # noqa: E402, F401
 import cases_model_tree  # noqa: E402, F401
+import cases_near  # noqa: E402, F401
 import cases_nesting  # noqa: E402, F401
 import cases_optim  # noqa: E402, F401
 import cases_optim_names  # noqa: E402, F401

@@ -58,6 +58,14 @@ bool map_case_add(map_case *c, const char *name, unsigned ndim, const uint64_t *
     return true;
 }
 
+static fsdpck_status read_map(map_case *c, tensor_map **m, fsdpck_error *err)
+{
+    RETURN_IF(map_read(c->text, c->text_nbytes, &c->memory, m, err));
+    if (c->set != NULL)
+        RETURN_IF(map_set_variable(*m, c->set, err));
+    return c->config == NULL ? FSDPCK_OK : map_read_config(*m, c->config, c->config_nbytes, err);
+}
+
 fsdpck_status map_case_apply(map_case *c, const char *text, size_t nbytes, const char *config,
                              size_t config_nbytes, fsdpck_error *err)
 {
@@ -67,29 +75,29 @@ fsdpck_status map_case_apply(map_case *c, const char *text, size_t nbytes, const
         c->inputs[i].name = catalogue_name(&c->base, name);
         c->inputs[i].nbytes = catalogue_name_nbytes(&c->base, name);
     }
-    RETURN_IF(map_read(text, nbytes, &c->memory, &c->map, err));
-    if (c->set != NULL)
-        RETURN_IF(map_set_variable(c->map, c->set, err));
-    if (config != NULL)
-        RETURN_IF(map_read_config(c->map, config, config_nbytes, err));
+    c->text = text;
+    c->text_nbytes = nbytes;
+    c->config = config;
+    c->config_nbytes = config_nbytes;
+    RETURN_IF(read_map(c, &c->map, err));
     return map_adapter_new(c->map, &c->base, &c->src, c->inputs, c->count, &c->seen, &c->adapter,
                            err);
 }
 
-static void gather_chunk(const map_case *c, uint32_t tensor, uint64_t chunk, uint32_t *numbers)
+static void gather_chunk(const map_case *c, const catalogue *seen, const source *src,
+                         uint32_t tensor, uint64_t chunk, uint32_t *numbers)
 {
-    const cat_tensor *t = catalogue_tensor(&c->seen, tensor);
-    const source *src = map_adapter_source(c->adapter);
+    const cat_tensor *t = catalogue_tensor(seen, tensor);
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], whole[NDIM_MAX], at[NDIM_MAX] = {0};
     place where;
     fsdpck_error err;
     fsdpck_error_init(&err);
     const fsdpck_status st = src->locate(src->ctx, chunk, &where, &err);
     must_be_ok(st, &err);
-    catalogue_chunk_box(&c->seen, chunk, offsets, sizes);
+    catalogue_chunk_box(seen, chunk, offsets, sizes);
     if (where.rows)
         box_row_major_strides(sizes, t->ndim, where.strides);
-    box_row_major_strides(catalogue_shape(&c->seen, tensor), t->ndim, whole);
+    box_row_major_strides(catalogue_shape(seen, tensor), t->ndim, whole);
     for (uint64_t left = box_nelems(sizes, t->ndim); left > 0; left--) {
         uint64_t from = where.offset_bytes / ITEM_NBYTES, to = 0;
         for (unsigned d = 0; d < t->ndim; d++) {
@@ -104,17 +112,65 @@ static void gather_chunk(const map_case *c, uint32_t tensor, uint64_t chunk, uin
     }
 }
 
-uint64_t map_case_gather(const map_case *c, uint32_t tensor, uint32_t *numbers, uint64_t capacity)
+static uint64_t gather_tensor(const map_case *c, const catalogue *seen, const source *src,
+                              uint32_t tensor, uint32_t *numbers, uint64_t capacity)
 {
-    const cat_tensor *t = catalogue_tensor(&c->seen, tensor);
-    const uint64_t count = catalogue_tensor_nelems(&c->seen, tensor);
+    const cat_tensor *t = catalogue_tensor(seen, tensor);
+    const uint64_t count = catalogue_tensor_nelems(seen, tensor);
     must(count <= capacity, "more elements than room");
     memset(numbers, 0xff, count * sizeof *numbers);
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++)
-        gather_chunk(c, tensor, k, numbers);
+        gather_chunk(c, seen, src, tensor, k, numbers);
     for (uint64_t i = 0; i < count; i++)
         must(numbers[i] != UINT32_MAX, "an element is not filled");
     return count;
+}
+
+uint64_t map_case_gather(const map_case *c, uint32_t tensor, uint32_t *numbers, uint64_t capacity)
+{
+    return gather_tensor(c, &c->seen, map_adapter_source(c->adapter), tensor, numbers, capacity);
+}
+
+fsdpck_status map_step_apply(map_step *s, map_case *c, const map_step *to, bool import,
+                             fsdpck_error *err)
+{
+    static map_input inputs[16 * MAP_CASE_TENSORS_MAX];
+    const map_adapter *before = to != NULL ? to->adapter : c->adapter;
+    const catalogue *from = to != NULL ? &to->seen : before != NULL ? &c->seen : &c->base;
+    const size_t count = catalogue_tensor_count(from);
+    catalogue_init(&s->seen, &c->memory);
+    s->begun = true;
+    if (count > sizeof inputs / sizeof *inputs)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many tensors for this test");
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t name = catalogue_tensor(from, i)->name;
+        inputs[i] = (map_input){.tensor = i,
+                                .name = catalogue_name(from, name),
+                                .nbytes = catalogue_name_nbytes(from, name)};
+    }
+    RETURN_IF(read_map(c, &s->map, err));
+    if (import) {
+        RETURN_IF(read_map(c, &s->forward, err));
+        RETURN_IF(map_invert(s->map, s->forward, err));
+    }
+    return map_adapter_new(s->map, from, before != NULL ? map_adapter_source(before) : &c->src,
+                           inputs, count, &s->seen, &s->adapter, err);
+}
+
+uint64_t map_step_gather(const map_step *s, const map_case *c, uint32_t tensor, uint32_t *numbers,
+                         uint64_t capacity)
+{
+    return gather_tensor(c, &s->seen, map_adapter_source(s->adapter), tensor, numbers, capacity);
+}
+
+void map_step_release(map_step *s)
+{
+    map_adapter_free(s->adapter);
+    map_free(s->map);
+    map_free(s->forward);
+    if (s->begun)
+        catalogue_release(&s->seen);
+    *s = (map_step){0};
 }
 
 void map_case_release(map_case *c)

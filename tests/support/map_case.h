@@ -8,6 +8,10 @@
  *     map_case_add(&c, "w", 2, (const uint64_t[]){8, 3}, 3);
  *     st = map_case_apply(&c, text, strlen(text), NULL, 0, &err);
  *     count = map_case_gather(&c, target, numbers, capacity);
+ *     map_step back = {0};
+ *     st = map_step_apply(&back, &c, NULL, true, &err);       // the result, imported by the inverse
+ *     count = map_step_gather(&back, &c, target, numbers, capacity);
+ *     map_step_release(&back);
  *     map_case_release(&c);
  */
 #ifndef FSDPCK_TESTS_SUPPORT_MAP_CASE_H
@@ -26,6 +30,8 @@ typedef struct map_case {
     map_input inputs[MAP_CASE_TENSORS_MAX];
     size_t count;
     const char *set; /* a setting "NAME=N" for map_case_apply; NULL: none */
+    const char *text, *config;
+    size_t text_nbytes, config_nbytes;
     uint32_t file;
     uint64_t elements; /* added so far */
 } map_case;
@@ -41,5 +47,21 @@ fsdpck_status map_case_apply(map_case *c, const char *text, size_t nbytes, const
  * outside, or two chunks have the same element, or none has it. */
 uint64_t map_case_gather(const map_case *c, uint32_t tensor, uint32_t *numbers, uint64_t capacity);
 void map_case_release(map_case *c);
+
+/* The same map, once more. */
+typedef struct map_step {
+    catalogue seen;
+    tensor_map *map, *forward; /* forward: of an import */
+    map_adapter *adapter;
+    bool begun;
+} map_step;
+
+/* Applies the map, or its inverse, to the result of another step, or of the case for NULL. The latter
+ * must have an adapter, or, with an adapter of NULL, its first catalogue is taken. */
+fsdpck_status map_step_apply(map_step *s, map_case *c, const map_step *to, bool import,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+uint64_t map_step_gather(const map_step *s, const map_case *c, uint32_t tensor, uint32_t *numbers,
+                         uint64_t capacity);
+void map_step_release(map_step *s);
 
 #endif

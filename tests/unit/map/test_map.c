@@ -289,6 +289,23 @@ Test(map, unstack_then_split_and_back)
     }
 }
 
+/* Several sources and as many targets, without an operation. */
+Test(map, renames_several)
+{
+    map_case c;
+    uint32_t numbers[4];
+    map_case_init(&c);
+    map_case_add(&c, "a", 1, (uint64_t[]){2}, 2);
+    map_case_add(&c, "b", 1, (uint64_t[]){3}, 1);
+    cr_assert(apply(&c, "b, a -> c, d\n", NULL) == FSDPCK_OK, "%s", err.message);
+    cr_assert(catalogue_tensor_count(&c.seen) == 2);
+    gather(&c, "c", SHAPE(3), numbers);
+    cr_assert(numbers[0] == 2);
+    gather(&c, "d", SHAPE(2), numbers);
+    cr_assert(numbers[0] == 0);
+    map_case_release(&c);
+}
+
 /* `keep` is for what no other rule takes, even where it comes first. */
 Test(map, keeps_names_of_others)
 {
@@ -375,6 +392,12 @@ Test(map, syntax_errors_have_line_and_column)
         SYNTAX("a -> b : transpose 1, 2\n", "line 1, column 20: expected two dims"),
         SYNTAX("a -> b : transpose 1 1\n", "line 1, column 22: expected another dim"),
         SYNTAX("a -> b : concat 0\n", "line 1, column 10: concat: expected two sources"),
+        SYNTAX("a, b -> c : concat 0 1\n", "line 1, column 13: concat: expected no proportions"),
+        SYNTAX("a, b -> c : concat 0 1 0\n", "line 1, column 24: expected a positive number"),
+        SYNTAX("ignore a b\n", "line 1, column 10: expected ',' or the end of the line"),
+        SYNTAX("tied a b\n", "line 1, column 8: expected '='"),
+        SYNTAX("tied a =\n", "line 1, column 9: expected the name of a tensor"),
+        SYNTAX("tied a = b c\n", "line 1, column 12: expected the end of the line"),
         SYNTAX("a -> b, c\n", "line 1, column 3: '->': expected ': split DIM'"),
         SYNTAX("a, b -> c\n", "line 1, column 6: '->': expected ': concat DIM'"),
         SYNTAX("a.{n} -> b\n",
@@ -382,10 +405,10 @@ Test(map, syntax_errors_have_line_and_column)
         SYNTAX("a -> b.{n}\n",
                "line 1, column 3: '->': expected {n} in the sources, or ': unstack n'"),
         SYNTAX("a* -> b\n", "line 1, column 4: '->': expected '*' in both"),
-        SYNTAX("a.{n}, b -> c : concat 0\n", "line 1, column 8: expected the captures"),
-        SYNTAX("a.{n} -> b : stack m\n", "line 1, column 20: expected a capture of the names"),
+        SYNTAX("a.{n}, b -> c : concat 0\n", "line 1, column 8: expected the same names in"),
+        SYNTAX("a.{n} -> b : stack m\n", "line 1, column 20: expected a name in braces"),
         SYNTAX("a.{n} -> b.{n} : unstack n\n",
-               "line 1, column 18: unstack: expected a capture that"),
+               "line 1, column 18: unstack: expected a name in braces that"),
         SYNTAX("a.{n}.{m} -> b : stack n, stack m\n",
                "line 1, column 27: stack: expected one stack"),
         SYNTAX("a -> b.{n}.{m}.{k} : unstack n, unstack m, unstack k\n",
@@ -396,18 +419,17 @@ Test(map, syntax_errors_have_line_and_column)
         SYNTAX("a -> b : group 0 1 2\n", "line 1, column 21: expected the number of groups"),
         SYNTAX("a -> b : ungroup 8 1 2 3\n", "line 1, column 18: expected a dim, 0 to 7"),
         SYNTAX("a -> b.{n} : unstack n, stack n\n",
-               "line 1, column 25: stack: expected a capture of"),
+               "line 1, column 25: stack: expected a name in braces from"),
         SYNTAX("a.{n -> b\n", "line 1, column 5: expected '}'"),
-        SYNTAX("a.{} -> b\n", "line 1, column 4: expected the name of a capture"),
-        SYNTAX("a.{1} -> b\n", "line 1, column 4: expected the name of a capture"),
+        SYNTAX("a.{} -> b\n", "line 1, column 4: expected a name in braces"),
+        SYNTAX("a.{1} -> b\n", "line 1, column 4: expected a name in braces"),
         SYNTAX("a.{n+1} -> b.{n}\n", "line 1, column 5: expected '}': only a target"),
         SYNTAX("a.{n} -> b.{n+}\n", "line 1, column 15: expected a number or a variable"),
-        SYNTAX("a.{n}.{n} -> b.{n}\n",
-               "line 1, column 8: expected a capture that the name does not"),
+        SYNTAX("a.{n}.{n} -> b.{n}\n", "line 1, column 8: expected a name in braces that this"),
         SYNTAX("a.{n}{m} -> b.{n}.{m}\n", "line 1, column 1: expected text other than digits"),
         SYNTAX("a.{n}* -> b.{n}*\n", "line 1, column 1: expected text other than digits"),
         SYNTAX("a.{n}0 -> b.{n}\n", "line 1, column 1: expected text other than digits"),
-        SYNTAX("a.{a}.{b}.{c}.{d}.{e} -> b\n", "line 1, column 20: expected at most 4 captures"),
+        SYNTAX("a.{a}.{b}.{c}.{d}.{e} -> b\n", "line 1, column 20: expected at most 4 names"),
         SYNTAX("a** -> b*\n", "line 1, column 3: expected one '*'"),
         SYNTAX("a} -> b\n", "line 1, column 2: expected '\\' before"),
         SYNTAX("(a|b -> c\n", "line 1, column 5: expected ')'"),

@@ -1,0 +1,185 @@
+#include "compare/cosine_sums.h"
+
+#include <math.h>
+#include <string.h>
+
+/* SCAN_CLONES comes from the build: see check/scan_elements.c. */
+
+/* Numbers per step; as doubles, both sides fit the L1 cache. */
+#define BLOCK 1024u
+/* Parallel sums that compilers vectorize, added in the same order for every vector width. */
+#define LANES 16u
+/* The largest number whose square cannot overflow a sum. */
+#define NUMBER_MAX 0x1p500
+
+typedef struct block {
+    uint32_t n;
+    double a[BLOCK], b[BLOCK];
+} block;
+
+typedef struct lane_sums {
+    double ab[LANES], aa[LANES], bb[LANES];
+} lane_sums;
+
+static inline double of_double(double v)
+{
+    return v;
+}
+
+static inline double of_float(float v)
+{
+    return (double)v;
+}
+
+static inline double of_brain(uint16_t v)
+{
+    const uint32_t bits = (uint32_t)v << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+/* The sums of n elements, a multiple of LANES. Written so that compilers vectorize it whole. */
+#define SUM(name, type, value)                                                                    \
+    SCAN_CLONES static void name(const uint8_t *a, const uint8_t *b, uint32_t n, lane_sums *sums) \
+    {                                                                                             \
+        double ab[LANES] = {0}, aa[LANES] = {0}, bb[LANES] = {0};                                 \
+        for (uint32_t i = 0; i + LANES <= n; i += LANES) {                                        \
+            type u[LANES], v[LANES];                                                              \
+            double x[LANES], y[LANES];                                                            \
+            memcpy(u, a + i * sizeof(type), sizeof u);                                            \
+            memcpy(v, b + i * sizeof(type), sizeof v);                                            \
+            for (unsigned k = 0; k < LANES; k++) {                                                \
+                x[k] = value(u[k]);                                                               \
+                y[k] = value(v[k]);                                                               \
+            }                                                                                     \
+            for (unsigned k = 0; k < LANES; k++) {                                                \
+                ab[k] += x[k] * y[k];                                                             \
+                aa[k] += x[k] * x[k];                                                             \
+                bb[k] += y[k] * y[k];                                                             \
+            }                                                                                     \
+        }                                                                                         \
+        memcpy(sums->ab, ab, sizeof ab);                                                          \
+        memcpy(sums->aa, aa, sizeof aa);                                                          \
+        memcpy(sums->bb, bb, sizeof bb);                                                          \
+    }
+
+SUM(sum_doubles, double, of_double)
+SUM(sum_floats, float, of_float)
+SUM(sum_brains, uint16_t, of_brain)
+
+typedef void (*sum_fn)(const uint8_t *a, const uint8_t *b, uint32_t n, lane_sums *sums);
+
+static bool is_in_range(double number)
+{
+    return number >= -NUMBER_MAX && number <= NUMBER_MAX;
+}
+
+static uint32_t drop_out_of_range(block *x)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        const double a = x->a[i], b = x->b[i];
+        if (!is_in_range(a) || !is_in_range(b))
+            continue;
+        x->a[kept] = a;
+        x->b[kept++] = b;
+    }
+    const uint32_t dropped = x->n - kept;
+    x->n = kept;
+    return dropped;
+}
+
+static cosine_sums add_lanes(const lane_sums *lanes)
+{
+    cosine_sums sums = {0};
+    for (unsigned k = 0; k < LANES; k++) {
+        sums.ab += lanes->ab[k];
+        sums.aa += lanes->aa[k];
+        sums.bb += lanes->bb[k];
+    }
+    return sums;
+}
+
+static cosine_sums sum_block(block *x)
+{
+    lane_sums lanes;
+    const uint32_t padded = (x->n + LANES - 1) / LANES * LANES;
+    for (uint32_t i = x->n; i < padded; i++)
+        x->a[i] = x->b[i] = 0;
+    sum_doubles((const uint8_t *)x->a, (const uint8_t *)x->b, padded, &lanes);
+    return add_lanes(&lanes);
+}
+
+/* By way of doubles. */
+static void add_block(const widener *of_a, const widener *of_b, const uint8_t *a, const uint8_t *b,
+                      uint32_t n, cosine_sums *sums)
+{
+    block x;
+    x.n = n;
+    widen(of_a, a, n, x.a);
+    widen(of_b, b, n, x.b);
+    cosine_sums one = sum_block(&x);
+    if (!isfinite(one.aa + one.bb)) {
+        const uint32_t dropped = drop_out_of_range(&x);
+        one = sum_block(&x);
+        one.not_finite = dropped;
+    }
+    cosine_sums_add(sums, &one);
+}
+
+/* NULL: none without a detour. */
+static sum_fn direct_sum(const widener *of_a, const widener *of_b)
+{
+    if (of_a->type != of_b->type)
+        return NULL;
+    return of_a->type == DTYPE_BFLOAT16  ? sum_brains
+           : of_a->type == DTYPE_FLOAT32 ? sum_floats
+                                         : NULL;
+}
+
+void cosine_sums_add_elements(const widener *of_a, const widener *of_b, const uint8_t *a,
+                              const uint8_t *b, uint64_t n, cosine_sums *sums)
+{
+    const sum_fn direct = direct_sum(of_a, of_b);
+    for (uint64_t at = 0; at < n; at += BLOCK) {
+        const uint32_t some = n - at < BLOCK ? (uint32_t)(n - at) : BLOCK;
+        const uint8_t *x = a + at * of_a->number_nbytes, *y = b + at * of_b->number_nbytes;
+        lane_sums lanes;
+        cosine_sums one = {0};
+        if (direct != NULL && some == BLOCK) {
+            direct(x, y, some, &lanes);
+            one = add_lanes(&lanes);
+        }
+        if (direct != NULL && some == BLOCK && isfinite(one.aa + one.bb))
+            cosine_sums_add(sums, &one);
+        else
+            add_block(of_a, of_b, x, y, some, sums);
+    }
+}
+
+void cosine_sums_add(cosine_sums *to, const cosine_sums *from)
+{
+    to->ab += from->ab;
+    to->aa += from->aa;
+    to->bb += from->bb;
+    to->not_finite += from->not_finite;
+}
+
+double cosine_sums_cosine(const cosine_sums *s)
+{
+    const double norms = sqrt(s->aa) * sqrt(s->bb);
+    const double cosine = norms > 0 ? s->ab / norms : (double)NAN;
+    return cosine > 1 ? 1 : cosine < -1 ? -1 : cosine;
+}
+
+double cosine_sums_projection(const cosine_sums *s)
+{
+    return s->bb > 0 ? s->ab / s->bb : (double)NAN;
+}
+
+double cosine_sums_score(const cosine_sums *s)
+{
+    const double cosine = cosine_sums_cosine(s), projection = cosine_sums_projection(s);
+    return cosine > projection ? cosine : projection;
+}

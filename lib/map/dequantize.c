@@ -1,0 +1,392 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "map/dequantize_internal.h"
+#include "state/catalogue_copy.h"
+
+/* --- weights and their scales --- */
+
+#define SCALE_OF_FP8 "_scale_inv"
+#define BLOCKS       "_blocks"
+#define SCALES       "_scales"
+
+/* Ends of names of other kinds of quantized weights and their numbers: GPTQ and AWQ, compressed-tensors
+ * and ModelOpt, bitsandbytes, HQQ. */
+static const char *const other_kinds[] = {
+    ".qweight",   ".qzeros", ".weight_packed", ".weight_scale", ".absmax",
+    ".quant_map", ".SCB",    ".weight_shape",  ".W_q",          ".weight_zero_point"};
+
+typedef struct quant_names {
+    strtab table;
+    vec input_of; /* uint32_t: by id, index of the input */
+} quant_names;
+
+static uint32_t find_input(const quant_names *n, const char *stem, size_t stem_nbytes,
+                           const char *end, text_buf *name, fsdpck_error *err, fsdpck_status *st)
+{
+    name->nbytes = 0;
+    text_append(name, stem, stem_nbytes);
+    text_append(name, end, strlen(end));
+    *st = text_check(name, err);
+    if (*st != FSDPCK_OK)
+        return QUANT_NONE;
+    const uint32_t id = strtab_find(&n->table, name->text, name->nbytes);
+    return id == STRTAB_NONE ? QUANT_NONE : *VEC_AT(&n->input_of, const uint32_t, id);
+}
+
+static bool is_fp8(dtype d)
+{
+    return d == DTYPE_FLOAT8_E4M3FN || d == DTYPE_FLOAT8_E5M2 || d == DTYPE_FLOAT8_E4M3FNUZ ||
+           d == DTYPE_FLOAT8_E5M2FNUZ;
+}
+
+static bool is_other_kind(const map_input *in)
+{
+    for (size_t i = 0; i < sizeof other_kinds / sizeof other_kinds[0]; i++)
+        if (text_ends_with(in->name, in->nbytes, other_kinds[i]))
+            return true;
+    return false;
+}
+
+static bool is_blocks(const map_input *in, dtype d)
+{
+    return d == DTYPE_UINT8 && text_ends_with(in->name, in->nbytes, BLOCKS);
+}
+
+bool dequantizer_applies(const catalogue *base, const map_input *inputs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const dtype d = (dtype)catalogue_tensor(base, inputs[i].tensor)->dtype;
+        if (is_fp8(d) || is_blocks(&inputs[i], d) || is_other_kind(&inputs[i]) ||
+            text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_FP8))
+            return true;
+    }
+    return false;
+}
+
+static fsdpck_status fail_kind(const map_input *in, fsdpck_error *err)
+{
+    return FAIL_WITH(err, UNSUPPORTED, QUANT_KIND,
+                     ("'%s' is quantized in a way that fsdpck does not convert", in->name),
+                     (tensor, in->name),
+                     (expected, "8-bit floats with blocks of 128 x 128 (NAME_scale_inv), or MXFP4 "
+                                "(NAME_blocks and NAME_scales)"));
+}
+
+static fsdpck_status fail_scale(const map_input *in, const map_input *scale, fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
+                     ("the shape or dtype of '%s' does not fit '%s'", scale->name, in->name),
+                     (tensor, scale->name), (expected, "one number for each block of its tensor"));
+}
+
+/* Block counts of the last two dims, and the same leading dims. */
+static bool fp8_fits(const catalogue *c, uint32_t weight, uint32_t scale)
+{
+    const cat_tensor *w = catalogue_tensor(c, weight), *s = catalogue_tensor(c, scale);
+    const uint64_t *a = catalogue_shape(c, weight), *b = catalogue_shape(c, scale);
+    const dtype d = (dtype)s->dtype;
+    if (w->ndim < 2 || s->ndim != w->ndim ||
+        (d != DTYPE_FLOAT32 && d != DTYPE_BFLOAT16 && d != DTYPE_FLOAT8_E8M0FNU))
+        return false;
+    for (unsigned i = 0; i < w->ndim; i++) {
+        const uint64_t n = a[i] / QUANT_BLOCK + (a[i] % QUANT_BLOCK != 0);
+        if (b[i] != (i + 2 < w->ndim ? a[i] : n))
+            return false;
+    }
+    return true;
+}
+
+static bool mxfp4_fits(const catalogue *c, uint32_t weight, uint32_t scale)
+{
+    const cat_tensor *w = catalogue_tensor(c, weight), *s = catalogue_tensor(c, scale);
+    return w->ndim == 4 && s->ndim == 3 && w->dtype == DTYPE_UINT8 && s->dtype == DTYPE_UINT8 &&
+           memcmp(catalogue_shape(c, weight), catalogue_shape(c, scale), 3 * sizeof(uint64_t)) == 0;
+}
+
+/* Finds the scale of input `i`, if it is a weight of either kind. */
+static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t i,
+                               const quant_names *n, uint32_t *pair_of, text_buf *name,
+                               fsdpck_error *err)
+{
+    const map_input *in = &inputs[i];
+    const dtype d = (dtype)catalogue_tensor(v->base, in->tensor)->dtype;
+    const bool blocks = is_blocks(in, d);
+    fsdpck_status st;
+    uint32_t scale;
+
+    if (is_other_kind(in))
+        return fail_kind(in, err);
+    if (!is_fp8(d) && !blocks)
+        return FSDPCK_OK;
+    if (blocks)
+        scale = find_input(n, in->name, in->nbytes - strlen(BLOCKS), SCALES, name, err, &st);
+    else
+        scale = find_input(n, in->name, in->nbytes, SCALE_OF_FP8, name, err, &st);
+    RETURN_IF(st);
+    if (scale == QUANT_NONE)
+        return blocks ? FSDPCK_OK : fail_kind(in, err);
+    if (!(blocks ? mxfp4_fits : fp8_fits)(v->base, in->tensor, inputs[scale].tensor))
+        return fail_scale(in, &inputs[scale], err);
+    pair_of[i] = pair_of[scale] = (uint32_t)v->pairs.count;
+    return vec_add(&v->pairs,
+                   &(quant_pair){.weight = in->tensor,
+                                 .scale = inputs[scale].tensor,
+                                 .kind = blocks ? QUANT_MXFP4 : QUANT_FP8},
+                   err);
+}
+
+/* A scale without its weight. */
+static fsdpck_status check_left_scales(const map_input *inputs, size_t count,
+                                       const uint32_t *pair_of, fsdpck_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (pair_of[i] == QUANT_NONE &&
+            text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_FP8))
+            return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
+                             ("'%s' has no tensor of 8-bit floats", inputs[i].name),
+                             (tensor, inputs[i].name),
+                             (expected, "a tensor of the same name without '" SCALE_OF_FP8 "'"));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status find_pairs(dequantizer *v, const map_input *inputs, size_t count,
+                                uint32_t *pair_of, fsdpck_error *err)
+{
+    quant_names n = {.input_of = VEC_OF(uint32_t, v->out->owner)};
+    text_buf name = {0};
+    fsdpck_status st = FSDPCK_OK;
+    strtab_init(&n.table, v->out->owner);
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
+        uint32_t id;
+        pair_of[i] = QUANT_NONE;
+        st = strtab_intern(&n.table, inputs[i].name, inputs[i].nbytes, &id, err);
+        if (st == FSDPCK_OK && id == n.input_of.count)
+            st = vec_add(&n.input_of, &(uint32_t){(uint32_t)i}, err);
+    }
+    for (uint32_t i = 0; i < count && st == FSDPCK_OK; i++)
+        st = find_pair(v, inputs, i, &n, pair_of, &name, err);
+    if (st == FSDPCK_OK)
+        st = check_left_scales(inputs, count, pair_of, err);
+    text_release(&name);
+    vec_release(&n.input_of);
+    strtab_release(&n.table);
+    return st;
+}
+
+/* --- the second catalogue --- */
+
+static fsdpck_status add_chunk(dequantizer *v, uint32_t tensor, const quant_chunk *made,
+                               const uint64_t *offsets, const uint64_t *sizes, cat_chunk *k,
+                               fsdpck_error *err)
+{
+    if (v->chunks.count == UINT32_MAX)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
+    RETURN_IF(vec_add(&v->chunks, made, err));
+    k->aux = (uint32_t)(v->chunks.count - 1);
+    return catalogue_add_chunk(v->out, tensor, offsets, sizes, k, err);
+}
+
+static fsdpck_status add_same(dequantizer *v, const map_input *in, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, in->tensor);
+    uint32_t made;
+    RETURN_IF(catalogue_add_tensor(v->out, in->name, in->nbytes, (dtype)t->dtype, t->ndim,
+                                   catalogue_shape(v->base, in->tensor), &made, err));
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    m->flags = t->flags & ~(CAT_TENSOR_IN_OBJECT | CAT_TENSOR_NAMED);
+    m->python = t->python;
+    m->spec = t->spec;
+    *VEC_AT(&v->same, uint32_t, in->tensor) = made + 1;
+    for (uint64_t i = t->first_chunk; i < t->first_chunk + t->nchunks; i++) {
+        uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+        cat_chunk k = *catalogue_chunk(v->base, i);
+        catalogue_chunk_box(v->base, i, offsets, sizes);
+        RETURN_IF(add_chunk(v, made, &(quant_chunk){.chunk = i, .pair = QUANT_NONE}, offsets, sizes,
+                            &k, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* One chunk for a box of the weight: rows of one matrix. */
+static fsdpck_status add_part(dequantizer *v, uint32_t tensor, uint32_t pair, uint64_t chunk,
+                              const uint64_t *offsets, const uint64_t *sizes, fsdpck_error *err)
+{
+    const quant_pair *p = VEC_AT(&v->pairs, const quant_pair, pair);
+    const unsigned ndim = catalogue_tensor(v->base, p->weight)->ndim;
+    uint64_t to_offsets[NDIM_MAX], to_sizes[NDIM_MAX];
+    cat_chunk k = *catalogue_chunk(v->base, chunk);
+    const quant_chunk made = {chunk, pair, (uint32_t)v->boxes.count};
+    if (v->boxes.count > QUANT_NONE - 2 * NDIM_MAX)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
+    RETURN_IF(vec_add_n(&v->boxes, offsets, ndim, err));
+    RETURN_IF(vec_add_n(&v->boxes, sizes, ndim, err));
+    memcpy(to_offsets, offsets, ndim * sizeof *offsets);
+    memcpy(to_sizes, sizes, ndim * sizeof *sizes);
+    if (p->kind == QUANT_MXFP4) {
+        const uint64_t values = catalogue_shape(v->base, p->weight)[3] * 2;
+        to_offsets[1] = offsets[2] * values;
+        to_sizes[1] = sizes[2] * values;
+        to_offsets[2] = offsets[1];
+        to_sizes[2] = sizes[1];
+    }
+    k.place = LOCATION_STRIDED;
+    k.nbytes = box_nelems(sizes, ndim) * quant_packing(p->kind) * sizeof(uint16_t);
+    return add_chunk(v, tensor, &made, to_offsets, to_sizes, &k, err);
+}
+
+/* The dim of the rows: all dims before it are walked one index at a time. */
+static unsigned row_dim(const quant_pair *p, unsigned ndim)
+{
+    return p->kind == QUANT_MXFP4 ? 1 : ndim - 2;
+}
+
+/* Cuts one chunk of the weight into boxes of at most about `most` elements. The dim after the rows is
+ * cut only where one row is longer. */
+static fsdpck_status add_parts(dequantizer *v, uint32_t tensor, uint32_t pair, uint64_t chunk,
+                               fsdpck_error *err)
+{
+    const quant_pair *p = VEC_AT(&v->pairs, const quant_pair, pair);
+    const unsigned ndim = catalogue_tensor(v->base, p->weight)->ndim, row = row_dim(p, ndim);
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], at[NDIM_MAX] = {0}, from[NDIM_MAX], n[NDIM_MAX];
+    uint64_t step[NDIM_MAX];
+    const uint64_t most = p->kind == QUANT_MXFP4 ? QUANT_MXFP4_NELEMS : QUANT_FP8_NELEMS;
+
+    catalogue_chunk_box(v->base, chunk, offsets, sizes);
+    const uint64_t rest = box_nelems(sizes + row + 2, ndim - row - 2) * quant_packing(p->kind);
+    if (box_nelems(sizes, ndim) == 0)
+        return FSDPCK_OK;
+    if (p->kind == QUANT_MXFP4 && sizes[3] != catalogue_shape(v->base, p->weight)[3])
+        return FAIL(err, UNSUPPORTED, QUANT_KIND, "a group of 4-bit floats is sharded");
+    for (unsigned d = 0; d < row; d++)
+        step[d] = 1;
+    for (unsigned d = row + 2; d < ndim; d++)
+        step[d] = sizes[d];
+    step[row + 1] = rest >= most ? 1 : most / rest;
+    if (step[row + 1] > sizes[row + 1])
+        step[row + 1] = sizes[row + 1];
+    const uint64_t row_nelems = step[row + 1] * rest;
+    step[row] = row_nelems >= most ? 1 : most / row_nelems;
+    for (;;) {
+        for (unsigned d = 0; d < ndim; d++) {
+            from[d] = offsets[d] + at[d];
+            n[d] = sizes[d] - at[d] < step[d] ? sizes[d] - at[d] : step[d];
+        }
+        RETURN_IF(add_part(v, tensor, pair, chunk, from, n, err));
+        unsigned d = ndim;
+        while (d > 0) {
+            d--;
+            if (sizes[d] - at[d] > step[d]) {
+                at[d] += step[d];
+                break;
+            }
+            at[d] = 0;
+            if (d == 0)
+                return FSDPCK_OK;
+        }
+    }
+}
+
+static fsdpck_status add_weight(dequantizer *v, const map_input *in, uint32_t pair,
+                                fsdpck_error *err)
+{
+    const quant_pair *p = VEC_AT(&v->pairs, const quant_pair, pair);
+    const cat_tensor *t = catalogue_tensor(v->base, in->tensor);
+    const uint64_t *shape = catalogue_shape(v->base, in->tensor);
+    uint64_t to[3];
+    uint32_t made;
+    if (p->kind == QUANT_FP8) {
+        RETURN_IF(catalogue_add_tensor(v->out, in->name, in->nbytes, DTYPE_BFLOAT16, t->ndim, shape,
+                                       &made, err));
+        catalogue_tensor(v->out, made)->spec = t->spec;
+    } else {
+        to[0] = shape[0];
+        to[2] = shape[1];
+        if (!checked_mul(shape[2], shape[3], &to[1]) || !checked_mul(to[1], 2, &to[1]))
+            return FAIL(err, BADINPUT, TENSOR_BOUNDS, "tensor extends beyond its storage");
+        RETURN_IF(catalogue_add_tensor(v->out, in->name, in->nbytes - strlen(BLOCKS),
+                                       DTYPE_BFLOAT16, 3, to, &made, err));
+    }
+    cat_tensor *m = catalogue_tensor(v->out, made);
+    m->flags = t->flags & (CAT_TENSOR_REQUIRES_GRAD | CAT_TENSOR_EACH_RANK);
+    m->python = t->python;
+    for (uint64_t i = t->first_chunk; i < t->first_chunk + t->nchunks; i++)
+        RETURN_IF(add_parts(v, made, pair, i, err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fill(dequantizer *v, const map_input *inputs, size_t count,
+                          const uint32_t *pair_of, fsdpck_error *err)
+{
+    RETURN_IF(catalogue_copy_frame(v->out, v->base, err));
+    for (size_t i = 0; i < count; i++) {
+        const map_input *in = &inputs[i];
+        fsdpck_status st = FSDPCK_OK;
+        if (pair_of[i] == QUANT_NONE)
+            st = add_same(v, in, err);
+        else if (VEC_AT(&v->pairs, const quant_pair, pair_of[i])->weight == in->tensor)
+            st = add_weight(v, in, pair_of[i], err);
+        if (st != FSDPCK_OK) {
+            error_tensor(err, in->name);
+            return st;
+        }
+    }
+    return catalogue_seal(v->out, err);
+}
+
+fsdpck_status dequantizer_new(const catalogue *base, const source *src, const map_input *inputs,
+                              size_t count, catalogue *out, dequantizer **dq, fsdpck_error *err)
+{
+    *dq = NULL;
+    dequantizer *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return error_set_nomem(err, sizeof *v);
+    *v = (dequantizer){.base = base, .base_source = *src, .out = out};
+    v->pairs = VEC_OF(quant_pair, out->owner);
+    v->chunks = VEC_OF(quant_chunk, out->owner);
+    v->boxes = VEC_OF(uint64_t, out->owner);
+    v->same = VEC_OF(uint32_t, out->owner);
+    vec pair_of = VEC_OF(uint32_t, out->owner);
+    const size_t tensors = catalogue_tensor_count(base);
+    fsdpck_status st = FSDPCK_OK;
+    if ((count > 0 && vec_push_n(&pair_of, count, err) == NULL) ||
+        (tensors > 0 && vec_push_n(&v->same, tensors, err) == NULL))
+        st = FSDPCK_LIMIT;
+    if (st == FSDPCK_OK)
+        st = find_pairs(v, inputs, count, pair_of.items, err);
+    if (st == FSDPCK_OK)
+        st = fill(v, inputs, count, pair_of.items, err);
+    vec_release(&pair_of);
+    dequantizer_set_source(v);
+    if (st != FSDPCK_OK)
+        dequantizer_free(v);
+    else
+        *dq = v;
+    return st;
+}
+
+const source *dequantizer_source(const dequantizer *v)
+{
+    return &v->source;
+}
+
+uint64_t dequantizer_count(const dequantizer *v)
+{
+    return v->pairs.count;
+}
+
+uint32_t dequantizer_same(const dequantizer *v, uint32_t base_tensor)
+{
+    return *VEC_AT(&v->same, const uint32_t, base_tensor) - 1;
+}
+
+void dequantizer_free(dequantizer *v)
+{
+    if (v == NULL)
+        return;
+    VEC_RELEASE_ALL(&v->pairs, &v->chunks, &v->boxes, &v->same);
+    free(v);
+}

@@ -1,0 +1,55 @@
+/* dequantize_internal.h: what the files of dequantizing share:
+ *
+ *     dequantize.c        pairs of weights and scales, the second catalogue
+ *     dequantize_read.c   its source: reads and decodes
+ */
+#ifndef FSDPCK_MAP_DEQUANTIZE_INTERNAL_H
+#define FSDPCK_MAP_DEQUANTIZE_INTERNAL_H
+
+#include "map/dequantize.h"
+
+/* torch's default; no checkpoint records it. */
+#define QUANT_BLOCK 128u
+/* Elements in one chunk of the second catalogue. Those of MXFP4 are larger: only whole columns of the
+ * weight are whole rows of the target. */
+#define QUANT_FP8_NELEMS   ((uint64_t)1 << 19)
+#define QUANT_MXFP4_NELEMS ((uint64_t)1 << 25)
+#define QUANT_NONE         UINT32_MAX
+
+typedef enum quant_kind { QUANT_FP8, QUANT_MXFP4 } quant_kind;
+
+/* A weight of the first catalogue with its scale. */
+typedef struct quant_pair {
+    uint32_t weight;
+    uint32_t scale;
+    quant_kind kind;
+} quant_pair;
+
+/* A chunk of the second catalogue, by its aux. */
+typedef struct quant_chunk {
+    uint64_t chunk; /* of the first catalogue */
+    uint32_t pair;  /* QUANT_NONE: the same chunk */
+    uint32_t box;   /* of the weight, in `boxes`: ndim offsets, then ndim sizes */
+} quant_chunk;
+
+struct dequantizer {
+    const catalogue *base;
+    source base_source;
+    catalogue *out;
+    vec pairs;  /* quant_pair */
+    vec chunks; /* quant_chunk */
+    vec boxes;  /* uint64_t */
+    vec same;   /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
+    source source;
+};
+
+/* Elements of bfloat16 in one element of the weight: bytes of MXFP4 have two. */
+static inline uint64_t quant_packing(quant_kind kind)
+{
+    return kind == QUANT_MXFP4 ? 2 : 1;
+}
+
+/* Sets v->source. */
+void dequantizer_set_source(dequantizer *v);
+
+#endif

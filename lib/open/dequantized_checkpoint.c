@@ -1,0 +1,48 @@
+/* dequantized_checkpoint.c: a checkpoint whose quantized weights are read as bfloat16. */
+#include "open/checkpoint.h"
+
+static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    for (size_t i = 0; i < c->base->ties.count; i++) {
+        const tied_pair *t = VEC_AT(&c->base->ties, const tied_pair, i);
+        const tied_pair made = {dequantizer_same(c->dequantizer, t->first),
+                                dequantizer_same(c->dequantizer, t->alias)};
+        if (made.first != CAT_NONE && made.alias != CAT_NONE)
+            RETURN_IF(vec_add(&c->ties, &made, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status apply(fsdpck_checkpoint *c, const map_inputs *l, fsdpck_error *err)
+{
+    const fsdpck_status st = dequantizer_new(&c->base->cat, &c->base->src, l->inputs.items,
+                                             l->inputs.count, &c->cat, &c->dequantizer, err);
+    if (st != FSDPCK_OK) {
+        error_path(err, c->path);
+        return st;
+    }
+    c->src = *dequantizer_source(c->dequantizer);
+    c->dequantized = dequantizer_count(c->dequantizer);
+    RETURN_IF(derived_checkpoint_skip_others(c, err));
+    RETURN_IF(keep_ties(c, err));
+    RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
+    /* No mesh is inferred: the parts of a weight are no shards. */
+    c->sharded_otherwise = c->base->sharded_otherwise;
+    return FSDPCK_OK;
+}
+
+fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
+                                    fsdpck_error *err)
+{
+    *out = NULL;
+    RETURN_IF(checkpoint_load_inner(base, err));
+    map_inputs l;
+    fsdpck_status st = map_inputs_list(base, &l, err);
+    if (st == FSDPCK_OK && dequantizer_applies(&base->cat, l.inputs.items, l.inputs.count)) {
+        st = derived_checkpoint_new(base, out, err);
+        if (st == FSDPCK_OK)
+            st = apply(*out, &l, err);
+    }
+    map_inputs_release(&l);
+    return st;
+}

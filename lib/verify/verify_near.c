@@ -1,0 +1,216 @@
+#include "verify/verify_near.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compare/near_fault.h"
+
+/* Roles whose cause is searched: each search reads other tensors. */
+#define SEARCHED_MAX 16u
+
+typedef struct near_check {
+    fsdpck_verify *v;
+    near_roles *near;
+    nearness n;
+    near_fault *faults; /* by role */
+} near_check;
+
+/* ---- findings ---- */
+
+static const char *name_of(const near_check *k, const near_role *role)
+{
+    const cat_tensor *t = catalogue_tensor(&k->v->src->cat, k->near->rows[role->first].tensor);
+    return catalogue_name(&k->v->src->cat, t->name);
+}
+
+static void put_role_name(const near_check *k, const near_role *role, char *text, size_t capacity)
+{
+    escape_text(text, capacity, strtab_text(&k->near->names, role->name),
+                strtab_nbytes(&k->near->names, role->name));
+}
+
+static void put_subject(const near_check *k, const near_role *role, char *text, size_t capacity)
+{
+    char name[300];
+    put_role_name(k, role, name, sizeof name);
+    if (role->judged == 1)
+        snprintf(text, capacity, "'%s' is unlike that of --like", name);
+    else
+        snprintf(text, capacity, "%" PRIu64 " of %" PRIu64 " tensors '%s' %s of --like", role->far,
+                 role->judged, name, role->far == 1 ? "is unlike that" : "are unlike those");
+}
+
+static void put_expected(const near_check *k, const near_role *role, char *text, size_t capacity)
+{
+    const bool is_role = 2 * role->far < role->judged;
+    if (is_role)
+        snprintf(text, capacity, "cosine near %.4g, the median of these tensors",
+                 role->cosine_median);
+    else if (near_roles_are_unrelated(k->near))
+        snprintf(text, capacity, "cosine near 1");
+    else
+        snprintf(text, capacity, "cosine near %.4g, the median of %" PRIu32 " roles",
+                 k->near->cosine_median, k->near->judged_roles);
+}
+
+/* Returns the next step. */
+static const char *put_found(const near_check *k, const near_role *role, char *text,
+                             size_t capacity)
+{
+    const near_fault *fault = &k->faults[role - k->near->roles];
+    const double cosine = k->near->rows[role->first].cosine;
+    const catalogue *b = &k->n.b.to.cat;
+    char name[160];
+    switch (fault->kind) {
+    case NEAR_FAULT_TENSOR:
+        escape_text(name, sizeof name, catalogue_name(b, catalogue_tensor(b, fault->tensor)->name),
+                    catalogue_name_nbytes(b, catalogue_tensor(b, fault->tensor)->name));
+        snprintf(text, capacity, "cosine %.4g, but %.4g to '%s' of --like", cosine, fault->cosine,
+                 name);
+        return "export again: the names of these tensors were exchanged";
+    case NEAR_FAULT_ROPE:
+        snprintf(text, capacity,
+                 "cosine %.4g, but %.4g with the rows of each head (%" PRIu64
+                 ") in the other order of RoPE",
+                 cosine, fault->cosine, fault->head_rows);
+        return "export again, and convert the order of RoPE: see 'rope' in fsdpck-map(5)";
+    default:
+        snprintf(text, capacity, "cosine %.4g; median of the role %.4g", cosine,
+                 role->cosine_median);
+        return "check how the export names and lays out these tensors; if training replaced them, "
+               "use --no-nearness";
+    }
+}
+
+static void report_role(const near_check *k, const near_role *role)
+{
+    char subject[420], expected[200], found[250];
+    fsdpck_error what;
+    put_subject(k, role, subject, sizeof subject);
+    put_expected(k, role, expected, sizeof expected);
+    const char *next = put_found(k, role, found, sizeof found);
+    FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s", subject), (path, k->v->src->path),
+              (tensor, name_of(k, role)), (expected, "%s", expected), (found, "%s", found),
+              (next, "%s", next));
+    findings_report(&k->v->found, &what);
+}
+
+static void report_model(const near_check *k)
+{
+    fsdpck_error what;
+    uint64_t far = 0;
+    for (uint32_t i = 0; i < k->near->role_count; i++)
+        far += k->near->roles[i].far > 0;
+    FAIL_WITH(&what, BADINPUT, EXPORT_NEAR,
+              ("values are unrelated to those of --like: trained from scratch, or another model"),
+              (path, k->v->src->path),
+              (expected, "cosines near 1, as after a training that continues --like"),
+              (found, "median %.4g of %" PRIu32 " roles; %" PRIu64 " of them unrelated",
+               k->near->cosine_median, k->near->judged_roles, far),
+              (next, "check that --like is the model that training began with; for a model trained "
+                     "from scratch, use --no-nearness"));
+    findings_report(&k->v->found, &what);
+}
+
+/* ---- second look ---- */
+
+/* Of the worst tensor of each far role. */
+static fsdpck_status find_faults(near_check *k, bool *any, fsdpck_error *err)
+{
+    unsigned searched = 0;
+    *any = false;
+    for (uint32_t i = 0; i < k->near->role_count && searched < SEARCHED_MAX; i++) {
+        const near_role *role = &k->near->roles[i];
+        if (role->far == 0)
+            continue;
+        searched++;
+        RETURN_IF(near_fault_find(&k->n, k->near->rows[role->first].pair, &k->faults[i], err));
+        *any = *any || k->faults[i].kind != NEAR_FAULT_NONE;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status judge(near_check *k, fsdpck_error *err)
+{
+    bool any;
+    near_roles_mark(k->near);
+    k->faults = calloc(k->near->role_count + 1, sizeof *k->faults);
+    if (k->faults == NULL)
+        return error_set_nomem(err, k->near->role_count * sizeof *k->faults);
+    RETURN_IF(find_faults(k, &any, err));
+    if (near_roles_are_unrelated(k->near) && !any) {
+        report_model(k);
+        return FSDPCK_OK;
+    }
+    for (uint32_t i = 0; i < k->near->role_count; i++)
+        if (k->near->roles[i].far > 0)
+            report_role(k, &k->near->roles[i]);
+    return FSDPCK_OK;
+}
+
+/* ---- all of it ---- */
+
+static const char *reason_to_skip(const fsdpck_verify *v, uint64_t errors)
+{
+    if (v->options.no_nearness)
+        return "--no-nearness";
+    if (v->options.level >= 0 && v->level < CHECK_CHECKSUM)
+        return "the level reads no values";
+    if (verify_is_sample(v))
+        return "--sample";
+    if (v->options.max_seconds > 0)
+        return "--max-duration";
+    return errors > 0 ? "SRC has errors" : NULL;
+}
+
+/* Warnings of the selection were reported by the check itself. */
+static void drop_warnings(fsdpck_verify *v)
+{
+    fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
+    while (fsdpck_context_warning(v->src->ctx, v->first_warning, &w))
+        v->first_warning++;
+}
+
+static fsdpck_status run_check(near_check *k, fsdpck_error *err)
+{
+    group *g = k->v->src->ctx->group;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    fsdpck_status st = nearness_measure(&k->n, &what);
+    drop_warnings(k->v);
+    if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
+        findings_add_new(&k->v->found, FINDING_ERROR, &what);
+        k->near->skipped = "SRC has errors";
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK) {
+        if (err != NULL)
+            *err = what;
+        return st;
+    }
+    st = near_roles_make(k->near, &k->n, &k->v->src->cat, err);
+    if (st == FSDPCK_OK)
+        st = judge(k, err);
+    return group_agree(g, st, err);
+}
+
+fsdpck_status verify_near_check(fsdpck_verify *v, fsdpck_checkpoint *base, uint64_t errors,
+                                fsdpck_error *err)
+{
+    const fsdpck_work_options work = {.struct_nbytes = sizeof work,
+                                      .threads = v->options.threads,
+                                      .memory_nbytes = v->options.memory_nbytes,
+                                      .engine = FSDPCK_ENGINE_THREADS};
+    near_check k = {.v = v};
+    k.near = v->near = near_roles_new();
+    if (v->near == NULL)
+        return error_set_nomem(err, sizeof *v->near);
+    v->near->skipped = reason_to_skip(v, errors);
+    if (v->near->skipped != NULL)
+        return FSDPCK_OK;
+    nearness_init(&k.n, v->src, base, &work);
+    const fsdpck_status st = run_check(&k, err);
+    nearness_release(&k.n);
+    free(k.faults);
+    return st;
+}
