@@ -335,7 +335,9 @@ static fsdpck_status make_targets(map_adapter *v, const map_instance *instance,
         map_captures numbers = *captures;
         uint32_t made;
         if (rule->unstacked != MAP_NONE)
-            numbers.numbers[rule->unstacked] = i % l->numbered;
+            numbers.numbers[rule->unstacked] = i % l->numbered / l->inner;
+        if (rule->unstacked_inner != MAP_NONE)
+            numbers.numbers[rule->unstacked_inner] = i % l->inner;
         const map_pattern *p =
             VEC_AT(&v->m->patterns, const map_pattern, rule->first_target + i / l->numbered);
         RETURN_IF(map_pattern_write(v->m, p, &numbers, name, err));
@@ -347,6 +349,24 @@ static fsdpck_status make_targets(map_adapter *v, const map_instance *instance,
                 v, made, t->ndim, VEC_AT(&l->pieces, const map_piece, t->first_piece + k), err));
     }
     return FSDPCK_OK;
+}
+
+/* What narrow cut from the tensors of an instance is left out, under the name of the first one. */
+static fsdpck_status skip_cut(map_adapter *v, const map_input *first, const map_layout *l,
+                              text_buf *name, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, first->tensor);
+    uint64_t nbytes;
+    if (l->cut.nbytes == 0)
+        return FSDPCK_OK;
+    if (!checked_mul(l->cut_nelems, dtype_get((dtype)t->dtype)->itemsize_bytes, &nbytes))
+        return FAIL(err, BADINPUT, MAP_SHAPE, "tensor is larger than 2^64 bytes");
+    name->nbytes = 0;
+    text_append(name, first->name, first->nbytes);
+    text_append(name, l->cut.text, l->cut.nbytes);
+    RETURN_IF(text_check(name, err));
+    return catalogue_add_skipped(v->out, name->text, name->nbytes, false, nbytes, VALUE_OF_NONE,
+                                 err);
 }
 
 static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, const map_matches *x,
@@ -368,6 +388,8 @@ static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, cons
         st = lay_out(v, inputs, x, instance, l, err);
         if (st == FSDPCK_OK)
             st = make_targets(v, instance, captures, l, name, err);
+        if (st == FSDPCK_OK)
+            st = skip_cut(v, first, l, name, err);
     }
     if (st != FSDPCK_OK)
         error_tensor(err, first->name);

@@ -9,6 +9,7 @@
  *     map_choose.c      which of several maps fits a model type and names
  *     map_match.c       tensors of a catalogue -> instances of rules
  *     map_layout.c      operations: which element of a source is which element of a target
+ *     map_regroup.c     group, ungroup, narrow
  *     map_adapter.c     the second catalogue and its source
  *     map_table.c       the maps that are built in
  */
@@ -67,16 +68,20 @@ typedef enum map_op_kind {
     MAP_OP_SPLIT,   /* one tensor -> the targets */
     MAP_OP_ROPE,    /* rows of each head: pairs next to each other -> halves */
     MAP_OP_TRANSPOSE,
-    MAP_OP_UNROPE /* the inverse of ROPE; only in inverted maps */
+    MAP_OP_GROUP,   /* parts of groups: all first parts, all second parts, ... -> group by group */
+    MAP_OP_UNGROUP, /* the inverse */
+    MAP_OP_NARROW,  /* cuts padding: the first indices of a dim */
+    MAP_OP_UNROPE   /* the inverse of ROPE; only in inverted maps */
 } map_op_kind;
 
 typedef struct map_op {
     map_op_kind kind;
     uint32_t capture;   /* STACK, UNSTACK */
-    unsigned dim;       /* CONCAT, SPLIT, TRANSPOSE */
+    unsigned dim;       /* CONCAT, SPLIT, TRANSPOSE, GROUP, UNGROUP, NARROW */
     unsigned other_dim; /* TRANSPOSE */
     /* SPLIT: proportions, 0: equal parts. CONCAT: proportions, 0: any. ROPE, UNROPE: the number of
-     * heads. */
+     * heads. GROUP, UNGROUP: the number of groups, then the proportions of their parts. NARROW: the
+     * number of indices. */
     uint32_t first_value, count;
     map_at at;
 } map_op;
@@ -89,6 +94,7 @@ typedef struct map_rule {
     uint32_t first_op, nops;
     uint32_t stacked; /* capture that numbers the sources of an instance, or MAP_NONE */
     uint32_t unstacked;
+    uint32_t unstacked_inner; /* of the second unstack, or MAP_NONE */
     uint32_t ncaptures;
     uint32_t captures[MAP_CAPTURES_MAX]; /* name ids in texts */
     map_at at, arrow;

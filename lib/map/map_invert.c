@@ -28,8 +28,13 @@ static fsdpck_status invert_op(tensor_map *m, const map_rule *rule, map_op *op, 
         [MAP_OP_STACK] = MAP_OP_UNSTACK, [MAP_OP_UNSTACK] = MAP_OP_STACK,
         [MAP_OP_CONCAT] = MAP_OP_SPLIT,  [MAP_OP_SPLIT] = MAP_OP_CONCAT,
         [MAP_OP_ROPE] = MAP_OP_UNROPE,   [MAP_OP_TRANSPOSE] = MAP_OP_TRANSPOSE,
-        [MAP_OP_UNROPE] = MAP_OP_ROPE,
+        [MAP_OP_UNROPE] = MAP_OP_ROPE,   [MAP_OP_GROUP] = MAP_OP_UNGROUP,
+        [MAP_OP_UNGROUP] = MAP_OP_GROUP,
     };
+    if (op->kind == MAP_OP_NARROW)
+        return fail_one_way(&op->at, "no narrow: the padding that it cuts is unknown", err);
+    if (op->kind == MAP_OP_UNSTACK && rule->unstacked_inner != MAP_NONE)
+        return fail_one_way(&op->at, "one unstack", err);
     if (op->kind == MAP_OP_CONCAT && op->count == 0)
         return fail_one_way(&op->at, "the proportions of the sources: concat DIM N N", err);
     if (op->kind == MAP_OP_SPLIT && op->count == 0)
@@ -62,7 +67,7 @@ static fsdpck_status invert_rule(tensor_map *m, map_rule *rule, fsdpck_error *er
     rule->first_target = from.first_source;
     rule->ntargets = from.nsources;
     rule->first_op = first_op;
-    rule->stacked = rule->unstacked = MAP_NONE;
+    rule->stacked = rule->unstacked = rule->unstacked_inner = MAP_NONE;
     return map_check_rule(m, rule, err);
 }
 

@@ -1,4 +1,4 @@
-#include "map/map_layout.h"
+#include "map/map_layout_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,9 +6,6 @@
 
 #include "base/checked.h"
 #include "state/box.h"
-
-/* A catalogue holds no more tensors. */
-#define NUMBERED_MAX ((uint64_t)1 << 22)
 
 void map_layout_init(map_layout *l, budget *owner)
 {
@@ -24,6 +21,7 @@ void map_layout_release(map_layout *l)
     vec_release(&l->next_tensors);
     vec_release(&l->pieces);
     vec_release(&l->next_pieces);
+    text_release(&l->cut);
 }
 
 void map_layout_begin(map_layout *l, const tensor_map *m, const map_rule *rule, uint32_t stacked)
@@ -31,6 +29,9 @@ void map_layout_begin(map_layout *l, const tensor_map *m, const map_rule *rule, 
     l->m = m;
     l->rule = rule;
     l->numbered = stacked;
+    l->inner = 1;
+    l->cut.nbytes = 0;
+    l->cut_nelems = 0;
     l->tensors.count = l->next_tensors.count = 0;
     l->pieces.count = l->next_pieces.count = 0;
 }
@@ -54,101 +55,6 @@ fsdpck_status map_layout_add_source(map_layout *l, uint32_t source, dtype d, uns
         p->from_dim[i] = (uint8_t)i;
     }
     return FSDPCK_OK;
-}
-
-/* --- helpers of the operations --- */
-
-static map_layout_tensor *tensor_at(const map_layout *l, size_t index)
-{
-    return VEC_AT(&l->tensors, map_layout_tensor, index);
-}
-
-static const map_piece *piece_at(const map_layout *l, size_t index)
-{
-    return VEC_AT(&l->pieces, const map_piece, index);
-}
-
-static void print_shape(const map_layout_tensor *t, text_buf *text)
-{
-    text_puts(text, "[");
-    for (unsigned d = 0; d < t->ndim; d++)
-        text_printf(text, "%s%" PRIu64, d == 0 ? "" : ", ", t->shape[d]);
-    text_puts(text, "]");
-}
-
-static fsdpck_status shape_error(const map_op *op, const map_layout_tensor *t, const char *expected,
-                                 fsdpck_error *err)
-{
-    text_buf shape = {.limit_bytes = 300};
-    print_shape(t, &shape);
-    const fsdpck_status st = FAIL_WITH(
-        err, BADINPUT, MAP_SHAPE,
-        ("operation in line %u, column %u of the map does not fit the tensor", op->at.line,
-         op->at.column),
-        (expected, "%s", expected),
-        (found, "%s %s", dtype_get(t->dtype)->name, shape.text == NULL ? "" : shape.text));
-    text_release(&shape);
-    return st;
-}
-
-/* A tensor of the next step without pieces; they are added to its end. */
-static map_layout_tensor *next_tensor(map_layout *l, const map_layout_tensor *like,
-                                      fsdpck_error *err)
-{
-    map_layout_tensor *t = vec_push(&l->next_tensors, err);
-    if (t == NULL)
-        return NULL;
-    *t = *like;
-    t->first_piece = l->next_pieces.count;
-    t->count = 0;
-    return t;
-}
-
-static map_piece *next_piece(map_layout *l, const map_piece *like, fsdpck_error *err)
-{
-    map_piece *p = vec_push(&l->next_pieces, err);
-    if (p == NULL)
-        return NULL;
-    *p = *like;
-    VEC_AT(&l->next_tensors, map_layout_tensor, l->next_tensors.count - 1)->count++;
-    return p;
-}
-
-/* Keeps indices [begin, begin + size) of a dim, which then count from 0; false if none is left. */
-static bool piece_narrow(map_piece *p, unsigned dim, uint64_t begin, uint64_t size)
-{
-    const uint64_t first = p->offsets[dim] > begin ? p->offsets[dim] : begin;
-    const uint64_t end = p->offsets[dim] + p->sizes[dim] < begin + size
-                             ? p->offsets[dim] + p->sizes[dim]
-                             : begin + size;
-    if (first >= end)
-        return false;
-    if (p->from_dim[dim] < MAP_DIMS_MAX)
-        p->start[p->from_dim[dim]] += (first - p->offsets[dim]) * p->step[dim];
-    p->offsets[dim] = first - begin;
-    p->sizes[dim] = end - first;
-    return true;
-}
-
-static fsdpck_status narrow_all(map_layout *l, const map_layout_tensor *t, unsigned dim,
-                                uint64_t begin, uint64_t size, fsdpck_error *err)
-{
-    for (size_t k = 0; k < t->count; k++) {
-        map_piece p = *piece_at(l, t->first_piece + k);
-        if (piece_narrow(&p, dim, begin, size) && next_piece(l, &p, err) == NULL)
-            return FSDPCK_LIMIT;
-    }
-    return FSDPCK_OK;
-}
-
-static bool same_but_dim(const map_layout_tensor *a, const map_layout_tensor *b, unsigned dim)
-{
-    if (a->ndim != b->ndim || a->dtype != b->dtype)
-        return false;
-    for (unsigned d = 0; d < a->ndim; d++)
-        if (d != dim && a->shape[d] != b->shape[d])
-            return false;
-    return true;
 }
 
 /* --- the operations --- */
@@ -206,7 +112,7 @@ static fsdpck_status run_unstack(map_layout *l, const map_op *op, fsdpck_error *
 {
     const map_layout_tensor *first = tensor_at(l, 0);
     const uint64_t count = first->ndim == 0 ? 0 : first->shape[0];
-    if (count == 0 || count > NUMBERED_MAX)
+    if (count == 0 || count > NUMBERED_MAX / l->numbered)
         return shape_error(op, first, "a first dim of 1 to 4194304", err);
     for (size_t i = 0; i < l->tensors.count; i++) {
         const map_layout_tensor *from = tensor_at(l, i);
@@ -219,7 +125,9 @@ static fsdpck_status run_unstack(map_layout *l, const map_op *op, fsdpck_error *
             remove_first_dim(l);
         }
     }
-    l->numbered = (uint32_t)count;
+    /* Tensors are in order of the first unstacked number, then of the second. */
+    l->inner = op->capture == l->rule->unstacked_inner ? (uint32_t)count : 1;
+    l->numbered *= (uint32_t)count;
     return FSDPCK_OK;
 }
 
@@ -472,10 +380,11 @@ static void swap_steps(map_layout *l)
 fsdpck_status map_layout_run(map_layout *l, fsdpck_error *err)
 {
     static fsdpck_status (*const run[])(map_layout *, const map_op *, fsdpck_error *) = {
-        [MAP_OP_STACK] = run_stack,   [MAP_OP_UNSTACK] = run_unstack,
-        [MAP_OP_CONCAT] = run_concat, [MAP_OP_SPLIT] = run_split,
-        [MAP_OP_ROPE] = run_rope,     [MAP_OP_TRANSPOSE] = run_transpose,
-        [MAP_OP_UNROPE] = run_unrope,
+        [MAP_OP_STACK] = run_stack,       [MAP_OP_UNSTACK] = run_unstack,
+        [MAP_OP_CONCAT] = run_concat,     [MAP_OP_SPLIT] = run_split,
+        [MAP_OP_ROPE] = run_rope,         [MAP_OP_TRANSPOSE] = run_transpose,
+        [MAP_OP_GROUP] = map_run_regroup, [MAP_OP_UNGROUP] = map_run_regroup,
+        [MAP_OP_NARROW] = map_run_narrow, [MAP_OP_UNROPE] = run_unrope,
     };
     for (uint32_t i = 0; i < l->rule->nops; i++) {
         const map_op *op = VEC_AT(&l->m->ops, const map_op, l->rule->first_op + i);

@@ -41,7 +41,10 @@ typedef struct map_layout {
     const map_rule *rule;
     /* Tensors are in order of the sources or targets of the rule, and for each of them of the
      * capture that numbers them. */
-    uint32_t numbered;         /* tensors for each */
+    uint32_t numbered; /* tensors for each */
+    uint32_t inner;    /* with two unstacks: numbers of the second one; else 1 */
+    text_buf cut;      /* what narrow removed, as "[100:128]" */
+    uint64_t cut_nelems;
     vec tensors, next_tensors; /* map_layout_tensor */
     vec pieces, next_pieces;   /* map_piece */
 } map_layout;

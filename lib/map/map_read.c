@@ -178,17 +178,31 @@ static fsdpck_status read_values(map_reader *r, map_op *op, uint32_t most, fsdpc
     return FSDPCK_OK;
 }
 
+/* The numbers after the dim: for narrow one, for group and ungroup three or more. */
+static fsdpck_status read_counts(map_reader *r, map_op *op, fsdpck_error *err)
+{
+    const bool narrow = op->kind == MAP_OP_NARROW;
+    RETURN_IF(read_values(r, op, narrow ? 1 : UINT32_MAX, err));
+    if (narrow && op->count == 0)
+        return unexpected(r, "a positive number or a variable", err);
+    if (!narrow && op->count < 3)
+        return unexpected(r, "the number of groups and two proportions or more", err);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fsdpck_error *err)
 {
     static const char *const names[] = {
         [MAP_OP_STACK] = "stack", [MAP_OP_UNSTACK] = "unstack", [MAP_OP_CONCAT] = "concat",
-        [MAP_OP_SPLIT] = "split", [MAP_OP_ROPE] = "rope",       [MAP_OP_TRANSPOSE] = "transpose"};
+        [MAP_OP_SPLIT] = "split", [MAP_OP_ROPE] = "rope",       [MAP_OP_TRANSPOSE] = "transpose",
+        [MAP_OP_GROUP] = "group", [MAP_OP_UNGROUP] = "ungroup", [MAP_OP_NARROW] = "narrow"};
     const map_word *w = peek(r);
     unsigned kind = 0;
     while (w != NULL && kind < sizeof names / sizeof *names && !map_word_is(w, names[kind]))
         kind++;
     if (w == NULL || kind == sizeof names / sizeof *names)
-        return unexpected(r, "rope, split, concat, transpose, stack or unstack", err);
+        return unexpected(
+            r, "rope, split, concat, transpose, stack, unstack, group, ungroup or narrow", err);
     *op = (map_op){.kind = (map_op_kind)kind, .at = w->at};
     r->next++;
     const map_word *argument = peek(r);
@@ -207,6 +221,8 @@ static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fs
     RETURN_IF(read_dim(r, &op->dim, err));
     if (kind == MAP_OP_TRANSPOSE)
         return read_other_dim(r, op, err);
+    if (kind == MAP_OP_GROUP || kind == MAP_OP_UNGROUP || kind == MAP_OP_NARROW)
+        return read_counts(r, op, err);
     return read_values(r, op, UINT32_MAX, err);
 }
 
@@ -240,6 +256,7 @@ static fsdpck_status read_list(map_reader *r, bool keeps, bool ignores, fsdpck_e
                      .first_source = (uint32_t)r->m->patterns.count,
                      .stacked = MAP_NONE,
                      .unstacked = MAP_NONE,
+                     .unstacked_inner = MAP_NONE,
                      .at = r->words[0].at};
     r->next = 1;
     RETURN_IF(read_names(r, &rule, false, &rule.nsources, err));
@@ -273,6 +290,7 @@ static fsdpck_status read_rule(map_reader *r, fsdpck_error *err)
     map_rule rule = {.first_source = (uint32_t)r->m->patterns.count,
                      .stacked = MAP_NONE,
                      .unstacked = MAP_NONE,
+                     .unstacked_inner = MAP_NONE,
                      .at = r->words[0].at};
     RETURN_IF(read_names(r, &rule, false, &rule.nsources, err));
     if (peek(r) != NULL)

@@ -57,9 +57,9 @@ static fsdpck_status check_numbering(map_rule *rule, const map_op *op, rule_stat
     }
     if (s->captures & bit)
         return op_error(op, "unstack", "a name in braces that only the targets have", err);
-    if (rule->unstacked != MAP_NONE)
-        return op_error(op, "unstack", "one unstack at most", err);
-    rule->unstacked = op->capture;
+    if (rule->unstacked_inner != MAP_NONE)
+        return op_error(op, "unstack", "two unstacks at most", err);
+    *(rule->unstacked == MAP_NONE ? &rule->unstacked : &rule->unstacked_inner) = op->capture;
     s->captures |= bit;
     return FSDPCK_OK;
 }
@@ -89,6 +89,9 @@ static fsdpck_status check_op(map_rule *rule, const map_op *op, rule_state *s, f
     case MAP_OP_ROPE:
     case MAP_OP_UNROPE:
     case MAP_OP_TRANSPOSE:
+    case MAP_OP_GROUP:
+    case MAP_OP_UNGROUP:
+    case MAP_OP_NARROW:
         break;
     }
     return FSDPCK_OK;

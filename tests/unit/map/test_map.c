@@ -119,6 +119,98 @@ Test(map, split_by_proportion_and_concat)
     }
 }
 
+/* view(groups, parts, ...): the parts of each group next to each other; then all first parts, ... */
+Test(map, ungroup_and_group)
+{
+    const uint64_t groups = 3, width = 2;
+    static const uint64_t sizes[] = {4, 2, 2};
+    const uint64_t rows = groups * 8;
+    for (uint64_t ranks = 1; ranks < 10; ranks++) {
+        map_case c;
+        uint32_t ungrouped[48], grouped[48], third[12];
+        uint64_t to = 0, in_group = 0;
+        map_case_init(&c);
+        map_case_add(&c, "w", 2, (uint64_t[]){rows, width}, ranks);
+        map_case_add(&c, "x", 2, (uint64_t[]){rows, width}, ranks);
+        map_case_add(&c, "y", 2, (uint64_t[]){rows, width}, ranks);
+        cr_assert(apply(&c,
+                        "w -> u : ungroup 0 k h k k\n"
+                        "x -> g : group 0 k h k k\n"
+                        "y -> q, key, value : ungroup 0 k h k k, split 0 h k k\n",
+                        "{\"k\": 3, \"h\": 6}") == FSDPCK_OK,
+                  "%s", err.message);
+        gather(&c, "u", SHAPE(rows, width), ungrouped);
+        gather(&c, "g", SHAPE(rows, width), grouped);
+        gather(&c, "value", SHAPE(6, width), third);
+        for (unsigned part = 0; part < 3; in_group += sizes[part++])
+            for (uint64_t g = 0; g < groups; g++)
+                for (uint64_t i = 0; i < sizes[part]; i++, to++)
+                    for (uint64_t k = 0; k < width; k++) {
+                        const uint64_t from = g * 8 + in_group + i;
+                        cr_assert(ungrouped[to * width + k] == from * width + k);
+                        cr_assert(grouped[from * width + k] == (rows + to) * width + k);
+                        if (part == 2)
+                            cr_assert(third[(to - 18) * width + k] ==
+                                      (2 * rows + from) * width + k);
+                    }
+        map_case_release(&c);
+    }
+}
+
+/* Rows after the first ones are left out, and counted. */
+Test(map, narrow)
+{
+    for (uint64_t ranks = 1; ranks < 9; ranks++) {
+        map_case c;
+        uint32_t numbers[40];
+        map_case_init(&c);
+        map_case_add(&c, "w", 2, (uint64_t[]){8, 3}, ranks);
+        map_case_add(&c, "x", 2, (uint64_t[]){4, 2}, ranks);
+        map_case_add(&c, "y", 2, (uint64_t[]){2, 4}, 1);
+        cr_assert(apply(&c,
+                        "w -> a : narrow 0 rows\nx -> b : narrow 0 4\n"
+                        "y -> c : transpose 0 1, narrow 1 1\n",
+                        "{\"rows\": 5}") == FSDPCK_OK,
+                  "%s", err.message);
+        gather(&c, "a", SHAPE(5, 3), numbers);
+        for (uint32_t i = 0; i < 15; i++)
+            cr_assert(numbers[i] == i);
+        gather(&c, "b", SHAPE(4, 2), numbers);
+        gather(&c, "c", SHAPE(4, 1), numbers);
+        for (uint32_t i = 0; i < 4; i++)
+            cr_assert(numbers[i] == 32 + i);
+        cr_assert(c.seen.passed_over.count == 2);
+        const cat_skipped *cut = VEC_AT(&c.seen.passed_over, const cat_skipped, 0);
+        cr_assert_str_eq(catalogue_name(&c.seen, cut[0].name), "w[5:8]");
+        cr_assert_str_eq(catalogue_name(&c.seen, cut[1].name), "y[:, 1:2]");
+        cr_assert(cut[0].nbytes == 36 && cut[1].nbytes == 16);
+        map_case_release(&c);
+    }
+}
+
+/* Layers, then experts, then the halves of each. */
+Test(map, unstack_twice)
+{
+    for (uint64_t ranks = 1; ranks < 5; ranks++) {
+        map_case c;
+        uint32_t numbers[8];
+        char name[40];
+        map_case_init(&c);
+        map_case_add(&c, "w", 4, (uint64_t[]){2, 3, 4, 2}, ranks);
+        cr_assert(apply(&c, "w -> l.{n}.e.{i}.gate, l.{n}.e.{i}.up : unstack n, unstack i, split 0",
+                        NULL) == FSDPCK_OK,
+                  "%s", err.message);
+        cr_assert(catalogue_tensor_count(&c.seen) == 12);
+        for (uint32_t at = 0; at < 12; at++) {
+            snprintf(name, sizeof name, "l.%u.e.%u.%s", at / 6, at / 2 % 3, at % 2 ? "up" : "gate");
+            gather(&c, name, SHAPE(2, 2), numbers);
+            for (uint32_t i = 0; i < 4; i++)
+                cr_assert(numbers[i] == at * 4 + i, "%s", name);
+        }
+        map_case_release(&c);
+    }
+}
+
 /* Fused experts of transformers 5 to those of its hub files, and back. */
 /* transpose(1, 2), of shards of any dim 0; then split along a dim that was another one. */
 Test(map, transpose_and_split)
@@ -319,8 +411,13 @@ Test(map, syntax_errors_have_line_and_column)
                "line 1, column 18: unstack: expected a name in braces that"),
         SYNTAX("a.{n}.{m} -> b : stack n, stack m\n",
                "line 1, column 27: stack: expected one stack"),
-        SYNTAX("a -> b.{n}.{m} : unstack n, unstack m\n",
-               "line 1, column 29: unstack: expected one"),
+        SYNTAX("a -> b.{n}.{m}.{k} : unstack n, unstack m, unstack k\n",
+               "line 1, column 44: unstack: expected two unstacks"),
+        SYNTAX("a -> b : narrow 0\n", "line 1, column 18: expected a positive number"),
+        SYNTAX("a -> b : narrow 0 0\n", "line 1, column 19: expected a positive number"),
+        SYNTAX("a -> b : narrow 0 1 2\n", "line 1, column 21: expected ',' or the end"),
+        SYNTAX("a -> b : group 0 1 2\n", "line 1, column 21: expected the number of groups"),
+        SYNTAX("a -> b : ungroup 8 1 2 3\n", "line 1, column 18: expected a dim, 0 to 7"),
         SYNTAX("a -> b.{n} : unstack n, stack n\n",
                "line 1, column 25: stack: expected a name in braces from"),
         SYNTAX("a.{n -> b\n", "line 1, column 5: expected '}'"),
@@ -375,6 +472,12 @@ Test(map, rules_that_do_not_fit_the_tensors)
         WRONG("b -> c, d : split 2\na.{n}.w -> a.{n}\n", "line 1, column 13 of the map", SHAPE),
         WRONG("b -> c, d : split 1 2 3\na.{n}.w -> a.{n}\n", "line 1, column 13", SHAPE),
         WRONG("b -> c : transpose 0 2\na.{n}.w -> a.{n}\n", "line 1, column 10", SHAPE),
+        WRONG("b -> c : narrow 0 6\nkeep *\n", "line 1, column 10 of the map", SHAPE),
+        WRONG("b -> c : narrow 2 1\nkeep *\n", "line 1, column 10 of the map", SHAPE),
+        WRONG("b -> c : ungroup 0 5 4 1\nkeep *\n", "line 1, column 10 of the map", SHAPE),
+        WRONG("b -> c : ungroup 1 4 1 1\nkeep *\n", "line 1, column 10 of the map", SHAPE),
+        WRONG("b -> c : group 1 8 2 2\nkeep *\n", "line 1, column 10 of the map", SHAPE),
+        WRONG("b -> c : group 2 1 2 2\nkeep *\n", "line 1, column 10 of the map", SHAPE),
         WRONG("a.0.w, b -> c : concat 1\ndrop a.2.w\n", "line 1, column 17 of the map", SHAPE),
         WRONG("a.0.w, b -> c : concat 2\ndrop a.2.w\n", "line 1, column 17 of the map", SHAPE),
         {"* -> *\n", "{\"n\": ", "", FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_CONFIG},
