@@ -13,7 +13,8 @@ typedef struct verify_options {
     uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
     char *manifest, *expect, *like, *prove_map, *sample, *max_duration;
-    int dequantize, no_nearness, stats, sha256, level, strict, require_checksums, json, quiet, verbose;
+    int dequantize, no_nearness, stats, sha256, level, strict, require_checksums, json, quiet,
+        verbose;
     int progress;
 } verify_options;
 

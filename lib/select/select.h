@@ -162,7 +162,7 @@ typedef struct select_result {
      * share storages. */
     name_list overlap_names;
     name_list lost_attributes; /* dicts of the source with attributes that the target lacks */
-    uint64_t left_out_inside; /* of left_out_tensors: inside objects, without their own name */
+    uint64_t left_out_inside;  /* of left_out_tensors: inside objects, without their own name */
 } select_result;
 
 /* tensors_in == tensors_out + tied_dropped + merged + left_out_tensors, including those inside
