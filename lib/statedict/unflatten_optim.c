@@ -172,21 +172,53 @@ static bool all_orig(const unit_list *l, bool *mixed)
     return orig > 0;
 }
 
-/* torch 2.6 and newer record the names that the optimizer received. */
-static fsdpck_status take_names(flat_adapter *v, flat_optimizer *o, bool orig, bool *complete,
+static uint32_t target_named(const flat_adapter *v, bool orig, const char *text, size_t nbytes)
+{
+    const unit *u = NULL;
+    const unit_param *p = unit_list_find_param(v->units, text, nbytes, &u);
+    if (orig && p != NULL)
+        return (uint32_t)(p - flat_param(v, 0));
+    if (!orig && flat_name_is_flat(text, nbytes)) {
+        while (nbytes > 0 && text[nbytes - 1] != '.')
+            nbytes--;
+        u = unit_list_find(v->units, text, nbytes > 0 ? nbytes - 1 : 0);
+        return u == NULL ? CAT_NONE : (uint32_t)(u - unit_at(v->units, 0));
+    }
+    for (uint32_t i = 0; i < v->options.order_count; i++)
+        if (v->options.order[i].target == CAT_NONE &&
+            text_equal(v->options.order[i].fqn, v->options.order[i].nbytes, text, nbytes))
+            return FLAT_OTHER | i;
+    return CAT_NONE;
+}
+
+/* `params` of the group that an object of a param_group belongs to. */
+static value params_beside(const flat_adapter *v, const flat_optimizer *o, const cat_object *of)
+{
+    const value_pool *pool = &v->base->pool;
+    const value group = value_item(pool, of->path, o->depth + 1u);
+    for (uint32_t i = 0; i < catalogue_object_count(v->base); i++) {
+        const cat_object *from = catalogue_object(v->base, i);
+        if (flat_is_of_group(v, o, from, "params") &&
+            value_keys_equal(pool, value_item(pool, from->path, o->depth + 1u), group))
+            return from->content;
+    }
+    return VALUE_OF_NONE;
+}
+
+/* torch 2.6 and newer record the names that the optimizer received. *named: each number has one. */
+static fsdpck_status take_names(flat_adapter *v, flat_optimizer *o, bool orig, bool *named,
                                 fsdpck_error *err)
 {
     const value_pool *pool = &v->base->pool;
     uint32_t *targets = VEC_AT(&v->targets, uint32_t, o->targets_at);
     text_buf clean = {0};
-    value params = VALUE_OF_NONE;
-    uint32_t named = 0;
+    uint32_t count = 0, known = 0;
     for (uint32_t i = 0; i < catalogue_object_count(v->base); i++) {
         const cat_object *from = catalogue_object(v->base, i);
-        if (flat_is_of_group(v, o, from, "params"))
-            params = from->content;
-        if (!flat_is_of_group(v, o, from, "param_names"))
+        if (!flat_is_of_group(v, o, from, "param_names") ||
+            (from->rank != UINT16_MAX && from->rank != 0))
             continue;
+        const value params = params_beside(v, o, from);
         for (size_t k = 0; k < value_count(pool, from->content); k++) {
             size_t nbytes;
             const char *text = value_text(pool, value_item(pool, from->content, k), &nbytes);
@@ -197,22 +229,14 @@ static fsdpck_status take_names(flat_adapter *v, flat_optimizer *o, bool orig, b
             fqn_clean(text, nbytes, false, &clean);
             if (text_check(&clean, err) != FSDPCK_OK)
                 break;
-            const unit *u = NULL;
-            if (orig) {
-                const unit_param *p = unit_list_find_param(v->units, clean.text, clean.nbytes, &u);
-                if (p != NULL)
-                    targets[n] = (uint32_t)(p - flat_param(v, 0));
-            } else if (flat_name_is_flat(clean.text, clean.nbytes)) {
-                while (clean.nbytes > 0 && clean.text[clean.nbytes - 1] != '.')
-                    clean.nbytes--;
-                u = unit_list_find(v->units, clean.text, clean.nbytes > 0 ? clean.nbytes - 1 : 0);
-                if (u != NULL)
-                    targets[n] = (uint32_t)(u - unit_at(v->units, 0));
-            }
-            named += u != NULL;
+            targets[n] = target_named(v, orig, clean.text, clean.nbytes);
+            known += targets[n] != CAT_NONE;
+            count++;
         }
     }
-    *complete = named > 0;
+    *named = known > 0 && count >= o->count;
+    for (uint32_t n = 0; !*named && n < o->count; n++)
+        targets[n] = CAT_NONE;
     const fsdpck_status st = text_check(&clean, err);
     text_release(&clean);
     return st;
@@ -286,25 +310,6 @@ static bool take_order(flat_adapter *v, const flat_optimizer *o, uint32_t *targe
     return true;
 }
 
-static uint32_t target_named(const flat_adapter *v, bool orig, const char *text, size_t nbytes)
-{
-    const unit *u = NULL;
-    const unit_param *p = unit_list_find_param(v->units, text, nbytes, &u);
-    if (orig && p != NULL)
-        return (uint32_t)(p - flat_param(v, 0));
-    if (!orig && flat_name_is_flat(text, nbytes)) {
-        while (nbytes > 0 && text[nbytes - 1] != '.')
-            nbytes--;
-        u = unit_list_find(v->units, text, nbytes > 0 ? nbytes - 1 : 0);
-        return u == NULL ? CAT_NONE : (uint32_t)(u - unit_at(v->units, 0));
-    }
-    for (uint32_t i = 0; i < v->options.order_count; i++)
-        if (v->options.order[i].target == CAT_NONE &&
-            text_equal(v->options.order[i].fqn, v->options.order[i].nbytes, text, nbytes))
-            return FLAT_OTHER | i;
-    return CAT_NONE;
-}
-
 /* The description's list of groups; *taken is false if it has none, or different ones. */
 static void take_groups(flat_adapter *v, const flat_optimizer *o, bool orig, bool *taken)
 {
@@ -342,6 +347,27 @@ static void take_groups(flat_adapter *v, const flat_optimizer *o, bool orig, boo
     *taken = known > 0;
 }
 
+/* The description may list the groups too. */
+static fsdpck_status compare_with_groups(flat_adapter *v, flat_optimizer *o, bool orig,
+                                         fsdpck_error *err)
+{
+    const size_t named_at = o->targets_at;
+    bool taken;
+    o->targets_at = v->targets.count;
+    uint32_t *listed = vec_push_n(&v->targets, o->count, err);
+    if (listed == NULL && o->count > 0)
+        return FSDPCK_LIMIT;
+    for (uint32_t n = 0; n < o->count; n++)
+        listed[n] = CAT_NONE;
+    take_groups(v, o, orig, &taken);
+    o->targets_at = named_at;
+    const uint32_t *named = VEC_AT(&v->targets, const uint32_t, named_at);
+    for (uint32_t n = 0; taken && n < o->count; n++)
+        if (listed[n] != CAT_NONE && named[n] != CAT_NONE && listed[n] != named[n])
+            return refuse(v, o, "has param_names other than the model's 'optimizers'", n);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status find_targets(flat_adapter *v, flat_optimizer *o, bool orig, fsdpck_error *err)
 {
     uint32_t groups;
@@ -357,7 +383,7 @@ static fsdpck_status find_targets(flat_adapter *v, flat_optimizer *o, bool orig,
         targets[i] = CAT_NONE;
     RETURN_IF(take_names(v, o, orig, &named, err));
     if (named)
-        return FSDPCK_OK;
+        return compare_with_groups(v, o, orig, err);
     take_groups(v, o, orig, &named);
     if (named)
         return FSDPCK_OK;

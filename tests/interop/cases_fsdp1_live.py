@@ -233,3 +233,71 @@ def case_fsdp1_wants_its_model(setting):
     done, path = setting.consolidate(setting.path("dcp"), "out.safetensors", "--model", wrong, expected=BAD_INPUT)
     check("MODEL-MISMATCH" in done.stderr and "layers.0" in done.stderr, done.stderr)
     check_nothing_at(path)
+
+
+# ---- names that the optimizer received, in several groups ----
+
+
+def rank_train_groups(folder, orig):
+    """Four equal layers; the groups list them in neither order. The truth is made of the ranks' own shards."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    from cases_fsdp1 import allow_cpu
+    allow_cpu()
+    sys.path.append(os.path.join(os.path.dirname(__file__), "../../scripts"))
+    from describe_model import describe
+    torch.manual_seed(3)
+    options = {"device_id": torch.device("cpu"), "use_orig_params": orig}
+    layers = [FSDP(torch.nn.Linear(4, 4, bias=False), **options) for _ in range(4)]
+    model = FSDP(torch.nn.Sequential(*layers), **options)
+    named = [(name.replace("_fsdp_wrapped_module.", ""), p) for name, p in model.named_parameters()]
+    optimizer = torch.optim.Adam([{"params": [named[3], named[1]]}, {"params": [named[2], named[0]], "lr": 0.02}])
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).pow(2).sum().backward()
+        optimizer.step()
+    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        local = model.state_dict()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for name, state in (("model", local), ("optim", optimizer.state_dict())):
+        torch.save(state, os.path.join(folder, "%s_world_size_%d_rank_%d.pt" % (name, world, rank)))
+    gathered = [None] * world
+    dist.all_gather_object(gathered, {name: optimizer.state[p]["exp_avg"].flatten() for name, p in named
+                                      if p in optimizer.state})
+    described = describe(model, optimizer)
+    if rank == 0:
+        names = sorted(set().union(*gathered))
+        truth = {name.replace("_flat_param", "weight"): torch.cat([part[name] for part in gathered if name in part])
+                 for name in names}
+        torch.save({name: t[:16].reshape(4, 4) for name, t in truth.items()}, os.path.join(folder, "../truth.pt"))
+        with open(os.path.join(folder, "../net.model.json"), "w", encoding="utf-8") as out:
+            json.dump(described, out)
+
+
+@case((2, 6))
+def case_fsdp1_named_groups(setting):
+    from process_group import run_ranks
+    from support import BAD_INPUT
+    for orig in (False, True):
+        folder = setting.path("orig%d" % orig, "ranks")
+        os.makedirs(folder)
+        run_ranks(2, rank_train_groups, folder, orig)
+        truth = load_pt(os.path.join(folder, "../truth.pt"))
+        path = os.path.join(folder, "../net.model.json")
+        with open(path, encoding="utf-8") as text:
+            described = json.load(text)
+        groups = described.pop("optimizers")
+        with open(setting.path("no-groups.json"), "w", encoding="utf-8") as out:
+            json.dump(described, out)
+        for model in (path, setting.path("no-groups.json")):
+            _, whole = setting.consolidate(folder, "whole.pt", "--model", model, "--force")
+            state = load_pt(whole)["optim"]["state"]
+            check_same_tensors({name: of["exp_avg"] for name, of in state.items()}, truth, "orig %s" % orig)
+        # A description that lists other groups contradicts the names.
+        text = json.dumps(groups).replace('"0.', '"9.').replace('"3.', '"0.').replace('"9.', '"3.')
+        check(text != json.dumps(groups), "the description does not name parameters: " + text)
+        described["optimizers"] = json.loads(text)
+        with open(setting.path("other.json"), "w", encoding="utf-8") as out:
+            json.dump(described, out)
+        done = setting.run("consolidate", folder, setting.path("no.pt"), "--model", setting.path("other.json"),
+                           expected=BAD_INPUT)
+        check("MODEL-OPTIM" in done.stderr, done.stderr)
