@@ -75,7 +75,7 @@ void verify_print_nearness(const fsdpck_verify *v)
         printf(", %" PRIu64 " judged in %s; median cosine %.4f\n", n.judged,
                report_count(roles, sizeof roles, n.judged_roles, "role"), n.cosine_median);
     else
-        printf(", none judged: norms, biases, zeros or small\n");
+        printf(", none judged: norms, biases, zeros, small or compressed\n");
     if (n.other_tensors > 0)
         printf("  values     %s not compared with --like: integers, or quantized in one\n",
                report_count(tensors, sizeof tensors, n.other_tensors, "tensor"));
