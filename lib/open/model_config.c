@@ -31,24 +31,36 @@ fsdpck_status model_file_open(const folder *dir, const char *name, bool cache_li
     return file_open_read(f, dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
 }
 
-static const char *const number_keys[MODEL_NUMBERS] = {
-    [MODEL_VOCAB_SIZE] = "vocab_size",
-    [MODEL_HIDDEN_SIZE] = "hidden_size",
-    [MODEL_HIDDEN_LAYERS] = "num_hidden_layers",
+#define NUMBER_KEYS_MAX 4
+
+/* The first ones have precedence. */
+static const char *const number_keys[MODEL_NUMBERS][NUMBER_KEYS_MAX] = {
+    [MODEL_VOCAB_SIZE] = {"vocab_size"},
+    [MODEL_HIDDEN_SIZE] = {"hidden_size", "n_embd", "d_model"},
+    [MODEL_HIDDEN_LAYERS] = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"},
 };
 
-const char *model_number_key(model_number number)
+/* The place of a key among those of a number, NUMBER_KEYS_MAX if it is none of them. */
+static size_t key_rank(model_number number, const char *key)
 {
-    return number_keys[number];
+    for (size_t k = 0; k < NUMBER_KEYS_MAX && number_keys[number][k] != NULL; k++)
+        if (strcmp(key, number_keys[number][k]) == 0)
+            return k;
+    return NUMBER_KEYS_MAX;
 }
 
-/* Of a member that both objects may have, the one at the top counts. */
+/* Of members that both objects may have, those at the top count. */
 static void take_number(model_config *c, bool nested, const char *key, const json_token *t)
 {
-    for (size_t i = 0; i < MODEL_NUMBERS; i++)
-        if (strcmp(key, number_keys[i]) == 0 && t->kind == JSON_NUMBER && t->is_u64 &&
-            (!nested || c->numbers[i] == 0))
-            c->numbers[i] = t->u64;
+    for (model_number i = 0; i < MODEL_NUMBERS; i++) {
+        const size_t k = key_rank(i, key), rank = k + (nested ? NUMBER_KEYS_MAX : 0);
+        if (k == NUMBER_KEYS_MAX || t->kind != JSON_NUMBER || !t->is_u64 ||
+            (c->number_keys[i] != NULL && rank >= c->number_ranks[i]))
+            continue;
+        c->numbers[i] = t->u64;
+        c->number_keys[i] = number_keys[i][k];
+        c->number_ranks[i] = rank;
+    }
 }
 
 /* A member at the top or, if nested, in text_config; those at the top have precedence. */

@@ -37,10 +37,10 @@ typedef struct model_config {
     /* At the top, else in text_config. Absent: "" or 0. */
     char dtype[32]; /* "dtype" or "torch_dtype" */
     uint64_t numbers[MODEL_NUMBERS];
+    /* Their members: "hidden_size", or another that families have for it, such as "n_embd". Absent: NULL. */
+    const char *number_keys[MODEL_NUMBERS];
+    size_t number_ranks[MODEL_NUMBERS]; /* the lower has precedence */
 } model_config;
-
-/* "vocab_size" */
-const char *model_number_key(model_number number);
 
 /* BADINPUT (MAP-CONFIG, FILE-TYPE), IO, LIMIT. */
 fsdpck_status model_config_read(const folder *dir, model_config *config,

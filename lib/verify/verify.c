@@ -401,7 +401,10 @@ static fsdpck_status take_options(fsdpck_verify_options *o, const fsdpck_verify_
         struct_check_number("fsdpck_verify_options.max_seconds", o->max_seconds, INFINITY, err));
     RETURN_IF(check_sample(o, err));
     if (o->like != NULL && o->open != NULL && o->open->source_local)
-        return FAIL(err, USAGE, NONE, "--source-local and --like contradict each other");
+        return FAIL_WITH(err, USAGE, NONE, ("--source-local and --like contradict each other"),
+                         (next,
+                          "copy the files of all hosts into one folder: --like checks it as a "
+                          "loader reads it"));
     if (o->prove_map != NULL && o->open != NULL && o->open->source_local)
         return FAIL(err, USAGE, NONE, "--source-local and --prove-map contradict each other");
     return open_options_take(&open, o->open, err);

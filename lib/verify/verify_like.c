@@ -8,16 +8,8 @@
 
 #include "run/like_output.h"
 #include "run/tied_head.h"
+#include "verify/model_facts.h"
 #include "verify/verify_near.h"
-
-/* What config.json also states. */
-typedef struct model_facts {
-    const catalogue *cat;
-    const model_config *config;
-    uint32_t embedding, head;        /* CAT_NONE: none */
-    uint64_t numbers[MODEL_NUMBERS]; /* of the tensors; 0: unknown */
-    dtype usual;                     /* DTYPE_NONE: no castable tensor */
-} model_facts;
 
 struct verify_like {
     fsdpck_context *ctx; /* its warnings are not findings of the output */
@@ -68,84 +60,6 @@ void verify_like_close(verify_like *w)
     fsdpck_close(w->base);
     fsdpck_context_free(w->ctx);
     free(w);
-}
-
-/* --- what the tensors state --- */
-
-#define EMBEDDING "embed_tokens.weight"
-#define LAYERS    "layers."
-
-/* The length of the name before `end`, which is the whole name or follows a dot; SIZE_MAX: it does not
- * end so. */
-static size_t parent_nbytes(const catalogue *c, size_t tensor, const char *end)
-{
-    const uint32_t name = catalogue_tensor(c, tensor)->name;
-    const size_t nbytes = catalogue_name_nbytes(c, name), n = strlen(end);
-    const char *text = catalogue_name(c, name);
-    if (!text_ends_with(text, nbytes, end) || (nbytes > n && text[nbytes - n - 1] != '.'))
-        return SIZE_MAX;
-    return nbytes - n;
-}
-
-/* The one with the shortest name: layers may have others. */
-static uint32_t find_embedding(const catalogue *c)
-{
-    uint32_t found = CAT_NONE;
-    size_t least = SIZE_MAX;
-    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
-        const size_t n = parent_nbytes(c, i, EMBEDDING);
-        if (n >= least || catalogue_tensor(c, i)->ndim != 2)
-            continue;
-        least = n;
-        found = (uint32_t)i;
-    }
-    return found;
-}
-
-/* The number after `layers.` beside the embedding, plus 1; 0 if the name has none. */
-static uint64_t layers_of(const catalogue *c, const char *parent, size_t parent_n, size_t tensor)
-{
-    const uint32_t name = catalogue_tensor(c, tensor)->name;
-    const char *text = catalogue_name(c, name);
-    const size_t nbytes = catalogue_name_nbytes(c, name);
-    size_t at = parent_n + strlen(LAYERS);
-    uint64_t number = 0;
-    if (nbytes <= at || memcmp(text, parent, parent_n) != 0 ||
-        memcmp(text + parent_n, LAYERS, strlen(LAYERS)) != 0)
-        return 0;
-    const size_t first = at;
-    for (; at < nbytes && at < first + 9 && text[at] >= '0' && text[at] <= '9'; at++)
-        number = 10 * number + (uint64_t)(text[at] - '0');
-    return at > first && at < nbytes && text[at] == '.' ? number + 1 : 0;
-}
-
-static void count_layers(model_facts *f)
-{
-    const catalogue *c = f->cat;
-    const char *parent = catalogue_name(c, catalogue_tensor(c, f->embedding)->name);
-    const size_t parent_n = parent_nbytes(c, f->embedding, EMBEDDING);
-    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
-        const uint64_t layers = layers_of(c, parent, parent_n, i);
-        if (layers > f->numbers[MODEL_HIDDEN_LAYERS])
-            f->numbers[MODEL_HIDDEN_LAYERS] = layers;
-    }
-}
-
-static model_facts facts_of(const catalogue *c, const model_config *config)
-{
-    const dtype usual = like_output_usual(c);
-    model_facts f = {.cat = c, .config = config, .head = CAT_NONE};
-    f.embedding = find_embedding(c);
-    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
-        f.head = like_output_is_head(c, i) ? (uint32_t)i : f.head;
-        f.usual = catalogue_tensor(c, i)->dtype == usual ? usual : f.usual;
-    }
-    if (f.embedding == CAT_NONE)
-        return f;
-    f.numbers[MODEL_VOCAB_SIZE] = catalogue_shape(c, f.embedding)[0];
-    f.numbers[MODEL_HIDDEN_SIZE] = catalogue_shape(c, f.embedding)[1];
-    count_layers(&f);
-    return f;
 }
 
 /* --- names and types --- */
@@ -283,7 +197,7 @@ static void report_number(const verify_like *w, const model_facts *f, model_numb
     };
     fsdpck_error what;
     FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
-              ("'%s' of config.json contradicts the tensors", model_number_key(number)),
+              ("'%s' of config.json contradicts the tensors", f->config->number_keys[number]),
               (path_in, w->v->src->path, "config.json"),
               (tensor, catalogue_name(f->cat, catalogue_tensor(f->cat, f->embedding)->name)),
               (expected, "%" PRIu64 ", the number of %s", f->numbers[number], counted[number]),
@@ -390,7 +304,7 @@ static fsdpck_status check_tie(const verify_like *w, const model_facts *ours, fs
     bool differs = false;
     run_options o;
     if (w->v->level < CHECK_COVERAGE || w->v->found.counts[FINDING_ERROR] > 0 ||
-        ours->head == CAT_NONE || ours->embedding == CAT_NONE ||
+        ours->head == CAT_NONE || !ours->is_certain ||
         (w->config.text == NULL ? w->base_ties : w->config.ties) != MODEL_TIES_YES)
         return FSDPCK_OK;
     run_options_init(&o);
@@ -418,8 +332,8 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
     w->v = v;
     const uint64_t errors = v->found.counts[FINDING_ERROR];
     fsdpck_status st = read_config(w, err);
-    const model_facts ours = facts_of(output_of(w), &w->config);
-    const model_facts theirs = facts_of(&w->base->cat, &w->like.config);
+    const model_facts theirs = model_facts_of(&w->base->cat, &w->like.config, NULL);
+    const model_facts ours = model_facts_of(output_of(w), &w->config, &theirs);
     if (st == FSDPCK_OK)
         st = group_agree(v->src->ctx->group, check_tie(w, &ours, err), err);
     w->like.config.ties = ties_of(w);

@@ -6,6 +6,7 @@ logit differs by more than 1e-5 of the largest. So that the rule has power, ever
 and the logits must then differ by more than 1e-3 of the largest.
 """
 
+import json
 import os
 
 import torch
@@ -19,6 +20,10 @@ from support import case, check, check_same_tensors, load_hf
 from transformers_models import make_subject
 
 TOLERANCE, VISIBLE = 1e-5, 1e-3
+PROVED = """litgpt-llama litgpt-qwen torchtitan-deepseek-v3 torchtitan-gpt-oss torchtitan-llama3 torchtitan-qwen3
+    torchtune-llama torchtune-phi3 torchtune-qwen2 transformers-5-experts transformers-5-mixtral""".split() + [
+        "transformers-5-" + family.replace("_", "-") for family in OTHERS]
+NOT_PROVED = ["megatron-llama", "megatron-mixtral", "megatron-qwen3-moe"]  # no package here has its models
 
 
 def libraries():
@@ -65,6 +70,7 @@ def check_power(label, model, tokens, expected, names, unseen):
 
 def check_export(setting, label, source, subject, names=None, unseen=()):
     """names: of the tensors to change; all by default."""
+    check(subject.map_name in PROVED, subject.map_name + " is not listed as proved")
     tokens = make_tokens(subject.config.vocab_size)
     expected = subject.logits(tokens)
     base = save_base(setting, label + "-base", subject.config, torch.float32, max_shard_size="8KB")
@@ -89,6 +95,13 @@ def check_trainer(setting, label, subject):
     if subject.config.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)
     check_same_tensors(tensors, load_hf(folder)[0], label + " by --map")
+
+
+@case(first=(2, 15))
+def case_map_logits_list(setting):
+    """A new map needs a proof."""
+    maps = json.loads(setting.run("maps", "--json").stdout)["maps"]
+    check(sorted(m["name"] for m in maps) == sorted(PROVED + NOT_PROVED), "other maps than those with a proof")
 
 
 @case(first=(2, 15))
