@@ -136,6 +136,9 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               void *found_ctx, fsdpck_checkpoint **out,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Empty catalogues, lists and tables, whose memory c->metadata limits. */
+void checkpoint_init_tables(fsdpck_checkpoint *c);
+
 /* For a file of one model-parallel rank: BADINPUT (FILE-MISSING) if files of lower ranks are missing,
  * a warning if those of other ranks are not read (model_parallel_files.c). */
 fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,

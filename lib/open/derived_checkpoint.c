@@ -4,6 +4,16 @@
 
 #include "open/checkpoint.h"
 
+void checkpoint_init_tables(fsdpck_checkpoint *c)
+{
+    catalogue_init(&c->cat, &c->metadata);
+    catalogue_init(&c->read, &c->metadata);
+    unit_list_init(&c->units, &c->metadata);
+    optim_groups_init(&c->optimizers, &c->metadata);
+    strtab_init(&c->param_order, &c->metadata);
+    c->ties = VEC_OF(tied_pair, &c->metadata);
+}
+
 static char *copy(const char *text)
 {
     return text == NULL ? NULL : strdup(text);
@@ -40,12 +50,7 @@ fsdpck_status derived_checkpoint_new(fsdpck_checkpoint *base, fsdpck_checkpoint 
     c->base = base;
     budget_init(&c->metadata, base->metadata.limit_bytes - base->metadata.used_bytes,
                 base->metadata.what, base->metadata.option);
-    catalogue_init(&c->cat, &c->metadata);
-    catalogue_init(&c->read, &c->metadata);
-    unit_list_init(&c->units, &c->metadata);
-    optim_groups_init(&c->optimizers, &c->metadata);
-    strtab_init(&c->param_order, &c->metadata);
-    c->ties = VEC_OF(tied_pair, &c->metadata);
+    checkpoint_init_tables(c);
     return describe(c, err);
 }
 

@@ -350,12 +350,7 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                 o.metadata_nbytes > 0
                     ? "metadata_nbytes of the open options"
                     : "ulimit -v or the job's memory limit: metadata may use half of it");
-    catalogue_init(&c->cat, &c->metadata);
-    catalogue_init(&c->read, &c->metadata);
-    unit_list_init(&c->units, &c->metadata);
-    optim_groups_init(&c->optimizers, &c->metadata);
-    strtab_init(&c->param_order, &c->metadata);
-    c->ties = VEC_OF(tied_pair, &c->metadata);
+    checkpoint_init_tables(c);
     /* A rank that fails still serves its files until all ranks have its status. */
     const fsdpck_status st =
         group_agree_result(ctx->group, open_inner(c, path, &o, err), true, err);

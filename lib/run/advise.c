@@ -203,18 +203,25 @@ static void advise_states(const run *r)
         catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->other_shape_first)->name));
 }
 
+/* The first three, each between quotes. */
+static void put_first_names(const name_list *l, const char *quote, text_buf *names)
+{
+    for (size_t i = 0; i < l->count && i < 3; i++)
+        text_printf(names, "%s%s%s%s", i == 0 ? "" : ", ", quote, l->list[i], quote);
+    if (l->count > 3)
+        text_puts(names, ", ...");
+}
+
 static void advise_dict_attributes(const run *r)
 {
     const name_list *lost = &r->selected.lost_attributes;
     text_buf names = {.limit_bytes = 1024};
     if (lost->count == 0)
         return;
-    for (size_t i = 0; i < lost->count && i < 3; i++)
-        text_printf(&names, "%s'%s'", i == 0 ? "" : ", ", lost->list[i]);
+    put_first_names(lost, "'", &names);
     log_warn(&r->ctx->log, FSDPCK_FINDING_PT_ATTRS, "",
-             "attributes of %zu dict%s are not written, such as '_metadata': %s%s", lost->count,
-             plural(lost->count), names.text == NULL ? "" : names.text,
-             lost->count > 3 ? ", ..." : "");
+             "attributes of %zu dict%s are not written, such as '_metadata': %s", lost->count,
+             plural(lost->count), names.text == NULL ? "" : names.text);
     text_release(&names);
 }
 
@@ -236,13 +243,12 @@ static void advise_parted(const run *r)
     text_buf names = {.limit_bytes = 1024};
     if (parted->count == 0)
         return;
-    for (size_t i = 0; i < parted->count && i < 3; i++)
-        text_printf(&names, "%s%s", i == 0 ? "" : ", ", parted->list[i]);
+    put_first_names(parted, "", &names);
     log_warn(&r->ctx->log, FSDPCK_FINDING_KEY_TIED,
              "give --dtype without a glob, or with one for all names of a tensor",
-             "--dtype: %zu name%s of tied tensors no longer share%s a storage: %s%s", parted->count,
-             parted->count == 1 ? "" : "s", parted->count == 1 ? "s" : "",
-             names.text == NULL ? "" : names.text, parted->count > 3 ? ", ..." : "");
+             "--dtype: %zu name%s of tied tensors no longer share%s a storage: %s", parted->count,
+             plural(parted->count), parted->count == 1 ? "s" : "",
+             names.text == NULL ? "" : names.text);
     text_release(&names);
 }
 
@@ -252,14 +258,12 @@ static void advise_overlaps(const run *r)
     text_buf names = {.limit_bytes = 1024};
     if (overlaps->count == 0)
         return;
-    for (size_t i = 0; i < overlaps->count && i < 3; i++)
-        text_printf(&names, "%s%s", i == 0 ? "" : ", ", overlaps->list[i]);
+    put_first_names(overlaps, "", &names);
     log_warn(
         &r->ctx->log, FSDPCK_FINDING_KEY_TIED,
         "make these views again after loading, or neither cast nor omit tensors of their storage",
-        "%zu tensor%s no longer share%s a storage: %s%s", overlaps->count, plural(overlaps->count),
-        overlaps->count == 1 ? "s" : "", names.text == NULL ? "" : names.text,
-        overlaps->count > 3 ? ", ..." : "");
+        "%zu tensor%s no longer share%s a storage: %s", overlaps->count, plural(overlaps->count),
+        overlaps->count == 1 ? "s" : "", names.text == NULL ? "" : names.text);
     text_release(&names);
 }
 

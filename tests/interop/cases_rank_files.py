@@ -530,3 +530,30 @@ def case_rank_files_many_sets(setting):
                                           for rank in range(count)])
     done = setting.run("verify", "-q", "--level", "quick", folder)
     check("only some ranks hold tensors of the model: 1 value, first 'model.lost' of rank 0" in done.stdout, done.stdout)
+
+
+# ---- sharded safetensors: a rank without a file ----
+
+
+def rank_save_replicated(folder):
+    """torch gives each tensor to one rank, so the loss of a rank leaves no hole in a tensor."""
+    import torch.distributed.checkpoint as dcp
+    state = {"w%d" % i: torch.full((4, 3), float(i)) for i in range(8)}
+    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True))
+
+
+@case(first=(2, 10))
+def case_rank_files_gap_of_ranks(setting):
+    from process_group import run_ranks
+    folder = setting.path("shards")
+    run_ranks(4, rank_save_replicated, folder)
+    whole = setting.run("inspect", folder)
+    check("4 ranks found" in whole.stderr, "no warning of a last rank: " + whole.stderr)
+    lost = [name for name in os.listdir(folder) if name.startswith("shard-00002-")]
+    check(len(lost) == 1, "torch wrote %s" % sorted(os.listdir(folder)))
+    os.remove(os.path.join(folder, lost[0]))
+    for command in (["verify", "--strict", folder], ["consolidate", folder, setting.path("one.safetensors")]):
+        done = setting.run(*command, expected=1 if command[0] == "verify" else 0)
+        check("none named shard-00002:" in done.stdout + done.stderr, done.stdout + done.stderr)
+    setting.run("verify", folder, "--source-ranks", "4", expected=1)
+    setting.run("consolidate", folder, setting.path("no.safetensors"), "--source-ranks", "4", expected=BAD_INPUT)
