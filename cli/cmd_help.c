@@ -9,7 +9,8 @@ static void print_overview(FILE *to)
     fputs("Usage: fsdpck COMMAND [OPTION]... SRC [DST]\n\n"
           "Inspects, verifies, consolidates, reshards and diffs sharded PyTorch checkpoints\n"
           "(FSDP, DCP, .pt, safetensors) without Python, torch or a GPU, in bounded memory.\n"
-          "It never executes code from a checkpoint, and never fills missing data with zeros.\n\n"
+          "It never executes code from a checkpoint.\n"
+          "It never replaces missing data with zeros.\n\n"
           "Commands:\n",
           to);
     for (const command *k = commands; k->name != NULL; k++)

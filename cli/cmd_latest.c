@@ -20,7 +20,7 @@ static const opt_row choosing_rows[] = {
     {"level", .kind = OPT_CHOICE, .at = offsetof(latest_options, level), .value = "LEVEL",
      .choices = "quick|coverage",
      .help = "test of completeness: quick (metadata is valid, all files exist and are long enough; "
-             "default) or coverage (each tensor is complete, too)"},
+             "default) or coverage (in addition, each tensor is complete)"},
     {0},
 };
 
@@ -134,7 +134,7 @@ int cmd_latest(cli *c, int argc, const char **argv)
         .about = "Prints the path of the newest complete checkpoint in ROOT, the folder of a\n"
                  "run: step-1000, global_step_1000, checkpoint-1000, iter_0001000 and similar\n"
                  "names, ordered by number. Skips unfinished saves, and prints the reason on\n"
-                 "standard error. For scripts that resume an interrupted job.",
+                 "standard error. The command is for scripts that resume an interrupted job.",
         .groups = groups,
         .examples = "  fsdpck latest runs/7b\n"
                     "  torchrun train.py --resume \"$(fsdpck latest runs/7b)\"\n",

@@ -81,8 +81,8 @@ int cmd_layout(cli *c, int argc, const char **argv)
         .usage = "layout [OPTION]... SRC|MODEL",
         .about = "Shows the tensors and bytes that each rank would have if SRC were resharded for\n"
                  "a different number of ranks or mesh: placements, sizes, offsets, padding,\n"
-                 "balance and the bytes a GPU needs for training. Reads no tensor data, writes\n"
-                 "nothing.\n\n"
+                 "balance and the bytes a GPU needs for training. No tensor data is read, and\n"
+                 "nothing is written.\n\n"
                  "MODEL, a model description (JSON, fsdpck-model(5)), needs no checkpoint. The\n"
                  "report shows its FSDP units, their flat parameters or shards, the gathered\n"
                  "bytes and the padding. MODEL takes only --world-size, --mesh, --rank and\n"

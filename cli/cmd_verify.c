@@ -27,9 +27,8 @@ static const opt_row checking_rows[] = {
      .help = "print mean, standard deviation, extremes, zeros and exponents of each tensor; level "
              "numeric"},
     {"sample", .kind = OPT_TEXT, .at = offsetof(verify_options, sample), .value = "PART",
-     .help = "at levels checksum and numeric: read part of the data: 5%, for example, or 1/20, "
-             "2/20, ..., "
-             "which together cover everything; the result is then never \"verified\""},
+     .help = "at levels checksum and numeric: read part of the data, such as 5% or 1/20; 1/20 to "
+             "20/20 together cover everything"},
     {"max-duration", .kind = OPT_TEXT, .at = offsetof(verify_options, max_duration),
      .value = "TIME",
      .help = "at levels checksum and numeric: stop reading after 90s, 10m or 2h; the report counts "
@@ -54,16 +53,16 @@ static const opt_row checking_rows[] = {
          "tensors that SRC must have: a list of names, one per line, the output of fsdpck digest, "
          "a manifest, a safetensors index, or another checkpoint"},
     {"like", .kind = OPT_TEXT, .at = offsetof(verify_options, like), .value = "BASE",
-     .help =
-         "SRC is an export of a model like BASE, a Hugging Face folder: compare names, shapes and "
-         "dtypes of tensors, config.json with the tensors, and the directions of the values"},
+     .help = "compare SRC, an exported model, with BASE, a Hugging Face folder: names, shapes, "
+             "dtypes and "
+             "values of tensors; config.json is compared with the tensors of SRC"},
     {"no-nearness", .kind = OPT_FLAG, .at = offsetof(verify_options, no_nearness),
      .help = "with --like: do not compare values, as for a model trained from scratch"},
     {"dequantize", .kind = OPT_FLAG, .at = offsetof(verify_options, dequantize),
      .help = "with --like: read quantized weights of BASE as bf16"},
     {"prove-map", .kind = OPT_TEXT, .at = offsetof(verify_options, prove_map), .value = "MAP",
      .help = "import SRC by tensor map MAP (fsdpck-map(5)) and export it again, without reading "
-             "tensors: each element must return to its place"},
+             "tensors: each element must return to its location"},
     {0},
 };
 
@@ -237,8 +236,8 @@ int cmd_verify(cli *c, int argc, const char **argv)
     };
     const opt_spec spec = {
         .usage = "verify [OPTION]... SRC",
-        .about = "Checks completeness, consistency and checksums of checkpoint SRC. Executes\n"
-                 "nothing, writes nothing. Exit status 0: no error at this level; 1: an error;\n"
+        .about = "Checks completeness, consistency and checksums of checkpoint SRC. Nothing\n"
+                 "is executed or written. Exit status 0: no error at this level; 1: an error;\n"
                  "2 or higher: no verdict. The report ends with the defects that the level\n"
                  "cannot detect.",
         .groups = groups,

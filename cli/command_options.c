@@ -44,7 +44,7 @@ const opt_row options_reading[] = {
     {"per-rank", .kind = OPT_CHOICE, .at = AT(per_rank), .value = "WHAT",
      .choices = "keep|first|drop|error",
      .help = "handling of plain tensors and objects that differ between rank files: keep, first, "
-             "drop or error; default: error for tensors"},
+             "drop or error; default: error for tensors, in verify a warning"},
     {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE",
      .help = "model description or list of units (fsdpck-model(5)), to split FSDP1's flat "
              "parameters"},
@@ -115,8 +115,8 @@ const opt_row options_objects[] = {
      .choices = "keep|drop|opaque|error",
      .help = "handling of objects: keep, drop, opaque (keep unknown calls as records) or error"},
     {"tied", .kind = OPT_CHOICE, .at = AT(tied), .value = "WHICH", .choices = "keep|first|link",
-     .help = "tensors stored under several names (tied weights): keep all, only the first, or link "
-             "them (pt and pt-ranks: all names share one storage)"},
+     .help = "tied tensors (stored under several names): keep all, only the first, or link them "
+             "(pt and pt-ranks: all names share one storage)"},
     {0},
 };
 

@@ -7,8 +7,8 @@
  *     const opt_spec spec = {.groups = groups, ...};
  *     return command_run(c, &spec, &w, 2, argc, argv, run);   // run(c, &request)
  */
-#ifndef FSDPCK_CLI_CONVERT_OPTIONS_H
-#define FSDPCK_CLI_CONVERT_OPTIONS_H
+#ifndef FSDPCK_CLI_COMMAND_OPTIONS_H
+#define FSDPCK_CLI_COMMAND_OPTIONS_H
 
 #include "opt.h"
 

@@ -76,7 +76,7 @@ static void print_other_params(const fsdpck_report *p)
     char n[40], a[32];
     if (p->other_params == 0)
         return;
-    printf("not the model: %s (%s), the first is '%s'; --part other includes them\n",
+    printf("not part of the model: %s (%s), the first is '%s'; --part other includes them\n",
            report_count(n, sizeof n, p->other_params, "floating-point tensor"),
            report_bytes(a, sizeof a, p->other_params_nbytes), p->other_params_first);
     printf("  %s\n", p->part_rule);

@@ -252,6 +252,15 @@ static bool is_of_part(const check_printer *v, const command_request *r, const f
     return found == v->missing_count;
 }
 
+/* As a line of the list, without the name. type NULL: that of all tensors. */
+static void put_digest(json_writer *w, const char *name, uint64_t digest, const char *type)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%016" PRIx64 "%s%s", digest, type == NULL ? "" : "  ",
+             type == NULL ? "" : type);
+    json_member_string(w, name, text);
+}
+
 static void on_result(void *arg, const fsdpck_digest_result *r)
 {
     check_printer *v = arg;
@@ -279,9 +288,14 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
     warnings_begin_finding(w, finding, "error", verdicts[r->verdict].words,
                            report_next(finding, ""));
     report_name(w, "tensor", r->name, r->name_nbytes);
-    if (r->expected != NULL)
-        report_name(w, "expected", r->expected, r->expected_nbytes);
-    json_member_string(w, "found", r->found);
+    if (r->verdict == FSDPCK_DIGEST_DIFFERS) {
+        put_digest(w, "expected", r->expected_digest, r->found);
+        put_digest(w, "found", r->found_digest, r->found);
+    } else {
+        if (r->expected != NULL)
+            report_name(w, "expected", r->expected, r->expected_nbytes);
+        json_member_string(w, "found", r->found);
+    }
     json_end_object(w);
 }
 

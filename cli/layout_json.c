@@ -20,6 +20,8 @@ static void put_tensor(json_writer *w, fsdpck_layout *l, uint64_t index)
     json_member_string(w, "placements", t.placements);
     json_member_u64s(w, "first_piece", first.sizes, t.ndim);
     JSON_COUNTS(w, {"pieces", t.distinct_pieces}, {"empty_pieces", t.empty_pieces});
+    if (t.tied_to != NULL)
+        report_name(w, "tied_to", t.tied_to, t.tied_to_nbytes);
     json_end_line(w);
 }
 
@@ -72,7 +74,8 @@ static void put_totals(json_report *r, const fsdpck_layout_info *k)
     json_member_u64(w, "world_size", k->world_size);
     REPORT_MEMBER_COUNTS(r, REPORT_COUNTS, {"tensors", k->tensors}, {"bytes", k->nbytes},
                          {"replicated", k->replicated}, {"empty_pieces", k->empty_pieces},
-                         {"padding_bytes", k->padding_nbytes});
+                         {"padding_bytes", k->padding_nbytes}, {"tied", k->tied},
+                         {"tied_bytes", k->tied_nbytes});
     json_member_object(w, "rank_nbytes");
     JSON_COUNTS(w, {"min", k->rank_nbytes_min}, {"min_rank", k->rank_min},
                 {"max", k->rank_nbytes_max}, {"max_rank", k->rank_max},

@@ -156,6 +156,10 @@ static void print_totals(const command_request *r, const fsdpck_info *info,
            convert_mesh_reason(r, info, k->mesh, reason, sizeof reason));
     printf("tensors   %s, %s; %s replicated\n", report_number(a, sizeof a, k->tensors),
            report_bytes(b, sizeof b, k->nbytes), report_number(n, sizeof n, k->replicated));
+    if (k->tied > 0)
+        printf("tied      %s of another tensor, %s, counted once\n",
+               report_count(a, sizeof a, k->tied, "further name"),
+               report_bytes(b, sizeof b, k->tied_nbytes));
     layout_print_ranks(
         &(layout_ranks){k->rank_nbytes_min, k->rank_nbytes_max, k->rank_min, k->rank_max,
                         k->world_size == 0 ? 0 : k->rank_nbytes_total / k->world_size,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/similar.h"
 #include "report.h"
 
 /* Widest line of help. */
@@ -146,42 +147,17 @@ static void gather_rows(parse *p, const opt_spec *spec)
     p->popt[p->count + 1] = (struct poptOption)POPT_TABLEEND;
 }
 
-/* Levenshtein distance, with '_' equal to '-'; WORD_MAX if a word is longer than any option. */
-#define WORD_MAX 32u
-
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[WORD_MAX + 1];
-    const size_t na = strlen(a), nb = strlen(b);
-    if (na > WORD_MAX || nb > WORD_MAX)
-        return WORD_MAX;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            const char x = a[i - 1] == '_' ? '-' : a[i - 1];
-            const size_t changed = diagonal + (x != b[j - 1]);
-            const size_t less = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = changed < less ? changed : less;
-        }
-    }
-    return row[nb];
-}
-
 /* The option most similar to an unknown word; NULL if none is. */
 static const char *similar_option(const parse *p, const char *word)
 {
-    char name[WORD_MAX + 2];
+    char name[SIMILAR_NBYTES_MAX + 2];
     if (strncmp(word, "--", 2) != 0)
         return NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     const char *best = NULL;
-    size_t least = strlen(name) < 6 ? 2 : 3; /* at this distance, a different word */
+    size_t least = similar_limit(name);
     for (size_t i = 0; i < p->count; i++) {
-        const size_t distance = edit_distance(name, p->rows[i]->name);
+        const size_t distance = similar_distance(name, p->rows[i]->name);
         if (distance < least) {
             least = distance;
             best = p->rows[i]->name;

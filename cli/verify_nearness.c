@@ -66,18 +66,21 @@ void verify_print_nearness(const fsdpck_verify *v)
     if (!n.asked)
         return;
     if (n.skipped != NULL) {
-        printf("  values     not compared with --like: %s\n", n.skipped);
+        printf("  values     not compared with the folder of --like: %s\n", n.skipped);
         return;
     }
-    printf("  values     %s compared with --like",
-           report_count(tensors, sizeof tensors, n.tensors, "tensor"));
+    printf("  values     %s compared with the folder of --like",
+           report_count(tensors, sizeof tensors, n.tensors - n.compressed, "tensor"));
     if (n.judged > 0)
         printf(", %" PRIu64 " judged in %s; median cosine %.4f\n", n.judged,
                report_count(roles, sizeof roles, n.judged_roles, "role"), n.cosine_median);
     else
-        printf(", none judged: norms, biases, zeros, small or compressed\n");
+        printf(", none judged: norms, biases, zeros or small\n");
+    if (n.compressed > 0)
+        printf("  values     %s not compared with the folder of --like: compressed\n",
+               report_count(tensors, sizeof tensors, n.compressed, "tensor"));
     if (n.other_tensors > 0)
-        printf("  values     %s not compared with --like: integers, or quantized in one\n",
+        printf("  values     %s not compared: integers, or quantized in only one of the folders\n",
                report_count(tensors, sizeof tensors, n.other_tensors, "tensor"));
 }
 
@@ -117,7 +120,7 @@ void verify_put_nearness(json_writer *w, const fsdpck_verify *v)
     json_member_object(w, "nearness");
     json_member_string(w, "skipped", n.skipped);
     JSON_COUNTS(w, {"tensors", n.tensors}, {"judged", n.judged}, {"judged_roles", n.judged_roles},
-                {"other_tensors", n.other_tensors});
+                {"other_tensors", n.other_tensors}, {"compressed", n.compressed});
     if (n.judged > 0)
         json_member_double(w, "median", n.cosine_median);
     json_end_object(w);

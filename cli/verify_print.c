@@ -77,9 +77,13 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify *v
                k->manifest_nbytes > 0 ? "; " : "",
                k->manifest_nbytes > 0 ? report_bytes(n, sizeof n, k->manifest_nbytes) : "",
                k->manifest_nbytes > 0 ? " of files compared with its CRC-64" : "");
-    if (k->proved_tensors > 0)
-        printf("  map        import, then export, gives %s back\n",
+    if (k->proved_tensors > 0) {
+        printf("  map        import, then export, gives %s back",
                report_count(a, sizeof a, k->proved_tensors, "tensor"));
+        if (k->proved_rounded > 0)
+            printf(", %" PRIu64 " up to rounding: the map adds a constant", k->proved_rounded);
+        printf("\n");
+    }
     if (k->opened && k->level >= FSDPCK_LEVEL_CHECKSUM)
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
@@ -200,7 +204,8 @@ static void put_totals(json_report *r, const fsdpck_verify_info *k, const fsdpck
                          {"records", k->records}, {"bytes", k->bytes_total},
                          {"bytes_read", k->bytes_read}, {"bytes_summed", k->bytes_summed});
     if (k->proved_tensors > 0)
-        JSON_MEMBER_COUNTS(&r->w, "map_proof", {"tensors", k->proved_tensors});
+        JSON_MEMBER_COUNTS(&r->w, "map_proof", {"tensors", k->proved_tensors},
+                           {"rounded", k->proved_rounded});
     if (k->manifest)
         JSON_MEMBER_COUNTS(&r->w, "manifest", {"files", k->manifest_files},
                            {"tensors", k->manifest_tensors}, {"bytes_summed", k->manifest_nbytes},

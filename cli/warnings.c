@@ -20,10 +20,30 @@ void warnings_print(cli *c)
     funlockfile(stderr);
 }
 
+/* SYS-...: not about the input. */
+static bool is_of_machine(fsdpck_finding_id finding)
+{
+    switch (finding) {
+    case FSDPCK_FINDING_SYS_BUG:
+    case FSDPCK_FINDING_SYS_CHANGED:
+    case FSDPCK_FINDING_SYS_DEVICE:
+    case FSDPCK_FINDING_SYS_IO:
+    case FSDPCK_FINDING_SYS_PEER:
+    case FSDPCK_FINDING_SYS_SPACE:
+    case FSDPCK_FINDING_SYS_UNSUPPORTED:
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool warnings_any(const cli *c)
 {
     fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
-    return fsdpck_context_warning(c->ctx, 0, &w) != 0;
+    bool any = false;
+    for (size_t i = 0; !any && fsdpck_context_warning(c->ctx, i, &w) != 0; i++)
+        any = !is_of_machine(w.finding);
+    return any;
 }
 
 void warnings_begin_finding(json_writer *w, fsdpck_finding_id finding, const char *severity,

@@ -10,7 +10,7 @@
 /* Prints the warnings since the last call. May be called from any thread. */
 void warnings_print(cli *c);
 
-/* Whether there are any. */
+/* Whether any is about the input. */
 bool warnings_any(const cli *c);
 
 /* Adds them to a list of findings. */

@@ -52,7 +52,8 @@ bool format_is_rank_file(const char *name, bool *known)
 
 uint64_t format_file_count(const char *name)
 {
-    static const char *const suffixes[] = {".safetensors", ".bin", ".pt", ".pth"};
+    static const char *const suffixes[] = {".safetensors", ".bin", ".pt",  ".pth",
+                                           ".ckpt",        ".h5",  ".hdf5"};
     shard_name parts;
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
         if (shard_name_parse_as(name, suffixes[i], &parts))

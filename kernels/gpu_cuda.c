@@ -239,7 +239,8 @@ static fsdpck_status describe(gpu *g, fsdpck_error *err)
 {
     struct cudaDeviceProp p;
     RETURN_IF(use(g, err));
-    RETURN_IF(failed(cudaGetDeviceProperties(&p, (int)g->index), "asking for its name", err));
+    RETURN_IF(
+        failed(cudaGetDeviceProperties(&p, (int)g->index), "reading the name of the device", err));
     (void)snprintf(g->name, sizeof g->name, "%.63s", p.name);
     g->memory_nbytes = p.totalGlobalMem;
     g->capability = (unsigned)(p.major * 10 + p.minor);

@@ -696,8 +696,7 @@ FSDPCK_API fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *
  *     fsdpck_layout_get_info(l, &info);
  *     for (i = 0; i < info.tensors; i++) {
  *         fsdpck_layout_get_tensor(l, i, &t);
- *         for (r = 0; r < info.world_size; r++)
- *             fsdpck_layout_get_shard(l, i, r, &shard);
+ *         fsdpck_layout_get_shard(l, i, rank, &shard);
  *     }
  *     fsdpck_layout_get_rank(l, r, &totals);      // totals of one rank
  *     fsdpck_layout_free(l);
@@ -715,24 +714,23 @@ typedef struct fsdpck_layout_options {
 /* Totals over tensors and ranks. */
 typedef struct fsdpck_layout_info {
     size_t struct_nbytes;
-    const char *mesh;            /* "dp_replicate=2,dp_shard=4" */
-    uint64_t world_size;         /* ranks */
-    uint64_t tensors;            /* limit of the index */
-    uint64_t nbytes;             /* of all tensors, each once */
-    uint64_t rank_nbytes_min;    /* smallest total of a rank */
-    uint64_t rank_nbytes_max;    /* largest */
-    uint64_t rank_min, rank_max; /* the lowest ranks with these */
-    uint64_t rank_nbytes_total;  /* over all ranks, replicas counted */
-    uint64_t empty_pieces;       /* shards without elements */
-    uint64_t padding_nbytes;     /* that FSDP adds in memory, over all ranks */
+    const char *mesh;    /* "dp_replicate=2,dp_shard=4" */
+    uint64_t world_size; /* ranks */
+    uint64_t tensors;    /* limit of the index */
+    uint64_t nbytes;     /* of all tensors, each once, without further names of tied ones */
+    uint64_t rank_nbytes_min, rank_nbytes_max; /* smallest and largest total of a rank */
+    uint64_t rank_min, rank_max;               /* the lowest ranks with these */
+    uint64_t rank_nbytes_total;                /* over all ranks, replicas counted */
+    uint64_t empty_pieces;                     /* shards without elements */
+    uint64_t padding_nbytes;                   /* that FSDP adds in memory, over all ranks */
     /* Training memory of the rank that holds most, in bytes, padding included: parameters as stored,
      * gradients of the same size, optimizer state. Model part only. */
     uint64_t param_nbytes, grad_nbytes, adam_nbytes;
     uint64_t replicated; /* tensors that every rank holds whole */
-    /* 1: the source has no optimizer state with parameter names. Every floating tensor then counts as
-     * trained by Adam, with moments in its dtype. 0: the state is the source's; tensors without state,
-     * such as buffers, have no gradients. */
+    /* 1: the source has no optimizer state with parameter names: floating tensors count as trained by
+     * Adam, with moments in their dtype. 0: tensors without state in the source have no gradients. */
     int training_assumed;
+    uint64_t tied, tied_nbytes; /* further names of tied tensors: in no total but `tensors` */
 } fsdpck_layout_info;
 
 /* One tensor of the layout. */
@@ -748,6 +746,8 @@ typedef struct fsdpck_layout_tensor {
     const char *placements;   /* "[Replicate(), Shard(0)]"; borrowed until the next call */
     uint64_t distinct_pieces; /* different boxes; replicas count once */
     uint64_t empty_pieces;    /* ranks without elements of it */
+    const char *tied_to;      /* first name of the same tensor, or NULL */
+    size_t tied_to_nbytes;
 } fsdpck_layout_tensor;
 
 /* The shard of one tensor on one rank. */
@@ -761,8 +761,8 @@ typedef struct fsdpck_layout_shard {
 /* Totals of one rank. */
 typedef struct fsdpck_layout_rank {
     size_t struct_nbytes;
-    uint64_t nbytes, padding_nbytes;                 /* of its shards; of padding */
-    uint64_t tensors, empty_tensors;                 /* all; those without elements on this rank */
+    uint64_t nbytes, padding_nbytes; /* of its shards; of padding */
+    uint64_t tensors, empty_tensors; /* all, tied ones once; without elements here */
     uint64_t param_nbytes, grad_nbytes, adam_nbytes; /* as in fsdpck_layout_info */
 } fsdpck_layout_rank;
 

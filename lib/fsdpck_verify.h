@@ -117,7 +117,8 @@ typedef struct fsdpck_digest_result {
     size_t name_nbytes;
     const char *expected; /* type in the list, not terminated; NULL: none */
     size_t expected_nbytes;
-    const char *found; /* type in the checkpoint, terminated; NULL: none */
+    const char *found;                      /* type in the checkpoint, terminated; NULL: none */
+    uint64_t expected_digest, found_digest; /* of DIFFERS */
 } fsdpck_digest_result;
 
 /* Receives the rows of fsdpck_digests_check, in the calling thread. */
@@ -171,7 +172,7 @@ FSDPCK_API void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_fil
 FSDPCK_API void fsdpck_files_free(fsdpck_files *f);
 
 /* Checks before long work that a manifest can be written to `path`. Errors: EXISTS (`path` exists; with
- * `force`: and is not a manifest). */
+ * `force`: and is not one valid manifest). */
 FSDPCK_API fsdpck_status fsdpck_manifest_check_path(const char *path, int force,
                                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -385,6 +386,7 @@ typedef struct fsdpck_verify_info {
     uint64_t
         unsupported; /* errors on legal but unsupported content; if all are, there is no verdict */
     uint64_t proved_tensors; /* by prove_map; 0: no proof */
+    uint64_t proved_rounded; /* of them: exact up to rounding, due to `add` in the map */
 } fsdpck_verify_info;
 
 /* One finding. */
@@ -446,6 +448,7 @@ typedef struct fsdpck_nearness {
     uint64_t roles, judged_roles;
     uint64_t other_tensors; /* of one shape, but not of comparable dtypes */
     double cosine_median;   /* of the medians of the judged roles; 0: none is judged */
+    uint64_t compressed;    /* of `tensors`: not compared, see FSDPCK_NEAR_COMPRESSED */
 } fsdpck_nearness;
 
 /* Whether the cosine of a tensor can be a finding. */
@@ -454,7 +457,7 @@ typedef enum fsdpck_near_state {
     FSDPCK_NEAR_SMALL, /* no: below 256 elements, or one dim larger than 1, as of a norm or bias */
     FSDPCK_NEAR_ZERO,  /* no: all elements of a side are zero or not finite: no cosine */
     FSDPCK_NEAR_GROWN, /* no: its norm is ten times as large, so that it was nothing before */
-    FSDPCK_NEAR_COMPRESSED /* no: compressed, and not read: no cosine */
+    FSDPCK_NEAR_COMPRESSED /* no: can only be read as a whole, and was not: no cosine */
 } fsdpck_near_state;
 
 /* Tensors whose names differ in numbers only. */

@@ -17,7 +17,7 @@ fsdpck_status pickle_fail_limit(const pickle_machine *m, fsdpck_finding_id findi
 fsdpck_status pickle_fail_stack(const pickle_machine *m, fsdpck_error *err)
 {
     return pickle_fail_input(m, FSDPCK_FINDING_PKL_STACK,
-                             "opcode takes more values than the stack holds", err);
+                             "opcode pops more values than the stack holds", err);
 }
 
 fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err)

@@ -252,7 +252,7 @@ static fsdpck_status check_length(const fields *f, size_t at, fsdpck_error *err)
     uint64_t nelems;
     uint64_t bits;
     if (!checked_product(f->dims, f->ndim, &nelems) || !checked_mul(nelems, bits_each, &bits))
-        return fail(err, FSDPCK_FINDING_ST_SHAPE, at, "shape is too large to exist");
+        return fail(err, FSDPCK_FINDING_ST_SHAPE, at, "shape is too large");
     if (bits % 8 != 0)
         return fail(err, FSDPCK_FINDING_ST_DTYPE, at, "tensor does not fill whole bytes");
     if (f->offsets[0] > f->offsets[1])

@@ -349,7 +349,7 @@ static fsdpck_status resolve_getattr(const rebuild *r)
     return is_kept(r->b, runs_code)
                ? FSDPCK_OK
                : FAIL(r->err, BADINPUT, PKL_GETATTR,
-                      "pickle takes an attribute of an object that is not a plain data class");
+                      "pickle reads an attribute of an object that is not a plain data class");
 }
 
 static fsdpck_status unknown_call(const rebuild *r)

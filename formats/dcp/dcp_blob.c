@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/crc.h"
 #include "formats/common/torch_archive.h"
 #include "formats/common/zstd_stream.h"
@@ -44,6 +45,33 @@ fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *
     }
     const fsdpck_status st =
         c->aux & DCP_AUX_UNKNOWN_ORDER ? dcp_order_refuse(err) : locate_blob(d, chunk, where, err);
+    if (st != FSDPCK_OK)
+        add_context(d, c, err);
+    return st;
+}
+
+/* torch reads no such record: its dtype and number of dims are not compared. */
+static fsdpck_status check_empty_blob(dcp_folder *d, uint64_t chunk, fsdpck_error *err)
+{
+    dcp_payload p;
+    place where = {0};
+
+    RETURN_IF(dcp_blob_describe(d, chunk, &p, &where, err));
+    return p.is_stream || box_nelems(p.sizes, p.ndim) == 0
+               ? FSDPCK_OK
+               : dcp_payload_check(d, chunk, p.dtype, p.ndim, p.sizes, err);
+}
+
+fsdpck_status dcp_check_empty(void *ctx, uint64_t chunk, fsdpck_error *err)
+{
+    dcp_folder *d = ctx;
+    const cat_chunk *c = catalogue_chunk(d->cat, chunk);
+
+    /* Files that hold only empty chunks may be missing. */
+    if (c->aux & (DCP_AUX_ITEM_TENSOR | DCP_AUX_UNKNOWN_ORDER) ||
+        !checked_range(c->offset_bytes, c->nbytes, catalogue_file(d->cat, c->file)->nbytes))
+        return FSDPCK_OK;
+    const fsdpck_status st = check_empty_blob(d, chunk, err);
     if (st != FSDPCK_OK)
         add_context(d, c, err);
     return st;

@@ -28,11 +28,14 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
     const size_job *s = ctx;
     file_state *state = &s->states[job];
     path_kind kind;
+    uint64_t identity;
     (void)worker;
 
-    RETURN_IF(path_probe(&s->d->dir, catalogue_name(s->cat, catalogue_file(s->cat, job)->path),
-                         &kind, &state->nbytes, err));
+    RETURN_IF(path_identify(&s->d->dir, catalogue_name(s->cat, catalogue_file(s->cat, job)->path),
+                            &kind, &state->nbytes, &identity, err));
     state->kind = (uint8_t)kind;
+    if (kind == PATH_FILE)
+        file_set_expect(&s->d->blobs, (uint32_t)job, state->nbytes, identity);
     /* Opening refuses links, and names folders and devices correctly. */
     if ((s->no_follow && kind == PATH_FILE) || kind == PATH_FOLDER || kind == PATH_OTHER)
         return file_set_nbytes(&s->d->blobs, (uint32_t)job, &state->nbytes, err);

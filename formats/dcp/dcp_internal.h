@@ -71,11 +71,22 @@ void dcp_blobs_group(const catalogue *cat, bool empty_too, uint64_t *starts, dcp
 fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* One `.metadata` of the folder (dcp_metadata_file.c). On failure *m is released. */
+fsdpck_status dcp_metadata_read_file(dcp_folder *d, const open_request *req, const char *name,
+                                     dcp_names *names, value_pool *pool, dcp_metadata *m,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Compares `.metadata` with `__{rank}.metadata` beside it (dcp_second_save.c). Warns of DCP-STALE;
+ * RANK-MIXED if they contradict each other. */
+fsdpck_status dcp_second_save_check(dcp_folder *d, const open_request *req,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Fills cat->origin from the marks in the metadata and the names of its folders. */
-void dcp_trainer_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
+void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks);
 
 /* source and load_object (dcp_blob.c, dcp_object.c). */
 fsdpck_status dcp_locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
+fsdpck_status dcp_check_empty(void *ctx, uint64_t chunk, fsdpck_error *err);
 fsdpck_status dcp_stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err);
 fsdpck_status dcp_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err);
 fsdpck_status dcp_stream_finish(source_stream *s, fsdpck_error *err);

@@ -11,8 +11,6 @@
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_item_tensor.h"
 
-#define METADATA_LIMIT (UINT64_C(8) << 30)
-
 static bool probe(const probe_input *in, const char **near_miss)
 {
     bool any_distcp = false;
@@ -106,55 +104,14 @@ static void note_marks(dcp_marks *marks, const dcp_metadata *m)
     marks->has_tensors = marks->has_tensors || m->tensors.count > 0;
 }
 
-/* Reading a large `.metadata` costs as much as allocating its memory: use all threads. */
-#define READ_NBYTES ((uint64_t)16 << 20)
-
-typedef struct metadata_bytes {
-    file_set *files;
-    uint32_t index;
-    uint64_t nbytes;
-    uint8_t *bytes;
-} metadata_bytes;
-
-static fsdpck_status read_some(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
-{
-    const metadata_bytes *m = ctx;
-    const uint64_t at = job * READ_NBYTES;
-    const uint64_t n = m->nbytes - at < READ_NBYTES ? m->nbytes - at : READ_NBYTES;
-    (void)worker;
-    return file_set_read_at(m->files, m->index, at, m->bytes + at, n, err);
-}
-
 /* One `.metadata` into the builder. */
 static fsdpck_status read_metadata(dcp_folder *d, const open_request *req, const char *name,
                                    dcp_builder *b, dcp_marks *marks, fsdpck_error *err)
 {
-    uint32_t index;
-    uint64_t nbytes;
     dcp_metadata m;
-
-    RETURN_IF(file_set_add(&d->metadatas, name, &index, err));
-    RETURN_IF(file_set_nbytes(&d->metadatas, index, &nbytes, err));
-    if (nbytes > METADATA_LIMIT)
-        return FAIL_WITH(err, LIMIT, PKL_LIMIT, ("metadata file is too large"),
-                         (expected, "at most %" PRIu64 " bytes", METADATA_LIMIT),
-                         (found, "%" PRIu64 " bytes", nbytes));
-    uint8_t *bytes = budget_alloc(d->owner, nbytes, err);
-    if (bytes == NULL)
-        return FSDPCK_LIMIT;
-    metadata_bytes read = {&d->metadatas, index, nbytes, bytes};
-    fsdpck_status st =
-        pool_run(req->nthreads > 0 ? req->nthreads : 1, (nbytes + READ_NBYTES - 1) / READ_NBYTES,
-                 read_some, &read, req->cancel, err);
-    if (st == FSDPCK_OK) {
-        const pickle_input in = {.bytes = bytes, .nbytes = (size_t)nbytes};
-        st = dcp_metadata_read(&in, &d->names, &d->cat->pool, req->opaque_calls, &m, err);
-    }
-    budget_free(d->owner, bytes, nbytes);
-    if (st != FSDPCK_OK)
-        return st;
+    RETURN_IF(dcp_metadata_read_file(d, req, name, &d->names, &d->cat->pool, &m, err));
     note_marks(marks, &m);
-    st = dcp_builder_add(b, &m, err);
+    const fsdpck_status st = dcp_builder_add(b, &m, err);
     dcp_metadata_release(&m);
     return st;
 }
@@ -177,7 +134,11 @@ static fsdpck_status report_unfinished(const char *path, bool tmp, fsdpck_error 
     return FAIL_WITH(
         err, BADINPUT, SAVE_INCOMPLETE, ("save did not complete: the folder has no '.metadata'"),
         (path, path), (expected, "'.metadata', or '__{rank}.metadata' of every rank"),
-        (found, "%s", tmp ? "'.metadata.tmp', which was not renamed" : "only data files"));
+        (found, "%s", tmp ? "'.metadata.tmp', which was not renamed" : "only data files"),
+        (next, "%s",
+         tmp ? "use an earlier checkpoint: fsdpck latest ROOT finds it"
+             : "if the save was complete, copy '.metadata' (a hidden file) from where it was "
+               "written; otherwise use an earlier checkpoint: fsdpck latest ROOT finds it"));
 }
 
 /* Ranks that have files, by name: highest + 1, and the ranks with their own metadata. */
@@ -313,6 +274,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
 
     if (probe_has_entry(req->probe, ".metadata")) {
         RETURN_IF(read_named(d, req, ".metadata", b, &marks, err));
+        RETURN_IF(dcp_second_save_check(d, req, err));
     } else if (dcp_parts_probe(req->probe)) {
         RETURN_IF(read_parts(d, req, b, &marks, err));
     } else {
@@ -342,7 +304,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
                  b->leftovers, b->leftovers == 1 ? " is" : "s are",
                  strtab_text(&d->names.fqns, b->first_leftover));
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
-    dcp_trainer_fill(d->cat, req, &marks);
+    dcp_origin_fill(d->cat, req, &marks);
     d->marks = marks;
     if (marks.has_traces)
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_TRACES, d->dir.path, NULL,
@@ -397,6 +359,7 @@ static void dcp_source(void *self, catalogue *cat, source *src)
         .ctx = d,
         .cat = cat,
         .locate = dcp_locate,
+        .check_empty = dcp_check_empty,
         .read_at = read_at,
         .stream_open = dcp_stream_open,
         .stream_read = dcp_stream_read,

@@ -195,8 +195,8 @@ static fsdpck_status check_box(const dcp_folder *d, const dcp_st_stream *inner, 
     if (shape_equal(VEC_AT(&inner->offsets, uint64_t, box->at), box->ndim, offsets, ndim))
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, DCP_ST_BOX,
-                     ("part of the tensor in a safetensors stream differs from the metadata"),
-                     (next, "this writer keeps only one part of a tensor per file: use a "
+                     ("chunk in a safetensors stream differs from the metadata"),
+                     (next, "this writer keeps only one chunk of a tensor per file: use a "
                             "checkpoint saved without SerializationFormat.SAFETENSORS"));
 }
 

@@ -131,15 +131,15 @@ static const struct left_words {
     const char *kind, *kinds; /* for inspect */
 } left_words[HDF5_LEFT_COUNT] = {
     [HDF5_LEFT_TEXT] = {FSDPCK_FINDING_H5_LEFT_OUT,
-                        "nothing to do, unless it should have been a tensor", "dataset",
+                        "ignore this unless it should have been a tensor", "dataset",
                         "holds text and is left out", "hold text and are left out",
                         "dataset of text", "datasets of text"},
     [HDF5_LEFT_NULL] = {FSDPCK_FINDING_H5_LEFT_OUT,
-                        "nothing to do, unless it should have been a tensor", "dataset",
+                        "ignore this unless it should have been a tensor", "dataset",
                         "has no dataspace and is left out", "have no dataspace and are left out",
                         "dataset without a dataspace", "datasets without a dataspace"},
     [HDF5_LEFT_GROUP] = {FSDPCK_FINDING_H5_LEFT_OUT,
-                         "nothing to do: its contents are read under the first name",
+                         "ignore this: its contents are read under the first name",
                          "additional name", "of a group is left out", "of groups are left out",
                          "additional name of a group", "additional names of groups"},
     [HDF5_LEFT_DANGLING] = {FSDPCK_FINDING_H5_DANGLING, "remove the link, or restore its target",
@@ -317,7 +317,7 @@ static void warn_unwritten(const hdf5_builder *b)
     const hdf5_file *f = b->f;
     if (f->refused_datasets > 0 && !f->tells)
         log_warn(&b->in->log, FSDPCK_FINDING_H5_UNWRITTEN,
-                 f->may_fill ? "use an earlier file, or accept its fill values with --hdf5-fill"
+                 f->may_fill ? "use an earlier file, or accept the fill values with --hdf5-fill"
                              : "use an earlier file",
                  "%" PRIu64 " dataset%s %" PRIu64 " bytes that were never written",
                  f->refused_datasets, f->refused_datasets == 1 ? " has" : "s have",

@@ -88,7 +88,7 @@ fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what,
     return FAIL_WITH(
         err, LIMIT, H5_SPARSE, ("file declares far more data than was written"),
         (tensor, b->name.text), (found, "%" PRIu64 " %s that were never written", count, what),
-        (next, "do not use the file unless you trust its origin; to keep a dataset, write it "
+        (next, "use the file only if you trust its source; to keep a dataset, write it "
                "with its zeros"));
 }
 

@@ -10,7 +10,8 @@
  *              u64 offset (UINT64_MAX: none), u64 stored bytes,
  *              u8 fill (hdf5_fill), u8 n, n bytes of fill value as stored,
  *              u8 n, n bytes of the dtype attribute ("torch.x": must be torch's),
- *              u32 n, n bytes of the attribute with its name ("fqn"; 0: none);
+ *              u32 n, n bytes of the attribute with its name ("fqn"; 0: none, or the
+ *              file is not of fsdpck);
  *              chunked: u8 flags, u64 chunk[ndim], u8 nfilters, of each u32 id, u8 n, u32 words[n];
  *              u64 nchunks
  *     INLINE   the bytes of the DATASET before it, which is compact
@@ -36,6 +37,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Attribute "format" of the root group in files of fsdpck. */
+#define HDF5_FORMAT_NAME "fsdpck"
 
 #define HDF5_PROTOCOL_VERSION  1u
 #define HDF5_HEAD_NBYTES       8u

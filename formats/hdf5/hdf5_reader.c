@@ -90,7 +90,7 @@ static fsdpck_status explain(child_fate fate, fsdpck_status st, fsdpck_error *er
     } else if (fate == CHILD_CRASHED) {
         st = FAIL_WITH(err, BADINPUT, H5_DAMAGED,
                        ("HDF5 library crashed on the file, in a separate process"),
-                       (next, "do not use the file unless you trust its origin"));
+                       (next, "use the file only if you trust its source"));
     } else if (fate == CHILD_FAILED) {
         st = FAIL_WITH(err, LIMIT, LIMIT_MEMORY, ("not enough memory to read the HDF5 file"),
                        (next, "raise the limits of the process (ulimit -a), or split the file"));

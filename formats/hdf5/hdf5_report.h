@@ -12,9 +12,9 @@ typedef struct raw_extent {
 } raw_extent;
 
 /* One dataset, open as `dataset`, whole: DATASET with its following records, LEFT, or FAIL. False
- * after FAIL. */
+ * after FAIL. has_fqn: the attribute "fqn" names the tensor, as in files of fsdpck. */
 bool report_dataset(hdf5_record_writer *p, int64_t dataset, uint64_t address, raw_extent *place,
-                    const char *name, size_t name_nbytes);
+                    bool has_fqn, const char *name, size_t name_nbytes);
 /* FAIL, with the library's message. Returns false. */
 bool report_fail(hdf5_record_writer *p, hdf5_fail why, const char *name, size_t name_nbytes);
 /* Text of a string attribute with one element, malloc'd; NULL if it is absent or of another form.

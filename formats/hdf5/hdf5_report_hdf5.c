@@ -13,6 +13,7 @@
 
 typedef struct described {
     hid_t type, space, create;
+    bool has_fqn;
     H5D_layout_t layout;
     unsigned ndim;
     hsize_t dims[HDF5_NDIM_MAX];
@@ -206,8 +207,9 @@ static void put_fill(hdf5_record_writer *p, const described *d)
     put_u8(p, 0);
 }
 
-/* torch_dtype begins with "torch.", the attribute of Keras need not. */
-static bool put_torch_dtype(hdf5_record_writer *p, hid_t dataset)
+/* torch_dtype begins with "torch.", the attribute of Keras need not. Keras writes it for opaque values;
+ * in other datasets it has another meaning. */
+static bool put_torch_dtype(hdf5_record_writer *p, const described *d, hid_t dataset)
 {
     static const char prefix[] = "torch.";
     const size_t nprefix = sizeof prefix - 1;
@@ -216,7 +218,8 @@ static bool put_torch_dtype(hdf5_record_writer *p, hid_t dataset)
     if (!report_attribute(dataset, "torch_dtype", DTYPE_NBYTES_MAX, &text, &n))
         return false;
     const bool bare = n > 0 && strncmp(text, prefix, nprefix) != 0;
-    if (text == NULL && !report_attribute(dataset, "dtype", DTYPE_NBYTES_MAX, &text, &n))
+    if (text == NULL && H5Tget_class(d->type) == H5T_OPAQUE &&
+        !report_attribute(dataset, "dtype", DTYPE_NBYTES_MAX, &text, &n))
         return false;
     put_u8(p, (unsigned)(n + (bare ? nprefix : 0)));
     if (bare)
@@ -226,11 +229,11 @@ static bool put_torch_dtype(hdf5_record_writer *p, hid_t dataset)
     return true;
 }
 
-static bool put_fqn(hdf5_record_writer *p, hid_t dataset)
+static bool put_fqn(hdf5_record_writer *p, const described *d, hid_t dataset)
 {
-    char *text;
-    size_t n;
-    if (!report_attribute(dataset, "fqn", HDF5_NAME_NBYTES_MAX, &text, &n))
+    char *text = NULL;
+    size_t n = 0;
+    if (d->has_fqn && !report_attribute(dataset, "fqn", HDF5_NAME_NBYTES_MAX, &text, &n))
         return false;
     put_text(p, text, n);
     free(text);
@@ -376,7 +379,7 @@ static bool put_body(hdf5_record_writer *p, hid_t dataset, raw_extent *place, de
     put_u64(p, at == HADDR_UNDEF ? UINT64_MAX : at);
     put_u64(p, stored);
     put_fill(p, d);
-    if (!put_torch_dtype(p, dataset) || !put_fqn(p, dataset))
+    if (!put_torch_dtype(p, d, dataset) || !put_fqn(p, d, dataset))
         return false;
     if (d->layout == H5D_CHUNKED && !put_chunking(p, dataset, d))
         return false;
@@ -440,9 +443,10 @@ static bool report_open(hdf5_record_writer *p, hid_t dataset, uint64_t address, 
 }
 
 bool report_dataset(hdf5_record_writer *p, int64_t dataset, uint64_t address, raw_extent *place,
-                    const char *name, size_t name_nbytes)
+                    bool has_fqn, const char *name, size_t name_nbytes)
 {
-    described d = {.type = -1, .space = -1, .create = H5Dget_create_plist((hid_t)dataset)};
+    described d = {
+        .type = -1, .space = -1, .create = H5Dget_create_plist((hid_t)dataset), .has_fqn = has_fqn};
     bool ok;
     if (d.create < 0)
         return report_fail(p, HDF5_FAIL_OBJECT, name, name_nbytes);

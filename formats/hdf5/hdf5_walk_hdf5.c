@@ -46,6 +46,7 @@ typedef struct walk {
     hid_t file;
     hdf5_driver driver;
     raw_extent place;
+    bool by_fsdpck;
     frame stack[HDF5_DEPTH_MAX];
     unsigned depth;
     seen *seen;
@@ -243,7 +244,7 @@ static bool visit_again(walk *w, const seen *met)
 static bool visit_dataset(walk *w, hid_t object, seen *met, uint64_t address)
 {
     const uint64_t before = w->put.datasets;
-    if (!report_dataset(&w->put, object, address, &w->place, w->path, w->path_nbytes))
+    if (!report_dataset(&w->put, object, address, &w->place, w->by_fsdpck, w->path, w->path_nbytes))
         return false;
     if (w->put.datasets > before)
         met->dataset = before;
@@ -368,12 +369,24 @@ static bool visit_soft_links(walk *w)
     return true;
 }
 
+/* Whether fsdpck wrote the file: then datasets have the attribute "fqn". */
+static bool find_writer(walk *w, hid_t root)
+{
+    char *text;
+    size_t n;
+    if (!report_attribute(root, "format", HDF5_OBJECTS_NBYTES_MAX, &text, &n))
+        return report_fail(&w->put, HDF5_FAIL_OBJECT, "format", strlen("format"));
+    w->by_fsdpck = text != NULL && strcmp(text, HDF5_FORMAT_NAME) == 0;
+    free(text);
+    return true;
+}
+
 static bool walk_groups(walk *w)
 {
     const hid_t root = H5Oopen(w->file, "/", H5P_DEFAULT);
     if (root < 0)
         return fail(w, HDF5_FAIL_OBJECT);
-    return visit_object(w, root) && walk_down(w) && visit_soft_links(w);
+    return find_writer(w, root) && visit_object(w, root) && walk_down(w) && visit_soft_links(w);
 }
 
 /* ---- the file ---- */

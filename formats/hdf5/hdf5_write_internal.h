@@ -27,7 +27,6 @@
 #include "formats/format.h"
 #include "formats/hdf5/hdf5_protocol.h"
 
-#define HDF5_FORMAT_NAME    "fsdpck"
 #define HDF5_FORMAT_VERSION 1u
 /* Data of at least this size is aligned to it. */
 #define HDF5_ALIGN_NBYTES 4096u

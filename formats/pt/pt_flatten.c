@@ -14,6 +14,7 @@ typedef struct frame {
     value owner; /* the same, or the call that it belongs to */
     size_t at;
     size_t name_nbytes; /* of the name before this container's keys */
+    bool is_other_key;  /* the current key is neither text nor int */
 } frame;
 
 typedef struct list_frame {
@@ -189,6 +190,15 @@ static fsdpck_status name_claim(pt_flat *f, uint32_t *flat, value *path, fsdpck_
         (next, "rename one of the two keys in the state with Python, and save it again"));
 }
 
+static uint64_t other_keys(const pt_flat *f)
+{
+    uint64_t bits = 0;
+    for (size_t i = 0; i < f->frames.count; i++)
+        if (VEC_AT(&f->frames, const frame, i)->is_other_key)
+            bits |= UINT64_C(1) << i % 64;
+    return bits;
+}
+
 /* --- leaves --- */
 
 static void container_set(const value_pool *pool, const frame *top, value item)
@@ -201,7 +211,7 @@ static fsdpck_status tensor_leaf(pt_flat *f, const frame *top, value item, fsdpc
 {
     torch_archive *a = f->archive;
     uint64_t index = value_tensor_index(item);
-    pt_name claimed = {0};
+    pt_name claimed = {.other_keys = other_keys(f)};
 
     RETURN_IF(name_claim(f, &claimed.flat, &claimed.path, err));
     if (VEC_AT(&f->names, pt_name, index)->flat != STRTAB_NONE) {
@@ -225,7 +235,7 @@ static fsdpck_status object_leaf(pt_flat *f, const frame *top, value item, fsdpc
     RETURN_IF(name_claim(f, &flat, &path, err));
     if (!f->keep_sharded && pt_is_sharded(&f->cat->pool, item))
         return FAIL_WITH(err, UNSUPPORTED, PT_TENSOR_KIND,
-                         ("a DTensor or ShardedTensor holds only one rank's part of a tensor"),
+                         ("a DTensor or ShardedTensor holds only one rank's shard of a tensor"),
                          (tensor, name_text(f)),
                          (next, "give the folder with the files of all ranks; add --source-format "
                                 "pt-ranks if it holds other files"));
@@ -237,7 +247,8 @@ static fsdpck_status object_leaf(pt_flat *f, const frame *top, value item, fsdpc
     pt_object_place *kept = vec_push(&f->objects, err);
     if (kept == NULL)
         return FSDPCK_LIMIT;
-    *kept = (pt_object_place){.object = object, .is_root = top == NULL};
+    *kept =
+        (pt_object_place){.object = object, .is_root = top == NULL, .other_keys = other_keys(f)};
     if (top != NULL) {
         kept->items = top->items;
         kept->at = top->at;
@@ -343,7 +354,8 @@ static fsdpck_status place_visit(pt_flat *f, const frame *top, value v, fsdpck_e
     bool opened = is_dict(&f->cat->pool, v);
 
     if (++f->steps > f->steps_limit)
-        return FAIL(err, LIMIT, PKL_EXPAND, "state is too large: its parts are shared too often");
+        return FAIL(err, LIMIT, PKL_EXPAND,
+                    "state is too large: too many references to shared values");
     if (value_kind_of(v) == VALUE_LIST)
         RETURN_IF(list_judge(f, v, &opened, err));
     if (opened)
@@ -378,6 +390,7 @@ static fsdpck_status walk(pt_flat *f, fsdpck_error *err)
             key = value_key(pool, top.items, top.at);
         else
             RETURN_IF(value_new_int(pool, (int64_t)top.at, &key, err));
+        in_place->is_other_key = value_kind_of(key) != VALUE_STR && value_kind_of(key) != VALUE_INT;
         RETURN_IF(name_append_key(f, key, &path_key, err));
         RETURN_IF(vec_add(&f->path, &(value){dict ? path_key : key}, err));
         RETURN_IF(place_visit(f, &top, value_item(pool, top.items, top.at), err));

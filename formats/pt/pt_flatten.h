@@ -21,6 +21,8 @@ typedef struct pt_name {
     uint32_t flat; /* in pt_flat.flat; STRTAB_NONE: not reached by opening dicts and lists */
     value path;
     bool inner; /* inside an object; path None: not reachable through dicts, lists, tuples */
+    uint64_t
+        other_keys; /* bit i % 64: key i is neither text nor int, and the path has it as text */
 } pt_name;
 
 /* An object that may hold tensors: the location of its content. */
@@ -29,6 +31,7 @@ typedef struct pt_object_place {
     bool is_root;
     value items; /* DICT or LIST that holds it */
     size_t at;
+    uint64_t other_keys; /* as in pt_name */
 } pt_object_place;
 
 /* An attachment of a container, such as an attribute of an OrderedDict: it may also hold tensors.

@@ -61,7 +61,7 @@ static fsdpck_status local_tensor(const ranks_parse *p, uint64_t index, const ra
     if (t->dtype == c->dtype && t->ndim == c->ndim)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, RANK_SHAPE,
-                     ("dtype or number of dims of rank %" PRIu32 "'s part differs from the tensor",
+                     ("dtype or number of dims of rank %" PRIu32 "'s shard differs from the tensor",
                       p->file->rank),
                      (expected, "%s, %u dims", dtype_get(c->dtype)->name, c->ndim),
                      (found, "%s, %u dims", dtype_get((dtype)t->dtype)->name, t->ndim));
@@ -160,7 +160,7 @@ static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_declared
     if (st != FSDPCK_OK)
         return st;
     st = FAIL_WITH(err, BADINPUT, RANK_SHAPE,
-                   ("size of rank %" PRIu32 "'s part of a tensor does not match its placements",
+                   ("size of rank %" PRIu32 "'s shard of a tensor does not match its placements",
                     p->file->rank),
                    (tensor, name_of(p, entry)));
     print_box(&text, offsets, sizes, c->ndim);

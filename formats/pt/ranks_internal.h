@@ -4,11 +4,13 @@
  *     ranks_file_names.c     selects the files by their names
  *     ranks_reader.c         the reader's table; locating and reading bytes
  *     ranks_parse.c          one file: its pickle -> the merge
+ *     ranks_keys.c           keys and containers of one value in the files of several ranks
  *     ranks_value.c          torch's classes in a pickle
  *     ranks_dtensor.c        a DTensor's pickle -> ranks_declared (mesh, own coordinate, placements)
  *     ranks_sharded.c        a ShardedTensor's pickle -> ranks_declared (boxes)
  *     ranks_boxes.c          ranks_declared -> the box that one rank's file holds
  *     ranks_inner.c          names of objects and of the tensors inside them
+ *     ranks_meta.c           Meta's model-parallel files: which dim the ranks share
  *     ranks_state.c          shards and members that a file adds to the state of all files
  *     ranks_frame.c          containers of the lowest rank's state
  *     ranks_missing.c        checks that the files of all ranks exist
@@ -46,7 +48,7 @@ typedef struct ranks_trainer_family {
     bool is_written;     /* by the writer too, with 0 for {i}; else only read */
 } ranks_trainer_family;
 
-enum { RANKS_TRAINER_FAMILIES = 7 };
+enum { RANKS_TRAINER_FAMILIES = 8 };
 extern const ranks_trainer_family ranks_trainer_families[RANKS_TRAINER_FAMILIES];
 
 /* A trainer's files beside its rank files. */
@@ -55,6 +57,9 @@ typedef struct ranks_trainer {
     const char *settings_name; /* JSON with "world_size"; NULL: none */
     const char *side_folder;   /* NULL: none */
 } ranks_trainer;
+
+/* The trainer of Meta's model-parallel files. */
+#define RANKS_META "meta"
 
 /* NULL: not known. */
 const ranks_trainer *ranks_trainer_find(const char *name);
@@ -194,6 +199,7 @@ typedef struct ranks_tensor {
     uint32_t index;       /* in the catalogue's tensors */
     uint32_t first_file;
     uint32_t rank_count;
+    uint64_t other_keys; /* in the first file, as in pt_name */
 } ranks_tensor;
 
 /* Values of one object that differ. */
@@ -224,6 +230,14 @@ typedef struct ranks_occurrence {
 typedef struct ranks_conflict {
     uint32_t entry, rank;
 } ranks_conflict;
+
+/* Meta's model-parallel files. */
+typedef struct ranks_meta {
+    uint32_t family; /* index of the family in the list */
+    uint64_t world;  /* 0: the folder has no such files */
+    /* Of params.json; 0: unknown. */
+    uint64_t heads, kv_heads, head_dim;
+} ranks_meta;
 
 struct ranks_reader;
 
@@ -273,6 +287,7 @@ typedef struct ranks_state {
     uint64_t beside_count;  /* left out: possibly shards of the existing flat parameters */
     uint64_t flat_count;    /* shards of flat parameters, in tensors */
     uint64_t equal_count;   /* of these, equal on all ranks: possibly copies */
+    ranks_meta meta;
     bool
         file_unread; /* the last file's zip or pickle was invalid: this state contains none of it */
     bool any_dtensor;
@@ -293,6 +308,7 @@ typedef struct ranks_parse {
     vec meshes;        /* ranks_mesh * */
     uint32_t *pieces;  /* of each archive tensor, or CAT_NONE */
     size_t piece_count;
+    uint64_t other_keys; /* of the current value, as in pt_name */
 } ranks_parse;
 
 /* ranks_state.c */
@@ -315,8 +331,24 @@ fsdpck_status ranks_shard_box(const value_pool *pool, value metadata, unsigned n
                               uint64_t *offsets, uint64_t *sizes, uint64_t *rank,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* ranks_meta.c */
+/* Fills s->meta. UNSUPPORTED (SRC-FOREIGN) for more ranks than key heads. */
+fsdpck_status ranks_meta_begin(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* A plain tensor of such a file. If ranks share it, fills *c as for a DTensor and *m; otherwise leaves
+ * c->kind RANKS_PLAIN. UNSUPPORTED (SRC-FOREIGN) for a name that is not known. */
+fsdpck_status ranks_meta_declare(const ranks_parse *p, uint64_t tensor, const char *name,
+                                 ranks_declared *c, ranks_mesh *m,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Compares the number of ranks with the shapes of all files. BADINPUT (FILE-MISSING). */
+fsdpck_status ranks_meta_check(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* ranks_parse.c */
 fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* ranks_keys.c: KEY-NEST if an earlier rank has the value under other keys or in other containers,
+ * unless the rule for copies takes those of the lowest rank. `path`: in the file. */
+fsdpck_status ranks_check_keys(const ranks_parse *p, uint32_t entry, value path,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ranks_frame.c: fills catalogue.like from the first file of each family. */

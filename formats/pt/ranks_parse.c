@@ -93,13 +93,14 @@ static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_k
         if (t->kind != kind)
             return disagree(p, t, strtab_text(&s->names, *entry), "the type of a value", err);
         t->rank_count++;
-        return FSDPCK_OK;
+        return ranks_check_keys(p, *entry, path, err);
     }
     return vec_add(&s->tensors,
                    &(ranks_tensor){.kind = (uint8_t)kind,
                                    .index = CAT_NONE,
                                    .first_file = p->file->index,
                                    .rank_count = 1,
+                                   .other_keys = p->other_keys,
                                    .in_optimizer = numbered_state(&p->scratch.pool, path),
                                    .in_rng = generator_state(&p->scratch.pool, path)},
                    err);
@@ -126,9 +127,7 @@ static fsdpck_status new_tensor(ranks_parse *p, uint32_t entry, value path, cons
     return FSDPCK_OK;
 }
 
-/* Plain tensors may differ between ranks: checked after all files are read. */
-static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, value path,
-                               fsdpck_error *err)
+static ranks_declared describe_plain(const ranks_parse *p, uint64_t tensor)
 {
     const torch_tensor *t = VEC_AT(&p->archive.tensors, const torch_tensor, tensor);
     ranks_declared c = {.kind = RANKS_PLAIN,
@@ -136,11 +135,19 @@ static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, v
                         .ndim = t->ndim,
                         .requires_grad = t->requires_grad,
                         .python = t->python};
+    if (t->ndim > 0)
+        memcpy(c.shape, torch_tensor_sizes(&p->archive, t), t->ndim * sizeof *c.shape);
+    return c;
+}
+
+/* Plain tensors may differ between ranks: checked after all files are read. */
+static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, value path,
+                               fsdpck_error *err)
+{
+    ranks_declared c = describe_plain(p, tensor);
     uint32_t entry, piece;
     bool fresh;
 
-    if (t->ndim > 0)
-        memcpy(c.shape, torch_tensor_sizes(&p->archive, t), t->ndim * sizeof *c.shape);
     RETURN_IF(entry_of(p, flat, path, RANKS_PLAIN, &entry, &fresh, err));
     if (fresh)
         RETURN_IF(new_tensor(p, entry, path, &c, err));
@@ -236,6 +243,19 @@ static fsdpck_status add_to_known(ranks_parse *p, uint32_t entry, const ranks_de
     return st;
 }
 
+static fsdpck_status add_sharded(ranks_parse *p, uint32_t flat, value path, const ranks_declared *c,
+                                 fsdpck_error *err)
+{
+    uint32_t entry;
+    bool fresh;
+    RETURN_IF(entry_of(p, flat, path, c->kind, &entry, &fresh, err));
+    RETURN_IF(ranks_note_name(p->s, p->file->rank, entry, err));
+    if (!fresh)
+        return add_to_known(p, entry, c, err);
+    RETURN_IF(new_tensor(p, entry, path, c, err));
+    return ranks_add_boxes(p, entry, c, err);
+}
+
 static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, value path,
                                  fsdpck_error *err)
 {
@@ -243,8 +263,6 @@ static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, valu
     const value type = value_item(pool, value_call_of(pool, call)->args, 1);
     ranks_declared c = {0};
     uint64_t tensor;
-    uint32_t entry;
-    bool fresh;
 
     RETURN_IF(read_wrapper(p, call, &c, err));
     if (strcmp(value_symbol_name(pool, type), "DTensor") == 0)
@@ -253,12 +271,19 @@ static fsdpck_status see_sharded(ranks_parse *p, value call, uint32_t flat, valu
         RETURN_IF(ranks_sharded_read(p, call, &c, err));
     if (is_of_one_rank(p, &c, &tensor))
         return see_plain(p, tensor, flat, path, err);
-    RETURN_IF(entry_of(p, flat, path, c.kind, &entry, &fresh, err));
-    RETURN_IF(ranks_note_name(p->s, p->file->rank, entry, err));
-    if (!fresh)
-        return add_to_known(p, entry, &c, err);
-    RETURN_IF(new_tensor(p, entry, path, &c, err));
-    return ranks_add_boxes(p, entry, &c, err);
+    return add_sharded(p, flat, path, &c, err);
+}
+
+/* A tensor that is plain in its file. */
+static fsdpck_status see_tensor(ranks_parse *p, uint64_t tensor, uint32_t flat, value path,
+                                fsdpck_error *err)
+{
+    ranks_declared c = describe_plain(p, tensor);
+    ranks_mesh m;
+    if (p->s->meta.world > 1 && p->file->family == p->s->meta.family)
+        RETURN_IF(ranks_meta_declare(p, tensor, strtab_text(&p->flat.flat, flat), &c, &m, err));
+    return c.kind == RANKS_PLAIN ? see_plain(p, tensor, flat, path, err)
+                                 : add_sharded(p, flat, path, &c, err);
 }
 
 /* --- the walk over names --- */
@@ -285,10 +310,13 @@ static fsdpck_status see_all(ranks_parse *p, const uint32_t *order, fsdpck_error
     for (uint32_t flat = 0; flat < strtab_count(&p->flat.flat); flat++) {
         const uint32_t at = order[flat] & ~OBJECT_BIT;
         fsdpck_status st;
+        p->other_keys = order[flat] & OBJECT_BIT
+                            ? VEC_AT(&p->flat.objects, const pt_object_place, at)->other_keys
+                            : VEC_AT(&p->flat.names, const pt_name, at)->other_keys;
         if (order[flat] & OBJECT_BIT)
             st = add_object_of_rank(p, catalogue_object(&p->scratch, at), flat, err);
         else
-            st = see_plain(p, at, flat, VEC_AT(&p->flat.names, const pt_name, at)->path, err);
+            st = see_tensor(p, at, flat, VEC_AT(&p->flat.names, const pt_name, at)->path, err);
         if (st != FSDPCK_OK) {
             error_tensor(err, strtab_text(&p->flat.flat, flat));
             return st;

@@ -183,11 +183,13 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     if (own == NULL)
         return FSDPCK_LIMIT;
     memset(own, 0xFF, files->count * sizeof *own); /* CAT_NONE */
+    RETURN_IF(ranks_meta_begin(s, err));
     for (size_t i = 0; i < s->list->families.count; i++)
         stated = stated || VEC_AT(&s->list->families, const ranks_family, i)->world > 0;
-    if (stated) /* otherwise the files must contain it */
+    if (stated || s->meta.world > 0) /* otherwise the files must contain it */
         RETURN_IF(ranks_check_complete(s, err));
     RETURN_IF(parse_files(s, err));
+    RETURN_IF(ranks_meta_check(s, err));
     if (!stated)
         RETURN_IF(ranks_check_complete(s, err));
     RETURN_IF(ranks_warn_partial(s, err));
@@ -252,13 +254,13 @@ static void describe(const ranks_state *s, cat_origin *o)
     o->order_suspect = s->tp_order_suspect && !s->req->assume_tp_first;
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,
-                 "%" PRIu64 " tensor%s of the optimizer %s of flat parameters (FSDP1), which "
+                 "%" PRIu64 " tensor%s of the optimizer %s of flat parameters (FSDP1), and "
                  "cannot be restored without the model",
                  s->flat_count, s->flat_count == 1 ? "" : "s",
-                 s->flat_count == 1 ? "is stored as ranks' shards" : "are ranks' shards");
+                 s->flat_count == 1 ? "is stored as per-rank shards" : "are per-rank shards");
     else if (s->equal_count > 0)
         snprintf(o->note, sizeof o->note,
-                 "%" PRIu64 " tensor%s of the optimizer may be ranks' shards of flat parameters "
+                 "%" PRIu64 " tensor%s of the optimizer may be per-rank shards of flat parameters "
                  "(FSDP1): one dim, equal on all ranks",
                  s->equal_count, s->equal_count == 1 ? "" : "s");
     else if (s->tp_order_suspect)

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "formats/pt/ranks_internal.h"
 
-/* verl 0.2 to 0.9 (FSDPCheckpointManager), accelerate 1.0 to 1.14 (use_dcp=False). */
+/* verl 0.2 to 0.9 (FSDPCheckpointManager), accelerate 1.0 to 1.14 (use_dcp=False), Meta's Llama. */
 const ranks_trainer_family ranks_trainer_families[] = {
     {"verl", "model", "model_world_size_{W}_rank_{r}.pt", true},
     {"verl", "optim", "optim_world_size_{W}_rank_{r}.pt", true},
@@ -15,6 +15,7 @@ const ranks_trainer_family ranks_trainer_families[] = {
     {"accelerate", "model", "pytorch_model_fsdp_rank{r}.bin", false},
     {"accelerate", "optimizer", "optimizer_{i}_rank{r}.bin", true},
     {"accelerate", "optimizer", "optimizer_rank{r}.bin", false},
+    {RANKS_META, "model", "consolidated.{r}.pth", false},
 };
 _Static_assert(sizeof ranks_trainer_families / sizeof ranks_trainer_families[0] ==
                    RANKS_TRAINER_FAMILIES,

@@ -93,7 +93,7 @@ static fsdpck_status chunk_of_rank(const layout_state *s, uint64_t tensor, uint6
         if (catalogue_chunk(&s->t->cat, *chunk)->rank == rank)
             return FSDPCK_OK;
     }
-    return fail_tensor(s, tensor, FSDPCK_INTERNAL, "rank has no part of a tensor that it lists",
+    return fail_tensor(s, tensor, FSDPCK_INTERNAL, "rank has no shard of a tensor that it lists",
                        err);
 }
 
@@ -120,7 +120,7 @@ static fsdpck_status put_tensor(void *ctx, pickle_writer *w, uint64_t index, fsd
     if (t->spec != CAT_NONE)
         return dtensor_put(&s->dtensor, w, index, sizes, key, err);
     if (t->ndim > 0 && memcmp(sizes, catalogue_shape(cat, index), t->ndim * sizeof *sizes) != 0)
-        return fail_tensor(s, index, FSDPCK_INTERNAL, "part of a tensor that is not sharded", err);
+        return fail_tensor(s, index, FSDPCK_INTERNAL, "shard of a tensor that is not sharded", err);
     box_row_major_strides(sizes, t->ndim, strides);
     torch_put_tensor_of(w, key, t, sizes, strides, 0, box_nelems(sizes, t->ndim));
     return FSDPCK_OK;
@@ -277,7 +277,7 @@ static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error 
     for (uint64_t i = 0; i < s->nchunks; i++) {
         if (s->spots[i].file == 0)
             return fail_tensor(s, catalogue_chunk(&t->cat, i)->tensor, FSDPCK_INTERNAL,
-                               "nested state of a rank has no location for its part of a tensor",
+                               "nested state of a rank has no location for its shard of a tensor",
                                err);
     }
     return FSDPCK_OK;

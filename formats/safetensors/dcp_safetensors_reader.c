@@ -344,8 +344,8 @@ static void warn_of_absent(const open_request *req, const st_files *s, const cen
     if (absent > 0 && c->told_files == 0)
         log_warn(&req->log, FSDPCK_FINDING_ST_FILES_UNKNOWN,
                  "compare the names with those on the machines that wrote them",
-                 "shard files missing, compared with other ranks: %" PRIu64 "; these ranks hold no "
-                 "part of the tensors in such files, or files were lost",
+                 "shard files missing, compared with other ranks: %" PRIu64 "; these ranks have no "
+                 "shards of the tensors in such files, or files were lost",
                  absent);
 }
 

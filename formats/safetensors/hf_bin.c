@@ -57,9 +57,8 @@ static fsdpck_status check_family(const probe_input *in, const char *first, cons
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *entry = in->entries[i];
         shard_name parts;
-        if (shard_name_parse_as(entry, BIN, &parts) && parts.file_count == as->file_count &&
-            parts.prefix_nbytes == as->prefix_nbytes &&
-            strncmp(entry, first, as->prefix_nbytes) == 0)
+        if (shard_name_parse_as(entry, BIN, &parts) &&
+            shard_name_same_set(entry, &parts, first, as))
             names[count++] = entry;
     }
     const fsdpck_status st = check_files(in, names, count, is_model, err);
@@ -106,7 +105,7 @@ static fsdpck_status check_index(const open_request *req, const char *index, fsd
 
 static fsdpck_status check(const open_request *req, fsdpck_error *err)
 {
-    static const char *const suffixes[] = {BIN, ".pt", ".pth"};
+    static const char *const suffixes[] = {BIN, ".pt", ".pth", ".ckpt", ".h5", ".hdf5"};
     const probe_input *in = req->probe;
     const char *entry;
     const char *index = find_index(in);

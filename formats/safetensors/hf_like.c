@@ -38,7 +38,8 @@ static fsdpck_status check_name(const char *name, fsdpck_error *err)
     if (strchr(name, '/') == NULL && name[0] != '.' &&
         text_ends_with(name, strlen(name), ".safetensors"))
         return FSDPCK_OK;
-    return FAIL_WITH(err, UNSUPPORTED, NONE, ("'%s' is no name for a file of weights", name),
+    return FAIL_WITH(err, UNSUPPORTED, NONE,
+                     ("'%s' is not a valid name for a file of weights", name),
                      (expected, "names that end in .safetensors, in the folder itself"),
                      (next, "save the folder of --like again with transformers"));
 }
@@ -53,7 +54,7 @@ static fsdpck_status place_tensors(const target *t, const catalogue *like, place
         const char *name = catalogue_name(&t->cat, ct->name);
         const uint32_t found = catalogue_find(like, name, catalogue_name_nbytes(&t->cat, ct->name));
         if (found == CAT_NONE || catalogue_tensor(like, found)->nchunks == 0)
-            return FAIL_WITH(err, BADINPUT, EXPORT_KEYS, ("tensor is not in --like"),
+            return FAIL_WITH(err, BADINPUT, EXPORT_KEYS, ("tensor is not in the folder of --like"),
                              (tensor, name));
         RETURN_IF(st_layout_check(t, i, err));
         const cat_tensor *theirs = catalogue_tensor(like, found);

@@ -9,7 +9,7 @@
 #include "formats/common/renamed_file.h"
 #include "formats/safetensors/shard_name.h"
 
-enum { NAME_NBYTES_MAX = 512, PADDED_DIGITS = 5, MISSING_MOST = 1 << 16 };
+enum { NAME_NBYTES_MAX = 512, PADDED_DIGITS = 5, VARIANTS_MOST = 8, MISSING_MOST = 1 << 16 };
 
 static bool ends_with(const char *name, const char *suffix)
 {
@@ -25,9 +25,9 @@ static bool ends_with(const char *name, const char *suffix)
 static bool name_with(const char *entry, const shard_name *parts, uint32_t number, bool padded,
                       char *name)
 {
-    const char *digits = entry + parts->prefix_nbytes + 1;
+    const char *digits = entry + parts->number_at;
     const int width = (int)strspn(digits, "0123456789");
-    const int n = snprintf(name, NAME_NBYTES_MAX, "%.*s-%0*" PRIu32 "%s", (int)parts->prefix_nbytes,
+    const int n = snprintf(name, NAME_NBYTES_MAX, "%.*s%0*" PRIu32 "%s", (int)parts->number_at,
                            entry, padded || digits[0] == '0' ? width : 1, number, digits + width);
     return n > 0 && n < NAME_NBYTES_MAX;
 }
@@ -78,27 +78,38 @@ bool hf_missing_family(const probe_input *in, const char *suffix, const char **e
                                 entry);
 }
 
-/* Two counts with the same text before the numbers. */
+static fsdpck_status error_mixed(const probe_input *in, const char *first, uint32_t file_count,
+                                 const char *entry, fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, RANK_MIXED, ("folder holds numbered files of two saves"),
+                     (path, in->path),
+                     (expected, "%" PRIu32 " files, as in '%s'", file_count, first),
+                     (found, "also '%s'", entry), (next, "keep the files of one save"));
+}
+
+/* Two counts with the same text around the numbers. */
 fsdpck_status hf_missing_check_mixed(const probe_input *in, const char *suffix, fsdpck_error *err)
 {
-    const char *first = NULL;
-    shard_name of_first = {0};
+    const char *firsts[VARIANTS_MOST];
+    shard_name of_firsts[VARIANTS_MOST];
+    size_t count = 0;
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *entry = in->entries[i];
         shard_name parts;
         if (!shard_name_parse_as(entry, suffix, &parts))
             continue;
-        /* Names are sorted: those with the same text follow one another. */
-        if (first == NULL || parts.prefix_nbytes != of_first.prefix_nbytes ||
-            memcmp(entry, first, parts.prefix_nbytes) != 0) {
-            first = entry;
-            of_first = parts;
-        } else if (parts.file_count != of_first.file_count) {
-            return FAIL_WITH(
-                err, BADINPUT, RANK_MIXED, ("folder holds numbered files of two saves"),
-                (path, in->path),
-                (expected, "%" PRIu32 " files, as in '%s'", of_first.file_count, first),
-                (found, "also '%s'", entry), (next, "keep the files of one save"));
+        /* Names are sorted: those with the same text before follow one another. */
+        if (count > 0 && (parts.number_at != of_firsts[0].number_at ||
+                          memcmp(entry, firsts[0], parts.number_at) != 0))
+            count = 0;
+        size_t k = 0;
+        while (k < count && !shard_name_same_text(entry, &parts, firsts[k], &of_firsts[k]))
+            k++;
+        if (k < count && parts.file_count != of_firsts[k].file_count)
+            return error_mixed(in, firsts[k], of_firsts[k].file_count, entry, err);
+        if (k == count && count < VARIANTS_MOST) {
+            firsts[count] = entry;
+            of_firsts[count++] = parts;
         }
     }
     return FSDPCK_OK;
@@ -114,7 +125,7 @@ static bool is_numbered_or_other(const void *ctx, const char *entry)
 /* "00010-of-00012" has zeros in front of other numbers, "10-of-12" has not. */
 static bool has_all_digits(const char *entry, const shard_name *parts)
 {
-    return strspn(entry + parts->prefix_nbytes + 1, "0123456789") >= PADDED_DIGITS;
+    return strspn(entry + parts->number_at, "0123456789") >= PADDED_DIGITS;
 }
 
 /* Files with the same text and count as this one. */
@@ -125,8 +136,7 @@ static uint32_t count_family(const probe_input *in, const char *entry, const sha
     for (size_t i = 0; i < in->entry_count; i++) {
         shard_name parts;
         count += shard_name_parse_as(in->entries[i], suffix, &parts) &&
-                 parts.prefix_nbytes == of->prefix_nbytes && parts.file_count == of->file_count &&
-                 memcmp(in->entries[i], entry, of->prefix_nbytes) == 0;
+                 shard_name_same_set(in->entries[i], &parts, entry, of);
     }
     return count;
 }

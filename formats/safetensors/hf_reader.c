@@ -67,9 +67,7 @@ typedef struct choice {
 
 static bool same_family(const choice *c, const char *name, const shard_name *parts)
 {
-    return parts->file_count == c->family_parts.file_count &&
-           parts->prefix_nbytes == c->family_parts.prefix_nbytes &&
-           memcmp(name, c->family, parts->prefix_nbytes) == 0;
+    return shard_name_same_set(name, parts, c->family, &c->family_parts);
 }
 
 static void survey(const probe_input *in, choice *c)
@@ -79,10 +77,13 @@ static void survey(const probe_input *in, choice *c)
         shard_name parts;
         if (!shard_name_parse(in->entries[i], &parts))
             continue;
-        if (c->families > 0 && same_family(c, in->entries[i], &parts)) {
+        if (c->families > 0 && (same_family(c, in->entries[i], &parts) ||
+                                (parts.is_variant && !c->family_parts.is_variant)))
             continue;
-        }
-        c->families++;
+        /* A variant is read only if no other files are numbered. */
+        c->families = !parts.is_variant && c->families > 0 && c->family_parts.is_variant
+                          ? 1
+                          : c->families + 1;
         c->family = in->entries[i];
         c->family_parts = parts;
     }
@@ -100,16 +101,31 @@ static bool chosen(const choice *c, const char *name)
     return true;
 }
 
+/* Of the chosen files: a variant that is not read may lack some. */
+static fsdpck_status check_numbered(const open_request *req, const choice *c, fsdpck_error *err)
+{
+    const probe_input *in = req->probe;
+    const char *entry;
+    size_t count = 0;
+    RETURN_IF(hf_missing_check_mixed(in, ".safetensors", err));
+    const char **names = budget_alloc(req->metadata, in->entry_count * sizeof *names, err);
+    if (names == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (chosen(c, in->entries[i]))
+            names[count++] = in->entries[i];
+    const bool lacks = hf_missing_family_of(in, names, count, ".safetensors", &entry);
+    budget_free(req->metadata, names, in->entry_count * sizeof *names);
+    return lacks ? hf_missing_family_error(req, ".safetensors", entry, err) : FSDPCK_OK;
+}
+
 static fsdpck_status add_without_index(const open_request *req, st_files *s, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     choice c;
     survey(in, &c);
-    const char *entry;
     if (!c.model_alone)
-        RETURN_IF(hf_missing_check_mixed(in, ".safetensors", err));
-    if (!c.model_alone && hf_missing_family(in, ".safetensors", &entry))
-        return hf_missing_family_error(req, ".safetensors", entry, err);
+        RETURN_IF(check_numbered(req, &c, err));
     for (size_t i = 0; i < in->entry_count; i++) {
         if (chosen(&c, in->entries[i]))
             RETURN_IF(st_files_add(s, in->entries[i], err));

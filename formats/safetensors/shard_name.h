@@ -2,6 +2,8 @@
  *
  *     model-00002-of-00005.safetensors                  prefix "model", file 2 of 5, rank_number 0
  *     model-2-of-5.pt                                   the same, without zeros
+ *     model-00002-of-00005.fp16.safetensors             the same of a *variant*
+ *     model_00002-of-00005.safetensors                  or with '.', or without a prefix
  *     shard-00003-model-00001-of-00002.safetensors      of the rank 2: rank_number 3, file 1 of 2
  */
 #ifndef FSDPCK_SHARD_NAME_H
@@ -13,6 +15,9 @@
 
 typedef struct shard_name {
     size_t prefix_nbytes; /* text before "-00001-of-" */
+    size_t number_at;     /* of "00001" */
+    size_t tail_at;       /* of ".safetensors", or of ".fp16.safetensors" */
+    bool is_variant;
     uint32_t rank_number; /* rank + 1; 0: the name has none */
     uint32_t file_number; /* from 1; from 0 in the names of a few writers */
     uint32_t file_count;
@@ -22,6 +27,12 @@ typedef struct shard_name {
 bool shard_name_parse(const char *name, shard_name *parts);
 /* The same for names that end in another suffix, such as ".bin". */
 bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts);
+/* Whether both names are of one set: they differ in the number of the file only. */
+bool shard_name_same_set(const char *name, const shard_name *parts, const char *other,
+                         const shard_name *of_other);
+/* Whether only the counts of the two sets may differ. */
+bool shard_name_same_text(const char *name, const shard_name *parts, const char *other,
+                          const shard_name *of_other);
 /* Whether the name ends in ".safetensors". */
 bool shard_name_is_safetensors(const char *name);
 

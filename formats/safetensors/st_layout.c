@@ -332,7 +332,7 @@ fsdpck_status st_layout_shard(target *t, const st_shard *shard, const uint32_t *
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 1; i < count && st == FSDPCK_OK; i++)
         if (f.list[i].tensor == f.list[i - 1].tensor)
-            st = refuse(t, f.list[i].tensor, "rank has two parts of a tensor", err);
+            st = refuse(t, f.list[i].tensor, "rank has two shards of a tensor", err);
     if (st == FSDPCK_OK)
         st = place_file(t, &f, err);
     budget_free(owner, f.list, count * sizeof(ordered));

@@ -89,7 +89,7 @@ static extent extent_of(const check *c, uint64_t chunk, const place *where)
                 .stream = where->stream,
                 .swap = where->swap,
                 .scattered = !where->rows && !is_dense(c, chunk, where),
-                .negated = where->conj || where->neg};
+                .negated = where->conj || where->neg || where->add != 0};
     if (where->stream) {
         e.offset_bytes = catalogue_chunk(c->r->cat, chunk)->offset_bytes;
         e.at_bytes = where->offset_bytes;
@@ -125,9 +125,12 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
         const uint64_t chunk = w->chunks[i].item;
         place where = {0};
         fsdpck_error what = FSDPCK_ERROR_INIT;
-        const fsdpck_status st = src->locate(src->ctx, chunk, &where, &what);
+        const bool empty = catalogue_chunk(c->r->cat, chunk)->place == LOCATION_EMPTY;
+        const fsdpck_status st = empty ? src->check_empty(src->ctx, chunk, &what)
+                                       : src->locate(src->ctx, chunk, &where, &what);
         if (st == FSDPCK_OK) {
-            w->extents[i] = extent_of(c, chunk, &where);
+            if (!empty)
+                w->extents[i] = extent_of(c, chunk, &where);
             continue;
         }
         check_add_context(c, chunk, &what);
@@ -136,7 +139,8 @@ static fsdpck_status locate_batch(void *ctx, unsigned worker, uint64_t job, fsdp
             return st;
         }
         findings_report(c->found, &what);
-        count_unread(c, chunk);
+        if (!empty)
+            count_unread(c, chunk);
     }
     return FSDPCK_OK;
 }
@@ -170,18 +174,22 @@ static void merge_extents(check *c, extent *list, uint64_t count)
     c->result->records = n;
 }
 
-static uint64_t list_chunks(const catalogue *cat, sort_pair *list)
+static uint64_t list_chunks(check *c, sort_pair *list)
 {
+    const catalogue *cat = c->r->cat;
     uint64_t n = 0;
-    for (uint64_t k = 0; k < catalogue_chunk_count(cat); k++)
-        if (catalogue_chunk(cat, k)->place != LOCATION_EMPTY)
+    c->result->chunks = 0;
+    for (uint64_t k = 0; k < catalogue_chunk_count(cat); k++) {
+        c->result->chunks += catalogue_chunk(cat, k)->place != LOCATION_EMPTY;
+        if (source_has_header(c->r->source, cat, k))
             list[n++] = (sort_pair){catalogue_chunk(cat, k)->offset_bytes, (uint32_t)k};
+    }
     return n;
 }
 
 static fsdpck_status locate_listed(check *c, sort_pair *list, sort_pair *scratch, fsdpck_error *err)
 {
-    const uint64_t n = list_chunks(c->r->cat, list);
+    const uint64_t n = list_chunks(c, list);
     if (n > 0 && vec_push_n(&c->chunk_extents, n, err) == NULL)
         return FSDPCK_LIMIT;
     sort_pairs(list, scratch, n, NULL, NULL);
@@ -190,7 +198,6 @@ static fsdpck_status locate_listed(check *c, sort_pair *list, sort_pair *scratch
     sort_pairs(list, scratch, n, NULL, NULL);
     locate_work w = {.c = c, .chunks = list, .count = n, .extents = c->chunk_extents.items};
     progress_phase(c->r->progress, "reading blob headers", 0);
-    c->result->chunks = n;
     RETURN_IF(pool_run(c->r->nthreads > 0 ? c->r->nthreads : 1,
                        (n + RESOLVE_BATCH - 1) / RESOLVE_BATCH, locate_batch, &w, c->r->cancel,
                        err));

@@ -43,7 +43,7 @@ typedef struct extent {
     uint8_t stream_checksum; /* source.h */
     bool swap;
     bool scattered; /* the chunk's elements are not contiguous */
-    bool negated;   /* conj or neg is not resolved: signs may differ from the tensor's */
+    bool negated;   /* conj, neg or add is not resolved: values may differ from the tensor's */
     bool unread;    /* not read completely: sampled, out of time, or a finding */
 } extent;
 

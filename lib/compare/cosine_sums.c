@@ -8,9 +8,13 @@
 /* Numbers per step; as doubles, both sides fit the L1 cache. */
 #define BLOCK 1024u
 /* Parallel sums that compilers vectorize, added in the same order for every vector width. */
-#define LANES 16u
+#define LANES 32u
+/* Products that a lane adds in floats before their sum goes to a double. */
+#define RUN 16u
 /* The largest number whose square cannot overflow a sum. */
 #define NUMBER_MAX 0x1p500
+/* From here on, what products lose below the range of floats is nothing to the sum of a block. */
+#define FLOAT_SUM_MIN 1e-20
 
 typedef struct block {
     uint32_t n;
@@ -26,37 +30,58 @@ static inline double of_double(double v)
     return v;
 }
 
-static inline double of_float(float v)
+static inline float of_float(float v)
 {
-    return (double)v;
+    return v;
 }
 
-static inline double of_brain(uint16_t v)
+static inline float of_bits(uint32_t bits)
 {
-    const uint32_t bits = (uint32_t)v << 16;
     float f;
     memcpy(&f, &bits, sizeof f);
-    return (double)f;
+    return f;
 }
 
-/* The sums of n elements, a multiple of LANES. Written so that compilers vectorize it whole. */
-#define SUM(name, type, value)                                                                    \
+static inline float of_brain(uint16_t v)
+{
+    return of_bits((uint32_t)v << 16);
+}
+
+/* As widen_half. NaN becomes infinite: the sum is finite in neither case. */
+static inline float of_half(int16_t v)
+{
+    const uint32_t sign_and_magnitude = (uint32_t)(v * (1 << 13)) & 0x8fffe000u;
+    const float number = of_bits(sign_and_magnitude) * 0x1p112f;
+    return fabsf(number) < 0x1p16f ? number : INFINITY;
+}
+
+/* The sums of n elements, a multiple of RUN * LANES; of products in `number`, of runs in doubles.
+ * Written so that compilers vectorize it whole. */
+#define SUM(name, type, number, value)                                                            \
     SCAN_CLONES static void name(const uint8_t *a, const uint8_t *b, uint32_t n, lane_sums *sums) \
     {                                                                                             \
         double ab[LANES] = {0}, aa[LANES] = {0}, bb[LANES] = {0};                                 \
-        for (uint32_t i = 0; i + LANES <= n; i += LANES) {                                        \
-            type u[LANES], v[LANES];                                                              \
-            double x[LANES], y[LANES];                                                            \
-            memcpy(u, a + i * sizeof(type), sizeof u);                                            \
-            memcpy(v, b + i * sizeof(type), sizeof v);                                            \
-            for (unsigned k = 0; k < LANES; k++) {                                                \
-                x[k] = value(u[k]);                                                               \
-                y[k] = value(v[k]);                                                               \
+        for (uint32_t begin = 0; begin < n; begin += RUN * LANES) {                               \
+            number xy[LANES] = {0}, xx[LANES] = {0}, yy[LANES] = {0};                             \
+            for (uint32_t i = begin; i < begin + RUN * LANES; i += LANES) {                       \
+                type u[LANES], v[LANES];                                                          \
+                number x[LANES], y[LANES];                                                        \
+                memcpy(u, a + i * sizeof(type), sizeof u);                                        \
+                memcpy(v, b + i * sizeof(type), sizeof v);                                        \
+                for (unsigned k = 0; k < LANES; k++) {                                            \
+                    x[k] = value(u[k]);                                                           \
+                    y[k] = value(v[k]);                                                           \
+                }                                                                                 \
+                for (unsigned k = 0; k < LANES; k++) {                                            \
+                    xy[k] += x[k] * y[k];                                                         \
+                    xx[k] += x[k] * x[k];                                                         \
+                    yy[k] += y[k] * y[k];                                                         \
+                }                                                                                 \
             }                                                                                     \
             for (unsigned k = 0; k < LANES; k++) {                                                \
-                ab[k] += x[k] * y[k];                                                             \
-                aa[k] += x[k] * x[k];                                                             \
-                bb[k] += y[k] * y[k];                                                             \
+                ab[k] += (double)xy[k];                                                           \
+                aa[k] += (double)xx[k];                                                           \
+                bb[k] += (double)yy[k];                                                           \
             }                                                                                     \
         }                                                                                         \
         memcpy(sums->ab, ab, sizeof ab);                                                          \
@@ -64,9 +89,10 @@ static inline double of_brain(uint16_t v)
         memcpy(sums->bb, bb, sizeof bb);                                                          \
     }
 
-SUM(sum_doubles, double, of_double)
-SUM(sum_floats, float, of_float)
-SUM(sum_brains, uint16_t, of_brain)
+SUM(sum_doubles, double, double, of_double)
+SUM(sum_floats, float, float, of_float)
+SUM(sum_brains, uint16_t, float, of_brain)
+SUM(sum_halves, int16_t, float, of_half)
 
 typedef void (*sum_fn)(const uint8_t *a, const uint8_t *b, uint32_t n, lane_sums *sums);
 
@@ -90,21 +116,32 @@ static uint32_t drop_out_of_range(block *x)
     return dropped;
 }
 
-static cosine_sums add_lanes(const lane_sums *lanes)
+SCAN_CLONES static void fold(double *lanes)
 {
-    cosine_sums sums = {0};
-    for (unsigned k = 0; k < LANES; k++) {
-        sums.ab += lanes->ab[k];
-        sums.aa += lanes->aa[k];
-        sums.bb += lanes->bb[k];
-    }
-    return sums;
+    for (unsigned k = 0; k < 16; k++)
+        lanes[k] += lanes[k + 16];
+    for (unsigned k = 0; k < 8; k++)
+        lanes[k] += lanes[k + 8];
+}
+
+static double add_lanes_of(double *lanes)
+{
+    fold(lanes);
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+static cosine_sums add_lanes(lane_sums *lanes)
+{
+    return (cosine_sums){.ab = add_lanes_of(lanes->ab),
+                         .aa = add_lanes_of(lanes->aa),
+                         .bb = add_lanes_of(lanes->bb)};
 }
 
 static cosine_sums sum_block(block *x)
 {
     lane_sums lanes;
-    const uint32_t padded = (x->n + LANES - 1) / LANES * LANES;
+    const uint32_t padded = (x->n + RUN * LANES - 1) / (RUN * LANES) * (RUN * LANES);
     for (uint32_t i = x->n; i < padded; i++)
         x->a[i] = x->b[i] = 0;
     sum_doubles((const uint8_t *)x->a, (const uint8_t *)x->b, padded, &lanes);
@@ -128,30 +165,36 @@ static void add_block(const widener *of_a, const widener *of_b, const uint8_t *a
     cosine_sums_add(sums, &one);
 }
 
-/* NULL: none without a detour. */
-static sum_fn direct_sum(const widener *of_a, const widener *of_b)
+/* NULL: not in floats. */
+static sum_fn sum_in_floats(const widener *of_a, const widener *of_b)
 {
     if (of_a->type != of_b->type)
         return NULL;
     return of_a->type == DTYPE_BFLOAT16  ? sum_brains
+           : of_a->type == DTYPE_FLOAT16 ? sum_halves
            : of_a->type == DTYPE_FLOAT32 ? sum_floats
                                          : NULL;
+}
+
+static bool fits_floats(const cosine_sums *s)
+{
+    return isfinite(s->aa + s->bb) && s->aa >= FLOAT_SUM_MIN && s->bb >= FLOAT_SUM_MIN;
 }
 
 void cosine_sums_add_elements(const widener *of_a, const widener *of_b, const uint8_t *a,
                               const uint8_t *b, uint64_t n, cosine_sums *sums)
 {
-    const sum_fn direct = direct_sum(of_a, of_b);
+    const sum_fn in_floats = sum_in_floats(of_a, of_b);
     for (uint64_t at = 0; at < n; at += BLOCK) {
         const uint32_t some = n - at < BLOCK ? (uint32_t)(n - at) : BLOCK;
         const uint8_t *x = a + at * of_a->number_nbytes, *y = b + at * of_b->number_nbytes;
         lane_sums lanes;
         cosine_sums one = {0};
-        if (direct != NULL && some == BLOCK) {
-            direct(x, y, some, &lanes);
+        if (in_floats != NULL && some == BLOCK) {
+            in_floats(x, y, some, &lanes);
             one = add_lanes(&lanes);
         }
-        if (direct != NULL && some == BLOCK && isfinite(one.aa + one.bb))
+        if (fits_floats(&one))
             cosine_sums_add(sums, &one);
         else
             add_block(of_a, of_b, x, y, some, sums);

@@ -183,6 +183,7 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fs
     r->bare_optimizer = true;
     r->attributes = true;
     r->names_objects = r->opt.select.objects != FSDPCK_OBJECTS_DROP;
+    r->may_be_empty = diff_may_be_empty(o, src, src == d->a.src ? d->b.src : d->a.src, part);
     r->opt.select.part = part;
     r->opt.output.direct = FSDPCK_OFF;
     if (part == FSDPCK_PART_ALL && r->opt.select.clean_names == FSDPCK_AUTO)
@@ -191,6 +192,10 @@ static fsdpck_status begin_side(fsdpck_diff *d, run *r, const run_options *o, fs
         r->opt.select.strip_prefix_count = 0;
         r->opt.select.rename_count = 0;
         r->opt.select.dtype_count = 0;
+    } else if (d->optimizer_rule[0] != '\0') {
+        d->optimizer_rules[0] = d->optimizer_rule;
+        r->opt.select.rename = d->optimizer_rules;
+        r->opt.select.rename_count = 1;
     }
     RETURN_IF(run_check_engine(r, err));
     fsdpck_status st = run_select(r, err);
@@ -223,11 +228,16 @@ static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkp
     RETURN_IF(checkpoint_load_inner(a, err));
     RETURN_IF(checkpoint_load_inner(b, err));
     RETURN_IF(diff_choose_part(o, a, b, part, err));
+    diff_rename_optimizer(o, a, b, *part, d->optimizer_rule, sizeof d->optimizer_rule);
     RETURN_IF(begin_side(d, &d->a, o, *part, a, err));
     RETURN_IF(begin_side(d, &d->b, o, *part, b, err));
     if (*part != FSDPCK_PART_ALL && o->select.part < 0)
         log_write(&a->ctx->log, LOG_NOTE, "comparing only the %s parts, which both have",
                   fsdpck_part_name(*part));
+    if (d->optimizer_rule[0] != '\0')
+        log_write(&a->ctx->log, LOG_NOTE,
+                  "comparing the optimizer under '%s' in A with that under '%s' in B",
+                  a->parts.optimizer_key, b->parts.optimizer_key);
     tensor_pairs_share_memory(&d->common);
     RETURN_IF(match_tensors(d, err));
     return tensor_pairs_plan(&d->common, err);

@@ -33,12 +33,23 @@ struct fsdpck_diff {
     pthread_mutex_t lock; /* guards stats of pairs */
     cancel_token enough;  /* brief: stop at the first difference */
     uint64_t objects_compared;
+    char optimizer_rule[512]; /* a rename of A's optimizer to the outer key of B's; "" if none */
+    const char *optimizer_rules[1];
 };
 
 /* The default part: everything if both use the same outer keys, or if more names match that way;
  * else the model parts under the model's names, or the optimizer parts if both have only these. */
 fsdpck_status diff_choose_part(const run_options *o, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
                                fsdpck_part *part, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether a side may have no tensors in this part: it has objects there, or only the other side has
+ * something and the part is no model and no optimizer. */
+bool diff_may_be_empty(const run_options *o, const fsdpck_checkpoint *side,
+                       const fsdpck_checkpoint *other, fsdpck_part part);
+/* If everything is compared, and one optimizer of each side has another outer key, such as optim and
+ * optimizer: writes the rename of A's to B's. Else "". */
+void diff_rename_optimizer(const run_options *o, const fsdpck_checkpoint *a,
+                           const fsdpck_checkpoint *b, fsdpck_part part, char *rule,
+                           size_t capacity);
 /* Adds rows of objects; after the tensors. */
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of dicts whose keys are of other types, where both sides know these; after the objects. */

@@ -22,7 +22,14 @@ typedef struct key_scan {
     const run *r;
     const select_rules *rules;
     key_names *names;
+    const char *optimizer_key; /* of both, where those of the sides differ; NULL */
 } key_scan;
+
+/* The outer key that the names of both sides have in place of their own `nbytes`. */
+typedef struct outer_change {
+    size_t nbytes; /* with its dot; 0: names stay */
+    const char *to;
+} outer_change;
 
 static bool is_number(const char *text, size_t nbytes)
 {
@@ -33,8 +40,8 @@ static bool is_number(const char *text, size_t nbytes)
     return nbytes > sign;
 }
 
-static fsdpck_status take_key(key_names *names, const text_buf *name, size_t key_at,
-                              value_kind kind, fsdpck_error *err)
+static fsdpck_status intern_key(key_names *names, const text_buf *name, size_t key_at,
+                                value_kind kind, fsdpck_error *err)
 {
     uint32_t id;
     if (kind == VALUE_STR) {
@@ -47,8 +54,30 @@ static fsdpck_status take_key(key_names *names, const text_buf *name, size_t key
     return id < before ? FSDPCK_OK : vec_add(&names->of_typed, &(typed_name){key_at, kind}, err);
 }
 
+static fsdpck_status take_key(key_names *names, const text_buf *name, size_t key_at,
+                              value_kind kind, const outer_change *outer, fsdpck_error *err)
+{
+    text_buf changed = {.limit_bytes = UINT32_MAX};
+    if (outer->nbytes == 0)
+        return intern_key(names, name, key_at, kind, err);
+    if (key_at < outer->nbytes)
+        return FSDPCK_OK; /* of the outer key itself */
+    if (outer->to[0] != '\0') {
+        text_puts(&changed, outer->to);
+        text_append(&changed, ".", 1);
+    }
+    key_at = key_at - outer->nbytes + changed.nbytes;
+    text_append(&changed, name->text + outer->nbytes, name->nbytes - outer->nbytes);
+    text_append(&changed, "", 0);
+    fsdpck_status st = text_check(&changed, err);
+    if (st == FSDPCK_OK)
+        st = intern_key(names, &changed, key_at, kind, err);
+    text_release(&changed);
+    return st;
+}
+
 static fsdpck_status take_path(key_names *names, const value_pool *pool, value path,
-                               fsdpck_error *err)
+                               const outer_change *outer, fsdpck_error *err)
 {
     text_buf name = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = FSDPCK_OK;
@@ -72,7 +101,7 @@ static fsdpck_status take_path(key_names *names, const value_pool *pool, value p
             st = text_check(&name, err);
         if (st == FSDPCK_OK && text != NULL)
             st = take_key(names, &name, key_at,
-                          value_kind_of(element) == VALUE_BYTES ? VALUE_INT : kind, err);
+                          value_kind_of(element) == VALUE_BYTES ? VALUE_INT : kind, outer, err);
     }
     text_release(&name);
     return st;
@@ -84,26 +113,31 @@ static fsdpck_status take(const key_scan *s, value path, uint32_t name, checkpoi
     const run_options *o = &s->r->opt;
     const catalogue *c = &s->r->src->cat;
     text_buf text = {.limit_bytes = UINT32_MAX};
+    outer_change outer = {0};
     if (o->select.part != FSDPCK_PART_ALL && (int)part != o->select.part)
         return FSDPCK_OK;
+    if (part == PART_OPTIMIZER && s->optimizer_key != NULL)
+        outer = (outer_change){checkpoint_parts_outer_nbytes(&s->r->src->parts, part),
+                               s->optimizer_key};
     checkpoint_parts_append_name(&s->r->src->parts, part, (int)part == o->select.part,
                                  o->select.clean_names != FSDPCK_OFF, catalogue_name(c, name),
                                  catalogue_name_nbytes(c, name), &text);
     text_append(&text, "", 0);
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK && select_rules_match((select_rules *)s->rules, text.text))
-        st = take_path(s->names, &c->pool, path, err);
+        st = take_path(s->names, &c->pool, path, &outer, err);
     text_release(&text);
     return st;
 }
 
-static fsdpck_status take_all(const run *r, key_names *names, fsdpck_error *err)
+static fsdpck_status take_all(const run *r, key_names *names, const char *optimizer_key,
+                              fsdpck_error *err)
 {
     const fsdpck_checkpoint *src = r->src;
     const select_options words = {.exclude = r->opt.select.exclude,
                                   .exclude_count = r->opt.select.exclude_count};
     select_rules rules;
-    const key_scan scan = {r, &rules, names};
+    const key_scan scan = {r, &rules, names, optimizer_key};
     fsdpck_status st = select_rules_compile(&words, &rules, err);
     for (size_t i = 0; st == FSDPCK_OK && i < src->parts.tensor_count; i++) {
         const cat_tensor *t = catalogue_tensor(&src->cat, i);
@@ -209,6 +243,9 @@ fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err)
     key_names names[2];
     strtab told;
     fsdpck_status st = FSDPCK_OK;
+    const char *optimizer_key = d->optimizer_rule[0] != '\0' ? d->b.src->parts.optimizer_key
+                                : d->a.opt.select.part == FSDPCK_PART_OPTIMIZER ? ""
+                                                                                : NULL;
     if (!d->a.src->cat.origin.types_keys || !d->b.src->cat.origin.types_keys)
         return FSDPCK_OK;
     strtab_init(&told, &d->a.src->metadata);
@@ -219,7 +256,7 @@ fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err)
     const bool takes_all = names[0].types.has_other || names[1].types.has_other;
     names[0].takes_all = names[1].takes_all = takes_all;
     for (int i = 0; st == FSDPCK_OK && i < 2; i++)
-        st = take_all(sides[i], &names[i], err);
+        st = take_all(sides[i], &names[i], optimizer_key, err);
     if (st == FSDPCK_OK)
         st = compare(d, &names[0], &names[1], true, &told, err);
     if (st == FSDPCK_OK)

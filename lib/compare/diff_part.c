@@ -87,3 +87,59 @@ fsdpck_status diff_choose_part(const run_options *o, fsdpck_checkpoint *a, fsdpc
         *part = FSDPCK_PART_ALL;
     return FSDPCK_OK;
 }
+
+static bool has_any(const run_options *o, const checkpoint_parts *parts, fsdpck_part part)
+{
+    const bool objects = part != FSDPCK_PART_MODEL && o->select.keys_count == 0 &&
+                         o->select.objects != FSDPCK_OBJECTS_DROP;
+    for (size_t i = 0; i < parts->tensor_count; i++)
+        if (part == FSDPCK_PART_ALL || parts->tensor_part[i] == (uint8_t)part)
+            return true;
+    for (size_t i = 0; objects && i < parts->object_count; i++)
+        if (part == FSDPCK_PART_ALL || parts->object_part[i] == (uint8_t)part)
+            return true;
+    return false;
+}
+
+bool diff_may_be_empty(const run_options *o, const fsdpck_checkpoint *side,
+                       const fsdpck_checkpoint *other, fsdpck_part part)
+{
+    const bool is_optional = part == FSDPCK_PART_ALL || part == FSDPCK_PART_OTHER;
+    return has_any(o, &side->parts, part) || (is_optional && has_any(o, &other->parts, part));
+}
+
+/* Keys of letters, digits, '_' and dots need no escape but the dot's. */
+static bool append_key(text_buf *rule, const char *key, bool is_pattern)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    if (strspn(key, plain) != strlen(key))
+        return false;
+    for (; *key != '\0'; key++) {
+        if (*key == '.' && is_pattern)
+            text_append(rule, "\\", 1);
+        text_append(rule, key, 1);
+    }
+    return true;
+}
+
+void diff_rename_optimizer(const run_options *o, const fsdpck_checkpoint *a,
+                           const fsdpck_checkpoint *b, fsdpck_part part, char *rule,
+                           size_t capacity)
+{
+    const char *from = a->parts.optimizer_key, *to = b->parts.optimizer_key;
+    text_buf text = {.limit_bytes = capacity};
+    rule[0] = '\0';
+    if (part != FSDPCK_PART_ALL || o->select.part >= 0 || from[0] == '\0' || to[0] == '\0' ||
+        strcmp(from, to) == 0 || o->select.rename_count > 0 || o->select.strip_prefix_count > 0)
+        return;
+    text_puts(&text, "s/^");
+    bool good = append_key(&text, from, true);
+    text_puts(&text, "\\./");
+    good = good && append_key(&text, to, false);
+    text_puts(&text, "./");
+    if (good && !text.failed && text.nbytes < capacity) {
+        memcpy(rule, text.text, text.nbytes);
+        rule[text.nbytes] = '\0';
+    }
+    text_release(&text);
+}

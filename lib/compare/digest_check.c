@@ -109,7 +109,7 @@ static fsdpck_status print_names(const fsdpck_digests *d, printed_name *names, f
 
 static void report_row(fsdpck_digest_fn fn, void *arg, fsdpck_digest_verdict verdict,
                        const char *name, size_t name_nbytes, const char *expected,
-                       size_t expected_nbytes, const char *found)
+                       size_t expected_nbytes, const char *found, const uint64_t *digests)
 {
     const fsdpck_digest_result result = {
         .struct_nbytes = sizeof result,
@@ -119,6 +119,8 @@ static void report_row(fsdpck_digest_fn fn, void *arg, fsdpck_digest_verdict ver
         .expected = expected,
         .expected_nbytes = expected_nbytes,
         .found = found,
+        .expected_digest = digests == NULL ? 0 : digests[0],
+        .found_digest = digests == NULL ? 0 : digests[1],
     };
     fn(arg, &result);
 }
@@ -148,10 +150,12 @@ static uint64_t merge(const fsdpck_digests *d, const printed_name *names, const 
             verdict = FSDPCK_DIGEST_DIFFERS;
         bad += verdict != FSDPCK_DIGEST_OK;
         if (order > 0)
-            report_row(fn, arg, verdict, l->name, l->name_nbytes, l->type, l->type_nbytes, NULL);
+            report_row(fn, arg, verdict, l->name, l->name_nbytes, l->type, l->type_nbytes, NULL,
+                       NULL);
         else
             report_row(fn, arg, verdict, names[i].text, strlen(names[i].text),
-                       order == 0 ? l->type : NULL, order == 0 ? l->type_nbytes : 0, type);
+                       order == 0 ? l->type : NULL, order == 0 ? l->type_nbytes : 0, type,
+                       order == 0 ? (const uint64_t[]){l->value, row->digest} : NULL);
         i += order <= 0;
         k += order >= 0;
     }
@@ -174,7 +178,8 @@ fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const char *text, si
         *bad = merge(d, names, &lines, fn, arg);
         if (whole.type_nbytes > 0 && *bad == 0 && whole.value != d->rows.whole) {
             *bad = 1;
-            report_row(fn, arg, FSDPCK_DIGEST_DIFFERS, "the whole", 9, NULL, 0, NULL);
+            report_row(fn, arg, FSDPCK_DIGEST_DIFFERS, "the whole", 9, NULL, 0, NULL,
+                       (const uint64_t[]){whole.value, d->rows.whole});
         }
     }
     for (uint64_t i = 0; names != NULL && i < d->rows.count; i++)

@@ -71,7 +71,7 @@ static bool may_be_swapped(const search *s, size_t other)
     const catalogue *c = &s->n->b.to.cat;
     const uint32_t i = get_pair(s->n, s->pair)->b, k = get_pair(s->n, other)->b;
     const uint32_t name = catalogue_tensor(c, i)->name, of_other = catalogue_tensor(c, k)->name;
-    return !VEC_AT(&s->n->found, const near_tensor, other)->is_compressed &&
+    return !VEC_AT(&s->n->found, const near_tensor, other)->is_streamed &&
            shape_equal(s->shape, s->tensor->ndim, catalogue_shape(c, k),
                        catalogue_tensor(c, k)->ndim) &&
            differ_in_one(catalogue_name(c, name), catalogue_name_nbytes(c, name),

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "compare/near_streams.h"
 #include "run/digest_run.h"
 
 /* ---- which tensors ---- */
@@ -57,7 +58,7 @@ static void add_elements(void *ctx, unsigned worker, const pair_elements *e)
     cosine_sums sums = {0};
     widener w;
     (void)worker;
-    if (t->is_compressed || !widener_init(&w, (dtype)catalogue_tensor(&n->a.to.cat, tensor)->dtype))
+    if (t->is_streamed || !widener_init(&w, (dtype)catalogue_tensor(&n->a.to.cat, tensor)->dtype))
         return;
     cosine_sums_add_elements(&w, &w, e->a, e->b, e->count, &sums);
     pthread_mutex_lock(&n->lock);
@@ -97,13 +98,20 @@ static fsdpck_status all_reduce_sums(nearness *n, fsdpck_status st, fsdpck_error
     return st;
 }
 
+static fsdpck_status add_all(nearness *n, vec *streams, fsdpck_error *err)
+{
+    RETURN_IF(near_streams_list(n, streams, err));
+    RETURN_IF(tensor_pairs_walk(&n->common, "comparing with --like", add_elements, n,
+                                &n->a.ctx->cancel, err));
+    return near_streams_measure(n, streams, err);
+}
+
 static fsdpck_status measure(nearness *n, fsdpck_error *err)
 {
+    vec streams = VEC_OF(near_stream, &n->a.src->metadata);
     RETURN_IF(tensor_pairs_assign(&n->common, err));
-    for (size_t i = 0; i < n->found.count; i++)
-        VEC_AT(&n->found, near_tensor, i)->is_compressed = tensor_pairs_is_streamed(&n->common, i);
-    const fsdpck_status st = tensor_pairs_walk(&n->common, "comparing with --like", add_elements, n,
-                                               &n->a.ctx->cancel, err);
+    const fsdpck_status st = add_all(n, &streams, err);
+    vec_release(&streams);
     RETURN_IF(all_reduce_sums(n, st, err));
     return group_agree(n->a.ctx->group, tensor_pairs_check_unchanged(&n->common, err), err);
 }

@@ -17,8 +17,9 @@
 
 /* A tensor that both have with one shape. */
 typedef struct near_tensor {
-    uint32_t tensor;    /* of the source catalogue of a */
-    bool is_compressed; /* not read: no sums */
+    uint32_t tensor;  /* of the source catalogue of a */
+    bool is_streamed; /* not read by ranges */
+    bool is_unread;   /* no sums */
     cosine_sums sums;
 } near_tensor;
 

@@ -6,6 +6,9 @@
 #include "group/remote_folder.h"
 #include "run/digest_run.h"
 
+/* As tiles: each tensor is divided at the same elements, whatever the size of a tile. */
+#define PAIR_ALIGN FILE_DIRECT_ALIGN
+
 typedef struct walk {
     tensor_pairs *p;
     pair_elements_fn fn;
@@ -66,6 +69,7 @@ static fsdpck_status lay_out_side(const tensor_pairs *p, bool second, fsdpck_err
         const uint32_t tensor = second ? get_pair(p, i)->b : get_pair(p, i)->a;
         is_paired[tensor] = 1;
         st = digest_lay_out_tensor(c, tensor, 0, &paired_nbytes, err);
+        paired_nbytes += -paired_nbytes % PAIR_ALIGN;
     }
     if (st == FSDPCK_OK)
         st = lay_out_others(c, is_paired, &other_nbytes, err);
@@ -199,18 +203,25 @@ fsdpck_status tensor_pairs_walk(tensor_pairs *p, const char *phase, pair_element
     return pool_run(p->workers, exec_own_item_count(p->a->exec), visit_item, &w, cancel, err);
 }
 
-fsdpck_status tensor_pairs_read(tensor_pairs *p, size_t pair, bool second, uint8_t *bytes,
-                                uint64_t nbytes, fsdpck_error *err)
+fsdpck_status tensor_pairs_fill(const tensor_pairs *p, unsigned worker, size_t pair, bool second,
+                                uint64_t at, uint64_t nbytes, const uint8_t **bytes,
+                                fsdpck_error *err)
 {
     const run *r = second ? p->b : p->a;
     const tensor_pair *one = get_pair(p, pair);
-    const uint64_t begin = first_chunk(&r->to.cat, second ? one->b : one->a)->offset_bytes;
+    const uint64_t begin = first_chunk(&r->to.cat, second ? one->b : one->a)->offset_bytes + at;
+    const output_range range = {.file = 0, .begin = begin, .end = begin + nbytes};
+    return exec_fill(r->exec, worker, &range, bytes, err);
+}
+
+fsdpck_status tensor_pairs_read(tensor_pairs *p, size_t pair, bool second, uint8_t *bytes,
+                                uint64_t nbytes, fsdpck_error *err)
+{
     for (uint64_t at = 0; at < nbytes;) {
         const uint64_t some = nbytes - at < p->fill_nbytes ? nbytes - at : p->fill_nbytes;
-        const output_range range = {.file = 0, .begin = begin + at, .end = begin + at + some};
         const uint8_t *from;
         RETURN_IF(cancel_check(&p->a->ctx->cancel, err));
-        RETURN_IF(exec_fill(r->exec, 0, &range, &from, err));
+        RETURN_IF(tensor_pairs_fill(p, 0, pair, second, at, some, &from, err));
         memcpy(bytes + at, from, some);
         at += some;
     }

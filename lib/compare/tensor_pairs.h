@@ -52,13 +52,17 @@ fsdpck_status tensor_pairs_plan(tensor_pairs *p, fsdpck_error *err) FSDPCK_MUST_
 fsdpck_status tensor_pairs_resolve(tensor_pairs *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status tensor_pairs_assign(tensor_pairs *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* After tensor_pairs_resolve: whether a side is compressed. A walk has zeros in its place. */
+/* After tensor_pairs_resolve: whether a side is read as streams. A walk has zeros in its place. */
 bool tensor_pairs_is_streamed(const tensor_pairs *p, size_t pair);
 
 /* All elements of this rank's items. `cancel`: stops the walk besides the caller's own token. */
 fsdpck_status tensor_pairs_walk(tensor_pairs *p, const char *phase, pair_elements_fn fn, void *ctx,
                                 const cancel_token *cancel, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* nbytes of a pair on one side, no more than fill_nbytes; valid until the worker fills the next. */
+fsdpck_status tensor_pairs_fill(const tensor_pairs *p, unsigned worker, size_t pair, bool second,
+                                uint64_t at, uint64_t nbytes, const uint8_t **bytes,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The first nbytes of a pair on one side, little-endian. Not during a walk. */
 fsdpck_status tensor_pairs_read(tensor_pairs *p, size_t pair, bool second, uint8_t *bytes,
                                 uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -42,7 +42,7 @@ fsdpck_status fsdpck_layout_new(fsdpck_context *ctx, fsdpck_checkpoint *src,
     r->opt.select.objects = FSDPCK_OBJECTS_DROP;
     GOTO_IF(run_select(r, err), out);
     GOTO_IF(run_advise(r, err), out);
-    GOTO_IF(rank_totals_make(&l->totals, &r->to, &src->parts, &r->optim_state_map, err), out);
+    GOTO_IF(rank_totals_make(&l->totals, &r->to, &src->parts, &r->optim_state_map, true, err), out);
     mesh_print(&r->layout.mesh, &l->mesh);
     GOTO_IF(text_check(&l->mesh, err), out);
 out:
@@ -87,9 +87,11 @@ void fsdpck_layout_get_info(const fsdpck_layout *l, fsdpck_layout_info *info)
         .adam_nbytes = most->adam_nbytes,
         .training_assumed = !l->run.optim_state_map.known,
         .replicated = s->replicated,
+        .tied = s->tied,
     };
     for (uint64_t i = 0; i < all.tensors; i++)
-        all.nbytes += catalogue_tensor_nbytes(&l->run.to.cat, i);
+        *(rank_totals_is_tied(&l->run.to, i) ? &all.tied_nbytes : &all.nbytes) +=
+            catalogue_tensor_nbytes(&l->run.to.cat, i);
     struct_copy_out(info, &all, sizeof all);
 }
 
@@ -117,6 +119,11 @@ void fsdpck_layout_get_tensor(fsdpck_layout *l, uint64_t index, fsdpck_layout_te
                     : FSDPCK_PART_OTHER,
         .distinct_pieces = 1,
     };
+    if (rank_totals_is_tied(&l->run.to, index)) {
+        const uint32_t first = *VEC_AT(&l->run.to.tied, const uint32_t, index);
+        all.tied_to = catalogue_name(c, catalogue_tensor(c, first)->name);
+        all.tied_to_nbytes = catalogue_name_nbytes(c, catalogue_tensor(c, first)->name);
+    }
     l->placements.nbytes = 0;
     if (spec != NULL) {
         const mesh *m = catalogue_mesh(c, spec->mesh);

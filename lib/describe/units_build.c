@@ -72,7 +72,7 @@ static fsdpck_status choose_ranks(fsdpck_units *u, uint64_t world_size, uint64_t
         return FAIL_WITH(
             err, BADINPUT, MODEL_WORLD, ("number of ranks is not given"),
             (expected, "'world_size' in the description"), (found, "no such key"),
-            (next, "give --world-size N or --mesh DIMS, or add it to the description"));
+            (next, "give --world-size N or --mesh DIMS, or add 'world_size' to the description"));
     if (world_size > MESH_RANKS_MAX)
         return refuse_ranks(err, "more ranks than can be counted", MESH_RANKS_MAX, world_size);
     if (shard_size > 0 && (shard_size > world_size || world_size % shard_size != 0))

@@ -43,6 +43,59 @@ static void negate_ints(uint8_t *p, uint64_t n, unsigned itemsize)
     }
 }
 
+static void add_float32(uint8_t *p, uint64_t n, float constant)
+{
+    for (uint64_t i = 0; i < n; i++, p += sizeof constant) {
+        float v;
+        memcpy(&v, p, sizeof v);
+        v += constant;
+        memcpy(p, &v, sizeof v);
+    }
+}
+
+static void add_float64(uint8_t *p, uint64_t n, double constant)
+{
+    for (uint64_t i = 0; i < n; i++, p += sizeof constant) {
+        double v;
+        memcpy(&v, p, sizeof v);
+        v += constant;
+        memcpy(p, &v, sizeof v);
+    }
+}
+
+static void add_constant(const element_ops *c, uint8_t *elements, uint64_t n)
+{
+    const size_t itemsize = dtype_get(c->from)->itemsize_bytes;
+    float wide[256];
+    if (c->from == DTYPE_FLOAT64) {
+        add_float64(elements, n, c->add);
+        return;
+    }
+    if (c->from == DTYPE_FLOAT32) {
+        add_float32(elements, n, c->add);
+        return;
+    }
+    while (n > 0) {
+        const uint64_t count = n < sizeof wide / sizeof *wide ? n : sizeof wide / sizeof *wide;
+        cast_elements(c->from, DTYPE_FLOAT32, wide, elements, count);
+        add_float32((uint8_t *)wide, count, c->add);
+        cast_elements(DTYPE_FLOAT32, c->from, elements, wide, count);
+        elements += count * itemsize;
+        n -= count;
+    }
+}
+
+static void negate(const dtype_info *info, uint8_t *elements, uint64_t n)
+{
+    const unsigned itemsize = info->itemsize_bytes;
+    if (info->kind == DTYPE_IS_COMPLEX)
+        flip_signs(elements, 2 * n, itemsize / 2);
+    else if (info->kind == DTYPE_IS_FLOAT)
+        flip_signs(elements, n, itemsize);
+    else if (info->kind == DTYPE_IS_INT)
+        negate_ints(elements, n, itemsize);
+}
+
 void element_ops_resolve(const element_ops *c, uint8_t *elements, uint64_t n)
 {
     const dtype_info *info = dtype_get(c->from);
@@ -51,14 +104,10 @@ void element_ops_resolve(const element_ops *c, uint8_t *elements, uint64_t n)
         swap_units(elements, n * (itemsize / info->swap_nbytes), info->swap_nbytes);
     if (c->conj && info->kind == DTYPE_IS_COMPLEX)
         flip_signs(elements, n, itemsize);
-    if (!c->neg)
-        return;
-    if (info->kind == DTYPE_IS_COMPLEX)
-        flip_signs(elements, 2 * n, itemsize / 2);
-    else if (info->kind == DTYPE_IS_FLOAT)
-        flip_signs(elements, n, itemsize);
-    else if (info->kind == DTYPE_IS_INT)
-        negate_ints(elements, n, itemsize);
+    if (c->neg)
+        negate(info, elements, n);
+    if (c->add != 0)
+        add_constant(c, elements, n);
 }
 
 uint64_t element_ops_box(const element_ops *c, const strided *s, uint8_t *dst, const uint8_t *src,

@@ -1,4 +1,5 @@
-/* element_ops.h: copies a box and converts its elements: byte order, conj and neg bits, dtype.
+/* element_ops.h: copies a box and converts its elements: byte order, conj and neg bits, an added constant,
+ * dtype.
  *
  *     element_ops c = {.from = DTYPE_FLOAT32, .to = DTYPE_BFLOAT16};
  *     if (element_ops_is_copy(&c))
@@ -18,6 +19,8 @@ typedef struct element_ops {
     bool swap; /* source is big-endian */
     bool conj; /* imaginary halves are negated */
     bool neg;  /* elements are negated */
+    int8_t
+        add; /* 1, -1: added to each element; 0: nothing. Of float64, float32, float16, bfloat16 */
 } element_ops;
 
 /* Elements are converted in blocks that fit the L1 cache. */
@@ -26,7 +29,7 @@ typedef struct element_ops {
 
 static inline bool element_ops_is_copy(const element_ops *c)
 {
-    return c->from == c->to && !c->swap && !c->conj && !c->neg;
+    return c->from == c->to && !c->swap && !c->conj && !c->neg && c->add == 0;
 }
 
 /* Like strided_copy, with src items of `from` and dst items of `to`. `scratch` has
@@ -34,7 +37,8 @@ static inline bool element_ops_is_copy(const element_ops *c)
 uint64_t element_ops_box(const element_ops *c, const strided *s, uint8_t *dst, const uint8_t *src,
                          uint8_t *scratch);
 
-/* Byte order, conj and neg of n dense elements, in place: afterwards they are plain `from`. */
+/* Byte order, conj, neg and add of n dense elements, in place: afterwards they are plain `from`. As torch
+ * does, float16 and bfloat16 are widened to float32, and the sum is rounded. */
 void element_ops_resolve(const element_ops *c, uint8_t *elements, uint64_t n);
 
 #endif

@@ -35,14 +35,20 @@ void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides)
         strides[d] = *VEC_AT(&x->strides, const uint64_t, s->strides_at + d);
 }
 
+element_ops exec_element_ops(dtype from, dtype to, unsigned flags)
+{
+    return (element_ops){
+        .from = from,
+        .to = to,
+        .swap = (flags & EXTENT_SWAP) != 0,
+        .conj = (flags & EXTENT_CONJ) != 0,
+        .neg = (flags & EXTENT_NEG) != 0,
+        .add = (int8_t)(((flags & EXTENT_ADD) != 0) - ((flags & EXTENT_SUBTRACT) != 0))};
+}
+
 element_ops exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to)
 {
-    const unsigned flags = x->chunk_extents[chunk].flags;
-    return (element_ops){.from = exec_chunk_dtype(x, chunk),
-                         .to = to,
-                         .swap = (flags & EXTENT_SWAP) != 0,
-                         .conj = (flags & EXTENT_CONJ) != 0,
-                         .neg = (flags & EXTENT_NEG) != 0};
+    return exec_element_ops(exec_chunk_dtype(x, chunk), to, x->chunk_extents[chunk].flags);
 }
 
 fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsigned ndim,
@@ -68,6 +74,12 @@ bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
 {
     const uint32_t tensor = catalogue_chunk(&x->r.target->cat, target_chunk)->tensor;
     return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_STREAMED) != 0;
+}
+
+bool exec_chunk_is_added(const struct exec *x, uint64_t target_chunk)
+{
+    const uint32_t tensor = catalogue_chunk(&x->r.target->cat, target_chunk)->tensor;
+    return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_ADDED) != 0;
 }
 
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk)

@@ -18,9 +18,13 @@ enum {
     EXTENT_SWAP = 4,
     EXTENT_CONJ = 8,
     EXTENT_NEG = 16,
-    EXTENT_ROWS = 32,
-    EXTENT_CRC = 64,     /* crc32 covers exactly the chunk's elements, row-major */
-    EXTENT_REPLICA = 128 /* an earlier chunk has the same box: never read for the output */
+    EXTENT_ADD = 32,      /* add 1 to each element */
+    EXTENT_SUBTRACT = 64, /* add -1 */
+    EXTENT_ROWS = 128,
+    EXTENT_CRC = 256,     /* crc32 covers exactly the chunk's elements, row-major */
+    EXTENT_REPLICA = 512, /* an earlier chunk has the same box: never read for the output */
+    /* What copying does to the elements; fits a byte. */
+    EXTENT_OPS = EXTENT_SWAP | EXTENT_CONJ | EXTENT_NEG | EXTENT_ADD | EXTENT_SUBTRACT
 };
 
 typedef struct chunk_extent {
@@ -34,8 +38,9 @@ typedef struct chunk_extent {
 _Static_assert(sizeof(chunk_extent) == 24, "a chunk extent is 24 bytes");
 
 /* Flags of a source tensor. STREAMED: some of its chunks are streams; its targets are filled in the
- * second phase. WIDE: larger tiles give longer reads of its chunks, so large tiles are used. */
-enum { TENSOR_STREAMED = 1, TENSOR_WIDE = 2 };
+ * second phase. WIDE: larger tiles give longer reads of its chunks, so large tiles are used. ADDED: a
+ * constant is added to some of its elements, which only threads do. */
+enum { TENSOR_STREAMED = 1, TENSOR_WIDE = 2, TENSOR_ADDED = 4 };
 
 typedef struct replica_pair {
     uint64_t first;
@@ -108,7 +113,7 @@ typedef struct read_op {
     uint32_t dims_at; /* in gather.dims: sizes, source strides, destination strides */
     uint8_t ndim;     /* 0: contiguous span_bytes */
     uint8_t from, to; /* dtype */
-    uint8_t ops;      /* EXTENT_SWAP, EXTENT_CONJ, EXTENT_NEG */
+    uint8_t ops;      /* of EXTENT_OPS */
 } read_op;
 
 typedef struct gather {
@@ -159,11 +164,15 @@ fsdpck_status resolve_keep_strides(struct exec *x, const uint64_t *strides, unsi
 /* Strides of a located chunk, in elements, ndim of them. */
 void exec_chunk_strides(const struct exec *x, uint64_t chunk, uint64_t *strides);
 element_ops exec_chunk_convert(const struct exec *x, uint64_t chunk, dtype to);
+/* flags: of EXTENT_OPS. */
+element_ops exec_element_ops(dtype from, dtype to, unsigned flags);
 /* Adds the tensor and the file of a source chunk to an error. */
 void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *err);
 dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 /* Whether streams bring some of a target chunk's bytes, after the tiles. */
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
+/* Whether only threads convert the elements of a target chunk. */
+bool exec_chunk_is_added(const struct exec *x, uint64_t target_chunk);
 /* Whether a target chunk is filled with others, apart from the tiles of its file. */
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
 /* Whether other copies of the tensor's boxes are ignored. */

@@ -11,11 +11,7 @@ static dtype read_op_dtype(const read_op *q)
 
 static element_ops read_op_convert(const read_op *q)
 {
-    return (element_ops){.from = read_op_dtype(q),
-                         .to = (dtype)q->to,
-                         .swap = (q->ops & EXTENT_SWAP) != 0,
-                         .conj = (q->ops & EXTENT_CONJ) != 0,
-                         .neg = (q->ops & EXTENT_NEG) != 0};
+    return exec_element_ops(read_op_dtype(q), (dtype)q->to, q->ops);
 }
 
 static bool read_op_is_run(const read_op *q)
@@ -245,7 +241,7 @@ fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, in
                  .src_chunk = (uint32_t)seg->src_chunk,
                  .from = (uint8_t)from,
                  .to = (uint8_t)to,
-                 .ops = (uint8_t)(where->flags & (EXTENT_SWAP | EXTENT_CONJ | EXTENT_NEG))};
+                 .ops = (uint8_t)(where->flags & EXTENT_OPS)};
     if (where->flags & EXTENT_STREAM)
         return FSDPCK_OK;
     exec_chunk_strides(x, seg->src_chunk, w->src_strides);

@@ -85,12 +85,11 @@ static fsdpck_status error_differ(const struct exec *x, const replica_pair *pair
 
 static fsdpck_status check_pair(struct exec *x, const replica_pair *pair, fsdpck_error *err)
 {
-    const unsigned same = EXTENT_SWAP | EXTENT_CONJ | EXTENT_NEG;
     const chunk_extent *a = &x->chunk_extents[pair->first];
     const chunk_extent *b = &x->chunk_extents[pair->again];
     const bool has_crcs = plan_replica_policy(x->r.plan) != REPLICAS_COMPARE &&
                           (a->flags & EXTENT_CRC) && (b->flags & EXTENT_CRC) &&
-                          (a->flags & same) == (b->flags & same);
+                          (a->flags & EXTENT_OPS) == (b->flags & EXTENT_OPS);
     if (has_crcs && a->crc32 != b->crc32)
         return error_differ(x, pair, "checksums", err);
     if (has_crcs) {

@@ -62,6 +62,8 @@ static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place 
             strides[d] = where->strides[d];
     if (!place_fits(from, where, strides, sizes, t->ndim, itemsize))
         return FAIL(err, INTERNAL, NONE, "reader located a chunk outside of its file");
+    if (where->add < -1 || where->add > 1 || (where->add != 0 && !dtype_can_add((dtype)t->dtype)))
+        return FAIL(err, INTERNAL, NONE, "reader adds an unknown constant to a chunk");
     s->offset_bytes = where->offset_bytes;
     s->file = where->file;
     if (!rows)
@@ -71,6 +73,8 @@ static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place 
     flags |= where->swap ? EXTENT_SWAP : 0;
     flags |= where->conj ? EXTENT_CONJ : 0;
     flags |= where->neg ? EXTENT_NEG : 0;
+    flags |= where->add > 0 ? EXTENT_ADD : 0;
+    flags |= where->add < 0 ? EXTENT_SUBTRACT : 0;
     flags |= rows ? EXTENT_ROWS : 0;
     if (where->has_crc && rows && where->record_offset_bytes == where->offset_bytes &&
         where->record_nbytes == box_nelems(sizes, t->ndim) * itemsize) {
@@ -81,19 +85,27 @@ static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place 
     return FSDPCK_OK;
 }
 
+static fsdpck_status resolve_chunk(struct exec *x, uint64_t chunk, fsdpck_error *err)
+{
+    const source *src = x->r.source;
+    place where = {0};
+    if (catalogue_chunk(plan_source(x->r.plan), chunk)->place == LOCATION_EMPTY) {
+        x->chunk_extents[chunk].flags |= EXTENT_ROWS; /* no strides */
+        return src->check_empty(src->ctx, chunk, err);
+    }
+    RETURN_IF(src->locate(src->ctx, chunk, &where, err));
+    return store_location(x, chunk, &where, err);
+}
+
 static fsdpck_status resolve_batch(void *ctx, unsigned worker_index, uint64_t job,
                                    fsdpck_error *err)
 {
     const resolve_work *work = ctx;
-    const source *src = work->x->r.source;
     const uint64_t end = (job + 1) * RESOLVE_BATCH;
     (void)worker_index;
     for (uint64_t i = job * RESOLVE_BATCH; i < end && i < work->count; i++) {
         const uint64_t chunk = work->chunks[i].item;
-        place where = {0};
-        fsdpck_status st = src->locate(src->ctx, chunk, &where, err);
-        if (st == FSDPCK_OK)
-            st = store_location(work->x, chunk, &where, err);
+        const fsdpck_status st = resolve_chunk(work->x, chunk, err);
         if (st != FSDPCK_OK) {
             exec_add_chunk_context(work->x, chunk, err);
             return st;
@@ -102,7 +114,7 @@ static fsdpck_status resolve_batch(void *ctx, unsigned worker_index, uint64_t jo
     return FSDPCK_OK;
 }
 
-/* Nonempty chunks of the tensors that are read, without replicas that are not compared. */
+/* Chunks with a header of the tensors that are read, without replicas that are not compared. */
 static uint64_t list_chunks(const struct exec *x, sort_pair *list)
 {
     const plan *p = x->r.plan;
@@ -114,8 +126,7 @@ static uint64_t list_chunks(const struct exec *x, sort_pair *list)
         const cat_tensor *tensor = catalogue_tensor(from, t);
         const unsigned skip = replica_is_trusted(p, (uint32_t)t) ? EXTENT_REPLICA : 0;
         for (uint64_t k = tensor->first_chunk; k < tensor->first_chunk + tensor->nchunks; k++)
-            if (catalogue_chunk(from, k)->place != LOCATION_EMPTY &&
-                !(x->chunk_extents[k].flags & skip))
+            if (source_has_header(x->r.source, from, k) && !(x->chunk_extents[k].flags & skip))
                 list[n++] = (sort_pair){catalogue_chunk(from, k)->offset_bytes, (uint32_t)k};
     }
     return n;
@@ -157,11 +168,13 @@ static fsdpck_status resolve_listed(struct exec *x, sort_pair *list, sort_pair *
                     &work, x->r.cancel, err);
 }
 
-/* Chunks that are streams, and the tensors that they make source-driven. */
+/* Chunks that are streams, and the tensors that they make source-driven; tensors with an added constant. */
 static fsdpck_status find_streams(struct exec *x, fsdpck_error *err)
 {
     const catalogue *from = plan_source(x->r.plan);
     for (uint64_t k = 0; k < x->chunk_extent_count; k++) {
+        if (x->chunk_extents[k].flags & (EXTENT_ADD | EXTENT_SUBTRACT))
+            x->tensor_flags[catalogue_chunk(from, k)->tensor] |= TENSOR_ADDED;
         if ((x->chunk_extents[k].flags & (EXTENT_STREAM | EXTENT_REPLICA)) != EXTENT_STREAM)
             continue;
         RETURN_IF(vec_add(&x->streams, &(uint64_t){k}, err));

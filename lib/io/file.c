@@ -84,11 +84,16 @@ static fsdpck_status set_errno_at(fsdpck_error *err, int sys_errno, const char *
     return st;
 }
 
-static uint64_t identity_of(const struct stat *st)
+static uint64_t identity_of(uint64_t ino, int64_t mtime_ns)
 {
-    return ((uint64_t)st->st_ino * UINT64_C(0x9E3779B97F4A7C15) ^
-            (uint64_t)mtime_of(st) * UINT64_C(0xC2B2AE3D27D4EB4F)) |
+    return (ino * UINT64_C(0x9E3779B97F4A7C15) ^
+            (uint64_t)mtime_ns * UINT64_C(0xC2B2AE3D27D4EB4F)) |
            1;
+}
+
+uint64_t file_identify(const file *f)
+{
+    return f->remote != NULL ? 0 : identity_of(f->ino, f->mtime_ns);
 }
 
 fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
@@ -114,7 +119,7 @@ fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind
     if (nbytes != NULL && *kind == PATH_FILE)
         *nbytes = (uint64_t)st.st_size;
     if (*kind == PATH_FILE)
-        *identity = identity_of(&st);
+        *identity = identity_of((uint64_t)st.st_ino, mtime_of(&st));
     return FSDPCK_OK;
 }
 

@@ -59,6 +59,9 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
 fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
                             uint64_t *identity, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The same number of an open file; 0 if it is remote. */
+uint64_t file_identify(const file *f);
+
 /* Whether `path` relative to `dir` is a link whose target is absent, as after an unmount. */
 bool path_is_dangling(const folder *dir, const char *path);
 

@@ -1,5 +1,6 @@
 #include "io/file_set.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ struct file_set_entry {
                  * first opening */
     bool seen;  /* was open before: the identity in f is valid */
     uint64_t nbytes;
+    uint64_t expected_nbytes, expected_identity; /* 0: unknown */
 };
 
 static struct file_set_entry *entry_at(file_set *s, uint32_t index)
@@ -24,6 +26,25 @@ static struct file_set_entry *entry_at(file_set *s, uint32_t index)
     struct file_set_entry *e = *VEC_AT(&s->files, struct file_set_entry *, index);
     pthread_mutex_unlock(&s->cache.lock);
     return e;
+}
+
+/* Compares the first opening with file_set_expect. */
+static fsdpck_status check_expected(const struct file_set_entry *e, const file *f,
+                                    fsdpck_error *err)
+{
+    const uint64_t identity = file_identify(f);
+    if (e->expected_identity == 0 || identity == 0)
+        return FSDPCK_OK;
+    if (f->nbytes != e->expected_nbytes)
+        return FAIL_WITH(err, CHANGED, NONE, ("file changed while it was read"), (path, f->path),
+                         (expected, "%" PRIu64 " bytes", e->expected_nbytes),
+                         (found, "%" PRIu64 " bytes", f->nbytes),
+                         (next, "run again when no program writes to the input"));
+    if (identity != e->expected_identity)
+        return FAIL_WITH(err, CHANGED, NONE,
+                         ("file changed or was replaced while the checkpoint was read"),
+                         (path, f->path), (next, "run again when no program writes to the input"));
+    return FSDPCK_OK;
 }
 
 static fsdpck_status open_entry(void *ctx, open_slot *slot, fsdpck_error *err)
@@ -38,6 +59,11 @@ static fsdpck_status open_entry(void *ctx, open_slot *slot, fsdpck_error *err)
             e->f = f;
         else
             file_abandon(&f);
+        return st;
+    }
+    const fsdpck_status st = check_expected(e, &f, err);
+    if (st != FSDPCK_OK) {
+        file_abandon(&f);
         return st;
     }
     e->f = f;
@@ -91,6 +117,13 @@ fsdpck_status file_set_add(file_set *s, const char *path, uint32_t *index, fsdpc
     free(entry->path);
     free(entry);
     return error_set_nomem(err, strlen(path) + sizeof(*entry));
+}
+
+void file_set_expect(file_set *s, uint32_t index, uint64_t nbytes, uint64_t identity)
+{
+    struct file_set_entry *e = entry_at(s, index);
+    e->expected_nbytes = nbytes;
+    e->expected_identity = identity;
 }
 
 static bool entry_seen(file_set *s, struct file_set_entry *e, uint64_t *nbytes)

@@ -31,6 +31,9 @@ fsdpck_status file_set_init(file_set *s, const folder *dir, unsigned max_open, u
 /* `path` is copied. May be called during reads. */
 fsdpck_status file_set_add(file_set *s, const char *path, uint32_t *index,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* What path_identify found: a file that differs when it is first opened is CHANGED. identity 0: not
+ * compared. Before any read. */
+void file_set_expect(file_set *s, uint32_t index, uint64_t nbytes, uint64_t identity);
 /* Size at first open; opens it. */
 fsdpck_status file_set_nbytes(file_set *s, uint32_t index, uint64_t *nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -104,7 +104,7 @@ static bool is_same(const output *o, const char *name, uint64_t dev, uint64_t in
 static fsdpck_status set_rename_errno(const output *o, int rc, fsdpck_error *err)
 {
     if (rc == EEXIST)
-        return output_error_exists(o, "it appeared while this one was written", err);
+        return output_error_exists(o, "another program created it during this run", err);
     return error_set_errno(err, rc, "rename", o->path);
 }
 
@@ -117,8 +117,9 @@ static fsdpck_status sync_parent(const output *o, fsdpck_error *err)
 static void warn_not_restored(const output *o, const char *name)
 {
     log_warn(&o->log, FSDPCK_FINDING_SAVE_LEFTOVER,
-             "check it: rename it if it is the old output, remove it if it is the new one",
-             "'%s' could not be restored: see '%s' next to it", o->path, name);
+             "rename this folder or file if it is the old output; remove it if it is the new one",
+             "'%s' could not be restored; its old or new content is in '%s' next to it", o->path,
+             name);
 }
 
 static fsdpck_status publish_new(output *o, fsdpck_error *err)
@@ -189,10 +190,9 @@ static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck
 
 static fsdpck_status error_replaced(const output *o, fsdpck_error *err)
 {
-    return FAIL_WITH(err, EXISTS, NONE,
-                     ("output exists: it was replaced while this one was written"),
+    return FAIL_WITH(err, EXISTS, NONE, ("output exists: another run replaced it during this run"),
                      (path, output_path(o)),
-                     (next, "another run wrote it: run again only if this output must replace it"));
+                     (next, "run again only if this output must replace that of the other run"));
 }
 
 static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)

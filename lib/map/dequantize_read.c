@@ -21,7 +21,7 @@ static fsdpck_status locate_plain(const dequantizer *v, uint64_t chunk, place *w
     catalogue_chunk_box(c, chunk, offsets, sizes);
     if (where->rows)
         box_row_major_strides(sizes, t->ndim, where->strides);
-    if (where->stream || where->swap || where->neg || where->conj)
+    if (where->stream || where->swap || where->neg || where->conj || where->add != 0)
         return FAIL_WITH(err, UNSUPPORTED, QUANT_KIND,
                          ("'%s' is quantized and compressed, or of another byte order",
                           catalogue_name(c, t->name)),
@@ -42,7 +42,7 @@ static fsdpck_status read_part(const dequantizer *v, uint64_t chunk, const uint6
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], strides[NDIM_MAX], at[NDIM_MAX] = {0};
     unsigned outer = t->ndim; /* dims that are walked; the others are one run */
     uint64_t run = 1;
-    place where;
+    place where = {0};
 
     RETURN_IF(locate_plain(v, chunk, &where, err));
     catalogue_chunk_box(c, chunk, offsets, sizes);

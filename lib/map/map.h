@@ -5,6 +5,8 @@
  *     RETURN_IF(map_read(text, nbytes, &budget, &m, err));
  *     RETURN_IF(map_read_config(m, config, config_nbytes, err));     // config.json
  *     RETURN_IF(map_set_variable(m, "heads=32", err));
+ *     map_take_argument(m, &argument);                               // each, of the training
+ *     RETURN_IF(map_apply_arguments(m, &used, err));
  *     ... map_adapter.h applies it to a catalogue ...
  *     map_free(m);
  *
@@ -37,6 +39,25 @@ fsdpck_status map_set_variable(tensor_map *m, const char *text,
  * no rule uses are ignored. BADINPUT (MAP-CONFIG) if it is not JSON, or a value is no positive integer. */
 fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* hidden_size of config.json, at its top, else in its text_config; 0: absent, or no variable is from it. */
+uint64_t map_hidden_size(const tensor_map *m);
+
+/* A number, or 0 or 1, that the training run was started with. */
+typedef struct map_argument {
+    const char *key; /* as in config.json, or its own name */
+    size_t key_nbytes;
+    uint64_t value;
+    bool may_differ;  /* from config.json, as a vocabulary with padding */
+    const char *note; /* a constant that follows the value in `used`; NULL: none */
+} map_argument;
+/* Has no effect before map_apply_arguments. A later argument with the same key counts. */
+void map_take_argument(tensor_map *m, const map_argument *argument);
+/* Gives the variables without a value those of the arguments, and appends "heads=32, kv_heads=8" to
+ * `used`. UNSUPPORTED (MAP-ARGUMENTS) for one that a `refuse` line names, BADINPUT (MAP-ARGUMENTS) for
+ * one that contradicts config.json. */
+fsdpck_status map_apply_arguments(tensor_map *m, text_buf *used,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Makes `m` the map in the other direction: from the targets of its rules to their sources, each with
  * the first of its alternatives. `forward` was read from the same text; it is borrowed, and must have

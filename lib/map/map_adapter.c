@@ -1,174 +1,15 @@
-#include "map/map_adapter.h"
+#include "map/map_adapter_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
-#include "map/map_layout.h"
 #include "map/map_match.h"
 #include "state/catalogue_copy.h"
-
-/* A chunk of the second catalogue, by its aux. */
-typedef struct map_chunk {
-    uint64_t chunk; /* of the first catalogue */
-    uint32_t piece; /* its first number in `pieces`; MAP_NONE: the same chunk */
-} map_chunk;
-
-struct map_adapter {
-    const tensor_map *m;
-    const catalogue *base;
-    source base_source;
-    catalogue *out;
-    vec chunks;  /* map_chunk */
-    vec pieces;  /* uint64_t: see keep_piece */
-    vec renamed; /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
-    text_buf tied;
-    size_t tied_count;
-    source source;
-};
-
-/* --- pieces --- */
-
-/* Rope makes a piece of every two rows, so only the dims that a tensor has are kept: the dims that they come
- * from, a byte each, offsets and steps; then the start by the dims of the source. */
-static fsdpck_status keep_piece(map_adapter *v, const map_piece *p, unsigned ndim,
-                                unsigned from_ndim, uint32_t *at, fsdpck_error *err)
-{
-    const size_t count = 1 + 2 * (size_t)ndim + from_ndim;
-    if (v->pieces.count >= MAP_NONE - count)
-        return FAIL(err, LIMIT, LIMIT_COUNT, "too many pieces of tensors");
-    *at = (uint32_t)v->pieces.count;
-    uint64_t *to = vec_push_n(&v->pieces, count, err);
-    if (to == NULL)
-        return FSDPCK_LIMIT;
-    memcpy(to, p->from_dim, sizeof p->from_dim);
-    memcpy(to + 1, p->offsets, ndim * sizeof *to);
-    memcpy(to + 1 + ndim, p->step, ndim * sizeof *to);
-    memcpy(to + 1 + 2 * (size_t)ndim, p->start, from_ndim * sizeof *to);
-    return FSDPCK_OK;
-}
-
-/* Without its source and sizes. */
-static void get_piece(const map_adapter *v, uint32_t at, unsigned ndim, unsigned from_ndim,
-                      map_piece *p)
-{
-    const uint64_t *from = VEC_AT(&v->pieces, const uint64_t, at);
-    memcpy(p->from_dim, from, sizeof p->from_dim);
-    memcpy(p->offsets, from + 1, ndim * sizeof *from);
-    memcpy(p->step, from + 1 + ndim, ndim * sizeof *from);
-    memcpy(p->start, from + 1 + 2 * (size_t)ndim, from_ndim * sizeof *from);
-}
-
-/* --- the source --- */
-
-static const map_chunk *chunk_of(const map_adapter *v, uint64_t chunk)
-{
-    return VEC_AT(&v->chunks, const map_chunk, catalogue_chunk(v->out, chunk)->aux);
-}
-
-/* The elements of a box of a piece, in a chunk of the source: *skip elements from the chunk's first
- * one, `strides` apart. */
-static bool find_elements(const map_piece *p, unsigned ndim, const uint64_t *offsets,
-                          unsigned from_ndim, const uint64_t *from_offsets,
-                          const uint64_t *from_strides, uint64_t *strides, uint64_t *skip)
-{
-    uint64_t at[MAP_DIMS_MAX];
-    memcpy(at, p->start, from_ndim * sizeof *at);
-    for (unsigned d = 0; d < ndim; d++) {
-        const unsigned from = p->from_dim[d];
-        strides[d] = 1;
-        if (from == MAP_DIMS_MAX)
-            continue;
-        at[from] += (offsets[d] - p->offsets[d]) * p->step[d];
-        if (!checked_mul(from_strides[from], p->step[d], &strides[d]))
-            return false;
-    }
-    *skip = 0;
-    for (unsigned d = 0; d < from_ndim; d++)
-        if (!checked_mul_add(at[d] - from_offsets[d], from_strides[d], *skip, skip))
-            return false;
-    return true;
-}
-
-static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
-{
-    const map_adapter *v = ctx;
-    const map_chunk *s = chunk_of(v, chunk);
-    uint64_t offsets[NDIM_MAX], from_offsets[NDIM_MAX], from_sizes[NDIM_MAX];
-    uint64_t strides[NDIM_MAX], skip;
-
-    RETURN_IF(v->base_source.locate(v->base_source.ctx, s->chunk, where, err));
-    if (s->piece == MAP_NONE)
-        return FSDPCK_OK;
-    const cat_tensor *t = catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor);
-    const cat_tensor *from = catalogue_tensor(v->base, catalogue_chunk(v->base, s->chunk)->tensor);
-    map_piece p;
-    get_piece(v, s->piece, t->ndim, from->ndim, &p);
-    catalogue_chunk_box(v->out, chunk, offsets, NULL);
-    catalogue_chunk_box(v->base, s->chunk, from_offsets, from_sizes);
-    if (where->rows)
-        box_row_major_strides(from_sizes, from->ndim, where->strides);
-    if (!find_elements(&p, t->ndim, offsets, from->ndim, from_offsets, where->strides, strides,
-                       &skip) ||
-        !checked_mul(skip, dtype_get((dtype)t->dtype)->itemsize_bytes, &skip) ||
-        !checked_add(where->offset_bytes, skip, &where->offset_bytes))
-        return FAIL(err, BADINPUT, TENSOR_BOUNDS, "tensor extends beyond its storage");
-    memcpy(where->strides, strides, t->ndim * sizeof *strides);
-    where->rows = false;
-    return FSDPCK_OK;
-}
-
-static fsdpck_status read_at(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
-                             uint64_t nbytes, fsdpck_error *err)
-{
-    const source *s = &((const map_adapter *)ctx)->base_source;
-    return s->read_at(s->ctx, file, offset_bytes, dst, nbytes, err);
-}
-
-static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
-                                 fsdpck_error *err)
-{
-    const map_adapter *v = ctx;
-    return v->base_source.stream_open(v->base_source.ctx, chunk_of(v, chunk)->chunk, stream, err);
-}
-
-static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
-{
-    const map_adapter *v = ctx;
-    return v->base_source.stream_nbytes(v->base_source.ctx, chunk_of(v, chunk)->chunk);
-}
-
-static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)
-{
-    const map_adapter *v = ctx;
-    return v->base_source.stream_checksum_of(v->base_source.ctx, chunk_of(v, chunk)->chunk);
-}
-
-static const char *replica_of(void *ctx, uint64_t chunk)
-{
-    const map_adapter *v = ctx;
-    return v->base_source.replica_of(v->base_source.ctx, chunk_of(v, chunk)->chunk);
-}
-
-static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
-{
-    const source *s = &((const map_adapter *)ctx)->base_source;
-    return s->check_unchanged(s->ctx, err);
-}
-
-const source *map_adapter_source(const map_adapter *v)
-{
-    return &v->source;
-}
 
 uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor)
 {
     return *VEC_AT(&v->renamed, const uint32_t, base_tensor) - 1;
-}
-
-uint64_t map_adapter_chunk(const map_adapter *v, uint64_t chunk)
-{
-    return chunk_of(v, chunk)->chunk;
 }
 
 /* --- chunks --- */
@@ -179,7 +20,8 @@ static fsdpck_status add_chunk(map_adapter *v, uint32_t tensor, uint64_t chunk, 
 {
     if (v->chunks.count == UINT32_MAX)
         return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
-    RETURN_IF(vec_add(&v->chunks, &(map_chunk){.chunk = chunk, .piece = piece}, err));
+    RETURN_IF(
+        vec_add(&v->chunks, &(map_chunk){.chunk = chunk, .piece = piece, .add = v->add}, err));
     k->aux = (uint32_t)(v->chunks.count - 1);
     return catalogue_add_chunk(v->out, tensor, offsets, sizes, k, err);
 }
@@ -229,14 +71,37 @@ static bool intersect(const map_piece *p, unsigned ndim, unsigned from_ndim,
     return true;
 }
 
+/* The chunks that a piece may have elements of. */
+static fsdpck_status find_chunks(map_adapter *v, unsigned ndim, const map_piece *p,
+                                 const uint64_t **chunks, size_t *count, fsdpck_error *err)
+{
+    uint64_t begins[NDIM_MAX] = {0}, ends[NDIM_MAX] = {1}; /* a tensor without dims */
+    *count = 0;
+    for (unsigned d = 0; d < catalogue_tensor(v->base, p->source)->ndim; d++) {
+        begins[d] = p->start[d];
+        ends[d] = p->start[d] + 1;
+    }
+    for (unsigned d = 0; d < ndim; d++) {
+        if (p->sizes[d] == 0)
+            return FSDPCK_OK;
+        if (p->from_dim[d] < MAP_DIMS_MAX)
+            ends[p->from_dim[d]] = p->start[p->from_dim[d]] + (p->sizes[d] - 1) * p->step[d] + 1;
+    }
+    return chunk_index_find(&v->index, p->source, begins, ends, chunks, count, err);
+}
+
 static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned ndim,
                                       const map_piece *p, fsdpck_error *err)
 {
     const cat_tensor *from = catalogue_tensor(v->base, p->source);
     const uint64_t itemsize = dtype_get((dtype)from->dtype)->itemsize_bytes;
+    const uint64_t *chunks = NULL;
+    size_t count;
     uint32_t kept = 0;
-    RETURN_IF(keep_piece(v, p, ndim, from->ndim, &kept, err));
-    for (uint64_t i = from->first_chunk; i < from->first_chunk + from->nchunks; i++) {
+    RETURN_IF(map_piece_keep(v, p, ndim, from->ndim, &kept, err));
+    RETURN_IF(find_chunks(v, ndim, p, &chunks, &count, err));
+    for (size_t n = 0; n < count; n++) {
+        const uint64_t i = chunks[n];
         uint64_t offsets[MAP_DIMS_MAX], sizes[MAP_DIMS_MAX], from_offsets[NDIM_MAX],
             from_sizes[NDIM_MAX], strides[MAP_DIMS_MAX], from_strides[NDIM_MAX], skip;
         cat_chunk k = *catalogue_chunk(v->base, i);
@@ -244,8 +109,8 @@ static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned 
         if (!intersect(p, ndim, from->ndim, from_offsets, from_sizes, offsets, sizes))
             continue;
         box_row_major_strides(from_sizes, from->ndim, from_strides);
-        if (k.place == LOCATION_ROWS && find_elements(p, ndim, offsets, from->ndim, from_offsets,
-                                                      from_strides, strides, &skip)) {
+        if (k.place == LOCATION_ROWS && map_piece_find(p, ndim, offsets, from->ndim, from_offsets,
+                                                       from_strides, strides, &skip)) {
             k.offset_bytes += skip * itemsize;
             k.nbytes = box_nelems(sizes, ndim) * itemsize;
             k.place = LOCATION_STRIDED;
@@ -266,7 +131,7 @@ static fsdpck_status add_tensor(map_adapter *v, const map_rule *rule, const char
     for (size_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(v->out); i++)
         if (catalogue_tensor(v->out, i)->name == id)
             return FAIL_WITH(err, BADINPUT, MAP_TARGET_TWICE,
-                             ("'%s' is filled twice; the second time by the rule of line %u of the "
+                             ("two rules fill '%s'; the second is the rule of line %u of the "
                               "map",
                               name, rule->at.line),
                              (tensor, name), (expected, "one rule for each target"));
@@ -316,6 +181,7 @@ static fsdpck_status lay_out(map_adapter *v, const map_input *inputs, const map_
 {
     const map_rule *rule = VEC_AT(&v->m->rules, const map_rule, instance->rule);
     map_layout_begin(l, v->m, rule, instance->stacked);
+    chunk_index_clear(&v->index);
     for (uint32_t i = 0; i < instance->count; i++) {
         const uint32_t from = input_of(inputs, x, instance->first + i)->tensor;
         const cat_tensor *t = catalogue_tensor(v->base, from);
@@ -351,6 +217,17 @@ static fsdpck_status make_targets(map_adapter *v, const map_instance *instance,
     return FSDPCK_OK;
 }
 
+/* Whether a rule keeps all elements of a tensor: it has no operation but a switch that is off. */
+static bool only_renames(const tensor_map *m, const map_rule *rule)
+{
+    for (uint32_t i = 0; i < rule->nops; i++) {
+        const map_op *op = VEC_AT(&m->ops, const map_op, rule->first_op + i);
+        if (op->kind != MAP_OP_ADD || map_added(m, op) != 0)
+            return false;
+    }
+    return rule->nsources == 1;
+}
+
 /* What narrow cut from the tensors of an instance is left out, under the name of the first one. */
 static fsdpck_status skip_cut(map_adapter *v, const map_input *first, const map_layout *l,
                               text_buf *name, fsdpck_error *err)
@@ -379,7 +256,7 @@ static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, cons
     fsdpck_status st;
     if (rule->keeps) {
         st = rename_tensor(v, rule, first->tensor, first->name, first->nbytes, err);
-    } else if (rule->nops == 0 && rule->nsources == 1) {
+    } else if (only_renames(v->m, rule)) {
         const map_pattern *p = VEC_AT(&v->m->patterns, const map_pattern, rule->first_target);
         st = map_pattern_write(v->m, p, captures, name, err);
         if (st == FSDPCK_OK)
@@ -387,7 +264,11 @@ static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, cons
     } else {
         st = lay_out(v, inputs, x, instance, l, err);
         if (st == FSDPCK_OK)
+            st = map_compare_heads(v, first, l, err);
+        v->add = l->add;
+        if (st == FSDPCK_OK)
             st = make_targets(v, instance, captures, l, name, err);
+        v->add = 0;
         if (st == FSDPCK_OK)
             st = skip_cut(v, first, l, name, err);
     }
@@ -441,16 +322,20 @@ static uint32_t find_renamed(const map_adapter *v, uint32_t made)
     return CAT_NONE;
 }
 
-/* Import for a model with tied embeddings: a tensor that its folder omits. */
-static fsdpck_status add_tied(map_adapter *v, const map_tie *tie, fsdpck_error *err)
+/* Import: a tensor that the folder of a model with tied embeddings omits. */
+static fsdpck_status add_tied(map_adapter *v, const map_tie *tie, bool ties, fsdpck_error *err)
 {
     const strtab *texts = &v->m->texts;
     const char *name = strtab_text(texts, tie->name), *same_as = strtab_text(texts, tie->same_as);
     const uint32_t first = find_made(v, tie->same_as);
     const uint32_t from = first == CAT_NONE ? CAT_NONE : find_renamed(v, first);
     uint32_t made;
-    if (from == CAT_NONE || find_made(v, tie->name) != CAT_NONE)
+    if (first == CAT_NONE || find_made(v, tie->name) != CAT_NONE)
         return FSDPCK_OK;
+    if (!ties || from == CAT_NONE) {
+        text_printf(&v->untied, "%s'%s'", v->untied.nbytes > 0 ? ", " : "", name);
+        return text_check(&v->untied, err);
+    }
     const cat_tensor *t = catalogue_tensor(v->base, from);
     RETURN_IF(catalogue_add_tensor(v->out, name, strtab_nbytes(texts, tie->name), (dtype)t->dtype,
                                    t->ndim, catalogue_shape(v->base, from), &made, err));
@@ -470,6 +355,17 @@ const char *map_adapter_tied(const map_adapter *v, size_t *count)
     return v->tied.text == NULL ? "" : v->tied.text;
 }
 
+const uint32_t *map_adapter_lost(const map_adapter *v, size_t *count)
+{
+    *count = v->lost.count;
+    return v->lost.items;
+}
+
+const char *map_adapter_untied(const map_adapter *v)
+{
+    return v->untied.text == NULL ? "" : v->untied.text;
+}
+
 static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_matches *x,
                           fsdpck_error *err)
 {
@@ -486,10 +382,11 @@ static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_mat
             catalogue_add_skipped(v->out, in->name, in->nbytes, false,
                                   catalogue_tensor_nbytes(v->base, in->tensor), VALUE_OF_NONE, err);
     }
+    for (size_t i = 0; i < x->lost.count && st == FSDPCK_OK; i++)
+        st = vec_add(&v->lost, &inputs[*VEC_AT(&x->lost, const uint32_t, i)].tensor, err);
     const bool ties = v->m->ties_at_top ? v->m->tied : v->m->nested_tied;
-    for (size_t i = 0; v->m->forward != NULL && ties && i < v->m->ties.count && st == FSDPCK_OK;
-         i++)
-        st = add_tied(v, VEC_AT(&v->m->ties, const map_tie, i), err);
+    for (size_t i = 0; v->m->forward != NULL && i < v->m->ties.count && st == FSDPCK_OK; i++)
+        st = add_tied(v, VEC_AT(&v->m->ties, const map_tie, i), ties, err);
     map_layout_release(&l);
     text_release(&name);
     return st;
@@ -503,26 +400,15 @@ static map_adapter *adapter_init(const tensor_map *m, const catalogue *base, con
         return NULL;
     v->m = m;
     v->base = base;
-    v->base_source = *src;
     v->out = out;
     v->chunks = VEC_OF(map_chunk, out->owner);
     v->pieces = VEC_OF(uint64_t, out->owner);
     v->renamed = VEC_OF(uint32_t, out->owner);
-    v->source =
-        (source){.ctx = v,
-                 .cat = out,
-                 .root = src->root,
-                 .root_is_file = src->root_is_file,
-                 .locate = locate,
-                 .read_at = read_at,
-                 .stream_open = src->stream_open == NULL ? NULL : stream_open,
-                 .stream_read = src->stream_read,
-                 .stream_finish = src->stream_finish,
-                 .stream_close = src->stream_close,
-                 .stream_nbytes = src->stream_nbytes == NULL ? NULL : stream_nbytes,
-                 .stream_checksum_of = src->stream_checksum_of == NULL ? NULL : stream_checksum_of,
-                 .replica_of = src->replica_of == NULL ? NULL : replica_of,
-                 .check_unchanged = check_unchanged};
+    v->lost = VEC_OF(uint32_t, out->owner);
+    v->module_heads = VEC_OF(map_module_heads, out->owner);
+    strtab_init(&v->modules, out->owner);
+    chunk_index_init(&v->index, base, out->owner);
+    map_adapter_set_source(v, src);
     return v;
 }
 
@@ -550,6 +436,9 @@ fsdpck_status map_adapter_new(const tensor_map *m, const catalogue *base, const 
     if (st == FSDPCK_OK)
         st = catalogue_seal(out, err);
     map_matches_release(&x);
+    chunk_index_release(&v->index);
+    strtab_release(&v->modules);
+    vec_release(&v->module_heads);
     vec_trim(&v->chunks);
     vec_trim(&v->pieces);
     if (st != FSDPCK_OK)
@@ -559,6 +448,11 @@ fsdpck_status map_adapter_new(const tensor_map *m, const catalogue *base, const 
     return st;
 }
 
+uint64_t map_adapter_compared(const map_adapter *v)
+{
+    return chunk_index_compared(&v->index);
+}
+
 void map_adapter_free(map_adapter *v)
 {
     if (v == NULL)
@@ -566,6 +460,8 @@ void map_adapter_free(map_adapter *v)
     vec_release(&v->chunks);
     vec_release(&v->pieces);
     vec_release(&v->renamed);
+    vec_release(&v->lost);
     text_release(&v->tied);
+    text_release(&v->untied);
     free(v);
 }

@@ -6,7 +6,7 @@
  *     map_adapter_source(v)      // its locate() calls the first source, then moves to the element
  *     map_adapter_free(v);       // before `seen`, `src` and `cat`
  *
- * No byte moves. Each chunk of the second catalogue is a box of a target whose elements lie with
+ * No byte moves, and no element is computed: place.add contains the constant of `add`. Each chunk of the second catalogue is a box of a target whose elements lie with
  * constant strides in a chunk of the first. Files are the same in both.
  *
  * Each input is taken by exactly one rule, and each target is filled exactly once; otherwise BADINPUT:
@@ -38,8 +38,16 @@ const source *map_adapter_source(const map_adapter *v);
 uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor);
 /* The chunk of the first catalogue that a chunk of the second one is in. */
 uint64_t map_adapter_chunk(const map_adapter *v, uint64_t chunk);
+/* The constant that a chunk adds to each element: 1, -1 or 0. */
+int8_t map_adapter_added(const map_adapter *v, uint64_t chunk);
 /* The tensors that `tied` of an inverted map made, as "name = name, ..."; "" for none. */
 const char *map_adapter_tied(const map_adapter *v, size_t *count);
+/* The tensors of the first catalogue that `lose` takes. */
+const uint32_t *map_adapter_lost(const map_adapter *v, size_t *count);
+/* The tensors that `tied` of an inverted map lists, that no input has, and that it did not make, as "'name', ...". */
+const char *map_adapter_untied(const map_adapter *v);
+/* Chunks of the first catalogue that were compared with pieces: the time that it took. */
+uint64_t map_adapter_compared(const map_adapter *v);
 void map_adapter_free(map_adapter *v);
 
 #endif

@@ -69,3 +69,39 @@ fsdpck_status map_print_purposes(const map_entry *entries, const char *model_typ
     }
     return text_check(out, err);
 }
+
+/* Appends "NAME, NAME": the built-in maps for a model type. */
+static fsdpck_status put_maps(const char *model_type, text_buf *out, fsdpck_error *err)
+{
+    for (const map_entry *e = map_entries; e->name != NULL; e++) {
+        tensor_map *m;
+        RETURN_IF(map_read(e->text, e->nbytes, NULL, &m, err));
+        if (is_for_type(m, model_type))
+            text_printf(out, "%s%s", out->nbytes > 0 ? ", " : "", e->name);
+        map_free(m);
+    }
+    return text_check(out, err);
+}
+
+bool map_check_model(const tensor_map *m, const char *name, fsdpck_error *what)
+{
+    const char *type = m->model_type[0] != '\0' ? m->model_type : m->nested_model_type;
+    text_buf types = {.limit_bytes = 1000}, maps = {.limit_bytes = 1000};
+    if (m->model_types.count == 0 || type[0] == '\0' || is_for_type(m, m->model_type) ||
+        is_for_type(m, m->nested_model_type))
+        return true;
+    for (size_t i = 0; i < m->model_types.count; i++)
+        text_printf(&types, "%s%s", i > 0 ? ", " : "",
+                    strtab_text(&m->texts, *VEC_AT(&m->model_types, const uint32_t, i)));
+    const bool known = put_maps(type, &maps, NULL) == FSDPCK_OK && maps.nbytes > 0;
+    FAIL_WITH(what, BADINPUT, MAP_MODEL,
+              ("config.json has model type '%s', but map '%s' is for %s", type, name,
+               types.text == NULL ? "other types" : types.text),
+              (next, "%s%s",
+               known ? "check the map and config.json; built-in maps for this type: "
+                     : "check the map and config.json; no built-in map is for this type",
+               known ? maps.text : ""));
+    text_release(&types);
+    text_release(&maps);
+    return false;
+}

@@ -24,5 +24,8 @@ fsdpck_status map_choose(const map_entry *entries, const char *model_type, const
 /* Appends "NAME for PATTERN, PATTERN; NAME for ..." of all maps for the model type. */
 fsdpck_status map_print_purposes(const map_entry *entries, const char *model_type, budget *owner,
                                  text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* False if config.json, which set the variables, names a model type that `m` is not for, and sets the
+ * warning (MAP-MODEL), with the built-in maps for the type. `name` is that of the map. */
+bool map_check_model(const tensor_map *m, const char *name, fsdpck_error *what);
 
 #endif

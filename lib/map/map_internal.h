@@ -6,11 +6,15 @@
  *     map_rule.c        whether the operations of a rule lead from its sources to its targets
  *     map_invert.c      the map in the other direction
  *     map_variables.c   values: config.json, NAME=N
+ *     map_arguments.c   values: arguments of the training
  *     map_choose.c      which of several maps fits a model type and names
  *     map_match.c       tensors of a catalogue -> instances of rules
  *     map_layout.c      operations: which element of a source is which element of a target
  *     map_regroup.c     group, ungroup, narrow
- *     map_adapter.c     the second catalogue and its source
+ *     map_heads.c       operations that count heads agree on the rows of a head
+ *     chunk_index.c     the chunks of a tensor that a piece may have elements of
+ *     map_adapter.c     the second catalogue
+ *     map_adapter_source.c  its source
  *     map_table.c       the maps that are built in
  */
 #ifndef FSDPCK_MAP_MAP_INTERNAL_H
@@ -71,6 +75,7 @@ typedef enum map_op_kind {
     MAP_OP_GROUP,   /* parts of groups: all first parts, all second parts, ... -> group by group */
     MAP_OP_UNGROUP, /* the inverse */
     MAP_OP_NARROW,  /* cuts padding: the first indices of a dim */
+    MAP_OP_ADD,     /* adds 1 or -1 to each element */
     MAP_OP_UNROPE   /* the inverse of ROPE; only in inverted maps */
 } map_op_kind;
 
@@ -79,9 +84,10 @@ typedef struct map_op {
     uint32_t capture;   /* STACK, UNSTACK */
     unsigned dim;       /* CONCAT, SPLIT, TRANSPOSE, GROUP, UNGROUP, NARROW */
     unsigned other_dim; /* TRANSPOSE */
+    bool subtract;      /* ADD: the value with the opposite sign */
     /* SPLIT: proportions, 0: equal parts. CONCAT: proportions, 0: any. ROPE, UNROPE: the number of
      * heads. GROUP, UNGROUP: the number of groups, then the proportions of their parts. NARROW: the
-     * number of indices. */
+     * number of indices. ADD: 1, or a switch. */
     uint32_t first_value, count;
     map_at at;
 } map_op;
@@ -91,6 +97,7 @@ typedef struct map_rule {
     uint32_t first_target, ntargets; /* none: drop, keep or ignore */
     bool keeps;                      /* names stay; for tensors that no other rule takes */
     bool ignores; /* names of the other family: only an inverted map drops them */
+    bool loses;   /* drop, of tensors that are expected to be zero */
     uint32_t first_op, nops;
     uint32_t stacked; /* capture that numbers the sources of an instance, or MAP_NONE */
     uint32_t unstacked;
@@ -106,7 +113,12 @@ typedef struct map_variable_def {
     uint32_t found_key;        /* index of the key that set it, MAP_NONE: none */
     bool in_text_config;       /* where it was found */
     bool is_set, by_user;
+    bool is_switch; /* only for ADD: 0, or 1 by the user or the arguments of the training */
     uint64_t value;
+    /* The argument of the training that its first key names. */
+    bool has_argument, argument_may_differ;
+    uint64_t argument;
+    const char *argument_note;
 } map_variable_def;
 
 /* On import, a tensor that no rule makes is another one if the model ties its embeddings. */
@@ -130,9 +142,16 @@ struct tensor_map {
     uint32_t first_name, nnames; /* in patterns */
     uint32_t for_text;           /* the names of the `for` line: id in texts */
     text_buf dropped;            /* the names of the `drop` lines */
+    text_buf needed;             /* those of the `needs` lines */
     vec ties;                    /* map_tie */
     bool tied, nested_tied;      /* tie_word_embeddings, at the top and in text_config */
     bool ties_at_top;            /* it is at the top */
+    uint64_t head_dim;           /* of config.json, at the top, else in text_config; 0: absent */
+    bool head_dim_at_top;
+    uint64_t hidden_size, nested_hidden_size; /* of config.json, likewise; 0: absent */
+    char model_type[64], nested_model_type[64]; /* of config.json, likewise; "": absent */
+    vec refused;                 /* uint32_t: the keys of the `refuse` lines, ids in texts */
+    uint32_t refused_key;        /* an argument of the training that is one of them, and true */
     const tensor_map
         *forward; /* of an inverted map: the one that it inverts; else NULL. Borrowed. */
 };
@@ -194,6 +213,8 @@ fsdpck_status map_check_rule(const tensor_map *m, map_rule *rule,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 bool map_value_is_set(const tensor_map *m, const map_value *v);
+/* The constant of an ADD: 1, -1 or 0. */
+int8_t map_added(const tensor_map *m, const map_op *op);
 /* USAGE (MAP-VARIABLE) if the variable has no value. */
 fsdpck_status map_get_value(const tensor_map *m, const map_value *v, uint64_t *value,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;

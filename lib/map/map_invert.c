@@ -10,6 +10,15 @@ static fsdpck_status fail_one_way(const map_at *at, const char *expected, fsdpck
                      (expected, "%s", expected));
 }
 
+static fsdpck_status fail_needs(const tensor_map *m, fsdpck_error *err)
+{
+    const fsdpck_status st = FAIL(
+        err, UNSUPPORTED, MAP_ONE_WAY,
+        "map cannot import: the trainer also needs %s, which no tensor determines", m->needed.text);
+    error_next(err, "import the folder with the trainer's own converter");
+    return st;
+}
+
 /* Equal parts: a proportion of 1 for each tensor. */
 static fsdpck_status add_equal_parts(tensor_map *m, uint32_t count, map_op *op, fsdpck_error *err)
 {
@@ -29,10 +38,10 @@ static fsdpck_status invert_op(tensor_map *m, const map_rule *rule, map_op *op, 
         [MAP_OP_CONCAT] = MAP_OP_SPLIT,  [MAP_OP_SPLIT] = MAP_OP_CONCAT,
         [MAP_OP_ROPE] = MAP_OP_UNROPE,   [MAP_OP_TRANSPOSE] = MAP_OP_TRANSPOSE,
         [MAP_OP_UNROPE] = MAP_OP_ROPE,   [MAP_OP_GROUP] = MAP_OP_UNGROUP,
-        [MAP_OP_UNGROUP] = MAP_OP_GROUP,
+        [MAP_OP_UNGROUP] = MAP_OP_GROUP, [MAP_OP_ADD] = MAP_OP_ADD,
     };
     if (op->kind == MAP_OP_NARROW)
-        return fail_one_way(&op->at, "no narrow: the padding that it cuts is unknown", err);
+        return fail_one_way(&op->at, "no narrow: the padding that it omits is unknown", err);
     if (op->kind == MAP_OP_UNSTACK && rule->unstacked_inner != MAP_NONE)
         return fail_one_way(&op->at, "one unstack", err);
     if (op->kind == MAP_OP_CONCAT && op->count == 0)
@@ -40,6 +49,7 @@ static fsdpck_status invert_op(tensor_map *m, const map_rule *rule, map_op *op, 
     if (op->kind == MAP_OP_SPLIT && op->count == 0)
         RETURN_IF(add_equal_parts(m, rule->ntargets, op, err));
     op->kind = inverse[op->kind];
+    op->subtract = !op->subtract;
     return FSDPCK_OK;
 }
 
@@ -52,7 +62,7 @@ static fsdpck_status invert_rule(tensor_map *m, map_rule *rule, fsdpck_error *er
         if (!map_pattern_is_clear(m, p))
             return fail_one_way(&p->at,
                                 "text other than digits between {n}, '*' and their "
-                                "neighbours",
+                                "neighbors",
                                 err);
     }
     for (uint32_t i = 0; i < from.nsources; i++)
@@ -74,6 +84,8 @@ static fsdpck_status invert_rule(tensor_map *m, map_rule *rule, fsdpck_error *er
 fsdpck_status map_invert(tensor_map *m, const tensor_map *forward, fsdpck_error *err)
 {
     size_t count = 0;
+    if (m->needed.nbytes > 0)
+        return fail_needs(m, err);
     for (size_t i = 0; i < m->rules.count; i++) {
         map_rule rule = *VEC_AT(&m->rules, const map_rule, i);
         if (rule.ntargets == 0 && !rule.keeps && !rule.ignores)
@@ -86,4 +98,9 @@ fsdpck_status map_invert(tensor_map *m, const tensor_map *forward, fsdpck_error 
     m->rules.count = count;
     m->forward = forward;
     return FSDPCK_OK;
+}
+
+const char *map_dropped_names(const tensor_map *m)
+{
+    return m->dropped.text == NULL ? "" : m->dropped.text;
 }

@@ -32,6 +32,9 @@ void map_layout_begin(map_layout *l, const tensor_map *m, const map_rule *rule, 
     l->inner = 1;
     l->cut.nbytes = 0;
     l->cut_nelems = 0;
+    l->add = 0;
+    l->head_rows = 0;
+    l->rope = NULL;
     l->tensors.count = l->next_tensors.count = 0;
     l->pieces.count = l->next_pieces.count = 0;
 }
@@ -377,6 +380,16 @@ static void swap_steps(map_layout *l)
     l->next_tensors.count = l->next_pieces.count = 0;
 }
 
+/* The pieces remain. */
+static fsdpck_status check_add(map_layout *l, const map_op *op, fsdpck_error *err)
+{
+    l->add = map_added(l->m, op);
+    for (size_t i = 0; l->add != 0 && i < l->tensors.count; i++)
+        if (!dtype_can_add(tensor_at(l, i)->dtype))
+            return shape_error(op, tensor_at(l, i), "float64, float32, float16 or bfloat16", err);
+    return FSDPCK_OK;
+}
+
 fsdpck_status map_layout_run(map_layout *l, fsdpck_error *err)
 {
     static fsdpck_status (*const run[])(map_layout *, const map_op *, fsdpck_error *) = {
@@ -388,8 +401,14 @@ fsdpck_status map_layout_run(map_layout *l, fsdpck_error *err)
     };
     for (uint32_t i = 0; i < l->rule->nops; i++) {
         const map_op *op = VEC_AT(&l->m->ops, const map_op, l->rule->first_op + i);
+        if (op->kind == MAP_OP_ADD) {
+            RETURN_IF(check_add(l, op, err));
+            continue;
+        }
+        RETURN_IF(map_check_heads(l, op, false, err));
         RETURN_IF(run[op->kind](l, op, err));
         swap_steps(l);
+        RETURN_IF(map_check_heads(l, op, true, err));
     }
     return FSDPCK_OK;
 }

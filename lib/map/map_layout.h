@@ -3,6 +3,7 @@
  * A tensor under construction is a shape and pieces. A piece is a box of it that is a strided box of
  * one tensor of the checkpoint: index offsets[d] + i in dim d is index start[from] + i * step[d] in
  * the source's dim from = from_dim[d]. Operations cut and move pieces; no element is computed.
+ * `add` is a constant for all elements of the rule.
  *
  *     map_layout l;
  *     map_layout_init(&l, &budget);
@@ -45,6 +46,9 @@ typedef struct map_layout {
     uint32_t inner;    /* with two unstacks: numbers of the second one; else 1 */
     text_buf cut;      /* what narrow removed, as "[100:128]" */
     uint64_t cut_nelems;
+    int8_t add;                /* of the rule: 1, -1 or 0 */
+    uint64_t head_rows;        /* of a head of the tensor whose rows `rope` reorders; 0: none */
+    const map_op *rope;        /* that operation */
     vec tensors, next_tensors; /* map_layout_tensor */
     vec pieces, next_pieces;   /* map_piece */
 } map_layout;

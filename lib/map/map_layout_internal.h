@@ -109,4 +109,9 @@ static inline bool same_but_dim(const map_layout_tensor *a, const map_layout_ten
 fsdpck_status map_run_regroup(map_layout *l, const map_op *op, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status map_run_narrow(map_layout *l, const map_op *op, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* map_heads.c: before and after an operation. The rows of a head must be those that config.json states;
+ * those of `rope` on all rows of a tensor are recorded. BADINPUT (MAP-SHAPE). */
+fsdpck_status map_check_heads(map_layout *l, const map_op *op, bool is_done,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

@@ -12,6 +12,7 @@ typedef struct match_search {
     map_matches *out;
     text_buf untaken; /* the first names */
     uint64_t untaken_count;
+    uint64_t made_count; /* those of them that the map makes, in the same direction */
 } match_search;
 
 static const map_rule *rule_at(const tensor_map *m, uint32_t index)
@@ -47,7 +48,10 @@ static bool find_source(const match_search *s, const map_rule *r, const map_inpu
 static fsdpck_status add_taken(match_search *s, uint32_t input, map_taken *t, fsdpck_error *err)
 {
     t->input = input;
-    if (rule_at(s->m, t->rule)->ntargets == 0 && !rule_at(s->m, t->rule)->keeps)
+    const map_rule *rule = rule_at(s->m, t->rule);
+    if (rule->loses)
+        RETURN_IF(vec_add(&s->out->lost, &input, err));
+    if (rule->ntargets == 0 && !rule->keeps)
         return vec_add(&s->out->dropped, &input, err);
     RETURN_IF(strtab_intern(&s->out->any, t->captures.any, t->captures.any_nbytes, &t->any, err));
     return vec_add(&s->out->taken, t, err);
@@ -89,6 +93,23 @@ static fsdpck_status find_rule(const match_search *s, const map_input *in, map_t
     return FSDPCK_OK;
 }
 
+/* Whether the map makes a tensor of this name. An inverted map makes what the other one takes. */
+static bool is_made(const tensor_map *m, const map_input *in)
+{
+    const tensor_map *by = m->forward == NULL ? m : m->forward;
+    map_captures captures;
+    for (uint32_t i = 0; i < by->rules.count; i++) {
+        const map_rule *r = rule_at(by, i);
+        const uint32_t first = m->forward == NULL ? r->first_target : r->first_source,
+                       count = m->forward == NULL ? r->ntargets : r->nsources;
+        for (uint32_t k = 0; k < count && !r->ignores; k++)
+            if (map_pattern_match(by, VEC_AT(&by->patterns, const map_pattern, first + k), in->name,
+                                  in->nbytes, &captures))
+                return true;
+    }
+    return false;
+}
+
 static fsdpck_status match_input(match_search *s, uint32_t input, fsdpck_error *err)
 {
     const map_input *in = &s->inputs[input];
@@ -106,6 +127,7 @@ static fsdpck_status match_input(match_search *s, uint32_t input, fsdpck_error *
     }
     if (found.rule != MAP_NONE)
         return add_taken(s, input, &found, err);
+    s->made_count += is_made(s->m, in);
     if (s->untaken_count++ < NAMES_SHOWN)
         text_printf(&s->untaken, "%s'%s'", s->untaken_count > 1 ? ", " : "", in->name);
     return FSDPCK_OK;
@@ -114,6 +136,15 @@ static fsdpck_status match_input(match_search *s, uint32_t input, fsdpck_error *
 static fsdpck_status fail_untaken(const match_search *s, fsdpck_error *err)
 {
     RETURN_IF(text_check(&s->untaken, err));
+    if (s->made_count == s->untaken_count)
+        return FAIL_WITH(err, BADINPUT, MAP_UNTAKEN,
+                         ("%" PRIu64 " tensor%s without a rule: %s%s", s->untaken_count,
+                          s->untaken_count == 1 ? "" : "s", s->untaken.text,
+                          s->untaken_count > NAMES_SHOWN ? ", ..." : ""),
+                         (next, "the map makes tensors of these names: %s",
+                          s->m->forward == NULL
+                              ? "to apply it in the other direction, give --import"
+                              : "omit --import to apply it in the other direction"));
     return FAIL_WITH(err, BADINPUT, MAP_UNTAKEN,
                      ("%" PRIu64 " tensor%s without a rule: %s%s", s->untaken_count,
                       s->untaken_count == 1 ? "" : "s", s->untaken.text,
@@ -213,8 +244,8 @@ static fsdpck_status fail_missing(const match_search *s, const map_taken *taken,
     fsdpck_status st = map_pattern_write(s->m, p, &captures, &name, err);
     if (st == FSDPCK_OK)
         st = FAIL_WITH(err, BADINPUT, MAP_SOURCE,
-                       ("'%s' has no '%s' beside it, for the rule of line %u of the map", in->name,
-                        name.text, r->at.line),
+                       ("'%s' has no '%s' beside it, which the rule of line %u of the map requires",
+                        in->name, name.text, r->at.line),
                        (tensor, in->name), (expected, "a tensor '%s'", name.text));
     text_release(&name);
     return st;
@@ -295,7 +326,8 @@ fsdpck_status map_match(const tensor_map *m, const map_input *inputs, size_t cou
     match_search s = {.m = m, .inputs = inputs, .out = out};
     *out = (map_matches){.taken = VEC_OF(map_taken, m->owner),
                          .instances = VEC_OF(map_instance, m->owner),
-                         .dropped = VEC_OF(uint32_t, m->owner)};
+                         .dropped = VEC_OF(uint32_t, m->owner),
+                         .lost = VEC_OF(uint32_t, m->owner)};
     strtab_init(&out->any, m->owner);
     fsdpck_status st = FSDPCK_OK;
     for (uint32_t i = 0; i < count && st == FSDPCK_OK; i++) {
@@ -327,8 +359,8 @@ fsdpck_status map_check_return(const tensor_map *m, const map_rule *rule, const 
     if (found.rule != MAP_NONE && rule_at(m->forward, found.rule)->at.line == rule->at.line)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, MAP_TAKEN_TWICE,
-                     ("'%s', which the rule of line %u of the map makes on import, is taken by "
-                      "another rule on export",
+                     ("on export, another rule takes '%s', which the rule of line %u of the map "
+                      "makes on import",
                       name, rule->at.line),
                      (tensor, name), (expected, "the same rule"));
 }
@@ -338,5 +370,6 @@ void map_matches_release(map_matches *x)
     vec_release(&x->taken);
     vec_release(&x->instances);
     vec_release(&x->dropped);
+    vec_release(&x->lost);
     strtab_release(&x->any);
 }

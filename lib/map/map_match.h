@@ -30,6 +30,7 @@ typedef struct map_matches {
     vec taken;     /* map_taken */
     vec instances; /* map_instance, in the order of their first tensors */
     vec dropped;   /* uint32_t: inputs */
+    vec lost;      /* uint32_t: those of them that `lose` takes */
     strtab any;
 } map_matches;
 

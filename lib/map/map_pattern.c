@@ -222,7 +222,7 @@ static fsdpck_status add_forms(pattern_reader *r, fsdpck_error *err)
         size_t i = 0;
         if (r->made.count == MAP_FORMS_MAX) {
             r->at = 0;
-            return pattern_error(r, "at most 64 names by alternatives", err);
+            return pattern_error(r, "at most 64 names from alternatives", err);
         }
         RETURN_IF(add_form(r, chosen, err));
         for (; i < r->raw.count; i++) {

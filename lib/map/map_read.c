@@ -85,7 +85,7 @@ static fsdpck_status check_end(const map_reader *r, const char *expected, fsdpck
 
 /* --- statements --- */
 
-/* let NAME = KEY [or KEY]... */
+/* let NAME = KEY [or KEY]..., let NAME = [KEY or]... 0 */
 static fsdpck_status read_let(map_reader *r, fsdpck_error *err)
 {
     tensor_map *m = r->m;
@@ -103,8 +103,14 @@ static fsdpck_status read_let(map_reader *r, fsdpck_error *err)
     map_variable_def v = {.name = id, .first_key = (uint32_t)m->keys.count, .found_key = MAP_NONE};
     do {
         const map_word *key = peek(r);
+        if (key != NULL && map_word_is(key, "0") && !key->comma) {
+            r->next++;
+            v.is_switch = v.is_set = true;
+            RETURN_IF(check_end(r, "the end of the line", err));
+            return vec_add(&m->variables, &v, err);
+        }
         if (key == NULL || !map_is_name(key->text, key->nbytes) || key->comma)
-            return unexpected(r, "a key of config.json", err);
+            return unexpected(r, "a key of config.json, or 0", err);
         RETURN_IF(strtab_intern(&m->texts, key->text, key->nbytes, &id, err));
         RETURN_IF(vec_add(&m->keys, &id, err));
         v.nkeys++;
@@ -190,19 +196,43 @@ static fsdpck_status read_counts(map_reader *r, map_op *op, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* 1, -1, or a switch with or without '-'. */
+static fsdpck_status read_constant(map_reader *r, map_op *op, fsdpck_error *err)
+{
+    static const char expected[] = "1, -1, or a variable of 'let NAME = 0'";
+    const map_word *w = peek(r);
+    map_value v = {.variable = MAP_NONE, .number = 1, .at = w->at};
+    op->subtract = w->text[0] == '-';
+    const char *text = w->text + (op->subtract ? 1 : 0);
+    const size_t nbytes = w->nbytes - (op->subtract ? 1 : 0);
+    if (map_is_name(text, nbytes)) {
+        RETURN_IF(map_find_variable(r->m, text, nbytes, &v.variable, err));
+        if (!VEC_AT(&r->m->variables, const map_variable_def, v.variable)->is_switch)
+            return unexpected(r, expected, err);
+    } else if (nbytes != 1 || text[0] != '1') {
+        return unexpected(r, expected, err);
+    }
+    op->first_value = (uint32_t)r->m->values.count;
+    op->count = 1;
+    r->next++;
+    return vec_add(&r->m->values, &v, err);
+}
+
 static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fsdpck_error *err)
 {
     static const char *const names[] = {
         [MAP_OP_STACK] = "stack", [MAP_OP_UNSTACK] = "unstack", [MAP_OP_CONCAT] = "concat",
         [MAP_OP_SPLIT] = "split", [MAP_OP_ROPE] = "rope",       [MAP_OP_TRANSPOSE] = "transpose",
-        [MAP_OP_GROUP] = "group", [MAP_OP_UNGROUP] = "ungroup", [MAP_OP_NARROW] = "narrow"};
+        [MAP_OP_GROUP] = "group", [MAP_OP_UNGROUP] = "ungroup", [MAP_OP_NARROW] = "narrow",
+        [MAP_OP_ADD] = "add"};
     const map_word *w = peek(r);
     unsigned kind = 0;
     while (w != NULL && kind < sizeof names / sizeof *names && !map_word_is(w, names[kind]))
         kind++;
     if (w == NULL || kind == sizeof names / sizeof *names)
         return unexpected(
-            r, "rope, split, concat, transpose, stack, unstack, group, ungroup or narrow", err);
+            r, "rope, split, concat, transpose, stack, unstack, group, ungroup, narrow or add",
+            err);
     *op = (map_op){.kind = (map_op_kind)kind, .at = w->at};
     r->next++;
     const map_word *argument = peek(r);
@@ -218,6 +248,8 @@ static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fs
     }
     if (kind == MAP_OP_ROPE)
         return read_values(r, op, 1, err);
+    if (kind == MAP_OP_ADD)
+        return read_constant(r, op, err);
     RETURN_IF(read_dim(r, &op->dim, err));
     if (kind == MAP_OP_TRANSPOSE)
         return read_other_dim(r, op, err);
@@ -239,20 +271,27 @@ static fsdpck_status read_ops(map_reader *r, map_rule *rule, fsdpck_error *err)
 }
 
 /* The names after the keyword, as they are written. */
-static fsdpck_status put_dropped(map_reader *r, fsdpck_error *err)
+static fsdpck_status put_names(const map_reader *r, text_buf *names, fsdpck_error *err)
 {
-    text_buf *dropped = &r->m->dropped;
     for (uint32_t i = 1; i < r->count; i++)
-        text_printf(dropped, "%s%.*s", dropped->nbytes > 0 ? ", " : "", (int)r->words[i].nbytes,
+        text_printf(names, "%s%.*s", names->nbytes > 0 ? ", " : "", (int)r->words[i].nbytes,
                     r->words[i].text);
-    return text_check(dropped, err);
+    return text_check(names, err);
 }
 
-/* drop PATTERN[, PATTERN]...; keep and ignore likewise */
-static fsdpck_status read_list(map_reader *r, bool keeps, bool ignores, fsdpck_error *err)
+/* Tensors may have the names of keywords too. */
+static bool is_keyword(const map_reader *r, const char *text)
 {
-    map_rule rule = {.keeps = keeps,
-                     .ignores = ignores,
+    return map_word_is(&r->words[0], text) && !r->words[0].comma && r->count > 1 &&
+           !map_word_is(&r->words[1], "->");
+}
+
+/* drop PATTERN[, PATTERN]...; keep, lose and ignore likewise */
+static fsdpck_status read_list(map_reader *r, fsdpck_error *err)
+{
+    map_rule rule = {.keeps = is_keyword(r, "keep"),
+                     .ignores = is_keyword(r, "ignore"),
+                     .loses = is_keyword(r, "lose"),
                      .first_source = (uint32_t)r->m->patterns.count,
                      .stacked = MAP_NONE,
                      .unstacked = MAP_NONE,
@@ -261,9 +300,32 @@ static fsdpck_status read_list(map_reader *r, bool keeps, bool ignores, fsdpck_e
     r->next = 1;
     RETURN_IF(read_names(r, &rule, false, &rule.nsources, err));
     RETURN_IF(check_end(r, "',' or the end of the line", err));
-    if (!keeps && !ignores)
-        RETURN_IF(put_dropped(r, err));
+    if (!rule.keeps && !rule.ignores)
+        RETURN_IF(put_names(r, &r->m->dropped, err));
     return vec_add(&r->m->rules, &rule, err);
+}
+
+/* needs NAME[, NAME]... */
+static fsdpck_status read_needs(map_reader *r, fsdpck_error *err)
+{
+    for (r->next = 1; r->next < r->count; r->next++)
+        if (r->words[r->next].comma != (r->next + 1 < r->count))
+            return unexpected(r, "names with ',' between them", err);
+    return put_names(r, &r->m->needed, err);
+}
+
+/* refuse KEY[, KEY]... */
+static fsdpck_status read_refuse(map_reader *r, fsdpck_error *err)
+{
+    for (r->next = 1; r->next < r->count; r->next++) {
+        uint32_t id;
+        const map_word *key = peek(r);
+        if (!map_is_name(key->text, key->nbytes) || key->comma != (r->next + 1 < r->count))
+            return unexpected(r, "arguments of the training with ',' between them", err);
+        RETURN_IF(strtab_intern(&r->m->texts, key->text, key->nbytes, &id, err));
+        RETURN_IF(vec_add(&r->m->refused, &id, err));
+    }
+    return FSDPCK_OK;
 }
 
 /* tied NAME = NAME */
@@ -339,13 +401,6 @@ static fsdpck_status read_for(map_reader *r, fsdpck_error *err)
                          &m->for_text, err);
 }
 
-/* Tensors may have the names of keywords too. */
-static bool is_keyword(const map_reader *r, const char *text)
-{
-    return map_word_is(&r->words[0], text) && !r->words[0].comma && r->count > 1 &&
-           !map_word_is(&r->words[1], "->");
-}
-
 static fsdpck_status read_line(tensor_map *m, const char *line, size_t nbytes, uint32_t number,
                                vec *words, fsdpck_error *err)
 {
@@ -364,9 +419,13 @@ static fsdpck_status read_line(tensor_map *m, const char *line, size_t nbytes, u
         return read_for(&r, err);
     if (is_keyword(&r, "tied"))
         return read_tie(&r, err);
-    const bool keeps = is_keyword(&r, "keep"), ignores = is_keyword(&r, "ignore");
-    return keeps || ignores || is_keyword(&r, "drop") ? read_list(&r, keeps, ignores, err)
-                                                      : read_rule(&r, err);
+    if (is_keyword(&r, "needs"))
+        return read_needs(&r, err);
+    if (is_keyword(&r, "refuse"))
+        return read_refuse(&r, err);
+    const bool lists = is_keyword(&r, "drop") || is_keyword(&r, "keep") || is_keyword(&r, "lose") ||
+                       is_keyword(&r, "ignore");
+    return lists ? read_list(&r, err) : read_rule(&r, err);
 }
 
 static fsdpck_status read_lines(tensor_map *m, const char *text, size_t nbytes, fsdpck_error *err)
@@ -405,6 +464,8 @@ fsdpck_status map_read(const char *text, size_t nbytes, budget *owner, tensor_ma
     m->keys = VEC_OF(uint32_t, owner);
     m->model_types = VEC_OF(uint32_t, owner);
     m->ties = VEC_OF(map_tie, owner);
+    m->refused = VEC_OF(uint32_t, owner);
+    m->refused_key = STRTAB_NONE;
     const fsdpck_status st = nbytes > UINT32_MAX / 2
                                  ? FAIL(err, LIMIT, LIMIT_COUNT, "map is larger than 2 GiB")
                                  : read_lines(m, text, nbytes, err);
@@ -416,17 +477,13 @@ fsdpck_status map_read(const char *text, size_t nbytes, budget *owner, tensor_ma
     return FSDPCK_OK;
 }
 
-const char *map_dropped_names(const tensor_map *m)
-{
-    return m->dropped.text == NULL ? "" : m->dropped.text;
-}
-
 void map_free(tensor_map *m)
 {
     if (m == NULL)
         return;
     strtab_release(&m->texts);
     text_release(&m->dropped);
+    text_release(&m->needed);
     vec_release(&m->parts);
     vec_release(&m->forms);
     vec_release(&m->patterns);
@@ -437,5 +494,6 @@ void map_free(tensor_map *m)
     vec_release(&m->keys);
     vec_release(&m->model_types);
     vec_release(&m->ties);
+    vec_release(&m->refused);
     free(m);
 }

@@ -99,8 +99,7 @@ static void record_cut(map_layout *l, unsigned dim, uint64_t begin, uint64_t end
     text_printf(&l->cut, "%" PRIu64 ":%" PRIu64 "]", begin, end);
 }
 
-/* Keeps the first indices of a dim. In the other direction nothing is added: a tensor without padding
- * remains as it is, so that the operation is its own inverse there. */
+/* Keeps the first indices of a dim. It has no inverse: nothing records the removed part. */
 fsdpck_status map_run_narrow(map_layout *l, const map_op *op, fsdpck_error *err)
 {
     uint64_t size;

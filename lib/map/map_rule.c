@@ -40,6 +40,7 @@ static fsdpck_status op_error(const map_op *op, const char *what, const char *ex
 typedef struct rule_state {
     uint32_t tensors;
     unsigned captures;
+    bool added;
 } rule_state;
 
 static fsdpck_status check_numbering(map_rule *rule, const map_op *op, rule_state *s,
@@ -86,6 +87,11 @@ static fsdpck_status check_op(map_rule *rule, const map_op *op, rule_state *s, f
             return op_error(op, "split", "no proportions, or one for each target", err);
         s->tensors = rule->ntargets;
         return FSDPCK_OK;
+    case MAP_OP_ADD:
+        if (s->added)
+            return op_error(op, "add", "one add at most", err);
+        s->added = true;
+        break;
     case MAP_OP_ROPE:
     case MAP_OP_UNROPE:
     case MAP_OP_TRANSPOSE:

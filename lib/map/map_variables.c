@@ -1,5 +1,6 @@
 /* map_variables.c: values of the variables of a map, from config.json and from the user. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -23,26 +24,33 @@ const char *map_variable(const tensor_map *m, size_t index, bool *is_set, uint64
     return strtab_text(&m->texts, v->name);
 }
 
+static map_variable_def *find_variable(const tensor_map *m, uint32_t name)
+{
+    for (size_t i = 0; name != STRTAB_NONE && i < m->variables.count; i++)
+        if (variable_at(m, i)->name == name)
+            return variable_at(m, i);
+    return NULL;
+}
+
 fsdpck_status map_set_variable(tensor_map *m, const char *text, fsdpck_error *err)
 {
     const char *equals = strchr(text, '=');
+    const size_t nbytes = equals == NULL ? 0 : (size_t)(equals - text);
+    map_variable_def *v = find_variable(m, strtab_find(&m->texts, text, nbytes));
+    const bool is_switch = v != NULL && v->is_switch;
     uint64_t value;
-    if (equals == NULL || !map_parse_number(equals + 1, strlen(equals + 1), &value) || value == 0)
+    if (equals == NULL || !map_parse_number(equals + 1, strlen(equals + 1), &value) ||
+        (is_switch ? value > 1 : value == 0))
         return FAIL_WITH(err, USAGE, MAP_VARIABLE, ("'%s' sets no variable", text),
-                         (expected, "NAME=N with a positive integer"),
+                         (expected, "NAME=N with %s", is_switch ? "0 or 1" : "a positive integer"),
                          (next, "write --map-set NAME=N"));
-    const uint32_t id = strtab_find(&m->texts, text, (size_t)(equals - text));
-    for (size_t i = 0; i < m->variables.count; i++) {
-        map_variable_def *v = variable_at(m, i);
-        if (v->name != id)
-            continue;
-        v->is_set = v->by_user = true;
-        v->value = value;
-        return FSDPCK_OK;
-    }
-    return FAIL_WITH(err, USAGE, MAP_VARIABLE,
-                     ("the map has no variable '%.*s'", (int)(equals - text), text),
-                     (next, "compare the name with the rules of the map: fsdpck maps NAME"));
+    if (v == NULL)
+        return FAIL_WITH(err, USAGE, MAP_VARIABLE,
+                         ("the map has no variable '%.*s'", (int)nbytes, text),
+                         (next, "compare the name with the rules of the map: fsdpck maps NAME"));
+    v->is_set = v->by_user = true;
+    v->value = value;
+    return FSDPCK_OK;
 }
 
 /* --- config.json --- */
@@ -50,7 +58,7 @@ fsdpck_status map_set_variable(tensor_map *m, const char *text, fsdpck_error *er
 static fsdpck_status take_number(const tensor_map *m, map_variable_def *v, uint32_t key,
                                  bool in_text_config, const json_token *t, fsdpck_error *err)
 {
-    if (t->kind == JSON_NULL || v->by_user)
+    if (t->kind == JSON_NULL || v->by_user || v->is_switch)
         return FSDPCK_OK;
     if (v->is_set &&
         (v->found_key < key || (v->found_key == key && !v->in_text_config && in_text_config)))
@@ -58,7 +66,7 @@ static fsdpck_status take_number(const tensor_map *m, map_variable_def *v, uint3
     if (t->kind != JSON_NUMBER || !t->is_u64 || t->u64 == 0 || t->u64 > (uint64_t)1 << 40)
         return FAIL_WITH(
             err, BADINPUT, MAP_CONFIG,
-            ("'%s' is no positive integer",
+            ("'%s' is not a positive integer",
              strtab_text(&m->texts, *VEC_AT(&m->keys, const uint32_t, v->first_key + key))),
             (offset, t->offset_bytes));
     v->is_set = true;
@@ -93,6 +101,42 @@ static void take_tie(tensor_map *m, bool in_text_config, const json_token *t)
     }
 }
 
+/* "head_dim", at the top or in text_config. */
+static void take_head_dim(tensor_map *m, bool in_text_config, const json_token *t)
+{
+    if (t->kind != JSON_NUMBER || !t->is_u64 || t->u64 == 0 ||
+        (in_text_config && m->head_dim_at_top))
+        return;
+    m->head_dim = t->u64;
+    m->head_dim_at_top = !in_text_config;
+}
+
+/* "hidden_size", at the top or in text_config. */
+static void take_hidden_size(tensor_map *m, bool in_text_config, const json_token *t)
+{
+    if (t->kind == JSON_NUMBER && t->is_u64)
+        *(in_text_config ? &m->nested_hidden_size : &m->hidden_size) = t->u64;
+}
+
+uint64_t map_hidden_size(const tensor_map *m)
+{
+    for (size_t i = 0; i < m->variables.count; i++) {
+        const map_variable_def *v = variable_at(m, i);
+        if (v->is_set && !v->by_user && v->found_key != MAP_NONE)
+            return m->hidden_size > 0 ? m->hidden_size : m->nested_hidden_size;
+    }
+    return 0;
+}
+
+/* "model_type", at the top or in text_config. */
+static void take_model_type(tensor_map *m, bool in_text_config, const json_token *t)
+{
+    char *type = in_text_config ? m->nested_model_type : m->model_type;
+    if (t->kind == JSON_STRING && t->nbytes < sizeof m->model_type &&
+        memchr(t->text, '\0', t->nbytes) == NULL)
+        snprintf(type, sizeof m->model_type, "%.*s", (int)t->nbytes, t->text);
+}
+
 static bool is_key(const json_token *t, const char *key)
 {
     return t->nbytes == strlen(key) && memcmp(t->text, key, t->nbytes) == 0;
@@ -113,7 +157,8 @@ static fsdpck_status read_members(tensor_map *m, json_reader *r, fsdpck_error *e
         }
         const uint32_t key = strtab_find(&m->texts, t.text, t.nbytes);
         const bool nested = !in_text_config && is_key(&t, "text_config");
-        const bool ties = is_key(&t, "tie_word_embeddings");
+        const bool ties = is_key(&t, "tie_word_embeddings"), head_dim = is_key(&t, "head_dim"),
+                   type = is_key(&t, "model_type"), hidden = is_key(&t, "hidden_size");
         RETURN_IF(json_next(r, &t, err));
         if (nested && t.kind == JSON_OBJECT) {
             in_text_config = true;
@@ -121,6 +166,12 @@ static fsdpck_status read_members(tensor_map *m, json_reader *r, fsdpck_error *e
         }
         if (ties)
             take_tie(m, in_text_config, &t);
+        if (head_dim)
+            take_head_dim(m, in_text_config, &t);
+        if (hidden)
+            take_hidden_size(m, in_text_config, &t);
+        if (type)
+            take_model_type(m, in_text_config, &t);
         RETURN_IF(take_member(m, key, in_text_config, &t, err));
         RETURN_IF(json_skip(r, &t, err));
     }
@@ -146,6 +197,13 @@ static void put_keys(const tensor_map *m, const map_variable_def *v, text_buf *t
     for (uint32_t k = 0; k < v->nkeys; k++)
         text_printf(text, "%s'%s'", k == 0 ? "" : " or ",
                     strtab_text(&m->texts, *VEC_AT(&m->keys, const uint32_t, v->first_key + k)));
+}
+
+int8_t map_added(const tensor_map *m, const map_op *op)
+{
+    const map_value *v = VEC_AT(&m->values, const map_value, op->first_value);
+    const uint64_t value = v->variable == MAP_NONE ? v->number : variable_at(m, v->variable)->value;
+    return (int8_t)(value == 0 ? 0 : op->subtract ? -1 : 1);
 }
 
 bool map_value_is_set(const tensor_map *m, const map_value *v)

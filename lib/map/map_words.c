@@ -76,5 +76,8 @@ fsdpck_status map_read_value(tensor_map *m, const char *text, size_t nbytes, map
         return FSDPCK_OK;
     if (!map_is_name(text, nbytes))
         return map_syntax_error(at, expected, text, nbytes, err);
-    return map_find_variable(m, text, nbytes, &value->variable, err);
+    RETURN_IF(map_find_variable(m, text, nbytes, &value->variable, err));
+    return VEC_AT(&m->variables, const map_variable_def, value->variable)->is_switch
+               ? map_syntax_error(at, expected, text, nbytes, err)
+               : FSDPCK_OK;
 }

@@ -217,7 +217,7 @@ static fsdpck_status check_flattens(const model *m, const model_param *first, co
     const dtype_info *d = dtype_get(p->dtype);
     if (d->kind != DTYPE_IS_FLOAT)
         return refuse_param(m, p, FSDPCK_FINDING_MODEL_DTYPE, "FSDP cannot flatten the parameter",
-                            "a floating dtype", d->name, err);
+                            "a floating-point dtype", d->name, err);
     if (p->dtype != first->dtype)
         return refuse_param(m, p, FSDPCK_FINDING_MODEL_DTYPE,
                             "parameters of one unit differ in dtype", dtype_get(first->dtype)->name,

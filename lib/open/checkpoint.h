@@ -13,6 +13,7 @@
  *     derived_checkpoint.c a checkpoint made of the model part of another
  *     dequantized_checkpoint.c quantized weights as bfloat16
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
+ *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
  *     map_of_like.c       the tensor map that leads to the names of a model folder
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
@@ -78,6 +79,7 @@ struct fsdpck_checkpoint {
     char *path;       /* the path that was opened, maybe below the requested one */
     char *model_path; /* of the description; NULL where there is none */
     bool entered;
+    char *entered_from; /* the folder that was given, if `entered`; else NULL */
     probe_input probe;
     const format_reader *format;
     void *self; /* the reader's */
@@ -208,6 +210,10 @@ typedef struct map_inputs {
 fsdpck_status map_inputs_list(fsdpck_checkpoint *base, map_inputs *l,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 void map_inputs_release(map_inputs *l);
+
+/* False if config.json, which set the variables of the map of `c`, names a model type that the map is not
+ * for, and sets the warning (MAP-MODEL). */
+bool checkpoint_check_model(const fsdpck_checkpoint *c, fsdpck_error *what);
 
 /* map_of_like.c: a map that was chosen. */
 typedef struct like_map {

@@ -96,7 +96,7 @@ static void keep_warning(fsdpck_context *c, const log_line *line)
 int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_warning *warning)
 {
     const fsdpck_warning more = {sizeof more, FSDPCK_FINDING_LIMIT_WARNINGS,
-                                 "more warnings were given than are listed", ""};
+                                 "more warnings occurred than are listed", ""};
     int found = 1;
     pthread_mutex_lock(&ctx->warnings_lock);
     if (index < ctx->warnings_count)

@@ -33,9 +33,11 @@ static fsdpck_status describe(fsdpck_checkpoint *c, fsdpck_error *err)
     c->dequantized = base->dequantized;
     c->inner_loaded = true;
     c->path = strdup(base->path);
+    c->entered_from = copy(base->entered_from);
     c->mesh = copy(base->mesh);
     c->model_path = copy(base->model_path);
-    if (c->path == NULL || (base->mesh != NULL && c->mesh == NULL) ||
+    if (c->path == NULL || (base->entered_from != NULL && c->entered_from == NULL) ||
+        (base->mesh != NULL && c->mesh == NULL) ||
         (base->model_path != NULL && c->model_path == NULL))
         return error_set_nomem(err, strlen(base->path));
     return FSDPCK_OK;

@@ -36,7 +36,8 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
         st = text_check(&names, err);
     if (st == FSDPCK_OK && config->model_type[0] == '\0')
         st = FAIL_WITH(err, UNSUPPORTED, EXPORT_MAP,
-                       ("no tensor map can be chosen: --like has no config.json with a model_type"),
+                       ("no tensor map can be chosen: the folder of --like has no config.json with "
+                        "a model_type"),
                        (path, like->path), (expected, "%s", maps.text),
                        (next, "give --map NAME|FILE; fsdpck-map(5) describes maps"));
     else if (st == FSDPCK_OK)
@@ -45,7 +46,12 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
             ("no tensor map leads from these names to model type '%s'", config->model_type),
             (path, like->path), (expected, "%s", maps.text),
             (found, "model type '%s'%s", config->model_type, names.text == NULL ? "" : names.text),
-            (next, "give --map NAME|FILE; fsdpck-map(5) describes maps"));
+            (next, "%sgive --map NAME|FILE; fsdpck-map(5) describes maps",
+             config->is_quantized && like->dequantized == 0
+                 ? "the folder of --like is quantized: if the source is not, give "
+                   "--dequantize; "
+                   "otherwise, "
+                 : ""));
     text_release(&maps);
     text_release(&names);
     return st;

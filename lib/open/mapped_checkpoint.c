@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/similar.h"
 #include "io/file.h"
-#include "map/map_table.h"
+#include "map/map_choose.h"
 #include "open/checkpoint.h"
 #include "open/model_config.h"
+#include "open/training_arguments.h"
 
 /* Real maps and configurations have some KB. */
 #define MAP_FILE_NBYTES_MAX ((uint64_t)16 << 20)
@@ -18,8 +20,28 @@ static bool is_path(const char *text)
     return strchr(text, '/') != NULL || text_ends_with(text, strlen(text), ".map");
 }
 
+/* The built-in map with the most similar name; NULL: none. */
+static const char *similar_map(const char *name)
+{
+    const char *best = NULL;
+    size_t least = similar_limit(name);
+    for (const map_entry *e = map_entries; e->name != NULL; e++) {
+        const size_t distance = similar_distance(name, e->name);
+        if (distance < least) {
+            least = distance;
+            best = e->name;
+        }
+    }
+    return best;
+}
+
 static fsdpck_status fail_no_map(const char *name, fsdpck_error *err)
 {
+    const char *similar = similar_map(name);
+    if (similar != NULL)
+        return FAIL_WITH(err, USAGE, NONE, ("unknown map '%s'", name),
+                         (expected, "the name of a built-in map, or a file"),
+                         (next, "did you mean '%s'? List the maps with: fsdpck maps", similar));
     return FAIL_WITH(err, USAGE, NONE, ("unknown map '%s'", name),
                      (expected, "the name of a built-in map, or a file"),
                      (next, "list the maps with: fsdpck maps; or give a file whose name "
@@ -93,9 +115,27 @@ static fsdpck_status invert_map(fsdpck_checkpoint *c, const char *name, fsdpck_e
     return st;
 }
 
-static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
+/* Arguments of the training, for an export. *unread: why they cannot be read. */
+static fsdpck_status apply_arguments(fsdpck_checkpoint *c, fsdpck_error *unread, fsdpck_error *err)
+{
+    text_buf used = {.limit_bytes = 4096};
+    if (training_arguments_take(c->base, c->map, unread) != FSDPCK_OK)
+        return FSDPCK_OK;
+    const fsdpck_status st = map_apply_arguments(c->map, &used, err);
+    if (st == FSDPCK_OK && used.nbytes > 0)
+        log_write(&c->ctx->log, LOG_NOTE, "from the arguments of the training: %s", used.text);
+    text_release(&used);
+    if (st != FSDPCK_OK)
+        error_path(err, c->base->path);
+    return st;
+}
+
+static fsdpck_status read_map(fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                              fsdpck_error *unread, fsdpck_error *err)
 {
     RETURN_IF(read_one_map(c, o, &c->map, err));
+    if (!o->map_import)
+        RETURN_IF(apply_arguments(c, unread, err));
     if (o->map_import) {
         RETURN_IF(read_one_map(c, o, &c->map_forward, err));
         RETURN_IF(invert_map(c, o->map, err));
@@ -169,11 +209,65 @@ static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* The trainer's model has the tensor, and would not load. */
+static void warn_untied(const fsdpck_checkpoint *c)
+{
+    const char *names = map_adapter_untied(c->mapper);
+    if (names[0] != '\0')
+        log_warn(
+            &c->ctx->log, FSDPCK_FINDING_MAP_SOURCE,
+            "check that the folder is complete; if the model ties its embeddings, give --config "
+            "with a config.json that contains \"tie_word_embeddings\": true",
+            "no tensor becomes %s, and config.json does not tie the embeddings", names);
+}
+
+bool checkpoint_check_model(const fsdpck_checkpoint *c, fsdpck_error *what)
+{
+    return map_check_model(c->map, c->map_name, what);
+}
+
+/* A second map, of an import, has the same model type. */
+static void warn_model(const fsdpck_checkpoint *c)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (c->base->map == NULL && !checkpoint_check_model(c, &what))
+        log_warn(&c->ctx->log, what.finding, what.next, "%s", what.message);
+}
+
+/* Without them, what `refuse` lists is not known. */
+static void warn_unread(const fsdpck_checkpoint *c, const fsdpck_error *unread)
+{
+    log_warn(
+        &c->ctx->log, unread->finding, unread->next,
+        "arguments of the training cannot be read, and are not compared with the map: '%s': %s",
+        unread->path, unread->message);
+}
+
+/* Variables from the config.json of another model. */
+static fsdpck_status check_hidden_size(const fsdpck_checkpoint *c, bool import, fsdpck_error *err)
+{
+    static const char embedding[] = "model.embed_tokens.weight";
+    const catalogue *hf = import ? &c->base->cat : &c->cat;
+    const uint64_t size = map_hidden_size(c->map);
+    const uint32_t i = catalogue_find(hf, embedding, strlen(embedding));
+    if (size == 0 || i == CAT_NONE || catalogue_tensor(hf, i)->ndim != 2 ||
+        catalogue_shape(hf, i)[1] == size)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, BADINPUT, EXPORT_CONFIG,
+                     ("'hidden_size' of config.json contradicts the tensors"), (tensor, embedding),
+                     (expected, "%" PRIu64 ", the number of columns of the embedding",
+                      catalogue_shape(hf, i)[1]),
+                     (found, "%" PRIu64, size),
+                     (next, "give the config.json of this model with --config"));
+}
+
 static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
 {
     fsdpck_checkpoint *base = c->base;
+    fsdpck_error unread = FSDPCK_ERROR_INIT;
     map_inputs l;
-    RETURN_IF(read_map(c, o, err));
+    RETURN_IF(read_map(c, o, &unread, err));
+    warn_model(c);
     RETURN_IF(checkpoint_load_inner(base, err));
     RETURN_IF(checkpoint_check_flat(base, &base->cat, err));
     fsdpck_status st = map_inputs_list(base, &l, err);
@@ -181,11 +275,21 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
         st = map_adapter_new(c->map, &base->cat, &base->src, l.inputs.items, l.inputs.count,
                              &c->cat, &c->mapper, err);
     map_inputs_release(&l);
+    if (st == FSDPCK_OK)
+        st = check_hidden_size(c, o->map_import, err);
+    if (st != FSDPCK_OK && unread.status != FSDPCK_OK && err != NULL &&
+        err->finding == FSDPCK_FINDING_MAP_VARIABLE) {
+        *err = unread;
+        return unread.status;
+    }
     if (st != FSDPCK_OK) {
         error_path(err, base->path);
         return st;
     }
+    if (unread.status != FSDPCK_OK)
+        warn_unread(c, &unread);
     c->src = *map_adapter_source(c->mapper);
+    warn_untied(c);
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(keep_ties(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));

@@ -158,7 +158,7 @@ static void log_ties(const fsdpck_checkpoint *c, const vec *ties)
     const uint64_t uncompared = flat_adapter_ties_uncompared(c->adapter);
     if (uncompared > 0)
         log_warn(log, FSDPCK_FINDING_TIE_UNCOMPARED,
-                 "after consolidating, compare them with fsdpck diff",
+                 "compare the digests of both names: fsdpck digest",
                  "%" PRIu64
                  " tied tensor%s %s sharded differently under the other name, and not compared",
                  uncompared, uncompared == 1 ? "" : "s", uncompared == 1 ? "is" : "are");

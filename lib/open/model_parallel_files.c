@@ -135,7 +135,9 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c, fsdpck
             (found, "%" PRIu64 " missing file%s", s.missing, s.missing == 1 ? "" : "s"),
             (next, "to read only this file, give its path and --source-format %s",
              c->format->name));
-    if (s.ignored > 0)
+    bool read_together = false; /* FILE-OF-SET */
+    (void)format_is_rank_file(text_file_name(path), &read_together);
+    if (s.ignored > 0 && !read_together)
         log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_BESIDE,
                  "merge the files of all ranks with the program that wrote them",
                  "reading the file of one model-parallel rank, '%s'; ignoring '%s'%s beside it",

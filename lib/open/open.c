@@ -133,6 +133,9 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
         return FSDPCK_OK;
     if (!c->probe.is_folder)
         return fail_no_checkpoint(&c->probe, path, near_miss, err);
+    c->entered_from = strdup(path);
+    if (c->entered_from == NULL)
+        return error_set_nomem(err, strlen(path));
     RETURN_IF(enter_found(c, near_miss, o, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
@@ -389,6 +392,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
         remote_folder_free(c->remote_files);
     }
     free(c->path);
+    free(c->entered_from);
     free(c->model_path);
     free(c->mesh);
     for (size_t i = 0; i < c->steps_count; i++)

@@ -1,5 +1,5 @@
 /* Reports weights that are not read: those in a different form in the same folder (a .bin beside
- * safetensors, rank files, torch's `sharded`), and the other files of a set if one file is given. */
+ * safetensors, rank files, a folder of shards or of a DCP save), and the other files of a set if one file is given. */
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,6 +30,8 @@ static bool is_weights_name(const char *name)
                                         "pytorch_model.pth",
                                         "pytorch_model_fsdp.bin",
                                         "pytorch_model-*-of-*.bin",
+                                        "model-*-of-*.safetensors",
+                                        "shard-*-model-*-of-*.safetensors",
                                         "diffusion_pytorch_model*.bin",
                                         "diffusion_pytorch_model*.safetensors",
                                         "consolidated*.pth",
@@ -66,10 +68,21 @@ static bool is_read(const catalogue *c, const char *entry)
     return false;
 }
 
-/* torch keeps the shards there that it consolidated (HuggingFaceStorageWriter). */
-static bool is_shards_folder(const catalogue *c, const char *entry)
+/* torch keeps the shards in `sharded` that it consolidated (HuggingFaceStorageWriter); accelerate
+ * saves the model in the other. */
+static bool is_unread_folder(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
-    return strcmp(entry, "sharded") == 0 && is_read(c, "model.safetensors");
+    static const char *const globs[] = {"sharded", "pytorch_model_fsdp_[0-9]"};
+    const size_t n = strlen(entry);
+    path_kind kind;
+    if (!matches_any(globs, sizeof globs / sizeof *globs, entry))
+        return false;
+    for (size_t i = 0; i < catalogue_file_count(read); i++) {
+        const char *path = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
+        if (strncmp(path, entry, n) == 0 && path[n] == '/')
+            return false;
+    }
+    return path_probe(&c->probe.dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
 }
 
 /* The reader of rank files reports them itself. */
@@ -81,7 +94,9 @@ static bool is_unread_rank(const fsdpck_checkpoint *c, const catalogue *read, co
 static void put_next(char *next, size_t capacity, const char *first)
 {
     const bool plain = strcspn(first, " '\"\\\n\t") == strlen(first) && strlen(first) < 300;
-    if (is_rank_name(first))
+    if (format_file_count(first) > 0 && is_safetensors(first))
+        snprintf(next, capacity, "move those into a folder of their own: fsdpck diff DIR FOLDER");
+    else if (is_rank_name(first))
         snprintf(next, capacity, "to read the rank files instead, give --source-format %s",
                  format_reader_of_pattern->name);
     else
@@ -96,10 +111,10 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
     bool known;
     if (files > 1)
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
-                 "reading '%s' alone: by its name one of %" PRIu64 " files", name, files);
+                 "reading only '%s': by its name, it is one of %" PRIu64 " files", name, files);
     else if (files == 0 && format_is_rank_file(name, &known))
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
-                 "reading '%s' alone: by its name the file of one rank", name);
+                 "reading only '%s': by its name, it is the file of one rank", name);
 }
 
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read)
@@ -113,7 +128,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
         return;
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
-        if (!is_shards_folder(read, entry) && !is_unread_rank(c, read, entry) &&
+        if (!is_unread_folder(c, read, entry) && !is_unread_rank(c, read, entry) &&
             (!is_weights_name(entry) || is_read(read, entry)))
             continue;
         first = first == NULL ? entry : first;

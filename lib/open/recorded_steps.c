@@ -38,12 +38,12 @@ static int64_t number_of(const fsdpck_checkpoint *c, uint64_t tensor)
     const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
     const dtype_info *d = dtype_get((dtype)t->dtype);
     uint8_t bytes[8];
-    place where;
+    place where = {0};
     if (catalogue_tensor_nelems(&c->cat, tensor) != 1 || t->nchunks == 0 ||
         catalogue_chunk(&c->cat, t->first_chunk)->place == LOCATION_EMPTY ||
         d->itemsize_bytes > 8 ||
         c->src.locate(c->src.ctx, t->first_chunk, &where, NULL) != FSDPCK_OK || where.stream ||
-        where.swap || where.neg ||
+        where.swap || where.neg || where.add != 0 ||
         c->src.read_at(c->src.ctx, where.file, where.offset_bytes, bytes, d->itemsize_bytes,
                        NULL) != FSDPCK_OK)
         return -1;

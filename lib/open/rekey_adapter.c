@@ -193,14 +193,23 @@ static fsdpck_status list_candidates(const fsdpck_checkpoint *c, const checkpoin
     return find_ties(c, all->items, all->count, err);
 }
 
-/* Its clean name: in the model without the outer key, else the whole key. */
+/* Bytes of its name before that of the parameter: in the model the outer key, else none. */
+static size_t outer_nbytes_of(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
+                              const candidate *k)
+{
+    const size_t nbytes =
+        catalogue_name_nbytes(&c->cat, catalogue_tensor(&c->cat, k->tensor)->name);
+    const size_t outer = parts->model_depth > 0 && !k->outside ? strlen(parts->model_key) + 1 : 0;
+    return nbytes <= outer ? nbytes : outer;
+}
+
+/* Its clean name. */
 static fsdpck_status clean_name_of(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
                                    const candidate *k, text_buf *clean, fsdpck_error *err)
 {
     const uint32_t name = catalogue_tensor(&c->cat, k->tensor)->name;
     const size_t nbytes = catalogue_name_nbytes(&c->cat, name);
-    size_t outer = parts->model_depth > 0 && !k->outside ? strlen(parts->model_key) + 1 : 0;
-    outer = nbytes <= outer ? nbytes : outer;
+    const size_t outer = outer_nbytes_of(c, parts, k);
     clean->nbytes = 0;
     fqn_clean(catalogue_name(&c->cat, name) + outer, nbytes - outer,
               parts->model_has_ddp && !k->outside, clean);
@@ -267,6 +276,19 @@ static bool find_tied(const params_search *s, const candidate *k, uint32_t *para
     return false;
 }
 
+/* The parameter of this name in a description gets the tensor's name. */
+static void note_saved(const params_search *s, uint32_t at, const candidate *k,
+                       uint32_t outer_nbytes)
+{
+    const uint32_t first =
+        *VEC_AT(&s->param_of_name, const uint32_t, *VEC_AT(&s->ids, const uint32_t, at));
+    rekey_param *p = first == at ? NULL : VEC_AT(s->params, rekey_param, first);
+    if (p == NULL || p->saved != 0)
+        return;
+    p->saved = k->tensor + 1;
+    p->saved_outer_nbytes = outer_nbytes;
+}
+
 static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *clean,
                                fsdpck_error *err)
 {
@@ -277,11 +299,16 @@ static fsdpck_status add_param(params_search *s, const candidate *k, text_buf *c
     if (clean->nbytes == 0 ||
         (k->outside && is_copy(s->c, s->parts, k, s->names, &s->param_of_name, s->params)))
         return FSDPCK_OK;
-    RETURN_IF(note_name(s, (uint32_t)s->params->count, clean->text, clean->nbytes, err));
+    const uint32_t at = (uint32_t)s->params->count;
+    const uint32_t outer_nbytes = (uint32_t)outer_nbytes_of(s->c, s->parts, k);
+    RETURN_IF(note_name(s, at, clean->text, clean->nbytes, err));
+    note_saved(s, at, k, outer_nbytes);
     return vec_add(s->params,
                    &(rekey_param){.shape = catalogue_shape(&s->c->cat, k->tensor),
                                   .ndim = catalogue_tensor(&s->c->cat, k->tensor)->ndim,
                                   .tensor = k->tensor,
+                                  .saved = k->tensor + 1,
+                                  .saved_outer_nbytes = outer_nbytes,
                                   .tied = k->tied,
                                   .tied_to = tied_to,
                                   .outside = k->outside,

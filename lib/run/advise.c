@@ -182,10 +182,10 @@ static void advise_own(const run *r)
         log_warn(&r->ctx->log, FSDPCK_FINDING_RANK_OWN,
                  "give --per-rank first to write the lowest rank's tensor for all ranks, under its "
                  "own name",
-                 "rank-local tensors of %" PRId64 " ranks: %" PRIu64
-                 ", first: '%s'; each file contains all of them, and a model that expects names "
-                 "without '.rank0' does not find them",
-                 c->origin.world_size, count, first);
+                 "each file contains the rank-local tensors of every rank: %" PRIu64
+                 " tensor%s of %" PRId64 " ranks, first: '%s'; a model that expects names without "
+                 "'.rank0' does not find them",
+                 count, plural(count), c->origin.world_size, first);
 }
 
 /* State of its parameter's shape is sharded like the parameter; scalars are replicated. So is state

@@ -249,7 +249,9 @@ static fsdpck_status add_files(module_search *m, const like_output *l, const cat
         RETURN_IF(sidecars_add_file(m->s, name, wanted, &copied, err));
         if (wanted && !copied)
             log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy it to the output",
-                     "'%s' of --like is not copied: it is no regular file, or too large", name);
+                     "'%s' in the folder of --like is not copied: it is not a regular file, or too "
+                     "large",
+                     name);
     }
     return FSDPCK_OK;
 }

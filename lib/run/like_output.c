@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "open/checkpoint.h"
+#include "run/model_embedding.h"
 
 static bool is_index(const char *name)
 {
@@ -71,7 +72,9 @@ void like_output_select(const like_output *l, select_request *request)
         return;
     request->like_model = &l->base->cat;
     request->like_usual = l->usual;
-    request->omits_tied_head = l->config.ties != MODEL_TIES_NO;
+    bool is_certain;
+    request->like_embedding = model_embedding_find(&l->base->cat, &l->config, &is_certain);
+    request->omits_tied_head = is_certain && l->config.ties != MODEL_TIES_NO;
 }
 
 void like_output_release(like_output *l)
@@ -109,15 +112,6 @@ bool like_output_is_dequantized(const like_output *l, const catalogue *to, uint3
            like_output_is_castable((dtype)catalogue_tensor(to, k)->dtype);
 }
 
-bool like_output_is_head(const catalogue *c, size_t tensor)
-{
-    const uint32_t name = catalogue_tensor(c, tensor)->name;
-    const char *text = catalogue_name(c, name);
-    const size_t nbytes = catalogue_name_nbytes(c, name);
-    return text_is(text, nbytes, "lm_head.weight") ||
-           text_ends_with(text, nbytes, ".lm_head.weight");
-}
-
 /* An output projection that the model takes from the embedding; a scale of a dequantized tensor. */
 static bool may_be_missing(const like_output *l, const catalogue *to, size_t tensor)
 {
@@ -133,7 +127,7 @@ static bool may_be_missing(const like_output *l, const catalogue *to, size_t ten
         if (scaled != CAT_NONE && like_output_is_dequantized(l, to, scaled))
             return true;
     }
-    return l->config.ties == MODEL_TIES_YES && like_output_is_head(c, tensor);
+    return l->config.ties == MODEL_TIES_YES && model_is_head(c, tensor);
 }
 
 void like_names_put(const like_names *n, const char *what, text_buf *out)
@@ -152,9 +146,17 @@ void like_output_compare_names(const like_output *l, const catalogue *to, bool a
         if (!is_named_in(base, to, i) && !may_be_missing(l, to, i))
             like_names_add(missing, base, i);
     for (size_t i = 0; i < catalogue_tensor_count(to); i++)
-        if (!is_named_in(to, base, i) && !(allows_head && like_output_is_head(to, i)) &&
+        if (!is_named_in(to, base, i) && !(allows_head && model_is_head(to, i)) &&
             (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0)
             like_names_add(extra, to, i);
+}
+
+const char *like_output_names_advice(const like_output *l, const char *usual)
+{
+    return l->config.is_quantized && l->base->dequantized == 0
+               ? "the folder of --like is quantized: if the source is not, give "
+                 "--dequantize"
+               : usual;
 }
 
 static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdpck_error *err)
@@ -163,14 +165,18 @@ static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdp
     text_buf text = {0};
     like_output_compare_names(l, to, false, &missing, &extra);
     like_names_put(&missing, "missing", &text);
-    like_names_put(&extra, "not in --like", &text);
+    like_names_put(&extra, "not in the folder of --like", &text);
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK && missing.count + extra.count > 0)
-        st = FAIL_WITH(err, BADINPUT, EXPORT_KEYS, ("tensors differ from --like: %s", text.text),
-                       (path, l->base->path),
-                       (next, extra.count > 0 ? "check that --like is this model; omit tensors "
-                                                "with --exclude"
-                                              : "check that --like is this model"));
+        st = FAIL_WITH(
+            err, BADINPUT, EXPORT_KEYS, ("tensors differ from the folder of --like: %s", text.text),
+            (path, l->base->path),
+            (next, "%s",
+             like_output_names_advice(
+                 l, extra.count > 0
+                        ? "check that the folder of --like belongs to this model; omit tensors "
+                          "with --exclude"
+                        : "check that the folder of --like belongs to this model")));
     text_release(&text);
     text_release(&missing.names);
     text_release(&extra.names);
@@ -211,11 +217,12 @@ static fsdpck_status refuse_type(const like_output *l, const catalogue *to, size
     if (st == FSDPCK_OK)
         st = FAIL_AS(err, FSDPCK_BADINPUT,
                      is_shape ? FSDPCK_FINDING_EXPORT_SHAPE : FSDPCK_FINDING_EXPORT_DTYPE,
-                     ("tensor has a different %s in --like", is_shape ? "shape" : "kind of dtype"),
+                     ("tensor has a different %s in the folder of --like",
+                      is_shape ? "shape" : "kind of dtype"),
                      (path, l->base->path),
                      (tensor, catalogue_name(to, catalogue_tensor(to, i)->name)),
                      (expected, "%s", expected.text), (found, "%s", found.text),
-                     (next, "check that --like is this model"));
+                     (next, "check that the folder of --like belongs to this model"));
     text_release(&found);
     text_release(&expected);
     return st;

@@ -4,23 +4,45 @@
 #include <stdlib.h>
 #include <string.h>
 
+fsdpck_status manifest_files_read(const fsdpck_checkpoint *src, char **text, size_t *nbytes,
+                                  const char **from, fsdpck_error *err)
+{
+    path_kind kind = PATH_ABSENT;
+    *text = NULL;
+    *from = src->path;
+    if (src->probe.is_folder)
+        RETURN_IF(path_probe(&src->probe.dir, MANIFEST_NAME, &kind, NULL, err));
+    if (kind != PATH_ABSENT)
+        return file_read_whole(&src->probe.dir, MANIFEST_NAME, MANIFEST_NBYTES_MAX, text, nbytes,
+                               err);
+    if (src->entered_from == NULL || src->remote_files != NULL)
+        return FSDPCK_OK;
+    *from = src->entered_from;
+    char *path = folder_path_join(src->entered_from, MANIFEST_NAME);
+    if (path == NULL)
+        return error_set_nomem(err, strlen(src->entered_from));
+    fsdpck_status st = path_probe(NULL, path, &kind, NULL, err);
+    if (st == FSDPCK_OK && kind != PATH_ABSENT)
+        st = file_read_whole(NULL, path, MANIFEST_NBYTES_MAX, text, nbytes, err);
+    free(path);
+    return st;
+}
+
 /* *there: the manifest in the folder was read. log: NULL for no warning. */
 static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bool *there,
                                    const logger *log, fsdpck_error *err)
 {
-    path_kind kind;
-    char *text = NULL;
+    const char *from;
+    char *text;
     size_t nbytes;
     fsdpck_error why = FSDPCK_ERROR_INIT;
     *there = false;
     /* Each rank of a group may have a different part of the files. */
-    if (!src->probe.is_folder || src->remote_files != NULL)
+    if (src->remote_files != NULL)
         return FSDPCK_OK;
-    RETURN_IF(path_probe(&src->probe.dir, MANIFEST_NAME, &kind, NULL, err));
-    if (kind == PATH_ABSENT)
+    fsdpck_status st = manifest_files_read(src, &text, &nbytes, &from, &why);
+    if (st == FSDPCK_OK && text == NULL)
         return FSDPCK_OK;
-    fsdpck_status st =
-        file_read_whole(&src->probe.dir, MANIFEST_NAME, MANIFEST_NBYTES_MAX, &text, &nbytes, &why);
     if (st == FSDPCK_OK)
         st = manifest_read(m, text, nbytes, &why);
     free(text);
@@ -48,7 +70,8 @@ static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *na
                 ("%s", size                  ? "file size differs from the manifest"
                        : kind == PATH_ABSENT ? "file in the manifest is missing"
                                              : "entry in the manifest is not a regular file"),
-                (path_in, src->path, name));
+                (path_in, src->probe.is_folder ? src->path : NULL,
+                 src->probe.is_folder ? name : src->path));
     if (size) {
         error_expected(err, "%" PRIu64 " bytes", expected);
         error_found(err, "%" PRIu64 " bytes", found);
@@ -56,6 +79,16 @@ static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *na
     error_next(err, "copy the file from where the checkpoint was written, or move '" MANIFEST_NAME
                     "' away to accept the existing files as the checkpoint");
     return st;
+}
+
+/* As verify compares them: a manifest of one file applies to the file that is read, and of the others
+ * only that file is compared. NULL: not compared. */
+static const char *name_in_checkpoint(const fsdpck_checkpoint *src, const manifest *m, size_t i)
+{
+    const char *name = manifest_file_name(m, i);
+    if (src->probe.is_folder)
+        return name;
+    return m->files.count == 1 || strcmp(name, src->probe.name) == 0 ? src->probe.name : NULL;
 }
 
 static fsdpck_status check_files(const fsdpck_checkpoint *src, manifest *m,
@@ -68,9 +101,11 @@ static fsdpck_status check_files(const fsdpck_checkpoint *src, manifest *m,
     RETURN_IF(read_manifest(src, m, &there, log, err));
     for (size_t i = 0; there && i < m->files.count; i++) {
         const manifest_file *f = VEC_AT(&m->files, const manifest_file, i);
-        const char *name = manifest_file_name(m, i);
+        const char *name = name_in_checkpoint(src, m, i);
         path_kind kind;
         uint64_t nbytes = 0;
+        if (name == NULL)
+            continue;
         RETURN_IF(path_probe(&src->probe.dir, name, &kind, &nbytes, err));
         if (kind == PATH_FILE && nbytes == f->nbytes)
             continue;
@@ -149,6 +184,8 @@ static bool is_needed(void *arg, const manifest *m, const char *name)
     taken *t = arg;
     const fsdpck_checkpoint *src = t->r->src;
     const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
+    if (!src->probe.is_folder)
+        return true;
     for (size_t i = 0; i < catalogue_file_count(cat); i++)
         if (strcmp(catalogue_name(cat, catalogue_file(cat, i)->path), name) == 0)
             return true;

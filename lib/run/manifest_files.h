@@ -1,5 +1,5 @@
 /* manifest_files.h: compares names and sizes of a checkpoint's files with the manifest in its
- * folder.
+ * folder, or in the folder that was given.
  *
  *     manifest m;
  *     manifest_init(&m, &src->metadata);
@@ -11,6 +11,12 @@
 
 #include "manifest/manifest.h"
 #include "run/run.h"
+
+/* The text of the manifest that applies by default: in the checkpoint's folder, else in the folder
+ * that was given and that contains the checkpoint. *text: to be freed; NULL if there is none.
+ * *from: path of the folder with it. */
+fsdpck_status manifest_files_read(const fsdpck_checkpoint *src, char **text, size_t *nbytes,
+                                  const char **from, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether a file is needed that is missing or has a different size. */
 typedef bool (*manifest_needed_fn)(void *arg, const manifest *m, const char *name);

@@ -11,6 +11,7 @@ typedef struct map_proof {
     fsdpck_checkpoint *base;     /* the folder */
     fsdpck_checkpoint *imported; /* of base; owns it */
     fsdpck_checkpoint *again;    /* the export of imported; owns it */
+    map_proof_result *found;
 } map_proof;
 
 static fsdpck_status fail_proof(const char *name, const char *found, fsdpck_error *err)
@@ -34,6 +35,13 @@ static fsdpck_status locate_chunk(const fsdpck_checkpoint *c, uint64_t chunk, ui
     return FSDPCK_OK;
 }
 
+/* Whether import and export add to the elements of a chunk of the result. The sums must be zero. */
+static bool is_rounded(const map_proof *x, uint64_t chunk)
+{
+    return map_adapter_added(x->again->mapper, chunk) != 0 ||
+           map_adapter_added(x->imported->mapper, map_adapter_chunk(x->again->mapper, chunk)) != 0;
+}
+
 /* Whether a chunk of the result is a box of the chunk that it was made of, at its own place. */
 static fsdpck_status compare_chunk(const map_proof *x, uint32_t tensor, uint64_t chunk, bool *same,
                                    fsdpck_error *err)
@@ -42,7 +50,7 @@ static fsdpck_status compare_chunk(const map_proof *x, uint32_t tensor, uint64_t
     const uint64_t of =
         map_adapter_chunk(x->imported->mapper, map_adapter_chunk(x->again->mapper, chunk));
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], base_offsets[NDIM_MAX], base_sizes[NDIM_MAX];
-    place a, b;
+    place a = {0}, b = {0};
     *same = catalogue_chunk(&x->base->cat, of)->tensor == tensor;
     if (!*same || catalogue_chunk(&x->base->cat, of)->place == LOCATION_EMPTY)
         return FSDPCK_OK;
@@ -58,13 +66,13 @@ static fsdpck_status compare_chunk(const map_proof *x, uint32_t tensor, uint64_t
                 checked_mul_add(offsets[d] - base_offsets[d], step, at, &at);
     }
     *same = *same && a.file == b.file && a.offset_bytes == at && a.stream == b.stream &&
-            a.swap == b.swap && a.conj == b.conj && a.neg == b.neg;
+            a.swap == b.swap && a.conj == b.conj && a.neg == b.neg && a.add == b.add;
     return FSDPCK_OK;
 }
 
 /* --- one tensor --- */
 
-static fsdpck_status compare_tensor(const map_proof *x, const map_input *in, fsdpck_error *err)
+static fsdpck_status compare_tensor(map_proof *x, const map_input *in, fsdpck_error *err)
 {
     const catalogue *again = &x->again->cat;
     const uint32_t made = catalogue_find(again, in->name, in->nbytes);
@@ -77,13 +85,17 @@ static fsdpck_status compare_tensor(const map_proof *x, const map_input *in, fsd
     if (!shape_equal(catalogue_shape(again, made), a->ndim,
                      catalogue_shape(&x->base->cat, in->tensor), b->ndim))
         return fail_proof(in->name, "another shape", err);
+    bool rounded = false;
     for (uint64_t k = a->first_chunk; k < a->first_chunk + a->nchunks; k++) {
         bool same;
         RETURN_IF(compare_chunk(x, in->tensor, k, &same, err));
         if (!same)
             return fail_proof(in->name, "elements in another order, or of another tensor", err);
+        rounded = rounded || is_rounded(x, k);
     }
     struct coverage_report report;
+    x->found->tensors++;
+    x->found->rounded += rounded;
     RETURN_IF(coverage_check(again, made, &x->again->metadata, &report, err));
     return coverage_is_complete(&report) ? FSDPCK_OK : coverage_error(again, made, &report, err);
 }
@@ -102,24 +114,21 @@ static bool is_ignored(const map_proof *x, const map_input *in)
 }
 
 /* Tied tensors that import added come back as well. */
-static fsdpck_status compare_all(const map_proof *x, const map_inputs *l, uint64_t *tensors,
-                                 fsdpck_error *err)
+static fsdpck_status compare_all(map_proof *x, const map_inputs *l, fsdpck_error *err)
 {
     const size_t count = x->again->parts.tensor_count;
     size_t tied;
     map_adapter_tied(x->imported->mapper, &tied);
-    *tensors = 0;
     for (size_t i = 0; i < l->inputs.count; i++) {
         const map_input *in = VEC_AT(&l->inputs, const map_input, i);
         if (is_ignored(x, in))
             continue;
         RETURN_IF(compare_tensor(x, in, err));
-        ++*tensors;
     }
-    if (count > *tensors + tied)
+    if (count > x->found->tensors + tied)
         return FAIL(err, BADINPUT, MAP_PROOF,
                     "import by the map, then export, makes %zu tensors of %" PRIu64, count,
-                    *tensors);
+                    x->found->tensors);
     return FSDPCK_OK;
 }
 
@@ -133,24 +142,27 @@ static fsdpck_status open_both(fsdpck_context *ctx, const char *path, const fsdp
     there.like = NULL;
     RETURN_IF(fsdpck_open(ctx, path, &there, &x->imported, err));
     x->base = x->imported->base;
+    if (!checkpoint_check_model(x->imported, &x->found->model))
+        error_path(&x->found->model, path);
     back.map_import = 0;
     back.like = x->base;
     return checkpoint_map(x->imported, &back, &x->again, err);
 }
 
-fsdpck_status map_prove(const char *path, const fsdpck_open_options *o, uint64_t *tensors,
+fsdpck_status map_prove(const char *path, const fsdpck_open_options *o, map_proof_result *found,
                         fsdpck_error *err)
 {
-    map_proof x = {0};
+    map_proof x = {.found = found};
     map_inputs l;
     fsdpck_context *ctx = fsdpck_context_new();
+    *found = (map_proof_result){0};
     if (ctx == NULL)
         return error_set_nomem(err, 1);
     fsdpck_status st = open_both(ctx, path, o, &x, err);
     if (st == FSDPCK_OK) {
         st = map_inputs_list(x.base, &l, err);
         if (st == FSDPCK_OK)
-            st = compare_all(&x, &l, tensors, err);
+            st = compare_all(&x, &l, err);
         map_inputs_release(&l);
     }
     if (st != FSDPCK_OK)

@@ -8,7 +8,7 @@
 
 #include "manifest/manifest.h"
 
-/* Bytes of a file that are read to recognize a manifest. */
+/* Bytes of a file that are read to see whether the rest may be a manifest. */
 #define MANIFEST_HEAD_NBYTES ((size_t)64 << 10)
 
 /* The path without trailing slashes, to be freed. */
@@ -231,21 +231,51 @@ static fsdpck_status refuse(const char *path, const char *what, const char *next
                      (next, "%s", next));
 }
 
+static fsdpck_status refuse_content(const char *path, const char *found, fsdpck_error *err)
+{
+    const fsdpck_status st = refuse(path, " and contains something else: not replaced",
+                                    "choose another name, or move the existing file", err);
+    error_found(err, "%s", found);
+    return st;
+}
+
+/* Only a file that is one valid manifest, from its first byte to its last, may be replaced. Most
+ * other files need no further read than of their head. */
+static fsdpck_status check_manifest(file *f, const char *path, fsdpck_error *err)
+{
+    const bool too_large = f->nbytes > MANIFEST_NBYTES_MAX;
+    const size_t head = f->nbytes < MANIFEST_HEAD_NBYTES ? f->nbytes : MANIFEST_HEAD_NBYTES;
+    const size_t nbytes = too_large ? head : f->nbytes;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    manifest m;
+    char *text = malloc(nbytes + 1);
+    if (text == NULL)
+        return error_set_nomem(err, nbytes + 1);
+    manifest_init(&m, NULL);
+    fsdpck_status st = file_read_at(f, 0, text, head, err);
+    if (st == FSDPCK_OK && (too_large || !manifest_is_likely(text, head)))
+        st = refuse_content(path, "no manifest", err);
+    if (st == FSDPCK_OK)
+        st = file_read_at(f, head, text + head, nbytes - head, err);
+    if (st == FSDPCK_OK)
+        st = manifest_read(&m, text, nbytes, &why);
+    if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED)
+        st = refuse_content(path, why.message, err);
+    else if (st != FSDPCK_OK && why.status != FSDPCK_OK && err != NULL)
+        *err = why;
+    manifest_release(&m);
+    free(text);
+    return st;
+}
+
 /* `name` in `dir`, which may be NULL. *ino: inode of the file that was read. */
 static fsdpck_status check_content(const folder *dir, const char *name, const char *path,
                                    uint64_t *ino, fsdpck_error *err)
 {
     file f = FILE_CLOSED;
     RETURN_IF(file_open_read(&f, dir, name, FILE_NO_FOLLOW, err));
-    const size_t nbytes = f.nbytes < MANIFEST_HEAD_NBYTES ? f.nbytes : MANIFEST_HEAD_NBYTES;
-    char *head = malloc(nbytes + 1);
-    fsdpck_status st =
-        head == NULL ? error_set_nomem(err, nbytes + 1) : file_read_at(&f, 0, head, nbytes, err);
-    if (st == FSDPCK_OK && !manifest_is_likely(head, nbytes))
-        st = refuse(path, " and contains something else: not replaced",
-                    "choose another name, or move the existing file", err);
+    const fsdpck_status st = check_manifest(&f, path, err);
     *ino = f.ino;
-    free(head);
     file_abandon(&f);
     return st;
 }

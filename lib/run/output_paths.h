@@ -22,12 +22,12 @@ fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err) FSDPCK_MUST
  * --like or the output. */
 fsdpck_status output_check_manifest(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* EXISTS if `path` exists; with `replace`, only if it is not a manifest. IO without a parent
- * folder. */
+/* EXISTS if `path` exists; with `replace`, only if it is not one valid manifest. IO
+ * without a parent folder. */
 fsdpck_status output_check_manifest_file(const char *path, bool replace,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The same after the output has begun: checks that the file to be replaced is still a manifest. */
+/* The same after the output has begun: checks that the file to be replaced is still one. */
 fsdpck_status output_check_replaced(const output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

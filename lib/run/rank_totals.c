@@ -87,8 +87,18 @@ static kind_key key_of(const target *to, const checkpoint_parts *parts,
     return key;
 }
 
-static fsdpck_status find_kinds(const target *to, const checkpoint_parts *parts,
-                                const optim_state_map *known, vec *kinds, fsdpck_error *err)
+bool rank_totals_is_tied(const target *to, uint64_t index)
+{
+    const uint32_t first =
+        index >= to->tied.count ? CAT_NONE : *VEC_AT(&to->tied, const uint32_t, index);
+    return first != CAT_NONE &&
+           catalogue_tensor(&to->cat, first)->spec == catalogue_tensor(&to->cat, index)->spec &&
+           catalogue_tensor(&to->cat, first)->dtype == catalogue_tensor(&to->cat, index)->dtype;
+}
+
+static fsdpck_status find_kinds(rank_totals *s, const target *to, const checkpoint_parts *parts,
+                                const optim_state_map *known, bool ties_once, vec *kinds,
+                                fsdpck_error *err)
 {
     strtab keys;
     strtab_init(&keys, to->cat.owner);
@@ -96,6 +106,10 @@ static fsdpck_status find_kinds(const target *to, const checkpoint_parts *parts,
     for (uint64_t i = 0; i < catalogue_tensor_count(&to->cat); i++) {
         const kind_key key = key_of(to, parts, known, i);
         uint32_t id;
+        if (ties_once && rank_totals_is_tied(to, i)) {
+            s->tied++;
+            continue;
+        }
         GOTO_IF(strtab_intern(&keys, (const char *)&key,
                               offsetof(kind_key, shape) + key.ndim * sizeof(uint64_t), &id, err),
                 out);
@@ -175,7 +189,7 @@ static void find_extremes(rank_totals *s)
 }
 
 fsdpck_status rank_totals_make(rank_totals *s, const target *to, const checkpoint_parts *parts,
-                               const optim_state_map *t, fsdpck_error *err)
+                               const optim_state_map *t, bool ties_once, fsdpck_error *err)
 {
     *s = (rank_totals){.owner = to->cat.owner, .world_size = to->world_size};
     vec kinds = VEC_OF(kind, to->cat.owner);
@@ -185,7 +199,7 @@ fsdpck_status rank_totals_make(rank_totals *s, const target *to, const checkpoin
     if (st == FSDPCK_OK && to->units != NULL)
         count_flat(s, to);
     else if (st == FSDPCK_OK)
-        st = find_kinds(to, parts, t, &kinds, err);
+        st = find_kinds(s, to, parts, t, ties_once, &kinds, err);
     for (size_t i = 0; st == FSDPCK_OK && i < kinds.count; i++) {
         const kind *k = VEC_AT(&kinds, const kind, i);
         st = count_kind(s, to, k, err);

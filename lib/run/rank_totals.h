@@ -23,12 +23,18 @@ typedef struct rank_totals {
     uint64_t rank_min, rank_max; /* lowest ranks with the fewest and the most bytes */
     uint64_t nbytes_total, padding_nbytes, empty_pieces;
     uint64_t replicated; /* tensors whole on every rank */
+    uint64_t tied;       /* with ties_once: tensors that are not counted in any of these */
 } rank_totals;
 
-/* Training memory is computed from the source's optimizer state, or, if `t` has none, for Adam in
- * the parameters' dtype. */
+/* Whether a tensor is a further name of another one, sharded alike. */
+bool rank_totals_is_tied(const target *to, uint64_t index);
+
+/* ties_once: a tied tensor counts under its first name alone, as in memory; else under each, as in
+ * files that do not link it. Training memory is computed from the source's optimizer state, or, if
+ * `t` has none, for Adam in the parameters' dtype. */
 fsdpck_status rank_totals_make(rank_totals *s, const target *to, const checkpoint_parts *parts,
-                               const optim_state_map *t, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                               const optim_state_map *t, bool ties_once,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 void rank_totals_release(rank_totals *s);
 
 /* The shard of target tensor `index` on `rank`, and the padding that FSDP adds in memory: it fills

@@ -380,14 +380,16 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
     if (!free_space(r, &have) || needed <= have)
         return FSDPCK_OK;
     if (run_is_compressed(r)) {
-        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or free space",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE,
+                 "write the output elsewhere, or free some space",
                  "output needs up to %" PRIu64
                  " bytes before compression, and its file system has %" PRIu64 " free",
                  needed, have);
         return FSDPCK_OK;
     }
     if (r->opt.dry_run.mode) {
-        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE, "write it elsewhere, or free space",
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SYS_SPACE,
+                 "write the output elsewhere, or free some space",
                  "output needs %" PRIu64 " bytes, and its file system has %" PRIu64 " free", needed,
                  have);
         return FSDPCK_OK;
@@ -395,5 +397,5 @@ fsdpck_status request_check_space(const run *r, fsdpck_error *err)
     return FAIL_WITH(err, NOSPACE, NONE, ("not enough space for the output: nothing was written"),
                      (path, r->dst), (expected, "%" PRIu64 " bytes free", needed),
                      (found, "%" PRIu64 " bytes free", have),
-                     (next, "write it elsewhere, or free space"));
+                     (next, "write the output elsewhere, or free some space"));
 }

@@ -76,6 +76,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
                                            : PART_ALL,
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
+        .may_be_empty = r->may_be_empty,
         .attributes = r->attributes,
         .clean =
             o->select.clean_names == FSDPCK_ON || (o->select.clean_names == FSDPCK_AUTO && flat),

@@ -42,13 +42,14 @@ typedef struct run {
     fsdpck_checkpoint *src;
     const char *dst;
     run_options opt;
-    bool sharded;                       /* reshard: see `sharding` */
-    bool replaces_empty;                /* DST is an empty folder */
-    strtab replaced;                    /* names in a folder that is replaced: output_replaced.h */
-    bool bare_optimizer, names_objects; /* as in select_request, for runs without output */
-    bool attributes;                    /* likewise */
-    bool check_manifest;                /* likewise: manifest_files_check_lost */
-    rank_differences *differences;      /* as in exec_request */
+    bool sharded;        /* reshard: see `sharding` */
+    bool replaces_empty; /* DST is an empty folder */
+    strtab replaced;     /* names in a folder that is replaced: output_replaced.h */
+    /* As in select_request, for runs without output. */
+    bool bare_optimizer, names_objects, may_be_empty;
+    bool attributes;               /* likewise */
+    bool check_manifest;           /* likewise: manifest_files_check_lost */
+    rank_differences *differences; /* as in exec_request */
     const format_writer *writer;
     layout layout;
     shard_request sharding;

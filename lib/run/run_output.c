@@ -62,7 +62,8 @@ fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_byte
 static fsdpck_status read_back_differs(const run *r, uint32_t tensor, fsdpck_error *err)
 {
     return FAIL_WITH(
-        err, IO, READ_BACK, ("output reads back differently"), (path, r->dst),
+        err, IO, READ_BACK, ("bytes read back from the output differ from those written"),
+        (path, r->dst),
         (tensor, catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, tensor)->name)));
 }
 

@@ -1,4 +1,11 @@
+#include "run/lost_values.h"
 #include "run/tied_head.h"
+
+static fsdpck_status check_consolidated(run *r, fsdpck_error *err)
+{
+    RETURN_IF(tied_head_compare(r, err));
+    return lost_values_check(r, err);
+}
 
 fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
                                  const fsdpck_consolidate_options *options, fsdpck_report **report,
@@ -8,7 +15,7 @@ fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, co
     if (report != NULL)
         *report = NULL;
     RETURN_IF(run_options_of_consolidate(&o, options, err));
-    return run_transform(ctx, src, dst, &o, false, tied_head_compare, report, err);
+    return run_transform(ctx, src, dst, &o, false, check_consolidated, report, err);
 }
 
 fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
@@ -19,5 +26,5 @@ fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const 
     if (report != NULL)
         *report = NULL;
     RETURN_IF(run_options_of_reshard(&o, options, err));
-    return run_transform(ctx, src, dst, &o, true, NULL, report, err);
+    return run_transform(ctx, src, dst, &o, true, lost_values_check, report, err);
 }

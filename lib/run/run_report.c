@@ -263,7 +263,7 @@ static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpc
     if (in->layout == NULL)
         return FSDPCK_OK;
     rank_totals totals;
-    RETURN_IF(rank_totals_make(&totals, in->to, &in->src->parts, in->optim_state_map, err));
+    RETURN_IF(rank_totals_make(&totals, in->to, &in->src->parts, in->optim_state_map, false, err));
     r->rank_nbytes_min = totals.ranks[totals.rank_min].nbytes;
     r->rank_nbytes_max = totals.ranks[totals.rank_max].nbytes;
     r->replicated = totals.replicated;

@@ -1,26 +1,7 @@
 #include "run/tied_head.h"
 
-#include <string.h>
-
 #include "run/digest_run.h"
-
-/* A glob that matches the cleaned name of a tensor of the model part, and nothing else. */
-static fsdpck_status make_glob(const fsdpck_checkpoint *src, uint32_t tensor, text_buf *glob,
-                               fsdpck_error *err)
-{
-    text_buf name = {0};
-    const uint32_t id = catalogue_tensor(&src->cat, tensor)->name;
-    checkpoint_parts_append_name(&src->parts, PART_MODEL, true, true, catalogue_name(&src->cat, id),
-                                 catalogue_name_nbytes(&src->cat, id), &name);
-    for (size_t i = 0; i < name.nbytes; i++) {
-        if (strchr("*?[]\\", name.text[i]) != NULL)
-            text_puts(glob, "\\");
-        text_append(glob, &name.text[i], 1);
-    }
-    const fsdpck_status st = text_check(&name, err);
-    text_release(&name);
-    return st == FSDPCK_OK ? text_check(glob, err) : st;
-}
+#include "run/tensor_glob.h"
 
 static fsdpck_status compare(fsdpck_checkpoint *src, const run_options *options,
                              const char *const *globs, bool *differs, fsdpck_error *err)
@@ -45,9 +26,9 @@ fsdpck_status tied_head_differs(fsdpck_checkpoint *src, const run_options *optio
                                 uint32_t embedding, text_buf globs[2], bool *differs,
                                 fsdpck_error *err)
 {
-    fsdpck_status st = make_glob(src, head, &globs[0], err);
+    fsdpck_status st = tensor_glob_make(src, head, &globs[0], err);
     if (st == FSDPCK_OK)
-        st = make_glob(src, embedding, &globs[1], err);
+        st = tensor_glob_make(src, embedding, &globs[1], err);
     st = group_agree(src->ctx->group, st, err);
     if (st == FSDPCK_OK)
         st = compare(src, options, (const char *const[]){globs[0].text, globs[1].text}, differs,
@@ -65,14 +46,15 @@ fsdpck_status tied_head_compare(run *r, fsdpck_error *err)
     fsdpck_status st = tied_head_differs(r->src, &r->opt, selected->omitted_head,
                                          selected->head_embedding, globs, &differs, err);
     if (st == FSDPCK_OK && differs)
-        st =
-            FAIL_WITH(err, BADINPUT, TIE_DIFFERS,
-                      ("'%s' and '%s' are tied in --like but differ", globs[0].text, globs[1].text),
-                      (path, r->src->path),
-                      (next,
-                       "determine which is right; --exclude '%s' omits it without a "
-                       "comparison",
-                       globs[0].text));
+        st = FAIL_WITH(err, BADINPUT, TIE_DIFFERS,
+                       ("'%s' and '%s' are tied in the folder of --like but differ", globs[0].text,
+                        globs[1].text),
+                       (path, r->src->path),
+                       (next,
+                        "determine which is right: for a model that is not tied, write "
+                        "\"tie_word_embeddings\": false into config.json of the folder of --like; "
+                        "otherwise, --exclude '%s' omits it without a comparison",
+                        globs[0].text));
     text_release(&globs[0]);
     text_release(&globs[1]);
     return st;

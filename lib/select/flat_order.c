@@ -156,7 +156,7 @@ static fsdpck_status rank_described(flat_order *o, const optim_groups *g, const 
     text_buf key = {0};
     fsdpck_status st = FSDPCK_OK;
     if (list->count != o->group_count)
-        return fail_described(o, "another number of groups", err);
+        return fail_described(o, "a different number of groups", err);
     const optim_group *group = optim_groups_at(g, list, o->group);
     uint32_t known = 0, item;
     forget_ranks(o, ranks);

@@ -103,7 +103,7 @@ fsdpck_status optim_state_refuse_numbers(const char *name, fsdpck_error *err)
 {
     return FAIL_WITH(
         err, BADINPUT, MODEL_NEEDED,
-        ("optimizer state is numbered, and rank files of FSDP1 require parameter names"),
+        ("optimizer state is keyed by number, and rank files of FSDP1 require parameter names"),
         (tensor, name),
         (next,
          "give --optim-keys name with --model FILE that lists 'optimizers' "
@@ -197,13 +197,13 @@ static fsdpck_status read_scalar(const select_state *a, uint32_t tensor, uint8_t
     const source *src = a->request->src;
     const cat_tensor *t = catalogue_tensor(a->from, tensor);
     const size_t nbytes = dtype_get((dtype)t->dtype)->itemsize_bytes;
-    place where;
+    place where = {0};
     *known = t->nchunks > 0 && nbytes <= 16 &&
              catalogue_chunk(a->from, t->first_chunk)->place != LOCATION_EMPTY;
     if (!*known)
         return FSDPCK_OK;
     RETURN_IF(src->locate(src->ctx, t->first_chunk, &where, err));
-    *known = !where.stream && !where.swap && !where.conj && !where.neg;
+    *known = !where.stream && !where.swap && !where.conj && !where.neg && where.add == 0;
     return *known ? src->read_at(src->ctx, where.file, where.offset_bytes, bytes, nbytes, err)
                   : FSDPCK_OK;
 }
@@ -323,7 +323,7 @@ fsdpck_status flat_state_find(select_state *a, fsdpck_error *err)
             continue;
         if (catalogue_tensor(a->from, pick->source)->flags & CAT_TENSOR_OF_RANK)
             st = optim_state_refuse(FSDPCK_UNSUPPORTED,
-                                    "rank-local optimizer state cannot be written by number",
+                                    "rank-local optimizer state cannot be written keyed by number",
                                     source_name(a, pick), err);
         else
             st = add_pick(&f, pick, (uint32_t)k, err);

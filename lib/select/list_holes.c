@@ -72,7 +72,7 @@ fsdpck_status select_check_lists(select_state *a, const nest *n, uint64_t rank, 
     }
     for (size_t i = 0; n->has_lists && i < a->parts->object_count; i++) {
         const cat_object *o = catalogue_object(from, i);
-        if ((o->rank != UINT16_MAX && rank != UINT64_MAX && o->rank != rank) || a->keyless[i])
+        if (o->rank != UINT16_MAX && rank != UINT64_MAX && o->rank != rank)
             continue;
         RETURN_IF(
             check_leaf(a, n, o->path, o->name, (checkpoint_part)a->parts->object_part[i], err));

@@ -58,6 +58,11 @@ static nest_slot *find_slot(const nest *n, value container, value element)
     return NULL;
 }
 
+bool nest_has(const nest *n, value container, value element)
+{
+    return find_slot(n, container, element) != NULL;
+}
+
 static fsdpck_status add_slot(nest *n, uint32_t parent, value container, value element, value child,
                               fsdpck_error *err)
 {
@@ -86,7 +91,7 @@ static fsdpck_status int_key(nest *n, value *element, fsdpck_error *err)
     errno = 0;
     const long long key = strtoll(text, &end, 10);
     if (errno != 0 || nbytes == 0 || end != text + nbytes)
-        return FAIL(err, BADINPUT, KEY_NEST, "path has an impossible int key");
+        return FAIL(err, BADINPUT, KEY_NEST, "path has an invalid int key");
     return value_new_int(n->pool, key, element, err);
 }
 
@@ -98,7 +103,7 @@ static fsdpck_status attach(nest *n, value container, value element, value child
     }
     uint64_t index;
     if (!value_as_u64(n->pool, element, &index) || index > LIST_INDEX_MAX)
-        return FAIL(err, BADINPUT, KEY_NEST, "path has an impossible list index");
+        return FAIL(err, BADINPUT, KEY_NEST, "path has an invalid list index");
     while (value_count(n->pool, container) <= index)
         RETURN_IF(value_append(n->pool, container, VALUE_OF_NONE, err));
     value_set_item(n->pool, container, (size_t)index, child);
@@ -115,6 +120,14 @@ static bool fits(value container, value element)
 {
     const bool is_list = value_kind_of(container) == VALUE_LIST;
     return is_list == (value_kind_of(element) == VALUE_INT);
+}
+
+/* A leaf that is an empty container can still be filled. */
+static bool may_open(const nest *n, const nest_slot *s)
+{
+    const value_kind kind = value_kind_of(s->child);
+    return s->opens ||
+           ((kind == VALUE_DICT || kind == VALUE_LIST) && value_count(n->pool, s->child) == 0);
 }
 
 fsdpck_status nest_put(nest *n, const value *elements, size_t count, value leaf, fsdpck_error *err)
@@ -138,9 +151,9 @@ fsdpck_status nest_put_like(nest *n, const value *elements, size_t count, value 
         nest_slot *s = find_slot(n, at, elements[i]);
         const bool last = i + 1 == count;
         if (s != NULL) {
-            const value_kind kind = value_kind_of(s->child);
-            if (last || (kind != VALUE_DICT && kind != VALUE_LIST))
+            if (last || !may_open(n, s))
                 return refuse_clash(err);
+            s->opens = true;
             if (like == NULL || like[i] != s->like) /* two containers of the source became one */
                 s->like = VALUE_OF_NONE;
             at = s->child;

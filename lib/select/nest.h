@@ -59,6 +59,8 @@ typedef enum nest_gap {
 } nest_gap;
 /* The gap of a leaf that may not have been put. */
 nest_gap nest_find_gap(const nest *n, const value *elements, size_t count);
+/* Whether a container of the nest has an item at an element. */
+bool nest_has(const nest *n, value container, value element);
 /* Puts an empty dict at each list index without an item. */
 fsdpck_status nest_fill_holes(nest *n, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* *made: the root, whose containers get the classes, attributes and non-text keys of those under

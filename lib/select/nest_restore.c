@@ -1,6 +1,7 @@
 /* Restores containers of a rebuilt state: classes of dicts, their attributes (_metadata), and keys
  * that are no texts. A container corresponds to the source's container under the same keys. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "select/nest.h"
@@ -116,6 +117,25 @@ static fsdpck_status wrap(restore_job *j, value from, value built, value *made, 
     return value_new_call(j->n->pool, &call, made, err);
 }
 
+/* Python takes True, 1 and 1.0 for one key, so that one value would replace the other. */
+static fsdpck_status check_number(const restore_job *j, const nest_slot *s, value key,
+                                  fsdpck_error *err)
+{
+    char digits[32];
+    value element;
+    double number;
+    if ((value_kind_of(key) != VALUE_BOOL && value_kind_of(key) != VALUE_FLOAT) ||
+        !value_as_double(j->from, key, &number))
+        return FSDPCK_OK;
+    if (!(number > -9.2e18 && number < 9.2e18) || number != (double)(int64_t)number)
+        return FSDPCK_OK;
+    snprintf(digits, sizeof digits, "%" PRId64, (int64_t)number);
+    RETURN_IF(value_new_bytes(j->n->pool, digits, strlen(digits), &element, err));
+    return nest_has(j->n, s->container, element)
+               ? FAIL(err, BADINPUT, KEY_NEST, "two keys of a dict are equal numbers in Python")
+               : FSDPCK_OK;
+}
+
 static fsdpck_status restore_slot(restore_job *j, const nest_slot *s, text_buf *text,
                                   fsdpck_error *err)
 {
@@ -136,6 +156,7 @@ static fsdpck_status restore_slot(restore_job *j, const nest_slot *s, text_buf *
         return FSDPCK_OK;
     if (!is_list && value_kind_of(key) != VALUE_STR && value_kind_of(key) != VALUE_INT &&
         is_same_key(j, key, j->n->pool, s->element, text)) {
+        RETURN_IF(check_number(j, s, key, err));
         RETURN_IF(value_copy(j->from, key, j->n->pool, NULL, &key, err));
         value_set_key(j->n->pool, s->container, at, key);
     }

@@ -290,6 +290,8 @@ static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
                                          : "--keys with --exclude",
              in_part),
             (next, "remove or narrow the pattern; list the names with: fsdpck inspect --tree SRC"));
+    if (a->request->may_be_empty)
+        return FSDPCK_OK;
     if (a->parts->tensor_count == 0)
         return FAIL_WITH(err, USAGE, KEY_NONE,
                          ("nothing is selected: the checkpoint has no tensors"),
@@ -305,6 +307,27 @@ static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
         error_next(
             err, "list the contents with fsdpck inspect SRC, or select everything with --part all");
     return st;
+}
+
+/* Fills target.tied. */
+static fsdpck_status record_tied(select_state *a, fsdpck_error *err)
+{
+    uint32_t *tied = NULL;
+    const size_t count = catalogue_tensor_count(&a->to->cat);
+    for (uint32_t k = 0; k < a->picks.count; k++) {
+        const select_pick *pick = VEC_AT(&a->picks, const select_pick, k);
+        const uint32_t first = select_tied_primary(a, k)->target;
+        if (pick->target == CAT_NONE || first == CAT_NONE || first == pick->target)
+            continue;
+        if (tied == NULL) {
+            tied = vec_push_n(&a->to->tied, count, err);
+            if (tied == NULL)
+                return FSDPCK_LIMIT;
+            memset(tied, 0xFF, count * sizeof *tied); /* CAT_NONE */
+        }
+        tied[pick->target] = first;
+    }
+    return FSDPCK_OK;
 }
 
 /* The steps, in order; each uses the results of those before it. */
@@ -333,6 +356,7 @@ static fsdpck_status build(select_state *a, fsdpck_error *err)
         RETURN_IF(flatten_check_dtypes(a, err));
     if (a->request->sharding == NULL)
         RETURN_IF(select_keep_shared(a, err));
+    RETURN_IF(record_tied(a, err));
     RETURN_IF(select_rules_check_used(&a->rules, err));
     RETURN_IF(check_not_empty(a, err));
     if (a->request->flat_keys)

@@ -93,6 +93,7 @@ typedef struct select_request {
     /* For runs without output: the optimizer part alone loses its outer key, as the model part
      * does, and objects get the names that the rules make. */
     bool bare_optimizer, names_objects;
+    bool may_be_empty; /* a part without tensors is no error */
     bool attributes; /* likewise: tensors inside attributes of dicts are selected by their names */
     bool clean;
     select_tied tied;
@@ -114,8 +115,9 @@ typedef struct select_request {
      * like_usual, the dtype of most of its elements. */
     const catalogue *like_model;
     dtype like_usual;
-    /* Omit lm_head.weight if like_model lacks it but has the embedding of its shape. */
+    /* Omit lm_head.weight if like_model lacks it and this embedding, a tensor of it, has the same shape. */
     bool omits_tied_head;
+    uint32_t like_embedding;
 } select_request;
 
 /* For a catalogue that does not record its sharding: infers the simplest specs that explain the

@@ -38,8 +38,8 @@ static fsdpck_status intern_object(select_state *a, uint32_t object, const text_
     RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
     const bool of_rank = catalogue_object(a->from, object)->rank != UINT16_MAX;
     if (id < before && changed && !of_rank) { /* ranks have one of each name */
-        return FAIL(err, USAGE, KEY_DUP, "an object would get the name '%s', which is taken",
-                    name->text);
+        return FAIL(err, USAGE, KEY_DUP,
+                    "an object would get the name '%s', which another item has", name->text);
     }
     *slot = changed ? id : CAT_NONE;
     return FSDPCK_OK;

@@ -143,7 +143,7 @@ static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_er
     cast->to = dtype_from_name(name, strlen(name));
     if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1)
         return FAIL_WITH(
-            err, USAGE, NONE, ("'%s' does not name a floating dtype", word),
+            err, USAGE, NONE, ("'%s' does not name a floating-point dtype", word),
             (next, "use bf16, fp16, fp32, fp64 or a dtype by its torch name, optionally with a "
                    "glob: '*.norm.*=fp32'"));
     if (equals != NULL) {

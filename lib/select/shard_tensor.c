@@ -83,6 +83,23 @@ static void model_name(const select_state *a, const select_pick *pick, text_buf 
     text_append(fqn, name, nbytes);
 }
 
+static bool may_own_state(const select_state *a, uint32_t i);
+
+/* Whether state of an unknown parameter has a shape that no parameter has: its parameter's differs. */
+static bool all_parameters_differ(const select_state *a, uint32_t from)
+{
+    const cat_tensor *s = catalogue_tensor(a->from, from);
+    bool has_model = false;
+    if (s->param != CAT_NONE || !(s->flags & CAT_TENSOR_PARAM_OPEN) || s->ndim == 0)
+        return false;
+    for (uint32_t i = 0; i < a->parts->tensor_count; i++) {
+        has_model = has_model || a->parts->tensor_part[i] == PART_MODEL;
+        if (same_shape(a->from, i, from) && may_own_state(a, i))
+            return false;
+    }
+    return has_model;
+}
+
 static void describe_source(const select_state *a, const select_pick *pick, text_buf *fqn,
                             text_buf *outer, layout_tensor *t)
 {
@@ -104,7 +121,7 @@ static void describe_source(const select_state *a, const select_pick *pick, text
     } else if (!optim_state_map_param(c, a->parts, s, fqn)) {
         fqn->nbytes = 0;
         text_append(fqn, "", 0);
-    } else if (parameter_differs(a, from, fqn)) {
+    } else if (parameter_differs(a, from, fqn) || all_parameters_differ(a, from)) {
         t->odd_state = true;
         t->source_whole = spec == NULL;
     }
@@ -258,7 +275,7 @@ static fsdpck_status refuse_unknown_layout(const checkpoint_parts *parts, const 
 {
     return FAIL_WITH(
         err, BADINPUT, MODEL_NEEDED,
-        ("numbered optimizer state is sharded as its parameter, which is unknown"),
+        ("optimizer state keyed by number is sharded like its parameter, which is unknown"),
         (found, "candidates '%.100s' and '%.100s', which are sharded differently", one, other),
         (next,
          "describe the model and its optimizer with scripts/describe_model.py and give --model "

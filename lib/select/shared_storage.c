@@ -4,8 +4,8 @@
 #include "base/text.h"
 #include "select/select_internal.h"
 
-/* A storage stays shared by all of its views or by none. A view that is omitted, cast, conjugated
- * or negated would make the stored bytes wrong for the others. Names of the same view then share a
+/* A storage stays shared by all of its views or by none. A view that is omitted, cast, conjugated,
+ * negated or gets an added constant would make the stored bytes wrong for the others. Names of the same view then share a
  * new storage with the bytes of this view. */
 
 typedef struct shared_storage {
@@ -39,7 +39,8 @@ static fsdpck_status view_can_stay(const view_state *v, uint32_t from_index, boo
     place where;
     RETURN_IF(select_resolve_storage(a, from_index, &where, err));
     const uint64_t offset = where.offset_bytes - where.record_offset_bytes;
-    *can = !where.conj && !where.neg && offset % dtype_get((dtype)t->dtype)->itemsize_bytes == 0;
+    *can = !where.conj && !where.neg && where.add == 0 &&
+           offset % dtype_get((dtype)t->dtype)->itemsize_bytes == 0;
     return FSDPCK_OK;
 }
 

@@ -126,6 +126,23 @@ fsdpck_status target_path_of_marks(select_state *a, const char *name, size_t nby
     return FSDPCK_OK;
 }
 
+/* Whether the name is the elements joined with dots. An empty key ends a name with a dot. */
+static fsdpck_status is_joined(const target_path *p, const value_pool *pool, const char *name,
+                               size_t nbytes, bool *joined, fsdpck_error *err)
+{
+    text_buf text = {0};
+    for (size_t i = 0; i < p->count; i++) {
+        if (i > 0)
+            text_append(&text, ".", 1);
+        target_path_append_element(pool, p->elements[i], &text);
+    }
+    text_append(&text, "", 0);
+    const fsdpck_status st = text_check(&text, err);
+    *joined = st == FSDPCK_OK && p->count > 0 && text_equal(text.text, text.nbytes, name, nbytes);
+    text_release(&text);
+    return st;
+}
+
 fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, uint32_t marks,
                               target_path *p, fsdpck_error *err)
 {
@@ -134,14 +151,13 @@ fsdpck_status target_path_fit(select_state *a, const char *name, size_t nbytes, 
     const value_pool *pool = &a->to->cat.pool;
     text_buf joined = {0};
     size_t keep = 0, keep_nbytes = 0;
-    bool is_list_next = false;
+    bool is_list_next = false, is_same = false;
+    RETURN_IF(is_joined(p, pool, name, nbytes, &is_same, err));
+    if (is_same)
+        return FSDPCK_OK;
     for (size_t i = 0; i < p->count; i++) {
         target_path_append_element(pool, p->elements[i], &joined);
         const bool last = i + 1 == p->count;
-        if (last && joined.nbytes == nbytes && memcmp(joined.text, name, nbytes) == 0) {
-            text_release(&joined);
-            return FSDPCK_OK;
-        }
         text_append(&joined, ".", 1);
         is_list_next = !last && value_kind_of(p->elements[i + 1]) == VALUE_INT;
         if (last || joined.failed || joined.nbytes >= nbytes ||

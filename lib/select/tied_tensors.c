@@ -50,7 +50,7 @@ fsdpck_status select_same_view(const select_state *a, uint32_t i, uint32_t k, bo
     RETURN_IF(select_resolve_storage(a, i, &p, err));
     RETURN_IF(select_resolve_storage(a, k, &q, err));
     *same = p.file == q.file && p.offset_bytes == q.offset_bytes && p.conj == q.conj &&
-            p.neg == q.neg && shape_equal(p.strides, x->ndim, q.strides, y->ndim);
+            p.neg == q.neg && p.add == q.add && shape_equal(p.strides, x->ndim, q.strides, y->ndim);
     return FSDPCK_OK;
 }
 
@@ -92,7 +92,7 @@ static void hash_bytes(uint64_t *hash, const void *bytes, size_t nbytes)
 static uint64_t hash_view(const select_state *a, uint32_t from_index, const place *where)
 {
     const cat_tensor *t = catalogue_tensor(a->from, from_index);
-    const uint8_t kind[] = {t->dtype, t->ndim, where->conj, where->neg};
+    const uint8_t kind[] = {t->dtype, t->ndim, where->conj, where->neg, (uint8_t)where->add};
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     hash_bytes(&hash, kind, sizeof kind);
     hash_bytes(&hash, catalogue_shape(a->from, from_index), t->ndim * sizeof(uint64_t));
@@ -266,17 +266,13 @@ static bool is_in_like(const select_state *a, const select_pick *p)
                           strtab_nbytes(&a->names, p->name)) != CAT_NONE;
 }
 
-/* The only pick with such a name that the model has, or lacks; NULL: none, or several. */
-static select_pick *find_named(const select_state *a, const char *const *ends, size_t count,
-                               bool in_like)
+/* The only pick of this name that the model lacks; NULL: none, or several. */
+static select_pick *find_head(const select_state *a)
 {
     select_pick *found = NULL;
     for (size_t k = 0; k < a->picks.count; k++) {
         select_pick *p = VEC_AT(&a->picks, select_pick, k);
-        bool ends_so = false;
-        for (size_t i = 0; i < count; i++)
-            ends_so = ends_so || name_ends(a, p, ends[i]);
-        if (!ends_so || is_in_like(a, p) != in_like)
+        if (!name_ends(a, p, "lm_head.weight") || is_in_like(a, p))
             continue;
         if (found != NULL)
             return NULL;
@@ -285,14 +281,26 @@ static select_pick *find_named(const select_state *a, const char *const *ends, s
     return found;
 }
 
+/* The pick that becomes the model's embedding. */
+static select_pick *find_embedding(const select_state *a)
+{
+    const catalogue *like = a->request->like_model;
+    const uint32_t name = catalogue_tensor(like, a->request->like_embedding)->name;
+    for (size_t k = 0; k < a->picks.count; k++) {
+        select_pick *p = VEC_AT(&a->picks, select_pick, k);
+        const size_t nbytes = strtab_nbytes(&a->names, p->name);
+        if (nbytes == catalogue_name_nbytes(like, name) &&
+            memcmp(strtab_text(&a->names, p->name), catalogue_name(like, name), nbytes) == 0)
+            return p;
+    }
+    return NULL;
+}
+
 static fsdpck_status omit_tied_head(select_state *a, fsdpck_error *err)
 {
-    static const char *const heads[] = {"lm_head.weight"};
-    static const char *const embeddings[] = {"embed_tokens.weight", "wte.weight"};
     if (!a->request->omits_tied_head)
         return FSDPCK_OK;
-    select_pick *head = find_named(a, heads, 1, false);
-    select_pick *embedding = find_named(a, embeddings, 2, true);
+    select_pick *head = find_head(a), *embedding = find_embedding(a);
     if (head == NULL || embedding == NULL)
         return FSDPCK_OK;
     const cat_tensor *h = catalogue_tensor(a->from, head->source),

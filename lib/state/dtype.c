@@ -72,6 +72,11 @@ dtype dtype_from_storage_class(const char *name, size_t nbytes)
     return find(offsetof(dtype_info, storage_class), name, nbytes);
 }
 
+bool dtype_can_add(dtype d)
+{
+    return d == DTYPE_FLOAT64 || d == DTYPE_FLOAT32 || d == DTYPE_FLOAT16 || d == DTYPE_BFLOAT16;
+}
+
 dtype dtype_from_safetensors(const char *code, size_t nbytes)
 {
     return find(offsetof(dtype_info, safetensors), code, nbytes);

@@ -70,4 +70,8 @@ dtype dtype_from_name(const char *name, size_t nbytes);
 dtype dtype_from_storage_class(const char *name, size_t nbytes);
 dtype dtype_from_safetensors(const char *code, size_t nbytes);
 
+/* Whether torch adds a constant to elements of this dtype with floating arithmetic: float64, float32,
+ * float16, bfloat16. */
+bool dtype_can_add(dtype d);
+
 #endif

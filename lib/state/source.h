@@ -14,11 +14,13 @@
 /* Location of a chunk's elements, after its header was read and checked. */
 typedef struct place {
     uint32_t file;
-    bool stream;  /* compressed: offset_bytes counts decoded bytes */
-    bool swap;    /* stored big-endian */
-    bool conj;    /* stored un-conjugated: negate the imaginary part */
-    bool neg;     /* stored un-negated: negate */
-    bool rows;    /* row-major without gaps: strides are those of the box */
+    bool stream; /* compressed: offset_bytes counts decoded bytes */
+    bool swap;   /* stored big-endian */
+    bool conj;   /* stored un-conjugated: negate the imaginary part */
+    bool neg;    /* stored un-negated: negate */
+    int8_t
+        add;   /* 1, -1: added to each element, of a dtype that dtype_can_add accepts; 0: nothing */
+    bool rows; /* row-major without gaps: strides are those of the box */
     bool has_crc; /* crc32 covers [record_offset_bytes, +record_nbytes) */
     uint32_t crc32;
     uint64_t offset_bytes; /* of the box's first element */
@@ -47,6 +49,10 @@ typedef struct source {
      * TENSOR-BOUNDS, DCP-RANGE). Not for LOCATION_EMPTY. */
     fsdpck_status (*locate)(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
 
+    /* Checks the header of the record of a LOCATION_EMPTY chunk, see source_has_header. NULL: such
+     * chunks have no record. */
+    fsdpck_status (*check_empty)(void *ctx, uint64_t chunk, fsdpck_error *err);
+
     /* Exactly nbytes of a file of the catalogue. */
     fsdpck_status (*read_at)(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
                              uint64_t nbytes, fsdpck_error *err);
@@ -70,5 +76,13 @@ typedef struct source {
     /* CHANGED if a file differs from its state when opened. */
     fsdpck_status (*check_unchanged)(void *ctx, fsdpck_error *err);
 } source;
+
+/* Whether a chunk has a header that locate or check_empty reads. */
+static inline bool source_has_header(const source *s, const catalogue *cat, uint64_t chunk)
+{
+    const cat_chunk *c = catalogue_chunk(cat, chunk);
+    return c->place != LOCATION_EMPTY ||
+           (s->check_empty != NULL && c->file != CAT_NONE && c->nbytes > 0);
+}
 
 #endif

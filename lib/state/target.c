@@ -18,6 +18,7 @@ void target_init(target *t, budget *owner)
     t->flat_states = VEC_OF(uint32_t, owner);
     t->dropped = VEC_OF(target_dropped, owner);
     t->linked = VEC_OF(target_dropped, owner);
+    t->tied = VEC_OF(uint32_t, owner);
     strtab_init(&t->owners, owner);
     t->new_param_names = VEC_OF(value, owner);
     t->world_size = 1;
@@ -113,7 +114,7 @@ void target_release(target *t)
         t->free_writer_state(t->writer_state);
     catalogue_release(&t->cat);
     VEC_RELEASE_ALL(&t->from, &t->views, &t->strides, &t->literals, &t->lates, &t->rank_roots,
-                    &t->flat_params, &t->flat_states, &t->dropped, &t->linked);
+                    &t->flat_params, &t->flat_states, &t->dropped, &t->linked, &t->tied);
     strtab_release(&t->owners);
     vec_release(&t->new_param_names);
     text_release(&t->text);

@@ -91,6 +91,8 @@ struct target {
     vec flat_states;
     vec dropped; /* target_dropped */
     vec linked;  /* target_dropped: further names of a tensor that the output links */
+    vec tied;    /* uint32_t of each tensor: the tensor that it is another name of, or CAT_NONE;
+                  * empty without such names */
     /* Names of parameters in the source, as optimizers list them, if rules may change them; and for
      * each a value, the current text in cat.pool. */
     strtab owners;

@@ -315,6 +315,7 @@ static fsdpck_status know_names(rekey *r, fsdpck_error *err)
         if (id < r->known_at.count)
             continue;
         RETURN_IF(vec_add(&r->known_at, &(uint32_t){p->tied ? p->tied_to : i}, err));
+        RETURN_IF(vec_add(&r->known_own, &i, err));
     }
     return FSDPCK_OK;
 }
@@ -357,6 +358,7 @@ static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
     if (o->form == OPTIM_KEYS_FLAT)
         RETURN_IF(rekey_groups_make(r, owner, err));
     RETURN_IF(rekey_number(r, o, err));
+    RETURN_IF(rekey_names_write(r, o, err));
     return rekey_lists_make(r, o, err);
 }
 
@@ -413,6 +415,7 @@ static fsdpck_status run_with(catalogue *c, const rekey_order *order, optim_keys
                .to = to,
                .log = log,
                .known_at = VEC_OF(uint32_t, c->owner),
+               .known_own = VEC_OF(uint32_t, c->owner),
                .optimizers = VEC_OF(rekey_optimizer, c->owner),
                .entries = VEC_OF(rekey_entry, c->owner),
                .mine_count = catalogue_tensor_count(c)};
@@ -429,7 +432,7 @@ static fsdpck_status run_with(catalogue *c, const rekey_order *order, optim_keys
         VEC_RELEASE_ALL(&o->positions, &o->members, &o->groups, &o->states);
     }
     budget_free(c->owner, r.mine, r.mine_count);
-    VEC_RELEASE_ALL(&r.optimizers, &r.entries, &r.known_at);
+    VEC_RELEASE_ALL(&r.optimizers, &r.entries, &r.known_at, &r.known_own);
     strtab_release(&r.texts);
     strtab_release(&r.known);
     return st;

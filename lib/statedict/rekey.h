@@ -25,7 +25,9 @@
  * shapes of `order` if these leave only one assignment, else from the order of `order` if that is
  * assumed. An assignment that gives one parameter to two optimizers is invalid for both, unless
  * their names are recorded. Parameters of one group without any state are interchangeable. Names
- * are clean (model/fqn.h), and those of parameters in `order` if it has any of a model.
+ * are compared clean (model/fqn.h). They are written as the model's tensors have them, with prefixes
+ * of wrappers: the rules for names apply later, to both in the same way. A recorded name that is clean,
+ * or that no tensor of the model has, is written as it is.
  *
  * Names -> numbers. Numbers count through the groups in order. Within a group they follow the
  * description's list, else `param_names`, else the list if `order` has the same order. If it has
@@ -55,8 +57,10 @@ typedef struct rekey_param {
     size_t fqn_nbytes;
     const uint64_t *shape;
     unsigned ndim;
-    uint32_t tensor; /* of the catalogue, CAT_NONE: of a description */
-    bool tied;       /* another name of params[tied_to], which precedes it */
+    uint32_t tensor;             /* of the catalogue, CAT_NONE: of a description */
+    uint32_t saved;              /* 1 + the tensor of the catalogue that has this name, 0: none */
+    uint32_t saved_outer_nbytes; /* of its name: not part of the parameter's */
+    bool tied;                   /* another name of params[tied_to], which precedes it */
     uint32_t tied_to;
     bool outside;  /* a tensor outside the model, which another optimizer may hold */
     bool nameless; /* inside an object: it may be a parameter, but `fqn` is not its name */

@@ -94,7 +94,7 @@ static fsdpck_status add_position(rekey *r, rekey_optimizer *o, const char *text
     uint32_t *member = vec_push(&o->members, err);
     if (p == NULL || member == NULL)
         return FSDPCK_LIMIT;
-    *p = (rekey_position){.name = REKEY_NONE, .param = REKEY_NONE};
+    *p = (rekey_position){.name = REKEY_NONE, .written = REKEY_NONE, .param = REKEY_NONE};
     *member = id;
     return FSDPCK_OK;
 }
@@ -405,12 +405,12 @@ static fsdpck_status alike_groups(likeness *l, fsdpck_error *err)
         *REKEY_MEMBER(o, g->first + g->count++) = p;
     }
     if (runs > o->groups.count || o->groups.count > 1)
-        log_warn(
-            l->r->log, FSDPCK_FINDING_OPTIM_GROUPS,
-            "list the groups in --model FILE: 'optimizers' in fsdpck-model(5)",
-            "flattened optimizer state: %zu param_group%s made of parameters with equal "
-            "hyperparameters; equal groups were merged, and there may have been up to %" PRIu32,
-            o->groups.count, o->groups.count == 1 ? "" : "s", count);
+        log_warn(l->r->log, FSDPCK_FINDING_OPTIM_GROUPS,
+                 "list the groups in --model FILE: 'optimizers' in fsdpck-model(5)",
+                 "flattened optimizer state: %zu param_group%s made of parameters with equal "
+                 "hyperparameters; equal groups were merged; the saved optimizer may have had up "
+                 "to %" PRIu32 " groups",
+                 o->groups.count, o->groups.count == 1 ? "" : "s", count);
     else
         log_write(l->r->log, LOG_NOTE,
                   "flattened optimizer state: %zu param_group%s made of parameters with equal "

@@ -46,6 +46,7 @@ typedef struct rekey_entry {
 /* A parameter of an optimizer, in the order in which the groups list them. */
 typedef struct rekey_position {
     uint32_t name;                 /* text id of the clean FQN, REKEY_NONE */
+    uint32_t written;              /* text id of the name as it is written, REKEY_NONE */
     uint32_t param;                /* in rekey_order.params, REKEY_NONE */
     uint32_t number;               /* the new number */
     uint32_t first_state, nstates; /* in rekey_optimizer.states */
@@ -85,7 +86,8 @@ typedef struct rekey {
     const logger *log;
     strtab texts;
     strtab known;   /* names of order->params */
-    vec known_at;   /* uint32_t: its index there, by id in `known` */
+    vec known_at;   /* uint32_t: its index there, by id in `known`; of a tie its first */
+    vec known_own;  /* the same, but each name of a tie has its own */
     bool has_model; /* some of order->params are the model's */
     vec optimizers; /* rekey_optimizer */
     vec entries;    /* rekey_entry */
@@ -198,6 +200,8 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
 /* Converts a name to the model's form, without wrapper parts, and finds its parameter. */
 fsdpck_status rekey_clean(const rekey *r, const char *text, size_t nbytes, text_buf *clean,
                           uint32_t *param, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Fills `written` of all positions that have a name. */
+fsdpck_status rekey_names_write(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* For a form with names: fills name and param of each position from its label. */
 fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Converts numbers stored as texts in paths to numbers, if param_groups list numbers. */

@@ -110,8 +110,8 @@ static fsdpck_status by_description(rekey *r, rekey_optimizer *o, const optim_li
                        "param_groups of the optimizer differ from the model description");
         error_expected(err, "%" PRIu32 " groups", list->count);
         error_found(err, "%zu groups, or groups of other sizes", o->groups.count);
-        error_next(err, "describe the optimizer that was saved with scripts/describe_model.py, "
-                        "with the groups that it was given; or read only the model: --part model "
+        error_next(err, "describe the saved optimizer and its groups with "
+                        "scripts/describe_model.py; or read only the model: --part model "
                         "without --optim-keys and --model");
         return st;
     }
@@ -152,9 +152,8 @@ static fsdpck_status no_such_name(const rekey *r, const rekey_optimizer *o, uint
     const fsdpck_status st = rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                                         "param_names contain a parameter that the model lacks");
     error_found(err, "'%.200s' for number %s", text, strtab_text(&o->labels, position));
-    error_next(err,
-               "describe the optimizer that was saved with scripts/describe_model.py, and give "
-               "--model FILE: 'optimizers' in fsdpck-model(5)");
+    error_next(err, "describe the saved optimizer with scripts/describe_model.py, and give "
+                    "--model FILE: 'optimizers' in fsdpck-model(5)");
     return st;
 }
 
@@ -233,7 +232,9 @@ static fsdpck_status match(rekey *r, uint32_t owner, bool tentative, rekey_shape
     rekey_matching m = {
         .r = r, .o = o, .candidates = VEC_OF(uint32_t, r->cat->owner), .tentative = tentative};
     o->inferred = true;
-    fsdpck_status st = by_model(&m, tentative ? REKEY_SHAPES_KNOWN : shapes, key, err);
+    /* Of a projection even a shape that one parameter alone has identifies nothing. */
+    const bool assume_known = tentative && shapes != REKEY_SHAPES_PROJECTED;
+    fsdpck_status st = by_model(&m, assume_known ? REKEY_SHAPES_KNOWN : shapes, key, err);
     vec_release(&m.candidates);
     for (size_t i = 0; st == FSDPCK_OK && i < o->positions.count; i++) {
         rekey_position *p = REKEY_POSITION(o, i);

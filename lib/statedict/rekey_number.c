@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 #include "statedict/rekey_internal.h"
 
@@ -51,6 +52,46 @@ fsdpck_status rekey_names_clean(rekey *r, rekey_optimizer *o, fsdpck_error *err)
     }
     text_release(&clean);
     return st;
+}
+
+/* The name that a tensor of the model has, with prefixes of wrappers; NULL if it has none. */
+static const char *saved_name(const rekey *r, uint32_t known, size_t *nbytes)
+{
+    const rekey_param *k = known == STRTAB_NONE
+                               ? NULL
+                               : &r->order->params[*VEC_AT(&r->known_own, const uint32_t, known)];
+    if (k == NULL || k->saved == 0)
+        return NULL;
+    const uint32_t name = catalogue_tensor(r->cat, k->saved - 1)->name;
+    *nbytes = catalogue_name_nbytes(r->cat, name) - k->saved_outer_nbytes;
+    return catalogue_name(r->cat, name) + k->saved_outer_nbytes;
+}
+
+fsdpck_status rekey_names_write(rekey *r, rekey_optimizer *o, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < o->positions.count; i++) {
+        rekey_position *p = REKEY_POSITION(o, i);
+        p->written = p->name;
+        if (p->name == REKEY_NONE)
+            continue;
+        const char *clean = strtab_text(&r->texts, p->name);
+        size_t nbytes = strtab_nbytes(&r->texts, p->name);
+        const uint32_t known = strtab_find(&r->known, clean, nbytes);
+        const char *label = strtab_text(&o->labels, i);
+        const size_t label_nbytes = strtab_nbytes(&o->labels, i);
+        const bool has_label = o->form != OPTIM_KEYS_ID;
+        /* Keys that are clean stay so beside a model with prefixes. */
+        if (has_label && text_equal(label, label_nbytes, clean, nbytes))
+            continue;
+        const char *text = saved_name(r, known, &nbytes);
+        if (text == NULL && has_label && known == STRTAB_NONE) {
+            text = label;
+            nbytes = label_nbytes;
+        }
+        if (text != NULL)
+            RETURN_IF(strtab_intern(&r->texts, text, nbytes, &p->written, err));
+    }
+    return FSDPCK_OK;
 }
 
 /* --- the order within groups --- */
@@ -292,8 +333,8 @@ static fsdpck_status append_label(rekey *r, const rekey_optimizer *o, value list
     if (r->to == OPTIM_KEYS_ID)
         RETURN_IF(value_new_int(pool, p->number, &item, err));
     else
-        RETURN_IF(value_new_str(pool, strtab_text(&r->texts, p->name),
-                                strtab_nbytes(&r->texts, p->name), &item, err));
+        RETURN_IF(value_new_str(pool, strtab_text(&r->texts, p->written),
+                                strtab_nbytes(&r->texts, p->written), &item, err));
     return value_append(pool, list, item, err);
 }
 

@@ -52,7 +52,7 @@ void rekey_label(const rekey *r, const rekey_optimizer *o, uint32_t position, te
 {
     const rekey_position *p = REKEY_POSITION(o, position);
     if (r->to != OPTIM_KEYS_ID)
-        text_append(out, strtab_text(&r->texts, p->name), strtab_nbytes(&r->texts, p->name));
+        text_append(out, strtab_text(&r->texts, p->written), strtab_nbytes(&r->texts, p->written));
     else if (o->form == OPTIM_KEYS_ID)
         text_append(out, strtab_text(&o->labels, position), strtab_nbytes(&o->labels, position));
     else

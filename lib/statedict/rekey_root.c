@@ -12,8 +12,8 @@ static fsdpck_status new_key(rekey *r, const rekey_optimizer *o, uint32_t positi
     const rekey_position *p = REKEY_POSITION(o, position);
     if (r->to == OPTIM_KEYS_ID)
         return value_new_int(pool, p->number, key, err);
-    return value_new_str(pool, strtab_text(&r->texts, p->name), strtab_nbytes(&r->texts, p->name),
-                         key, err);
+    return value_new_str(pool, strtab_text(&r->texts, p->written),
+                         strtab_nbytes(&r->texts, p->written), key, err);
 }
 
 fsdpck_status rekey_dict(rekey *r, const rekey_optimizer *o, value dict, value *made,

@@ -152,7 +152,7 @@ static fsdpck_status read_lines(manifest *list, const catalogue *cat, const char
                                 size_t nbytes, fsdpck_error *err)
 {
     if (memchr(text, '\0', nbytes) != NULL)
-        return refuse("expected list is not text", err);
+        return refuse("list of expected tensors is not text", err);
     for (size_t at = 0; at < nbytes;) {
         const char *end = memchr(text + at, '\n', nbytes - at);
         size_t length = end == NULL ? nbytes - at : (size_t)(end - (text + at));
@@ -216,7 +216,7 @@ static fsdpck_status read_list(manifest *list, const catalogue *cat, const char 
         st = read_lines(list, cat, text, nbytes, err);
     free(text);
     if (st == FSDPCK_OK && list->tensors.count == 0)
-        st = refuse("expected list names no tensor", err);
+        st = refuse("list of expected tensors is empty", err);
     if (st != FSDPCK_OK)
         error_path(err, path);
     return st;

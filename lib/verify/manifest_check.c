@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "compare/digest.h"
+#include "run/manifest_files.h"
 #include "verify/manifest_check_internal.h"
 
 static const expect_ids manifest_ids = {FSDPCK_FINDING_MAN_TENSOR, FSDPCK_FINDING_MAN_TENSOR,
@@ -30,16 +31,18 @@ static fsdpck_status open_dir(manifest_check *w, fsdpck_error *err)
     return folder_open_parent(&w->own, r->path, err);
 }
 
-/* *text is NULL where there is none. */
-static fsdpck_status read_text(const manifest_check *w, char **text, size_t *nbytes,
-                               fsdpck_error *err)
+/* *text is NULL if there is none. */
+static fsdpck_status read_text(manifest_check *w, char **text, size_t *nbytes, fsdpck_error *err)
 {
     path_kind kind;
     *text = NULL;
     if (w->r->manifest_path != NULL)
         return file_read_whole(NULL, w->r->manifest_path, MANIFEST_NBYTES_MAX, text, nbytes, err);
+    if (w->r->src != NULL)
+        return manifest_files_read(w->r->src, text, nbytes, &w->manifest_folder, err);
     if (!manifest_check_is_folder(w))
         return FSDPCK_OK;
+    w->manifest_folder = w->dir->path;
     RETURN_IF(path_probe(w->dir, MANIFEST_NAME, &kind, NULL, err));
     if (kind == PATH_ABSENT)
         return FSDPCK_OK;
@@ -196,7 +199,8 @@ static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error 
     if (w->r->manifest_path != NULL)
         error_path(&what, w->r->manifest_path);
     else
-        error_manifest_file(&what, w, MANIFEST_NAME);
+        error_path_in(&what, strcmp(w->manifest_folder, ".") == 0 ? NULL : w->manifest_folder,
+                      MANIFEST_NAME);
     error_next(&what, "use the manifest that was written with the checkpoint, or make a new one: "
                       "fsdpck digest --manifest FILE SRC");
     if (st == FSDPCK_BADINPUT) {

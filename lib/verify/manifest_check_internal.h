@@ -15,6 +15,7 @@ struct manifest_check {
     manifest m;
     folder own; /* where src gives none */
     const folder *dir;
+    const char *manifest_folder; /* of the manifest that was not given */
     uint8_t *good;    /* by file of the manifest: it is there with its size */
     const char *only; /* name of the file that the checkpoint is; NULL: a folder */
     expect_naming names;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "run/model_embedding.h"
 
 /* --- the embedding --- */
 
@@ -20,62 +21,6 @@ static size_t parent_nbytes(const char *name, size_t nbytes, unsigned parts)
         if (name[nbytes - 1] == '.' && parts-- == 1)
             return nbytes;
     return 0;
-}
-
-static bool is_embed_tokens(const char *name, size_t nbytes)
-{
-    const size_t at = parent_nbytes(name, nbytes, 2);
-    return text_is(name + at, nbytes - at, "embed_tokens.weight");
-}
-
-/* Names that families have for it. Other tensors may have them too, of another shape. */
-static bool is_usual_name(const char *name, size_t nbytes)
-{
-    static const char *const usual[] = {
-        "embed_tokens.weight",   "wte.weight",        "word_embeddings.weight",
-        "tok_embeddings.weight", "embed_in.weight",   "shared.weight",
-        "word_embedding.weight", "embeddings.weight", "tokens_embed.weight"};
-    const size_t at = parent_nbytes(name, nbytes, 2);
-    return TEXT_IS_IN(name + at, nbytes - at, usual);
-}
-
-static bool has_stated_shape(const catalogue *c, const model_config *config, size_t tensor)
-{
-    const uint64_t stated[] = {config->numbers[MODEL_VOCAB_SIZE],
-                               config->numbers[MODEL_HIDDEN_SIZE]};
-    return stated[0] != 0 && stated[1] != 0 &&
-           shape_equal(catalogue_shape(c, tensor), catalogue_tensor(c, tensor)->ndim, stated, 2);
-}
-
-/* 0: it is not the embedding; otherwise the more, the more probably it is. */
-static unsigned likeness(const model_facts *f, size_t tensor)
-{
-    const catalogue *c = f->cat;
-    size_t nbytes;
-    const char *name = name_of(c, tensor, &nbytes);
-    if (catalogue_tensor(c, tensor)->ndim != 2 || like_output_is_head(c, tensor))
-        return 0;
-    if (has_stated_shape(c, f->config, tensor))
-        return is_usual_name(name, nbytes) ? 3 : 2;
-    return is_embed_tokens(name, nbytes) ? 1 : 0;
-}
-
-/* The one with the shortest name: layers may have others. */
-static void find_embedding(model_facts *f)
-{
-    size_t least = 0, count = 0, nbytes;
-    unsigned most = 0;
-    for (size_t i = 0; i < catalogue_tensor_count(f->cat); i++) {
-        const unsigned is = likeness(f, i);
-        (void)name_of(f->cat, i, &nbytes);
-        count = is > most ? 1 : count + (is == most);
-        if (is < most || is == 0 || (is == most && nbytes >= least))
-            continue;
-        most = is;
-        least = nbytes;
-        f->embedding = (uint32_t)i;
-    }
-    f->is_certain = f->embedding != CAT_NONE && (most != 2 || count == 1);
 }
 
 static void find_same_embedding(model_facts *f, const model_facts *base)
@@ -132,9 +77,9 @@ model_facts model_facts_of(const catalogue *c, const model_config *config, const
     if (base != NULL)
         find_same_embedding(&f, base);
     if (f.embedding == CAT_NONE)
-        find_embedding(&f);
+        f.embedding = model_embedding_find(c, config, &f.is_certain);
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
-        f.head = like_output_is_head(c, i) ? (uint32_t)i : f.head;
+        f.head = model_is_head(c, i) ? (uint32_t)i : f.head;
         f.usual = catalogue_tensor(c, i)->dtype == usual ? usual : f.usual;
     }
     if (f.embedding == CAT_NONE)

@@ -22,6 +22,7 @@ void fsdpck_verify_get_nearness(const fsdpck_verify *v, fsdpck_nearness *n)
         all.roles = near->role_count;
         all.judged_roles = near->judged_roles;
         all.other_tensors = near->other_tensors;
+        all.compressed = near->compressed;
         all.cosine_median = number_or_0(near->cosine_median);
     }
     struct_copy_out(n, &all, sizeof all);

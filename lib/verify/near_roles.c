@@ -64,7 +64,7 @@ static bool is_small(const catalogue *c, uint32_t tensor)
 
 static fsdpck_near_state state_of(const near_tensor *t, const catalogue *c)
 {
-    if (t->is_compressed)
+    if (t->is_unread)
         return FSDPCK_NEAR_COMPRESSED;
     if (!(t->sums.aa > 0 && t->sums.bb > 0))
         return FSDPCK_NEAR_ZERO;
@@ -96,6 +96,7 @@ static fsdpck_status fill_rows(near_roles *near, const nearness *n, const catalo
                           .not_finite = t->sums.not_finite};
         RETURN_IF(find_role(near, c, t->tensor, &row->role, err));
         near->judged += row->state == FSDPCK_NEAR_JUDGED;
+        near->compressed += row->state == FSDPCK_NEAR_COMPRESSED;
     }
     return FSDPCK_OK;
 }

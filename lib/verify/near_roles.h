@@ -45,7 +45,7 @@ typedef struct near_roles {
     uint32_t role_count;
     uint32_t judged_roles;
     double cosine_median, score_median; /* of the judged roles' medians; NaN: none is judged */
-    uint64_t judged, other_tensors;
+    uint64_t judged, other_tensors, compressed;
     const char *skipped; /* why nothing was compared; NULL: it was */
 } near_roles;
 

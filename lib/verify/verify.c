@@ -8,7 +8,6 @@
 
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
-#include "run/map_proof.h"
 #include "run/run.h"
 #include "verify/verify_internal.h"
 #include "verify/verify_like.h"
@@ -300,9 +299,11 @@ static fsdpck_status prove_map(fsdpck_verify *v, const char *path, fsdpck_error 
         return FSDPCK_OK;
     RETURN_IF(open_options_take(&o, v->options.open, err));
     o.map = v->options.prove_map;
-    const fsdpck_status st = map_prove(path, &o, &v->proved_tensors, &what);
+    const fsdpck_status st = map_prove(path, &o, &v->proved, &what);
+    if (v->proved.model.finding == FSDPCK_FINDING_MAP_MODEL)
+        findings_report_as(&v->found, FINDING_WARNING, &v->proved.model);
     if (is_finding(st)) {
-        v->proved_tensors = 0;
+        v->proved = (map_proof_result){0};
         findings_report(&v->found, &what);
         return FSDPCK_OK;
     }
@@ -336,7 +337,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     if (st == FSDPCK_OK)
         st = verify_copies(v, err);
     if (st == FSDPCK_OK)
-        st = verify_beside(v, ctx, err);
+        st = verify_unread_state(v, ctx, err);
     verify_add_warnings(v, ctx); /* first: the conversions may add many */
     merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
     merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);

@@ -1,7 +1,7 @@
 /* verify_internal.h: shared by the files that implement fsdpck_verify.
  *
  *     verify.c          opens the checkpoint and runs the levels
- *     verify_beside.c   files of a trainer beside the weights
+ *     verify_unread_state.c  files of a trainer beside the weights
  *     verify_like.c     a model folder that the checkpoint must equal in all but the values
  *     verify_near.c     its values against those of that folder; near_roles.c, near_result.c
  *     verify_convert.c  conditions that consolidate and reshard would refuse
@@ -13,6 +13,7 @@
 #include "check/check.h"
 #include "fsdpck_verify.h"
 #include "open/checkpoint.h"
+#include "run/map_proof.h"
 #include "verify/expect_internal.h"
 
 struct fsdpck_verify {
@@ -29,7 +30,7 @@ struct fsdpck_verify {
     check_file *files;        /* by file of the catalogue; NULL: no checksums wanted */
     manifest_check_result manifest_result;
     uint64_t deadline_ns;
-    uint64_t proved_tensors;
+    map_proof_result proved;
     struct near_roles *near; /* NULL without --like */
     char not_seen[512];
 };
@@ -44,8 +45,8 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 /* At level checksum, unless partial: reports copies of a chunk that differ. */
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of files of a trainer's state beside the weights that cannot be opened. */
-fsdpck_status verify_beside(fsdpck_verify *v, fsdpck_context *ctx,
-                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* From level coverage on: reports what prevents a conversion with default options. May load objects
  * into the catalogue, so it must be last. */
 fsdpck_status verify_conversions(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -102,15 +102,22 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
     like_names missing = {0}, extra = {0};
     like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
                               &missing, &extra);
-    fsdpck_status st = report_names(
-        w, &missing, &w->base->cat,
-        missing.count == 1 ? "tensor of --like is missing" : "tensors of --like are missing",
-        "export again: a loader gives missing tensors random values", err);
+    fsdpck_status st =
+        report_names(w, &missing, &w->base->cat,
+                     missing.count == 1 ? "tensor in the folder of --like is missing"
+                                        : "tensors in the folder of --like are missing",
+                     like_output_names_advice(
+                         &w->like, "export again: a loader gives missing tensors random values"),
+                     err);
     if (st == FSDPCK_OK)
         st =
             report_names(w, &extra, output_of(w),
-                         extra.count == 1 ? "tensor is not in --like" : "tensors are not in --like",
-                         "check that --like is this model, and how the export names tensors", err);
+                         extra.count == 1 ? "tensor is not in the folder of --like"
+                                          : "tensors are not in the folder of --like",
+                         like_output_names_advice(
+                             &w->like, "check that the folder of --like belongs to this model, and "
+                                       "how the export names tensors"),
+                         err);
     text_release(&missing.names);
     text_release(&extra.names);
     return st;
@@ -136,15 +143,17 @@ static fsdpck_status report_types(const verify_like *w, const like_names *n, fsd
         st = text_check(&found, err);
     if (st == FSDPCK_OK) {
         fsdpck_error what;
-        FAIL_AS(&what, FSDPCK_BADINPUT, id,
-                ("%" PRIu64 " tensor%s a different %s than in --like: %s%s", n->count,
-                 n->count == 1 ? " has" : "s have", differs, n->names.text,
-                 n->count > LIKE_NAMES_SHOWN ? ", ..." : ""),
-                (path, w->v->src->path), (tensor, catalogue_name(c, name)),
-                (expected, "%s", expected.text), (found, "%s", found.text),
-                (next, severity == FINDING_WARNING
-                           ? "if this was not intended, export again with the dtypes of --like"
-                           : "check that --like is this model, and export again"));
+        FAIL_AS(
+            &what, FSDPCK_BADINPUT, id,
+            ("%" PRIu64 " tensor%s a different %s than in the folder of --like: %s%s", n->count,
+             n->count == 1 ? " has" : "s have", differs, n->names.text,
+             n->count > LIKE_NAMES_SHOWN ? ", ..." : ""),
+            (path, w->v->src->path), (tensor, catalogue_name(c, name)),
+            (expected, "%s", expected.text), (found, "%s", found.text),
+            (next,
+             severity == FINDING_WARNING
+                 ? "if this was not intended, export again with the dtypes in the folder of --like"
+                 : "check that the folder of --like belongs to this model, and export again"));
         findings_report_as(&w->v->found, severity, &what);
     }
     text_release(&expected);
@@ -257,9 +266,10 @@ static void check_config(const verify_like *w, const model_facts *ours, const mo
 {
     fsdpck_error what;
     if (w->config.text == NULL && w->like.config.text != NULL && !w->is_unread) {
-        FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG, ("folder has no config.json, but --like does"),
+        FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
+                  ("folder has no config.json, but the folder of --like has one"),
                   (path, w->v->src->path),
-                  (next, "copy config.json from --like, and adapt its dtype"));
+                  (next, "copy config.json from the folder of --like, and adapt its dtype"));
         findings_report(&w->v->found, &what);
     }
     check_numbers(w, ours, theirs);

@@ -35,10 +35,12 @@ static void put_subject(const near_check *k, const near_role *role, char *text, 
     char name[300];
     put_role_name(k, role, name, sizeof name);
     if (role->judged == 1)
-        snprintf(text, capacity, "'%s' is unlike that of --like", name);
+        snprintf(text, capacity, "'%s' is unrelated to that in the folder of --like", name);
     else
-        snprintf(text, capacity, "%" PRIu64 " of %" PRIu64 " tensors '%s' %s of --like", role->far,
-                 role->judged, name, role->far == 1 ? "is unlike that" : "are unlike those");
+        snprintf(text, capacity,
+                 "%" PRIu64 " of %" PRIu64 " tensors '%s' %s in the folder of --like", role->far,
+                 role->judged, name,
+                 role->far == 1 ? "is unrelated to that" : "are unrelated to those");
 }
 
 static void put_expected(const near_check *k, const near_role *role, char *text, size_t capacity)
@@ -66,8 +68,8 @@ static const char *put_found(const near_check *k, const near_role *role, char *t
     case NEAR_FAULT_TENSOR:
         escape_text(name, sizeof name, catalogue_name(b, catalogue_tensor(b, fault->tensor)->name),
                     catalogue_name_nbytes(b, catalogue_tensor(b, fault->tensor)->name));
-        snprintf(text, capacity, "cosine %.4g, but %.4g to '%s' of --like", cosine, fault->cosine,
-                 name);
+        snprintf(text, capacity, "cosine %.4g, but %.4g to '%s' in the folder of --like", cosine,
+                 fault->cosine, name);
         return "export again: the names of these tensors were exchanged";
     case NEAR_FAULT_ROPE:
         snprintf(text, capacity,
@@ -102,14 +104,16 @@ static void report_model(const near_check *k)
     uint64_t far = 0;
     for (uint32_t i = 0; i < k->near->role_count; i++)
         far += k->near->roles[i].far > 0;
-    FAIL_WITH(&what, BADINPUT, EXPORT_NEAR,
-              ("values are unrelated to those of --like: trained from scratch, or another model"),
-              (path, k->v->src->path),
-              (expected, "cosines near 1, as after a training that continues --like"),
-              (found, "median %.4g of %" PRIu32 " roles; %" PRIu64 " of them unrelated",
-               k->near->cosine_median, k->near->judged_roles, far),
-              (next, "check that --like is the model that training began with; for a model trained "
-                     "from scratch, use --no-nearness"));
+    FAIL_WITH(
+        &what, BADINPUT, EXPORT_NEAR,
+        ("values are unrelated to those in the folder of --like: trained from scratch, or another "
+         "model"),
+        (path, k->v->src->path),
+        (expected, "cosines near 1, as after a training that began with the folder of --like"),
+        (found, "median %.4g of %" PRIu32 " roles; %" PRIu64 " of them unrelated",
+         k->near->cosine_median, k->near->judged_roles, far),
+        (next, "check that training began with the model of --like; for a model trained "
+               "from scratch, use --no-nearness"));
     findings_report(&k->v->found, &what);
 }
 

@@ -62,7 +62,7 @@ void verify_set_not_seen(fsdpck_verify *v)
     snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
              not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "",
-             unlike ? "; values that are unrelated to those of --like" : "");
+             unlike ? "; values that are unrelated to those in the folder of --like" : "");
 }
 
 /* Without storages, which come last. */
@@ -77,7 +77,8 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .struct_nbytes = sizeof all,
         .level = (fsdpck_level)v->level,
         .opened = v->src != NULL,
-        .proved_tensors = v->proved_tensors,
+        .proved_tensors = v->proved.tensors,
+        .proved_rounded = v->proved.rounded,
         .errors = v->found.counts[FINDING_ERROR],
         .warnings = v->found.counts[FINDING_WARNING],
         .notes = v->found.counts[FINDING_NOTE],

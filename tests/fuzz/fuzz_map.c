@@ -85,8 +85,11 @@ static void check_variables(const tensor_map *m)
         bool is_set;
         uint64_t number;
         must(map_variable(m, i, &is_set, &number)[0] != '\0', "a variable without a name");
-        must(!is_set || (number > 0 && number <= (uint64_t)1 << 40), "a variable out of range");
+        const bool is_switch = VEC_AT(&m->variables, const map_variable_def, i)->is_switch;
+        const uint64_t least = is_switch ? 0 : 1, most = is_switch ? 1 : (uint64_t)1 << 40;
+        must(!is_set || (number >= least && number <= most), "a variable out of range");
     }
+    must(map_hidden_size(m) == 0 || map_variable_count(m) > 0, "a size that no variable came with");
 }
 
 /* Tensors that `tied` adds are not compared; `ignore` may omit some. */

@@ -530,6 +530,24 @@ def case_places_that_disagree(setting):
         check("KEY-LIST" in done.stderr and not os.path.exists(path), done.stderr)
 
 
+@case(first=(2, 15))
+def case_lists_that_end_without_keys(setting):
+    """A list without a tensor whose last dict holds only empty ones: torch cannot load what is left of it from DCP."""
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    weight = torch.ones(3)
+    for name, value, refused in (("text", ["cosine", {"kwargs": {}}], True), ("deep", [[1, 2], {"aa": {"bb": {}}}], True),
+                                 ("whole", ["cosine", {}], False), ("key", ["cosine", {"kwargs": {}, "aa": 1}], False),
+                                 ("tensor", [weight, {"kwargs": {}}], False)):
+        source, folder = setting.path(name + ".pt"), setting.path(name)
+        torch.save({"model": {"w": weight}, "schedule": value}, source)
+        done = setting.run("reshard", source, folder, "--world-size", "2", "--replicate", "*", expected=UNSUPPORTED if refused else OK)
+        check(refused == ("KEY-LIST" in done.stderr) and refused != os.path.exists(folder), "%s: %s" % (name, done.stderr))
+        if refused:
+            setting.run("reshard", source, folder, "--world-size", "2", "--replicate", "*", "--exclude", "schedule*")
+        dcp_to_torch_save(folder, folder + ".back.pt")
+        check(("schedule" in torch.load(folder + ".back.pt", weights_only=False)) != refused, name)
+
+
 def shape_of(value):
     """Classes of the containers, kinds of the keys, and what hangs on the dicts."""
     if isinstance(value, dict):
@@ -587,3 +605,33 @@ def case_diff_of_shared_tensors(setting):
     torch.save({"model": {"ww": shared, "tt": ("text", torch.ones(2))}}, setting.path("mixed.pt"))
     _, path = setting.consolidate(setting.path("mixed.pt"), "mixed.h5", "--format", "hdf5")
     setting.run("diff", setting.path("mixed.pt"), path, expected=1)
+
+
+EMPTY_KEYS = (
+    {"model": {"w": 1}, "cfg": [2, {"": 3, "k": 4}], "n": [{"": {"": 5}}]},
+    {"": {"": 1, "a": 2}, "b": {"": [3, {"": 4}]}},
+    {"model": {"": 1}, "x": [[{"": [{"": 2}]}]]},
+)
+
+
+def with_tensors(tree):
+    if isinstance(tree, dict):
+        return {key: with_tensors(value) for key, value in tree.items()}
+    return list(map(with_tensors, tree)) if isinstance(tree, list) else torch.full((2,), float(tree))
+
+
+@case(first=(2, 6))
+def case_nesting_empty_keys(setting):
+    """A key may be empty: in a dict inside a list too, from .pt to DCP, and from torch's own DCP."""
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
+    for k, tree in enumerate(EMPTY_KEYS):
+        state = with_tensors(tree)
+        source, folder, out = (setting.path("%s%d" % (name, k)) for name in ("in", "dcp", "out"))
+        torch.save(state, source + ".pt")
+        torch_save_to_dcp(source + ".pt", source)
+        setting.run("consolidate", source + ".pt", folder, "--format", "dcp")
+        dcp_to_torch_save(folder, folder + ".pt")
+        setting.run("consolidate", source, out + ".pt")
+        for path in (folder, out):
+            found = torch.load(path + ".pt", weights_only=False)
+            check(repr(found) == repr(state), "%r and %r" % (found, state))

@@ -148,6 +148,84 @@ def case_optim_flat_names(setting):
     check(renamed["param_groups.bias.param_names"] == ["w", "bias"], renamed["param_groups.bias.param_names"])
 
 
+@case(first=(2, 6))
+def case_optim_prefixed_names(setting):
+    """Parameters in optimizer state have the prefixes that they have in the model, whatever the form."""
+    from torch.distributed.checkpoint import state_dict as sd
+    options = sd.StateDictOptions(flatten_optimizer_state_dict=True)
+
+    def make():
+        torch.manual_seed(0)
+        model = torch.nn.Module()
+        model.module = torch.nn.Linear(3, 2)  # an attribute with the name of DDP's
+        return model, torch.optim.Adam(model.parameters(), lr=0.125)
+    model, made = make()
+    model.module(torch.ones(2, 3)).sum().backward()
+    made.step()
+    by_name = {"model": model.state_dict(), "optimizer": sd.get_optimizer_state_dict(model, made)}
+    by_number = {"model": model.state_dict(), "optimizer": made.state_dict()}
+    flat = {"model": model.state_dict(), "optimizer": sd.get_optimizer_state_dict(model, made, options=options)}
+    for k, source in enumerate((by_name, by_number, flat)):
+        source = saved(setting, "in%d.pt" % k, source)
+        for keys in ("name", "flat"):
+            found = written(setting, source, "--optim-keys", keys)
+            fresh, other = make()
+            sd.set_model_state_dict(fresh, found["model"])
+            sd.set_optimizer_state_dict(fresh, other, found["optimizer"],
+                                        options=options if keys == "flat" else None)
+            for old, new in zip(model.parameters(), fresh.parameters()):
+                check(torch.equal(made.state[old]["exp_avg"], other.state[new]["exp_avg"]), "%d %s" % (k, keys))
+            for more, names in ((["--clean-names"], ["weight", "bias"]),
+                                (["--rename", "s/weight$/kernel/"], ["module.kernel", "module.bias"])):
+                found = written(setting, source, "--optim-keys", keys, *more)
+                check(list(found["model"]) == names, list(found["model"]))
+                check(params_of(found["optimizer"]) == names, "%d %s %s: %s" % (k, keys, more, list(found["optimizer"])))
+    wrapped = {"model": {"_orig_mod." + name: value for name, value in model.state_dict().items()},
+               "optimizer": by_number["optimizer"]}
+    source = saved(setting, "compiled.pt", wrapped)
+    for more, names in (([], list(wrapped["model"])), (["--clean-names"], ["weight", "bias"])):
+        found = written(setting, source, "--optim-keys", "name", *more)
+        check(list(found["model"]) == params_of(found["optimizer"]) == names, str(more))
+
+
+def params_of(state):
+    """The parameters of optimizer state by name, nested or flat, in order."""
+    if "state" in state:
+        check(list(state["state"]) == state["param_groups"][0]["params"], list(state["state"]))
+        return list(state["state"])
+    return [key[len("state."):-len(".exp_avg")] for key in state if key.endswith(".exp_avg")]
+
+
+@case(first=(2, 6))
+def case_optim_projected_shards(setting):
+    """State of other shapes than its parameter stays whole, by name and by number; it is not sharded as another
+    parameter that has its shape by chance."""
+    model = {"w": torch.ones(8, 8), "v": torch.ones(4, 8)}
+    names = {"w": {"exp_avg": torch.ones(4, 8), "projector": torch.ones(8, 4)}, "v": {"exp_avg": torch.ones(8, 8)}}
+    by_name = {"model": model, "optimizer": {"state": names, "param_groups": [{"rank": 4, "params": ["w", "v"]}]}}
+    by_number = {"model": model, "optimizer": {"state": {0: names["w"], 1: names["v"]},
+                                               "param_groups": [{"rank": 4, "params": [0, 1]}]}}
+
+    def placements(state, *options, **expected):
+        source = saved(setting, "in.pt", state)
+        done = setting.run("reshard", source, setting.path("out"), "--format", "pt-ranks", "--world-size", "2",
+                           "--device-type", "cpu", "--force", *options, **expected)
+        if expected:
+            return done.stderr
+        check(setting.run("diff", source, setting.path("out")).returncode == 0, "the values are those of the source")
+        rows = json.loads(setting.run("inspect", "--json", "--table", setting.path("out")).stdout)["tensors"]
+        return {row["name"]: row["layout"] for row in rows if ".state." in row["name"]}
+
+    for state, options in ((by_name, ()), (by_name, ("--shard", "w=1")), (by_number, ("--assume", "order")),
+                           (by_number, ("--assume", "order", "--shard", "w=1"))):
+        found = placements(state, *options)
+        check(len(found) == 3 and not any("Shard" in text for text in found.values()), found)
+    for rule in ("w=1", "v=1"):
+        check("[MODEL-NEEDED]" in placements(by_number, "--shard", rule, expected=BAD_INPUT), rule)
+    found = placements(by_number)
+    check("Shard" not in found["optimizer.state.0.projector"], found)  # no parameter has its shape
+
+
 def through_dcp(setting, source):
     setting.run("reshard", source, setting.path("dcp"), "--format", "dcp", "--world-size", "1", "--optim-keys", "flat")
     return written(setting, setting.path("dcp"))

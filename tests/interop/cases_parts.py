@@ -106,7 +106,7 @@ def case_parameters_that_are_not_the_model_are_said(setting):
     torch.save({"model": model.state_dict(), "ema": model.state_dict(), "optimizer": optimizer.state_dict()},
                setting.path("ema.pt"))
     done, path = setting.consolidate(setting.path("ema.pt"), "ema.safetensors")
-    check("not the model: 4 floating-point tensors (120 bytes), the first is 'ema.rng_embed.weight'" in done.stdout, done.stdout)
+    check("not part of the model: 4 floating-point tensors (120 bytes), the first is 'ema.rng_embed.weight'" in done.stdout, done.stdout)
     check_same_names(load_file(path), model.state_dict(), "ema.safetensors")
     torch.save({"net": model.state_dict(), "ema": model.state_dict(), "adam": optimizer.state_dict()},
                setting.path("net.pt"))

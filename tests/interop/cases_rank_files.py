@@ -275,6 +275,9 @@ def case_rank_files_nesting(setting):
     for name, states in {
             "number": [{"metrics": {"loss": 1.0}}, {"metrics": 5}],
             "text": [{"config": {"decay": 0.5}}, {"config": "off"}],
+            "list": [{"loader": [None, 5]}, {"loader": [{"pos": 1}, 5]}],
+            "shorter": [{"loader": [3, 5, 6]}, {"loader": [{"pos": 1}]}],
+            "later": [{"loader": [{"pos": 1}, 5]}, {"loader": [3, 5]}],
             "optimizer": [{"optimizer": {"state": {0: {"step": torch.tensor(1)}}, "param_groups": [{"lr": 1.0}]}},
                           {"optimizer": {"state": 0, "param_groups": [{"lr": 1.0}]}}]}.items():
         source = save_ranks(setting, name, [
@@ -287,6 +290,27 @@ def case_rank_files_nesting(setting):
         check_same_names(state["model"], ["layers.0.w", "layers.1.w"], name)
         done, _ = setting.consolidate(source, name + ".safetensors", "-q")
         check("left out" in done.stderr, done.stderr)
+
+
+@case()
+def case_rank_files_keys(setting):
+    """One flat key of different keys or containers is refused; --per-rank first takes those of rank 0."""
+    t = torch.ones(2)
+    for name, values in {"int": ({1: 5}, {"1": 5}), "list": ([t], {0: t}), "dotted": ({"a.b": t}, {"a": {"b": t}}),
+                         "none": ({None: 5}, {"None": 5}), "text": ({"None": t}, {None: t}), "bool": ({True: 5}, {1: 6})}.items():
+        source = save_ranks(setting, name, [{"model": {"w": t}, "c": value} for value in values])
+        for done in (setting.run("consolidate", source, setting.path(name + ".pt"), expected=BAD_INPUT),
+                     setting.run("reshard", source, name + "-2", "--world-size", "2", "--replicate", "*", expected=BAD_INPUT)):
+            check("KEY-NEST" in done.stderr, "%s: %s" % (name, done.stderr))
+        check_nothing_at(setting.path(name + ".pt"))
+        check("KEY-NEST" in setting.run("verify", source, expected=1).stdout, name)
+        if name != "bool":
+            _, path = setting.consolidate(source, name + "-first.pt", "--per-rank", "first")
+            check(repr(torch.load(path)["c"]) == repr(values[0]), "%s: %s" % (name, torch.load(path)))
+    same = {None: 1, True: 2, 2.5: 3, (1, 2): 4, b"k": 5, 7: 6, "x.y": {"": 7}}
+    source = save_ranks(setting, "same", [{"model": {"w": t}, "c": same}] * 2)
+    _, path = setting.consolidate(source, "same.pt")
+    check(repr(torch.load(path)["c"]) == repr(same), str(torch.load(path)))
 
 
 @case(first=(2, 5))

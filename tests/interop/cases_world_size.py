@@ -23,7 +23,7 @@ from support import tensors_of_state
 WORLD_SIZES = range(1, 10)
 SAMPLE = ["torch-2.15.0/" + name for name in (
     "dcp-hsdp", "dcp-ep-tp", "dcp-shard-dim1", "ranks-dtensor", "ranks-hsdp", "hf-shards", "hf-index", "fsdp1-orig")]
-SAMPLE += ["torch-2.1.2/ranks-dtensor", "torch-2.10.0/wrong-boxes9"]
+SAMPLE += ["torch-2.1.2/ranks-dtensor", "torch-2.10.0/wrong-boxes9", "torch-2.15.0/dcp-transposed"]
 FORMATS = ("dcp", "pt-ranks", "dcp-safetensors")
 # Files that hold something else than one checkpoint that can be read whole.
 PARTS_OF_FOLDERS = {"torch-2.15.0/fsdp1-full-optim": ("both.pt", "optim.pt")}
@@ -31,6 +31,9 @@ REPLICATE = ("dp_replicate", "ddp", "replicate")
 MODEL_PARALLEL = ("tp", "model", "tensor_parallel", "ep")
 # dtypes that torch saves, but has no copy_ for, which loading a DCP needs; and those that its safetensors reader lacks.
 NOT_LOADED = ("float4_e2m1fn_x2", *(label for label in NO_SAFETENSORS if label.startswith("bits")))
+# What torch.distributed.tensor cannot pad ("fill_cpu" not implemented for 'BComplex32'): distribute_tensor() fails where
+# a dim does not divide evenly, so these shards are made by their boxes.
+NOT_PADDED = ("bcomplex32",)
 # What gloo gathers; other dtypes are put together from the bytes of the ranks.
 GATHERED = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
             torch.int8)
@@ -162,19 +165,32 @@ def spread(tensor, placements):
     return parse_placements(str(tensor.placements))
 
 
-def make_empty(metadata, mesh, placements):
+def distribute(full, mesh, dims):
+    """An empty DTensor with these dims sharded, one a mesh dim, or None."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+    words = [Replicate() if dim is None else Shard(dim) for dim in dims]
+    if dtype_name(full.dtype) not in NOT_PADDED:
+        return distribute_tensor(full, mesh, words, src_data_rank=None)
+    _, sizes = box_of(tuple(full.shape), tuple(mesh.shape), [(dim, False) for dim in dims],
+                      tuple(mesh.get_coordinate()))
+    return DTensor.from_local(torch.empty(sizes, dtype=full.dtype), mesh, words, run_check=False, shape=full.shape,
+                              stride=full.stride())
+
+
+def make_empty(metadata, mesh, placements, digests):
+    """The state to load into. A byte entry is an object: one with tensors inside, as a tuple, is loaded whole."""
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     state = {}
     for name, entry in metadata.state_dict_metadata.items():
+        if not isinstance(entry, TensorStorageMetadata) and any(n.startswith(name + ".") for n in digests):
+            state[name] = None
         if not isinstance(entry, TensorStorageMetadata) or dtype_name(entry.properties.dtype) in NOT_LOADED:
             continue
         full = torch.zeros(entry.size, dtype=torch.uint8).to(entry.properties.dtype) if entry.size.numel() else \
             torch.empty(entry.size, dtype=entry.properties.dtype)
         cut = placements[name]
         if any(dim is not None for dim, _ in cut):
-            words = [Replicate() if dim is None else Shard(dim) for dim, _ in cut]
-            full = distribute_tensor(full, mesh, words, src_data_rank=None)
+            full = distribute(full, mesh, [dim for dim, _ in cut])
         state[name] = full
     return state
 
@@ -217,9 +233,10 @@ def load_dcp(job, reader, mesh, placements):
     metadata = reader.read_metadata()
     if dist.get_rank() == 0:
         check_boxes(metadata, job["sizes"], placements)
-    state = make_empty(metadata, mesh, placements)
+    state = make_empty(metadata, mesh, placements, job["digests"])
     dcp.load(state, storage_reader=reader)
-    return state
+    whole = {name: value for name, value in state.items() if not isinstance(value, torch.Tensor)}
+    return {**{name: value for name, value in state.items() if name not in whole}, **tensors_of_state(whole)}
 
 
 def load_tensors(job, mesh):

@@ -43,6 +43,7 @@ import cases_layout  # noqa: E402, F401
 import cases_local  # noqa: E402, F401
 import cases_manifest  # noqa: E402, F401
 import cases_map_megatron  # noqa: E402, F401
+import cases_map_meta  # noqa: E402, F401
 import cases_map_logits  # noqa: E402, F401
 import cases_map_trainers  # noqa: E402, F401
 import cases_map_transformers  # noqa: E402, F401

@@ -72,7 +72,8 @@ def first_at(path, offset=0, length=N):
 def shards():
     files = [f"__{r}_0.distcp" for r in range(4)]
     return [
-        row("D01", "no-metadata", "R", "SAVE-INCOMPLETE", without(".metadata"), says=("did not complete",)),
+        row("D01", "no-metadata", "R", "SAVE-INCOMPLETE", without(".metadata"),
+            says=("did not complete", "copy '.metadata' (a hidden file)")),
         row("D01", "rank-metadata", "A", None, from_fixture("dcp-nocollective"),
             strict=False,
             settled="a folder with a metadata file of each rank is whole; it does not record their number"),
@@ -222,6 +223,19 @@ def values():
     def stale(path):
         shutil.copy(path + "/__3_0.distcp", path + "/__9_0.distcp")
 
+    def second(data=None, **words):
+        """A folder that also has the metadata of a save without collectives, the last or an older one."""
+
+        def change(path):
+            with open(path + "/__0.metadata", "wb") as f:
+                f.write(data or dcp.Folder(**words).pickled())
+
+        return folder(change)
+
+    swap = [((0, 0), SECOND, 0, N), ((2, 0), FIRST, 0, N)]
+    shifted = [((0, 0), FIRST, 1, N), ((2, 0), SECOND, 0, N)]
+    elsewhere = [((0, 0), "__0_7.distcp", 0, N), ((2, 0), SECOND, 0, N)]
+
     def mixed(path):
         shutil.copy(os.path.join(FIXTURES, SEED, "dcp-hsdp", "__0_0.distcp"), path + "/__0_0.distcp")
 
@@ -229,6 +243,11 @@ def values():
         row("D20", "on-disk", "A", None, folder(swapped_files, files=two)),
         row("D20", "in-metadata", "A", None, folder(files=two, places=[((0, 0), SECOND, 0, N), ((2, 0), FIRST, 0, N)])),
         row("D22", "one", "W", "DCP-STALE", bent(stale)),
+        row("D22", "metadata-equal", "W", "DCP-STALE", second()),
+        row("D22", "metadata-unreadable", "W", "DCP-STALE", second(b"junk")),
+        row("D22", "metadata-elsewhere", "W", "DCP-STALE", second(places=elsewhere)),
+        *[row("D22", f"metadata-{name}", "R", "RANK-MIXED", second(**words), says=("__0.metadata", "remove '.metadata'"))
+          for name, words in (("swapped", dict(places=swap)), ("shifted", dict(places=shifted)), ("renamed", dict(fqn="v")))],
         row("D23", "sizes-equal", "A", None, folder(files={FIRST: BLOB, SECOND: blob(fill=7)}),
             settled="nothing recorded tells them apart; a manifest does"),
         row("D23", "other-sizes", "R", "FILE-SHORT", bent(mixed)),

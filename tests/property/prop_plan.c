@@ -78,7 +78,7 @@ static void cut_box(generator *g, uint32_t tensor, unsigned ndim, const uint64_t
         fn(g, tensor, boxes[i].offsets, boxes[i].sizes);
 }
 
-static memory_layout draw_layout(generator *g, unsigned ndim, dtype type)
+static memory_layout draw_layout(generator *g, unsigned ndim, dtype type, bool added)
 {
     memory_layout l = {.file = (uint32_t)draw(g, g->world->source.file_count),
                        .gap_nbytes = (uint32_t)draw(g, chance(g, 10) ? 70000 : 100)};
@@ -97,6 +97,8 @@ static memory_layout draw_layout(generator *g, unsigned ndim, dtype type)
     l.swap = chance(g, 15);
     l.conj = info->kind == DTYPE_IS_COMPLEX && chance(g, 30);
     l.neg = (info->kind == DTYPE_IS_COMPLEX || info->kind == DTYPE_IS_FLOAT) && chance(g, 15);
+    if (added && dtype_can_add(type))
+        l.add = (int8_t)((int)draw(g, 3) - 1);
     l.crc = chance(g, 50);
     return l;
 }
@@ -107,12 +109,13 @@ static void add_source_chunk(generator *g, uint32_t tensor, const uint64_t *offs
     const cat_tensor *t = catalogue_tensor(&g->world->source.cat, tensor);
     const unsigned ndim = t->ndim;
     const dtype type = (dtype)t->dtype;
-    const memory_layout first = draw_layout(g, ndim, type);
+    const bool added = catalogue_name(&g->world->source.cat, t->name)[0] == 'a';
+    const memory_layout first = draw_layout(g, ndim, type, added);
     memory_source_add_chunk(&g->world->source, tensor, offsets, sizes, &first);
     while (chance(g, 10)) {
         memory_layout l = first; /* two streams are compared only if they agree in strides */
         if (!first.stream) {
-            l = draw_layout(g, ndim, type);
+            l = draw_layout(g, ndim, type, added);
             l.stream = false;
         } else if (chance(g, 50)) {
             l.stream = false;
@@ -155,7 +158,7 @@ static void make_source(generator *g)
             for (unsigned d = 2; d < ndim; d++)
                 shape[d] = 1 + draw(g, 2);
         }
-        (void)snprintf(name, sizeof name, "t%u", i);
+        (void)snprintf(name, sizeof name, "%s%u", chance(g, 20) ? "added" : "t", i);
         const uint32_t tensor =
             memory_source_add_tensor(&g->world->source, name, type, ndim, shape);
         const unsigned pieces = 1 + (unsigned)draw(g, chance(g, 30) ? 40 : 6);

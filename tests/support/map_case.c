@@ -32,7 +32,7 @@ bool map_case_add(map_case *c, const char *name, unsigned ndim, const uint64_t *
     uint64_t offsets[NDIM_MAX] = {0}, sizes[NDIM_MAX];
     uint32_t tensor;
     if (c->count == MAP_CASE_TENSORS_MAX ||
-        catalogue_add_tensor(&c->base, name, strlen(name), DTYPE_INT32, ndim, shape, &tensor,
+        catalogue_add_tensor(&c->base, name, strlen(name), DTYPE_FLOAT32, ndim, shape, &tensor,
                              NULL) != FSDPCK_OK)
         return false;
     const uint64_t rows = ndim == 0 ? 1 : shape[0];

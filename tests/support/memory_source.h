@@ -12,6 +12,9 @@
  *     ... m.src ...
  *     memory_source_release(&m);
  *
+ * Elements of a floating tensor whose name begins with "added" are multiples of 1/64 in [-2, 2), so that
+ * 1 can be added and subtracted exactly.
+ *
  * Aborts on failure.
  */
 #ifndef FSDPCK_TESTS_MEMORY_SOURCE_H
@@ -30,6 +33,7 @@ typedef struct memory_layout {
     uint32_t pad_elems; /* unused elements after each innermost row */
     bool stream;        /* readable only by decoding; gap_nbytes decoded bytes precede the chunk */
     bool swap, conj, neg;
+    int8_t add; /* stored without this constant: only of tensors whose name begins with "added" */
     bool crc;   /* the record has a checksum */
     bool wrong; /* one element is wrong */
 } memory_layout;

@@ -229,6 +229,10 @@ static void put(gpu_worker *l, const gpu_copy *copy)
 static void put_box(gpu_worker *l, const element_ops *c, const strided *s, uint64_t dst_at,
                     uint64_t src_at)
 {
+    if (c->add != 0) { /* threads do that, see exec_chunk_is_added */
+        l->refused = true;
+        return;
+    }
     gpu_copy copy = {.src = src_at,
                      .dst = dst_at,
                      .ndim = s->ndim,
@@ -279,7 +283,8 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uin
     *lost = 0;
     *intact = true;
     if (l->refused)
-        return FAIL(err, DEVICE, NONE, "a box has too many elements for the GPU");
+        return FAIL(err, DEVICE, NONE,
+                    "GPU cannot copy a box: it has too many elements, or an added constant");
     RETURN_IF(submit(l, err));
     if (!l->any)
         return FSDPCK_OK;

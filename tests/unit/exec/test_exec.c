@@ -302,6 +302,30 @@ Test(exec, streams_with_elements_that_change)
     exec_harness_free(w);
 }
 
+/* A constant is added to the elements of tiles, column groups and streams, and to both of two copies. */
+Test(exec, added_constants)
+{
+    const memory_layout layouts[] = {{.add = 1, .crc = true},
+                                     {.add = -1, .stream = true},
+                                     {.add = 1, .swap = true, .permuted = true, .order = {1, 0}}};
+    for (unsigned i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        exec_harness *w = exec_harness_new(2, 1);
+        const uint32_t t =
+            memory_source_add_tensor(&w->source, "added", DTYPE_BFLOAT16, 2, BOX(300, 70));
+        memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(300, 70), &layouts[i]);
+        memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(300, 70),
+                                &(memory_layout){.file = 1});
+        memory_source_seal(&w->source);
+        exec_harness_add_whole(w, t, 0, i == 2 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
+        cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+        exec_harness_place(w, 1001);
+        exec_harness_expect(w);
+        run(w, (exec_harness_options){
+                   .nthreads = 2, .tile_nbytes = 8192, .replicas = REPLICAS_COMPARE});
+        exec_harness_free(w);
+    }
+}
+
 Test(exec, stream_whose_elements_do_not_follow_each_other_is_staged)
 {
     fsdpck_error err = {0};

@@ -119,6 +119,30 @@ Test(file_set, growth_is_a_change)
     cr_assert_eq(file_set_check_unchanged(&set, &err), FSDPCK_CHANGED);
 }
 
+static void expect_listed(uint32_t index, const char *name)
+{
+    path_kind kind;
+    uint64_t nbytes, identity;
+    cr_assert_eq(path_identify(&d, name, &kind, &nbytes, &identity, &err), FSDPCK_OK);
+    file_set_expect(&set, index, nbytes, identity);
+}
+
+Test(file_set, change_between_listing_and_opening)
+{
+    char path[SCRATCH_BYTES], other[SCRATCH_BYTES];
+    expect_listed(3, "f03");
+    expect_listed(4, "f04");
+    expect_listed(5, "f05");
+    scratch_write(dir, "f04", "text 04 and more", 16);
+    scratch_write(dir, "other", "text 05", 7);
+    cr_assert_eq(rename(scratch_path(other, dir, "other"), scratch_path(path, dir, "f05")), 0);
+    cr_assert_eq(read_one(3, &err), FSDPCK_OK);
+    cr_assert_eq(read_one(4, &err), FSDPCK_CHANGED);
+    cr_assert_str_eq(err.expected, "7 bytes");
+    cr_assert_eq(read_one(5, &err), FSDPCK_CHANGED);
+    cr_assert_neq(strstr(err.path, "f05"), NULL);
+}
+
 Test(file_set_zeroed, can_be_released)
 {
     const unsigned before = descriptors();

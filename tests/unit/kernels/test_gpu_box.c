@@ -95,7 +95,7 @@ Test(gpu_box, runs_of_any_length_between_any_offsets)
 {
     static const uint64_t lengths[] = {1,   2,   15,   16,   17,    127,   128,
                                        129, 300, 5000, 8192, 70001, 200003};
-    const element_ops c = {DTYPE_UINT8, DTYPE_UINT8, false, false, false};
+    const element_ops c = {.from = DTYPE_UINT8, .to = DTYPE_UINT8};
     for (unsigned i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         for (unsigned k = 0; k < 12; k++) {
             bench b;
@@ -143,15 +143,15 @@ static void draw_box(bench *b, strided *s, const element_ops *c, uint64_t *span,
 Test(gpu_box, many_boxes_in_one_launch)
 {
     static const element_ops converts[] = {
-        {DTYPE_UINT8, DTYPE_UINT8, false, false, false},
-        {DTYPE_BFLOAT16, DTYPE_BFLOAT16, false, false, false},
-        {DTYPE_FLOAT32, DTYPE_FLOAT32, false, false, false},
-        {DTYPE_INT64, DTYPE_INT64, false, false, false},
-        {DTYPE_COMPLEX128, DTYPE_COMPLEX128, false, false, false},
-        {DTYPE_FLOAT32, DTYPE_BFLOAT16, false, false, false},
-        {DTYPE_BFLOAT16, DTYPE_FLOAT32, true, false, false},
-        {DTYPE_COMPLEX128, DTYPE_COMPLEX128, true, false, false},
-        {DTYPE_INT16, DTYPE_INT16, true, false, false},
+        {.from = DTYPE_UINT8, .to = DTYPE_UINT8},
+        {.from = DTYPE_BFLOAT16, .to = DTYPE_BFLOAT16},
+        {.from = DTYPE_FLOAT32, .to = DTYPE_FLOAT32},
+        {.from = DTYPE_INT64, .to = DTYPE_INT64},
+        {.from = DTYPE_COMPLEX128, .to = DTYPE_COMPLEX128},
+        {.from = DTYPE_FLOAT32, .to = DTYPE_BFLOAT16},
+        {.from = DTYPE_BFLOAT16, .to = DTYPE_FLOAT32, .swap = true},
+        {.from = DTYPE_COMPLEX128, .to = DTYPE_COMPLEX128, .swap = true},
+        {.from = DTYPE_INT16, .to = DTYPE_INT16, .swap = true},
     };
     for (uint64_t seed = 1; seed <= 60; seed++) {
         bench b;

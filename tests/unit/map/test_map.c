@@ -1,7 +1,9 @@
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "map/chunk_index.h"
 #include "map/map_choose.h"
 #include "tests/support/map_case.h"
 
@@ -458,9 +460,9 @@ Test(map, rules_that_do_not_fit_the_tensors)
         WRONG("* -> *\nb -> c\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
         WRONG("* -> *\ndrop b\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
         WRONG("b, b -> c : concat 0\na.{n}.w -> {n}\n", "'b' is taken by", TAKEN_TWICE),
-        WRONG("b -> a.2.w\nkeep a.*\n", "'a.2.w' is filled twice", TARGET_TWICE),
+        WRONG("b -> a.2.w\nkeep a.*\n", "two rules fill 'a.2.w'", TARGET_TWICE),
         WRONG("keep b\n", "2 tensors without a rule: 'a.0.w', 'a.2.w'", UNTAKEN),
-        WRONG("b -> x.2\na.{n}.w -> x.{n}\n", "'x.2' is filled twice", TARGET_TWICE),
+        WRONG("b -> x.2\na.{n}.w -> x.{n}\n", "two rules fill 'x.2'", TARGET_TWICE),
         WRONG("a.{n}.w -> x.{n}.{n-n}\ndrop b\n", "0 - 1 is below 0: line 1, column 21 of the map",
               SHAPE),
         WRONG("a.{n}.w -> a : stack n\ndrop b\n", "'a.0.w' has no 'a.1.w' beside it", SOURCE),
@@ -482,7 +484,7 @@ Test(map, rules_that_do_not_fit_the_tensors)
         WRONG("a.0.w, b -> c : concat 2\ndrop a.2.w\n", "line 1, column 17 of the map", SHAPE),
         {"* -> *\n", "{\"n\": ", "", FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_CONFIG},
         {"* -> *\n", "[]", "", FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_CONFIG},
-        {"b -> c : rope n\n", "{\"n\": 0}", "'n' is no positive integer", FSDPCK_BADINPUT,
+        {"b -> c : rope n\n", "{\"n\": 0}", "'n' is not a positive integer", FSDPCK_BADINPUT,
          FSDPCK_FINDING_MAP_CONFIG},
         {"b -> c : rope n\ndrop a.{n}.w\n", "{\"m\": 1}",
          "variable 'n' has no value: line 1, column 15 of", FSDPCK_USAGE,
@@ -651,4 +653,67 @@ Test(map, refuses_a_wrong_for)
         cr_assert_str_eq(err.message, rows[i].message);
         map_case_release(&c);
     }
+}
+
+/* Chunks and pieces grow together: each piece is compared with those chunks alone that it may share elements with. */
+Test(map, compares_each_piece_with_its_chunks_only)
+{
+    static const char *const texts[] = {
+        "w -> x : rope 100\n",
+        "w -> x.{e} : unstack e\n",
+        "w -> x : transpose 0 1\n",
+        "w -> x, y : ungroup 0 100 1 3, split 0 1 3\n",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        for (unsigned k = 0; k < 2; k++) {
+            const uint64_t rows = k == 0 ? 400 : 1600;
+            map_case c;
+            map_case_init(&c);
+            cr_assert(map_case_add(&c, "w", 2, (const uint64_t[]){rows, 2}, rows));
+            const fsdpck_status st = map_case_apply(&c, texts[i], strlen(texts[i]), NULL, 0, &err);
+            cr_assert(st == FSDPCK_OK, "%s: %d %s", texts[i], (int)st, err.message);
+            const uint64_t compared = map_adapter_compared(c.adapter);
+            cr_assert(compared >= rows && compared <= 2 * rows, "%s: %" PRIu64, texts[i], compared);
+            map_case_release(&c);
+        }
+    }
+}
+
+/* As rows and columns of a grid, and in an order of their own. */
+Test(map, finds_the_chunks_of_a_box)
+{
+    enum { SIDE = 40 };
+    budget memory;
+    catalogue c;
+    uint32_t file, tensor;
+    chunk_index x;
+    budget_init(&memory, (uint64_t)1 << 30, "memory", NULL);
+    catalogue_init(&c, &memory);
+    cr_assert(catalogue_add_file(&c, "f", 1, SIDE * SIDE, 0, &file, &err) == FSDPCK_OK);
+    cr_assert(catalogue_add_tensor(&c, "w", 1, DTYPE_UINT8, 2, (const uint64_t[]){SIDE, SIDE},
+                                   &tensor, &err) == FSDPCK_OK);
+    for (uint64_t i = 0; i < SIDE * SIDE; i++) {
+        const uint64_t at = i * 7 % (SIDE * SIDE), offsets[] = {at % SIDE, at / SIDE};
+        const cat_chunk k = {.file = file, .nbytes = 1};
+        cr_assert(catalogue_add_chunk(&c, tensor, offsets, (const uint64_t[]){1, 1}, &k, &err) ==
+                  FSDPCK_OK);
+    }
+    cr_assert(catalogue_seal(&c, &err) == FSDPCK_OK);
+    chunk_index_init(&x, &c, &memory);
+    for (unsigned wide = 0; wide < 2; wide++) {
+        const uint64_t begins[] = {3, 5}, ends[] = {wide ? SIDE : 5, wide ? 7 : SIDE}, *chunks;
+        size_t count, found = 0;
+        cr_assert(chunk_index_find(&x, tensor, begins, ends, &chunks, &count, &err) == FSDPCK_OK);
+        cr_assert(count == 2 * SIDE, "%zu", count);
+        for (size_t i = 0; i < count; i++) {
+            uint64_t offsets[NDIM_MAX];
+            catalogue_chunk_box(&c, chunks[i], offsets, NULL);
+            cr_assert(i == 0 || chunks[i] > chunks[i - 1]);
+            found += offsets[0] >= begins[0] && offsets[0] < ends[0] && offsets[1] >= begins[1] &&
+                     offsets[1] < ends[1];
+        }
+        cr_assert(found == (ends[0] - begins[0]) * (ends[1] - begins[1]));
+    }
+    chunk_index_release(&x);
+    catalogue_release(&c);
 }

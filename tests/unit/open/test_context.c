@@ -64,7 +64,7 @@ Test(context, too_many_warnings_are_told_by_the_last)
     for (unsigned i = 999; i < 1200; i++)
         log_warn(&ctx->log, FSDPCK_FINDING_ZIP_CRC, "", "warning %u", i);
     cr_assert(fsdpck_context_warning(ctx, 999, &w));
-    cr_expect_str_eq(w.message, "more warnings were given than are listed");
+    cr_expect_str_eq(w.message, "more warnings occurred than are listed");
     cr_expect_eq(w.finding, FSDPCK_FINDING_LIMIT_WARNINGS);
     cr_expect_not(fsdpck_context_warning(ctx, 1000, &w));
     fsdpck_context_free(ctx);

@@ -135,6 +135,32 @@ Test(nest, paths_that_disagree_are_refused)
     }
 }
 
+Test(nest, a_leaf_with_items_is_no_container)
+{
+    value list, dict, key;
+    cr_assert_eq(value_new_list(&pool, &list, &err), FSDPCK_OK);
+    cr_assert_eq(value_append(&pool, list, VALUE_OF_NONE, &err), FSDPCK_OK);
+    cr_assert_eq(put_value("l", list), FSDPCK_OK);
+    cr_expect_eq(put("l/0/x", 0), FSDPCK_BADINPUT, "it replaces an item");
+    cr_expect_eq(put("l/1", 0), FSDPCK_BADINPUT);
+    cr_assert_eq(value_new_dict(&pool, &dict, &err), FSDPCK_OK);
+    cr_assert_eq(value_new_str(&pool, "k", 1, &key, &err), FSDPCK_OK);
+    cr_assert_eq(value_dict_put(&pool, dict, key, VALUE_OF_NONE, &err), FSDPCK_OK);
+    cr_assert_eq(put_value("d", dict), FSDPCK_OK);
+    cr_expect_eq(put("d/k", 0), FSDPCK_BADINPUT);
+    expect_root("{'l': [None], 'd': {'k': None}}");
+}
+
+Test(nest, an_empty_leaf_is_filled)
+{
+    value list;
+    cr_assert_eq(value_new_list(&pool, &list, &err), FSDPCK_OK);
+    cr_assert_eq(put_value("l", list), FSDPCK_OK);
+    cr_assert_eq(put("l/0", 0), FSDPCK_OK);
+    cr_assert_eq(put("l/1", 1), FSDPCK_OK);
+    expect_root("{'l': [<tensor 0>, <tensor 1>]}");
+}
+
 Test(nest, the_first_path_tells_what_the_outermost_is)
 {
     cr_assert_eq(put("0/a", 0), FSDPCK_OK);

@@ -348,6 +348,58 @@ Test(rekey, learning_changes_no_name)
     cr_expect_neq(catalogue_tensor(&s->cat, open)->flags & CAT_TENSOR_PARAM_OPEN, 0);
 }
 
+/* --- names as the model's tensors have them --- */
+
+/* A parameter whose tensor in the checkpoint has a wrapper's prefix. */
+static void saved_as(const char *fqn, const char *tensor)
+{
+    for (uint32_t i = 0; i < s->order.count; i++)
+        if (strcmp(s->fqns[i], fqn) == 0) {
+            s->params[i].saved = catalogue_find(&s->cat, tensor, strlen(tensor)) + 1;
+            s->params[i].saved_outer_nbytes = strlen("net.");
+            return;
+        }
+    cr_assert_fail("no parameter %s", fqn);
+}
+
+static void given_saved(const char *rows)
+{
+    given("a 3; b 4; net/module/a 3; net/module/b 4;");
+    given(rows);
+    cr_assert_eq(catalogue_seal(&s->cat, NULL), FSDPCK_OK);
+    s->order.strip_ddp = true;
+    saved_as("a", "net.module.a");
+    saved_as("b", "net.module.b");
+}
+
+Test(rekey, numbers_get_the_prefixes_of_the_model)
+{
+    given_saved("optim/state/#0/exp_avg 4; optim/state/#1/exp_avg 3;"
+                "optim/param_groups/@0/params = [0 1]");
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("optim/state/module.b/exp_avg");
+    expect_object("optim/param_groups/@0/params", "['module.b', 'module.a']");
+}
+
+Test(rekey, names_keep_the_prefixes_of_the_model)
+{
+    given_saved("optim/state/module.a/exp_avg 3; optim/state/module.b/exp_avg 4;"
+                "optim/param_groups/@0/lr = 1; optim/param_groups/@0/params = [module.a module.b]");
+    must_run(OPTIM_KEYS_FLAT);
+    expect_tensor("optim/state.module.a.exp_avg");
+    expect_object("optim/param_groups.module.b.lr", "1");
+}
+
+/* get_optimizer_state_dict() gives clean names, model.state_dict() of a wrapper does not. */
+Test(rekey, clean_names_stay)
+{
+    given_saved("optim/state/a/exp_avg 3; optim/state/b/exp_avg 4;"
+                "optim/param_groups/@0/lr = 1; optim/param_groups/@0/params = [a b]");
+    must_run(OPTIM_KEYS_FLAT);
+    expect_tensor("optim/state.a.exp_avg");
+    expect_object("optim/param_groups.b.lr", "1");
+}
+
 /* --- refusals --- */
 
 static const struct refusal {
@@ -395,7 +447,7 @@ static const struct refusal {
      ADAM "optim/param_groups/@0/params = [0 emb.weight]"},
     {"no list", OPTIM_KEYS_ID, "MODEL-OPTIM", ADAM "optim/param_groups/@0/params = 1"},
     {"two names that are one", OPTIM_KEYS_FLAT, "KEY-DUP",
-     "state/_orig_mod.a/exp_avg 4; state/a/exp_avg 4;"
+     "a 4; state/_orig_mod.a/exp_avg 4; state/a/exp_avg 4;"
      "param_groups/@0/params = [_orig_mod.a a]"},
 };
 

@@ -229,8 +229,20 @@ Test(dcp_safetensors, names)
     cr_expect(n.rank_number == 0 && n.file_number == 0 && n.file_count == 2);
     cr_assert(shard_name_parse("shard-00001-model-1-of-2.safetensors", &n));
     cr_expect_eq(n.rank_number, 0);
+    cr_assert(shard_name_parse("model-00002-of-00005.fp16.safetensors", &n));
+    cr_expect(n.is_variant && n.file_number == 2 && n.number_at == 6 && n.tail_at == 20);
+    cr_assert(shard_name_parse("shard-00001-model-00001-of-00001.fp16.safetensors", &n));
+    cr_expect(n.is_variant && n.rank_number == 0);
+    cr_assert(shard_name_parse("model_00002-of-00005.safetensors", &n));
+    cr_expect(!n.is_variant && n.prefix_nbytes == 5 && n.number_at == 6);
+    cr_assert(shard_name_parse("00002-of-00005.safetensors", &n));
+    cr_expect(n.prefix_nbytes == 0 && n.number_at == 0);
     static const char *const others[] = {
         "model.safetensors",
+        "model_1-of-3.safetensors",
+        "1-of-3.safetensors",
+        "model-00001-of-00002-0a1b2c.safetensors",
+        "model-00001-of-x.safetensors",
         "model-00003-of-00002.safetensors",
         "model-1-of-0.safetensors",
         "model-00001-of-00002.bin",

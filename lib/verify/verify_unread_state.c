@@ -61,7 +61,7 @@ static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, co
     return st == FSDPCK_CANCELLED ? st : FSDPCK_OK;
 }
 
-fsdpck_status verify_beside(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
+fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
 {
     const probe_input *in = &v->src->probe;
     const catalogue *read = v->src->adapter == NULL ? &v->src->cat : &v->src->read;

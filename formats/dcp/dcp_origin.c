@@ -1,4 +1,4 @@
-/* dcp_trainer.c: infers the writer from the marks of releases and trainers. */
+/* dcp_origin.c: infers the writer from the marks of releases and trainers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static const char *guess_torch(const dcp_marks *m)
     return m->has_planner ? "2.0 to 2.2" : "2.2 or older";
 }
 
-void dcp_trainer_fill(catalogue *cat, const open_request *req, const dcp_marks *marks)
+void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *marks)
 {
     cat_origin *o = &cat->origin;
     char name[256];

@@ -1,0 +1,60 @@
+/* map_adapter_internal.h: what the files of a map's second catalogue share:
+ *
+ *     map_adapter.c          the second catalogue
+ *     map_adapter_source.c   pieces, and its source
+ *     map_heads.c            whether tensors of one module have heads of the same size
+ */
+#ifndef FSDPCK_MAP_MAP_ADAPTER_INTERNAL_H
+#define FSDPCK_MAP_MAP_ADAPTER_INTERNAL_H
+
+#include "map/chunk_index.h"
+#include "map/map_adapter.h"
+#include "map/map_layout.h"
+
+/* A chunk of the second catalogue, by its aux. */
+typedef struct map_chunk {
+    uint64_t chunk; /* of the first catalogue */
+    uint32_t piece; /* its first number in `pieces`; MAP_NONE: the same chunk */
+    int8_t add;     /* to each element */
+} map_chunk;
+
+struct map_adapter {
+    const tensor_map *m;
+    const catalogue *base;
+    source base_source;
+    catalogue *out;
+    vec chunks;  /* map_chunk */
+    vec pieces;  /* uint64_t: see map_piece_keep */
+    vec renamed; /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
+    vec lost;    /* uint32_t: tensors of the first catalogue */
+    text_buf tied, untied;
+    size_t tied_count;
+    int8_t add;        /* of the rule that makes chunks */
+    chunk_index index; /* of the sources of one instance */
+    /* Tensors whose rows `rope` reorders, during construction. */
+    strtab modules;   /* their names without the last two words */
+    vec module_heads; /* map_module_heads, by the module's id */
+    source source;
+};
+
+/* *at: its first number in v->pieces. */
+fsdpck_status map_piece_keep(map_adapter *v, const map_piece *p, unsigned ndim, unsigned from_ndim,
+                             uint32_t *at, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The elements of a box of a piece, in a chunk of the source: *skip elements from the chunk's first
+ * one, `strides` apart. False if the numbers are too large. */
+bool map_piece_find(const map_piece *p, unsigned ndim, const uint64_t *offsets, unsigned from_ndim,
+                    const uint64_t *from_offsets, const uint64_t *from_strides, uint64_t *strides,
+                    uint64_t *skip);
+/* The first tensor of a module whose rows `rope` reorders. */
+typedef struct map_module_heads {
+    const char *name;
+    uint64_t rows; /* of a head */
+} map_module_heads;
+/* BADINPUT (MAP-SHAPE) if `rope` of the rule of `l` and an earlier one in the same module differ in the
+ * rows of a head. */
+fsdpck_status map_compare_heads(map_adapter *v, const map_input *in, const map_layout *l,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Sets v->source, over `src`. */
+void map_adapter_set_source(map_adapter *v, const source *src);
+
+#endif

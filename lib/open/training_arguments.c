@@ -1,0 +1,175 @@
+#include "open/training_arguments.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMON_FILE "common.pt"
+/* Of recent releases: an object of one shard with the same content. */
+#define COMMON_OBJECT "common_state/shard_0_1"
+
+/* Other names of arguments: those of config.json, or of newer releases. */
+static const struct {
+    const char *argument, *key;
+} renamed[] = {
+    {"num_layers", "num_hidden_layers"},
+    {"num_experts", "n_routed_experts"},
+    {"num_experts", "num_local_experts"},
+    {"num_moe_experts", "num_experts"},
+    {"num_moe_experts", "n_routed_experts"},
+    {"num_moe_experts", "num_local_experts"},
+    {"qk_head_dim", "qk_nope_head_dim"},
+    {"qk_pos_emb_head_dim", "qk_rope_head_dim"},
+    {"apply_layernorm_1p", "layernorm_zero_centered_gamma"},
+};
+
+/* An int, or a bool as 0 or 1. */
+static bool find_number(const value_pool *pool, value arguments, const char *name, uint64_t *number)
+{
+    value v;
+    int64_t i;
+    if (!value_dict_find(pool, arguments, name, &v) || !value_as_i64(pool, v, &i) || i < 0)
+        return false;
+    *number = (uint64_t)i;
+    return true;
+}
+
+static void take(tensor_map *m, const char *key, uint64_t number)
+{
+    map_take_argument(m, &(map_argument){.key = key, .key_nbytes = strlen(key), .value = number});
+}
+
+/* Without group_query_attention, num_query_groups has its default, which the model does not use. */
+static void take_groups(tensor_map *m, const value_pool *pool, value arguments)
+{
+    value groups;
+    uint64_t heads, number, grouped = 1;
+    if (!find_number(pool, arguments, "num_attention_heads", &heads))
+        return;
+    if (find_number(pool, arguments, "group_query_attention", &grouped) && grouped == 0)
+        number = heads;
+    else if (!value_dict_find(pool, arguments, "num_query_groups", &groups))
+        return;
+    else if (value_is_none(groups))
+        number = heads;
+    else if (!find_number(pool, arguments, "num_query_groups", &number))
+        return;
+    take(m, "num_key_value_heads", number);
+    take(m, "num_query_groups", number);
+}
+
+/* Without vocab_size, the number of rows of padding is unknown. The null tokenizer of some releases
+ * adds a row to vocab_size. */
+static void take_vocabulary(tensor_map *m, const value_pool *pool, value arguments)
+{
+    static const char key[] = "vocab_size";
+    map_argument a = {.key = key, .key_nbytes = strlen(key), .may_differ = true};
+    value tokenizer = VALUE_OF_NONE;
+    const bool is_known = value_dict_find(pool, arguments, "tokenizer_type", &tokenizer);
+    const bool adds_row = is_known && (value_is_str(pool, tokenizer, "NullTokenizer") ||
+                                       value_is_str(pool, tokenizer, "NullMultimodalTokenizer"));
+    if (adds_row || !find_number(pool, arguments, key, &a.value) || a.value == 0) {
+        a.note = " with the rows of padding";
+        if (!find_number(pool, arguments, "padded_vocab_size", &a.value))
+            return;
+    }
+    map_take_argument(m, &a);
+}
+
+static void take_all(tensor_map *m, const value_pool *pool, value arguments)
+{
+    for (size_t i = 0; i < value_count(pool, arguments); i++) {
+        size_t nbytes;
+        int64_t number;
+        const value key = value_key(pool, arguments, i);
+        if (value_kind_of(key) != VALUE_STR || value_is_str(pool, key, "num_query_groups") ||
+            value_is_str(pool, key, "vocab_size") ||
+            !value_as_i64(pool, value_item(pool, arguments, i), &number) || number < 0)
+            continue;
+        const char *name = value_text(pool, key, &nbytes);
+        map_take_argument(
+            m, &(map_argument){.key = name, .key_nbytes = nbytes, .value = (uint64_t)number});
+    }
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
+        uint64_t number;
+        if (find_number(pool, arguments, renamed[i].argument, &number) && number > 0)
+            take(m, renamed[i].key, number);
+    }
+    take_groups(m, pool, arguments);
+    take_vocabulary(m, pool, arguments);
+}
+
+/* `common`: the dict that has 'args', an object with attributes or a dict. */
+static void take_common(tensor_map *m, value_pool *pool, value common)
+{
+    value dict, found;
+    if (!value_as_dict(pool, common, &dict) || !value_dict_find(pool, dict, "args", &found))
+        return;
+    const value_call *call = value_call_of(pool, found);
+    if (call != NULL && call->has_state)
+        found = call->state;
+    if (value_as_dict(pool, found, &dict))
+        take_all(m, pool, dict);
+}
+
+static fsdpck_status take_file(const fsdpck_checkpoint *of, tensor_map *m, const char *path,
+                               fsdpck_error *err)
+{
+    const format_reader *pt = format_reader_named("pt");
+    budget metadata;
+    catalogue cat;
+    void *self = NULL;
+    budget_init(&metadata, of->metadata.limit_bytes - of->metadata.used_bytes, of->metadata.what,
+                of->metadata.option);
+    catalogue_init(&cat, &metadata);
+    const open_request request = {.path = path,
+                                  .metadata = &metadata,
+                                  .cancel = &of->ctx->cancel,
+                                  .nthreads = 1,
+                                  .opaque_calls = true};
+    const fsdpck_status st = pt->open(&request, &cat, &self, err);
+    if (st == FSDPCK_OK) {
+        take_common(m, &cat.pool, cat.root);
+        pt->close(self);
+    }
+    catalogue_release(&cat);
+    return st;
+}
+
+/* A list with the dict. */
+static fsdpck_status take_object(fsdpck_checkpoint *of, tensor_map *m, uint32_t object,
+                                 fsdpck_error *err)
+{
+    if (!catalogue_object(&of->cat, object)->loaded) {
+        const fsdpck_status st = checkpoint_load_object(of, object, err);
+        if (st != FSDPCK_OK) {
+            error_path(err, of->path);
+            return st;
+        }
+    }
+    const value content = catalogue_object(&of->cat, object)->content;
+    take_common(m, &of->cat.pool, value_item(&of->cat.pool, content, 0));
+    return FSDPCK_OK;
+}
+
+fsdpck_status training_arguments_take(fsdpck_checkpoint *of, tensor_map *m, fsdpck_error *err)
+{
+    while (of->base != NULL)
+        of = of->base;
+    if (!of->probe.is_folder)
+        return FSDPCK_OK;
+    if (probe_has_entry(&of->probe, COMMON_FILE)) {
+        char *path = folder_path_join(of->path, COMMON_FILE);
+        if (path == NULL)
+            return error_set_nomem(err, strlen(of->path));
+        const fsdpck_status st = take_file(of, m, path, err);
+        free(path);
+        return st;
+    }
+    for (uint32_t i = 0; i < catalogue_object_count(&of->cat); i++) {
+        const uint32_t name = catalogue_object(&of->cat, i)->name;
+        if (catalogue_name_nbytes(&of->cat, name) == strlen(COMMON_OBJECT) &&
+            memcmp(catalogue_name(&of->cat, name), COMMON_OBJECT, strlen(COMMON_OBJECT)) == 0)
+            return take_object(of, m, i, err);
+    }
+    return FSDPCK_OK;
+}
