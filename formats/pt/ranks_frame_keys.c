@@ -106,7 +106,8 @@ static fsdpck_status refuse_key(const ranks_parse *p, const ranks_slot *known, v
          kind_name(value_kind_of(known->key)), known->rank, ranks_path(p->s, known->file)),
         (found, "the key %s (%s) of rank %" PRIu32, text_of(&found), kind_name(value_kind_of(key)),
          p->file->rank),
-        (next, "use one key on all ranks: load the files with Python, and save them again"));
+        (next, "%s: load the files with Python, and save them again",
+         known->rank == p->file->rank ? "rename one of the two" : "use one key on all ranks"));
     text_release(&name);
     text_release(&expected);
     text_release(&found);
