@@ -1,5 +1,6 @@
 /* The containers of all ranks' states, merged: classes of dicts, their attributes and the kinds of
  * keys, for states that are rebuilt from paths. A container has the class of the lowest rank. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "formats/pt/ranks_frame.h"
@@ -73,6 +74,66 @@ static fsdpck_status is_same_class(const frame_walk *w, value from, value empty,
                                   : value_equal(pool, a->callee, merged, b->callee, same, err);
 }
 
+/* --- versions of modules --- */
+
+/* The dict _metadata of nn.Module.state_dict(); false if there is none. */
+static bool versions_of(value_pool *pool, value v, value *dict)
+{
+    const value_call *call = value_call_of(pool, v);
+    value held;
+    if (call == NULL || !call->has_state || value_kind_of(call->state) != VALUE_DICT ||
+        !value_dict_find(pool, call->state, "_metadata", &held) || !value_as_dict(pool, held, dict))
+        return false;
+    return held == *dict || value_call_of(pool, held)->dict_items == *dict;
+}
+
+/* *fresh is false for a key that is not text. */
+static fsdpck_status note_module(ranks_frame *frame, const value_pool *pool, uint32_t container,
+                                 value key, bool *fresh, fsdpck_error *err)
+{
+    text_buf text = {.limit_bytes = UINT32_MAX};
+    size_t nbytes;
+    uint32_t id;
+    const size_t before = strtab_count(&frame->modules);
+    const char *name = value_kind_of(key) == VALUE_STR ? value_text(pool, key, &nbytes) : NULL;
+    *fresh = false;
+    if (name == NULL)
+        return FSDPCK_OK;
+    text_printf(&text, "%" PRIu32 ".", container);
+    text_append(&text, name, nbytes);
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK)
+        st = strtab_intern(&frame->modules, text.text, text.nbytes, &id, err);
+    text_release(&text);
+    *fresh = st == FSDPCK_OK && id == before;
+    return st;
+}
+
+/* Of the modules that earlier ranks lack, such as those of another pipeline stage. */
+static fsdpck_status merge_versions(frame_walk *w, uint32_t number, value from, fsdpck_error *err)
+{
+    ranks_frame *frame = &w->p->s->frame;
+    value_pool *pool = &w->p->s->cat->pool, *scratch = &w->p->scratch.pool;
+    ranks_container *c = container_at(w, number);
+    value known, found;
+    bool fresh;
+    if (!versions_of(scratch, from, &found) || !versions_of(pool, c->owner, &known))
+        return FSDPCK_OK;
+    for (size_t i = 0; !c->has_modules && i < value_count(pool, known); i++)
+        RETURN_IF(note_module(frame, pool, number, value_key(pool, known, i), &fresh, err));
+    c->has_modules = true;
+    for (size_t i = 0; i < value_count(scratch, found); i++) {
+        value key = value_key(scratch, found, i), item = value_item(scratch, found, i);
+        RETURN_IF(note_module(frame, scratch, number, key, &fresh, err));
+        if (!fresh)
+            continue;
+        RETURN_IF(copy_part(w, &key, err));
+        RETURN_IF(copy_part(w, &item, err));
+        RETURN_IF(value_dict_put(pool, known, key, item, err));
+    }
+    return FSDPCK_OK;
+}
+
 /* --- items --- */
 
 static ranks_shape shape_of(frame_walk *w, value v, value *items)
@@ -138,6 +199,8 @@ static fsdpck_status merge_item(frame_walk *w, uint32_t in, ranks_slot *slot, va
             (is_filled || found == SHAPE_EMPTY_DICT))
             RETURN_IF(set_container(w, in, slot, v, err));
     }
+    if (found == SHAPE_DICT)
+        RETURN_IF(merge_versions(w, slot->container, v, err));
     return is_filled ? vec_add(&w->steps, &(step){.items = items, .to = slot->container}, err)
                      : FSDPCK_OK;
 }
@@ -191,6 +254,7 @@ void ranks_frame_init(ranks_frame *f, budget *owner)
 {
     strtab_init(&f->keys, owner);
     strtab_init(&f->numbers, owner);
+    strtab_init(&f->modules, owner);
     f->slots = VEC_OF(ranks_slot, owner);
     f->containers = VEC_OF(ranks_container, owner);
     f->number_slots = VEC_OF(uint32_t, owner);
@@ -201,6 +265,7 @@ void ranks_frame_release(ranks_frame *f)
 {
     strtab_release(&f->keys);
     strtab_release(&f->numbers);
+    strtab_release(&f->modules);
     VEC_RELEASE_ALL(&f->slots, &f->containers, &f->number_slots, &f->place);
 }
 

@@ -15,8 +15,9 @@ typedef enum ranks_shape {
 } ranks_shape;
 
 typedef struct ranks_container {
-    value owner; /* in the catalogue's pool: DICT, LIST or the call of a dict's class */
-    value items; /* DICT or LIST */
+    value owner;      /* in the catalogue's pool: DICT, LIST or the call of a dict's class */
+    value items;      /* DICT or LIST */
+    bool has_modules; /* ranks_frame.modules contains those of its _metadata */
 } ranks_container;
 
 /* A key of a merged dict, or an index of a list. */

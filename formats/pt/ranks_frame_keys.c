@@ -114,7 +114,7 @@ static fsdpck_status refuse_key(const ranks_parse *p, const ranks_slot *known, v
     return st;
 }
 
-/* What becomes of values that differ, or that only some ranks hold. */
+/* The rule for values that differ, or that only some ranks hold. */
 static rank_copies_use use_of(const ranks_parse *p, bool differ)
 {
     text_buf name = {.limit_bytes = KEY_NBYTES_LIMIT};

@@ -268,6 +268,7 @@ typedef struct ranks_frame {
     vec containers;   /* ranks_container; 0 holds the root, or one dict for each family */
     strtab numbers;   /* the same, one text for keys that are equal in Python */
     vec number_slots; /* uint32_t, by id in `numbers`: slot */
+    strtab modules;   /* a container's number and a module in its _metadata */
     vec place;        /* value: keys above the current one, in the pool of the current file */
 } ranks_frame;
 

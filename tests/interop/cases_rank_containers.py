@@ -80,6 +80,18 @@ def case_rank_containers_later(setting):
     check_merged(setting, "roots", [[{"a": T}], [{"a": T, 2.5: T}]], [{"a": T, 2.5: T}])
 
 
+@case()
+def case_rank_containers_stages(setting):
+    """The versions of all stages' modules, which state_dict() leaves in _metadata."""
+    def stage(*names):
+        return torch.nn.ModuleDict({name: torch.nn.BatchNorm1d(2) for name in names}).state_dict()
+
+    check_merged(setting, "stages", [{"model": stage("one")}, {"model": stage("two", "three")}, {"model": stage("four")}],
+                 {"model": stage("one", "two", "three", "four")})
+    check_merged(setting, "empty", [{"model": {"w": T}, "ema": torch.nn.ModuleDict().state_dict()},
+                                    {"model": {"w": T}, "ema": stage("one")}], {"model": {"w": T}, "ema": stage("one")})
+
+
 CONTRADICTIONS = {
     "bool-int": ({True: {"a": T}}, {1: {"b": T}}, "the key True (bool) of rank 0", "the key 1 (int) of rank 1"),
     "int-float": ({1: T}, {1.0: 5}, "the key 1 (int) of rank 0", "the key 1.0 (float) of rank 1"),
