@@ -77,6 +77,14 @@ def case_rank_containers_later(setting):
     empty = OrderedDict({"model": {"w": T}, "state": OrderedDict()})
     check_merged(setting, "class", [empty, {"model": {"w": T}, "state": {True: T}}],
                  OrderedDict(empty, state=OrderedDict({True: T})))
+    folder = setting.path("families")
+    os.mkdir(folder)
+    states = {"model": ({"w": T}, {"w": T}), "optim": ({"state": {}}, {"state": odd}), "extra_state": ({1: 2}, {1: 2, (1,): {True: 5}})}
+    for family, values in states.items():
+        for rank, value in enumerate(values):
+            torch.save(value, os.path.join(folder, "%s_world_size_2_rank_%d.pt" % (family, rank)))
+    _, path = setting.consolidate(folder, "families.pt", "-q")
+    check_typed(path, {family: values[1] for family, values in states.items()}, "families")
     check_merged(setting, "roots", [[{"a": T}], [{"a": T, 2.5: T}]], [{"a": T, 2.5: T}])
 
 
