@@ -40,6 +40,9 @@ fsdpck_status map_set_variable(tensor_map *m, const char *text,
 fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* BADINPUT (EXPORT-CONFIG) if the user gave a number of heads other than that of config.json. */
+fsdpck_status map_check_set(const tensor_map *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* hidden_size of config.json, at its top, else in its text_config; 0: absent, or no variable is from it. */
 uint64_t map_hidden_size(const tensor_map *m);
 

@@ -1,5 +1,6 @@
 /* map_arguments.c: values of the variables of a map, from the arguments of the training run. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "map/map_internal.h"
 
@@ -20,7 +21,11 @@ static void set_argument(const tensor_map *m, map_variable_def *v, uint32_t key,
 
 void map_take_argument(tensor_map *m, const map_argument *argument)
 {
+    static const char kv_channels[] = "kv_channels";
     const uint32_t key = strtab_find(&m->texts, argument->key, argument->key_nbytes);
+    if (argument->key_nbytes == strlen(kv_channels) &&
+        memcmp(argument->key, kv_channels, strlen(kv_channels)) == 0)
+        m->kv_channels = argument->value;
     if (key == STRTAB_NONE)
         return;
     for (size_t i = 0; i < m->variables.count; i++)

@@ -104,7 +104,13 @@ static fsdpck_status read_one_map(fsdpck_checkpoint *c, const fsdpck_open_option
         RETURN_IF(map_set_variable(*m, o->map_set[i], err));
     if (o->map_config != NULL)
         return read_config(*m, o->map_config, err);
-    return of != NULL && of->probe.is_folder ? read_config_of(*m, of, err) : FSDPCK_OK;
+    if (of == NULL || !of->probe.is_folder)
+        return FSDPCK_OK;
+    RETURN_IF(read_config_of(*m, of, err));
+    const fsdpck_status st = map_check_set(*m, err);
+    if (st != FSDPCK_OK)
+        error_path(err, of->path);
+    return st;
 }
 
 static fsdpck_status invert_map(fsdpck_checkpoint *c, const char *name, fsdpck_error *err)
@@ -274,6 +280,9 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
     if (st == FSDPCK_OK)
         st = map_adapter_new(c->map, &base->cat, &base->src, l.inputs.items, l.inputs.count,
                              &c->cat, &c->mapper, err);
+    if (st == FSDPCK_OK)
+        st = map_check_head_tensors(c->map, o->map_import ? &base->cat : &c->cat, &base->cat,
+                                    l.inputs.items, l.inputs.count, err);
     map_inputs_release(&l);
     if (st == FSDPCK_OK)
         st = check_hidden_size(c, o->map_import, err);
