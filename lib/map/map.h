@@ -56,8 +56,11 @@ typedef struct map_argument {
 } map_argument;
 /* Has no effect before map_apply_arguments. A later argument with the same key counts. */
 void map_take_argument(tensor_map *m, const map_argument *argument);
+/* An argument as text: "true", "false", a number, or a text; for `expect`. Likewise. */
+void map_take_argument_text(tensor_map *m, const char *key, size_t key_nbytes, const char *text,
+                            size_t nbytes);
 /* Gives the variables without a value those of the arguments, and appends "heads=32, kv_heads=8" to
- * `used`. UNSUPPORTED (MAP-ARGUMENTS) for one that a `refuse` line names, BADINPUT (MAP-ARGUMENTS) for
+ * `used`. UNSUPPORTED (MAP-ARGUMENTS) for one that a `refuse` or an `expect` line excludes, BADINPUT (MAP-ARGUMENTS) for
  * one that contradicts config.json. */
 fsdpck_status map_apply_arguments(tensor_map *m, text_buf *used,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* map_head_dim.c: the rows of a head, by what is not a number of heads: config.json, the arguments of the
+/* map_head_dim.c: the rows of a head, by other things than numbers of heads: config.json, the arguments of the
  * training, and tensors. Numbers of heads that are all wrong by one factor divide the rows too. */
 #include <inttypes.h>
 #include <string.h>
@@ -136,8 +136,7 @@ static fsdpck_status compare(const head_witness *w, const char *projection, uint
                      ("'%s' shows heads of %" PRIu64 " rows, but '%s' has %" PRIu64
                       " rows for each head",
                       w->name, w->rows, projection, rows / heads),
-                     (tensor, projection),
-                     (expected, "%" PRIu64 " rows for each head", w->rows),
+                     (tensor, projection), (expected, "%" PRIu64 " rows for each head", w->rows),
                      (found, "%" PRIu64 " rows and %" PRIu64 " heads", rows, heads),
                      (next, "check the numbers of heads: give the config.json of this model with "
                             "--config, or the numbers with --map-set"));

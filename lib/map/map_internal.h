@@ -123,6 +123,13 @@ typedef struct map_variable_def {
     const char *argument_note;
 } map_variable_def;
 
+/* `expect`: an argument of the training, and the values that the map converts. */
+typedef struct map_expected {
+    uint32_t argument;             /* id in texts */
+    uint32_t first_value, nvalues; /* ids in texts, in `keys` */
+    char found[48];                /* another value, of the training; "": none */
+} map_expected;
+
 /* On import, a tensor that no rule makes is another one if the model ties its embeddings. */
 typedef struct map_tie {
     uint32_t name, same_as; /* ids in texts */
@@ -150,12 +157,13 @@ struct tensor_map {
     bool ties_at_top;            /* it is at the top */
     uint64_t head_dim;           /* of config.json, at the top, else in text_config; 0: absent */
     bool head_dim_at_top;
-    uint64_t hidden_size, nested_hidden_size; /* of config.json, likewise; 0: absent */
+    uint64_t hidden_size, nested_hidden_size;         /* of config.json, likewise; 0: absent */
     uint64_t attention_heads, nested_attention_heads; /* num_attention_heads, likewise */
     uint64_t kv_channels; /* rows of a head, in the arguments of the training; 0: absent */
     char model_type[64], nested_model_type[64]; /* of config.json, likewise; "": absent */
-    vec refused;                 /* uint32_t: the keys of the `refuse` lines, ids in texts */
-    uint32_t refused_key;        /* an argument of the training that is one of them, and true */
+    vec refused;          /* uint32_t: the keys of the `refuse` lines, ids in texts */
+    uint32_t refused_key; /* an argument of the training that is one of them, and true */
+    vec expected;         /* map_expected */
     const tensor_map
         *forward; /* of an inverted map: the one that it inverts; else NULL. Borrowed. */
 };
@@ -185,6 +193,12 @@ fsdpck_status map_find_variable(tensor_map *m, const char *name, size_t nbytes, 
 fsdpck_status map_read_value(tensor_map *m, const char *text, size_t nbytes, map_at at,
                              const char *expected, map_value *value,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* map_arguments.c: the words of a line. end_column: of its last word. */
+fsdpck_status map_read_refuse(tensor_map *m, const map_word *words, uint32_t count,
+                              uint32_t end_column, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status map_read_expect(tensor_map *m, const map_word *words, uint32_t count,
+                              uint32_t end_column, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* map_pattern.c: appends the pattern of a word to m->patterns. Captures are found in, or added to,
  * those of the rule. */
