@@ -43,8 +43,16 @@ fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes,
 /* BADINPUT (EXPORT-CONFIG) if the user gave a number of heads other than that of config.json. */
 fsdpck_status map_check_set(const tensor_map *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* hidden_size of config.json, at its top, else in its text_config; 0: absent, or no variable is from it. */
-uint64_t map_hidden_size(const tensor_map *m);
+/* Sizes of a model in config.json; 0: absent. */
+typedef struct map_config_sizes {
+    uint64_t hidden_size, num_attention_heads, num_hidden_layers, vocab_size;
+} map_config_sizes;
+/* Each at the top, else in text_config. */
+map_config_sizes map_sizes(const tensor_map *m);
+/* Whether a variable has its value from config.json. */
+bool map_uses_config(const tensor_map *m);
+/* Whether names depend on num_hidden_layers, as those of layers that predict further tokens. */
+bool map_counts_layers(const tensor_map *m);
 
 /* A number, or 0 or 1, that the training run was started with. */
 typedef struct map_argument {

@@ -39,9 +39,9 @@ static bool divides_hidden_size(const char *model_type)
 
 uint64_t map_head_dim(const tensor_map *m, const char **from)
 {
-    const bool at_top = m->hidden_size > 0;
-    const uint64_t hidden = at_top ? m->hidden_size : m->nested_hidden_size;
-    const uint64_t heads = at_top ? m->attention_heads : m->nested_attention_heads;
+    const bool at_top = m->top.hidden_size > 0;
+    const map_config_sizes *sizes = at_top ? &m->top : &m->nested;
+    const uint64_t hidden = sizes->hidden_size, heads = sizes->num_attention_heads;
     *from = "'head_dim' of config.json";
     if (m->head_dim > 0)
         return m->head_dim;

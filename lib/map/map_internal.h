@@ -157,9 +157,8 @@ struct tensor_map {
     bool ties_at_top;            /* it is at the top */
     uint64_t head_dim;           /* of config.json, at the top, else in text_config; 0: absent */
     bool head_dim_at_top;
-    uint64_t hidden_size, nested_hidden_size;         /* of config.json, likewise; 0: absent */
-    uint64_t attention_heads, nested_attention_heads; /* num_attention_heads, likewise */
-    uint64_t kv_channels; /* rows of a head, in the arguments of the training; 0: absent */
+    map_config_sizes top, nested; /* of config.json, and of its text_config */
+    uint64_t kv_channels;         /* rows of a head, in the arguments of the training; 0: absent */
     char model_type[64], nested_model_type[64]; /* of config.json, likewise; "": absent */
     vec refused;          /* uint32_t: the keys of the `refuse` lines, ids in texts */
     uint32_t refused_key; /* an argument of the training that is one of them, and true */
