@@ -89,11 +89,11 @@ fsdpck_status map_check_heads(map_layout *l, const map_op *op, bool is_done, fsd
 /* --- query and key --- */
 
 /* The length of a name without its last two words, as in "layers.0.attention.wq.weight". */
-static size_t module_nbytes(const map_input *in)
+static size_t module_nbytes(const char *name, size_t nbytes)
 {
     unsigned words = 2;
-    for (size_t n = in->nbytes; n > 0; n--)
-        if (in->name[n - 1] == '.' && --words == 0)
+    for (size_t n = nbytes; n > 0; n--)
+        if (name[n - 1] == '.' && --words == 0)
             return n;
     return 0;
 }
@@ -113,18 +113,26 @@ static fsdpck_status fail_rows(const map_layout *l, const map_input *in,
          "numbers with --map-set"));
 }
 
-fsdpck_status map_compare_heads(map_adapter *v, const map_input *in, const map_layout *l,
-                                fsdpck_error *err)
+static fsdpck_status compare_in_module(map_modules *modules, const char *name, size_t nbytes,
+                                       const map_input *in, const map_layout *l, fsdpck_error *err)
 {
     uint32_t module;
-    if (l->head_rows == 0)
-        return FSDPCK_OK;
-    RETURN_IF(strtab_intern(&v->modules, in->name, module_nbytes(in), &module, err));
-    if (module >= v->module_heads.count &&
-        vec_push_n(&v->module_heads, module + 1 - v->module_heads.count, err) == NULL)
+    RETURN_IF(strtab_intern(&modules->names, name, module_nbytes(name, nbytes), &module, err));
+    if (module >= modules->heads.count &&
+        vec_push_n(&modules->heads, module + 1 - modules->heads.count, err) == NULL)
         return FSDPCK_LIMIT;
-    map_module_heads *first = VEC_AT(&v->module_heads, map_module_heads, module);
+    map_module_heads *first = VEC_AT(&modules->heads, map_module_heads, module);
     if (first->name == NULL)
         *first = (map_module_heads){.name = in->name, .rows = l->head_rows};
     return first->rows == l->head_rows ? FSDPCK_OK : fail_rows(l, in, first, err);
+}
+
+/* By the names before and after the map, so that the way back refuses nothing that the way there accepts. */
+fsdpck_status map_compare_heads(map_adapter *v, const map_input *in, const text_buf *target,
+                                const map_layout *l, fsdpck_error *err)
+{
+    if (l->head_rows == 0)
+        return FSDPCK_OK;
+    RETURN_IF(compare_in_module(&v->source_modules, in->name, in->nbytes, in, l, err));
+    return compare_in_module(&v->target_modules, target->text, target->nbytes, in, l, err);
 }
