@@ -72,7 +72,7 @@ static fsdpck_status add_groups_of(select_state *a, const text_buf *tensor, text
     return FSDPCK_OK;
 }
 
-/* Fills used_groups: groups of which --keys and --exclude select a tensor. */
+/* Fills used_groups: groups with state that --keys and --exclude select. */
 static fsdpck_status find_used_groups(select_state *a, fsdpck_error *err)
 {
     text_buf name = {.limit_bytes = UINT32_MAX}, groups = {.limit_bytes = UINT32_MAX};
