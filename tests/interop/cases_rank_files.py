@@ -290,8 +290,8 @@ def case_rank_files_stages_without_state(setting):
         setting.consolidate(folder, name + "-id.pt", "--optim-keys", "name", expected=4)
         setting.consolidate(folder, name + "-model.pt", "--part", "model")
     # Ranks of one model, of which one has a buffer more, are not stages.
-    states = [stage(0, 0.1, 1) for _ in range(2)]
-    states[0]["model"]["extra"] = torch.ones(2)
+    one = stage(0, 0.1, 1)
+    states = [{**one, "model": {**one["model"], "extra": torch.ones(2)}}, one]
     done, path = setting.consolidate(save_ranks(setting, "same", states), "same.pt")
     check("pipeline stages" not in done.stderr, done.stderr)
     check(torch.load(path)["optimizer"] == states[0]["optimizer"], "one model")
