@@ -15,12 +15,13 @@ from cases_export_like import save_base, transformers
 from cases_map_trainers import RANKS, rank_save
 from cases_map_transformers import EXPERTS, MIXTRAL, OTHERS, rank_save as save_models
 from export_faults import check_faults
+from meta_models import MetaSubject, make_params
 from process_group import run_ranks
 from support import case, check, check_same_tensors, load_hf
 from transformers_models import make_subject
 
 TOLERANCE, VISIBLE = 1e-5, 1e-3
-PROVED = """litgpt-llama litgpt-qwen torchtitan-deepseek-v3 torchtitan-gpt-oss torchtitan-llama3 torchtitan-qwen3
+PROVED = """litgpt-llama litgpt-qwen meta-llama torchtitan-deepseek-v3 torchtitan-gpt-oss torchtitan-llama3 torchtitan-qwen3
     torchtune-llama torchtune-phi3 torchtune-qwen2 transformers-5-experts transformers-5-mixtral""".split() + [
         "transformers-5-" + family.replace("_", "-") for family in OTHERS]
 ELSEWHERE = ["megatron-deepseek-v3", "megatron-llama", "megatron-mixtral", "megatron-qwen3-moe"]  # cases_map_megatron.py
@@ -125,6 +126,15 @@ def case_map_logits_litgpt(setting):
     from trainer_models import LITGPT
     for label, make in LITGPT.items():
         check_trainer(setting, label, make(libraries()))
+
+
+@case(first=(2, 15))
+def case_map_logits_meta(setting):
+    """Meta's model reads the files of 1, 2 and 4 ranks, transformers' model what is made of them."""
+    for ranks, heads, kv_heads, scaled in ((1, 4, 2, False), (2, 4, 2, True), (4, 4, 4, False)):
+        label = "meta-%d-ranks" % ranks
+        subject = MetaSubject(libraries(), setting.path(label + "-pth"), make_params(heads, kv_heads, 6, scaled), ranks)
+        check_export(setting, label, setting.path(label + "-pth"), subject)
 
 
 def check_families(setting, families):
