@@ -51,7 +51,7 @@ static const char *left_out_hint(const command_request *r, const fsdpck_info *in
                    ? "; --part all includes every tensor, a .pt includes everything"
                : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&
                        r->job.select.objects != FSDPCK_OBJECTS_DROP
-                   ? "; JSON cannot represent them, a .pt includes everything"
+                   ? "; JSON cannot represent such objects, a .pt includes everything"
                    : "";
     if (is_flat(p))
         return "; --format dcp includes everything";

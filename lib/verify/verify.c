@@ -58,7 +58,7 @@ static void note_unfinished(fsdpck_verify *v)
               (path_in, in->path, first),
               (found, "%" PRIu64 " unfinished file%s or folder%s", count, text_plural(count),
                text_plural(count)),
-              (next, "remove what is unfinished: it is not part of the checkpoint"));
+              (next, "remove unfinished files and folders: they are not part of the checkpoint"));
     findings_report(&v->found, &what);
 }
 
