@@ -118,8 +118,10 @@ def case_map_megatron_refused(setting):
     setting.run("consolidate", folder, setting.path("no/"), "--map", "megatron-llama", expected=USAGE)
     setting.run("consolidate", folder, setting.path("no/"), *of_map, "--map-set", "vocabulary=17", expected=BAD_INPUT)
     setting.run("consolidate", folder, setting.path("no/"), *of_map, "--map-set", "kv_heads=4", expected=BAD_INPUT)
-    _, made = setting.consolidate(folder, "wrong/", *of_map, "--map-set", "heads=%d" % (HEADS // 2), "--map-set",
-                                  "kv_heads=%d" % (KV_HEADS // 2))
+    # Wrong by one factor: head_dim of config.json shows it; without config.json nothing does.
+    wrong = ("--map-set", "heads=%d" % (HEADS // 2), "--map-set", "kv_heads=%d" % (KV_HEADS // 2))
+    setting.run("consolidate", folder, setting.path("no/"), *of_map, *wrong, expected=BAD_INPUT)
+    _, made = setting.consolidate(folder, "wrong/", *of_map[:2], "--map-set", "vocabulary=%d" % VOCABULARY, *wrong)
     name = "model.layers.0.self_attn.q_proj.weight"
     check(not torch.equal(load_hf(made)[0][name], expected[name]), "groups do not matter")
 
@@ -149,8 +151,8 @@ def case_map_megatron_wrong_groups(setting):
     # Half of the groups leave every other query head in place, a single one a quarter; no key head is.
     for heads, kv_heads, expected_roles in ((8, 2, ("k_proj",)), (4, 1, ("k_proj", "q_proj", "v_proj"))):
         wrong = "wrong%d" % kv_heads
-        setting.run("consolidate", folder, setting.path(wrong + "/"), *of_map, "--map-set", "heads=%d" % heads,
-                    "--map-set", "kv_heads=%d" % kv_heads)
+        setting.run("consolidate", folder, setting.path(wrong + "/"), *of_map[:2], "--map-set", "vocabulary=%d" % VOCABULARY,
+                    "--map-set", "heads=%d" % heads, "--map-set", "kv_heads=%d" % kv_heads)
         shutil.copy(setting.path("config.json"), setting.path(wrong))
         report, found = verify(setting, setting.path(wrong), base, 1)
         roles = {finding["tensor"].split(".")[-2] for finding in found}

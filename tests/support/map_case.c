@@ -80,8 +80,9 @@ fsdpck_status map_case_apply(map_case *c, const char *text, size_t nbytes, const
     c->config = config;
     c->config_nbytes = config_nbytes;
     RETURN_IF(read_map(c, &c->map, err));
-    return map_adapter_new(c->map, &c->base, &c->src, c->inputs, c->count, &c->seen, &c->adapter,
-                           err);
+    RETURN_IF(map_adapter_new(c->map, &c->base, &c->src, c->inputs, c->count, &c->seen, &c->adapter,
+                              err));
+    return map_check_head_tensors(c->map, &c->seen, &c->base, c->inputs, c->count, err);
 }
 
 static void gather_chunk(const map_case *c, const catalogue *seen, const source *src,
