@@ -92,7 +92,7 @@ int cmd_diff(cli *c, int argc, const char **argv)
         {"", options_keying, &w},
         {"", options_replicas, &w},
         {"Running:", options_running, &w},
-        {"", options_detail, &w},
+        {"", options_detail_diff, &w},
         {0},
     };
     const opt_spec spec = {

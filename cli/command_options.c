@@ -28,9 +28,9 @@
     {                                                               \
         "verbose", 'v', OPT_FLAG, .at = AT(verbose), .help = (text) \
     }
-#define QUIET_ROW                                                                         \
-    {                                                                                     \
-        "quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = "print only errors and warnings" \
+#define QUIET_ROW(text)                                         \
+    {                                                           \
+        "quiet", 'q', OPT_FLAG, .at = AT(quiet), .help = (text) \
     }
 
 const opt_row options_reading[] = {
@@ -113,7 +113,8 @@ const opt_row options_selecting[] = {
 const opt_row options_objects[] = {
     {"objects", .kind = OPT_CHOICE, .at = AT(objects), .value = "WHAT",
      .choices = "keep|drop|opaque|error",
-     .help = "handling of objects: keep, drop, opaque (keep unknown calls as records) or error"},
+     .help = "handling of objects: keep, drop, opaque (also keep calls of "
+             "unknown functions) or error"},
     {"tied", .kind = OPT_CHOICE, .at = AT(tied), .value = "WHICH", .choices = "keep|first|link",
      .help = "tied tensors (stored under several names): keep all, only the first, or link them "
              "(pt and pt-ranks: all names share one storage)"},
@@ -121,7 +122,7 @@ const opt_row options_objects[] = {
 };
 
 const opt_row options_clean_output[] = {
-    CLEAN_ROW("default for safetensors formats"),
+    CLEAN_ROW("default for safetensors formats and fsdp1"),
     {0},
 };
 
@@ -252,15 +253,21 @@ const opt_row options_running[] = {
     {0},
 };
 
-const opt_row options_detail[] = {
+const opt_row options_detail_diff[] = {
     VERBOSE_ROW("print more details"),
-    QUIET_ROW,
+    QUIET_ROW("print only errors, warnings and, if A and B differ, one line"),
+    {0},
+};
+
+const opt_row options_detail_digest[] = {
+    VERBOSE_ROW("print more details"),
+    QUIET_ROW("print neither notes nor progress; with --check, print only failures"),
     {0},
 };
 
 const opt_row options_detail_plan[] = {
     VERBOSE_ROW("print more details; with --dry-run the whole plan"),
-    QUIET_ROW,
+    QUIET_ROW("print only errors and warnings"),
     {0},
 };
 

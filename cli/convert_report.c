@@ -371,7 +371,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_inf
     putchar('\n');
     map_print_text(info);
     print_like(r, info);
-    /* The note of an hf folder is about the sidecars, which are listed below. */
+    /* The note of a Hugging Face folder is about the sidecars, which are listed below. */
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
     print_changes(r, p);

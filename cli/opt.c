@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/similar.h"
 #include "report.h"
@@ -196,10 +197,8 @@ bool opt_size(const cli *c, const char *option, const char *text, uint64_t min, 
         uint64_t factor;
     } units[] = {
         {"", 1},
-        {"k", UINT64_C(1) << 10},
         {"K", UINT64_C(1) << 10},
         {"KiB", UINT64_C(1) << 10},
-        {"kB", 1000},
         {"KB", 1000},
         {"M", UINT64_C(1) << 20},
         {"MiB", UINT64_C(1) << 20},
@@ -216,7 +215,7 @@ bool opt_size(const cli *c, const char *option, const char *text, uint64_t min, 
     const unsigned long long n = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
     for (size_t i = 0; end != NULL && errno == 0 && n > 0 && i < sizeof units / sizeof units[0];
          i++) {
-        if (strcmp(units[i].suffix, end) == 0 && n <= UINT64_MAX / units[i].factor) {
+        if (strcasecmp(units[i].suffix, end) == 0 && n <= UINT64_MAX / units[i].factor) {
             *nbytes = n * units[i].factor;
             if (*nbytes >= min)
                 return true;

@@ -438,7 +438,7 @@ FSDPCK_API int fsdpck_verify_get_statistics(const fsdpck_verify *v, uint64_t ind
 FSDPCK_API int fsdpck_verify_get_tensor(const fsdpck_verify *v, uint64_t index,
                                         fsdpck_tensor *tensor);
 
-/* With `like`: the cosines of the tensors to those of the model folder. */
+/* With `like`: the cosines of the tensors to those of the Hugging Face folder. */
 typedef struct fsdpck_nearness {
     size_t struct_nbytes;
     int asked;           /* `like` was given, and the checkpoint could be opened */
@@ -479,7 +479,7 @@ typedef struct fsdpck_near_tensor {
     int far; /* part of a finding */
     int has_cosine;
     double cosine;
-    double projection;   /* how much of the model folder's tensor is in it: <a, b> / <b, b> */
+    double projection;   /* how much of that folder's tensor is in it: <a, b> / <b, b> */
     uint64_t not_finite; /* elements left out: NaN, infinite or larger than 2^500 on a side */
 } fsdpck_near_tensor;
 

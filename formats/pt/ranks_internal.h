@@ -12,7 +12,8 @@
  *     ranks_inner.c          names of objects and of the tensors inside them
  *     ranks_meta.c           Meta's model-parallel files: which dim the ranks share
  *     ranks_state.c          shards and members that a file adds to the state of all files
- *     ranks_frame.c          containers of the lowest rank's state
+ *     ranks_frame.c          containers of all ranks' states
+ *     ranks_frame_keys.c     keys of such containers that contradict each other
  *     ranks_missing.c        checks that the files of all ranks exist
  *     ranks_suspect_files.c  warns about files that are not read, and copies of another rank's file
  *     ranks_stages.c         finds numbered optimizer state of several pipeline stages
@@ -262,6 +263,17 @@ typedef struct ranks_reader {
     budget *owner;
 } ranks_reader;
 
+/* The merged containers of all files: ranks_frame.h. */
+typedef struct ranks_frame {
+    strtab keys;      /* a container's number and the text of a key; id: index in `slots` */
+    vec slots;        /* ranks_slot */
+    vec containers;   /* ranks_container; 0 holds the root, or one dict for each family */
+    strtab numbers;   /* the same, one text for keys that are equal in Python */
+    vec number_slots; /* uint32_t, by id in `numbers`: slot */
+    strtab modules;   /* a container's number and a module in its _metadata */
+    vec place;        /* value: keys above the current one, in the pool of the current file */
+} ranks_frame;
+
 /* State while files are parsed. */
 typedef struct ranks_state {
     const open_request *req;
@@ -275,6 +287,7 @@ typedef struct ranks_state {
     vec occurrences;        /* ranks_occurrence, by file */
     vec leaves;             /* uint32_t shards of variants */
     value_pool pool;        /* contents of variants */
+    ranks_frame frame;
     vec members;            /* uint8_t by rank: some file lists it as a member */
     uint64_t group_world;   /* size of the process group in ShardedTensors, 0: none */
     vec name_sums;          /* uint64_t by rank: hash of the names of its sharded parameters */
@@ -311,6 +324,7 @@ typedef struct ranks_parse {
     uint32_t *pieces;  /* of each archive tensor, or CAT_NONE */
     size_t piece_count;
     uint64_t other_keys; /* of the current value, as in pt_name */
+    bool is_fresh;       /* some value has a name that no earlier file has */
 } ranks_parse;
 
 /* ranks_state.c */
@@ -353,7 +367,10 @@ fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f,
 fsdpck_status ranks_check_keys(const ranks_parse *p, uint32_t entry, value path,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* ranks_frame.c: fills catalogue.like from the first file of each family. */
+/* ranks_frame.c: merges the file's containers into catalogue.like. KEY-NEST if they contradict those of
+ * earlier ranks. */
+void ranks_frame_init(ranks_frame *f, budget *owner);
+void ranks_frame_release(ranks_frame *f);
 fsdpck_status ranks_take_frame(ranks_parse *p, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ranks_boxes.c: chunks of one rank's DTensor or ShardedTensor. */

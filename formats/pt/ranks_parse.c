@@ -88,6 +88,7 @@ static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_k
     text_release(&name);
     RETURN_IF(st);
     *fresh = *entry == s->tensors.count;
+    p->is_fresh = p->is_fresh || *fresh;
     if (!*fresh) {
         ranks_tensor *t = VEC_AT(&s->tensors, ranks_tensor, *entry);
         if (t->kind != kind)

@@ -194,16 +194,21 @@ static fsdpck_status is_past_end(partial_search *x, value path, bool *yes, fsdpc
 
 /* --- empty values --- */
 
-static bool is_empty(const ranks_state *s, const ranks_tensor *t)
+static bool is_empty(ranks_state *s, const ranks_tensor *t)
 {
     if (t->kind != RANKS_OBJECT || t->index == CAT_NONE || t->rank_count == files_of(s, t))
         return false;
     const ranks_object *o = VEC_AT(&s->objects, const ranks_object, t->index);
-    const value v = VEC_AT(&s->variants, const ranks_variant, o->first_variant)->content;
-    const value_kind kind = value_kind_of(v);
-    return !o->differs && (kind == VALUE_NONE ||
-                           ((kind == VALUE_DICT || kind == VALUE_LIST || kind == VALUE_TUPLE) &&
-                            value_count(&s->pool, v) == 0));
+    const ranks_variant *first = VEC_AT(&s->variants, const ranks_variant, o->first_variant);
+    const value_kind kind = value_kind_of(first->content);
+    value items = first->content;
+    if (o->differs || first->piece_count > 0)
+        return false;
+    if (kind == VALUE_NONE)
+        return true;
+    return (kind == VALUE_LIST || kind == VALUE_TUPLE ||
+            value_as_dict(&s->pool, first->content, &items)) &&
+           value_count(&s->pool, items) == 0;
 }
 
 static fsdpck_status note_empty(partial_search *x, uint32_t entry, fsdpck_error *err)

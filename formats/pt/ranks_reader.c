@@ -130,6 +130,7 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
     strtab_init(&s->names, owner);
     strtab_init(&s->inner_names, owner);
     value_pool_init(&s->pool, owner);
+    ranks_frame_init(&s->frame, owner);
     s->tensors = VEC_OF(ranks_tensor, owner);
     s->objects = VEC_OF(ranks_object, owner);
     s->variants = VEC_OF(ranks_variant, owner);
@@ -149,6 +150,7 @@ static void state_release(ranks_state *s)
     value_pool_release(&s->pool);
     VEC_RELEASE_ALL(&s->tensors, &s->objects, &s->variants, &s->occurrences, &s->leaves,
                     &s->members, &s->own_ranks, &s->name_sums, &s->plain_sums, &s->conflicts);
+    ranks_frame_release(&s->frame);
     text_release(&s->partial);
 }
 

@@ -27,6 +27,14 @@ static void checksum_range(worker *w, const output_range *range, uint64_t item_b
     exec_checksums_add_other(x, &w->parts, range, w->tile + w->at);
 }
 
+static uint64_t tensor_fill_nbytes(const struct exec *x, uint32_t target_tensor)
+{
+    const unsigned flags = x->tensor_flags[plan_source_tensor(x->r.plan, target_tensor)];
+    if (flags & TENSOR_WIDE)
+        return x->tile_nbytes;
+    return flags & TENSOR_ACROSS ? x->tile_nbytes >> (flags >> TENSOR_HALVINGS_AT) : x->step_nbytes;
+}
+
 /* Bytes of an item to fill at a time: small steps fit the caches, but larger tiles give longer
  * reads of strided sources. */
 static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
@@ -34,17 +42,15 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
     const catalogue *to = &x->r.target->cat;
     range_walk walk;
     range_part part;
-    if (x->engine->whole_tiles)
-        return x->tile_nbytes;
+    uint64_t most = x->engine->whole_tiles ? x->tile_nbytes : x->step_nbytes;
     range_walk_begin(&walk, x->r.plan, item);
-    while (range_walk_next(&walk, &part)) {
+    while (most < x->tile_nbytes && range_walk_next(&walk, &part)) {
         if (part.kind != RANGE_PART_CHUNK)
             continue;
-        const uint32_t tensor = catalogue_chunk(to, part.chunk)->tensor;
-        if (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_WIDE)
-            return x->tile_nbytes;
+        const uint64_t nbytes = tensor_fill_nbytes(x, catalogue_chunk(to, part.chunk)->tensor);
+        most = nbytes > most ? nbytes : most;
     }
-    return x->step_nbytes;
+    return most;
 }
 
 static uint64_t align_down(uint64_t at)

@@ -39,8 +39,16 @@ _Static_assert(sizeof(chunk_extent) == 24, "a chunk extent is 24 bytes");
 
 /* Flags of a source tensor. STREAMED: some of its chunks are streams; its targets are filled in the
  * second phase. WIDE: larger tiles give longer reads of its chunks, so large tiles are used. ADDED: a
- * constant is added to some of its elements, which only threads do. */
-enum { TENSOR_STREAMED = 1, TENSOR_WIDE = 2, TENSOR_ADDED = 4 };
+ * constant is added to some of its elements, which only threads do. ACROSS: it is stored across, as
+ * transposed matrices are; each tile reads all of a matrix. Its tiles are halved HALVINGS times. */
+enum {
+    TENSOR_STREAMED = 1,
+    TENSOR_WIDE = 2,
+    TENSOR_ADDED = 4,
+    TENSOR_ACROSS = 8,
+    TENSOR_HALVINGS_AT = 4, /* bits from here: a number up to TENSOR_HALVINGS_MAX */
+    TENSOR_HALVINGS_MAX = 15
+};
 
 typedef struct replica_pair {
     uint64_t first;

@@ -72,14 +72,16 @@ static void read_op_copy(worker *w, const read_op *q, const uint8_t *src)
     w->place->box(w, &c, &s, dst, src);
 }
 
-/* Rows apart from each other need no long reads, see find_wide: less staging is touched, and it
- * stays in the caches. */
+/* Rows apart from each other and matrices stored across need no long reads, see find_wide: less staging is
+ * touched, and it stays in the caches. Devices take long copies. */
 static uint64_t read_limit(const worker *w, uint64_t src_chunk)
 {
     const struct exec *x = w->x;
     const uint32_t tensor = catalogue_chunk(plan_source(x->r.plan), src_chunk)->tensor;
+    const unsigned flags = x->tensor_flags[tensor];
     const bool is_long = (x->chunk_extents[src_chunk].flags & EXTENT_ROWS) ||
-                         (x->tensor_flags[tensor] & TENSOR_WIDE);
+                         (flags & TENSOR_WIDE) ||
+                         ((flags & TENSOR_ACROSS) && x->engine->whole_tiles);
     return is_long || x->staging_nbytes < GATHER_APART_NBYTES ? x->staging_nbytes
                                                               : GATHER_APART_NBYTES;
 }
@@ -279,7 +281,7 @@ fsdpck_status gather_segment(worker *w, const segment_walk *seg, dtype to, int64
 static uint64_t row_to_complete(const struct exec *x, const segment_walk *seg, uint64_t itemsize)
 {
     const unsigned flags = x->tensor_flags[seg->src_tensor];
-    for (unsigned d = 0; (flags & TENSOR_WIDE) && d < seg->ndim; d++)
+    for (unsigned d = 0; (flags & (TENSOR_WIDE | TENSOR_ACROSS)) && d < seg->ndim; d++)
         if (seg->dst_strides[d] <= TILE_MARGIN / itemsize)
             return seg->dst_strides[d];
     return 1;

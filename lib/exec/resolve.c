@@ -9,6 +9,8 @@
 #define RESOLVE_BATCH 64u
 /* Up to this many column shards, reads within a step are long enough. */
 #define WIDE_CHUNKS 16u
+/* More than this costs more time than copying across. */
+#define ACROSS_READS 4u
 
 typedef struct resolve_work {
     struct exec *x;
@@ -199,24 +201,44 @@ static bool box_is_run(const catalogue *from, uint64_t chunk)
     return true;
 }
 
-/* Whether a row-major walk of the chunk walks the file forward as well, as in rows apart from each
- * other: a small tile then needs as long a read as a large one. */
-static bool walks_forward(const struct exec *x, uint64_t chunk)
+/* The first dim of the matrices that the chunk is stored across: a tile needs short runs of all
+ * their rows. ndim: a row-major walk of the chunk walks the file forward as well, as in rows apart
+ * from each other, and a small tile needs as long a read as a large one. */
+static unsigned first_dim_across(const struct exec *x, uint64_t chunk)
 {
     const catalogue *from = plan_source(x->r.plan);
     const cat_tensor *t = catalogue_tensor(from, catalogue_chunk(from, chunk)->tensor);
     uint64_t sizes[NDIM_MAX], strides[NDIM_MAX];
     uint64_t span = 1;
+    unsigned across = t->ndim;
     catalogue_chunk_box(from, chunk, NULL, sizes);
     exec_chunk_strides(x, chunk, strides);
     for (unsigned d = t->ndim; d-- > 0;) {
         if (sizes[d] == 1)
             continue;
-        if (strides[d] < span)
-            return false;
+        across = strides[d] < span ? d : across;
         span += (sizes[d] - 1) * strides[d]; /* within the file, see place_fits */
     }
-    return true;
+    return across;
+}
+
+/* Matrices stored across are read once for each of their tiles: the smallest ones with which that is
+ * at most ACROSS_READS times. */
+static unsigned halvings_across(const struct exec *x, uint64_t chunk, unsigned dim)
+{
+    const catalogue *from = plan_source(x->r.plan);
+    const uint32_t tensor = catalogue_chunk(from, chunk)->tensor;
+    const cat_tensor *t = catalogue_tensor(from, tensor);
+    const uint64_t nbytes = box_nelems(catalogue_shape(from, tensor) + dim, t->ndim - dim) *
+                            dtype_get((dtype)t->dtype)->itemsize_bytes;
+    uint64_t tile = x->tile_nbytes;
+    unsigned halvings = 0;
+    while (halvings < TENSOR_HALVINGS_MAX && tile % (2 * FILE_DIRECT_ALIGN) == 0 &&
+           tile / 2 >= x->step_nbytes && tile / 2 >= nbytes / ACROSS_READS) {
+        tile /= 2;
+        halvings++;
+    }
+    return halvings;
 }
 
 /* Tensors whose reads get longer with the tile: stored across, or split into many column shards. */
@@ -226,11 +248,15 @@ static void find_wide(struct exec *x)
     for (uint64_t k = 0; k < x->chunk_extent_count; k++) {
         const unsigned flags = x->chunk_extents[k].flags;
         const uint32_t tensor = catalogue_chunk(from, k)->tensor;
-        if (!(flags & EXTENT_RESOLVED) || (x->tensor_flags[tensor] & TENSOR_WIDE))
+        const cat_tensor *t = catalogue_tensor(from, tensor);
+        uint8_t *found = &x->tensor_flags[tensor];
+        if (!(flags & EXTENT_RESOLVED) || (*found & (TENSOR_WIDE | TENSOR_ACROSS)))
             continue;
-        if ((!(flags & EXTENT_ROWS) && !walks_forward(x, k)) ||
-            (catalogue_tensor(from, tensor)->nchunks > WIDE_CHUNKS && !box_is_run(from, k)))
-            x->tensor_flags[tensor] |= TENSOR_WIDE;
+        const unsigned dim = flags & EXTENT_ROWS ? t->ndim : first_dim_across(x, k);
+        if (dim < t->ndim)
+            *found |= (uint8_t)(TENSOR_ACROSS | halvings_across(x, k, dim) << TENSOR_HALVINGS_AT);
+        else if (t->nchunks > WIDE_CHUNKS && !box_is_run(from, k))
+            *found |= TENSOR_WIDE;
     }
 }
 

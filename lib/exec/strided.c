@@ -95,9 +95,47 @@ static void copy_runs(const plane *p, size_t itemsize, uint8_t *dst, const uint8
     }
 }
 
+#define BLOCK 32u
+
+/* A block that is contiguous down the columns in the source and along the rows in the destination:
+ * exchanged in a buffer, so that both sides are accessed a cache line at a time. Rows of the sides are
+ * often apart by a power of two, where lines that are kept for later displace each other. */
+#define TRANSPOSE_BLOCK(TYPE)                                                 \
+    do {                                                                      \
+        TYPE column[BLOCK], block[BLOCK][BLOCK];                              \
+        for (unsigned j = 0; j < BLOCK; j++) {                                \
+            memcpy(column, src + j * p->src_col, sizeof column);              \
+            for (unsigned i = 0; i < BLOCK; i++)                              \
+                block[i][j] = column[i];                                      \
+        }                                                                     \
+        for (unsigned i = 0; i < BLOCK; i++)                                  \
+            memcpy(dst + i * p->dst_row, block[i], sizeof block[i]);          \
+    } while (0)
+
+static bool is_transposed(const plane *p, size_t itemsize)
+{
+    return p->src_row == itemsize && p->dst_col == itemsize && itemsize <= 8;
+}
+
+static void transpose_block(const plane *p, size_t itemsize, uint8_t *dst, const uint8_t *src)
+{
+    switch (itemsize) {
+    case 1:
+        TRANSPOSE_BLOCK(uint8_t);
+        break;
+    case 2:
+        TRANSPOSE_BLOCK(uint16_t);
+        break;
+    case 4:
+        TRANSPOSE_BLOCK(uint32_t);
+        break;
+    default:
+        TRANSPOSE_BLOCK(uint64_t);
+    }
+}
+
 /* Items one by one. Where one side walks its memory down the columns, square blocks keep the
  * cache lines of both sides in reach. */
-#define BLOCK 32u
 #define COPY_BLOCK(WIDTH)                  \
     for (uint64_t i = i0; i < i1; i++)     \
         for (uint64_t j = j0; j < j1; j++) \
@@ -106,12 +144,18 @@ static void copy_runs(const plane *p, size_t itemsize, uint8_t *dst, const uint8
 static void copy_items(const plane *p, size_t itemsize, uint8_t *dst, const uint8_t *src)
 {
     const bool crossed = (p->src_row < p->src_col) != (p->dst_row < p->dst_col);
+    const bool transposed = is_transposed(p, itemsize);
     const uint64_t block_rows = crossed ? BLOCK : p->rows;
     const uint64_t block_cols = crossed ? BLOCK : p->cols;
     for (uint64_t i0 = 0; i0 < p->rows; i0 += block_rows) {
         const uint64_t i1 = p->rows - i0 < block_rows ? p->rows : i0 + block_rows;
         for (uint64_t j0 = 0; j0 < p->cols; j0 += block_cols) {
             const uint64_t j1 = p->cols - j0 < block_cols ? p->cols : j0 + block_cols;
+            if (transposed && i1 - i0 == BLOCK && j1 - j0 == BLOCK) {
+                transpose_block(p, itemsize, dst + i0 * p->dst_row + j0 * p->dst_col,
+                                src + i0 * p->src_row + j0 * p->src_col);
+                continue;
+            }
             switch (itemsize) {
             case 1:
                 COPY_BLOCK(1);

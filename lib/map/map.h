@@ -40,8 +40,19 @@ fsdpck_status map_set_variable(tensor_map *m, const char *text,
 fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* hidden_size of config.json, at its top, else in its text_config; 0: absent, or no variable is from it. */
-uint64_t map_hidden_size(const tensor_map *m);
+/* BADINPUT (EXPORT-CONFIG) if the user gave a number of heads other than that of config.json. */
+fsdpck_status map_check_set(const tensor_map *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Sizes of a model in config.json; 0: absent. */
+typedef struct map_config_sizes {
+    uint64_t hidden_size, num_attention_heads, num_hidden_layers, vocab_size;
+} map_config_sizes;
+/* Each at the top, else in text_config. */
+map_config_sizes map_sizes(const tensor_map *m);
+/* Whether a variable has its value from config.json. */
+bool map_uses_config(const tensor_map *m);
+/* Whether names depend on num_hidden_layers, as those of layers that predict further tokens. */
+bool map_counts_layers(const tensor_map *m);
 
 /* A number, or 0 or 1, that the training run was started with. */
 typedef struct map_argument {
@@ -53,8 +64,11 @@ typedef struct map_argument {
 } map_argument;
 /* Has no effect before map_apply_arguments. A later argument with the same key counts. */
 void map_take_argument(tensor_map *m, const map_argument *argument);
+/* An argument as text: "true", "false", a number, or a text; for `expect`. Likewise. */
+void map_take_argument_text(tensor_map *m, const char *key, size_t key_nbytes, const char *text,
+                            size_t nbytes);
 /* Gives the variables without a value those of the arguments, and appends "heads=32, kv_heads=8" to
- * `used`. UNSUPPORTED (MAP-ARGUMENTS) for one that a `refuse` line names, BADINPUT (MAP-ARGUMENTS) for
+ * `used`. UNSUPPORTED (MAP-ARGUMENTS) for one that a `refuse` or an `expect` line excludes, BADINPUT (MAP-ARGUMENTS) for
  * one that contradicts config.json. */
 fsdpck_status map_apply_arguments(tensor_map *m, text_buf *used,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -192,8 +192,8 @@ static fsdpck_status lay_out(map_adapter *v, const map_input *inputs, const map_
 }
 
 static fsdpck_status make_targets(map_adapter *v, const map_instance *instance,
-                                  const map_captures *captures, const map_layout *l, text_buf *name,
-                                  fsdpck_error *err)
+                                  const map_input *first, const map_captures *captures,
+                                  const map_layout *l, text_buf *name, fsdpck_error *err)
 {
     const map_rule *rule = VEC_AT(&v->m->rules, const map_rule, instance->rule);
     for (uint32_t i = 0; i < l->tensors.count; i++) {
@@ -207,6 +207,7 @@ static fsdpck_status make_targets(map_adapter *v, const map_instance *instance,
         const map_pattern *p =
             VEC_AT(&v->m->patterns, const map_pattern, rule->first_target + i / l->numbered);
         RETURN_IF(map_pattern_write(v->m, p, &numbers, name, err));
+        RETURN_IF(map_compare_heads(v, first, name, l, err));
         RETURN_IF(
             add_tensor(v, rule, name->text, name->nbytes, t->dtype, t->ndim, t->shape, &made, err));
         describe_made(v, made, l, t);
@@ -263,11 +264,9 @@ static fsdpck_status make_instance(map_adapter *v, const map_input *inputs, cons
             st = rename_tensor(v, rule, first->tensor, name->text, name->nbytes, err);
     } else {
         st = lay_out(v, inputs, x, instance, l, err);
-        if (st == FSDPCK_OK)
-            st = map_compare_heads(v, first, l, err);
         v->add = l->add;
         if (st == FSDPCK_OK)
-            st = make_targets(v, instance, captures, l, name, err);
+            st = make_targets(v, instance, first, captures, l, name, err);
         v->add = 0;
         if (st == FSDPCK_OK)
             st = skip_cut(v, first, l, name, err);
@@ -405,11 +404,19 @@ static map_adapter *adapter_init(const tensor_map *m, const catalogue *base, con
     v->pieces = VEC_OF(uint64_t, out->owner);
     v->renamed = VEC_OF(uint32_t, out->owner);
     v->lost = VEC_OF(uint32_t, out->owner);
-    v->module_heads = VEC_OF(map_module_heads, out->owner);
-    strtab_init(&v->modules, out->owner);
+    v->source_modules.heads = VEC_OF(map_module_heads, out->owner);
+    v->target_modules.heads = VEC_OF(map_module_heads, out->owner);
+    strtab_init(&v->source_modules.names, out->owner);
+    strtab_init(&v->target_modules.names, out->owner);
     chunk_index_init(&v->index, base, out->owner);
     map_adapter_set_source(v, src);
     return v;
+}
+
+static void release_modules(map_modules *modules)
+{
+    strtab_release(&modules->names);
+    vec_release(&modules->heads);
 }
 
 fsdpck_status map_adapter_new(const tensor_map *m, const catalogue *base, const source *src,
@@ -437,8 +444,8 @@ fsdpck_status map_adapter_new(const tensor_map *m, const catalogue *base, const 
         st = catalogue_seal(out, err);
     map_matches_release(&x);
     chunk_index_release(&v->index);
-    strtab_release(&v->modules);
-    vec_release(&v->module_heads);
+    release_modules(&v->source_modules);
+    release_modules(&v->target_modules);
     vec_trim(&v->chunks);
     vec_trim(&v->pieces);
     if (st != FSDPCK_OK)

@@ -50,4 +50,11 @@ const char *map_adapter_untied(const map_adapter *v);
 uint64_t map_adapter_compared(const map_adapter *v);
 void map_adapter_free(map_adapter *v);
 
+/* map_head_dim.c: BADINPUT (MAP-SHAPE) if a tensor shows that query or key have other heads than the
+ * variables state: the norm of their heads, or a buffer of rotary positions. `model`: the catalogue with
+ * Hugging Face's names; `base` has the inputs. */
+fsdpck_status map_check_head_tensors(const tensor_map *m, const catalogue *model,
+                                     const catalogue *base, const map_input *inputs, size_t count,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

@@ -18,6 +18,17 @@ typedef struct map_chunk {
     int8_t add;     /* to each element */
 } map_chunk;
 
+/* The first tensor of a module whose rows `rope` reorders. */
+typedef struct map_module_heads {
+    const char *name;
+    uint64_t rows; /* of a head */
+} map_module_heads;
+
+typedef struct map_modules {
+    strtab names; /* of tensors, without the last two words */
+    vec heads;    /* map_module_heads, by the id of the name */
+} map_modules;
+
 struct map_adapter {
     const tensor_map *m;
     const catalogue *base;
@@ -31,9 +42,8 @@ struct map_adapter {
     size_t tied_count;
     int8_t add;        /* of the rule that makes chunks */
     chunk_index index; /* of the sources of one instance */
-    /* Tensors whose rows `rope` reorders, during construction. */
-    strtab modules;   /* their names without the last two words */
-    vec module_heads; /* map_module_heads, by the module's id */
+    /* Modules of the tensors whose rows `rope` reorders, during construction. */
+    map_modules source_modules, target_modules;
     source source;
 };
 
@@ -45,15 +55,10 @@ fsdpck_status map_piece_keep(map_adapter *v, const map_piece *p, unsigned ndim, 
 bool map_piece_find(const map_piece *p, unsigned ndim, const uint64_t *offsets, unsigned from_ndim,
                     const uint64_t *from_offsets, const uint64_t *from_strides, uint64_t *strides,
                     uint64_t *skip);
-/* The first tensor of a module whose rows `rope` reorders. */
-typedef struct map_module_heads {
-    const char *name;
-    uint64_t rows; /* of a head */
-} map_module_heads;
 /* BADINPUT (MAP-SHAPE) if `rope` of the rule of `l` and an earlier one in the same module differ in the
- * rows of a head. */
-fsdpck_status map_compare_heads(map_adapter *v, const map_input *in, const map_layout *l,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+ * rows of a head. `in` is the rule's source, `target` the name of its target. */
+fsdpck_status map_compare_heads(map_adapter *v, const map_input *in, const text_buf *target,
+                                const map_layout *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Sets v->source, over `src`. */
 void map_adapter_set_source(map_adapter *v, const source *src);
 

@@ -2,7 +2,6 @@
  * too, and would then permute them. So the rows of a head must be head_dim of config.json, and those of
  * query and key must be equal. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/checked.h"
 #include "map/map_adapter_internal.h"
@@ -10,23 +9,13 @@
 
 /* --- head_dim --- */
 
-/* Whether a number of heads is that of config.json. */
-static bool is_configured(const tensor_map *m, const map_value *number)
+static bool is_heads(const tensor_map *m, const map_value *number)
 {
-    static const char *const keys[] = {"num_attention_heads", "num_key_value_heads"};
-    if (number->variable == MAP_NONE)
-        return false;
-    const map_variable_def *v = VEC_AT(&m->variables, const map_variable_def, number->variable);
-    if (!v->is_set || v->by_user || v->found_key == MAP_NONE)
-        return false;
-    const uint32_t key = *VEC_AT(&m->keys, const uint32_t, v->first_key + v->found_key);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strtab_is(&m->texts, key, keys[i], strlen(keys[i])))
-            return true;
-    return false;
+    return number->variable != MAP_NONE &&
+           map_counts_heads(m, VEC_AT(&m->variables, const map_variable_def, number->variable));
 }
 
-/* The heads that a dim consists of; 0: it does not consist of the heads of config.json. */
+/* The heads that a dim consists of; 0: it does not consist of heads. */
 static uint64_t count_heads(const tensor_map *m, const map_op *op)
 {
     const bool has_groups = op->kind == MAP_OP_GROUP || op->kind == MAP_OP_UNGROUP;
@@ -36,7 +25,7 @@ static uint64_t count_heads(const tensor_map *m, const map_op *op)
         return 0;
     for (uint32_t i = 0; i < op->count; i++) {
         const map_value *v = VEC_AT(&m->values, const map_value, op->first_value + i);
-        if (!is_configured(m, v) || map_get_value(m, v, &number, NULL) != FSDPCK_OK ||
+        if (!is_heads(m, v) || map_get_value(m, v, &number, NULL) != FSDPCK_OK ||
             !checked_add(heads, i == 0 && has_groups ? 0 : number, &heads))
             return 0;
     }
@@ -47,14 +36,14 @@ static fsdpck_status fail_head_dim(const map_layout *l, const map_op *op,
                                    const map_layout_tensor *t, uint64_t heads, fsdpck_error *err)
 {
     text_buf shape = {.limit_bytes = 300};
+    const char *from;
+    const uint64_t head_dim = map_head_dim(l->m, &from);
     print_shape(t, &shape);
     const fsdpck_status st = FAIL_WITH(
         err, BADINPUT, MAP_SHAPE,
-        ("the numbers of heads and 'head_dim' of config.json contradict the tensor: line %u, "
-         "column %u of the map",
+        ("the numbers of heads and %s contradict the tensor: line %u, column %u of the map", from,
          op->at.line, op->at.column),
-        (expected, "dim %u of %" PRIu64 " times the head_dim %" PRIu64, op->dim, heads,
-         l->m->head_dim),
+        (expected, "dim %u of %" PRIu64 " times the head_dim %" PRIu64, op->dim, heads, head_dim),
         (found, "%s %s", dtype_get(t->dtype)->name, shape.text == NULL ? "" : shape.text),
         (next, "give the config.json of this model with --config, or the numbers of heads with "
                "--map-set"));
@@ -81,15 +70,17 @@ fsdpck_status map_check_heads(map_layout *l, const map_op *op, bool is_done, fsd
 {
     if (is_done)
         record_rope(l, op);
+    const char *from;
+    const uint64_t head_dim = map_head_dim(l->m, &from);
     /* The tensor that consists of all the heads. */
-    if (l->m->head_dim == 0 || is_done != (op->kind == MAP_OP_CONCAT))
+    if (head_dim == 0 || is_done != (op->kind == MAP_OP_CONCAT))
         return FSDPCK_OK;
     const uint64_t heads = count_heads(l->m, op);
     uint64_t size;
     for (size_t i = 0; heads > 0 && i < l->tensors.count; i++) {
         const map_layout_tensor *t = tensor_at(l, i);
         if (op->dim < t->ndim &&
-            (!checked_mul(heads, l->m->head_dim, &size) || t->shape[op->dim] != size))
+            (!checked_mul(heads, head_dim, &size) || t->shape[op->dim] != size))
             return fail_head_dim(l, op, t, heads, err);
     }
     return FSDPCK_OK;
@@ -98,11 +89,11 @@ fsdpck_status map_check_heads(map_layout *l, const map_op *op, bool is_done, fsd
 /* --- query and key --- */
 
 /* The length of a name without its last two words, as in "layers.0.attention.wq.weight". */
-static size_t module_nbytes(const map_input *in)
+static size_t module_nbytes(const char *name, size_t nbytes)
 {
     unsigned words = 2;
-    for (size_t n = in->nbytes; n > 0; n--)
-        if (in->name[n - 1] == '.' && --words == 0)
+    for (size_t n = nbytes; n > 0; n--)
+        if (name[n - 1] == '.' && --words == 0)
             return n;
     return 0;
 }
@@ -122,18 +113,26 @@ static fsdpck_status fail_rows(const map_layout *l, const map_input *in,
          "numbers with --map-set"));
 }
 
-fsdpck_status map_compare_heads(map_adapter *v, const map_input *in, const map_layout *l,
-                                fsdpck_error *err)
+static fsdpck_status compare_in_module(map_modules *modules, const char *name, size_t nbytes,
+                                       const map_input *in, const map_layout *l, fsdpck_error *err)
 {
     uint32_t module;
-    if (l->head_rows == 0)
-        return FSDPCK_OK;
-    RETURN_IF(strtab_intern(&v->modules, in->name, module_nbytes(in), &module, err));
-    if (module >= v->module_heads.count &&
-        vec_push_n(&v->module_heads, module + 1 - v->module_heads.count, err) == NULL)
+    RETURN_IF(strtab_intern(&modules->names, name, module_nbytes(name, nbytes), &module, err));
+    if (module >= modules->heads.count &&
+        vec_push_n(&modules->heads, module + 1 - modules->heads.count, err) == NULL)
         return FSDPCK_LIMIT;
-    map_module_heads *first = VEC_AT(&v->module_heads, map_module_heads, module);
+    map_module_heads *first = VEC_AT(&modules->heads, map_module_heads, module);
     if (first->name == NULL)
         *first = (map_module_heads){.name = in->name, .rows = l->head_rows};
     return first->rows == l->head_rows ? FSDPCK_OK : fail_rows(l, in, first, err);
+}
+
+/* By the names before and after the map, so that the way back refuses nothing that the way there accepts. */
+fsdpck_status map_compare_heads(map_adapter *v, const map_input *in, const text_buf *target,
+                                const map_layout *l, fsdpck_error *err)
+{
+    if (l->head_rows == 0)
+        return FSDPCK_OK;
+    RETURN_IF(compare_in_module(&v->source_modules, in->name, in->nbytes, in, l, err));
+    return compare_in_module(&v->target_modules, target->text, target->nbytes, in, l, err);
 }

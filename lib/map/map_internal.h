@@ -12,6 +12,7 @@
  *     map_layout.c      operations: which element of a source is which element of a target
  *     map_regroup.c     group, ungroup, narrow
  *     map_heads.c       operations that count heads agree on the rows of a head
+ *     map_head_dim.c    what else shows the rows of a head: config.json, other tensors
  *     chunk_index.c     the chunks of a tensor that a piece may have elements of
  *     map_adapter.c     the second catalogue
  *     map_adapter_source.c  its source
@@ -115,11 +116,19 @@ typedef struct map_variable_def {
     bool is_set, by_user;
     bool is_switch; /* only for ADD: 0, or 1 by the user or the arguments of the training */
     uint64_t value;
+    uint64_t stated; /* by the first key of config.json, where the user gave the value; 0: absent */
     /* The argument of the training that its first key names. */
     bool has_argument, argument_may_differ;
     uint64_t argument;
     const char *argument_note;
 } map_variable_def;
+
+/* `expect`: an argument of the training, and the values that the map converts. */
+typedef struct map_expected {
+    uint32_t argument;             /* id in texts */
+    uint32_t first_value, nvalues; /* ids in texts, in `keys` */
+    char found[48];                /* another value, of the training; "": none */
+} map_expected;
 
 /* On import, a tensor that no rule makes is another one if the model ties its embeddings. */
 typedef struct map_tie {
@@ -148,10 +157,12 @@ struct tensor_map {
     bool ties_at_top;            /* it is at the top */
     uint64_t head_dim;           /* of config.json, at the top, else in text_config; 0: absent */
     bool head_dim_at_top;
-    uint64_t hidden_size, nested_hidden_size; /* of config.json, likewise; 0: absent */
+    map_config_sizes top, nested; /* of config.json, and of its text_config */
+    uint64_t kv_channels;         /* rows of a head, in the arguments of the training; 0: absent */
     char model_type[64], nested_model_type[64]; /* of config.json, likewise; "": absent */
-    vec refused;                 /* uint32_t: the keys of the `refuse` lines, ids in texts */
-    uint32_t refused_key;        /* an argument of the training that is one of them, and true */
+    vec refused;          /* uint32_t: the keys of the `refuse` lines, ids in texts */
+    uint32_t refused_key; /* an argument of the training that is one of them, and true */
+    vec expected;         /* map_expected */
     const tensor_map
         *forward; /* of an inverted map: the one that it inverts; else NULL. Borrowed. */
 };
@@ -182,6 +193,12 @@ fsdpck_status map_read_value(tensor_map *m, const char *text, size_t nbytes, map
                              const char *expected, map_value *value,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* map_arguments.c: the words of a line. end_column: of its last word. */
+fsdpck_status map_read_refuse(tensor_map *m, const map_word *words, uint32_t count,
+                              uint32_t end_column, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status map_read_expect(tensor_map *m, const map_word *words, uint32_t count,
+                              uint32_t end_column, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* map_pattern.c: appends the pattern of a word to m->patterns. Captures are found in, or added to,
  * those of the rule. */
 fsdpck_status map_read_pattern(tensor_map *m, map_rule *rule, const map_word *w, bool is_target,
@@ -207,6 +224,13 @@ bool map_pattern_adds(const tensor_map *m, const map_pattern *p);
 fsdpck_status map_pattern_write(const tensor_map *m, const map_pattern *p,
                                 const map_captures *captures, text_buf *name,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* map_head_dim.c */
+
+/* Whether a variable is a number of heads of query, or of key and value. */
+bool map_counts_heads(const tensor_map *m, const map_variable_def *v);
+/* The rows of a head by config.json or the arguments of the training; 0: unknown. *from: which of them. */
+uint64_t map_head_dim(const tensor_map *m, const char **from);
 
 /* map_rule.c: fills stacked and unstacked. */
 fsdpck_status map_check_rule(const tensor_map *m, map_rule *rule,

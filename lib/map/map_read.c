@@ -314,20 +314,6 @@ static fsdpck_status read_needs(map_reader *r, fsdpck_error *err)
     return put_names(r, &r->m->needed, err);
 }
 
-/* refuse KEY[, KEY]... */
-static fsdpck_status read_refuse(map_reader *r, fsdpck_error *err)
-{
-    for (r->next = 1; r->next < r->count; r->next++) {
-        uint32_t id;
-        const map_word *key = peek(r);
-        if (!map_is_name(key->text, key->nbytes) || key->comma != (r->next + 1 < r->count))
-            return unexpected(r, "arguments of the training with ',' between them", err);
-        RETURN_IF(strtab_intern(&r->m->texts, key->text, key->nbytes, &id, err));
-        RETURN_IF(vec_add(&r->m->refused, &id, err));
-    }
-    return FSDPCK_OK;
-}
-
 /* tied NAME = NAME */
 static fsdpck_status read_tie(map_reader *r, fsdpck_error *err)
 {
@@ -422,7 +408,9 @@ static fsdpck_status read_line(tensor_map *m, const char *line, size_t nbytes, u
     if (is_keyword(&r, "needs"))
         return read_needs(&r, err);
     if (is_keyword(&r, "refuse"))
-        return read_refuse(&r, err);
+        return map_read_refuse(m, r.words, r.count, r.end_column, err);
+    if (is_keyword(&r, "expect"))
+        return map_read_expect(m, r.words, r.count, r.end_column, err);
     const bool lists = is_keyword(&r, "drop") || is_keyword(&r, "keep") || is_keyword(&r, "lose") ||
                        is_keyword(&r, "ignore");
     return lists ? read_list(&r, err) : read_rule(&r, err);
@@ -465,6 +453,7 @@ fsdpck_status map_read(const char *text, size_t nbytes, budget *owner, tensor_ma
     m->model_types = VEC_OF(uint32_t, owner);
     m->ties = VEC_OF(map_tie, owner);
     m->refused = VEC_OF(uint32_t, owner);
+    m->expected = VEC_OF(map_expected, owner);
     m->refused_key = STRTAB_NONE;
     const fsdpck_status st = nbytes > UINT32_MAX / 2
                                  ? FAIL(err, LIMIT, LIMIT_COUNT, "map is larger than 2 GiB")
@@ -495,5 +484,6 @@ void map_free(tensor_map *m)
     vec_release(&m->model_types);
     vec_release(&m->ties);
     vec_release(&m->refused);
+    vec_release(&m->expected);
     free(m);
 }

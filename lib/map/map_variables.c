@@ -58,6 +58,9 @@ fsdpck_status map_set_variable(tensor_map *m, const char *text, fsdpck_error *er
 static fsdpck_status take_number(const tensor_map *m, map_variable_def *v, uint32_t key,
                                  bool in_text_config, const json_token *t, fsdpck_error *err)
 {
+    if (v->by_user && !v->is_switch && key == 0 && t->kind == JSON_NUMBER && t->is_u64 &&
+        (v->stated == 0 || !in_text_config))
+        v->stated = t->u64;
     if (t->kind == JSON_NULL || v->by_user || v->is_switch)
         return FSDPCK_OK;
     if (v->is_set &&
@@ -111,21 +114,53 @@ static void take_head_dim(tensor_map *m, bool in_text_config, const json_token *
     m->head_dim_at_top = !in_text_config;
 }
 
-/* "hidden_size", at the top or in text_config. */
-static void take_hidden_size(tensor_map *m, bool in_text_config, const json_token *t)
+/* A size of the model. */
+static void take_size(map_config_sizes *sizes, const char *key, size_t nbytes, const json_token *t)
 {
-    if (t->kind == JSON_NUMBER && t->is_u64)
-        *(in_text_config ? &m->nested_hidden_size : &m->hidden_size) = t->u64;
+    const struct {
+        const char *key;
+        uint64_t *size;
+    } keys[] = {{"hidden_size", &sizes->hidden_size},
+                {"num_attention_heads", &sizes->num_attention_heads},
+                {"num_hidden_layers", &sizes->num_hidden_layers},
+                {"vocab_size", &sizes->vocab_size}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (t->kind == JSON_NUMBER && t->is_u64 && nbytes == strlen(keys[i].key) &&
+            memcmp(key, keys[i].key, nbytes) == 0)
+            *keys[i].size = t->u64;
 }
 
-uint64_t map_hidden_size(const tensor_map *m)
+map_config_sizes map_sizes(const tensor_map *m)
+{
+    const map_config_sizes *a = &m->top, *b = &m->nested;
+    return (map_config_sizes){
+        .hidden_size = a->hidden_size > 0 ? a->hidden_size : b->hidden_size,
+        .num_attention_heads =
+            a->num_attention_heads > 0 ? a->num_attention_heads : b->num_attention_heads,
+        .num_hidden_layers = a->num_hidden_layers > 0 ? a->num_hidden_layers : b->num_hidden_layers,
+        .vocab_size = a->vocab_size > 0 ? a->vocab_size : b->vocab_size};
+}
+
+bool map_uses_config(const tensor_map *m)
 {
     for (size_t i = 0; i < m->variables.count; i++) {
         const map_variable_def *v = variable_at(m, i);
         if (v->is_set && !v->by_user && v->found_key != MAP_NONE)
-            return m->hidden_size > 0 ? m->hidden_size : m->nested_hidden_size;
+            return true;
     }
-    return 0;
+    return false;
+}
+
+bool map_counts_layers(const tensor_map *m)
+{
+    static const char layers[] = "num_hidden_layers";
+    for (size_t i = 0; i < m->variables.count; i++) {
+        const map_variable_def *v = variable_at(m, i);
+        if (v->nkeys > 0 && strtab_is(&m->texts, *VEC_AT(&m->keys, const uint32_t, v->first_key),
+                                      layers, strlen(layers)))
+            return true;
+    }
+    return false;
 }
 
 /* "model_type", at the top or in text_config. */
@@ -158,7 +193,9 @@ static fsdpck_status read_members(tensor_map *m, json_reader *r, fsdpck_error *e
         const uint32_t key = strtab_find(&m->texts, t.text, t.nbytes);
         const bool nested = !in_text_config && is_key(&t, "text_config");
         const bool ties = is_key(&t, "tie_word_embeddings"), head_dim = is_key(&t, "head_dim"),
-                   type = is_key(&t, "model_type"), hidden = is_key(&t, "hidden_size");
+                   type = is_key(&t, "model_type");
+        const char *name = t.text;
+        const size_t nbytes = t.nbytes;
         RETURN_IF(json_next(r, &t, err));
         if (nested && t.kind == JSON_OBJECT) {
             in_text_config = true;
@@ -168,8 +205,7 @@ static fsdpck_status read_members(tensor_map *m, json_reader *r, fsdpck_error *e
             take_tie(m, in_text_config, &t);
         if (head_dim)
             take_head_dim(m, in_text_config, &t);
-        if (hidden)
-            take_hidden_size(m, in_text_config, &t);
+        take_size(in_text_config ? &m->nested : &m->top, name, nbytes, &t);
         if (type)
             take_model_type(m, in_text_config, &t);
         RETURN_IF(take_member(m, key, in_text_config, &t, err));
@@ -189,6 +225,26 @@ fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes, fs
         st = json_expect(&r, JSON_END, &t, err);
     json_reader_release(&r);
     return st;
+}
+
+fsdpck_status map_check_set(const tensor_map *m, fsdpck_error *err)
+{
+    for (size_t i = 0; i < m->variables.count; i++) {
+        const map_variable_def *v = variable_at(m, i);
+        if (!v->by_user || v->stated == 0 || v->stated == v->value || !map_counts_heads(m, v))
+            continue;
+        const char *name = strtab_text(&m->texts, v->name);
+        const uint32_t key = *VEC_AT(&m->keys, const uint32_t, v->first_key);
+        return FAIL_WITH(err, BADINPUT, EXPORT_CONFIG,
+                         ("--map-set %s=%" PRIu64 " contradicts config.json", name, v->value),
+                         (expected, "'%s' %" PRIu64, strtab_text(&m->texts, key), v->stated),
+                         (found, "%" PRIu64, v->value),
+                         (next,
+                          "omit --map-set %s; if config.json is wrong, give the right one "
+                          "with --config",
+                          name));
+    }
+    return FSDPCK_OK;
 }
 
 /* "'num_key_value_heads' or 'num_attention_heads'" */

@@ -104,7 +104,13 @@ static fsdpck_status read_one_map(fsdpck_checkpoint *c, const fsdpck_open_option
         RETURN_IF(map_set_variable(*m, o->map_set[i], err));
     if (o->map_config != NULL)
         return read_config(*m, o->map_config, err);
-    return of != NULL && of->probe.is_folder ? read_config_of(*m, of, err) : FSDPCK_OK;
+    if (of == NULL || !of->probe.is_folder)
+        return FSDPCK_OK;
+    RETURN_IF(read_config_of(*m, of, err));
+    const fsdpck_status st = map_check_set(*m, err);
+    if (st != FSDPCK_OK)
+        error_path(err, of->path);
+    return st;
 }
 
 static fsdpck_status invert_map(fsdpck_checkpoint *c, const char *name, fsdpck_error *err)
@@ -243,22 +249,80 @@ static void warn_unread(const fsdpck_checkpoint *c, const fsdpck_error *unread)
         unread->path, unread->message);
 }
 
-/* Variables from the config.json of another model. */
-static fsdpck_status check_hidden_size(const fsdpck_checkpoint *c, bool import, fsdpck_error *err)
+/* --- config.json of another model --- */
+
+static fsdpck_status fail_size(const char *key, const char *tensor, const char *counted,
+                               uint64_t expected, uint64_t found, fsdpck_error *err)
+{
+    return FAIL_WITH(
+        err, BADINPUT, EXPORT_CONFIG, ("'%s' of config.json contradicts the tensors", key),
+        (tensor, tensor), (expected, "%" PRIu64 ", the number of %s", expected, counted),
+        (found, "%" PRIu64, found), (next, "give the config.json of this model with --config"));
+}
+
+/* The number in "model.layers.N.", plus 1; 0 for other names. */
+static uint64_t layers_with(const char *name, size_t nbytes)
+{
+    static const char prefix[] = "model.layers.";
+    size_t at = strlen(prefix);
+    uint64_t number = 0;
+    if (nbytes <= at || memcmp(name, prefix, at) != 0)
+        return 0;
+    for (; at < nbytes && at < strlen(prefix) + 9 && name[at] >= '0' && name[at] <= '9'; at++)
+        number = 10 * number + (uint64_t)(name[at] - '0');
+    return at > strlen(prefix) && at < nbytes && name[at] == '.' ? number + 1 : 0;
+}
+
+/* Layers that predict further tokens may follow those of num_hidden_layers. */
+static fsdpck_status check_layers(const fsdpck_checkpoint *c, const catalogue *hf, uint64_t stated,
+                                  fsdpck_error *err)
+{
+    uint64_t layers = 0;
+    const char *last = "";
+    for (uint32_t i = 0; i < catalogue_tensor_count(hf); i++) {
+        const uint32_t name = catalogue_tensor(hf, i)->name;
+        const uint64_t with =
+            layers_with(catalogue_name(hf, name), catalogue_name_nbytes(hf, name));
+        if (with > layers) {
+            layers = with;
+            last = catalogue_name(hf, name);
+        }
+    }
+    if (stated == 0 || layers == 0 || layers == stated ||
+        (layers > stated && map_counts_layers(c->map)))
+        return FSDPCK_OK;
+    return fail_size("num_hidden_layers", last, "layers", layers, stated, err);
+}
+
+/* A vocabulary may have got further words; its size is no cause of wrong tensors. */
+static void warn_vocabulary(const fsdpck_checkpoint *c, uint64_t stated, uint64_t rows)
+{
+    if (stated != 0 && stated != rows)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_EXPORT_CONFIG,
+                 "check that config.json belongs to this model; a model made from it cannot load "
+                 "the tensors",
+                 "'vocab_size' of config.json is %" PRIu64 ", but the embedding has %" PRIu64
+                 " rows",
+                 stated, rows);
+}
+
+static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                                 fsdpck_error *err)
 {
     static const char embedding[] = "model.embed_tokens.weight";
-    const catalogue *hf = import ? &c->base->cat : &c->cat;
-    const uint64_t size = map_hidden_size(c->map);
+    const catalogue *hf = o->map_import ? &c->base->cat : &c->cat;
+    const map_config_sizes sizes = map_sizes(c->map);
     const uint32_t i = catalogue_find(hf, embedding, strlen(embedding));
-    if (size == 0 || i == CAT_NONE || catalogue_tensor(hf, i)->ndim != 2 ||
-        catalogue_shape(hf, i)[1] == size)
+    if (!map_uses_config(c->map) || i == CAT_NONE || catalogue_tensor(hf, i)->ndim != 2)
         return FSDPCK_OK;
-    return FAIL_WITH(err, BADINPUT, EXPORT_CONFIG,
-                     ("'hidden_size' of config.json contradicts the tensors"), (tensor, embedding),
-                     (expected, "%" PRIu64 ", the number of columns of the embedding",
-                      catalogue_shape(hf, i)[1]),
-                     (found, "%" PRIu64, size),
-                     (next, "give the config.json of this model with --config"));
+    const uint64_t *shape = catalogue_shape(hf, i);
+    if (sizes.hidden_size != 0 && sizes.hidden_size != shape[1])
+        return fail_size("hidden_size", embedding, "columns of the embedding", shape[1],
+                         sizes.hidden_size, err);
+    if (o->map_config == NULL)
+        return FSDPCK_OK;
+    warn_vocabulary(c, sizes.vocab_size, shape[0]);
+    return check_layers(c, hf, sizes.num_hidden_layers, err);
 }
 
 static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
@@ -274,9 +338,12 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
     if (st == FSDPCK_OK)
         st = map_adapter_new(c->map, &base->cat, &base->src, l.inputs.items, l.inputs.count,
                              &c->cat, &c->mapper, err);
+    if (st == FSDPCK_OK)
+        st = map_check_head_tensors(c->map, o->map_import ? &base->cat : &c->cat, &base->cat,
+                                    l.inputs.items, l.inputs.count, err);
     map_inputs_release(&l);
     if (st == FSDPCK_OK)
-        st = check_hidden_size(c, o->map_import, err);
+        st = check_sizes(c, o, err);
     if (st != FSDPCK_OK && unread.status != FSDPCK_OK && err != NULL &&
         err->finding == FSDPCK_FINDING_MAP_VARIABLE) {
         *err = unread;

@@ -1,5 +1,7 @@
 #include "open/training_arguments.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,14 +77,38 @@ static void take_vocabulary(tensor_map *m, const value_pool *pool, value argumen
     map_take_argument(m, &a);
 }
 
+/* As a line of a map writes it. */
+static void take_text(tensor_map *m, const value_pool *pool, value key, value v)
+{
+    size_t key_nbytes, nbytes = 0;
+    int64_t i;
+    double d;
+    char number[40];
+    const char *name = value_text(pool, key, &key_nbytes), *text = number;
+    const value_kind kind = value_kind_of(v);
+    if (kind == VALUE_STR)
+        text = value_text(pool, v, &nbytes);
+    else if (kind == VALUE_BOOL && value_as_i64(pool, v, &i))
+        text = i != 0 ? "true" : "false";
+    else if (kind == VALUE_INT && value_as_i64(pool, v, &i))
+        snprintf(number, sizeof number, "%" PRId64, i);
+    else if (kind == VALUE_FLOAT && value_as_double(pool, v, &d))
+        snprintf(number, sizeof number, "%.15g", d);
+    else
+        return;
+    map_take_argument_text(m, name, key_nbytes, text, kind == VALUE_STR ? nbytes : strlen(text));
+}
+
 static void take_all(tensor_map *m, const value_pool *pool, value arguments)
 {
     for (size_t i = 0; i < value_count(pool, arguments); i++) {
         size_t nbytes;
         int64_t number;
         const value key = value_key(pool, arguments, i);
-        if (value_kind_of(key) != VALUE_STR || value_is_str(pool, key, "num_query_groups") ||
-            value_is_str(pool, key, "vocab_size") ||
+        if (value_kind_of(key) != VALUE_STR)
+            continue;
+        take_text(m, pool, key, value_item(pool, arguments, i));
+        if (value_is_str(pool, key, "num_query_groups") || value_is_str(pool, key, "vocab_size") ||
             !value_as_i64(pool, value_item(pool, arguments, i), &number) || number < 0)
             continue;
         const char *name = value_text(pool, key, &nbytes);

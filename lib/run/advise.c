@@ -267,10 +267,24 @@ static void advise_overlaps(const run *r)
     text_release(&names);
 }
 
+/* As of formats that record no shared storages, such as DCP. */
+static void advise_untied(const run *r)
+{
+    if (r->opt.select.tied == FSDPCK_TIED_KEEP || r->selected.tied > 0 ||
+        r->selected.parted_names.count > 0)
+        return;
+    log_warn(&r->ctx->log, FSDPCK_FINDING_KEY_TIED,
+             "list tied names as same_as in a description of the model, with --model, or omit "
+             "--tied: DCP and safetensors do not record shared storages",
+             "--tied %s has no effect: the source does not show that tensors are tied",
+             r->opt.select.tied == FSDPCK_TIED_FIRST ? "first" : "link");
+}
+
 void run_advise_tied(const run *r)
 {
     advise_parted(r);
     advise_overlaps(r);
+    advise_untied(r);
     const target *to = &r->to;
     text_buf names = {.limit_bytes = 240};
     /* FSDP1 stores a tied parameter once. */

@@ -33,11 +33,13 @@ static fsdpck_status add_place(restore_job *j, value container, value from, fsdp
     return FSDPCK_OK;
 }
 
-/* `element` is of the pool `of`. */
+/* `element` is of the pool `of`: BYTES for an int key. */
 static bool is_same_key(restore_job *j, value key, const value_pool *of, value element,
                         text_buf *text)
 {
     size_t nbytes, own_nbytes;
+    if ((value_kind_of(key) == VALUE_INT) != (value_kind_of(element) == VALUE_BYTES))
+        return false;
     const char *own = value_text(of, element, &own_nbytes);
     const char *other = value_text(j->from, key, &nbytes);
     if (value_kind_of(key) != VALUE_STR) {

@@ -24,12 +24,28 @@ static void note_prefix(rebuilt *b, const value_pool *pool, value path, size_t d
         b->differs = value_item(pool, path, i) != value_item(pool, b->prefix, i);
 }
 
+/* The key of a rank's own tensor, without the rank. */
+static fsdpck_status drop_rank(value_pool *pool, value *key, fsdpck_error *err)
+{
+    text_buf text = {.limit_bytes = UINT32_MAX};
+    size_t nbytes;
+    if (value_kind_of(*key) != VALUE_STR)
+        return FSDPCK_OK;
+    const char *name = value_text(pool, *key, &nbytes);
+    text_append(&text, name, name_without_rank(name, nbytes));
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK)
+        st = value_new_str(pool, text.text == NULL ? "" : text.text, text.nbytes, key, err);
+    text_release(&text);
+    return st;
+}
+
 /* Under the path that the leaf has in the source, too. */
 static fsdpck_status put_leaf(const select_state *a, rebuilt *b, const target_path *p, value path,
-                              value leaf, fsdpck_error *err)
+                              bool is_of_rank, value leaf, fsdpck_error *err)
 {
     value like[SELECT_PATH_MAX];
-    const value_pool *pool = &a->from->pool;
+    value_pool *pool = &a->from->pool;
     const size_t count = value_is_none(path) ? 0 : value_count(pool, path);
     if (count < p->count) {
         note_prefix(b, pool, path, 0);
@@ -39,6 +55,8 @@ static fsdpck_status put_leaf(const select_state *a, rebuilt *b, const target_pa
     note_prefix(b, pool, path, depth);
     for (size_t i = 0; i < p->count; i++)
         like[i] = value_item(pool, path, depth + i);
+    if (is_of_rank && p->count > 0)
+        RETURN_IF(drop_rank(pool, &like[p->count - 1], err));
     return nest_put_like(&b->n, p->elements, p->count, leaf, like, p->count, err);
 }
 
@@ -73,7 +91,8 @@ static fsdpck_status put_tensor(select_state *a, rebuilt *b, const select_pick *
     RETURN_IF(target_path_copy(a, t->path, t->name,
                                (checkpoint_part)a->parts->tensor_part[pick->source], &p, err));
     RETURN_IF(target_path_fit(a, name, nbytes, pick->marks, &p, err));
-    const fsdpck_status st = put_leaf(a, b, &p, t->path, value_of_tensor(pick->target), err);
+    const fsdpck_status st =
+        put_leaf(a, b, &p, t->path, own != UINT16_MAX, value_of_tensor(pick->target), err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, t->name));
     return st;
@@ -89,7 +108,7 @@ static fsdpck_status put_object(select_state *a, rebuilt *b, size_t k, uint64_t 
         return FSDPCK_OK;
     RETURN_IF(select_object_path(a, k, &p, err));
     RETURN_IF(select_object_content(a, k, &content, err));
-    const fsdpck_status st = put_leaf(a, b, &p, o->path, content, err);
+    const fsdpck_status st = put_leaf(a, b, &p, o->path, false, content, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, o->name));
     return st;

@@ -15,17 +15,16 @@ from cases_export_like import save_base, transformers
 from cases_map_trainers import RANKS, rank_save
 from cases_map_transformers import EXPERTS, MIXTRAL, OTHERS, rank_save as save_models
 from export_faults import check_faults
+from meta_models import MetaSubject, make_params
 from process_group import run_ranks
 from support import case, check, check_same_tensors, load_hf
 from transformers_models import make_subject
 
 TOLERANCE, VISIBLE = 1e-5, 1e-3
-PROVED = """litgpt-llama litgpt-qwen torchtitan-deepseek-v3 torchtitan-gpt-oss torchtitan-llama3 torchtitan-qwen3
-    torchtune-llama torchtune-phi3 torchtune-qwen2 transformers-5-experts transformers-5-mixtral""".split() + [
+PROVED = """litgpt-llama litgpt-qwen meta-llama torchtitan-deepseek-v3 torchtitan-gpt-oss torchtitan-llama3 torchtitan-llama4
+    torchtitan-qwen3 torchtune-llama torchtune-phi3 torchtune-qwen2 transformers-5-experts transformers-5-mixtral""".split() + [
         "transformers-5-" + family.replace("_", "-") for family in OTHERS]
 ELSEWHERE = ["megatron-deepseek-v3", "megatron-llama", "megatron-mixtral", "megatron-qwen3-moe"]  # cases_map_megatron.py
-# No package here has their models.
-NOT_PROVED = ["meta-llama", "torchtitan-llama4"]
 
 
 def libraries():
@@ -70,12 +69,12 @@ def check_power(label, model, tokens, expected, names, unseen):
     check(all(name.endswith(tuple(unseen)) for name in hidden), "%s: logits do not depend on %s" % (label, hidden))
 
 
-def check_export(setting, label, source, subject, names=None, unseen=()):
-    """names: of the tensors to change; all by default."""
+def check_export(setting, label, source, subject, names=None, unseen=(), save=save_base):
+    """names: of the tensors to change; all by default. save: makes the folder of --like."""
     check(subject.map_name in PROVED, subject.map_name + " is not listed as proved")
-    tokens = make_tokens(subject.config.vocab_size)
+    tokens = make_tokens(subject.config.get_text_config().vocab_size)
     expected = subject.logits(tokens)
-    base = save_base(setting, label + "-base", subject.config, torch.float32, max_shard_size="8KB")
+    base = save(setting, label + "-base", subject.config, torch.float32, max_shard_size="8KB")
     done, folder = setting.consolidate(source, label, "--like", base)
     check("map: %s" % subject.map_name in done.stdout, "%s is read through another map: %s" % (label, done.stdout))
     model = load_model(folder)
@@ -86,11 +85,8 @@ def check_export(setting, label, source, subject, names=None, unseen=()):
     return folder, base
 
 
-def check_trainer(setting, label, subject):
-    source = setting.path(label + "-dcp")
-    run_ranks(RANKS, rank_save, source, subject.model.state_dict(), "all")
-    folder, base = check_export(setting, label, source, subject)
-    # Without --like: the same tensors, but that a tied output projection is kept.
+def check_by_map(setting, label, source, subject, folder, base):
+    """Without --like: the same tensors, but that a tied output projection is kept."""
     _, by_map = setting.consolidate(source, label + "-map", "--map", subject.map_name, "--config",
                                     os.path.join(base, "config.json"))
     tensors = load_hf(by_map)[0]
@@ -99,11 +95,18 @@ def check_trainer(setting, label, subject):
     check_same_tensors(tensors, load_hf(folder)[0], label + " by --map")
 
 
+def check_trainer(setting, label, subject):
+    source = setting.path(label + "-dcp")
+    run_ranks(RANKS, rank_save, source, subject.model.state_dict(), "all")
+    folder, base = check_export(setting, label, source, subject)
+    check_by_map(setting, label, source, subject, folder, base)
+
+
 @case(first=(2, 15))
 def case_map_logits_list(setting):
     """A new map needs a proof."""
     maps = json.loads(setting.run("maps", "--json").stdout)["maps"]
-    check(sorted(m["name"] for m in maps) == sorted(PROVED + ELSEWHERE + NOT_PROVED), "other maps than those with a proof")
+    check(sorted(m["name"] for m in maps) == sorted(PROVED + ELSEWHERE), "other maps than those with a proof")
 
 
 @case(first=(2, 15))
@@ -111,6 +114,35 @@ def case_map_logits_torchtitan(setting):
     from torchtitan_models import SUBJECTS
     for label, make in SUBJECTS.items():
         check_trainer(setting, label, make(libraries()))
+
+
+def save_text(setting, name, config, dtype, **options):
+    """The text model of a model that also takes images, under the names of the whole."""
+    folder = setting.path(name)
+    torch.manual_seed(1)
+    model = transformers().AutoModelForImageTextToText.from_config(config).to(dtype)
+    text = {key: tensor for key, tensor in model.state_dict().items() if "language_model." in key}
+    model.save_pretrained(folder, state_dict=text, **options)
+    return folder
+
+
+@case(first=(2, 15))
+def case_map_logits_torchtitan_llama4(setting):
+    from torchtitan_llama4_models import LLAMA4
+    for label, make in LLAMA4.items():
+        subject, source = make(libraries()), setting.path(label + "-dcp")
+        run_ranks(RANKS, rank_save, source, subject.model.state_dict(), "all")
+        folder, base = check_export(setting, label, source, subject, save=save_text)
+        check_by_map(setting, label, source, subject, folder, base)
+        # The whole model, which then lacks only what computes on images.
+        transformers().utils.logging.set_verbosity_error()
+        whole, info = transformers().AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        check(all(key.startswith(("vision_model.", "multi_modal_projector.")) for key in info["missing_keys"]) and
+              not info["unexpected_keys"] and not info["mismatched_keys"], "loads: %r" % (info,))
+        tokens = make_tokens(subject.config.get_text_config().vocab_size)
+        apart = difference(logits_of(whole.eval(), tokens), subject.logits(tokens))
+        check(apart <= TOLERANCE, "%s: logits of the whole model differ by %.1e of the largest" % (label, apart))
 
 
 @case(first=(2, 15))
@@ -125,6 +157,15 @@ def case_map_logits_litgpt(setting):
     from trainer_models import LITGPT
     for label, make in LITGPT.items():
         check_trainer(setting, label, make(libraries()))
+
+
+@case(first=(2, 15))
+def case_map_logits_meta(setting):
+    """Meta's model reads the files of 1, 2 and 4 ranks, transformers' model what is made of them."""
+    for ranks, heads, kv_heads, scaled in ((1, 4, 2, False), (2, 4, 2, True), (4, 4, 4, False)):
+        label = "meta-%d-ranks" % ranks
+        subject = MetaSubject(libraries(), setting.path(label + "-pth"), make_params(heads, kv_heads, 6, scaled), ranks)
+        check_export(setting, label, setting.path(label + "-pth"), subject)
 
 
 def check_families(setting, families):

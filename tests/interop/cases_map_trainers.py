@@ -230,6 +230,42 @@ def case_map_import_torchtitan(setting):
 
 
 @case(first=(2, 15))
+def case_map_import_torchtitan_expert_bias(setting):
+    """torchtitan's models with experts save a buffer that Hugging Face's lack. dcp.load requires it; fsdpck-map(5) tells how
+    to add it."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import DefaultLoadPlanner
+    from torch.distributed.checkpoint.api import CheckpointException
+    sizes = Sizes(6, 2, 8, experts=5)
+    adapter = make_adapter("qwen3", "Qwen3StateDictAdapter", sizes)
+    hf = to_hf(adapter, make_state(adapter, sizes, torch.bfloat16))
+    model = {key: tensor.contiguous() for key, tensor in adapter.from_hf(dict(hf)).items()}
+    gates = [key for key in model if key.endswith("moe.router.gate.weight")]
+    check(gates and not any("expert_bias" in key for key in model), "from_hf makes the buffer")
+    for gate in gates:
+        model[gate.replace("router.gate.weight", "expert_bias_E")] = torch.zeros(5)
+    folder = write_hf(setting, "hf", hf, GEOMETRY)
+    options = ("--map", "torchtitan-qwen3", "--import")
+    setting.run("reshard", folder, setting.path("made"), "--world-size", "1", "--format", "dcp", *options)
+    state = {key: torch.ones_like(tensor) for key, tensor in model.items()}
+    try:
+        dcp.load(dict(state), checkpoint_id=setting.path("made"), no_dist=True)
+        check(False, "loads without the buffer")
+    except CheckpointException as error:
+        check("expert_bias_E" in str(error), str(error))
+    dcp.load(dict(state), checkpoint_id=setting.path("made"), no_dist=True,
+             planner=DefaultLoadPlanner(allow_partial_load=True))
+    # As in fsdpck-map(5)
+    setting.run("consolidate", folder, setting.path("model.pt"), *options)
+    made = torch.load(setting.path("model.pt"), mmap=True)
+    for name in [n for n in made if n.endswith("moe.router.gate.weight")]:
+        made[name.replace("router.gate.weight", "expert_bias_E")] = torch.zeros(len(made[name]))
+    dcp.save(made, checkpoint_id=setting.path("step-0"), no_dist=True)
+    dcp.load(state, checkpoint_id=setting.path("step-0"), no_dist=True)
+    check_same_tensors(state, model, "with the buffer")
+
+
+@case(first=(2, 15))
 def case_map_import_torchtitan_tied(setting):
     """A tied model's folder omits the output layer; old ones have a buffer that from_hf omits."""
     sizes = Sizes(6, 2, 8)

@@ -4,6 +4,7 @@ import os
 import struct
 import zlib
 
+from pickle_builder import saved, tensor
 from rows import Row, from_fixture
 
 
@@ -60,6 +61,19 @@ def doubled(path):
         f.write(data)
 
 
+def states(*values):
+    """A file of each rank, with a value each beside the model."""
+    def build(folder):
+        path = os.path.join(folder, "ranks")
+        os.mkdir(path)
+        for rank, value in enumerate(values):
+            with open(os.path.join(path, "model_rank%d.pt" % rank), "wb") as f:
+                f.write(saved({"model": {"w": tensor()}, "state": value}))
+        return path
+
+    return build
+
+
 def row(id, name, cls, finding, build, **words):
     words.setdefault("cut", ("--like", "SRC"))
     return Row(id, name, cls, finding, build, **words)
@@ -83,4 +97,9 @@ ROWS = [
     row("Q04", "lost", "R", "FILE-MISSING", from_fixture("ranks-dtensor", lost)),
     row("Q05", "mesh-of-none", "R", "LAYOUT-MESH", bent("ranks-dtensor", b"shapeq0K\x04", b"shapeq0K\x00")),
     row("Q05", "mesh-of-others", "R", "RANK-SHAPE", bent("ranks-dtensor", b"shapeq0K\x04", b"shapeq0K\xff")),
+    row("Q06", "equal-keys", "R", "KEY-NEST", states({True: {"a": 1}}, {1: {"b": 1}}), says=("True (bool) of rank 0", "1 (int) of rank 1")),
+    row("Q06", "equal-tuples", "R", "KEY-NEST", states({(1, 2): 1}, {(True, 2): 1}), says=("equal in Python", "(True, 2) (tuple) of rank 1")),
+    row("Q06", "one-text", "R", "KEY-NEST", states({None: {"a": 1}}, {"None": {"b": 1}}), says=("None (NoneType) of rank 0", "'None' (text) of rank 1")),
+    row("Q06", "one-text-in-a-file", "R", "KEY-NEST", states({None: {"a": 1}, "None": {"b": 1}}, {}), says=("rename one of the two",)),
+    row("Q06", "containers", "R", "KEY-NEST", states((), {"a": 1}), says=("an empty tuple as on rank 0", "a dict on rank 1")),
 ]

@@ -97,8 +97,36 @@ Test(exec, rows_apart_need_no_large_tile)
     cr_assert_geq(w->sums.reads, 32);
     cr_assert_lt(w->sums.reads, 80);
     exec_harness_free(w);
-    w = sharded(2048, 1000, 0, 1, (memory_layout){.permuted = true, .order = {1, 0}});
-    cr_assert_eq(fill_nbytes(w), PLAN_TILE_NBYTES);
+}
+
+Test(exec, transposed_matrices_need_a_quarter_of_them_at_a_time)
+{
+    const struct {
+        uint64_t rows, nbytes;
+    } cases[] = {{400, 1 << 20}, {2048, 2 << 20}, {2200, 4 << 20}, {8000, 8 << 20}, {20000, 8 << 20}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exec_harness *w = sharded(cases[i].rows, 1000, 0, 1,
+                                  (memory_layout){.permuted = true, .order = {1, 0}});
+        cr_assert_eq(fill_nbytes(w), cases[i].nbytes, "%zu", i);
+        if (cases[i].rows < 8000)
+            run(w, (exec_harness_options){.nthreads = 2, .memory_nbytes = (uint64_t)64 << 20});
+        cr_assert_leq(w->sums.bytes_read, 5 * cases[i].rows * 4000, "%zu", i);
+        exec_harness_free(w);
+    }
+    /* Experts: each is a matrix. */
+    exec_harness *w = exec_harness_new(1, 1);
+    const uint32_t t =
+        memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 3, BOX(8, 400, 1000));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0, 0), BOX(8, 400, 1000),
+                            &(memory_layout){.permuted = true, .order = {0, 2, 1}});
+    memory_source_seal(&w->source);
+    exec_harness_add_whole(w, t, 0, DTYPE_FLOAT32);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_harness_place(w, 3);
+    exec_harness_expect(w);
+    cr_assert_eq(fill_nbytes(w), (uint64_t)1 << 20);
+    run(w, (exec_harness_options){.nthreads = 2, .memory_nbytes = (uint64_t)64 << 20});
+    cr_assert_leq(w->sums.bytes_read, 5 * (uint64_t)8 * 400 * 4000);
     exec_harness_free(w);
 }
 

@@ -84,6 +84,30 @@ Test(map_arguments, contradictions)
     close_map();
 }
 
+static void take_text(const char *key, const char *text)
+{
+    map_take_argument_text(m, key, strlen(key), text, strlen(text));
+}
+
+Test(map_arguments, expected)
+{
+    open_map("expect e = true or 1.5\nexpect f = x\nkeep *\n", "{\"e\": false}");
+    take_text("g", "y");
+    take_text("e", "1.5");
+    take_text("f", "y");
+    take_text("f", "x");
+    cr_assert(map_apply_arguments(m, &used, &err) == FSDPCK_OK, "%s", err.message);
+    take_text("e", "");
+    cr_assert(map_apply_arguments(m, &used, &err) == FSDPCK_UNSUPPORTED);
+    cr_assert_str_eq(err.message, "map does not convert a model trained with e = ''");
+    cr_assert_str_eq(err.expected, "e = true or 1.5");
+    take_text("e", "true");
+    take_text("f", "xx");
+    cr_assert(map_apply_arguments(m, &used, &err) == FSDPCK_UNSUPPORTED);
+    cr_assert_str_eq(err.message, "map does not convert a model trained with f = xx");
+    close_map();
+}
+
 Test(map_arguments, refused)
 {
     open_map("refuse r, s\nkeep *\n", "{\"r\": true}");
