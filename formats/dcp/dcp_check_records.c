@@ -334,11 +334,16 @@ static fsdpck_status see_batch(void *ctx, unsigned worker, uint64_t job, fsdpck_
     return st;
 }
 
+static bool has_stream(const dcp_folder *d, size_t i)
+{
+    return i < d->streams.count && *VEC_AT(&d->streams, dcp_st_stream *const, i) != NULL;
+}
+
 static void note_streams(const rest_work *w)
 {
     const record_check_request *r = w->request;
     for (size_t i = 0; i < w->d->streams.count; i++) {
-        if (*VEC_AT(&w->d->streams, dcp_st_stream *const, i) == NULL)
+        if (!has_stream(w->d, i))
             continue;
         const uint32_t path = catalogue_file(w->d->cat, i)->path;
         format_note(
@@ -346,6 +351,25 @@ static void note_streams(const rest_work *w)
             catalogue_name(w->d->cat, path),
             "file holds a safetensors stream, which torch writes but cannot read in a DCP folder");
         return;
+    }
+}
+
+/* Savers end a file with its last blob. The end of a safetensors stream is not recorded. */
+static void warn_of_trailing(const rest_work *w)
+{
+    const record_check_request *r = w->request;
+    const catalogue *cat = w->d->cat;
+    for (size_t i = 0; i < w->d->ends.count && i < catalogue_file_count(cat); i++) {
+        const cat_file *f = catalogue_file(cat, i);
+        const uint64_t end = *VEC_AT(&w->d->ends, const uint64_t, i);
+        fsdpck_error what;
+        if (f->nbytes <= end || has_stream(w->d, i))
+            continue;
+        FAIL_WITH(&what, BADINPUT, DCP_TRAILING, ("file has bytes after its last blob"),
+                  (path_in, w->d->dir.path, catalogue_name(cat, f->path)),
+                  (expected, "%" PRIu64 " bytes, the end of the last blob in the metadata", end),
+                  (found, "a file of %" PRIu64 " bytes", f->nbytes));
+        r->found(r->found_ctx, FORMAT_WARNING, &what);
     }
 }
 
@@ -366,6 +390,7 @@ static fsdpck_status see_all(rest_work *w, record_check_result *result, fsdpck_e
     fsdpck_status st = FSDPCK_OK;
 
     note_streams(w);
+    warn_of_trailing(w);
     dcp_blobs_group(w->d->cat, true, w->starts, w->blobs);
     w->count = w->starts[nfiles];
     keep_objects(w);

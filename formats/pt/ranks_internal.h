@@ -218,7 +218,8 @@ typedef struct ranks_object {
     uint32_t rank_count;
     value path; /* in cat->pool */
     bool differs;
-    bool is_of_stages; /* param_groups of an optimizer whose numbers mean other parameters by rank */
+    bool
+        is_of_stages; /* param_groups of an optimizer whose numbers mean other parameters by rank */
     rank_copies_use use; /* from ranks_merge_objects on */
 } ranks_object;
 

@@ -238,10 +238,10 @@ static bool is_comparable(const fsdpck_diff *d)
 {
     const fsdpck_select_options *w = &d->a.opt.select;
     const catalogue *a = &d->a.src->cat, *b = &d->b.src->cat;
-    const bool renames = w->strip_prefix_count > 0 ||
-                         (w->rename_count > 0 && d->optimizer_rule[0] == '\0');
-    return w->part == FSDPCK_PART_ALL && !renames && a->origin.types_keys &&
-           b->origin.types_keys && !value_is_none(a->root) && !value_is_none(b->root);
+    const bool renames =
+        w->strip_prefix_count > 0 || (w->rename_count > 0 && d->optimizer_rule[0] == '\0');
+    return w->part == FSDPCK_PART_ALL && !renames && a->origin.types_keys && b->origin.types_keys &&
+           !value_is_none(a->root) && !value_is_none(b->root);
 }
 
 fsdpck_status diff_containers(fsdpck_diff *d, fsdpck_error *err)

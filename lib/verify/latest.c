@@ -54,8 +54,8 @@ static bool step_at_end(const char *name, uint64_t *step, bool *is_too_large)
 /* "step_100", "epoch=3-step=7.ckpt": also the word before the number is that of a step. */
 static bool is_step_name(const char *name, uint64_t *step)
 {
-    static const char *const words[] = {"step", "steps", "iter", "iteration",
-                                        "epoch", "ckpt", "checkpoint"};
+    static const char *const words[] = {"step",  "steps", "iter",      "iteration",
+                                        "epoch", "ckpt",  "checkpoint"};
     bool is_too_large;
     if (!step_at_end(name, step, &is_too_large) || is_too_large)
         return false;
@@ -298,9 +298,10 @@ static fsdpck_status check_no_run(candidate *c, const search_result *found, fsdp
         if (++count <= most)
             continue;
         c->is_run = true;
-        return FAIL_WITH(err, BADINPUT, NO_CHECKPOINT,
-                         ("folder of a run, not a checkpoint: it contains '%.*s'", (int)nbytes, name),
-                         (path, c->path), (next, "give this folder to find its newest checkpoint"));
+        return FAIL_WITH(
+            err, BADINPUT, NO_CHECKPOINT,
+            ("folder of a run, not a checkpoint: it contains '%.*s'", (int)nbytes, name),
+            (path, c->path), (next, "give this folder to find its newest checkpoint"));
     }
     return FSDPCK_OK;
 }
