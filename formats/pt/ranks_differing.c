@@ -136,7 +136,7 @@ void ranks_report_differing(const ranks_state *s, bool states_units)
     differing own = {0}, others = {0};
     for (uint32_t i = 0; i < s->objects.count; i++) {
         const ranks_object *o = VEC_AT(&s->objects, const ranks_object, i);
-        if (o->use != RANK_COPIES_OBJECTS || (states_units && is_description(s, o)))
+        if (o->use != RANK_COPIES_OBJECTS || o->is_of_stages || (states_units && is_description(s, o)))
             continue;
         differing *d = is_of_one_rank(s, o) ? &own : &others;
         if (d->count++ == 0)

@@ -218,6 +218,7 @@ typedef struct ranks_object {
     uint32_t rank_count;
     value path; /* in cat->pool */
     bool differs;
+    bool is_of_stages; /* param_groups of an optimizer whose numbers mean other parameters by rank */
     rank_copies_use use; /* from ranks_merge_objects on */
 } ranks_object;
 
@@ -453,6 +454,9 @@ fsdpck_status ranks_variant_value(ranks_state *s, uint32_t variant, const ranks_
                                   uint16_t rank, value *content,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Before it, after ranks_mark_stages: param_groups with the numbers of several pipeline stages differ
+ * between ranks, even if they are equal. */
+void ranks_part_stages(ranks_state *s);
 /* A plain tensor that is local state of each rank becomes an object of each. Call before
  * ranks_merge_objects. */
 fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint32_t *pieces,

@@ -162,3 +162,74 @@ fsdpck_status ranks_mark_stages(ranks_state *s, fsdpck_error *err)
         budget_free(s->req->metadata, m.state, m.count * sizeof *m.state);
     return st;
 }
+
+/* --- param_groups --- */
+
+/* Elements of the path up to param_groups; 0: it has none. */
+static size_t groups_depth(const ranks_state *s, const ranks_object *o)
+{
+    const value_pool *pool = &s->cat->pool;
+    const size_t count = value_count(pool, o->path);
+    for (size_t i = 0; i + 1 < count; i++)
+        if (value_is_str(pool, value_item(pool, o->path, i), "param_groups"))
+            return i + 1;
+    return 0;
+}
+
+/* 'params' of a group: a list of numbers. */
+static bool lists_numbers(const ranks_state *s, const ranks_object *o)
+{
+    const value_pool *pool = &s->cat->pool;
+    const value params = VEC_AT(&s->variants, const ranks_variant, o->first_variant)->content;
+    const value last = value_item(pool, o->path, value_count(pool, o->path) - 1);
+    return value_is_str(pool, last, "params") && value_kind_of(params) == VALUE_LIST &&
+           value_count(&s->pool, params) > 0 &&
+           value_kind_of(value_item(&s->pool, params, 0)) == VALUE_INT;
+}
+
+static bool same_groups(const ranks_state *s, const ranks_object *a, const ranks_object *b)
+{
+    const value_pool *pool = &s->cat->pool;
+    const size_t depth = groups_depth(s, a);
+    bool same = depth > 0 && depth == groups_depth(s, b);
+    for (size_t i = 0; same && i < depth; i++)
+        same = value_item(pool, a->path, i) == value_item(pool, b->path, i);
+    return same;
+}
+
+/* Ranks with other parameters than the first that has some. */
+static bool has_stages(const ranks_state *s, uint32_t object)
+{
+    uint64_t sharded = 0, plain = 0;
+    bool found = false;
+    for (size_t i = 0; !found && i < s->occurrences.count; i++) {
+        const ranks_occurrence *seen = VEC_AT(&s->occurrences, const ranks_occurrence, i);
+        if (seen->object != object)
+            continue;
+        const uint64_t sum = sum_of(&s->name_sums, seen->rank);
+        found = is_another(&sharded, sum) ||
+                (sum == 0 && is_another(&plain, sum_of(&s->plain_sums, seen->rank)));
+    }
+    return found;
+}
+
+void ranks_part_stages(ranks_state *s)
+{
+    for (uint32_t i = 0; i < s->objects.count; i++) {
+        const ranks_object *o = VEC_AT(&s->objects, const ranks_object, i);
+        if (o->is_of_stages || groups_depth(s, o) == 0 || !lists_numbers(s, o) || !has_stages(s, i))
+            continue;
+        log_warn(&s->req->log, FSDPCK_FINDING_RANK_DISAGREE,
+                 "save the optimizer with get_optimizer_state_dict, which names parameters",
+                 "'%s' has one number for different parameters of several ranks (pipeline stages): "
+                 "param_groups are kept for each rank",
+                 strtab_text(&s->names, o->entry));
+        for (uint32_t k = 0; k < s->objects.count; k++) {
+            ranks_object *other = VEC_AT(&s->objects, ranks_object, k);
+            if (!same_groups(s, o, other))
+                continue;
+            other->is_of_stages = true;
+            other->differs = true;
+        }
+    }
+}

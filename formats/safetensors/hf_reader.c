@@ -21,20 +21,50 @@ static bool is_index(const char *name)
     return n > m && strcmp(name + n - m, INDEX_SUFFIX) == 0;
 }
 
+/* 'model.safetensors.index.fp16.json': of a variant of the weights. */
+static bool is_variant_index(const char *name)
+{
+    static const char before[] = ".safetensors.index.", after[] = ".json";
+    const char *at = strstr(name, before);
+    const size_t n = strlen(name), m = sizeof after - 1;
+    return at != NULL && at > name && !is_index(name) && n > m &&
+           strcmp(name + n - m, after) == 0 && name + n - m > at + sizeof before - 1;
+}
+
 static bool probe(const probe_input *in, const char **near_miss)
 {
     if (!in->is_folder) {
-        if (is_index(in->name))
+        if (is_index(in->name) || is_variant_index(in->name))
             *near_miss = "an index of safetensors files: give the folder that holds it";
         return false;
     }
     for (size_t i = 0; i < in->entry_count; i++)
-        if (is_index(in->entries[i]) || shard_name_is_safetensors(in->entries[i]))
+        if (is_index(in->entries[i]) || is_variant_index(in->entries[i]) ||
+            shard_name_is_safetensors(in->entries[i]))
             return true;
     return false;
 }
 
 /* --- which files --- */
+
+/* The index of a variant, if the folder has no other index and no whole model in one file, which
+ * loaders read without a variant's name. */
+static fsdpck_status choose_variant(const probe_input *in, const char **name, fsdpck_error *err)
+{
+    const char *first = NULL;
+    for (size_t i = 0; !probe_has_entry(in, HF_SINGLE_FILE) && i < in->entry_count; i++) {
+        if (!is_variant_index(in->entries[i]))
+            continue;
+        if (first != NULL)
+            return FAIL_WITH(err, BADINPUT, IDX_JSON, ("folder has indexes of several variants"),
+                             (path, in->path), (expected, "the index of one variant"),
+                             (found, "'%s' and '%s'", first, in->entries[i]),
+                             (next, "move each variant, index and files, to a folder of its own"));
+        first = in->entries[i];
+    }
+    *name = first;
+    return FSDPCK_OK;
+}
 
 /* The index of the folder, or NULL. */
 static fsdpck_status choose_index(const probe_input *in, const char **name, fsdpck_error *err)
@@ -50,7 +80,9 @@ static fsdpck_status choose_index(const probe_input *in, const char **name, fsdp
         if (strcmp(*name, usual) == 0)
             return FSDPCK_OK;
     }
-    if (count <= 1)
+    if (count == 0)
+        return choose_variant(in, name, err);
+    if (count == 1)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, IDX_JSON, ("folder has several indexes"), (path, in->path),
                      (expected, "one index, or one with the name '%s'", usual));

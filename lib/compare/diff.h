@@ -54,6 +54,9 @@ void diff_rename_optimizer(const run_options *o, const fsdpck_checkpoint *a,
 fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds rows of dicts whose keys are of other types, where both sides know these; after the objects. */
 fsdpck_status diff_keys(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds rows of containers of two torch.save files: lists beside dicts, and attributes of dicts,
+ * without their tensors. After the objects. */
+fsdpck_status diff_containers(fsdpck_diff *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Applies the rules to the name of a leaf of an object, as run_select does to names of tensors. */
 fsdpck_status diff_leaf_name(const run *r, uint32_t object, select_rules *rules, text_buf *name,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;

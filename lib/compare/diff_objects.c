@@ -463,6 +463,8 @@ fsdpck_status diff_objects(fsdpck_diff *d, fsdpck_error *err)
         st = merge(d, &a, &b, maps, err);
     if (st == FSDPCK_OK)
         st = diff_keys(d, err);
+    if (st == FSDPCK_OK)
+        st = diff_containers(d, err);
     strtab_release(&names);
     list_release(&a);
     list_release(&b);

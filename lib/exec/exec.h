@@ -72,6 +72,7 @@ typedef struct exec_request {
     gpu *gpu;                  /* fills tiles; threads still handle streams and replicas */
     bool gpu_required; /* its failure fails the run; else threads continue, with a warning */
     rank_differences *differences; /* NULL: the first difference is a failure */
+    bool ignores_copies;           /* headers of replicas are read, their bytes are not compared */
     const cancel_token *cancel;
     progress *progress;
     const logger *log;

@@ -119,6 +119,7 @@ static fsdpck_status check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
     r.dst = "";
     r.opt.select.part = (int)part;
     r.differences = d;
+    r.ignores_copies = !replicas;
     fsdpck_status st = group_agree_result(ctx->group, prepare(&r, err), true, err);
     if (st == FSDPCK_OK)
         st = run_check_same_plan(&r, err);
@@ -134,10 +135,16 @@ static fsdpck_status check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src,
     return st;
 }
 
-fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
-                                    bool replicas, fsdpck_error *err)
+fsdpck_status digest_check_headers(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
+                                   fsdpck_error *err)
 {
-    return check_coverage(ctx, src, part, replicas, NULL, err);
+    return check_coverage(ctx, src, part, false, NULL, err);
+}
+
+fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
+                                    fsdpck_error *err)
+{
+    return check_coverage(ctx, src, part, true, NULL, err);
 }
 
 fsdpck_status digest_check_copies(fsdpck_context *ctx, fsdpck_checkpoint *src, rank_differences *d,

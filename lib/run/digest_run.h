@@ -17,11 +17,13 @@ struct fsdpck_digests {
 };
 
 /* Checks a part without reading data: chunks cover every tensor, and blob headers agree with the
- * metadata. With `replicas`, also compares copies of a chunk (REPLICA-DIFFER) by recorded
- * checksums, else by their bytes. */
+ * metadata. Copies of a chunk are not compared. */
+fsdpck_status digest_check_headers(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Also compares copies of a chunk (REPLICA-DIFFER) by recorded checksums, else by their bytes. */
 fsdpck_status digest_check_coverage(fsdpck_context *ctx, fsdpck_checkpoint *src, fsdpck_part part,
-                                    bool replicas, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Collective. The same for all parts with `replicas`, but records plain tensors that differ between
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Collective. The same for all parts, but records plain tensors that differ between
  * ranks in *d instead of failing. d->tensors: digest_differences_words(src) zeroed words. */
 fsdpck_status digest_check_copies(fsdpck_context *ctx, fsdpck_checkpoint *src, rank_differences *d,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -169,6 +169,7 @@ fsdpck_status run_resolve(run *r, fsdpck_error *err)
         .gpu = r->gpu,
         .gpu_required = r->opt.work.engine == FSDPCK_ENGINE_GPU,
         .differences = r->differences,
+        .ignores_copies = r->ignores_copies,
         .cancel = &r->ctx->cancel,
         .progress = &r->ctx->progress,
         .log = &r->ctx->log,

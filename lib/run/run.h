@@ -50,6 +50,7 @@ typedef struct run {
     bool attributes;               /* likewise */
     bool check_manifest;           /* likewise: manifest_files_check_lost */
     rank_differences *differences; /* as in exec_request */
+    bool ignores_copies;           /* likewise */
     const format_writer *writer;
     layout layout;
     shard_request sharding;

@@ -374,6 +374,7 @@ static void release(select_state *a)
     select_rules_release(&a->rules);
     strtab_release(&a->names);
     strtab_release(&a->state_keys);
+    strtab_release(&a->used_groups);
     strtab_release(&a->marks);
     strtab_release(&a->params);
     strtab_release(&a->param_texts);
@@ -405,6 +406,7 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
     a.inner = VALUE_MAP(from->owner);
     strtab_init(&a.names, from->owner);
     strtab_init(&a.state_keys, from->owner);
+    strtab_init(&a.used_groups, from->owner);
     strtab_init(&a.marks, from->owner);
     strtab_init(&a.params, from->owner);
     strtab_init(&a.param_texts, from->owner);

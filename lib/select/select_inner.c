@@ -122,7 +122,13 @@ fsdpck_status select_inner_is_selected(select_state *a, size_t i, const char *na
                                        fsdpck_error *err)
 {
     const uint32_t object = a->inner_owner[i];
-    if (object == CAT_NONE || !(catalogue_tensor(a->from, i)->flags & CAT_TENSOR_IN_OBJECT)) {
+    const cat_tensor *t = catalogue_tensor(a->from, i);
+    const name_source where = {t->path, t->name, (checkpoint_part)a->parts->tensor_part[i]};
+    bool in_groups;
+    RETURN_IF(select_groups_match(a, &where, &in_groups, wanted, err));
+    if (in_groups)
+        return FSDPCK_OK;
+    if (object == CAT_NONE || !(t->flags & CAT_TENSOR_IN_OBJECT)) {
         *wanted = select_rules_match(&a->rules, name);
         return FSDPCK_OK;
     }
@@ -156,7 +162,12 @@ fsdpck_status select_inner_match(select_state *a, size_t object, bool *wanted, f
 {
     const cat_object *o = catalogue_object(a->from, object);
     const char *name = catalogue_name(a->from, o->name);
+    const name_source where = {o->path, o->name, (checkpoint_part)a->parts->object_part[object]};
     inner_scan s = {.a = a, .object = object};
+    bool in_groups;
+    RETURN_IF(select_groups_match(a, &where, &in_groups, wanted, err));
+    if (in_groups)
+        return FSDPCK_OK;
     if (o->loaded && a->request->options.keys_count + a->request->options.exclude_count > 0)
         RETURN_IF(value_walk(&a->from->pool, o->content, visit_select, &s, err));
     *wanted = s.named == 0 ? select_rules_match(&a->rules, name) : s.selected == s.named;

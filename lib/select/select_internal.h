@@ -52,6 +52,8 @@ typedef struct select_state {
     bool *keyless;              /* by object: torch gives it no key in DCP (keyless.c) */
     name_list left_out_objects; /* names, until appended to those of tensors */
     strtab state_keys;          /* of a flat writer: "exp_avg" */
+    strtab used_groups;         /* select_groups.c: param_groups of selected state */
+    bool has_used_groups;
     bool source_is_sharded; /* several ranks wrote the source, with a tensor in several shards */
     vec open_states;      /* uint32_t: source tensors, one for each kind of CAT_TENSOR_PARAM_OPEN */
     uint64_t *tensor_map; /* source tensor -> target tensor, UINT64_MAX if not selected */
@@ -257,6 +259,11 @@ void select_original_name(const select_state *a, uint32_t name, checkpoint_part 
 /* Name and dtype in the target of a tensor inside the k-th picked object. */
 fsdpck_status select_inner_name(const select_state *a, size_t k, uint64_t from_index,
                                 text_buf *name, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* select_groups.c: whether the rules select an item of an optimizer's param_groups, which are
+ * selected whole: by their own name or by a tensor of their state. *in_groups false: no such item. */
+fsdpck_status select_groups_match(select_state *a, const name_source *s, bool *in_groups,
+                                  bool *wanted, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Makes to->root. */
 fsdpck_status select_build_root(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -221,6 +221,30 @@ bool select_rules_match(select_rules *rules, const char *name)
     return select_rules_match_either(rules, name, name);
 }
 
+static bool match_groups(const char *glob, const group_names *n, unsigned char *used)
+{
+    const bool matches = fnmatch(glob, n->groups, 0) == 0 || fnmatch(glob, n->below, 0) == 0;
+    if (matches)
+        *used = RULE_USED;
+    else if (*used == 0 && fnmatch(glob, n->item, 0) == 0)
+        *used = RULE_KEPT;
+    return matches;
+}
+
+bool select_rules_match_groups(select_rules *rules, const group_names *n, bool is_used)
+{
+    const select_options *w = rules->options;
+    bool wanted = w->keys_count == 0 || is_used, omitted = false;
+    for (size_t i = 0; i < w->keys_count; i++)
+        wanted = match_groups(w->keys[i], n, &rules->used[i]) || wanted;
+    hint_globs(rules, w->keys, w->keys_count, 0, n->item);
+    for (size_t i = 0; wanted && i < w->exclude_count; i++)
+        omitted = match_groups(w->exclude[i], n, &rules->used[w->keys_count + i]) || omitted;
+    if (wanted)
+        hint_globs(rules, w->exclude, w->exclude_count, w->keys_count, n->item);
+    return wanted && !omitted;
+}
+
 static fsdpck_status refuse_match(const char *word, const char *name, int number, fsdpck_error *err)
 {
     PCRE2_UCHAR why[128] = "";

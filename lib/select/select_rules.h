@@ -45,6 +45,14 @@ fsdpck_status select_rules_compile(const select_options *options, select_rules *
 bool select_rules_match(select_rules *rules, const char *name);
 /* The same for a tensor that may also be selected by the name of its object. */
 bool select_rules_match_either(select_rules *rules, const char *name, const char *outer);
+/* An item of an optimizer's param_groups, which are selected whole. */
+typedef struct group_names {
+    const char *groups; /* 'optim.param_groups' */
+    const char *below;  /* 'optim.param_groups.', for globs such as '*.param_groups.*' */
+    const char *item;   /* 'optim.param_groups.0.lr': a glob that matches only this has no effect */
+} group_names;
+/* is_used: --keys and --exclude select state of these groups. */
+bool select_rules_match_groups(select_rules *rules, const group_names *n, bool is_used);
 /* Strips and renames: replaces *name's content and sets *changed if a rule applied. A match that
  * would change what the marks (name_marks.h) fix is skipped. NULL or empty marks: all is free. */
 fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, text_buf *marks,

@@ -3,11 +3,13 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/struct_copy.h"
+#include "base/text.h"
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
 #include "io/file.h"
@@ -20,6 +22,7 @@ typedef struct candidate {
     char *path;
     uint64_t step;
     bool is_too_large; /* the number has more than 64 bits; step is UINT64_MAX */
+    bool is_run;       /* a run's folder: it contains steps, and its number is none */
 } candidate;
 
 /* ---- names ---- */
@@ -46,6 +49,25 @@ static bool step_at_end(const char *name, uint64_t *step, bool *is_too_large)
     if (*is_too_large)
         *step = UINT64_MAX;
     return true;
+}
+
+/* "step_100", "epoch=3-step=7.ckpt": also the word before the number is that of a step. */
+static bool is_step_name(const char *name, uint64_t *step)
+{
+    static const char *const words[] = {"step", "steps", "iter", "iteration",
+                                        "epoch", "ckpt", "checkpoint"};
+    bool is_too_large;
+    if (!step_at_end(name, step, &is_too_large) || is_too_large)
+        return false;
+    size_t end = weights_stem_nbytes(name);
+    while (end > 0 && (is_digit(name[end - 1]) || strchr("-_=.", name[end - 1]) != NULL))
+        end--;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t nbytes = strlen(words[i]);
+        if (end >= nbytes && memcmp(name + end - nbytes, words[i], nbytes) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Newest first; equal steps are ordered by name, so that the result is deterministic. */
@@ -95,7 +117,8 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
         if (path == NULL)
             st = error_set_nomem(err, strlen(root));
         else
-            (*list)[(*count)++] = (candidate){path, step, is_too_large};
+            (*list)[(*count)++] =
+                (candidate){.path = path, .step = step, .is_too_large = is_too_large};
     }
     if (*count > 1)
         qsort(*list, *count, sizeof **list, compare_candidates);
@@ -171,6 +194,31 @@ static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_check
     return found.first.status;
 }
 
+/* As in verify: an option settles it, the files are no worse. */
+static bool is_doubt(const fsdpck_error *why)
+{
+    const finding_kind *kind = finding_get(why->finding);
+    return kind != NULL && (kind->class == FINDING_DOUBT || kind->class == FINDING_MODEL ||
+                            kind->class == FINDING_REQUEST);
+}
+
+/* The rule of verify at this level: copies are not compared. Part by part if one has a doubt. */
+static fsdpck_status check_tensors(fsdpck_context *ctx, fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    static const fsdpck_part parts[] = {FSDPCK_PART_MODEL, FSDPCK_PART_OPTIMIZER,
+                                        FSDPCK_PART_OTHER};
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    fsdpck_status st = digest_check_headers(ctx, c, FSDPCK_PART_ALL, &why);
+    bool bad = st != FSDPCK_OK && !is_doubt(&why);
+    for (size_t i = 0; st != FSDPCK_OK && !bad && i < sizeof parts / sizeof *parts; i++) {
+        const fsdpck_status of_part = digest_check_headers(ctx, c, parts[i], &why);
+        bad = of_part != FSDPCK_OK && of_part != FSDPCK_USAGE && !is_doubt(&why);
+    }
+    if (bad && err != NULL)
+        *err = why;
+    return bad ? why.status : FSDPCK_OK;
+}
+
 /* Quick: metadata is valid, all files exist and are long enough; metadata of separate ranks covers
  * each tensor. Coverage: also that chunks cover each tensor, blob headers agree, and objects can be
  * read. */
@@ -184,7 +232,7 @@ static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
     if (st == FSDPCK_OK)
         st = check_manifest(c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
-        st = digest_check_coverage(ctx, c, FSDPCK_PART_ALL, false, err);
+        st = check_tensors(ctx, c, err);
     else if (st == FSDPCK_OK)
         st = digest_check_boxes(c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
@@ -219,15 +267,58 @@ static bool may_lie_deeper(const char *path, fsdpck_status st, const fsdpck_erro
     return above;
 }
 
-/* A folder of several checkpoints (actor and critic) is complete when all of them are. */
-static fsdpck_status check_all(fsdpck_context *ctx, const char *path,
-                               const fsdpck_latest_options *o, fsdpck_error *err)
+/* A component of a path below the candidate that is a step of another number; NULL if none. */
+static const char *other_step(const candidate *c, const char *path, uint64_t *step, size_t *nbytes)
 {
+    const char *at = path + strlen(c->path);
+    while (*at != '\0') {
+        char name[256];
+        at += *at == '/';
+        *nbytes = strcspn(at, "/");
+        snprintf(name, sizeof name, "%.*s", *nbytes < sizeof name ? (int)*nbytes : 0, at);
+        if (is_step_name(name, step) && *step != c->step)
+            return at;
+        at += *nbytes;
+    }
+    return NULL;
+}
+
+/* 'big8' with step_100 and step_200 is the folder of another run. 'checkpoint-8/global_step8' is a
+ * checkpoint, and so is 'epoch_8/step_100' alone. */
+static fsdpck_status check_no_run(candidate *c, const search_result *found, fsdpck_error *err)
+{
+    uint64_t first = 0, own, step;
+    size_t count = 0, nbytes;
+    const size_t most = is_step_name(text_file_name(c->path), &own) ? 1 : 0;
+    for (size_t i = 0; count <= most && i < found->count; i++) {
+        const char *name = other_step(c, found->paths[i], &step, &nbytes);
+        if (name == NULL || (count > 0 && step == first))
+            continue;
+        first = step;
+        if (++count <= most)
+            continue;
+        c->is_run = true;
+        return FAIL_WITH(err, BADINPUT, NO_CHECKPOINT,
+                         ("folder of a run, not a checkpoint: it contains '%.*s'", (int)nbytes, name),
+                         (path, c->path), (next, "give this folder to find its newest checkpoint"));
+    }
+    return FSDPCK_OK;
+}
+
+/* A folder of several checkpoints (actor and critic) is complete when all of them are. */
+static fsdpck_status check_all(fsdpck_context *ctx, candidate *c, const fsdpck_latest_options *o,
+                               fsdpck_error *err)
+{
+    const char *path = c->path;
     const fsdpck_status st = check_one(ctx, path, o, err);
     search_result found;
     if (!may_lie_deeper(path, st, err))
         return st;
     RETURN_IF(search_folders(path, &found, NULL));
+    if (!found.unread && check_no_run(c, &found, err) != FSDPCK_OK) {
+        search_result_release(&found);
+        return err->status;
+    }
     fsdpck_status all = found.count > 0 && found.more == 0 ? FSDPCK_OK : st;
     if (found.unread && is_no_verdict(found.why.status, &found.why)) {
         *err = found.why;
@@ -274,7 +365,7 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
     uint64_t pointed;
     bool known;
     const candidate *newest = list;
-    while (newest < list + count && newest->is_too_large)
+    while (newest < list + count && (newest->is_too_large || newest->is_run))
         newest++;
     read_pointer(dir, &pointed, &known);
     if (!known || newest == list + count || pointed == newest->step)
@@ -306,7 +397,7 @@ static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
 
 /* Skips an unreadable checkpoint if a newer one was found; otherwise the newest is unknown.
  * *complete: the first complete one. */
-static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t count,
+static fsdpck_status walk(fsdpck_context *ctx, candidate *list, size_t count,
                           const fsdpck_latest_options *o, fsdpck_latest_fn fn, void *arg,
                           uint64_t *found, const candidate **complete, fsdpck_error *err)
 {
@@ -317,7 +408,7 @@ static fsdpck_status walk(fsdpck_context *ctx, const candidate *list, size_t cou
             list[i].is_too_large
                 ? FAIL(&why, UNSUPPORTED, NONE,
                        "number of the step has more than 64 bits; its order is unknown")
-                : check_all(ctx, list[i].path, o, &why);
+                : check_all(ctx, &list[i], o, &why);
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
         if ((is_absent || is_no_verdict(st, &why)) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {

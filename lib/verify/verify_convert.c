@@ -104,7 +104,7 @@ static fsdpck_status check_parts(fsdpck_verify *v, fsdpck_error *err)
                                         FSDPCK_PART_OTHER};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         fsdpck_error what = FSDPCK_ERROR_INIT;
-        const fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, parts[i], true, &what);
+        const fsdpck_status st = digest_check_coverage(v->src->ctx, v->src, parts[i], &what);
         if (st != FSDPCK_OK && st != FSDPCK_USAGE) /* the part has no tensors */
             RETURN_IF(report_stop(v, &what, false, err));
     }

@@ -227,6 +227,45 @@ def case_diff_of_other_key_types(setting):
     check(changed_objects(setting, "typed0.pt", "text0.pt", "--exclude", "x.*", expected=0) == [], "excluded")
 
 
+@case()
+def case_diff_of_containers(setting):
+    """torch.save files whose tensors have the same names, in a list and in a dict, or in dicts with other attributes."""
+    def make(items, version):
+        model = OrderedDict(w=torch.ones(2))
+        if version is not None:
+            model._metadata = OrderedDict({"": {"version": version}})
+        return {"model": model, "held": {"a": items}, "step": 1}
+
+    w = torch.arange(3.)
+    states = {"list": make([w], 1), "int": make({0: w}, 1), "text": make({"0": w}, 1), "none": make([w], None), "two": make([w], 2),
+              "plain": {**make([w], 1), "model": {"w": torch.ones(2)}}}
+    for name, state in states.items():
+        torch.save(state, setting.path(name + ".pt"))
+        torch.save(state["model"], setting.path("bare-%s.pt" % name))
+    for name in states:
+        check(changed_objects(setting, name + ".pt", name + ".pt", expected=0) == [], "the same")
+    for name in ("int", "text"):
+        found = changed_objects(setting, "list.pt", name + ".pt", expected=1)
+        check(found == [("held.a", "list", "dict")], "%r" % found)
+        found = changed_objects(setting, name + ".pt", "list.pt", expected=1)
+        check(found == [("held.a", "dict", "list")], "%r" % found)
+    for name in ("none", "two", "plain"):
+        for first, second in ((name, "list"), ("list", name)):
+            found = changed_objects(setting, first + ".pt", second + ".pt", expected=1)
+            check([row[0] for row in found] == ["model"], "%r" % found)
+            check([row[1] == "no attributes" for row in found] == [first in ("none", "plain")], "%r" % found)
+            check([row[2] == "no attributes" for row in found] == [second in ("none", "plain")], "%r" % found)
+            found = changed_objects(setting, "bare-%s.pt" % first, "bare-%s.pt" % second, expected=1)
+            check([row[0] for row in found] == ["the outermost dict"], "%r" % found)
+    check(changed_objects(setting, "none.pt", "plain.pt", expected=0) == [], "an OrderedDict without attributes")
+    check(changed_objects(setting, "none.pt", "list.pt", "--exclude", "model*", expected=0) == [], "excluded")
+    check(changed_objects(setting, "none.pt", "list.pt", "--objects", "drop", expected=0) == [], "dropped")
+    # DCP folders have neither lists nor attributes.
+    setting.run("consolidate", setting.path("list.pt"), setting.path("dcp"), "--format", "dcp")
+    for name in ("list", "int", "none", "two"):
+        check(changed_objects(setting, name + ".pt", "dcp", expected=0) == [], "against DCP")
+
+
 def classes_of(state):
     """The state with the class of each dict, and what its _metadata is, in place of tensors' elements."""
     if isinstance(state, dict):

@@ -270,6 +270,34 @@ def case_rank_files_plain_stages(setting):
 
 
 @case()
+def case_rank_files_stages_without_state(setting):
+    """SGD without momentum has no state: the param_groups of stages are not merged into one that lists too few parameters."""
+    def stage(rank, rate, count):
+        model = torch.nn.ModuleDict({"layer%d" % rank: torch.nn.Linear(2, 3, bias=count > 1)})
+        optimizer = torch.optim.SGD(model.parameters(), rate)
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    for name, rates, counts in (("equal", (0.1, 0.1), (1, 1)), ("rates", (0.1, 0.2), (2, 2)), ("counts", (0.1, 0.1), (1, 2))):
+        states = [stage(rank, rates[rank], counts[rank]) for rank in range(2)]
+        folder = save_ranks(setting, name, states)
+        done, path = setting.consolidate(folder, name + ".pt")
+        check("RANK-DISAGREE" in done.stderr and "pipeline stages" in done.stderr, done.stderr)
+        check("param_groups" not in torch.load(path)["optimizer"], name)
+        setting.run("reshard", folder, setting.path(name + "-2"), "--world-size", "2")
+        for rank in range(2):
+            found = torch.load(setting.path(name + "-2", "model_world_size_2_rank_%d.pt" % rank), weights_only=False)
+            check(found["optimizer"] == states[rank]["optimizer"], "%s: %s" % (name, found["optimizer"]))
+        setting.consolidate(folder, name + "-id.pt", "--optim-keys", "name", expected=4)
+        setting.consolidate(folder, name + "-model.pt", "--part", "model")
+    # Ranks of one model, of which one has a buffer more, are not stages.
+    one = stage(0, 0.1, 1)
+    states = [{**one, "model": {**one["model"], "extra": torch.ones(2)}}, one]
+    done, path = setting.consolidate(save_ranks(setting, "same", states), "same.pt")
+    check("pipeline stages" not in done.stderr, done.stderr)
+    check(torch.load(path)["optimizer"] == states[0]["optimizer"], "one model")
+
+
+@case()
 def case_rank_files_nesting(setting):
     """A number or a text on one rank where another holds a dict: the advice of the error leads to an output."""
     for name, states in {
