@@ -89,7 +89,6 @@ static void check_variables(const tensor_map *m)
         const uint64_t least = is_switch ? 0 : 1, most = is_switch ? 1 : (uint64_t)1 << 40;
         must(!is_set || (number >= least && number <= most), "a variable out of range");
     }
-    must(map_hidden_size(m) == 0 || map_variable_count(m) > 0, "a size that no variable came with");
 }
 
 /* Tensors that `tied` adds are not compared; `ignore` may omit some. */
