@@ -24,8 +24,9 @@ static const opt_row checking_rows[] = {
      .help = "level of the check: quick, structure, coverage (default), checksum or numeric; each "
              "includes the previous ones"},
     {"stats", .kind = OPT_FLAG, .at = offsetof(verify_options, stats),
-     .help = "print mean, standard deviation, extremes, zeros and exponents of each tensor; level "
-             "numeric"},
+     .help =
+         "print mean, standard deviation, extremes, zeros and exponents of each tensor; implies "
+         "--level numeric if no level is given"},
     {"sample", .kind = OPT_TEXT, .at = offsetof(verify_options, sample), .value = "PART",
      .help = "at levels checksum and numeric: read part of the data, such as 5% or 1/20; 1/20 to "
              "20/20 together cover everything"},

@@ -261,7 +261,8 @@ const opt_row options_detail_diff[] = {
 
 const opt_row options_detail_digest[] = {
     VERBOSE_ROW("print more details"),
-    QUIET_ROW("print neither notes nor progress; with --check, print only failures"),
+    QUIET_ROW("print neither notes nor progress; with --check only failures, with --manifest no "
+              "list"),
     {0},
 };
 

@@ -72,8 +72,8 @@ extern const opt_row options_writing[];
 extern const opt_row options_group[];
 extern const opt_row options_running[];
 extern const opt_row options_detail_diff[]; /* one of these three, after options_running */
-extern const opt_row options_detail_digest[];
 extern const opt_row options_detail_plan[];
+extern const opt_row options_detail_digest[];
 
 /* All parts of the library's options, by value. Each command takes the parts that it has. */
 typedef struct job_options {

@@ -51,7 +51,7 @@ static const char *left_out_hint(const command_request *r, const fsdpck_info *in
                    ? "; --part all includes every tensor, a .pt includes everything"
                : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&
                        r->job.select.objects != FSDPCK_OBJECTS_DROP
-                   ? "; JSON cannot represent them, a .pt includes everything"
+                   ? "; JSON cannot represent such objects, a .pt includes everything"
                    : "";
     if (is_flat(p))
         return "; --format dcp includes everything";
@@ -185,8 +185,8 @@ static void print_changes(const command_request *r, const fsdpck_report *p)
         printf("tied: %s of the model, written under another name\n",
                report_count(a, sizeof a, p->tied, "tensor"));
     else
-        printf("tied: %s that alias others; %s\n", report_count(a, sizeof a, p->tied, "tensor"),
-               tied_names_written(r, p));
+        printf("tied: %s with the data of another; %s\n",
+               report_count(a, sizeof a, p->tied, "tensor"), tied_names_written(r, p));
     print_names(p->tied_names, p->tied_names_count);
 }
 
@@ -263,6 +263,16 @@ static const char *torch_releases(unsigned minor)
     return "2.13 to 2.15";
 }
 
+/* "on each of 4 ranks" */
+static const char *on_each_rank(const fsdpck_report *p, char *text, size_t capacity)
+{
+    char n[32];
+    if (p->world_size == 1)
+        return "on the only rank";
+    snprintf(text, capacity, "on each of %s", report_count(n, sizeof n, p->world_size, "rank"));
+    return text;
+}
+
 /* The call that loads the output in torch; "" for a dry run or another command. */
 static char *next_step(const command_request *r, const fsdpck_report *p, char *text,
                        size_t capacity)
@@ -288,16 +298,15 @@ static char *next_step(const command_request *r, const fsdpck_report *p, char *t
                  path);
     else if (is_flat(p))
         snprintf(text, capacity,
-                 "on each of %s, with LOCAL_STATE_DICT, pass torch.load of its file in '%s' "
-                 "(weights_only=False) to load_state_dict(), with strict=False for "
-                 "use_orig_params; load the optimizer from the file beside it",
-                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path);
+                 "%s, load the rank's file in '%s' with torch.load(weights_only=False), and pass "
+                 "the result to load_state_dict() under LOCAL_STATE_DICT, with strict=False for "
+                 "use_orig_params; the optimizer is in the file beside it",
+                 on_each_rank(p, ranks, sizeof ranks), path);
     else
         snprintf(text, capacity,
-                 "on each of %s, in its process group, call torch.load for its file in "
+                 "%s, in its process group, call torch.load for the rank's file in "
                  "'%s' with weights_only=False; for torch %s, device %s (--torch, --device-type)",
-                 report_count(ranks, sizeof ranks, p->world_size, "rank"), path,
-                 torch_releases(p->torch_minor),
+                 on_each_rank(p, ranks, sizeof ranks), path, torch_releases(p->torch_minor),
                  r->job.output.device_type == NULL ? "cuda" : r->job.output.device_type);
     return text;
 }

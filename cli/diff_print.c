@@ -38,15 +38,14 @@ static void print_values(const fsdpck_diff_row *r)
         printf(": compressed, digests differ");
         return;
     }
-    printf(": %s of %s differ, first at %s: %s in A, %s in B",
+    printf(": %s of %s differ%s, first at %s: %s in A, %s in B",
            report_number(a, sizeof a, r->differing),
-           report_count(b, sizeof b, r->nelems, "element"),
+           report_count(b, sizeof b, r->nelems, "element"), r->differing == 1 ? "s" : "",
            report_shape(shape, sizeof shape, r->first, r->ndim_a), r->first_a, r->first_b);
     if (r->largest > 0)
         printf("; largest difference %.9g", r->largest);
     if (r->not_numbers > 0)
-        printf("; %s of them are NaN or infinite in A or B",
-               report_number(a, sizeof a, r->not_numbers));
+        printf("; NaN or infinite in A or B: %s", report_number(a, sizeof a, r->not_numbers));
 }
 
 static void print_row(const fsdpck_diff_row *r)

@@ -53,8 +53,8 @@ bool verify_print_roles(const fsdpck_verify *v)
     if (!table_print(rows) || !whole)
         return false;
     if (n.roles > ROLES_SHOWN)
-        printf("... and %" PRIu64 " more roles, with higher cosines; --json lists them\n",
-               n.roles - ROLES_SHOWN);
+        printf("... and %" PRIu64 " more role%s, with higher cosines; --json lists all\n",
+               n.roles - ROLES_SHOWN, text_plural(n.roles - ROLES_SHOWN));
     return true;
 }
 

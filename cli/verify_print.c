@@ -152,8 +152,8 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
             before = f.what->finding;
         }
         if (alike > told && is_shown(c, &f))
-            printf("... and %" PRIu64 " more such tensors [%s]; --json lists them\n", alike - told,
-                   fsdpck_finding_name(f.what->finding));
+            printf("... and %" PRIu64 " more such tensor%s [%s]; --json lists all\n", alike - told,
+                   text_plural(alike - told), fsdpck_finding_name(f.what->finding));
         i += alike;
     }
     if (k->listed < k->errors + k->warnings + k->notes)

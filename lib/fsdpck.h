@@ -219,7 +219,7 @@ typedef struct fsdpck_open_options {
     const char *format;       /* name of a reader; NULL: detect it from the content */
     uint64_t source_ranks;    /* number of ranks that must be present; 0: any */
     int no_follow;            /* fail on symbolic links inside a folder */
-    int opaque_calls;         /* keep unknown calls in the metadata as records; they never run */
+    int opaque_calls;         /* keep unknown calls in the metadata; they never run */
     unsigned threads;         /* 0: as many as affinity and cgroup allow */
     uint64_t metadata_nbytes; /* memory limit for metadata; 0: half of the memory */
     /* Names of rank files, "{r}" for the rank and "{W}" for the number of ranks; NULL: the known ones
@@ -415,7 +415,7 @@ FSDPCK_API char *fsdpck_escape(char *dst, size_t capacity_nbytes, const char *te
 typedef enum fsdpck_objects {
     FSDPCK_OBJECTS_KEEP, /* written if the format can hold them; else left out and counted */
     FSDPCK_OBJECTS_DROP,
-    FSDPCK_OBJECTS_OPAQUE, /* as KEEP; unknown calls are kept as records */
+    FSDPCK_OBJECTS_OPAQUE, /* as KEEP, and unknown calls are kept; they never run */
     FSDPCK_OBJECTS_ERROR   /* fail on an object that the format cannot hold */
 } fsdpck_objects;
 

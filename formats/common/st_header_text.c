@@ -303,9 +303,10 @@ static fsdpck_status error_duplicate(const st_header *h, uint32_t name, size_t a
     return FAIL_WITH(err, BADINPUT, ST_DUPKEY, ("header defines a tensor twice"), (offset, at),
                      (tensor, strtab_text(&h->names, name)), (expected, "one definition"),
                      (found,
-                      "first %s of %u dims at bytes %" PRIu64 "..%" PRIu64
+                      "first %s with %u dim%s at bytes %" PRIu64 "..%" PRIu64
                       " of the data, then again here",
-                      dtype_get((dtype)e->dtype)->name, e->ndim, e->begin_bytes, e->end_bytes));
+                      dtype_get((dtype)e->dtype)->name, e->ndim, text_plural(e->ndim),
+                      e->begin_bytes, e->end_bytes));
 }
 
 static fsdpck_status read_entry(parser *p, const json_token *key, fsdpck_error *err)

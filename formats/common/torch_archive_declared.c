@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/common/torch_archive_internal.h"
 
 /* Views that repeat elements (stride 0) are legal; beyond this a few bytes would produce an
@@ -18,8 +19,8 @@ fsdpck_status torch_storage_nbytes(dtype d, uint64_t nelems, uint64_t *nbytes, f
 static fsdpck_status bounds_failed(const declared_tensor *c, const char *what, fsdpck_error *err)
 {
     return FAIL_WITH(err, BADINPUT, TENSOR_BOUNDS, ("%s", what),
-                     (found, "%u dims, storage offset %" PRIu64 ", storage of %" PRIu64 " bytes",
-                      c->ndim, c->offset_nelems, c->storage_nbytes));
+                     (found, "%u dim%s, storage offset %" PRIu64 ", storage of %" PRIu64 " bytes",
+                      c->ndim, text_plural(c->ndim), c->offset_nelems, c->storage_nbytes));
 }
 
 fsdpck_status declared_tensor_check(const declared_tensor *c, fsdpck_error *err)

@@ -246,10 +246,11 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
         return fail(j, fqn, FSDPCK_FINDING_DCP_META_TYPE, "metadata holds a chunk without sizes",
                     err);
     if (ndim_offsets != ndim || ndim_sizes != ndim)
-        return FAIL_WITH(err, BADINPUT, DCP_RANK,
-                         ("a chunk and its tensor have different numbers of dims"),
-                         (tensor, fqn_text(j, fqn)), (expected, "%u dims", ndim),
-                         (found, "%u offsets, %u sizes", ndim_offsets, ndim_sizes));
+        return FAIL_WITH(
+            err, BADINPUT, DCP_RANK, ("a chunk and its tensor have different numbers of dims"),
+            (tensor, fqn_text(j, fqn)), (expected, "%u dim%s", ndim, text_plural(ndim)),
+            (found, "%u offset%s, %u size%s", ndim_offsets, text_plural(ndim_offsets), ndim_sizes,
+             text_plural(ndim_sizes)));
     if (entry == DCP_NONE && dcp_chunk_has_elements(j->m, chunk))
         return orphan(j, fqn, chunk, err);
     if (entry != DCP_NONE) {

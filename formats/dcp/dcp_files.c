@@ -141,15 +141,16 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
         FAIL(err, BADINPUT, FILE_MISSING, "%" PRIu64 " files are missing: '%s', %s", missing, first,
              files.text != NULL ? files.text : "");
     error_path(err, d->dir.path);
-    error_expected(err, "%zu files that the metadata names", nfiles);
+    error_expected(err, "%zu file%s that the metadata names", nfiles, text_plural(nfiles));
     error_found(err, "%" PRIu64 " missing", missing);
     error_next(err,
-               "%s%s%s%s%scopy the missing files from where the checkpoint was written (often all "
-               "files of one node); they hold parts of %" PRIu64 " tensors and objects: %s%s",
+               "%s%s%s%s%scopy the missing file%s from where the checkpoint was written (often all "
+               "files of one node); tensors and objects with missing parts (%" PRIu64 "): %s%s",
                other != NULL ? "'" : "", other != NULL ? other : "",
                other != NULL ? "' has the size of '" : "", other != NULL ? first : "",
-               other != NULL ? "': rename it back if it is that file; otherwise " : "", nlost,
-               lost.text != NULL ? lost.text : "", nlost > 10 ? ", ..." : "");
+               other != NULL ? "': rename it back if it is that file; otherwise " : "",
+               text_plural(missing), nlost, lost.text != NULL ? lost.text : "",
+               nlost > 10 ? ", ..." : "");
     text_release(&files);
     text_release(&lost);
     return FSDPCK_BADINPUT;

@@ -323,10 +323,11 @@ static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t obj
         RETURN_IF(st);
     }
     if (differing > 0)
-        log_warn(&d->log, FSDPCK_FINDING_DCP_DIFFER, "",
-                 "object '%s' differs on %" PRIu64 " other ranks: using that of rank %" PRIu32,
-                 catalogue_name(cat, catalogue_object(cat, object)->name), differing,
-                 catalogue_file(cat, catalogue_object(cat, object)->file)->rank);
+        log_warn(
+            &d->log, FSDPCK_FINDING_DCP_DIFFER, "",
+            "object '%s' differs on %" PRIu64 " other rank%s: using the value of rank %" PRIu32,
+            catalogue_name(cat, catalogue_object(cat, object)->name), differing,
+            text_plural(differing), catalogue_file(cat, catalogue_object(cat, object)->file)->rank);
     return FSDPCK_OK;
 }
 

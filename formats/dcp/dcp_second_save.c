@@ -111,8 +111,8 @@ static fsdpck_status compare(second_save *s, const char *name, fsdpck_error *err
         ("folder holds metadata of two saves, which contradict each other: '.metadata' and '%s'",
          name),
         (path, s->req->path), (expected, "metadata of one save"),
-        (found, "%" PRIu64 " of %zu blobs in '%s' are at bytes of others in '.metadata'", others,
-         blobs, name),
+        (found, "blobs in '%s' at bytes of others in '.metadata': %" PRIu64 " of %zu", name, others,
+         blobs),
         (next, "if the save without collectives is newer, remove '.metadata'; otherwise remove "
                "'__{rank}.metadata'"));
 }

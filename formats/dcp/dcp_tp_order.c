@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/dcp/dcp_boxes.h"
 
 /* The ranks of a mesh of two dims; 0: not known. */
@@ -283,11 +284,6 @@ fsdpck_status dcp_order_refuse(fsdpck_error *err)
                   err);
 }
 
-static const char *plural(uint64_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static void report(dcp_folder *d, const open_request *req, const two_dims *m,
                    const order_counts *counts)
 {
@@ -296,7 +292,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
     if (counts->suspects > 0) {
         snprintf(o->note, sizeof o->note,
                  "%" PRIu64 " tensor%s may have rows in the wrong order: see --assume fsdp2-tp-2.3",
-                 counts->suspects, plural(counts->suspects));
+                 counts->suspects, text_plural(counts->suspects));
         o->order_suspect = true;
         log_warn(&d->log, FSDPCK_FINDING_TP_ORDER,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote the "
@@ -304,7 +300,7 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
                  "correct",
                  "%" PRIu64 " tensor%s, the first '%s', may have rows in the wrong order, as torch "
                  "2.3 and 2.4 record FSDP2 with tensor parallelism",
-                 counts->suspects, plural(counts->suspects), counts->first);
+                 counts->suspects, text_plural(counts->suspects), counts->first);
     }
     if (!req->assume_tp_first)
         return;
@@ -312,12 +308,12 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
              "moved rows of %" PRIu64
              " tensor%s to their positions in FSDP2 with tensor parallelism of torch 2.3 (%" PRIu64
              " x %" PRIu64 " ranks)",
-             counts->corrected, plural(counts->corrected), m->fsdp, m->tp);
+             counts->corrected, text_plural(counts->corrected), m->fsdp, m->tp);
     log_write(&d->log, LOG_NOTE, "--assume fsdp2-tp-2.3: %s", o->note);
     if (counts->unsure > 0)
-        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_UNSURE, "omit them with --exclude",
+        log_warn(&d->log, FSDPCK_FINDING_DCP_TP_UNSURE, "omit such tensors with --exclude",
                  "%" PRIu64 " tensor%s with an ambiguous order will be refused", counts->unsure,
-                 plural(counts->unsure));
+                 text_plural(counts->unsure));
 }
 
 fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req, fsdpck_error *err)

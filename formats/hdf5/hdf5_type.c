@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 static void get_number(hdf5_record_reader *g, hdf5_number *n)
 {
     n->class = get_u8(g);
@@ -180,14 +182,15 @@ const char *hdf5_type_describe(const hdf5_type *t, char *text, size_t capacity_n
     const char *class =
         n->class < sizeof classes / sizeof classes[0] ? classes[n->class] : "unknown type";
     if (n->class == HDF5_TYPE_COMPOUND || n->class == HDF5_TYPE_ENUM)
-        snprintf(text, capacity_nbytes, "%s of %" PRIu32 " members, %" PRIu32 " bytes", class,
-                 t->nmembers, n->size);
+        snprintf(text, capacity_nbytes, "%s of %" PRIu32 " member%s, %" PRIu32 " byte%s", class,
+                 t->nmembers, text_plural(t->nmembers), n->size, text_plural(n->size));
     else if (n->class == HDF5_TYPE_FLOAT)
         snprintf(text, capacity_nbytes,
                  "%s of %" PRIu32 " bytes, exponent of %" PRIu32 " and mantissa of %" PRIu32
                  " bits",
                  class, n->size, n->exponent_size, n->mantissa_size);
     else
-        snprintf(text, capacity_nbytes, "%s of %" PRIu32 " bytes", class, n->size);
+        snprintf(text, capacity_nbytes, "%s of %" PRIu32 " byte%s", class, n->size,
+                 text_plural(n->size));
     return text;
 }

@@ -264,7 +264,8 @@ static void report(const torch_archive *a, const open_request *req)
         log_write(log, LOG_NOTE, "zip has no checksums");
     if (a->duplicate_keys > 0)
         log_warn(log, FSDPCK_FINDING_PKL_DUPKEY, "",
-                 "%" PRIu64 " dict keys are set twice; the last value is used", a->duplicate_keys);
+                 "dict keys set twice: %" PRIu64 "; the last value of each is used",
+                 a->duplicate_keys);
 }
 
 static fsdpck_status fill(pt_file *p, catalogue *cat, fsdpck_error *err)

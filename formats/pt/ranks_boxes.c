@@ -60,11 +60,12 @@ static fsdpck_status local_tensor(const ranks_parse *p, uint64_t index, const ra
     *sizes = t->ndim > 0 ? torch_tensor_sizes(&p->archive, t) : none;
     if (t->dtype == c->dtype && t->ndim == c->ndim)
         return FSDPCK_OK;
-    return FAIL_WITH(err, BADINPUT, RANK_SHAPE,
-                     ("dtype or number of dims of rank %" PRIu32 "'s shard differs from the tensor",
-                      p->file->rank),
-                     (expected, "%s, %u dims", dtype_get(c->dtype)->name, c->ndim),
-                     (found, "%s, %u dims", dtype_get((dtype)t->dtype)->name, t->ndim));
+    return FAIL_WITH(
+        err, BADINPUT, RANK_SHAPE,
+        ("dtype or number of dims of rank %" PRIu32 "'s shard differs from the tensor",
+         p->file->rank),
+        (expected, "%s, %u dim%s", dtype_get(c->dtype)->name, c->ndim, text_plural(c->ndim)),
+        (found, "%s, %u dim%s", dtype_get((dtype)t->dtype)->name, t->ndim, text_plural(t->ndim)));
 }
 
 /* --- specs --- */

@@ -101,8 +101,8 @@ fsdpck_status ranks_meta_begin(ranks_state *s, fsdpck_error *err)
                          ("several model-parallel ranks have copies of one key head, which is not "
                           "supported"),
                          (path, s->req->path), (expected, "at most one rank for each key head"),
-                         (found, "%" PRIu64 " ranks, %" PRIu64 " key heads in params.json",
-                          s->meta.world, s->meta.kv_heads),
+                         (found, "%" PRIu64 " ranks, %" PRIu64 " key head%s in params.json",
+                          s->meta.world, s->meta.kv_heads, text_plural(s->meta.kv_heads)),
                          (next, "merge the files with the program that wrote them"));
     return FSDPCK_OK;
 }
@@ -194,9 +194,10 @@ static fsdpck_status find_embedding_dim(const ranks_parse *p, const ranks_declar
 static fsdpck_status refuse_name(const char *name, uint64_t world, fsdpck_error *err)
 {
     return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
-                     ("files of %" PRIu64 " model-parallel ranks contain a tensor that is no layer "
+                     ("files of %" PRIu64
+                      " model-parallel rank%s contain a tensor that is no layer "
                       "of Llama 1 to 3",
-                      world),
+                      world, text_plural(world)),
                      (tensor, name), (next, "merge the files with the program that wrote them"));
 }
 

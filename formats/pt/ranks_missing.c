@@ -110,8 +110,11 @@ static fsdpck_status error_missing(const ranks_state *s, const census *c, const 
         FAIL_WITH(err, BADINPUT, FILE_MISSING,
                   ("files of ranks are missing: %s%s", names->text == NULL ? "" : names->text,
                    names->failed ? ", ..." : ""),
-                  (path, s->req->path), (expected, "files of %" PRIu64 " ranks", c->expected_count),
-                  (found, "%zu files, %" PRIu64 " missing", s->list->files.count, missing));
+                  (path, s->req->path),
+                  (expected, "files of %" PRIu64 " rank%s", c->expected_count,
+                   text_plural(c->expected_count)),
+                  (found, "%zu file%s, %" PRIu64 " missing", s->list->files.count,
+                   text_plural(s->list->files.count), missing));
     const char *other =
         renamed_file_find(s->req->probe, RENAMED_FILE_ANY_SIZE, is_listed_or_other, s->list);
     error_next(err,
@@ -125,11 +128,12 @@ static fsdpck_status error_missing(const ranks_state *s, const census *c, const 
 static fsdpck_status too_many(const ranks_state *s, uint64_t there, fsdpck_error *err)
 {
     const uint64_t stated = s->req->expect_ranks;
+    const uint64_t expected = stated > 0 ? stated : world_of_names(s->list);
     return FAIL_WITH(
         err, BADINPUT, RANK_MIXED,
         ("folder holds files of more ranks than %s", stated > 0 ? "stated" : "their names show"),
         (path, s->req->path),
-        (expected, "%" PRIu64 " ranks%s", stated > 0 ? stated : world_of_names(s->list),
+        (expected, "%" PRIu64 " rank%s%s", expected, text_plural(expected),
          stated > 0 ? " (--source-ranks)" : ""),
         (found, "rank %" PRIu64, there));
 }

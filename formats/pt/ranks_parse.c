@@ -364,8 +364,8 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
     memset(p->pieces, 0xFF, p->piece_count * sizeof *p->pieces);
     if (p->archive.duplicate_keys > 0)
         log_warn(&s->req->log, FSDPCK_FINDING_PKL_DUPKEY, "",
-                 "%" PRIu64 " dict keys in '%s' are set twice; the last value is used",
-                 p->archive.duplicate_keys, p->file->name);
+                 "dict keys set twice in '%s': %" PRIu64 "; the last value of each is used",
+                 p->file->name, p->archive.duplicate_keys);
     RETURN_IF(walk_names(p, err));
     return ranks_take_frame(p, err);
 }

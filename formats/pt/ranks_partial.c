@@ -283,12 +283,14 @@ fsdpck_status ranks_report_partial(const ranks_state *s, uint32_t entry, uint64_
                     count == 1 ? "" : "s", holders, ranks.failed ? ", ..." : "");
         error_next(err, "--per-rank keep, first or drop");
     } else {
-        log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
-                 "give --per-rank keep to write them for these ranks only, or drop to omit them",
-                 "%s: %" PRIu64
-                 " value%s, first '%s' of rank %s%s; the merged state gives them to all ranks",
-                 what, count, count == 1 ? "" : "s", strtab_text(&s->names, entry), holders,
-                 ranks.failed ? ", ..." : "");
+        log_warn(
+            &s->req->log, FSDPCK_FINDING_RANK_DIFFER,
+            "give --per-rank keep to write such values for their own ranks only, or drop to omit "
+            "them",
+            "%s: %" PRIu64
+            " value%s, first '%s' of rank %s%s; the merged state gives such values to all ranks",
+            what, count, count == 1 ? "" : "s", strtab_text(&s->names, entry), holders,
+            ranks.failed ? ", ..." : "");
     }
     text_release(&ranks);
     return st;

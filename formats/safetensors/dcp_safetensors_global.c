@@ -200,7 +200,8 @@ static fsdpck_status add_shard(shards_global *g, const st_header *h, const st_en
                     NULL);
     if (p.count != e->ndim)
         return FAIL(err, BADINPUT, ST_META,
-                    "DCP_SHARDING_INFO has %u offsets for a shard of %u dims", p.count, e->ndim);
+                    "DCP_SHARDING_INFO has %u offset%s for a shard of %u dim%s", p.count,
+                    text_plural(p.count), e->ndim, text_plural(e->ndim));
     t->nelems_held += nelems;
     shard.offsets_at = p.offsets_at;
     for (unsigned d = 0; d < e->ndim; d++) {

@@ -353,7 +353,8 @@ static void warn_of_absent(const open_request *req, const st_files *s, const cen
  * one rank, so a rank may have nothing to write. */
 static void warn_of_ranks(const open_request *req, const census *c)
 {
-    static const char *const next = "give the number of ranks that wrote them: --source-ranks N";
+    static const char *const next =
+        "give --source-ranks N, where N is the number of ranks that saved the checkpoint";
     text_buf list = {.limit_bytes = 120};
     if (c->rank_kinds == c->ranks) {
         log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN, next,
@@ -364,11 +365,11 @@ static void warn_of_ranks(const open_request *req, const census *c)
     for (uint32_t r = 1; r <= c->ranks && !list.failed; r++)
         if (!c->rank_seen[r])
             text_printf(&list, "%sshard-%05" PRIu32, list.nbytes > 0 ? ", " : "", r);
-    log_warn(
-        &req->log, FSDPCK_FINDING_RANKS_UNKNOWN, next,
-        "files of %zu ranks found, none named %s%s: these ranks had nothing to write, or their "
-        "files were lost; a last rank may be missing too",
-        c->rank_kinds, list.text != NULL ? list.text : "", list.failed ? ", ..." : "");
+    log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN, next,
+             "files of %zu rank%s found, none named %s%s: such a rank had nothing to write, or its "
+             "files were lost; a last rank may be missing too",
+             c->rank_kinds, text_plural(c->rank_kinds), list.text != NULL ? list.text : "",
+             list.failed ? ", ..." : "");
     text_release(&list);
 }
 

@@ -81,10 +81,10 @@ bool hf_missing_family(const probe_input *in, const char *suffix, const char **e
 static fsdpck_status error_mixed(const probe_input *in, const char *first, uint32_t file_count,
                                  const char *entry, fsdpck_error *err)
 {
-    return FAIL_WITH(err, BADINPUT, RANK_MIXED, ("folder holds numbered files of two saves"),
-                     (path, in->path),
-                     (expected, "%" PRIu32 " files, as in '%s'", file_count, first),
-                     (found, "also '%s'", entry), (next, "keep the files of one save"));
+    return FAIL_WITH(
+        err, BADINPUT, RANK_MIXED, ("folder holds numbered files of two saves"), (path, in->path),
+        (expected, "%" PRIu32 " file%s, as in '%s'", file_count, text_plural(file_count), first),
+        (found, "also '%s'", entry), (next, "keep the files of one save"));
 }
 
 /* Two counts with the same text around the numbers. */
@@ -166,12 +166,16 @@ fsdpck_status hf_missing_family_error(const open_request *req, const char *suffi
         FAIL_WITH(err, BADINPUT, FILE_MISSING,
                   ("files of the model are missing: %s%s", list.text != NULL ? list.text : "",
                    list.failed ? ", ..." : ""),
-                  (path, in->path), (expected, "%" PRIu32 " files", parts.file_count),
+                  (path, in->path),
+                  (expected, "%" PRIu32 " file%s", parts.file_count, text_plural(parts.file_count)),
                   (found, "%" PRIu32, count_family(in, entry, &parts, suffix)));
     text_release(&list);
     const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_numbered_or_other, suffix);
     if (other != NULL)
-        error_next(err, "rename '%s' if it is one of them; otherwise copy or download them", other);
+        error_next(
+            err,
+            "rename '%s' if it is a missing file; otherwise copy or download the missing files",
+            other);
     return st;
 }
 
@@ -215,12 +219,14 @@ static fsdpck_status check_present(const open_request *req, const char *const *n
         st = FAIL_WITH(err, BADINPUT, FILE_MISSING,
                        ("files in the index are missing: %s%s", list.text != NULL ? list.text : "",
                         list.failed ? ", ..." : ""),
-                       (path, in->path), (expected, "%zu files", count),
+                       (path, in->path), (expected, "%zu file%s", count, text_plural(count)),
                        (found, "%zu", count - missing));
         const char *other = renamed_file_find(in, RENAMED_FILE_ANY_SIZE, is_indexed_or_other, &n);
         if (other != NULL)
-            error_next(err, "rename '%s' if it is one of them; otherwise copy or download them",
-                       other);
+            error_next(
+                err,
+                "rename '%s' if it is a missing file; otherwise copy or download the missing files",
+                other);
         else
             error_next(err, "copy or download the missing files");
     }

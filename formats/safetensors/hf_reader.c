@@ -249,9 +249,10 @@ static fsdpck_status compare_index(const open_request *req, const hf_index *ix, 
                 m = (misplaced){name, st_files_name(s, i)};
         }
         if (extra > 0)
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "omit them with --exclude",
-                     "'%s' holds %zu tensors that are not in the index; they are also read",
-                     st_files_name(s, i), extra);
+            log_warn(
+                &req->log, FSDPCK_FINDING_IDX_EXTRA, "omit such tensors with --exclude",
+                "'%s' holds %zu tensor%s that the index does not list; such tensors are also read",
+                st_files_name(s, i), extra, text_plural(extra));
     }
     for (uint32_t t = 0; t < ix->file_of.count; t++) {
         bool filled = false;

@@ -65,7 +65,8 @@ static void warn_shadow(const open_request *req, const char *index_name, const c
 {
     log_warn(&req->log, FSDPCK_FINDING_IDX_SHADOW,
              "compare them: fsdpck diff DIR DIR/" HF_SINGLE_FILE "; then remove the old one",
-             "reading the files of '%s'; transformers reads '" HF_SINGLE_FILE "' next to it, %s",
+             "reading the files of '%s', but transformers reads '" HF_SINGLE_FILE
+             "' next to it; that file %s",
              index_name, what);
 }
 
@@ -89,7 +90,7 @@ fsdpck_status hf_shadow_check(const open_request *req, const st_files *s, const 
     RETURN_IF(st_files_open(req, &single, err));
     fsdpck_status st = read_single(single, &what);
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
-        warn_shadow(req, index_name, "which is damaged");
+        warn_shadow(req, index_name, "is damaged");
         st_files_close(single);
         return FSDPCK_OK;
     }
@@ -101,12 +102,12 @@ fsdpck_status hf_shadow_check(const open_request *req, const st_files *s, const 
     if (st == FSDPCK_OK) {
         const uint64_t extra = h->entries.count - n.same - n.other;
         if (n.other + n.missing + extra == 0)
-            snprintf(text, sizeof text, "which has the same names and shapes");
+            snprintf(text, sizeof text, "has the same names and shapes");
         else
             snprintf(text, sizeof text,
-                     "which lacks %" PRIu64 " tensors, adds %" PRIu64 " and has %" PRIu64
+                     "lacks %" PRIu64 " tensor%s, adds %" PRIu64 " and has %" PRIu64
                      " with a different dtype or shape",
-                     n.missing, extra, n.other);
+                     n.missing, text_plural(n.missing), extra, n.other);
         warn_shadow(req, index_name, text);
     }
     st_files_close(single);

@@ -160,7 +160,8 @@ void st_files_warn_extra_fields(const st_files *s, const logger *log)
         const uint64_t n = st_files_header(s, i)->extra_fields;
         if (n > 0)
             log_warn(log, FSDPCK_FINDING_ST_FIELD, "",
-                     "%" PRIu64 " unknown fields in the header of '%s'", n, st_files_name(s, i));
+                     "%" PRIu64 " unknown field%s in the header of '%s'", n, text_plural(n),
+                     st_files_name(s, i));
     }
 }
 

@@ -1,8 +1,9 @@
-/* text.h: comparisons of names, which need not end with NUL. A text of 0 bytes may be NULL. */
+/* text.h: comparisons of names, which need not end with NUL (a text of 0 bytes may be NULL), and the plural. */
 #ifndef FSDPCK_BASE_TEXT_H
 #define FSDPCK_BASE_TEXT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 static inline bool text_ends_with(const char *text, size_t nbytes, const char *end)
@@ -47,6 +48,12 @@ static inline int text_order(const char *a, size_t a_nbytes, const char *b, size
     const size_t shorter = a_nbytes < b_nbytes ? a_nbytes : b_nbytes;
     const int order = shorter == 0 ? 0 : memcmp(a, b, shorter);
     return order != 0 ? order : (a_nbytes > b_nbytes) - (a_nbytes < b_nbytes);
+}
+
+/* The ending of a noun after its count: "%zu tensor%s". */
+static inline const char *text_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
 }
 
 /* For qsort and bsearch over `const char *`. */

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "check/check_internal.h"
 #include "plan/coverage.h"
 #include "plan/sort.h"
@@ -30,7 +31,7 @@ static fsdpck_status check_tensor(void *ctx, unsigned worker, uint64_t tensor, f
     if (report.overlap && report.hole && report.covered <= report.nelems) {
         FAIL_WITH(&what, BADINPUT, CHUNK_GAP, ("chunks do not cover the tensor"),
                   (tensor, catalogue_name(c->r->cat, catalogue_tensor(c->r->cat, tensor)->name)),
-                  (expected, "%" PRIu64 " elements", report.nelems),
+                  (expected, "%" PRIu64 " element%s", report.nelems, text_plural(report.nelems)),
                   (found, "%" PRIu64 ", some of them twice", report.covered),
                   (next, "check that each folder contains the files of only one save"));
         findings_report(c->found, &what);

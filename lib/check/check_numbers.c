@@ -35,7 +35,7 @@ static void report(check *c, uint64_t tensor, fsdpck_finding_id id, const char *
     fsdpck_error what;
     FAIL_AS(&what, FSDPCK_BADINPUT, id, ("%s", message), (tensor, name_of(c, tensor)));
     if (of > 0)
-        error_found(&what, "%" PRIu64 " of %" PRIu64 " numbers", count, of);
+        error_found(&what, "%" PRIu64 " of %" PRIu64 " number%s", count, of, text_plural(of));
     if (next != NULL)
         error_next(&what, "%s", next);
     findings_report(c->found, &what);
@@ -83,10 +83,11 @@ static void report_steps(check *c, const step_count *steps, size_t n)
     odd = most == 0 ? 1 : 0;
     FAIL_WITH(&what, BADINPUT, NUM_STEP, ("parameters are at different steps"),
               (tensor, name_of(c, steps[odd].first)),
-              (expected, "step %.0f, as for %" PRIu64 " parameters", steps[most].step,
-               steps[most].tensors),
-              (found, "step %.0f for %" PRIu64 " parameters; %zu%s different steps in total",
-               steps[odd].step, steps[odd].tensors, n, n == STEPS_MAX ? " or more" : ""));
+              (expected, "step %.0f, as for %" PRIu64 " parameter%s", steps[most].step,
+               steps[most].tensors, text_plural(steps[most].tensors)),
+              (found, "step %.0f for %" PRIu64 " parameter%s; %zu%s different steps in total",
+               steps[odd].step, steps[odd].tensors, text_plural(steps[odd].tensors), n,
+               n == STEPS_MAX ? " or more" : ""));
     findings_report(c->found, &what);
 }
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "check/check_internal.h"
 #include "plan/sort.h"
 
@@ -136,7 +137,8 @@ static void report_same(check *c, const file_extents *a, const file_extents *b)
                "file has the same data as '%s', though the metadata gives them different tensors "
                "or boxes",
                catalogue_name(cat, catalogue_file(cat, x->file)->path));
-    error_found(&what, "%" PRIu64 " records of equal size and CRC-32", a->count);
+    error_found(&what, "%" PRIu64 " record%s of equal size and CRC-32", a->count,
+                text_plural(a->count));
     check_add_path(c, y->file, &what);
     findings_report(c->found, &what);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "describe/units.h"
 #include "state/mesh.h"
 
@@ -102,7 +103,8 @@ static fsdpck_status check_group(const fsdpck_units *u, uint64_t size, const cha
         return FSDPCK_OK;
     return FAIL_WITH(
         err, USAGE, MODEL_WORLD, ("group size of a unit does not divide the number of ranks"),
-        (expected, "a factor of %" PRIu64 " ranks", u->info.world_size),
+        (expected, "a factor of %" PRIu64 " rank%s", u->info.world_size,
+         text_plural(u->info.world_size)),
         (found, "a group of %" PRIu64, size),
         (next, "choose a multiple of the group size that the description gives the unit"),
         (tensor, path));

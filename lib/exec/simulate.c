@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "exec/column_group.h"
 #include "exec/exec_internal.h"
 #include "exec/partition.h"
@@ -211,7 +212,9 @@ fsdpck_status exec_simulate(const struct exec *x, const exec_cluster *cluster, e
     fsdpck_status st = FSDPCK_OK;
     if (cluster->ranks == 0 || cluster->hosts == 0 || cluster->hosts > cluster->ranks)
         return FAIL_WITH(err, USAGE, NONE, ("group has fewer ranks than hosts"),
-                         (found, "%u ranks on %u hosts", cluster->ranks, cluster->hosts));
+                         (found, "%u rank%s on %u host%s", cluster->ranks,
+                          text_plural(cluster->ranks), cluster->hosts,
+                          text_plural(cluster->hosts)));
     s.read_nbytes =
         x->step_nbytes < REMOTE_READS_NBYTES_MAX ? x->step_nbytes : REMOTE_READS_NBYTES_MAX;
     if (cluster->local && cluster->hosts > 1)

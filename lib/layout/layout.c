@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "layout/rule_match.h"
 
 void layout_init(layout *l, budget *owner)
@@ -247,8 +248,8 @@ static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
             return FAIL(err, UNSUPPORTED, LAYOUT_PARTIAL,
                         "tensor is Partial on mesh dim %u of the source", i);
         if (p->kind != PLACEMENT_REPLICATE && p->dim >= t->ndim)
-            return FAIL(err, BADINPUT, LAYOUT_DIM, "source shards dim %u of a tensor of %u dims",
-                        (unsigned)p->dim, t->ndim);
+            return FAIL(err, BADINPUT, LAYOUT_DIM, "source shards dim %u of a tensor of %u dim%s",
+                        (unsigned)p->dim, t->ndim, text_plural(t->ndim));
     }
     return FSDPCK_OK;
 }
@@ -258,11 +259,11 @@ static fsdpck_status check_source(const layout_tensor *t, fsdpck_error *err)
 static fsdpck_status no_such_dim(const layout *l, const layout_rule *rule, unsigned ndim,
                                  fsdpck_error *err)
 {
-    return FAIL_WITH(
-        err, USAGE, NONE,
-        ("rule '%s' shards dim %u of a tensor of %u dims", rule->glob, (unsigned)rule->dim, ndim),
-        (path, group_of(rule->kind) != GROUP_FSDP ? l->tp_plan_path : NULL),
-        (next, "give a lower dim (dims count from 0), or narrow the pattern"));
+    return FAIL_WITH(err, USAGE, NONE,
+                     ("rule '%s' shards dim %u of a tensor of %u dim%s", rule->glob,
+                      (unsigned)rule->dim, ndim, text_plural(ndim)),
+                     (path, group_of(rule->kind) != GROUP_FSDP ? l->tp_plan_path : NULL),
+                     (next, "give a lower dim (dims count from 0), or narrow the pattern"));
 }
 
 static fsdpck_status choose_fsdp(layout *l, const layout_tensor *t, const matches *found,

@@ -53,7 +53,10 @@ static void fit_dims(const mesh *from, uint64_t world_size, fit *f)
 static fsdpck_status add_dim(mesh *m, const char *name, uint64_t size, fsdpck_error *err)
 {
     if (m->ndim == MESH_NDIM_MAX)
-        return FAIL(err, USAGE, NONE, "mesh of the source has no room for an FSDP dim");
+        return FAIL(err, USAGE, NONE,
+                    "mesh of the source has no FSDP dim, and none can be added: it already has %u "
+                    "dims, the maximum",
+                    MESH_NDIM_MAX);
     snprintf(m->names[m->ndim], sizeof m->names[m->ndim], "%s", name);
     m->sizes[m->ndim++] = size;
     return FSDPCK_OK;

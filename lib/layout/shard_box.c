@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "layout/mesh_text.h"
 #include "layout/torch_chunk.h"
 
@@ -122,12 +123,12 @@ static fsdpck_status bad_placement(fsdpck_error *err, const mesh *m, const place
     if (!shards(&p[i]))
         return FAIL(err, BADINPUT, LAYOUT_KIND, "mesh dim %u has no known placement", i);
     if (p[i].dim >= ndim)
-        return FAIL(err, BADINPUT, LAYOUT_DIM, "mesh dim %u shards dim %u of a tensor of %u dims",
-                    i, (unsigned)p[i].dim, ndim);
+        return FAIL(err, BADINPUT, LAYOUT_DIM, "mesh dim %u shards dim %u of a tensor of %u dim%s",
+                    i, (unsigned)p[i].dim, ndim, text_plural(ndim));
     if (coord[i] >= m->sizes[i])
         return FAIL(err, BADINPUT, LAYOUT_COORD,
-                    "coordinate %" PRIu64 " is outside mesh dim %u of %" PRIu64 " ranks", coord[i],
-                    i, m->sizes[i]);
+                    "coordinate %" PRIu64 " is outside mesh dim %u of %" PRIu64 " rank%s", coord[i],
+                    i, m->sizes[i], text_plural(m->sizes[i]));
     return FAIL(err, BADINPUT, LAYOUT_SPLIT, "_StridedShard of mesh dim %u has the split factor 0",
                 i);
 }

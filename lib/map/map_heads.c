@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "map/map_adapter_internal.h"
 #include "map/map_layout_internal.h"
 
@@ -104,9 +105,10 @@ static fsdpck_status fail_rows(const map_layout *l, const map_input *in,
     const map_op *op = l->rope;
     return FAIL_WITH(
         err, BADINPUT, MAP_SHAPE,
-        ("'%s' has %" PRIu64 " rows for each head, but '%s' has %" PRIu64
+        ("'%s' has %" PRIu64 " row%s for each head, but '%s' has %" PRIu64
          ": line %u, column %u of the map",
-         in->name, l->head_rows, other->name, other->rows, op->at.line, op->at.column),
+         in->name, l->head_rows, text_plural(l->head_rows), other->name, other->rows, op->at.line,
+         op->at.column),
         (expected, "heads of the same size"),
         (next,
          "check the numbers of heads: give the config.json of this model with --config, or the "

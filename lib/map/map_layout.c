@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "state/box.h"
 
 void map_layout_init(map_layout *l, budget *owner)
@@ -269,7 +270,8 @@ static fsdpck_status find_half(const map_layout *l, const map_op *op, const map_
     char expected[80];
     RETURN_IF(
         map_get_value(l->m, VEC_AT(&l->m->values, const map_value, op->first_value), heads, err));
-    snprintf(expected, sizeof expected, "rows for %" PRIu64 " heads of even size", *heads);
+    snprintf(expected, sizeof expected, "rows for %" PRIu64 " head%s of even size", *heads,
+             text_plural(*heads));
     if (t->ndim == 0 || *heads == 0 || t->shape[0] == 0 || *heads > t->shape[0] ||
         t->shape[0] % *heads != 0 || t->shape[0] / *heads % 2 != 0)
         return shape_error(op, t, expected, err);

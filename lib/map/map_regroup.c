@@ -3,6 +3,7 @@
 #include "map/map_layout_internal.h"
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "state/box.h"
 
 /* --- group, ungroup --- */
@@ -29,8 +30,8 @@ static fsdpck_status part_size(const map_layout *l, const map_op *op, const map_
     }
     RETURN_IF(value_at(l, op, 1 + i, &value, err));
     snprintf(expected, sizeof expected,
-             "a dim %u of %" PRIu64 " groups, in proportions with the sum %" PRIu64, op->dim,
-             groups, sum);
+             "a dim %u of %" PRIu64 " group%s, in proportions with the sum %" PRIu64, op->dim,
+             groups, text_plural(groups), sum);
     if (op->dim >= t->ndim || sum == 0 || groups == 0 || t->shape[op->dim] < groups ||
         t->shape[op->dim] % sum != 0 || t->shape[op->dim] / sum * value % groups != 0)
         return shape_error(op, t, expected, err);

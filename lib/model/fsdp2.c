@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "layout/torch_chunk.h"
 
 static fsdpck_status check_group(const fsdp2_spec *s, fsdpck_error *err)
@@ -12,11 +13,11 @@ static fsdpck_status check_group(const fsdp2_spec *s, fsdpck_error *err)
         return FAIL(err, BADINPUT, MODEL_WORLD, "no rank holds the parameter");
     if (s->post_forward < 2 || s->world_size % s->post_forward == 0)
         return FSDPCK_OK;
-    return FAIL_WITH(err, BADINPUT, MODEL_WORLD,
-                     ("'reshard_after_forward' does not divide the group"),
-                     (expected, "a factor of %" PRIu64 " ranks", s->world_size),
-                     (found, "%" PRIu64, s->post_forward),
-                     (next, "choose a number of ranks that it divides; torch refuses this one"));
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_WORLD, ("'reshard_after_forward' does not divide the group"),
+        (expected, "a factor of %" PRIu64 " rank%s", s->world_size, text_plural(s->world_size)),
+        (found, "%" PRIu64, s->post_forward),
+        (next, "choose a number of ranks that it divides; torch refuses this one"));
 }
 
 /* Checks that a dim can be sharded and that the size of the all-gather fits. */

@@ -142,16 +142,17 @@ static fsdpck_status find_parent(model_reader *r, const raw_module *raw, const c
     }
     char shown[128];
     const uint32_t listed = model_find_module(m, path, nbytes);
-    FAIL_WITH(err, BADINPUT, MODEL_ORDER, ("module is not below its parent"),
+    FAIL_WITH(err, BADINPUT, MODEL_ORDER,
+              ("module is not listed after its parent, among the parent's submodules"),
               (offset, raw->offset_bytes),
-              (expected, "'%s' before it, and between them only modules below '%s'",
+              (expected, "'%s' before the module, and only submodules of '%s' between the two",
                escape_text(shown, sizeof shown, path, nbytes), shown));
     if (listed == MODEL_NONE)
         error_found(err, "no such module");
     else if (model_module_at(m, listed)->same_as != MODEL_NONE)
-        error_found(err, "a module with 'same_as': the other module lists everything below it");
+        error_found(err, "a module with 'same_as': the other module lists the submodules");
     else
-        error_found(err, "that module, and other modules between them");
+        error_found(err, "that module before it, and other modules between the two");
     return FSDPCK_BADINPUT;
 }
 

@@ -93,10 +93,11 @@ static fsdpck_status check_whole(const raw_tensor *raw, const char *what, fsdpck
                          (found, "no such key"));
     if (raw->seen & BIT(TENSOR_STRIDES) &&
         (!(raw->seen & BIT(TENSOR_SHAPE)) || raw->nstrides != raw->ndim))
-        return FAIL_WITH(err, BADINPUT, MODEL_SHAPE, ("%s has a wrong number of strides", what),
-                         (offset, raw->offset_bytes),
-                         (expected, "one for each of its %u sizes", raw->ndim),
-                         (found, "%u", raw->nstrides));
+        return FAIL_WITH(
+            err, BADINPUT, MODEL_SHAPE, ("%s has a wrong number of strides", what),
+            (offset, raw->offset_bytes),
+            (expected, "%u stride%s, one for each size", raw->ndim, text_plural(raw->ndim)),
+            (found, "%u", raw->nstrides));
     return FSDPCK_OK;
 }
 

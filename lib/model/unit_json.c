@@ -314,7 +314,8 @@ static fsdpck_status read_param(json_reader *r, size_t offset_bytes, text_buf *f
     if (strided && nstrides != ndim)
         return FAIL_WITH(err, BADINPUT, MODEL_SHAPE,
                          ("number of strides differs from number of dims"), (tensor, fqn->text),
-                         (expected, "%u strides", ndim), (found, "%u", nstrides));
+                         (expected, "%u stride%s", ndim, text_plural(ndim)),
+                         (found, "%u", nstrides));
     return unit_list_add_param(l, fqn->text, fqn->nbytes, ndim, shape, strided ? strides : NULL,
                                err);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 
 /* Steps allowed per chunk before the check gives up. A grid needs fewer than 100. */
 #define STEPS_PER_CHUNK 1000u
@@ -274,7 +275,7 @@ fsdpck_status coverage_error(const catalogue *c, uint32_t tensor, const struct c
                                  : "check the folder for a mixture of files from two saves"));
     } else {
         FAIL_WITH(err, BADINPUT, CHUNK_GAP, ("chunks of a tensor do not cover it"),
-                  (expected, "%" PRIu64 " elements", r->nelems));
+                  (expected, "%" PRIu64 " element%s", r->nelems, text_plural(r->nelems)));
         if (r->hole_located)
             error_found(err, "%" PRIu64 " missing, among them %s", r->missing,
                         box_text(a, sizeof a, r->hole_offsets, r->hole_sizes, t->ndim));

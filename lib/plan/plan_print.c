@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/crc.h"
+#include "base/text.h"
 #include "plan/plan_internal.h"
 #include "plan/segment.h"
 
@@ -57,8 +58,9 @@ fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err)
 {
     static const char *const policies[] = {"crc", "compare", "first"};
     const catalogue *to = &p->to->cat;
-    text_printf(out, "plan: %" PRIu64 " items of %" PRIu64 " bytes, replicas %s\n",
-                plan_item_count(p), p->opt.tile_nbytes, policies[p->opt.replicas]);
+    text_printf(out, "plan: %" PRIu64 " item%s of %" PRIu64 " bytes, replicas %s\n",
+                plan_item_count(p), text_plural(plan_item_count(p)), p->opt.tile_nbytes,
+                policies[p->opt.replicas]);
     for (uint64_t file = 0; file < p->file_count && !out->failed; file++) {
         const uint64_t nbytes = catalogue_file(to, file)->nbytes;
         text_puts(out, "file ");

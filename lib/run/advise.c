@@ -1,15 +1,11 @@
 /* advise.c: warnings about legal but probably unintended requests. */
 #include <inttypes.h>
 
+#include "base/text.h"
 #include "run/lost_attributes.h"
 #include "run/run.h"
 
 #define NAMES_SHOWN 3u
-
-static const char *plural(uint64_t n)
-{
-    return n == 1 ? "" : "s";
-}
 
 /* ---- mesh dims ---- */
 
@@ -84,7 +80,7 @@ static void advise_moved(const run *r)
             "choose a different number of ranks, or give --format dcp, which keeps uneven shards",
             "%" PRIu64 " tensor%s sharded on dim 0 instead of the source's dim, which does not "
             "divide evenly over %" PRIu64 " ranks; first: '%s'",
-            count, plural(count), m->sizes[mesh_dim_of(m, ROLE_FSDP)],
+            count, text_plural(count), m->sizes[mesh_dim_of(m, ROLE_FSDP)],
             catalogue_name(c, catalogue_tensor(c, r->selected.moved_first)->name));
 }
 
@@ -108,8 +104,8 @@ static void advise_slices(const run *r)
         log_warn(&r->ctx->log, FSDPCK_FINDING_MESH_WHOLE,
                  "give --tp-plan FILE: tensors that it does not name use only the other dims",
                  "%" PRIu64 " tensor%s not sharded by '%s' will be on the whole mesh: "
-                 "load_state_dict() fails if the model has them only on its FSDP dims",
-                 count, plural(count), m->names[tp]);
+                 "load_state_dict() fails if the model has such tensors only on its FSDP dims",
+                 count, text_plural(count), m->names[tp]);
 }
 
 /* ---- tensors ---- */
@@ -150,14 +146,14 @@ static void advise_default(const run *r)
                   "source does not record its sharding: %" PRIu64
                   " floating-point tensor%s sharded on dim 0; choose with --shard GLOB=DIM and "
                   "--replicate GLOB",
-                  count, plural(count));
+                  count, text_plural(count));
     else
         log_write(&r->ctx->log, LOG_NOTE,
                   "source does not record its sharding: %" PRIu64
                   " floating-point tensor%s sharded on dim 0, %" PRIu64
                   " of them without optimizer state (%s%s): if these are buffers, which FSDP does "
                   "not shard, give --replicate GLOB",
-                  count, plural(count), stateless, names.text,
+                  count, text_plural(count), stateless, names.text,
                   stateless > NAMES_SHOWN ? ", ..." : "");
     text_release(&names);
 }
@@ -185,7 +181,7 @@ static void advise_own(const run *r)
                  "each file contains the rank-local tensors of every rank: %" PRIu64
                  " tensor%s of %" PRId64 " ranks, first: '%s'; a model that expects names without "
                  "'.rank0' does not find them",
-                 count, plural(count), c->origin.world_size, first);
+                 count, text_plural(count), c->origin.world_size, first);
 }
 
 /* State of its parameter's shape is sharded like the parameter; scalars are replicated. So is state
@@ -199,7 +195,7 @@ static void advise_states(const run *r)
         &r->ctx->log, LOG_NOTE,
         "optimizer state whose shape differs from its parameter's is replicated on every rank: "
         "%" PRIu64 " tensor%s, first: '%s'",
-        t->other_shape_count, plural(t->other_shape_count),
+        t->other_shape_count, text_plural(t->other_shape_count),
         catalogue_name(&r->src->cat, catalogue_tensor(&r->src->cat, t->other_shape_first)->name));
 }
 
@@ -221,7 +217,7 @@ static void advise_dict_attributes(const run *r)
     put_first_names(lost, "'", &names);
     log_warn(&r->ctx->log, FSDPCK_FINDING_PT_ATTRS, "",
              "attributes of %zu dict%s are not written, such as '_metadata': %s", lost->count,
-             plural(lost->count), names.text == NULL ? "" : names.text);
+             text_plural(lost->count), names.text == NULL ? "" : names.text);
     text_release(&names);
 }
 
@@ -247,7 +243,7 @@ static void advise_parted(const run *r)
     log_warn(&r->ctx->log, FSDPCK_FINDING_KEY_TIED,
              "give --dtype without a glob, or with one for all names of a tensor",
              "--dtype: %zu name%s of tied tensors no longer share%s a storage: %s", parted->count,
-             plural(parted->count), parted->count == 1 ? "s" : "",
+             text_plural(parted->count), parted->count == 1 ? "s" : "",
              names.text == NULL ? "" : names.text);
     text_release(&names);
 }
@@ -262,8 +258,9 @@ static void advise_overlaps(const run *r)
     log_warn(
         &r->ctx->log, FSDPCK_FINDING_KEY_TIED,
         "make these views again after loading, or neither cast nor omit tensors of their storage",
-        "%zu tensor%s no longer share%s a storage: %s", overlaps->count, plural(overlaps->count),
-        overlaps->count == 1 ? "s" : "", names.text == NULL ? "" : names.text);
+        "%zu tensor%s no longer share%s a storage: %s", overlaps->count,
+        text_plural(overlaps->count), overlaps->count == 1 ? "s" : "",
+        names.text == NULL ? "" : names.text);
     text_release(&names);
 }
 
@@ -324,7 +321,7 @@ void run_advise_metadata(const run *r)
     if (count > 0)
         log_warn(&r->ctx->log, FSDPCK_FINDING_ST_LEFT_OUT, "",
                  "left out: %" PRIu64 " text%s of '__metadata__', which '%s' cannot hold: %s%s",
-                 count, plural(count), r->writer->name, names.text == NULL ? "?" : names.text,
+                 count, text_plural(count), r->writer->name, names.text == NULL ? "?" : names.text,
                  count > 3 ? ", ..." : "");
     text_release(&names);
 }

@@ -127,8 +127,8 @@ static fsdpck_status compare_all(map_proof *x, const map_inputs *l, fsdpck_error
     }
     if (count > x->found->tensors + tied)
         return FAIL(err, BADINPUT, MAP_PROOF,
-                    "import by the map, then export, makes %zu tensors of %" PRIu64, count,
-                    x->found->tensors);
+                    "import by the map, then export, makes %zu tensor%s of %" PRIu64, count,
+                    text_plural(count), x->found->tensors);
     return FSDPCK_OK;
 }
 

@@ -107,8 +107,8 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         log_warn(&r->ctx->log, FSDPCK_FINDING_OPTIM_ORDER,
                  "describe the modules in --model FILE, which defines the order of "
                  "model.parameters(): scripts/describe_model.py",
-                 "numbers of optimizer state follow the listed order of its names, which torch "
-                 "sometimes sorts alphabetically");
+                 "optimizer state was numbered in the order in which the checkpoint lists the "
+                 "parameter names; torch sometimes sorts these names alphabetically");
     if (r->selected.not_in_like > 0)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensors missing from '%s': %" PRIu64 "; they are sharded as without --like",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 #include "select/select_internal.h"
 
@@ -284,11 +285,11 @@ static fsdpck_status check_not_empty(const select_state *a, fsdpck_error *err)
     if (in_part > 0 && (options->keys_count > 0 || options->exclude_count > 0))
         return FAIL_WITH(
             err, USAGE, NONE,
-            ("nothing is selected: %s leaves none of %" PRIu64 " tensors",
+            ("nothing is selected: %s leaves none of %" PRIu64 " tensor%s",
              options->exclude_count == 0 ? "--keys"
              : options->keys_count == 0  ? "--exclude"
                                          : "--keys with --exclude",
-             in_part),
+             in_part, text_plural(in_part)),
             (next, "remove or narrow the pattern; list the names with: fsdpck inspect --tree SRC"));
     if (a->request->may_be_empty)
         return FSDPCK_OK;

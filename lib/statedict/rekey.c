@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "statedict/rekey_internal.h"
 
 /* Lookup is linear. */
@@ -334,9 +335,9 @@ static fsdpck_status match(rekey *r, uint32_t owner, fsdpck_error *err)
 
     if (o->unknown > 0)
         log_warn(r->log, FSDPCK_FINDING_OPTIM_STRAY, "",
-                 "state of %" PRIu32 " tensors or objects belongs to parameters that no "
-                 "param_group lists: it keeps its keys",
-                 o->unknown);
+                 "state of parameters that no param_group lists keeps its keys: %" PRIu32
+                 " tensor%s or object%s",
+                 o->unknown, text_plural(o->unknown), text_plural(o->unknown));
     o->same = o->positions.count == 0 || (o->form == r->to && r->to != OPTIM_KEYS_ID);
     if (o->same)
         return FSDPCK_OK;

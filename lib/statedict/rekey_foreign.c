@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "statedict/rekey_internal.h"
 
 #define NAMES_SHOWN 3u
@@ -165,8 +166,9 @@ fsdpck_status rekey_fail_foreign(const rekey_matching *m, const char *key, fsdpc
                    key);
     for (uint32_t i = 0; i < count && i < NAMES_SHOWN; i++)
         text_printf(&names, "%s'%.40s'", i > 0 ? ", " : "", rekey_candidate(m, i)->fqn);
-    error_expected(err, "names (param_names) of %zu numbers", m->o->positions.count);
-    error_found(err, "a number can be any of %zu parameters: %s%s", count,
+    error_expected(err, "names (param_names) of %zu number%s", m->o->positions.count,
+                   text_plural(m->o->positions.count));
+    error_found(err, "a number can be any of %zu parameter%s: %s%s", count, text_plural(count),
                 names.text == NULL ? "" : names.text, count > NAMES_SHOWN ? ", ..." : "");
     error_next(err,
                "describe the model and its optimizer with scripts/describe_model.py, and give "

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 #include "statedict/rekey_internal.h"
 
@@ -108,8 +109,9 @@ static fsdpck_status by_description(rekey *r, rekey_optimizer *o, const optim_li
         const fsdpck_status st =
             rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                        "param_groups of the optimizer differ from the model description");
-        error_expected(err, "%" PRIu32 " groups", list->count);
-        error_found(err, "%zu groups, or groups of other sizes", o->groups.count);
+        error_expected(err, "%" PRIu32 " group%s", list->count, text_plural(list->count));
+        error_found(err, "%zu group%s, or groups of other sizes", o->groups.count,
+                    text_plural(o->groups.count));
         error_next(err, "describe the saved optimizer and its groups with "
                         "scripts/describe_model.py; or read only the model: --part model "
                         "without --optim-keys and --model");

@@ -272,12 +272,12 @@ fsdpck_status rekey_number(rekey *r, rekey_optimizer *o, fsdpck_error *err)
     if (words.unknown > 0)
         log_warn(r->log, FSDPCK_FINDING_OPTIM_ORDER,
                  "give --model FILE, which defines the order of model.parameters()",
-                 "numbers of optimizer state follow the listed order of its names, which torch "
-                 "sometimes sorts alphabetically");
+                 "optimizer state was numbered in the order in which the checkpoint lists the "
+                 "parameter names; torch sometimes sorts these names alphabetically");
     else if (words.moved > 0)
         log_write(r->log, LOG_NOTE,
-                  "numbers of optimizer state follow the order of the model's parameters, not the "
-                  "listed order of its names");
+                  "optimizer state was numbered in the order of the model's parameters, not in the "
+                  "order in which the checkpoint lists their names");
     return FSDPCK_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Maps numbers to parameters in the order of the model (--assume order). */
 #include <inttypes.h>
 
+#include "base/text.h"
 #include "statedict/rekey_internal.h"
 
 /* The first assignment in order of the candidates; *failed: the position without one. */
@@ -59,8 +60,9 @@ static fsdpck_status ambiguous(const rekey_matching *m, uint32_t left, fsdpck_er
     const fsdpck_status st = rekey_fail(
         m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
         "optimizer state keyed by number matches the model's parameters in several ways");
-    error_expected(err, "one assignment of %zu numbers to %zu parameters", m->o->positions.count,
-                   m->candidates.count);
+    error_expected(err, "one assignment of %zu number%s to %zu parameter%s", m->o->positions.count,
+                   text_plural(m->o->positions.count), m->candidates.count,
+                   text_plural(m->candidates.count));
     error_found(err, "%" PRIu32 " of them not determined by shapes and order", left);
     error_next(err, "describe the parameters with --model FILE, and several param_groups with "
                     "'optimizers' in it: fsdpck-model(5)");

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "statedict/rekey_internal.h"
 
 typedef struct state_tensor {
@@ -148,7 +149,8 @@ fsdpck_status rekey_no_match(const rekey_matching *m, uint32_t position, fsdpck_
         rekey_fail(r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                    "optimizer state keyed by number does not match the model's parameters%s",
                    r->order->assumed ? " in order" : "");
-    error_expected(err, "one of %zu parameters", m->candidates.count);
+    error_expected(err, "one of %zu parameter%s", m->candidates.count,
+                   text_plural(m->candidates.count));
     for (uint32_t i = 0; i < p->nstates; i++) {
         const uint32_t tensor = *VEC_AT(&m->o->states, const uint32_t, p->first_state + i);
         const cat_tensor *t = catalogue_tensor(r->cat, tensor);

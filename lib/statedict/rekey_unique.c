@@ -200,8 +200,8 @@ static fsdpck_status ambiguous(unique *u, fsdpck_error *err)
     }
     error_expected(err, "names (param_names), or one parameter of each shape");
     error_found(err,
-                "number %s can be any of %" PRIu32 " parameters: %s%s; %" PRIu32
-                " of %zu numbers are unresolved",
+                "number %s can be any of %" PRIu32 " parameters: %s%s; unresolved numbers: %" PRIu32
+                " of %zu",
                 strtab_text(&m->o->labels, position), count, names.text == NULL ? "" : names.text,
                 count > NAMES_SHOWN ? ", ..." : "", u->open, m->o->positions.count);
     error_next(

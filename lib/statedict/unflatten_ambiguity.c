@@ -2,6 +2,7 @@
  * whose shards have equal lengths on all ranks are interchangeable. */
 #include <inttypes.h>
 
+#include "base/text.h"
 #include "statedict/unflatten_internal.h"
 
 typedef struct rivals {
@@ -119,8 +120,9 @@ static fsdpck_status look(rivals *r, const flat_optimizer *o, const uint8_t *sta
         return text_check(why, err);
     }
     if (marked < o->count && o->count != r->total)
-        text_printf(why, "%" PRIu32 " numbers without state can be any of %" PRIu32 " parameters",
-                    o->count - marked, r->total - marked);
+        text_printf(why, "%" PRIu32 " number%s without state can be any of %" PRIu32 " parameter%s",
+                    o->count - marked, text_plural(o->count - marked), r->total - marked,
+                    text_plural(r->total - marked));
     return text_check(why, err);
 }
 

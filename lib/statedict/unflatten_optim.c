@@ -132,15 +132,17 @@ static fsdpck_status refuse(flat_adapter *v, flat_optimizer *o, const char *why,
     FAIL_AS(&v->refusal, FSDPCK_BADINPUT,
             asks ? FSDPCK_FINDING_MODEL_NEEDED : FSDPCK_FINDING_MODEL_OPTIM,
             ("optimizer state keyed by number %s", why),
-            (expected, "the model's %zu units and %zu parameters", v->units->units.count,
-             v->units->params.count));
+            (expected, "%zu unit%s and %zu parameter%s of the model", v->units->units.count,
+             text_plural(v->units->units.count), v->units->params.count,
+             text_plural(v->units->params.count)));
     if (number == CAT_NONE)
-        error_found(&v->refusal, "%" PRIu32 " parameters in the optimizer", o->count);
+        error_found(&v->refusal, "%" PRIu32 " parameter%s in the optimizer", o->count,
+                    text_plural(o->count));
     else
         error_found(&v->refusal, "parameter %" PRIu32 " of %" PRIu32, number, o->count);
     error_next(&v->refusal,
                "describe the model and its optimizer with scripts/describe_model.py, and give "
-               "--model FILE; or omit the state with --part model, if the command has it");
+               "--model FILE; or omit the state: --part model, in commands that have this option");
     return FSDPCK_OK;
 }
 
@@ -153,13 +155,12 @@ static fsdpck_status ask(flat_adapter *v, flat_optimizer *o, const char *why, co
     FAIL(&v->refusal, BADINPUT, MODEL_NEEDED, "optimizer state keyed by number %s", why);
     if (found[0] != '\0')
         error_found(&v->refusal, "%s", found);
-    error_next(
-        &v->refusal,
-        "describe the model and its optimizer with scripts/describe_model.py, and give --model "
-        "FILE%s; or omit the state with --part model, if the command has it",
-        v->options.assume_order ? ""
-                                : ", or --assume order if the optimizer received the parameters in "
-                                  "the order of model.parameters()");
+    error_next(&v->refusal,
+               "give --model FILE, made with scripts/describe_model.py from the model and its "
+               "optimizer%s; or omit the state: --part model, in commands that have this option",
+               v->options.assume_order ? ""
+                                       : "; --assume order suffices if the optimizer received the "
+                                         "parameters in the order of model.parameters()");
     return FSDPCK_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Flat parameters: finds the units, and converts their parameters to tensors. */
 #include <inttypes.h>
 
+#include "base/text.h"
 #include "statedict/unflatten_internal.h"
 
 /* A parameter without elements has no interval, but still needs an empty chunk. */
@@ -19,14 +20,14 @@ static fsdpck_status wrong_length(const flat_adapter *v, const unit *u, uint32_t
                                   fsdpck_error *err)
 {
     const catalogue *c = v->base;
-    return FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
-                     ("flat parameter and its unit differ in length"),
-                     (tensor, catalogue_name(c, catalogue_tensor(c, base_tensor)->name)),
-                     (expected, "%" PRIu64 " elements, or %" PRIu64 " on each of %" PRIu32 " ranks",
-                      u->total, u->shard_size, u->world_size),
-                     (found, "%" PRIu64, catalogue_tensor_nelems(c, base_tensor)),
-                     (next, "compare the unit's parameters, world_size and alignment with the "
-                            "training code's: fsdpck-model(5)"));
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_MISMATCH, ("flat parameter and its unit differ in length"),
+        (tensor, catalogue_name(c, catalogue_tensor(c, base_tensor)->name)),
+        (expected, "%" PRIu64 " element%s, or %" PRIu64 " on each of %" PRIu32 " rank%s", u->total,
+         text_plural(u->total), u->shard_size, u->world_size, text_plural(u->world_size)),
+        (found, "%" PRIu64, catalogue_tensor_nelems(c, base_tensor)),
+        (next, "compare the unit's parameters, world_size and alignment with the "
+               "training code's: fsdpck-model(5)"));
 }
 
 fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t base_tensor,
@@ -230,7 +231,8 @@ static fsdpck_status no_unit(const flat_adapter *v, uint32_t tensor, fsdpck_erro
     return FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
                      ("flat parameter belongs to no unit of the model"),
                      (tensor, catalogue_name(v->base, catalogue_tensor(v->base, tensor)->name)),
-                     (expected, "one of %" PRIu32 " units", unit_count(v->units)));
+                     (expected, "one of %" PRIu32 " unit%s", unit_count(v->units),
+                      text_plural(unit_count(v->units))));
 }
 
 static fsdpck_status unit_missing(const flat_adapter *v, const unit *u, fsdpck_error *err)

@@ -53,10 +53,12 @@ static void note_unfinished(fsdpck_verify *v)
     if (count == 0)
         return;
     fsdpck_error what;
-    FAIL_WITH(&what, BADINPUT, SAVE_LEFTOVER, ("unfinished output was left beside the checkpoint"),
+    FAIL_WITH(&what, BADINPUT, SAVE_LEFTOVER,
+              ("unfinished output was left in the folder of the checkpoint"),
               (path_in, in->path, first),
-              (found, "%" PRIu64 " name%s", count, count == 1 ? "" : "s"),
-              (next, "remove it: it does not belong to the checkpoint"));
+              (found, "%" PRIu64 " unfinished file%s or folder%s", count, text_plural(count),
+               text_plural(count)),
+              (next, "remove unfinished files and folders: they are not part of the checkpoint"));
     findings_report(&v->found, &what);
 }
 

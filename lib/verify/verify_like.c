@@ -86,11 +86,14 @@ static fsdpck_status report_names(const verify_like *w, const like_names *n, con
     like_names_put(n, what_text, &text);
     const fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK) {
+        const uint64_t in_base = count_listed(&w->base->cat),
+                       in_output = count_listed(output_of(w));
         fsdpck_error what;
         FAIL_WITH(&what, BADINPUT, EXPORT_KEYS, ("%s", text.text), (path, w->v->src->path),
                   (tensor, catalogue_name(of, catalogue_tensor(of, n->first)->name)),
-                  (expected, "%" PRIu64 " tensors", count_listed(&w->base->cat)),
-                  (found, "%" PRIu64 " tensors", count_listed(output_of(w))), (next, "%s", next));
+                  (expected, "%" PRIu64 " tensor%s", in_base, text_plural(in_base)),
+                  (found, "%" PRIu64 " tensor%s", in_output, text_plural(in_output)),
+                  (next, "%s", next));
         findings_report(&w->v->found, &what);
     }
     text_release(&text);

@@ -52,8 +52,8 @@ static void put_expected(const near_check *k, const near_role *role, char *text,
     else if (near_roles_are_unrelated(k->near))
         snprintf(text, capacity, "cosine near 1");
     else
-        snprintf(text, capacity, "cosine near %.4g, the median of %" PRIu32 " roles",
-                 k->near->cosine_median, k->near->judged_roles);
+        snprintf(text, capacity, "cosine near %.4g, the median of %" PRIu32 " role%s",
+                 k->near->cosine_median, k->near->judged_roles, text_plural(k->near->judged_roles));
 }
 
 /* Returns the next step. */
@@ -110,8 +110,8 @@ static void report_model(const near_check *k)
          "model"),
         (path, k->v->src->path),
         (expected, "cosines near 1, as after a training that began with the folder of --like"),
-        (found, "median %.4g of %" PRIu32 " roles; %" PRIu64 " of them unrelated",
-         k->near->cosine_median, k->near->judged_roles, far),
+        (found, "median %.4g of %" PRIu32 " role%s; unrelated: %" PRIu64, k->near->cosine_median,
+         k->near->judged_roles, text_plural(k->near->judged_roles), far),
         (next, "check that training began with the model of --like; for a model trained "
                "from scratch, use --no-nearness"));
     findings_report(&k->v->found, &what);

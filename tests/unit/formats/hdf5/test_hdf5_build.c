@@ -318,10 +318,10 @@ Test(hdf5_build, what_is_left_out_is_told_once_with_its_number)
     t.said[rest - t.said] = '\0';
     cr_assert_str_eq(t.said,
                      "H5-LEFT-OUT 4 datasets hold text and are left out: 'a', 'b/c', 'd', ...\n"
-                     "H5-LEFT-OUT 1 dataset has no dataspace and is left out: 'none'\n");
+                     "H5-LEFT-OUT 1 dataset has a null dataspace and is left out: 'none'\n");
     cr_assert_eq(t.cat.origin.left_out, 8);
     cr_assert_str_eq(t.cat.origin.left_out_kinds,
-                     "4 datasets of text, 1 dataset without a dataspace, 3 links to nothing");
+                     "4 datasets of text, 1 dataset with a null dataspace, 3 links to nothing");
     release();
 }
 
