@@ -100,16 +100,16 @@ static void copy_runs(const plane *p, size_t itemsize, uint8_t *dst, const uint8
 /* A block that is contiguous down the columns in the source and along the rows in the destination:
  * exchanged in a buffer, so that both sides are accessed a cache line at a time. Rows of the sides are
  * often apart by a power of two, where lines that are kept for later displace each other. */
-#define TRANSPOSE_BLOCK(TYPE)                                                 \
-    do {                                                                      \
-        TYPE column[BLOCK], block[BLOCK][BLOCK];                              \
-        for (unsigned j = 0; j < BLOCK; j++) {                                \
-            memcpy(column, src + j * p->src_col, sizeof column);              \
-            for (unsigned i = 0; i < BLOCK; i++)                              \
-                block[i][j] = column[i];                                      \
-        }                                                                     \
-        for (unsigned i = 0; i < BLOCK; i++)                                  \
-            memcpy(dst + i * p->dst_row, block[i], sizeof block[i]);          \
+#define TRANSPOSE_BLOCK(TYPE)                                        \
+    do {                                                             \
+        TYPE column[BLOCK], block[BLOCK][BLOCK];                     \
+        for (unsigned j = 0; j < BLOCK; j++) {                       \
+            memcpy(column, src + j * p->src_col, sizeof column);     \
+            for (unsigned i = 0; i < BLOCK; i++)                     \
+                block[i][j] = column[i];                             \
+        }                                                            \
+        for (unsigned i = 0; i < BLOCK; i++)                         \
+            memcpy(dst + i * p->dst_row, block[i], sizeof block[i]); \
     } while (0)
 
 static bool is_transposed(const plane *p, size_t itemsize)

@@ -103,10 +103,11 @@ Test(exec, transposed_matrices_need_a_quarter_of_them_at_a_time)
 {
     const struct {
         uint64_t rows, nbytes;
-    } cases[] = {{400, 1 << 20}, {2048, 2 << 20}, {2200, 4 << 20}, {8000, 8 << 20}, {20000, 8 << 20}};
+    } cases[] = {
+        {400, 1 << 20}, {2048, 2 << 20}, {2200, 4 << 20}, {8000, 8 << 20}, {20000, 8 << 20}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        exec_harness *w = sharded(cases[i].rows, 1000, 0, 1,
-                                  (memory_layout){.permuted = true, .order = {1, 0}});
+        exec_harness *w =
+            sharded(cases[i].rows, 1000, 0, 1, (memory_layout){.permuted = true, .order = {1, 0}});
         cr_assert_eq(fill_nbytes(w), cases[i].nbytes, "%zu", i);
         if (cases[i].rows < 8000)
             run(w, (exec_harness_options){.nthreads = 2, .memory_nbytes = (uint64_t)64 << 20});
