@@ -331,24 +331,30 @@ static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t obj
     return FSDPCK_OK;
 }
 
-/* Bytes that torch does not load: those of another planner. Zeros are what a file system may leave of a
- * file that was not written to disk. */
-static fsdpck_status keep_bytes(dcp_folder *d, catalogue *cat, uint32_t object,
-                                const item_bytes *item, fsdpck_error *err)
+fsdpck_status dcp_item_check_bytes(const dcp_item_bytes *item, fsdpck_error *err)
 {
     const uint8_t *bytes = item->bytes.items;
     const size_t nbytes = item->bytes.count;
+    if (nbytes == 0 || bytes[0] != 0 || memcmp(bytes, bytes + 1, nbytes - 1) != 0)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, BADINPUT, DCP_BYTES, ("object contains only zeros"),
+                     (expected, "a torch.save file or a pickle"),
+                     (found, "%zu bytes, all of them 0", nbytes),
+                     (next, "use another save: this file was probably lost when the machine "
+                            "stopped; or omit the objects with --objects drop"));
+}
+
+/* Bytes that torch does not load, such as those of another planner. */
+static fsdpck_status keep_bytes(dcp_folder *d, catalogue *cat, uint32_t object,
+                                const item_bytes *item, fsdpck_error *err)
+{
+    const size_t nbytes = item->bytes.count;
     value raw;
-    if (nbytes > 0 && bytes[0] == 0 && memcmp(bytes, bytes + 1, nbytes - 1) == 0)
-        return FAIL_WITH(err, BADINPUT, DCP_BYTES, ("object contains only zeros"),
-                         (expected, "a torch.save file or a pickle"),
-                         (found, "%zu bytes, all of them 0", nbytes),
-                         (next, "use another save: this file was probably lost when the machine "
-                                "stopped; or omit the objects with --objects drop"));
+    RETURN_IF(dcp_item_check_bytes(item, err));
     log_warn(&d->log, FSDPCK_FINDING_DCP_BYTES, "",
              "object '%s' is neither a torch.save file nor a readable pickle: using its %zu bytes",
              catalogue_name(cat, catalogue_object(cat, object)->name), nbytes);
-    RETURN_IF(value_new_bytes(&cat->pool, bytes, nbytes, &raw, err));
+    RETURN_IF(value_new_bytes(&cat->pool, item->bytes.items, nbytes, &raw, err));
     catalogue_object(cat, object)->content = raw;
     catalogue_object(cat, object)->opaque = 1;
     return FSDPCK_OK;
