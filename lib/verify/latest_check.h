@@ -10,7 +10,6 @@
  * tensor, blob headers agree, and objects and the trainer's state can be read. KEY-NONE: without
  * tensors. */
 fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
-                               const fsdpck_latest_options *o,
-                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+                               const fsdpck_latest_options *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -8,10 +8,10 @@
 
 bool trainer_state_has_name(const char *name)
 {
-    static const char *const globs[] = {
-        "optimizer*.pt", "optimizer*.bin", "optimizer*.pth", "scheduler*.pt",
-        "scheduler*.bin", "scaler*.pt", "sampler*.bin", "rng_state*.pth",
-        "random_states_*.pkl", "training_args.bin"};
+    static const char *const globs[] = {"optimizer*.pt",    "optimizer*.bin", "optimizer*.pth",
+                                        "scheduler*.pt",    "scheduler*.bin", "scaler*.pt",
+                                        "sampler*.bin",     "rng_state*.pth", "random_states_*.pkl",
+                                        "training_args.bin"};
     for (size_t i = 0; i < sizeof globs / sizeof *globs; i++)
         if (fnmatch(globs[i], name, 0) == 0)
             return true;
@@ -41,20 +41,35 @@ bool trainer_state_is_read(const catalogue *c, const char *entry)
     return false;
 }
 
-/* A zip that was cut off has no end record. Those of torch.save have no comment after it. */
-static bool is_zip_with_end(const probe_input *in, const char *entry)
+typedef enum state_ends {
+    ENDS_UNKNOWN,
+    ENDS_ZIP,       /* with its end record; torch.save writes no comment after it */
+    ENDS_PICKLE,    /* of pickle.dump, with its last opcode */
+    ENDS_PICKLE_CUT /* without it */
+} state_ends;
+
+static state_ends ends_of(const uint8_t *head, const uint8_t *end, size_t end_nbytes)
 {
-    enum { END_NBYTES = 22 };
-    uint8_t head[4], end[4];
+    static const uint8_t legacy[] = {0x80, 2, 0x8a, 0x0a}; /* torch.save: more than one pickle */
+    if (memcmp(head, "PK\3\4", 4) == 0 && memcmp(end, "PK\5\6", 4) == 0)
+        return ENDS_ZIP;
+    if (head[0] != 0x80 || head[1] < 2 || head[1] > 5 || memcmp(head, legacy, sizeof legacy) == 0)
+        return ENDS_UNKNOWN;
+    return end[end_nbytes - 1] == '.' ? ENDS_PICKLE : ENDS_PICKLE_CUT;
+}
+
+static state_ends read_ends(const probe_input *in, const char *entry)
+{
+    enum { END_NBYTES = 22 }; /* of a zip's end record */
+    uint8_t head[4], end[END_NBYTES];
     file f = FILE_CLOSED;
     if (file_open_read(&f, &in->dir, entry, 0, NULL) != FSDPCK_OK)
-        return false;
+        return ENDS_UNKNOWN;
     const bool is_read =
         f.nbytes >= END_NBYTES && file_read_at(&f, 0, head, sizeof head, NULL) == FSDPCK_OK &&
         file_read_at(&f, f.nbytes - END_NBYTES, end, sizeof end, NULL) == FSDPCK_OK;
     file_abandon(&f);
-    return is_read && memcmp(head, "PK\3\4", sizeof head) == 0 &&
-           memcmp(end, "PK\5\6", sizeof end) == 0;
+    return is_read ? ends_of(head, end, sizeof end) : ENDS_UNKNOWN;
 }
 
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
@@ -65,8 +80,11 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
     path_kind kind;
     if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
-    if (ends_only && is_zip_with_end(in, entry))
+    const state_ends ends = read_ends(in, entry);
+    if (ends == ENDS_PICKLE || (ends_only && ends == ENDS_ZIP))
         return FSDPCK_OK;
+    if (ends == ENDS_PICKLE_CUT)
+        return FAIL(err, BADINPUT, NONE, "pickle has no end: the file was truncated");
     char *path = folder_path_join(in->path, entry);
     if (path == NULL)
         return error_set_nomem(err, strlen(entry));
@@ -81,11 +99,10 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
 static fsdpck_status fail_damaged(const probe_input *in, const char *entry, const fsdpck_error *why,
                                   fsdpck_error *err)
 {
-    (void)error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_SIDE_UNREAD,
-                    "file of the trainer's state beside the weights cannot be read: %s",
-                    why->message);
-    error_path_in(err, in->path, entry);
-    return FSDPCK_BADINPUT;
+    return FAIL_WITH(err, BADINPUT, SIDE_UNREAD,
+                     ("file '%s' of the trainer's state cannot be read: %s", entry, why->message),
+                     (path, in->path),
+                     (next, "copy the file again: a run that resumes from this folder needs it"));
 }
 
 fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input *in,

@@ -13,8 +13,8 @@ bool trainer_state_is_file(const char *path);
 bool trainer_state_is_all(const search_result *found);
 
 /* Opens the entry of a folder, which has such a name. ends_only: a zip with its end record is not
- * opened. OK also if it is not a file, or of a kind that is not read; otherwise the error of
- * checkpoint_open. */
+ * opened. OK also if it is not a file, or of a kind that is not read, such as a pickle of
+ * pickle.dump with its end; otherwise the error of checkpoint_open. */
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
                                   bool ends_only, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -38,8 +38,7 @@ fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_
     if (!in->is_folder || ctx->group != NULL || v->src->remote_files != NULL)
         return FSDPCK_OK;
     for (size_t i = 0; i < in->entry_count; i++)
-        if (trainer_state_has_name(in->entries[i]) &&
-            !trainer_state_is_read(read, in->entries[i]))
+        if (trainer_state_has_name(in->entries[i]) && !trainer_state_is_read(read, in->entries[i]))
             RETURN_IF(check_file_beside(v, ctx, in->entries[i], err));
     return FSDPCK_OK;
 }
