@@ -244,9 +244,10 @@ const format_reader *probe_readers(const probe_input *in, const char **near_miss
 #define SEARCH_RESULTS_MAX 10u
 typedef struct search_result {
     char *paths[SEARCH_RESULTS_MAX];
-    size_t count; /* in paths */
-    size_t more;  /* found, but not in paths */
-    bool unread;  /* some entry could not be read; `why`: the first error */
+    size_t count;      /* in paths */
+    size_t more;       /* found, but not in paths: checkpoints, */
+    size_t more_state; /* and files of a trainer's state */
+    bool unread;       /* some entry could not be read; `why`: the first error */
     fsdpck_error why;
     /* Folders in which a trainer stores a part of its state. */
     char *parts[SEARCH_RESULTS_MAX];
@@ -258,6 +259,13 @@ char *folder_path_join(const char *folder_path, const char *name);
 size_t weights_stem_nbytes(const char *name);
 /* Whether it is a folder of devices, processes or settings, which the search skips. */
 bool is_system_folder(const char *path);
+/* search_state.c: by the names that transformers, accelerate and their like give to what torch.save
+ * writes beside the weights. */
+bool trainer_state_has_name(const char *name);
+bool trainer_state_is_file(const char *path);
+/* Removes such files from the result, unless nothing else was found. */
+void search_omit_state(search_result *found);
+/* Without a trainer's state, if there is anything else. */
 fsdpck_status search_folders(const char *path, search_result *found,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* SAVE-INCOMPLETE if one part's folder contains no checkpoint but its sibling does. */

@@ -71,8 +71,8 @@ static fsdpck_status fail_several(const search_result *found, const char *path, 
     text_puts(&list, "choose one of them:");
     for (size_t i = 0; i < found->count; i++)
         text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
-    if (found->more > 0)
-        text_printf(&list, ", and %zu more", found->more);
+    if (found->more + found->more_state > 0)
+        text_printf(&list, ", and %zu more", found->more + found->more_state);
     text_buf pattern = {0};
     if (search_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
         text_printf(&list,

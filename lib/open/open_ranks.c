@@ -173,6 +173,7 @@ fsdpck_status open_search_ranks(fsdpck_checkpoint *c, search_result *found, fsdp
     st = group_all_gather(c->ctx->group, st, text.text, text.nbytes, merge_paths, &w, err);
     if (st != FSDPCK_OK)
         search_result_release(found);
+    search_omit_state(found); /* of one rank, beside the weights of another */
     search_result_release(&own);
     text_release(&text);
     return st;

@@ -103,6 +103,28 @@ static bool is_part(const probe_input *in, const char *path)
            (is_other && is_empty(in));
 }
 
+/* A file of a trainer's state leaves its slot to a checkpoint. */
+static void add_found(search_result *found, char *path)
+{
+    const bool is_state = trainer_state_is_file(path);
+    size_t at = found->count;
+    if (at == SEARCH_RESULTS_MAX && !is_state)
+        for (at = 0; at < SEARCH_RESULTS_MAX && !trainer_state_is_file(found->paths[at]);)
+            at++;
+    if (at == SEARCH_RESULTS_MAX) {
+        *(is_state ? &found->more_state : &found->more) += 1;
+        free(path);
+        return;
+    }
+    if (at < found->count) {
+        free(found->paths[at]);
+        found->more_state++;
+    } else {
+        found->count++;
+    }
+    found->paths[at] = path;
+}
+
 static void visit(search *s, char *path, unsigned depth)
 {
     probe_input in;
@@ -118,12 +140,7 @@ static void visit(search *s, char *path, unsigned depth)
         return;
     }
     if (probe_readers(&in, NULL) != NULL && depth > 0) {
-        if (s->found->count < SEARCH_RESULTS_MAX) {
-            s->found->paths[s->found->count++] = path;
-        } else {
-            s->found->more++;
-            free(path);
-        }
+        add_found(s->found, path);
         probe_release(&in);
         return;
     }
@@ -171,6 +188,7 @@ fsdpck_status search_folders(const char *path, search_result *found, fsdpck_erro
         visit(s, s->paths[i], s->depths[i]);
     }
     free(s);
+    search_omit_state(found);
     return FSDPCK_OK;
 }
 

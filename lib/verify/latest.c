@@ -207,8 +207,6 @@ static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found
     fsdpck_error none = FSDPCK_ERROR_INIT;
     bool any = false;
     for (size_t i = 0; i < found->count; i++) {
-        if (trainer_state_is_file(found->paths[i]))
-            continue;
         const fsdpck_status st = latest_check_one(ctx, found->paths[i], o, err);
         if (st != FSDPCK_OK && err->finding == FSDPCK_FINDING_KEY_NONE) {
             none = *err;

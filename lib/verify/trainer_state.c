@@ -1,29 +1,9 @@
 #include "verify/trainer_state.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-
-bool trainer_state_has_name(const char *name)
-{
-    static const char *const globs[] = {"optimizer*.pt",    "optimizer*.bin", "optimizer*.pth",
-                                        "scheduler*.pt",    "scheduler*.bin", "scaler*.pt",
-                                        "sampler*.bin",     "rng_state*.pth", "random_states_*.pkl",
-                                        "training_args.bin"};
-    for (size_t i = 0; i < sizeof globs / sizeof *globs; i++)
-        if (fnmatch(globs[i], name, 0) == 0)
-            return true;
-    return false;
-}
-
-bool trainer_state_is_file(const char *path)
-{
-    path_kind kind;
-    return trainer_state_has_name(text_file_name(path)) &&
-           path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
-}
 
 bool trainer_state_is_all(const search_result *found)
 {

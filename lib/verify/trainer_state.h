@@ -5,10 +5,6 @@
 
 #include "open/checkpoint.h"
 
-/* By the names that transformers, accelerate and their like give to what torch.save writes. */
-bool trainer_state_has_name(const char *name);
-bool trainer_state_is_file(const char *path);
-
 /* Whether all paths are such files: the folder with them contains no weights. */
 bool trainer_state_is_all(const search_result *found);
 

@@ -17,12 +17,12 @@ static void tell(fsdpck_verify *v, const char *path, const fsdpck_error *why)
     findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 
-static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, const char *entry,
-                                       fsdpck_error *err)
+static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, const probe_input *in,
+                                       const char *entry, fsdpck_error *err)
 {
     fsdpck_error why = FSDPCK_ERROR_INIT;
-    const fsdpck_status st = trainer_state_check(ctx, &v->src->probe, entry, false, &why);
-    char *path = st == FSDPCK_BADINPUT ? folder_path_join(v->src->path, entry) : NULL;
+    const fsdpck_status st = trainer_state_check(ctx, in, entry, false, &why);
+    char *path = st == FSDPCK_BADINPUT ? folder_path_join(in->path, entry) : NULL;
     if (path != NULL)
         tell(v, path, &why);
     free(path);
@@ -31,14 +31,30 @@ static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, co
     return st == FSDPCK_CANCELLED ? st : FSDPCK_OK;
 }
 
+/* `read`: the files of the checkpoint itself, NULL if it is below this folder. */
+static fsdpck_status check_folder(fsdpck_verify *v, fsdpck_context *ctx, const probe_input *in,
+                                  const catalogue *read, fsdpck_error *err)
+{
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (trainer_state_has_name(in->entries[i]) &&
+            (read == NULL || !trainer_state_is_read(read, in->entries[i])))
+            RETURN_IF(check_file_beside(v, ctx, in, in->entries[i], err));
+    return FSDPCK_OK;
+}
+
 fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
 {
     const probe_input *in = &v->src->probe;
     const catalogue *read = v->src->adapter == NULL ? &v->src->cat : &v->src->read;
-    if (!in->is_folder || ctx->group != NULL || v->src->remote_files != NULL)
+    probe_input above;
+    if (ctx->group != NULL || v->src->remote_files != NULL)
         return FSDPCK_OK;
-    for (size_t i = 0; i < in->entry_count; i++)
-        if (trainer_state_has_name(in->entries[i]) && !trainer_state_is_read(read, in->entries[i]))
-            RETURN_IF(check_file_beside(v, ctx, in->entries[i], err));
-    return FSDPCK_OK;
+    if (in->is_folder)
+        RETURN_IF(check_folder(v, ctx, in, read, err));
+    if (v->src->entered_from == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(probe_gather(v->src->entered_from, &above, err));
+    const fsdpck_status st = check_folder(v, ctx, &above, NULL, err);
+    probe_release(&above);
+    return st;
 }
