@@ -56,6 +56,7 @@ import cases_optim_names  # noqa: E402, F401
 import cases_parts  # noqa: E402, F401
 import cases_plan  # noqa: E402, F401
 import cases_rank_containers  # noqa: E402, F401
+import cases_rank_families  # noqa: E402, F401
 import cases_rank_files  # noqa: E402, F401
 import cases_reshard  # noqa: E402, F401
 import cases_reshard_old  # noqa: E402, F401
