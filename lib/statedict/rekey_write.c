@@ -82,11 +82,13 @@ static fsdpck_status state_path(writing *w, const rekey_optimizer *o, value old,
         RETURN_IF(value_new_str(pool, text + label_at, label_nbytes, &v, err));
     RETURN_IF(push(w, v, err));
     /* torch joins the keys of nested dicts with dots. */
-    for (size_t at = label_at + label_nbytes + 1; o->flat && at < w->name.nbytes;) {
+    size_t at = label_at + label_nbytes + 1;
+    for (bool more = o->flat && at < w->name.nbytes; more;) {
         const char *dot = memchr(text + at, '.', w->name.nbytes - at);
         const size_t n = dot == NULL ? w->name.nbytes - at : (size_t)(dot - text) - at;
         RETURN_IF(push_text(w, text + at, n, err));
         at += n + 1;
+        more = dot != NULL;
     }
     for (size_t i = o->depth + 2u; !o->flat && i < value_count(pool, old); i++)
         RETURN_IF(push(w, value_item(pool, old, i), err));

@@ -3,7 +3,7 @@
 import torch
 
 from cases_optim_names import saved, written
-from support import UNSUPPORTED, case, check
+from support import BAD_INPUT, UNSUPPORTED, case, check
 
 
 @case(first=(2, 15))
@@ -50,3 +50,21 @@ def case_optim_flat_nested(setting):
     for path in (source, setting.path("lists")):
         done, _ = setting.consolidate(path, "no.pt", "--optim-keys", "flat", "--assume", "order", expected=UNSUPPORTED)
         check("[MODEL-OPTIM]" in done.stderr and "is in a list" in done.stderr, done.stderr)
+
+
+@case()
+def case_optim_flat_contradicts(setting):
+    """A key that is a value and also begins others; empty keys; ints and texts among the values."""
+    one = torch.ones(2)
+    for name, state in (("before", {"x": one, "x.y": one}), ("after", {"x.y.z": one, "x.y": 5})):
+        optim = {"param_groups.w.lr": 1., **{"state.w." + key: value for key, value in state.items()}}
+        source = saved(setting, name + ".pt", {"model": {"w": one}, "optim": optim})
+        done, _ = setting.consolidate(source, "no.pt", "--optim-keys", "name", expected=BAD_INPUT)
+        check("[KEY-NEST]" in done.stderr, done.stderr)
+    optim = {"state.w.x.": one, "state.w..y": one, "state.w.q.r": 4, "param_groups.w.lr": 1.}
+    source = saved(setting, "empty.pt", {"model": {"w": one}, "optim": optim})
+    setting.run("reshard", "-q", source, "dcp", "--format", "dcp", "--world-size", "1")
+    for path in (source, setting.path("dcp")):
+        state = written(setting, path, "--optim-keys", "name")["optim"]["state"]["w"]
+        check(set(state) == {"x", "", "q"} and state["q"] == {"r": 4}, state)
+        check(torch.equal(state["x"][""], one) and torch.equal(state[""]["y"], one), state)
