@@ -418,17 +418,13 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
     return check_doubles(l, err);
 }
 
-void ranks_list_pattern(const ranks_list *l, const char *given, char *pattern, size_t capacity)
+bool ranks_family_pattern(const ranks_family *f, const char *given, char *pattern, size_t capacity)
 {
-    const ranks_family *f = VEC_AT(&l->families, const ranks_family, 0);
     const world_text none = {0};
     const world_text before = f->world > 0 ? find_world(f->prefix, strlen(f->prefix)) : none;
     const world_text after = f->world > 0 ? find_world_after(f->suffix) : none;
     int n;
 
-    pattern[0] = '\0';
-    if (l->families.count != 1 || f->trainer[0] != '\0')
-        return;
     if (given != NULL) {
         n = strstr(given, "{i}") != NULL ? 0 : snprintf(pattern, capacity, "%s", given);
     } else if (strpbrk(f->prefix, "{}") != NULL || strpbrk(f->suffix, "{}") != NULL) {
@@ -442,8 +438,9 @@ void ranks_list_pattern(const ranks_list *l, const char *given, char *pattern, s
     } else {
         n = snprintf(pattern, capacity, "%s{r}%s", f->prefix, f->suffix);
     }
-    if (n < 0 || (size_t)n >= capacity)
+    if (n <= 0 || (size_t)n >= capacity)
         pattern[0] = '\0';
+    return pattern[0] != '\0';
 }
 
 void ranks_list_release(ranks_list *l)

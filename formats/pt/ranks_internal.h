@@ -98,8 +98,8 @@ bool ranks_name_is_generic(const char *name);
 fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
                               const char *pattern, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Pattern of the file names with "{r}" for the rank and "{W}" for the number of ranks; `given` as
- * above. "" if the trainer's names are kept anyway, or no single pattern matches all names. */
-void ranks_list_pattern(const ranks_list *l, const char *given, char *pattern, size_t capacity);
+ * above. false, and "", if no single pattern matches all names. */
+bool ranks_family_pattern(const ranks_family *f, const char *given, char *pattern, size_t capacity);
 void ranks_list_release(ranks_list *l);
 /* Name of the file of a rank, whether it exists or not. */
 void ranks_file_name(const ranks_family *f, uint64_t rank, char *name, size_t capacity);
@@ -472,6 +472,8 @@ fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t a, uint32_t b, 
  * parameters. */
 void ranks_report_differing(const ranks_state *s, bool states_units);
 /* ranks_trainer_files.c: a trainer's other files. */
+/* Fills origin.trainer, rank_pattern and rank_families, after all files are read. */
+void ranks_describe_families(const ranks_state *s, cat_origin *o);
 /* Fills origin.side_folder and settings from the folder of a known trainer. */
 void ranks_describe_folder(const open_request *req, cat_origin *o);
 /* Whether a folder is a checkpoint of the package torch_checkpointing. */

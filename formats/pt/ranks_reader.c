@@ -202,22 +202,6 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     return catalogue_seal(s->cat, err);
 }
 
-/* Whether one kind of file holds a whole state, {"model": ..., "optim": ...}: it is not from that
- * trainer, whose model files hold only the model. */
-static bool holds_families(const ranks_state *s)
-{
-    static const char *const keys[] = {"model", "optim", "optimizer", "extra_state"};
-    const catalogue *cat = s->cat;
-    for (size_t i = 0; s->list->families.count == 1 && i < catalogue_tensor_count(cat); i++) {
-        const value path = catalogue_tensor(cat, i)->path;
-        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-            if (value_count(&cat->pool, path) > 1 &&
-                value_is_str(&cat->pool, value_item(&cat->pool, path, 0), keys[k]))
-                return true;
-    }
-    return false;
-}
-
 static void note_traps(const ranks_state *s)
 {
     const open_request *req = s->req;
@@ -238,9 +222,7 @@ static void describe(const ranks_state *s, cat_origin *o)
     note_traps(s);
     snprintf(o->format, sizeof o->format, "pt-ranks");
     o->types_keys = true;
-    if (!holds_families(s))
-        snprintf(o->trainer, sizeof o->trainer, "%s",
-                 VEC_AT(&s->list->families, const ranks_family, 0)->trainer);
+    ranks_describe_families(s, o);
     snprintf(o->torch_version, sizeof o->torch_version, "%s",
              s->form[0] != '\0' ? s->form : s->archive_form);
     if (sscanf(s->form, "2.%2u", &o->dtensor_minor) != 1 || o->dtensor_minor < 5)
@@ -253,7 +235,6 @@ static void describe(const ranks_state *s, cat_origin *o)
             ranks = VEC_AT(&s->list->files, const ranks_file, i)->rank + UINT64_C(1);
     o->world_size = (int64_t)ranks;
     o->step = step_of_folder(s->req->path);
-    ranks_list_pattern(s->list, s->req->rank_pattern, o->rank_pattern, sizeof o->rank_pattern);
     o->order_suspect = s->tp_order_suspect && !s->req->assume_tp_first;
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,

@@ -33,6 +33,58 @@ const ranks_trainer *ranks_trainer_find(const char *name)
     return NULL;
 }
 
+/* --- kinds of files --- */
+
+static bool begins_with_family(const catalogue *cat, value path)
+{
+    static const char *const keys[] = {"model", "optim", "optimizer", "extra_state"};
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        if (value_count(&cat->pool, path) > 1 &&
+            value_is_str(&cat->pool, value_item(&cat->pool, path, 0), keys[k]))
+            return true;
+    return false;
+}
+
+/* Whether one kind of file holds a whole state, {"model": ..., "optim": ...}: it is not from that
+ * trainer, whose model files hold only the model. */
+static bool holds_families(const ranks_state *s)
+{
+    const catalogue *cat = s->cat;
+    bool found = false;
+    for (size_t i = 0; !found && i < catalogue_tensor_count(cat); i++)
+        found = begins_with_family(cat, catalogue_tensor(cat, i)->path);
+    for (size_t i = 0; !found && i < catalogue_object_count(cat); i++)
+        found = begins_with_family(cat, catalogue_object(cat, i)->path);
+    return found && s->list->families.count == 1;
+}
+
+/* Files of Meta's ranks are only read: their names determine how ranks share a tensor. */
+static void note_families(const ranks_state *s, cat_origin *o)
+{
+    const vec *families = &s->list->families;
+    const ranks_family *first = VEC_AT(families, const ranks_family, 0);
+    if (families->count > CAT_RANK_FAMILIES_MAX || s->meta.world > 0)
+        return;
+    for (size_t i = 0; i < families->count; i++) {
+        const ranks_family *f = VEC_AT(families, const ranks_family, i);
+        cat_rank_family *made = &o->rank_families[i];
+        if (!ranks_family_pattern(f, s->req->rank_pattern, made->pattern, sizeof made->pattern))
+            return;
+        snprintf(made->key, sizeof made->key, "%s", f->key);
+    }
+    o->rank_family_count = (unsigned)families->count;
+    if (families->count == 1 && first->trainer[0] == '\0')
+        memcpy(o->rank_pattern, o->rank_families[0].pattern, sizeof o->rank_pattern);
+}
+
+void ranks_describe_families(const ranks_state *s, cat_origin *o)
+{
+    const ranks_family *first = VEC_AT(&s->list->families, const ranks_family, 0);
+    if (!holds_families(s))
+        snprintf(o->trainer, sizeof o->trainer, "%s", first->trainer);
+    note_families(s, o);
+}
+
 /* --- verl's settings --- */
 
 static bool is_world_size(const json_token *t)

@@ -13,8 +13,9 @@
  * of the rank's shard, and every other one as a plain CPU tensor. All are compact, whereas torch's
  * files keep the padding of FSDP2's shards.
  *
- * The output keeps the families of a trainer's folder: an outer key of the state selects the family
- * and is not in its files. A family without content has no files. */
+ * The output keeps the families of the source, else those of a trainer: with several, an outer key of
+ * the state selects the family and is not in its files. With one, the files hold the whole state. A
+ * family without content has no files. */
 
 enum { FAMILY_PATTERN_NBYTES = 64 };
 
@@ -23,12 +24,15 @@ typedef struct family {
     const char *pattern;
 } family;
 
-/* The families of the source's trainer. */
-typedef struct trainer_folder {
+enum { FAMILIES_MAX = CAT_RANK_FAMILIES_MAX };
+_Static_assert((int)FAMILIES_MAX >= (int)RANKS_TRAINER_FAMILIES, "a trainer's families fit too");
+
+/* The families of the source or of its trainer. */
+typedef struct own_families {
     size_t count;
-    family families[RANKS_TRAINER_FAMILIES];
+    family families[FAMILIES_MAX];
     char patterns[RANKS_TRAINER_FAMILIES][FAMILY_PATTERN_NBYTES];
-} trainer_folder;
+} own_families;
 
 static const char plain_pattern[] = "model_world_size_{W}_rank_{r}.pt";
 
@@ -139,12 +143,20 @@ static void put_pattern(char out[FAMILY_PATTERN_NBYTES], const char *pattern)
                  number + strlen("{i}"));
 }
 
-static void folder_of(const target *t, trainer_folder *own)
+static void find_families(const target *t, own_families *own)
 {
-    *own = (trainer_folder){0};
+    const cat_origin *o = &t->cat.origin;
+    *own = (own_families){0};
+    for (size_t i = 0; i < o->rank_family_count; i++) {
+        const cat_rank_family *f = &o->rank_families[i];
+        own->families[own->count++] =
+            (family){o->rank_family_count > 1 ? f->key : NULL, f->pattern};
+    }
+    if (own->count > 0)
+        return;
     for (size_t i = 0; i < RANKS_TRAINER_FAMILIES; i++) {
         const ranks_trainer_family *f = &ranks_trainer_families[i];
-        if (!f->is_written || strcmp(f->trainer, t->cat.origin.trainer) != 0)
+        if (!f->is_written || strcmp(f->trainer, o->trainer) != 0)
             continue;
         put_pattern(own->patterns[own->count], f->pattern);
         own->families[own->count] = (family){f->key, own->patterns[own->count]};
@@ -152,16 +164,17 @@ static void folder_of(const target *t, trainer_folder *own)
     }
 }
 
-static bool is_family_key(const target *t, value key, const trainer_folder *own)
+static bool is_family_key(const target *t, value key, const own_families *own)
 {
     for (size_t i = 0; i < own->count; i++)
-        if (value_is_str(&t->cat.pool, key, own->families[i].key))
+        if (own->families[i].key != NULL &&
+            value_is_str(&t->cat.pool, key, own->families[i].key))
             return true;
     return false;
 }
 
 /* Whether a state consists of families: a dict whose keys are theirs. */
-static bool has_families(target *t, value root, const trainer_folder *own)
+static bool has_families(target *t, value root, const own_families *own)
 {
     value dict;
     if (!value_as_dict(&t->cat.pool, root, &dict) || value_count(&t->cat.pool, dict) == 0)
@@ -172,7 +185,7 @@ static bool has_families(target *t, value root, const trainer_folder *own)
     return true;
 }
 
-static bool all_have_families(target *t, const trainer_folder *own)
+static bool all_have_families(target *t, const own_families *own)
 {
     if (t->rank_roots.count == 0)
         return has_families(t, t->root, own);
@@ -257,13 +270,11 @@ static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error 
 {
     target *t = s->t;
     const ranks_trainer *const trainer = ranks_trainer_find(t->cat.origin.trainer);
-    trainer_folder own;
-    folder_of(t, &own);
-    const char *const kept = t->cat.origin.rank_pattern;
-    const family whole = {NULL, pattern != NULL   ? pattern
-                                : own.count > 0   ? own.families[0].pattern
-                                : kept[0] != '\0' ? kept
-                                                  : plain_pattern};
+    own_families own;
+    find_families(t, &own);
+    const family whole = {NULL, pattern != NULL ? pattern
+                                : own.count > 0 ? own.families[0].pattern
+                                                : plain_pattern};
 
     RETURN_IF(rank_pattern_check(whole.pattern, t->world_size, err));
     if (pattern != NULL || own.count == 0 || !all_have_families(t, &own)) {

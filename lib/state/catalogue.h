@@ -137,6 +137,14 @@ typedef struct cat_metadata {
     vec text_of; /* uint32_t: the text of each key, by the key's id */
 } cat_metadata;
 
+/* One kind of rank files of a folder. */
+typedef struct cat_rank_family {
+    char key[64];      /* outer key of its state; "" if the folder has only one kind */
+    char pattern[256]; /* names of its files: "optim_world_size_{W}_rank_{r}.pt" */
+} cat_rank_family;
+
+enum { CAT_RANK_FAMILIES_MAX = 8 };
+
 typedef struct cat_origin {
     char format[32];        /* "dcp" */
     char trainer[32];       /* "torchtitan", "verl", ... */
@@ -154,6 +162,9 @@ typedef struct cat_origin {
     char side_folder[32];   /* of small files that do not depend on the ranks: "huggingface" */
     char settings[1024];    /* text of the trainer's JSON file of settings */
     char rank_pattern[256]; /* of rank files of no known trainer: "weights_rank_{r}.pt"; "" */
+    /* All kinds of rank files, which a writer of rank files keeps; 0: none, or unknown names. */
+    unsigned rank_family_count;
+    cat_rank_family rank_families[CAT_RANK_FAMILIES_MAX];
     bool order_suspect;     /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
     bool boxes_suspect;     /* recorded boxes may not be the physical ones: --repair-strided */
     bool by_rank;           /* each rank described only its own part: metadata alone show a gap */

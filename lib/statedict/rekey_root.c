@@ -132,6 +132,7 @@ typedef struct making {
     value *states;      /* by position */
     uint32_t *group_of; /* by position: it is the first of this group, counted from 1 */
     text_buf key;
+    uint64_t steps; /* of find_in_dict() */
 } making;
 
 static value leaf_of(const rekey *r, const rekey_entry *e)
@@ -146,6 +147,57 @@ static fsdpck_status put_text(making *m, value dict, const char *text, size_t nb
     value key;
     RETURN_IF(value_new_str(pool, text, nbytes, &key, err));
     return value_dict_put(pool, dict, key, item, err);
+}
+
+static fsdpck_status contradiction(const making *m, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST, err,
+                   "flattened state has a value where '%.200s' requires a dict, or the reverse",
+                   m->key.text);
+    error_next(err, "use --optim-keys flat, which keeps the keys");
+    return st;
+}
+
+/* Texts of a pool are equal only if they are the same value. false: none, or too many steps. */
+static bool find_in_dict(making *m, value dict, value key, value *item)
+{
+    const value_pool *pool = &m->r->cat->pool;
+    for (size_t i = value_count(pool, dict); i > 0 && m->steps <= REKEY_STEPS_MAX; i--) {
+        m->steps++;
+        if (value_key(pool, dict, i - 1) != key)
+            continue;
+        *item = value_item(pool, dict, i - 1);
+        return true;
+    }
+    return false;
+}
+
+/* Puts it into the dicts that the dots of m->key separate, as torch does. */
+static fsdpck_status put_nested(making *m, value dict, value item, fsdpck_error *err)
+{
+    value_pool *pool = &m->r->cat->pool;
+    size_t at = 0;
+    for (;;) {
+        const char *text = m->key.text + at;
+        const char *dot = memchr(text, '.', m->key.nbytes - at);
+        const size_t n = dot == NULL ? m->key.nbytes - at : (size_t)(dot - text);
+        value key, next;
+        RETURN_IF(value_new_str(pool, text, n, &key, err));
+        const bool found = find_in_dict(m, dict, key, &next);
+        if (m->steps > REKEY_STEPS_MAX)
+            return FAIL(err, LIMIT, LIMIT_COUNT, "too many keys in flattened state");
+        if (dot == NULL)
+            return found ? contradiction(m, err) : value_dict_put(pool, dict, key, item, err);
+        if (found && value_kind_of(next) != VALUE_DICT)
+            return contradiction(m, err);
+        if (!found) {
+            RETURN_IF(value_new_dict(pool, &next, err));
+            RETURN_IF(value_dict_put(pool, dict, key, next, err));
+        }
+        dict = next;
+        at += n + 1;
+    }
 }
 
 /* From the flattened form. */
@@ -175,8 +227,9 @@ static fsdpck_status nest_entry(making *m, const rekey_entry *e, fsdpck_error *e
     }
     m->key.nbytes = 0;
     text_append(&m->key, text + skip, nbytes - skip); /* the pool may move */
+    text_append(&m->key, "", 0);
     RETURN_IF(text_check(&m->key, err));
-    return put_text(m, m->states[e->at], m->key.text, m->key.nbytes, leaf_of(r, e), err);
+    return put_nested(m, m->states[e->at], leaf_of(r, e), err);
 }
 
 static fsdpck_status nest_all(making *m, fsdpck_error *err)

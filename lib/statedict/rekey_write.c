@@ -82,9 +82,14 @@ static fsdpck_status state_path(writing *w, const rekey_optimizer *o, value old,
     else
         RETURN_IF(value_new_str(pool, text + label_at, label_nbytes, &v, err));
     RETURN_IF(push(w, v, err));
-    if (o->flat && label_at + label_nbytes + 1 < w->name.nbytes) {
-        const size_t at = label_at + label_nbytes + 1;
-        RETURN_IF(push_text(w, text + at, w->name.nbytes - at, err));
+    /* torch joins the keys of nested dicts with dots. */
+    size_t at = label_at + label_nbytes + 1;
+    for (bool more = o->flat && at < w->name.nbytes; more;) {
+        const char *dot = memchr(text + at, '.', w->name.nbytes - at);
+        const size_t n = dot == NULL ? w->name.nbytes - at : (size_t)(dot - text) - at;
+        RETURN_IF(push_text(w, text + at, n, err));
+        at += n + 1;
+        more = dot != NULL;
     }
     for (size_t i = o->depth + 2u; !o->flat && i < value_count(pool, old); i++)
         RETURN_IF(push(w, value_item(pool, old, i), err));
@@ -128,6 +133,30 @@ static fsdpck_status write_state(writing *w, const rekey_entry *e, fsdpck_error 
     return rekey_note_param(w->r, p, e->index, err);
 }
 
+/* torch flattens state in dicts, not in lists, and separates their keys with dots. */
+static fsdpck_status check_flattens(const rekey *r, const rekey_optimizer *o, value path,
+                                    const char *name, fsdpck_error *err)
+{
+    const value_pool *pool = &r->cat->pool;
+    const char *why = NULL;
+    for (size_t i = o->depth + 2u; why == NULL && i < value_count(pool, path); i++) {
+        size_t nbytes = 0;
+        const value v = value_item(pool, path, i);
+        const char *text = value_text(pool, v, &nbytes);
+        if (value_kind_of(v) == VALUE_INT)
+            why = "is in a list";
+        else if (text != NULL && memchr(text, '.', nbytes) != NULL)
+            why = "has a key with a dot";
+    }
+    if (why == NULL)
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
+                   "state '%.200s' %s, which the flattened form cannot represent", name, why);
+    error_next(err, "use --optim-keys name, which keeps it");
+    return st;
+}
+
 static fsdpck_status check_form(const rekey *r, const rekey_entry *e, fsdpck_error *err)
 {
     const catalogue *c = r->cat;
@@ -136,13 +165,17 @@ static fsdpck_status check_form(const rekey *r, const rekey_entry *e, fsdpck_err
         return FSDPCK_OK;
     const char *name = catalogue_name(c, e->is_object ? catalogue_object(c, e->index)->name
                                                       : catalogue_tensor(c, e->index)->name);
+    const value path =
+        e->is_object ? catalogue_object(c, e->index)->path : catalogue_tensor(c, e->index)->path;
     if (e->kind == REKEY_HYPER)
         return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                           "hyperparameter '%.200s' is a tensor, which cannot be converted to or "
                           "from the flattened form",
                           name);
-    if (e->kind != REKEY_STATE || e->at != REKEY_NONE)
+    if (e->kind != REKEY_STATE)
         return FSDPCK_OK;
+    if (e->at != REKEY_NONE)
+        return o->flat ? FSDPCK_OK : check_flattens(r, o, path, name, err);
     return rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
                       "state '%.200s' belongs to no parameter of the param_groups", name);
 }

@@ -53,9 +53,11 @@ import cases_near  # noqa: E402, F401
 import cases_nesting  # noqa: E402, F401
 import cases_optim  # noqa: E402, F401
 import cases_optim_names  # noqa: E402, F401
+import cases_optim_nested  # noqa: E402, F401
 import cases_parts  # noqa: E402, F401
 import cases_plan  # noqa: E402, F401
 import cases_rank_containers  # noqa: E402, F401
+import cases_rank_families  # noqa: E402, F401
 import cases_rank_files  # noqa: E402, F401
 import cases_reshard  # noqa: E402, F401
 import cases_reshard_old  # noqa: E402, F401

@@ -303,6 +303,19 @@ Test(rekey, flattened_keys_may_have_dots)
     expect_tensor("optim/state/a/exp_avg");
 }
 
+/* As torch: dicts below a parameter's state. */
+Test(rekey, flattened_dicts_come_back)
+{
+    given("a 3; optim/state/a/deep/b/c 3; optim/state/a/deep/d 4; optim/state/a/exp_avg 3;"
+          "optim/param_groups/@0/lr = 1; optim/param_groups/@0/params = [a]");
+    must_run(OPTIM_KEYS_FLAT);
+    expect_tensor("optim/state.a.deep.b.c");
+    must_run(OPTIM_KEYS_NAME);
+    expect_tensor("optim/state/a/deep/b/c");
+    expect_tensor("optim/state/a/deep/d");
+    expect_tensor("optim/state/a/exp_avg");
+}
+
 /* As torch: each parameter has the names of its whole group, and they give the order of numbers. */
 Test(rekey, flattened_names_are_those_of_the_group)
 {
@@ -446,6 +459,10 @@ static const struct refusal {
     {"numbers and names", OPTIM_KEYS_NAME, "MODEL-OPTIM",
      ADAM "optim/param_groups/@0/params = [0 emb.weight]"},
     {"no list", OPTIM_KEYS_ID, "MODEL-OPTIM", ADAM "optim/param_groups/@0/params = 1"},
+    {"a list of tensors, flattened", OPTIM_KEYS_FLAT, "MODEL-OPTIM",
+     "a 4; optim/state/a/old_dirs/@0 4; optim/param_groups/@0/params = [a]"},
+    {"a key with a dot, flattened", OPTIM_KEYS_FLAT, "MODEL-OPTIM",
+     "a 4; optim/state/a/x.y 4; optim/param_groups/@0/params = [a]"},
     {"two names that are one", OPTIM_KEYS_FLAT, "KEY-DUP",
      "a 4; state/_orig_mod.a/exp_avg 4; state/a/exp_avg 4;"
      "param_groups/@0/params = [_orig_mod.a a]"},

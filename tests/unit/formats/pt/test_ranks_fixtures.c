@@ -140,6 +140,10 @@ Test(ranks, a_trainers_folder_is_one_checkpoint)
     open_fixture(&o, "2.15.0", "ranks-verl");
     cr_expect_str_eq(o.cat.origin.trainer, "verl");
     cr_expect_eq(o.warnings, 0);
+    cr_assert_eq(o.cat.origin.rank_family_count, 3);
+    cr_expect_str_eq(o.cat.origin.rank_families[2].key, "extra_state");
+    cr_expect_str_eq(o.cat.origin.rank_families[2].pattern,
+                     "extra_state_world_size_{W}_rank_{r}.pt");
     cr_expect_neq(ranks_tensor_named(&o, "model.uneven.weight"), CAT_NONE);
     cr_expect_str_eq(ranks_spec_text(&o, "optim.state.0.exp_avg", text), "fsdp=4 Shard(0)");
     const cat_tensor *t = catalogue_tensor(&o.cat, ranks_tensor_named(&o, "optim.state.0.exp_avg"));

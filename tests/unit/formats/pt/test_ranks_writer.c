@@ -377,6 +377,40 @@ Test(ranks_writer, accelerate_names_its_files_so)
     cr_expect(exists("optimizer_0_rank0.bin"));
 }
 
+static void keep_family(const char *key, const char *pattern)
+{
+    cat_origin *o = &t.cat.origin;
+    cat_rank_family *f = &o->rank_families[o->rank_family_count++];
+    strcpy(f->key, key);
+    strcpy(f->pattern, pattern);
+}
+
+Test(ranks_writer, one_kind_of_files_keeps_its_name_and_outer_keys)
+{
+    begin("fsdp=2");
+    strcpy(t.cat.origin.trainer, "verl");
+    keep_family("", "optim_world_size_{W}_rank_{r}.pt");
+    t.root = dict();
+    put(t.root, "optim", number(5));
+    write_to(scratch, &plain);
+    cr_expect_eq(scratch_count(scratch), 3);
+    cr_expect(holds(scratch, "optim_world_size_2_rank_1.pt", "optim"));
+}
+
+Test(ranks_writer, several_kinds_of_files_keep_their_names)
+{
+    begin("fsdp=2");
+    keep_family("a", "a_rank{r}.pt");
+    keep_family("b", "b_{r}_of_{W}.pt");
+    t.root = dict();
+    put(t.root, "a", number(5));
+    put(t.root, "b", number(6));
+    write_to(scratch, &plain);
+    cr_expect_eq(scratch_count(scratch), 4);
+    cr_expect(exists("a_rank1.pt"));
+    cr_expect(exists("b_1_of_2.pt"));
+}
+
 Test(ranks_writer, a_pattern_names_whole_states)
 {
     const writer_options opt = {.rank_pattern = "m{W}-{r}of{W}.pt"};
