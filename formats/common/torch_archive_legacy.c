@@ -143,7 +143,7 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
         if (!checked_mul(load_le64(count), dtype_get(s->dtype)->itemsize_bytes, &end) ||
             end != s->nbytes)
             return FAIL_WITH(
-                err, BADINPUT, PT_STORAGE_SIZE, ("size of a storage differs from its tensors"),
+                err, BADINPUT, PT_STORAGE_SIZE, ("size of a storage does not match its tensors"),
                 (offset, in->base_offset_bytes + at), (expected, "%" PRIu64 " bytes", s->nbytes),
                 (found, "%" PRIu64 " elements", load_le64(count)));
         if (!checked_range(at + 8, s->nbytes, in->nbytes))

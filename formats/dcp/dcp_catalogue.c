@@ -1,6 +1,7 @@
 #include "formats/dcp/dcp_catalogue.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -157,6 +158,45 @@ static fsdpck_status path_of(value_pool *pool, value given, value *path, fsdpck_
     return st;
 }
 
+/* Whether the keys give the FQN when joined with dots, as torch flattens a state dict. */
+static bool gives_fqn(const value_pool *pool, value path, const char *fqn, size_t nbytes)
+{
+    size_t at = 0;
+    for (size_t i = 0, n = value_count(pool, path); i < n; i++) {
+        const value key = value_item(pool, path, i);
+        char digits[24];
+        size_t key_nbytes;
+        int64_t number;
+        const char *text = digits;
+        if (value_kind_of(key) == VALUE_STR)
+            text = value_text(pool, key, &key_nbytes);
+        else if (value_as_i64(pool, key, &number))
+            key_nbytes = (size_t)snprintf(digits, sizeof digits, "%" PRId64, number);
+        else
+            return false;
+        if (i > 0 && (at == nbytes || fqn[at++] != '.'))
+            return false;
+        if (key_nbytes > nbytes - at || memcmp(fqn + at, text, key_nbytes) != 0)
+            return false;
+        at += key_nbytes;
+    }
+    return at == nbytes;
+}
+
+static fsdpck_status fail_path(const value_pool *pool, value path, const char *fqn,
+                               fsdpck_error *err)
+{
+    text_buf found = {.limit_bytes = 300};
+    value_print(pool, path, 200, &found);
+    const fsdpck_status st =
+        FAIL_WITH(err, BADINPUT, KEY_NEST, ("the metadata records the keys of another value"),
+                  (tensor, fqn), (expected, "keys that give this name when joined with dots"),
+                  (found, "%s", found.text == NULL ? "" : found.text),
+                  (next, "restore the metadata from another copy, or save the checkpoint again"));
+    text_release(&found);
+    return st;
+}
+
 static fsdpck_status collect_paths(join *j, fsdpck_error *err)
 {
     value_pool *pool = &j->b->cat->pool;
@@ -176,6 +216,8 @@ static fsdpck_status collect_paths(join *j, fsdpck_error *err)
         if (fqn == STRTAB_NONE)
             continue;
         RETURN_IF(path_of(pool, value_item(pool, planner, i), &j->paths[fqn], err));
+        if (!value_is_none(j->paths[fqn]) && !gives_fqn(pool, j->paths[fqn], text, nbytes))
+            return fail_path(pool, j->paths[fqn], fqn_text(j, fqn), err);
         j->saved_at[fqn] = (uint32_t)i + 1;
     }
     return FSDPCK_OK;

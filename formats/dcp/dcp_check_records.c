@@ -194,6 +194,8 @@ static fsdpck_status see_item(const rest_blob *b, budget *owner, value_pool *poo
         st = see_archive(b, &in, CAT_NONE, owner, pool, err);
     else if (st == FSDPCK_OK && dcp_item_is_pickle(item.bytes.items, item.bytes.count))
         st = see_pickle(b, &item, pool, err);
+    else if (st == FSDPCK_OK)
+        st = dcp_item_check_bytes(&item, err);
     vec_release(&item.bytes);
     return st;
 }

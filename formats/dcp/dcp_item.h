@@ -24,5 +24,8 @@ fsdpck_status dcp_item_read_at(void *ctx, uint64_t offset_bytes, void *dst, uint
 enum { DCP_ITEM_BEGIN = 28, DCP_ITEM_END = 22 };
 bool dcp_item_is_torch_save(const uint8_t *first, const uint8_t *last, uint64_t nbytes);
 bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes);
+/* Of an item that is neither: BADINPUT (DCP-BYTES) if all its bytes are 0, which is what a file system
+ * may leave of a file that never reached the disk. */
+fsdpck_status dcp_item_check_bytes(const dcp_item_bytes *item, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

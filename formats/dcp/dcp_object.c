@@ -331,6 +331,35 @@ static fsdpck_status compare_repeats(dcp_folder *d, catalogue *cat, uint32_t obj
     return FSDPCK_OK;
 }
 
+fsdpck_status dcp_item_check_bytes(const dcp_item_bytes *item, fsdpck_error *err)
+{
+    const uint8_t *bytes = item->bytes.items;
+    const size_t nbytes = item->bytes.count;
+    if (nbytes == 0 || bytes[0] != 0 || memcmp(bytes, bytes + 1, nbytes - 1) != 0)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, BADINPUT, DCP_BYTES, ("object contains only zeros"),
+                     (expected, "a torch.save file or a pickle"),
+                     (found, "%zu bytes, all of them 0", nbytes),
+                     (next, "use another save: this file was probably lost when the machine "
+                            "stopped; or omit the objects with --objects drop"));
+}
+
+/* Bytes that torch does not load, such as those of another planner. */
+static fsdpck_status keep_bytes(dcp_folder *d, catalogue *cat, uint32_t object,
+                                const item_bytes *item, fsdpck_error *err)
+{
+    const size_t nbytes = item->bytes.count;
+    value raw;
+    RETURN_IF(dcp_item_check_bytes(item, err));
+    log_warn(&d->log, FSDPCK_FINDING_DCP_BYTES, "",
+             "object '%s' is neither a torch.save file nor a readable pickle: using its %zu bytes",
+             catalogue_name(cat, catalogue_object(cat, object)->name), nbytes);
+    RETURN_IF(value_new_bytes(&cat->pool, item->bytes.items, nbytes, &raw, err));
+    catalogue_object(cat, object)->content = raw;
+    catalogue_object(cat, object)->opaque = 1;
+    return FSDPCK_OK;
+}
+
 fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpck_error *err)
 {
     dcp_folder *d = self;
@@ -350,12 +379,8 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
     } else if (dcp_item_is_pickle(item.bytes.items, item.bytes.count)) {
         st = load_pickle(d, cat, object, &item, &is_value, err);
     }
-    if (st == FSDPCK_OK && !is_value) {
-        value raw;
-        GOTO_IF(value_new_bytes(&cat->pool, item.bytes.items, item.bytes.count, &raw, err), out);
-        catalogue_object(cat, object)->content = raw;
-        catalogue_object(cat, object)->opaque = 1;
-    }
+    if (st == FSDPCK_OK && !is_value)
+        st = keep_bytes(d, cat, object, &item, err);
     if (st == FSDPCK_OK)
         catalogue_object(cat, object)->loaded = 1;
 out:

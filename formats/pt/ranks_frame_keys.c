@@ -47,6 +47,13 @@ typedef struct equal_text {
     text_buf *out;
 } equal_text;
 
+static bool is_whole(double number)
+{
+    const double least = -0x1p53, most = 0x1p53; /* beyond, all are */
+    return isfinite(number) &&
+           (number <= least || number >= most || (double)(int64_t)number == number);
+}
+
 /* Keys that are equal in Python have one text. */
 static fsdpck_status print_equal(void *ctx, value v, fsdpck_error *err)
 {
@@ -57,8 +64,7 @@ static fsdpck_status print_equal(void *ctx, value v, fsdpck_error *err)
     if (kind == VALUE_BIGINT) {
         text_puts(x->out, "n");
         value_print(x->pool, v, KEY_NBYTES_LIMIT, x->out);
-    } else if (kind == VALUE_FLOAT && value_as_double(x->pool, v, &number) && isfinite(number) &&
-               floor(number) == number) {
+    } else if (kind == VALUE_FLOAT && value_as_double(x->pool, v, &number) && is_whole(number)) {
         text_printf(x->out, "n%.0f", number == 0 ? 0.0 : number);
     } else if (kind != VALUE_FLOAT && value_as_i64(x->pool, v, &i)) {
         text_printf(x->out, "n%" PRId64, i);

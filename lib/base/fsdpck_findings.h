@@ -309,6 +309,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_MAP_ARGUMENTS = 331,
     FSDPCK_FINDING_MAP_MODEL = 332,
     FSDPCK_FINDING_DCP_TRAILING = 333,
+    FSDPCK_FINDING_DCP_BYTES = 334,
 } fsdpck_finding_id;
 
 #endif

@@ -164,7 +164,7 @@ static fsdpck_status parse_dtype(const char *name, const char *what, uint8_t *d,
     *d = (uint8_t)dtype_from_name(name, strlen(name));
     if (*d != DTYPE_NONE)
         return FSDPCK_OK;
-    return FAIL_WITH(err, USAGE, NONE, ("'%s' is not a dtype", what),
+    return FAIL_WITH(err, USAGE, NONE, ("value of %s is not a dtype", what),
                      (expected, "a torch dtype, such as bfloat16"), (found, "'%s'", name));
 }
 

@@ -125,7 +125,7 @@ static fsdpck_status check_group(const layout *l, const layout_rule *rule, fsdpc
     return FAIL_WITH(err, USAGE, NONE,
                      ("rule '%s' uses mesh dim %s, which the mesh lacks", rule->glob, name),
                      (path, l->tp_plan_path),
-                     (next, "add it to the mesh, such as --mesh dp_shard=4,%s=2", name));
+                     (next, "add it to the mesh, for example with --mesh dp_shard=4,%s=2", name));
 }
 
 /* False for colwise and rowwise on a scalar, which they ignore: "*" may cover the remaining

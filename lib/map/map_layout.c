@@ -44,8 +44,9 @@ fsdpck_status map_layout_add_source(map_layout *l, uint32_t source, dtype d, uns
                                     const uint64_t *shape, fsdpck_error *err)
 {
     if (ndim > MAP_DIMS_MAX)
-        return FAIL(err, UNSUPPORTED, NONE, "operation of a map on a tensor of %u dims; at most %u",
-                    ndim, MAP_DIMS_MAX);
+        return FAIL(err, UNSUPPORTED, NONE,
+                    "map has an operation on a tensor of %u dims; at most %u are supported", ndim,
+                    MAP_DIMS_MAX);
     map_layout_tensor *t = vec_push(&l->tensors, err);
     map_piece *p = t == NULL ? NULL : vec_push(&l->pieces, err);
     if (p == NULL)

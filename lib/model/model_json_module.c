@@ -178,7 +178,8 @@ static fsdpck_status place(model_reader *r, const raw_module *raw, uint32_t *par
 
 static fsdpck_status refuse_repeat(const raw_module *raw, const char *found, fsdpck_error *err)
 {
-    return FAIL_WITH(err, BADINPUT, MODEL_TIE, ("module differs from the named one"),
+    return FAIL_WITH(err, BADINPUT, MODEL_TIE,
+                     ("module does not match the module that its 'same_as' names"),
                      (offset, raw->same_as.offset_bytes),
                      (expected, "the path of an earlier, complete module"), (found, "%s", found));
 }

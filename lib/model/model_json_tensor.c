@@ -199,9 +199,9 @@ static fsdpck_status count_elements(model_reader *r, const raw_tensor *raw, bool
 static fsdpck_status refuse_tie(const raw_tensor *raw, const char *expected, const char *found,
                                 fsdpck_error *err)
 {
-    return FAIL_WITH(err, BADINPUT, MODEL_TIE, ("parameter differs from the named one"),
-                     (offset, raw->same_as.offset_bytes), (expected, "%s", expected),
-                     (found, "%s", found));
+    return FAIL_WITH(
+        err, BADINPUT, MODEL_TIE, ("parameter does not match the one that its 'same_as' names"),
+        (offset, raw->same_as.offset_bytes), (expected, "%s", expected), (found, "%s", found));
 }
 
 /* Checks that the stated properties of a tied parameter agree with the first one. */

@@ -51,7 +51,8 @@ static fsdpck_status state_name(writing *w, const rekey_optimizer *o, const reke
     const size_t nbytes = catalogue_name_nbytes(c, name);
     const size_t skip = strtab_nbytes(&w->r->texts, o->prefix) + strlen("state.");
     if (skip + e->key > nbytes)
-        return FAIL(err, BADINPUT, KEY_NEST, "name contradicts its path");
+        return FAIL(err, BADINPUT, KEY_NEST,
+                    "name of a value in optimizer state contradicts its nested keys");
     w->name.nbytes = 0;
     text_append(&w->name, text, skip);
     *label_at = skip;

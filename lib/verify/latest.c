@@ -1,7 +1,6 @@
 /* The newest complete checkpoint of a run. */
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +9,9 @@
 #include "base/checked.h"
 #include "base/struct_copy.h"
 #include "base/text.h"
-#include "compare/digest.h"
-#include "findings/finding_kinds.h"
 #include "io/file.h"
-#include "run/manifest_files.h"
+#include "verify/latest_check.h"
+#include "verify/trainer_state.h"
 
 /* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
@@ -128,120 +126,6 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
 
 /* ---- complete or not ---- */
 
-/* Warnings that good checkpoints also cause are left to the command that opens the chosen one. */
-static void log_warnings_only(void *arg, const log_line *line)
-{
-    const logger *to = arg;
-    const finding_kind *kind = finding_get(line->finding);
-    const bool is_of_good = line->finding == FSDPCK_FINDING_RANKS_UNKNOWN ||
-                            line->finding == FSDPCK_FINDING_FILE_OF_SET;
-    if (to->fn != NULL && !is_of_good && (kind == NULL || kind->severity >= FINDING_WARNING))
-        to->fn(to->ctx, line);
-}
-
-/* The files in the folder's manifest exist with their sizes. */
-static fsdpck_status check_manifest(const fsdpck_checkpoint *c, fsdpck_error *err)
-{
-    manifest m;
-    manifest_init(&m, NULL);
-    const fsdpck_status st = manifest_files_check(c, &m, NULL, NULL, err);
-    manifest_release(&m);
-    return st;
-}
-
-typedef struct rest_found {
-    pthread_mutex_t lock;
-    const logger *log;
-    fsdpck_error first; /* status OK: nothing is wrong */
-} rest_found;
-
-static void take_rest(void *ctx, format_severity severity, const fsdpck_error *what)
-{
-    rest_found *f = ctx;
-    pthread_mutex_lock(&f->lock);
-    const bool is_wrong = severity == FORMAT_ERROR && what->status == FSDPCK_BADINPUT;
-    if (is_wrong && f->first.status == FSDPCK_OK)
-        f->first = *what;
-    else if (!is_wrong && severity >= FORMAT_WARNING) /* a limit is no defect of the checkpoint */
-        log_warn(f->log, what->finding, what->next, "'%s': %s", what->path, what->message);
-    pthread_mutex_unlock(&f->lock);
-}
-
-/* Records that are not read for tensors: objects, and records beside them. They are not
- * checksummed. */
-static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_checkpoint *c,
-                                   const fsdpck_latest_options *o, fsdpck_error *err)
-{
-    rest_found found = {.log = &ctx->log};
-    record_check_result rest = {0};
-    const record_check_request r = {
-        .nthreads = thread_count(o->open == NULL ? 0 : o->open->threads),
-        .cancel = &ctx->cancel,
-        .found = take_rest,
-        .found_ctx = &found,
-    };
-    fsdpck_error_init(&found.first);
-    if (c->format->check_records == NULL)
-        return FSDPCK_OK;
-    pthread_mutex_init(&found.lock, NULL);
-    const fsdpck_status st = c->format->check_records(c->self, &r, &rest, err);
-    pthread_mutex_destroy(&found.lock);
-    RETURN_IF(st);
-    if (found.first.status == FSDPCK_OK)
-        return FSDPCK_OK;
-    if (err != NULL)
-        *err = found.first;
-    return found.first.status;
-}
-
-/* As in verify: an option settles it, the files are no worse. */
-static bool is_doubt(const fsdpck_error *why)
-{
-    const finding_kind *kind = finding_get(why->finding);
-    return kind != NULL && (kind->class == FINDING_DOUBT || kind->class == FINDING_MODEL ||
-                            kind->class == FINDING_REQUEST);
-}
-
-/* The rule of verify at this level: copies are not compared. Part by part if one has a doubt. */
-static fsdpck_status check_tensors(fsdpck_context *ctx, fsdpck_checkpoint *c, fsdpck_error *err)
-{
-    static const fsdpck_part parts[] = {FSDPCK_PART_MODEL, FSDPCK_PART_OPTIMIZER,
-                                        FSDPCK_PART_OTHER};
-    fsdpck_error why = FSDPCK_ERROR_INIT;
-    fsdpck_status st = digest_check_headers(ctx, c, FSDPCK_PART_ALL, &why);
-    bool bad = st != FSDPCK_OK && !is_doubt(&why);
-    for (size_t i = 0; st != FSDPCK_OK && !bad && i < sizeof parts / sizeof *parts; i++) {
-        const fsdpck_status of_part = digest_check_headers(ctx, c, parts[i], &why);
-        bad = of_part != FSDPCK_OK && of_part != FSDPCK_USAGE && !is_doubt(&why);
-    }
-    if (bad && err != NULL)
-        *err = why;
-    return bad ? why.status : FSDPCK_OK;
-}
-
-/* Quick: metadata is valid, all files exist and are long enough; metadata of separate ranks covers
- * each tensor. Coverage: also that chunks cover each tensor, blob headers agree, and objects can be
- * read. */
-static fsdpck_status check_one(fsdpck_context *ctx, const char *path,
-                               const fsdpck_latest_options *o, fsdpck_error *err)
-{
-    fsdpck_checkpoint *c = NULL;
-    const logger log = ctx->log;
-    ctx->log = (logger){log_warnings_only, (void *)&log};
-    fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
-    if (st == FSDPCK_OK)
-        st = check_manifest(c, err);
-    if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
-        st = check_tensors(ctx, c, err);
-    else if (st == FSDPCK_OK)
-        st = digest_check_boxes(c, err);
-    if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
-        st = check_records(ctx, c, o, err);
-    fsdpck_close(c);
-    ctx->log = log;
-    return st;
-}
-
 /* Whether the failure is unrelated to the checkpoint: a stale mount, a missing permission, no
  * memory. A missing file is the checkpoint's failure. */
 static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
@@ -306,12 +190,58 @@ static fsdpck_status check_no_run(candidate *c, const search_result *found, fsdp
     return FSDPCK_OK;
 }
 
+static fsdpck_status fail_no_weights(const candidate *c, const search_result *found,
+                                     fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE,
+                     ("folder contains a trainer's state ('%s'), but no weights",
+                      text_file_name(found->paths[0])),
+                     (path, c->path), (next, "use an older checkpoint"));
+}
+
+/* Some may be without tensors, such as a file of arguments. The trainer's state is checked
+ * separately. */
+static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found,
+                                 const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    fsdpck_error none = FSDPCK_ERROR_INIT;
+    bool any = false;
+    for (size_t i = 0; i < found->count; i++) {
+        if (trainer_state_is_file(found->paths[i]))
+            continue;
+        const fsdpck_status st = latest_check_one(ctx, found->paths[i], o, err);
+        if (st != FSDPCK_OK && err->finding == FSDPCK_FINDING_KEY_NONE) {
+            none = *err;
+            continue;
+        }
+        RETURN_IF(st);
+        any = true;
+    }
+    if (any)
+        fsdpck_error_init(err);
+    else
+        *err = none;
+    return any ? FSDPCK_OK : none.status;
+}
+
+/* Beside the checkpoints below the candidate. */
+static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
+                                        const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    probe_input in;
+    RETURN_IF(probe_gather(path, &in, err));
+    const fsdpck_status st =
+        trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
+    probe_release(&in);
+    return st;
+}
+
 /* A folder of several checkpoints (actor and critic) is complete when all of them are. */
 static fsdpck_status check_all(fsdpck_context *ctx, candidate *c, const fsdpck_latest_options *o,
                                fsdpck_error *err)
 {
     const char *path = c->path;
-    const fsdpck_status st = check_one(ctx, path, o, err);
+    const fsdpck_status st = latest_check_one(ctx, path, o, err);
     search_result found;
     if (!may_lie_deeper(path, st, err))
         return st;
@@ -327,8 +257,12 @@ static fsdpck_status check_all(fsdpck_context *ctx, candidate *c, const fsdpck_l
     } else if (all == FSDPCK_OK) {
         fsdpck_error_init(err);
     }
-    for (size_t i = 0; all == FSDPCK_OK && st != FSDPCK_OK && i < found.count; i++)
-        all = check_one(ctx, found.paths[i], o, err);
+    if (all == FSDPCK_OK && trainer_state_is_all(&found))
+        all = fail_no_weights(c, &found, err);
+    if (all == FSDPCK_OK && st != FSDPCK_OK)
+        all = check_found(ctx, &found, o, err);
+    if (all == FSDPCK_OK)
+        all = check_state_beside(ctx, path, o, err);
     search_result_release(&found);
     return all;
 }

@@ -89,7 +89,15 @@ static void check_variables(const tensor_map *m)
         const uint64_t least = is_switch ? 0 : 1, most = is_switch ? 1 : (uint64_t)1 << 40;
         must(!is_set || (number >= least && number <= most), "a variable out of range");
     }
+    fsdpck_error err;
+    fsdpck_error_init(&err);
+    const map_config_sizes sizes = map_sizes(m);
     must(!map_uses_config(m) || map_variable_count(m) > 0, "a value that no variable has");
+    must(!map_counts_layers(m) || map_variable_count(m) > 0, "layers that no variable counts");
+    must(sizes.hidden_size == m->top.hidden_size || sizes.hidden_size == m->nested.hidden_size,
+         "a size that config.json does not state");
+    must(map_check_set(m, &err) == FSDPCK_OK || err.message[0] != '\0',
+         "a refusal without a message");
 }
 
 /* Tensors that `tied` adds are not compared; `ignore` may omit some. */

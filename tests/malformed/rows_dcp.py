@@ -365,6 +365,22 @@ def million_chunks(tensors=2000, ranks=512):
     return build_
 
 
+def objects():
+    """Byte entries that torch does not load, and keys that contradict a name."""
+    zeros, junk, cut = bytes(1261), bytes(range(1, 200)), b"\x80\x02}q\x00X\x03."
+    keys = lambda *path: folder(fields={"planner_data": {"w": path}})
+    return [
+        row("D31", "zeros", "R", "DCP-BYTES", dcp.with_object("o", zeros), at="coverage", expect={"digest": 0}, says=("1261 bytes",)),
+        row("D31", "junk", "W", "DCP-BYTES", dcp.with_object("o", junk), at="checksum", says=("'o'", "199 bytes")),
+        row("D31", "pickle-cut", "W", "DCP-BYTES", dcp.with_object("o", cut), at="checksum", says=("'o'", "8 bytes")),
+        row("D32", "keys-of-another", "R", "KEY-NEST", keys("v"), says=("('v',)",)),
+        row("D32", "keys-too-many", "R", "KEY-NEST", keys("w", 0), says=("('w', 0)",)),
+        row("D32", "keys-too-few", "R", "KEY-NEST", folder(fqn="w.0", fields={"planner_data": {"w.0": ("w",)}})),
+        row("D32", "keys-of-an-int", "A", None, folder(fqn="w.0", fields={"planner_data": {"w.0": ("w", 0)}})),
+        row("D32", "keys-with-dots", "A", None, folder(fqn="w.0.x", fields={"planner_data": {"w.0.x": ("w.0", "x")}})),
+    ]
+
+
 def large():
     lazily = lambda where: million_chunks()(where)
     return [
@@ -390,4 +406,4 @@ def strangers():
     ]
 
 
-ROWS = shards() + kinds() + boxes() + payloads() + values() + good() + large() + strangers()
+ROWS = shards() + kinds() + boxes() + payloads() + values() + good() + objects() + large() + strangers()

@@ -88,7 +88,7 @@ Test(layout, hsdp_and_tp)
     expect(bias("l.0.norm.weight"), "[Replicate(), Shard(0), Replicate()]");
     expect(weight("l.0.w9.weight"), "[Replicate(), Shard(0), Shard(1)]");
     expect_refused(bias("other"), FSDPCK_USAGE, "");
-    cr_expect(strstr(err.message, "shards dim 1 of a tensor of 1 dims") != NULL);
+    cr_expect(strstr(err.message, "shards dim 1 of a tensor of 1 dim") != NULL);
     end();
 }
 

@@ -83,7 +83,7 @@ Test(plan, sums_and_printed_form)
     cr_assert_eq(sums.items, 1);
     cr_assert_eq(sums.files, 1);
     cr_assert_eq(plan_print(p, &text, NULL), FSDPCK_OK);
-    cr_assert_str_eq(text.text, "plan: 1 items of 4096 bytes, replicas crc\n"
+    cr_assert_str_eq(text.text, "plan: 1 item of 4096 bytes, replicas crc\n"
                                 "file 'out' 80 bytes\n"
                                 "  0+16 constant\n"
                                 "  16+64 'x' float32 [0:4, 0:4]\n"

@@ -94,7 +94,7 @@ Test(st_header, duplicates_and_metadata)
     };
     CHECK(rows);
     (void)parse_text(rows[0].text, strlen(rows[0].text), 8);
-    cr_expect_not_null(strstr(err.found, "float32 of 1 dims"), "both definitions: %s", err.found);
+    cr_expect_not_null(strstr(err.found, "float32 with 1 dim"), "both definitions: %s", err.found);
 }
 
 Test(st_header, numbers)

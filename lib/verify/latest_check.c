@@ -1,0 +1,134 @@
+#include "verify/latest_check.h"
+
+#include <pthread.h>
+
+#include "compare/digest.h"
+#include "findings/finding_kinds.h"
+#include "run/manifest_files.h"
+#include "verify/trainer_state.h"
+
+/* Warnings that good checkpoints also cause are left to the command that opens the chosen one. */
+static void log_warnings_only(void *arg, const log_line *line)
+{
+    const logger *to = arg;
+    const finding_kind *kind = finding_get(line->finding);
+    const bool is_of_good = line->finding == FSDPCK_FINDING_RANKS_UNKNOWN ||
+                            line->finding == FSDPCK_FINDING_FILE_OF_SET;
+    if (to->fn != NULL && !is_of_good && (kind == NULL || kind->severity >= FINDING_WARNING))
+        to->fn(to->ctx, line);
+}
+
+/* The files in the folder's manifest exist with their sizes. */
+static fsdpck_status check_manifest(const fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    manifest m;
+    manifest_init(&m, NULL);
+    const fsdpck_status st = manifest_files_check(c, &m, NULL, NULL, err);
+    manifest_release(&m);
+    return st;
+}
+
+typedef struct rest_found {
+    pthread_mutex_t lock;
+    const logger *log;
+    fsdpck_error first; /* status OK: nothing is wrong */
+} rest_found;
+
+static void take_rest(void *ctx, format_severity severity, const fsdpck_error *what)
+{
+    rest_found *f = ctx;
+    pthread_mutex_lock(&f->lock);
+    const bool is_wrong = severity == FORMAT_ERROR && what->status == FSDPCK_BADINPUT;
+    if (is_wrong && f->first.status == FSDPCK_OK)
+        f->first = *what;
+    else if (!is_wrong && severity >= FORMAT_WARNING) /* a limit is no defect of the checkpoint */
+        log_warn(f->log, what->finding, what->next, "'%s': %s", what->path, what->message);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* Records that are not read for tensors: objects, and records beside them. They are not
+ * checksummed. */
+static fsdpck_status check_records(const fsdpck_context *ctx, const fsdpck_checkpoint *c,
+                                   const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    rest_found found = {.log = &ctx->log};
+    record_check_result rest = {0};
+    const record_check_request r = {
+        .nthreads = thread_count(o->open == NULL ? 0 : o->open->threads),
+        .cancel = &ctx->cancel,
+        .found = take_rest,
+        .found_ctx = &found,
+    };
+    fsdpck_error_init(&found.first);
+    if (c->format->check_records == NULL)
+        return FSDPCK_OK;
+    pthread_mutex_init(&found.lock, NULL);
+    const fsdpck_status st = c->format->check_records(c->self, &r, &rest, err);
+    pthread_mutex_destroy(&found.lock);
+    RETURN_IF(st);
+    if (found.first.status == FSDPCK_OK)
+        return FSDPCK_OK;
+    if (err != NULL)
+        *err = found.first;
+    return found.first.status;
+}
+
+/* As in verify: an option settles it, the files are no worse. */
+static bool is_doubt(const fsdpck_error *why)
+{
+    const finding_kind *kind = finding_get(why->finding);
+    return kind != NULL && (kind->class == FINDING_DOUBT || kind->class == FINDING_MODEL ||
+                            kind->class == FINDING_REQUEST);
+}
+
+/* The rule of verify at this level: copies are not compared. Part by part if one has a doubt. */
+static fsdpck_status check_tensors(fsdpck_context *ctx, fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    static const fsdpck_part parts[] = {FSDPCK_PART_MODEL, FSDPCK_PART_OPTIMIZER,
+                                        FSDPCK_PART_OTHER};
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    fsdpck_status st = digest_check_headers(ctx, c, FSDPCK_PART_ALL, &why);
+    bool bad = st != FSDPCK_OK && !is_doubt(&why);
+    for (size_t i = 0; st != FSDPCK_OK && !bad && i < sizeof parts / sizeof *parts; i++) {
+        const fsdpck_status of_part = digest_check_headers(ctx, c, parts[i], &why);
+        bad = of_part != FSDPCK_OK && of_part != FSDPCK_USAGE && !is_doubt(&why);
+    }
+    if (bad && err != NULL)
+        *err = why;
+    return bad ? why.status : FSDPCK_OK;
+}
+
+static fsdpck_status check_has_tensors(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    if (catalogue_tensor_count(&c->cat) == 0)
+        RETURN_IF(checkpoint_load_inner(c, err));
+    if (catalogue_tensor_count(&c->cat) > 0)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, BADINPUT, KEY_NONE, ("no tensors in this checkpoint"), (path, c->path),
+                     (next, "list the contents with: fsdpck inspect SRC"));
+}
+
+fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
+                               const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    fsdpck_checkpoint *c = NULL;
+    const logger log = ctx->log;
+    ctx->log = (logger){log_warnings_only, (void *)&log};
+    fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
+    if (st == FSDPCK_OK)
+        st = check_manifest(c, err);
+    if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
+        st = check_tensors(ctx, c, err);
+    else if (st == FSDPCK_OK)
+        st = digest_check_boxes(c, err);
+    if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
+        st = check_records(ctx, c, o, err);
+    if (st == FSDPCK_OK && c->probe.is_folder)
+        st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
+                                        o->level < FSDPCK_LEVEL_COVERAGE, err);
+    if (st == FSDPCK_OK)
+        st = check_has_tensors(c, err);
+    fsdpck_close(c);
+    ctx->log = log;
+    return st;
+}

@@ -1,0 +1,15 @@
+/* latest_check.h: whether one checkpoint is complete, for the search of the newest one. */
+#ifndef FSDPCK_VERIFY_LATEST_CHECK_H
+#define FSDPCK_VERIFY_LATEST_CHECK_H
+
+#include "fsdpck_verify.h"
+#include "open/checkpoint.h"
+
+/* Quick: metadata is valid, all files exist and are long enough; metadata of separate ranks covers
+ * each tensor; files of a trainer's state are not cut off. Coverage: also that chunks cover each
+ * tensor, blob headers agree, and objects and the trainer's state can be read. KEY-NONE: without
+ * tensors. */
+fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
+                               const fsdpck_latest_options *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

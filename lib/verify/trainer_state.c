@@ -1,0 +1,124 @@
+#include "verify/trainer_state.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+bool trainer_state_has_name(const char *name)
+{
+    static const char *const globs[] = {"optimizer*.pt",    "optimizer*.bin", "optimizer*.pth",
+                                        "scheduler*.pt",    "scheduler*.bin", "scaler*.pt",
+                                        "sampler*.bin",     "rng_state*.pth", "random_states_*.pkl",
+                                        "training_args.bin"};
+    for (size_t i = 0; i < sizeof globs / sizeof *globs; i++)
+        if (fnmatch(globs[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+bool trainer_state_is_file(const char *path)
+{
+    path_kind kind;
+    return trainer_state_has_name(text_file_name(path)) &&
+           path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+}
+
+bool trainer_state_is_all(const search_result *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        if (!trainer_state_is_file(found->paths[i]))
+            return false;
+    return found->count > 0;
+}
+
+bool trainer_state_is_read(const catalogue *c, const char *entry)
+{
+    for (size_t i = 0; i < catalogue_file_count(c); i++)
+        if (strcmp(catalogue_name(c, catalogue_file(c, (uint32_t)i)->path), entry) == 0)
+            return true;
+    return false;
+}
+
+typedef enum state_ends {
+    ENDS_UNKNOWN,
+    ENDS_ZIP,       /* with its end record; torch.save writes no comment after it */
+    ENDS_PICKLE,    /* of pickle.dump, with its last opcode */
+    ENDS_PICKLE_CUT /* without it */
+} state_ends;
+
+static state_ends ends_of(const uint8_t *head, const uint8_t *end, size_t end_nbytes)
+{
+    static const uint8_t legacy[] = {0x80, 2, 0x8a, 0x0a}; /* torch.save: more than one pickle */
+    if (memcmp(head, "PK\3\4", 4) == 0 && memcmp(end, "PK\5\6", 4) == 0)
+        return ENDS_ZIP;
+    if (head[0] != 0x80 || head[1] < 2 || head[1] > 5 || memcmp(head, legacy, sizeof legacy) == 0)
+        return ENDS_UNKNOWN;
+    return end[end_nbytes - 1] == '.' ? ENDS_PICKLE : ENDS_PICKLE_CUT;
+}
+
+static state_ends read_ends(const probe_input *in, const char *entry)
+{
+    enum { END_NBYTES = 22 }; /* of a zip's end record */
+    uint8_t head[4], end[END_NBYTES];
+    file f = FILE_CLOSED;
+    if (file_open_read(&f, &in->dir, entry, 0, NULL) != FSDPCK_OK)
+        return ENDS_UNKNOWN;
+    const bool is_read =
+        f.nbytes >= END_NBYTES && file_read_at(&f, 0, head, sizeof head, NULL) == FSDPCK_OK &&
+        file_read_at(&f, f.nbytes - END_NBYTES, end, sizeof end, NULL) == FSDPCK_OK;
+    file_abandon(&f);
+    return is_read ? ends_of(head, end, sizeof end) : ENDS_UNKNOWN;
+}
+
+fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
+                                  bool ends_only, fsdpck_error *err)
+{
+    const logger log = ctx->log;
+    fsdpck_checkpoint *c = NULL;
+    path_kind kind;
+    if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
+        return FSDPCK_OK;
+    const state_ends ends = read_ends(in, entry);
+    if (ends == ENDS_PICKLE || (ends_only && ends == ENDS_ZIP))
+        return FSDPCK_OK;
+    if (ends == ENDS_PICKLE_CUT)
+        return FAIL(err, BADINPUT, NONE, "pickle has no end: the file was truncated");
+    char *path = folder_path_join(in->path, entry);
+    if (path == NULL)
+        return error_set_nomem(err, strlen(entry));
+    ctx->log = (logger){0};
+    const fsdpck_status st = checkpoint_open(ctx, path, NULL, NULL, NULL, &c, err);
+    fsdpck_close(c);
+    ctx->log = log;
+    free(path);
+    return st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT ? FSDPCK_OK : st;
+}
+
+static fsdpck_status fail_damaged(const probe_input *in, const char *entry, const fsdpck_error *why,
+                                  fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, SIDE_UNREAD,
+                     ("file '%s' of the trainer's state cannot be read: %s", entry, why->message),
+                     (path, in->path),
+                     (next, "copy the file again: a run that resumes from this folder needs it"));
+}
+
+fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input *in,
+                                         const catalogue *read, bool ends_only, fsdpck_error *err)
+{
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *entry = in->entries[i];
+        fsdpck_error why = FSDPCK_ERROR_INIT;
+        if (!trainer_state_has_name(entry) || (read != NULL && trainer_state_is_read(read, entry)))
+            continue;
+        const fsdpck_status st = trainer_state_check(ctx, in, entry, ends_only, &why);
+        if (st == FSDPCK_BADINPUT)
+            return fail_damaged(in, entry, &why, err);
+        if (st != FSDPCK_OK && err != NULL)
+            *err = why;
+        RETURN_IF(st);
+    }
+    return FSDPCK_OK;
+}

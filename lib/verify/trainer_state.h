@@ -1,0 +1,30 @@
+/* trainer_state.h: files of a trainer's state beside the weights, such as 'optimizer.pt'. No
+ * conversion reads them, a resume does. */
+#ifndef FSDPCK_VERIFY_TRAINER_STATE_H
+#define FSDPCK_VERIFY_TRAINER_STATE_H
+
+#include "open/checkpoint.h"
+
+/* By the names that transformers, accelerate and their like give to what torch.save writes. */
+bool trainer_state_has_name(const char *name);
+bool trainer_state_is_file(const char *path);
+
+/* Whether all paths are such files: the folder with them contains no weights. */
+bool trainer_state_is_all(const search_result *found);
+
+/* Opens the entry of a folder, which has such a name. ends_only: a zip with its end record is not
+ * opened. OK also if it is not a file, or of a kind that is not read, such as a pickle of
+ * pickle.dump with its end; otherwise the error of checkpoint_open. */
+fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
+                                  bool ends_only, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* All such files of the folder, except those in `read` (NULL: none). The first that is damaged is
+ * BADINPUT (SIDE-UNREAD). Also IO and CANCELLED. */
+fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input *in,
+                                         const catalogue *read, bool ends_only,
+                                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether a file of the catalogue is this entry of its folder. */
+bool trainer_state_is_read(const catalogue *c, const char *entry);
+
+#endif
