@@ -138,6 +138,27 @@ static fsdpck_status check_beside(const shards_check_input *c, const shards_evid
          name));
 }
 
+/* The number of ranks decides: a mesh of the ranks with shards is no part of it. */
+static fsdpck_status check_apart(const shards_check_input *c, const shards_evidence *e,
+                                 fsdpck_error *err)
+{
+    shards_gap lack;
+    text_buf list = {.limit_bytes = 300};
+    RETURN_IF(shards_gap_find_apart(e, c->ranks, c->file_count, &lack, err));
+    if (lack.root == 0)
+        return FSDPCK_OK;
+    list_files(c, e, lack.root, lack.file_number, &list);
+    const fsdpck_status st = FAIL_WITH(
+        err, BADINPUT, FILE_MISSING,
+        ("files of ranks are missing: %s", list.text != NULL ? list.text : ""),
+        (path, c->req->path), (tensor, tensor_name(c, lack.tensor)),
+        (expected, "shards on ranks of a number that divides %" PRIu32, c->ranks),
+        (found, "shards on %" PRIu32 " ranks", lack.shards),
+        (next, COPY_FILES "; if none is missing, give the number of ranks with --source-ranks"));
+    text_release(&list);
+    return st;
+}
+
 static fsdpck_status check_config(const shards_check_input *c, const shards_evidence *e,
                                   fsdpck_error *err)
 {
@@ -173,6 +194,8 @@ fsdpck_status shards_check(const shards_check_input *c, fsdpck_error *err)
         st = error_of_missing(c, &e, &lack, err);
     if (st == FSDPCK_OK && !are_stated)
         st = check_beside(c, &e, err);
+    if (st == FSDPCK_OK && !are_stated)
+        st = check_apart(c, &e, err);
     if (st == FSDPCK_OK && !are_stated)
         st = check_config(c, &e, err);
     shards_evidence_release(&e);

@@ -85,6 +85,8 @@ static void add_entry(shards_spread *t, const shards_shard *shard)
             t->is_regular = false;
         t->dim = (uint8_t)d;
     }
+    if (moved == 1 && t->dim < 2)
+        t->edge[t->dim]++;
 }
 
 /* Sizes, once the sharded dim is known. */
@@ -254,6 +256,20 @@ static void gather_members(shards_evidence *e, const st_files *s)
     }
 }
 
+/* A tensor that is sharded in two dims shows the mesh. */
+static void gather_grids(shards_evidence *e)
+{
+    for (uint32_t i = 0; i < e->tensors.count; i++) {
+        const shards_spread *t = VEC_AT(&e->tensors, const shards_spread, i);
+        shards_rank *root = VEC_AT(&e->seen, shards_rank, shards_evidence_root(e, t->rank_number));
+        if (t->edge[0] == 0 || t->edge[1] == 0 ||
+            t->shards != ((uint64_t)t->edge[0] + 1) * ((uint64_t)t->edge[1] + 1))
+            continue;
+        root->grid[0] = t->edge[0] + 1;
+        root->grid[1] = t->edge[1] + 1;
+    }
+}
+
 static fsdpck_status gather_files(shards_evidence *e, const st_files *s, fsdpck_error *err)
 {
     held *all = vec_push_n(&e->files, st_files_count(s), err);
@@ -320,6 +336,7 @@ fsdpck_status shards_evidence_gather(shards_evidence *e, const shards_global *g,
     RETURN_IF(gather_tensors(e, s, err));
     RETURN_IF(find_peers(e, err));
     gather_members(e, s);
+    gather_grids(e);
     RETURN_IF(gather_files(e, s, err));
     return gather_counts(e, err);
 }

@@ -32,6 +32,7 @@ typedef struct shards_spread {
     uint8_t dim;                 /* the one that is sharded; UINT8_MAX: none */
     bool has_end;                /* an entry without elements */
     bool is_regular;             /* one dim is sharded, all shards but the last are equal */
+    uint32_t edge[2];            /* shards with an offset in dim 0 alone, and in dim 1 alone */
     uint64_t first;              /* size of the first shard in `dim` */
     uint64_t end;                /* size of the tensor in `dim` */
     uint64_t others;             /* product of the other dims */
@@ -43,7 +44,9 @@ typedef struct shards_rank {
     uint32_t members; /* of a root: ranks with files */
     uint32_t
         entries; /* of a root: most entries, including empty ones, of a tensor that has an end */
-    bool begins; /* it has the first shard of a tensor of several */
+    uint32_t grid[2]; /* of a root: shards in dims 0 and 1 of a tensor that is sharded in both */
+    bool begins;      /* it has the first shard of a tensor of several */
+    bool is_outside;  /* of the mesh of sharded tensors, by its files or names */
 } shards_rank;
 
 typedef struct shards_evidence {
@@ -78,6 +81,10 @@ uint32_t shards_evidence_lacking(const shards_evidence *e, const shards_spread *
 /* dcp_safetensors_gap.c. Finds the first tensor with missing shards. `ranks`: the minimum number of ranks
  * that wrote files; with `are_stated` every rank has files. */
 bool shards_gap_find(const shards_evidence *e, uint64_t ranks, bool are_stated, shards_gap *lack);
+/* The first tensor with a shard on each rank of its root, if the number of ranks is no multiple of
+ * that, and another rank has files but none of such tensors; that rank is lack->root, otherwise 0. */
+fsdpck_status shards_gap_find_apart(const shards_evidence *e, uint64_t ranks, uint32_t file_count,
+                                    shards_gap *lack, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The first tensor with several shards that has no entry at its end. */
 bool shards_gap_find_open(const shards_evidence *e, shards_gap *lack);
 

@@ -210,6 +210,84 @@ Test(dcp_safetensors_missing, a_tensor_smaller_than_the_mesh)
     expect_open(FSDPCK_OK);
 }
 
+/* A quarter of 'w', which has 8 rows and 4 columns. */
+static void put_quarter(unsigned rank, unsigned row, unsigned column)
+{
+    char header[512], name[64];
+    snprintf(header, sizeof header,
+             "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[%u,%u]}}"
+             "\"},\"w\":{\"dtype\":\"U8\",\"shape\":[4,2],\"data_offsets\":[0,8]}}",
+             row, column);
+    snprintf(name, sizeof name, "shard-%05u-model-00001-of-%05u.safetensors", rank, file_count);
+    write_safetensors(dir, name, header, 8);
+}
+
+/* A ShardedTensor of 5 rows over 4 ranks has 3 shards; the third is its end, as it is smaller. */
+Test(dcp_safetensors_missing, a_last_shard_that_is_smaller)
+{
+    file_count = 2;
+    PUT(1, 1, {"a", 2, 0, 2});
+    PUT(2, 1, {"a", 2, 2, 2});
+    PUT(3, 1, {"a", 1, 4, 2});
+    for (unsigned r = 0; r < 4; r++)
+        PUT(r + 1, 2, {"b", 4, 4 * r, 2});
+    expect_open(FSDPCK_OK);
+    lose(3, 1);
+    expect_open(FSDPCK_BADINPUT);
+}
+
+/* Three ranks: the third has a replicated tensor, and no file of the sharded ones. */
+Test(dcp_safetensors_missing, a_rank_with_replicated_tensors_alone)
+{
+    file_count = 2;
+    PUT(1, 1, {"l.0.w", 3, 0, 4}, {"l.1.w", 3, 0, 4});
+    PUT(2, 1, {"l.0.r", 4, 0, 0}, {"l.0.w", 3, 3, 4}, {"l.1.w", 3, 3, 4});
+    PUT(2, 2, {"norm", 6, 0, 0});
+    PUT(3, 1, {"l.0.w", 2, 6, 4}, {"l.1.r", 4, 0, 0}, {"l.1.w", 2, 6, 4});
+    PUT(3, 2, {"freqs", 6, 0, 0});
+    expect_open(FSDPCK_OK);
+    lose(3, 1);
+    expect_open(FSDPCK_BADINPUT);
+    o.req.expect_ranks = 3;
+    expect_open(FSDPCK_OK);
+    /* Such a file that another rank has shows that the third wrote it without shards. */
+    PUT(3, 1, {"l.1.r", 4, 0, 0});
+    expect_open(FSDPCK_OK);
+    lose(3, 1);
+    /* A layer on the third rank alone: a pipeline. */
+    PUT(3, 2, {"l.2.w", 6, 0, 4});
+    expect_open(FSDPCK_OK);
+    /* A fourth rank: two shards, each of which two ranks hold. */
+    PUT(3, 2, {"freqs", 6, 0, 0});
+    PUT(4, 2, {"positions", 6, 0, 0});
+    expect_open(FSDPCK_OK);
+}
+
+/* Two such tensors are needed: the ranks that hold replicas of a single one may have nothing to write. */
+Test(dcp_safetensors_missing, one_sharded_tensor_with_replicas)
+{
+    file_count = 2;
+    PUT(1, 1, {"w", 3, 0, 4});
+    PUT(2, 1, {"w", 3, 3, 4});
+    PUT(3, 2, {"freqs", 6, 0, 0});
+    expect_open(FSDPCK_OK);
+}
+
+/* A mesh of 2 x 2: 'w' is sharded over both dims, 'n' over one, with a file of its own. */
+Test(dcp_safetensors_missing, one_dim_of_a_mesh)
+{
+    file_count = 2;
+    put_quarter(1, 0, 0);
+    put_quarter(2, 0, 2);
+    put_quarter(3, 4, 0);
+    put_quarter(4, 4, 2);
+    PUT(2, 2, {"n", 2, 0, 0});
+    PUT(4, 2, {"n", 2, 2, 0});
+    expect_open(FSDPCK_OK);
+    lose(4, 1);
+    expect_open(FSDPCK_BADINPUT);
+}
+
 /* The offset of an empty entry is the end of the tensor, also where its own shape is [0]. */
 Test(dcp_safetensors_missing, an_end_that_shards_do_not_reach)
 {
