@@ -257,7 +257,7 @@ Test(dcp_safetensors_missing, a_rank_with_replicated_tensors_alone)
     /* A layer on the third rank alone: a pipeline. */
     PUT(3, 2, {"l.2.w", 6, 0, 4});
     expect_open(FSDPCK_OK);
-    /* A fourth rank: two shards, each of which two ranks hold. */
+    /* A fourth rank: two shards, each on two ranks. */
     PUT(3, 2, {"freqs", 6, 0, 0});
     PUT(4, 2, {"positions", 6, 0, 0});
     expect_open(FSDPCK_OK);
