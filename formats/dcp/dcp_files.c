@@ -42,7 +42,21 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
     return FSDPCK_OK;
 }
 
-static void mark_needed(const catalogue *cat, file_state *states)
+static const dcp_repeat *repeat_at(const dcp_folder *d, size_t i)
+{
+    return VEC_AT(&d->repeats, const dcp_repeat, i);
+}
+
+/* Of an object that several ranks have. */
+static const char *name_of_number(const catalogue *cat, uint32_t number)
+{
+    for (size_t i = 0; i < catalogue_object_count(cat); i++)
+        if (catalogue_object(cat, i)->number == number)
+            return catalogue_name(cat, catalogue_object(cat, i)->name);
+    return "";
+}
+
+static void mark_needed(const dcp_folder *d, const catalogue *cat, file_state *states)
 {
     for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
         const cat_chunk *c = catalogue_chunk(cat, i);
@@ -51,6 +65,8 @@ static void mark_needed(const catalogue *cat, file_state *states)
     }
     for (size_t i = 0; i < catalogue_object_count(cat); i++)
         states[catalogue_object(cat, i)->file].needed = 1;
+    for (size_t i = 0; i < d->repeats.count; i++)
+        states[repeat_at(d, i)->file].needed = 1;
 }
 
 static bool is_missing(const file_state *states, uint32_t file_id)
@@ -59,7 +75,8 @@ static bool is_missing(const file_state *states, uint32_t file_id)
 }
 
 /* Appends the names of up to ten items in missing files to `text`; returns the total number. */
-static uint64_t list_lost(const catalogue *cat, const file_state *states, text_buf *text)
+static uint64_t list_lost(const dcp_folder *d, const catalogue *cat, const file_state *states,
+                          text_buf *text)
 {
     uint64_t lost = 0;
     uint32_t last = CAT_NONE;
@@ -78,6 +95,10 @@ static uint64_t list_lost(const catalogue *cat, const file_state *states, text_b
         if (is_missing(states, o->file) && lost++ < 10)
             text_printf(text, "%s'%s'", lost > 1 ? ", " : "", catalogue_name(cat, o->name));
     }
+    for (size_t i = 0; i < d->repeats.count; i++)
+        if (is_missing(states, repeat_at(d, i)->file) && lost++ < 10)
+            text_printf(text, "%s'%s'", lost > 1 ? ", " : "",
+                        name_of_number(cat, repeat_at(d, i)->object));
     return lost;
 }
 
@@ -133,7 +154,7 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
     }
     if (missing == 0)
         return FSDPCK_OK;
-    const uint64_t nlost = list_lost(cat, states, &lost);
+    const uint64_t nlost = list_lost(d, cat, states, &lost);
     const char *other = renamed_file_find(req->probe, size_of_missing(cat, first_id), is_named, d);
     if (missing == 1)
         FAIL(err, BADINPUT, FILE_MISSING, "file '%s' is missing", first);
@@ -396,6 +417,30 @@ static fsdpck_status check_ends(dcp_folder *d, const open_request *req, fsdpck_e
     return failed;
 }
 
+/* The values of other ranks, of objects that several ranks have. */
+static fsdpck_status check_repeats(dcp_folder *d, const open_request *req, const file_state *states,
+                                   fsdpck_error *err)
+{
+    for (size_t i = 0; i < d->repeats.count; i++) {
+        const dcp_repeat *r = repeat_at(d, i);
+        fsdpck_error what = FSDPCK_ERROR_INIT;
+        if (is_missing(states, r->file) ||
+            checked_range(r->offset_bytes, r->nbytes, states[r->file].nbytes))
+            continue;
+        FAIL_WITH(
+            &what, BADINPUT, FILE_SHORT, ("file ends before the end of its blobs"),
+            (tensor, name_of_number(d->cat, r->object)),
+            (path_in, d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, r->file)->path)),
+            (expected, "%" PRIu64 " bytes at offset %" PRIu64, r->nbytes, r->offset_bytes),
+            (found, "a file of %" PRIu64 " bytes", states[r->file].nbytes));
+        if (err != NULL)
+            *err = what;
+        (void)!open_request_report(req, FSDPCK_BADINPUT, &what);
+        return FSDPCK_BADINPUT;
+    }
+    return FSDPCK_OK;
+}
+
 /* --- all --- */
 
 fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_error *err)
@@ -407,7 +452,7 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
 
     if (states == NULL)
         return FSDPCK_LIMIT;
-    mark_needed(cat, states);
+    mark_needed(d, cat, states);
     for (size_t i = 0; i < nfiles; i++) {
         uint32_t index;
         GOTO_IF(
@@ -428,6 +473,8 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
         if (err != NULL)
             *err = what;
     }
+    if (st == FSDPCK_OK)
+        st = check_repeats(d, req, states, err);
     if (st == FSDPCK_OK)
         st = check_ends(d, req, err);
 out:

@@ -321,7 +321,8 @@ static fsdpck_status check_key(const char *key, fsdpck_error *err)
         const unsigned n = utf8_decode((const uint8_t *)key + at, nbytes - at, &c);
         if (n == 0 || utf8_hidden(c))
             return FAIL_WITH(err, BADINPUT, RANK_MIXED,
-                             ("files of several kinds have names that are not plain text"),
+                             ("folder has several sets of rank files, and a file name is not UTF-8 "
+                              "or has hidden characters"),
                              (next, "rename the files, or give --source-rank-pattern"));
         at += n;
     }

@@ -181,11 +181,11 @@ static fsdpck_status find_embedding_dim(const ranks_parse *p, const ranks_declar
         *shared = SHARED_BY_COLUMNS;
     else
         return FAIL_WITH(err, BADINPUT, RANK_SHAPE,
-                         ("size of the embedding fits neither of the ways that ranks share it"),
-                         (tensor, name),
+                         ("embedding is split neither by rows nor by columns"), (tensor, name),
                          (expected,
-                          "%" PRIu64 " columns, the size of 'norm.weight', or %" PRIu64
-                          " of each of %" PRIu64 " ranks",
+                          "%" PRIu64
+                          " columns (the size of 'norm.weight') if split by rows, or %" PRIu64
+                          " on each of %" PRIu64 " ranks if split by columns",
                           hidden, hidden / world, world),
                          (found, "[%" PRIu64 ", %" PRIu64 "]", c->shape[0], c->shape[1]));
     return FSDPCK_OK;

@@ -264,6 +264,29 @@ void output_abandon(output *o)
     close(fd);
 }
 
+bool output_is_same(const output *o, const char *name, uint64_t dev, uint64_t ino)
+{
+    struct stat st;
+    return fstatat(o->parent.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (uint64_t)st.st_dev == dev && (uint64_t)st.st_ino == ino;
+}
+
+/* Runs that replace one output at once can exchange names with each other: what another program put
+ * there stays. */
+static void remove_partial(const output *o)
+{
+    struct stat st;
+    const bool is_known = o->new_dev != 0 || o->new_ino != 0;
+    if (is_known && fstatat(o->parent.fd, o->partial_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        !output_is_same(o, o->partial_name, o->new_dev, o->new_ino))
+        log_warn(&o->log, FSDPCK_FINDING_SAVE_LEFTOVER,
+                 "inspect it: another run replaced the output at the same time",
+                 "'%s' next to '%s' is not the output of this run and was not removed",
+                 o->partial_name, o->path);
+    else
+        output_remove_quiet(o, o->partial_name);
+}
+
 void output_remove_quiet(const output *o, const char *name)
 {
     const int rc = remove_tree(o->parent.fd, name);
@@ -285,7 +308,7 @@ void output_release(output *o)
     vec_release(&o->subs);
     folder_close(&o->self);
     if (o->created && !o->committed)
-        output_remove_quiet(o, o->partial_name);
+        remove_partial(o);
     if (o->lock_fd > 0)
         close(o->lock_fd);
     o->lock_fd = -1;

@@ -93,14 +93,6 @@ static fsdpck_status finish_folder(const output *o, const folder *d, mode_t mode
 
 /* ---- final names ---- */
 
-/* Whether `name` in the parent has this identity. */
-static bool is_same(const output *o, const char *name, uint64_t dev, uint64_t ino)
-{
-    struct stat st;
-    return fstatat(o->parent.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           (uint64_t)st.st_dev == dev && (uint64_t)st.st_ino == ino;
-}
-
 static fsdpck_status set_rename_errno(const output *o, int rc, fsdpck_error *err)
 {
     if (rc == EEXIST)
@@ -129,7 +121,7 @@ static fsdpck_status publish_new(output *o, fsdpck_error *err)
         return set_rename_errno(o, rc, err);
     const fsdpck_status st = sync_parent(o, err);
     /* Its durability is unknown: remove it. */
-    if (st != FSDPCK_OK && is_same(o, o->final_name, o->new_dev, o->new_ino))
+    if (st != FSDPCK_OK && output_is_same(o, o->final_name, o->new_dev, o->new_ino))
         output_remove_quiet(o, o->final_name);
     return st;
 }
@@ -197,7 +189,7 @@ static fsdpck_status error_replaced(const output *o, fsdpck_error *err)
 
 static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
 {
-    if (!is_same(o, o->final_name, o->old_dev, o->old_ino))
+    if (!output_is_same(o, o->final_name, o->old_dev, o->old_ino))
         return error_replaced(o, err);
     *old_name = output_decorate(o, ".old");
     if (*old_name == NULL)
@@ -223,7 +215,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
     o->old_name = strdup(o->partial_name);
     fsdpck_status st =
         o->old_name != NULL ? FSDPCK_OK : error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
-    if (st == FSDPCK_OK && !is_same(o, o->partial_name, o->old_dev, o->old_ino))
+    if (st == FSDPCK_OK && !output_is_same(o, o->partial_name, o->old_dev, o->old_ino))
         st = error_replaced(o, err);
     if (st == FSDPCK_OK)
         st = check_replaced(o, o->old_name, err);
@@ -289,7 +281,8 @@ static bool bring_back(output *o)
     if (o->published == PUBLISHED_EXCHANGED) {
         if (platform_rename_exchange(dirfd, o->old_name, o->final_name) != 0)
             return false;
-        return remove_tree(dirfd, o->old_name) == 0;
+        return output_is_same(o, o->old_name, o->new_dev, o->new_ino) &&
+               remove_tree(dirfd, o->old_name) == 0;
     }
     if (o->kind == OUTPUT_FOLDER && remove_tree(dirfd, o->final_name) != 0)
         return false;
@@ -298,7 +291,7 @@ static bool bring_back(output *o)
 
 void output_rollback(output *o)
 {
-    if (o->committed && is_same(o, o->final_name, o->new_dev, o->new_ino)) {
+    if (o->committed && output_is_same(o, o->final_name, o->new_dev, o->new_ino)) {
         if (!bring_back(o))
             warn_not_restored(o, o->old_name != NULL ? o->old_name : o->final_name);
         (void)sync_folder(o, &o->parent, NULL);

@@ -43,6 +43,8 @@ char *output_decorate(const output *o, const char *suffix);
 
 /* Removes an object in the parent folder; a warning names it if that fails. */
 void output_remove_quiet(const output *o, const char *name);
+/* Whether `name` in the parent has this identity. */
+bool output_is_same(const output *o, const char *name, uint64_t dev, uint64_t ino);
 
 /* EXISTS: the object under the final name must not be replaced. */
 fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_error *err);

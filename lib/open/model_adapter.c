@@ -262,7 +262,7 @@ static void log_notes(const fsdpck_checkpoint *c, const description_notes *n)
         log_warn(
             log, FSDPCK_FINDING_MODEL_OVERRIDE,
             "compare 'override' of the model description with the names in the checkpoint",
-            "parameters and buffers below an overridden name that the checkpoint lacks: %" PRIu64
+            "the checkpoint lacks parameters and buffers whose names 'override' changes: %" PRIu64
             "; first: '%s'",
             n->unfound, n->first_unfound);
 }

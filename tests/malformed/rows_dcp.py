@@ -381,6 +381,35 @@ def objects():
     ]
 
 
+def copies():
+    """A save without collectives, whose ranks have one object each in a file of its own."""
+    item = archive(pickle(3))
+
+    def saved_by_ranks(change):
+        def build(where):
+            path = os.path.join(where, "step-1")
+            os.mkdir(path)
+            for r, file in enumerate((FIRST, SECOND)):
+                own = f"__{r}_1.distcp"
+                metadata = dcp.Folder(chunks=[((2 * r, 0), (2, 3))], places=[((2 * r, 0), file, 0, N)],
+                                      more={"o": Build(Global(dcp.META, "BytesStorageMetadata"), {})},
+                                      more_places=[(index("o", None), place(own, 0, len(item)))]).pickled()
+                for name, data in ((f"__{r}.metadata", metadata), (file, BLOB), (own, item)):
+                    with open(os.path.join(path, name), "wb") as f:
+                        f.write(data)
+            change(path + "/__1_1.distcp")
+            return path
+
+        return build
+
+    return [
+        row("D33", "all-there", "A", None, saved_by_ranks(lambda path: None), strict=False, settled="RANKS-UNKNOWN"),
+        row("D33", "copy-missing", "R", "FILE-MISSING", saved_by_ranks(os.remove), says=("__1_1.distcp",)),
+        row("D33", "copy-short", "R", "FILE-SHORT", saved_by_ranks(lambda path: os.truncate(path, 100)), says=("a file of 100 bytes",)),
+        row("D33", "copy-empty", "R", "FILE-SHORT", saved_by_ranks(lambda path: os.truncate(path, 0)), says=("a file of 0 bytes",)),
+    ]
+
+
 def large():
     lazily = lambda where: million_chunks()(where)
     return [
@@ -406,4 +435,4 @@ def strangers():
     ]
 
 
-ROWS = shards() + kinds() + boxes() + payloads() + values() + good() + objects() + large() + strangers()
+ROWS = shards() + kinds() + boxes() + payloads() + values() + good() + objects() + copies() + large() + strangers()
