@@ -550,6 +550,20 @@ Test(output, what_another_put_there_meanwhile_is_not_taken_back)
     expect_content("out", "theirs");
 }
 
+/* As after two runs exchanged names with each other. */
+Test(output, what_another_put_under_the_partial_name_stays)
+{
+    char partial[SCRATCH_BYTES], own[SCRATCH_BYTES];
+    begin_kind(OUTPUT_FOLDER, OUTPUT_REPLACE);
+    write_text(add("f0", 4, false), "mine");
+    scratch_path(partial, dir, out.partial_name);
+    cr_assert_eq(rename(partial, scratch_path(own, dir, "moved")), 0);
+    cr_assert_eq(mkdir(partial, 0700), 0);
+    output_release(&out);
+    cr_expect_eq(access(partial, F_OK), 0, "the folder of another program was removed");
+    cr_expect_eq(access(own, F_OK), 0);
+}
+
 Test(output, what_is_replaced_goes_last)
 {
     scratch_write(dir, "out", "old", 3);
