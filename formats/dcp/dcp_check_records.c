@@ -271,22 +271,13 @@ static fsdpck_status sum_blob(rest_blob *b, fsdpck_error *err)
 
 /* --- all --- */
 
-static const char *name_of_number(const catalogue *cat, uint32_t number)
-{
-    for (size_t i = 0; i < catalogue_object_count(cat); i++)
-        if (catalogue_object(cat, i)->number == number)
-            return catalogue_name(cat, catalogue_object(cat, i)->name);
-    return "";
-}
-
-/* False: nothing to check. */
 static bool blob_at(rest_work *w, uint64_t index, rest_blob *b, bool *is_object)
 {
     const catalogue *cat = w->d->cat;
     *is_object = true;
     if (index >= w->count) {
         b->at = *VEC_AT(&w->d->repeats, const dcp_repeat, index - w->count);
-        b->name = name_of_number(cat, b->at.object);
+        b->name = dcp_object_name(cat, b->at.object);
         return true;
     }
     const dcp_blob *k = &w->blobs[index];

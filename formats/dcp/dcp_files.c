@@ -47,15 +47,6 @@ static const dcp_repeat *repeat_at(const dcp_folder *d, size_t i)
     return VEC_AT(&d->repeats, const dcp_repeat, i);
 }
 
-/* Of an object that several ranks have. */
-static const char *name_of_number(const catalogue *cat, uint32_t number)
-{
-    for (size_t i = 0; i < catalogue_object_count(cat); i++)
-        if (catalogue_object(cat, i)->number == number)
-            return catalogue_name(cat, catalogue_object(cat, i)->name);
-    return "";
-}
-
 static void mark_needed(const dcp_folder *d, const catalogue *cat, file_state *states)
 {
     for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
@@ -98,7 +89,7 @@ static uint64_t list_lost(const dcp_folder *d, const catalogue *cat, const file_
     for (size_t i = 0; i < d->repeats.count; i++)
         if (is_missing(states, repeat_at(d, i)->file) && lost++ < 10)
             text_printf(text, "%s'%s'", lost > 1 ? ", " : "",
-                        name_of_number(cat, repeat_at(d, i)->object));
+                        dcp_object_name(cat, repeat_at(d, i)->object));
     return lost;
 }
 
@@ -417,28 +408,37 @@ static fsdpck_status check_ends(dcp_folder *d, const open_request *req, fsdpck_e
     return failed;
 }
 
-/* The values of other ranks, of objects that several ranks have. */
-static fsdpck_status check_repeats(dcp_folder *d, const open_request *req, const file_state *states,
-                                   fsdpck_error *err)
+static fsdpck_status check_repeat(const dcp_folder *d, const dcp_repeat *r,
+                                  const file_state *states, fsdpck_error *err)
 {
+    const uint64_t nbytes = states[r->file].nbytes;
+    if (is_missing(states, r->file) || checked_range(r->offset_bytes, r->nbytes, nbytes))
+        return FSDPCK_OK;
+    return FAIL_WITH(
+        err, BADINPUT, FILE_SHORT, ("file ends before the end of its blobs"),
+        (tensor, dcp_object_name(d->cat, r->object)),
+        (path_in, d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, r->file)->path)),
+        (expected, "%" PRIu64 " bytes at offset %" PRIu64, r->nbytes, r->offset_bytes),
+        (found, "a file of %" PRIu64 " bytes", nbytes));
+}
+
+/* The values of other ranks, of objects that several ranks have. */
+static fsdpck_status check_repeats(const dcp_folder *d, const open_request *req,
+                                   const file_state *states, fsdpck_error *err)
+{
+    fsdpck_status failed = FSDPCK_OK;
     for (size_t i = 0; i < d->repeats.count; i++) {
-        const dcp_repeat *r = repeat_at(d, i);
         fsdpck_error what = FSDPCK_ERROR_INIT;
-        if (is_missing(states, r->file) ||
-            checked_range(r->offset_bytes, r->nbytes, states[r->file].nbytes))
+        const fsdpck_status st = check_repeat(d, repeat_at(d, i), states, &what);
+        if (st == FSDPCK_OK)
             continue;
-        FAIL_WITH(
-            &what, BADINPUT, FILE_SHORT, ("file ends before the end of its blobs"),
-            (tensor, name_of_number(d->cat, r->object)),
-            (path_in, d->dir.path, catalogue_name(d->cat, catalogue_file(d->cat, r->file)->path)),
-            (expected, "%" PRIu64 " bytes at offset %" PRIu64, r->nbytes, r->offset_bytes),
-            (found, "a file of %" PRIu64 " bytes", states[r->file].nbytes));
-        if (err != NULL)
+        if (err != NULL && failed == FSDPCK_OK)
             *err = what;
-        (void)!open_request_report(req, FSDPCK_BADINPUT, &what);
-        return FSDPCK_BADINPUT;
+        failed = st;
+        if (!open_request_report(req, st, &what))
+            return st;
     }
-    return FSDPCK_OK;
+    return failed;
 }
 
 /* --- all --- */

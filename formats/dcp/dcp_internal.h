@@ -91,6 +91,8 @@ fsdpck_status dcp_stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdp
 fsdpck_status dcp_stream_read(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err);
 fsdpck_status dcp_stream_finish(source_stream *s, fsdpck_error *err);
 void dcp_stream_close(source_stream *s);
+/* Of the object with the number that a dcp_repeat has; "" if it is omitted. */
+const char *dcp_object_name(const catalogue *cat, uint32_t number);
 fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpck_error *err);
 /* format_reader.check_records (dcp_check_records.c). */
 fsdpck_status dcp_check_records(void *self, const record_check_request *request,

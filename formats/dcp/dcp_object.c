@@ -35,6 +35,14 @@ static fsdpck_status too_large(fsdpck_error *err)
                      (expected, "at most %" PRIu64 " bytes", OBJECT_LIMIT));
 }
 
+const char *dcp_object_name(const catalogue *cat, uint32_t number)
+{
+    for (size_t i = 0; i < catalogue_object_count(cat); i++)
+        if (catalogue_object(cat, i)->number == number)
+            return catalogue_name(cat, catalogue_object(cat, i)->name);
+    return "";
+}
+
 fsdpck_status dcp_item_read(dcp_folder *d, const dcp_repeat *o, dcp_item_bytes *item,
                             fsdpck_error *err)
 {

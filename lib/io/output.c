@@ -278,7 +278,7 @@ static void remove_partial(const output *o)
     struct stat st;
     const bool is_known = o->new_dev != 0 || o->new_ino != 0;
     if (is_known && fstatat(o->parent.fd, o->partial_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-        !output_is_same(o, o->partial_name, o->new_dev, o->new_ino))
+        ((uint64_t)st.st_dev != o->new_dev || (uint64_t)st.st_ino != o->new_ino))
         log_warn(&o->log, FSDPCK_FINDING_SAVE_LEFTOVER,
                  "inspect it: another run replaced the output at the same time",
                  "'%s' next to '%s' is not the output of this run and was not removed",

@@ -42,7 +42,8 @@
  * otherwise). It is a plain file or folder of the same kind, never a link. Its permissions are
  * copied to the new object, except to files in a folder. check_replaced sees an old folder after it
  * was moved aside, when no more files are put into it by its path: if that fails, the old one is
- * restored. If the file system cannot exchange names,
+ * restored. Only this run's own object is removed under the partial name. If the file system cannot
+ * exchange names,
  * the old object gets the name `.NAME.fsdpck-XXXXXXXX.old` until the new one is durable: a file as
  * a second name, a folder by a rename. A kill between the two renames of a folder leaves the old
  * one under that name and nothing under the final name.

@@ -20,7 +20,8 @@ typedef struct candidate {
     char *path;
     uint64_t step;
     bool is_too_large; /* the number has more than 64 bits; step is UINT64_MAX */
-    bool is_run;       /* a run's folder: it contains steps, and its number is none */
+    bool
+        is_run; /* a run's folder: it contains steps, and the number in its name is not one of them */
 } candidate;
 
 /* ---- names ---- */
