@@ -73,8 +73,8 @@ const opt_row options_hosts[] = {
 const opt_row options_keying[] = {
     {"optim-keys", .kind = OPT_CHOICE, .at = AT(optim_keys), .value = "KEYS",
      .choices = "name|id|flat",
-     .help = "keys of optimizer state: name, id (as in optimizer.state_dict()) or flat (as with "
-             "flatten_optimizer_state_dict); default: unchanged"},
+     .help = "convert the keys of optimizer state to name, id (as in optimizer.state_dict()) or "
+             "flat (as with flatten_optimizer_state_dict); default: unchanged"},
     {0},
 };
 

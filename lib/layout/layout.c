@@ -377,7 +377,7 @@ static fsdpck_status refuse_uneven(const layout_tensor *t, unsigned dim, uint64_
 {
     return FAIL_WITH(
         err, UNSUPPORTED, LAYOUT_UNEVEN,
-        ("dim %u of %" PRIu64 " does not divide evenly over %" PRIu64 " ranks", dim, n, nparts),
+        ("dim %u (size %" PRIu64 ") does not divide evenly over %" PRIu64 " ranks", dim, n, nparts),
         (expected, "an even split: fully_shard() requires it on every dim except 0"),
         (next,
          "shard dim 0 with --shard '%s=0', choose another number of ranks, or write --format dcp, "

@@ -133,7 +133,7 @@ static fsdpck_status check_expected(const tensor_map *m, fsdpck_error *err)
             FAIL_WITH(err, UNSUPPORTED, MAP_ARGUMENTS,
                       ("map does not convert a model trained with %s = %s", name, e->found),
                       (expected, "%s = %s", name, values.text == NULL ? "" : values.text),
-                      (next, "write a map that does, without this name in a line 'expect': "
+                      (next, "write a map that converts such models, and that expects this value: "
                              "fsdpck-map(5)"));
         text_release(&values);
         return st;

@@ -61,8 +61,8 @@ static fsdpck_status invert_rule(tensor_map *m, map_rule *rule, fsdpck_error *er
         const map_pattern *p = VEC_AT(&m->patterns, const map_pattern, from.first_target + i);
         if (!map_pattern_is_clear(m, p))
             return fail_one_way(&p->at,
-                                "text other than digits between {n}, '*' and their "
-                                "neighbors",
+                                "text between any two of {n} and '*', and no digit "
+                                "next to {n}",
                                 err);
     }
     for (uint32_t i = 0; i < from.nsources; i++)

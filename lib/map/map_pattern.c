@@ -201,7 +201,8 @@ static fsdpck_status add_form(pattern_reader *r, const uint32_t *chosen, fsdpck_
     if (form.count == 0)
         return pattern_error(r, "a name that is not empty", err);
     if (!r->is_target && !form_is_clear(m, &form))
-        return pattern_error(r, "text other than digits between {n}, '*' and their neighbors", err);
+        return pattern_error(r, "text between any two of {n} and '*', and no digit next to {n}",
+                             err);
     r->made.count++;
     return vec_add(&m->forms, &form, err);
 }

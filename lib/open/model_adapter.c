@@ -299,10 +299,12 @@ void checkpoint_note_flat(fsdpck_checkpoint *c)
     const uint64_t count = flat_params_count(&c->cat, NULL);
     const size_t capacity = sizeof c->cat.origin.note;
     if (count > 0)
-        snprintf(note, capacity,
-                 "%" PRIu64
-                 " FSDP1 flat parameter%s: give --model FILE to unflatten, fsdpck-model(5)",
-                 count, count == 1 ? "" : "s");
+        snprintf(
+            note, capacity,
+            "%" PRIu64
+            " FSDP1 flat parameter%s: to split into the original parameters, give --model FILE: "
+            "fsdpck-model(5)",
+            count, count == 1 ? "" : "s");
     else if (flat_params_namesakes(&c->cat) > 0)
         log_warn(&c->ctx->log, FSDPCK_FINDING_MODEL_NEEDED,
                  "give --model FILE if FSDP made it: fsdpck-model(5)",

@@ -95,7 +95,9 @@ static void put_next(char *next, size_t capacity, const char *first)
 {
     const bool plain = strcspn(first, " '\"\\\n\t") == strlen(first) && strlen(first) < 300;
     if (format_file_count(first) > 0 && is_safetensors(first))
-        snprintf(next, capacity, "move those into a folder of their own: fsdpck diff DIR FOLDER");
+        snprintf(next, capacity,
+                 "move the files that are not read into a folder of their own, then compare: "
+                 "fsdpck diff DIR FOLDER");
     else if (is_rank_name(first))
         snprintf(next, capacity, "to read the rank files instead, give --source-format %s",
                  format_reader_of_pattern->name);

@@ -55,7 +55,8 @@ static fsdpck_status check_leaf(select_state *a, const nest *n, value path, uint
                    ? "list would have a gap: later items are written, this one is not"
                    : "list would have no tensor without this one: torch could not load it"),
         (tensor, catalogue_name(a->from, name)),
-        (next, "omit the whole list or its end with --exclude, or write only names: safetensors"));
+        (next, "omit the whole list or its end with --exclude, or write safetensors, "
+               "which stores names without lists"));
 }
 
 fsdpck_status select_check_lists(select_state *a, const nest *n, uint64_t rank, fsdpck_error *err)

@@ -110,8 +110,8 @@ static fsdpck_status by_description(rekey *r, rekey_optimizer *o, const optim_li
             rekey_fail(r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM, err,
                        "param_groups of the optimizer differ from the model description");
         error_expected(err, "%" PRIu32 " group%s", list->count, text_plural(list->count));
-        error_found(err, "%zu group%s, or groups of other sizes", o->groups.count,
-                    text_plural(o->groups.count));
+        error_found(err, "%zu group%s%s", o->groups.count, text_plural(o->groups.count),
+                    list->count == o->groups.count ? ", but of other sizes" : "");
         error_next(err, "describe the saved optimizer and its groups with "
                         "scripts/describe_model.py; or read only the model: --part model "
                         "without --optim-keys and --model");
