@@ -221,7 +221,7 @@ typedef struct fsdpck_diff_info {
     uint64_t objects_compared;
     uint64_t bytes_read; /* of both */
     uint64_t rows;       /* differences; limit of the index */
-    int stopped;         /* brief: there may be more */
+    int stopped;         /* there may be more: brief, or 64 rows of lists beside dicts and of attributes */
 } fsdpck_diff_info;
 
 /* Kinds of difference. */

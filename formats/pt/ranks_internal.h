@@ -457,7 +457,7 @@ fsdpck_status ranks_variant_value(ranks_state *s, uint32_t variant, const ranks_
 fsdpck_status ranks_merge_objects(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Before it, after ranks_mark_stages: param_groups with the numbers of several pipeline stages differ
  * between ranks, even if they are equal. */
-void ranks_part_stages(ranks_state *s);
+fsdpck_status ranks_part_stages(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A plain tensor that is local state of each rank becomes an object of each. Call before
  * ranks_merge_objects. */
 fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint32_t *pieces,

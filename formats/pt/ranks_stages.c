@@ -197,39 +197,53 @@ static bool same_groups(const ranks_state *s, const ranks_object *a, const ranks
     return same;
 }
 
-/* Ranks with other parameters than the first that has some. */
-static bool has_stages(const ranks_state *s, uint32_t object)
+/* Of the ranks with an object: the sums of the first ones that have some, and whether others differ. */
+typedef struct object_sums {
+    uint64_t sharded, plain;
+    bool differ;
+} object_sums;
+
+/* In one pass over all occurrences: optimizers may have thousands of groups. */
+static void add_sums(const ranks_state *s, object_sums *sums)
 {
-    uint64_t sharded = 0, plain = 0;
-    bool found = false;
-    for (size_t i = 0; !found && i < s->occurrences.count; i++) {
+    for (size_t i = 0; i < s->occurrences.count; i++) {
         const ranks_occurrence *seen = VEC_AT(&s->occurrences, const ranks_occurrence, i);
-        if (seen->object != object)
-            continue;
+        object_sums *of = &sums[seen->object];
         const uint64_t sum = sum_of(&s->name_sums, seen->rank);
-        found = is_another(&sharded, sum) ||
-                (sum == 0 && is_another(&plain, sum_of(&s->plain_sums, seen->rank)));
+        if (is_another(&of->sharded, sum) ||
+            (sum == 0 && is_another(&of->plain, sum_of(&s->plain_sums, seen->rank))))
+            of->differ = true;
     }
-    return found;
 }
 
-void ranks_part_stages(ranks_state *s)
+static void part(ranks_state *s, const ranks_object *o)
 {
+    log_warn(&s->req->log, FSDPCK_FINDING_RANK_DISAGREE,
+             "save the optimizer with get_optimizer_state_dict, which names parameters",
+             "'%s' has one number for different parameters of several ranks (pipeline stages): "
+             "param_groups are kept for each rank",
+             strtab_text(&s->names, o->entry));
+    for (uint32_t i = 0; i < s->objects.count; i++) {
+        ranks_object *other = VEC_AT(&s->objects, ranks_object, i);
+        if (!same_groups(s, o, other))
+            continue;
+        other->is_of_stages = true;
+        other->differs = true;
+    }
+}
+
+fsdpck_status ranks_part_stages(ranks_state *s, fsdpck_error *err)
+{
+    const uint64_t nbytes = s->objects.count * sizeof(object_sums);
+    object_sums *sums = budget_alloc(s->req->metadata, nbytes, err);
+    if (sums == NULL)
+        return FSDPCK_LIMIT;
+    add_sums(s, sums);
     for (uint32_t i = 0; i < s->objects.count; i++) {
         const ranks_object *o = VEC_AT(&s->objects, const ranks_object, i);
-        if (o->is_of_stages || groups_depth(s, o) == 0 || !lists_numbers(s, o) || !has_stages(s, i))
-            continue;
-        log_warn(&s->req->log, FSDPCK_FINDING_RANK_DISAGREE,
-                 "save the optimizer with get_optimizer_state_dict, which names parameters",
-                 "'%s' has one number for different parameters of several ranks (pipeline stages): "
-                 "param_groups are kept for each rank",
-                 strtab_text(&s->names, o->entry));
-        for (uint32_t k = 0; k < s->objects.count; k++) {
-            ranks_object *other = VEC_AT(&s->objects, ranks_object, k);
-            if (!same_groups(s, o, other))
-                continue;
-            other->is_of_stages = true;
-            other->differs = true;
-        }
+        if (!o->is_of_stages && sums[i].differ && groups_depth(s, o) > 0 && lists_numbers(s, o))
+            part(s, o);
     }
+    budget_free(s->req->metadata, sums, nbytes);
+    return FSDPCK_OK;
 }

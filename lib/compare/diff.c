@@ -327,7 +327,7 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
         .objects_compared = d->objects_compared,
         .bytes_read = a.bytes_read + b.bytes_read,
         .rows = d->rows.count,
-        .stopped = atomic_load(&d->enough.set) != 0,
+        .stopped = d->may_have_more || atomic_load(&d->enough.set) != 0,
     };
     for (size_t i = 0; i < d->pairs.count; i++)
         all.nbytes_compared +=

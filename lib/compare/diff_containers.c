@@ -8,30 +8,32 @@
 #include "state/value_map.h"
 
 enum {
-    DEPTH_MAX = 64,
     ROWS_MAX = 64,
     SHOWN_NBYTES = 120,
+    NAME_NBYTES_MAX = 8 << 20, /* a state has at most 1,000 keys of 4,096 bytes in each other */
 };
-
-/* Limit of the keys that are compared: files with the same keys in the same order need few. */
-#define KEYS_MAX ((uint64_t)1 << 26)
 
 /* Containers at one place of both files. */
 typedef struct place_pair {
     value a, b;
     uint32_t parent; /* in the queue; CAT_NONE: the root */
     value key;       /* in A's pool: of the parent, or an index */
-    uint32_t depth;
 } place_pair;
+
+/* Containers of a dict, by the text of their keys. */
+typedef struct key_index {
+    strtab texts;
+    vec places;
+    bool made;
+} key_index;
 
 typedef struct container_search {
     fsdpck_diff *d;
     const select_rules *rules;
     uint64_t *zeros; /* for each tensor: they are compared elsewhere */
     value_pool *a, *b;
-    value_map seen; /* containers of A */
+    value_map seen; /* containers of A: the reader gives each place a dict of its own */
     vec queue;
-    uint64_t keys;
     size_t rows;
 } container_search;
 
@@ -42,76 +44,133 @@ static bool is_container(value v)
 }
 
 static fsdpck_status enqueue(container_search *s, value a, value b, uint32_t parent, value key,
-                             uint32_t depth, fsdpck_error *err)
+                             fsdpck_error *err)
 {
     bool fresh;
-    if (!is_container(a) || !is_container(b) || depth > DEPTH_MAX)
+    if (!is_container(a) || !is_container(b))
         return FSDPCK_OK;
     if (value_map_put(&s->seen, a, &fresh, err) == NULL)
         return FSDPCK_LIMIT;
-    const place_pair next = {a, b, parent, key, depth};
-    return fresh ? vec_add(&s->queue, &next, err) : FSDPCK_OK;
+    return fresh ? vec_add(&s->queue, &(place_pair){a, b, parent, key}, err) : FSDPCK_OK;
 }
 
-static bool same_key(const container_search *s, value a, value b)
+static fsdpck_status print_key(const value_pool *pool, value key, text_buf *text, fsdpck_error *err)
 {
-    size_t a_nbytes, b_nbytes;
-    int64_t x, y;
-    if (value_kind_of(a) == VALUE_STR && value_kind_of(b) == VALUE_STR) {
-        const char *text = value_text(s->a, a, &a_nbytes);
-        const char *other = value_text(s->b, b, &b_nbytes);
-        return text_equal(text, a_nbytes, other, b_nbytes);
-    }
-    return value_kind_of(a) == VALUE_INT && value_kind_of(b) == VALUE_INT &&
-           value_as_i64(s->a, a, &x) && value_as_i64(s->b, b, &y) && x == y;
+    text->nbytes = 0;
+    value_print(pool, key, UINT32_MAX, text);
+    return text_check(text, err);
 }
 
-static fsdpck_status enqueue_items(container_search *s, value a, value b, uint32_t parent,
-                                   uint32_t depth, fsdpck_error *err)
+static fsdpck_status index_keys(const value_pool *pool, value dict, key_index *x, text_buf *text,
+                                fsdpck_error *err)
+{
+    for (size_t i = 0; i < value_count(pool, dict); i++) {
+        const size_t before = strtab_count(&x->texts);
+        uint32_t id;
+        if (!is_container(value_item(pool, dict, i)))
+            continue;
+        RETURN_IF(print_key(pool, value_key(pool, dict, i), text, err));
+        RETURN_IF(strtab_intern(&x->texts, text->text, text->nbytes, &id, err));
+        if (id == before)
+            RETURN_IF(vec_add(&x->places, &i, err));
+    }
+    x->made = true;
+    return FSDPCK_OK;
+}
+
+/* *at: the place in dict `b` of A's key, searched first at *at; the count of `b` if it has no container there. */
+static fsdpck_status find_key(const container_search *s, value key, value b, key_index *x,
+                              size_t *at, fsdpck_error *err)
+{
+    text_buf text = {.limit_bytes = UINT32_MAX};
+    bool same = false;
+    uint32_t id = STRTAB_NONE;
+    if (*at < value_count(s->b, b))
+        RETURN_IF(value_equal(s->a, key, s->b, value_key(s->b, b, *at), &same, err));
+    if (same)
+        return FSDPCK_OK;
+    *at = value_count(s->b, b);
+    fsdpck_status st = x->made ? FSDPCK_OK : index_keys(s->b, b, x, &text, err);
+    if (st == FSDPCK_OK)
+        st = print_key(s->a, key, &text, err);
+    if (st == FSDPCK_OK)
+        id = strtab_find(&x->texts, text.text, text.nbytes);
+    text_release(&text);
+    if (id != STRTAB_NONE)
+        *at = *VEC_AT(&x->places, const size_t, id);
+    return st;
+}
+
+static fsdpck_status enqueue_dict(container_search *s, value a, value b, uint32_t parent,
+                                  key_index *x, fsdpck_error *err)
 {
     const size_t count = value_count(s->a, a), others = value_count(s->b, b);
-    const bool is_dict = value_kind_of(a) == VALUE_DICT;
     size_t next = 0;
-    for (size_t i = 0; i < count && others > 0; i++) {
-        const value item = value_item(s->a, a, i);
-        value key = value_key(s->a, a, i);
-        size_t k = i, steps = 0;
-        if (!is_container(item) || (!is_dict && i >= others))
+    for (size_t i = 0; i < count; i++) {
+        const value item = value_item(s->a, a, i), key = value_key(s->a, a, i);
+        size_t at = next;
+        if (!is_container(item)) {
+            next++;
             continue;
-        if (!is_dict)
-            RETURN_IF(value_new_int(s->a, (int64_t)i, &key, err));
-        for (k = is_dict ? next : i; is_dict && steps < others; steps++, k = (k + 1) % others)
-            if (++s->keys > KEYS_MAX || same_key(s, key, value_key(s->b, b, k)))
-                break;
-        if (s->keys > KEYS_MAX || (is_dict && steps == others))
+        }
+        RETURN_IF(find_key(s, key, b, x, &at, err));
+        if (at == others)
             continue;
-        next = is_dict ? (k + 1) % others : 0;
-        RETURN_IF(enqueue(s, item, value_item(s->b, b, k), parent, key, depth, err));
+        next = at + 1;
+        RETURN_IF(enqueue(s, item, value_item(s->b, b, at), parent, key, err));
     }
     return FSDPCK_OK;
 }
 
-static void name_place(const container_search *s, size_t at, text_buf *name)
+static fsdpck_status enqueue_items(container_search *s, value a, value b, uint32_t parent,
+                                   fsdpck_error *err)
 {
-    value keys[DEPTH_MAX + 1];
-    const place_pair *p = VEC_AT(&s->queue, const place_pair, at);
-    const uint32_t depth = p->depth;
-    if (depth == 0)
-        text_puts(name, "the outermost dict");
-    for (uint32_t i = depth; i > 0; i--) {
-        keys[i - 1] = p->key;
-        p = VEC_AT(&s->queue, const place_pair, p->parent);
+    const size_t count = value_count(s->a, a), others = value_count(s->b, b);
+    budget *owner = &s->d->a.src->metadata;
+    fsdpck_status st = FSDPCK_OK;
+    value index;
+    if (value_kind_of(a) == VALUE_DICT) {
+        key_index x = {.places = VEC_OF(size_t, owner)};
+        strtab_init(&x.texts, owner);
+        st = enqueue_dict(s, a, b, parent, &x, err);
+        strtab_release(&x.texts);
+        vec_release(&x.places);
+        return st;
     }
-    for (uint32_t i = 0; i < depth; i++) {
+    for (size_t i = 0; st == FSDPCK_OK && i < count && i < others; i++) {
+        if (!is_container(value_item(s->a, a, i)))
+            continue;
+        RETURN_IF(value_new_int(s->a, (int64_t)i, &index, err));
+        st = enqueue(s, value_item(s->a, a, i), value_item(s->b, b, i), parent, index, err);
+    }
+    return st;
+}
+
+static fsdpck_status name_place(const container_search *s, size_t at, text_buf *name,
+                                fsdpck_error *err)
+{
+    vec keys = VEC_OF(value, &s->d->a.src->metadata);
+    fsdpck_status st = FSDPCK_OK;
+    const place_pair *p = VEC_AT(&s->queue, const place_pair, at);
+    for (; st == FSDPCK_OK && p->parent != CAT_NONE;
+         p = VEC_AT(&s->queue, const place_pair, p->parent))
+        st = vec_add(&keys, &p->key, err);
+    if (keys.count == 0)
+        text_puts(name, "the outermost dict");
+    for (size_t i = keys.count; i > 0; i--) {
+        const value key = *VEC_AT(&keys, const value, i - 1);
         size_t nbytes;
-        const char *text = value_text(s->a, keys[i], &nbytes);
-        if (i > 0)
+        const char *text = value_text(s->a, key, &nbytes);
+        if (i < keys.count)
             text_append(name, ".", 1);
-        if (value_kind_of(keys[i]) == VALUE_STR)
+        if (value_kind_of(key) == VALUE_STR)
             text_append(name, text, nbytes);
         else
-            value_print(s->a, keys[i], SHOWN_NBYTES, name);
+            value_print(s->a, key, SHOWN_NBYTES, name);
     }
+    text_append(name, "", 0);
+    vec_release(&keys);
+    return st == FSDPCK_OK ? text_check(name, err) : st;
 }
 
 static fsdpck_status add_row(container_search *s, const text_buf *name, const char *a,
@@ -161,7 +220,7 @@ static fsdpck_status compare_attributes(container_search *s, const place_pair *p
     const value a = attributes_of(s->a, p->a), b = attributes_of(s->b, p->b);
     value_pool pool;
     value both[2];
-    text_buf texts[2] = {{0}, {0}}, name = {.limit_bytes = UINT32_MAX};
+    text_buf texts[2] = {{0}, {0}}, name = {.limit_bytes = NAME_NBYTES_MAX};
     bool equal = true;
     if (value_is_none(a) && value_is_none(b))
         return FSDPCK_OK;
@@ -173,11 +232,8 @@ static fsdpck_status compare_attributes(container_search *s, const place_pair *p
         st = value_equal(&pool, both[0], &pool, both[1], &equal, err);
     for (int i = 0; st == FSDPCK_OK && !equal && i < 2; i++)
         st = print_attributes(&pool, both[i], &texts[i], err);
-    if (st == FSDPCK_OK && !equal) {
-        name_place(s, at, &name);
-        text_append(&name, "", 0);
-        st = text_check(&name, err);
-    }
+    if (st == FSDPCK_OK && !equal)
+        st = name_place(s, at, &name, err);
     if (st == FSDPCK_OK && !equal)
         st = add_row(s, &name, texts[0].text, texts[1].text, err);
     text_release(&texts[0]);
@@ -202,10 +258,8 @@ static bool is_opened_list(value_pool *pool, value v)
 static fsdpck_status compare_kinds(container_search *s, size_t at, bool list_in_a,
                                    fsdpck_error *err)
 {
-    text_buf name = {.limit_bytes = UINT32_MAX};
-    name_place(s, at, &name);
-    text_append(&name, "", 0);
-    fsdpck_status st = text_check(&name, err);
+    text_buf name = {.limit_bytes = NAME_NBYTES_MAX};
+    fsdpck_status st = name_place(s, at, &name, err);
     if (st == FSDPCK_OK)
         st = add_row(s, &name, list_in_a ? "list" : "dict", list_in_a ? "dict" : "list", err);
     text_release(&name);
@@ -228,8 +282,9 @@ static fsdpck_status search(container_search *s, fsdpck_error *err)
             continue;
         }
         RETURN_IF(compare_attributes(s, &p, at, err));
-        RETURN_IF(enqueue_items(s, a, b, (uint32_t)at, p.depth + 1, err));
+        RETURN_IF(enqueue_items(s, a, b, (uint32_t)at, err));
     }
+    s->d->may_have_more = s->rows == ROWS_MAX;
     return FSDPCK_OK;
 }
 
@@ -265,7 +320,7 @@ fsdpck_status diff_containers(fsdpck_diff *d, fsdpck_error *err)
     if (st == FSDPCK_OK && (s.zeros = calloc(1, nbytes)) == NULL)
         st = error_set_nomem(err, nbytes);
     if (st == FSDPCK_OK)
-        st = enqueue(&s, d->a.src->cat.root, d->b.src->cat.root, CAT_NONE, VALUE_OF_NONE, 0, err);
+        st = enqueue(&s, d->a.src->cat.root, d->b.src->cat.root, CAT_NONE, VALUE_OF_NONE, err);
     if (st == FSDPCK_OK)
         st = search(&s, err);
     free(s.zeros);

@@ -39,17 +39,28 @@ static fsdpck_status part_size(const map_layout *l, const map_op *op, const map_
     return FSDPCK_OK;
 }
 
-/* Indices [from, from + size) become indices [to, to + size). */
-static fsdpck_status move_range(map_layout *l, const map_layout_tensor *t, unsigned dim,
-                                uint64_t from, uint64_t size, uint64_t to, fsdpck_error *err)
+/* A part in all groups: `size` indices from `from` on, and again every `step`, become those from `to` on,
+ * and again every `to_step`. */
+typedef struct part_move {
+    uint64_t groups, size, from, step, to, to_step;
+} part_move;
+
+/* By pieces, each with the groups that it meets: both may be thousands. */
+static fsdpck_status move_part(map_layout *l, const map_layout_tensor *t, unsigned dim,
+                               const part_move *m, fsdpck_error *err)
 {
     for (size_t k = 0; k < t->count; k++) {
-        map_piece p = *piece_at(l, t->first_piece + k);
-        if (!piece_narrow(&p, dim, from, size))
-            continue;
-        p.offsets[dim] += to;
-        if (next_piece(l, &p, err) == NULL)
-            return FSDPCK_LIMIT;
+        const map_piece whole = *piece_at(l, t->first_piece + k);
+        const uint64_t begin = whole.offsets[dim], end = begin + whole.sizes[dim];
+        uint64_t g = begin < m->from + m->size ? 0 : (begin - m->from - m->size) / m->step + 1;
+        for (; g < m->groups && m->from + g * m->step < end; g++) {
+            map_piece p = whole;
+            if (!piece_narrow(&p, dim, m->from + g * m->step, m->size))
+                continue;
+            p.offsets[dim] += m->to + g * m->to_step;
+            if (next_piece(l, &p, err) == NULL)
+                return FSDPCK_LIMIT;
+        }
     }
     return FSDPCK_OK;
 }
@@ -59,16 +70,14 @@ static fsdpck_status regroup(map_layout *l, const map_op *op, const map_layout_t
 {
     uint64_t groups, in_group = 0;
     RETURN_IF(value_at(l, op, 0, &groups, err));
+    const uint64_t group_size = t->shape[op->dim] / groups;
     for (uint32_t i = 0; i + 1 < op->count; i++) {
         uint64_t size = 0;
         RETURN_IF(part_size(l, op, t, i, &size, err));
-        for (uint64_t g = 0; g < groups && size > 0; g++) {
-            const uint64_t grouped = g * (t->shape[op->dim] / groups) + in_group,
-                           joined = groups * in_group + g * size;
-            const bool join = op->kind == MAP_OP_UNGROUP;
-            RETURN_IF(move_range(l, t, op->dim, join ? grouped : joined, size,
-                                 join ? joined : grouped, err));
-        }
+        const part_move join = {groups, size, in_group, group_size, groups * in_group, size},
+                        part = {groups, size, groups * in_group, size, in_group, group_size};
+        if (size > 0)
+            RETURN_IF(move_part(l, t, op->dim, op->kind == MAP_OP_UNGROUP ? &join : &part, err));
         in_group += size;
     }
     return FSDPCK_OK;

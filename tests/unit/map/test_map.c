@@ -655,6 +655,28 @@ Test(map, refuses_a_wrong_for)
     }
 }
 
+/* Pieces that end inside of groups: [5], [7] and [12] in 4 groups of 2 + 4. */
+Test(map, regroups_pieces_of_any_size)
+{
+    static const char *const texts[] = {"a, b, c -> x : concat 0, ungroup 0 4 1 2\n",
+                                        "a, b, c -> x : concat 0, group 0 4 1 2\n"};
+    for (unsigned k = 0; k < 2; k++) {
+        uint32_t numbers[24];
+        map_case c;
+        map_case_init(&c);
+        cr_assert(map_case_add(&c, "a", 1, (const uint64_t[]){5}, 1));
+        cr_assert(map_case_add(&c, "b", 1, (const uint64_t[]){7}, 2));
+        cr_assert(map_case_add(&c, "c", 1, (const uint64_t[]){12}, 1));
+        cr_assert(map_case_apply(&c, texts[k], strlen(texts[k]), NULL, 0, &err) == FSDPCK_OK);
+        cr_assert(map_case_gather(&c, 0, numbers, 24) == 24);
+        for (uint32_t i = 0; i < 24; i++) {
+            const uint32_t joined = i % 6 < 2 ? i / 6 * 2 + i % 6 : 8 + i / 6 * 4 + i % 6 - 2;
+            cr_assert(k == 0 ? numbers[joined] == i : numbers[i] == joined, "%u: %u", k, i);
+        }
+        map_case_release(&c);
+    }
+}
+
 /* Chunks and pieces grow together: each piece is compared with those chunks alone that it may share elements with. */
 Test(map, compares_each_piece_with_its_chunks_only)
 {
