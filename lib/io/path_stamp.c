@@ -35,8 +35,8 @@ bool path_stamp_is_same(const path_stamp *a, const path_stamp *b)
            (a->nbytes == b->nbytes && a->mtime_ns == b->mtime_ns);
 }
 
-fsdpck_status path_stamp_error(const path_stamp *before, const path_stamp *now,
-                               const char *output_path, const char *name, fsdpck_error *err)
+fsdpck_status path_stamp_error(const path_stamp *before, const path_stamp *now, const char *shown,
+                               const char *name, fsdpck_error *err)
 {
     const fsdpck_status st =
         name[0] == '\0'
@@ -45,7 +45,7 @@ fsdpck_status path_stamp_error(const path_stamp *before, const path_stamp *now,
             : FAIL(err, EXISTS, NONE,
                    "output folder exists: another program changed '%s' in it during this run",
                    name);
-    error_path(err, output_path);
+    error_path(err, shown);
     if (before->kind == PATH_FILE)
         error_expected(err, "%" PRIu64 " bytes, last written at %" PRId64 " ns since the epoch",
                        before->nbytes, before->mtime_ns);

@@ -37,8 +37,8 @@ fsdpck_status path_stamp_get(path_stamp *stamp, const folder *dir, const char *p
 
 bool path_stamp_is_same(const path_stamp *a, const path_stamp *b);
 
-/* EXISTS: `name` in the output, or "" for the output itself, is no longer what it was. */
-fsdpck_status path_stamp_error(const path_stamp *before, const path_stamp *now,
-                               const char *output_path, const char *name, fsdpck_error *err);
+/* EXISTS: `name` in the output `shown`, or "" for the output itself, is no longer what it was. */
+fsdpck_status path_stamp_error(const path_stamp *before, const path_stamp *now, const char *shown,
+                               const char *name, fsdpck_error *err);
 
 #endif

@@ -20,7 +20,7 @@ fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err) FSDPC
 fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Writes a manifest file that is absent until *out is committed. Release *out also after a
- * failure. `earlier`: what may be replaced, from output_check_manifest_file. */
+ * failure. `earlier`: the file to replace, from output_check_manifest_file. */
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
                              const path_stamp *earlier, const logger *log, output *out,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -12,7 +12,7 @@
 
 /* *lost: the first name in the folder that neither belongs to its checkpoint nor is written again
  * by this run, to be freed; NULL if none. EXISTS without a readable checkpoint, as its files are
- * then unknown. r->replaced and r->replaced_stamps: what was checked. */
+ * then unknown. r->replaced and r->replaced_stamps: the names and files that were checked. */
 fsdpck_status output_first_lost(run *r, const probe_input *in, char **lost,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* EXISTS, for a name of output_first_lost. */
