@@ -10,9 +10,10 @@
  * Links are not followed: a stamp is that of the object which a removal removes. ctime is not compared, as
  * renames and links change it. Of folders only the kind is compared, as mtime changes with their names.
  *
- * Limits: file systems count mtime in steps, such as a clock tick (1 to 10 ms) on ext4 and XFS. A write that
- * keeps the size and is in the step of the write before it is not seen. Network file systems may show
- * writes of other hosts late. A program that sets the mtime back is not seen.
+ * Limits: file systems count mtime in steps, such as a clock tick (1 to 10 ms) on ext4 and XFS. A
+ * write that keeps the size and is in the step of the write before it is not seen. Network file
+ * systems may show writes of other hosts late, and writes through a memory map may change the mtime
+ * late. A program that sets the mtime back is not seen.
  */
 #ifndef FSDPCK_IO_PATH_STAMP_H
 #define FSDPCK_IO_PATH_STAMP_H
