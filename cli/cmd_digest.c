@@ -49,14 +49,15 @@ static int run_files(cli *c, const command_request *r)
 }
 
 static fsdpck_status write_manifest(cli *c, const command_request *r, fsdpck_checkpoint *src,
-                                    const fsdpck_digests *d, fsdpck_error *err)
+                                    const fsdpck_digests *d, const fsdpck_manifest_old *old,
+                                    fsdpck_error *err)
 {
     const job_options *o = &r->job;
     fsdpck_files *files;
     fsdpck_status st =
         fsdpck_files_new(c->ctx, src, o->work.threads, o->output.sha256, &files, err);
     if (st == FSDPCK_OK)
-        st = fsdpck_manifest_write(files, d, o->output.manifest_path, o->output.force, err);
+        st = fsdpck_manifest_write(files, d, o->output.manifest_path, o->output.force, old, err);
     fsdpck_files_free(files);
     return st;
 }
@@ -73,10 +74,12 @@ static bool selects(const command_request *r)
 }
 
 /* A bad path must fail before the checkpoint is read. */
-static fsdpck_status check_manifest_path(const command_request *r, fsdpck_error *err)
+static fsdpck_status check_manifest_path(const command_request *r, fsdpck_manifest_old *old,
+                                         fsdpck_error *err)
 {
     const char *path = r->job.output.manifest_path;
-    return path == NULL ? FSDPCK_OK : fsdpck_manifest_check_path(path, r->job.output.force, err);
+    return path == NULL ? FSDPCK_OK
+                        : fsdpck_manifest_check_path(path, r->job.output.force, old, err);
 }
 
 static fsdpck_status make_digests(fsdpck_context *ctx, fsdpck_checkpoint *src,
@@ -102,13 +105,14 @@ static int run(cli *c, const command_request *r)
     convert_inputs in = {0};
     char *list = NULL;
     size_t nbytes = 0;
+    fsdpck_manifest_old old = FSDPCK_INIT(fsdpck_manifest_old);
     fsdpck_status st = FSDPCK_OK;
     const bool first = fsdpck_context_rank(c->ctx) == 0; /* only rank 0 writes beside SRC */
     if (first && r->given->check != NULL)
         st = text_file_read(r->given->check, "list of digests", LIST_NBYTES_MAX, &list, &nbytes,
                             &err);
     if (first && st == FSDPCK_OK)
-        st = check_manifest_path(r, &err);
+        st = check_manifest_path(r, &old, &err);
     st = fsdpck_context_agree(c->ctx, st, &err);
     if (st == FSDPCK_OK)
         st = overwrite_check(c, r, NULL, &err);
@@ -118,7 +122,7 @@ static int run(cli *c, const command_request *r)
     if (st == FSDPCK_OK)
         st = make_digests(c->ctx, in.src, &in.options, &d, &err);
     if (st == FSDPCK_OK && r->job.output.manifest_path != NULL)
-        st = write_manifest(c, r, in.src, d, &err);
+        st = write_manifest(c, r, in.src, d, &old, &err);
     progress_stop(view);
     int code = 0;
     if (st != FSDPCK_OK)

@@ -139,7 +139,7 @@ FSDPCK_API fsdpck_status fsdpck_digests_check(const fsdpck_digests *d, const cha
  *
  *     fsdpck_files *f;
  *     st = fsdpck_files_new(ctx, src, 0, 0, &f, &err);
- *     st = fsdpck_manifest_write(f, digests, "step-1000.manifest", 0, &err);
+ *     st = fsdpck_manifest_write(f, digests, "step-1000.manifest", 0, NULL, &err);
  *     fsdpck_files_free(f);
  *
  * In a folder this covers all regular files, and those of subfolders that contain files of the
@@ -171,15 +171,26 @@ FSDPCK_API void fsdpck_files_get(const fsdpck_files *f, size_t index, fsdpck_fil
 /* Frees the checksums, before their checkpoint. */
 FSDPCK_API void fsdpck_files_free(fsdpck_files *f);
 
-/* Checks before long work that a manifest can be written to `path`. Errors: EXISTS (`path` exists; with
- * `force`: and is not one valid manifest). */
+/* What a manifest would replace. */
+typedef struct fsdpck_manifest_old {
+    size_t struct_nbytes;
+    uint64_t nbytes;
+    int64_t mtime_ns; /* since the epoch */
+    int exists;       /* 0: nothing, and the members above are 0 */
+} fsdpck_manifest_old;
+
+/* Checks before long work that a manifest can be written to `path`. *old, which may be NULL: what exists
+ * there. Errors: EXISTS (`path` exists; with `force`: and is not one valid manifest). */
 FSDPCK_API fsdpck_status fsdpck_manifest_check_path(const char *path, int force,
+                                                    fsdpck_manifest_old *old,
                                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Writes a manifest to `path`. `digests` must be of the same checkpoint. Collective in a group. Errors:
- * EXISTS as above, IO, NOSPACE. */
+/* Writes a manifest to `path`. `digests` must be of the same checkpoint. `old`: from the call above, so that
+ * a file that another program has written since then is not replaced; NULL: any manifest may be.
+ * Collective in a group. Errors: EXISTS as above, or if the file is not `old`; IO, NOSPACE. */
 FSDPCK_API fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests *digests,
                                                const char *path, int force,
+                                               const fsdpck_manifest_old *old,
                                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ---- comparing ---- */

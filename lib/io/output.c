@@ -91,7 +91,16 @@ static fsdpck_status check_final_name(output *o, fsdpck_error *err)
     o->old_dev = (uint64_t)st.st_dev;
     o->old_ino = (uint64_t)st.st_ino;
     o->old_mode = st.st_mode & 0777;
+    o->old_stamp = path_stamp_from(&st);
     return FSDPCK_OK;
+}
+
+fsdpck_status output_expect_old(const output *o, const path_stamp *earlier, fsdpck_error *err)
+{
+    const bool is_absent = o->old_dev == 0 && o->old_ino == 0;
+    return is_absent || path_stamp_is_same(earlier, &o->old_stamp)
+               ? FSDPCK_OK
+               : path_stamp_error(earlier, &o->old_stamp, o->path, "", err);
 }
 
 static fsdpck_status remember_partial(output *o, int fd, fsdpck_error *err)

@@ -40,9 +40,12 @@
  *
  * The object to replace is checked when the output begins and must be the same at commit (EXISTS
  * otherwise). It is a plain file or folder of the same kind, never a link. Its permissions are
- * copied to the new object, except to files in a folder. check_replaced sees an old folder after it
- * was moved aside, when no more files are put into it by its path: if that fails, the old one is
- * restored. Only this run's own object is removed under the partial name. If the file system cannot
+ * copied to the new object, except to files in a folder. Size and mtime of an old file must be the
+ * same too (path_stamp.h); for an old folder, check_replaced compares. Both are checked twice: under
+ * the final name, and after the old object was moved aside, when no program finds it by its path.
+ * If that fails, the old one is restored. Without hard links and without an exchange of names, an
+ * old file is checked once. Writes after the last check, by a program that has the old file open,
+ * are lost. Only this run's own object is removed under the partial name. If the file system cannot
  * exchange names,
  * the old object gets the name `.NAME.fsdpck-XXXXXXXX.old` until the new one is durable: a file as
  * a second name, a folder by a rename. A kill between the two renames of a folder leaves the old
@@ -57,6 +60,7 @@
 #include "base/log.h"
 #include "io/file.h"
 #include "io/open_cache.h"
+#include "io/path_stamp.h"
 
 typedef enum output_kind { OUTPUT_FILE, OUTPUT_FOLDER } output_kind;
 
@@ -66,7 +70,7 @@ enum {
     OUTPUT_SHARED = 4,  /* other processes will join */
 };
 
-/* Whether the folder `name` in `parent`, which was replaced, may be removed. */
+/* Whether the folder `name` in `parent`, which is or was replaced, may be removed. An absent one may. */
 typedef fsdpck_status (*output_check_fn)(const void *ctx, const folder *parent, const char *name,
                                          fsdpck_error *err);
 
@@ -88,6 +92,7 @@ typedef struct output {
     int committed;
     uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */
     unsigned old_mode;         /* of the replaced object: copied to the new one */
+    path_stamp old_stamp;      /* likewise; compared if it is a file */
     uint64_t new_dev, new_ino; /* the partial */
     int published;             /* enum output_published */
     bool sync_later;           /* output_publish leaves syncing the parent folder to its caller */
@@ -100,6 +105,11 @@ typedef struct output {
 /* Opens the parent (IO if it is missing) and creates the partial. */
 fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* For an OUTPUT_FILE that has begun: the final name must still be as in `earlier`, a stamp from the
+ * start of the run, or absent. EXISTS otherwise. */
+fsdpck_status output_expect_old(const output *o, const path_stamp *earlier,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Opens a partial that another process created; EXISTS, CHANGED or IO if it is missing. */
 fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigned flags,

@@ -126,8 +126,22 @@ static fsdpck_status publish_new(output *o, fsdpck_error *err)
     return st;
 }
 
+/* Whether the old object, which now has `name`, is still what the beginning found. An absent one may
+ * be replaced: nothing of it is lost. */
+static fsdpck_status check_old(const output *o, const char *name, fsdpck_error *err)
+{
+    path_stamp now;
+    if (o->kind == OUTPUT_FOLDER)
+        return o->check_replaced != NULL ? o->check_replaced(o->check_ctx, &o->parent, name, err)
+                                         : FSDPCK_OK;
+    RETURN_IF(path_stamp_get(&now, &o->parent, name, err));
+    return now.kind == PATH_ABSENT || path_stamp_is_same(&o->old_stamp, &now)
+               ? FSDPCK_OK
+               : path_stamp_error(&o->old_stamp, &now, o->path, "", err);
+}
+
 /* For file systems that cannot exchange names. The old file keeps a second name until the new one
- * is durable; without hard links it has none. */
+ * is durable; without hard links it has none, and is not checked again. */
 static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
@@ -138,7 +152,9 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
     fsdpck_status st = FSDPCK_OK;
     if (renameat(dirfd, o->partial_name, dirfd, o->final_name) != 0)
         st = error_set_errno(err, errno, "rename", o->path);
-    else
+    else if (*old_name != NULL)
+        st = check_old(o, *old_name, err);
+    if (st == FSDPCK_OK)
         st = sync_parent(o, err);
     /* A rename between two names of one file does nothing, so the second name is removed in any
      * case. */
@@ -151,20 +167,13 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
     return st;
 }
 
-static fsdpck_status check_replaced(const output *o, const char *old_name, fsdpck_error *err)
-{
-    if (o->check_replaced == NULL || o->kind != OUTPUT_FOLDER)
-        return FSDPCK_OK;
-    return o->check_replaced(o->check_ctx, &o->parent, old_name, err);
-}
-
 /* The same for a folder: the old one is renamed first. */
 static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
     if (renameat(dirfd, o->final_name, dirfd, old_name) != 0)
         return error_set_errno(err, errno, "rename", o->path);
-    fsdpck_status st = check_replaced(o, old_name, err);
+    fsdpck_status st = check_old(o, old_name, err);
     bool renamed = false;
     if (st == FSDPCK_OK) {
         const int rc = platform_rename_noreplace(dirfd, o->partial_name, o->final_name);
@@ -198,10 +207,20 @@ static fsdpck_status publish_over(output *o, char **old_name, fsdpck_error *err)
                                   : publish_over_folder(o, *old_name, err);
 }
 
+/* Before the exchange, so that other programs do not see a new output that is withdrawn at once. */
+static fsdpck_status check_before(const output *o, fsdpck_error *err)
+{
+    const fsdpck_status st = check_old(o, o->final_name, err);
+    return st == FSDPCK_OK || output_is_same(o, o->final_name, o->old_dev, o->old_ino)
+               ? st
+               : error_replaced(o, err);
+}
+
 /* On success o->old_name (may be NULL) remains to be removed. */
 static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
 {
     const int dirfd = o->parent.fd;
+    RETURN_IF(check_before(o, err));
     const int rc = platform_rename_exchange(dirfd, o->partial_name, o->final_name);
     o->published = PUBLISHED_NEW;
     if (rc == ENOENT)
@@ -218,7 +237,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
     if (st == FSDPCK_OK && !output_is_same(o, o->partial_name, o->old_dev, o->old_ino))
         st = error_replaced(o, err);
     if (st == FSDPCK_OK)
-        st = check_replaced(o, o->old_name, err);
+        st = check_old(o, o->old_name, err);
     if (st == FSDPCK_OK)
         st = sync_parent(o, err);
     if (st == FSDPCK_OK)

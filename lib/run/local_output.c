@@ -84,8 +84,9 @@ static fsdpck_status begin_with(run *r, partial_names *names, fsdpck_error *err)
         st = output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err);
     if (is_host_leader(r) && st == FSDPCK_OK) {
         r->out.log = r->ctx->log;
-        output_guard_replaced(r);
-        st = add_files(r, err);
+        st = output_guard_replaced(r, err);
+        if (st == FSDPCK_OK)
+            st = add_files(r, err);
     }
     const char *mine = is_host_leader(r) && st == FSDPCK_OK ? r->out.partial_name : "";
     RETURN_IF(group_all_gather(g, st, mine, strlen(mine), receive_name, names, err));

@@ -163,11 +163,13 @@ fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err
 /* ---- a separate file ---- */
 
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
-                             const logger *log, output *out, fsdpck_error *err)
+                             const path_stamp *earlier, const logger *log, output *out,
+                             fsdpck_error *err)
 {
     size_t index;
     RETURN_IF(output_begin(out, path, OUTPUT_FILE, output_flags, err));
     out->log = *log;
+    RETURN_IF(output_expect_old(out, earlier, err));
     RETURN_IF(output_check_replaced(out, err));
     RETURN_IF(output_add(out, "", text->nbytes, false, &index, err));
     return output_write_at(out, index, 0, text->text, text->nbytes, err);
@@ -178,5 +180,6 @@ fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *bes
 {
     const unsigned flags =
         (r->opt.output.force ? OUTPUT_REPLACE : 0u) | (r->opt.output.no_sync ? OUTPUT_NO_SYNC : 0u);
-    return manifest_stage(r->opt.output.manifest_path, text, flags, &r->ctx->log, beside, err);
+    return manifest_stage(r->opt.output.manifest_path, text, flags, &r->replaced_manifest,
+                          &r->ctx->log, beside, err);
 }

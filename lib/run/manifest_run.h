@@ -20,9 +20,10 @@ fsdpck_status manifest_run_make(run *r, text_buf *text, fsdpck_error *err) FSDPC
 fsdpck_status manifest_run_write(run *r, const text_buf *text, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Writes a manifest file that is absent until *out is committed. Release *out also after a
- * failure. */
+ * failure. `earlier`: the file to replace, from output_check_manifest_file. */
 fsdpck_status manifest_stage(const char *path, const text_buf *text, unsigned output_flags,
-                             const logger *log, output *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                             const path_stamp *earlier, const logger *log, output *out,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* --manifest FILE, to be committed with the output. */
 fsdpck_status run_stage_manifest(const run *r, const text_buf *text, output *beside,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

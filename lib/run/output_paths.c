@@ -288,13 +288,16 @@ static fsdpck_status check_folder_of(const char *path, fsdpck_error *err)
     return st;
 }
 
-static fsdpck_status check_found(const char *path, bool replace, fsdpck_error *err)
+static fsdpck_status check_found(const char *path, bool replace, path_stamp *stamp,
+                                 fsdpck_error *err)
 {
     struct stat found;
     uint64_t ino;
+    *stamp = (path_stamp){.kind = PATH_ABSENT};
     RETURN_IF(check_folder_of(path, err));
     if (lstat(path, &found) != 0)
         return errno == ENOENT ? FSDPCK_OK : error_set_errno(err, errno, "stat", path);
+    *stamp = path_stamp_from(&found);
     if (S_ISLNK(found.st_mode))
         return refuse(path, ": a symbolic link, which is never followed", "choose another name",
                       err);
@@ -304,11 +307,12 @@ static fsdpck_status check_found(const char *path, bool replace, fsdpck_error *e
                    : refuse(path, "", "choose another name, or --force to replace a manifest", err);
 }
 
-fsdpck_status output_check_manifest_file(const char *path, bool replace, fsdpck_error *err)
+fsdpck_status output_check_manifest_file(const char *path, bool replace, path_stamp *stamp,
+                                         fsdpck_error *err)
 {
     char *plain = without_slashes(path);
-    const fsdpck_status st =
-        plain == NULL ? error_set_nomem(err, strlen(path)) : check_found(plain, replace, err);
+    const fsdpck_status st = plain == NULL ? error_set_nomem(err, strlen(path))
+                                           : check_found(plain, replace, stamp, err);
     free(plain);
     return st;
 }

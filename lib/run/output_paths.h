@@ -3,7 +3,7 @@
  *
  *     RETURN_IF(output_check_disjoint(r, err));           // DST and SRC
  *     RETURN_IF(output_check_manifest(r, err));        // --manifest FILE and both of them
- *     RETURN_IF(output_check_manifest_file(path, force, err));   // FILE and what it replaces
+ *     RETURN_IF(output_check_manifest_file(path, force, &stamp, err));   // FILE and what it replaces
  */
 #ifndef FSDPCK_RUN_OUTPUT_PATHS_H
 #define FSDPCK_RUN_OUTPUT_PATHS_H
@@ -23,8 +23,8 @@ fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err) FSDPCK_MUST
 fsdpck_status output_check_manifest(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* EXISTS if `path` exists; with `replace`, only if it is not one valid manifest. IO
- * without a parent folder. */
-fsdpck_status output_check_manifest_file(const char *path, bool replace,
+ * without a parent folder. *stamp: what it found, for manifest_stage. */
+fsdpck_status output_check_manifest_file(const char *path, bool replace, path_stamp *stamp,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The same after the output has begun: checks that the file to be replaced is still one. */

@@ -107,10 +107,21 @@ static fsdpck_status is_checkpoint_file(const replaced *w, const char *path, boo
     return FSDPCK_OK;
 }
 
+static fsdpck_status remember(const replaced *w, const text_buf *path, fsdpck_error *err)
+{
+    run *r = w->r;
+    uint32_t id;
+    path_stamp stamp;
+    RETURN_IF(strtab_intern(&r->replaced, path->text, path->nbytes, &id, err));
+    if (id < r->replaced_stamps.count)
+        return FSDPCK_OK;
+    RETURN_IF(path_stamp_get(&stamp, &w->in->dir, path->text, err));
+    return vec_add(&r->replaced_stamps, &stamp, err);
+}
+
 static fsdpck_status search_folder(const replaced *w, const char *folder_path, char **lost,
                                    fsdpck_error *err)
 {
-    uint32_t id;
     const bool top = folder_path[0] == '\0';
     char **entries;
     size_t count;
@@ -125,7 +136,7 @@ static fsdpck_status search_folder(const replaced *w, const char *folder_path, c
         if (st == FSDPCK_OK)
             st = is_checkpoint_file(w, path.text, &own, err);
         if (st == FSDPCK_OK && own)
-            st = strtab_intern(&w->r->replaced, path.text, path.nbytes, &id, err);
+            st = remember(w, &path, err);
         if (st != FSDPCK_OK || own)
             continue;
         *lost = strdup(path.text);
@@ -167,21 +178,15 @@ fsdpck_status output_error_lost(const char *path, fsdpck_error *err)
 
 /* ---- at the commit ---- */
 
-/* "NAME/folder", below the parent. */
-static fsdpck_status check_folder(const run *r, const folder *parent, const char *name,
-                                  const char *folder_path, fsdpck_error *err)
+/* The files of "NAME/folder", below the parent, must have been there at the beginning. */
+static fsdpck_status check_names(const run *r, const folder *parent, const char *inside,
+                                 const char *folder_path, fsdpck_error *err)
 {
     const bool top = folder_path[0] == '\0';
-    path_kind kind;
     char **entries = NULL;
     size_t count = 0;
     text_buf path = {0};
-    text_printf(&path, "%s%s%s", name, top ? "" : "/", folder_path);
-    fsdpck_status st = text_check(&path, err);
-    if (st == FSDPCK_OK)
-        st = path_probe(parent, path.text, &kind, NULL, err);
-    if (st == FSDPCK_OK && kind == PATH_FOLDER)
-        st = folder_list(parent, path.text, &entries, &count, err);
+    fsdpck_status st = folder_list(parent, inside, &entries, &count, err);
     for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
         path.nbytes = 0;
         text_printf(&path, "%s%s%s", folder_path, top ? "" : "/", entries[i]);
@@ -197,19 +202,47 @@ static fsdpck_status check_folder(const run *r, const folder *parent, const char
     return st;
 }
 
-/* Files of the checkpoint that were known at the beginning are the only ones to remove. */
+/* One entry that was there at the beginning. One that is absent now is not lost by a removal. */
+static fsdpck_status check_entry(const run *r, const folder *parent, const char *name, uint32_t id,
+                                 fsdpck_error *err)
+{
+    const path_stamp *before = VEC_AT(&r->replaced_stamps, const path_stamp, id);
+    const char *entry = strtab_text(&r->replaced, id);
+    path_stamp now;
+    text_buf path = {0};
+    text_printf(&path, "%s/%s", name, entry);
+    fsdpck_status st = text_check(&path, err);
+    if (st == FSDPCK_OK)
+        st = path_stamp_get(&now, parent, path.text, err);
+    if (st == FSDPCK_OK && now.kind != PATH_ABSENT) {
+        if (!path_stamp_is_same(before, &now))
+            st = path_stamp_error(before, &now, r->dst, entry, err);
+        else if (now.kind == PATH_FOLDER)
+            st = check_names(r, parent, path.text, entry, err);
+    }
+    text_release(&path);
+    return st;
+}
+
+/* Files of the checkpoint that were known at the beginning, and are unchanged, are the only ones to
+ * remove. */
 static fsdpck_status check_replaced(const void *ctx, const folder *parent, const char *name,
                                     fsdpck_error *err)
 {
     const run *r = ctx;
-    fsdpck_status st = check_folder(r, parent, name, "", err);
-    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&r->replaced); i++)
-        st = check_folder(r, parent, name, strtab_text(&r->replaced, i), err);
-    return st;
+    path_kind kind;
+    RETURN_IF(path_probe(parent, name, &kind, NULL, err));
+    if (kind == PATH_FOLDER)
+        RETURN_IF(check_names(r, parent, name, "", err));
+    for (uint32_t i = 0; i < strtab_count(&r->replaced); i++)
+        RETURN_IF(check_entry(r, parent, name, i, err));
+    return FSDPCK_OK;
 }
 
-void output_guard_replaced(run *r)
+fsdpck_status output_guard_replaced(run *r, fsdpck_error *err)
 {
     r->out.check_replaced = check_replaced;
     r->out.check_ctx = r;
+    return r->out.kind == OUTPUT_FILE ? output_expect_old(&r->out, &r->replaced_file, err)
+                                      : FSDPCK_OK;
 }

@@ -254,6 +254,7 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     RETURN_IF(path_probe(NULL, r->dst, &kind, NULL, err));
     r->replaces_empty = false;
     strtab_release(&r->replaced);
+    vec_release(&r->replaced_stamps);
     if (kind == PATH_ABSENT)
         return FSDPCK_OK;
     fsdpck_status st = FSDPCK_OK;
@@ -280,8 +281,9 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
     return st;
 }
 
-/* A link is never replaced: its target would remain, although the user meant the target. */
-static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
+/* A link is never replaced: its target would remain, although the user meant the target. Fills
+ * r->replaced_file. */
+static fsdpck_status check_no_link(run *r, fsdpck_error *err)
 {
     struct stat found;
     char *path = strdup(r->dst);
@@ -290,7 +292,9 @@ static fsdpck_status check_no_link(const run *r, fsdpck_error *err)
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         path[--n] = '\0';
-    const bool is_link = lstat(path, &found) == 0 && S_ISLNK(found.st_mode);
+    const bool exists = lstat(path, &found) == 0;
+    const bool is_link = exists && S_ISLNK(found.st_mode);
+    r->replaced_file = exists ? path_stamp_from(&found) : (path_stamp){.kind = PATH_ABSENT};
     free(path);
     if (!is_link)
         return FSDPCK_OK;

@@ -24,6 +24,7 @@ void run_release(run *r)
     local_output_release(&r->local, r->ctx->group);
     output_release(&r->out);
     strtab_release(&r->replaced);
+    vec_release(&r->replaced_stamps);
     target_release(&r->to);
     select_result_release(&r->selected);
     like_output_release(&r->like);
@@ -41,6 +42,7 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_opt
     else
         run_options_init(&r->opt);
     strtab_init(&r->replaced, NULL);
+    r->replaced_stamps = VEC_OF(path_stamp, NULL);
     target_init(&r->to, &src->metadata);
     layout_init(&r->layout, &src->metadata);
     unit_list_init(&r->units, &src->metadata);
@@ -193,7 +195,7 @@ static fsdpck_status begin_output(run *r, fsdpck_error *err)
 {
     RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
     r->out.log = r->ctx->log;
-    output_guard_replaced(r);
+    RETURN_IF(output_guard_replaced(r, err));
     RETURN_IF(add_files(r, err));
     return sidecars_add(&r->side, &r->out, err);
 }
@@ -368,8 +370,8 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
                     "--sha256 requires --manifest FILE if the output is a single file");
     if (r->opt.output.manifest_path != NULL && group_rank(r->ctx->group) == 0) {
         RETURN_IF(output_check_manifest(r, err));
-        RETURN_IF(
-            output_check_manifest_file(r->opt.output.manifest_path, r->opt.output.force, err));
+        RETURN_IF(output_check_manifest_file(r->opt.output.manifest_path, r->opt.output.force,
+                                             &r->replaced_manifest, err));
     }
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     run_advise_attributes(r);

@@ -45,6 +45,9 @@ typedef struct run {
     bool sharded;        /* reshard: see `sharding` */
     bool replaces_empty; /* DST is an empty folder */
     strtab replaced;     /* names in a folder that is replaced: output_replaced.h */
+    vec replaced_stamps; /* path_stamp, by id in `replaced` */
+    path_stamp replaced_file,
+        replaced_manifest; /* DST and --manifest at the start, if they are files */
     /* As in select_request, for runs without output. */
     bool bare_optimizer, names_objects, may_be_empty;
     bool attributes;               /* likewise */

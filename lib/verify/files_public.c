@@ -90,24 +90,51 @@ static fsdpck_status fill(manifest *m, const fsdpck_files *f, const fsdpck_diges
     return manifest_add_rows(m, &d->rows, &d->run.to, err);
 }
 
-fsdpck_status fsdpck_manifest_check_path(const char *path, int force, fsdpck_error *err)
+fsdpck_status fsdpck_manifest_check_path(const char *path, int force, fsdpck_manifest_old *old,
+                                         fsdpck_error *err)
 {
-    return output_check_manifest_file(path, force != 0, err);
+    path_stamp stamp;
+    if (old != NULL)
+        struct_clear(old);
+    RETURN_IF(output_check_manifest_file(path, force != 0, &stamp, err));
+    const fsdpck_manifest_old all = {
+        .struct_nbytes = sizeof all,
+        .exists = stamp.kind == PATH_FILE,
+        .nbytes = stamp.nbytes,
+        .mtime_ns = stamp.mtime_ns,
+    };
+    if (old != NULL)
+        struct_copy_out(old, &all, sizeof all);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status stamp_of_old(const fsdpck_manifest_old *old, path_stamp *stamp,
+                                  fsdpck_error *err)
+{
+    fsdpck_manifest_old all = FSDPCK_INIT(fsdpck_manifest_old);
+    RETURN_IF(STRUCT_COPY_IN(&all, old, fsdpck_manifest_old, err));
+    *stamp = (path_stamp){all.exists ? PATH_FILE : PATH_ABSENT, all.nbytes, all.mtime_ns};
+    return FSDPCK_OK;
 }
 
 static fsdpck_status write_manifest(const fsdpck_files *f, const fsdpck_digests *d,
-                                    const char *path, int force, fsdpck_error *err)
+                                    const char *path, int force, const fsdpck_manifest_old *old,
+                                    fsdpck_error *err)
 {
+    path_stamp earlier;
     manifest m;
     text_buf text = {.limit_bytes = MANIFEST_NBYTES_MAX};
     output out = {0};
-    RETURN_IF(output_check_manifest_file(path, force != 0, err));
+    RETURN_IF(output_check_manifest_file(path, force != 0, &earlier, err));
+    if (old != NULL)
+        RETURN_IF(stamp_of_old(old, &earlier, err));
     manifest_init(&m, &f->src->metadata);
     fsdpck_status st = fill(&m, f, d, err);
     if (st == FSDPCK_OK)
         st = manifest_write(&m, &text, err);
     if (st == FSDPCK_OK)
-        st = manifest_stage(path, &text, force ? OUTPUT_REPLACE : 0, &f->src->ctx->log, &out, err);
+        st = manifest_stage(path, &text, force ? OUTPUT_REPLACE : 0, &earlier, &f->src->ctx->log,
+                            &out, err);
     if (st == FSDPCK_OK)
         st = output_commit(&out, err);
     output_release(&out);
@@ -117,9 +144,10 @@ static fsdpck_status write_manifest(const fsdpck_files *f, const fsdpck_digests 
 }
 
 fsdpck_status fsdpck_manifest_write(const fsdpck_files *f, const fsdpck_digests *d,
-                                    const char *path, int force, fsdpck_error *err)
+                                    const char *path, int force, const fsdpck_manifest_old *old,
+                                    fsdpck_error *err)
 {
     group *g = f->src->ctx->group;
     const bool first = group_rank(g) == 0; /* the file is one for all */
-    return group_agree(g, first ? write_manifest(f, d, path, force, err) : FSDPCK_OK, err);
+    return group_agree(g, first ? write_manifest(f, d, path, force, old, err) : FSDPCK_OK, err);
 }
