@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/pt/ranks_internal.h"
+#include "formats/pt/ranks_frame.h"
 
 static fsdpck_status read_input(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                                 fsdpck_error *err)
@@ -358,6 +358,8 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
 
     p->flat.keep_sharded = true;
     p->flat.keep_empty = true;
+    p->flat.on_dict = ranks_note_dict;
+    p->flat.ctx = p;
     RETURN_IF(pt_flatten(&p->flat, err));
     p->piece_count = p->archive.tensors.count;
     p->pieces = budget_alloc(s->req->metadata, p->piece_count * sizeof *p->pieces, err);
