@@ -34,10 +34,10 @@ static fsdpck_status note_difference(ranks_parse *p, const char *name, uint32_t 
     const rank_copies copies = {.name = shown, .is_object = true, .differ = true};
     const rank_copies_use use = rule->use(rule->ctx, &copies);
     if (use == RANK_COPIES_REFUSE)
-        return FAIL_WITH(err, BADINPUT, RANK_DIFFER, ("class of a dict differs between ranks"),
-                         (tensor, shown), (expected, "%s", strtab_text(&f->classes, known)),
-                         (found, "%s on rank %u", strtab_text(&f->classes, found),
-                          (unsigned)p->file->rank));
+        return FAIL_WITH(
+            err, BADINPUT, RANK_DIFFER, ("class of a dict differs between ranks"), (tensor, shown),
+            (expected, "%s", strtab_text(&f->classes, known)),
+            (found, "%s on rank %u", strtab_text(&f->classes, found), (unsigned)p->file->rank));
     if (use != RANK_COPIES_FIRST && f->class_count++ == 0)
         text_printf(&f->first_class, "first '%.200s': %s, but %s on rank %u", shown,
                     strtab_text(&f->classes, known), strtab_text(&f->classes, found),

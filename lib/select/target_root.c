@@ -52,9 +52,10 @@ static bool is_whole_state(const select_state *a, value path)
 static fsdpck_status check_whole(const rebuilt *b, bool is_whole, fsdpck_error *err)
 {
     if (b->is_whole || (is_whole && b->n.slots.count > 0))
-        return FAIL_WITH(err, BADINPUT, KEY_NEST,
-                         ("the state has keys on one rank, and is a single value on another"),
-                         (next, "check that all files are from one save, or read one of them alone"));
+        return FAIL_WITH(
+            err, BADINPUT, KEY_NEST,
+            ("the state has keys on one rank, and is a single value on another"),
+            (next, "check that all files are from one save, or read one of them alone"));
     return FSDPCK_OK;
 }
 
@@ -62,10 +63,10 @@ static fsdpck_status put_whole(const select_state *a, rebuilt *b, value leaf, fs
 {
     RETURN_IF(check_whole(b, true, err));
     if (value_is_none(leaf))
-        return FAIL_WITH(err, UNSUPPORTED, KEY_LIST,
-                         ("the state is None, but format '%s' requires a value",
-                          a->request->format),
-                         (next, "check the program that saved it: the files hold no data"));
+        return FAIL_WITH(
+            err, UNSUPPORTED, KEY_LIST,
+            ("the state is None, but format '%s' requires a value", a->request->format),
+            (next, "check the program that saved it: the files hold no data"));
     b->whole = leaf;
     b->is_whole = true;
     return FSDPCK_OK;
