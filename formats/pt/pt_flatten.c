@@ -322,6 +322,7 @@ static fsdpck_status keep_attributes(pt_flat *f, value owner, fsdpck_error *err)
 
 static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *err)
 {
+    const value_pool *pool = &f->cat->pool;
     value items = v;
 
     if (f->frames.count >= DEPTH_LIMIT)
@@ -330,6 +331,8 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
         RETURN_IF(dict_of(f, v, &items, err));
     if (f->keep_empty && top != NULL && value_count(&f->cat->pool, items) == 0)
         return object_leaf(f, top, v, err);
+    if (f->on_dict != NULL && value_kind_of(v) != VALUE_LIST && value_count(pool, items) > 0)
+        RETURN_IF(f->on_dict(f->ctx, name_text(f), f->name.nbytes, v, err));
     uint64_t *seen = value_map_put(&f->seen, v, NULL, err);
     if (seen == NULL)
         return FSDPCK_LIMIT;

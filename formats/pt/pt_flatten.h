@@ -59,6 +59,10 @@ typedef struct pt_flat {
     /* DTensors and ShardedTensors (calls of _rebuild_from_type_v2) count as tensors and become
      * objects whose content is the call; otherwise they are an error. Set after pt_flat_init. */
     bool keep_sharded;
+    /* Called with each dict that has keys, and its name, which the root lacks; NULL: nothing is. */
+    fsdpck_status (*on_dict)(void *ctx, const char *name, size_t nbytes, value v,
+                             fsdpck_error *err);
+    void *ctx;
     bool keep_empty; /* a dict without keys becomes an object; otherwise it is dropped, as in DCP */
 } pt_flat;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "formats/pt/ranks_internal.h"
+#include "formats/pt/ranks_frame.h"
 
 typedef struct differing {
     uint64_t count;
@@ -145,4 +145,5 @@ void ranks_report_differing(const ranks_state *s, bool states_units)
     }
     report_own(s, &own);
     report_others(s, &others);
+    ranks_report_classes(s);
 }

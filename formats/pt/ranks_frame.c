@@ -259,6 +259,10 @@ void ranks_frame_init(ranks_frame *f, budget *owner)
     f->containers = VEC_OF(ranks_container, owner);
     f->number_slots = VEC_OF(uint32_t, owner);
     f->place = VEC_OF(value, owner);
+    strtab_init(&f->dicts, owner);
+    strtab_init(&f->classes, owner);
+    f->dict_classes = VEC_OF(uint32_t, owner);
+    f->first_class = (text_buf){.limit_bytes = 1500};
 }
 
 void ranks_frame_release(ranks_frame *f)
@@ -266,7 +270,10 @@ void ranks_frame_release(ranks_frame *f)
     strtab_release(&f->keys);
     strtab_release(&f->numbers);
     strtab_release(&f->modules);
-    VEC_RELEASE_ALL(&f->slots, &f->containers, &f->number_slots, &f->place);
+    strtab_release(&f->dicts);
+    strtab_release(&f->classes);
+    VEC_RELEASE_ALL(&f->slots, &f->containers, &f->number_slots, &f->place, &f->dict_classes);
+    text_release(&f->first_class);
 }
 
 static fsdpck_status note_closed(frame_walk *w, fsdpck_error *err)

@@ -37,5 +37,10 @@ fsdpck_status ranks_frame_slot(ranks_parse *p, uint32_t container, value items, 
 /* KEY-NEST for an empty container and one of another kind, unless each rank keeps its own. */
 fsdpck_status ranks_frame_refuse_shape(const ranks_parse *p, const ranks_slot *known,
                                        ranks_shape found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ranks_classes.c */
+/* pt_flat.on_dict; ctx is a ranks_parse. BADINPUT: RANK-DIFFER, if differing objects are refused. */
+fsdpck_status ranks_note_dict(void *ctx, const char *name, size_t nbytes, value v,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+void ranks_report_classes(const ranks_state *s);
 
 #endif

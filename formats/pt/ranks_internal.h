@@ -14,6 +14,7 @@
  *     ranks_state.c          shards and members that a file adds to the state of all files
  *     ranks_frame.c          containers of all ranks' states
  *     ranks_frame_keys.c     keys of such containers that contradict each other
+ *     ranks_classes.c        classes of dicts that differ between ranks
  *     ranks_missing.c        checks that the files of all ranks exist
  *     ranks_suspect_files.c  warns about files that are not read, and copies of another rank's file
  *     ranks_stages.c         finds numbered optimizer state of several pipeline stages
@@ -272,6 +273,11 @@ typedef struct ranks_frame {
     vec number_slots; /* uint32_t, by id in `numbers`: slot */
     strtab modules;   /* a container's number and a module in its _metadata */
     vec place;        /* value: keys above the current one, in the pool of the current file */
+    strtab dicts;     /* names of dicts; id: index in `dict_classes` */
+    vec dict_classes; /* uint32_t, in `classes`: the lowest rank's; see ranks_classes.c */
+    strtab classes;
+    uint64_t class_count; /* dicts of other ranks with another class */
+    text_buf first_class; /* the first of them */
 } ranks_frame;
 
 /* State while files are parsed. */

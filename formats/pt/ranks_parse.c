@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/pt/ranks_internal.h"
+#include "formats/pt/ranks_frame.h"
 
 static fsdpck_status read_input(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                                 fsdpck_error *err)
@@ -79,9 +79,11 @@ static fsdpck_status entry_of(ranks_parse *p, uint32_t flat, value path, ranks_k
     const ranks_family *f = VEC_AT(&s->list->families, const ranks_family, p->file->family);
     text_buf name = {.limit_bytes = 1u << 20};
 
-    if (f->key[0] != '\0')
-        text_printf(&name, "%s.", f->key);
-    text_append(&name, strtab_text(&p->flat.flat, flat), strtab_nbytes(&p->flat.flat, flat));
+    const bool has_key = f->key[0] != '\0', is_root = value_count(&p->scratch.pool, path) == 0;
+    if (has_key) /* a root without keys has this one */
+        text_printf(&name, "%s%s", f->key, is_root ? "" : ".");
+    if (!has_key || !is_root)
+        text_append(&name, strtab_text(&p->flat.flat, flat), strtab_nbytes(&p->flat.flat, flat));
     fsdpck_status st = text_check(&name, err);
     if (st == FSDPCK_OK)
         st = strtab_intern(&s->names, name.text == NULL ? "" : name.text, name.nbytes, entry, err);
@@ -356,6 +358,8 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
 
     p->flat.keep_sharded = true;
     p->flat.keep_empty = true;
+    p->flat.on_dict = ranks_note_dict;
+    p->flat.ctx = p;
     RETURN_IF(pt_flatten(&p->flat, err));
     p->piece_count = p->archive.tensors.count;
     p->pieces = budget_alloc(s->req->metadata, p->piece_count * sizeof *p->pieces, err);

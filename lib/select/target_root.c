@@ -1,4 +1,5 @@
 
+#include "base/text.h"
 #include "select/nest.h"
 #include "select/select_internal.h"
 #include "state/saved_order.h"
@@ -9,7 +10,8 @@ typedef struct rebuilt {
     nest n;
     value prefix; /* path of a leaf in the source */
     size_t depth;
-    bool is_begun, differs;
+    value whole; /* a state without keys: a tensor, or an object that is no dict */
+    bool is_begun, differs, is_whole;
 } rebuilt;
 
 static void note_prefix(rebuilt *b, const value_pool *pool, value path, size_t depth)
@@ -40,6 +42,36 @@ static fsdpck_status drop_rank(value_pool *pool, value *key, fsdpck_error *err)
     return st;
 }
 
+/* Whether this leaf is the whole state of the source: its path has no keys. */
+static bool is_whole_state(const select_state *a, value path)
+{
+    return !value_is_none(path) && value_count(&a->from->pool, path) == 0;
+}
+
+/* The keys of a second leaf would have no place. */
+static fsdpck_status check_whole(const rebuilt *b, bool is_whole, fsdpck_error *err)
+{
+    if (b->is_whole || (is_whole && b->n.slots.count > 0))
+        return FAIL_WITH(
+            err, BADINPUT, KEY_NEST,
+            ("the state has keys on one rank, and is a single value on another"),
+            (next, "check that all files are from one save, or read one of them alone"));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status put_whole(const select_state *a, rebuilt *b, value leaf, fsdpck_error *err)
+{
+    RETURN_IF(check_whole(b, true, err));
+    if (value_is_none(leaf))
+        return FAIL_WITH(
+            err, UNSUPPORTED, KEY_LIST,
+            ("the state is None, but format '%s' requires a value", a->request->format),
+            (next, "check the program that saved it: the files hold no data"));
+    b->whole = leaf;
+    b->is_whole = true;
+    return FSDPCK_OK;
+}
+
 /* Under the path that the leaf has in the source, too. */
 static fsdpck_status put_leaf(const select_state *a, rebuilt *b, const target_path *p, value path,
                               bool is_of_rank, value leaf, fsdpck_error *err)
@@ -47,6 +79,7 @@ static fsdpck_status put_leaf(const select_state *a, rebuilt *b, const target_pa
     value like[SELECT_PATH_MAX];
     value_pool *pool = &a->from->pool;
     const size_t count = value_is_none(path) ? 0 : value_count(pool, path);
+    RETURN_IF(check_whole(b, false, err));
     if (count < p->count) {
         note_prefix(b, pool, path, 0);
         return nest_put(&b->n, p->elements, p->count, leaf, err);
@@ -87,12 +120,17 @@ static fsdpck_status put_tensor(select_state *a, rebuilt *b, const select_pick *
     if (own != UINT16_MAX)
         nbytes = name_without_rank(name, nbytes);
     const cat_tensor *t = catalogue_tensor(a->from, pick->source);
+    const value leaf = value_of_tensor(pick->target);
+    const bool is_whole =
+        is_whole_state(a, t->path) &&
+        text_equal(strtab_text(&a->names, pick->name), strtab_nbytes(&a->names, pick->name),
+                   catalogue_name(a->from, t->name), catalogue_name_nbytes(a->from, t->name));
     target_path p;
     RETURN_IF(target_path_copy(a, t->path, t->name,
                                (checkpoint_part)a->parts->tensor_part[pick->source], &p, err));
     RETURN_IF(target_path_fit(a, name, nbytes, pick->marks, &p, err));
-    const fsdpck_status st =
-        put_leaf(a, b, &p, t->path, own != UINT16_MAX, value_of_tensor(pick->target), err);
+    const fsdpck_status st = is_whole ? put_whole(a, b, leaf, err)
+                                      : put_leaf(a, b, &p, t->path, own != UINT16_MAX, leaf, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, t->name));
     return st;
@@ -108,7 +146,8 @@ static fsdpck_status put_object(select_state *a, rebuilt *b, size_t k, uint64_t 
         return FSDPCK_OK;
     RETURN_IF(select_object_path(a, k, &p, err));
     RETURN_IF(select_object_content(a, k, &content, err));
-    const fsdpck_status st = put_leaf(a, b, &p, o->path, false, content, err);
+    const fsdpck_status st = p.count == 0 ? put_whole(a, b, content, err)
+                                          : put_leaf(a, b, &p, o->path, false, content, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, o->name));
     return st;
@@ -152,6 +191,10 @@ static fsdpck_status build_from_paths(select_state *a, uint64_t rank, value *roo
             GOTO_IF(put_object(a, &b, leaf->index, rank, err), out);
         else
             GOTO_IF(put_tensor(a, &b, VEC_AT(&a->picks, select_pick, leaf->index), rank, err), out);
+    }
+    if (b.is_whole) {
+        *root = b.whole;
+        goto out;
     }
     GOTO_IF(select_check_lists(a, &b.n, rank, err), out);
     if (a->from->origin.omits_empty_dicts)

@@ -69,8 +69,22 @@ static fsdpck_status ambiguous(const rekey_matching *m, uint32_t left, fsdpck_er
     return st;
 }
 
+/* Each number needs a parameter of its own, however its groups are ordered. */
+static fsdpck_status too_few(const rekey_matching *m, fsdpck_error *err)
+{
+    const fsdpck_status st = rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_OPTIM,
+                                        err, "optimizer has more parameters than the model");
+    error_expected(err, "at most %zu parameter%s", m->candidates.count,
+                   text_plural(m->candidates.count));
+    error_found(err, "%zu numbers in param_groups", m->o->positions.count);
+    error_next(err, "describe the parameters with --model FILE: fsdpck-model(5)");
+    return st;
+}
+
 fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err)
 {
+    if (m->o->positions.count > m->candidates.count)
+        return too_few(m, err);
     uint32_t left = (uint32_t)m->o->positions.count, failed = 0;
     for (uint32_t before = left + 1; left > 0 && left < before && m->steps <= REKEY_STEPS_MAX;) {
         before = left;

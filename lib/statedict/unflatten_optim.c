@@ -122,6 +122,11 @@ static void count_numbers(const flat_adapter *v, flat_optimizer *o, uint32_t *gr
 
 /* --- from numbers to parameters --- */
 
+static const char next_describe[] =
+    "describe the model and its optimizer with scripts/describe_model.py, and give --model FILE; "
+    "or "
+    "omit the state: --part model, in commands that have this option";
+
 static fsdpck_status refuse(flat_adapter *v, flat_optimizer *o, const char *why, uint32_t number)
 {
     o->failed = true;
@@ -140,9 +145,19 @@ static fsdpck_status refuse(flat_adapter *v, flat_optimizer *o, const char *why,
                     text_plural(o->count));
     else
         error_found(&v->refusal, "parameter %" PRIu32 " of %" PRIu32, number, o->count);
-    error_next(&v->refusal,
-               "describe the model and its optimizer with scripts/describe_model.py, and give "
-               "--model FILE; or omit the state: --part model, in commands that have this option");
+    error_next(&v->refusal, "%s", next_describe);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status refuse_groups(flat_adapter *v, flat_optimizer *o)
+{
+    o->failed = true;
+    if (v->refusal.status == FSDPCK_OK)
+        FAIL_WITH(&v->refusal, BADINPUT, MODEL_OPTIM,
+                  ("optimizer state keyed by number has param_groups other than the model's "
+                   "'optimizers'"),
+                  (expected, "as many groups, each with as many parameters"),
+                  (next, "%s", next_describe));
     return FSDPCK_OK;
 }
 
@@ -311,8 +326,9 @@ static bool take_order(flat_adapter *v, const flat_optimizer *o, uint32_t *targe
     return true;
 }
 
-/* The description's list of groups; *taken is false if it has none, or different ones. */
-static void take_groups(flat_adapter *v, const flat_optimizer *o, bool orig, bool *taken)
+/* The description's list of groups; *taken is false if it has none, or names a parameter that the
+ * model lacks. False: the optimizer has other groups. */
+static bool take_groups(flat_adapter *v, const flat_optimizer *o, bool orig, bool *taken)
 {
     const optim_groups *g = v->options.groups;
     const optim_list *list = g == NULL ? NULL
@@ -320,32 +336,33 @@ static void take_groups(flat_adapter *v, const flat_optimizer *o, bool orig, boo
                                                            strtab_nbytes(&v->texts, o->prefix),
                                                            v->optimizers.count == 1);
     uint32_t *targets = VEC_AT(&v->targets, uint32_t, o->targets_at);
-    uint32_t known = 0;
+    uint32_t known = 0, groups = 0;
     *taken = false;
     for (uint32_t i = 0; list != NULL && i < catalogue_object_count(v->base); i++) {
         const cat_object *from = catalogue_object(v->base, i);
         uint64_t at;
         if (!flat_is_of_group(v, o, from, "params") ||
             !value_as_u64(&v->base->pool, value_item(&v->base->pool, from->path, o->depth + 1u),
-                          &at) ||
-            at >= list->count)
+                          &at))
             continue;
-        const optim_group *group = optim_groups_at(g, list, (uint32_t)at);
-        if (value_count(&v->base->pool, from->content) != group->count)
-            return;
+        const optim_group *group = at < list->count ? optim_groups_at(g, list, (uint32_t)at) : NULL;
+        if (group == NULL || value_count(&v->base->pool, from->content) != group->count)
+            return false;
+        groups = groups > at ? groups : (uint32_t)at + 1;
         for (uint32_t k = 0; k < group->count; k++) {
             size_t nbytes;
             const char *text = optim_groups_member(g, group, k, &nbytes);
             const uint32_t n = flat_number_at(v, from->content, k);
             if (n >= o->count)
-                return;
+                return true;
             targets[n] = target_named(v, orig, text, nbytes);
             if (targets[n] == CAT_NONE)
-                return;
+                return true;
             known++;
         }
     }
     *taken = known > 0;
+    return groups == 0 || groups == list->count;
 }
 
 /* The description may list the groups too. */
@@ -360,8 +377,10 @@ static fsdpck_status compare_with_groups(flat_adapter *v, flat_optimizer *o, boo
         return FSDPCK_LIMIT;
     for (uint32_t n = 0; n < o->count; n++)
         listed[n] = CAT_NONE;
-    take_groups(v, o, orig, &taken);
+    const bool same = take_groups(v, o, orig, &taken);
     o->targets_at = named_at;
+    if (!same)
+        return refuse_groups(v, o);
     const uint32_t *named = VEC_AT(&v->targets, const uint32_t, named_at);
     for (uint32_t n = 0; taken && n < o->count; n++)
         if (listed[n] != CAT_NONE && named[n] != CAT_NONE && listed[n] != named[n])
@@ -385,7 +404,8 @@ static fsdpck_status find_targets(flat_adapter *v, flat_optimizer *o, bool orig,
     RETURN_IF(take_names(v, o, orig, &named, err));
     if (named)
         return compare_with_groups(v, o, orig, err);
-    take_groups(v, o, orig, &named);
+    if (!take_groups(v, o, orig, &named))
+        return refuse_groups(v, o);
     if (named)
         return FSDPCK_OK;
     if (groups > 1)

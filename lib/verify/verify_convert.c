@@ -61,10 +61,14 @@ static bool depends_on_options(const finding_kind *kind)
 static finding_severity severity_of(const fsdpck_error *what, bool other_format_works)
 {
     const finding_kind *kind = finding_get(what->finding);
-    if ((what->status == FSDPCK_UNSUPPORTED || what->status == FSDPCK_USAGE) && other_format_works)
+    const bool has_nothing = what->finding == FSDPCK_FINDING_KEY_NONE;
+    if ((what->status == FSDPCK_UNSUPPORTED || has_nothing) && other_format_works)
         return FINDING_NOTE;
     if (kind == NULL)
         return FINDING_ERROR;
+    /* Names that collide once they are cleaned: the user can choose other names. */
+    if (what->status == FSDPCK_USAGE && other_format_works)
+        return FINDING_WARNING;
     if (depends_on_options(kind) || what->status == FSDPCK_LIMIT)
         return FINDING_WARNING;
     return kind->severity < FINDING_WARNING ? FINDING_WARNING : kind->severity;

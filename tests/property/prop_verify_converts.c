@@ -121,8 +121,10 @@ static bool converts(fsdpck_context *ctx, fsdpck_checkpoint *c, unsigned way, co
         st = convert_once(ctx, c, way, dst, 0, &nbytes, err);
     scratch_remove(dir);
     t->converted[way] += st == FSDPCK_OK;
-    t->not_asked[way] += st == FSDPCK_USAGE;
-    if (st == FSDPCK_OK || st == FSDPCK_USAGE || st == FSDPCK_NOSPACE)
+    const bool has_nothing = st == FSDPCK_USAGE && (err->finding == FSDPCK_FINDING_NONE ||
+                                                    err->finding == FSDPCK_FINDING_KEY_NONE);
+    t->not_asked[way] += has_nothing;
+    if (st == FSDPCK_OK || has_nothing || st == FSDPCK_NOSPACE)
         return true;
     t->warned += warned(told, err);
     return warned(told, err);

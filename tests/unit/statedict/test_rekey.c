@@ -177,6 +177,15 @@ Test(rekey, groups_that_leave_the_order_open_stay_open)
     cr_expect(is_open("optim.state.2.exp_avg"));
 }
 
+/* Each number is in a group of its own, so that its order alone excludes no parameter. */
+Test(rekey, more_numbers_than_parameters_are_refused)
+{
+    given("a 3; b 3; optim/state/#0/exp_avg 3; optim/state/#1/exp_avg 3;"
+          "optim/state/#2/exp_avg 3; optim/param_groups/@0/params = [0];"
+          "optim/param_groups/@1/params = [1]; optim/param_groups/@2/params = [2]; in order");
+    must_refuse(OPTIM_KEYS_NAME, "MODEL-OPTIM");
+}
+
 Test(rekey, state_that_fits_nothing_stays_open)
 {
     given(PAIR "optim/state/#0/exp_avg_sq 9");
