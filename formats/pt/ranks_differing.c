@@ -111,7 +111,7 @@ static void report_own(const ranks_state *s, const differing *d)
     error_path(&what, s->req->path);
     error_tensor(&what, name_of(s, d));
     error_found(&what, "%" PRIu64 " object%s", d->count, d->count == 1 ? "" : "s");
-    error_next(&what, "choose with --per-rank keep, first or drop");
+    error_next(&what, "choose how to handle such values: --per-rank keep, first or drop");
     s->req->found(s->req->found_ctx, FORMAT_NOTE, &what);
 }
 
