@@ -146,7 +146,8 @@ static fsdpck_status check_frames(struct skim *s, fsdpck_error *err)
 static fsdpck_status skim_proto(struct skim *s, fsdpck_error *err)
 {
     if (s->op_at != 0)
-        return bad(s, FSDPCK_FINDING_PKL_PROTO, "PROTO inside the pickle, not at its start", err);
+        return bad(s, FSDPCK_FINDING_PKL_PROTO, "opcode PROTO is not at the start of the pickle",
+                   err);
     if (s->at == s->in->nbytes)
         return truncated(s, err);
     const uint8_t protocol = s->in->bytes[s->at++];

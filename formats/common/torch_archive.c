@@ -77,7 +77,7 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
     return FAIL_WITH(err, BADINPUT, PT_CONTAINER,
                      ("this is %s", what != NULL ? what : "not a file that torch.save wrote"),
                      (offset, offset),
-                     (expected, "a zip file of torch.save, or its older stream format"));
+                     (expected, "a file of torch.save: a zip, or its older stream format"));
 }
 
 /* --- small records --- */

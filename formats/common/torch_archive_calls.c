@@ -242,10 +242,9 @@ fsdpck_status torch_call_refuse(const value_pool *pool, const value_call *call, 
                    : "pickle calls an unknown function: '%s.%s'",
          module, name),
         (found, "arguments %s", shown.text == NULL ? "()" : shown.text),
-        (next,
-         runs_code
-             ? "do not load this file in Python; fsdpck did not call it"
-             : "fsdpck did not call it; fsdpck consolidate --objects opaque keeps it as a record"));
+        (next, runs_code ? "do not load this file in Python; fsdpck did not call the function"
+                         : "keep the call as a record with fsdpck consolidate --objects opaque; "
+                           "fsdpck did not call the function"));
     text_release(&shown);
     return st;
 }

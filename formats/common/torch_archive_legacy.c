@@ -126,7 +126,7 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
     uint64_t end;
 
     if (value_kind_of(keys) != VALUE_LIST || value_count(a->pool, keys) != a->storages.count)
-        return legacy_bad(err, "a list of storages that differs from those its tensors use");
+        return legacy_bad(err, "a list of storages that differs from the storages of its tensors");
     for (size_t i = 0; i < value_count(a->pool, keys); i++) {
         size_t nbytes = 0;
         uint8_t count[8];
@@ -147,7 +147,8 @@ static fsdpck_status place_storages(torch_builder *b, const zip_input *in, value
                 (offset, in->base_offset_bytes + at), (expected, "%" PRIu64 " bytes", s->nbytes),
                 (found, "%" PRIu64 " elements", load_le64(count)));
         if (!checked_range(at + 8, s->nbytes, in->nbytes))
-            return legacy_bad(err, "a storage that reaches past its end: the file was truncated");
+            return legacy_bad(
+                err, "a storage that reaches past the end of the file, which was truncated");
         at += 8 + s->nbytes;
     }
     if (at != in->nbytes) {

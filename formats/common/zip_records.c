@@ -135,12 +135,12 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
         const bool second = stated_end >= tail_offset && directory_end - stated_end >= 4 &&
                             (load_le32(tail + (stated_end - tail_offset)) == ZIP_END_MAGIC ||
                              load_le32(tail + (stated_end - tail_offset)) == ZIP_END64_MAGIC);
-        return FAIL_AS(
-            err, FSDPCK_BADINPUT,
-            second ? FSDPCK_FINDING_ZIP_AMBIGUOUS_END : FSDPCK_FINDING_ZIP_DIR,
-            (second ? "zip has two end records" : "zip directory does not reach to the end record"),
-            (expected, "an end at byte %llu", (unsigned long long)directory_end),
-            (found, "byte %llu", (unsigned long long)stated_end));
+        return FAIL_AS(err, FSDPCK_BADINPUT,
+                       second ? FSDPCK_FINDING_ZIP_AMBIGUOUS_END : FSDPCK_FINDING_ZIP_DIR,
+                       (second ? "zip has two end records"
+                               : "zip directory ends before the end record begins"),
+                       (expected, "an end at byte %llu", (unsigned long long)directory_end),
+                       (found, "byte %llu", (unsigned long long)stated_end));
     }
     if (end->count == 0 || end->count > end->directory_nbytes / ZIP_CENTRAL_NBYTES)
         return FAIL_WITH(err, BADINPUT, ZIP_COUNT, ("zip entry count differs from its directory"),

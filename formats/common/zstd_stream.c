@@ -81,7 +81,7 @@ static fsdpck_status refill(zstd_stream *z, fsdpck_error *err)
 {
     uint64_t nbytes = z->in.nbytes - z->read_nbytes;
     if (nbytes == 0)
-        return truncated(z, "zstd frame does not end where its blob does", err);
+        return truncated(z, "zstd frame is incomplete at the end of its blob", err);
     if (nbytes > INPUT_NBYTES)
         nbytes = INPUT_NBYTES;
     RETURN_IF(

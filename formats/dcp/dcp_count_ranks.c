@@ -58,7 +58,7 @@ static void warn_mixed_parts(const dcp_folder *d, const unnamed *u)
     const int64_t model = u->of_part[0], optim = u->of_part[1];
     if (model < 0 || optim < 0 || model == optim)
         return;
-    log_warn(&d->log, FSDPCK_FINDING_RANK_MIXED, "check that both folders are of one save",
+    log_warn(&d->log, FSDPCK_FINDING_RANK_MIXED, "check that both folders are from one save",
              "'%s' was written by %" PRId64 " rank%s, '%s' by %" PRId64, dcp_part_folder(0),
              model + 1, model == 0 ? "" : "s", dcp_part_folder(1), optim + 1);
 }
@@ -119,12 +119,12 @@ fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks 
                                              : count_unnamed(d, "", req->probe->entries,
                                                              req->probe->entry_count, &u, err);
     if (st == FSDPCK_OK && u.stale > 0)
-        log_warn(
-            &d->log, FSDPCK_FINDING_DCP_STALE, "remove them when this save is known to be complete",
-            "%" PRIu64 " .distcp file%s not in the metadata, left from another save: %s%s (%" PRIu64
-            " bytes)",
-            u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
-            u.stale > STALE_NAMED ? ", ..." : "", u.nbytes);
+        log_warn(&d->log, FSDPCK_FINDING_DCP_STALE, "verify this save, then remove the other files",
+                 "%" PRIu64
+                 " .distcp file%s not in the metadata, left from another save: %s%s (%" PRIu64
+                 " bytes)",
+                 u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
+                 u.stale > STALE_NAMED ? ", ..." : "", u.nbytes);
     text_release(&u.names);
     RETURN_IF(st);
     const int64_t highest = u.highest;

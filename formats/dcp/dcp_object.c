@@ -348,8 +348,8 @@ fsdpck_status dcp_item_check_bytes(const dcp_item_bytes *item, fsdpck_error *err
     return FAIL_WITH(err, BADINPUT, DCP_BYTES, ("object contains only zeros"),
                      (expected, "a torch.save file or a pickle"),
                      (found, "%zu bytes, all of them 0", nbytes),
-                     (next, "use another save: this file was probably lost when the machine "
-                            "stopped; or omit the objects with --objects drop"));
+                     (next, "use another save, or omit the objects with --objects drop: the data "
+                            "of this file was probably lost when the machine stopped"));
 }
 
 /* Bytes that torch does not load, such as those of another planner. */

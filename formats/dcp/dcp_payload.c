@@ -48,9 +48,10 @@ static const char *boxes_advice(const dcp_folder *d, uint64_t chunk, unsigned nd
                "fsdp2-tp-2.3 if it wrote this checkpoint; otherwise metadata and files are from "
                "different saves";
     if (sizes[dim] > 0 && sizes[dim] < want[dim])
-        return "torch 2.8 and 2.9 lose data where no order of sharding fits the placements "
-               "([Shard(0), _StridedShard(0, 2)]): the rest of this tensor was never written; give "
-               "--repair-strided if torch 2.10 or newer wrote it";
+        return "if torch 2.10 or newer wrote the checkpoint, give --repair-strided; if torch 2.8 "
+               "or 2.9 wrote it, the rest of this tensor was never written: these releases lose "
+               "data where no order of sharding fits the placements ([Shard(0), _StridedShard(0, "
+               "2)])";
     return "give --repair-strided: torch 2.10 to 2.15 record wrong boxes where a dim does not "
            "divide evenly; if that does not help, take metadata and files from one save";
 }

@@ -215,7 +215,7 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
     budget_free(d->owner, seen, nranks);
     if (st == FSDPCK_OK && req->expect_ranks == 0)
         log_warn(&d->log, FSDPCK_FINDING_RANKS_UNKNOWN,
-                 "give the number of ranks that wrote them: --source-ranks N",
+                 "give --source-ranks N, where N is the number of ranks that saved the checkpoint",
                  "%" PRIu64 " rank%s found, each with its own metadata; these files cannot show "
                  "whether a last rank is missing",
                  nranks, nranks == 1 ? "" : "s");
@@ -298,20 +298,21 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     if (b->leftovers > 0)
         log_warn(&d->log, FSDPCK_FINDING_DCP_LEFT_OUT,
                  "give --model FILE to restore the parameters: fsdpck-model(5)",
-                 "%" PRIu64
-                 " tensor%s left out, the first '%s': one rank's shards that FSDP1 stores beside "
-                 "its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
+                 "%" PRIu64 " tensor%s left out, the first '%s': per-rank shards that FSDP1 stores "
+                 "next to its flat parameters (LOCAL_STATE_DICT with use_orig_params)",
                  b->leftovers, b->leftovers == 1 ? " is" : "s are",
                  strtab_text(&d->names.fqns, b->first_leftover));
     marks.has_transforms = strtab_count(&d->names.transforms) > 1;
     dcp_origin_fill(d->cat, req, &marks);
     d->marks = marks;
     if (marks.has_traces)
-        format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_TRACES, d->dir.path, NULL,
-                    "metadata contains the path under which the checkpoint was saved, or its id");
+        format_note(
+            req->found, req->found_ctx, FSDPCK_FINDING_DCP_TRACES, d->dir.path, NULL,
+            "metadata contains the path where the checkpoint was saved, or an id of that save");
     if (marks.has_new_paths)
         format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_PATHLIB, d->dir.path, NULL,
-                    "metadata contains a path of Python 3.13, which older versions cannot read");
+                    "metadata contains pathlib objects of Python 3.13, which older versions of "
+                    "Python cannot read");
     RETURN_IF(catalogue_seal(d->cat, err));
     RETURN_IF(dcp_order_check(d, req, err));
     return req->repair_strided ? dcp_boxes_repair(d, req, err)

@@ -111,8 +111,8 @@ static fsdpck_status compare(second_save *s, const char *name, fsdpck_error *err
         ("folder holds metadata of two saves, which contradict each other: '.metadata' and '%s'",
          name),
         (path, s->req->path), (expected, "metadata of one save"),
-        (found, "blobs in '%s' at bytes of others in '.metadata': %" PRIu64 " of %zu", name, others,
-         blobs),
+        (found, "blobs in '%s' that overlap other blobs in '.metadata': %" PRIu64 " of %zu", name,
+         others, blobs),
         (next, "if the save without collectives is newer, remove '.metadata'; otherwise remove "
                "'__{rank}.metadata'"));
 }
@@ -134,7 +134,7 @@ static fsdpck_status compare_all(second_save *s, fsdpck_error *err)
     }
     if (st == FSDPCK_OK)
         log_warn(&s->d->log, FSDPCK_FINDING_DCP_STALE,
-                 "remove them when this save is known to be complete",
+                 "verify this save, then remove the other files",
                  "reading '.metadata'; %" PRIu64 " metadata file%s left from another save: %s%s",
                  count, count == 1 ? " is" : "s are", list.text != NULL ? list.text : "",
                  count > NAMED ? ", ..." : "");

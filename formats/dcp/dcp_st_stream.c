@@ -196,8 +196,8 @@ static fsdpck_status check_box(const dcp_folder *d, const dcp_st_stream *inner, 
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, DCP_ST_BOX,
                      ("chunk in a safetensors stream differs from the metadata"),
-                     (next, "this writer keeps only one chunk of a tensor per file: use a "
-                            "checkpoint saved without SerializationFormat.SAFETENSORS"));
+                     (next, "use a checkpoint saved without SerializationFormat.SAFETENSORS: with "
+                            "it, torch keeps only one chunk of a tensor per file"));
 }
 
 fsdpck_status dcp_st_stream_locate(dcp_folder *d, uint64_t chunk, place *where, fsdpck_error *err)

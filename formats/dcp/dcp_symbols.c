@@ -100,7 +100,8 @@ fsdpck_status dcp_getattr(value_pool *pool, const value_call *call, value *symbo
         return FSDPCK_OK;
     text_buf args = {.limit_bytes = 1024};
     value_print(pool, call->args, 200, &args);
-    FAIL(err, BADINPUT, PKL_GETATTR, "pickle calls getattr%s, which torch does only for one enum",
+    FAIL(err, BADINPUT, PKL_GETATTR,
+         "pickle calls getattr%s, but torch calls getattr only on its own classes",
          args.text != NULL ? args.text : "");
     text_release(&args);
     return FSDPCK_BADINPUT;

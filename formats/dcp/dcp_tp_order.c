@@ -279,8 +279,8 @@ fsdpck_status dcp_order_refuse(fsdpck_error *err)
 {
     return refuse(FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,
                   "blobs do not show whether tensor parallelism or FSDP sharded this tensor first",
-                  "omit it with --exclude, or load it with torch 2.3 on the mesh of the save; "
-                  "without --assume fsdp2-tp-2.3 it is read as recorded",
+                  "omit the tensor with --exclude, or load it with torch 2.3 on the mesh that "
+                  "saved it; without --assume fsdp2-tp-2.3, fsdpck reads the tensor as recorded",
                   err);
 }
 
@@ -298,8 +298,8 @@ static void report(dcp_folder *d, const open_request *req, const two_dims *m,
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote the "
                  "checkpoint; files of FSDP1 with tensor parallelism have the same form and are "
                  "correct",
-                 "%" PRIu64 " tensor%s, the first '%s', may have rows in the wrong order, as torch "
-                 "2.3 and 2.4 record FSDP2 with tensor parallelism",
+                 "%" PRIu64 " tensor%s, the first '%s', may have rows in the wrong order: torch "
+                 "2.3 and 2.4 record FSDP2 with tensor parallelism in this form",
                  counts->suspects, text_plural(counts->suspects), counts->first);
     }
     if (!req->assume_tp_first)
@@ -333,7 +333,7 @@ fsdpck_status dcp_order_check(dcp_folder *d, const open_request *req, fsdpck_err
                    ? refuse(FSDPCK_UNSUPPORTED, FSDPCK_FINDING_DCP_TP_UNSURE,
                             "cannot determine the number of tensor-parallel ranks from the "
                             "tensors' boxes",
-                            "load the checkpoint with torch 2.3 on the mesh of the save", err)
+                            "load the checkpoint with torch 2.3 on the mesh that saved it", err)
                    : FSDPCK_OK;
     for (uint32_t i = 0; i < catalogue_tensor_count(d->cat); i++)
         RETURN_IF(check_tensor(d, req, i, &m, &counts, err));

@@ -34,13 +34,14 @@ static const struct failure {
     [HDF5_FAIL_LINK_LOOP] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_LINK, "soft link points to itself",
                              "remove the link: del file['NAME'] in h5py"},
     [HDF5_FAIL_LINK_KIND] = {FSDPCK_UNSUPPORTED, FSDPCK_FINDING_H5_LINK, "user-defined link",
-                             "h5repack writes the file without it"},
-    [HDF5_FAIL_EXTERNAL] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_EXTERNAL,
-                            "data of a dataset is stored in other files",
-                            "if you trust those files, combine them with h5repack"},
-    [HDF5_FAIL_VIRTUAL] =
-        {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_VIRTUAL, "virtual dataset, built from other datasets",
-         "if you trust its sources, make it a real dataset with h5repack -l CONTI, next to them"},
+                             "rewrite the file with h5repack, which omits the link"},
+    [HDF5_FAIL_EXTERNAL] =
+        {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_EXTERNAL, "data of a dataset is stored in other files",
+         "if you trust the other files, combine all files into one with h5repack"},
+    [HDF5_FAIL_VIRTUAL] = {FSDPCK_BADINPUT, FSDPCK_FINDING_H5_VIRTUAL,
+                           "virtual dataset, built from other datasets",
+                           "if you trust its source files, convert the dataset to a real one with "
+                           "h5repack -l CONTI, run in their folder"},
     [HDF5_FAIL_DEPTH] = {FSDPCK_LIMIT, FSDPCK_FINDING_H5_DEPTH, "groups are nested too deeply",
                          "move the datasets to a higher group"},
     [HDF5_FAIL_COUNT] = {FSDPCK_LIMIT, FSDPCK_FINDING_LIMIT_COUNT, "too many links",
@@ -103,7 +104,8 @@ static fsdpck_status read_fail(const hdf5_builder *b, hdf5_record_reader *g, fsd
     if (why == HDF5_FAIL_DEPTH)
         error_expected(err, "at most %u nested groups", HDF5_DEPTH_MAX - 1);
     if (why == HDF5_FAIL_NAME)
-        error_expected(err, "at most %u bytes, including its groups", HDF5_NAME_NBYTES_MAX);
+        error_expected(err, "at most %u bytes, including the names of its groups",
+                       HDF5_NAME_NBYTES_MAX);
     error_next(err, "%s", f->next);
     return st;
 }
@@ -306,7 +308,7 @@ static fsdpck_status check_overlaps(hdf5_builder *b, fsdpck_error *err)
             err, BADINPUT, H5_CHUNK, ("two regions of data overlap in the file"),
             (tensor, catalogue_name(b->cat, catalogue_tensor(b->cat, e[i].tensor)->name)),
             (offset, e[i].offset_bytes),
-            (expected, "an offset after byte %" PRIu64 ", where '%s' ends",
+            (expected, "an offset of %" PRIu64 " or more: '%s' ends there",
              e[i - 1].offset_bytes + e[i - 1].nbytes,
              catalogue_name(b->cat, catalogue_tensor(b->cat, e[i - 1].tensor)->name)));
     }

@@ -85,11 +85,11 @@ fsdpck_status hdf5_put_chunk(hdf5_builder *b, const uint64_t *offsets, const uin
 
 fsdpck_status hdf5_too_sparse(hdf5_builder *b, uint64_t count, const char *what, fsdpck_error *err)
 {
-    return FAIL_WITH(
-        err, LIMIT, H5_SPARSE, ("file declares far more data than was written"),
-        (tensor, b->name.text), (found, "%" PRIu64 " %s that were never written", count, what),
-        (next, "use the file only if you trust its source; to keep a dataset, write it "
-               "with its zeros"));
+    return FAIL_WITH(err, LIMIT, H5_SPARSE, ("file declares far more data than was written"),
+                     (tensor, b->name.text),
+                     (found, "%" PRIu64 " %s that were never written", count, what),
+                     (next, "use the file only if you trust its source; to keep a dataset, write "
+                            "all its elements, including zeros"));
 }
 
 fsdpck_status hdf5_may_be_unwritten(hdf5_builder *b, uint64_t nbytes, fsdpck_error *err)

@@ -141,7 +141,7 @@ static fsdpck_status check_name(uint8_t *seen, const catalogue *cat, uint32_t na
         return FSDPCK_OK;
     }
     error_tensor(err, catalogue_name(cat, name));
-    error_next(err, "omit them with --exclude, or all objects with --objects drop");
+    error_next(err, "omit objects of this name with --exclude, or all objects with --objects drop");
     return st;
 }
 

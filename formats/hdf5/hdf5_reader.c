@@ -159,7 +159,7 @@ static void advise_on_names(const reader *r, const open_request *req, fsdpck_err
         error_next(err, "correct or remove the attribute 'fqn' of one of them: del "
                         "file['NAME'].attrs['fqn'] in h5py");
     else if (req->hdf5_separator == NULL || strcmp(req->hdf5_separator, "/") != 0)
-        error_next(err, "keep the slashes of their paths: --hdf5-sep=/");
+        error_next(err, "keep the slashes of the paths in the names: --hdf5-sep=/");
 }
 
 static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)

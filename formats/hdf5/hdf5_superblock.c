@@ -68,8 +68,8 @@ fsdpck_status hdf5_superblock_read(const file *f, hdf5_superblock *super, fsdpck
         return FAIL_WITH(err, BADINPUT, H5_OPEN,
                          ("HDF5 file was not closed by the program that wrote it"),
                          (offset, super->at + 11),
-                         (next, "wait for its writer; if the writer has ended, clear the mark with "
-                                "h5clear -s: data not yet written is lost"));
+                         (next, "wait for its writer; if the writer has ended, clear the file's "
+                                "open flag with h5clear -s: data not yet written is lost"));
     /* The end is relative to the base, which differs in a moved file. */
     uint64_t nbytes;
     if (!checked_sub(load_address(b + end_at, size), load_address(b + base_at, size), &nbytes) ||

@@ -238,7 +238,7 @@ static fsdpck_status object_leaf(pt_flat *f, const frame *top, value item, fsdpc
                          ("a DTensor or ShardedTensor holds only one rank's shard of a tensor"),
                          (tensor, name_text(f)),
                          (next, "give the folder with the files of all ranks; add --source-format "
-                                "pt-ranks if it holds other files"));
+                                "pt-ranks if the folder also holds other files"));
     RETURN_IF(catalogue_add_object(f->cat, name_text(f), f->name.nbytes, &object, err));
     cat_object *o = catalogue_object(f->cat, object);
     o->path = path;

@@ -121,13 +121,13 @@ static void report_others(const ranks_state *s, const differing *d)
     if (d->count == 0)
         return;
     print_ranks(s, d->first, &ranks);
-    log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
-             "check that all files are from one save; otherwise read it with --per-rank keep, "
-             "first or drop",
-             "objects differ from those of the lowest rank: %" PRIu64
-             " object%s, first '%s' of rank %s%s",
-             d->count, d->count == 1 ? "" : "s", name_of(s, d),
-             ranks.text == NULL ? "?" : ranks.text, ranks.failed ? ", ..." : "");
+    log_warn(
+        &s->req->log, FSDPCK_FINDING_RANK_DIFFER,
+        "check that all files are from one save; if they are, give --per-rank keep, first or drop",
+        "objects differ from those of the lowest rank: %" PRIu64
+        " object%s, first '%s' of rank %s%s",
+        d->count, d->count == 1 ? "" : "s", name_of(s, d), ranks.text == NULL ? "?" : ranks.text,
+        ranks.failed ? ", ..." : "");
     text_release(&ranks);
 }
 

@@ -154,7 +154,7 @@ fsdpck_status ranks_frame_refuse_shape(const ranks_parse *p, const ranks_slot *k
                   (expected, "%s as on rank %" PRIu32 ", in '%s'", names[known->shape], known->rank,
                    ranks_path(p->s, known->file)),
                   (found, "%s on rank %" PRIu32, names[found], p->file->rank),
-                  (next, "keep each rank's own with --per-rank keep"));
+                  (next, "keep each rank's own value with --per-rank keep"));
     text_release(&name);
     return st;
 }

@@ -61,7 +61,7 @@ static fsdpck_status refuse(const ranks_parse *p, uint32_t entry, value path, va
                   (expected, "%s, as in '%s'", expected.text == NULL ? "" : expected.text,
                    ranks_path(s, t->first_file)),
                   (found, "%s", found.text == NULL ? "" : found.text),
-                  (next, "take those of the lowest rank with --per-rank first"));
+                  (next, "use the keys and containers of the lowest rank: give --per-rank first"));
     text_release(&expected);
     text_release(&found);
     return st;

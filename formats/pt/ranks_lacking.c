@@ -154,9 +154,9 @@ static fsdpck_status search(lacking_search *x, fsdpck_error *err)
     }
     if (x->steps >= STEPS_MAX)
         log_warn(&s->req->log, FSDPCK_FINDING_RANK_DIFFER,
-                 "compare the names in the files of the ranks: fsdpck inspect --tree FILE",
-                 "ranks have %zu different sets of tensors: not all sets were compared for tensors "
-                 "that a rank lacks",
+                 "compare the tensor names in the files of the ranks: fsdpck inspect --tree FILE",
+                 "ranks have %zu different sets of tensors, too many to compare all: a rank may "
+                 "lack tensors without a warning",
                  x->sums.count);
     return ranks_report_partial(s, first, count, "only some ranks hold tensors of the model", err);
 }

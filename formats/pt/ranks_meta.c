@@ -73,7 +73,7 @@ static fsdpck_status read_params_file(ranks_state *s, fsdpck_error *err)
     free(text);
     if (st != FSDPCK_OK) {
         error_path_in(err, req->path, name);
-        error_next(err, "repair the file; it is beside the weights of Meta's models");
+        error_next(err, "repair the file, or copy it again: Meta publishes it with the weights");
     }
     return st;
 }
@@ -195,8 +195,7 @@ static fsdpck_status refuse_name(const char *name, uint64_t world, fsdpck_error 
 {
     return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
                      ("files of %" PRIu64
-                      " model-parallel rank%s contain a tensor that is no layer "
-                      "of Llama 1 to 3",
+                      " model-parallel rank%s contain a tensor that Llama 1 to 3 do not have",
                       world, text_plural(world)),
                      (tensor, name), (next, "merge the files with the program that wrote them"));
 }

@@ -279,9 +279,9 @@ fsdpck_status ranks_report_partial(const ranks_state *s, uint32_t entry, uint64_
         st = error_set(err, FSDPCK_BADINPUT, FSDPCK_FINDING_RANK_DIFFER, "%s", what);
         error_tensor(err, strtab_text(&s->names, entry));
         error_expected(err, "the same values on all ranks");
-        error_found(err, "%" PRIu64 " value%s of some ranks; this one of rank %s%s", count,
+        error_found(err, "%" PRIu64 " value%s on some ranks only, this one on rank %s%s", count,
                     count == 1 ? "" : "s", holders, ranks.failed ? ", ..." : "");
-        error_next(err, "--per-rank keep, first or drop");
+        error_next(err, "give --per-rank keep, first or drop");
     } else {
         log_warn(
             &s->req->log, FSDPCK_FINDING_RANK_DIFFER,

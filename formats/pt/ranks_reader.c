@@ -279,8 +279,8 @@ static void report(const ranks_state *s)
                  "give --assume fsdp2-tp-2.3 if FSDP2 with tensor parallelism wrote the "
                  "checkpoint; files of FSDP1 with tensor parallelism have the same form and are "
                  "correct",
-                 "rows may be in the wrong order: two Shards of one dim, which torch 2.3 and 2.4 "
-                 "also record for FSDP2 with tensor parallelism");
+                 "rows may be in the wrong order: two placements shard one dim, and torch 2.3 and "
+                 "2.4 record FSDP2 with tensor parallelism in this form too");
     if (s->partial_count > 0)
         log_write(log, LOG_NOTE, "plain tensors that only some ranks hold: %" PRIu64 "%s%s%s",
                   s->partial_count, s->partial.nbytes > 0 ? ": " : "",
@@ -288,7 +288,7 @@ static void report(const ranks_state *s)
     ranks_report_differing(s, states_units);
     if (ranks_is_count_unknown(s) && !states_units)
         log_warn(log, FSDPCK_FINDING_RANKS_UNKNOWN,
-                 "give the number of ranks that wrote them: --source-ranks N",
+                 "give --source-ranks N, where N is the number of ranks that saved the checkpoint",
                  "%" PRId64 " rank%s found; these files cannot show whether a last rank is missing",
                  o->world_size, o->world_size == 1 ? "" : "s");
     if (s->beside_count > 0)
@@ -305,8 +305,9 @@ static fsdpck_status refuse_torch_checkpointing(fsdpck_error *err)
     return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
                      ("checkpoint is in the format of torch_checkpointing, which is not supported"),
                      (found, "its 'metadata.pkl'"),
-                     (next, "save it with torch.distributed.checkpoint, or read torch files of "
-                            "DTensors one item at a time: --source-rank-pattern 'model_{r}.pt'"));
+                     (next,
+                      "save it with torch.distributed.checkpoint, or read its torch.save files of "
+                      "DTensors one item at a time: --source-rank-pattern 'model_{r}.pt'"));
 }
 
 static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
@@ -362,11 +363,11 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
             ("optimizer state has one number for different parameters of several ranks (pipeline "
              "stages)"),
             (next, "save the optimizer with get_optimizer_state_dict, which names parameters; or "
-                   "read only the model with --part model, in commands that have it"));
+                   "read only the model with --part model, in commands that have this option"));
     if (q->flags & RANKS_SHARD_EQUAL)
         return FAIL_WITH(
             err, UNSUPPORTED, RANK_FLAT,
-            ("optimizer state has one dim and is equal on all ranks: shards of flat parameters "
+            ("1-dim optimizer state is equal on all ranks: it may be shards of flat parameters "
              "(FSDP1), or copies"),
             (next, "describe the flat parameters with --model FILE: fsdpck-model(5); if all ranks "
                    "saved the whole optimizer, give --per-rank first"));
@@ -374,8 +375,8 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
         return FAIL_WITH(
             err, UNSUPPORTED, RANK_FLAT,
             ("optimizer state is stored as each rank's shard of a flat parameter (FSDP1)"),
-            (next, "describe the flat parameters with --model FILE: fsdpck-model(5); or omit them "
-                   "with --part model, in commands that have it"));
+            (next, "describe the flat parameters with --model FILE: fsdpck-model(5); or read only "
+                   "the model with --part model, in commands that have this option"));
     return FAIL(err, BADINPUT, RANK_DIFFER,
                 "a plain tensor has different shapes or dtypes on different ranks");
 }

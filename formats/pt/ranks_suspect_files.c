@@ -39,7 +39,7 @@ void ranks_warn_beside(const open_request *req, const ranks_list *l)
     if (count > 1)
         snprintf(others, sizeof others, " and %" PRIu64 " more", count - 1);
     log_warn(&req->log, FSDPCK_FINDING_WEIGHTS_BESIDE,
-             "to read them instead, give --source-rank-pattern with {r} for the rank",
+             "to read the other files instead, give --source-rank-pattern with {r} for the rank",
              "reading files like '%s', not '%s'%s in the same folder",
              VEC_AT(&l->files, const ranks_file, 0)->name, first, others);
 }
@@ -95,8 +95,8 @@ static void warn_same(const ranks_state *s, const ranks_copy *same, size_t count
         text_printf(&ranks, "%s%" PRIu32, i > 0 ? ", " : "", same[i].rank);
     log_warn(&s->req->log, FSDPCK_FINDING_RANK_COPIED,
              "compare these files with the original files of the ranks",
-             "'%s': ranks %s%s have equal bytes where each rank has its own shard: one file may be "
-             "a copy of another rank's",
+             "'%s': files of ranks %s%s have equal bytes, but each rank should have its own shard: "
+             "one file may be a copy of another rank's file",
              same->name, ranks.text == NULL ? "" : ranks.text, ranks.failed ? ", ..." : "");
     text_release(&ranks);
 }

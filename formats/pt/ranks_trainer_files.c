@@ -160,7 +160,7 @@ static void read_settings(const open_request *req, const char *name, cat_origin 
         memcpy(o->settings, text, nbytes + 1);
     else
         log_warn(&req->log, FSDPCK_FINDING_SIDE_UNREAD, "",
-                 "'%s' cannot be kept, writing a new one: %s", name, err.message);
+                 "cannot keep '%s', so a new one is written: %s", name, err.message);
     text_release(&made);
     free(text);
 }

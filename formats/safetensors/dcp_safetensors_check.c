@@ -126,16 +126,15 @@ static fsdpck_status check_beside(const shards_check_input *c, const shards_evid
     const uint64_t ranks = shards_ranks_of_others(c->req, &name);
     if (ranks <= c->ranks || !shards_gap_find_open(e, &open))
         return FSDPCK_OK;
-    return FAIL_WITH(
-        err, BADINPUT, FILE_MISSING,
-        ("rank files are missing: other files were written by more ranks"), (path, c->req->path),
-        (tensor, tensor_name(c, open.tensor)),
-        (expected, "files of %" PRIu64 " ranks, according to '%s'", ranks, name),
-        (found, "files of %" PRIu32, c->ranks),
-        (next,
-         COPY_FILES
-         "; if '%s' is from another save, give the number of ranks of this one with --source-ranks",
-         name));
+    return FAIL_WITH(err, BADINPUT, FILE_MISSING,
+                     ("rank files are missing: other files were written by more ranks"),
+                     (path, c->req->path), (tensor, tensor_name(c, open.tensor)),
+                     (expected, "files of %" PRIu64 " ranks, according to '%s'", ranks, name),
+                     (found, "files of %" PRIu32, c->ranks),
+                     (next,
+                      COPY_FILES "; if '%s' is from another save, give the number of ranks of this "
+                                 "save with --source-ranks",
+                      name));
 }
 
 /* The number of ranks decides: a mesh of the ranks with shards is no part of it. */
@@ -152,7 +151,7 @@ static fsdpck_status check_apart(const shards_check_input *c, const shards_evide
         err, BADINPUT, FILE_MISSING,
         ("files of ranks are missing: %s", list.text != NULL ? list.text : ""),
         (path, c->req->path), (tensor, tensor_name(c, lack.tensor)),
-        (expected, "shards on ranks of a number that divides %" PRIu32, c->ranks),
+        (expected, "shards on a number of ranks that divides %" PRIu32, c->ranks),
         (found, "shards on %" PRIu32 " ranks", lack.shards),
         (next, COPY_FILES "; if none is missing, give the number of ranks with --source-ranks"));
     text_release(&list);

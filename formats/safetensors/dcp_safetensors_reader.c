@@ -209,7 +209,7 @@ static void format_counts(const census *c, uint64_t ranks, text_buf *expected, t
                                      : " ranks");
     if (c->file_count > 1) {
         text_printf(expected, ", %" PRIu32 " for each rank", c->file_count);
-        text_printf(found, ", with %zu of those", c->file_kinds);
+        text_printf(found, ", with %zu different file numbers", c->file_kinds);
     }
 }
 
@@ -343,9 +343,9 @@ static void warn_of_absent(const open_request *req, const st_files *s, const cen
     const uint64_t absent = (uint64_t)c->rank_kinds * c->file_kinds - st_files_count(s);
     if (absent > 0 && c->told_files == 0)
         log_warn(&req->log, FSDPCK_FINDING_ST_FILES_UNKNOWN,
-                 "compare the names with those on the machines that wrote them",
-                 "shard files missing, compared with other ranks: %" PRIu64 "; these ranks have no "
-                 "shards of the tensors in such files, or files were lost",
+                 "compare the file names with those on the machines that wrote them",
+                 "shard files that some ranks have and other ranks lack: %" PRIu64
+                 "; a rank without such a file has no shards of its tensors, or the file was lost",
                  absent);
 }
 
@@ -366,8 +366,8 @@ static void warn_of_ranks(const open_request *req, const census *c)
         if (!c->rank_seen[r])
             text_printf(&list, "%sshard-%05" PRIu32, list.nbytes > 0 ? ", " : "", r);
     log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN, next,
-             "files of %zu rank%s found, none named %s%s: such a rank had nothing to write, or its "
-             "files were lost; a last rank may be missing too",
+             "files of %zu rank%s found, none named %s%s: these ranks had nothing to write, or "
+             "their files were lost; a last rank may be missing too",
              c->rank_kinds, text_plural(c->rank_kinds), list.text != NULL ? list.text : "",
              list.failed ? ", ..." : "");
     text_release(&list);

@@ -44,11 +44,12 @@ static fsdpck_status check_torch_reads(const target *t, uint32_t tensor, fsdpck_
     if (ct->dtype != DTYPE_FLOAT8_E8M0FNU && ct->dtype != DTYPE_FLOAT4_E2M1FN_X2)
         return FSDPCK_OK;
     const char *name = catalogue_name(&t->cat, ct->name);
-    return FAIL_WITH(
-        err, UNSUPPORTED, KEY_DTYPE,
-        ("torch's HuggingFaceStorageReader cannot read %s tensors, nor a folder with one",
-         dtype_get((dtype)ct->dtype)->name),
-        (tensor, name), (next, "write --format dcp, or omit it with --exclude '%s'", name));
+    return FAIL_WITH(err, UNSUPPORTED, KEY_DTYPE,
+                     ("torch's HuggingFaceStorageReader cannot read %s tensors, nor any folder "
+                      "that contains one",
+                      dtype_get((dtype)ct->dtype)->name),
+                     (tensor, name),
+                     (next, "give --format dcp, or omit the tensor with --exclude '%s'", name));
 }
 
 static fsdpck_status layout(target *t, const writer_options *opt, fsdpck_error *err)

@@ -40,7 +40,7 @@ static fsdpck_status check_name(const char *name, fsdpck_error *err)
         return FSDPCK_OK;
     return FAIL_WITH(err, UNSUPPORTED, NONE,
                      ("'%s' is not a valid name for a file of weights", name),
-                     (expected, "names that end in .safetensors, in the folder itself"),
+                     (expected, "file names that end in .safetensors, without a folder"),
                      (next, "save the folder of --like again with transformers"));
 }
 

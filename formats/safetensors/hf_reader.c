@@ -59,7 +59,7 @@ static fsdpck_status choose_variant(const probe_input *in, const char **name, fs
             return FAIL_WITH(err, BADINPUT, IDX_JSON, ("folder has indexes of several variants"),
                              (path, in->path), (expected, "the index of one variant"),
                              (found, "'%s' and '%s'", first, in->entries[i]),
-                             (next, "move each variant, index and files, to a folder of its own"));
+                             (next, "move each variant (index and files) to a folder of its own"));
         first = in->entries[i];
     }
     *name = first;
@@ -163,7 +163,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
             RETURN_IF(st_files_add(s, in->entries[i], err));
         else if (shard_name_is_safetensors(in->entries[i]))
             log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "to read the file, give its path",
-                     "'%s' is not part of the model '%s', which is read", in->entries[i],
+                     "'%s' is not read: it is not part of the model '%s'", in->entries[i],
                      c.model_alone ? HF_SINGLE_FILE : c.family);
     }
     return FSDPCK_OK;
@@ -218,8 +218,8 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
     error_tensor(err, name);
     if (m->tensor != NULL && strcmp(m->tensor, name) == 0)
         error_found(err, "it is in '%s'", m->where);
-    error_next(err, "if it is tied to another tensor, give --model FILE (fsdpck-model(5)); a save "
-                    "by several ranks without save_distributed=True loses tensors");
+    error_next(err, "if the tensor is tied to another one, give --model FILE (fsdpck-model(5)); a "
+                    "save by several ranks without save_distributed=True loses tensors");
     return st;
 }
 

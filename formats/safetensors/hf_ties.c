@@ -121,8 +121,10 @@ fsdpck_status hf_ties_fill(hf_ties *t, const hf_index *ix, const uint8_t *seen, 
     f->twin = strdup(twin);
     if (f->name == NULL || f->twin == NULL)
         return error_set_nomem(err, strlen(name));
-    log_warn(&t->req->log, FSDPCK_FINDING_IDX_TIED, "omit it with --exclude",
-             "'%s' is in the index but in no file: it is filled from '%s', to which %s ties it",
+    log_warn(&t->req->log, FSDPCK_FINDING_IDX_TIED,
+             "omit the tensor with --exclude if the tie is not intended",
+             "'%s' is in the index but in no file: using the data of '%s', because %s ties the two "
+             "names",
              name, twin, by_model ? "the model" : "'config.json'");
     return FSDPCK_OK;
 }

@@ -45,8 +45,9 @@ static bool report_optimizer_differs(fsdpck_verify *v, const rank_differences *d
                     is_first ? "; " : "", count);
     else if (is_first)
         error_found(&what, "%s", d->first.found);
-    error_next(&what, "check that all files are from one save; otherwise read it with --per-rank "
-                      "keep, first or drop");
+    error_next(
+        &what,
+        "check that all files are from one save; if they are, give --per-rank keep, first or drop");
     findings_report_as(&v->found, FINDING_WARNING, &what);
     return true;
 }

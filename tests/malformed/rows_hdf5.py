@@ -150,7 +150,7 @@ def pointing():
         row("H04", "through-external", "R", "H5-LINK", bad("link-through")),
         row("H04", "loop", "R", "H5-LINK", bad("link-loop")),
         row("H04", "dangling", "W", "H5-DANGLING", bad("link-dangling")),
-        row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing"), says=("next to them",)),
+        row("H05", "missing", "R", "H5-VIRTUAL", bad("virtual-missing"), says=("run in their folder",)),
         row("H05", "same-file", "R", "H5-VIRTUAL", bad("virtual-same-file")),
         row("H05", "growing", "R", "H5-VIRTUAL", bad("virtual-growing")),
         row("H04", "soft-first", "A", "H5-LEFT-OUT", fixture("soft-first.h5")),
