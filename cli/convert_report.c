@@ -185,7 +185,7 @@ static void print_changes(const command_request *r, const fsdpck_report *p)
         printf("tied: %s of the model, written under another name\n",
                report_count(a, sizeof a, p->tied, "tensor"));
     else
-        printf("tied: %s with the data of another; %s\n",
+        printf("tied: %s with the data of another tensor; %s\n",
                report_count(a, sizeof a, p->tied, "tensor"), tied_names_written(r, p));
     print_names(p->tied_names, p->tied_names_count);
 }

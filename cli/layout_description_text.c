@@ -33,7 +33,7 @@ static const char *text_after_forward(const fsdpck_unit *u, char *text, size_t c
         return ", resharded after forward";
     if (u->post_forward_size == 1)
         return ", kept whole after forward";
-    snprintf(text, capacity, ", after forward %s more on each of %" PRIu64 " ranks", a,
+    snprintf(text, capacity, ", keeps %s more on each of %" PRIu64 " ranks after forward", a,
              u->post_forward_size);
     return text;
 }

@@ -26,7 +26,7 @@ void map_print_text(const fsdpck_info *info)
         printf("tied: %s\n",
                fsdpck_escape(name, sizeof name, info->map_tied, strlen(info->map_tied)));
     if (info->map_import && info->map_not_made[0] != '\0')
-        printf("not made: %s, which the map drops\n",
+        printf("not created: %s, which the map drops on export\n",
                fsdpck_escape(name, sizeof name, info->map_not_made, strlen(info->map_not_made)));
 }
 

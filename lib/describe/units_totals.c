@@ -134,10 +134,10 @@ static fsdpck_status sum_unit(fsdpck_units *u, uint64_t index, uint64_t *total, 
     fsdpck_unit of;
     units_fill(u, row, &of);
     if (!row->fully_shard && units_flat_of(u, row)->dtype == DTYPE_NONE)
-        return FAIL_WITH(
-            err, BADINPUT, MODEL_DTYPE, ("list of units has no dtype"), (tensor, of.path),
-            (expected, "'dtype' of the flat parameter"), (found, "no such key"),
-            (next, "add it to each unit: without a checkpoint it is not available elsewhere"));
+        return FAIL_WITH(err, BADINPUT, MODEL_DTYPE, ("list of units has no dtype"),
+                         (tensor, of.path), (expected, "'dtype' of the flat parameter"),
+                         (found, "no such key"),
+                         (next, "add 'dtype' to each unit: no checkpoint provides it here"));
     if (!fits(u, &of, total))
         return too_large(err);
     units_group *g = group_of_size(u, of.world_size, err);

@@ -157,11 +157,12 @@ static fsdpck_status fail_differs(const tensor_map *m, const map_variable_def *v
 fsdpck_status map_apply_arguments(tensor_map *m, text_buf *used, fsdpck_error *err)
 {
     if (m->refused_key != STRTAB_NONE)
-        return FAIL_WITH(
-            err, UNSUPPORTED, MAP_ARGUMENTS,
-            ("map does not convert a model trained with %s",
-             strtab_text(&m->texts, m->refused_key)),
-            (next, "write a map that does, without this name in a line 'refuse': fsdpck-map(5)"));
+        return FAIL_WITH(err, UNSUPPORTED, MAP_ARGUMENTS,
+                         ("map does not convert a model trained with %s",
+                          strtab_text(&m->texts, m->refused_key)),
+                         (next,
+                          "write a map that converts such models, and remove this name from its "
+                          "'refuse' lines: fsdpck-map(5)"));
     RETURN_IF(check_expected(m, err));
     for (size_t i = 0; i < m->variables.count; i++) {
         map_variable_def *v = VEC_AT(&m->variables, map_variable_def, i);

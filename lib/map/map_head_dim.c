@@ -133,9 +133,8 @@ static fsdpck_status compare(const head_witness *w, const char *projection, uint
     if (w->name == NULL || w->rows == rows / heads || w->rows == rows)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, MAP_SHAPE,
-                     ("'%s' shows heads of %" PRIu64 " rows, but '%s' has %" PRIu64
-                      " rows for each head",
-                      w->name, w->rows, projection, rows / heads),
+                     ("'%s' implies %" PRIu64 " rows for each head, but '%s' has %" PRIu64, w->name,
+                      w->rows, projection, rows / heads),
                      (tensor, projection), (expected, "%" PRIu64 " rows for each head", w->rows),
                      (found, "%" PRIu64 " rows and %" PRIu64 " heads", rows, heads),
                      (next, "check the numbers of heads: give the config.json of this model with "

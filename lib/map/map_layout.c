@@ -72,7 +72,8 @@ static fsdpck_status run_stack(map_layout *l, const map_op *op, fsdpck_error *er
         if (from->ndim == MAP_DIMS_MAX)
             return shape_error(op, from, "at most 7 dims", err);
         if (!same_but_dim(from, tensor_at(l, i - index), MAP_DIMS_MAX))
-            return shape_error(op, from, "the same dtype and shape for every number", err);
+            return shape_error(op, from, "the same dtype and shape for all tensors of the stack",
+                               err);
         map_layout_tensor *t = index == 0 ? next_tensor(l, from, err) : NULL;
         if (index == 0 && t == NULL)
             return FSDPCK_LIMIT;
@@ -155,8 +156,8 @@ static fsdpck_status check_proportions(const map_layout *l, const map_op *op, ui
         }
         char expected[100];
         snprintf(expected, sizeof expected,
-                 "a dim %u that is to that of the first source as %" PRIu64 " to %" PRIu64, op->dim,
-                 value, first);
+                 "a size of dim %u that is %" PRIu64 "/%" PRIu64 " of its size in the first source",
+                 op->dim, value, first);
         if (!checked_mul(value, unit, &size) || size != t->shape[op->dim])
             return shape_error(op, t, expected, err);
     }

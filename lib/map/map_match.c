@@ -29,7 +29,7 @@ static fsdpck_status taken_twice(const match_search *s, const map_input *in, con
                    second = rule_at(s->m, b->rule)->at.line;
     return FAIL_WITH(
         err, BADINPUT, MAP_TAKEN_TWICE,
-        ("'%s' is taken by the rules of lines %u and %u of the map", in->name, first, second),
+        ("'%s' matches two rules, of lines %u and %u of the map", in->name, first, second),
         (expected, "one rule for each tensor"), (tensor, in->name));
 }
 
@@ -359,7 +359,7 @@ fsdpck_status map_check_return(const tensor_map *m, const map_rule *rule, const 
     if (found.rule != MAP_NONE && rule_at(m->forward, found.rule)->at.line == rule->at.line)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, MAP_TAKEN_TWICE,
-                     ("on export, another rule takes '%s', which the rule of line %u of the map "
+                     ("on export, another rule matches '%s', which the rule of line %u of the map "
                       "makes on import",
                       name, rule->at.line),
                      (tensor, name), (expected, "the same rule"));

@@ -14,7 +14,8 @@ static fsdpck_status check_group(const fsdp2_spec *s, fsdpck_error *err)
     if (s->post_forward < 2 || s->world_size % s->post_forward == 0)
         return FSDPCK_OK;
     return FAIL_WITH(
-        err, BADINPUT, MODEL_WORLD, ("'reshard_after_forward' does not divide the group"),
+        err, BADINPUT, MODEL_WORLD,
+        ("'reshard_after_forward' does not divide the size of the group"),
         (expected, "a factor of %" PRIu64 " rank%s", s->world_size, text_plural(s->world_size)),
         (found, "%" PRIu64, s->post_forward),
         (next, "choose a number of ranks that it divides; torch refuses this one"));

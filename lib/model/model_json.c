@@ -65,7 +65,7 @@ static fsdpck_status check_order(int key, unsigned seen, size_t offset_bytes, fs
         late = "'units' last";
     if (late == NULL)
         return FSDPCK_OK;
-    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("the description has a key that cannot be here"),
+    return FAIL_WITH(err, BADINPUT, MODEL_KEY, ("a key of the description is in the wrong place"),
                      (offset, offset_bytes), (expected, "%s", late),
                      (found, "'%s' here", top_rules[key].name));
 }

@@ -61,12 +61,12 @@ static fsdpck_status check_settings(const model *m, fsdpck_error *err)
             continue;
         const bool want = modes ? root->use_orig_params : root->limit_all_gathers;
         return FAIL_WITH(err, BADINPUT, MODEL_SETTINGS,
-                         ("'%s' differs within one tree of FSDP",
+                         ("'%s' differs between nested FSDP modules",
                           modes ? "use_orig_params" : "limit_all_gathers"),
                          (tensor, model_name(m, module->name, NULL)),
                          (expected, "%s, as in the outermost module", want ? "true" : "false"),
                          (found, "%s", want ? "false" : "true"),
-                         (next, "describe the model again; torch refuses such a tree"));
+                         (next, "describe the model again; torch refuses such a model"));
     }
     return FSDPCK_OK;
 }

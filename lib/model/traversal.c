@@ -444,7 +444,7 @@ static fsdpck_status refuse_both(const model *m, uint32_t param, uint32_t flat, 
 {
     const fsdpck_status st = refuse_param(m, model_param_at(m, param), FSDPCK_FINDING_MODEL_WRAP,
                                           "FSDP and fully_shard would both shard the parameter",
-                                          "only one of them applied to it", "", err);
+                                          "either FSDP or fully_shard", "", err);
     error_found(err, "FSDP of module '%s', fully_shard of '%s'",
                 model_name(m, model_module_at(m, flat)->name, NULL),
                 model_name(m, model_module_at(m, sharded)->name, NULL));

@@ -45,7 +45,7 @@ static fsdpck_status misused(const unit_list *l, bool open, fsdpck_error *err)
 {
     if (l->open == open)
         return FSDPCK_OK;
-    return FAIL(err, INTERNAL, NONE, open ? "no unit is open" : "the unit before is not closed");
+    return FAIL(err, INTERNAL, NONE, open ? "no unit is open" : "the previous unit is not closed");
 }
 
 static fsdpck_status name_intern(unit_list *l, const char *text, size_t nbytes, uint32_t *id,

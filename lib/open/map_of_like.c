@@ -43,7 +43,7 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
     else if (st == FSDPCK_OK)
         st = FAIL_WITH(
             err, UNSUPPORTED, EXPORT_MAP,
-            ("no tensor map leads from these names to model type '%s'", config->model_type),
+            ("no tensor map converts the source's names to model type '%s'", config->model_type),
             (path, like->path), (expected, "%s", maps.text),
             (found, "model type '%s'%s", config->model_type, names.text == NULL ? "" : names.text),
             (next, "%sgive --map NAME|FILE; fsdpck-map(5) describes maps",

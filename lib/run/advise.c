@@ -36,7 +36,8 @@ static const char *idle_dim_next(const run *r, mesh_role role)
 {
     if (role == ROLE_TP)
         return r->layout.has_tp_plan
-                   ? "add tensors for it to the TP plan: see TP PLANS in fsdpck-formats(5)"
+                   ? "add tensors for this mesh dim to the TP plan: see TP PLANS in "
+                     "fsdpck-formats(5)"
                    : "give --tp-plan FILE with the tensors to shard: fsdpck-formats(5)";
     if (role == ROLE_EP)
         return "name the experts in --tp-plan FILE, as \"*.experts.*\": \"ep\"";
@@ -241,7 +242,7 @@ static void advise_parted(const run *r)
         return;
     put_first_names(parted, "", &names);
     log_warn(&r->ctx->log, FSDPCK_FINDING_KEY_TIED,
-             "give --dtype without a glob, or with one for all names of a tensor",
+             "give --dtype without a glob, or with a glob that matches all names of the tensor",
              "--dtype: %zu name%s of tied tensors no longer share%s a storage: %s", parted->count,
              text_plural(parted->count), parted->count == 1 ? "s" : "",
              names.text == NULL ? "" : names.text);

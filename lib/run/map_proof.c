@@ -127,7 +127,7 @@ static fsdpck_status compare_all(map_proof *x, const map_inputs *l, fsdpck_error
     }
     if (count > x->found->tensors + tied)
         return FAIL(err, BADINPUT, MAP_PROOF,
-                    "import by the map, then export, makes %zu tensor%s of %" PRIu64, count,
+                    "import by the map, then export, gives %zu tensor%s instead of %" PRIu64, count,
                     text_plural(count), x->found->tensors);
     return FSDPCK_OK;
 }

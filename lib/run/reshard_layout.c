@@ -136,7 +136,7 @@ static fsdpck_status check_world_size(const run *r, fsdpck_error *err)
                       r->opt.sharding.world_size == 1 ? "" : "s"),
                      (found, "%" PRIu64 " rank%s (%s)", ranks, ranks == 1 ? "" : "s",
                       r->opt.sharding.like != NULL ? "--like" : "--mesh"),
-                     (next, "omit --world-size, or change the other"));
+                     (next, "omit --world-size: the mesh determines the number of ranks"));
 }
 
 static fsdpck_status add_rules(run *r, fsdpck_error *err)

@@ -149,9 +149,9 @@ static fsdpck_status find_unit(root_state *s, uint32_t group, uint32_t param, co
 {
     const unit_list *l = s->a->to->units;
     if (param == CAT_NONE)
-        return optim_state_refuse(FSDPCK_UNSUPPORTED,
-                                  "a parameter outside all units is numbered among flat parameters",
-                                  name, err);
+        return optim_state_refuse(
+            FSDPCK_UNSUPPORTED, "cannot number a parameter outside all units among flat parameters",
+            name, err);
     *unit_index = (uint32_t)(unit_of_param(l, param) - unit_at(l, 0));
     uint32_t *of = &s->group_of[*unit_index];
     if (*of != NO_NUMBER && *of != group)

@@ -282,7 +282,8 @@ static fsdpck_status refuse_alias(const description_match *a, const named *head,
     char expected[160], found[160];
     description_print_tensor(a->cat, head->tensor, expected, sizeof expected);
     description_print_tensor(a->cat, twin->tensor, found, sizeof found);
-    return FAIL_WITH(err, BADINPUT, TIE_DIFFERS, ("two names of one tensor hold different tensors"),
+    return FAIL_WITH(err, BADINPUT, TIE_DIFFERS,
+                     ("names of one tensor in the model have different tensors in the checkpoint"),
                      (tensor, twin->fqn), (expected, "%s, as in '%s'", expected, head->fqn),
                      (found, "%s", found),
                      (next, "describe the model of this checkpoint: fsdpck-model(5)"));

@@ -205,7 +205,7 @@ static fsdpck_status check_order(rekey *r, const rekey_optimizer *o, const rekey
     const fsdpck_status st = rekey_fail(
         r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
         "param_group %" PRIu32
-        " lists names in a different order than the model, and numbers may follow either",
+        " lists names in a different order than the model, and the numbers may follow either order",
         g->index);
     error_found(err, "'%.100s' before '%.100s'", strtab_text(&o->labels, rows[moved - 1].position),
                 strtab_text(&o->labels, rows[moved].position));

@@ -63,7 +63,7 @@ static fsdpck_status ambiguous(const rekey_matching *m, uint32_t left, fsdpck_er
     error_expected(err, "one assignment of %zu number%s to %zu parameter%s", m->o->positions.count,
                    text_plural(m->o->positions.count), m->candidates.count,
                    text_plural(m->candidates.count));
-    error_found(err, "%" PRIu32 " of them not determined by shapes and order", left);
+    error_found(err, "shapes and order do not determine %" PRIu32 " of the numbers", left);
     error_next(err, "describe the parameters with --model FILE, and several param_groups with "
                     "'optimizers' in it: fsdpck-model(5)");
     return st;

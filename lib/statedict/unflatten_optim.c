@@ -154,9 +154,9 @@ static fsdpck_status refuse_groups(flat_adapter *v, flat_optimizer *o)
     o->failed = true;
     if (v->refusal.status == FSDPCK_OK)
         FAIL_WITH(&v->refusal, BADINPUT, MODEL_OPTIM,
-                  ("optimizer state keyed by number has param_groups other than the model's "
-                   "'optimizers'"),
-                  (expected, "as many groups, each with as many parameters"),
+                  ("optimizer state keyed by number has param_groups that differ from the "
+                   "model's 'optimizers'"),
+                  (expected, "the same number of groups, and of parameters in each group"),
                   (next, "%s", next_describe));
     return FSDPCK_OK;
 }
@@ -384,7 +384,7 @@ static fsdpck_status compare_with_groups(flat_adapter *v, flat_optimizer *o, boo
     const uint32_t *named = VEC_AT(&v->targets, const uint32_t, named_at);
     for (uint32_t n = 0; taken && n < o->count; n++)
         if (listed[n] != CAT_NONE && named[n] != CAT_NONE && listed[n] != named[n])
-            return refuse(v, o, "has param_names other than the model's 'optimizers'", n);
+            return refuse(v, o, "has param_names that differ from the model's 'optimizers'", n);
     return FSDPCK_OK;
 }
 
@@ -417,7 +417,8 @@ static fsdpck_status find_targets(flat_adapter *v, flat_optimizer *o, bool orig,
         if (unit_count(v->units) == 0)
             return ask(v, o, "requires 'optimizers' in a model description without FSDP units", "");
         if (o->count != unit_count(v->units))
-            return refuse(v, o, "has a different number of parameters than units", CAT_NONE);
+            return refuse(v, o, "has a number of parameters that differs from the number of units",
+                          CAT_NONE);
         for (uint32_t i = 0; i < o->count; i++)
             targets[i] = i;
         return FSDPCK_OK;

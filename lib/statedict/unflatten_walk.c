@@ -23,7 +23,8 @@ static fsdpck_status beside_and_whole(const flat_adapter *v, uint32_t base_tenso
 {
     const cat_tensor *t = catalogue_tensor(v->base, base_tensor);
     return FAIL_WITH(err, BADINPUT, MODEL_MISMATCH,
-                     ("tensor is stored separately, although a unit has it in its flat parameter"),
+                     ("tensor is stored separately, although the model lists it in the flat "
+                      "parameter of a unit"),
                      (tensor, catalogue_name(v->base, t->name)),
                      (next, "remove it from the unit's list, if it was in ignored_modules"));
 }

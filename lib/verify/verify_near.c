@@ -68,7 +68,8 @@ static const char *put_found(const near_check *k, const near_role *role, char *t
     case NEAR_FAULT_TENSOR:
         escape_text(name, sizeof name, catalogue_name(b, catalogue_tensor(b, fault->tensor)->name),
                     catalogue_name_nbytes(b, catalogue_tensor(b, fault->tensor)->name));
-        snprintf(text, capacity, "cosine %.4g, but %.4g to '%s' in the folder of --like", cosine,
+        snprintf(text, capacity,
+                 "cosine %.4g to the same name, but %.4g to '%s' in the folder of --like", cosine,
                  fault->cosine, name);
         return "export again: the names of these tensors were exchanged";
     case NEAR_FAULT_ROPE:

@@ -457,9 +457,9 @@ Test(map, rules_that_do_not_fit_the_tensors)
     static const refusal list[] = {
         WRONG("a.{n}.w -> a.{n}\n", "1 tensor without a rule: 'b'", UNTAKEN),
         WRONG("drop x\n", "3 tensors without a rule: 'a.0.w', 'a.2.w', 'b'", UNTAKEN),
-        WRONG("* -> *\nb -> c\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
-        WRONG("* -> *\ndrop b\n", "'b' is taken by the rules of lines 1 and 2", TAKEN_TWICE),
-        WRONG("b, b -> c : concat 0\na.{n}.w -> {n}\n", "'b' is taken by", TAKEN_TWICE),
+        WRONG("* -> *\nb -> c\n", "'b' matches two rules, of lines 1 and 2", TAKEN_TWICE),
+        WRONG("* -> *\ndrop b\n", "'b' matches two rules, of lines 1 and 2", TAKEN_TWICE),
+        WRONG("b, b -> c : concat 0\na.{n}.w -> {n}\n", "'b' matches two rules", TAKEN_TWICE),
         WRONG("b -> a.2.w\nkeep a.*\n", "two rules fill 'a.2.w'", TARGET_TWICE),
         WRONG("keep b\n", "2 tensors without a rule: 'a.0.w', 'a.2.w'", UNTAKEN),
         WRONG("b -> x.2\na.{n}.w -> x.{n}\n", "two rules fill 'x.2'", TARGET_TWICE),

@@ -140,11 +140,11 @@ Test(map_import, import_refusals)
          FSDPCK_FINDING_MAP_SHAPE},
         {"x.{n} -> a.{n}.w\ny.{n} -> a.{n}.w\nkeep b\n", "lines 1 and 2", FSDPCK_BADINPUT,
          FSDPCK_FINDING_MAP_TAKEN_TWICE},
-        {"keep *\nb -> c\n", "on export, another rule takes", FSDPCK_BADINPUT,
+        {"keep *\nb -> c\n", "on export, another rule matches", FSDPCK_BADINPUT,
          FSDPCK_FINDING_MAP_TAKEN_TWICE},
-        {"keep *\ndrop b\n", "on export, another rule takes", FSDPCK_BADINPUT,
+        {"keep *\ndrop b\n", "on export, another rule matches", FSDPCK_BADINPUT,
          FSDPCK_FINDING_MAP_TAKEN_TWICE},
-        {"x -> a.0.w\nx -> a.2.w\nkeep b\n", "'x' is taken by the rules of lines 1 and 2",
+        {"x -> a.0.w\nx -> a.2.w\nkeep b\n", "'x' matches two rules, of lines 1 and 2",
          FSDPCK_BADINPUT, FSDPCK_FINDING_MAP_TAKEN_TWICE},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
