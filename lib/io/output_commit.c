@@ -131,13 +131,14 @@ static fsdpck_status publish_new(output *o, fsdpck_error *err)
 static fsdpck_status check_old(const output *o, const char *name, fsdpck_error *err)
 {
     path_stamp now;
-    if (o->kind == OUTPUT_FOLDER)
-        return o->check_replaced != NULL ? o->check_replaced(o->check_ctx, &o->parent, name, err)
-                                         : FSDPCK_OK;
     RETURN_IF(path_stamp_get(&now, &o->parent, name, err));
-    return now.kind == PATH_ABSENT || path_stamp_is_same(&o->old_stamp, &now)
-               ? FSDPCK_OK
-               : path_stamp_error(&o->old_stamp, &now, o->path, "", err);
+    if (now.kind == PATH_ABSENT)
+        return FSDPCK_OK;
+    if (!path_stamp_is_same(&o->old_stamp, &now))
+        return path_stamp_error(&o->old_stamp, &now, o->path, "", err);
+    return o->kind == OUTPUT_FOLDER && o->check_replaced != NULL
+               ? o->check_replaced(o->check_ctx, &o->parent, name, err)
+               : FSDPCK_OK;
 }
 
 /* For file systems that cannot exchange names. The old file keeps a second name until the new one

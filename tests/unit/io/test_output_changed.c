@@ -160,6 +160,35 @@ Test(output_changed, a_folder_is_checked_before_and_after_the_exchange)
     expect_folder_checked(0);
 }
 
+/* Removes the old folder and writes a file under its name, which may have the folder's inode. */
+static fsdpck_status put_file(const void *ctx, const folder *parent, const char *name,
+                              fsdpck_error *e)
+{
+    (void)ctx;
+    (void)parent;
+    (void)e;
+    cr_assert_str_eq(name, "out", "not asked after the exchange: a file is no old folder");
+    cr_assert_eq(unlink(scratch_path(other, path, "x")), 0);
+    cr_assert_eq(rmdir(path), 0);
+    scratch_write(dir, "out", "of another program", 18);
+    return FSDPCK_OK;
+}
+
+Test(output_changed, a_folder_that_became_a_file)
+{
+    size_t index;
+    cr_assert_eq(mkdir(path, 0700), 0);
+    scratch_write(path, "x", "old", 3);
+    cr_assert_eq(output_begin(&out, path, OUTPUT_FOLDER, OUTPUT_REPLACE, &err), FSDPCK_OK);
+    out.check_replaced = put_file;
+    cr_assert_eq(output_add(&out, "x", 3, false, &index, &err), FSDPCK_OK);
+    cr_assert_eq(output_write_at(&out, index, 0, "new", 3, &err), FSDPCK_OK);
+    cr_assert_eq(output_commit(&out, &err), FSDPCK_EXISTS);
+    output_release(&out);
+    expect_content("out", "of another program");
+    cr_assert_eq(scratch_count(dir), 1);
+}
+
 Test(output_changed, stamps)
 {
     path_stamp a, b;
