@@ -1,9 +1,12 @@
 #include "run/like_files.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "manifest/manifest.h"
 #include "open/checkpoint.h"
 #include "run/config_edit.h"
@@ -207,8 +210,34 @@ static bool is_recast(const catalogue *base, const catalogue *to)
     return false;
 }
 
+/* Tensors that replace quantized ones and keep the source's dtype, among others with that of the folder. */
+static void warn_mixed(const like_output *l, const catalogue *to, const logger *log)
+{
+    uint64_t count = 0;
+    dtype kept = l->usual;
+    for (uint32_t i = 0; i < catalogue_tensor_count(&l->base->cat); i++) {
+        const cat_tensor *b = catalogue_tensor(&l->base->cat, i);
+        if (!like_output_is_dequantized(l, to, i))
+            continue;
+        const uint32_t k = catalogue_find(to, catalogue_name(&l->base->cat, b->name),
+                                          catalogue_name_nbytes(&l->base->cat, b->name));
+        const dtype d = (dtype)catalogue_tensor(to, k)->dtype;
+        if (d != l->usual && count++ == 0)
+            kept = d;
+    }
+    if (count == 0)
+        return;
+    char next[80];
+    snprintf(next, sizeof next, "to cast them, give --dtype %s", dtype_get(l->usual)->name);
+    log_warn(log, FSDPCK_FINDING_EXPORT_DTYPE, next,
+             "%" PRIu64 " tensor%s replace%s quantized ones of the folder of --like and keep%s %s; "
+             "config.json has no 'quantization_config' now",
+             count, text_plural(count), count == 1 ? "s" : "", count == 1 ? "s" : "",
+             dtype_get(kept)->name);
+}
+
 static fsdpck_status edit_config(sidecars *s, const like_output *l, const catalogue *to,
-                                 fsdpck_error *err)
+                                 const logger *log, fsdpck_error *err)
 {
     text_buf text = {0};
     const catalogue *base = &l->base->cat;
@@ -220,6 +249,8 @@ static fsdpck_status edit_config(sidecars *s, const like_output *l, const catalo
     fsdpck_status st = config_edit(l->config.text, l->config.nbytes, &change, &text, err);
     if (st == FSDPCK_OK)
         st = sidecars_add_text(s, "config.json", &text, err);
+    if (st == FSDPCK_OK)
+        warn_mixed(l, to, log);
     text_release(&text);
     return st;
 }
@@ -242,7 +273,7 @@ static fsdpck_status add_files(module_search *m, const like_output *l, const cat
         if (name[0] == '.' || sidecars_is_weights(name) || strcmp(name, MANIFEST_NAME) == 0)
             continue;
         if (strcmp(name, "config.json") == 0 && l->config.text != NULL) {
-            RETURN_IF(edit_config(m->s, l, to, err));
+            RETURN_IF(edit_config(m->s, l, to, log, err));
             continue;
         }
         const bool wanted = is_wanted(m, name);
