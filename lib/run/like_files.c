@@ -210,25 +210,39 @@ static bool is_recast(const catalogue *base, const catalogue *to)
     return false;
 }
 
-/* Tensors that replace quantized ones and keep the source's dtype, among others with that of the folder. */
+/* The tensor of the output with the name of one of the folder, or CAT_NONE. */
+static uint32_t find_same(const like_output *l, const catalogue *to, uint32_t tensor)
+{
+    const cat_tensor *b = catalogue_tensor(&l->base->cat, tensor);
+    return catalogue_find(to, catalogue_name(&l->base->cat, b->name),
+                          catalogue_name_nbytes(&l->base->cat, b->name));
+}
+
+/* Tensors that replace quantized ones, and have another dtype than most elements of the others. */
 static void warn_mixed(const like_output *l, const catalogue *to, const logger *log)
 {
-    uint64_t count = 0;
-    dtype kept = l->usual;
-    for (uint32_t i = 0; i < catalogue_tensor_count(&l->base->cat); i++) {
-        const cat_tensor *b = catalogue_tensor(&l->base->cat, i);
+    const uint32_t in_base = (uint32_t)catalogue_tensor_count(&l->base->cat);
+    uint64_t count = 0, nelems[DTYPE_COUNT] = {0};
+    dtype rest = DTYPE_COUNT, kept = DTYPE_COUNT;
+    for (uint32_t i = 0; i < in_base; i++) {
+        const uint32_t k = find_same(l, to, i);
+        const dtype d = k == CAT_NONE ? DTYPE_COUNT : (dtype)catalogue_tensor(to, k)->dtype;
+        if (k == CAT_NONE || !like_output_is_castable(d) || like_output_is_dequantized(l, to, i))
+            continue;
+        nelems[d] += catalogue_tensor_nelems(to, k);
+        rest = rest == DTYPE_COUNT || nelems[d] > nelems[rest] ? d : rest;
+    }
+    for (uint32_t i = 0; rest != DTYPE_COUNT && i < in_base; i++) {
         if (!like_output_is_dequantized(l, to, i))
             continue;
-        const uint32_t k = catalogue_find(to, catalogue_name(&l->base->cat, b->name),
-                                          catalogue_name_nbytes(&l->base->cat, b->name));
-        const dtype d = (dtype)catalogue_tensor(to, k)->dtype;
-        if (d != l->usual && count++ == 0)
+        const dtype d = (dtype)catalogue_tensor(to, find_same(l, to, i))->dtype;
+        if (d != rest && count++ == 0)
             kept = d;
     }
     if (count == 0)
         return;
     char next[80];
-    snprintf(next, sizeof next, "to cast them, give --dtype %s", dtype_get(l->usual)->name);
+    snprintf(next, sizeof next, "to cast them, give --dtype %s", dtype_get(rest)->name);
     log_warn(log, FSDPCK_FINDING_EXPORT_DTYPE, next,
              "%" PRIu64 " tensor%s replace%s quantized ones of the folder of --like and keep%s %s; "
              "config.json has no 'quantization_config' now",
