@@ -151,6 +151,9 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
     return lacks ? hf_missing_family_error(req, ".safetensors", entry, err) : FSDPCK_OK;
 }
 
+static const char next_of_extra[] =
+    "remove the file if it is a leftover, because a loader may read it; to read it, give its path";
+
 static fsdpck_status add_without_index(const open_request *req, st_files *s, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
@@ -162,7 +165,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
         if (chosen(&c, in->entries[i]))
             RETURN_IF(st_files_add(s, in->entries[i], err));
         else if (shard_name_is_safetensors(in->entries[i]))
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "to read the file, give its path",
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next_of_extra,
                      "'%s' is not read: it is not part of the model '%s'", in->entries[i],
                      c.model_alone ? HF_SINGLE_FILE : c.family);
     }
@@ -191,8 +194,8 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
         const char *entry = req->probe->entries[i];
         if (shard_name_is_safetensors(entry) && !is_among(names, count, entry) &&
             strcmp(entry, HF_SINGLE_FILE) != 0)
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, "to read the file, give its path",
-                     "'%s' is not in the index", entry);
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next_of_extra, "'%s' is not in the index",
+                     entry);
     }
     budget_free(req->metadata, names, count * sizeof *names);
     return st;
@@ -216,10 +219,13 @@ static fsdpck_status error_missing(const open_request *req, const hf_index *ix, 
              strtab_text(&ix->files, *VEC_AT(&ix->file_of, const uint32_t, tensor)));
     error_path(err, path);
     error_tensor(err, name);
-    if (m->tensor != NULL && strcmp(m->tensor, name) == 0)
+    const bool elsewhere = m->tensor != NULL && strcmp(m->tensor, name) == 0;
+    if (elsewhere)
         error_found(err, "it is in '%s'", m->where);
-    error_next(err, "if the tensor is tied to another one, give --model FILE (fsdpck-model(5)); a "
-                    "save by several ranks without save_distributed=True loses tensors");
+    error_next(err, elsewhere ? "correct the file name of this entry in the index"
+                              : "restore the tensor, or remove its entry from the index; if the "
+                                "model ties it to another tensor, give --model FILE "
+                                "(fsdpck-model(5))");
     return st;
 }
 

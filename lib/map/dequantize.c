@@ -76,6 +76,23 @@ static fsdpck_status fail_kind(const map_input *in, fsdpck_error *err)
                                 "(NAME_blocks and NAME_scales)"));
 }
 
+/* Of a checkpoint that has scales of other tensors: this one was lost. */
+static fsdpck_status fail_lost_scale(const map_input *in, fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
+                     ("the scale '%s" SCALE_OF_FP8 "' is missing", in->name), (tensor, in->name),
+                     (expected, "a scale for each tensor of 8-bit floats"),
+                     (next, "restore the scale from the original"));
+}
+
+static bool has_scales(const quant_names *n)
+{
+    for (uint32_t i = 0; i < strtab_count(&n->table); i++)
+        if (text_ends_with(strtab_text(&n->table, i), strtab_nbytes(&n->table, i), SCALE_OF_FP8))
+            return true;
+    return false;
+}
+
 static fsdpck_status fail_scale(const map_input *in, const map_input *scale, fsdpck_error *err)
 {
     return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
@@ -128,7 +145,7 @@ static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t
         scale = find_input(n, in->name, in->nbytes, SCALE_OF_FP8, name, err, &st);
     RETURN_IF(st);
     if (scale == QUANT_NONE)
-        return blocks ? FSDPCK_OK : fail_kind(in, err);
+        return blocks ? FSDPCK_OK : has_scales(n) ? fail_lost_scale(in, err) : fail_kind(in, err);
     if (!(blocks ? mxfp4_fits : fp8_fits)(v->base, in->tensor, inputs[scale].tensor))
         return fail_scale(in, &inputs[scale], err);
     pair_of[i] = pair_of[scale] = (uint32_t)v->pairs.count;

@@ -33,6 +33,16 @@ static uint64_t count_heads(const tensor_map *m, const map_op *op)
     return heads;
 }
 
+static bool follows_split(const map_layout *l, const map_op *op)
+{
+    for (uint32_t i = 0; i < l->rule->nops; i++) {
+        const map_op *before = VEC_AT(&l->m->ops, const map_op, l->rule->first_op + i);
+        if (before == op || before->kind == MAP_OP_SPLIT)
+            return before != op;
+    }
+    return false;
+}
+
 static fsdpck_status fail_head_dim(const map_layout *l, const map_op *op,
                                    const map_layout_tensor *t, uint64_t heads, fsdpck_error *err)
 {
@@ -46,7 +56,11 @@ static fsdpck_status fail_head_dim(const map_layout *l, const map_op *op,
          op->at.line, op->at.column),
         (expected, "dim %u of %" PRIu64 " times the head_dim %" PRIu64, op->dim, heads, head_dim),
         (found, "%s %s", dtype_get(t->dtype)->name, shape.text == NULL ? "" : shape.text),
-        (next, "give the config.json of this model with --config, or the numbers of heads with "
+        (next, "%s",
+         follows_split(l, op)
+             ? "use two maps, one after the other: an operation after split applies to each part "
+               "(fsdpck-map(5)); else give the config.json of this model with --config"
+             : "give the config.json of this model with --config, or the numbers of heads with "
                "--map-set"));
     text_release(&shape);
     return st;

@@ -2,12 +2,13 @@
  * becomes a source, and the first alternative of a source becomes a target. */
 #include "map/map_internal.h"
 
-static fsdpck_status fail_one_way(const map_at *at, const char *expected, fsdpck_error *err)
+static fsdpck_status fail_one_way(const map_at *at, const char *reason, const char *expected,
+                                  fsdpck_error *err)
 {
-    return FAIL_WITH(err, UNSUPPORTED, MAP_ONE_WAY,
-                     ("line %u, column %u: the rule has no inverse: expected %s", at->line,
-                      at->column, expected),
-                     (expected, "%s", expected));
+    return FAIL_WITH(
+        err, UNSUPPORTED, MAP_ONE_WAY,
+        ("line %u, column %u: the rule has no inverse: %s", at->line, at->column, reason),
+        (expected, "%s", expected));
 }
 
 static fsdpck_status fail_needs(const tensor_map *m, fsdpck_error *err)
@@ -41,11 +42,13 @@ static fsdpck_status invert_op(tensor_map *m, const map_rule *rule, map_op *op, 
         [MAP_OP_UNGROUP] = MAP_OP_GROUP, [MAP_OP_ADD] = MAP_OP_ADD,
     };
     if (op->kind == MAP_OP_NARROW)
-        return fail_one_way(&op->at, "no narrow: the padding that it omits is unknown", err);
+        return fail_one_way(&op->at, "narrow omits padding, which the tensors of the model lack",
+                            "no narrow", err);
     if (op->kind == MAP_OP_UNSTACK && rule->unstacked_inner != MAP_NONE)
-        return fail_one_way(&op->at, "one unstack", err);
+        return fail_one_way(&op->at, "it has two unstacks", "one unstack", err);
     if (op->kind == MAP_OP_CONCAT && op->count == 0)
-        return fail_one_way(&op->at, "the proportions of the sources: concat DIM N N", err);
+        return fail_one_way(&op->at, "the proportions of the sources are unknown", "concat DIM N N",
+                            err);
     if (op->kind == MAP_OP_SPLIT && op->count == 0)
         RETURN_IF(add_equal_parts(m, rule->ntargets, op, err));
     op->kind = inverse[op->kind];
@@ -60,7 +63,7 @@ static fsdpck_status invert_rule(tensor_map *m, map_rule *rule, fsdpck_error *er
     for (uint32_t i = 0; i < from.ntargets; i++) {
         const map_pattern *p = VEC_AT(&m->patterns, const map_pattern, from.first_target + i);
         if (!map_pattern_is_clear(m, p))
-            return fail_one_way(&p->at,
+            return fail_one_way(&p->at, "names that it makes do not show their parts",
                                 "text between any two of {n} and '*', and no digit "
                                 "next to {n}",
                                 err);

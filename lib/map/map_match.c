@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define NAMES_SHOWN 3u
+#define LINES_SHOWN 5u
 
 typedef struct match_search {
     const tensor_map *m;
@@ -133,6 +134,28 @@ static fsdpck_status match_input(match_search *s, uint32_t input, fsdpck_error *
     return FSDPCK_OK;
 }
 
+/* The rules that match nothing: one of them may have a wrong source. */
+static fsdpck_status find_idle_rules(const match_search *s, text_buf *lines, fsdpck_error *err)
+{
+    uint64_t idle = 0, used = 0;
+    bool *takes = calloc(s->m->rules.count + 1, sizeof *takes);
+    if (takes == NULL)
+        return error_set_nomem(err, s->m->rules.count);
+    for (size_t i = 0; i < s->out->taken.count; i++)
+        takes[VEC_AT(&s->out->taken, const map_taken, i)->rule] = true;
+    for (uint32_t i = 0; i < s->m->rules.count; i++) {
+        used += takes[i];
+        if (!takes[i] && rule_at(s->m, i)->ntargets > 0 && idle++ < LINES_SHOWN)
+            text_printf(lines, "%s%u", idle == 1 ? "" : ", ", rule_at(s->m, i)->at.line);
+    }
+    free(takes);
+    if (idle > LINES_SHOWN)
+        text_puts(lines, ", ...");
+    if (used == 0)
+        lines->nbytes = 0;
+    return text_check(lines, err);
+}
+
 static fsdpck_status fail_untaken(const match_search *s, fsdpck_error *err)
 {
     RETURN_IF(text_check(&s->untaken, err));
@@ -145,14 +168,21 @@ static fsdpck_status fail_untaken(const match_search *s, fsdpck_error *err)
                           s->m->forward == NULL
                               ? "to apply it in the other direction, give --import"
                               : "omit --import to apply it in the other direction"));
-    return FAIL_WITH(err, BADINPUT, MAP_UNTAKEN,
-                     ("%" PRIu64 " tensor%s without a rule: %s%s", s->untaken_count,
-                      s->untaken_count == 1 ? "" : "s", s->untaken.text,
-                      s->untaken_count > NAMES_SHOWN ? ", ..." : ""),
-                     (next,
-                      "add rules for them, or '%s NAME', to a copy of the map; "
-                      "fsdpck-map(5) describes rules",
-                      s->m->forward == NULL ? "drop" : "ignore"));
+    text_buf lines = {0};
+    fsdpck_status st = find_idle_rules(s, &lines, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_WITH(err, BADINPUT, MAP_UNTAKEN,
+                       ("%" PRIu64 " tensor%s without a rule: %s%s", s->untaken_count,
+                        s->untaken_count == 1 ? "" : "s", s->untaken.text,
+                        s->untaken_count > NAMES_SHOWN ? ", ..." : ""),
+                       (next,
+                        "add rules for them, or '%s NAME', to a copy of the map; "
+                        "fsdpck-map(5) describes rules",
+                        s->m->forward == NULL ? "drop" : "ignore"));
+    if (st == FSDPCK_BADINPUT && lines.nbytes > 0)
+        error_found(err, "rules of the map that match no tensor, by line: %s", lines.text);
+    text_release(&lines);
+    return st;
 }
 
 /* --- instances --- */

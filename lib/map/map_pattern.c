@@ -77,6 +77,12 @@ static fsdpck_status read_capture(pattern_reader *r, fsdpck_error *err)
         r->at++;
     const size_t end = r->at;
     r->at = begin;
+    if (memchr(text + begin, '}', nbytes - begin) == NULL) {
+        while (r->at < nbytes && map_is_name(text + begin, r->at + 1 - begin))
+            r->at++;
+        if (r->at > begin)
+            return pattern_error(r, "'}'", err);
+    }
     if (!map_is_name(text + begin, end - begin))
         return pattern_error(r, "a name in braces, as in {n}", err);
     RETURN_IF(find_or_add_capture(r, text + begin, end - begin, &raw.part.capture, err));

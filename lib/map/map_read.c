@@ -343,7 +343,11 @@ static fsdpck_status read_rule(map_reader *r, fsdpck_error *err)
     RETURN_IF(read_names(r, &rule, false, &rule.nsources, err));
     if (peek(r) != NULL)
         rule.arrow = peek(r)->at;
-    RETURN_IF(take(r, "->", "'->'", err));
+    RETURN_IF(take(r, "->",
+                   rule.nsources > 1 ? "'->'"
+                                     : "'->', or a line that begins with let, for, drop, lose, "
+                                       "keep, ignore, tied, needs, refuse or expect",
+                   err));
     rule.first_target = (uint32_t)r->m->patterns.count;
     RETURN_IF(read_names(r, &rule, true, &rule.ntargets, err));
     rule.first_op = (uint32_t)r->m->ops.count;

@@ -1,9 +1,12 @@
 #include "run/like_files.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "manifest/manifest.h"
 #include "open/checkpoint.h"
 #include "run/config_edit.h"
@@ -207,8 +210,48 @@ static bool is_recast(const catalogue *base, const catalogue *to)
     return false;
 }
 
+/* The tensor of the output with the name of one of the folder, or CAT_NONE. */
+static uint32_t find_same(const like_output *l, const catalogue *to, uint32_t tensor)
+{
+    const cat_tensor *b = catalogue_tensor(&l->base->cat, tensor);
+    return catalogue_find(to, catalogue_name(&l->base->cat, b->name),
+                          catalogue_name_nbytes(&l->base->cat, b->name));
+}
+
+/* Tensors that replace quantized ones, and have another dtype than most elements of the others. */
+static void warn_mixed(const like_output *l, const catalogue *to, const logger *log)
+{
+    const uint32_t in_base = (uint32_t)catalogue_tensor_count(&l->base->cat);
+    uint64_t count = 0, nelems[DTYPE_COUNT] = {0};
+    dtype rest = DTYPE_COUNT, kept = DTYPE_COUNT;
+    for (uint32_t i = 0; i < in_base; i++) {
+        const uint32_t k = find_same(l, to, i);
+        const dtype d = k == CAT_NONE ? DTYPE_COUNT : (dtype)catalogue_tensor(to, k)->dtype;
+        if (k == CAT_NONE || !like_output_is_castable(d) || like_output_is_dequantized(l, to, i))
+            continue;
+        nelems[d] += catalogue_tensor_nelems(to, k);
+        rest = rest == DTYPE_COUNT || nelems[d] > nelems[rest] ? d : rest;
+    }
+    for (uint32_t i = 0; rest != DTYPE_COUNT && i < in_base; i++) {
+        if (!like_output_is_dequantized(l, to, i))
+            continue;
+        const dtype d = (dtype)catalogue_tensor(to, find_same(l, to, i))->dtype;
+        if (d != rest && count++ == 0)
+            kept = d;
+    }
+    if (count == 0)
+        return;
+    char next[80];
+    snprintf(next, sizeof next, "to cast them, give --dtype %s", dtype_get(rest)->name);
+    log_warn(log, FSDPCK_FINDING_EXPORT_DTYPE, next,
+             "%" PRIu64 " tensor%s replace%s quantized ones of the folder of --like and keep%s %s; "
+             "config.json has no 'quantization_config' now",
+             count, text_plural(count), count == 1 ? "s" : "", count == 1 ? "s" : "",
+             dtype_get(kept)->name);
+}
+
 static fsdpck_status edit_config(sidecars *s, const like_output *l, const catalogue *to,
-                                 fsdpck_error *err)
+                                 const logger *log, fsdpck_error *err)
 {
     text_buf text = {0};
     const catalogue *base = &l->base->cat;
@@ -220,6 +263,8 @@ static fsdpck_status edit_config(sidecars *s, const like_output *l, const catalo
     fsdpck_status st = config_edit(l->config.text, l->config.nbytes, &change, &text, err);
     if (st == FSDPCK_OK)
         st = sidecars_add_text(s, "config.json", &text, err);
+    if (st == FSDPCK_OK)
+        warn_mixed(l, to, log);
     text_release(&text);
     return st;
 }
@@ -242,7 +287,7 @@ static fsdpck_status add_files(module_search *m, const like_output *l, const cat
         if (name[0] == '.' || sidecars_is_weights(name) || strcmp(name, MANIFEST_NAME) == 0)
             continue;
         if (strcmp(name, "config.json") == 0 && l->config.text != NULL) {
-            RETURN_IF(edit_config(m->s, l, to, err));
+            RETURN_IF(edit_config(m->s, l, to, log, err));
             continue;
         }
         const bool wanted = is_wanted(m, name);

@@ -112,10 +112,12 @@ bool like_output_is_dequantized(const like_output *l, const catalogue *to, uint3
            like_output_is_castable((dtype)catalogue_tensor(to, k)->dtype);
 }
 
+/* Ends of the names of scales. */
+static const char *const scales[] = {"_scale_inv", "_scale"};
+
 /* An output projection that the model takes from the embedding; a scale of a dequantized tensor. */
 static bool may_be_missing(const like_output *l, const catalogue *to, size_t tensor)
 {
-    static const char *const scales[] = {"_scale_inv", "_scale"};
     const catalogue *c = &l->base->cat;
     const uint32_t name = catalogue_tensor(c, tensor)->name;
     const char *text = catalogue_name(c, name);
@@ -151,12 +153,26 @@ void like_output_compare_names(const like_output *l, const catalogue *to, bool a
             like_names_add(extra, to, i);
 }
 
-const char *like_output_names_advice(const like_output *l, const char *usual)
+static bool has_scale_of(const catalogue *c, size_t tensor, const catalogue *base)
 {
-    return l->config.is_quantized && l->base->dequantized == 0
-               ? "the folder of --like is quantized: if the source is not, give "
-                 "--dequantize"
-               : usual;
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    const char *text = catalogue_name(c, name);
+    const size_t nbytes = catalogue_name_nbytes(c, name);
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        if (text_ends_with(text, nbytes, scales[i]))
+            return catalogue_find(base, text, nbytes) != CAT_NONE;
+    return false;
+}
+
+const char *like_output_names_advice(const like_output *l, const catalogue *to, const char *usual)
+{
+    if (!l->config.is_quantized || l->base->dequantized > 0)
+        return usual;
+    for (size_t i = 0; i < catalogue_tensor_count(to); i++)
+        if (has_scale_of(to, i, &l->base->cat))
+            return "both folders are quantized: restore the missing scales or blocks from the "
+                   "original, and check how the export names tensors";
+    return "the folder of --like is quantized: if the source is not, give --dequantize";
 }
 
 static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdpck_error *err)
@@ -173,10 +189,11 @@ static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdp
             (path, l->base->path),
             (next, "%s",
              like_output_names_advice(
-                 l, extra.count > 0
-                        ? "check that the folder of --like belongs to this model; omit tensors "
-                          "with --exclude"
-                        : "check that the folder of --like belongs to this model")));
+                 l, to,
+                 extra.count > 0
+                     ? "check that the folder of --like belongs to this model; omit tensors "
+                       "with --exclude"
+                     : "check that the folder of --like belongs to this model")));
     text_release(&text);
     text_release(&missing.names);
     text_release(&extra.names);

@@ -53,8 +53,8 @@ void like_names_put(const like_names *n, const char *what, text_buf *out);
  * (lm_head) of its own. Both lists are zeroed before; release their names. */
 void like_output_compare_names(const like_output *l, const catalogue *to, bool allows_head,
                                like_names *missing, like_names *extra);
-/* The next step where names differ: `usual`, or the option for a folder whose weights are quantized. */
-const char *like_output_names_advice(const like_output *l, const char *usual);
+/* The next step where names differ: `usual`, or that for a folder whose weights are quantized. */
+const char *like_output_names_advice(const like_output *l, const catalogue *to, const char *usual);
 /* Whether the folder's tensor is quantized, and the target's of the same name is not. */
 bool like_output_is_dequantized(const like_output *l, const catalogue *to, uint32_t tensor);
 /* "float32 [4, 2]" */

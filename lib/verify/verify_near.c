@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "compare/near_fault.h"
+#include "run/like_output.h"
 
 /* Roles whose cause is searched: each search reads other tensors. */
 #define SEARCHED_MAX 16u
@@ -43,6 +44,19 @@ static void put_subject(const near_check *k, const near_role *role, char *text, 
                  role->far == 1 ? "is unrelated to that" : "are unrelated to those");
 }
 
+/* The first far tensors of a role that has others. */
+static void put_far_names(const near_check *k, const near_role *role, text_buf *text)
+{
+    like_names names = {0};
+    if (role->far < 2 || role->far == role->judged)
+        return;
+    for (uint64_t i = 0; i < role->far; i++)
+        like_names_add(&names, &k->v->src->cat, k->near->rows[role->first + i].tensor);
+    text_printf(text, ": %s%s", names.names.text == NULL ? "" : names.names.text,
+                names.count > LIKE_NAMES_SHOWN ? ", ..." : "");
+    text_release(&names.names);
+}
+
 static void put_expected(const near_check *k, const near_role *role, char *text, size_t capacity)
 {
     const bool is_role = 2 * role->far < role->judged;
@@ -71,7 +85,7 @@ static const char *put_found(const near_check *k, const near_role *role, char *t
         snprintf(text, capacity,
                  "cosine %.4g to the same name, but %.4g to '%s' in the folder of --like", cosine,
                  fault->cosine, name);
-        return "export again: the names of these tensors were exchanged";
+        return "export again: these tensors were exchanged, or one was written twice";
     case NEAR_FAULT_ROPE:
         snprintf(text, capacity,
                  "cosine %.4g, but %.4g with the rows of each head (%" PRIu64
@@ -89,14 +103,17 @@ static const char *put_found(const near_check *k, const near_role *role, char *t
 static void report_role(const near_check *k, const near_role *role)
 {
     char subject[420], expected[200], found[250];
+    text_buf names = {0};
     fsdpck_error what;
     put_subject(k, role, subject, sizeof subject);
+    put_far_names(k, role, &names);
     put_expected(k, role, expected, sizeof expected);
     const char *next = put_found(k, role, found, sizeof found);
-    FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s", subject), (path, k->v->src->path),
-              (tensor, name_of(k, role)), (expected, "%s", expected), (found, "%s", found),
-              (next, "%s", next));
+    FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s%s", subject, names.text == NULL ? "" : names.text),
+              (path, k->v->src->path), (tensor, name_of(k, role)), (expected, "%s", expected),
+              (found, "%s", found), (next, "%s", next));
     findings_report(&k->v->found, &what);
+    text_release(&names);
 }
 
 static void report_model(const near_check *k)

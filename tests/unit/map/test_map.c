@@ -425,6 +425,8 @@ Test(map, syntax_errors_have_line_and_column)
         SYNTAX("a.{n -> b\n", "line 1, column 5: expected '}'"),
         SYNTAX("a.{} -> b\n", "line 1, column 4: expected a name in braces"),
         SYNTAX("a.{1} -> b\n", "line 1, column 4: expected a name in braces"),
+        SYNTAX("{n.a -> b\n", "line 1, column 3: expected '}'"),
+        SYNTAX("lte n = k\n", "or a line that begins with let, for"),
         SYNTAX("a.{n+1} -> b.{n}\n", "line 1, column 5: expected '}': only a target"),
         SYNTAX("a.{n} -> b.{n+}\n", "line 1, column 15: expected a number or a variable"),
         SYNTAX("a.{n}.{n} -> b.{n}\n", "line 1, column 8: expected a name in braces that this"),
