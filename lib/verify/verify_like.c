@@ -266,7 +266,7 @@ static void check_quantization(const verify_like *w)
     }
 }
 
-/* BASE has none because it is tied. A loader of SRC makes one of random values. */
+/* BASE has none because it is tied. A loader of SRC would create one with random values. */
 static void check_head(const verify_like *w, const model_facts *ours, const model_facts *theirs)
 {
     fsdpck_error what;
