@@ -71,9 +71,9 @@ static bool is_small(const catalogue *c, uint32_t tensor)
 static bool is_weight(const catalogue *c, uint32_t tensor)
 {
     const cat_tensor *t = catalogue_tensor(c, tensor);
-    return t->ndim >= 2 || (t->ndim == 1 && text_ends_with(catalogue_name(c, t->name),
-                                                           catalogue_name_nbytes(c, t->name),
-                                                           ".weight"));
+    return t->ndim >= 2 ||
+           (t->ndim == 1 && text_ends_with(catalogue_name(c, t->name),
+                                           catalogue_name_nbytes(c, t->name), ".weight"));
 }
 
 static near_change change_of(const near_tensor *t, const catalogue *c)

@@ -273,14 +273,14 @@ static void check_head(const verify_like *w, const model_facts *ours, const mode
     if (w->config.ties != MODEL_TIES_NO || w->base_ties != MODEL_TIES_YES ||
         ours->head != CAT_NONE || theirs->head != CAT_NONE)
         return;
-    FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
-              ("config.json has \"tie_word_embeddings\": false, but there is no output projection: a "
-               "loader gives it random values"),
-              (path_in, w->v->src->path, "config.json"),
-              (expected, "\"tie_word_embeddings\": true, as in the folder of --like"),
-              (found, "false"),
-              (next, "write \"tie_word_embeddings\": true into config.json, or export the output "
-                     "projection too"));
+    FAIL_WITH(
+        &what, BADINPUT, EXPORT_CONFIG,
+        ("config.json has \"tie_word_embeddings\": false, but there is no output projection: a "
+         "loader gives it random values"),
+        (path_in, w->v->src->path, "config.json"),
+        (expected, "\"tie_word_embeddings\": true, as in the folder of --like"), (found, "false"),
+        (next, "write \"tie_word_embeddings\": true into config.json, or export the output "
+               "projection too"));
     findings_report(&w->v->found, &what);
 }
 

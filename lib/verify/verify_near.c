@@ -93,8 +93,8 @@ static void report_role(const near_check *k, const near_role *role)
     put_expected(k, role, expected, sizeof expected);
     const char *next = put_found(k, role, found, sizeof found);
     FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s", subject), (path, k->v->src->path),
-              (tensor, name_of_row(k, role->first)), (expected, "%s", expected), (found, "%s", found),
-              (next, "%s", next));
+              (tensor, name_of_row(k, role->first)), (expected, "%s", expected),
+              (found, "%s", found), (next, "%s", next));
     findings_report(&k->v->found, &what);
 }
 
