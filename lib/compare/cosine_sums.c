@@ -201,11 +201,34 @@ void cosine_sums_add_elements(const widener *of_a, const widener *of_b, const ui
     }
 }
 
+void cosine_sums_add_difference(const widener *of_a, const widener *of_b, const uint8_t *a,
+                                const uint8_t *b, uint64_t n, cosine_sums *sums)
+{
+    block x;
+    for (uint64_t at = 0; at < n; at += BLOCK) {
+        x.n = n - at < BLOCK ? (uint32_t)(n - at) : BLOCK;
+        widen(of_a, a + at * of_a->number_nbytes, x.n, x.a);
+        widen(of_b, b + at * of_b->number_nbytes, x.n, x.b);
+        for (uint32_t i = 0; i < x.n; i++) {
+            const double difference = x.a[i] - x.b[i];
+            sums->difference += difference;
+            sums->distance += difference * difference;
+        }
+    }
+}
+
+double cosine_sums_distance(const cosine_sums *s, double added, uint64_t n)
+{
+    return s->distance + 2 * added * s->difference + added * added * (double)n;
+}
+
 void cosine_sums_add(cosine_sums *to, const cosine_sums *from)
 {
     to->ab += from->ab;
     to->aa += from->aa;
     to->bb += from->bb;
+    to->difference += from->difference;
+    to->distance += from->distance;
     to->not_finite += from->not_finite;
 }
 

@@ -12,6 +12,8 @@
 
 typedef struct cosine_sums {
     double ab, aa, bb;   /* of products, in doubles */
+    double difference;   /* of A - B, only if asked */
+    double distance;     /* of its squares, likewise */
     uint64_t not_finite; /* elements left out: on either side NaN, infinite or above 2^500 */
 } cosine_sums;
 
@@ -25,6 +27,13 @@ double cosine_sums_score(const cosine_sums *sums);
 /* n elements of each, none complex, in the host's byte order, any alignment. */
 void cosine_sums_add_elements(const widener *of_a, const widener *of_b, const uint8_t *a,
                               const uint8_t *b, uint64_t n, cosine_sums *sums);
+
+/* Adds the same elements to the difference and the distance. */
+void cosine_sums_add_difference(const widener *of_a, const widener *of_b, const uint8_t *a,
+                                const uint8_t *b, uint64_t n, cosine_sums *sums);
+
+/* The sum of the squares of A + `added` - B, of `n` elements. Requires the difference. */
+double cosine_sums_distance(const cosine_sums *sums, double added, uint64_t n);
 
 /* Adds the sums of another part. */
 void cosine_sums_add(cosine_sums *to, const cosine_sums *from);

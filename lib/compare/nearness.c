@@ -61,6 +61,8 @@ static void add_elements(void *ctx, unsigned worker, const pair_elements *e)
     if (t->is_streamed || !widener_init(&w, (dtype)catalogue_tensor(&n->a.to.cat, tensor)->dtype))
         return;
     cosine_sums_add_elements(&w, &w, e->a, e->b, e->count, &sums);
+    if (catalogue_tensor(&n->a.to.cat, tensor)->ndim == 1)
+        cosine_sums_add_difference(&w, &w, e->a, e->b, e->count, &sums);
     pthread_mutex_lock(&n->lock);
     cosine_sums_add(&t->sums, &sums);
     pthread_mutex_unlock(&n->lock);

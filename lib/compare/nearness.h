@@ -7,7 +7,7 @@
  *     ... n.found ...
  *     nearness_release(&n);                              // also after a failure
  *
- * Where dtypes differ, both sides are read as float32.
+ * Where dtypes differ, both sides are read as float32. Vectors that are not streamed have the difference.
  */
 #ifndef FSDPCK_COMPARE_NEARNESS_H
 #define FSDPCK_COMPARE_NEARNESS_H

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "compare/near_fault.h"
 
 /* A tensor is far if its score is less than this part of that of the others. */
@@ -14,6 +15,10 @@
  * as much of the first values as one element in so many. */
 #define GROWN_BY_ROOT 0.1
 #define NELEMS_MIN    256u
+/* Fewer elements of a norm may change by 1 in a training. */
+#define NORM_NELEMS_MIN 4u
+/* A norm is moved by 1 if this takes the distance to so little of itself, in squares. */
+#define MOVED_PART 0.01
 
 /* ---- roles ---- */
 
@@ -62,6 +67,30 @@ static bool is_small(const catalogue *c, uint32_t tensor)
     return large < 2 || catalogue_tensor_nelems(c, tensor) < NELEMS_MIN;
 }
 
+/* Biases may become zero: a training may begin with new ones. */
+static bool is_weight(const catalogue *c, uint32_t tensor)
+{
+    const cat_tensor *t = catalogue_tensor(c, tensor);
+    return t->ndim >= 2 ||
+           (t->ndim == 1 && text_ends_with(catalogue_name(c, t->name),
+                                           catalogue_name_nbytes(c, t->name), ".weight"));
+}
+
+static near_change change_of(const near_tensor *t, const catalogue *c)
+{
+    const uint64_t n = catalogue_tensor_nelems(c, t->tensor);
+    if (t->is_unread || t->sums.not_finite > 0 || !is_weight(c, t->tensor))
+        return NEAR_CHANGE_NONE;
+    if (catalogue_tensor(c, t->tensor)->ndim == 1 && !t->is_streamed && n >= NORM_NELEMS_MIN) {
+        const double most = MOVED_PART * cosine_sums_distance(&t->sums, 0, n);
+        if (cosine_sums_distance(&t->sums, 1, n) < most)
+            return NEAR_CHANGE_LESS;
+        if (cosine_sums_distance(&t->sums, -1, n) < most)
+            return NEAR_CHANGE_MORE;
+    }
+    return t->sums.bb > 0 && !(t->sums.aa > 0) ? NEAR_CHANGE_ZEROS : NEAR_CHANGE_NONE;
+}
+
 static fsdpck_near_state state_of(const near_tensor *t, const catalogue *c)
 {
     if (t->is_unread)
@@ -93,7 +122,8 @@ static fsdpck_status fill_rows(near_roles *near, const nearness *n, const catalo
                           .cosine = round_number(cosine_sums_cosine(&t->sums)),
                           .projection = round_number(cosine_sums_projection(&t->sums)),
                           .score = round_number(cosine_sums_score(&t->sums)),
-                          .not_finite = t->sums.not_finite};
+                          .not_finite = t->sums.not_finite,
+                          .change = change_of(t, c)};
         RETURN_IF(find_role(near, c, t->tensor, &row->role, err));
         near->judged += row->state == FSDPCK_NEAR_JUDGED;
         near->compressed += row->state == FSDPCK_NEAR_COMPRESSED;

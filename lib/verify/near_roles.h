@@ -17,6 +17,15 @@
 #include "compare/nearness.h"
 #include "fsdpck_verify.h"
 
+/* What no training does to a tensor, whether it is judged or not. */
+typedef enum near_change {
+    NEAR_CHANGE_NONE,
+    NEAR_CHANGE_ZEROS, /* all zeros, but not in the model folder */
+    NEAR_CHANGE_LESS,  /* a norm minus 1, as trainers with zero-centered norms store it */
+    NEAR_CHANGE_MORE,  /* a norm plus 1 */
+    NEAR_CHANGES
+} near_change;
+
 /* A tensor that both have, in floating-point numbers. */
 typedef struct near_row {
     uint32_t tensor; /* of the catalogue of SRC */
@@ -26,6 +35,7 @@ typedef struct near_row {
     double cosine, score;    /* NaN: unknown */
     double projection;       /* likewise */
     uint64_t not_finite;
+    near_change change;
     bool is_far;
 } near_row;
 

@@ -8,6 +8,7 @@
 
 #include "run/like_output.h"
 #include "run/tied_head.h"
+#include "verify/config_check.h"
 #include "verify/model_facts.h"
 #include "verify/verify_near.h"
 
@@ -265,6 +266,24 @@ static void check_quantization(const verify_like *w)
     }
 }
 
+/* BASE has none because it is tied. A loader of SRC would create one with random values. */
+static void check_head(const verify_like *w, const model_facts *ours, const model_facts *theirs)
+{
+    fsdpck_error what;
+    if (w->config.ties != MODEL_TIES_NO || w->base_ties != MODEL_TIES_YES ||
+        ours->head != CAT_NONE || theirs->head != CAT_NONE)
+        return;
+    FAIL_WITH(
+        &what, BADINPUT, EXPORT_CONFIG,
+        ("config.json has \"tie_word_embeddings\": false, but there is no output projection: a "
+         "loader gives it random values"),
+        (path_in, w->v->src->path, "config.json"),
+        (expected, "\"tie_word_embeddings\": true, as in the folder of --like"), (found, "false"),
+        (next, "write \"tie_word_embeddings\": true into config.json, or export the output "
+               "projection too"));
+    findings_report(&w->v->found, &what);
+}
+
 static void check_config(const verify_like *w, const model_facts *ours, const model_facts *theirs)
 {
     fsdpck_error what;
@@ -276,6 +295,7 @@ static void check_config(const verify_like *w, const model_facts *ours, const mo
         findings_report(&w->v->found, &what);
     }
     check_numbers(w, ours, theirs);
+    check_head(w, ours, theirs);
     check_dtype(w, ours, theirs);
     check_quantization(w);
 }
@@ -356,7 +376,9 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
         st = check_types(w, err);
     if (st == FSDPCK_OK) {
         check_config(w, &ours, &theirs);
-        st = verify_near_check(v, w->base, errors, err);
+        st = config_check(v, &w->config, w->base, &w->like.config, err);
     }
+    if (st == FSDPCK_OK)
+        st = verify_near_check(v, w->base, errors, err);
     return st;
 }

@@ -19,9 +19,9 @@ typedef struct near_check {
 
 /* ---- findings ---- */
 
-static const char *name_of(const near_check *k, const near_role *role)
+static const char *name_of_row(const near_check *k, uint32_t row)
 {
-    const cat_tensor *t = catalogue_tensor(&k->v->src->cat, k->near->rows[role->first].tensor);
+    const cat_tensor *t = catalogue_tensor(&k->v->src->cat, k->near->rows[row].tensor);
     return catalogue_name(&k->v->src->cat, t->name);
 }
 
@@ -110,7 +110,8 @@ static void report_role(const near_check *k, const near_role *role)
     put_expected(k, role, expected, sizeof expected);
     const char *next = put_found(k, role, found, sizeof found);
     FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s%s", subject, names.text == NULL ? "" : names.text),
-              (path, k->v->src->path), (tensor, name_of(k, role)), (expected, "%s", expected),
+              (path, k->v->src->path), (tensor, name_of_row(k, role->first)),
+              (expected, "%s", expected),
               (found, "%s", found), (next, "%s", next));
     findings_report(&k->v->found, &what);
     text_release(&names);
@@ -133,6 +134,60 @@ static void report_model(const near_check *k)
         (next, "check that training began with the model of --like; for a model trained "
                "from scratch, use --no-nearness"));
     findings_report(&k->v->found, &what);
+}
+
+/* ---- what no training does ---- */
+
+typedef struct change_text {
+    const char *is, *are, *found, *next;
+} change_text;
+
+static const change_text change_texts[NEAR_CHANGES] = {
+    [NEAR_CHANGE_ZEROS] = {"is all zeros, but not", "are all zeros, but not", "zeros",
+                           "export again, and check how the export fills these tensors; if zeros "
+                           "are intended, use --no-nearness"},
+    [NEAR_CHANGE_LESS] = {"is 1 less than that", "are 1 less than those",
+                          "near after adding 1 to each element",
+                          "export again with --map-set norm_offset=1, or another map that adds 1: "
+                          "the trainer stores norms minus 1"},
+    [NEAR_CHANGE_MORE] = {"is 1 more than that", "are 1 more than those",
+                          "near after subtracting 1 from each element",
+                          "export again with --map-set norm_offset=0, or another map that does not "
+                          "add 1: this model stores norms minus 1"},
+};
+
+static void report_change(const near_check *k, const near_role *role, near_change change)
+{
+    const change_text *text = &change_texts[change];
+    uint64_t count = 0;
+    uint32_t first = role->end;
+    char name[300], subject[420];
+    fsdpck_error what;
+    for (uint32_t i = role->end; i-- > role->first;)
+        if (k->near->rows[i].change == change) {
+            count++;
+            first = i;
+        }
+    if (count == 0)
+        return;
+    put_role_name(k, role, name, sizeof name);
+    if (role->end - role->first == 1)
+        snprintf(subject, sizeof subject, "'%s' %s", name, text->is);
+    else
+        snprintf(subject, sizeof subject, "%" PRIu64 " of %" PRIu32 " tensors '%s' %s", count,
+                 role->end - role->first, name, count == 1 ? text->is : text->are);
+    FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s in the folder of --like", subject),
+              (path, k->v->src->path), (tensor, name_of_row(k, first)),
+              (expected, "values near those in the folder of --like"), (found, "%s", text->found),
+              (next, "%s", text->next));
+    findings_report(&k->v->found, &what);
+}
+
+static void report_changes(const near_check *k)
+{
+    for (uint32_t i = 0; i < k->near->role_count; i++)
+        for (near_change c = NEAR_CHANGE_NONE + 1; c < NEAR_CHANGES; c++)
+            report_change(k, &k->near->roles[i], c);
 }
 
 /* ---- second look ---- */
@@ -161,6 +216,7 @@ static fsdpck_status judge(near_check *k, fsdpck_error *err)
     if (k->faults == NULL)
         return error_set_nomem(err, k->near->role_count * sizeof *k->faults);
     RETURN_IF(find_faults(k, &any, err));
+    report_changes(k);
     if (near_roles_are_unrelated(k->near) && !any) {
         report_model(k);
         return FSDPCK_OK;

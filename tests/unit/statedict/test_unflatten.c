@@ -692,7 +692,7 @@ Test(unflatten, another_number_of_flat_parameters_is_refused)
     add_bare("optim/state/#0/exp_avg", 0, 4);
     add_group(3);
     open_well();
-    expect_state_refused("optim.state.0.exp_avg.rank0", "MODEL-OPTIM", "different number");
+    expect_state_refused("optim.state.0.exp_avg.rank0", "MODEL-OPTIM", "number of parameters that differs");
 }
 
 Test(unflatten, a_step_that_is_a_number_is_each_parameters)
