@@ -277,7 +277,8 @@ fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t 
     if (slash == NULL || slash - c->name > ZIP_PREFIX_LIMIT) {
         char shown[160];
         const fsdpck_status st =
-            FAIL(err, BADINPUT, ZIP_ROOT, "zip entry is not in a folder of at most %d bytes: '%s'",
+            FAIL(err, BADINPUT, ZIP_ROOT,
+                 "zip entry is not in a folder with a name of at most %d bytes: '%s'",
                  ZIP_PREFIX_LIMIT, escape_text(shown, sizeof(shown), c->name, c->name_nbytes));
         if (c->name_nbytes > 4 && memcmp(c->name + c->name_nbytes - 4, ".npy", 4) == 0)
             error_next(err, "this is a NumPy .npz file: save its arrays with torch.save");

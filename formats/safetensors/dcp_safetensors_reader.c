@@ -366,8 +366,8 @@ static void warn_of_ranks(const open_request *req, const census *c)
         if (!c->rank_seen[r])
             text_printf(&list, "%sshard-%05" PRIu32, list.nbytes > 0 ? ", " : "", r);
     log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN, next,
-             "files of %zu rank%s found, none named %s%s: these ranks had nothing to write, or "
-             "their files were lost; a last rank may be missing too",
+             "files of %zu rank%s found; no file name begins with %s%s: such a rank had nothing "
+             "to write, or its files were lost; a last rank may be missing too",
              c->rank_kinds, text_plural(c->rank_kinds), list.text != NULL ? list.text : "",
              list.failed ? ", ..." : "");
     text_release(&list);

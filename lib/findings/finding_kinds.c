@@ -211,7 +211,7 @@ static fsdpck_status refuse_fixed(const finding_kind *kind, fsdpck_error *err)
         err, USAGE, NONE,
         ("severity of '%s' cannot be changed: %s", kind->id,
          kind->class == FINDING_PATH
-             ? "a name that leads outside the checkpoint is always an error"
+             ? "an unsafe name, link or file type is always an error"
              : "data that readers interpret differently is always an error"),
         (next, "omit this --set: findings of the classes ambiguity and path remain errors"));
 }
