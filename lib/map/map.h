@@ -50,6 +50,7 @@ fsdpck_status map_check_set(const tensor_map *m, fsdpck_error *err) FSDPCK_MUST_
 /* Sizes of a model in config.json; 0: absent. */
 typedef struct map_config_sizes {
     uint64_t hidden_size, num_attention_heads, num_hidden_layers, vocab_size;
+    uint64_t zero_expert_num;
     uint64_t experts[MAP_EXPERT_KEYS]; /* by key */
 } map_config_sizes;
 /* Each at the top, else in text_config. */

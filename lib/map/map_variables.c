@@ -124,7 +124,8 @@ static void take_size(map_config_sizes *sizes, const char *key, size_t nbytes, c
     } keys[] = {{"hidden_size", &sizes->hidden_size},
                 {"num_attention_heads", &sizes->num_attention_heads},
                 {"num_hidden_layers", &sizes->num_hidden_layers},
-                {"vocab_size", &sizes->vocab_size}};
+                {"vocab_size", &sizes->vocab_size},
+                {"zero_expert_num", &sizes->zero_expert_num}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (t->kind == JSON_NUMBER && t->is_u64 && nbytes == strlen(keys[i].key) &&
             memcmp(key, keys[i].key, nbytes) == 0)
@@ -143,7 +144,8 @@ map_config_sizes map_sizes(const tensor_map *m)
         .num_attention_heads =
             a->num_attention_heads > 0 ? a->num_attention_heads : b->num_attention_heads,
         .num_hidden_layers = a->num_hidden_layers > 0 ? a->num_hidden_layers : b->num_hidden_layers,
-        .vocab_size = a->vocab_size > 0 ? a->vocab_size : b->vocab_size};
+        .vocab_size = a->vocab_size > 0 ? a->vocab_size : b->vocab_size,
+        .zero_expert_num = a->zero_expert_num > 0 ? a->zero_expert_num : b->zero_expert_num};
     for (size_t i = 0; i < MAP_EXPERT_KEYS; i++)
         sizes.experts[i] = a->experts[i] > 0 ? a->experts[i] : b->experts[i];
     return sizes;
