@@ -43,9 +43,15 @@ fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes,
 /* BADINPUT (EXPORT-CONFIG) if the user gave a number of heads other than that of config.json. */
 fsdpck_status map_check_set(const tensor_map *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Keys of config.json for the number of experts. */
+#define MAP_EXPERT_KEYS 3u
+#define MAP_EXPERT_KEY_NAMES {"num_experts", "num_local_experts", "n_routed_experts"}
+
 /* Sizes of a model in config.json; 0: absent. */
 typedef struct map_config_sizes {
     uint64_t hidden_size, num_attention_heads, num_hidden_layers, vocab_size;
+    uint64_t zero_expert_num;
+    uint64_t experts[MAP_EXPERT_KEYS]; /* by key */
 } map_config_sizes;
 /* Each at the top, else in text_config. */
 map_config_sizes map_sizes(const tensor_map *m);

@@ -9,6 +9,7 @@
  *     map_arguments.c   values: arguments of the training
  *     map_choose.c      which of several maps fits a model type and names
  *     map_match.c       tensors of a catalogue -> instances of rules
+ *     map_stack.c       stacks over one list of modules have the same length
  *     map_layout.c      operations: which element of a source is which element of a target
  *     map_regroup.c     group, ungroup, narrow
  *     map_heads.c       operations that count heads agree on the rows of a head

@@ -369,6 +369,8 @@ fsdpck_status map_match(const tensor_map *m, const map_input *inputs, size_t cou
         st = fail_untaken(&s, err);
     if (st == FSDPCK_OK)
         st = find_instances(&s, err);
+    if (st == FSDPCK_OK)
+        st = map_check_stacks(m, inputs, out, err);
     text_release(&s.untaken);
     if (st != FSDPCK_OK)
         map_matches_release(out);

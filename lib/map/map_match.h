@@ -34,10 +34,14 @@ typedef struct map_matches {
     strtab any;
 } map_matches;
 
-/* BADINPUT: MAP-UNTAKEN, MAP-TAKEN-TWICE, MAP-SOURCE. */
+/* BADINPUT: MAP-UNTAKEN, MAP-TAKEN-TWICE, MAP-SOURCE, EXPORT-CONFIG. */
 fsdpck_status map_match(const tensor_map *m, const map_input *inputs, size_t count,
                         map_matches *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void map_matches_release(map_matches *x);
+/* map_stack.c: stacks over one list of modules have the same length, and that of config.json for experts.
+ * BADINPUT: MAP-SOURCE, EXPORT-CONFIG. */
+fsdpck_status map_check_stacks(const tensor_map *m, const map_input *inputs, const map_matches *x,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Of an inverted map: BADINPUT (MAP-TAKEN-TWICE) if the map that it inverts does not give the name, which
  * `rule` made, to the same rule. */
 fsdpck_status map_check_return(const tensor_map *m, const map_rule *rule, const char *name,

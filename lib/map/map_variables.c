@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "map/map_internal.h"
 
 static map_variable_def *variable_at(const tensor_map *m, size_t index)
@@ -123,22 +124,31 @@ static void take_size(map_config_sizes *sizes, const char *key, size_t nbytes, c
     } keys[] = {{"hidden_size", &sizes->hidden_size},
                 {"num_attention_heads", &sizes->num_attention_heads},
                 {"num_hidden_layers", &sizes->num_hidden_layers},
-                {"vocab_size", &sizes->vocab_size}};
+                {"vocab_size", &sizes->vocab_size},
+                {"zero_expert_num", &sizes->zero_expert_num}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (t->kind == JSON_NUMBER && t->is_u64 && nbytes == strlen(keys[i].key) &&
             memcmp(key, keys[i].key, nbytes) == 0)
             *keys[i].size = t->u64;
+    static const char *const experts[MAP_EXPERT_KEYS] = MAP_EXPERT_KEY_NAMES;
+    for (size_t i = 0; i < MAP_EXPERT_KEYS; i++)
+        if (t->kind == JSON_NUMBER && t->is_u64 && text_is(key, nbytes, experts[i]))
+            sizes->experts[i] = t->u64;
 }
 
 map_config_sizes map_sizes(const tensor_map *m)
 {
     const map_config_sizes *a = &m->top, *b = &m->nested;
-    return (map_config_sizes){
+    map_config_sizes sizes = {
         .hidden_size = a->hidden_size > 0 ? a->hidden_size : b->hidden_size,
         .num_attention_heads =
             a->num_attention_heads > 0 ? a->num_attention_heads : b->num_attention_heads,
         .num_hidden_layers = a->num_hidden_layers > 0 ? a->num_hidden_layers : b->num_hidden_layers,
-        .vocab_size = a->vocab_size > 0 ? a->vocab_size : b->vocab_size};
+        .vocab_size = a->vocab_size > 0 ? a->vocab_size : b->vocab_size,
+        .zero_expert_num = a->zero_expert_num > 0 ? a->zero_expert_num : b->zero_expert_num};
+    for (size_t i = 0; i < MAP_EXPERT_KEYS; i++)
+        sizes.experts[i] = a->experts[i] > 0 ? a->experts[i] : b->experts[i];
+    return sizes;
 }
 
 bool map_uses_config(const tensor_map *m)

@@ -273,9 +273,10 @@ static uint64_t layers_with(const char *name, size_t nbytes)
     return at > strlen(prefix) && at < nbytes && name[at] == '.' ? number + 1 : 0;
 }
 
-/* Layers that predict further tokens may follow those of num_hidden_layers. */
+/* Layers that predict further tokens may follow those of num_hidden_layers. at_most: other models have
+ * no further layers. */
 static fsdpck_status check_layers(const fsdpck_checkpoint *c, const catalogue *hf, uint64_t stated,
-                                  fsdpck_error *err)
+                                  bool at_most, fsdpck_error *err)
 {
     uint64_t layers = 0;
     const char *last = "";
@@ -289,9 +290,16 @@ static fsdpck_status check_layers(const fsdpck_checkpoint *c, const catalogue *h
         }
     }
     if (stated == 0 || layers == 0 || layers == stated ||
-        (layers > stated && map_counts_layers(c->map)))
+        (layers > stated && (!at_most || map_counts_layers(c->map))))
         return FSDPCK_OK;
-    return fail_size("num_hidden_layers", last, "layers", layers, stated, err);
+    if (layers > stated)
+        return fail_size("num_hidden_layers", last, "layers", layers, stated, err);
+    return FAIL_WITH(err, BADINPUT, EXPORT_CONFIG,
+                     ("'num_hidden_layers' of config.json contradicts the tensors"), (tensor, last),
+                     (expected, "%" PRIu64 ", the number of layers", layers),
+                     (found, "%" PRIu64, stated),
+                     (next, "check that the checkpoint is complete, or give the config.json of "
+                            "this model with --config"));
 }
 
 /* A vocabulary may have got further words; its size is no cause of wrong tensors. */
@@ -313,16 +321,16 @@ static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const fsdpck_open_o
     const catalogue *hf = o->map_import ? &c->base->cat : &c->cat;
     const map_config_sizes sizes = map_sizes(c->map);
     const uint32_t i = catalogue_find(hf, embedding, strlen(embedding));
+    /* Folders may contain layers that predict further tokens, whatever the map. */
     if (!map_uses_config(c->map) || i == CAT_NONE || catalogue_tensor(hf, i)->ndim != 2)
-        return FSDPCK_OK;
+        return check_layers(c, hf, sizes.num_hidden_layers, false, err);
     const uint64_t *shape = catalogue_shape(hf, i);
     if (sizes.hidden_size != 0 && sizes.hidden_size != shape[1])
         return fail_size("hidden_size", embedding, "columns of the embedding", shape[1],
                          sizes.hidden_size, err);
-    if (o->map_config == NULL)
-        return FSDPCK_OK;
-    warn_vocabulary(c, sizes.vocab_size, shape[0]);
-    return check_layers(c, hf, sizes.num_hidden_layers, err);
+    if (o->map_config != NULL)
+        warn_vocabulary(c, sizes.vocab_size, shape[0]);
+    return check_layers(c, hf, sizes.num_hidden_layers, o->map_config != NULL, err);
 }
 
 static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
