@@ -35,7 +35,7 @@ typedef struct select_state {
     strtab names;
     vec picks;        /* select_pick, in the order of the source */
     vec objects;      /* uint32_t: picked objects */
-    vec object_names; /* uint32_t, parallel to objects: name changed by the rules, or CAT_NONE */
+    vec object_names; /* uint32_t, parallel to objects: a name that cleaning or rules changed, or CAT_NONE */
     vec object_marks; /* uint32_t, likewise: in marks, or CAT_NONE */
     strtab marks;     /* name_marks.h */
     /* Parameters: their names in the model before the rules; for each a text of param_texts after
@@ -186,7 +186,7 @@ fsdpck_status select_object_path(select_state *a, size_t k, target_path *p,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_object_content(select_state *a, size_t k, value *content,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* After all objects are picked: applies the rules to their names. KEY-DUP (USAGE). */
+/* After all items are picked: cleans the names of objects and applies the rules. KEY-DUP (USAGE). */
 fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After all tensors have locations: fills to->owners. */
 fsdpck_status select_objects_find_owners(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -1,6 +1,7 @@
 /* Names of objects, and of parameters inside them. */
 #include <string.h>
 
+#include "base/text.h"
 #include "model/fqn.h"
 #include "select/select_internal.h"
 
@@ -18,7 +19,13 @@ static fsdpck_status name_object(select_state *a, uint32_t object, text_buf *nam
                                  name);
     text_append(name, "", 0);
     RETURN_IF(text_check(name, err));
-    return select_apply_rules(a, &(name_source){o->path, id, part}, name, marks, changed, err);
+    const bool cleaned = !text_equal(name->text, name->nbytes, catalogue_name(a->from, id),
+                                     catalogue_name_nbytes(a->from, id));
+    RETURN_IF(select_apply_rules(a, &(name_source){o->path, id, part}, name, marks, changed, err));
+    if (!*changed) /* the path is cleaned key by key, as that of a tensor */
+        marks->nbytes = 0;
+    *changed = *changed || cleaned;
+    return FSDPCK_OK;
 }
 
 /* An id in select_state.marks; CAT_NONE: the name has none. */
@@ -30,6 +37,19 @@ static fsdpck_status intern_marks(select_state *a, const text_buf *marks, uint32
                               : strtab_intern(&a->marks, marks->text, marks->nbytes, id, err);
 }
 
+/* Whether a tensor got this name, which it does not have in the source. */
+static bool is_new_name_of_tensor(const select_state *a, uint32_t name)
+{
+    for (size_t k = 0; k < a->picks.count; k++) {
+        const select_pick *pick = VEC_AT(&a->picks, const select_pick, k);
+        const uint32_t was = catalogue_tensor(a->from, pick->source)->name;
+        if (pick->name == name && !strtab_is(&a->names, name, catalogue_name(a->from, was),
+                                             catalogue_name_nbytes(a->from, was)))
+            return true;
+    }
+    return false;
+}
+
 static fsdpck_status intern_object(select_state *a, uint32_t object, const text_buf *name,
                                    bool changed, uint32_t *slot, fsdpck_error *err)
 {
@@ -37,18 +57,18 @@ static fsdpck_status intern_object(select_state *a, uint32_t object, const text_
     uint32_t id;
     RETURN_IF(strtab_intern(&a->names, name->text, name->nbytes, &id, err));
     const bool of_rank = catalogue_object(a->from, object)->rank != UINT16_MAX;
-    if (id < before && changed && !of_rank) { /* ranks have one of each name */
+    /* Ranks have one of each name. */
+    if (id < before && !of_rank && (changed || is_new_name_of_tensor(a, id)))
         return FAIL(err, USAGE, KEY_DUP,
                     "an object would get the name '%s', which another item has", name->text);
-    }
     *slot = changed ? id : CAT_NONE;
     return FSDPCK_OK;
 }
 
 fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err)
 {
-    const bool has_rules =
-        a->request->options.rename_count + a->request->options.strip_prefix_count > 0;
+    const bool may_change = a->request->clean || a->request->options.rename_count > 0 ||
+                            a->request->options.strip_prefix_count > 0;
     text_buf name = {.limit_bytes = UINT32_MAX}, marks = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = FSDPCK_OK;
 
@@ -63,7 +83,7 @@ fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err)
     }
     /* Objects that keep their names come first, so that a conflict is reported for the renamed
      * one. */
-    for (int pass = 0; has_rules && a->to->units == NULL && pass < 2; pass++)
+    for (int pass = 0; may_change && a->to->units == NULL && pass < 2; pass++)
         for (size_t k = 0; st == FSDPCK_OK && k < a->objects.count; k++) {
             const uint32_t object = *VEC_AT(&a->objects, uint32_t, k);
             bool changed = false;
