@@ -42,6 +42,10 @@ typedef struct select_state {
      * them. */
     strtab params, param_texts;
     vec param_names; /* uint32_t */
+    /* Parameters in the target's param_groups: rank, optimizer and new name, and for each the name
+     * in the source, a text of listed_texts. */
+    strtab listed, listed_texts;
+    vec listed_was; /* uint32_t */
     bool objects_renamed;
     size_t inner_pick;   /* index in `objects` during a walk */
     uint16_t inner_rank; /* the rank of the walked object, UINT16_MAX: every rank's */
