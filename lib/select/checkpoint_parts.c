@@ -380,6 +380,12 @@ size_t checkpoint_parts_outer_nbytes(const checkpoint_parts *parts, checkpoint_p
     return key[0] == '\0' ? 0 : strlen(key) + 1;
 }
 
+bool checkpoint_parts_has_ddp(const checkpoint_parts *parts, checkpoint_part part)
+{
+    return parts->model_has_ddp &&
+           (part == PART_MODEL || (part == PART_OTHER && parts->model_depth == 0));
+}
+
 void checkpoint_parts_clean_state(const checkpoint_parts *parts, const char *name, size_t nbytes,
                                   text_buf *out)
 {
@@ -403,7 +409,7 @@ void checkpoint_parts_append_name(const checkpoint_parts *parts, checkpoint_part
     if (clean && part == PART_OPTIMIZER)
         checkpoint_parts_clean_state(parts, name + skip, nbytes - skip, out);
     else if (clean)
-        fqn_clean(name + skip, nbytes - skip, part == PART_MODEL && parts->model_has_ddp, out);
+        fqn_clean(name + skip, nbytes - skip, checkpoint_parts_has_ddp(parts, part), out);
     else
         text_append(out, name + skip, nbytes - skip);
 }

@@ -43,6 +43,9 @@ size_t checkpoint_parts_outer_nbytes(const checkpoint_parts *parts, checkpoint_p
  * selected alone, and without wrapper prefixes if it is to be cleaned. */
 void checkpoint_parts_append_name(const checkpoint_parts *parts, checkpoint_part part, bool alone,
                                   bool clean, const char *name, size_t nbytes, text_buf *out);
+/* Whether cleaning also removes DDP's prefix from names of this part. Without an outer key of the
+ * model, the part of an object beside the tensors is PART_OTHER. */
+bool checkpoint_parts_has_ddp(const checkpoint_parts *parts, checkpoint_part part);
 /* Appends a name or a key of an optimizer without wrapper prefixes. The name of a parameter after
  * 'state.' or 'param_groups.' is cleaned as in the model. */
 void checkpoint_parts_clean_state(const checkpoint_parts *parts, const char *name, size_t nbytes,

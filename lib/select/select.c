@@ -379,8 +379,10 @@ static void release(select_state *a)
     strtab_release(&a->marks);
     strtab_release(&a->params);
     strtab_release(&a->param_texts);
+    strtab_release(&a->listed);
+    strtab_release(&a->listed_texts);
     VEC_RELEASE_ALL(&a->picks, &a->objects, &a->object_names, &a->object_marks, &a->param_names,
-                    &a->open_states);
+                    &a->open_states, &a->listed_was);
     value_map_release(&a->inner);
     free(a->tensor_map);
     free(a->inner_map);
@@ -404,6 +406,7 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
     a.object_marks = VEC_OF(uint32_t, from->owner);
     a.param_names = VEC_OF(uint32_t, from->owner);
     a.open_states = VEC_OF(uint32_t, from->owner);
+    a.listed_was = VEC_OF(uint32_t, from->owner);
     a.inner = VALUE_MAP(from->owner);
     strtab_init(&a.names, from->owner);
     strtab_init(&a.state_keys, from->owner);
@@ -411,6 +414,8 @@ fsdpck_status select_build_target(catalogue *from, const checkpoint_parts *parts
     strtab_init(&a.marks, from->owner);
     strtab_init(&a.params, from->owner);
     strtab_init(&a.param_texts, from->owner);
+    strtab_init(&a.listed, from->owner);
+    strtab_init(&a.listed_texts, from->owner);
     to->cat.origin = from->origin;
     to->world_size = request->sharding == NULL ? 1 : mesh_size(&request->sharding->layout->mesh);
     to->cat.origin.world_size = (int64_t)to->world_size;

@@ -158,6 +158,19 @@ static fsdpck_status visit_select(void *ctx, value v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* By the name before the rules, cleaned like that of a tensor. */
+static fsdpck_status match_name(select_state *a, size_t object, bool *wanted, fsdpck_error *err)
+{
+    text_buf name = {.limit_bytes = UINT32_MAX};
+    select_original_name(a, catalogue_object(a->from, object)->name,
+                         (checkpoint_part)a->parts->object_part[object], &name);
+    const fsdpck_status st = text_check(&name, err);
+    if (st == FSDPCK_OK)
+        *wanted = select_rules_match(&a->rules, name.text);
+    text_release(&name);
+    return st;
+}
+
 fsdpck_status select_inner_match(select_state *a, size_t object, bool *wanted, fsdpck_error *err)
 {
     const cat_object *o = catalogue_object(a->from, object);
@@ -170,8 +183,10 @@ fsdpck_status select_inner_match(select_state *a, size_t object, bool *wanted, f
         return FSDPCK_OK;
     if (o->loaded && a->request->options.keys_count + a->request->options.exclude_count > 0)
         RETURN_IF(value_walk(&a->from->pool, o->content, visit_select, &s, err));
-    *wanted = s.named == 0 ? select_rules_match(&a->rules, name) : s.selected == s.named;
-    if (s.named == 0 || s.selected == 0 || s.selected == s.named)
+    if (s.named == 0)
+        return match_name(a, object, wanted, err);
+    *wanted = s.selected == s.named;
+    if (s.selected == 0 || s.selected == s.named)
         return FSDPCK_OK;
     return FAIL_WITH(
         err, USAGE, NONE, ("object '%s' contains tensors: it is written whole or not at all", name),

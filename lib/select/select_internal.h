@@ -35,13 +35,17 @@ typedef struct select_state {
     strtab names;
     vec picks;        /* select_pick, in the order of the source */
     vec objects;      /* uint32_t: picked objects */
-    vec object_names; /* uint32_t, parallel to objects: name changed by the rules, or CAT_NONE */
+    vec object_names; /* uint32_t, parallel to objects: a name that cleaning or rules changed, or CAT_NONE */
     vec object_marks; /* uint32_t, likewise: in marks, or CAT_NONE */
     strtab marks;     /* name_marks.h */
     /* Parameters: their names in the model before the rules; for each a text of param_texts after
      * them. */
     strtab params, param_texts;
     vec param_names; /* uint32_t */
+    /* Parameters in the target's param_groups: rank, optimizer and new name, and for each the name
+     * in the source, a text of listed_texts. */
+    strtab listed, listed_texts;
+    vec listed_was; /* uint32_t */
     bool objects_renamed;
     size_t inner_pick;   /* index in `objects` during a walk */
     uint16_t inner_rank; /* the rank of the walked object, UINT16_MAX: every rank's */
@@ -186,7 +190,7 @@ fsdpck_status select_object_path(select_state *a, size_t k, target_path *p,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status select_object_content(select_state *a, size_t k, value *content,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* After all objects are picked: applies the rules to their names. KEY-DUP (USAGE). */
+/* After all items are picked: cleans the names of objects and applies the rules. KEY-DUP (USAGE). */
 fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After all tensors have locations: fills to->owners. */
 fsdpck_status select_objects_find_owners(select_state *a, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -46,8 +46,9 @@ fsdpck_status target_path_copy(select_state *a, value path, uint32_t name, check
                 checkpoint_parts_clean_state(a->parts, text, nbytes, &cleaned);
             else
                 fqn_clean(text, nbytes,
-                          a->parts->model_has_ddp &&
-                              (is_param || (part == PART_MODEL && i == a->parts->model_depth)),
+                          is_param ? a->parts->model_has_ddp
+                                   : i == a->parts->model_depth &&
+                                         checkpoint_parts_has_ddp(a->parts, part),
                           &cleaned);
             text_append(&cleaned, "", 0);
             GOTO_IF(text_check(&cleaned, err), out);

@@ -4,6 +4,7 @@ import os
 import random
 
 import torch
+import torch.distributed.checkpoint as dcp
 
 from checkpoint_truth import read_digests, seeded, tensor_bytes, tensor_from_bytes
 from support import (BAD_INPUT, USAGE, Failure, case, check, check_digests, check_nothing_at, check_same_names,
@@ -47,6 +48,24 @@ def case_clean_names_collide(setting):
     check_nothing_at(path)
     _, path = setting.consolidate(source, "kept.safetensors", "--keep-names")
     check_same_names(load_file(path), ["w", "_orig_mod.w"], "kept.safetensors")
+
+
+@case()
+def case_clean_names_of_objects(setting):
+    """torch loads a step that is an int, and the flattened param_groups, under clean names."""
+    name = "_fsdp_wrapped_module.w"
+    groups = [{"lr": 0.5, "params": [name]}]
+    state = {"state": {name: {"step": 5, "exp_avg": torch.ones(4, 3)}}, "param_groups": groups}
+    source = save_pt(setting, {"model": {name: torch.ones(4, 3)}, "optim": state})
+    path = setting.path("dcp")
+    setting.run("reshard", source, path, "--world-size", "1", "--format", "dcp", "--optim-keys", "flat", "--clean-names")
+    found = {"optim": {"state.w.step": 0, "state.w.exp_avg": torch.zeros(4, 3), "param_groups.w.lr": 0.0}}
+    dcp.load(found, checkpoint_id=path, no_dist=True)
+    check(found["optim"]["state.w.step"] == 5 and found["optim"]["param_groups.w.lr"] == 0.5, str(found))
+    for prefix in ("module.", "_orig_mod."):
+        source = save_pt(setting, {prefix + "e.w": torch.ones(2), prefix + "e._extra_state": 7})
+        _, path = setting.consolidate(source, prefix + "pt", "--format", "pt", "--clean-names")
+        check_same_names(load_pt(path), ["e.w", "e._extra_state"], prefix)
 
 
 @case()
