@@ -119,7 +119,7 @@ static fsdpck_status record_pass(walk *w, const record *r, uint64_t nbytes, fsdp
         return need_more(w, end, err);
     if (r->has_descriptor ? !descriptor_fits(w, r, nbytes) : r->nbytes != nbytes)
         return walk_failed(w, FSDPCK_FINDING_ZIP_DESCRIPTOR,
-                           "size or CRC of a record differs from its pickle", err);
+                           "size or CRC of a record contradicts its data", err);
     w->at = end;
     return FSDPCK_OK;
 }

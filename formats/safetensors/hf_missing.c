@@ -45,7 +45,7 @@ static bool is_there(const probe_input *in, const char *entry, const shard_name 
 /* Numbers begin with 1, or with 0. */
 static uint32_t first_number(const probe_input *in, const char *entry, const shard_name *parts)
 {
-    return is_there(in, entry, parts, 0, false) ? 0 : 1;
+    return parts->from_zero || is_there(in, entry, parts, 0, false) ? 0 : 1;
 }
 
 static bool has_number(const probe_input *in, const char *entry, const shard_name *parts,
@@ -176,6 +176,10 @@ fsdpck_status hf_missing_family_error(const open_request *req, const char *suffi
             err,
             "rename '%s' if it is a missing file; otherwise copy or download the missing files",
             other);
+    else if (!parts.is_slice && strstr(entry, "-of-") == NULL &&
+             count_family(in, entry, &parts, suffix) == 1) /* "epoch_1_of_3" may be whole */
+        error_next(err, "copy or download the missing files; to read only one file, give %s/%s",
+                   in->path, entry);
     return st;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "formats/safetensors/hf_gap.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_missing.h"
 #include "formats/safetensors/hf_shadow.h"
@@ -147,12 +148,26 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
         if (chosen(c, in->entries[i]))
             names[count++] = in->entries[i];
     const bool lacks = hf_missing_family_of(in, names, count, ".safetensors", &entry);
+    if (!lacks)
+        hf_gap_warn(req, names, count);
     budget_free(req->metadata, names, in->entry_count * sizeof *names);
     return lacks ? hf_missing_family_error(req, ".safetensors", entry, err) : FSDPCK_OK;
 }
 
 static const char next_of_extra[] =
     "remove the file if it is a leftover, because a loader may read it; to read it, give its path";
+
+/* DeepSeek's model0-mp4.safetensors: no file tells which tensors are split, or along which dim. */
+static fsdpck_status refuse_slices(const open_request *req, const char *entry, fsdpck_error *err)
+{
+    shard_name parts;
+    if (!shard_name_parse(entry, &parts) || !parts.is_slice || parts.file_count == 1)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
+                     ("files of tensor-parallel ranks, which hold slices of tensors"),
+                     (path, req->path), (found, "'%s'", entry),
+                     (next, "give the folder that they were converted from"));
+}
 
 static fsdpck_status add_without_index(const open_request *req, st_files *s, fsdpck_error *err)
 {
@@ -162,12 +177,14 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, fsd
     if (!c.model_alone)
         RETURN_IF(check_numbered(req, &c, err));
     for (size_t i = 0; i < in->entry_count; i++) {
-        if (chosen(&c, in->entries[i]))
+        if (chosen(&c, in->entries[i])) {
+            RETURN_IF(refuse_slices(req, in->entries[i], err));
             RETURN_IF(st_files_add(s, in->entries[i], err));
-        else if (shard_name_is_safetensors(in->entries[i]))
+        } else if (shard_name_is_safetensors(in->entries[i])) {
             log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next_of_extra,
                      "'%s' is not read: it is not part of the model '%s'", in->entries[i],
                      c.model_alone ? HF_SINGLE_FILE : c.family);
+        }
     }
     return FSDPCK_OK;
 }

@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
+#define SAFETENSORS ".safetensors"
+
 /* Of the rank; the other numbers may be written without zeros, as in "model-1-of-3". */
 enum { RANK_DIGITS_LEAST = 5, PADDED_DIGITS = 5, DIGITS_MOST = 9 };
 
@@ -35,27 +39,45 @@ static bool take_number(const char *name, size_t *nbytes, size_t digits_least, u
 bool shard_name_is_safetensors(const char *name)
 {
     size_t n = strlen(name);
-    return take_suffix(name, &n, ".safetensors");
+    return take_suffix(name, &n, SAFETENSORS);
 }
 
 bool shard_name_parse(const char *name, shard_name *parts)
 {
-    return shard_name_parse_as(name, ".safetensors", parts);
+    return shard_name_parse_as(name, SAFETENSORS, parts);
 }
 
-/* End of the count: the text after it is `suffix`, or a variant (".fp16") and `suffix`. */
-static bool find_count_end(const char *name, const char *suffix, size_t *end)
+/* --- the forms --- */
+
+static bool is_digit(char c)
 {
-    size_t n = strlen(name);
-    if (!take_suffix(name, &n, suffix))
-        return false;
-    const char *count = NULL;
-    for (const char *at = strstr(name, "-of-"); at != NULL; at = strstr(at + 1, "-of-"))
-        count = at + strlen("-of-");
-    if (count == NULL)
-        return false;
-    *end = (size_t)(count - name) + strspn(count, "0123456789");
-    return *end == n || (*end < n && name[*end] == '.');
+    return c >= '0' && c <= '9';
+}
+
+/* "-of-", "_of_", ".of." or "of", also in capitals, between two digits: its bytes; 0 if it is not. */
+static size_t of_nbytes(const char *name, size_t at)
+{
+    const size_t separators = name[at] != '\0' && strchr("-_.", name[at]) != NULL;
+    const char *of = name + at + separators;
+    if (at == 0 || !is_digit(name[at - 1]) ||
+        (strncmp(of, "of", 2) != 0 && strncmp(of, "OF", 2) != 0) ||
+        (separators > 0 && of[2] != name[at]) || !is_digit(of[2 + separators]))
+        return 0;
+    return 2 + 2 * separators;
+}
+
+/* Of the last one. */
+static bool find_of(const char *name, size_t *at, size_t *nbytes)
+{
+    *nbytes = 0;
+    for (size_t i = 0; name[i] != '\0'; i++) {
+        const size_t n = of_nbytes(name, i);
+        if (n == 0)
+            continue;
+        *at = i;
+        *nbytes = n;
+    }
+    return *nbytes > 0;
 }
 
 /* Another separator than "-" only before a number with zeros. */
@@ -67,38 +89,124 @@ static bool take_separator(const char *name, size_t *nbytes, size_t digits)
            (*nbytes == 0 || take_suffix(name, nbytes, "_") || take_suffix(name, nbytes, "."));
 }
 
-bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts)
+static void find_rank(const char *name, shard_name *parts, size_t digits)
 {
-    size_t n;
-    *parts = (shard_name){0};
-    if (!find_count_end(name, suffix, &n))
-        return false;
-    parts->tail_at = n;
-    parts->is_variant = strcmp(name + n, suffix) != 0;
-    if (!take_number(name, &n, 1, &parts->file_count) || !take_suffix(name, &n, "-of-"))
-        return false;
-    const size_t end = n;
-    if (!take_number(name, &n, 1, &parts->file_number))
-        return false;
-    parts->number_at = n;
-    if (!take_separator(name, &n, end - n) || parts->file_count == 0 ||
-        parts->file_number > parts->file_count)
-        return false;
-    parts->prefix_nbytes = n;
+    size_t n = parts->prefix_nbytes;
     uint32_t rank;
     if (parts->file_number > 0 && !parts->is_variant && name[n] == '-' &&
-        end - n > RANK_DIGITS_LEAST && take_suffix(name, &n, "-model") &&
+        digits >= RANK_DIGITS_LEAST && take_suffix(name, &n, "-model") &&
         take_number(name, &n, RANK_DIGITS_LEAST, &rank) && take_suffix(name, &n, "shard-") &&
         n == 0)
         parts->rank_number = rank;
+}
+
+/* model-00001-of-00003, model_1_of_3, part1of3 */
+static bool parse_of(const char *name, const char *suffix, shard_name *parts)
+{
+    size_t n, of = 0, nbytes;
+    if (!find_of(name, &of, &nbytes))
+        return false;
+    parts->count_at = of + nbytes;
+    parts->tail_at = parts->count_at + strspn(name + parts->count_at, "0123456789");
+    parts->is_variant = strcmp(name + parts->tail_at, suffix) != 0;
+    n = parts->tail_at;
+    if (name[n] != '.' || !take_number(name, &n, 1, &parts->file_count) || n != parts->count_at)
+        return false;
+    n = of;
+    if (!take_number(name, &n, 1, &parts->file_number))
+        return false;
+    parts->number_at = n;
+    const size_t digits = of - n;
+    if (memcmp(name + of, "-of-", nbytes) == 0 && !take_separator(name, &n, digits))
+        return false;
+    parts->prefix_nbytes = n;
+    find_rank(name, parts, digits);
+    return parts->file_count > 0 && parts->file_number <= parts->file_count;
+}
+
+static bool take_word(const char *name, size_t *nbytes, const char *word, char separator)
+{
+    if (*nbytes == 0 || name[*nbytes - 1] != separator)
+        return false;
+    --*nbytes;
+    return take_suffix(name, nbytes, word);
+}
+
+/* model_world_size_3_rank_0 */
+static bool parse_rank(const char *name, size_t n, shard_name *parts)
+{
+    if (!take_number(name, &n, 1, &parts->file_number) || n == 0)
+        return false;
+    const char separator = name[n - 1];
+    parts->number_at = n;
+    if (strchr("-_.", separator) == NULL || !take_word(name, &n, "rank", separator) || n == 0 ||
+        name[--n] != separator || !take_number(name, &n, 1, &parts->file_count))
+        return false;
+    parts->count_at = n;
+    return take_word(name, &n, "size", separator) && take_word(name, &n, "world", separator);
+}
+
+/* model0-mp4 */
+static bool parse_mp(const char *name, size_t n, shard_name *parts)
+{
+    if (!take_number(name, &n, 1, &parts->file_count))
+        return false;
+    parts->count_at = n;
+    if (!take_suffix(name, &n, "-mp") || !take_number(name, &n, 1, &parts->file_number))
+        return false;
+    parts->number_at = n;
     return true;
+}
+
+/* The reader of rank files knows these names with other suffixes. */
+static bool parse_numbered_from_zero(const char *name, const char *suffix, shard_name *parts)
+{
+    size_t n = strlen(name);
+    if (strcmp(suffix, SAFETENSORS) != 0 || !take_suffix(name, &n, suffix))
+        return false;
+    *parts = (shard_name){.tail_at = n, .from_zero = true};
+    if (!parse_rank(name, n, parts)) {
+        *parts = (shard_name){.tail_at = n, .from_zero = true, .is_slice = true};
+        if (!parse_mp(name, n, parts))
+            return false;
+    }
+    parts->prefix_nbytes = parts->number_at < parts->count_at ? parts->number_at : parts->count_at;
+    return parts->file_number < parts->file_count;
+}
+
+bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts)
+{
+    *parts = (shard_name){0};
+    if (!text_ends_with(name, strlen(name), suffix))
+        return false;
+    if (parse_of(name, suffix, parts))
+        return true;
+    return parse_numbered_from_zero(name, suffix, parts);
 }
 
 bool shard_name_same_text(const char *name, const shard_name *parts, const char *other,
                           const shard_name *of_other)
 {
-    return parts->number_at == of_other->number_at && memcmp(name, other, parts->number_at) == 0 &&
-           strcmp(name + parts->tail_at, other + of_other->tail_at) == 0;
+    const char *texts[2][3];
+    size_t nbytes[2][3];
+    for (unsigned i = 0; i < 2; i++) {
+        const char *text = i == 0 ? name : other;
+        const shard_name *p = i == 0 ? parts : of_other;
+        const bool count_first = p->count_at < p->number_at;
+        const size_t first = count_first ? p->count_at : p->number_at;
+        const size_t second = count_first ? p->number_at : p->count_at;
+        const size_t between = first + strspn(text + first, "0123456789");
+        texts[i][0] = text;
+        nbytes[i][0] = first;
+        texts[i][1] = text + between;
+        nbytes[i][1] = second - between;
+        texts[i][2] = text + p->tail_at;
+        nbytes[i][2] = strlen(text + p->tail_at);
+    }
+    for (unsigned k = 0; k < 3; k++)
+        if (nbytes[0][k] != nbytes[1][k] || memcmp(texts[0][k], texts[1][k], nbytes[0][k]) != 0)
+            return false;
+    return true;
 }
 
 bool shard_name_same_set(const char *name, const shard_name *parts, const char *other,

@@ -4,6 +4,9 @@
  *     model-2-of-5.pt                                   the same, without zeros
  *     model-00002-of-00005.fp16.safetensors             the same of a *variant*
  *     model_00002-of-00005.safetensors                  or with '.', or without a prefix
+ *     model_1_of_5.bin, part1of5.pt                     other separators, also "OF"
+ *     model_world_size_4_rank_0.safetensors             the file of rank 0 of 4: numbers from 0
+ *     model0-mp4.safetensors                            DeepSeek's: a slice of each tensor, from 0
  *     shard-00003-model-00001-of-00002.safetensors      of the rank 2: rank_number 3, file 1 of 2
  */
 #ifndef FSDPCK_SHARD_NAME_H
@@ -17,13 +20,16 @@ typedef struct shard_name {
     size_t prefix_nbytes; /* text before "-00001-of-" */
     size_t number_at;     /* of "00001" */
     size_t tail_at;       /* of ".safetensors", or of ".fp16.safetensors" */
+    size_t count_at;      /* of "00005"; behind or in front of the number */
     bool is_variant;
+    bool from_zero; /* numbers begin with 0, by the form of the name */
+    bool is_slice;  /* of a tensor-parallel rank */
     uint32_t rank_number; /* rank + 1; 0: the name has none */
     uint32_t file_number; /* from 1; from 0 in the names of a few writers */
     uint32_t file_count;
 } shard_name;
 
-/* False if `name` has neither form. */
+/* False if `name` has none of these forms. */
 bool shard_name_parse(const char *name, shard_name *parts);
 /* The same for names that end in another suffix, such as ".bin". */
 bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts);

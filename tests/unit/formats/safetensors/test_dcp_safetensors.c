@@ -214,6 +214,26 @@ Test(dcp_safetensors, shards_that_do_not_fit_together)
     next();
 }
 
+static bool same_set(const char *name, const char *other)
+{
+    shard_name a, b;
+    return shard_name_parse(name, &a) && shard_name_parse(other, &b) &&
+           shard_name_same_set(name, &a, other, &b);
+}
+
+Test(dcp_safetensors, sets_of_names)
+{
+    cr_expect(same_set("m-9-of-12.safetensors", "m-10-of-12.safetensors"));
+    cr_expect(same_set("model0-mp4.safetensors", "model3-mp4.safetensors"));
+    cr_expect(same_set("a_world_size_12_rank_3.safetensors", "a_world_size_12_rank_11.safetensors"));
+    cr_expect_not(same_set("model0-mp4.safetensors", "model0-mp8.safetensors"));
+    cr_expect_not(
+        same_set("a_world_size_2_rank_1.safetensors", "a_world_size_12_rank_1.safetensors"));
+    cr_expect_not(same_set("a_world_size_2_rank_1.safetensors", "b_world_size_2_rank_1.safetensors"));
+    cr_expect_not(same_set("m_1_of_2.safetensors", "m_1.of.2.safetensors"));
+    cr_expect_not(same_set("m_1_of_2.safetensors", "m_1_of_2.fp16.safetensors"));
+}
+
 Test(dcp_safetensors, names)
 {
     shard_name n;
@@ -237,6 +257,14 @@ Test(dcp_safetensors, names)
     cr_expect(!n.is_variant && n.prefix_nbytes == 5 && n.number_at == 6);
     cr_assert(shard_name_parse("00002-of-00005.safetensors", &n));
     cr_expect(n.prefix_nbytes == 0 && n.number_at == 0);
+    cr_assert(shard_name_parse("model_1_of_3.safetensors", &n));
+    cr_expect(n.file_number == 1 && n.file_count == 3 && n.rank_number == 0 && !n.from_zero);
+    cr_assert(shard_name_parse_as("part2of3.pt", ".pt", &n));
+    cr_expect(n.file_number == 2 && n.file_count == 3);
+    cr_assert(shard_name_parse("model_world_size_12_rank_3.safetensors", &n));
+    cr_expect(n.file_number == 3 && n.file_count == 12 && n.from_zero && !n.is_slice);
+    cr_assert(shard_name_parse("model0-mp4.safetensors", &n));
+    cr_expect(n.file_number == 0 && n.file_count == 4 && n.from_zero && n.is_slice);
     static const char *const others[] = {
         "model.safetensors",
         "model_1-of-3.safetensors",
@@ -248,6 +276,17 @@ Test(dcp_safetensors, names)
         "model-00001-of-00002.bin",
         "model-0000000001-of-00002.safetensors",
         "-of-.safetensors",
+        "model_1_of-3.safetensors",
+        "model_1_of_x.safetensors",
+        "model_4_of_3.safetensors",
+        "_of_3.safetensors",
+        "model4-mp4.safetensors",
+        "-mp4.safetensors",
+        "world_size_3_rank_3.safetensors",
+        "3_rank_1.safetensors",
+        "_rank_1.safetensors",
+        "rank_1.safetensors",
+        "1.safetensors",
         ".safetensors",
         "",
     };

@@ -1,0 +1,81 @@
+#include "formats/safetensors/hf_gap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/safetensors/shard_name.h"
+
+/* Each suspect name is compared with all others. */
+enum { NAME_NBYTES_MAX = 512, DIGITS_MOST = 9, SUSPECTS_MOST = 1000 };
+
+/* A number in a name. */
+typedef struct number_place {
+    size_t at, nbytes;
+    uint32_t number;
+} number_place;
+
+static bool find_number(const char *name, size_t from, number_place *p)
+{
+    *p = (number_place){.at = from + strcspn(name + from, "0123456789")};
+    p->nbytes = strspn(name + p->at, "0123456789");
+    for (size_t i = 0; i < p->nbytes && i < DIGITS_MOST; i++)
+        p->number = p->number * 10 + (uint32_t)(name[p->at + i] - '0');
+    return p->nbytes > 0;
+}
+
+static bool has_name_before(const probe_input *in, const char *name, const number_place *p,
+                            char *before)
+{
+    for (int width = (int)p->nbytes; width > 0; width = width > 1 ? 1 : 0) {
+        const int n = snprintf(before, NAME_NBYTES_MAX, "%.*s%0*" PRIu32 "%s", (int)p->at, name,
+                               width, p->number - 1, name + p->at + p->nbytes);
+        if (n < 0 || n >= NAME_NBYTES_MAX || probe_has_entry(in, before))
+            return true;
+        if (name[p->at] == '0')
+            break;
+    }
+    return false;
+}
+
+/* Another name that differs in this number alone. */
+static const char *find_sibling(const char *const *names, size_t count, const char *name,
+                                const number_place *p)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *other = names[i];
+        if (other == name || strncmp(other, name, p->at) != 0)
+            continue;
+        const size_t digits = strspn(other + p->at, "0123456789");
+        if (digits > 0 && strcmp(other + p->at + digits, name + p->at + p->nbytes) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+void hf_gap_warn(const open_request *req, const char *const *names, size_t count)
+{
+    size_t suspects = 0;
+    for (size_t i = 0; i < count; i++) {
+        shard_name stated;
+        number_place p;
+        if (shard_name_parse(names[i], &stated))
+            continue;
+        for (size_t at = 0; find_number(names[i], at, &p); at = p.at + p.nbytes) {
+            char before[NAME_NBYTES_MAX];
+            if (p.number < 2 || p.nbytes > DIGITS_MOST ||
+                has_name_before(req->probe, names[i], &p, before))
+                continue;
+            if (suspects++ == SUSPECTS_MOST)
+                return;
+            const char *sibling = find_sibling(names, count, names[i], &p);
+            if (sibling == NULL)
+                continue;
+            log_warn(&req->log, FSDPCK_FINDING_FILE_OF_SET,
+                     "copy the missing file if there was one; otherwise ignore this warning",
+                     "a file may be missing: the folder has '%s' and '%s', but not '%s'", sibling,
+                     names[i], before);
+            return;
+        }
+    }
+}
