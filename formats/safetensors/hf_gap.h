@@ -1,4 +1,4 @@
-/* hf_gap.h: files without a stated count, of which one in between may be lost.
+/* hf_gap.h: files without a stated count: one in between may be lost.
  *
  *     hf_gap_warn(req, names, count);     // FILE-OF-SET: model-00001, model-00003
  */

@@ -157,7 +157,7 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
 static const char next_of_extra[] =
     "remove the file if it is a leftover, because a loader may read it; to read it, give its path";
 
-/* DeepSeek's model0-mp4.safetensors: no file tells which tensors are split, or along which dim. */
+/* DeepSeek's model0-mp4.safetensors: no file contains which tensors are split, or along which dim. */
 static fsdpck_status refuse_slices(const open_request *req, const char *entry, fsdpck_error *err)
 {
     shard_name parts;

@@ -158,7 +158,7 @@ static bool parse_mp(const char *name, size_t n, shard_name *parts)
     return true;
 }
 
-/* The reader of rank files knows these names with other suffixes. */
+/* The reader of rank files takes these names with other suffixes. */
 static bool parse_numbered_from_zero(const char *name, const char *suffix, shard_name *parts)
 {
     size_t n = strlen(name);

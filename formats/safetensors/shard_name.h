@@ -20,7 +20,7 @@ typedef struct shard_name {
     size_t prefix_nbytes; /* text before "-00001-of-" */
     size_t number_at;     /* of "00001" */
     size_t tail_at;       /* of ".safetensors", or of ".fp16.safetensors" */
-    size_t count_at;      /* of "00005"; behind or in front of the number */
+    size_t count_at;      /* of "00005"; after or before the number */
     bool is_variant;
     bool from_zero; /* numbers begin with 0, by the form of the name */
     bool is_slice;  /* of a tensor-parallel rank */
