@@ -1,4 +1,5 @@
-/* fsdpck reshard: shards to other shards; the options of the sharded formats. */
+/* fsdpck reshard: shards to other shards. Here are the options of the sharded formats; those of the sharding, which
+ * fsdpck layout has too, are options_sharding in command_options.c. */
 #include "convert_run.h"
 
 #define AT(member) offsetof(command_options, member)
