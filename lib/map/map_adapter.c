@@ -1,5 +1,6 @@
 #include "map/map_adapter_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,22 @@ static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned 
 
 /* --- tensors --- */
 
+/* The rule of line `first` fills the target already. */
+static fsdpck_status refuse_second(const map_rule *rule, uint32_t first, const char *name,
+                                   fsdpck_error *err)
+{
+    const uint32_t second = rule->at.line;
+    char lines[64];
+    if (first == second)
+        snprintf(lines, sizeof lines, "the rule of line %u", first);
+    else
+        snprintf(lines, sizeof lines, "the rules of lines %u and %u",
+                 first < second ? first : second, first < second ? second : first);
+    return FAIL_WITH(err, BADINPUT, MAP_TARGET_TWICE,
+                     ("'%s' is filled twice, by %s of the map", name, lines), (tensor, name),
+                     (expected, "one tensor for each target"));
+}
+
 static fsdpck_status add_tensor(map_adapter *v, const map_rule *rule, const char *name,
                                 size_t nbytes, dtype d, unsigned ndim, const uint64_t *shape,
                                 uint32_t *tensor, fsdpck_error *err)
@@ -130,11 +147,8 @@ static fsdpck_status add_tensor(map_adapter *v, const map_rule *rule, const char
     const uint32_t id = strtab_find(&v->out->names, name, nbytes);
     for (size_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(v->out); i++)
         if (catalogue_tensor(v->out, i)->name == id)
-            return FAIL_WITH(err, BADINPUT, MAP_TARGET_TWICE,
-                             ("two rules fill '%s'; the second is the rule of line %u of the "
-                              "map",
-                              name, rule->at.line),
-                             (tensor, name), (expected, "one rule for each target"));
+            return refuse_second(rule, *VEC_AT(&v->lines, const uint32_t, i), name, err);
+    RETURN_IF(vec_add(&v->lines, &rule->at.line, err));
     return catalogue_add_tensor(v->out, name, nbytes, d, ndim, shape, tensor, err);
 }
 
@@ -403,6 +417,7 @@ static map_adapter *adapter_init(const tensor_map *m, const catalogue *base, con
     v->chunks = VEC_OF(map_chunk, out->owner);
     v->pieces = VEC_OF(uint64_t, out->owner);
     v->renamed = VEC_OF(uint32_t, out->owner);
+    v->lines = VEC_OF(uint32_t, out->owner);
     v->lost = VEC_OF(uint32_t, out->owner);
     v->source_modules.heads = VEC_OF(map_module_heads, out->owner);
     v->target_modules.heads = VEC_OF(map_module_heads, out->owner);
@@ -467,6 +482,7 @@ void map_adapter_free(map_adapter *v)
     vec_release(&v->chunks);
     vec_release(&v->pieces);
     vec_release(&v->renamed);
+    vec_release(&v->lines);
     vec_release(&v->lost);
     text_release(&v->tied);
     text_release(&v->untied);

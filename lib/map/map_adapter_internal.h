@@ -38,6 +38,7 @@ struct map_adapter {
     vec pieces;  /* uint64_t: see map_piece_keep */
     vec renamed; /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
     vec lost;    /* uint32_t: tensors of the first catalogue */
+    vec lines;   /* uint32_t: of the rule in the map, by tensor of `out` */
     text_buf tied, untied;
     size_t tied_count;
     int8_t add;        /* of the rule that makes chunks */

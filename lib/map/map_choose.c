@@ -23,10 +23,8 @@ static bool has_name(const tensor_map *m, uint32_t pattern, const map_input *inp
     return false;
 }
 
-static bool fits(const tensor_map *m, const char *model_type, const map_input *inputs, size_t count)
+static bool has_names(const tensor_map *m, const map_input *inputs, size_t count)
 {
-    if (!is_for_type(m, model_type))
-        return false;
     for (uint32_t i = 0; i < m->nnames; i++)
         if (!has_name(m, m->first_name + i, inputs, count))
             return false;
@@ -41,7 +39,7 @@ fsdpck_status map_choose(const map_entry *entries, const char *model_type, const
     for (const map_entry *e = entries; e->name != NULL; e++) {
         tensor_map *m;
         RETURN_IF(map_read(e->text, e->nbytes, owner, &m, err));
-        if (fits(m, model_type, inputs, count)) {
+        if (is_for_type(m, model_type) && has_names(m, inputs, count)) {
             if (choice->fits != NULL && m->nnames == most)
                 choice->equal = e;
             if (choice->fits == NULL || m->nnames > most)
@@ -51,6 +49,19 @@ fsdpck_status map_choose(const map_entry *entries, const char *model_type, const
         map_free(m);
     }
     return FSDPCK_OK;
+}
+
+fsdpck_status map_print_fitting(const map_entry *entries, const map_input *inputs, size_t count,
+                                budget *owner, text_buf *out, fsdpck_error *err)
+{
+    for (const map_entry *e = entries; e->name != NULL; e++) {
+        tensor_map *m;
+        RETURN_IF(map_read(e->text, e->nbytes, owner, &m, err));
+        if (m->nnames > 0 && has_names(m, inputs, count))
+            text_printf(out, "%s%s", out->nbytes > 0 ? ", " : "", e->name);
+        map_free(m);
+    }
+    return text_check(out, err);
 }
 
 fsdpck_status map_print_purposes(const map_entry *entries, const char *model_type, budget *owner,

@@ -14,7 +14,7 @@
  *     dequantized_checkpoint.c quantized weights as bfloat16
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
- *     map_of_like.c       the tensor map that leads to the names of a model folder
+ *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
  *     other_weights.c     other weights in the same folder
@@ -224,6 +224,10 @@ typedef struct like_map {
  * (EXPORT-MAP) if none fits, USAGE (EXPORT-MAP) if two do. */
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
                                     like_map *chosen, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends "NAME, NAME": the built-in maps whose `for` line lists names of `c`; nothing if a map applies
+ * to it already. After checkpoint_load_inner. */
+fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Records the parameter of numbered optimizer state, if the loaded objects determine it
  * (cat_tensor.param). */
 fsdpck_status checkpoint_infer_params(fsdpck_checkpoint *c, const model *m, bool assume_order,

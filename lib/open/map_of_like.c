@@ -1,4 +1,4 @@
-/* map_of_like.c: the tensor map that leads from the names of a checkpoint to those of a model folder. */
+/* map_of_like.c: the tensor maps for the names of a checkpoint. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +92,18 @@ fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoin
     const size_t equal = st == FSDPCK_OK ? count_equal(&l, like) : 0;
     if (st == FSDPCK_OK && equal < catalogue_tensor_count(&like->cat))
         st = choose(&l, like, equal, chosen, err);
+    map_inputs_release(&l);
+    return st;
+}
+
+fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out, fsdpck_error *err)
+{
+    map_inputs l;
+    if (c->map != NULL)
+        return FSDPCK_OK;
+    fsdpck_status st = map_inputs_list(c, &l, err);
+    if (st == FSDPCK_OK)
+        st = map_print_fitting(map_entries, l.inputs.items, l.inputs.count, NULL, out, err);
     map_inputs_release(&l);
     return st;
 }

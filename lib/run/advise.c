@@ -327,6 +327,22 @@ void run_advise_metadata(const run *r)
     text_release(&names);
 }
 
+fsdpck_status run_advise_map(const run *r, fsdpck_error *err)
+{
+    text_buf maps = {0};
+    if ((r->writer->options & WRITER_LIKE) == 0 || r->opt.like != NULL ||
+        r->opt.select.part != (int)PART_MODEL)
+        return FSDPCK_OK;
+    const fsdpck_status st = checkpoint_print_maps(r->src, &maps, err);
+    if (st == FSDPCK_OK && maps.nbytes > 0)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "tensor names are kept, which servers may not load; to convert them, give --like "
+                  "BASE or --map NAME; maps that fit: %s",
+                  maps.text);
+    text_release(&maps);
+    return st;
+}
+
 fsdpck_status run_advise(run *r, fsdpck_error *err)
 {
     RETURN_IF(optim_state_map_find(&r->src->cat, &r->src->parts, &r->optim_state_map, err));

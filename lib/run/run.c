@@ -377,6 +377,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     run_advise_attributes(r);
     run_advise_tied(r);
     run_advise_metadata(r);
+    RETURN_IF(run_advise_map(r, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));
     RETURN_IF(run_lay_out(r, err));

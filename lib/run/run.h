@@ -116,6 +116,8 @@ void run_advise_attributes(const run *r);
 /* Likewise of names that --tied first omits and the output does not record, or that --dtype takes out
  * of a shared storage (KEY-TIED). */
 void run_advise_tied(const run *r);
+/* Notes tensor maps for the names of a model folder that is written under the trainer's names. */
+fsdpck_status run_advise_map(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Notes texts of `__metadata__` that the output format cannot hold. */
 void run_advise_metadata(const run *r);
 

@@ -91,6 +91,17 @@ static const char *usual_rope(const char *name)
     return strcmp(name, "su") == 0 ? "longrope" : strcmp(name, "mrope") == 0 ? "default" : name;
 }
 
+/* Two names of one function in transformers. */
+static const char *usual_activation(const char *name)
+{
+    return strcmp(name, "swish") == 0 ? "silu" : name;
+}
+
+static bool is_activation(size_t index)
+{
+    return index >= find_key("hidden_act") && index <= find_key("activation_function");
+}
+
 static void take_value(config_setting *s, size_t index, const json_token *t)
 {
     *s = (config_setting){.kind = JSON_END};
@@ -109,6 +120,8 @@ static void take_value(config_setting *s, size_t index, const json_token *t)
     s->number = t->kind == JSON_NUMBER ? strtod(s->text, NULL) : 0;
     if (t->kind == JSON_STRING && index == find_key("rope_type"))
         memmove(s->text, usual_rope(s->text), strlen(usual_rope(s->text)) + 1);
+    if (t->kind == JSON_STRING && is_activation(index))
+        memmove(s->text, usual_activation(s->text), strlen(usual_activation(s->text)) + 1);
 }
 
 static void take_member(config_settings *s, place_of_member where, bool nested, const char *key,
