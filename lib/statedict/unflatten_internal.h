@@ -5,7 +5,8 @@
  *     unflatten_tensors.c  one pass over the first catalogue: tensors and objects of the second
  *     unflatten_units.c    flat parameters, and their conversion
  *     unflatten_check_order.c   shards next to a flat parameter: check of its order
- *     unflatten_optim.c    optimizer state keyed by number: collection, mapping of numbers
+ *     unflatten_collect.c  optimizer state keyed by number: its tensors and groups
+ *     unflatten_optim.c    ... its mapping from numbers to parameters
  *     unflatten_state.c    ... and its conversion
  *     unflatten_world.c    number of ranks of the checkpoint
  *     unflatten_match.c    mapping of numbers to parameters by shard lengths
@@ -18,6 +19,9 @@
 
 /* In flat_adapter.targets: an index in flat_adapter_options.order, not flattened. */
 #define FLAT_OTHER (UINT32_C(1) << 31)
+
+/* Numbers of parameters are below. */
+#define FLAT_NUMBERS_MAX (UINT32_C(1) << 22)
 
 #define FLAT_CHUNK_AS_IS   UINT32_MAX       /* the whole chunk of the first catalogue */
 #define FLAT_CHUNK_REFUSED (UINT32_MAX - 1) /* locating it fails with flat_adapter.refusal */
@@ -177,22 +181,26 @@ fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t 
                                  uint64_t chunk, uint64_t *begin, uint64_t *end,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* --- unflatten_optim.c --- */
+/* --- unflatten_collect.c --- */
 
 /* Records a tensor that is optimizer state keyed by number; *taken is false for any other. */
 fsdpck_status flat_optim_add(flat_adapter *v, uint32_t base_tensor, bool *taken,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status flat_optim_find(flat_adapter *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the object is `what` of a param_group of this optimizer. */
 bool flat_is_of_group(const flat_adapter *v, const flat_optimizer *o, const cat_object *from,
                       const char *what);
-/* Whether the tensor has the parameter's own shape: with use_orig_params, state of an unsharded
- * unit has the shape of its parameters. */
-bool flat_piece_is_whole(const flat_adapter *v, uint32_t base_tensor, uint32_t param);
 /* CAT_NONE if it is not a valid number. */
 uint32_t flat_number_at(const flat_adapter *v, value list, size_t i);
 /* Bytes of a name before "state.", whose path has `depth` elements before it. */
 size_t flat_prefix_nbytes(const catalogue *c, value path, uint32_t name, size_t depth);
+
+/* --- unflatten_optim.c --- */
+
+/* Finds the parameter of each number. */
+fsdpck_status flat_optim_find(flat_adapter *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether the tensor has the parameter's own shape: with use_orig_params, state of an unsharded
+ * unit has the shape of its parameters. */
+bool flat_piece_is_whole(const flat_adapter *v, uint32_t base_tensor, uint32_t param);
 
 /* --- unflatten_state.c --- */
 

@@ -1,0 +1,80 @@
+/* unflatten_collect.c: optimizer state by number: its tensors, and the lists of its groups. */
+#include <string.h>
+
+#include "statedict/unflatten_internal.h"
+
+size_t flat_prefix_nbytes(const catalogue *c, value path, uint32_t name, size_t depth)
+{
+    size_t nbytes = catalogue_name_nbytes(c, name), tail = 0;
+    for (size_t i = depth; i < value_count(&c->pool, path); i++) {
+        size_t n = 0;
+        (void)value_text(&c->pool, value_item(&c->pool, path, i), &n);
+        tail += n + (i > depth);
+    }
+    return nbytes > tail ? nbytes - tail : 0;
+}
+
+static fsdpck_status optimizer_of(flat_adapter *v, const char *prefix, size_t nbytes, size_t depth,
+                                  uint32_t tensor, uint32_t *index, fsdpck_error *err)
+{
+    uint32_t id;
+    RETURN_IF(strtab_intern(&v->texts, prefix, nbytes, &id, err));
+    for (*index = 0; *index < v->optimizers.count; ++*index)
+        if (VEC_AT(&v->optimizers, const flat_optimizer, *index)->prefix == id)
+            return FSDPCK_OK;
+    return vec_add(&v->optimizers,
+                   &(flat_optimizer){.prefix = id, .depth = (uint32_t)depth, .sample = tensor},
+                   err);
+}
+
+fsdpck_status flat_optim_add(flat_adapter *v, uint32_t base_tensor, bool *taken, fsdpck_error *err)
+{
+    const catalogue *c = v->base;
+    const cat_tensor *t = catalogue_tensor(c, base_tensor);
+    size_t depth, key_nbytes;
+    uint32_t number, owner, key;
+    flat_name n;
+
+    *taken = !v->whole && (t->flags & CAT_TENSOR_IN_OBJECT) == 0 &&
+             flat_path_numbered(&c->pool, t->path, &depth, &number);
+    if (!*taken)
+        return FSDPCK_OK;
+    flat_name_read(c, base_tensor, &n);
+    const char *text = value_text(
+        &c->pool, value_item(&c->pool, t->path, value_count(&c->pool, t->path) - 1), &key_nbytes);
+    if (text == NULL) {
+        *taken = false;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(optimizer_of(v, n.text, flat_prefix_nbytes(c, t->path, t->name, depth), depth,
+                           base_tensor, &owner, err));
+    RETURN_IF(
+        strtab_intern(&v->texts, text, n.rank == CAT_NONE ? key_nbytes : n.key_nbytes, &key, err));
+    return vec_add(
+        &v->pieces,
+        &(flat_state_tensor){
+            .owner = owner, .number = number, .key = key, .tensor = base_tensor, .rank = n.rank},
+        err);
+}
+
+bool flat_is_of_group(const flat_adapter *v, const flat_optimizer *o, const cat_object *from,
+                      const char *what)
+{
+    const value_pool *pool = &v->base->pool;
+    const size_t count = value_count(pool, from->path);
+    const size_t skip = strtab_nbytes(&v->texts, o->prefix);
+    return count == o->depth + 3u && catalogue_name_nbytes(v->base, from->name) >= skip &&
+           memcmp(catalogue_name(v->base, from->name), strtab_text(&v->texts, o->prefix), skip) ==
+               0 &&
+           value_is_str(pool, value_item(pool, from->path, o->depth), "param_groups") &&
+           value_is_str(pool, value_item(pool, from->path, count - 1), what);
+}
+
+uint32_t flat_number_at(const flat_adapter *v, value list, size_t i)
+{
+    uint64_t n;
+    if (!value_as_u64(&v->base->pool, value_item(&v->base->pool, list, i), &n) ||
+        n >= FLAT_NUMBERS_MAX)
+        return CAT_NONE;
+    return (uint32_t)n;
+}
