@@ -286,7 +286,7 @@ static char *next_step(const command_request *r, const fsdpck_report *p, char *t
     if (p->format_id == FSDPCK_FORMAT_DCP && is_in_parts(r, p))
         snprintf(
             text, capacity,
-            "call torch.distributed.checkpoint.load for each folder in '%s', as accelerate does",
+            "call torch.distributed.checkpoint.load for each folder in '%s', as the trainer does",
             path);
     else if (p->format_id == FSDPCK_FORMAT_DCP)
         snprintf(text, capacity,

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp/dcp_accelerate.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
+#include "formats/dcp/dcp_part_folders.h"
 
 /* Of files left from another save. */
 #define STALE_NAMED 8u
@@ -14,8 +14,8 @@
 /* Data files not in any `.metadata`: empty ones are from ranks without data, others from an older
  * save. */
 typedef struct unnamed {
-    int64_t highest;                 /* rank of an empty one */
-    int64_t of_part[DCP_PART_COUNT]; /* the highest rank of each part */
+    int64_t highest;                /* rank of an empty one */
+    int64_t of_part[DCP_PARTS_MAX]; /* the highest rank of each part */
     uint64_t stale, nbytes;
     text_buf names; /* of a few stale ones */
 } unnamed;
@@ -53,45 +53,50 @@ out:
 }
 
 /* The parts of one save are of the same ranks. */
-static void warn_mixed_parts(const dcp_folder *d, const unnamed *u)
+static void warn_mixed_parts(const dcp_folder *d, const dcp_part_folders *f, const unnamed *u)
 {
     const int64_t model = u->of_part[0], optim = u->of_part[1];
     if (model < 0 || optim < 0 || model == optim)
         return;
     log_warn(&d->log, FSDPCK_FINDING_RANK_MIXED, "check that both folders are from one save",
-             "'%s' was written by %" PRId64 " rank%s, '%s' by %" PRId64, dcp_part_folder(0),
-             model + 1, model == 0 ? "" : "s", dcp_part_folder(1), optim + 1);
+             "'%s' was written by %" PRId64 " rank%s, '%s' by %" PRId64, f->parts[0].folder,
+             model + 1, model == 0 ? "" : "s", f->parts[1].folder, optim + 1);
 }
 
 /* By the names of the files in the metadata. */
-static void count_named_in_parts(const dcp_folder *d, unnamed *u)
+static void count_named_in_parts(const dcp_folder *d, const dcp_part_folders *form, unnamed *u)
 {
     const catalogue *cat = d->cat;
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const cat_file *f = catalogue_file(cat, i);
         const char *path = catalogue_name(cat, f->path);
-        for (uint32_t part = 0; f->rank != CAT_NONE && part < DCP_PART_COUNT; part++) {
-            const size_t n = strlen(dcp_part_folder(part));
-            if (strncmp(path, dcp_part_folder(part), n) == 0 && path[n] == '/' &&
+        for (uint32_t part = 0; f->rank != CAT_NONE && part < dcp_part_count(form); part++) {
+            const char *folder_name = form->parts[part].folder;
+            const size_t n = strlen(folder_name);
+            if (strncmp(path, folder_name, n) == 0 && path[n] == '/' &&
                 (int64_t)f->rank > u->of_part[part])
                 u->of_part[part] = f->rank;
         }
     }
 }
 
-static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unnamed *u,
+static fsdpck_status count_in_parts(dcp_folder *d, unsigned part_folders, unnamed *u,
                                     fsdpck_error *err)
 {
+    const dcp_part_folders *f = dcp_part_folders_get(part_folders);
     int64_t all = u->highest;
-    count_named_in_parts(d, u);
-    for (uint32_t part = 0; part < DCP_PART_COUNT; part++) {
+    count_named_in_parts(d, f, u);
+    for (uint32_t part = 0; part < dcp_part_count(f); part++) {
+        const char *folder_name = f->parts[part].folder;
         char prefix[64];
         char **entries;
         size_t count;
-        if (!probe_has_entry(req->probe, dcp_part_folder(part)))
+        path_kind kind;
+        RETURN_IF(path_probe(&d->dir, folder_name, &kind, NULL, err));
+        if (kind != PATH_FOLDER)
             continue;
-        RETURN_IF(folder_list(&d->dir, dcp_part_folder(part), &entries, &count, err));
-        snprintf(prefix, sizeof prefix, "%s/", dcp_part_folder(part));
+        RETURN_IF(folder_list(&d->dir, folder_name, &entries, &count, err));
+        snprintf(prefix, sizeof prefix, "%s/", folder_name);
         u->highest = u->of_part[part];
         const fsdpck_status st = count_unnamed(d, prefix, entries, count, u, err);
         free(entries);
@@ -100,7 +105,7 @@ static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unna
         all = u->highest > all ? u->highest : all;
     }
     u->highest = all;
-    warn_mixed_parts(d, u);
+    warn_mixed_parts(d, f, u);
     return FSDPCK_OK;
 }
 
@@ -108,16 +113,17 @@ fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks 
                               fsdpck_error *err)
 {
     const catalogue *cat = d->cat;
-    unnamed u = {.highest = -1, .of_part = {-1, -1}, .names = {.limit_bytes = 2048}};
+    unnamed u = {.highest = -1, .of_part = {-1, -1, -1}, .names = {.limit_bytes = 2048}};
 
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const uint32_t rank = catalogue_file(cat, i)->rank;
         if (rank != CAT_NONE && (int64_t)rank > u.highest)
             u.highest = rank;
     }
-    const fsdpck_status st = marks->in_parts ? count_in_parts(d, req, &u, err)
-                                             : count_unnamed(d, "", req->probe->entries,
-                                                             req->probe->entry_count, &u, err);
+    const fsdpck_status st =
+        marks->part_folders > 0
+            ? count_in_parts(d, marks->part_folders, &u, err)
+            : count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &u, err);
     if (st == FSDPCK_OK && u.stale > 0)
         log_warn(&d->log, FSDPCK_FINDING_DCP_STALE, "verify this save, then remove the other files",
                  "%" PRIu64

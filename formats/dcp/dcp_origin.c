@@ -4,6 +4,7 @@
 
 #include "formats/common/step_folder.h"
 #include "formats/dcp/dcp_internal.h"
+#include "formats/dcp/dcp_part_folders.h"
 
 static bool any_name_begins(const catalogue *cat, const char *prefix)
 {
@@ -17,6 +18,16 @@ static bool any_name_begins(const catalogue *cat, const char *prefix)
     return false;
 }
 
+/* Folders of general names are a trainer's only with its keys. */
+static const char *trainer_of_folders(const catalogue *cat, const dcp_marks *m)
+{
+    const dcp_part_folders *f = dcp_part_folders_get(m->part_folders);
+    for (size_t i = 0; i < catalogue_tensor_count(cat); i++)
+        if (dcp_part_of(f, catalogue_name(cat, catalogue_tensor(cat, i)->name)) == DCP_PARTS_MAX)
+            return "";
+    return f->trainer;
+}
+
 static const char *guess_trainer(const catalogue *cat, const open_request *req, const dcp_marks *m,
                                  const char *folder_name)
 {
@@ -25,7 +36,9 @@ static const char *guess_trainer(const catalogue *cat, const open_request *req, 
         return "megatron";
     if (probe_has_entry(req->probe, "meta.pt"))
         return "lightning";
-    if (m->in_parts || strncmp(folder_name, "pytorch_model_fsdp_", 19) == 0)
+    if (m->part_folders > 0)
+        return trainer_of_folders(cat, m);
+    if (strncmp(folder_name, "pytorch_model_fsdp_", 19) == 0)
         return "accelerate";
     if (strncmp(folder_name, "step-", 5) == 0 && any_name_begins(cat, "optimizer.") &&
         any_name_begins(cat, "train_state"))
@@ -69,7 +82,7 @@ void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *m
     snprintf(o->trainer, sizeof o->trainer, "%s", guess_trainer(cat, req, marks, name));
     snprintf(o->torch_version, sizeof o->torch_version, "%s", guess_torch(marks));
     o->world_size = marks->world_size;
-    o->in_parts = marks->in_parts;
+    o->part_folders = marks->part_folders;
     o->omits_empty_dicts = true;
     o->by_rank = marks->no_collectives;
     o->step = step_of_folder(req->path);

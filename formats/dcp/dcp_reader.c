@@ -5,11 +5,11 @@
 
 #include "base/text.h"
 #include "formats/dcp/dcp.h"
-#include "formats/dcp/dcp_accelerate.h"
 #include "formats/dcp/dcp_boxes.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_item_tensor.h"
+#include "formats/dcp/dcp_part_folders.h"
 
 static bool probe(const probe_input *in, const char **near_miss)
 {
@@ -31,7 +31,7 @@ static bool probe(const probe_input *in, const char **near_miss)
     }
     if (any_distcp)
         *near_miss = "folder with .distcp files, but without .metadata";
-    return dcp_parts_probe(in);
+    return dcp_part_folders_probe(in) > 0;
 }
 
 static void dcp_close(void *self)
@@ -243,12 +243,13 @@ static void keep_tables(dcp_folder *d, dcp_builder *b)
 static fsdpck_status read_parts(dcp_folder *d, const open_request *req, dcp_builder *b,
                                 dcp_marks *marks, fsdpck_error *err)
 {
-    marks->in_parts = true;
-    for (uint32_t part = 0; part < DCP_PART_COUNT; part++) {
-        const char *const folder_name = dcp_part_folder(part);
+    const dcp_part_folders *f = dcp_part_folders_get(marks->part_folders);
+    for (uint32_t part = 0; part < dcp_part_count(f); part++) {
+        const char *const folder_name = f->parts[part].folder;
         char name[64];
         path_kind kind;
-        if (!probe_has_entry(req->probe, folder_name))
+        RETURN_IF(path_probe(&d->dir, folder_name, &kind, NULL, err));
+        if (kind == PATH_ABSENT)
             continue;
         snprintf(name, sizeof name, "%s/.metadata", folder_name);
         RETURN_IF(path_probe(&d->dir, name, &kind, NULL, err));
@@ -275,7 +276,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     if (probe_has_entry(req->probe, ".metadata")) {
         RETURN_IF(read_named(d, req, ".metadata", b, &marks, err));
         RETURN_IF(dcp_second_save_check(d, req, err));
-    } else if (dcp_parts_probe(req->probe)) {
+    } else if ((marks.part_folders = dcp_part_folders_probe(req->probe)) > 0) {
         RETURN_IF(read_parts(d, req, b, &marks, err));
     } else {
         bool any = false;
@@ -376,9 +377,9 @@ static bool owns(const probe_input *in, const cat_origin *origin, const char *pa
     const char *slash = strrchr(path, '/');
     const char *name = slash == NULL ? path : slash + 1;
     if (strcmp(name, ".metadata") == 0)
-        return (slash != NULL) == origin->in_parts;
+        return (slash != NULL) == (origin->part_folders > 0);
     if (dcp_rank_of_metadata(name) != CAT_NONE)
-        return slash == NULL && !probe_has_entry(in, ".metadata") && !origin->in_parts;
+        return slash == NULL && !probe_has_entry(in, ".metadata") && origin->part_folders == 0;
     return nbytes == 0 && dcp_rank_of_blobs(name) != CAT_NONE;
 }
 

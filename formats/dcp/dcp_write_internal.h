@@ -15,7 +15,7 @@
 #define FSDPCK_DCP_WRITE_INTERNAL_H
 
 #include "formats/common/rank_assign.h"
-#include "formats/dcp/dcp_accelerate.h"
+#include "formats/dcp/dcp_part_folders.h"
 #include "formats/format.h"
 
 /* A blob without its data: all blobs of one dtype and shape share it. cat_chunk.aux is its number.
@@ -47,18 +47,19 @@ typedef struct dcp_inner_blob {
 /* A DCP folder: its files of blobs are world_size ones, in the order of ranks. */
 typedef struct dcp_write_part {
     const char *folder; /* in the output; NULL: the output itself, with all names */
-    uint32_t part;      /* of dcp_accelerate.h */
+    uint32_t part;      /* of dcp_part_folders.h */
 } dcp_write_part;
 
 /* target.writer_state. */
 typedef struct dcp_write {
     budget *owner;
-    strtab form_keys; /* ids are those of forms */
-    vec forms;        /* dcp_form */
-    strtab pickles;   /* of objects without tensors; ids are those of pickle_blobs */
-    vec pickle_blobs; /* dcp_pickle_blob */
-    vec inner_blobs;  /* dcp_inner_blob */
-    vec inner_chunks; /* uint64_t */
+    strtab form_keys;             /* ids are those of forms */
+    vec forms;                    /* dcp_form */
+    strtab pickles;               /* of objects without tensors; ids are those of pickle_blobs */
+    vec pickle_blobs;             /* dcp_pickle_blob */
+    vec inner_blobs;              /* dcp_inner_blob */
+    vec inner_chunks;             /* uint64_t */
+    const dcp_part_folders *form; /* NULL: the output is one DCP folder */
     vec parts; /* dcp_write_part: the folders of the output; one entry if the output is itself one */
     vec file_names;    /* uint32_t: of each file of blobs, the name in its `.metadata` */
     uint64_t zeros_at; /* in target.text: DCP_ZEROS_NBYTES zeros, where blobs are spaced out */

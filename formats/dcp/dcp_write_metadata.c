@@ -152,7 +152,7 @@ static void put_info(meta_writer *m, uint32_t file_index, uint64_t offset_bytes,
 static bool is_of_part(const meta_writer *m, uint32_t name)
 {
     return m->part->folder == NULL ||
-           dcp_part_of(catalogue_name(&m->t->cat, name)) == m->part->part;
+           dcp_part_of(m->w->form, catalogue_name(&m->t->cat, name)) == m->part->part;
 }
 
 static bool has_entry(const meta_writer *m, const cat_tensor *t)

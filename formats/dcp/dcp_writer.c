@@ -7,7 +7,7 @@
 /* A folder that torch.distributed.checkpoint of torch 2.1 to 2.15 loads: `__{rank}_0.distcp` of
  * every rank, byte items first, then tensors, and `.metadata` (dcp_write_metadata.c). A rank
  * without data has an empty file, as with torch. The output contains no path, host, time or random
- * number. Input from a folder with one DCP folder per part (dcp_accelerate.h) becomes such a folder
+ * number. Input from a folder with one DCP folder per part (dcp_part_folders.h) becomes such a folder
  * again, with the same files for each part. */
 
 static uint32_t file_of_chunk(const target *t, uint64_t chunk)
@@ -115,17 +115,18 @@ static fsdpck_status add_part(dcp_write *w, const char *folder_name, uint32_t pa
 static fsdpck_status choose_parts(dcp_write *w, const target *t, fsdpck_error *err)
 {
     const catalogue *cat = &t->cat;
-    bool used[DCP_PART_COUNT + 1] = {false};
+    const dcp_part_folders *f = w->form = dcp_part_folders_of(t);
+    bool used[DCP_PARTS_MAX + 1] = {false};
 
-    if (!dcp_parts_needed(t))
+    if (f == NULL)
         return add_part(w, NULL, 0, err);
     for (size_t i = 0; i < catalogue_tensor_count(cat); i++)
-        used[dcp_part_of(catalogue_name(cat, catalogue_tensor(cat, i)->name))] = true;
+        used[dcp_part_of(f, catalogue_name(cat, catalogue_tensor(cat, i)->name))] = true;
     for (size_t i = 0; i < catalogue_object_count(cat); i++)
-        used[dcp_part_of(catalogue_name(cat, catalogue_object(cat, i)->name))] = true;
-    for (uint32_t part = 0; part < DCP_PART_COUNT; part++)
+        used[dcp_part_of(f, catalogue_name(cat, catalogue_object(cat, i)->name))] = true;
+    for (uint32_t part = 0; part < dcp_part_count(f); part++)
         if (used[part])
-            RETURN_IF(add_part(w, dcp_part_folder(part), part, err));
+            RETURN_IF(add_part(w, f->parts[part].folder, part, err));
     return w->parts.count > 0 ? FSDPCK_OK : add_part(w, NULL, 0, err);
 }
 
@@ -166,7 +167,9 @@ static fsdpck_status add_files(dcp_write *w, target *t, fsdpck_error *err)
 /* Number of files before those of the part of a name. */
 static uint32_t first_file_of(const dcp_write *w, const target *t, uint32_t name)
 {
-    const uint32_t part = dcp_part_of(catalogue_name(&t->cat, name));
+    if (w->form == NULL)
+        return 0;
+    const uint32_t part = dcp_part_of(w->form, catalogue_name(&t->cat, name));
     for (size_t p = 0; p < w->parts.count; p++)
         if (VEC_AT(&w->parts, const dcp_write_part, p)->part == part)
             return (uint32_t)(p * t->world_size);

@@ -156,7 +156,7 @@ typedef struct cat_origin {
     char note[256];           /* the reader's note for inspect, such as "save looks unfinished" */
     uint64_t left_out;        /* items that the reader omits, with a warning for each kind */
     char left_out_kinds[160]; /* "2 datasets of text, 1 link to nothing"; "" */
-    bool in_parts; /* model and optimizer each have their own folder (dcp_accelerate.h) */
+    unsigned part_folders;    /* each part has a folder of its own (dcp_part_folders.h); 0: no */
     /* A trainer's folder as a whole; "" if none. A writer for the same trainer keeps the settings;
      * lib/run copies the folder. */
     char side_folder[32];   /* of small files that do not depend on the ranks: "huggingface" */
