@@ -9,8 +9,15 @@
 #define FSDPCK_CLI_CMD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "fsdpck.h"
+
+/* A command line that a shell completes, see complete.h. */
+typedef struct completion {
+    const char **words;
+    size_t count; /* at least 1; the last one is to be completed */
+} completion;
 
 typedef struct cli {
     fsdpck_context *ctx;
@@ -19,9 +26,10 @@ typedef struct cli {
     bool quiet;
     int verbose;
     double started_seconds;
-    void *popt;              /* parsed options, see opt.h */
-    const char *source_path; /* operand SRC or A, as given; NULL: none */
-    size_t warnings_printed; /* see warnings.h */
+    void *popt;                   /* parsed options, see opt.h */
+    const char *source_path;      /* operand SRC or A, as given; NULL: none */
+    size_t warnings_printed;      /* see warnings.h */
+    const completion *completing; /* NULL: a command runs */
 } cli;
 
 typedef struct command {

@@ -3,10 +3,12 @@
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = offsetof(command_options, format), .value = "F",
+     .choices = "safetensors|hf|pt|dcp|hdf5",
      .help = "safetensors, hf, pt, dcp or hdf5; default: by the suffix of DST, else hf (a folder)"},
     {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(command_options, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of a Hugging Face folder; default 50GB"},
     {"like", .kind = OPT_TEXT, .at = offsetof(command_options, base), .value = "BASE",
+     .words = OPT_WORDS_FILES,
      .help = "hf: tensors, dtypes and files as in Hugging Face folder BASE; chooses --map"},
     {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(command_options, hdf5_groups),
      .help = "hdf5: dots in names separate groups: layers.0.weight becomes /layers/0/weight"},

@@ -9,7 +9,7 @@
 #define AT(member) offsetof(command_options, member)
 
 static const opt_row comparing_rows[] = {
-    {"as", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
+    {"as", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE", .words = OPT_WORDS_FLOATS,
      .help = "cast A's floats before the comparison: bf16, fp16, fp32, fp64, or 'GLOB=fp32'; "
              "repeatable"},
     {"atol", .kind = OPT_TEXT, .at = AT(atol), .value = "X",

@@ -15,13 +15,13 @@
 #define LIST_NBYTES_MAX ((size_t)2 << 30)
 
 static const opt_row checking_rows[] = {
-    {"check", 'c', OPT_TEXT, .at = AT(check), .value = "FILE",
+    {"check", 'c', OPT_TEXT, .at = AT(check), .value = "FILE", .words = OPT_WORDS_FILES,
      .help = "compare with the digests in FILE ('-': standard input)"},
     {0},
 };
 
 static const opt_row manifest_rows[] = {
-    {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
+    {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE", .words = OPT_WORDS_FILES,
      .help = "write a manifest (fsdpck-manifest(5)) of SRC's tensors and files"},
     {"sha256", .kind = OPT_FLAG, .at = AT(sha256),
      .help = "with --manifest: add the SHA-256 of each file; without it: print only the SHA-256 of "

@@ -10,6 +10,7 @@ static const opt_row showing_rows[] = {
     {"rank", .kind = OPT_TEXT, .at = AT(show_rank), .value = "R",
      .help = "print rank R's shard of each tensor: shape, offset, padding; 'all': every rank"},
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
+     .choices = "dcp|pt-ranks|dcp-safetensors|fsdp1",
      .help = "target format of reshard; it can change how tensors are sharded"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON"},
     {0},

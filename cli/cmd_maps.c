@@ -106,6 +106,7 @@ int cmd_maps(cli *c, int argc, const char **argv)
         .examples = "  fsdpck maps\n"
                     "  fsdpck maps torchtitan-llama3 >my.map\n",
         .operands_optional = true,
+        .operand_words = OPT_WORDS_MAPS,
     };
     const char *operands[1] = {NULL};
     int code = opt_parse(c, &spec, argc, argv, operands, 1);

@@ -6,6 +6,7 @@
 
 static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
+     .choices = "dcp|pt-ranks|dcp-safetensors|fsdp1",
      .help = "dcp, pt-ranks, dcp-safetensors or fsdp1 (FSDP1's LOCAL state, needs --model); "
              "default: as in SRC, or dcp if SRC is not sharded"},
     {"align", .kind = OPT_SIZE, .at = AT(align_nbytes), .value = "SIZE",

@@ -37,6 +37,7 @@ static const opt_row checking_rows[] = {
     {"strict", .kind = OPT_FLAG, .at = offsetof(verify_options, strict),
      .help = "exit with status 1 for warnings too"},
     {"set", .kind = OPT_LIST, .at = offsetof(verify_options, set), .value = "ID=WHAT",
+     .words = OPT_WORDS_FINDINGS,
      .help =
          "severity of finding ID: error, warn, note or ignore; findings about ambiguous data or "
          "paths outside SRC stay errors; repeatable, see fsdpck-findings(7)"},
@@ -44,16 +45,19 @@ static const opt_row checking_rows[] = {
      .help = "report bytes without a recorded checksum as an error; implies --level checksum if "
              "no level is given"},
     {"manifest", .kind = OPT_TEXT, .at = offsetof(verify_options, manifest), .value = "FILE",
+     .words = OPT_WORDS_FILES,
      .help = "compare with this manifest; default: fsdpck-manifest.json in SRC, if it exists"},
     {"sha256", .kind = OPT_FLAG, .at = offsetof(verify_options, sha256),
      .help =
          "compare the SHA-256 of files too; a file without one in a manifest is an error; implies "
          "--level checksum if none is given"},
     {"expect", .kind = OPT_TEXT, .at = offsetof(verify_options, expect), .value = "WHAT",
+     .words = OPT_WORDS_FILES,
      .help =
          "tensors that SRC must have: a list of names, one per line, the output of fsdpck digest, "
          "a manifest, a safetensors index, or another checkpoint"},
     {"like", .kind = OPT_TEXT, .at = offsetof(verify_options, like), .value = "BASE",
+     .words = OPT_WORDS_FILES,
      .help = "compare SRC, an exported model, with BASE, a Hugging Face folder: names, shapes, "
              "dtypes and "
              "values of tensors; config.json is compared with the tensors of SRC"},
@@ -62,6 +66,7 @@ static const opt_row checking_rows[] = {
     {"dequantize", .kind = OPT_FLAG, .at = offsetof(verify_options, dequantize),
      .help = "with --like: read quantized weights of BASE as bf16"},
     {"prove-map", .kind = OPT_TEXT, .at = offsetof(verify_options, prove_map), .value = "MAP",
+     .words = OPT_WORDS_MAPS,
      .help = "import SRC by tensor map MAP (fsdpck-map(5)) and export it again, without reading "
              "tensors: each element must return to its location"},
     {0},

@@ -35,7 +35,7 @@
 
 const opt_row options_reading[] = {
     {"source-format", .kind = OPT_TEXT, .at = AT(source_format), .value = "F",
-     .help = "format of SRC; default: detected from its content"},
+     .words = OPT_WORDS_READERS, .help = "format of SRC; default: detected from its content"},
     {"source-ranks", .kind = OPT_COUNT, .at = AT(source_ranks), .value = "N", .min = 1,
      .max = 1u << 20, .help = "require that SRC was written by N ranks"},
     {"source-rank-pattern", .kind = OPT_TEXT, .at = AT(source_rank_pattern), .value = "P",
@@ -45,7 +45,7 @@ const opt_row options_reading[] = {
      .choices = "keep|first|drop|error",
      .help = "handling of plain tensors and objects that differ between rank files: keep, first, "
              "drop or error; default: error for tensors, in verify a warning"},
-    {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE",
+    {"model", .kind = OPT_TEXT, .at = AT(model), .value = "FILE", .words = OPT_WORDS_FILES,
      .help = "model description or list of units (fsdpck-model(5)), to split FSDP1's flat "
              "parameters"},
     {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
@@ -103,9 +103,9 @@ const opt_row options_part_digest[] = {
 };
 
 const opt_row options_selecting[] = {
-    {"keys", .kind = OPT_LIST, .at = AT(keys), .value = "GLOB",
+    {"keys", .kind = OPT_LIST, .at = AT(keys), .value = "GLOB", .words = OPT_WORDS_TENSORS,
      .help = "select only tensors whose name matches; '*' matches dots too; repeatable"},
-    {"exclude", .kind = OPT_LIST, .at = AT(exclude), .value = "GLOB",
+    {"exclude", .kind = OPT_LIST, .at = AT(exclude), .value = "GLOB", .words = OPT_WORDS_TENSORS,
      .help = "omit tensors whose name matches; repeatable"},
     {0},
 };
@@ -142,10 +142,10 @@ const opt_row options_naming[] = {
 };
 
 const opt_row options_mapping[] = {
-    {"map", .kind = OPT_TEXT, .at = AT(map), .value = "MAP",
+    {"map", .kind = OPT_TEXT, .at = AT(map), .value = "MAP", .words = OPT_WORDS_MAPS,
      .help = "give the model's tensors the names and layouts of another library; MAP is a map that "
              "fsdpck maps lists, or a file (fsdpck-map(5))"},
-    {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
+    {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE", .words = OPT_WORDS_FILES,
      .help =
          "config.json of the model, for the variables of the map; default with --import: that of "
          "SRC"},
@@ -158,7 +158,7 @@ const opt_row options_mapping[] = {
 };
 
 const opt_row options_map_values[] = {
-    {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE",
+    {"config", .kind = OPT_TEXT, .at = AT(map_config), .value = "FILE", .words = OPT_WORDS_FILES,
      .help = "config.json of the model, for the variables of the map; default: that of SRC"},
     {"map-set", .kind = OPT_LIST, .at = AT(map_set), .value = "NAME=N",
      .help = "set a variable of the map; repeatable"},
@@ -166,7 +166,7 @@ const opt_row options_map_values[] = {
 };
 
 const opt_row options_casting[] = {
-    {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
+    {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE", .words = OPT_WORDS_FLOATS,
      .help = "cast the model's floats (bf16, fp16, fp32, fp64), or matching floating-point "
              "tensors: 'GLOB=fp32'; repeatable"},
     {"dequantize", .kind = OPT_FLAG, .at = AT(dequantize),
@@ -182,14 +182,14 @@ const opt_row options_sharding[] = {
          "number of ranks; without --mesh, the source's mesh is adapted to N, or fsdp=N is used"},
     {"mesh", .kind = OPT_TEXT, .at = AT(mesh), .value = "DIMS",
      .help = "names and sizes of the mesh dims, outermost first: dp_replicate=2,dp_shard=4,tp=2"},
-    {"tp-plan", .kind = OPT_TEXT, .at = AT(tp_plan), .value = "FILE",
+    {"tp-plan", .kind = OPT_TEXT, .at = AT(tp_plan), .value = "FILE", .words = OPT_WORDS_FILES,
      .help = "JSON file that maps globs to colwise, rowwise, replicate or Shard(d); default: as in "
              "SRC"},
     {"shard", .kind = OPT_LIST, .at = AT(shard), .value = "GLOB=DIM",
      .help = "FSDP shards matching tensors on dim DIM; default: as in SRC, else 0; repeatable"},
     {"replicate", .kind = OPT_LIST, .at = AT(replicate), .value = "GLOB",
-     .help = "FSDP does not shard matching tensors; repeatable"},
-    {"like", .kind = OPT_TEXT, .at = AT(like), .value = "OTHER",
+     .words = OPT_WORDS_TENSORS, .help = "FSDP does not shard matching tensors; repeatable"},
+    {"like", .kind = OPT_TEXT, .at = AT(like), .value = "OTHER", .words = OPT_WORDS_FILES,
      .help = "use the mesh and placements of checkpoint OTHER"},
     {0},
 };
@@ -204,7 +204,7 @@ const opt_row options_writing[] = {
      .help = "do not wait for the storage: faster, but not safe against power loss"},
     {"read-back", .kind = OPT_FLAG, .at = AT(read_back),
      .help = "read the output back from the storage and compare it"},
-    {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE",
+    {"manifest", .kind = OPT_TEXT, .at = AT(manifest), .value = "FILE", .words = OPT_WORDS_FILES,
      .help =
          "write a manifest (fsdpck-manifest(5)) to FILE; an output folder also gets one inside"},
     {"no-manifest", .kind = OPT_FLAG, .at = AT(no_manifest),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cmd.h"
+#include "complete.h"
 #include "report.h"
 #include "warnings.h"
 
@@ -212,12 +213,15 @@ static int run_missing(cli *c, int argc, const char **argv)
     return cmd_help_missing();
 }
 
+static const command completing = {.name = "__complete", .run = complete_run};
 static const command unknown = {.name = "", .run = run_unknown};
 static const command missing = {.name = "help", .run = run_missing};
 
 /* Never NULL. */
 static const command *choose_command(int argc, char **argv)
 {
+    if (argc > 1 && complete_is_command(argv[1]))
+        return &completing;
     const command *k = argc > 1 ? command_find(command_or_help(argc, argv)) : &missing;
     return k == NULL ? &unknown : k;
 }

@@ -9,12 +9,13 @@
 #include <strings.h>
 
 #include "base/similar.h"
+#include "complete.h"
 #include "report.h"
 
 /* Widest line of help. */
 #define HELP_COLUMNS 79
 #define HELP_INDENT  28
-#define ROWS_MAX     64
+#define ROWS_MAX     96
 
 static int usage_error(const cli *c, const char *next, const char *fmt, va_list args)
 {
@@ -334,6 +335,10 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
               unsigned count)
 {
     parse p = {0};
+    if (c->completing != NULL) {
+        complete_print(c, spec);
+        return 0;
+    }
     gather_rows(&p, spec);
     opt_find_json(c, argc, argv);
     poptContext pc = poptGetContext(NULL, argc, argv, p.popt, 0);

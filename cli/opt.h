@@ -33,6 +33,17 @@ typedef enum opt_kind {
     OPT_SIZE    /* uint64_t, bytes: "64M", at least `min` */
 } opt_kind;
 
+/* Values of an option besides `choices`, for completion in a shell. */
+typedef enum opt_words {
+    OPT_WORDS_NONE,
+    OPT_WORDS_FILES,
+    OPT_WORDS_READERS, /* formats */
+    OPT_WORDS_MAPS,
+    OPT_WORDS_FINDINGS,
+    OPT_WORDS_TENSORS, /* of the checkpoint on the command line */
+    OPT_WORDS_FLOATS   /* dtypes of a cast */
+} opt_words;
+
 typedef struct opt_row {
     const char *name; /* without dashes; NULL ends the table */
     char letter;      /* '\0': none */
@@ -40,8 +51,10 @@ typedef struct opt_row {
     size_t at;         /* offsetof the member */
     const char *value; /* its name in the help; NULL for flags */
     const char *help;
-    const char *choices; /* "all|first" */
+    const char
+        *choices; /* "all|first"; of OPT_TEXT: for completion only, the value is not checked */
     uint64_t min, max;
+    opt_words words;
 } opt_row;
 
 typedef struct opt_group {
@@ -56,6 +69,7 @@ typedef struct opt_spec {
     const opt_group *groups; /* ends with a NULL title */
     const char *examples;    /* lines, or NULL */
     bool operands_optional;  /* operands that are not given stay as they are */
+    opt_words operand_words; /* OPT_WORDS_MAPS, or files */
 } opt_spec;
 
 /* Parses argv, which must have `count` operands, or at most as many if they are optional. Returns -1 to continue, else the exit code. Operands
