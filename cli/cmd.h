@@ -13,10 +13,14 @@
 
 #include "fsdpck.h"
 
+struct cli;
+struct opt_spec;
+
 /* A command line that a shell completes, see complete.h. */
 typedef struct completion {
     const char **words;
     size_t count; /* at least 1; the last one is to be completed */
+    void (*print)(const struct cli *c, const struct opt_spec *spec);
 } completion;
 
 typedef struct cli {

@@ -187,7 +187,7 @@ static bool ends_options(const completion *k)
     return false;
 }
 
-void complete_print(const cli *c, const opt_spec *spec)
+static void print_candidates(const cli *c, const opt_spec *spec)
 {
     const completion *k = c->completing;
     const char *word = k->words[k->count - 1];
@@ -211,22 +211,23 @@ void complete_print(const cli *c, const opt_spec *spec)
     }
 }
 
-int complete_run(cli *c, int argc, const char **argv)
+int complete_run(cli *c, const command *asked, bool is_help, int argc, const char **argv)
 {
-    const completion k = {.words = argv + 1, .count = argc > 0 ? (size_t)argc - 1 : 0};
+    const completion k = {
+        .words = argv + 1, .count = argc > 0 ? (size_t)argc - 1 : 0, .print = print_candidates};
     if (k.count == 0)
         return 0;
     const prefix last = {"", 0, k.words[k.count - 1]};
-    const command *asked = k.count > 1 ? command_find(k.words[0]) : NULL;
     if (k.count == 1) {
         put_commands(&last);
-    } else if (asked != NULL && asked->run == cmd_help) {
+    } else if (is_help) {
         put_commands(&last);
         put_findings(&last);
     } else if (asked != NULL) {
-        c->completing = &k;
         const char *only[] = {asked->name, NULL};
+        c->completing = &k;
         (void)asked->run(c, 1, only);
+        c->completing = NULL;
     }
     return 0;
 }

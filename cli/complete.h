@@ -10,11 +10,10 @@
 
 #include "opt.h"
 
-/* The hidden command, and whether a word is its name. */
-int complete_run(cli *c, int argc, const char **argv);
+/* Whether a word is the name of the hidden command. */
 bool complete_is_command(const char *word);
-
-/* For opt_parse, if c->completing is set: prints the candidates for its last word. */
-void complete_print(const cli *c, const opt_spec *spec);
+/* argv[0] is that name; `asked` is the command of the word after it, or NULL; its operands may be names of
+ * commands and findings (is_help). Returns the exit code. */
+int complete_run(cli *c, const command *asked, bool is_help, int argc, const char **argv);
 
 #endif

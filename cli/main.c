@@ -213,7 +213,13 @@ static int run_missing(cli *c, int argc, const char **argv)
     return cmd_help_missing();
 }
 
-static const command completing = {.name = "__complete", .run = complete_run};
+static int run_completion(cli *c, int argc, const char **argv)
+{
+    const command *asked = argc > 1 ? command_find(argv[1]) : NULL;
+    return complete_run(c, asked, asked != NULL && asked->run == cmd_help, argc, argv);
+}
+
+static const command completing = {.name = "__complete", .run = run_completion};
 static const command unknown = {.name = "", .run = run_unknown};
 static const command missing = {.name = "help", .run = run_missing};
 

@@ -9,7 +9,6 @@
 #include <strings.h>
 
 #include "base/similar.h"
-#include "complete.h"
 #include "report.h"
 
 /* Widest line of help. */
@@ -336,7 +335,7 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
 {
     parse p = {0};
     if (c->completing != NULL) {
-        complete_print(c, spec);
+        c->completing->print(c, spec);
         return 0;
     }
     gather_rows(&p, spec);
