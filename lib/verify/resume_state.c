@@ -327,7 +327,7 @@ static fsdpck_status list_folder(files_walk *w, const char *sub, fsdpck_error *e
     return st;
 }
 
-/* An unreadable folder of another name, such as one of logs, says nothing of the step. */
+/* An unreadable folder of another name, such as one of logs, does not describe the step. */
 static bool may_be_omitted(const char *sub, fsdpck_status st)
 {
     resume_kind kind;
