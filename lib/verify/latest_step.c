@@ -219,6 +219,11 @@ static fsdpck_status fail_lacks(const latest_step *c, const latest_step *older,
     return st;
 }
 
+static bool is_stopped(fsdpck_status st)
+{
+    return st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL;
+}
+
 /* Without warnings: they are for the step that is printed. */
 static fsdpck_status check_silently(fsdpck_context *ctx, latest_step *c,
                                     const fsdpck_latest_options *o, fsdpck_level level,
@@ -259,7 +264,7 @@ static fsdpck_status compare_one(fsdpck_context *ctx, const latest_step *c, late
     if (lacks && o->level > FSDPCK_LEVEL_QUICK)
         st = check_silently(ctx, older, o, o->level, NULL, &why);
     *has_optimizer = st == FSDPCK_OK && resume_state_has(&of_older, RESUME_OPTIMIZER);
-    const bool stops = st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL;
+    const bool stops = is_stopped(st);
     if (stops && err != NULL)
         *err = why;
     else if (!stops)
@@ -268,19 +273,57 @@ static fsdpck_status compare_one(fsdpck_context *ctx, const latest_step *c, late
     return st;
 }
 
+static fsdpck_status add_part(fsdpck_context *ctx, latest_step *part,
+                              const fsdpck_latest_options *o, resume_state *state,
+                              fsdpck_error *err)
+{
+    resume_state of_part;
+    resume_state_init(&of_part, part->path);
+    fsdpck_status st = check_silently(ctx, part, o, FSDPCK_LEVEL_QUICK, &of_part, err);
+    if (st == FSDPCK_OK && !resume_state_has(&of_part, RESUME_MODEL))
+        st = resume_state_merge(state, &of_part, err);
+    resume_state_release(&of_part);
+    if (st == FSDPCK_OK || is_stopped(st))
+        return st;
+    fsdpck_error_init(err);
+    return FSDPCK_OK;
+}
+
+/* Steps with the same number are beside each other: the first of them. */
+static size_t first_of_number(const latest_step *list, size_t at)
+{
+    while (at > 0 && list[at - 1].step == list[at].step)
+        at--;
+    return at;
+}
+
+static fsdpck_status add_parts(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
+                               const fsdpck_latest_options *o, resume_state *state,
+                               fsdpck_error *err)
+{
+    for (size_t i = first_of_number(list, at); i < count && list[i].step == list[at].step; i++)
+        if (i != at && !list[i].is_too_large)
+            RETURN_IF(add_part(ctx, &list[i], o, state, err));
+    return FSDPCK_OK;
+}
+
 /* Opens older steps until one has an optimizer, which is the last kind to be missing where steps
  * without it are usual. After it, only those that contain more files. */
 fsdpck_status latest_step_compare(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
-                                  const resume_state *state, const fsdpck_latest_options *o,
+                                  resume_state *state, const fsdpck_latest_options *o,
                                   fsdpck_error *err)
 {
     bool has_peer = false;
-    for (size_t i = at + 1; i < count; i++) {
+    if (resume_state_has(state, RESUME_MODEL))
+        RETURN_IF(add_parts(ctx, list, count, at, o, state, err));
+    for (size_t i = first_of_number(list, at); i < count; i++) {
         bool has_optimizer = false;
-        if (list[i].is_too_large || (has_peer && !has_more_files(&list[i], state)))
+        const bool is_other = list[i].step != list[at].step;
+        if (i == at || list[i].is_too_large ||
+            (is_other && has_peer && !has_more_files(&list[i], state)))
             continue;
         RETURN_IF(compare_one(ctx, &list[at], &list[i], state, o, &has_optimizer, err));
-        has_peer = has_peer || has_optimizer;
+        has_peer = has_peer || (is_other && has_optimizer);
     }
     return FSDPCK_OK;
 }

@@ -26,10 +26,12 @@ bool latest_step_is_unknown(fsdpck_status st, const fsdpck_error *why);
 fsdpck_status latest_step_check(fsdpck_context *ctx, latest_step *c, const fsdpck_latest_options *o,
                                 resume_state *state, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* For list[at], which is complete and contains `state`; older steps follow it. BADINPUT (LATEST-STATE)
- * if one of them is complete and contains state that this one lacks. Also CANCELLED and INTERNAL. */
+/* For list[at], which is complete and contains `state`; older steps follow it. Steps of the same number
+ * without a model, such as optim_100.pt beside model_100.pt, are parts of it: adds their state. BADINPUT
+ * (LATEST-STATE) if another of this number, or an older one, is complete and contains state that this one
+ * lacks. Also CANCELLED and INTERNAL. */
 fsdpck_status latest_step_compare(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
-                                  const resume_state *state, const fsdpck_latest_options *o,
+                                  resume_state *state, const fsdpck_latest_options *o,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

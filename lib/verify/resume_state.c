@@ -358,6 +358,17 @@ fsdpck_status resume_state_add_files(resume_state *s, fsdpck_error *err)
     return st;
 }
 
+fsdpck_status resume_state_merge(resume_state *s, const resume_state *part, fsdpck_error *err)
+{
+    for (unsigned k = 0; k < RESUME_KINDS; k++)
+        for (uint32_t i = 0; i < strtab_count(&part->places[k]); i++) {
+            uint32_t id;
+            RETURN_IF(strtab_intern(&s->places[k], strtab_text(&part->places[k], i),
+                                    strtab_nbytes(&part->places[k], i), &id, err));
+        }
+    return FSDPCK_OK;
+}
+
 /* ---- comparison ---- */
 
 bool resume_state_has(const resume_state *s, resume_kind kind)

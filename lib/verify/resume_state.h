@@ -40,6 +40,10 @@ fsdpck_status resume_state_add_checkpoint(resume_state *s, const fsdpck_checkpoi
 /* Files of a trainer's state by their names, except those of a checkpoint that contains this kind. */
 fsdpck_status resume_state_add_files(resume_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Adds the places of another part of the same step. */
+fsdpck_status resume_state_merge(resume_state *s, const resume_state *part,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 bool resume_state_has(const resume_state *s, resume_kind kind);
 /* Whether `other` contains state that `s` lacks: more places of a kind; for the model, one at all. */
 bool resume_state_lacks(const resume_state *s, const resume_state *other);
