@@ -11,7 +11,7 @@
 typedef struct latest_options {
     command_options reading;
     uint64_t number;
-    int level, json, quiet, verbose;
+    int level, json, quiet, verbose, allow_missing_state;
 } latest_options;
 
 static const opt_row choosing_rows[] = {
@@ -21,6 +21,10 @@ static const opt_row choosing_rows[] = {
      .choices = "quick|coverage",
      .help = "test of completeness: quick (metadata is valid, all files exist and are long enough; "
              "default) or coverage (in addition, each tensor is complete)"},
+    {"allow-missing-state", .kind = OPT_FLAG, .at = offsetof(latest_options, allow_missing_state),
+     .help =
+         "also accept steps that lack state, such as the optimizer, which an older complete step "
+         "contains"},
     {0},
 };
 
@@ -64,6 +68,8 @@ static void print_candidate(void *arg, const char *path, uint64_t step, const fs
                 why->path[0] != '\0' ? why->path : path, why->message,
                 why->finding == FSDPCK_FINDING_NONE ? "" : " [", fsdpck_finding_name(why->finding),
                 why->finding == FSDPCK_FINDING_NONE ? "" : "]");
+    if (why != NULL && !v->c->quiet && why->finding == FSDPCK_FINDING_LATEST_STATE)
+        fprintf(stderr, "  %s\n", why->next);
 }
 
 static int finish(const cli *c, const view *v, uint64_t found)
@@ -103,6 +109,7 @@ static int run(cli *c, const latest_options *w, const char *root)
         .level = w->level == 1 ? FSDPCK_LEVEL_COVERAGE : FSDPCK_LEVEL_QUICK,
         .max_count = w->number,
         .open = &open,
+        .allow_missing_state = w->allow_missing_state,
     };
     view v = {.c = c};
     report_items_init(&v.found);
@@ -133,8 +140,9 @@ int cmd_latest(cli *c, int argc, const char **argv)
         .usage = "latest [OPTION]... ROOT",
         .about = "Prints the path of the newest complete checkpoint in ROOT, the folder of a\n"
                  "run: step-1000, global_step_1000, checkpoint-1000, iter_0001000 and similar\n"
-                 "names, ordered by number. Skips unfinished saves, and prints the reason on\n"
-                 "standard error. The command is for scripts that resume an interrupted job.",
+                 "names, ordered by number. Skips unfinished saves, and steps without state that\n"
+                 "older steps contain, and prints the reason on standard error. The command is\n"
+                 "for scripts that resume an interrupted job.",
         .groups = groups,
         .examples = "  fsdpck latest runs/7b\n"
                     "  torchrun train.py --resume \"$(fsdpck latest runs/7b)\"\n",

@@ -516,6 +516,9 @@ typedef struct fsdpck_latest_options {
     fsdpck_level level;              /* of the check for completeness */
     uint64_t max_count;              /* stop after so many complete checkpoints; 0: 1 */
     const fsdpck_open_options *open; /* NULL: the defaults */
+    /* Also accept a step that lacks state, such as an optimizer, which an older complete one contains.
+     * Otherwise it is skipped: LATEST-STATE. */
+    int allow_missing_state;
 } fsdpck_latest_options;
 
 /* Receives one checkpoint; `why` is NULL if it is complete, else its first error. Borrowed for the
@@ -525,7 +528,8 @@ typedef void (*fsdpck_latest_fn)(void *arg, const char *path, uint64_t step,
 
 /* Checks the entries of the folder `root` whose names end in a number, newest first: step-1000,
  * global_step_1000, checkpoint-1000, iter_0001000, files such as epoch=1-step=1000.ckpt. Stops when
- * max_count complete ones are found; *found is their number. Errors: IO, LIMIT, UNSUPPORTED. */
+ * max_count complete ones are found; *found is their number. A step that lacks state which an older
+ * complete one contains does not count (LATEST-STATE). Errors: IO, LIMIT, UNSUPPORTED. */
 FSDPCK_API fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
                                        const fsdpck_latest_options *options, fsdpck_latest_fn fn,
                                        void *arg, uint64_t *found,

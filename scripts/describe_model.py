@@ -116,6 +116,7 @@ class Describer:
         self.shard_paths = {}  # id of a state of FSDP2 -> path of its first module
         self.names = {}       # key of a parameter -> its first name
         self.learnt = set()
+        self.uses = {}        # key of a parameter -> [(entry, whether the unit of this name has it)]
         self.flat = {}        # id of a module -> [(name, key, shape, strides, dtype, requires_grad)]
         self.flat_keys = {}   # id of an original parameter -> key
         self.shard_dims = {}  # id of a parameter of FSDP2 -> placement
@@ -225,6 +226,7 @@ class Describer:
                 entry["shard_dim"] = dim
             if row[0] == id(live) and scope.ignores(live, self.shard_dims):
                 entry["ignored"] = True
+            self.uses.setdefault(row[0], []).append((entry, name in known))
             yield entry
 
     @staticmethod
@@ -288,6 +290,14 @@ class Describer:
         stack = [(model, "", "", False, Scope())]
         while stack:
             stack.extend(reversed(self.add(*stack.pop())))
+        self.state_units()
+
+    def state_units(self):
+        """Of a parameter tied across units only the unit that was wrapped first has it, in use_orig_params."""
+        for uses in self.uses.values():
+            flattened = [entry for entry, has_it in uses if has_it]
+            if flattened and len(flattened) < len(uses):
+                flattened[0]["flattened"] = True
 
 
 class Scope:

@@ -17,6 +17,7 @@
  *     ranks_classes.c        classes of dicts that differ between ranks
  *     ranks_missing.c        checks that the files of all ranks exist
  *     ranks_suspect_files.c  warns about files that are not read, and copies of another rank's file
+ *     ranks_kinds.c          warns about files of another kind than those of other ranks
  *     ranks_stages.c         finds numbered optimizer state of several pipeline stages
  *     ranks_partial.c        warns about values that only some ranks hold
  *     ranks_lacking.c        warns about tensors of a model that some ranks lack
@@ -286,18 +287,19 @@ typedef struct ranks_state {
     ranks_reader *reader;
     catalogue *cat;
     const ranks_list *list;
-    strtab names;           /* flat names; id: index in `tensors` */
-    vec tensors;            /* ranks_tensor */
-    vec objects;            /* ranks_object */
-    vec variants;           /* ranks_variant */
-    vec occurrences;        /* ranks_occurrence, by file */
-    vec leaves;             /* uint32_t shards of variants */
-    value_pool pool;        /* contents of variants */
+    strtab names;    /* flat names; id: index in `tensors` */
+    vec tensors;     /* ranks_tensor */
+    vec objects;     /* ranks_object */
+    vec variants;    /* ranks_variant */
+    vec occurrences; /* ranks_occurrence, by file */
+    vec leaves;      /* uint32_t shards of variants */
+    value_pool pool; /* contents of variants */
     ranks_frame frame;
     vec members;            /* uint8_t by rank: some file lists it as a member */
     uint64_t group_world;   /* size of the process group in ShardedTensors, 0: none */
     vec name_sums;          /* uint64_t by rank: hash of the names of its sharded parameters */
     vec plain_sums;         /* likewise, of the plain parameters that not all ranks have */
+    vec contents;           /* ranks_content, by ranks_file.index: ranks_kinds.h */
     vec conflicts;          /* ranks_conflict */
     fsdpck_error conflict;  /* the first of them */
     vec own_ranks;          /* uint32_t by list file: the rank recorded in the file, or CAT_NONE */

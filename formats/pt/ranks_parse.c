@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/pt/ranks_frame.h"
+#include "formats/pt/ranks_kinds.h"
 
 static fsdpck_status read_input(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
                                 fsdpck_error *err)
@@ -151,6 +152,7 @@ static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, v
     uint32_t entry, piece;
     bool fresh;
 
+    RETURN_IF(ranks_note_kind(p, flat, RANKS_PLAIN, err));
     RETURN_IF(entry_of(p, flat, path, RANKS_PLAIN, &entry, &fresh, err));
     if (fresh)
         RETURN_IF(new_tensor(p, entry, path, &c, err));
@@ -251,6 +253,7 @@ static fsdpck_status add_sharded(ranks_parse *p, uint32_t flat, value path, cons
 {
     uint32_t entry;
     bool fresh;
+    RETURN_IF(ranks_note_kind(p, flat, c->kind, err));
     RETURN_IF(entry_of(p, flat, path, c->kind, &entry, &fresh, err));
     RETURN_IF(ranks_note_name(p->s, p->file->rank, entry, err));
     if (!fresh)

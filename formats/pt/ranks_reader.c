@@ -7,7 +7,7 @@
 #include "formats/common/step_folder.h"
 #include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
-#include "formats/pt/ranks_internal.h"
+#include "formats/pt/ranks_kinds.h"
 
 /* --- probe --- */
 
@@ -140,6 +140,7 @@ static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
     s->own_ranks = VEC_OF(uint32_t, owner);
     s->name_sums = VEC_OF(uint64_t, owner);
     s->plain_sums = VEC_OF(uint64_t, owner);
+    s->contents = VEC_OF(ranks_content, owner);
     s->conflicts = VEC_OF(ranks_conflict, owner);
 }
 
@@ -149,7 +150,8 @@ static void state_release(ranks_state *s)
     strtab_release(&s->inner_names);
     value_pool_release(&s->pool);
     VEC_RELEASE_ALL(&s->tensors, &s->objects, &s->variants, &s->occurrences, &s->leaves,
-                    &s->members, &s->own_ranks, &s->name_sums, &s->plain_sums, &s->conflicts);
+                    &s->members, &s->own_ranks, &s->name_sums, &s->plain_sums, &s->contents,
+                    &s->conflicts);
     ranks_frame_release(&s->frame);
     text_release(&s->partial);
 }
@@ -194,6 +196,7 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     RETURN_IF(ranks_meta_check(s, err));
     if (!stated)
         RETURN_IF(ranks_check_complete(s, err));
+    RETURN_IF(ranks_warn_kinds(s, err));
     RETURN_IF(ranks_warn_partial(s, err));
     RETURN_IF(ranks_mark_stages(s, err));
     RETURN_IF(ranks_part_stages(s, err));

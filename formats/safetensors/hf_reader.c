@@ -169,11 +169,14 @@ static fsdpck_status refuse_slices(const open_request *req, const char *entry, f
                      (next, "give the folder that they were converted from"));
 }
 
-static fsdpck_status add_without_index(const open_request *req, st_files *s, fsdpck_error *err)
+/* *by_suffix: nothing else shows that the files belong together. */
+static fsdpck_status add_without_index(const open_request *req, st_files *s, bool *by_suffix,
+                                       fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     choice c;
     survey(in, &c);
+    *by_suffix = !c.model_alone && c.families != 1;
     if (!c.model_alone)
         RETURN_IF(check_numbered(req, &c, err));
     for (size_t i = 0; i < in->entry_count; i++) {
@@ -428,7 +431,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
         GOTO_IF(hf_index_read(&req->probe->dir, index_name, req->metadata, &ix, err), out);
         GOTO_IF(add_indexed(req, &ix, s, err), out);
     } else {
-        GOTO_IF(add_without_index(req, s, err), out);
+        GOTO_IF(add_without_index(req, s, &cat->origin.by_suffix, err), out);
     }
     GOTO_IF(st_files_read_headers(s, err), out);
     st_files_warn_extra_fields(s, &req->log);

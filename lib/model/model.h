@@ -95,6 +95,8 @@ typedef struct model_param {
     uint8_t ndim;
     bool requires_grad : 1;
     bool ignored : 1;
+    bool
+        flattened : 1; /* this name's unit has the tied parameter, whatever the order of the modules */
     bool strided : 1;  /* strides follow the shape */
     uint8_t shard_dim; /* FSDP2; UINT8_MAX: that of the call */
     uint64_t shape_at; /* in model.dims */
@@ -195,8 +197,8 @@ typedef struct model_ranks {
  * `replicate`. A unit without own parameters is omitted, as torch has no handle for it.
  *
  * A parameter with several names is flattened once: with use_orig_params by the innermost unit that
- * comes first in post-order, the order in which FSDP is applied; its other names become shared
- * names of that unit. Without use_orig_params, torch makes one parameter per unit for a tie between
+ * comes first in post-order, the order in which FSDP is applied, unless one of its names is
+ * `flattened`; its other names become shared names of that unit. Without use_orig_params, torch makes one parameter per unit for a tie between
  * modules of different units, and so does this code. If one name is ignored, all are.
  *
  * If the document lists units, those are returned. Groups smaller than the document's world (hybrid

@@ -56,6 +56,7 @@ typedef struct raw_tensor {
     uint8_t shard_dim;
     bool requires_grad;
     bool ignored;
+    bool flattened;
     bool persistent;
     uint32_t first_input, ninputs; /* in model_reader.inputs */
     size_t offset_bytes;
@@ -78,6 +79,7 @@ typedef enum tensor_key {
     TENSOR_SAME_AS,
     TENSOR_SHARD_DIM,
     TENSOR_ALL_GATHER,
+    TENSOR_FLATTENED,
     TENSOR_KEYS
 } tensor_key;
 

@@ -204,6 +204,7 @@ static fsdpck_status repeat_param(model_reader *r, uint32_t source, uint32_t mod
     p.same_as = model_param_first(m, source);
     p.same_slot = p.same_slot == MODEL_NONE ? source : p.same_slot;
     p.module = module;
+    p.flattened = false;
     return model_add_param(r, module, &p, err);
 }
 

@@ -17,6 +17,7 @@ static const key_rule param_rules[] = {
     [TENSOR_SAME_AS] = KEY_WORD("same_as", raw_tensor, same_as),
     [TENSOR_SHARD_DIM] = KEY_DIM("shard_dim", raw_tensor, shard_dim),
     [TENSOR_ALL_GATHER] = {.name = "all_gather", .kinds = ACCEPT(JSON_ARRAY)},
+    [TENSOR_FLATTENED] = KEY_BOOL("flattened", raw_tensor, flattened),
 };
 
 /* The same positions as tensor_key, except the last. */
@@ -263,6 +264,7 @@ static fsdpck_status add_param(model_reader *r, uint32_t module, const raw_tenso
                      .ndim = raw->ndim,
                      .requires_grad = raw->requires_grad,
                      .ignored = raw->ignored,
+                     .flattened = raw->flattened,
                      .strided = (raw->seen & BIT(TENSOR_STRIDES)) != 0,
                      .shard_dim = raw->shard_dim};
     if (raw->seen & BIT(TENSOR_SAME_AS)) {

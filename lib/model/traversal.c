@@ -118,7 +118,38 @@ static uint32_t slot_of(const walk *w, uint32_t param)
     return slot == MODEL_NONE ? param : slot;
 }
 
-static void find_takers(walk *w)
+static fsdpck_status refuse_param(const model *m, const model_param *p, fsdpck_finding_id finding,
+                                  const char *message, const char *expected, const char *found,
+                                  fsdpck_error *err)
+{
+    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", message),
+                   (tensor, model_name(m, p->name, NULL)), (expected, "%s", expected),
+                   (found, "%s", found),
+                   (next, "describe the model again, or mark the parameter as ignored"));
+}
+
+/* `ignored`: a name of the parameter states its unit. */
+#define STATES_UNIT 2
+
+/* The order of the FSDP calls, where it is not that of the modules. */
+static fsdpck_status find_stated_taker(const walk *w, uint32_t param, fsdpck_error *err)
+{
+    const model *m = w->m;
+    const uint32_t first = model_param_first(m, param);
+    const uint32_t owner = w->owner[model_param_at(m, param)->module];
+    if (w->by_tensor[first] == MODEL_NONE || owner == MODEL_NONE || w->kind != MODULE_FSDP)
+        return FSDPCK_OK;
+    if (w->ignored[first] == STATES_UNIT && w->by_tensor[first] != owner)
+        return refuse_param(m, model_param_at(m, param), FSDPCK_FINDING_MODEL_TIE,
+                            "two units are stated to have a tied parameter",
+                            "'flattened' at one name", "at names of two units", err);
+    w->ignored[first] = STATES_UNIT;
+    w->by_tensor[first] = owner;
+    w->by_slot[slot_of(w, param)] = owner;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status find_takers(walk *w, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < model_param_count(w->m); i++) {
         const uint32_t first = model_param_first(w->m, i);
@@ -128,6 +159,10 @@ static void find_takers(walk *w)
         claim(w, &w->by_tensor[first], owner);
         claim(w, &w->by_slot[slot_of(w, i)], owner);
     }
+    for (uint32_t i = 0; i < model_param_count(w->m); i++)
+        if (model_param_at(w->m, i)->flattened)
+            RETURN_IF(find_stated_taker(w, i, err));
+    return FSDPCK_OK;
 }
 
 /* The unit of a name, MODEL_NONE if no unit has the parameter. */
@@ -176,9 +211,12 @@ static fsdpck_status walk_modules(walk *w, const model *m, unsigned kind, fsdpck
     model_find_scopes(m, w->scopes, w->ignored);
     find_owners(w);
     find_post_order(w);
-    find_takers(w);
-    find_members(w);
-    return FSDPCK_OK;
+    const fsdpck_status st = find_takers(w, err);
+    if (st == FSDPCK_OK)
+        find_members(w);
+    else
+        walk_release(w);
+    return st;
 }
 
 /* The name under which this unit takes the parameter. */
@@ -198,16 +236,6 @@ static bool becomes_primary(walk *w, uint32_t param, uint32_t taker)
         return false;
     w->primary[model_param_first(w->m, param)] = param;
     return true;
-}
-
-static fsdpck_status refuse_param(const model *m, const model_param *p, fsdpck_finding_id finding,
-                                  const char *message, const char *expected, const char *found,
-                                  fsdpck_error *err)
-{
-    return FAIL_AS(err, FSDPCK_BADINPUT, finding, ("%s", message),
-                   (tensor, model_name(m, p->name, NULL)), (expected, "%s", expected),
-                   (found, "%s", found),
-                   (next, "describe the model again, or mark the parameter as ignored"));
 }
 
 /* torch: _validate_tensors_to_flatten and _verify_managed_params. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "manifest/manifest.h"
+#include "run/manifest_files.h"
 
 /* Replaceable entries: files of the checkpoint, and their folders. */
 typedef struct replaced {
@@ -11,7 +12,12 @@ typedef struct replaced {
     const probe_input *in;
     fsdpck_checkpoint *there;
     strtab files, folders; /* paths below the folder; folder 0 is "", the folder itself */
+    text_buf lost;         /* their names */
+    size_t lost_count;
 } replaced;
+
+/* Names that a message lists. */
+#define LOST_NAMES_MAX 3u
 
 /* Every rank reads the folder itself, without warnings, as it is not the input. */
 static fsdpck_status open_alone(const replaced *w, const fsdpck_open_options *options,
@@ -69,6 +75,30 @@ static fsdpck_status add_folders_of(replaced *w, const char *path, fsdpck_error 
     return FSDPCK_OK;
 }
 
+/* Files that no index and no number shows to be parts: those that the manifest names. */
+static fsdpck_status add_of_manifest(replaced *w, fsdpck_error *err)
+{
+    manifest m;
+    const char *from;
+    char *text = NULL;
+    size_t nbytes = 0;
+    uint32_t id;
+    manifest_init(&m, NULL);
+    fsdpck_status st = manifest_files_read(w->there, &text, &nbytes, &from, err);
+    if (st == FSDPCK_OK && text != NULL && manifest_read(&m, text, nbytes, NULL) == FSDPCK_OK)
+        for (size_t i = 0; st == FSDPCK_OK && i < m.files.count; i++) {
+            const char *name = manifest_file_name(&m, i);
+            path_kind kind;
+            uint64_t size = 0;
+            st = path_probe(&w->in->dir, name, &kind, &size, err);
+            if (st == FSDPCK_OK && size == VEC_AT(&m.files, const manifest_file, i)->nbytes)
+                st = strtab_intern(&w->files, name, strlen(name), &id, err);
+        }
+    free(text);
+    manifest_release(&m);
+    return st;
+}
+
 static fsdpck_status list_own(replaced *w, fsdpck_error *err)
 {
     const fsdpck_checkpoint *c = w->there;
@@ -79,6 +109,8 @@ static fsdpck_status list_own(replaced *w, fsdpck_error *err)
     RETURN_IF(strtab_intern(&w->files, MANIFEST_NAME, strlen(MANIFEST_NAME), &id, err));
     if (side[0] != '\0')
         RETURN_IF(strtab_intern(&w->folders, side, strlen(side), &id, err));
+    if (cat->origin.by_suffix)
+        return add_of_manifest(w, err);
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const uint32_t path = catalogue_file(cat, i)->path;
         const char *name = catalogue_name(cat, path);
@@ -119,8 +151,15 @@ static fsdpck_status remember(const replaced *w, const text_buf *path, fsdpck_er
     return vec_add(&r->replaced_stamps, &stamp, err);
 }
 
-static fsdpck_status search_folder(const replaced *w, const char *folder_path, char **lost,
-                                   fsdpck_error *err)
+static void add_lost(replaced *w, const char *path)
+{
+    char text[280];
+    if (w->lost_count++ < LOST_NAMES_MAX)
+        text_printf(&w->lost, "%s'%s'", w->lost_count > 1 ? ", " : "",
+                    escape_text(text, sizeof text, path, strlen(path)));
+}
+
+static fsdpck_status search_folder(replaced *w, const char *folder_path, fsdpck_error *err)
 {
     const bool top = folder_path[0] == '\0';
     char **entries;
@@ -128,7 +167,7 @@ static fsdpck_status search_folder(const replaced *w, const char *folder_path, c
     text_buf path = {0};
     RETURN_IF(folder_list(&w->in->dir, top ? NULL : folder_path, &entries, &count, err));
     fsdpck_status st = FSDPCK_OK;
-    for (size_t i = 0; i < count && *lost == NULL && st == FSDPCK_OK; i++) {
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++) {
         bool own = true;
         path.nbytes = 0;
         text_printf(&path, "%s%s%s", folder_path, top ? "" : "/", entries[i]);
@@ -137,46 +176,69 @@ static fsdpck_status search_folder(const replaced *w, const char *folder_path, c
             st = is_checkpoint_file(w, path.text, &own, err);
         if (st == FSDPCK_OK && own)
             st = remember(w, &path, err);
-        if (st != FSDPCK_OK || own)
-            continue;
-        *lost = strdup(path.text);
-        if (*lost == NULL)
-            st = error_set_nomem(err, path.nbytes);
+        else if (st == FSDPCK_OK)
+            add_lost(w, path.text);
     }
     text_release(&path);
     free(entries);
     return st;
 }
 
-fsdpck_status output_first_lost(run *r, const probe_input *in, char **lost, fsdpck_error *err)
+static fsdpck_status fail_lost(const char *names, bool by_suffix, fsdpck_error *err)
+{
+    if (by_suffix)
+        return FAIL(
+            err, EXISTS, NONE,
+            "output folder contains files that no index, manifest or numbering shows to be one "
+            "checkpoint: %s would be lost",
+            names);
+    return FAIL(err, EXISTS, NONE,
+                "output folder contains more than a checkpoint: %s would be lost", names);
+}
+
+/* Every folder that leads to a file of the checkpoint. */
+static fsdpck_status search_folders_of(replaced *w, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < strtab_count(&w->folders); i++) {
+        path_kind kind;
+        const char *path = strtab_text(&w->folders, i);
+        RETURN_IF(path_probe(&w->in->dir, path[0] == '\0' ? "." : path, &kind, NULL, err));
+        if (kind == PATH_FOLDER)
+            RETURN_IF(search_folder(w, path, err));
+    }
+    if (w->lost_count > LOST_NAMES_MAX)
+        text_printf(&w->lost, " and %zu more", w->lost_count - LOST_NAMES_MAX);
+    return text_check(&w->lost, err);
+}
+
+fsdpck_status output_check_lost(run *r, const probe_input *in, fsdpck_error *err)
 {
     replaced w = {.r = r, .in = in};
-    *lost = NULL;
     strtab_init(&w.files, NULL);
     strtab_init(&w.folders, NULL);
     fsdpck_status st = open_there(&w, err);
     if (st == FSDPCK_OK)
         st = list_own(&w, err);
-    for (uint32_t i = 0; st == FSDPCK_OK && *lost == NULL && i < strtab_count(&w.folders); i++) {
-        path_kind kind;
-        const char *path = strtab_text(&w.folders, i);
-        st = path_probe(&in->dir, path[0] == '\0' ? "." : path, &kind, NULL, err);
-        if (st == FSDPCK_OK && kind == PATH_FOLDER)
-            st = search_folder(&w, path, lost, err);
-    }
+    if (st == FSDPCK_OK)
+        st = search_folders_of(&w, err);
+    if (st == FSDPCK_OK && w.lost_count > 0)
+        st = fail_lost(w.lost.text, w.there->cat.origin.by_suffix, err);
     fsdpck_close(w.there);
+    text_release(&w.lost);
     strtab_release(&w.folders);
     strtab_release(&w.files);
     return st;
 }
 
-fsdpck_status output_error_lost(const char *path, fsdpck_error *err)
-{
-    return FAIL(err, EXISTS, NONE,
-                "output folder contains more than a checkpoint: '%s' would be lost", path);
-}
-
 /* ---- at the commit ---- */
+
+static fsdpck_status fail_appeared(const char *path, fsdpck_error *err)
+{
+    char text[280];
+    return FAIL(err, EXISTS, NONE,
+                "output folder contains more than a checkpoint: '%s' would be lost",
+                escape_text(text, sizeof text, path, strlen(path)));
+}
 
 /* The files of "NAME/folder", below the parent, must have been there at the beginning. */
 static fsdpck_status check_names(const run *r, const folder *parent, const char *inside,
@@ -193,7 +255,7 @@ static fsdpck_status check_names(const run *r, const folder *parent, const char 
         st = text_check(&path, err);
         if (st != FSDPCK_OK || strtab_find(&r->replaced, path.text, path.nbytes) != STRTAB_NONE)
             continue;
-        st = output_error_lost(path.text, err);
+        st = fail_appeared(path.text, err);
         error_path(err, r->dst);
         error_next(err, "it appeared while the output was written: move it, and run again");
     }

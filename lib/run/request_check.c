@@ -268,15 +268,11 @@ static fsdpck_status check_existing(run *r, fsdpck_error *err)
         return FSDPCK_OK;
     probe_input in;
     RETURN_IF(probe_gather(r->dst, &in, err));
-    char *other = NULL;
-    st = output_first_lost(r, &in, &other, err);
-    if (st == FSDPCK_OK && other != NULL)
-        st = output_error_lost(other, err);
+    st = output_check_lost(r, &in, err);
     if (st == FSDPCK_EXISTS) {
         error_path(err, r->dst);
         error_next(err, "choose another name, or move or remove those files yourself");
     }
-    free(other);
     probe_release(&in);
     return st;
 }

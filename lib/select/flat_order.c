@@ -98,32 +98,42 @@ static void sort_items(flat_order *o)
         qsort(o->items.items, o->items.count, sizeof(flat_order_item), compare_items);
 }
 
-/* The item of a listed name, CAT_NONE. */
-static fsdpck_status find_item(const flat_order *o, const char *text, size_t nbytes, text_buf *key,
-                               uint32_t *item, fsdpck_error *err)
+/* The item of a name without wrappers, CAT_NONE. */
+static fsdpck_status find_clean(const flat_order *o, const char *text, size_t nbytes,
+                                uint32_t *item, fsdpck_error *err)
 {
     const unit_list *l = o->a->to->units;
-    key->nbytes = 0;
-    fqn_clean(text, nbytes, false, key);
-    RETURN_IF(text_check(key, err));
     if (!o->flat) {
-        const unit_param *p = unit_list_find_param(l, key->text, key->nbytes, NULL);
+        const unit_param *p = unit_list_find_param(l, text, nbytes, NULL);
         if (p != NULL)
             text = unit_name(l, p->fqn, &nbytes);
-        else
-            text = key->text, nbytes = key->nbytes;
         *item = strtab_find(&o->labels, text, nbytes);
         return FSDPCK_OK;
     }
-    size_t at = key->nbytes;
-    while (at > 0 && key->text[at - 1] != '.')
-        at--;
-    key->nbytes = at > 0 ? at - 1 : 0;
+    while (nbytes > 0 && text[nbytes - 1] != '.')
+        nbytes--;
     text_buf label = {0};
-    unit_label(key->text, key->nbytes, &label);
-    RETURN_IF(text_check(&label, err));
-    *item = strtab_find(&o->labels, label.text, label.nbytes);
+    unit_label(text, nbytes > 0 ? nbytes - 1 : 0, &label);
+    const fsdpck_status st = text_check(&label, err);
+    if (st == FSDPCK_OK)
+        *item = strtab_find(&o->labels, label.text, label.nbytes);
     text_release(&label);
+    return st;
+}
+
+/* The item of a listed name, CAT_NONE. The names of a model under DDP begin with 'module.', those of
+ * its description may not. */
+static fsdpck_status find_item(const flat_order *o, const char *text, size_t nbytes, text_buf *key,
+                               uint32_t *item, fsdpck_error *err)
+{
+    *item = CAT_NONE;
+    for (unsigned ddp = 0; *item == CAT_NONE && ddp <= o->a->parts->model_has_ddp; ddp++) {
+        key->nbytes = 0;
+        fqn_clean(text, nbytes, ddp == 1, key);
+        text_append(key, "", 0);
+        RETURN_IF(text_check(key, err));
+        RETURN_IF(find_clean(o, key->text, key->nbytes, item, err));
+    }
     return FSDPCK_OK;
 }
 
@@ -224,7 +234,7 @@ static fsdpck_status fail_order(const flat_order *o, uint32_t moved, fsdpck_erro
     return FAIL_WITH(
         err, BADINPUT, MODEL_NEEDED,
         ("param_group %" PRIu32 " lists names in a different order than the model, and the numbers "
-                                "may follow either order",
+         "may follow either order",
          o->group),
         (found, "'%.100s' before '%.100s'", strtab_text(&o->names, ITEM(o, moved - 1)->name),
          strtab_text(&o->names, ITEM(o, moved)->name)),

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/fqn.h"
 #include "select/flat_order.h"
 #include "select/nest.h"
 #include "select/select_internal.h"
@@ -161,15 +162,23 @@ static fsdpck_status find_unit(root_state *s, uint32_t group, uint32_t param, co
     return FSDPCK_OK;
 }
 
-static fsdpck_status list_name(root_state *s, flat_order *o, value name, fsdpck_error *err)
+/* A name in the lists and keys of the source, as names of tensors are compared: without wrappers. */
+static fsdpck_status clean_name(const root_state *s, value name, text_buf *out, fsdpck_error *err)
 {
-    const unit_list *l = s->a->to->units;
     size_t nbytes;
     const char *text = value_text(s->pool, name, &nbytes);
-    uint32_t param, *slot, unit_index = 0;
+    out->nbytes = 0;
+    fqn_clean(text, nbytes, s->a->parts->model_has_ddp, out);
+    text_append(out, "", 0);
+    return text_check(out, err);
+}
 
-    if (value_kind_of(name) != VALUE_STR)
-        return optim_state_refuse_numbers(NULL, err);
+/* name: clean. */
+static fsdpck_status list_clean_name(root_state *s, flat_order *o, const char *text, size_t nbytes,
+                                     fsdpck_error *err)
+{
+    const unit_list *l = s->a->to->units;
+    uint32_t param, *slot, unit_index = 0;
     RETURN_IF(find_slot(s, text, nbytes, &param, &slot, err));
     if (param != CAT_NONE && is_flat(unit_of_param(l, param)) != o->flat)
         return optim_state_refuse(FSDPCK_UNSUPPORTED,
@@ -185,6 +194,18 @@ static fsdpck_status list_name(root_state *s, flat_order *o, value name, fsdpck_
     const uint32_t other = (uint32_t)(slot - (uint32_t *)s->other_numbers.items);
     return flat_order_add_param(o, strtab_text(&s->others, other), strtab_nbytes(&s->others, other),
                                 (uint32_t)l->params.count + other, err);
+}
+
+static fsdpck_status list_name(root_state *s, flat_order *o, value name, fsdpck_error *err)
+{
+    text_buf clean = {0};
+    if (value_kind_of(name) != VALUE_STR)
+        return optim_state_refuse_numbers(NULL, err);
+    fsdpck_status st = clean_name(s, name, &clean, err);
+    if (st == FSDPCK_OK)
+        st = list_clean_name(s, o, clean.text, clean.nbytes, err);
+    text_release(&clean);
+    return st;
 }
 
 /* Numbers of the items in their order. */
@@ -302,23 +323,32 @@ static fsdpck_status add_tensors(root_state *s, fsdpck_error *err)
     return st;
 }
 
+static fsdpck_status add_objects_of(root_state *s, value state, const char *fqn, size_t nbytes,
+                                    fsdpck_error *err)
+{
+    value dict;
+    if (!value_as_dict(s->pool, state, &dict))
+        return optim_state_refuse(FSDPCK_BADINPUT, "a parameter's state is not a dict", fqn, err);
+    for (size_t k = 0; k < value_count(s->pool, dict); k++)
+        RETURN_IF(add_entry(s, fqn, nbytes, value_key(s->pool, dict, k),
+                            value_item(s->pool, dict, k), err));
+    return FSDPCK_OK;
+}
+
 static fsdpck_status add_objects(root_state *s, fsdpck_error *err)
 {
-    for (size_t i = 0; i < value_count(s->pool, s->states); i++) {
+    text_buf clean = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < value_count(s->pool, s->states); i++) {
         const value owner = value_key(s->pool, s->states, i);
-        value dict;
-        size_t nbytes;
-        const char *fqn = value_text(s->pool, owner, &nbytes);
-        if (value_kind_of(owner) != VALUE_STR)
-            return optim_state_refuse_numbers(NULL, err);
-        if (!value_as_dict(s->pool, value_item(s->pool, s->states, i), &dict))
-            return optim_state_refuse(FSDPCK_BADINPUT, "a parameter's state is not a dict", fqn,
-                                      err);
-        for (size_t k = 0; k < value_count(s->pool, dict); k++)
-            RETURN_IF(add_entry(s, fqn, nbytes, value_key(s->pool, dict, k),
-                                value_item(s->pool, dict, k), err));
+        st = value_kind_of(owner) == VALUE_STR ? clean_name(s, owner, &clean, err)
+                                               : optim_state_refuse_numbers(NULL, err);
+        if (st == FSDPCK_OK)
+            st =
+                add_objects_of(s, value_item(s->pool, s->states, i), clean.text, clean.nbytes, err);
     }
-    return FSDPCK_OK;
+    text_release(&clean);
+    return st;
 }
 
 static int compare_entries(const void *left, const void *right)

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
+#include "model/fqn.h"
 #include "select/select_internal.h"
 
 static fsdpck_status check_shape(const select_state *a, const select_pick *pick,
@@ -44,37 +46,79 @@ static fsdpck_status fail_missing(const select_state *a, const unit_param *p, fs
                             "--strip-prefix and --rename, and fsdpck-model(5)"));
 }
 
+/* The parameter that a name means, directly or, with --keep-names, without its wrappers. *is_own: by its
+ * own name, else by a shared one. */
+static const unit_param *find_param(const select_state *a, const char *name, size_t nbytes,
+                                    text_buf *clean, const unit **u, bool *is_own)
+{
+    const unit_list *l = a->to->units;
+    const unit_param *p = unit_list_find_param(l, name, nbytes, u);
+    if (p == NULL && !a->request->clean) {
+        clean->nbytes = 0;
+        fqn_clean(name, nbytes, a->parts->model_has_ddp, clean);
+        text_append(clean, "", 0);
+        if (clean->failed || clean->nbytes == nbytes)
+            return NULL;
+        name = clean->text, nbytes = clean->nbytes;
+        p = unit_list_find_param(l, name, nbytes, u);
+    }
+    if (p == NULL)
+        return NULL;
+    size_t own_nbytes;
+    const char *own = unit_name(l, p->fqn, &own_nbytes);
+    *is_own = text_equal(own, own_nbytes, name, nbytes);
+    return p;
+}
+
+static fsdpck_status fail_twice(const select_state *a, const select_pick *first,
+                                const select_pick *pick, const unit_param *p, fsdpck_error *err)
+{
+    return FAIL_WITH(err, USAGE, KEY_DUP,
+                     ("two tensors mean one parameter of the model, '%s'",
+                      unit_name(a->to->units, p->fqn, NULL)),
+                     (tensor, strtab_text(&a->names, pick->name)),
+                     (found, "'%s' too", strtab_text(&a->names, first->name)),
+                     (next, "omit one of them: --exclude"));
+}
+
+static fsdpck_status take_param(select_state *a, uint32_t k, const unit_param *p, bool shared,
+                                uint32_t *filled, fsdpck_error *err)
+{
+    select_pick *pick = VEC_AT(&a->picks, select_pick, k);
+    RETURN_IF(check_shape(a, pick, p, err));
+    const uint32_t param = (uint32_t)(p - (const unit_param *)a->to->units->params.items);
+    if (filled[param] == CAT_NONE) {
+        filled[param] = k;
+        pick->param = param;
+        return FSDPCK_OK;
+    }
+    select_pick *first = VEC_AT(&a->picks, select_pick, filled[param]);
+    if (!shared)
+        return fail_twice(a, first, pick, p, err);
+    pick->is_alias = true;
+    return pick->tied_to == CAT_NONE ? select_record_tie(a, first, pick, err) : FSDPCK_OK;
+}
+
 /* One pass over the picks: by a parameter's own name, or by its shared ones. A shared name is used
  * for a parameter without its own name. */
 static fsdpck_status find_named(select_state *a, bool shared, uint32_t *filled, fsdpck_error *err)
 {
-    const unit_list *l = a->to->units;
-    for (size_t k = 0; k < a->picks.count; k++) {
-        select_pick *pick = VEC_AT(&a->picks, select_pick, k);
-        const char *name = strtab_text(&a->names, pick->name);
-        const size_t nbytes = strtab_nbytes(&a->names, pick->name);
-        const unit *u;
-        const unit_param *p = unit_list_find_param(l, name, nbytes, &u);
-        if (p == NULL || !unit_is_sharded(u) || a->parts->tensor_part[pick->source] != PART_MODEL)
-            continue;
-        size_t own_nbytes;
-        const char *own = unit_name(l, p->fqn, &own_nbytes);
-        const bool is_own = own_nbytes == nbytes && memcmp(own, name, nbytes) == 0;
-        if (is_own == shared)
-            continue;
-        RETURN_IF(check_shape(a, pick, p, err));
-        const uint32_t param = (uint32_t)(p - (const unit_param *)l->params.items);
-        if (filled[param] == CAT_NONE) {
-            filled[param] = (uint32_t)k;
-            pick->param = param;
-            continue;
-        }
-        pick->is_alias = true;
-        if (pick->tied_to == CAT_NONE)
-            RETURN_IF(
-                select_record_tie(a, VEC_AT(&a->picks, select_pick, filled[param]), pick, err));
+    text_buf clean = {0};
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t k = 0; st == FSDPCK_OK && k < a->picks.count; k++) {
+        const select_pick *pick = VEC_AT(&a->picks, const select_pick, k);
+        const unit *u = NULL;
+        bool is_own = false;
+        const unit_param *p = find_param(a, strtab_text(&a->names, pick->name),
+                                         strtab_nbytes(&a->names, pick->name), &clean, &u, &is_own);
+        if (clean.failed)
+            st = text_check(&clean, err);
+        else if (p != NULL && unit_is_sharded(u) && is_own != shared &&
+                 a->parts->tensor_part[pick->source] == PART_MODEL)
+            st = take_param(a, k, p, shared, filled, err);
     }
-    return FSDPCK_OK;
+    text_release(&clean);
+    return st;
 }
 
 fsdpck_status flatten_find_params(select_state *a, fsdpck_error *err)

@@ -169,6 +169,7 @@ typedef struct cat_origin {
     bool boxes_suspect;     /* recorded boxes may not be the physical ones: --repair-strided */
     bool by_rank;           /* each rank described only its own part: metadata alone show a gap */
     bool types_keys;        /* paths tell int keys of dicts from texts (torch.save) */
+    bool by_suffix;         /* read for their suffix alone: no index, number or name of a set */
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
     /* Of the only safetensors file that was read, or NULL. Borrowed from the reader. */
     const cat_metadata *metadata;

@@ -1,78 +1,23 @@
 /* The newest complete checkpoint of a run. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "io/file.h"
-#include "verify/latest_check.h"
-#include "verify/trainer_state.h"
+#include "verify/latest_step.h"
 
 /* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
 
-typedef struct candidate {
-    char *path;
-    uint64_t step;
-    bool is_too_large; /* the number has more than 64 bits; step is UINT64_MAX */
-    bool
-        is_run; /* a run's folder: it contains steps, and the number in its name is not one of them */
-} candidate;
-
-/* ---- names ---- */
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-/* "step-1000", "global_step_1000", "checkpoint-1000", "iter_0001000", "epoch=3-step=1000.ckpt",
- * "1000": the number that the name ends in. */
-static bool step_at_end(const char *name, uint64_t *step, bool *is_too_large)
-{
-    size_t end = weights_stem_nbytes(name);
-    size_t begin = end;
-    while (begin > 0 && is_digit(name[begin - 1]))
-        begin--;
-    if (name[0] == '.' || begin == end)
-        return false;
-    *step = 0;
-    *is_too_large = false;
-    for (size_t i = begin; i < end && !*is_too_large; i++)
-        *is_too_large = !checked_mul_add(*step, 10, (uint64_t)(name[i] - '0'), step);
-    if (*is_too_large)
-        *step = UINT64_MAX;
-    return true;
-}
-
-/* "step_100", "epoch=3-step=7.ckpt": also the word before the number is that of a step. */
-static bool is_step_name(const char *name, uint64_t *step)
-{
-    static const char *const words[] = {"step",  "steps", "iter",      "iteration",
-                                        "epoch", "ckpt",  "checkpoint"};
-    bool is_too_large;
-    if (!step_at_end(name, step, &is_too_large) || is_too_large)
-        return false;
-    size_t end = weights_stem_nbytes(name);
-    while (end > 0 && (is_digit(name[end - 1]) || strchr("-_=.", name[end - 1]) != NULL))
-        end--;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t nbytes = strlen(words[i]);
-        if (end >= nbytes && memcmp(name + end - nbytes, words[i], nbytes) == 0)
-            return true;
-    }
-    return false;
-}
+/* ---- candidates ---- */
 
 /* Newest first; equal steps are ordered by name, so that the result is deterministic. */
 static int compare_candidates(const void *a, const void *b)
 {
-    const candidate *x = a, *y = b;
+    const latest_step *x = a, *y = b;
     if (x->is_too_large != y->is_too_large)
         return x->is_too_large ? -1 : 1;
     ORDER_BY(y->step, x->step);
@@ -96,7 +41,7 @@ static bool may_be_checkpoint(const folder *dir, const char *name)
             !is_part_of_checkpoint(name));
 }
 
-static fsdpck_status list_candidates(const char *root, const folder *dir, candidate **list,
+static fsdpck_status list_candidates(const char *root, const folder *dir, latest_step **list,
                                      size_t *count, fsdpck_error *err)
 {
     char **names = NULL;
@@ -110,160 +55,20 @@ static fsdpck_status list_candidates(const char *root, const folder *dir, candid
     for (size_t i = 0; st == FSDPCK_OK && i < nnames; i++) {
         uint64_t step;
         bool is_too_large;
-        if (!step_at_end(names[i], &step, &is_too_large) || !may_be_checkpoint(dir, names[i]))
+        if (!latest_step_number(names[i], &step, &is_too_large) ||
+            !may_be_checkpoint(dir, names[i]))
             continue;
         char *path = folder_path_join(root, names[i]);
         if (path == NULL)
             st = error_set_nomem(err, strlen(root));
         else
             (*list)[(*count)++] =
-                (candidate){.path = path, .step = step, .is_too_large = is_too_large};
+                (latest_step){.path = path, .step = step, .is_too_large = is_too_large};
     }
     if (*count > 1)
         qsort(*list, *count, sizeof **list, compare_candidates);
     free(names);
     return st;
-}
-
-/* ---- complete or not ---- */
-
-/* Whether the failure is unrelated to the checkpoint: a stale mount, a missing permission, no
- * memory. A missing file is the checkpoint's failure. */
-static bool is_no_verdict(fsdpck_status st, const fsdpck_error *why)
-{
-    if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
-        return true;
-    if (why->finding != FSDPCK_FINDING_NONE)
-        return false;
-    return st == FSDPCK_LIMIT || (st == FSDPCK_IO && why->sys_errno != 0 &&
-                                  why->sys_errno != ENOENT && why->sys_errno != ENOTDIR);
-}
-
-/* Whether the checkpoint may be in a folder below. */
-static bool may_lie_deeper(const char *path, fsdpck_status st, const fsdpck_error *why)
-{
-    probe_input in;
-    if (st != FSDPCK_OK)
-        return st == FSDPCK_USAGE || why->finding == FSDPCK_FINDING_NO_CHECKPOINT;
-    if (probe_gather(path, &in, NULL) != FSDPCK_OK)
-        return false;
-    const bool above = in.is_folder && probe_readers(&in, NULL) == NULL;
-    probe_release(&in);
-    return above;
-}
-
-/* A component of a path below the candidate that is a step of another number; NULL if none. */
-static const char *other_step(const candidate *c, const char *path, uint64_t *step, size_t *nbytes)
-{
-    const char *at = path + strlen(c->path);
-    while (*at != '\0') {
-        char name[256];
-        at += *at == '/';
-        *nbytes = strcspn(at, "/");
-        snprintf(name, sizeof name, "%.*s", *nbytes < sizeof name ? (int)*nbytes : 0, at);
-        if (is_step_name(name, step) && *step != c->step)
-            return at;
-        at += *nbytes;
-    }
-    return NULL;
-}
-
-/* 'big8' with step_100 and step_200 is the folder of another run. 'checkpoint-8/global_step8' is a
- * checkpoint, and so is 'epoch_8/step_100' alone. */
-static fsdpck_status check_no_run(candidate *c, const search_result *found, fsdpck_error *err)
-{
-    uint64_t first = 0, own, step;
-    size_t count = 0, nbytes;
-    const size_t most = is_step_name(text_file_name(c->path), &own) ? 1 : 0;
-    for (size_t i = 0; count <= most && i < found->count; i++) {
-        const char *name = other_step(c, found->paths[i], &step, &nbytes);
-        if (name == NULL || (count > 0 && step == first))
-            continue;
-        first = step;
-        if (++count <= most)
-            continue;
-        c->is_run = true;
-        return FAIL_WITH(
-            err, BADINPUT, NO_CHECKPOINT,
-            ("folder of a run, not a checkpoint: it contains '%.*s'", (int)nbytes, name),
-            (path, c->path), (next, "give this folder to find its newest checkpoint"));
-    }
-    return FSDPCK_OK;
-}
-
-static fsdpck_status fail_no_weights(const candidate *c, const search_result *found,
-                                     fsdpck_error *err)
-{
-    return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE,
-                     ("folder contains a trainer's state ('%s'), but no weights",
-                      text_file_name(found->paths[0])),
-                     (path, c->path), (next, "use an older checkpoint"));
-}
-
-/* Some may be without tensors, such as a file of arguments. The trainer's state is checked
- * separately. */
-static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found,
-                                 const fsdpck_latest_options *o, fsdpck_error *err)
-{
-    fsdpck_error none = FSDPCK_ERROR_INIT;
-    bool any = false;
-    for (size_t i = 0; i < found->count; i++) {
-        const fsdpck_status st = latest_check_one(ctx, found->paths[i], o, err);
-        if (st != FSDPCK_OK && err->finding == FSDPCK_FINDING_KEY_NONE) {
-            none = *err;
-            continue;
-        }
-        RETURN_IF(st);
-        any = true;
-    }
-    if (any)
-        fsdpck_error_init(err);
-    else
-        *err = none;
-    return any ? FSDPCK_OK : none.status;
-}
-
-/* Beside the checkpoints below the candidate. */
-static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
-                                        const fsdpck_latest_options *o, fsdpck_error *err)
-{
-    probe_input in;
-    RETURN_IF(probe_gather(path, &in, err));
-    const fsdpck_status st =
-        trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
-    probe_release(&in);
-    return st;
-}
-
-/* A folder of several checkpoints (actor and critic) is complete when all of them are. */
-static fsdpck_status check_all(fsdpck_context *ctx, candidate *c, const fsdpck_latest_options *o,
-                               fsdpck_error *err)
-{
-    const char *path = c->path;
-    const fsdpck_status st = latest_check_one(ctx, path, o, err);
-    search_result found;
-    if (!may_lie_deeper(path, st, err))
-        return st;
-    RETURN_IF(search_folders(path, &found, NULL));
-    if (!found.unread && check_no_run(c, &found, err) != FSDPCK_OK) {
-        search_result_release(&found);
-        return err->status;
-    }
-    fsdpck_status all = found.count > 0 && found.more == 0 ? FSDPCK_OK : st;
-    if (found.unread && is_no_verdict(found.why.status, &found.why)) {
-        *err = found.why;
-        all = found.why.status;
-    } else if (all == FSDPCK_OK) {
-        fsdpck_error_init(err);
-    }
-    if (all == FSDPCK_OK && trainer_state_is_all(&found))
-        all = fail_no_weights(c, &found, err);
-    if (all == FSDPCK_OK && st != FSDPCK_OK)
-        all = check_found(ctx, &found, o, err);
-    if (all == FSDPCK_OK)
-        all = check_state_beside(ctx, path, o, err);
-    search_result_release(&found);
-    return all;
 }
 
 /* ---- pointer files ---- */
@@ -287,18 +92,18 @@ static void read_pointer(const folder *dir, uint64_t *step, bool *known)
         memcpy(word, text, nbytes);
         word[nbytes] = '\0';
         bool is_too_large;
-        *known = step_at_end(word, step, &is_too_large) && !is_too_large;
+        *known = latest_step_number(word, step, &is_too_large) && !is_too_large;
         free(text);
     }
 }
 
 /* Some number that the folder's own file states, while the newest is another. */
-static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const candidate *list,
-                            size_t count, const candidate *complete)
+static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const latest_step *list,
+                            size_t count, const latest_step *complete)
 {
     uint64_t pointed;
     bool known;
-    const candidate *newest = list;
+    const latest_step *newest = list;
     while (newest < list + count && (newest->is_too_large || newest->is_run))
         newest++;
     read_pointer(dir, &pointed, &known);
@@ -329,22 +134,36 @@ static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
     probe_release(&in);
 }
 
+/* Complete in itself, and compared with older steps. */
+static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
+                                const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    resume_state state;
+    if (list[at].is_too_large)
+        return FAIL(err, UNSUPPORTED, NONE,
+                    "number of the step has more than 64 bits; its order is unknown");
+    if (o->allow_missing_state)
+        return latest_step_check(ctx, &list[at], o, NULL, err);
+    resume_state_init(&state, list[at].path);
+    fsdpck_status st = latest_step_check(ctx, &list[at], o, &state, err);
+    if (st == FSDPCK_OK)
+        st = latest_step_compare(ctx, list, count, at, &state, o, err);
+    resume_state_release(&state);
+    return st;
+}
+
 /* Skips an unreadable checkpoint if a newer one was found; otherwise the newest is unknown.
  * *complete: the first complete one. */
-static fsdpck_status walk(fsdpck_context *ctx, candidate *list, size_t count,
+static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
                           const fsdpck_latest_options *o, fsdpck_latest_fn fn, void *arg,
-                          uint64_t *found, const candidate **complete, fsdpck_error *err)
+                          uint64_t *found, const latest_step **complete, fsdpck_error *err)
 {
     const uint64_t max_count = o->max_count > 0 ? o->max_count : 1;
     for (size_t i = 0; *found < max_count && i < count; i++) {
         fsdpck_error why = FSDPCK_ERROR_INIT;
-        const fsdpck_status st =
-            list[i].is_too_large
-                ? FAIL(&why, UNSUPPORTED, NONE,
-                       "number of the step has more than 64 bits; its order is unknown")
-                : check_all(ctx, &list[i], o, &why);
+        const fsdpck_status st = check_step(ctx, list, count, i, o, &why);
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
-        if ((is_absent || is_no_verdict(st, &why)) &&
+        if ((is_absent || latest_step_is_unknown(st, &why)) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
             if (err != NULL)
                 *err = why;
@@ -380,9 +199,9 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
 {
     fsdpck_latest_options o;
     folder dir = FOLDER_CLOSED;
-    candidate *list = NULL;
+    latest_step *list = NULL;
     size_t count = 0;
-    const candidate *complete = NULL;
+    const latest_step *complete = NULL;
     *found = 0;
     RETURN_IF(take_options(&o, options, err));
     fsdpck_status st = folder_open(&dir, root, err);

@@ -109,7 +109,8 @@ static fsdpck_status check_has_tensors(fsdpck_checkpoint *c, fsdpck_error *err)
 }
 
 fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
-                               const fsdpck_latest_options *o, fsdpck_error *err)
+                               const fsdpck_latest_options *o, resume_state *state,
+                               fsdpck_error *err)
 {
     fsdpck_checkpoint *c = NULL;
     const logger log = ctx->log;
@@ -128,6 +129,12 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
         st = check_has_tensors(c, err);
+    if (c != NULL && state != NULL &&
+        (st == FSDPCK_OK || err->finding == FSDPCK_FINDING_KEY_NONE)) {
+        const fsdpck_status added =
+            resume_state_add_checkpoint(state, c, st == FSDPCK_OK ? err : NULL);
+        st = st == FSDPCK_OK ? added : st;
+    }
     fsdpck_close(c);
     ctx->log = log;
     return st;

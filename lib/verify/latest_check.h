@@ -3,13 +3,14 @@
 #define FSDPCK_VERIFY_LATEST_CHECK_H
 
 #include "fsdpck_verify.h"
-#include "open/checkpoint.h"
+#include "verify/resume_state.h"
 
 /* Quick: metadata is valid, all files exist and are long enough; metadata of separate ranks covers
  * each tensor; files of a trainer's state are not cut off. Coverage: also that chunks cover each
  * tensor, blob headers agree, and objects and the trainer's state can be read. KEY-NONE: without
- * tensors. */
+ * tensors. state: receives that of the checkpoint, also without tensors; NULL: not needed. */
 fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
-                               const fsdpck_latest_options *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                               const fsdpck_latest_options *o, resume_state *state,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import zipfile
 
 import torch
 import torch.distributed as dist
@@ -301,3 +302,67 @@ def case_fsdp1_named_groups(setting):
         done = setting.run("consolidate", folder, setting.path("no.pt"), "--model", setting.path("other.json"),
                            expected=BAD_INPUT)
         check("MODEL-OPTIM" in done.stderr, done.stderr)
+
+
+class Siblings(nn.Module):
+    """Units beside each other with one parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 5)
+        self.between = nn.Linear(5, 3)
+        self.last = nn.Linear(3, 5)
+        self.last.weight = self.first.weight
+
+
+def rank_tied_by_hand(folder, order):
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    from cases_fsdp1 import allow_cpu
+    allow_cpu()
+    torch.manual_seed(3)
+    model = Siblings()
+    truth = {"model." + name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    options = {"device_id": torch.device("cpu"), "use_orig_params": True}
+    for name in order:
+        setattr(model, name, FSDP(getattr(model, name), **options))
+    model = FSDP(model, **options)
+    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        local = model.state_dict()
+    os.makedirs(os.path.join(folder, "ranks"), exist_ok=True)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.save(local, os.path.join(folder, "ranks", "model_world_size_%d_rank_%d.pt" % (world, rank)))
+    sys.path.append(os.path.join(os.path.dirname(__file__), "../../scripts"))
+    from describe_model import describe
+    description = describe(model)
+    if rank == 0:
+        torch.save({"model": {name[len("model."):]: tensor for name, tensor in truth.items()}},
+                   os.path.join(folder, "truth.pt"))
+        with open(os.path.join(folder, "model.json"), "w", encoding="utf-8") as out:
+            json.dump(description, out)
+
+
+@case((2, 4))
+def case_fsdp1_tied_by_hand(setting):
+    """torch flattens a parameter in the unit that was wrapped first."""
+    from process_group import run_ranks
+    for order in (("first", "between", "last"), ("last", "first", "between"), ("between", "last", "first")):
+        folder = setting.path("-".join(order))
+        os.makedirs(folder)
+        run_ranks(2, rank_tied_by_hand, folder, order)
+        description, ranks = os.path.join(folder, "model.json"), os.path.join(folder, "ranks")
+        truth = load_pt(os.path.join(folder, "truth.pt"))["model"]
+        _, out = setting.consolidate(ranks, "out.pt", "--model", description, "--force")
+        check_same_tensors(tensors_of_state(load_pt(out)), truth, "%s: as torch saved it" % (order,))
+        again = os.path.join(folder, "again")
+        setting.run("reshard", os.path.join(folder, "truth.pt"), again, "--format", "fsdp1", "--world-size", 2,
+                    "--model", description)
+        setting.run("diff", ranks, again, "--model", description)
+        for rank in range(2):
+            name = "model_world_size_2_rank_%d.pt" % rank
+            shards = []
+            for of in (ranks, again):
+                with zipfile.ZipFile(os.path.join(of, name)) as records:
+                    shards.append(sorted((info.file_size, info.CRC) for info in records.infolist()
+                                         if "/data/" in info.filename and info.file_size > 0))
+            check(shards[0] == shards[1], "%s: sizes and CRCs of the flat shards are %s, torch's are %s" % (
+                name, shards[1], shards[0]))

@@ -129,6 +129,37 @@ def tied_over_units(**options):
     return flat(model, **options)
 
 
+def tied_siblings(first_wrapped):
+    """Units beside each other with one parameter: the order in which they were wrapped decides which has it."""
+    def build(**options):
+        model = Block(Block(nn.Linear(3, 5), nn.Linear(2, 2)), nn.Linear(3, 3), nn.Linear(3, 5))
+        model.sub2.weight = model.sub0.sub0.weight
+        for name in (first_wrapped, *(name for name in ("sub0", "sub1", "sub2") if name != first_wrapped)):
+            setattr(model, name, flat(getattr(model, name), **options))
+        return flat(model, **options)
+    build.__name__ = "tied_siblings_" + first_wrapped
+    return build
+
+
+def tied_by_class(**options):
+    """A policy wraps in the order of the modules."""
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    model = Block(Block(nn.Linear(3, 5), nn.Linear(2, 2)), nn.Linear(3, 3), nn.Linear(3, 5))
+    model.sub2.weight = model.sub0.sub0.weight
+    return flat(model, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), **options)
+
+
+def tied_outside_in(**options):
+    """The inner unit is wrapped after a sibling that shares its parameter, and shares another with the root."""
+    model = Block(Block(nn.Linear(3, 5, bias=False), nn.Linear(2, 2)), nn.Linear(3, 5, bias=False), nn.Linear(2, 2))
+    model.sub1.weight = model.sub0.sub0.weight
+    model.sub2.bias = model.sub0.sub1.bias
+    model.sub1 = flat(model.sub1, **options)
+    model.sub0.sub0 = flat(model.sub0.sub0, **options)
+    model.sub0 = flat(model.sub0, **options)
+    return flat(model, **options)
+
+
 def tied_twice(**options):
     model = Block(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
     model.sub1.weight = model.sub2.weight
@@ -188,7 +219,8 @@ def no_shard(**options):
 
 
 BUILDERS = [by_hand, by_class, only_inner, transformer, mixed, with_replicate, with_ignored, with_ignored_parameters,
-            with_all_of_it, with_shared_module, with_shared_unit, tied_over_units, tied_twice, experts, checkpointed, inside_ddp,
+            with_all_of_it, with_shared_module, with_shared_unit, tied_over_units,
+            tied_siblings("sub0"), tied_siblings("sub2"), tied_by_class, tied_outside_in, tied_twice, experts, checkpointed, inside_ddp,
             channels_last, hybrid, offloaded, no_shard]
 
 
@@ -280,7 +312,8 @@ def check_flat(setting, world_size, builders):
             found = model_table(setting, row["description"])
             outside = sum(check_units(found["units"], row["units"], what), [])
             # torch does not list the names that a module registered in an outer unit as well has there.
-            known = ("with_shared_unit", "tied_over_units")
+            known = ("with_shared_unit", "tied_over_units", "tied_siblings_sub0", "tied_siblings_sub2", "tied_by_class",
+                     "tied_outside_in")
             check(not outside or builder.__name__ in known, "%s: shared names that torch has not: %s" % (what, outside))
             check(found["fully_sharded"] == [], what + ": FSDP2 units")
 

@@ -5,20 +5,25 @@
 #include "model/model.h"
 
 /* A tree in few words: `path:keys` where F is FSDP, S fully_shard, R replicate, I ignored, L a
- * local group, and `name` or `name=fqn` its parameters of 2 x 3; `path~other` registers other again. */
+ * local group, and `name` or `name=fqn` its parameters of 2 x 3; `+name` is flattened by the unit of
+ * this name; `path~other` registers other again. */
 static void put_param(text_buf *out, const char *word)
 {
+    const char *flattened = word[0] == '+' ? ", \"flattened\": true" : "";
+    word += word[0] == '+';
     const char *tie = strchr(word, '=');
     const int n = tie != NULL ? (int)(tie - word) : (int)strlen(word);
     if (tie != NULL)
-        text_printf(out, "{\"name\": \"%.*s\", \"same_as\": \"%s\"}", n, word, tie + 1);
+        text_printf(out, "{\"name\": \"%.*s\", \"same_as\": \"%s\"%s}", n, word, tie + 1,
+                    flattened);
     else if (word[0] == '!')
         text_printf(out,
                     "{\"name\": \"%s\", \"shape\": [2, 3], \"dtype\": \"float32\", "
                     "\"ignored\": true}",
                     word + 1);
     else
-        text_printf(out, "{\"name\": \"%s\", \"shape\": [2, 3], \"dtype\": \"float32\"}", word);
+        text_printf(out, "{\"name\": \"%s\", \"shape\": [2, 3], \"dtype\": \"float32\"%s}", word,
+                    flattened);
 }
 
 static void put_keys(text_buf *out, const char *keys, bool orig)
@@ -165,6 +170,19 @@ Test(traversal, a_unit_without_parameters_of_its_own_is_none)
     expect_units(":F a:F/w b:F b.c:F/w", false, "a(a.w) b.c(b.c.w)");
 }
 
+/* Orders of torch 2.15: interop case model_tree_flat. */
+Test(traversal, a_unit_that_was_wrapped_first_has_a_tied_parameter)
+{
+    expect_units(":F a:F/w,v b:F/w=a.w", true, "a(a.w,a.v;b.w->a.w)");
+    expect_units(":F a:F/w,v b:F/+w=a.w", true, "a(a.v) b(b.w;a.w->b.w)");
+    expect_units(":F a:F/w,v b:F/+w=a.w", false, "a(a.w,a.v) b(b.w)");
+    expect_units(":F a:F/+w,v b:F/w=a.w", true, "a(a.w,a.v;b.w->a.w)");
+    expect_units(":F a:F/w,v a.c:F/u=a.w b:F/w=a.w,+u=a.w", true,
+                 "a(a.v) b(b.w;a.w->b.w;a.c.u->b.w;b.u->b.w)");
+    expect_units(":F/w a:I/+w=w", true, "");
+    expect_groups(":S a:S/w,v b:S/+w=a.w", "a(a.w,a.v) b(b.w)");
+}
+
 Test(traversal, replicate_is_not_entered)
 {
     expect_units(":F/w r:R/w r.n:F/w r.n.m:F/w z:/w", true, "(w,z.w)");
@@ -240,6 +258,16 @@ static void expect_refused(const char *text, const char *finding, const char *te
     cr_expect(err.expected[0] != '\0' && err.found[0] != '\0' && err.next[0] != '\0', "%s", text);
     unit_list_release(&units);
     model_release(&m);
+}
+
+Test(traversal, two_units_cannot_have_a_tied_parameter)
+{
+    expect_refused("{\"version\": 1, \"world_size\": 4, \"modules\": [{\"name\": \"\", \"fsdp\": "
+                   "{}, \"params\": [{\"name\": "
+                   "\"w\", \"shape\": [2], \"dtype\": \"float32\", \"flattened\": true}]}, "
+                   "{\"name\": \"a\", \"fsdp\": {}, "
+                   "\"params\": [{\"name\": \"w\", \"same_as\": \"w\", \"flattened\": true}]}]}",
+                   "MODEL-TIE", "a.w");
 }
 
 Test(traversal, what_fsdp_cannot_flatten_is_refused)

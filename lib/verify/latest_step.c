@@ -1,0 +1,329 @@
+#include "verify/latest_step.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "verify/latest_check.h"
+#include "verify/trainer_state.h"
+
+/* ---- names ---- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+bool latest_step_number(const char *name, uint64_t *step, bool *is_too_large)
+{
+    size_t end = weights_stem_nbytes(name);
+    size_t begin = end;
+    while (begin > 0 && is_digit(name[begin - 1]))
+        begin--;
+    if (name[0] == '.' || begin == end)
+        return false;
+    *step = 0;
+    *is_too_large = false;
+    for (size_t i = begin; i < end && !*is_too_large; i++)
+        *is_too_large = !checked_mul_add(*step, 10, (uint64_t)(name[i] - '0'), step);
+    if (*is_too_large)
+        *step = UINT64_MAX;
+    return true;
+}
+
+/* "step_100", "epoch=3-step=7.ckpt": also the word before the number is that of a step. */
+static bool is_step_name(const char *name, uint64_t *step)
+{
+    static const char *const words[] = {"step",  "steps", "iter",      "iteration",
+                                        "epoch", "ckpt",  "checkpoint"};
+    bool is_too_large;
+    if (!latest_step_number(name, step, &is_too_large) || is_too_large)
+        return false;
+    size_t end = weights_stem_nbytes(name);
+    while (end > 0 && (is_digit(name[end - 1]) || strchr("-_=.", name[end - 1]) != NULL))
+        end--;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t nbytes = strlen(words[i]);
+        if (end >= nbytes && memcmp(name + end - nbytes, words[i], nbytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- complete or not ---- */
+
+bool latest_step_is_unknown(fsdpck_status st, const fsdpck_error *why)
+{
+    if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
+        return true;
+    if (why->finding != FSDPCK_FINDING_NONE)
+        return false;
+    return st == FSDPCK_LIMIT || (st == FSDPCK_IO && why->sys_errno != 0 &&
+                                  why->sys_errno != ENOENT && why->sys_errno != ENOTDIR);
+}
+
+/* Whether the checkpoint may be in a folder below. */
+static bool may_lie_deeper(const char *path, fsdpck_status st, const fsdpck_error *why)
+{
+    probe_input in;
+    if (st != FSDPCK_OK)
+        return st == FSDPCK_USAGE || why->finding == FSDPCK_FINDING_NO_CHECKPOINT;
+    if (probe_gather(path, &in, NULL) != FSDPCK_OK)
+        return false;
+    const bool above = in.is_folder && probe_readers(&in, NULL) == NULL;
+    probe_release(&in);
+    return above;
+}
+
+/* A component of a path below the candidate that is a step of another number; NULL if none. */
+static const char *other_step(const latest_step *c, const char *path, uint64_t *step,
+                              size_t *nbytes)
+{
+    const char *at = path + strlen(c->path);
+    while (*at != '\0') {
+        char name[256];
+        at += *at == '/';
+        *nbytes = strcspn(at, "/");
+        snprintf(name, sizeof name, "%.*s", *nbytes < sizeof name ? (int)*nbytes : 0, at);
+        if (is_step_name(name, step) && *step != c->step)
+            return at;
+        at += *nbytes;
+    }
+    return NULL;
+}
+
+/* 'big8' with step_100 and step_200 is the folder of another run. 'checkpoint-8/global_step8' is a
+ * checkpoint, and so is 'epoch_8/step_100' alone. */
+static fsdpck_status check_no_run(latest_step *c, const search_result *found, fsdpck_error *err)
+{
+    uint64_t first = 0, own, step;
+    size_t count = 0, nbytes;
+    const size_t most = is_step_name(text_file_name(c->path), &own) ? 1 : 0;
+    for (size_t i = 0; count <= most && i < found->count; i++) {
+        const char *name = other_step(c, found->paths[i], &step, &nbytes);
+        if (name == NULL || (count > 0 && step == first))
+            continue;
+        first = step;
+        if (++count <= most)
+            continue;
+        c->is_run = true;
+        return FAIL_WITH(
+            err, BADINPUT, NO_CHECKPOINT,
+            ("folder of a run, not a checkpoint: it contains '%.*s'", (int)nbytes, name),
+            (path, c->path), (next, "give this folder to find its newest checkpoint"));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status fail_no_weights(const latest_step *c, const search_result *found,
+                                     fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE,
+                     ("folder contains a trainer's state ('%s'), but no weights",
+                      text_file_name(found->paths[0])),
+                     (path, c->path), (next, "use an older checkpoint"));
+}
+
+/* Some may be without tensors, such as a file of arguments. The trainer's state is checked
+ * separately. */
+static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found,
+                                 const fsdpck_latest_options *o, resume_state *state,
+                                 fsdpck_error *err)
+{
+    fsdpck_error none = FSDPCK_ERROR_INIT;
+    bool any = false;
+    for (size_t i = 0; i < found->count; i++) {
+        const fsdpck_status st = latest_check_one(ctx, found->paths[i], o, state, err);
+        if (st != FSDPCK_OK && err->finding == FSDPCK_FINDING_KEY_NONE) {
+            none = *err;
+            continue;
+        }
+        RETURN_IF(st);
+        any = true;
+    }
+    if (any)
+        fsdpck_error_init(err);
+    else
+        *err = none;
+    return any ? FSDPCK_OK : none.status;
+}
+
+/* Beside the checkpoints below the candidate. */
+static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
+                                        const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    probe_input in;
+    RETURN_IF(probe_gather(path, &in, err));
+    const fsdpck_status st =
+        trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
+    probe_release(&in);
+    return st;
+}
+
+static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_status st,
+                                 const fsdpck_latest_options *o, resume_state *state,
+                                 fsdpck_error *err)
+{
+    const char *path = c->path;
+    search_result found;
+    RETURN_IF(search_folders(path, &found, NULL));
+    if (!found.unread && check_no_run(c, &found, err) != FSDPCK_OK) {
+        search_result_release(&found);
+        return err->status;
+    }
+    fsdpck_status all = found.count > 0 && found.more == 0 ? FSDPCK_OK : st;
+    if (found.unread && latest_step_is_unknown(found.why.status, &found.why)) {
+        *err = found.why;
+        all = found.why.status;
+    } else if (all == FSDPCK_OK) {
+        fsdpck_error_init(err);
+    }
+    if (all == FSDPCK_OK && trainer_state_is_all(&found))
+        all = fail_no_weights(c, &found, err);
+    if (all == FSDPCK_OK && st != FSDPCK_OK)
+        all = check_found(ctx, &found, o, state, err);
+    if (all == FSDPCK_OK)
+        all = check_state_beside(ctx, path, o, err);
+    search_result_release(&found);
+    return all;
+}
+
+fsdpck_status latest_step_check(fsdpck_context *ctx, latest_step *c, const fsdpck_latest_options *o,
+                                resume_state *state, fsdpck_error *err)
+{
+    fsdpck_status st = latest_check_one(ctx, c->path, o, state, err);
+    if (may_lie_deeper(c->path, st, err))
+        st = check_below(ctx, c, st, o, state, err);
+    if (st == FSDPCK_OK && state != NULL)
+        st = resume_state_add_files(state, err);
+    return st;
+}
+
+/* ---- comparison with older steps ---- */
+
+static fsdpck_status fail_lacks(const latest_step *c, const latest_step *older,
+                                const resume_state *state, const resume_state *of_older,
+                                fsdpck_error *err)
+{
+    text_buf kinds = {.limit_bytes = 1024};
+    resume_state_print(state, of_older, &kinds);
+    fsdpck_status st = text_check(&kinds, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_WITH(err, BADINPUT, LATEST_STATE,
+                       ("step lacks state that '%s' contains: %s", older->path, kinds.text),
+                       (path, c->path),
+                       (next, "to accept a step without this state, give --allow-missing-state"));
+    text_release(&kinds);
+    return st;
+}
+
+static bool is_stopped(fsdpck_status st)
+{
+    return st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL;
+}
+
+/* Without warnings: they are for the step that is printed. */
+static fsdpck_status check_silently(fsdpck_context *ctx, latest_step *c,
+                                    const fsdpck_latest_options *o, fsdpck_level level,
+                                    resume_state *state, fsdpck_error *err)
+{
+    fsdpck_latest_options with = *o;
+    const logger log = ctx->log;
+    with.level = level;
+    ctx->log = (logger){0};
+    const fsdpck_status st = latest_step_check(ctx, c, &with, state, err);
+    ctx->log = log;
+    return st;
+}
+
+/* An older step whose files show more, without opening it. */
+static bool has_more_files(const latest_step *older, const resume_state *state)
+{
+    resume_state files;
+    bool more = false;
+    resume_state_init(&files, older->path);
+    if (resume_state_add_files(&files, NULL) == FSDPCK_OK)
+        for (unsigned k = RESUME_OPTIMIZER; k < RESUME_KINDS; k++)
+            more = more || (resume_state_has(&files, (resume_kind)k) &&
+                            !resume_state_has(state, (resume_kind)k));
+    resume_state_release(&files);
+    return more;
+}
+
+static fsdpck_status compare_one(fsdpck_context *ctx, const latest_step *c, latest_step *older,
+                                 const resume_state *state, const fsdpck_latest_options *o,
+                                 bool *has_optimizer, fsdpck_error *err)
+{
+    resume_state of_older;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    resume_state_init(&of_older, older->path);
+    fsdpck_status st = check_silently(ctx, older, o, FSDPCK_LEVEL_QUICK, &of_older, &why);
+    const bool lacks = st == FSDPCK_OK && resume_state_lacks(state, &of_older);
+    if (lacks && o->level > FSDPCK_LEVEL_QUICK)
+        st = check_silently(ctx, older, o, o->level, NULL, &why);
+    *has_optimizer = st == FSDPCK_OK && resume_state_has(&of_older, RESUME_OPTIMIZER);
+    const bool stops = is_stopped(st);
+    if (stops && err != NULL)
+        *err = why;
+    else if (!stops)
+        st = st == FSDPCK_OK && lacks ? fail_lacks(c, older, state, &of_older, err) : FSDPCK_OK;
+    resume_state_release(&of_older);
+    return st;
+}
+
+static fsdpck_status add_part(fsdpck_context *ctx, latest_step *part,
+                              const fsdpck_latest_options *o, resume_state *state,
+                              fsdpck_error *err)
+{
+    resume_state of_part;
+    resume_state_init(&of_part, part->path);
+    fsdpck_status st = check_silently(ctx, part, o, FSDPCK_LEVEL_QUICK, &of_part, err);
+    if (st == FSDPCK_OK && !resume_state_has(&of_part, RESUME_MODEL))
+        st = resume_state_merge(state, &of_part, err);
+    resume_state_release(&of_part);
+    if (st == FSDPCK_OK || is_stopped(st))
+        return st;
+    fsdpck_error_init(err);
+    return FSDPCK_OK;
+}
+
+/* Steps with the same number are beside each other: the first of them. */
+static size_t first_of_number(const latest_step *list, size_t at)
+{
+    while (at > 0 && list[at - 1].step == list[at].step)
+        at--;
+    return at;
+}
+
+static fsdpck_status add_parts(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
+                               const fsdpck_latest_options *o, resume_state *state,
+                               fsdpck_error *err)
+{
+    for (size_t i = first_of_number(list, at); i < count && list[i].step == list[at].step; i++)
+        if (i != at && !list[i].is_too_large)
+            RETURN_IF(add_part(ctx, &list[i], o, state, err));
+    return FSDPCK_OK;
+}
+
+/* Opens older steps until one has an optimizer, which is the last kind to be missing where steps
+ * without it are usual. After it, only those that contain more files. */
+fsdpck_status latest_step_compare(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
+                                  resume_state *state, const fsdpck_latest_options *o,
+                                  fsdpck_error *err)
+{
+    bool has_peer = false;
+    if (resume_state_has(state, RESUME_MODEL))
+        RETURN_IF(add_parts(ctx, list, count, at, o, state, err));
+    for (size_t i = first_of_number(list, at); i < count; i++) {
+        bool has_optimizer = false;
+        const bool is_other = list[i].step != list[at].step;
+        if (i == at || list[i].is_too_large ||
+            (is_other && has_peer && !has_more_files(&list[i], state)))
+            continue;
+        RETURN_IF(compare_one(ctx, &list[at], &list[i], state, o, &has_optimizer, err));
+        has_peer = has_peer || (is_other && has_optimizer);
+    }
+    return FSDPCK_OK;
+}

@@ -1,0 +1,37 @@
+/* latest_step.h: a step of a run: the number in its name, and whether it is complete. */
+#ifndef FSDPCK_VERIFY_LATEST_STEP_H
+#define FSDPCK_VERIFY_LATEST_STEP_H
+
+#include "fsdpck_verify.h"
+#include "verify/resume_state.h"
+
+typedef struct latest_step {
+    char *path;
+    uint64_t step;
+    bool is_too_large; /* the number has more than 64 bits; step is UINT64_MAX */
+    bool
+        is_run; /* a run's folder: it contains steps, and the number in its name is not one of them */
+} latest_step;
+
+/* "step-1000", "global_step_1000", "checkpoint-1000", "iter_0001000", "epoch=3-step=1000.ckpt",
+ * "1000": the number that the name ends in. */
+bool latest_step_number(const char *name, uint64_t *step, bool *is_too_large);
+
+/* Whether the failure is unrelated to the checkpoint: a stale mount, a missing permission, no
+ * memory. A missing file is the checkpoint's failure. */
+bool latest_step_is_unknown(fsdpck_status st, const fsdpck_error *why);
+
+/* A folder of several checkpoints (actor and critic) is complete when all of them are. Sets c->is_run.
+ * state: receives that of the step; NULL: not needed. */
+fsdpck_status latest_step_check(fsdpck_context *ctx, latest_step *c, const fsdpck_latest_options *o,
+                                resume_state *state, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* For list[at], which is complete and contains `state`; older steps follow it. Steps of the same number
+ * without a model, such as optim_100.pt beside model_100.pt, are parts of it: adds their state. BADINPUT
+ * (LATEST-STATE) if another of this number, or an older one, is complete and contains state that this one
+ * lacks. Also CANCELLED and INTERNAL. */
+fsdpck_status latest_step_compare(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
+                                  resume_state *state, const fsdpck_latest_options *o,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif
