@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "average_inputs.h"
 #include "convert_report.h"
 #include "overwrite_check.h"
 #include "progress_print.h"
@@ -50,7 +51,8 @@ fsdpck_status convert_inputs_open(const cli *c, const command_request *r, conver
     fsdpck_open_options o = r->open;
     o.like = in->base;
     if (st == FSDPCK_OK)
-        st = fsdpck_open(c->ctx, r->src, &o, &in->src, err);
+        st = r->sources != NULL ? average_inputs_open(c, r, in, err)
+                                : fsdpck_open(c->ctx, r->src, &o, &in->src, err);
     if (st == FSDPCK_OK)
         fsdpck_get_info(in->src, &in->info);
     if (st == FSDPCK_OK && r->given->like != NULL)
@@ -66,6 +68,7 @@ void convert_inputs_release(convert_inputs *in)
 {
     fsdpck_close(in->like);
     fsdpck_close(in->src);
+    average_inputs_close(in);
     fsdpck_close(in->base);
     free(in->tp_plan);
     *in = (convert_inputs){0};
