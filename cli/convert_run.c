@@ -90,9 +90,9 @@ int convert_run(cli *c, const command_request *r, convert_api_fn call)
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
     else if (c->json)
-        code = convert_print_json(c, r, &in.info, report);
+        code = convert_print_json(c, r, in.src, &in.info, report);
     else if (!c->quiet)
-        convert_print_text(c, r, &in.info, report);
+        convert_print_text(c, r, in.src, &in.info, report);
     else
         convert_warn_left_out(c, report);
     fsdpck_report_free(report);

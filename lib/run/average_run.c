@@ -1,0 +1,108 @@
+#include "run/average_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/digest_run.h"
+#include "run/manifest_files.h"
+
+/* --- the inputs --- */
+
+static fsdpck_status plan_input(run *sub, fsdpck_error *err)
+{
+    RETURN_IF(digest_select(sub, err));
+    RETURN_IF(manifest_files_check_run(sub, err));
+    RETURN_IF(run_lay_out(sub, err));
+    return run_make_plan(sub, err);
+}
+
+static bool has_replicas(const run *sub)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < catalogue_tensor_count(&sub->src->cat) && count == 0; i++)
+        if (plan_uses_tensor(sub->plan, i))
+            (void)plan_replicas_of(sub->plan, i, &count);
+    return count > 0;
+}
+
+static fsdpck_status compare_replicas(run *sub, fsdpck_error *err)
+{
+    group *g = sub->ctx->group;
+    RETURN_IF(run_check_same_plan(sub, err));
+    RETURN_IF(group_agree_result(g, run_resolve(sub, err), true, err));
+    return group_agree_result(g, exec_check_replicas(sub->exec, err), false, err);
+}
+
+/* Averages are computed from the first of several replicas, so these are compared before. */
+static fsdpck_status check_input(run *r, fsdpck_checkpoint *input, fsdpck_error *err)
+{
+    run sub;
+    const bool compares = r->opt.select.replicas != FSDPCK_REPLICAS_FIRST && !r->opt.dry_run.mode;
+    run_init(&sub, r->ctx, input, NULL);
+    sub.dst = "";
+    sub.may_be_empty = true;
+    sub.opt.select.part = r->opt.select.part;
+    sub.opt.select.keys = r->opt.select.keys;
+    sub.opt.select.keys_count = r->opt.select.keys_count;
+    sub.opt.select.exclude = r->opt.select.exclude;
+    sub.opt.select.exclude_count = r->opt.select.exclude_count;
+    sub.opt.select.replicas = r->opt.select.replicas;
+    sub.opt.select.objects = FSDPCK_OBJECTS_DROP;
+    sub.opt.select.clean_names = FSDPCK_ON;
+    sub.opt.work = r->opt.work;
+    sub.opt.work.engine = FSDPCK_ENGINE_THREADS;
+    fsdpck_status st = group_agree_result(r->ctx->group, plan_input(&sub, err), true, err);
+    if (st == FSDPCK_OK && compares && has_replicas(&sub))
+        st = compare_replicas(&sub, err);
+    if (st != FSDPCK_OK && err != NULL && err->path[0] == '\0')
+        error_path(err, input->path);
+    run_release(&sub);
+    return st;
+}
+
+fsdpck_status average_run_check(run *r, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *c = r->src;
+    for (size_t i = 0; c->average != NULL && i < c->input_count; i++)
+        RETURN_IF(check_input(r, c->inputs[i], err));
+    return FSDPCK_OK;
+}
+
+/* --- distances --- */
+
+static fsdpck_status take_distances(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
+                                    fsdpck_error *err)
+{
+    fsdpck_checkpoint *c = ctx;
+    const size_t inputs = c->average_rule.count;
+    (void)rank;
+    if (nbytes != c->averaged.count * inputs * sizeof(double))
+        return FAIL(err, INTERNAL, NONE, "ranks averaged different tensors");
+    for (size_t i = 0; i < c->averaged.count; i++)
+        for (size_t k = 0; k < inputs; k++) {
+            double distance;
+            memcpy(&distance, bytes + (i * inputs + k) * sizeof distance, sizeof distance);
+            averager_add_distance(c->average, *VEC_AT(&c->averaged, const uint32_t, i), k,
+                                  distance);
+        }
+    return FSDPCK_OK;
+}
+
+fsdpck_status average_run_share_distances(run *r, fsdpck_error *err)
+{
+    fsdpck_checkpoint *c = r->src;
+    if (c->average == NULL || r->ctx->group == NULL)
+        return FSDPCK_OK;
+    const size_t inputs = c->average_rule.count;
+    const uint64_t nbytes = c->averaged.count * inputs * sizeof(double);
+    double *all = malloc(nbytes > 0 ? nbytes : 1);
+    for (size_t i = 0; all != NULL && i < c->averaged.count; i++)
+        for (size_t k = 0; k < inputs; k++)
+            all[i * inputs + k] =
+                averager_distance(c->average, *VEC_AT(&c->averaged, const uint32_t, i), k);
+    const fsdpck_status st =
+        group_all_gather(r->ctx->group, all == NULL ? error_set_nomem(err, nbytes) : FSDPCK_OK, all,
+                         nbytes, take_distances, c, err);
+    free(all);
+    return st;
+}
