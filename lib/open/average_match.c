@@ -261,6 +261,7 @@ static fsdpck_status match_objects(match_state *s, size_t input, const strtab *m
     return st;
 }
 
+/* With trusts_objects, only names are compared with --keys and --exclude. */
 static fsdpck_status match_all_objects(match_state *s, fsdpck_error *err)
 {
     budget *owner = &s->m->inputs[s->m->shape]->metadata;
@@ -269,7 +270,7 @@ static fsdpck_status match_all_objects(match_state *s, fsdpck_error *err)
     strtab_init(&names, owner);
     fsdpck_status st = list_objects(s, s->m->shape, &names, &object_of, err);
     for (size_t i = 0; st == FSDPCK_OK && i < s->m->count; i++)
-        if (i != s->m->shape)
+        if (i != s->m->shape && !s->m->trusts_objects)
             st = match_objects(s, i, &names, &object_of, err);
     strtab_release(&names);
     vec_release(&object_of);
@@ -295,8 +296,8 @@ static fsdpck_status match_all(match_state *s, fsdpck_error *err)
     for (size_t i = 0; i < s->m->count; i++)
         if (i != s->m->shape)
             RETURN_IF(match_input(s, i, err));
-    if (!s->m->trusts_objects)
-        RETURN_IF(match_all_objects(s, err));
+    RETURN_IF(match_all_objects(s, err));
+    RETURN_IF(select_rules_check_used(&s->rules, err));
     return s->differences > 0 ? fail_different(s, err) : FSDPCK_OK;
 }
 

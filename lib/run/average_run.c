@@ -41,6 +41,7 @@ static fsdpck_status check_input(run *r, fsdpck_checkpoint *input, fsdpck_error 
     run_init(&sub, r->ctx, input, NULL);
     sub.dst = "";
     sub.may_be_empty = true;
+    sub.keys_are_used = true;
     sub.opt.select.part = r->opt.select.part;
     sub.opt.select.keys = r->opt.select.keys;
     sub.opt.select.keys_count = r->opt.select.keys_count;

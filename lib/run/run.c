@@ -80,6 +80,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
         .may_be_empty = r->may_be_empty,
+        .keys_are_used = r->keys_are_used || r->src->average != NULL,
         .attributes = r->attributes,
         .clean =
             o->select.clean_names == FSDPCK_ON || (o->select.clean_names == FSDPCK_AUTO && flat),

@@ -50,7 +50,7 @@ typedef struct run {
     path_stamp replaced_file,
         replaced_manifest; /* DST and --manifest at the start, if they are files */
     /* As in select_request, for runs without output. */
-    bool bare_optimizer, names_objects, may_be_empty;
+    bool bare_optimizer, names_objects, may_be_empty, keys_are_used;
     bool attributes;               /* likewise */
     bool check_manifest;           /* likewise: manifest_files_check_lost */
     rank_differences *differences; /* as in exec_request */

@@ -93,7 +93,8 @@ typedef struct select_request {
     /* For runs without output: the optimizer part alone loses its outer key, as the model part
      * does, and objects get the names that the rules make. */
     bool bare_optimizer, names_objects;
-    bool may_be_empty; /* a part without tensors is no error */
+    bool may_be_empty;  /* a part without tensors is no error */
+    bool keys_are_used; /* keys and exclude may match nothing: the caller has checked them */
     bool attributes; /* likewise: tensors inside attributes of dicts are selected by their names */
     bool clean;
     select_tied tied;
