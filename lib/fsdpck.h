@@ -686,67 +686,6 @@ FSDPCK_API fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *
                                         fsdpck_report **report,
                                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* ---- averaging ---- */
-
-/* Options of fsdpck_average. Zeros: the mean of the model part. */
-typedef struct fsdpck_average_options {
-    size_t struct_nbytes;
-    const double *weights; /* by input; NULL: 1/count each, or those of `schedule` */
-    size_t weights_count;
-    int normalize; /* divide the weights by their sum */
-    const char
-        *schedule; /* "linear", "minus-sqrt" or "ema=BETA", the oldest input first; or NULL */
-    /* Task arithmetic: base + scale * (sum of weight * (input - base)). Borrowed as the inputs. NULL:
-     * none. */
-    fsdpck_checkpoint *base;
-    double scale;
-    int slerp; /* spherical interpolation of two inputs, at slerp_t from 0 (the first) to 1 */
-    double slerp_t;
-    int accumulate_fp64; /* sum in float64 also where tensors are narrower */
-    uint64_t
-        objects_from; /* input, from 1, that integers and objects come from; 0: all are equal */
-    /* part (-1: model), keys and exclude: what must be equal in names, shapes and dtypes, and is
-     * averaged. NULL: the model part. */
-    const fsdpck_select_options *select;
-} fsdpck_average_options;
-
-/* Makes a checkpoint of the averages of `count` checkpoints, which may have different formats and
- * shardings, for fsdpck_consolidate and fsdpck_reshard. Reads no elements. Names, objects and the format
- * are those of input objects_from, or of the first. Floating tensors are summed in the order of the
- * inputs in float32 (float64 tensors: float64) and rounded once. *out is freed with fsdpck_close, before
- * the inputs. Collective in a group. Errors: USAGE, BADINPUT (AVERAGE-DIFFER: other names, shapes, dtypes
- * or objects; later, when elements are read, other integers, and AVERAGE-NONFINITE), UNSUPPORTED
- * (AVERAGE-KIND). */
-FSDPCK_API fsdpck_status fsdpck_average(fsdpck_context *ctx, fsdpck_checkpoint *const *inputs,
-                                        size_t count, const fsdpck_average_options *options,
-                                        fsdpck_checkpoint **out,
-                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* What fsdpck_average made. */
-typedef struct fsdpck_average_info {
-    size_t struct_nbytes;
-    size_t inputs;              /* without base */
-    const double *coefficients; /* by input; NULL for slerp, whose factors differ between tensors */
-    uint64_t tensors;           /* that are computed: limit of the index */
-} fsdpck_average_info;
-
-/* Fills *info; all zeros for a checkpoint that was not made by fsdpck_average. */
-FSDPCK_API void fsdpck_average_get_info(const fsdpck_checkpoint *ckpt, fsdpck_average_info *info);
-
-/* The distances of one averaged tensor. */
-typedef struct fsdpck_average_tensor {
-    size_t struct_nbytes;
-    const char *name; /* as of fsdpck_tensor */
-    size_t name_nbytes;
-    double distance; /* largest |element of an input - average|, before a cast */
-    size_t input;    /* the first with it, from 0 */
-} fsdpck_average_tensor;
-
-/* Averaged tensor number `index`, below info.tensors. Its distances are known after a call that wrote
- * it, and 0 before. */
-FSDPCK_API void fsdpck_average_get_tensor(const fsdpck_checkpoint *ckpt, uint64_t index,
-                                          fsdpck_average_tensor *t);
-
 /* ---- layouts ---- */
 
 /* Tensors and bytes per rank of a reshard, computed from metadata only:
@@ -854,7 +793,7 @@ FSDPCK_API void fsdpck_layout_free(fsdpck_layout *l);
 #ifdef __cplusplus
 }
 #endif
-
+#include "fsdpck_average.h"
 #include "fsdpck_model.h"
 #include "fsdpck_verify.h"
 

@@ -2,7 +2,9 @@
  *
  *     average_catalogue.c   the second catalogue
  *     average_cut.c         the boxes of its chunks
- *     average_read.c        its source: reads all inputs
+ *     average_source.c      its source
+ *     average_reader.c      bands of all inputs
+ *     average_distance.c    distances of the inputs from the result
  *     average_slerp.c       the sums over a whole tensor that a slerp needs
  *     average_sum.h         the arithmetic
  */
@@ -58,6 +60,18 @@ static inline uint32_t average_tensor_of(const averager *v, const average_tensor
     return v->tensors[(uint64_t)t->tensor * v->count + input];
 }
 
+static inline const char *average_name(const averager *v, const average_tensor *t)
+{
+    return catalogue_name(v->out, catalogue_tensor(v->out, t->tensor)->name);
+}
+
+/* An error of one input. */
+static inline void average_name_input(const averager *v, size_t input, fsdpck_error *err)
+{
+    if (err != NULL && err->path[0] == '\0')
+        error_path(err, v->inputs[input].name);
+}
+
 /* average_cut.c: calls add(ctx, offsets, sizes, err) for the boxes into which a tensor is divided, in
  * row-major order. */
 typedef fsdpck_status (*average_add_fn)(void *ctx, const uint64_t *offsets, const uint64_t *sizes,
@@ -65,7 +79,15 @@ typedef fsdpck_status (*average_add_fn)(void *ctx, const uint64_t *offsets, cons
 fsdpck_status average_cut(const averager *v, const average_tensor *t, average_add_fn add, void *ctx,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* average_read.c: what a stream reads from all inputs: a box, band by band in row-major order. */
+/* Memory of one stream. */
+struct average_buffers {
+    struct average_buffers *next;
+    const uint8_t **from; /* by input: the numbers of a block */
+    uint8_t *block;       /* the result */
+    uint8_t *bands[];     /* by input: AVERAGE_BAND_NBYTES */
+};
+
+/* average_reader.c: a box of all inputs, band by band in row-major order. */
 typedef struct average_reader {
     const averager *v;
     const average_tensor *t;
@@ -88,6 +110,7 @@ void average_free_buffers(averager *v);
 /* An element of an input, or of the result, that is not finite. */
 fsdpck_status average_fail_special(const averager *v, const average_tensor *t, size_t culprit,
                                    fsdpck_error *err);
+/* average_source.c: sets v->source. */
 void average_set_source(averager *v);
 
 /* average_slerp.c */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "group/remote_folder.h"
-#include "run/average_run.h"
+#include "run/average_distances.h"
 #include "run/like_files.h"
 #include "run/manifest_files.h"
 #include "run/manifest_run.h"
@@ -396,7 +396,6 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_check_same_plan(r, err));
-    RETURN_IF(average_run_check(r, err));
     if (r->check != NULL)
         RETURN_IF(r->check(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
@@ -404,7 +403,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run.mode)
         RETURN_IF(write_output(r, err));
-    RETURN_IF(average_run_share_distances(r, err));
+    RETURN_IF(average_distances_share(r->src, r->ctx->group, err));
     if (report == NULL)
         return FSDPCK_OK;
     const report_input in = {

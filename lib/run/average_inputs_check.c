@@ -1,12 +1,7 @@
-#include "run/average_run.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "run/average_inputs_check.h"
 
 #include "run/digest_run.h"
 #include "run/manifest_files.h"
-
-/* --- the inputs --- */
 
 static fsdpck_status plan_input(run *sub, fsdpck_error *err)
 {
@@ -61,49 +56,10 @@ static fsdpck_status check_input(run *r, fsdpck_checkpoint *input, fsdpck_error 
     return st;
 }
 
-fsdpck_status average_run_check(run *r, fsdpck_error *err)
+fsdpck_status average_inputs_check(run *r, fsdpck_error *err)
 {
     const fsdpck_checkpoint *c = r->src;
     for (size_t i = 0; c->average != NULL && i < c->input_count; i++)
         RETURN_IF(check_input(r, c->inputs[i], err));
     return FSDPCK_OK;
-}
-
-/* --- distances --- */
-
-static fsdpck_status take_distances(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
-                                    fsdpck_error *err)
-{
-    fsdpck_checkpoint *c = ctx;
-    const size_t inputs = c->average_rule.count;
-    (void)rank;
-    if (nbytes != c->averaged.count * inputs * sizeof(double))
-        return FAIL(err, INTERNAL, NONE, "ranks averaged different tensors");
-    for (size_t i = 0; i < c->averaged.count; i++)
-        for (size_t k = 0; k < inputs; k++) {
-            double distance;
-            memcpy(&distance, bytes + (i * inputs + k) * sizeof distance, sizeof distance);
-            averager_add_distance(c->average, *VEC_AT(&c->averaged, const uint32_t, i), k,
-                                  distance);
-        }
-    return FSDPCK_OK;
-}
-
-fsdpck_status average_run_share_distances(run *r, fsdpck_error *err)
-{
-    fsdpck_checkpoint *c = r->src;
-    if (c->average == NULL || r->ctx->group == NULL)
-        return FSDPCK_OK;
-    const size_t inputs = c->average_rule.count;
-    const uint64_t nbytes = c->averaged.count * inputs * sizeof(double);
-    double *all = malloc(nbytes > 0 ? nbytes : 1);
-    for (size_t i = 0; all != NULL && i < c->averaged.count; i++)
-        for (size_t k = 0; k < inputs; k++)
-            all[i * inputs + k] =
-                averager_distance(c->average, *VEC_AT(&c->averaged, const uint32_t, i), k);
-    const fsdpck_status st =
-        group_all_gather(r->ctx->group, all == NULL ? error_set_nomem(err, nbytes) : FSDPCK_OK, all,
-                         nbytes, take_distances, c, err);
-    free(all);
-    return st;
 }
