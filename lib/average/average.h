@@ -60,7 +60,9 @@ typedef struct average_request {
 fsdpck_status averager_new(const average_request *request, catalogue *out, averager **v,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 const source *averager_source(const averager *v);
-/* Whether a tensor is computed. */
+/* Whether a tensor is one of all inputs. */
+bool averager_takes(const averager *v, uint32_t tensor);
+/* Whether it is also computed. */
 bool averager_computes(const averager *v, uint32_t tensor);
 /* The largest distance of an element of an input from the result, of those that were computed here. */
 double averager_distance(const averager *v, uint32_t tensor, size_t input);

@@ -8,11 +8,6 @@
 
 /* --- tensors --- */
 
-static bool is_averaged(const averager *v, uint32_t tensor)
-{
-    return v->tensors[(uint64_t)tensor * v->count] != CAT_NONE;
-}
-
 /* 8 and 4 bits: their values mean nothing without scales, which other tensors hold. */
 static fsdpck_status fail_kind(const averager *v, uint32_t tensor, fsdpck_error *err)
 {
@@ -116,7 +111,7 @@ static fsdpck_status add_any(averager *v, uint32_t tensor, fsdpck_error *err)
     const dtype d = (dtype)catalogue_tensor(v->from->cat, tensor)->dtype;
     const dtype_class kind = (dtype_class)dtype_get(d)->kind;
     *VEC_AT(&v->slot_of, uint32_t, tensor) = AVERAGE_NONE;
-    if (!is_averaged(v, tensor) || catalogue_tensor_nelems(v->from->cat, tensor) == 0)
+    if (!averager_takes(v, tensor) || catalogue_tensor_nelems(v->from->cat, tensor) == 0)
         return keep_chunks(v, tensor, err);
     const bool computed = average_number_type(d) != DTYPE_NONE;
     if (!computed && (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX))

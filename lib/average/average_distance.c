@@ -3,6 +3,11 @@
 
 #include "average/average_internal.h"
 
+bool averager_takes(const averager *v, uint32_t tensor)
+{
+    return v->tensors[(uint64_t)tensor * v->count] != CAT_NONE;
+}
+
 bool averager_computes(const averager *v, uint32_t tensor)
 {
     const uint32_t slot = *VEC_AT(&v->slot_of, const uint32_t, tensor);

@@ -16,9 +16,10 @@
 typedef struct match_state {
     average_match *m;
     select_rules rules;
-    text_buf name, first; /* of the difference that the error names */
-    strtab names;         /* of the template's tensors */
-    vec tensor_of;        /* uint32_t: by name */
+    text_buf name, outer;
+    text_buf first; /* the difference that the error names */
+    strtab names;   /* of the template's tensors */
+    vec tensor_of;  /* uint32_t: by name */
     uint64_t differences;
 } match_state;
 
@@ -41,6 +42,27 @@ static void PRINTF_LIKE(2, 3) add_difference(match_state *s, const char *format,
         log_write(&template_of(s)->ctx->log, LOG_NOTE, "differs: %s", line);
 }
 
+/* Patterns of --keys and --exclude may include the outer key that the output keeps in some formats, which is that
+ * of the template, or omit it. */
+static fsdpck_status match_name(match_state *s, checkpoint_part part, bool *wanted,
+                                fsdpck_error *err)
+{
+    const checkpoint_parts *parts = &template_of(s)->parts;
+    const char *name = s->name.text + 1;
+    const size_t nbytes = s->name.nbytes - 1;
+    if (checkpoint_parts_outer_nbytes(parts, part) == 0) {
+        *wanted = select_rules_match(&s->rules, name);
+        return FSDPCK_OK;
+    }
+    s->outer.nbytes = 0;
+    text_printf(&s->outer, "%s.", part == PART_MODEL ? parts->model_key : parts->optimizer_key);
+    text_append(&s->outer, name, nbytes);
+    text_append(&s->outer, "", 0);
+    RETURN_IF(text_check(&s->outer, err));
+    *wanted = select_rules_match_either(&s->rules, name, s->outer.text);
+    return FSDPCK_OK;
+}
+
 /* The name under which inputs are compared: s->name. *wanted: the request selects it. The name begins with
  * the number of the part. */
 static fsdpck_status name_item(match_state *s, const fsdpck_checkpoint *c, checkpoint_part part,
@@ -52,9 +74,8 @@ static fsdpck_status name_item(match_state *s, const fsdpck_checkpoint *c, check
                                  catalogue_name_nbytes(&c->cat, name), &s->name);
     text_append(&s->name, "", 0);
     RETURN_IF(text_check(&s->name, err));
-    *wanted = (s->m->part == PART_ALL || s->m->part == part) &&
-              select_rules_match(&s->rules, s->name.text + 1);
-    return FSDPCK_OK;
+    *wanted = s->m->part == PART_ALL || s->m->part == part;
+    return *wanted ? match_name(s, part, wanted, err) : FSDPCK_OK;
 }
 
 static fsdpck_status name_tensor(match_state *s, const fsdpck_checkpoint *c, uint32_t tensor,
@@ -312,6 +333,7 @@ fsdpck_status average_match_find(average_match *m, fsdpck_error *err)
         select_rules_release(&s.rules);
     }
     text_release(&s.name);
+    text_release(&s.outer);
     text_release(&s.first);
     strtab_release(&s.names);
     vec_release(&s.tensor_of);

@@ -56,8 +56,27 @@ static fsdpck_status check_input(run *r, fsdpck_checkpoint *input, fsdpck_error 
     return st;
 }
 
+/* The average does not depend on the format of the output, so it was made before the names were known that
+ * --keys and --exclude apply to. */
+static fsdpck_status check_taken(const run *r, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < catalogue_tensor_count(&r->to.cat); i++) {
+        const uint32_t from = *VEC_AT(&r->to.from, const uint32_t, i);
+        if (averager_takes(r->src->average, from))
+            continue;
+        const char *name = catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name);
+        return FAIL_WITH(
+            err, USAGE, NONE, ("'%s' would be written, but is not averaged", name), (tensor, name),
+            (next, "give --keys and --exclude patterns of the names in the output, with "
+                   "the outer key"));
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status average_inputs_check(run *r, fsdpck_error *err)
 {
+    if (r->src->average != NULL)
+        RETURN_IF(group_agree(r->ctx->group, check_taken(r, err), err));
     const fsdpck_checkpoint *c = r->src;
     for (size_t i = 0; c->average != NULL && i < c->input_count; i++)
         RETURN_IF(check_input(r, c->inputs[i], err));
