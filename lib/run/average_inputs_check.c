@@ -62,13 +62,12 @@ static fsdpck_status check_taken(const run *r, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < catalogue_tensor_count(&r->to.cat); i++) {
         const uint32_t from = *VEC_AT(&r->to.from, const uint32_t, i);
-        if (averager_takes(r->src->average, from))
+        if (from == CAT_NONE || averager_takes(r->src->average, from))
             continue;
         const char *name = catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, i)->name);
-        return FAIL_WITH(
-            err, USAGE, NONE, ("'%s' would be written, but is not averaged", name), (tensor, name),
-            (next, "give --keys and --exclude patterns of the names in the output, with "
-                   "the outer key"));
+        return FAIL_WITH(err, USAGE, NONE, ("'%s' would be written, but is not averaged", name),
+                         (tensor, name),
+                         (next, "give --keys and --exclude patterns of the names in the output"));
     }
     return FSDPCK_OK;
 }
