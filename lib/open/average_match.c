@@ -226,6 +226,8 @@ static fsdpck_status list_objects(match_state *s, size_t input, strtab *names, v
         RETURN_IF(name_item(s, c, (checkpoint_part)c->parts.object_part[i], o->name, &wanted, err));
         if (!wanted)
             continue;
+        if (input == s->m->shape)
+            s->m->takes_objects[i] = 1;
         if (!o->loaded)
             RETURN_IF(checkpoint_load_object(c, i, err));
         text_printf(&s->name, "\n%u", (unsigned)catalogue_object(&c->cat, i)->rank);

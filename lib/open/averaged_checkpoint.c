@@ -151,9 +151,16 @@ static fsdpck_status make_average(fsdpck_checkpoint *c, const average_match *m, 
 
 static fsdpck_status list_averaged(fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    for (uint32_t i = 0; i < catalogue_tensor_count(&c->cat); i++)
+    const size_t count = catalogue_tensor_count(&c->cat);
+    uint8_t *takes = calloc(count + 1, 1);
+    c->average_only.tensors = takes;
+    if (takes == NULL)
+        return error_set_nomem(err, count);
+    for (uint32_t i = 0; i < count; i++) {
+        takes[i] = averager_takes(c->average, i);
         if (averager_computes(c->average, i))
             RETURN_IF(vec_add(&c->averaged, &i, err));
+    }
     return FSDPCK_OK;
 }
 
@@ -212,15 +219,20 @@ static fsdpck_status make(fsdpck_checkpoint *const *given, size_t count,
     if (o->base != NULL)
         c->inputs[c->input_count++] = o->base;
     RETURN_IF(prepare_inputs(c->inputs, c->input_count, err));
+    uint8_t *takes = calloc(c->base->parts.object_count + 1, 1);
+    c->average_only.objects = takes;
+    if (takes == NULL)
+        return error_set_nomem(err, c->base->parts.object_count);
     average_match m = {.inputs = c->inputs,
                        .count = c->input_count,
                        .shape = shape,
                        .part = select->part < 0 ? PART_MODEL : (checkpoint_part)select->part,
                        .rules = &rules,
                        .trusts_objects = o->objects_from > 0,
-                       .tensors = VEC_OF(uint32_t, &c->metadata)};
+                       .tensors = VEC_OF(uint32_t, &c->metadata),
+                       .takes_objects = takes};
     const fsdpck_status st = fill(c, &m, err);
-    vec_release(&m.tensors);
+    c->average_tensors = m.tensors;
     return st;
 }
 

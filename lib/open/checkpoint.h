@@ -127,7 +127,9 @@ struct fsdpck_checkpoint {
     fsdpck_checkpoint **inputs;
     size_t input_count;
     average_rule average_rule;
-    vec averaged; /* uint32_t: tensors of `cat` that are computed */
+    vec averaged;             /* uint32_t: tensors of `cat` that are computed */
+    select_only average_only; /* owned: the tensors and objects that were requested */
+    vec average_tensors;      /* uint32_t: as average_request.tensors */
 };
 
 /* The mesh over which a catalogue's tensors are sharded: the one with the most ranks, then the most
@@ -216,6 +218,7 @@ typedef struct average_match {
     const select_options *rules; /* keys and exclude */
     bool trusts_objects;         /* they need not be equal */
     vec tensors;                 /* uint32_t: average_request.tensors */
+    uint8_t *takes_objects;      /* of the template, zeroed: those that the rules select */
 } average_match;
 
 /* Fills m->tensors. BADINPUT (AVERAGE-DIFFER) if names, shapes, dtypes or objects differ; each

@@ -374,7 +374,9 @@ void fsdpck_close(fsdpck_checkpoint *c)
     averager_free(c->average);
     free(c->average_rule.coefficients);
     free(c->inputs);
-    vec_release(&c->averaged);
+    VEC_RELEASE_ALL(&c->averaged, &c->average_tensors);
+    free((void *)c->average_only.tensors);
+    free((void *)c->average_only.objects);
     map_adapter_free(c->mapper);
     dequantizer_free(c->dequantizer);
     map_free(c->map);

@@ -38,6 +38,7 @@ void run_release(run *r)
 void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options)
 {
     *r = (run){.ctx = ctx, .src = src};
+    r->only = src->average == NULL ? NULL : &src->average_only;
     if (options != NULL)
         r->opt = *options;
     else
@@ -73,6 +74,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
                     o->select.exclude_count, o->select.strip_prefix, o->select.strip_prefix_count,
                     o->select.rename, o->select.rename_count, o->select.dtype,
                     o->select.dtype_count},
+        .only = r->only,
         .part = mapped                     ? PART_MODEL
                 : o->select.part >= 0      ? (checkpoint_part)o->select.part
                 : flat && !r->writer->flat ? PART_MODEL
@@ -80,7 +82,6 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .bare_optimizer = r->bare_optimizer,
         .names_objects = r->names_objects,
         .may_be_empty = r->may_be_empty,
-        .keys_are_used = r->keys_are_used || r->src->average != NULL,
         .attributes = r->attributes,
         .clean =
             o->select.clean_names == FSDPCK_ON || (o->select.clean_names == FSDPCK_AUTO && flat),
@@ -98,6 +99,8 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .load_ctx = r->src,
         .sharding = r->sharded ? &r->sharding : NULL,
     };
+    if (r->only != NULL)
+        request.options.keys_count = request.options.exclude_count = 0;
     like_output_select(&r->like, &request);
     r->opt.select.part = (int)request.part;
     if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)

@@ -50,8 +50,9 @@ typedef struct run {
     path_stamp replaced_file,
         replaced_manifest; /* DST and --manifest at the start, if they are files */
     /* As in select_request, for runs without output. */
-    bool bare_optimizer, names_objects, may_be_empty, keys_are_used;
+    bool bare_optimizer, names_objects, may_be_empty;
     bool attributes;               /* likewise */
+    const select_only *only;       /* as in select_request; NULL: by the options */
     bool check_manifest;           /* likewise: manifest_files_check_lost */
     rank_differences *differences; /* as in exec_request */
     bool ignores_copies;           /* likewise */

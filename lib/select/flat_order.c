@@ -224,7 +224,7 @@ static fsdpck_status fail_order(const flat_order *o, uint32_t moved, fsdpck_erro
     return FAIL_WITH(
         err, BADINPUT, MODEL_NEEDED,
         ("param_group %" PRIu32 " lists names in a different order than the model, and the numbers "
-                                "may follow either order",
+         "may follow either order",
          o->group),
         (found, "'%.100s' before '%.100s'", strtab_text(&o->names, ITEM(o, moved - 1)->name),
          strtab_text(&o->names, ITEM(o, moved)->name)),

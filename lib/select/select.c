@@ -358,8 +358,6 @@ static fsdpck_status build(select_state *a, fsdpck_error *err)
     if (a->request->sharding == NULL)
         RETURN_IF(select_keep_shared(a, err));
     RETURN_IF(record_tied(a, err));
-    if (a->request->keys_are_used)
-        select_rules_keys_are_used(&a->rules);
     RETURN_IF(select_rules_check_used(&a->rules, err));
     RETURN_IF(check_not_empty(a, err));
     if (a->request->flat_keys)

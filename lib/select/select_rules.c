@@ -451,13 +451,6 @@ static fsdpck_status check_list(const select_rules *r, const char *option, const
     return FSDPCK_OK;
 }
 
-void select_rules_keys_are_used(select_rules *rules)
-{
-    const size_t count = rules->options->keys_count + rules->options->exclude_count;
-    if (count > 0)
-        memset(rules->used, 1, count);
-}
-
 fsdpck_status select_rules_check_used(const select_rules *r, fsdpck_error *err)
 {
     const select_options *w = r->options;

@@ -59,8 +59,6 @@ fsdpck_status select_rules_rename(select_rules *rules, text_buf *name, text_buf 
                                   bool *changed, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The dtype that a tensor gets under its final name. */
 dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_model);
-/* The caller has checked that --keys and --exclude match something elsewhere. */
-void select_rules_keys_are_used(select_rules *rules);
 fsdpck_status select_rules_check_used(const select_rules *rules,
                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
 void select_rules_release(select_rules *rules);
