@@ -60,7 +60,9 @@ static fsdpck_status compare_band(average_stream *s, uint64_t n, fsdpck_error *e
     return FSDPCK_OK;
 }
 
-static fsdpck_status compute_block(average_stream *s, fsdpck_error *err)
+/* Up to AVERAGE_BLOCK numbers to `to`. */
+static fsdpck_status compute_block(average_stream *s, uint8_t *to, uint64_t *nbytes,
+                                   fsdpck_error *err)
 {
     const uint64_t size = dtype_get(s->sum.type)->itemsize_bytes;
     const uint64_t n = s->left < AVERAGE_BLOCK ? s->left : AVERAGE_BLOCK;
@@ -68,28 +70,25 @@ static fsdpck_status compute_block(average_stream *s, fsdpck_error *err)
     size_t culprit;
     for (size_t i = 0; i < s->v->count; i++)
         b->from[i] = s->bands[i] + s->at * size;
-    if (!average_sum_block(&s->sum, b->from, b->block, n, &culprit))
+    if (!average_sum_block(&s->sum, b->from, to, n, &culprit))
         return average_fail_special(s->v, s->reader.t, culprit, err);
     s->at += n;
     s->left -= n;
-    s->ready = b->block;
-    s->ready_nbytes = n * size;
+    *nbytes = n * size;
     return FSDPCK_OK;
 }
 
-static fsdpck_status refill(average_stream *s, fsdpck_error *err)
+static fsdpck_status next_band(average_stream *s, fsdpck_error *err)
 {
-    if (s->left == 0) {
-        uint64_t n;
-        RETURN_IF(average_reader_next(&s->reader, &s->bands, &n, err));
-        if (n == 0)
-            return FAIL(err, INTERNAL, NONE, "read past the end of an averaged chunk");
-        if (!s->reader.t->computed)
-            return compare_band(s, n, err);
-        s->at = 0;
-        s->left = n * (s->reader.itemsize / dtype_get(s->sum.type)->itemsize_bytes);
-    }
-    return compute_block(s, err);
+    uint64_t n;
+    RETURN_IF(average_reader_next(&s->reader, &s->bands, &n, err));
+    if (n == 0)
+        return FAIL(err, INTERNAL, NONE, "read past the end of an averaged chunk");
+    if (!s->reader.t->computed)
+        return compare_band(s, n, err);
+    s->at = 0;
+    s->left = n * (s->reader.itemsize / dtype_get(s->sum.type)->itemsize_bytes);
+    return FSDPCK_OK;
 }
 
 static const average_chunk *chunk_of(const averager *v, uint64_t chunk)
@@ -147,8 +146,19 @@ static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbyt
     if (s->other != NULL)
         return s->v->from->src->stream_read(s->other, dst, nbytes, err);
     while (nbytes > 0) {
-        if (s->ready_nbytes == 0)
-            RETURN_IF(refill(s, err));
+        if (s->ready_nbytes == 0 && s->left == 0)
+            RETURN_IF(next_band(s, err));
+        if (s->ready_nbytes == 0 && s->left > 0 && nbytes >= AVERAGE_BLOCK * sizeof(double)) {
+            uint64_t made;
+            RETURN_IF(compute_block(s, to, &made, err));
+            to += made;
+            nbytes -= made;
+            continue;
+        }
+        if (s->ready_nbytes == 0 && s->left > 0) {
+            s->ready = s->reader.buffers->block;
+            RETURN_IF(compute_block(s, s->reader.buffers->block, &s->ready_nbytes, err));
+        }
         const uint64_t n = nbytes < s->ready_nbytes ? nbytes : s->ready_nbytes;
         memcpy(to, s->ready, n);
         s->ready += n;

@@ -41,7 +41,8 @@ fsdpck_status average_sum_init(average_sum *s, const average_rule *rule, size_t 
     s->farthest = calloc(inputs, sizeof *s->farthest);
     s->values = malloc((inputs + 2) * AVERAGE_BLOCK * sizeof(double));
     s->narrow = malloc(AVERAGE_BLOCK * sizeof *s->narrow);
-    if (s->farthest != NULL && s->values != NULL && s->narrow != NULL)
+    s->x = calloc(inputs + 2, sizeof *s->x);
+    if (s->farthest != NULL && s->values != NULL && s->narrow != NULL && s->x != NULL)
         return FSDPCK_OK;
     average_sum_release(s);
     return error_set_nomem(err, (inputs + 2) * AVERAGE_BLOCK * sizeof(double));
@@ -52,6 +53,7 @@ void average_sum_release(average_sum *s)
     free(s->farthest);
     free(s->values);
     free(s->narrow);
+    free(s->x);
     *s = (average_sum){0};
 }
 
@@ -112,6 +114,28 @@ AVERAGE_CLONES static void widen(double *restrict to, const float *restrict from
         to[i] = from[i];
 }
 
+/* Without copies, unlike cast_elements. */
+AVERAGE_CLONES static void load_bf16(float *restrict to, const uint8_t *restrict from, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, from + 2 * i, sizeof half);
+        const uint32_t bits = (uint32_t)half << 16;
+        memcpy(&to[i], &bits, sizeof bits);
+    }
+}
+
+/* Of numbers that are finite. */
+AVERAGE_CLONES static void store_bf16(uint8_t *restrict to, const float *restrict from, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &from[i], sizeof bits);
+        const uint16_t half = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+        memcpy(to + 2 * i, &half, sizeof half);
+    }
+}
+
 /* Rounds to the nearest float, or, if the number is inexact, to the neighbor whose last bit is set: a
  * second rounding to 16 bits then gives the same as one rounding. */
 static void narrow(float *to, const double *from, uint64_t n, bool to_odd)
@@ -130,24 +154,34 @@ static void narrow(float *to, const double *from, uint64_t n, bool to_odd)
 
 /* --- blocks --- */
 
-static void load(const average_sum *s, void *to, const uint8_t *from, uint64_t n)
+static void load_f32(dtype from, float *to, const uint8_t *bytes, uint64_t n)
 {
-    const size_t size = dtype_get(s->type)->itemsize_bytes;
-    if (!s->wide && s->type == DTYPE_FLOAT32) {
-        memcpy(to, from, n * size);
-    } else if (!s->wide) {
-        cast_elements(s->type, DTYPE_FLOAT32, to, from, n);
-    } else if (s->type == DTYPE_FLOAT64) {
-        memcpy(to, from, n * size);
-    } else {
-        if (s->type == DTYPE_FLOAT32)
-            memcpy(s->narrow, from, n * size);
-        else
-            cast_elements(s->type, DTYPE_FLOAT32, s->narrow, from, n);
-        widen(to, s->narrow, n);
-    }
+    if (from == DTYPE_BFLOAT16)
+        load_bf16(to, bytes, n);
+    else if (from == DTYPE_FLOAT32)
+        memcpy(to, bytes, n * sizeof *to);
+    else
+        cast_elements(from, DTYPE_FLOAT32, to, bytes, n);
 }
 
+/* The numbers in the dtype of the sum: as they are, if they have it and are aligned, else in `to`. */
+static const void *load(const average_sum *s, void *to, const uint8_t *from, uint64_t n)
+{
+    const bool same = s->type == (s->wide ? DTYPE_FLOAT64 : DTYPE_FLOAT32);
+    if (same && (uintptr_t)from % sizeof(double) == 0)
+        return from;
+    if (same) {
+        memcpy(to, from, n * dtype_get(s->type)->itemsize_bytes);
+    } else if (!s->wide) {
+        load_f32(s->type, to, from, n);
+    } else {
+        load_f32(s->type, s->narrow, from, n);
+        widen(to, s->narrow, n);
+    }
+    return to;
+}
+
+/* The sum is finite. */
 static void store(const average_sum *s, uint8_t *to, const void *sum, uint64_t n)
 {
     const size_t size = dtype_get(s->type)->itemsize_bytes;
@@ -157,37 +191,38 @@ static void store(const average_sum *s, uint8_t *to, const void *sum, uint64_t n
     const void *from = narrows ? s->narrow : sum;
     if (s->type == DTYPE_FLOAT32 || s->type == DTYPE_FLOAT64)
         memcpy(to, from, n * size);
+    else if (s->type == DTYPE_BFLOAT16)
+        store_bf16(to, from, n);
     else
         cast_elements(DTYPE_FLOAT32, s->type, to, from, n);
 }
 
-static double *f64_of(const average_sum *s, size_t i)
+static void *room_of(const average_sum *s, size_t i)
 {
-    return (double *)s->values + i * AVERAGE_BLOCK;
+    return (uint8_t *)s->values + i * AVERAGE_BLOCK * (s->wide ? sizeof(double) : sizeof(float));
 }
 
-static float *f32_of(const average_sum *s, size_t i)
+static bool is_finite(const average_sum *s, const void *x, uint64_t n)
 {
-    return (float *)s->values + i * AVERAGE_BLOCK;
+    return s->wide ? !any_special_f64(x, n) : !any_special_f32(x, n);
 }
 
-static bool load_input(const average_sum *s, size_t i, const uint8_t *from, uint64_t n)
+static bool load_input(average_sum *s, size_t i, const uint8_t *from, uint64_t n)
 {
-    void *to = s->wide ? (void *)f64_of(s, i) : (void *)f32_of(s, i);
-    load(s, to, from, n);
-    return s->wide ? !any_special_f64(to, n) : !any_special_f32(to, n);
+    s->x[i] = load(s, room_of(s, i), from, n);
+    return is_finite(s, s->x[i], n);
 }
 
 static void sum_f32(const average_sum *s, float *acc, uint64_t n)
 {
     const average_rule *r = s->rule;
-    const float *base = f32_of(s, r->count);
+    const float *base = s->x[r->count];
     memset(acc, 0, n * sizeof *acc);
     for (size_t i = 0; i < r->count; i++) {
         if (r->has_base)
-            add_delta_f32(acc, f32_of(s, i), base, (float)r->coefficients[i], n);
+            add_delta_f32(acc, s->x[i], base, (float)r->coefficients[i], n);
         else
-            add_f32(acc, f32_of(s, i), (float)r->coefficients[i], n);
+            add_f32(acc, s->x[i], (float)r->coefficients[i], n);
     }
     if (r->has_base)
         add_to_base_f32(acc, base, (float)r->scale, n);
@@ -196,14 +231,14 @@ static void sum_f32(const average_sum *s, float *acc, uint64_t n)
 static void sum_f64(const average_sum *s, double *acc, uint64_t n)
 {
     const average_rule *r = s->rule;
-    const double *base = f64_of(s, r->count);
+    const double *base = s->x[r->count];
     memset(acc, 0, n * sizeof *acc);
     for (size_t i = 0; i < r->count; i++) {
         const double c = r->slerp ? s->slerp[i] : r->coefficients[i];
         if (r->has_base)
-            add_delta_f64(acc, f64_of(s, i), base, c, n);
+            add_delta_f64(acc, s->x[i], base, c, n);
         else
-            add_f64(acc, f64_of(s, i), c, n);
+            add_f64(acc, s->x[i], c, n);
     }
     if (r->has_base)
         add_to_base_f64(acc, base, r->scale, n);
@@ -216,18 +251,19 @@ bool average_sum_block(average_sum *s, const uint8_t *const *from, uint8_t *to, 
     for (*culprit = 0; *culprit < s->inputs; ++*culprit)
         if (!load_input(s, *culprit, from[*culprit], n))
             return false;
-    if (s->wide) {
-        sum_f64(s, f64_of(s, s->inputs), n);
-        store(s, to, f64_of(s, s->inputs), n);
-    } else {
-        sum_f32(s, f32_of(s, s->inputs), n);
-        store(s, to, f32_of(s, s->inputs), n);
-    }
+    void *sum = room_of(s, s->inputs);
+    if (s->wide)
+        sum_f64(s, sum, n);
+    else
+        sum_f32(s, sum, n);
+    if (!is_finite(s, sum, n))
+        return false;
+    store(s, to, sum, n);
     if (!load_input(s, result, to, n))
         return false;
     for (size_t i = 0; i < s->rule->count; i++) {
-        const double far = s->wide ? farthest_f64(f64_of(s, i), f64_of(s, result), n)
-                                   : (double)farthest_f32(f32_of(s, i), f32_of(s, result), n);
+        const double far = s->wide ? farthest_f64(s->x[i], s->x[result], n)
+                                   : (double)farthest_f32(s->x[i], s->x[result], n);
         s->farthest[i] = far > s->farthest[i] ? far : s->farthest[i];
     }
     return true;
@@ -239,7 +275,7 @@ bool average_sum_products(average_sum *s, const uint8_t *const *from, uint64_t n
     for (*culprit = 0; *culprit < 2; ++*culprit)
         if (!load_input(s, *culprit, from[*culprit], n))
             return false;
-    const double *a = f64_of(s, 0), *b = f64_of(s, 1);
+    const double *a = s->x[0], *b = s->x[1];
     for (uint64_t i = 0; i < n; i++) {
         sums[0] += a[i] * a[i];
         sums[1] += a[i] * b[i];

@@ -15,7 +15,7 @@
 #include "average/average.h"
 
 /* Numbers at a time. */
-#define AVERAGE_BLOCK 2048u
+#define AVERAGE_BLOCK 1024u
 
 typedef struct average_sum {
     const average_rule *rule;
@@ -25,6 +25,7 @@ typedef struct average_sum {
     double slerp[2];
     double *farthest; /* by input, without a base */
     void *values;     /* AVERAGE_BLOCK of each input, then the sum, then the result */
+    const void **x;   /* by input and for the result: its numbers, there or in the caller's memory */
     float *narrow;    /* AVERAGE_BLOCK */
 } average_sum;
 
