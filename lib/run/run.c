@@ -61,6 +61,15 @@ static fsdpck_status load_object(void *ctx, uint32_t object, fsdpck_error *err)
     return st;
 }
 
+/* An average has no storages, but names that share one in all inputs share one again. */
+static select_tied choose_tied(const run *r)
+{
+    const bool links =
+        r->src->average != NULL && r->writer->takes == STATE_NESTED && !r->writer->flat;
+    return r->opt.select.tied == FSDPCK_TIED_KEEP && links ? SELECT_TIED_LINK
+                                                           : (select_tied)r->opt.select.tied;
+}
+
 fsdpck_status run_select(run *r, fsdpck_error *err)
 {
     const run_options *o = &r->opt;
@@ -85,7 +94,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .attributes = r->attributes,
         .clean =
             o->select.clean_names == FSDPCK_ON || (o->select.clean_names == FSDPCK_AUTO && flat),
-        .tied = (select_tied)o->select.tied,
+        .tied = choose_tied(r),
         .ties = r->src->ties.items,
         .tie_count = r->src->ties.count,
         .nested = r->writer->takes == STATE_NESTED,

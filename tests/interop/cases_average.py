@@ -318,6 +318,28 @@ def case_average_optimizer(setting):
 
 
 @case(first=(2, 15))
+def case_average_ties(setting):
+    """Names that share a storage in all inputs share one in the output; others are averaged on their own."""
+    paths, states = [], []
+    for number in range(3):
+        source = torch.Generator().manual_seed(number)
+        embedding = torch.randn(10, 8, generator=source)
+        state = {"emb.weight": embedding, "x": torch.randn(3, generator=source),
+                 "head.weight": embedding if number < 2 else torch.randn(10, 8, generator=source)}
+        paths.append(setting.path("tied%d.pt" % number))
+        torch.save(state, paths[-1])
+        states.append(state)
+    for chosen, shared in (((0, 1), True), ((0, 2), False), ((2, 1), False)):
+        target = setting.path("out%d%d.pt" % chosen)
+        setting.run("average", *(paths[i] for i in chosen), target)
+        found = load_pt(target)
+        check_same_tensors(found, weighted_sum([states[i] for i in chosen], [0.5, 0.5]), "ties %d %d" % chosen)
+        check((found["emb.weight"].data_ptr() == found["head.weight"].data_ptr()) == shared, "shared: %d %d" % chosen)
+    setting.run("average", *paths[:2], setting.path("one.safetensors"), "--tied", "first")
+    check(sorted(load_file(setting.path("one.safetensors"))) == ["emb.weight", "x"], "--tied first")
+
+
+@case(first=(2, 15))
 def case_average_replicas(setting):
     """Copies of a chunk in one input are compared, as consolidate compares them."""
     states = [make_state(i) for i in range(2)]
