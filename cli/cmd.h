@@ -48,6 +48,7 @@ extern const command commands[]; /* ends with a NULL name */
 
 const command *command_find(const char *name);
 
+int cmd_average(cli *c, int argc, const char **argv);
 int cmd_consolidate(cli *c, int argc, const char **argv);
 int cmd_diff(cli *c, int argc, const char **argv);
 int cmd_digest(cli *c, int argc, const char **argv);

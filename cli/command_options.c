@@ -1,5 +1,6 @@
 #include "command_options.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "group_print.h"
@@ -393,8 +394,14 @@ static int check_map(const cli *c, const command_options *w)
 int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned operands, int argc,
                 const char **argv, command_fn run)
 {
-    const char *paths[2] = {NULL, NULL};
+    const char *two[2] = {NULL, NULL};
+    const bool many = spec->operand_count != NULL;
+    const char **all = many ? calloc((size_t)argc + 1, sizeof *all) : NULL,
+               **paths = many ? all : two;
+    if (paths == NULL)
+        return opt_usage_error(c, "out of memory for the operands");
     int code = opt_parse(c, spec, argc, argv, paths, operands);
+    const unsigned last = many && *spec->operand_count > 0 ? *spec->operand_count - 1 : 1;
     if (code < 0 && w->clean && w->keep)
         code = opt_usage_error(c, "--clean-names and --keep-names contradict each other");
     if (code < 0 && w->sha256 && w->no_manifest && w->manifest == NULL)
@@ -412,7 +419,9 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
                     .dry_run = FSDPCK_INIT(fsdpck_dry_run_options)},
             .given = w,
             .src = paths[0],
-            .dst = paths[1],
+            .dst = paths[last],
+            .sources = many ? paths : NULL,
+            .source_count = many ? last : 0,
         };
         c->json = w->json != 0;
         c->quiet = w->quiet != 0;
@@ -428,6 +437,7 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
             code = run(c, &r);
     }
     opt_release(c, spec);
+    free(all);
     return code;
 }
 

@@ -46,6 +46,10 @@ typedef struct command_options {
     uint64_t threads, memory_nbytes;
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
+    /* of average */
+    char *weights, *schedule, *average_base, *scale, *slerp;
+    int normalize, accumulate;
+    uint64_t objects_from;
     char *show_rank;   /* of layout */
     char *check;       /* of digest */
     char *atol, *rtol; /* of diff */
@@ -87,8 +91,10 @@ typedef struct job_options {
 
 typedef struct command_request {
     fsdpck_open_options open;
-    job_options job;       /* without tp_plan and like */
-    const char *src, *dst; /* dst is NULL where the command takes one operand */
+    job_options job;            /* without tp_plan and like */
+    const char *src, *dst;      /* dst is NULL where the command takes one operand */
+    const char *const *sources; /* average: all SRC, `src` is the first; else NULL */
+    size_t source_count;
     const command_options *given;
 } command_request;
 
@@ -100,7 +106,8 @@ void command_options_init(command_options *w);
 /* Fills `open` from the reading options; for commands without a request, such as inspect. */
 void command_open_options(const command_options *w, fsdpck_open_options *open);
 
-/* Parses argv, which must have `operands` operands (1 or 2), and calls `run`, which borrows the request.
+/* Parses argv, which must have `operands` operands (1 or 2; with spec->operand_count at least 2, and the last
+ * is DST), and calls `run`, which borrows the request.
  * Returns the exit code: that of `run`, 0 after --help, 2 after a usage error. */
 int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned operands, int argc,
                 const char **argv, command_fn run);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "average_print.h"
 #include "group_print.h"
 #include "map_print.h"
 #include "report.h"
@@ -352,8 +353,8 @@ static void print_like(const command_request *r, const fsdpck_info *info)
            info->map[0] == '\0' ? " (no map needed: the names are equal)" : "");
 }
 
-void convert_print_text(const cli *c, const command_request *r, const fsdpck_info *info,
-                        const fsdpck_report *p)
+void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
+                        const fsdpck_info *info, const fsdpck_report *p)
 {
     const bool dry_run = r->job.dry_run.mode != 0;
     char a[32], b[32], next[1600];
@@ -378,6 +379,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_inf
     if (p->model_key[0] != '\0')
         printf(" (outer key '%s' removed from the names)", p->model_key);
     putchar('\n');
+    average_print_text(c, r, src);
     map_print_text(info);
     print_like(r, info);
     /* The note of a Hugging Face folder is about the sidecars, which are listed below. */
@@ -461,8 +463,8 @@ static void put_hosts(json_writer *w, const fsdpck_report *p)
     json_end_array(w);
 }
 
-int convert_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
-                       const fsdpck_report *p)
+int convert_print_json(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
+                       const fsdpck_info *info, const fsdpck_report *p)
 {
     char next[1600];
     json_report out;
@@ -471,6 +473,7 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_info
     json_member_string(w, "part", p->part);
     json_member_string(w, "model_key", p->model_key);
     json_member_string(w, "part_rule", p->part_rule);
+    average_put_json(r, src, w);
     map_put_json(w, info);
     if (r->given->base != NULL)
         report_name(w, "like", r->given->base, strlen(r->given->base));

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "average_inputs.h"
 #include "convert_report.h"
 #include "overwrite_check.h"
 #include "progress_print.h"
@@ -50,7 +51,8 @@ fsdpck_status convert_inputs_open(const cli *c, const command_request *r, conver
     fsdpck_open_options o = r->open;
     o.like = in->base;
     if (st == FSDPCK_OK)
-        st = fsdpck_open(c->ctx, r->src, &o, &in->src, err);
+        st = r->sources != NULL ? average_inputs_open(c, r, in, err)
+                                : fsdpck_open(c->ctx, r->src, &o, &in->src, err);
     if (st == FSDPCK_OK)
         fsdpck_get_info(in->src, &in->info);
     if (st == FSDPCK_OK && r->given->like != NULL)
@@ -66,6 +68,7 @@ void convert_inputs_release(convert_inputs *in)
 {
     fsdpck_close(in->like);
     fsdpck_close(in->src);
+    average_inputs_close(in);
     fsdpck_close(in->base);
     free(in->tp_plan);
     *in = (convert_inputs){0};
@@ -87,9 +90,9 @@ int convert_run(cli *c, const command_request *r, convert_api_fn call)
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
     else if (c->json)
-        code = convert_print_json(c, r, &in.info, report);
+        code = convert_print_json(c, r, in.src, &in.info, report);
     else if (!c->quiet)
-        convert_print_text(c, r, &in.info, report);
+        convert_print_text(c, r, in.src, &in.info, report);
     else
         convert_warn_left_out(c, report);
     fsdpck_report_free(report);

@@ -8,6 +8,8 @@
 /* The opened inputs of a request. convert_inputs_release frees them, after a failure too. */
 typedef struct convert_inputs {
     fsdpck_checkpoint *src, *like, *base;
+    fsdpck_checkpoint **averaged; /* average: the inputs of `src`, then its --base */
+    size_t averaged_count;
     fsdpck_info info; /* of src */
     char *tp_plan;
     job_options options; /* the request's, with tp_plan and like; borrows from both */

@@ -20,6 +20,8 @@ const command commands[] = {
      " merge convert export ", true},
     {"reshard", cmd_reshard, "shards -> other shards (DCP, rank files, DCP safetensors)",
      " split shard cut ", true},
+    {"average", cmd_average, "mean, EMA, task arithmetic or slerp of checkpoints, in any format",
+     " soup ", true},
     {"layout", cmd_layout, "tensors and bytes per rank: placements, sizes, padding, balance", NULL,
      false},
     {"diff", cmd_diff, "compare tensors across formats, world sizes, layouts, dtypes",

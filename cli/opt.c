@@ -268,10 +268,12 @@ static int parse_operands(const cli *c, const opt_spec *spec, poptContext pc, co
     const char *operand;
     unsigned n = 0;
     while ((operand = poptGetArg(pc)) != NULL) {
-        if (n == count)
+        if (n == count && spec->operand_count == NULL)
             return opt_usage_error(c, "unexpected operand '%s'", operand);
         operands[n++] = operand;
     }
+    if (spec->operand_count != NULL)
+        *spec->operand_count = n;
     if (n < count && !spec->operands_optional)
         return opt_usage_error(c, "missing operand: fsdpck %s", spec->usage);
     return -1;

@@ -70,9 +70,13 @@ typedef struct opt_spec {
     const char *examples;    /* lines, or NULL */
     bool operands_optional;  /* operands that are not given stay as they are */
     opt_words operand_words; /* OPT_WORDS_MAPS, or files */
+    unsigned
+        *operand_count; /* any number of further operands is taken, and all are counted here; or
+                              * NULL */
 } opt_spec;
 
-/* Parses argv, which must have `count` operands, or at most as many if they are optional. Returns -1 to continue, else the exit code. Operands
+/* Parses argv, which must have `count` operands, or at most as many if they are optional. `operands` has
+ * room for argc if spec->operand_count is not NULL. Returns -1 to continue, else the exit code. Operands
  * and option texts stay valid until opt_release, which must be called in any case. */
 int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const char **operands,
               unsigned count);

@@ -690,6 +690,7 @@ FSDPCK_API fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *
 }
 #endif
 
+#include "fsdpck_average.h"
 #include "fsdpck_layout.h"
 #include "fsdpck_model.h"
 #include "fsdpck_verify.h"

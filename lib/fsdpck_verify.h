@@ -232,7 +232,7 @@ typedef struct fsdpck_diff_info {
     uint64_t objects_compared;
     uint64_t bytes_read; /* of both */
     uint64_t rows;       /* differences; limit of the index */
-    int stopped;         /* there may be more: brief, or 64 rows of lists beside dicts and of attributes */
+    int stopped; /* there may be more: brief, or 64 rows of lists beside dicts and of attributes */
 } fsdpck_diff_info;
 
 /* Kinds of difference. */

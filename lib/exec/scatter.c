@@ -6,7 +6,7 @@
 
 #include "exec/exec_internal.h"
 #include "exec/row_block.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 /* Shorter runs are merged into the output by reading, modifying and writing a whole range. */
 #define SCATTER_RUN_NBYTES ((uint64_t)4 << 10)
@@ -112,16 +112,20 @@ static fsdpck_status write_part(worker *w, const element_ops *c, const strided *
         memset(w->tile, 0, part->span_bytes);
     else if (merge)
         RETURN_IF(output_read_at(w->x->out, k->file, at, w->tile, part->span_bytes, err));
-    if (element_ops_is_copy(c))
-        strided_copy(&shape, dtype_get(c->to)->itemsize_bytes, w->tile, src);
+    const uint64_t itemsize = dtype_get(c->to)->itemsize_bytes;
+    const uint8_t *bytes = w->tile;
+    if (element_ops_is_copy(c) && !merge && strided_is_run(&shape, itemsize, itemsize))
+        bytes = src;
+    else if (element_ops_is_copy(c))
+        strided_copy(&shape, itemsize, w->tile, src);
     else
         w->stats.cast_overflows += element_ops_box(c, &shape, w->tile, src, w->scratch);
     if (w->x->out == NULL) {
-        exec_checksums_add_sparse(w->x, &range, w->tile);
+        exec_checksums_add_sparse(w->x, &range, bytes);
         return FSDPCK_OK;
     }
     w->stats.bytes_written += part->span_bytes;
-    return output_write_at(w->x->out, k->file, at, w->tile, part->span_bytes, err);
+    return output_write_at(w->x->out, k->file, at, bytes, part->span_bytes, err);
 }
 
 static fsdpck_status write_box(scatter *sc, worker *w, const element_ops *c, const strided *s,

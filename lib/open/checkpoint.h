@@ -12,6 +12,8 @@
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened
  *     derived_checkpoint.c a checkpoint made of the model part of another
  *     dequantized_checkpoint.c quantized weights as bfloat16
+ *     averaged_checkpoint.c the average of several checkpoints
+ *     average_match.c     tensors and objects of the inputs of an average
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
  *     map_of_like.c       the tensor maps for the names of a checkpoint
@@ -27,6 +29,7 @@
 
 #include <pthread.h>
 
+#include "average/average.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
@@ -117,6 +120,16 @@ struct fsdpck_checkpoint {
     char *map_name;          /* as given, or as chosen */
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
     text_buf map_variables;
+    /* An average: its inputs, with the base of a task arithmetic last. `base` is one of them, which the
+     * caller closes. */
+    bool borrows_base;
+    averager *average;
+    fsdpck_checkpoint **inputs;
+    size_t input_count;
+    average_rule average_rule;
+    vec averaged;             /* uint32_t: tensors of `cat` that are computed */
+    select_only average_only; /* owned: the tensors and objects that were requested */
+    vec average_tensors;      /* uint32_t: as average_request.tensors */
 };
 
 /* The mesh over which a catalogue's tensors are sharded: the one with the most ranks, then the most
@@ -196,6 +209,22 @@ fsdpck_status derived_checkpoint_skip_others(fsdpck_checkpoint *c,
  * NULL if no tensor is quantized. UNSUPPORTED (QUANT-KIND), BADINPUT (QUANT-SCALE). */
 fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* average_match.c: the tensors of the inputs of an average, by name. */
+typedef struct average_match {
+    fsdpck_checkpoint *const *inputs;
+    size_t count;
+    size_t shape;                /* the input that all others must equal */
+    checkpoint_part part;        /* or PART_ALL */
+    const select_options *rules; /* keys and exclude */
+    bool trusts_objects;         /* they need not be equal */
+    vec tensors;                 /* uint32_t: average_request.tensors */
+    uint8_t *takes_objects;      /* of the template, zeroed: those that the rules select */
+} average_match;
+
+/* Fills m->tensors. BADINPUT (AVERAGE-DIFFER) if names, shapes, dtypes or objects differ; each
+ * difference is logged. */
+fsdpck_status average_match_find(average_match *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* mapped_checkpoint.c: a second checkpoint for the model part of `base`, by options->map; *out as for
  * derived_checkpoint_new. USAGE and BADINPUT (MAP-...). */
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,

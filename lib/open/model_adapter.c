@@ -285,6 +285,10 @@ fsdpck_status model_adapter_check(fsdpck_checkpoint *c, described_model *d, fsdp
 
 fsdpck_status checkpoint_load_object(fsdpck_checkpoint *c, uint32_t object, fsdpck_error *err)
 {
+    if (c->average != NULL) { /* copies of those that can be read are loaded */
+        RETURN_IF(checkpoint_load_object(c->base, object, err));
+        return FAIL(err, INTERNAL, NONE, "object was not loaded");
+    }
     if (c->adapter == NULL)
         return c->format->load_object(c->self, &c->cat, object, err);
     const uint32_t origin = flat_adapter_object_origin(c->adapter, object);

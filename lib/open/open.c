@@ -370,7 +370,13 @@ void fsdpck_close(fsdpck_checkpoint *c)
 {
     if (c == NULL)
         return;
-    fsdpck_checkpoint *const base = c->base;
+    fsdpck_checkpoint *const base = c->borrows_base ? NULL : c->base;
+    averager_free(c->average);
+    free(c->average_rule.coefficients);
+    free(c->inputs);
+    VEC_RELEASE_ALL(&c->averaged, &c->average_tensors);
+    free((void *)c->average_only.tensors);
+    free((void *)c->average_only.objects);
     map_adapter_free(c->mapper);
     dequantizer_free(c->dequantizer);
     map_free(c->map);
@@ -378,7 +384,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     free(c->map_name);
     text_release(&c->map_variables);
     flat_adapter_free(c->adapter);
-    if (c->self != NULL && base == NULL)
+    if (c->self != NULL && c->base == NULL)
         c->format->close(c->self);
     checkpoint_parts_release(&c->parts);
     catalogue_release(&c->cat);
@@ -387,7 +393,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     optim_groups_release(&c->optimizers);
     strtab_release(&c->param_order);
     vec_release(&c->ties);
-    if (base == NULL) {
+    if (c->base == NULL) {
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);
     }

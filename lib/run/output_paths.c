@@ -102,13 +102,13 @@ static const char *first_to_be_replaced(const fsdpck_checkpoint *src, const char
     return NULL;
 }
 
-static fsdpck_status refuse_overlap(const run *r, const char *path, const char *why,
+static fsdpck_status refuse_overlap(const fsdpck_checkpoint *src, const char *path, const char *why,
                                     const char *name, fsdpck_error *err)
 {
     const fsdpck_status st = FAIL_WITH(err, USAGE, NONE, ("%s", why), (path, path));
     if (name != NULL)
         error_found(err, "'%s' of the input", name);
-    error_next(err, "write it beside '%s'", r->src->path);
+    error_next(err, "write it beside '%s'", src->path);
     return st;
 }
 
@@ -144,27 +144,56 @@ static fsdpck_status check_disjoint_from_like(const run *r, const char *path, co
 
 /* An output inside its input would be read back by the next run as a part of it; an output around
  * its input would, with --force, take the input away. */
-fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err)
+static fsdpck_status check_disjoint_from(const run *r, const fsdpck_checkpoint *src,
+                                         fsdpck_error *err)
 {
-    char *input = realpath(r->src->path, NULL);
+    char *input = realpath(src->path, NULL);
     char *parent = output_real_parent(r->dst);
     char *existing = realpath(r->dst, NULL);
     const char *why = NULL, *name = NULL;
-    if (r->src->probe.is_folder && is_within(parent, input))
+    if (src->probe.is_folder && is_within(parent, input))
         why = "output is inside the input";
     else if (is_within(input, existing) && is_within(existing, input))
         why = "output is the input";
     else if (is_within(input, existing))
         why = "input is inside the output";
-    else if ((name = first_to_be_replaced(r->src, existing)) != NULL)
+    else if ((name = first_to_be_replaced(src, existing)) != NULL)
         why = "output would replace a file of the input";
     const fsdpck_status st = why == NULL
                                  ? check_disjoint_from_like(r, r->dst, parent, existing, err)
-                                 : refuse_overlap(r, r->dst, why, name, err);
+                                 : refuse_overlap(src, r->dst, why, name, err);
     free(input);
     free(parent);
     free(existing);
     return st;
+}
+
+/* The checkpoints that are read: one, or the inputs of an average. NULL after the last. */
+static const fsdpck_checkpoint *input_of(const run *r, size_t i)
+{
+    if (r->src->average == NULL)
+        return i == 0 ? r->src : NULL;
+    return i < r->src->input_count ? r->src->inputs[i] : NULL;
+}
+
+fsdpck_status output_check_disjoint(const run *r, fsdpck_error *err)
+{
+    for (size_t i = 0; input_of(r, i) != NULL; i++)
+        RETURN_IF(check_disjoint_from(r, input_of(r, i), err));
+    return FSDPCK_OK;
+}
+
+/* An input that contains the folder `parent`, or NULL. */
+static const fsdpck_checkpoint *input_around(const run *r, const char *parent)
+{
+    for (size_t i = 0; input_of(r, i) != NULL; i++) {
+        char *input = realpath(input_of(r, i)->path, NULL);
+        const bool within = input_of(r, i)->probe.is_folder && is_within(parent, input);
+        free(input);
+        if (within)
+            return input_of(r, i);
+    }
+    return NULL;
 }
 
 /* ---- the manifest beside it ---- */
@@ -198,7 +227,7 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
         return FAIL_WITH(err, USAGE, NONE, ("manifest and output have the same name"), (path, path),
                          (next, "give --manifest a different name"));
     char *parent = output_real_parent(path);
-    char *input = realpath(r->src->path, NULL);
+    const fsdpck_checkpoint *around = input_around(r, parent);
     char *existing = realpath(r->dst, NULL);
     /* Compared as text, as the folder may not exist yet. */
     const char *slash = strrchr(path, '/');
@@ -206,8 +235,8 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     const bool in_new = existing == NULL && folder_path != NULL && folder_path[0] != '\0' &&
                         is_one_name(folder_path, r->dst);
     fsdpck_status st = FSDPCK_OK;
-    if (r->src->probe.is_folder && is_within(parent, input)) {
-        st = refuse_overlap(r, path, "manifest of the output is inside the input", NULL, err);
+    if (around != NULL) {
+        st = refuse_overlap(around, path, "manifest of the output is inside the input", NULL, err);
     } else if (in_new || is_within(parent, existing)) {
         st = FAIL_WITH(err, USAGE, NONE, ("manifest is inside the output"), (path, path),
                        (next, "omit --manifest: an output folder contains its own manifest"));
@@ -218,7 +247,6 @@ fsdpck_status output_check_manifest(const run *r, fsdpck_error *err)
     }
     free(folder_path);
     free(parent);
-    free(input);
     free(existing);
     return st;
 }

@@ -63,6 +63,8 @@ static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 static const format_writer *default_writer(const run *r)
 {
     const format_writer *own = r->src->format->writer;
+    if (!r->sharded && r->src->average != NULL && own != NULL && own->is_folder && !own->ranks_only)
+        return own;
     if (!r->sharded)
         return format_writer_of_whole;
     return own != NULL && own->sharded ? own : format_writer_of_shards;

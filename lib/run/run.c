@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group/remote_folder.h"
+#include "run/average_distances.h"
 #include "run/like_files.h"
 #include "run/manifest_files.h"
 #include "run/manifest_run.h"
@@ -37,6 +38,7 @@ void run_release(run *r)
 void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_options *options)
 {
     *r = (run){.ctx = ctx, .src = src};
+    r->only = src->average == NULL ? NULL : &src->average_only;
     if (options != NULL)
         r->opt = *options;
     else
@@ -59,6 +61,15 @@ static fsdpck_status load_object(void *ctx, uint32_t object, fsdpck_error *err)
     return st;
 }
 
+/* An average has no storages, but names that share one in all inputs share one again. */
+static select_tied choose_tied(const run *r)
+{
+    const bool links =
+        r->src->average != NULL && r->writer->takes == STATE_NESTED && !r->writer->flat;
+    return r->opt.select.tied == FSDPCK_TIED_KEEP && links ? SELECT_TIED_LINK
+                                                           : (select_tied)r->opt.select.tied;
+}
+
 fsdpck_status run_select(run *r, fsdpck_error *err)
 {
     const run_options *o = &r->opt;
@@ -72,6 +83,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
                     o->select.exclude_count, o->select.strip_prefix, o->select.strip_prefix_count,
                     o->select.rename, o->select.rename_count, o->select.dtype,
                     o->select.dtype_count},
+        .only = r->only,
         .part = mapped                     ? PART_MODEL
                 : o->select.part >= 0      ? (checkpoint_part)o->select.part
                 : flat && !r->writer->flat ? PART_MODEL
@@ -82,7 +94,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .attributes = r->attributes,
         .clean =
             o->select.clean_names == FSDPCK_ON || (o->select.clean_names == FSDPCK_AUTO && flat),
-        .tied = (select_tied)o->select.tied,
+        .tied = choose_tied(r),
         .ties = r->src->ties.items,
         .tie_count = r->src->ties.count,
         .nested = r->writer->takes == STATE_NESTED,
@@ -96,6 +108,8 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .load_ctx = r->src,
         .sharding = r->sharded ? &r->sharding : NULL,
     };
+    if (r->only != NULL)
+        request.options.keys_count = request.options.exclude_count = 0;
     like_output_select(&r->like, &request);
     r->opt.select.part = (int)request.part;
     if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)
@@ -402,6 +416,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run.mode)
         RETURN_IF(write_output(r, err));
+    RETURN_IF(average_distances_share(r->src, r->ctx->group, err));
     if (report == NULL)
         return FSDPCK_OK;
     const report_input in = {

@@ -12,6 +12,7 @@
  *     reshard_layout.c   a run onto many: options -> mesh and rules
  *     advise.c           warnings about legal but probably unintended requests
  *     digest_run.c       a run that writes nothing and computes the digest of each tensor; digest_rows.c
+ *     average_inputs_check.c, average_distances.c  an average: checks of its inputs, results of all ranks
  *     manifest_run.c     the manifest of the output; file_checksums.c checksums of whole files
  *     view_sums.c        digests of tensors that share a storage, from the output
  *     manifest_files.c   the manifest in the source's folder: names and sizes of its files
@@ -51,6 +52,7 @@ typedef struct run {
     /* As in select_request, for runs without output. */
     bool bare_optimizer, names_objects, may_be_empty;
     bool attributes;               /* likewise */
+    const select_only *only;       /* as in select_request; NULL: by the options */
     bool check_manifest;           /* likewise: manifest_files_check_lost */
     rank_differences *differences; /* as in exec_request */
     bool ignores_copies;           /* likewise */

@@ -1,9 +1,17 @@
+#include "run/average_inputs_check.h"
 #include "run/lost_values.h"
 #include "run/tied_head.h"
 
 static fsdpck_status check_consolidated(run *r, fsdpck_error *err)
 {
+    RETURN_IF(average_inputs_check(r, err));
     RETURN_IF(tied_head_compare(r, err));
+    return lost_values_check(r, err);
+}
+
+static fsdpck_status check_resharded(run *r, fsdpck_error *err)
+{
+    RETURN_IF(average_inputs_check(r, err));
     return lost_values_check(r, err);
 }
 
@@ -26,5 +34,5 @@ fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const 
     if (report != NULL)
         *report = NULL;
     RETURN_IF(run_options_of_reshard(&o, options, err));
-    return run_transform(ctx, src, dst, &o, true, lost_values_check, report, err);
+    return run_transform(ctx, src, dst, &o, true, check_resharded, report, err);
 }

@@ -86,9 +86,15 @@ typedef struct shard_request {
     const strtab *param_order;
 } shard_request;
 
+/* By number: whether a tensor or object of the source is selected, instead of keys and exclude. Borrowed. */
+typedef struct select_only {
+    const uint8_t *tensors, *objects;
+} select_only;
+
 typedef struct select_request {
     const source *src; /* of the source catalogue: shows which tensors share bytes */
     select_options options;
+    const select_only *only; /* NULL: by the options; else these have neither keys nor exclude */
     checkpoint_part part;
     /* For runs without output: the optimizer part alone loses its outer key, as the model part
      * does, and objects get the names that the rules make. */

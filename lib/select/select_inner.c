@@ -125,6 +125,10 @@ fsdpck_status select_inner_is_selected(select_state *a, size_t i, const char *na
     const cat_tensor *t = catalogue_tensor(a->from, i);
     const name_source where = {t->path, t->name, (checkpoint_part)a->parts->tensor_part[i]};
     bool in_groups;
+    if (a->request->only != NULL) {
+        *wanted = a->request->only->tensors[i] != 0;
+        return FSDPCK_OK;
+    }
     RETURN_IF(select_groups_match(a, &where, &in_groups, wanted, err));
     if (in_groups)
         return FSDPCK_OK;
@@ -178,6 +182,10 @@ fsdpck_status select_inner_match(select_state *a, size_t object, bool *wanted, f
     const name_source where = {o->path, o->name, (checkpoint_part)a->parts->object_part[object]};
     inner_scan s = {.a = a, .object = object};
     bool in_groups;
+    if (a->request->only != NULL) {
+        *wanted = a->request->only->objects[object] != 0;
+        return FSDPCK_OK;
+    }
     RETURN_IF(select_groups_match(a, &where, &in_groups, wanted, err));
     if (in_groups)
         return FSDPCK_OK;

@@ -33,8 +33,8 @@ typedef struct select_state {
     select_result *result;
     select_rules rules;
     strtab names;
-    vec picks;        /* select_pick, in the order of the source */
-    vec objects;      /* uint32_t: picked objects */
+    vec picks;   /* select_pick, in the order of the source */
+    vec objects; /* uint32_t: picked objects */
     vec object_names; /* uint32_t, parallel to objects: a name that cleaning or rules changed, or CAT_NONE */
     vec object_marks; /* uint32_t, likewise: in marks, or CAT_NONE */
     strtab marks;     /* name_marks.h */

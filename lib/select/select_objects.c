@@ -286,13 +286,14 @@ static fsdpck_status claim_name(const group_visit *g, bool is_list_of_names, val
     const uint32_t other = *VEC_AT(&a->listed_was, const uint32_t, id);
     if (other == old_id)
         return FSDPCK_OK;
-    return FAIL_WITH(err, USAGE, KEY_DUP,
-                     ("two parameters in param_groups would get the name '%.*s'", (int)nbytes, text),
-                     (tensor, object), (expected, "a unique name for each parameter"),
-                     (found, "'%s' and '%s'", strtab_text(&a->listed_texts, other),
-                      strtab_text(&a->listed_texts, old_id)),
-                     (next, "use another --rename; an omitted parameter keeps its place in "
-                            "param_groups"));
+    return FAIL_WITH(
+        err, USAGE, KEY_DUP,
+        ("two parameters in param_groups would get the name '%.*s'", (int)nbytes, text),
+        (tensor, object), (expected, "a unique name for each parameter"),
+        (found, "'%s' and '%s'", strtab_text(&a->listed_texts, other),
+         strtab_text(&a->listed_texts, old_id)),
+        (next, "use another --rename; an omitted parameter keeps its place in "
+               "param_groups"));
 }
 
 static fsdpck_status rename_owners(const group_visit *g, value list, bool is_list_of_names,

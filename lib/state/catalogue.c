@@ -309,11 +309,9 @@ static fsdpck_status sort_chunks(catalogue *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err)
+/* Chunks by tensor. */
+static fsdpck_status group_chunks(catalogue *c, fsdpck_error *err)
 {
-    if (c->sealed)
-        return error_sealed(err);
-    RETURN_IF(index_names(c, err));
     uint64_t first = 0;
     for (size_t i = 0; i < c->tensors.count; i++) {
         cat_tensor *t = catalogue_tensor(c, i);
@@ -331,6 +329,28 @@ fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err)
         vec_trim(tables[i]);
     c->sealed = 1;
     return FSDPCK_OK;
+}
+
+fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err)
+{
+    if (c->sealed)
+        return error_sealed(err);
+    RETURN_IF(index_names(c, err));
+    return group_chunks(c, err);
+}
+
+fsdpck_status catalogue_seal_as(catalogue *c, const catalogue *from, fsdpck_error *err)
+{
+    const uint64_t nbytes = from->by_name_count * sizeof(uint32_t);
+    if (c->sealed)
+        return error_sealed(err);
+    c->by_name = budget_alloc(c->owner, nbytes, err);
+    if (c->by_name == NULL)
+        return FSDPCK_LIMIT;
+    c->by_name_count = from->by_name_count;
+    if (nbytes > 0)
+        memcpy(c->by_name, from->by_name, nbytes);
+    return group_chunks(c, err);
 }
 
 fsdpck_status catalogue_add_object_tensor(catalogue *c, const char *name, size_t name_nbytes,

@@ -246,6 +246,9 @@ const mesh *catalogue_mesh(const catalogue *c, uint32_t index);
 
 /* Two tensors with the same name: KEY-DUP. */
 fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same for a copy of a sealed catalogue (catalogue_copy.h), which finds the same names. */
+fsdpck_status catalogue_seal_as(catalogue *c, const catalogue *from,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* After catalogue_seal, tensors may still be added for objects that are loaded later
  * (CAT_TENSOR_IN_OBJECT, each with exactly one chunk); only in the single-threaded phase. */

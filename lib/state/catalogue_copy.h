@@ -9,4 +9,10 @@
 fsdpck_status catalogue_copy_frame(catalogue *to, const catalogue *from,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* All of `from` except its chunks into the empty catalogue `to`: tensors, objects, names and values keep
+ * their numbers. Add the chunks, then seal it: catalogue_seal_as(to, from). The metadata of the origin
+ * is borrowed. */
+fsdpck_status catalogue_copy_without_chunks(catalogue *to, const catalogue *from,
+                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

@@ -28,6 +28,7 @@ warnings.filterwarnings("ignore")
 import torch  # noqa: E402
 
 import cases_attributes  # noqa: E402, F401
+import cases_average  # noqa: E402, F401
 import cases_containers  # noqa: E402, F401
 import cases_conversion  # noqa: E402, F401
 import cases_dequantize  # noqa: E402, F401

@@ -1,0 +1,168 @@
+/* average_reader.c: bands of every input. Fresh memory costs as much time as copying it, so buffers of closed
+ * streams are used again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "average/average_internal.h"
+
+/* --- buffers --- */
+
+static void free_buffers(struct average_buffers *b, size_t count)
+{
+    if (b == NULL)
+        return;
+    for (size_t i = 0; i < count; i++)
+        free(b->bands[i]);
+    free(b->block);
+    free(b->from);
+    free(b);
+}
+
+void average_free_buffers(averager *v)
+{
+    while (v->unused != NULL) {
+        struct average_buffers *b = v->unused;
+        v->unused = b->next;
+        free_buffers(b, v->count);
+    }
+}
+
+/* Those of a closed stream, or new ones: fresh memory costs as much time as copying it. */
+static struct average_buffers *take_buffers(const averager *v, fsdpck_error *err)
+{
+    averager *owner = (averager *)v;
+    pthread_mutex_lock(&owner->lock);
+    struct average_buffers *b = owner->unused;
+    if (b != NULL)
+        owner->unused = b->next;
+    pthread_mutex_unlock(&owner->lock);
+    if (b != NULL)
+        return b;
+    b = calloc(1, sizeof *b + v->count * sizeof *b->bands);
+    bool complete = b != NULL;
+    if (b != NULL) {
+        b->from = calloc(v->count, sizeof *b->from);
+        b->block = malloc(AVERAGE_BLOCK * sizeof(double));
+        complete = b->from != NULL && b->block != NULL;
+    }
+    for (size_t i = 0; complete && i < v->count; i++) {
+        b->bands[i] = malloc(AVERAGE_BAND_NBYTES);
+        complete = b->bands[i] != NULL;
+    }
+    if (complete)
+        return b;
+    free_buffers(b, v->count);
+    (void)error_set_nomem(err, v->count * AVERAGE_BAND_NBYTES);
+    return NULL;
+}
+
+static void give_buffers(const averager *v, struct average_buffers *b)
+{
+    averager *owner = (averager *)v;
+    if (b == NULL)
+        return;
+    pthread_mutex_lock(&owner->lock);
+    b->next = owner->unused;
+    owner->unused = b;
+    pthread_mutex_unlock(&owner->lock);
+}
+
+/* --- reading bands --- */
+
+static fsdpck_status open_cursors(average_reader *r, fsdpck_error *err)
+{
+    for (size_t i = 0; i < r->v->count; i++) {
+        const fsdpck_status st =
+            box_cursor_open(&r->v->readers[i], average_tensor_of(r->v, r->t, i), r->offsets,
+                            r->sizes, &r->cursors[i], err);
+        if (st != FSDPCK_OK) {
+            average_name_input(r->v, i, err);
+            return st;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status average_reader_open(average_reader *r, const averager *v, uint64_t chunk,
+                                  fsdpck_error *err)
+{
+    const cat_chunk *k = catalogue_chunk(v->out, chunk);
+    const cat_tensor *t = catalogue_tensor(v->out, k->tensor);
+    const average_chunk *made = VEC_AT(&v->chunks, const average_chunk, k->aux);
+    *r = (average_reader){.v = v,
+                          .t = VEC_AT(&v->slots, const average_tensor, made->slot),
+                          .ndim = t->ndim,
+                          .itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes};
+    catalogue_chunk_box(v->out, chunk, r->offsets, r->sizes);
+    r->nelems = box_nelems(r->sizes, r->ndim);
+    r->cursors = calloc(v->count, sizeof(box_cursor *));
+    if (r->cursors == NULL)
+        return error_set_nomem(err, v->count * sizeof(box_cursor *));
+    r->buffers = take_buffers(v, err);
+    return r->buffers == NULL ? FSDPCK_LIMIT : open_cursors(r, err);
+}
+
+static fsdpck_status read_band(const average_reader *r, size_t input, uint64_t n, fsdpck_error *err)
+{
+    box_cut cut = {.sizes = r->sizes, .ndim = r->ndim, .begin = r->next, .end = r->next + n};
+    while (box_cut_next(&cut)) {
+        uint64_t offsets[NDIM_MAX];
+        for (unsigned d = 0; d < r->ndim; d++)
+            offsets[d] = r->offsets[d] + cut.offsets_out[d];
+        RETURN_IF(box_cursor_read(r->cursors[input], offsets, cut.sizes_out,
+                                  r->buffers->bands[input] + (cut.flat_out - r->next) * r->itemsize,
+                                  err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status average_reader_next(average_reader *r, const uint8_t *const **bands, uint64_t *n,
+                                  fsdpck_error *err)
+{
+    const uint64_t most = AVERAGE_BAND_NBYTES / r->itemsize;
+    *n = r->nelems - r->next < most ? r->nelems - r->next : most;
+    for (size_t i = 0; *n > 0 && i < r->v->count; i++) {
+        const fsdpck_status st = read_band(r, i, *n, err);
+        if (st != FSDPCK_OK) {
+            average_name_input(r->v, i, err);
+            return st;
+        }
+    }
+    r->next += *n;
+    *bands = (const uint8_t *const *)r->buffers->bands;
+    return FSDPCK_OK;
+}
+
+fsdpck_status average_reader_finish(average_reader *r, fsdpck_error *err)
+{
+    for (size_t i = 0; i < r->v->count; i++) {
+        const fsdpck_status st = box_cursor_finish(r->cursors[i], err);
+        if (st != FSDPCK_OK) {
+            average_name_input(r->v, i, err);
+            return st;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+void average_reader_close(average_reader *r)
+{
+    for (size_t i = 0; r->cursors != NULL && i < r->v->count; i++)
+        box_cursor_close(r->cursors[i]);
+    free(r->cursors);
+    r->cursors = NULL;
+    if (r->v != NULL)
+        give_buffers(r->v, r->buffers);
+    r->buffers = NULL;
+}
+
+fsdpck_status average_fail_special(const averager *v, const average_tensor *t, size_t culprit,
+                                   fsdpck_error *err)
+{
+    const bool of_input = culprit < v->count;
+    return FAIL_WITH(
+        err, BADINPUT, AVERAGE_NONFINITE,
+        ("'%s' %s NaN or infinity", average_name(v, t), of_input ? "contains" : "would become"),
+        (path, of_input ? v->inputs[culprit].name : ""), (tensor, average_name(v, t)),
+        (expected, "finite numbers in all inputs and in the average"));
+}
