@@ -225,8 +225,6 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o
         st = adapter_source_find(c->base, o, &from, err);
     if (st == FSDPCK_OK)
         st = make(c, &set, o, &from, err);
-    if (st == FSDPCK_OK && from.path != NULL)
-        log_write(&c->ctx->log, LOG_NOTE, "the adapter's config comes from '%s'", from.path);
     adapter_source_release(&from);
     lora_set_release(&set);
     RETURN_IF(st);

@@ -251,7 +251,7 @@ fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
 /* Finds the adapters of the model part. Release *set also after a failure. */
 fsdpck_status checkpoint_find_adapters(fsdpck_checkpoint *c, lora_set *set,
                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether a name may be that of an adapter's tensor: a quick look at all names. */
+/* Whether the name of some tensor may be that of an adapter's tensor. */
 bool adapters_are_likely(const catalogue *c);
 /* Tensors of adapters by their names alone. */
 uint64_t adapters_count_tensors(const catalogue *c);
