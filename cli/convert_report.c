@@ -364,8 +364,11 @@ static void print_adapter(const fsdpck_info *info)
     char name[300], path[4200];
     if (!info->has_adapter)
         return;
-    printf("adapter: '%s', ",
-           fsdpck_escape(name, sizeof name, info->adapter, strlen(info->adapter)));
+    fsdpck_escape(name, sizeof name, info->adapter, strlen(info->adapter));
+    if (name[0] == '\0')
+        fputs("adapter: without a name, ", stdout);
+    else
+        printf("adapter: '%s', ", name);
     if (info->adapter_config[0] == '\0')
         puts("config made from its tensors and the options");
     else

@@ -1,5 +1,6 @@
 /* adapter_checkpoint.c: a checkpoint of one adapter of LoRA, as PEFT saves it. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,6 +232,7 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o
     c->src = *lora_extract_source(c->extract);
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
+    snprintf(c->parts.rule, sizeof c->parts.rule, "model only: the tensors of one adapter");
     c->sharded_otherwise = c->base->sharded_otherwise;
     return FSDPCK_OK;
 }
