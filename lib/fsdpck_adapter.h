@@ -8,6 +8,8 @@
  *     st = fsdpck_open(ctx, "step-1000", &open, &src, &err);
  *     if (st == FSDPCK_OK)
  *         st = fsdpck_consolidate(ctx, src, "adapter", NULL, NULL, &err); // PeftModel.from_pretrained
+ *
+ * With open.like, the base model, the shapes of the adapter are compared with its weights.
  */
 #ifndef FSDPCK_ADAPTER_H
 #define FSDPCK_ADAPTER_H
