@@ -9,7 +9,8 @@ static const opt_row format_rows[] = {
      .value = "SIZE", .help = "largest file of a Hugging Face folder; default 50GB"},
     {"like", .kind = OPT_TEXT, .at = offsetof(command_options, base), .value = "BASE",
      .words = OPT_WORDS_FILES,
-     .help = "hf: tensors, dtypes and files as in Hugging Face folder BASE; chooses --map"},
+     .help = "hf: tensors, dtypes and files as in Hugging Face folder BASE; chooses --map. "
+             "--part adapter: compare shapes with BASE"},
     {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(command_options, hdf5_groups),
      .help = "hdf5: dots in names separate groups: layers.0.weight becomes /layers/0/weight"},
     {"compress", .kind = OPT_CHOICE, .at = offsetof(command_options, compress),
@@ -44,13 +45,14 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
     command_options w;
     command_options_init(&w);
     const opt_group groups[] = {
-        {"Selection:", options_part_output, &w},
+        {"Selection:", options_part_consolidate, &w},
         {"", options_selecting, &w},
         {"", options_objects, &w},
         {"Names and dtypes:", options_clean_output, &w},
         {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
+        {"Adapters:", options_adapter, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},
         {"", options_keying, &w},
@@ -74,6 +76,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
             "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"
             "  fsdpck consolidate step-1000 hf/ --map torchtitan-llama3 --config config.json\n"
             "  fsdpck consolidate step-1000 hf/ --like Llama-3.1-8B\n"
+            "  fsdpck consolidate step-1000 adapter/ --part adapter --lora-alpha 32\n"
             "  fsdpck consolidate step-1000 everything.pt\n"
             "  fsdpck consolidate step-1000 archive.h5\n",
     };

@@ -38,7 +38,7 @@ static void print_names(char *const *names, size_t count)
 static const char *left_out_hint(const command_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
-    if (info->map[0] != '\0' || info->dequantized > 0)
+    if (info->map[0] != '\0' || info->dequantized > 0 || info->has_adapter)
         return "";
     if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
         p->format_id != FSDPCK_FORMAT_DCP)
@@ -69,6 +69,22 @@ static const char *left_out_hint(const command_request *r, const fsdpck_info *in
         strcmp(p->part, "all") != 0)
         return "";
     return "; objects of a single rank do not apply to other ranks (--per-rank)";
+}
+
+static void print_adapters(const fsdpck_report *p)
+{
+    char n[40];
+    if (p->adapter_tensors_in == 0)
+        return;
+    printf("adapters: %s of LoRA ", report_count(n, sizeof n, p->adapter_tensors_in, "tensor"));
+    if (p->adapter_tensors_out == p->adapter_tensors_in)
+        fputs("left in, not merged", stdout);
+    else if (p->adapter_tensors_out == 0)
+        fputs("left out", stdout);
+    else
+        printf("in the source, %s left in, not merged",
+               report_number(n, sizeof n, p->adapter_tensors_out));
+    fputs("; consolidate --part adapter writes them as PEFT does\n", stdout);
 }
 
 /* Tensors that could belong to the model, and the rule that excluded them. */
@@ -344,13 +360,32 @@ static void print_outputs(const cli *c, const command_request *r, const fsdpck_r
         print_path(r->job.output.manifest_path);
 }
 
+static void print_adapter(const fsdpck_info *info)
+{
+    char name[300], path[4200];
+    if (!info->has_adapter)
+        return;
+    fsdpck_escape(name, sizeof name, info->adapter, strlen(info->adapter));
+    if (name[0] == '\0')
+        fputs("adapter: without a name, ", stdout);
+    else
+        printf("adapter: '%s', ", name);
+    if (info->adapter_config[0] == '\0')
+        puts("config made from its tensors and the options");
+    else
+        printf("config from %s\n", fsdpck_escape(path, sizeof path, info->adapter_config,
+                                                 strlen(info->adapter_config)));
+}
+
 static void print_like(const command_request *r, const fsdpck_info *info)
 {
     char path[4200];
     if (r->given->base == NULL)
         return;
     printf("like: %s%s\n", fsdpck_escape(path, sizeof path, r->given->base, strlen(r->given->base)),
-           info->map[0] == '\0' ? " (no map needed: the names are equal)" : "");
+           info->has_adapter      ? " (the base model: shapes were compared)"
+           : info->map[0] == '\0' ? " (no map needed: the names are equal)"
+                                  : "");
 }
 
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
@@ -379,6 +414,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_che
     if (p->model_key[0] != '\0')
         printf(" (outer key '%s' removed from the names)", p->model_key);
     putchar('\n');
+    print_adapter(info);
     average_print_text(c, r, src);
     map_print_text(info);
     print_like(r, info);
@@ -386,6 +422,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_che
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
     print_changes(r, p);
+    print_adapters(p);
     if (c->verbose > 0 && p->ranks > 1)
         printf("ranks: %u; %s sent between them\n", p->ranks,
                report_bytes(a, sizeof a, p->bytes_travelled));
@@ -410,6 +447,9 @@ static void put_counts(json_report *r, const fsdpck_report *p)
         JSON_COUNTS(w, {"carried", p->carried}, {"carried_bytes", p->carried_nbytes});
     if (p->attributes_lost > 0)
         json_member_u64(w, "attributes_lost", p->attributes_lost);
+    if (p->adapter_tensors_in > 0)
+        JSON_COUNTS(w, {"adapter_tensors_in", p->adapter_tensors_in},
+                    {"adapter_tensors_out", p->adapter_tensors_out});
     JSON_COUNTS(w, {"other_params", p->other_params},
                 {"other_params_bytes", p->other_params_nbytes}, {"bytes_read", p->bytes_read},
                 {"bytes_written", p->bytes_written}, {"bytes_written_direct", p->direct_nbytes},
@@ -463,6 +503,16 @@ static void put_hosts(json_writer *w, const fsdpck_report *p)
     json_end_array(w);
 }
 
+static void put_adapter(json_writer *w, const fsdpck_info *info)
+{
+    if (!info->has_adapter)
+        return;
+    json_member_object(w, "adapter");
+    report_name(w, "name", info->adapter, strlen(info->adapter));
+    report_name(w, "config", info->adapter_config, strlen(info->adapter_config));
+    json_end_object(w);
+}
+
 int convert_print_json(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p)
 {
@@ -473,6 +523,7 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_chec
     json_member_string(w, "part", p->part);
     json_member_string(w, "model_key", p->model_key);
     json_member_string(w, "part_rule", p->part_rule);
+    put_adapter(w, info);
     average_put_json(r, src, w);
     map_put_json(w, info);
     if (r->given->base != NULL)

@@ -17,9 +17,8 @@
  *     fsdpck_close(src);
  *     fsdpck_context_free(ctx);
  *
- * Guarantees: the library executes nothing from an input. An output is absent or complete under its
- * final name. Every element of an output comes from exactly one element of the input, or the call
- * fails.
+ * Guarantees: the library executes nothing from an input. An output is absent or complete under its final
+ * name. Every element of it comes from exactly one element of the input, or the call fails.
  *
  * Terms: a `tensor` has a name (FQN), a dtype and a global shape. A `chunk` is a box of a tensor that
  * one file stores. An `object` is anything else in a checkpoint. Shapes, offsets and sizes are in
@@ -39,8 +38,7 @@
  * always be NULL, and functions that free a handle accept NULL. For an index out of range, getters that
  * return nothing fill zeros; those with a status return USAGE.
  *
- * Options are checked before any work. A value outside its enum or range is USAGE, and the error names
- * the member and the range.
+ * Options are checked before any work. A value outside its range is USAGE; the error names both.
  *
  * Errors: calls that can fail return a status and fill *err, which may be NULL. The comment of a call
  * lists its statuses, with the finding's id where that is fixed. All of them can also return LIMIT
@@ -60,6 +58,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fsdpck_adapter.h"
 #include "fsdpck_formats.h"
 #include "fsdpck_status.h"
 
@@ -257,6 +256,8 @@ typedef struct fsdpck_open_options {
     fsdpck_checkpoint *like;
     int dequantize; /* read quantized weights, fsdpck-formats(5), as bfloat16: the model part alone */
     int map_import; /* apply the inverse of `map`; map_config is the checkpoint's own by default */
+    /* Read one adapter alone, to write it as PEFT does; borrowed for the call. NULL: read everything. */
+    const fsdpck_adapter_options *adapter;
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -314,6 +315,8 @@ typedef struct fsdpck_info {
     int map_import;             /* its inverse was applied */
     const char *map_not_made;   /* then: the names that it drops, separated by ", " */
     const char *map_tied;       /* then: "lm_head.weight = tok_embeddings.weight", added tensors */
+    int has_adapter;            /* one adapter alone is read (open options) */
+    const char *adapter, *adapter_config; /* then: its name, and the path of its config or "" */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */
@@ -547,7 +550,7 @@ typedef struct fsdpck_dry_run_options {
     uint64_t model_read, model_write, model_net;
 } fsdpck_dry_run_options;
 
-/* ---- consolidating ---- */
+/* ---- consolidating and resharding ---- */
 
 /* Options of fsdpck_consolidate; NULL for a part: its defaults. */
 typedef struct fsdpck_consolidate_options {
@@ -636,20 +639,19 @@ typedef struct fsdpck_report {
      * left_out_nbytes. Likewise tensors_in = tensors_out + tied_dropped + merged + left_out_tensors. */
     uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes, merged_nbytes;
     uint64_t merged; /* fsdp1: optimizer state combined into one tensor per flat unit */
-    uint64_t carried,
-        carried_nbytes;         /* tensors left out under their names but written in objects */
-    char *const *carried_names; /* "model.w in 'ema'" */
+    uint64_t carried, carried_nbytes; /* tensors left out by name but written in objects */
+    char *const *carried_names;       /* "model.w in 'ema'" */
     size_t carried_names_count;
     /* part model: floating tensors of one dim or more left out because they belong to neither the
      * model nor the optimizer, and the name of the first, "" if none. */
     uint64_t other_params, other_params_nbytes;
     const char *other_params_first;
-    const char *part_rule; /* one line: how model, optimizer and other were distinguished */
-    uint64_t
-        attributes_lost; /* tensors without their Python attributes, hooks or class (PT-ATTRS) */
+    const char *part_rule;      /* one line: how model, optimizer and other were distinguished */
+    uint64_t attributes_lost;   /* tensors without Python attributes, hooks or class (PT-ATTRS) */
     uint64_t replicas_trusted;  /* replicas FIRST: copies of chunks that were not compared */
     uint64_t left_out_inside;   /* of left_out_tensors: those that only objects refer to */
     fsdpck_format_id format_id; /* of `format` */
+    uint64_t adapter_tensors_in, adapter_tensors_out; /* of LoRA: in the source, and written */
 } fsdpck_report;
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with
@@ -664,8 +666,6 @@ FSDPCK_API fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoi
 
 /* Frees a report; NULL does nothing. */
 FSDPCK_API void fsdpck_report_free(fsdpck_report *report);
-
-/* ---- resharding ---- */
 
 /* Options of fsdpck_reshard; NULL for a part: its defaults. */
 typedef struct fsdpck_reshard_options {

@@ -16,11 +16,13 @@
  *     average_match.c     tensors and objects of the inputs of an average
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
+ *     adapter_checkpoint.c one adapter, as PEFT saves it; adapter_config.c has its config
  *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
  *     other_weights.c     other weights in the same folder
  *     model_parallel_files.c other files of model-parallel ranks
+ *     adapters_public.c   adapters for callers
  *     catalogue_public.c  the catalogue for callers
  *     findings_public.c   the table of findings for callers
  */
@@ -36,6 +38,8 @@
 #include "formats/format.h"
 #include "fsdpck.h"
 #include "group/group.h"
+#include "lora/lora_check.h"
+#include "lora/lora_extract.h"
 #include "map/dequantize.h"
 #include "select/select.h"
 #include "statedict/per_rank.h"
@@ -77,6 +81,13 @@ typedef struct recorded_step {
     char *source;
 } recorded_step;
 
+/* An adapter of LoRA, for callers (adapters_public.c). */
+typedef struct found_adapter {
+    uint32_t name; /* in fsdpck_checkpoint.adapter_names */
+    uint64_t tensors, nbytes, modules, rank_min, rank_max, saved_modules, token_modules;
+    bool has_magnitude;
+} found_adapter;
+
 struct fsdpck_checkpoint {
     fsdpck_context *ctx;
     char *path;       /* the path that was opened, maybe below the requested one */
@@ -104,6 +115,9 @@ struct fsdpck_checkpoint {
     recorded_step steps[CHECKPOINT_STEPS_MAX];
     size_t steps_count;
     bool steps_known;
+    bool adapters_known; /* checkpoint_list_adapters has run */
+    vec adapters;        /* found_adapter */
+    strtab adapter_names;
     bool inner_loaded; /* checkpoint_load_inner has run */
     struct remote_folder
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
@@ -117,6 +131,10 @@ struct fsdpck_checkpoint {
     tensor_map *map;
     tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */
     map_adapter *mapper;
+    lora_extract *extract;   /* only one adapter's tensors; else NULL */
+    char *lora_name;         /* then: its name */
+    char *lora_origin;       /* then: the file that its config comes from, "" for none */
+    text_buf lora_config;    /* then: adapter_config.json */
     char *map_name;          /* as given, or as chosen */
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
     text_buf map_variables;
@@ -257,6 +275,34 @@ fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoin
  * to it already. After checkpoint_load_inner. */
 fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* adapter_checkpoint.c: a checkpoint of one adapter of the model part of `base`, under the names of PEFT's
+ * file; *out as for derived_checkpoint_new. like: the base model, to compare shapes, or NULL. USAGE, BADINPUT, UNSUPPORTED (LORA-...). */
+fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
+                                         const fsdpck_adapter_options *options,
+                                         const fsdpck_checkpoint *like, fsdpck_checkpoint **out,
+                                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Finds the adapters of the model part. Release *set also after a failure. */
+fsdpck_status checkpoint_find_adapters(fsdpck_checkpoint *c, lora_set *set,
+                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether the name of some tensor may be that of an adapter's tensor. */
+bool adapters_are_likely(const catalogue *c);
+/* Tensors of adapters by their names alone. */
+uint64_t adapters_count_tensors(const catalogue *c);
+/* Fills c->adapters, once; without memory it stays empty. */
+void checkpoint_list_adapters(fsdpck_checkpoint *c);
+/* adapter_config.c: the config of an adapter, from a file or made. */
+typedef struct adapter_source {
+    char *path; /* NULL: from the options alone */
+    char *text; /* adapter_config.json as it was read; NULL: to be made from `facts` */
+    size_t nbytes;
+    lora_facts facts;
+    char task_type[64]; /* of facts.task_type, from lora_train_meta.json */
+    uint64_t r;         /* of lora_train_meta.json; 0: unknown */
+} adapter_source;
+/* options: NULL to search only the folders of the checkpoint. */
+fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapter_options *options,
+                                  adapter_source *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void adapter_source_release(adapter_source *found);
 /* Records the parameter of numbered optimizer state, if the loaded objects determine it
  * (cat_tensor.param). */
 fsdpck_status checkpoint_infer_params(fsdpck_checkpoint *c, const model *m, bool assume_order,

@@ -299,10 +299,27 @@ static fsdpck_status apply_map(fsdpck_checkpoint *c, fsdpck_open_options *o,
     return st;
 }
 
+static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_options *o,
+                                     fsdpck_error *err)
+{
+    fsdpck_adapter_options a = FSDPCK_INIT(fsdpck_adapter_options);
+    fsdpck_checkpoint *made = NULL;
+    RETURN_IF(STRUCT_COPY_IN(&a, o->adapter, fsdpck_adapter_options, err));
+    if (o->dequantize || o->map != NULL || o->map_import)
+        return FAIL(
+            err, USAGE, NONE,
+            "an adapter keeps its names and values: no map or dequantization applies to it");
+    const fsdpck_status st = checkpoint_extract_adapter(*c, &a, o->like, &made, err);
+    *c = made != NULL ? made : *c;
+    return st;
+}
+
 /* Replaces *c by checkpoints that are made of it. */
 static fsdpck_status convert(fsdpck_checkpoint **c, fsdpck_open_options *o, fsdpck_error *err)
 {
     fsdpck_checkpoint *made = NULL;
+    if (o->adapter != NULL)
+        return extract_adapter(c, o, err);
     if (o->dequantize) {
         const fsdpck_status st = checkpoint_dequantize(*c, &made, err);
         *c = made != NULL ? made : *c;
@@ -323,7 +340,7 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     *out = NULL;
     RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
-    if (!o.dequantize && o.map == NULL && o.like == NULL && !o.map_import)
+    if (!o.dequantize && o.map == NULL && o.like == NULL && !o.map_import && o.adapter == NULL)
         return FSDPCK_OK;
     const fsdpck_status st = group_agree(ctx->group, convert(out, &o, err), err);
     if (st != FSDPCK_OK) {
@@ -377,6 +394,10 @@ void fsdpck_close(fsdpck_checkpoint *c)
     VEC_RELEASE_ALL(&c->averaged, &c->average_tensors);
     free((void *)c->average_only.tensors);
     free((void *)c->average_only.objects);
+    lora_extract_free(c->extract);
+    free(c->lora_name);
+    free(c->lora_origin);
+    text_release(&c->lora_config);
     map_adapter_free(c->mapper);
     dequantizer_free(c->dequantizer);
     map_free(c->map);
@@ -393,6 +414,8 @@ void fsdpck_close(fsdpck_checkpoint *c)
     optim_groups_release(&c->optimizers);
     strtab_release(&c->param_order);
     vec_release(&c->ties);
+    vec_release(&c->adapters);
+    strtab_release(&c->adapter_names);
     if (c->base == NULL) {
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);
