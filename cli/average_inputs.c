@@ -91,7 +91,12 @@ fsdpck_status average_inputs_open(const cli *c, const command_request *r, conver
     o.schedule = r->given->schedule;
     o.accumulate_fp64 = r->given->accumulate == 1;
     o.objects_from = r->given->objects_from;
-    o.select = &r->job.select;
+    fsdpck_select_options select = r->job.select;
+    if (select.part > (int)FSDPCK_PART_ALL) { /* the last choice of --part */
+        select.part = FSDPCK_PART_MODEL;
+        o.ema = 1;
+    }
+    o.select = &select;
     o.slerp = r->given->slerp != NULL;
     fsdpck_status st = read_only("--scale", r->given->scale, &o.scale, err);
     if (st == FSDPCK_OK)

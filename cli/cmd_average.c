@@ -30,8 +30,9 @@ static const opt_row average_rows[] = {
 
 static const opt_row part_rows[] = {
     {"part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",
-     .choices = "model|optimizer|other|all",
-     .help = "part to average: model, optimizer, other or all; default: model"},
+     .choices = "model|optimizer|other|all|ema",
+     .help = "part to average: model, optimizer, other, all, or ema, the moving average that "
+             "torchtitan's optimizer holds; default: model"},
     {0},
 };
 
@@ -96,7 +97,7 @@ static fsdpck_status call_average(fsdpck_context *ctx, fsdpck_checkpoint *src, c
                                   const job_options *job, fsdpck_report **report, fsdpck_error *err)
 {
     job_options o = *job;
-    if (o.select.part < 0)
+    if (o.select.part < 0 || o.select.part > (int)FSDPCK_PART_ALL)
         o.select.part = FSDPCK_PART_MODEL;
     if (is_sharded(&o))
         return reshard(ctx, src, dst, &o, report, err);

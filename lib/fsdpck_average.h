@@ -40,6 +40,9 @@ typedef struct fsdpck_average_options {
     /* Its part (-1: model), keys and exclude: the tensors that are averaged, and whose names, shapes and
      * dtypes must be equal. NULL: the model part. */
     const fsdpck_select_options *select;
+    /* The models are the moving averages that the optimizers of the inputs hold (torchtitan's
+     * optimizer.ema_params); the part is then that of the model. */
+    int ema;
 } fsdpck_average_options;
 
 /* Makes a checkpoint of the averages of `count` checkpoints, which may have different formats and

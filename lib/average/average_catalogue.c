@@ -150,6 +150,12 @@ static fsdpck_status copy_request(averager *v, const average_request *r, fsdpck_
     v->count = r->count;
     v->shape = r->shape;
     v->trust_others = r->trust_others;
+    v->band_nbytes = AVERAGE_BANDS_NBYTES / r->count;
+    if (v->band_nbytes > AVERAGE_BAND_NBYTES_MAX)
+        v->band_nbytes = AVERAGE_BAND_NBYTES_MAX;
+    if (v->band_nbytes < AVERAGE_BAND_NBYTES_MIN)
+        v->band_nbytes = AVERAGE_BAND_NBYTES_MIN;
+    v->band_nbytes -= v->band_nbytes % AVERAGE_ALIGN;
     v->rule.coefficients = calloc(r->count, sizeof(double));
     v->inputs = calloc(r->count, sizeof *v->inputs);
     v->readers = calloc(r->count, sizeof *v->readers);

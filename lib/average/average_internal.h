@@ -16,9 +16,13 @@
 #include "average/average_sum.h"
 #include "state/box_read.h"
 
-/* Bytes of a tensor that are read from each input at once; most chunks have as many. */
-#define AVERAGE_BAND_NBYTES ((uint64_t)2 << 20)
-#define AVERAGE_NONE        UINT32_MAX
+/* Bytes of a tensor that are read from each input at once, fewer with many inputs; most chunks have as many. */
+#define AVERAGE_BAND_NBYTES_MAX ((uint64_t)2 << 20)
+#define AVERAGE_BAND_NBYTES_MIN ((uint64_t)64 << 10)
+/* Of all inputs together. */
+#define AVERAGE_BANDS_NBYTES ((uint64_t)32 << 20)
+#define AVERAGE_ALIGN        ((uint64_t)4 << 10)
+#define AVERAGE_NONE         UINT32_MAX
 
 /* A tensor whose chunks are streams, by slot. */
 typedef struct average_tensor {
@@ -42,6 +46,7 @@ struct averager {
     uint32_t *tensors;         /* a copy, by tensor of the template and input */
     uint64_t tensors_nbytes;
     bool trust_others;
+    uint64_t band_nbytes;
     catalogue *out;
     box_reader *readers;         /* by input */
     vec slots;                   /* average_tensor */
@@ -84,7 +89,7 @@ struct average_buffers {
     struct average_buffers *next;
     const uint8_t **from; /* by input: the numbers of a block */
     uint8_t *block;       /* the result */
-    uint8_t *bands[];     /* by input: AVERAGE_BAND_NBYTES */
+    uint8_t *bands[];     /* by input: band_nbytes */
 };
 
 /* average_reader.c: a box of all inputs, band by band in row-major order. */

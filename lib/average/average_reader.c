@@ -46,13 +46,13 @@ static struct average_buffers *take_buffers(const averager *v, fsdpck_error *err
         complete = b->from != NULL && b->block != NULL;
     }
     for (size_t i = 0; complete && i < v->count; i++) {
-        b->bands[i] = malloc(AVERAGE_BAND_NBYTES);
+        b->bands[i] = malloc(v->band_nbytes);
         complete = b->bands[i] != NULL;
     }
     if (complete)
         return b;
     free_buffers(b, v->count);
-    (void)error_set_nomem(err, v->count * AVERAGE_BAND_NBYTES);
+    (void)error_set_nomem(err, v->count * v->band_nbytes);
     return NULL;
 }
 
@@ -119,7 +119,7 @@ static fsdpck_status read_band(const average_reader *r, size_t input, uint64_t n
 fsdpck_status average_reader_next(average_reader *r, const uint8_t *const **bands, uint64_t *n,
                                   fsdpck_error *err)
 {
-    const uint64_t most = AVERAGE_BAND_NBYTES / r->itemsize;
+    const uint64_t most = r->v->band_nbytes / r->itemsize;
     *n = r->nelems - r->next < most ? r->nelems - r->next : most;
     for (size_t i = 0; *n > 0 && i < r->v->count; i++) {
         const fsdpck_status st = read_band(r, i, *n, err);

@@ -78,23 +78,27 @@ static fsdpck_status sum_chunk(const averager *v, const average_tensor *t, uint6
     return st;
 }
 
-static void find_factors(const averager *v, const average_tensor *t, double *factors)
+/* False if the sums overflow. */
+static bool find_factors(const averager *v, const average_tensor *t, double *factors)
 {
     const double x = v->rule.slerp_t;
     double sums[3] = {0};
     for (uint64_t k = 0; k < t->nchunks; k++)
         for (int i = 0; i < 3; i++)
             sums[i] += t->slerp->sums[k][i];
+    if (!isfinite(sums[0]) || !isfinite(sums[1]) || !isfinite(sums[2]))
+        return false;
     const double a = sqrt(sums[0]), b = sqrt(sums[2]);
     const double cosine =
         fmin(fmax(sums[1] / (a > SLERP_NORM_MIN ? a : 1) / (b > SLERP_NORM_MIN ? b : 1), -1), 1);
     factors[0] = 1 - x;
     factors[1] = x;
     if (fabs(cosine) > SLERP_COSINE_MAX)
-        return;
+        return true;
     const double angle = acos(cosine);
     factors[0] = sin((1 - x) * angle) / sin(angle);
     factors[1] = sin(x * angle) / sin(angle);
+    return true;
 }
 
 fsdpck_status average_slerp_factors(const averager *v, const average_tensor *t, double *factors,
@@ -121,7 +125,7 @@ fsdpck_status average_slerp_factors(const averager *v, const average_tensor *t, 
     if (st != FSDPCK_OK && err != NULL)
         *err = p->error;
     pthread_mutex_unlock(&p->lock);
-    if (st == FSDPCK_OK)
-        find_factors(v, t, factors);
+    if (st == FSDPCK_OK && !find_factors(v, t, factors))
+        return average_fail_special(v, t, v->count, err);
     return st;
 }

@@ -233,7 +233,7 @@ static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
     uint64_t nbytes = (v->count + 4) * AVERAGE_BLOCK * sizeof(double);
     catalogue_chunk_box(v->out, chunk, offsets, sizes);
     for (size_t i = 0; i < v->count; i++)
-        nbytes += AVERAGE_BAND_NBYTES +
+        nbytes += v->band_nbytes +
                   box_cursor_nbytes(&v->readers[i], average_tensor_of(v, t, i), offsets, sizes);
     return v->rule.slerp ? 2 * nbytes : nbytes;
 }

@@ -25,8 +25,8 @@ typedef struct average_sum {
     double slerp[2];
     double *farthest; /* by input, without a base */
     void *values;     /* AVERAGE_BLOCK of each input, then the sum, then the result */
-    const void **x;   /* by input and for the result: its numbers, there or in the caller's memory */
-    float *narrow;    /* AVERAGE_BLOCK */
+    const void **x; /* by input and for the result: its numbers, there or in the caller's memory */
+    float *narrow;  /* AVERAGE_BLOCK */
 } average_sum;
 
 /* The dtype of the numbers of a tensor's elements; DTYPE_NONE if it is not averaged. */

@@ -14,8 +14,8 @@
 #ifndef FSDPCK_EXEC_ENGINE_H
 #define FSDPCK_EXEC_ENGINE_H
 
-#include "state/element_ops.h"
 #include "exec/exec.h"
+#include "state/element_ops.h"
 
 typedef struct worker worker;
 

@@ -4,11 +4,11 @@
 
 #include <pthread.h>
 
-#include "state/element_ops.h"
 #include "exec/engine.h"
 #include "exec/exec.h"
 #include "exec/tile_parts.h"
 #include "plan/segment.h"
+#include "state/element_ops.h"
 #include "state/sort.h"
 
 /* A located chunk, kept small as a run may have millions. */

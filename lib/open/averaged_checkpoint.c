@@ -194,6 +194,25 @@ static fsdpck_status prepare_inputs(fsdpck_checkpoint *const *inputs, size_t cou
     return FSDPCK_OK;
 }
 
+/* The inputs, with the base last; with o->ema, checkpoints made of them. */
+static fsdpck_status take_inputs(fsdpck_checkpoint *c, fsdpck_checkpoint *const *given,
+                                 size_t count, const fsdpck_average_options *o, fsdpck_error *err)
+{
+    c->inputs = calloc(count + 1, sizeof(fsdpck_checkpoint *));
+    if (c->inputs == NULL)
+        return error_set_nomem(err, count * sizeof(fsdpck_checkpoint *));
+    c->owns_inputs = o->ema != 0;
+    for (size_t i = 0; i < count + (o->base != NULL); i++) {
+        fsdpck_checkpoint *input = i < count ? given[i] : o->base;
+        fsdpck_checkpoint **to = &c->inputs[c->input_count++];
+        if (o->ema)
+            RETURN_IF(checkpoint_ema(input, to, err));
+        else
+            *to = input;
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status make(fsdpck_checkpoint *const *given, size_t count,
                           const fsdpck_average_options *o, const fsdpck_select_options *select,
                           fsdpck_checkpoint **out, fsdpck_error *err)
@@ -211,13 +230,8 @@ static fsdpck_status make(fsdpck_checkpoint *const *given, size_t count,
     RETURN_IF(made);
     RETURN_IF(choose_rule(c, o, count, err));
     c->averaged = VEC_OF(uint32_t, &c->metadata);
-    c->inputs = calloc(count + 1, sizeof(fsdpck_checkpoint *));
-    if (c->inputs == NULL)
-        return error_set_nomem(err, count * sizeof(fsdpck_checkpoint *));
-    memcpy(c->inputs, given, count * sizeof(fsdpck_checkpoint *));
-    c->input_count = count;
-    if (o->base != NULL)
-        c->inputs[c->input_count++] = o->base;
+    RETURN_IF(take_inputs(c, given, count, o, err));
+    c->base = c->inputs[shape];
     RETURN_IF(prepare_inputs(c->inputs, c->input_count, err));
     uint8_t *takes = calloc(c->base->parts.object_count + 1, 1);
     c->average_only.objects = takes;

@@ -13,6 +13,7 @@
  *     derived_checkpoint.c a checkpoint made of the model part of another
  *     dequantized_checkpoint.c quantized weights as bfloat16
  *     averaged_checkpoint.c the average of several checkpoints
+ *     ema_checkpoint.c    the moving average that an optimizer holds
  *     average_match.c     tensors and objects of the inputs of an average
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
@@ -140,7 +141,7 @@ struct fsdpck_checkpoint {
     text_buf map_variables;
     /* An average: its inputs, with the base of a task arithmetic last. `base` is one of them, which the
      * caller closes. */
-    bool borrows_base;
+    bool borrows_base, owns_inputs;
     averager *average;
     fsdpck_checkpoint **inputs;
     size_t input_count;
@@ -227,6 +228,11 @@ fsdpck_status derived_checkpoint_skip_others(fsdpck_checkpoint *c,
  * NULL if no tensor is quantized. UNSUPPORTED (QUANT-KIND), BADINPUT (QUANT-SCALE). */
 fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ema_checkpoint.c: the moving average in the optimizer of `base`, as a model; borrows `base`. *out may be set
+ * after a failure. BADINPUT (AVERAGE-DIFFER) if it has none. */
+fsdpck_status checkpoint_ema(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* average_match.c: the tensors of the inputs of an average, by name. */
 typedef struct average_match {
     fsdpck_checkpoint *const *inputs;

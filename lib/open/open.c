@@ -389,6 +389,8 @@ void fsdpck_close(fsdpck_checkpoint *c)
         return;
     fsdpck_checkpoint *const base = c->borrows_base ? NULL : c->base;
     averager_free(c->average);
+    for (size_t i = 0; c->owns_inputs && i < c->input_count; i++)
+        fsdpck_close(c->inputs[i]);
     free(c->average_rule.coefficients);
     free(c->inputs);
     VEC_RELEASE_ALL(&c->averaged, &c->average_tensors);

@@ -2,8 +2,8 @@
 #ifndef FSDPCK_PLAN_PLAN_INTERNAL_H
 #define FSDPCK_PLAN_PLAN_INTERNAL_H
 
-#include "state/box_index.h"
 #include "plan/plan.h"
+#include "state/box_index.h"
 
 /* Values of plan.index_of. */
 #define INDEX_UNSEEN UINT32_MAX       /* no target tensor has used this source tensor yet */

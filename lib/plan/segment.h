@@ -21,8 +21,8 @@
 #ifndef FSDPCK_PLAN_SEGMENT_H
 #define FSDPCK_PLAN_SEGMENT_H
 
-#include "state/box_index.h"
 #include "plan/plan.h"
+#include "state/box_index.h"
 
 typedef struct output_range {
     uint32_t file;

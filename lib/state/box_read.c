@@ -8,7 +8,7 @@
 
 /* Short runs are read together with the gaps between them. */
 #define GAP_NBYTES  ((uint64_t)4 << 10)
-#define SPAN_NBYTES ((uint64_t)1 << 20)
+#define SPAN_NBYTES ((uint64_t)256 << 10)
 
 /* --- the chunks of tensors --- */
 

@@ -10,8 +10,8 @@
 #ifndef FSDPCK_STATE_ELEMENT_OPS_H
 #define FSDPCK_STATE_ELEMENT_OPS_H
 
-#include "state/strided.h"
 #include "state/dtype.h"
+#include "state/strided.h"
 
 typedef struct element_ops {
     dtype from;

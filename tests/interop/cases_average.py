@@ -318,6 +318,27 @@ def case_average_optimizer(setting):
 
 
 @case(first=(2, 15))
+def case_average_ema(setting):
+    """The moving averages that torchtitan keeps in the state of its optimizer."""
+    states = [{k: v for k, v in make_state(i).items() if v.is_floating_point()} for i in range(2)]
+    paths = []
+    for number, state in enumerate(states):
+        paths.append(setting.path("step%d" % number))
+        saved = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+        for name, tensor in state.items():
+            saved["optimizer.ema_params." + name] = tensor
+            saved["optimizer.state.%s.exp_avg" % name] = torch.ones_like(tensor)
+            saved["optimizer.param_groups.%s.lr" % name] = 0.1
+        dcp.save(saved, storage_writer=dcp.FileSystemWriter(paths[-1]), no_dist=True)
+    for inputs, expected in ((paths, weighted_sum(states, [0.5, 0.5])), (paths[:1], states[0])):
+        for target in ("ema%d.safetensors" % len(inputs), "ema%d" % len(inputs)):
+            setting.run("average", *inputs, setting.path(target), "--part", "ema")
+            setting.run("consolidate", setting.path(target), setting.path("plain.safetensors"), "--force")
+            check_same_tensors(load_file(setting.path("plain.safetensors")), expected, target)
+    setting.run("average", setting.path("ema1.safetensors"), setting.path("no.safetensors"), "--part", "ema", expected=BAD_INPUT)
+
+
+@case(first=(2, 15))
 def case_average_ties(setting):
     """Names that share a storage in all inputs share one in the output; others are averaged on their own."""
     paths, states = [], []

@@ -48,8 +48,8 @@ typedef struct memory_source {
     _Atomic uint64_t reads;
     _Atomic uint64_t bytes_read;
     _Atomic uint64_t decoded_bytes; /* of streams */
-    uint64_t fail_read; /* number of the read that fails, from 1; 0: none */
-    bool changed;       /* makes check_unchanged fail */
+    uint64_t fail_read;             /* number of the read that fails, from 1; 0: none */
+    bool changed;                   /* makes check_unchanged fail */
     _Atomic int open_streams;
     _Atomic int most_streams; /* largest number open at once */
     uint64_t stream_nbytes;   /* result of source.stream_nbytes; not 0: they open slowly */

@@ -31,8 +31,8 @@
 #ifndef FSDPCK_EXEC_GPU_GPU_WORKER_H
 #define FSDPCK_EXEC_GPU_GPU_WORKER_H
 
-#include "state/element_ops.h"
 #include "kernels/gpu.h"
+#include "state/element_ops.h"
 
 typedef struct gpu_worker gpu_worker;
 

@@ -2,8 +2,8 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "state/element_ops.h"
 #include "kernels/gpu_body.h"
+#include "state/element_ops.h"
 
 #define MEMORY_NBYTES ((size_t)3 << 20)
 #define BOXES_MAX     40u

@@ -3,8 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "state/element_ops.h"
 #include "state/cast.h"
+#include "state/element_ops.h"
 #include "tests/support/dtype_reference.h"
 
 /* Values and what torch's neg makes of them: integers wrap, as two's complement has no other half of
