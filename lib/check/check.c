@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "check/check_internal.h"
 #include "plan/coverage.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 /* Headers read by one job. */
 #define RESOLVE_BATCH 64u

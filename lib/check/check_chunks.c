@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check/check_internal.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 /* ---- which elements count ---- */
 

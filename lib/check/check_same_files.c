@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "check/check_internal.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 /* Samples bound the bytes that are read: of all files, but some of each. */
 enum {

@@ -14,7 +14,7 @@
 #ifndef FSDPCK_EXEC_ENGINE_H
 #define FSDPCK_EXEC_ENGINE_H
 
-#include "exec/element_ops.h"
+#include "state/element_ops.h"
 #include "exec/exec.h"
 
 typedef struct worker worker;

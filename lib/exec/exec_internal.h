@@ -4,12 +4,12 @@
 
 #include <pthread.h>
 
-#include "exec/element_ops.h"
+#include "state/element_ops.h"
 #include "exec/engine.h"
 #include "exec/exec.h"
 #include "exec/tile_parts.h"
 #include "plan/segment.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 /* A located chunk, kept small as a run may have millions. */
 enum {

@@ -2,7 +2,7 @@
  * destinations. */
 
 #include "exec/exec_internal.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 static dtype read_op_dtype(const read_op *q)
 {

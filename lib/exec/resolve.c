@@ -3,7 +3,7 @@
 
 #include "base/checked.h"
 #include "exec/exec_internal.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 /* Headers per job: enough to make the overhead of a job negligible. */
 #define RESOLVE_BATCH 64u

@@ -6,7 +6,7 @@
 
 #include "exec/exec_internal.h"
 #include "exec/row_block.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 /* Shorter runs are merged into the output by reading, modifying and writing a whole range. */
 #define SCATTER_RUN_NBYTES ((uint64_t)4 << 10)

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "exec/compress.h"
 #include "exec/exec_internal.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 /* Smaller tiles than this are not worth a system call. */
 #define TILE_NBYTES_MIN ((uint64_t)256 << 10)

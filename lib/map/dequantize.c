@@ -149,6 +149,7 @@ static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t
     if (!(blocks ? mxfp4_fits : fp8_fits)(v->base, in->tensor, inputs[scale].tensor))
         return fail_scale(in, &inputs[scale], err);
     pair_of[i] = pair_of[scale] = (uint32_t)v->pairs.count;
+    RETURN_IF(box_reader_add(&v->reader, inputs[scale].tensor, err));
     return vec_add(&v->pairs,
                    &(quant_pair){.weight = in->tensor,
                                  .scale = inputs[scale].tensor,
@@ -362,6 +363,7 @@ fsdpck_status dequantizer_new(const catalogue *base, const source *src, const ma
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
     *v = (dequantizer){.base = base, .base_source = *src, .out = out};
+    box_reader_init(&v->reader, base, &v->base_source, out->owner);
     v->pairs = VEC_OF(quant_pair, out->owner);
     v->chunks = VEC_OF(quant_chunk, out->owner);
     v->boxes = VEC_OF(uint64_t, out->owner);
@@ -404,6 +406,7 @@ void dequantizer_free(dequantizer *v)
 {
     if (v == NULL)
         return;
+    box_reader_release(&v->reader);
     VEC_RELEASE_ALL(&v->pairs, &v->chunks, &v->boxes, &v->same);
     free(v);
 }

@@ -7,6 +7,7 @@
 #define FSDPCK_MAP_DEQUANTIZE_INTERNAL_H
 
 #include "map/dequantize.h"
+#include "state/box_read.h"
 
 /* torch's default; no checkpoint records it. */
 #define QUANT_BLOCK 128u
@@ -35,6 +36,7 @@ typedef struct quant_chunk {
 struct dequantizer {
     const catalogue *base;
     source base_source;
+    box_reader reader; /* of the first catalogue; with the scales */
     catalogue *out;
     vec pairs;  /* quant_pair */
     vec chunks; /* quant_chunk */

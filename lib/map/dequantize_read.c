@@ -4,100 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "map/dequantize_internal.h"
 #include "state/cast.h"
-
-/* --- boxes of the first catalogue --- */
-
-/* Where one chunk of a tensor lies; fails if its elements cannot be read one by one. */
-static fsdpck_status locate_plain(const dequantizer *v, uint64_t chunk, place *where,
-                                  fsdpck_error *err)
-{
-    const catalogue *c = v->base;
-    const cat_tensor *t = catalogue_tensor(c, catalogue_chunk(c, chunk)->tensor);
-    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    RETURN_IF(v->base_source.locate(v->base_source.ctx, chunk, where, err));
-    catalogue_chunk_box(c, chunk, offsets, sizes);
-    if (where->rows)
-        box_row_major_strides(sizes, t->ndim, where->strides);
-    if (where->stream || where->swap || where->neg || where->conj || where->add != 0)
-        return FAIL_WITH(err, UNSUPPORTED, QUANT_KIND,
-                         ("'%s' is quantized and compressed, or of another byte order",
-                          catalogue_name(c, t->name)),
-                         (tensor, catalogue_name(c, t->name)),
-                         (next, "omit --dequantize to keep it as it is"));
-    return FSDPCK_OK;
-}
-
-/* Part `part` (a box inside that of the chunk) to `to`, the row-major memory of the box `all`. */
-static fsdpck_status read_part(const dequantizer *v, uint64_t chunk, const uint64_t *part_offsets,
-                               const uint64_t *part_sizes, const uint64_t *all_offsets,
-                               const uint64_t *all_sizes, uint8_t *to, fsdpck_error *err)
-{
-    const catalogue *c = v->base;
-    const cat_tensor *t = catalogue_tensor(c, catalogue_chunk(c, chunk)->tensor);
-    const uint64_t itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes;
-    const source *s = &v->base_source;
-    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], strides[NDIM_MAX], at[NDIM_MAX] = {0};
-    unsigned outer = t->ndim; /* dims that are walked; the others are one run */
-    uint64_t run = 1;
-    place where = {0};
-
-    RETURN_IF(locate_plain(v, chunk, &where, err));
-    catalogue_chunk_box(c, chunk, offsets, sizes);
-    box_row_major_strides(all_sizes, t->ndim, strides);
-    while (outer > 0 && where.strides[outer - 1] == run && strides[outer - 1] == run) {
-        outer--;
-        run *= part_sizes[outer];
-    }
-    for (;;) {
-        uint64_t from = 0, into = 0;
-        for (unsigned d = 0; d < t->ndim; d++) {
-            if (!checked_mul_add(part_offsets[d] - offsets[d] + at[d], where.strides[d], from,
-                                 &from))
-                return FAIL(err, BADINPUT, TENSOR_BOUNDS, "tensor extends beyond its storage");
-            into += (part_offsets[d] - all_offsets[d] + at[d]) * strides[d];
-        }
-        RETURN_IF(s->read_at(s->ctx, where.file, where.offset_bytes + from * itemsize,
-                             to + into * itemsize, run * itemsize, err));
-        unsigned d = outer;
-        while (d > 0 && at[d - 1] == part_sizes[d - 1] - 1)
-            at[--d] = 0;
-        if (d == 0)
-            return FSDPCK_OK;
-        at[d - 1]++;
-    }
-}
-
-/* A box of a tensor from all its chunks; replicas are read once. */
-static fsdpck_status read_box(const dequantizer *v, uint32_t tensor, const uint64_t *offsets,
-                              const uint64_t *sizes, uint8_t *to, fsdpck_error *err)
-{
-    const catalogue *c = v->base;
-    const cat_tensor *t = catalogue_tensor(c, tensor);
-    uint64_t left = box_nelems(sizes, t->ndim);
-    for (uint64_t i = t->first_chunk; left > 0 && i < t->first_chunk + t->nchunks; i++) {
-        uint64_t k_offsets[NDIM_MAX], k_sizes[NDIM_MAX], part_offsets[NDIM_MAX], part[NDIM_MAX];
-        bool again = false;
-        catalogue_chunk_box(c, i, k_offsets, k_sizes);
-        if (!box_intersect(offsets, sizes, k_offsets, k_sizes, t->ndim, part_offsets, part))
-            continue;
-        for (uint64_t j = t->first_chunk; j < i && !again; j++)
-            again = catalogue_chunk_is_same(c, j, i);
-        if (again)
-            continue;
-        RETURN_IF(read_part(v, i, part_offsets, part, offsets, sizes, to, err));
-        const uint64_t n = box_nelems(part, t->ndim);
-        left -= n < left ? n : left;
-    }
-    if (left > 0)
-        return FAIL_WITH(
-            err, BADINPUT, QUANT_SCALE,
-            ("'%s' does not cover all blocks of its tensor", catalogue_name(c, t->name)),
-            (tensor, catalogue_name(c, t->name)));
-    return FSDPCK_OK;
-}
 
 /* --- decoding --- */
 
@@ -187,7 +95,7 @@ static fsdpck_status read_scales(dequantize_stream *s, fsdpck_error *err)
     uint8_t *raw = malloc(n * sizeof *s->scales);
     fsdpck_status st = s->scales == NULL || raw == NULL
                            ? error_set_nomem(err, n * sizeof *s->scales)
-                           : read_box(s->v, s->pair->scale, offsets, sizes, raw, err);
+                           : box_read(&s->v->reader, s->pair->scale, offsets, sizes, raw, err);
     for (uint64_t i = 0; st == FSDPCK_OK && s->pair->kind == QUANT_MXFP4 && i < n; i++)
         s->scales[i] = ldexpf(1, (int)raw[i] - 128);
     if (st == FSDPCK_OK && s->pair->kind == QUANT_FP8) {
@@ -213,7 +121,7 @@ static fsdpck_status read_rows(dequantize_stream *s, const quant_chunk *k, fsdpc
     s->decoded = malloc(s->decoded_nbytes);
     if (s->bytes == NULL || s->band == NULL || s->decoded == NULL)
         return error_set_nomem(err, nbytes);
-    return read_part(s->v, k->chunk, s->offsets, s->sizes, s->offsets, s->sizes, s->bytes, err);
+    return box_read_chunk(&s->v->reader, k->chunk, s->offsets, s->sizes, s->bytes, err);
 }
 
 /* --- the source --- */
@@ -223,6 +131,17 @@ static const quant_chunk *chunk_of(const dequantizer *v, uint64_t chunk)
     return VEC_AT(&v->chunks, const quant_chunk, catalogue_chunk(v->out, chunk)->aux);
 }
 
+/* Parts of a stream would each be decoded from its beginning. */
+static fsdpck_status fail_compressed(const dequantizer *v, const quant_chunk *k, fsdpck_error *err)
+{
+    const catalogue *c = v->base;
+    const cat_tensor *t = catalogue_tensor(c, catalogue_chunk(c, k->chunk)->tensor);
+    return FAIL_WITH(err, UNSUPPORTED, QUANT_KIND,
+                     ("'%s' is quantized and compressed", catalogue_name(c, t->name)),
+                     (tensor, catalogue_name(c, t->name)),
+                     (next, "omit --dequantize to keep it as it is"));
+}
+
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
 {
     const dequantizer *v = ctx;
@@ -230,10 +149,14 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     uint64_t sizes[NDIM_MAX], offsets[NDIM_MAX];
     if (k->pair == QUANT_NONE)
         return v->base_source.locate(v->base_source.ctx, k->chunk, where, err);
-    RETURN_IF(locate_plain(v, k->chunk, where, err));
+    RETURN_IF(v->base_source.locate(v->base_source.ctx, k->chunk, where, err));
     const unsigned ndim = catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor)->ndim;
     catalogue_chunk_box(v->out, chunk, offsets, sizes);
+    if (where->stream)
+        return fail_compressed(v, k, err);
     where->stream = true;
+    where->swap = where->neg = where->conj = false;
+    where->add = 0;
     where->offset_bytes = 0;
     where->rows = true;
     where->has_crc = false;

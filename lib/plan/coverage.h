@@ -13,7 +13,7 @@
 #ifndef FSDPCK_PLAN_COVERAGE_H
 #define FSDPCK_PLAN_COVERAGE_H
 
-#include "plan/box_index.h"
+#include "state/box_index.h"
 
 struct coverage_report {
     uint64_t nelems;   /* of the tensor */

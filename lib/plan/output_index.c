@@ -1,7 +1,7 @@
 /* The output side of a plan: chunks and constant bytes in file order, divided into items. */
 #include "base/checked.h"
 #include "plan/plan_internal.h"
-#include "plan/sort.h"
+#include "state/sort.h"
 
 static fsdpck_status error_layout(const plan *p, uint64_t chunk, const char *what,
                                   fsdpck_error *err)

@@ -2,7 +2,7 @@
 #ifndef FSDPCK_PLAN_PLAN_INTERNAL_H
 #define FSDPCK_PLAN_PLAN_INTERNAL_H
 
-#include "plan/box_index.h"
+#include "state/box_index.h"
 #include "plan/plan.h"
 
 /* Values of plan.index_of. */

@@ -21,7 +21,7 @@
 #ifndef FSDPCK_PLAN_SEGMENT_H
 #define FSDPCK_PLAN_SEGMENT_H
 
-#include "plan/box_index.h"
+#include "state/box_index.h"
 #include "plan/plan.h"
 
 typedef struct output_range {

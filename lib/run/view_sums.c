@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "exec/box_crc.h"
-#include "exec/strided.h"
+#include "state/strided.h"
 
 /* Bytes per read, and elements per reordering step. */
 #define READ_NBYTES   ((uint64_t)1 << 20)

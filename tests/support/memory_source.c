@@ -120,6 +120,7 @@ static fsdpck_status stream_read(source_stream *s, void *dst, uint64_t nbytes, f
     must(checked_range(s->at, nbytes, s->record->count), "read past the end of a stream");
     memcpy(dst, (uint8_t *)s->record->items + s->at, nbytes);
     s->at += nbytes;
+    atomic_fetch_add(&s->m->decoded_bytes, nbytes);
     return FSDPCK_OK;
 }
 

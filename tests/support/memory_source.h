@@ -47,6 +47,7 @@ typedef struct memory_source {
     vec records; /* vec of uint8_t, by cat_chunk.aux: decoded bytes of streams */
     _Atomic uint64_t reads;
     _Atomic uint64_t bytes_read;
+    _Atomic uint64_t decoded_bytes; /* of streams */
     uint64_t fail_read; /* number of the read that fails, from 1; 0: none */
     bool changed;       /* makes check_unchanged fail */
     _Atomic int open_streams;

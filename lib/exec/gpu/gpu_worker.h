@@ -31,7 +31,7 @@
 #ifndef FSDPCK_EXEC_GPU_GPU_WORKER_H
 #define FSDPCK_EXEC_GPU_GPU_WORKER_H
 
-#include "exec/element_ops.h"
+#include "state/element_ops.h"
 #include "kernels/gpu.h"
 
 typedef struct gpu_worker gpu_worker;

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "exec/element_ops.h"
+#include "state/element_ops.h"
 #include "kernels/gpu_body.h"
 
 #define MEMORY_NBYTES ((size_t)3 << 20)

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "exec/element_ops.h"
+#include "state/element_ops.h"
 #include "state/cast.h"
 #include "tests/support/dtype_reference.h"
 

@@ -1,4 +1,4 @@
-#include "exec/element_ops.h"
+#include "state/element_ops.h"
 
 #include <string.h>
 

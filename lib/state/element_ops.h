@@ -7,10 +7,10 @@
  *     else
  *         overflows += element_ops_box(&c, &s, dst, src, scratch);
  */
-#ifndef FSDPCK_EXEC_ELEMENT_OPS_H
-#define FSDPCK_EXEC_ELEMENT_OPS_H
+#ifndef FSDPCK_STATE_ELEMENT_OPS_H
+#define FSDPCK_STATE_ELEMENT_OPS_H
 
-#include "exec/strided.h"
+#include "state/strided.h"
 #include "state/dtype.h"
 
 typedef struct element_ops {

@@ -1,4 +1,4 @@
-#include "exec/strided.h"
+#include "state/strided.h"
 
 #include <string.h>
 

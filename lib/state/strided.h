@@ -7,8 +7,8 @@
  * Strides are bytes and never negative. Dims are in the destination's (row-major) order, so
  * destination strides descend.
  */
-#ifndef FSDPCK_EXEC_STRIDED_H
-#define FSDPCK_EXEC_STRIDED_H
+#ifndef FSDPCK_STATE_STRIDED_H
+#define FSDPCK_STATE_STRIDED_H
 
 #include "state/box.h"
 

@@ -1,7 +1,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "plan/sort.h"
+#include "state/sort.h"
 #include "tests/support/random.h"
 
 static uint64_t state = 1;

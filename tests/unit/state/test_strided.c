@@ -1,7 +1,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "exec/strided.h"
+#include "state/strided.h"
 #include "tests/support/random.h"
 
 static uint64_t state = 7;

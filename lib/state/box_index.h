@@ -15,8 +15,8 @@
  *
  * Read-only after building, so any number of threads may query.
  */
-#ifndef FSDPCK_PLAN_BOX_INDEX_H
-#define FSDPCK_PLAN_BOX_INDEX_H
+#ifndef FSDPCK_STATE_BOX_INDEX_H
+#define FSDPCK_STATE_BOX_INDEX_H
 
 #include "state/catalogue.h"
 

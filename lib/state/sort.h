@@ -1,6 +1,6 @@
 /* sort.h: stable sort of (key, item) pairs, with a tie-break function that receives a context. */
-#ifndef FSDPCK_PLAN_SORT_H
-#define FSDPCK_PLAN_SORT_H
+#ifndef FSDPCK_STATE_SORT_H
+#define FSDPCK_STATE_SORT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
-#include "plan/box_index.h"
+#include "state/box_index.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/sort.h"
+#include "state/sort.h"
 
 typedef struct tie_context {
     const box_index *index;

@@ -1,4 +1,4 @@
-#include "plan/sort.h"
+#include "state/sort.h"
 
 #include <stdbool.h>
 #include <string.h>
