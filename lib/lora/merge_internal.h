@@ -114,28 +114,31 @@ fsdpck_status merge_read_cast(const merger *m, uint32_t input, uint32_t tensor,
                               const uint64_t *offsets, const uint64_t *sizes, dtype to,
                               void *elements, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* merge_norms.c: magnitude / norm of n rows, to `factors`. */
+/* merge_norms.c: magnitude / norm of n rows with their left factor, to `factors`. */
 fsdpck_status merge_row_factors(const merger *m, const merge_target *t, uint64_t step,
-                                const merge_shared *shared, uint64_t first_row, uint64_t n,
-                                float *factors, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                const merge_shared *shared, const float *left, uint64_t first_row,
+                                uint64_t n, float *factors, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* For a transposed weight: of all columns, computed once; *factors is borrowed. */
 fsdpck_status merge_column_factors(merger *m, const merge_target *t, uint64_t step,
                                    const merge_shared *shared, const float **factors,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Rows whose product is computed before it is added. */
+#define MERGE_PRODUCT_ROWS 16u
 
 /* merge_rows.c: the steps of a target, for rows of one stream. */
 typedef struct merge_rows {
     merger *m;
     const merge_target *target;
     merge_shape shape;
-    uint64_t expert, first_row, rows;      /* of the stream */
-    uint64_t first_column, columns;        /* likewise */
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX]; /* of the stream */
+    uint64_t first_row, rows, first_column, columns; /* likewise */
     const merge_shared *shared[MERGE_STEPS_MAX]; /* by step of the target; NULL: none */
     const void *left[MERGE_STEPS_MAX];           /* of the rows */
     void *left_memory[MERGE_STEPS_MAX];
     const float *factors[MERGE_STEPS_MAX]; /* DoRA: by row of the stream, or by column of the tensor */
     float *factors_memory[MERGE_STEPS_MAX];
-    void *product; /* a block of rows x columns */
+    void *product; /* MERGE_PRODUCT_ROWS x columns of a block */
 } merge_rows;
 
 /* Close it also after a failure. */

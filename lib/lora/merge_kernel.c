@@ -145,6 +145,27 @@ void merge_add(dtype d, void *weight, const float *delta, uint64_t n, bool round
     }
 }
 
+void merge_add_scaled(dtype d, void *weight, const float *delta, uint64_t n, const float *factors,
+                      bool each)
+{
+    const size_t itemsize = dtype_get(d)->itemsize_bytes;
+    for (uint64_t at = 0; at < n; at += BLOCK) {
+        const size_t count = n - at < BLOCK ? (size_t)(n - at) : BLOCK;
+        uint8_t *w = (uint8_t *)weight + at * itemsize;
+        float sums[BLOCK];
+        if (d == DTYPE_FLOAT32)
+            memcpy(sums, w, count * sizeof *sums);
+        else
+            cast_elements(d, DTYPE_FLOAT32, sums, w, count);
+        for (size_t i = 0; i < count; i++)
+            sums[i] = (sums[i] + delta[at + i]) * factors[each ? at + i : 0];
+        if (d == DTYPE_FLOAT32)
+            memcpy(w, sums, count * sizeof *sums);
+        else
+            cast_elements(DTYPE_FLOAT32, d, w, sums, count);
+    }
+}
+
 bool merge_dtype_supported(dtype d)
 {
     return d == DTYPE_BFLOAT16 || d == DTYPE_FLOAT16 || d == DTYPE_FLOAT32 || d == DTYPE_FLOAT64;

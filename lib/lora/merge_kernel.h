@@ -43,6 +43,10 @@ void merge_product64(const merge_factors64 *f, uint64_t first_row, uint64_t n_ro
  * rounds the sums to `d`. round_delta: the product is rounded to `d` before. */
 void merge_add(dtype d, void *weight, const float *delta, uint64_t n, bool round_delta);
 
+/* Likewise, and multiplies the sums by factors before they are rounded: one for each element, or only one. */
+void merge_add_scaled(dtype d, void *weight, const float *delta, uint64_t n, const float *factors,
+                      bool each);
+
 /* Whether `d` is a dtype of merge_add, or float64. */
 bool merge_dtype_supported(dtype d);
 
