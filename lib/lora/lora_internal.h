@@ -1,0 +1,46 @@
+/* lora_internal.h: shared by the files of this folder. */
+#ifndef FSDPCK_LORA_LORA_INTERNAL_H
+#define FSDPCK_LORA_LORA_INTERNAL_H
+
+#include "lora/lora.h"
+
+/* The parts of a tensor's name, each inside the name. */
+typedef struct lora_name {
+    uint32_t role; /* lora_role; BASE also for names without a mark of PEFT */
+    bool is_embedding;
+    const char *name; /* after base_model.model. */
+    size_t nbytes;
+    size_t wrapped_nbytes; /* of the path to the module that PEFT wrapped; 0: none */
+    const char *adapter;   /* "" with 0 bytes where the name has none */
+    size_t adapter_nbytes;
+    const char *mark; /* "lora_A", or the key below a wrapper that is saved: "weight" */
+    size_t mark_nbytes;
+    const char *tail; /* ".weight", ".bias", "" */
+} lora_name;
+
+/* lora_name.c. Names of other methods are FOREIGN only after base_model.model. */
+void lora_name_parse(const char *name, size_t nbytes, lora_name *n);
+/* Begin of what follows base_model.model. in a name; 0: it has none. */
+size_t lora_name_prefix(const char *name, size_t nbytes);
+/* Appends the name in adapter_model.safetensors. */
+void lora_name_append_saved(const lora_name *n, text_buf *out);
+/* Appends the name without the segments that wrappers add. */
+void lora_name_append_base(const strtab *wrappers, const char *name, size_t nbytes, text_buf *out);
+/* The next segment at *at, which moves behind its dot; false at the end. */
+bool lora_name_next(const char *name, size_t nbytes, size_t *at, size_t *begin, size_t *end);
+
+/* One compiled key of a pattern, with its value. */
+struct lora_pattern {
+    uint32_t key; /* of the order in the file */
+    double value;
+    void *code; /* pcre2_code */
+};
+
+/* lora_pattern.c: re.match(r"(.*\.)?(KEY)$", path), or re.fullmatch(KEY, path) if `whole`. */
+fsdpck_status lora_pattern_compile(const char *key, size_t nbytes, bool whole, void **code,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status lora_pattern_match(const void *code, const char *path, size_t nbytes, bool *matches,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+void lora_pattern_free(void *code);
+
+#endif
