@@ -49,6 +49,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
+        {"", options_merging, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},
         {"", options_keying, &w},

@@ -175,6 +175,17 @@ const opt_row options_casting[] = {
     {0},
 };
 
+const opt_row options_merging[] = {
+    {"merge-adapter", .kind = OPT_LIST, .at = AT(merge_adapter), .value = "ADAPTER",
+     .help = "merge a LoRA adapter of PEFT into the weights: self, the one inside SRC, self:NAME, one of "
+             "several, or its folder; repeatable, in order"},
+    {"merge-safe", .kind = OPT_FLAG, .at = AT(merge_safe),
+     .help = "as safe_merge of PEFT: round products before they are added, fail on NaN and infinity"},
+    {"adapter-config", .kind = OPT_TEXT, .at = AT(adapter_config), .value = "FILE",
+     .help = "adapter_config.json of the adapters inside SRC; default: the one in SRC"},
+    {0},
+};
+
 const opt_row options_sharding[] = {
     {"world-size", .kind = OPT_COUNT, .at = AT(world_size), .value = "N", .min = 1,
      .max = RANKS_MAX,
@@ -297,6 +308,10 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->hdf5_fill = w->hdf5_fill;
     open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
     open->dequantize = w->dequantize;
+    open->merge_adapters = (const char *const *)w->merge_adapter;
+    open->merge_adapter_count = opt_list_count(w->merge_adapter);
+    open->merge_safe = w->merge_safe;
+    open->adapter_config = w->adapter_config;
     open->map = w->map;
     open->map_config = w->map_config;
     open->map_set = (const char *const *)w->map_set;

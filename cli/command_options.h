@@ -22,6 +22,9 @@ typedef struct command_options {
     /* options_mapping */
     char *map, *map_config, **map_set;
     int dequantize;
+    char **merge_adapter;
+    int merge_safe;
+    char *adapter_config;
     int map_import;
     /* options_part_*, options_selecting, options_objects, options_clean_*, options_naming */
     int part, objects, tied, clean, keep;
@@ -66,7 +69,7 @@ extern const opt_row options_clean_part[];
 extern const opt_row options_naming[];
 extern const opt_row options_mapping[];
 extern const opt_row options_map_values[]; /* of a map that another option names */
-extern const opt_row options_casting[];
+extern const opt_row options_casting[], options_merging[];
 extern const opt_row options_sharding[];
 extern const opt_row options_writing[];
 extern const opt_row options_group[];

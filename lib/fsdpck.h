@@ -257,6 +257,14 @@ typedef struct fsdpck_open_options {
     fsdpck_checkpoint *like;
     int dequantize; /* read quantized weights, fsdpck-formats(5), as bfloat16: the model part alone */
     int map_import; /* apply the inverse of `map`; map_config is the checkpoint's own by default */
+    /* Adapters of LoRA as PEFT saves them, to merge into the weights in this order: "self", the only one
+     * inside the checkpoint, "self:NAME", one of several, or the path of an adapter. The model part alone then
+     * remains, with the names of the base model. */
+    const char *const *merge_adapters;
+    size_t merge_adapter_count;
+    int merge_safe; /* round products before they are added, and fail on NaN and infinity */
+    /* adapter_config.json of the adapters inside; NULL: that in the folder. */
+    const char *adapter_config;
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -280,6 +288,14 @@ typedef enum fsdpck_part {
 
 /* "model", "optimizer", "other" or "all"; a constant. */
 FSDPCK_API const char *fsdpck_part_name(fsdpck_part part);
+
+/* An adapter that was merged into the weights. */
+typedef struct fsdpck_merged_adapter {
+    const char *name;  /* inside the checkpoint: its name; otherwise the path as given */
+    uint64_t modules;  /* whose product of factors was added */
+    uint64_t replaced; /* tensors of the base model that it replaces, or of which it replaces rows */
+    double least_scale, largest_scale; /* of the modules */
+} fsdpck_merged_adapter;
 
 /* Summary of a checkpoint. Texts are never NULL; "" means unknown or none. */
 typedef struct fsdpck_info {
@@ -314,6 +330,9 @@ typedef struct fsdpck_info {
     int map_import;             /* its inverse was applied */
     const char *map_not_made;   /* then: the names that it drops, separated by ", " */
     const char *map_tied;       /* then: "lm_head.weight = tok_embeddings.weight", added tensors */
+    uint64_t merged;            /* tensors that adapters changed (merge_adapters) */
+    const fsdpck_merged_adapter *adapters; /* adapter_count of them, in order; borrowed */
+    size_t adapter_count;
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "lora/merge_internal.h"
 #include "lora/merge_kernel.h"
+#include "state/cast.h"
 #include "state/catalogue_copy.h"
 
 /* --- the list --- */
@@ -73,7 +74,7 @@ static fsdpck_status fail_fit(const merger *m, const merge_target *t, const merg
 {
     const catalogue *c = merge_input_at(m, s->input)->cat;
     const char *of = catalogue_name(c, catalogue_tensor(c, tensor)->name);
-    return FAIL_WITH(err, BADINPUT, LORA_FIT,
+    return FAIL_WITH(err, BADINPUT, LORA_SHAPE,
                      ("'%s' of the adapter does not fit '%s'", of, merge_target_name(m, t)),
                      (tensor, of), (next, "give the base model that the adapter was trained on"));
 }

@@ -77,7 +77,7 @@ void merge_list_release(merge_list *list);
 
 typedef struct merger merger;
 
-/* `out` must be initialized and empty. Leaves *list empty, also after a failure. Errors: BADINPUT (LORA-FIT) for a
+/* `out` must be initialized and empty. Leaves *list empty, also after a failure. Errors: BADINPUT (LORA-SHAPE) for a
  * step that does not fit its tensor, UNSUPPORTED (LORA-MERGE) for a dtype or layout. */
 fsdpck_status merger_new(merge_list *list, catalogue *out, merger **m,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;

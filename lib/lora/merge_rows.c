@@ -210,7 +210,7 @@ static fsdpck_status apply_rows(const merge_rows *r, const merge_step *s, uint64
 static fsdpck_status fail_not_finite(const merge_rows *r, const merge_step *s, fsdpck_error *err)
 {
     const char *adapter = strtab_text(&r->m->list.adapters, s->adapter);
-    return FAIL_WITH(err, BADINPUT, LORA_MERGE,
+    return FAIL_WITH(err, BADINPUT, LORA_NAN,
                      ("the merged '%s' contains NaN or infinity", merge_target_name(r->m, r->target)),
                      (tensor, merge_target_name(r->m, r->target)), (found, "adapter '%s'", adapter),
                      (next, "check the adapter with: fsdpck verify --stats"));

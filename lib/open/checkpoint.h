@@ -12,6 +12,7 @@
  *     rekey_adapter.c     optimizer keys: numbers, names or flattened
  *     derived_checkpoint.c a checkpoint made of the model part of another
  *     dequantized_checkpoint.c quantized weights as bfloat16
+ *     merged_checkpoint.c adapters merged into the weights
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
  *     map_of_like.c       the tensor map that leads to the names of a model folder
@@ -33,6 +34,7 @@
 #include "formats/format.h"
 #include "fsdpck.h"
 #include "group/group.h"
+#include "lora/merge.h"
 #include "map/dequantize.h"
 #include "select/select.h"
 #include "statedict/per_rank.h"
@@ -111,6 +113,13 @@ struct fsdpck_checkpoint {
     fsdpck_checkpoint *base;
     dequantizer *dequantizer;
     uint64_t dequantized; /* tensors, here or in `base` */
+    /* With adapters merged; checkpoints of adapters beside, NULL for those inside. */
+    merger *merger;
+    fsdpck_checkpoint **adapters;
+    size_t adapter_count;
+    uint64_t merged; /* tensors */
+    fsdpck_merged_adapter *merged_adapters;
+    size_t merged_adapter_count;
     tensor_map *map;
     tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */
     map_adapter *mapper;
@@ -196,6 +205,13 @@ fsdpck_status derived_checkpoint_skip_others(fsdpck_checkpoint *c,
  * NULL if no tensor is quantized. UNSUPPORTED (QUANT-KIND), BADINPUT (QUANT-SCALE). */
 fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* merged_checkpoint.c: the adapters of options->merge_adapters merged into the weights; *out as for
+ * derived_checkpoint_new. BADINPUT, UNSUPPORTED, USAGE (LORA-...). */
+fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_open_options *options,
+                               fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void checkpoint_merge_release(fsdpck_checkpoint *c);
+/* The checkpoint, `c` or one that it is made of, into which adapters were merged; NULL: none. */
+const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c);
 /* mapped_checkpoint.c: a second checkpoint for the model part of `base`, by options->map; *out as for
  * derived_checkpoint_new. USAGE and BADINPUT (MAP-...). */
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,

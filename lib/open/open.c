@@ -308,6 +308,12 @@ static fsdpck_status convert(fsdpck_checkpoint **c, fsdpck_open_options *o, fsdp
         *c = made != NULL ? made : *c;
         RETURN_IF(st);
     }
+    if (o->merge_adapter_count > 0) {
+        made = NULL;
+        const fsdpck_status st = checkpoint_merge(*c, o, &made, err);
+        *c = made != NULL ? made : *c;
+        RETURN_IF(st);
+    }
     if (o->map == NULL && o->like == NULL && !o->map_import)
         return FSDPCK_OK;
     made = NULL;
@@ -323,7 +329,8 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     *out = NULL;
     RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
-    if (!o.dequantize && o.map == NULL && o.like == NULL && !o.map_import)
+    if (!o.dequantize && o.merge_adapter_count == 0 && o.map == NULL && o.like == NULL &&
+        !o.map_import)
         return FSDPCK_OK;
     const fsdpck_status st = group_agree(ctx->group, convert(out, &o, err), err);
     if (st != FSDPCK_OK) {
@@ -372,6 +379,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
         return;
     fsdpck_checkpoint *const base = c->base;
     map_adapter_free(c->mapper);
+    checkpoint_merge_release(c);
     dequantizer_free(c->dequantizer);
     map_free(c->map);
     map_free(c->map_forward);
