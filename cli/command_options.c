@@ -177,10 +177,12 @@ const opt_row options_casting[] = {
 
 const opt_row options_merging[] = {
     {"merge-adapter", .kind = OPT_LIST, .at = AT(merge_adapter), .value = "ADAPTER",
-     .help = "merge a LoRA adapter of PEFT into the weights: self, the one inside SRC, self:NAME, one of "
+     .help = "merge a LoRA adapter of PEFT into the weights: self, the one inside SRC, self:NAME, "
+             "one of "
              "several, or its folder; repeatable, in order"},
     {"merge-safe", .kind = OPT_FLAG, .at = AT(merge_safe),
-     .help = "as safe_merge of PEFT: round products before they are added, fail on NaN and infinity"},
+     .help =
+         "as safe_merge of PEFT: round products before they are added, fail on NaN and infinity"},
     {"adapter-config", .kind = OPT_TEXT, .at = AT(adapter_config), .value = "FILE",
      .help = "adapter_config.json of the adapters inside SRC; default: the one in SRC"},
     {0},

@@ -291,9 +291,10 @@ FSDPCK_API const char *fsdpck_part_name(fsdpck_part part);
 
 /* An adapter that was merged into the weights. */
 typedef struct fsdpck_merged_adapter {
-    const char *name;  /* inside the checkpoint: its name; otherwise the path as given */
-    uint64_t modules;  /* whose product of factors was added */
-    uint64_t replaced; /* tensors of the base model that it replaces, or of which it replaces rows */
+    const char *name; /* inside the checkpoint: its name; otherwise the path as given */
+    uint64_t modules; /* whose product of factors was added */
+    uint64_t
+        replaced; /* tensors of the base model that it replaces, or of which it replaces rows */
     double least_scale, largest_scale; /* of the modules */
 } fsdpck_merged_adapter;
 

@@ -46,7 +46,8 @@ static bool has_experts(const merger *m, const merge_target *t, unsigned ndim)
     for (uint64_t i = t->first_step; i < t->first_step + t->step_count; i++) {
         const merge_step *s = merge_step_at(m, i);
         const catalogue *c = merge_input_at(m, s->input)->cat;
-        any = any || (s->kind == MERGE_PRODUCT && ndim == 3 && catalogue_tensor(c, s->a)->ndim == 2);
+        any =
+            any || (s->kind == MERGE_PRODUCT && ndim == 3 && catalogue_tensor(c, s->a)->ndim == 2);
     }
     return any;
 }
@@ -98,8 +99,9 @@ static bool product_fits(const merger *m, const merge_step *s, const merge_shape
         return false;
     if (s->magnitude != CAT_NONE && (g->row > 0 || catalogue_tensor_nelems(c, s->magnitude) != out))
         return false;
-    return s->rank > 0 && sa[0] == stacked && box_nelems(sa + 1, a->ndim - 1) == in && sb[0] == out &&
-           box_nelems(sb + 1, b->ndim - 1) == stacked && (!s->transposed || g->ndim == 2 + g->row);
+    return s->rank > 0 && sa[0] == stacked && box_nelems(sa + 1, a->ndim - 1) == in &&
+           sb[0] == out && box_nelems(sb + 1, b->ndim - 1) == stacked &&
+           (!s->transposed || g->ndim == 2 + g->row);
 }
 
 static bool rows_fit(const merger *m, const merge_step *s, const merge_shape *g)
@@ -159,10 +161,10 @@ static fsdpck_status check_step(const merger *m, const merge_target *t, const me
     if (!can_read(m, s->input, s->a, to) || (product && !can_read(m, s->input, s->b, to)) ||
         (product && s->magnitude != CAT_NONE &&
          (d == DTYPE_FLOAT64 || !can_read(m, s->input, s->magnitude, to))))
-        return FAIL_WITH(err, UNSUPPORTED, LORA_MERGE,
-                         ("the dtypes of '%s' and of its adapter cannot be merged",
-                          merge_target_name(m, t)),
-                         (tensor, merge_target_name(m, t)));
+        return FAIL_WITH(
+            err, UNSUPPORTED, LORA_MERGE,
+            ("the dtypes of '%s' and of its adapter cannot be merged", merge_target_name(m, t)),
+            (tensor, merge_target_name(m, t)));
     return FSDPCK_OK;
 }
 
@@ -216,8 +218,8 @@ static fsdpck_status add_same(merger *m, const merge_target *t, uint32_t tensor,
     const cat_tensor *of = catalogue_tensor(c, tensor);
     uint32_t made;
     RETURN_IF(catalogue_add_tensor(m->out, merge_target_name(m, t),
-                                   strtab_nbytes(&m->list.names, t->name), (dtype)of->dtype, of->ndim,
-                                   catalogue_shape(c, tensor), &made, err));
+                                   strtab_nbytes(&m->list.names, t->name), (dtype)of->dtype,
+                                   of->ndim, catalogue_shape(c, tensor), &made, err));
     cat_tensor *to = catalogue_tensor(m->out, made);
     to->flags = of->flags & ~(CAT_TENSOR_IN_OBJECT | CAT_TENSOR_NAMED);
     to->python = of->python;
@@ -227,8 +229,8 @@ static fsdpck_status add_same(merger *m, const merge_target *t, uint32_t tensor,
         uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
         cat_chunk k = *catalogue_chunk(c, i);
         catalogue_chunk_box(c, i, offsets, sizes);
-        RETURN_IF(add_chunk(m, made, &(merge_chunk){.chunk = i, .target = MERGE_NONE}, offsets, sizes,
-                            &k, err));
+        RETURN_IF(add_chunk(m, made, &(merge_chunk){.chunk = i, .target = MERGE_NONE}, offsets,
+                            sizes, &k, err));
     }
     return FSDPCK_OK;
 }
@@ -267,10 +269,10 @@ static fsdpck_status add_parts(merger *m, uint32_t tensor, uint32_t target, cons
     const uint64_t *shape = catalogue_shape(m->out, tensor);
     for (unsigned d = g.row + 2; d < g.ndim; d++)
         if (sizes[d] != shape[d])
-            return FAIL_WITH(err, UNSUPPORTED, LORA_MERGE,
-                             ("dim %u of '%s' is sharded", d,
-                              merge_target_name(m, merge_target_at(m, target))),
-                             (next, "consolidate the checkpoint first, without --merge-adapter"));
+            return FAIL_WITH(
+                err, UNSUPPORTED, LORA_MERGE,
+                ("dim %u of '%s' is sharded", d, merge_target_name(m, merge_target_at(m, target))),
+                (next, "consolidate the checkpoint first, without --merge-adapter"));
     const uint64_t row = box_nelems(sizes + g.row + 1, g.ndim - g.row - 1);
     uint64_t step = row >= MERGE_CHUNK_NELEMS ? 1 : MERGE_CHUNK_NELEMS / row;
     step = whole || step > sizes[g.row] ? sizes[g.row] : step;
@@ -298,8 +300,8 @@ static fsdpck_status add_changed(merger *m, uint32_t target, fsdpck_error *err)
     const cat_tensor *of = catalogue_tensor(c, tensor), *old = catalogue_tensor(base, t->tensor);
     bool whole;
     RETURN_IF(catalogue_add_tensor(m->out, merge_target_name(m, t),
-                                   strtab_nbytes(&m->list.names, t->name), (dtype)old->dtype, of->ndim,
-                                   catalogue_shape(c, tensor), &made, err));
+                                   strtab_nbytes(&m->list.names, t->name), (dtype)old->dtype,
+                                   of->ndim, catalogue_shape(c, tensor), &made, err));
     cat_tensor *to = catalogue_tensor(m->out, made);
     to->flags = old->flags & (CAT_TENSOR_REQUIRES_GRAD | CAT_TENSOR_EACH_RANK);
     to->python = old->python;

@@ -33,8 +33,7 @@ fsdpck_status merge_read_cast(const merger *m, uint32_t input, uint32_t tensor,
     void *raw = malloc(nbytes);
     if (raw == NULL)
         return error_set_nomem(err, nbytes);
-    const fsdpck_status st =
-        box_read(merge_reader_at(m, input), tensor, offsets, sizes, raw, err);
+    const fsdpck_status st = box_read(merge_reader_at(m, input), tensor, offsets, sizes, raw, err);
     if (st == FSDPCK_OK)
         cast_elements(from, to, elements, raw, n);
     free(raw);
@@ -45,8 +44,8 @@ fsdpck_status merge_read_numbers(const merger *m, uint32_t input, uint32_t tenso
                                  const uint64_t *offsets, const uint64_t *sizes, bool wide,
                                  void *numbers, fsdpck_error *err)
 {
-    return merge_read_cast(m, input, tensor, offsets, sizes,
-                           wide ? DTYPE_FLOAT64 : DTYPE_FLOAT32, numbers, err);
+    return merge_read_cast(m, input, tensor, offsets, sizes, wide ? DTYPE_FLOAT64 : DTYPE_FLOAT32,
+                           numbers, err);
 }
 
 /* n rows of a factor from row `first`: n x all its other elements. */
@@ -136,8 +135,8 @@ static fsdpck_status load(const merger *m, const merge_target *t, const merge_st
     const uint64_t one = number_nbytes(wide);
     uint64_t left = 0, right;
     if (!checked_mul(s->rank * g.experts, g.columns, &right) || !checked_mul(right, one, &right) ||
-        (g.row > 0 && (!checked_mul(s->rank * g.experts, g.rows, &left) ||
-                       !checked_mul(left, one, &left))))
+        (g.row > 0 &&
+         (!checked_mul(s->rank * g.experts, g.rows, &left) || !checked_mul(left, one, &left))))
         return FAIL(err, LIMIT, LIMIT_COUNT, "the factors of an adapter are too large");
     f->nbytes = left + right;
     f->right = malloc(right);
@@ -232,8 +231,7 @@ static fsdpck_status read_left_transposed(const merger *m, const merge_step *s, 
     void *part = malloc(nbytes);
     if (part == NULL)
         return error_set_nomem(err, nbytes);
-    const fsdpck_status st =
-        merge_read_numbers(m, s->input, s->a, offsets, sizes, wide, part, err);
+    const fsdpck_status st = merge_read_numbers(m, s->input, s->a, offsets, sizes, wide, part, err);
     for (uint64_t k = 0; st == FSDPCK_OK && k < s->rank; k++)
         for (uint64_t i = 0; i < n; i++)
             put(to, i * s->rank + k, part, k * n + i, wide);

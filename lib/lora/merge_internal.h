@@ -49,7 +49,7 @@ struct merger {
     uint64_t changed;
     pthread_mutex_t lock; /* of shared, idle */
     pthread_cond_t changed_state;
-    bool locks;          /* both are initialized */
+    bool locks;           /* both are initialized */
     merge_shared *shared; /* by step */
     vec idle;             /* uint64_t: steps without users whose factors are kept, oldest first */
     uint64_t idle_nbytes;
@@ -96,8 +96,7 @@ const char *merge_target_name(const merger *m, const merge_target *t);
 
 /* merge_factors.c: the shared factors of a step, until they are released. */
 fsdpck_status merge_factors_get(merger *m, const merge_target *t, uint64_t step,
-                                const merge_shared **shared,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                const merge_shared **shared, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void merge_factors_release(merger *m, uint64_t step);
 /* The left factor of n rows of index `expert`: of 3 dims a part of the shared one, otherwise read to `memory`, which
  * has room for n * rank numbers. */
@@ -131,12 +130,13 @@ typedef struct merge_rows {
     merger *m;
     const merge_target *target;
     merge_shape shape;
-    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX]; /* of the stream */
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];     /* of the stream */
     uint64_t first_row, rows, first_column, columns; /* likewise */
-    const merge_shared *shared[MERGE_STEPS_MAX]; /* by step of the target; NULL: none */
-    const void *left[MERGE_STEPS_MAX];           /* of the rows */
+    const merge_shared *shared[MERGE_STEPS_MAX];     /* by step of the target; NULL: none */
+    const void *left[MERGE_STEPS_MAX];               /* of the rows */
     void *left_memory[MERGE_STEPS_MAX];
-    const float *factors[MERGE_STEPS_MAX]; /* DoRA: by row of the stream, or by column of the tensor */
+    const float
+        *factors[MERGE_STEPS_MAX]; /* DoRA: by row of the stream, or by column of the tensor */
     float *factors_memory[MERGE_STEPS_MAX];
     void *product; /* MERGE_PRODUCT_ROWS x columns of a block */
 } merge_rows;

@@ -39,7 +39,7 @@ void merge_product(const merge_factors *f, uint64_t first_row, uint64_t n_rows, 
 void merge_product64(const merge_factors64 *f, uint64_t first_row, uint64_t n_rows, uint64_t first,
                      uint64_t n, double *to, uint64_t to_columns);
 
-/* Adds n elements of a product to a weight of dtype `d` (float32, bfloat16 or float16; any alignment) and
+/* Adds n elements of a product to a weight of dtype `d` (float32, bfloat16 or float16) and
  * rounds the sums to `d`. round_delta: the product is rounded to `d` before. */
 void merge_add(dtype d, void *weight, const float *delta, uint64_t n, bool round_delta);
 

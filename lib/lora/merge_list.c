@@ -108,8 +108,7 @@ static fsdpck_status choose_adapter(list_maker *k, fsdpck_error *err)
 static fsdpck_status name_adapter(list_maker *k, fsdpck_error *err)
 {
     const merge_request *r = k->request;
-    const char *name =
-        r->beside != NULL ? r->name : strtab_text(&k->set.adapters, k->adapter);
+    const char *name = r->beside != NULL ? r->name : strtab_text(&k->set.adapters, k->adapter);
     return strtab_intern(&k->list->adapters, name, strlen(name), &k->request->adapter_name, err);
 }
 
@@ -217,8 +216,8 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
     if (st == FSDPCK_OK)
         st = FAIL_WITH(err, BADINPUT, LORA_BASE,
                        ("adapter '%s': %zu %s",
-                        strtab_text(&k->list->adapters, k->request->adapter_name),
-                        k->missing_count, what),
+                        strtab_text(&k->list->adapters, k->request->adapter_name), k->missing_count,
+                        what),
                        (found, "%s", names.text));
     text_release(&names);
     return st;

@@ -30,7 +30,8 @@ typedef struct merge_request {
     const lora_config *config;
     /* Results. */
     uint32_t adapter_name; /* in merge_list.adapters */
-    uint64_t modules, replaced; /* modules with factors; tensors of the adapter that replace others */
+    uint64_t modules,
+        replaced; /* modules with factors; tensors of the adapter that replace others */
     double least_scale, largest_scale;
 } merge_request;
 

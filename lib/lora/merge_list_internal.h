@@ -25,12 +25,12 @@ typedef struct list_maker {
 
     /* Of one request. Tensors of the adapter, if it is beside, come before those of the base. */
     merge_request *request;
-    uint32_t input;    /* of the adapter's tensors */
-    uint32_t adapter;  /* of the set */
-    size_t own;        /* tensors of the adapter beside; 0: it is inside */
-    catalogue joined;  /* shapes and dtypes of both */
+    uint32_t input;   /* of the adapter's tensors */
+    uint32_t adapter; /* of the set */
+    size_t own;       /* tensors of the adapter beside; 0: it is inside */
+    catalogue joined; /* shapes and dtypes of both */
     lora_set set;
-    uint8_t *used; /* by tensor of the set */
+    uint8_t *used;          /* by tensor of the set */
     const char *missing[4]; /* modules without weight; the first of them */
     size_t missing_count;
 } list_maker;

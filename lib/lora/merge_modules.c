@@ -52,10 +52,10 @@ static fsdpck_status check_rank(const list_maker *k, const lora_module *m, uint6
 {
     if (rank == n->r)
         return FSDPCK_OK;
-    return FAIL_WITH(err, BADINPUT, LORA_RANK,
-                     ("'%s' has rank %" PRIu64 ", but its config has %" PRIu64, path_of(k, m), rank,
-                      n->r),
-                     (tensor, path_of(k, m)));
+    return FAIL_WITH(
+        err, BADINPUT, LORA_RANK,
+        ("'%s' has rank %" PRIu64 ", but its config has %" PRIu64, path_of(k, m), rank, n->r),
+        (tensor, path_of(k, m)));
 }
 
 static void note_scale(merge_request *r, double scale)
@@ -191,7 +191,8 @@ static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_err
                     .a = list_maker_use(k, m->a),
                     .b = list_maker_use(k, m->b),
                     .magnitude = list_maker_use(k, m->magnitude),
-                    .round_delta = k->safe || m->kind == LORA_EMBEDDING || m->kind == LORA_PARAMETER,
+                    .round_delta =
+                        k->safe || m->kind == LORA_EMBEDDING || m->kind == LORA_PARAMETER,
                     .finite = k->safe};
     const cat_tensor *ta = tensor_of(k, m->a, &a), *tw = tensor_of(k, m->base_weight, &w);
     const uint64_t experts = m->kind == LORA_PARAMETER && tw->ndim == 3 ? w[0] : 1;

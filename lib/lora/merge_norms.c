@@ -135,16 +135,14 @@ static fsdpck_status add_squares(const merger *m, const merge_target *t, uint64_
 }
 
 static fsdpck_status compute_columns(const merger *m, const merge_target *t, uint64_t step,
-                                     const merge_shared *shared, float **factors,
-                                     fsdpck_error *err)
+                                     const merge_shared *shared, float **factors, fsdpck_error *err)
 {
     const merge_step *s = merge_step_at(m, step);
     const merge_shape g = merge_shape_of(m, t);
     double *sums = calloc(g.columns, sizeof *sums);
     float *made = malloc(g.columns * sizeof *made);
-    fsdpck_status st = sums == NULL || made == NULL
-                           ? error_set_nomem(err, g.columns * sizeof *sums)
-                           : add_squares(m, t, step, shared, sums, err);
+    fsdpck_status st = sums == NULL || made == NULL ? error_set_nomem(err, g.columns * sizeof *sums)
+                                                    : add_squares(m, t, step, shared, sums, err);
     if (st == FSDPCK_OK)
         st = read_magnitudes(m, s, 0, g.columns, made, err);
     for (uint64_t j = 0; st == FSDPCK_OK && j < g.columns; j++)

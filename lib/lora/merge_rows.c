@@ -111,8 +111,8 @@ static void add_wide(double *weight, const double *delta, uint64_t n)
 }
 
 /* Adds rows x columns of r->product to the weight at `to`, whose rows have r->columns. */
-static void add_product(const merge_rows *r, unsigned i, uint64_t row, uint64_t rows, uint64_t column,
-                        uint64_t columns, uint8_t *to)
+static void add_product(const merge_rows *r, unsigned i, uint64_t row, uint64_t rows,
+                        uint64_t column, uint64_t columns, uint8_t *to)
 {
     const merge_step *s = merge_step_at(r->m, r->target->first_step + i);
     const dtype d = merge_dtype(r->m, r->target);
@@ -210,10 +210,11 @@ static fsdpck_status apply_rows(const merge_rows *r, const merge_step *s, uint64
 static fsdpck_status fail_not_finite(const merge_rows *r, const merge_step *s, fsdpck_error *err)
 {
     const char *adapter = strtab_text(&r->m->list.adapters, s->adapter);
-    return FAIL_WITH(err, BADINPUT, LORA_NAN,
-                     ("the merged '%s' contains NaN or infinity", merge_target_name(r->m, r->target)),
-                     (tensor, merge_target_name(r->m, r->target)), (found, "adapter '%s'", adapter),
-                     (next, "check the adapter with: fsdpck verify --stats"));
+    return FAIL_WITH(
+        err, BADINPUT, LORA_NAN,
+        ("the merged '%s' contains NaN or infinity", merge_target_name(r->m, r->target)),
+        (tensor, merge_target_name(r->m, r->target)), (found, "adapter '%s'", adapter),
+        (next, "check the adapter with: fsdpck verify --stats"));
 }
 
 fsdpck_status merge_rows_apply(merge_rows *r, uint64_t at, uint64_t n, void *weight,

@@ -101,8 +101,8 @@ static fsdpck_status open_changed(merge_stream *s, const merge_chunk *k, fsdpck_
     s->from = (dtype)catalogue_tensor(merge_input_at(s->m, input)->cat, tensor)->dtype;
     s->to = merge_dtype(s->m, t);
     RETURN_IF(merge_rows_open(&s->rows, s->m, t, s->offsets, s->sizes, err));
-    RETURN_IF(box_cursor_open(merge_reader_at(s->m, input), tensor, s->offsets, s->sizes, &s->cursor,
-                              err));
+    RETURN_IF(box_cursor_open(merge_reader_at(s->m, input), tensor, s->offsets, s->sizes,
+                              &s->cursor, err));
     s->block = rows_per_block(s->rows.rows, s->rows.columns);
     s->row_nbytes = s->rows.columns * dtype_get(s->to)->itemsize_bytes;
     if (s->from == s->to)
@@ -141,8 +141,7 @@ static fsdpck_status read_block(merge_stream *s, uint64_t n, void *to, fsdpck_er
         s->offsets[g->row] = s->rows.first_row + s->next_row;
         s->sizes[g->row] = n;
     }
-    RETURN_IF(
-        box_cursor_read(s->cursor, s->offsets, s->sizes, s->raw == NULL ? to : s->raw, err));
+    RETURN_IF(box_cursor_read(s->cursor, s->offsets, s->sizes, s->raw == NULL ? to : s->raw, err));
     if (s->raw != NULL)
         cast_elements(s->from, s->to, to, s->raw, n * s->rows.columns);
     RETURN_IF(merge_rows_apply(&s->rows, s->next_row, n, to, err));
@@ -154,6 +153,12 @@ static uint64_t next_rows(const merge_stream *s)
 {
     const uint64_t left = s->rows.rows - s->next_row;
     return left < s->block ? left : s->block;
+}
+
+/* Whether elements of the target may be at an address. */
+static bool is_aligned(const merge_stream *s, const void *to)
+{
+    return (uintptr_t)to % dtype_get(s->to)->itemsize_bytes == 0;
 }
 
 static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbytes,
@@ -172,7 +177,7 @@ static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbyt
             s->taken_nbytes += n;
         } else if (rows == 0) {
             return FAIL(err, INTERNAL, NONE, "read past the end of a merged chunk");
-        } else if (nbytes >= rows * s->row_nbytes) {
+        } else if (nbytes >= rows * s->row_nbytes && is_aligned(s, to)) {
             n = rows * s->row_nbytes;
             RETURN_IF(read_block(s, rows, to, err));
         } else {

@@ -8,7 +8,7 @@
 #include "lora/merge_list.h"
 #include "open/checkpoint.h"
 
-#define SELF "self"
+#define SELF           "self"
 #define ADAPTER_CONFIG "adapter_config.json"
 /* Real ones have some KB. */
 #define ADAPTER_CONFIG_NBYTES_MAX ((uint64_t)16 << 20)
@@ -79,8 +79,8 @@ static fsdpck_status read_beside(const fsdpck_checkpoint *of, char **text, size_
     return st != FSDPCK_OK && err->sys_errno == ENOENT ? fail_no_config(of, err) : st;
 }
 
-static fsdpck_status read_config(fsdpck_checkpoint *c, const fsdpck_checkpoint *of, const char *path,
-                                 lora_config *config, fsdpck_error *err)
+static fsdpck_status read_config(fsdpck_checkpoint *c, const fsdpck_checkpoint *of,
+                                 const char *path, lora_config *config, fsdpck_error *err)
 {
     char *text = NULL;
     size_t nbytes = 0;
