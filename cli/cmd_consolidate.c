@@ -42,14 +42,16 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
     command_options w;
     command_options_init(&w);
     const opt_group groups[] = {
-        {"Selection:", options_part_output, &w},
+        {"Selection:", options_part_consolidate, &w},
         {"", options_selecting, &w},
         {"", options_objects, &w},
         {"Names and dtypes:", options_clean_output, &w},
         {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
-        {"", options_merging, &w},
+        {"Adapters:", options_merging, &w},
+        {"", options_adapter, &w},
+        {"", options_adapter_config, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},
         {"", options_keying, &w},
@@ -73,6 +75,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
             "  fsdpck consolidate step-1000 out/ --dtype bf16 --max-shard-size 5GB\n"
             "  fsdpck consolidate step-1000 hf/ --map torchtitan-llama3 --config config.json\n"
             "  fsdpck consolidate step-1000 hf/ --like Llama-3.1-8B\n"
+            "  fsdpck consolidate step-1000 adapter/ --part adapter --lora-alpha 32\n"
             "  fsdpck consolidate step-1000 everything.pt\n"
             "  fsdpck consolidate step-1000 archive.h5\n",
     };

@@ -1,5 +1,8 @@
 #include "command_options.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "group_print.h"
@@ -88,6 +91,37 @@ const opt_row options_replicas[] = {
 const opt_row options_part_output[] = {
     PART_ROW("part to select: model, optimizer, other or all; default: model for safetensors "
              "formats, all for the others"),
+    {0},
+};
+
+const opt_row options_part_consolidate[] = {
+    {"part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",
+     .choices = "model|optimizer|other|all|adapter",
+     .help = "part to select: model, optimizer, other, all, or an adapter of LoRA as PEFT saves "
+             "it; default: model for safetensors formats, all for the others"},
+    {0},
+};
+
+const opt_row options_adapter[] = {
+    {"adapter", .kind = OPT_TEXT, .at = AT(adapter), .value = "NAME",
+     .help = "--part adapter: the adapter to write; default: the only one"},
+    {"task-type", .kind = OPT_TEXT, .at = AT(task_type), .value = "TYPE",
+     .help = "--part adapter: its task_type, such as CAUSAL_LM"},
+    {"base-model", .kind = OPT_TEXT, .at = AT(base_model), .value = "NAME",
+     .help = "--part adapter: its base_model_name_or_path"},
+    {0},
+};
+
+const opt_row options_adapter_config[] = {
+    {"adapter-config", .kind = OPT_TEXT, .at = AT(adapter_config), .value = "FILE",
+     .help = "adapter_config.json of the training; default: the one beside the adapter, else made "
+             "from the tensors and the options below"},
+    {"lora-alpha", .kind = OPT_TEXT, .at = AT(lora_alpha), .value = "X",
+     .help = "lora_alpha of the adapter, which the tensors do not contain"},
+    {"rslora", .kind = OPT_FLAG, .at = AT(rslora),
+     .help = "the adapter was trained with use_rslora"},
+    {"fan-in-fan-out", .kind = OPT_FLAG, .at = AT(fan_in_fan_out),
+     .help = "weights of the base model are [in, out], as in GPT-2"},
     {0},
 };
 
@@ -183,8 +217,6 @@ const opt_row options_merging[] = {
     {"merge-safe", .kind = OPT_FLAG, .at = AT(merge_safe),
      .help =
          "as safe_merge of PEFT: round products before they are added, fail on NaN and infinity"},
-    {"adapter-config", .kind = OPT_TEXT, .at = AT(adapter_config), .value = "FILE",
-     .help = "adapter_config.json of the adapters inside SRC; default: the one in SRC"},
     {0},
 };
 
@@ -313,12 +345,49 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->merge_adapters = (const char *const *)w->merge_adapter;
     open->merge_adapter_count = opt_list_count(w->merge_adapter);
     open->merge_safe = w->merge_safe;
-    open->adapter_config = w->adapter_config;
     open->map = w->map;
     open->map_config = w->map_config;
     open->map_set = (const char *const *)w->map_set;
     open->map_set_count = opt_list_count(w->map_set);
     open->map_import = w->map_import;
+}
+
+/* Index of `adapter` in the choices of options_part_consolidate. */
+enum { PART_ADAPTER = 4 };
+
+/* A whole text that is a finite number. */
+static bool parse_number(const char *text, double *number)
+{
+    char *end;
+    if (text[strspn(text, "0123456789.eE+-")] != '\0')
+        return false;
+    *number = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*number);
+}
+
+/* After command_open_options. */
+static bool request_adapter(const cli *c, const command_options *w, command_request *r)
+{
+    fsdpck_adapter_options *a = &r->adapter;
+    *a = (fsdpck_adapter_options)FSDPCK_INIT(fsdpck_adapter_options);
+    if (w->part != PART_ADAPTER && w->merge_adapter == NULL)
+        return true;
+    a->name = w->adapter;
+    a->config = w->adapter_config;
+    a->has_lora_alpha = w->lora_alpha != NULL;
+    a->use_rslora = w->rslora;
+    a->fan_in_fan_out = w->fan_in_fan_out;
+    a->task_type = w->task_type;
+    a->base_model = w->base_model;
+    if (w->lora_alpha != NULL && !parse_number(w->lora_alpha, &a->lora_alpha)) {
+        opt_usage_error(c, "--lora-alpha: '%s' is not a number", w->lora_alpha);
+        return false;
+    }
+    if (w->part == PART_ADAPTER)
+        r->open.adapter = a;
+    else
+        r->open.merge_config = a;
+    return true;
 }
 
 static const char *const *request_list(char **list, size_t *count)
@@ -329,7 +398,7 @@ static const char *const *request_list(char **list, size_t *count)
 
 static void request_selection(const command_options *w, job_options *t)
 {
-    t->select.part = w->part;
+    t->select.part = w->part == PART_ADAPTER ? -1 : w->part;
     t->select.clean_names = w->clean ? FSDPCK_ON : w->keep ? FSDPCK_OFF : FSDPCK_AUTO;
     t->select.keys = request_list(w->keys, &t->select.keys_count);
     t->select.exclude = request_list(w->exclude, &t->select.exclude_count);
@@ -407,6 +476,51 @@ static int check_map(const cli *c, const command_options *w)
     return -1;
 }
 
+/* The first option of the config of an adapter. */
+static const char *config_option(const command_options *w)
+{
+    return w->adapter_config != NULL ? "--adapter-config"
+           : w->lora_alpha != NULL   ? "--lora-alpha"
+           : w->rslora               ? "--rslora"
+           : w->fan_in_fan_out       ? "--fan-in-fan-out"
+                                     : NULL;
+}
+
+static int check_merge(const cli *c, const command_options *w)
+{
+    const size_t count = opt_list_count(w->merge_adapter);
+    if (count == 0 && w->merge_safe)
+        return opt_usage_error(c, "--merge-safe requires --merge-adapter");
+    if (count > 0 && w->part > 0)
+        return opt_usage_error_next(
+            c, "omit one of them", "--merge-adapter applies to the model part only, not to --part");
+    if (count > 1 && config_option(w) != NULL)
+        return opt_usage_error_next(c, "put an adapter_config.json into the folder of each adapter",
+                                    "%s does not apply to several adapters", config_option(w));
+    return -1;
+}
+
+static int check_adapter(const cli *c, const command_options *w)
+{
+    const char *option = w->adapter != NULL      ? "--adapter"
+                         : w->task_type != NULL  ? "--task-type"
+                         : w->base_model != NULL ? "--base-model"
+                                                 : NULL;
+    if (option != NULL && w->part != PART_ADAPTER)
+        return opt_usage_error(c, "%s requires --part adapter", option);
+    if (config_option(w) != NULL && w->part != PART_ADAPTER && w->merge_adapter == NULL)
+        return opt_usage_error(c, "%s requires --part adapter or --merge-adapter",
+                               config_option(w));
+    if (w->part == PART_ADAPTER && (w->map != NULL || w->base != NULL || w->dequantize))
+        return opt_usage_error_next(c, "omit one of them",
+                                    "%s does not apply to --part adapter, whose names and values "
+                                    "stay as they are",
+                                    w->map != NULL    ? "--map"
+                                    : w->base != NULL ? "--like"
+                                                      : "--dequantize");
+    return -1;
+}
+
 int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned operands, int argc,
                 const char **argv, command_fn run)
 {
@@ -416,6 +530,10 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         code = opt_usage_error(c, "--clean-names and --keep-names contradict each other");
     if (code < 0 && w->sha256 && w->no_manifest && w->manifest == NULL)
         code = opt_usage_error(c, "--sha256 and --no-manifest contradict each other");
+    if (code < 0)
+        code = check_adapter(c, w);
+    if (code < 0)
+        code = check_merge(c, w);
     if (code < 0)
         code = check_map(c, w);
     if (code < 0)
@@ -439,7 +557,10 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         request_output(w, &r.job);
         if (w->peer_timeout_seconds > 0)
             fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
-        if (w->model_bandwidth != NULL && !group_parse_bandwidth(c, w->model_bandwidth, &r.job))
+        if (!request_adapter(c, w, &r))
+            code = FSDPCK_USAGE;
+        else if (w->model_bandwidth != NULL &&
+                 !group_parse_bandwidth(c, w->model_bandwidth, &r.job))
             code = FSDPCK_USAGE;
         else
             code = run(c, &r);

@@ -24,9 +24,11 @@ typedef struct command_options {
     int dequantize;
     char **merge_adapter;
     int merge_safe;
-    char *adapter_config;
     int map_import;
     /* options_part_*, options_selecting, options_objects, options_clean_*, options_naming */
+    /* options_adapter */
+    char *adapter, *adapter_config, *lora_alpha, *task_type, *base_model;
+    int rslora, fan_in_fan_out;
     int part, objects, tied, clean, keep;
     char **keys, **exclude, **strip_prefix, **rename, **dtype;
     /* options_sharding */
@@ -59,7 +61,8 @@ extern const opt_row options_reading[];
 extern const opt_row options_hosts[]; /* for commands that several ranks run together */
 extern const opt_row options_keying[];
 extern const opt_row options_replicas[];
-extern const opt_row options_part_output[]; /* one of these three, before options_selecting */
+extern const opt_row options_part_output[];      /* one of these three, before options_selecting */
+extern const opt_row options_part_consolidate[]; /* also an adapter */
 extern const opt_row options_part_diff[];
 extern const opt_row options_part_digest[];
 extern const opt_row options_selecting[];
@@ -68,6 +71,7 @@ extern const opt_row options_clean_output[]; /* one of these two, before options
 extern const opt_row options_clean_part[];
 extern const opt_row options_naming[];
 extern const opt_row options_mapping[];
+extern const opt_row options_adapter[], options_adapter_config[];
 extern const opt_row options_map_values[]; /* of a map that another option names */
 extern const opt_row options_casting[], options_merging[];
 extern const opt_row options_sharding[];
@@ -90,8 +94,9 @@ typedef struct job_options {
 
 typedef struct command_request {
     fsdpck_open_options open;
-    job_options job;       /* without tp_plan and like */
-    const char *src, *dst; /* dst is NULL where the command takes one operand */
+    fsdpck_adapter_options adapter; /* of `open`, with --part adapter */
+    job_options job;                /* without tp_plan and like */
+    const char *src, *dst;          /* dst is NULL where the command takes one operand */
     const command_options *given;
 } command_request;
 

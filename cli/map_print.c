@@ -11,8 +11,7 @@ static void print_merged(const fsdpck_info *info)
     char name[1200], n[40];
     for (size_t i = 0; i < info->adapter_count; i++) {
         const fsdpck_merged_adapter *a = &info->adapters[i];
-        printf("merged: adapter %s, %s",
-               fsdpck_escape(name, sizeof name, a->name, strlen(a->name)),
+        printf("merged: adapter %s, %s", fsdpck_escape(name, sizeof name, a->name, strlen(a->name)),
                report_count(n, sizeof n, a->modules, "module"));
         if (a->modules > 0 && a->least_scale == a->largest_scale)
             printf(", scaling %g", a->least_scale);

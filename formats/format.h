@@ -251,6 +251,7 @@ typedef struct format_writer {
     unsigned options;  /* of writer_option: those that apply */
     bool of_model;     /* a folder as transformers wants it: other files of the model go into it */
     bool records_tied; /* the output names tensors that --tied first omits */
+    bool of_adapter;   /* a folder as PEFT wants it: requires one adapter's tensors */
 } format_writer;
 
 /* format_table.c: the only lists of formats; readers in order of detection, NULL at the end. */
@@ -264,6 +265,8 @@ extern const format_reader *const format_reader_of_pattern;
 /* The default for a folder: of whole tensors; of shards. */
 extern const format_writer *const format_writer_of_whole;
 extern const format_writer *const format_writer_of_shards;
+/* Of one adapter. */
+extern const format_writer *const format_writer_of_adapter;
 /* For input without a reader: whether it is a known kind that is not supported, such as GGUF. If not,
  * it may be the rest of a checkpoint. */
 bool format_is_foreign(const probe_input *in);

@@ -16,13 +16,14 @@ const format_reader *const format_readers[] = {
 };
 
 const format_writer *const format_writers[] = {
-    &safetensors_writer,     &hf_writer,    &pt_writer,   &dcp_writer, &pt_ranks_writer,
-    &dcp_safetensors_writer, &fsdp1_writer, &hdf5_writer, NULL,
+    &safetensors_writer,     &hf_writer,    &pt_writer,   &dcp_writer,  &pt_ranks_writer,
+    &dcp_safetensors_writer, &fsdp1_writer, &hdf5_writer, &peft_writer, NULL,
 };
 
 const format_reader *const format_reader_of_pattern = &pt_ranks_reader;
 const format_writer *const format_writer_of_whole = &hf_writer;
 const format_writer *const format_writer_of_shards = &dcp_writer;
+const format_writer *const format_writer_of_adapter = &peft_writer;
 
 const format_reader *format_reader_named(const char *name)
 {

@@ -213,6 +213,21 @@ typedef enum fsdpck_optim_keys {
     FSDPCK_OPTIM_KEYS_FLAT  /* torch's flatten_optimizer_state_dict: one key per value */
 } fsdpck_optim_keys;
 
+/* One adapter of LoRA, as PEFT saves it. The tensors contain neither lora_alpha nor the members below it:
+ * they come from `config`; or else from adapter_config.json or lora_train_meta.json in the folder of the
+ * checkpoint or the folder around it; or from these members, which replace those of
+ * lora_train_meta.json. */
+typedef struct fsdpck_adapter_options {
+    size_t struct_nbytes;
+    const char *name;   /* of the adapter, "default"; NULL: the only one */
+    const char *config; /* an adapter_config.json, written unchanged; NULL: none */
+    int has_lora_alpha; /* `lora_alpha` is given */
+    double lora_alpha;
+    int use_rslora, fan_in_fan_out;
+    const char *task_type;  /* "CAUSAL_LM"; NULL: unknown */
+    const char *base_model; /* base_model_name_or_path; NULL: unknown */
+} fsdpck_adapter_options;
+
 /* How to read a checkpoint. Zeros are the defaults. */
 typedef struct fsdpck_open_options {
     size_t struct_nbytes;
@@ -257,14 +272,17 @@ typedef struct fsdpck_open_options {
     fsdpck_checkpoint *like;
     int dequantize; /* read quantized weights, fsdpck-formats(5), as bfloat16: the model part alone */
     int map_import; /* apply the inverse of `map`; map_config is the checkpoint's own by default */
+    /* Only the tensors of one adapter then remain, with the names of adapter_model.safetensors;
+     * fsdpck_consolidate writes them as PEFT does. Borrowed for the call. NULL: the whole checkpoint. */
+    const fsdpck_adapter_options *adapter;
     /* Adapters of LoRA as PEFT saves them, to merge into the weights in this order: "self", the only one
      * inside the checkpoint, "self:NAME", one of several, or the path of an adapter. The model part alone then
      * remains, with the names of the base model. */
     const char *const *merge_adapters;
     size_t merge_adapter_count;
     int merge_safe; /* round products before they are added, and fail on NaN and infinity */
-    /* adapter_config.json of the adapters inside; NULL: that in the folder. */
-    const char *adapter_config;
+    /* The config of the only adapter to merge, where the files lack it; borrowed for the call, or NULL. */
+    const fsdpck_adapter_options *merge_config;
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -331,6 +349,9 @@ typedef struct fsdpck_info {
     int map_import;             /* its inverse was applied */
     const char *map_not_made;   /* then: the names that it drops, separated by ", " */
     const char *map_tied;       /* then: "lm_head.weight = tok_embeddings.weight", added tensors */
+    int has_adapter;            /* only the tensors of one adapter (open options) */
+    const char *adapter;        /* then: its name, "" if the tensors have none */
+    const char *adapter_config; /* then: the origin of its config: a path, or "" for the options */
     uint64_t merged;            /* tensors that adapters changed (merge_adapters) */
     const fsdpck_merged_adapter *adapters; /* adapter_count of them, in order; borrowed */
     size_t adapter_count;

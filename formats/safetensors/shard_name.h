@@ -22,8 +22,8 @@ typedef struct shard_name {
     size_t tail_at;       /* of ".safetensors", or of ".fp16.safetensors" */
     size_t count_at;      /* of "00005"; after or before the number */
     bool is_variant;
-    bool from_zero; /* numbers begin with 0, by the form of the name */
-    bool is_slice;  /* of a tensor-parallel rank */
+    bool from_zero;       /* numbers begin with 0, by the form of the name */
+    bool is_slice;        /* of a tensor-parallel rank */
     uint32_t rank_number; /* rank + 1; 0: the name has none */
     uint32_t file_number; /* from 1; from 0 in the names of a few writers */
     uint32_t file_count;

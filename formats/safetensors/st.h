@@ -10,7 +10,7 @@
  *   hf-bin           a folder of numbered `.bin` files with some missing, unreadable or
  *                    duplicate: hf_bin.c, hf_bin_files.c
  *
- * Writers: safetensors (one file), hf (`model.safetensors`, or numbered files with an index),
+ * Writers: safetensors (one file), peft (that file in a folder), hf (`model.safetensors`, or numbered files with an index),
  * dcp-safetensors (one file per rank). Their bytes are those of the safetensors library 0.8:
  * tensors by dtype, then name; see st_layout.h.
  *
@@ -27,6 +27,7 @@ extern const format_reader hf_reader;
 extern const format_reader hf_bin_reader;
 extern const format_reader dcp_safetensors_reader;
 extern const format_writer safetensors_writer;
+extern const format_writer peft_writer;
 extern const format_writer hf_writer;
 extern const format_writer dcp_safetensors_writer;
 

@@ -29,6 +29,9 @@ void lora_name_append_base(const strtab *wrappers, const char *name, size_t nbyt
 /* The next segment at *at, which moves behind its dot; false at the end. */
 bool lora_name_next(const char *name, size_t nbytes, size_t *at, size_t *begin, size_t *end);
 
+/* lora_extract.c: the lora_bias_kind of an adapter, of the config or, without one, of the tensors. */
+uint32_t lora_bias_of(const lora_set *set, const lora_config *config);
+
 /* One compiled key of a pattern, with its value. */
 struct lora_pattern {
     uint32_t key; /* of the order in the file */

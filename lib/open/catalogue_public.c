@@ -41,6 +41,9 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     size_t tied = 0;
     all.map_tied = c->mapper == NULL ? "" : map_adapter_tied(c->mapper, &tied);
     all.map_not_made = c->map_forward == NULL ? "" : map_dropped_names(c->map_forward);
+    all.has_adapter = c->extract != NULL;
+    all.adapter = c->lora_name == NULL ? "" : c->lora_name;
+    all.adapter_config = c->lora_origin == NULL ? "" : c->lora_origin;
     all.left_out = o->left_out;
     all.left_out_kinds = o->left_out_kinds;
     all.objects = catalogue_object_count(&c->cat);

@@ -15,6 +15,7 @@
  *     merged_checkpoint.c adapters merged into the weights
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
+ *     adapter_checkpoint.c one adapter, as PEFT saves it; adapter_config.c has its config
  *     map_of_like.c       the tensor map that leads to the names of a model folder
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
@@ -35,6 +36,8 @@
 #include "fsdpck.h"
 #include "group/group.h"
 #include "lora/merge.h"
+#include "lora/lora_check.h"
+#include "lora/lora_extract.h"
 #include "map/dequantize.h"
 #include "select/select.h"
 #include "statedict/per_rank.h"
@@ -123,6 +126,10 @@ struct fsdpck_checkpoint {
     tensor_map *map;
     tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */
     map_adapter *mapper;
+    lora_extract *extract;   /* only one adapter's tensors; else NULL */
+    char *lora_name;         /* then: its name */
+    char *lora_origin;       /* then: the file that its config comes from, "" for none */
+    text_buf lora_config;    /* then: adapter_config.json */
     char *map_name;          /* as given, or as chosen */
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
     text_buf map_variables;
@@ -240,6 +247,28 @@ typedef struct like_map {
  * (EXPORT-MAP) if none fits, USAGE (EXPORT-MAP) if two do. */
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
                                     like_map *chosen, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* adapter_checkpoint.c: a checkpoint of one adapter of the model part of `base`, under the names of PEFT's
+ * file; *out as for derived_checkpoint_new. USAGE, BADINPUT, UNSUPPORTED (LORA-...). */
+fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
+                                         const fsdpck_adapter_options *options,
+                                         fsdpck_checkpoint **out,
+                                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Finds the adapters of the model part. Release *set also after a failure. */
+fsdpck_status checkpoint_find_adapters(fsdpck_checkpoint *c, lora_set *set,
+                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* adapter_config.c: the config of an adapter, from a file or made. */
+typedef struct adapter_source {
+    char *path; /* NULL: from the options alone */
+    char *text; /* adapter_config.json as it was read; NULL: to be made from `facts` */
+    size_t nbytes;
+    lora_facts facts;
+    char task_type[64]; /* of facts.task_type, from lora_train_meta.json */
+    uint64_t r;         /* of lora_train_meta.json; 0: unknown */
+} adapter_source;
+/* options: NULL to search only the folders of the checkpoint. */
+fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapter_options *options,
+                                  adapter_source *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void adapter_source_release(adapter_source *found);
 /* Records the parameter of numbered optimizer state, if the loaded objects determine it
  * (cat_tensor.param). */
 fsdpck_status checkpoint_infer_params(fsdpck_checkpoint *c, const model *m, bool assume_order,

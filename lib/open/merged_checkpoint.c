@@ -1,17 +1,13 @@
 /* merged_checkpoint.c: a checkpoint with adapters merged into its weights. Each adapter is inside the checkpoint, or is a
  * checkpoint of its own, with its adapter_config.json. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/file.h"
+#include "lora/lora_zero.h"
 #include "lora/merge_list.h"
 #include "open/checkpoint.h"
 
-#define SELF           "self"
-#define ADAPTER_CONFIG "adapter_config.json"
-/* Real ones have some KB. */
-#define ADAPTER_CONFIG_NBYTES_MAX ((uint64_t)16 << 20)
+#define SELF "self"
 
 /* An adapter of the request, with what merging reads. */
 typedef struct opened_adapter {
@@ -52,46 +48,57 @@ static void opened_adapter_release(opened_adapter *a)
     lora_config_release(&a->config);
 }
 
-/* --- adapter_config.json --- */
+/* --- the config --- */
 
 static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, fsdpck_error *err)
 {
-    return FAIL_WITH(err, BADINPUT, LORA_CONFIG, ("the adapter has no " ADAPTER_CONFIG),
-                     (path, of->path),
-                     (next, "give the file of the training with --adapter-config FILE"));
+    return FAIL_WITH(
+        err, BADINPUT, LORA_CONFIG,
+        ("the adapter has no adapter_config.json, and its tensors do not contain "
+         "lora_alpha"),
+        (path, of->path),
+        (next, "give the file of the training with --adapter-config FILE, or --lora-alpha"));
 }
 
-/* In the folder of a checkpoint, or in the one from which it was found. */
-static fsdpck_status read_beside(const fsdpck_checkpoint *of, char **text, size_t *nbytes,
+/* From the tensors of the adapter `name` (NULL: the only one), and what else is known. */
+static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const lora_facts *facts,
+                                 text_buf *text, fsdpck_error *err)
+{
+    lora_set set;
+    if (!facts->has_alpha)
+        return fail_no_config(of, err);
+    fsdpck_status st = checkpoint_find_adapters(of, &set, err);
+    if (st == FSDPCK_OK)
+        st = lora_set_name_parameters(&set, &of->cat, NULL, err);
+    uint32_t adapter = name == NULL ? 0 : strtab_find(&set.adapters, name, strlen(name));
+    /* Making the list reports adapters that are missing. */
+    if (adapter >= lora_adapter_count(&set))
+        adapter = 0;
+    if (st == FSDPCK_OK && lora_adapter_count(&set) > 0)
+        st = lora_config_make(&set, &of->cat, adapter, facts, text, err);
+    else if (st == FSDPCK_OK)
+        text_puts(text, "{\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": 1}");
+    lora_set_release(&set);
+    return st == FSDPCK_OK ? text_check(text, err) : st;
+}
+
+static fsdpck_status read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, const char *name,
+                                 const fsdpck_adapter_options *options, lora_config *config,
                                  fsdpck_error *err)
 {
-    fsdpck_status st = file_read_whole(&of->probe.dir, ADAPTER_CONFIG, ADAPTER_CONFIG_NBYTES_MAX,
-                                       text, nbytes, err);
-    if (st == FSDPCK_OK || err == NULL || err->sys_errno != ENOENT)
-        return st;
-    if (of->entered_from == NULL)
-        return fail_no_config(of, err);
-    char *path = folder_path_join(of->entered_from, ADAPTER_CONFIG);
-    if (path == NULL)
-        return error_set_nomem(err, strlen(of->entered_from));
-    st = file_read_whole(NULL, path, ADAPTER_CONFIG_NBYTES_MAX, text, nbytes, err);
-    free(path);
-    return st != FSDPCK_OK && err->sys_errno == ENOENT ? fail_no_config(of, err) : st;
-}
-
-static fsdpck_status read_config(fsdpck_checkpoint *c, const fsdpck_checkpoint *of,
-                                 const char *path, lora_config *config, fsdpck_error *err)
-{
-    char *text = NULL;
-    size_t nbytes = 0;
-    fsdpck_status st =
-        path == NULL ? read_beside(of, &text, &nbytes, err)
-                     : file_read_whole(NULL, path, ADAPTER_CONFIG_NBYTES_MAX, &text, &nbytes, err);
+    adapter_source from;
+    text_buf text = {0};
+    fsdpck_status st = adapter_source_find(of, options, &from, err);
+    if (st == FSDPCK_OK && from.text == NULL)
+        st = make_config(of, name, &from.facts, &text, err);
     if (st == FSDPCK_OK)
-        st = lora_config_read(text, nbytes, &c->metadata, config, err);
-    free(text);
+        st = lora_config_read(from.text != NULL ? from.text : text.text,
+                              from.text != NULL ? from.nbytes : text.nbytes, &c->metadata, config,
+                              err);
     if (st != FSDPCK_OK)
-        error_path_in(err, path == NULL ? of->path : "", path == NULL ? ADAPTER_CONFIG : path);
+        error_path(err, from.path != NULL ? from.path : of->path);
+    text_release(&text);
+    adapter_source_release(&from);
     return st;
 }
 
@@ -111,14 +118,15 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_open_option
                                   opened_adapter *a, merge_request *r, fsdpck_error *err)
 {
     const char *text = o->merge_adapters[i];
+    const fsdpck_adapter_options *config = o->merge_config;
     *r = (merge_request){.name = text};
     a->names = VEC_OF(lora_input, &c->metadata);
     if (is_self(text, &r->adapter)) {
-        RETURN_IF(read_config(c, c->base, o->adapter_config, &a->config, err));
+        RETURN_IF(read_config(c, c->base, r->adapter, config, &a->config, err));
     } else {
         RETURN_IF(open_beside(c, text, o, i, err));
         RETURN_IF(list_tensors(c->adapters[i], a, err));
-        RETURN_IF(read_config(c, c->adapters[i], NULL, &a->config, err));
+        RETURN_IF(read_config(c, c->adapters[i], NULL, config, &a->config, err));
         r->beside = &a->tensors;
     }
     r->config = &a->config;
@@ -147,6 +155,32 @@ static fsdpck_status note_adapters(fsdpck_checkpoint *c, const merge_list *list,
     return FSDPCK_OK;
 }
 
+/* Adapters whose product is zero change nothing. */
+static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const merge_list *list,
+                               fsdpck_error *err)
+{
+    const char *first = NULL;
+    size_t count = 0, all = 0;
+    for (size_t i = 0; i < list->steps.count; i++) {
+        const merge_step *s = VEC_AT(&list->steps, const merge_step, i);
+        const merge_input *in = VEC_AT(&list->inputs, const merge_input, s->input);
+        bool zero = false;
+        if (s->kind != MERGE_PRODUCT)
+            continue;
+        all++;
+        RETURN_IF(lora_is_zero(in->src, in->cat, s->b, &zero, err));
+        if (zero && count++ == 0)
+            first = catalogue_name(in->cat, catalogue_tensor(in->cat, s->b)->name);
+    }
+    if (count > 0)
+        log_warn(
+            &c->ctx->log, FSDPCK_FINDING_LORA_ZERO,
+            "compare with an earlier checkpoint, and check that the module was trained",
+            "%zu of %zu merged products are zero, as their lora_B is all zeros; the first is '%s'",
+            count, all, first);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     for (size_t i = 0; i < c->base->ties.count; i++) {
@@ -168,6 +202,8 @@ static fsdpck_status merge(fsdpck_checkpoint *c, const merge_checkpoint *base,
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
     if (st == FSDPCK_OK)
+        st = warn_zero(c, &list, err);
+    if (st == FSDPCK_OK)
         st = merger_new(&list, &c->cat, &c->merger, err);
     merge_list_release(&list);
     if (st != FSDPCK_OK) {
@@ -184,9 +220,16 @@ static fsdpck_status merge(fsdpck_checkpoint *c, const merge_checkpoint *base,
     return FSDPCK_OK;
 }
 
+static bool is_given(const fsdpck_adapter_options *a)
+{
+    return a->config != NULL || a->has_lora_alpha || a->use_rslora || a->fan_in_fan_out;
+}
+
 static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
 {
     const size_t count = o->merge_adapter_count;
+    if (count > 1 && o->merge_config != NULL && is_given(o->merge_config))
+        return FAIL(err, USAGE, NONE, "merge_config does not apply to several adapters");
     opened_adapter *opened = calloc(count, sizeof *opened);
     merge_request *requests = calloc(count, sizeof *requests);
     opened_adapter base = {.names = VEC_OF(lora_input, &c->metadata)};

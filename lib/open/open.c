@@ -299,21 +299,50 @@ static fsdpck_status apply_map(fsdpck_checkpoint *c, fsdpck_open_options *o,
     return st;
 }
 
+static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_options *o,
+                                     fsdpck_error *err)
+{
+    fsdpck_adapter_options a = FSDPCK_INIT(fsdpck_adapter_options);
+    fsdpck_checkpoint *made = NULL;
+    RETURN_IF(STRUCT_COPY_IN(&a, o->adapter, fsdpck_adapter_options, err));
+    if (o->dequantize || o->map != NULL || o->like != NULL || o->map_import ||
+        o->merge_adapter_count > 0)
+        return FAIL(err, USAGE, NONE,
+                    "an adapter keeps its names and values: no map, merge, dequantization or model folder "
+                    "applies to it");
+    const fsdpck_status st = checkpoint_extract_adapter(*c, &a, &made, err);
+    *c = made != NULL ? made : *c;
+    return st;
+}
+
+static fsdpck_status merge_adapters(fsdpck_checkpoint **c, const fsdpck_open_options *options,
+                                    fsdpck_error *err)
+{
+    fsdpck_adapter_options config = FSDPCK_INIT(fsdpck_adapter_options);
+    fsdpck_open_options o = *options;
+    fsdpck_checkpoint *made = NULL;
+    if (o.merge_config != NULL) {
+        RETURN_IF(STRUCT_COPY_IN(&config, o.merge_config, fsdpck_adapter_options, err));
+        o.merge_config = &config;
+    }
+    const fsdpck_status st = checkpoint_merge(*c, &o, &made, err);
+    *c = made != NULL ? made : *c;
+    return st;
+}
+
 /* Replaces *c by checkpoints that are made of it. */
 static fsdpck_status convert(fsdpck_checkpoint **c, fsdpck_open_options *o, fsdpck_error *err)
 {
     fsdpck_checkpoint *made = NULL;
+    if (o->adapter != NULL)
+        return extract_adapter(c, o, err);
     if (o->dequantize) {
         const fsdpck_status st = checkpoint_dequantize(*c, &made, err);
         *c = made != NULL ? made : *c;
         RETURN_IF(st);
     }
-    if (o->merge_adapter_count > 0) {
-        made = NULL;
-        const fsdpck_status st = checkpoint_merge(*c, o, &made, err);
-        *c = made != NULL ? made : *c;
-        RETURN_IF(st);
-    }
+    if (o->merge_adapter_count > 0)
+        RETURN_IF(merge_adapters(c, o, err));
     if (o->map == NULL && o->like == NULL && !o->map_import)
         return FSDPCK_OK;
     made = NULL;
@@ -330,7 +359,7 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
     if (!o.dequantize && o.merge_adapter_count == 0 && o.map == NULL && o.like == NULL &&
-        !o.map_import)
+        !o.map_import && o.adapter == NULL)
         return FSDPCK_OK;
     const fsdpck_status st = group_agree(ctx->group, convert(out, &o, err), err);
     if (st != FSDPCK_OK) {
@@ -378,6 +407,10 @@ void fsdpck_close(fsdpck_checkpoint *c)
     if (c == NULL)
         return;
     fsdpck_checkpoint *const base = c->base;
+    lora_extract_free(c->extract);
+    free(c->lora_name);
+    free(c->lora_origin);
+    text_release(&c->lora_config);
     map_adapter_free(c->mapper);
     checkpoint_merge_release(c);
     dequantizer_free(c->dequantizer);

@@ -44,7 +44,8 @@ static void next_writers(const run *r, fsdpck_error *err)
 {
     text_buf list = {0};
     for (size_t i = 0; format_writers[i] != NULL; i++)
-        if (r->sharded ? format_writers[i]->sharded : !format_writers[i]->ranks_only)
+        if (r->sharded ? format_writers[i]->sharded
+                       : !format_writers[i]->ranks_only && !format_writers[i]->of_adapter)
             text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", format_writers[i]->name);
     if (text_check(&list, NULL) == FSDPCK_OK)
         error_next(err, "choose one of %s", list.text);
@@ -63,6 +64,8 @@ static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 static const format_writer *default_writer(const run *r)
 {
     const format_writer *own = r->src->format->writer;
+    if (r->src->extract != NULL)
+        return format_writer_of_adapter;
     if (!r->sharded)
         return format_writer_of_whole;
     return own != NULL && own->sharded ? own : format_writer_of_shards;
@@ -74,6 +77,21 @@ static const format_writer *writer_with(writer_option option)
     while (format_writers[i + 1] != NULL && (format_writers[i]->options & option) == 0)
         i++;
     return format_writers[i];
+}
+
+/* Only this writer adds the config without which PEFT cannot load an adapter. */
+static fsdpck_status check_adapter(const run *r, fsdpck_error *err)
+{
+    const bool has_adapter = r->src->extract != NULL;
+    if (has_adapter == r->writer->of_adapter && !(has_adapter && r->sharded))
+        return FSDPCK_OK;
+    if (has_adapter)
+        return FAIL_WITH(
+            err, USAGE, NONE,
+            ("an adapter is written as a folder of PEFT, not as format '%s'", r->writer->name),
+            (next, "omit --format, and give the name of a folder without suffix"));
+    return FAIL_WITH(err, USAGE, NONE, ("format '%s' is for one adapter", r->writer->name),
+                     (next, "add --part adapter"));
 }
 
 /* An option that the writer would ignore. */
@@ -213,6 +231,7 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         r->writer = default_writer(r);
         report_folder(r);
     }
+    RETURN_IF(check_adapter(r, err));
     if (!r->sharded && r->writer->ranks_only)
         return refuse_ranks_only(r, err);
     if (!r->sharded || r->writer->sharded) {

@@ -351,8 +351,12 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(run_check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
     RETURN_IF(like_output_open(&r->like, &r->opt, err));
-    if (r->like.base == NULL)
+    if (r->src->extract != NULL) {
+        sidecars_init(&r->side, false);
+        RETURN_IF(sidecars_add_text(&r->side, "adapter_config.json", &r->src->lora_config, err));
+    } else if (r->like.base == NULL) {
         RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
+    }
     if (r->like.base == NULL && r->src->dequantized > 0)
         RETURN_IF(sidecars_unquantize(&r->side, err));
     if (r->sharded)

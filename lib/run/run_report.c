@@ -279,7 +279,8 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     r->struct_nbytes = sizeof *r;
     r->format = in->writer->name;
     r->format_id = in->writer->id;
-    r->part = fsdpck_part_name((fsdpck_part)in->opt->select.part);
+    r->part =
+        in->src->extract != NULL ? "adapter" : fsdpck_part_name((fsdpck_part)in->opt->select.part);
     const bool dropped =
         in->writer->takes == STATE_NAMES_ONLY && in->opt->select.part == FSDPCK_PART_MODEL;
     fsdpck_status st = FSDPCK_OK;

@@ -236,6 +236,46 @@ static checkpoint_part part_of(const parts_context *s, value path, uint32_t name
     return parts->model_depth > 0 || apart || is_other(s, key) ? PART_OTHER : PART_MODEL;
 }
 
+/* The text before `base_model.model.`, which begins the names of a model of PEFT; "" if it is none. */
+static size_t before_peft(const catalogue *c, uint32_t name)
+{
+    static const char root[] = ".base_model.model.";
+    const char *text = catalogue_name(c, name);
+    const size_t nbytes = catalogue_name_nbytes(c, name), n = sizeof root - 1;
+    for (size_t i = 0; i + n <= nbytes; i++)
+        if (memcmp(text + i, root, n) == 0)
+            return i;
+    return 0;
+}
+
+/* In flat names an outer key is no more than their common beginning, which `base_model.model.` ends.
+ * Wrappers are removed by cleaning. */
+static void find_peft_key(const catalogue *c, checkpoint_parts *parts)
+{
+    const char *key = NULL;
+    size_t key_nbytes = 0;
+    if (parts->model_depth > 0 || parts->bare_optimizer)
+        return;
+    for (size_t i = 0; i < parts->tensor_count; i++) {
+        const cat_tensor *t = catalogue_tensor(c, i);
+        if (parts->tensor_part[i] != PART_MODEL || (t->flags & CAT_TENSOR_IN_OBJECT))
+            continue;
+        const char *text = catalogue_name(c, t->name);
+        const size_t nbytes = before_peft(c, t->name);
+        if (nbytes == 0 || nbytes >= sizeof parts->model_key || text[0] == '_' ||
+            text_is(text, nbytes, "module") ||
+            (key != NULL && !text_equal(text, nbytes, key, key_nbytes)))
+            return;
+        key = text;
+        key_nbytes = nbytes;
+    }
+    if (key == NULL)
+        return;
+    memcpy(parts->model_key, key, key_nbytes);
+    parts->model_key[key_nbytes] = '\0';
+    parts->has_flat_key = true;
+}
+
 /* Name of a model tensor as the model has it: without the outer key. */
 static void find_ddp(const catalogue *c, checkpoint_parts *parts)
 {
@@ -244,7 +284,7 @@ static void find_ddp(const catalogue *c, checkpoint_parts *parts)
         const cat_tensor *t = catalogue_tensor(c, i);
         if (parts->tensor_part[i] != PART_MODEL || (t->flags & CAT_TENSOR_IN_OBJECT))
             continue;
-        const size_t skip = parts->model_depth > 0 ? strlen(parts->model_key) + 1 : 0;
+        const size_t skip = checkpoint_parts_outer_nbytes(parts, PART_MODEL);
         all++;
         with += fqn_has_ddp_prefix(catalogue_name(c, t->name) + skip,
                                    catalogue_name_nbytes(c, t->name) - skip);
@@ -320,6 +360,7 @@ static fsdpck_status classify(parts_context *s, fsdpck_error *err)
         outer_key_of(s->c, o->path, o->name, &key);
         parts->object_part[i] = (uint8_t)part_of(s, o->path, o->name, &key, true);
     }
+    find_peft_key(s->c, parts);
     find_ddp(s->c, parts);
     if (!find_optimizer_key(s, true))
         (void)find_optimizer_key(s, false);
@@ -374,9 +415,10 @@ static bool text_is_last_word(const char *text, size_t nbytes, const char *word)
 
 size_t checkpoint_parts_outer_nbytes(const checkpoint_parts *parts, checkpoint_part part)
 {
-    const char *key = part == PART_MODEL && parts->model_depth > 0 ? parts->model_key
-                      : part == PART_OPTIMIZER                     ? parts->optimizer_key
-                                                                   : "";
+    const bool has_key = parts->model_depth > 0 || parts->has_flat_key;
+    const char *key = part == PART_MODEL && has_key ? parts->model_key
+                      : part == PART_OPTIMIZER      ? parts->optimizer_key
+                                                    : "";
     return key[0] == '\0' ? 0 : strlen(key) + 1;
 }
 

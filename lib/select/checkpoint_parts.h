@@ -10,7 +10,8 @@
  *   - everything else is other if a model key exists, and the model if not.
  * A flat name is a parameter by default. Its first word means `optimizer` only if the rest has the
  * shape of one. It means `rng` or a counter only for no parameter, in more than a bare model. Flat
- * names have no model key, as Hugging Face names begin with `model.` themselves.
+ * names have no model key, as Hugging Face names begin with `model.` themselves. Only what precedes
+ * `base_model.model.`, with which names of a PEFT model begin, is a key for certain.
  */
 #ifndef FSDPCK_SELECT_CHECKPOINT_PARTS_H
 #define FSDPCK_SELECT_CHECKPOINT_PARTS_H
@@ -22,6 +23,7 @@ typedef enum checkpoint_part { PART_MODEL, PART_OPTIMIZER, PART_OTHER, PART_ALL 
 typedef struct checkpoint_parts {
     char model_key[64];     /* "model", "app.model", "" */
     unsigned model_depth;   /* its path elements: 0, 1 or 2 */
+    bool has_flat_key;      /* flat names begin with model_key, although no path has it */
     bool model_has_ddp;     /* every model tensor's name begins with `module.` */
     bool bare_optimizer;    /* the keys of an optimizer's state dict are outer keys themselves */
     char optimizer_key[96]; /* the key above the whole optimizer; "" if none */

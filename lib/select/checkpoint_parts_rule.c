@@ -71,7 +71,7 @@ fsdpck_status checkpoint_parts_describe(parts_context *s, fsdpck_error *err)
     if (st == FSDPCK_OK)
         st = list_keys(s, PART_OTHER, &other, err);
     const bool has_other = strtab_count(&other.keys) > 0;
-    if (parts->model_depth > 0)
+    if (parts->model_depth > 0 || parts->has_flat_key)
         text_printf(&text, "model under the key '%s'", parts->model_key);
     else if (parts->bare_optimizer)
         text_puts(&text, "an optimizer only: 'state' beside 'param_groups'");

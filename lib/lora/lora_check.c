@@ -1,0 +1,362 @@
+#include "lora/lora_check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lora/lora_internal.h"
+
+typedef struct check_state {
+    const lora_set *set;
+    const catalogue *c;
+    uint32_t adapter;
+    const lora_config *config; /* or NULL */
+    lora_found_fn found;
+    void *ctx;
+    bool has_magnitude;
+} check_state;
+
+/* Hands a fault on. */
+#define REPORT(s, err, status, finding, ...)                    \
+    do {                                                        \
+        fsdpck_error fault_ = FSDPCK_ERROR_INIT;                \
+        (void)FAIL_WITH(&fault_, status, finding, __VA_ARGS__); \
+        RETURN_IF((s)->found((s)->ctx, &fault_, err));          \
+    } while (0)
+
+static const char *name_of(const check_state *s, uint32_t i)
+{
+    return catalogue_name(s->c, catalogue_tensor(s->c, lora_cat_tensor(s->set, i))->name);
+}
+
+static const uint64_t *shape_of(const check_state *s, uint32_t i, unsigned *ndim)
+{
+    const uint32_t t = lora_cat_tensor(s->set, i);
+    *ndim = catalogue_tensor(s->c, t)->ndim;
+    return catalogue_shape(s->c, t);
+}
+
+/* ---- pairs ---- */
+
+static fsdpck_status check_pair(const check_state *s, const lora_module *m, fsdpck_error *err)
+{
+    const char *path = lora_text(s->set, m->path);
+    const bool b_alone = m->a == LORA_NONE;
+    if (b_alone != (m->b == LORA_NONE) || (b_alone && m->b == LORA_NONE)) {
+        const uint32_t has = !b_alone ? m->a : m->b != LORA_NONE ? m->b : LORA_NONE;
+        REPORT(s, err, BADINPUT, LORA_PAIR,
+               ("module '%s' has %s", path,
+                has == LORA_NONE ? "neither lora_A nor lora_B"
+                : b_alone        ? "lora_B without lora_A"
+                                 : "lora_A without lora_B"),
+               (tensor, has == LORA_NONE ? path : name_of(s, has)),
+               (next, "check that the checkpoint is complete, and save the adapter again"));
+    }
+    if (s->has_magnitude && m->magnitude == LORA_NONE && m->kind != LORA_PARAMETER)
+        REPORT(s, err, BADINPUT, LORA_PAIR, ("module '%s' has no magnitude vector of DoRA", path),
+               (expected, "a vector for each module, as other modules have one"),
+               (next, "check that the checkpoint is complete, and save the adapter again"));
+    return FSDPCK_OK;
+}
+
+/* ---- ranks ---- */
+
+/* Number of experts of a parameter, 1 where it is no stack, 0 where the base model is elsewhere. */
+static uint64_t experts_of(const lora_set *set, const catalogue *c, const lora_module *m)
+{
+    const uint32_t t = lora_cat_tensor(set, m->base_weight);
+    if (m->kind != LORA_PARAMETER)
+        return 1;
+    if (t == CAT_NONE)
+        return 0;
+    return catalogue_tensor(c, t)->ndim == 3 ? catalogue_shape(c, t)[0] : 1;
+}
+
+uint64_t lora_module_rank(const lora_set *set, const catalogue *c, const lora_module *m)
+{
+    const uint32_t a = lora_cat_tensor(set, m->a);
+    const uint64_t experts = experts_of(set, c, m);
+    if (a == CAT_NONE || catalogue_tensor(c, a)->ndim < 1 || experts == 0)
+        return 0;
+    return catalogue_shape(c, a)[0] / experts;
+}
+
+/* The path by which patterns find the module. */
+static fsdpck_status append_key(const lora_set *set, const lora_module *m, text_buf *key,
+                                fsdpck_error *err)
+{
+    key->nbytes = 0;
+    text_append(key, strtab_text(&set->names, m->path), strtab_nbytes(&set->names, m->path));
+    if (m->kind == LORA_PARAMETER && m->parameter != LORA_NONE) {
+        text_puts(key, ".");
+        text_append(key, strtab_text(&set->names, m->parameter),
+                    strtab_nbytes(&set->names, m->parameter));
+    }
+    return text_check(key, err);
+}
+
+static fsdpck_status check_rank_of_config(const check_state *s, const lora_module *m, uint64_t rows,
+                                          fsdpck_error *err)
+{
+    text_buf key = {0};
+    lora_numbers n = {0};
+    fsdpck_status st = append_key(s->set, m, &key, err);
+    if (st == FSDPCK_OK)
+        st = lora_config_numbers(s->config, key.text, key.nbytes, &n, err);
+    text_release(&key);
+    RETURN_IF(st);
+    const uint64_t experts = experts_of(s->set, s->c, m);
+    const bool fits = experts == 0 ? n.r > 0 && rows % n.r == 0 : rows / experts == n.r;
+    if (fits)
+        return FSDPCK_OK;
+    const bool is_slice = experts == 1 && rows > 0 && n.r > rows && n.r % rows == 0;
+    REPORT(s, err, BADINPUT, LORA_RANK,
+           ("rank of module '%s' differs from the adapter's config%s", lora_text(s->set, m->path),
+            is_slice ? ": one rank may have saved its own slice only" : ""),
+           (tensor, name_of(s, m->a)), (expected, "rank %" PRIu64, n.r),
+           (found, "%" PRIu64 " rows%s", rows, experts > 1 ? " for all experts" : ""),
+           (next, is_slice ? "save the adapter again with a full state dict: no other file holds "
+                             "the other rows"
+                           : "give the config of this training with --adapter-config"));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_rank(const check_state *s, const lora_module *m, fsdpck_error *err)
+{
+    unsigned of_a, of_b;
+    if (m->a == LORA_NONE)
+        return FSDPCK_OK;
+    const uint64_t *a = shape_of(s, m->a, &of_a);
+    if (of_a < 2) {
+        REPORT(s, err, BADINPUT, LORA_SHAPE,
+               ("lora_A of module '%s' is no matrix", lora_text(s->set, m->path)),
+               (tensor, name_of(s, m->a)), (found, "%u dim%s", of_a, of_a == 1 ? "" : "s"),
+               (next, "save the adapter again with a full state dict"));
+        return FSDPCK_OK;
+    }
+    if (m->b != LORA_NONE) {
+        const uint64_t *b = shape_of(s, m->b, &of_b);
+        /* Groups of a convolution divide the second dim. */
+        const bool fits = of_b == of_a && b[1] > 0 && a[0] > 0 &&
+                          (b[1] == a[0] || (of_a > 2 && a[0] % b[1] == 0));
+        if (!fits)
+            REPORT(s, err, BADINPUT, LORA_RANK,
+                   ("lora_A and lora_B of module '%s' have different ranks",
+                    lora_text(s->set, m->path)),
+                   (tensor, name_of(s, m->b)), (expected, "%" PRIu64 ", the rows of lora_A", a[0]),
+                   (found, "%" PRIu64 " columns of lora_B", of_b < 2 ? 0 : b[1]),
+                   (next, "save the adapter again with a full state dict: one rank may have saved "
+                          "its own slice only"));
+        if (!fits)
+            return FSDPCK_OK;
+    }
+    return s->config != NULL && s->config->has_r ? check_rank_of_config(s, m, a[0], err)
+                                                 : FSDPCK_OK;
+}
+
+/* ---- shapes ---- */
+
+static bool fits_matrix(const uint64_t *a, const uint64_t *b, const uint64_t *w, bool either)
+{
+    return (b[0] == w[0] && a[1] == w[1]) || (either && b[0] == w[1] && a[1] == w[0]);
+}
+
+/* Whether A and B make a delta of the weight's shape. */
+static bool fits_base(const check_state *s, const lora_module *m, const uint64_t *w, unsigned ndim)
+{
+    unsigned of_a, of_b;
+    const uint64_t *a = shape_of(s, m->a, &of_a), *b = shape_of(s, m->b, &of_b);
+    if (of_a < 2 || of_b < 2)
+        return true; /* reported as a rank */
+    switch (m->kind) {
+    case LORA_EMBEDDING:
+        return ndim == 2 && a[1] == w[0] && b[0] == w[1];
+    case LORA_PARAMETER:
+        if (ndim == 3)
+            return w[0] > 0 && a[0] % w[0] == 0 && fits_matrix(a, b, w + 1, true);
+        return ndim == 2 && fits_matrix(a, b, w, false);
+    case LORA_CONV:
+        return of_a == ndim && a[1] == w[1] && b[0] == w[0] &&
+               memcmp(a + 2, w + 2, (ndim - 2) * sizeof *w) == 0;
+    default:
+        /* Conv1D of transformers is [in, out], with fan_in_fan_out. */
+        return ndim == 2 && fits_matrix(a, b, w, s->config == NULL || s->config->fan_in_fan_out);
+    }
+}
+
+static void print_shape(const check_state *s, uint32_t tensor, char *text, size_t capacity)
+{
+    unsigned ndim;
+    const uint64_t *shape = shape_of(s, tensor, &ndim);
+    size_t at = 0;
+    text[0] = '\0';
+    for (unsigned i = 0; i < ndim && at < capacity; i++) {
+        const int n =
+            snprintf(text + at, capacity - at, "%s%" PRIu64, i == 0 ? "[" : ", ", shape[i]);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (at + 1 < capacity)
+        snprintf(text + at, capacity - at, "]");
+}
+
+static fsdpck_status check_tokens(const check_state *s, const lora_module *m, fsdpck_error *err)
+{
+    unsigned ndim, of_rows;
+    char base[120], rows[120];
+    const uint64_t *w = shape_of(s, m->base_weight, &ndim);
+    const uint64_t *r = shape_of(s, m->tokens, &of_rows);
+    if (ndim == 2 && of_rows == 2 && r[1] == w[1] && r[0] <= w[0])
+        return FSDPCK_OK;
+    print_shape(s, m->base_weight, base, sizeof base);
+    print_shape(s, m->tokens, rows, sizeof rows);
+    REPORT(s, err, BADINPUT, LORA_SHAPE,
+           ("trainable tokens of '%s' do not fit its weight", lora_text(s->set, m->path)),
+           (tensor, name_of(s, m->tokens)), (expected, "rows of %s", base), (found, "%s", rows),
+           (next, "give the base model that the adapter was trained on"));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_shape(const check_state *s, const lora_module *m, fsdpck_error *err)
+{
+    unsigned ndim;
+    char base[120], a[120], b[120];
+    if (m->base_weight == LORA_NONE)
+        return FSDPCK_OK;
+    if (m->kind == LORA_TOKENS)
+        return m->tokens == LORA_NONE ? FSDPCK_OK : check_tokens(s, m, err);
+    const uint64_t *w = shape_of(s, m->base_weight, &ndim);
+    if (m->a == LORA_NONE || m->b == LORA_NONE || fits_base(s, m, w, ndim))
+        return FSDPCK_OK;
+    print_shape(s, m->base_weight, base, sizeof base);
+    print_shape(s, m->a, a, sizeof a);
+    print_shape(s, m->b, b, sizeof b);
+    REPORT(s, err, BADINPUT, LORA_SHAPE,
+           ("adapter of module '%s' does not fit its weight", lora_text(s->set, m->path)),
+           (tensor, name_of(s, m->b)), (expected, "a product of the shape %s", base),
+           (found, "lora_A %s, lora_B %s", a, b),
+           (next, "give the base model that the adapter was trained on"));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_magnitude(const check_state *s, const lora_module *m, fsdpck_error *err)
+{
+    unsigned of_b;
+    if (m->magnitude == LORA_NONE || m->b == LORA_NONE)
+        return FSDPCK_OK;
+    const uint64_t *b = shape_of(s, m->b, &of_b);
+    const uint64_t nelems = catalogue_tensor_nelems(s->c, lora_cat_tensor(s->set, m->magnitude));
+    if (of_b < 2 || nelems == b[0])
+        return FSDPCK_OK;
+    REPORT(s, err, BADINPUT, LORA_SHAPE,
+           ("magnitude vector of module '%s' does not fit lora_B", lora_text(s->set, m->path)),
+           (tensor, name_of(s, m->magnitude)), (expected, "%" PRIu64 " elements", b[0]),
+           (found, "%" PRIu64, nelems), (next, "save the adapter again with a full state dict"));
+    return FSDPCK_OK;
+}
+
+/* ---- the config ---- */
+
+static fsdpck_status fail_config(const check_state *s, const char *member, const char *expected,
+                                 const char *found, fsdpck_error *err)
+{
+    REPORT(s, err, BADINPUT, LORA_CONFIG,
+           ("'%s' of the adapter's config contradicts the tensors", member),
+           (expected, "%s", expected), (found, "%s", found),
+           (next, "give the config of this training with --adapter-config"));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_target(const check_state *s, const lora_module *m, fsdpck_error *err)
+{
+    const lora_names *names = m->kind == LORA_PARAMETER ? &s->config->target_parameters
+                              : m->kind == LORA_SAVED   ? &s->config->modules_to_save
+                                                        : &s->config->target_modules;
+    const char *member = m->kind == LORA_PARAMETER ? "target_parameters"
+                         : m->kind == LORA_SAVED   ? "modules_to_save"
+                                                   : "target_modules";
+    text_buf key = {0};
+    bool matches = false;
+    if (m->kind == LORA_TOKENS || (m->kind == LORA_PARAMETER && m->parameter == LORA_NONE))
+        return FSDPCK_OK;
+    fsdpck_status st = append_key(s->set, m, &key, err);
+    if (st == FSDPCK_OK)
+        st = lora_names_match(names, key.text, key.nbytes, &matches, err);
+    text_release(&key);
+    RETURN_IF(st);
+    if (matches || (m->kind != LORA_SAVED && !names->is_set))
+        return FSDPCK_OK;
+    char expected[300];
+    snprintf(expected, sizeof expected, "a name that matches '%.200s', which has an adapter",
+             lora_text(s->set, m->path));
+    return fail_config(s, member, expected, "none", err);
+}
+
+static fsdpck_status check_config(const check_state *s, bool has_bias, bool has_tokens,
+                                  fsdpck_error *err)
+{
+    const lora_config *config = s->config;
+    if (config == NULL)
+        return FSDPCK_OK;
+    if (config->use_dora != s->has_magnitude)
+        RETURN_IF(fail_config(s, "use_dora",
+                              s->has_magnitude ? "true: magnitude vectors exist"
+                                               : "false: no magnitude vector exists",
+                              config->use_dora ? "true" : "false", err));
+    if (config->lora_bias != has_bias)
+        RETURN_IF(fail_config(s, "lora_bias",
+                              has_bias ? "true: lora_B has biases" : "false: lora_B has no bias",
+                              config->lora_bias ? "true" : "false", err));
+    if (config->has_tokens != has_tokens)
+        RETURN_IF(fail_config(s, "trainable_token_indices",
+                              has_tokens ? "the indices of the trained rows" : "null",
+                              config->has_tokens ? "indices" : "null", err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_foreign(const check_state *s, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < lora_tensor_count(s->set); i++) {
+        if (lora_tensor_at(s->set, i)->role != LORA_ROLE_FOREIGN)
+            continue;
+        REPORT(s, err, UNSUPPORTED, LORA_KIND,
+               ("'%s' belongs to an adapter of another method than LoRA, or has an unknown name",
+                name_of(s, i)),
+               (tensor, name_of(s, i)),
+               (next, "save the adapter with PEFT, or omit the tensor with --exclude"));
+        return FSDPCK_OK;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapter,
+                         const lora_config *config, lora_found_fn found, void *ctx,
+                         fsdpck_error *err)
+{
+    check_state s = {
+        .set = set, .c = c, .adapter = adapter, .config = config, .found = found, .ctx = ctx};
+    bool has_bias = false, has_tokens = false;
+    RETURN_IF(check_foreign(&s, err));
+    for (size_t i = 0; i < lora_module_count(set); i++) {
+        const lora_module *m = lora_module_at(set, i);
+        if (m->adapter != adapter)
+            continue;
+        s.has_magnitude = s.has_magnitude || m->magnitude != LORA_NONE;
+        has_bias = has_bias || m->b_bias != LORA_NONE;
+        has_tokens = has_tokens || m->kind == LORA_TOKENS;
+    }
+    for (size_t i = 0; i < lora_module_count(set); i++) {
+        const lora_module *m = lora_module_at(set, i);
+        if (m->adapter != adapter)
+            continue;
+        if (m->kind != LORA_SAVED && m->kind != LORA_TOKENS) {
+            RETURN_IF(check_pair(&s, m, err));
+            RETURN_IF(check_rank(&s, m, err));
+            RETURN_IF(check_magnitude(&s, m, err));
+        }
+        if (m->kind != LORA_SAVED)
+            RETURN_IF(check_shape(&s, m, err));
+        if (config != NULL)
+            RETURN_IF(check_target(&s, m, err));
+    }
+    return check_config(&s, has_bias, has_tokens, err);
+}

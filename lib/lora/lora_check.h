@@ -1,0 +1,36 @@
+/* lora_check.h: checks of adapters from their names and shapes, and adapter_config.json from tensors.
+ *
+ *     RETURN_IF(lora_check(&set, &cat, adapter, &config, found, ctx, err));
+ *     RETURN_IF(lora_config_make(&set, &cat, adapter, &facts, &text, err));   // without a config
+ */
+#ifndef FSDPCK_LORA_LORA_CHECK_H
+#define FSDPCK_LORA_LORA_CHECK_H
+
+#include "lora/lora.h"
+
+/* Called for each fault, whose status is BADINPUT or UNSUPPORTED; a status other than OK ends the check. */
+typedef fsdpck_status (*lora_found_fn)(void *ctx, const fsdpck_error *fault, fsdpck_error *err);
+
+/* LORA-PAIR, LORA-RANK, LORA-SHAPE, LORA-CONFIG, LORA-KIND. config: NULL for none. After
+ * lora_set_name_parameters. */
+fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapter,
+                         const lora_config *config, lora_found_fn found, void *ctx,
+                         fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* What tensors do not contain. */
+typedef struct lora_facts {
+    bool has_alpha;
+    double alpha;
+    bool use_rslora, fan_in_fan_out;
+    const char *task_type, *base_model; /* NULL: unknown */
+} lora_facts;
+
+/* Rank of a module from its lora_A; 0 without one. */
+uint64_t lora_module_rank(const lora_set *set, const catalogue *c, const lora_module *m);
+
+/* Appends an adapter_config.json. USAGE (LORA-CONFIG) where a needed fact is missing. */
+fsdpck_status lora_config_make(const lora_set *set, const catalogue *c, uint32_t adapter,
+                               const lora_facts *facts, text_buf *out,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

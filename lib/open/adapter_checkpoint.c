@@ -1,0 +1,228 @@
+/* adapter_checkpoint.c: a checkpoint of one adapter of LoRA, as PEFT saves it. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lora/lora_zero.h"
+#include "open/checkpoint.h"
+
+static fsdpck_status find_in(fsdpck_checkpoint *c, const map_inputs *l, lora_set *set,
+                             fsdpck_error *err)
+{
+    vec inputs = VEC_OF(lora_input, &c->metadata);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; i < l->inputs.count && st == FSDPCK_OK; i++) {
+        const map_input *in = VEC_AT(&l->inputs, const map_input, i);
+        st = vec_add(&inputs, &(lora_input){in->name, in->nbytes, in->tensor}, err);
+    }
+    if (st == FSDPCK_OK)
+        st = lora_set_find(&c->cat, inputs.items, inputs.count, &c->metadata, set, err);
+    vec_release(&inputs);
+    return st;
+}
+
+fsdpck_status checkpoint_find_adapters(fsdpck_checkpoint *c, lora_set *set, fsdpck_error *err)
+{
+    map_inputs l;
+    *set = (lora_set){0};
+    fsdpck_status st = map_inputs_list(c, &l, err);
+    if (st == FSDPCK_OK)
+        st = find_in(c, &l, set, err);
+    map_inputs_release(&l);
+    return st;
+}
+
+/* ---- which adapter ---- */
+
+static void list_adapters(const lora_set *set, text_buf *list)
+{
+    char shown[200];
+    for (uint32_t i = 0; i < lora_adapter_count(set); i++)
+        text_printf(list, "%s'%s'", i == 0 ? "" : ", ",
+                    escape_text(shown, sizeof shown, strtab_text(&set->adapters, i),
+                                strtab_nbytes(&set->adapters, i)));
+    text_append(list, "", 0);
+}
+
+static fsdpck_status fail_none(const lora_set *set, fsdpck_error *err)
+{
+    for (size_t i = 0; i < lora_tensor_count(set); i++)
+        if (lora_tensor_at(set, i)->role == LORA_ROLE_FOREIGN)
+            return FAIL_WITH(err, UNSUPPORTED, LORA_KIND,
+                             ("the checkpoint has an adapter of another method than LoRA"),
+                             (tensor, lora_text(set, lora_tensor_at(set, i)->saved)),
+                             (next, "save the adapter with PEFT"));
+    return FAIL_WITH(err, USAGE, LORA_KIND,
+                     ("nothing is selected: the model part has no adapter of LoRA"),
+                     (expected, "tensors named as PEFT names them, such as lora_A.default.weight"),
+                     (next, "list the names with: fsdpck inspect --tree SRC"));
+}
+
+static fsdpck_status choose_adapter(const lora_set *set, const char *name, uint32_t *adapter,
+                                    fsdpck_error *err)
+{
+    text_buf list = {.limit_bytes = 2000};
+    const size_t count = lora_adapter_count(set);
+    fsdpck_status st = FSDPCK_OK;
+    if (count == 0)
+        return fail_none(set, err);
+    list_adapters(set, &list);
+    *adapter = name == NULL ? 0 : strtab_find(&set->adapters, name, strlen(name));
+    if (name == NULL && count > 1)
+        st = FAIL_WITH(err, USAGE, NONE, ("the checkpoint has %zu adapters", count),
+                       (found, "%s", list.text), (next, "choose one of them with --adapter NAME"));
+    else if (*adapter == STRTAB_NONE)
+        st = FAIL_WITH(err, USAGE, NONE, ("no adapter is named '%s'", name),
+                       (found, "%s", list.text), (next, "choose one of these with --adapter NAME"));
+    text_release(&list);
+    return st;
+}
+
+/* ---- its config ---- */
+
+static fsdpck_status stop_at_fault(void *ctx, const fsdpck_error *fault, fsdpck_error *err)
+{
+    (void)ctx;
+    if (err != NULL)
+        *err = *fault;
+    return fault->status;
+}
+
+/* The base model that these start from is not the one that they were made of. */
+static void note_initial(const fsdpck_checkpoint *c, const lora_config *config)
+{
+    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        if (strncmp(config->initial, changing[i], strlen(changing[i])) == 0)
+            log_write(&c->ctx->log, LOG_NOTE,
+                      "init_lora_weights '%s' changed the base model too: the adapter fits only "
+                      "the base model of this training",
+                      config->initial);
+}
+
+static fsdpck_status fail_rank_of_meta(const adapter_source *from, const lora_config *config,
+                                       fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, LORA_RANK,
+                     ("rank of the adapter differs from 'r' of lora_train_meta.json"),
+                     (path, from->path), (expected, "%" PRIu64, from->r),
+                     (found, "%" PRIu64 " rows of lora_A", config->r),
+                     (next, "save the adapter again with a full state dict: one rank may have "
+                            "saved its own slice only"));
+}
+
+/* Fills c->lora_config and *config. */
+static fsdpck_status take_config(fsdpck_checkpoint *c, lora_set *set, uint32_t adapter,
+                                 const adapter_source *from, lora_config *config, fsdpck_error *err)
+{
+    const catalogue *cat = &c->base->cat;
+    if (from->text != NULL) {
+        text_append(&c->lora_config, from->text, from->nbytes);
+    } else {
+        RETURN_IF(lora_set_name_parameters(set, cat, NULL, err));
+        RETURN_IF(lora_check(set, cat, adapter, NULL, stop_at_fault, NULL, err));
+        RETURN_IF(lora_config_make(set, cat, adapter, &from->facts, &c->lora_config, err));
+    }
+    RETURN_IF(text_check(&c->lora_config, err));
+    const fsdpck_status st =
+        lora_config_read(c->lora_config.text, c->lora_config.nbytes, &c->metadata, config, err);
+    if (st != FSDPCK_OK) {
+        error_path(err, from->path);
+        return st;
+    }
+    if (from->text == NULL && from->r > 0 && config->rank_pattern.count == 0 &&
+        config->r != from->r)
+        return fail_rank_of_meta(from, config, err);
+    if (!config->has_alpha || !config->has_r)
+        return FAIL_WITH(
+            err, BADINPUT, LORA_CONFIG,
+            ("'%s' is missing in the adapter's config", config->has_alpha ? "r" : "lora_alpha"),
+            (path, from->path),
+            (next, "give the adapter_config.json of the training with "
+                   "--adapter-config"));
+    note_initial(c, config);
+    RETURN_IF(lora_set_name_parameters(set, cat, config, err));
+    return lora_check(set, cat, adapter, config, stop_at_fault, NULL, err);
+}
+
+/* A lora_B that is all zero is a warning: a training may have left a module unchanged. */
+static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const lora_set *set, uint32_t adapter,
+                               fsdpck_error *err)
+{
+    const char *first = NULL;
+    size_t count = 0, all = 0;
+    for (size_t i = 0; i < lora_module_count(set); i++) {
+        const lora_module *m = lora_module_at(set, i);
+        bool zero = false;
+        if (m->adapter != adapter || m->b == LORA_NONE)
+            continue;
+        all++;
+        RETURN_IF(
+            lora_is_zero(&c->base->src, &c->base->cat, lora_cat_tensor(set, m->b), &zero, err));
+        if (zero && count++ == 0)
+            first = lora_text(set, m->path);
+    }
+    if (count > 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_ZERO,
+                 "compare with an earlier checkpoint, and check that the module was trained",
+                 "lora_B of %zu of %zu modules is all zeros, the first is that of '%s'", count, all,
+                 first);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adapter_options *o,
+                          const adapter_source *from, fsdpck_error *err)
+{
+    uint32_t adapter;
+    lora_config config = {0};
+    RETURN_IF(choose_adapter(set, o->name, &adapter, err));
+    c->lora_name = strdup(strtab_text(&set->adapters, adapter));
+    c->lora_origin = strdup(from->path == NULL ? "" : from->path);
+    bool *chosen = calloc(lora_tensor_count(set) + 1, sizeof *chosen);
+    if (c->lora_name == NULL || c->lora_origin == NULL || chosen == NULL) {
+        free(chosen);
+        return error_set_nomem(err, lora_tensor_count(set));
+    }
+    fsdpck_status st = take_config(c, set, adapter, from, &config, err);
+    if (st == FSDPCK_OK) {
+        lora_choose(set, adapter, from->text == NULL ? NULL : &config, chosen);
+        st = lora_extract_new(&c->base->cat, &c->base->src, set, chosen, &c->cat, &c->extract, err);
+    }
+    lora_config_release(&config);
+    free(chosen);
+    return st == FSDPCK_OK ? warn_zero(c, set, adapter, err) : st;
+}
+
+static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o, fsdpck_error *err)
+{
+    lora_set set;
+    adapter_source from = {0};
+    RETURN_IF(checkpoint_load_inner(c->base, err));
+    RETURN_IF(checkpoint_check_flat(c->base, &c->base->cat, err));
+    fsdpck_status st = checkpoint_find_adapters(c->base, &set, err);
+    if (st == FSDPCK_OK)
+        st = adapter_source_find(c->base, o, &from, err);
+    if (st == FSDPCK_OK)
+        st = make(c, &set, o, &from, err);
+    if (st == FSDPCK_OK && from.path != NULL)
+        log_write(&c->ctx->log, LOG_NOTE, "the adapter's config comes from '%s'", from.path);
+    adapter_source_release(&from);
+    lora_set_release(&set);
+    RETURN_IF(st);
+    c->src = *lora_extract_source(c->extract);
+    RETURN_IF(derived_checkpoint_skip_others(c, err));
+    RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
+    c->sharded_otherwise = c->base->sharded_otherwise;
+    return FSDPCK_OK;
+}
+
+fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
+                                         const fsdpck_adapter_options *options,
+                                         fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    RETURN_IF(derived_checkpoint_new(base, out, err));
+    const fsdpck_status st = apply(*out, options, err);
+    if (st != FSDPCK_OK)
+        error_path(err, base->path);
+    return st;
+}

@@ -1,0 +1,181 @@
+/* adapter_config.c: where the config of an adapter comes from: a file that the user gives, a file beside
+ * the weights, or options. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "open/checkpoint.h"
+
+/* Real ones have some KB. */
+#define CONFIG_NBYTES_MAX ((uint64_t)4 << 20)
+
+#define CONFIG_NAME "adapter_config.json"
+/* verl writes r, lora_alpha and task_type beside its rank files. */
+#define META_NAME "lora_train_meta.json"
+
+/* Replaces a path by that of the folder around it. Its memory has 2 bytes at least. */
+static void go_up(char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        path[--n] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        memcpy(path, ".", 2);
+    else
+        slash[slash == path ? 1 : 0] = '\0';
+}
+
+static fsdpck_status read_in(const char *in, const char *name, adapter_source *found,
+                             fsdpck_error *err)
+{
+    path_kind kind;
+    found->path = folder_path_join(in, name);
+    if (found->path == NULL)
+        return error_set_nomem(err, strlen(in));
+    RETURN_IF(path_probe(NULL, found->path, &kind, NULL, err));
+    if (kind == PATH_FILE)
+        return file_read_whole(NULL, found->path, CONFIG_NBYTES_MAX, &found->text, &found->nbytes,
+                               err);
+    free(found->path);
+    found->path = NULL;
+    return FSDPCK_OK;
+}
+
+/* A file in the folder of the checkpoint, or the folder around it. *text is NULL if none is there. */
+static fsdpck_status read_beside(const fsdpck_checkpoint *c, const char *name,
+                                 adapter_source *found, fsdpck_error *err)
+{
+    const size_t capacity = strlen(c->path) + 2;
+    char *in = malloc(capacity);
+    if (in == NULL)
+        return error_set_nomem(err, capacity);
+    memcpy(in, c->path, capacity - 1);
+    if (!c->probe.is_folder)
+        go_up(in);
+    fsdpck_status st = read_in(in, name, found, err);
+    if (st == FSDPCK_OK && found->text == NULL && c->probe.is_folder) {
+        go_up(in);
+        st = read_in(in, name, found, err);
+    }
+    free(in);
+    return st;
+}
+
+static fsdpck_status read_meta_member(adapter_source *found, const char *key, const json_token *t)
+{
+    char number[64];
+    if (strcmp(key, "r") == 0 && t->kind == JSON_NUMBER && t->is_u64)
+        found->r = t->u64;
+    if (strcmp(key, "lora_alpha") == 0 && t->kind == JSON_NUMBER && t->nbytes < sizeof number) {
+        memcpy(number, t->text, t->nbytes);
+        number[t->nbytes] = '\0';
+        found->facts.alpha = strtod(number, NULL);
+        /* verl's own merger writes 0 where it does not know it. */
+        found->facts.has_alpha = isfinite(found->facts.alpha) && found->facts.alpha != 0;
+    }
+    if (strcmp(key, "task_type") == 0 && t->kind == JSON_STRING &&
+        t->nbytes < sizeof found->task_type && memchr(t->text, '\0', t->nbytes) == NULL) {
+        memcpy(found->task_type, t->text, t->nbytes);
+        found->task_type[t->nbytes] = '\0';
+        found->facts.task_type = found->task_type;
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status parse_meta(adapter_source *found, json_reader *r, fsdpck_error *err)
+{
+    json_token t;
+    char key[32];
+    RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return json_expect(r, JSON_END, &t, err);
+        const size_t n = t.nbytes < sizeof key ? t.nbytes : 0;
+        memcpy(key, t.text, n);
+        key[n] = '\0';
+        RETURN_IF(json_next(r, &t, err));
+        RETURN_IF(read_meta_member(found, key, &t));
+        RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
+static fsdpck_status read_meta(const fsdpck_checkpoint *c, adapter_source *found, fsdpck_error *err)
+{
+    json_reader r;
+    RETURN_IF(read_beside(c, META_NAME, found, err));
+    if (found->text == NULL)
+        return FSDPCK_OK;
+    json_reader_init(&r, found->text, found->nbytes, FSDPCK_FINDING_LORA_CONFIG);
+    const fsdpck_status st = parse_meta(found, &r, err);
+    json_reader_release(&r);
+    free(found->text);
+    found->text = NULL;
+    if (st != FSDPCK_OK)
+        error_path(err, found->path);
+    return st;
+}
+
+/* The first option that a config would contradict. */
+static const char *first_fact(const fsdpck_adapter_options *o)
+{
+    return o->has_lora_alpha       ? "--lora-alpha"
+           : o->use_rslora         ? "--rslora"
+           : o->fan_in_fan_out     ? "--fan-in-fan-out"
+           : o->task_type != NULL  ? "--task-type"
+           : o->base_model != NULL ? "--base-model"
+                                   : NULL;
+}
+
+static void take_options(const fsdpck_adapter_options *o, adapter_source *found)
+{
+    if (o->has_lora_alpha) {
+        found->facts.has_alpha = true;
+        found->facts.alpha = o->lora_alpha;
+    }
+    found->facts.use_rslora = o->use_rslora != 0;
+    found->facts.fan_in_fan_out = o->fan_in_fan_out != 0;
+    if (o->task_type != NULL)
+        found->facts.task_type = o->task_type;
+    found->facts.base_model = o->base_model;
+}
+
+fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapter_options *options,
+                                  adapter_source *found, fsdpck_error *err)
+{
+    const fsdpck_adapter_options none = FSDPCK_INIT(fsdpck_adapter_options);
+    const fsdpck_adapter_options *o = options == NULL ? &none : options;
+    *found = (adapter_source){0};
+    if (o->has_lora_alpha && !(isfinite(o->lora_alpha) && o->lora_alpha != 0))
+        return FAIL(err, USAGE, NONE, "lora_alpha must be a number other than 0");
+    if (o->config != NULL) {
+        if (first_fact(o) != NULL)
+            return FAIL_WITH(err, USAGE, NONE,
+                             ("--adapter-config and %s contradict each other", first_fact(o)),
+                             (next, "omit one of them: the file is written unchanged"));
+        found->path = strdup(o->config);
+        if (found->path == NULL)
+            return error_set_nomem(err, strlen(o->config));
+        const fsdpck_status st =
+            file_read_whole(NULL, o->config, CONFIG_NBYTES_MAX, &found->text, &found->nbytes, err);
+        if (st != FSDPCK_OK)
+            error_path(err, o->config);
+        return st;
+    }
+    if (first_fact(o) == NULL)
+        RETURN_IF(read_beside(c, CONFIG_NAME, found, err));
+    if (found->text == NULL)
+        RETURN_IF(read_meta(c, found, err));
+    if (found->text == NULL)
+        take_options(o, found);
+    return FSDPCK_OK;
+}
+
+void adapter_source_release(adapter_source *found)
+{
+    free(found->path);
+    free(found->text);
+    *found = (adapter_source){0};
+}
