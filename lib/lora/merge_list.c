@@ -12,6 +12,13 @@ uint32_t list_maker_tensor(const list_maker *k, uint32_t index)
                           : k->base->inputs[index - k->own].tensor;
 }
 
+lora_role list_maker_role(const list_maker *k, uint32_t index)
+{
+    const lora_tensor *t = lora_tensor_at(&k->set, index);
+    const bool is_base = k->own > 0 && index >= k->own && t->module == LORA_NONE;
+    return t->role == LORA_ROLE_SAVED && is_base ? LORA_ROLE_BASE : (lora_role)t->role;
+}
+
 uint32_t list_maker_use(list_maker *k, uint32_t index)
 {
     if (index == LORA_NONE)
@@ -123,7 +130,8 @@ static fsdpck_status add_targets(list_maker *k, fsdpck_error *err)
     for (size_t i = k->own; i < lora_tensor_count(&k->set); i++) {
         const lora_tensor *t = lora_tensor_at(&k->set, i);
         merge_target made = {.tensor = list_maker_tensor(k, (uint32_t)i)};
-        if (t->role != LORA_ROLE_BASE && t->role != LORA_ROLE_ORIGINAL)
+        const lora_role role = list_maker_role(k, (uint32_t)i);
+        if (role != LORA_ROLE_BASE && role != LORA_ROLE_ORIGINAL)
             continue;
         RETURN_IF(strtab_intern(&k->list->names, lora_text(&k->set, t->base),
                                 strtab_nbytes(&k->set.names, t->base), &made.name, err));
@@ -231,7 +239,8 @@ static fsdpck_status check_used(list_maker *k, fsdpck_error *err)
     for (size_t i = 0; i < lora_tensor_count(&k->set); i++) {
         const lora_tensor *t = lora_tensor_at(&k->set, i);
         const bool foreign = t->role == LORA_ROLE_FOREIGN && k->own == 0;
-        if (!k->used[i] && (i < k->own || t->adapter == k->adapter || foreign))
+        const bool own = k->own > 0 ? i < k->own : t->adapter == k->adapter || foreign;
+        if (!k->used[i] && own)
             list_maker_note_missing(k, lora_text(&k->set, t->saved));
     }
     return k->missing_count > 0 ? fail_named(k, "of its tensors cannot be merged", err) : FSDPCK_OK;

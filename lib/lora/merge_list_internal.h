@@ -35,6 +35,9 @@ typedef struct list_maker {
     size_t missing_count;
 } list_maker;
 
+/* The role of a tensor of the set. Tensors of the base model have that role, also where the names of an adapter beside it do
+ * not show that there is one. */
+lora_role list_maker_role(const list_maker *k, uint32_t index);
 /* The tensor of its checkpoint, by its index in the set. */
 uint32_t list_maker_tensor(const list_maker *k, uint32_t index);
 /* Marks a tensor of the set as used. Returns its number in its checkpoint, CAT_NONE for LORA_NONE. */

@@ -231,14 +231,15 @@ static fsdpck_status add_tokens(list_maker *k, const lora_module *m, fsdpck_erro
 static fsdpck_status add_replaced(list_maker *k, uint32_t i, fsdpck_error *err)
 {
     const lora_tensor *t = lora_tensor_at(&k->set, i);
-    const bool saved = t->role == LORA_ROLE_SAVED && t->adapter == k->adapter;
+    const lora_role role = list_maker_role(k, i);
+    const bool saved = role == LORA_ROLE_SAVED && t->adapter == k->adapter;
     const merge_step s = {.kind = MERGE_REPLACE,
                           .input = k->input,
                           .adapter = k->request->adapter_name,
                           .a = list_maker_tensor(k, i),
                           .magnitude = CAT_NONE,
                           .finite = false};
-    if (!saved && !(i < k->own && t->role == LORA_ROLE_BASE))
+    if (!saved && !(i < k->own && role == LORA_ROLE_BASE))
         return FSDPCK_OK;
     const uint32_t base = lora_set_find_base(&k->set, lora_text(&k->set, t->base),
                                              strtab_nbytes(&k->set.names, t->base));
