@@ -71,6 +71,22 @@ static const char *left_out_hint(const command_request *r, const fsdpck_info *in
     return "; objects of a single rank do not apply to other ranks (--per-rank)";
 }
 
+static void print_adapters(const fsdpck_report *p)
+{
+    char n[40];
+    if (p->adapter_tensors_in == 0)
+        return;
+    printf("adapters: %s of LoRA ", report_count(n, sizeof n, p->adapter_tensors_in, "tensor"));
+    if (p->adapter_tensors_out == p->adapter_tensors_in)
+        fputs("left in, not merged", stdout);
+    else if (p->adapter_tensors_out == 0)
+        fputs("left out", stdout);
+    else
+        printf("in the source, %s left in, not merged",
+               report_number(n, sizeof n, p->adapter_tensors_out));
+    fputs("; consolidate --part adapter writes them as PEFT does\n", stdout);
+}
+
 /* Tensors that could belong to the model, and the rule that excluded them. */
 static void print_other_params(const fsdpck_report *p)
 {
@@ -385,6 +401,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_inf
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
     print_changes(r, p);
+    print_adapters(p);
     if (c->verbose > 0 && p->ranks > 1)
         printf("ranks: %u; %s sent between them\n", p->ranks,
                report_bytes(a, sizeof a, p->bytes_travelled));
@@ -409,6 +426,9 @@ static void put_counts(json_report *r, const fsdpck_report *p)
         JSON_COUNTS(w, {"carried", p->carried}, {"carried_bytes", p->carried_nbytes});
     if (p->attributes_lost > 0)
         json_member_u64(w, "attributes_lost", p->attributes_lost);
+    if (p->adapter_tensors_in > 0)
+        JSON_COUNTS(w, {"adapter_tensors_in", p->adapter_tensors_in},
+                    {"adapter_tensors_out", p->adapter_tensors_out});
     JSON_COUNTS(w, {"other_params", p->other_params},
                 {"other_params_bytes", p->other_params_nbytes}, {"bytes_read", p->bytes_read},
                 {"bytes_written", p->bytes_written}, {"bytes_written_direct", p->direct_nbytes},

@@ -1,6 +1,7 @@
 /* JSON report of fsdpck inspect. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "inspect_print.h"
 #include "report.h"
@@ -36,6 +37,24 @@ static void put_counts(json_report *r, const fsdpck_info *info)
     json_member_string(w, "model_key", info->model_key);
     json_member_string(w, "part_rule", info->part_rule);
     json_member_string(w, "note", info->note);
+}
+
+static void put_adapters(json_writer *w, fsdpck_checkpoint *ckpt)
+{
+    fsdpck_adapter a = FSDPCK_INIT(fsdpck_adapter);
+    if (!fsdpck_get_adapter(ckpt, 0, &a))
+        return;
+    json_member_array(w, "adapters");
+    for (size_t i = 0; fsdpck_get_adapter(ckpt, i, &a); i++) {
+        json_begin_object(w);
+        report_name(w, "name", a.name, strlen(a.name));
+        JSON_COUNTS(w, {"tensors", a.tensors}, {"bytes", a.nbytes}, {"modules", a.modules},
+                    {"rank_min", a.rank_min}, {"rank_max", a.rank_max},
+                    {"saved_modules", a.saved_modules}, {"token_modules", a.token_modules});
+        json_member_bool(w, "use_dora", a.use_dora);
+        json_end_object(w);
+    }
+    json_end_array(w);
 }
 
 static void put_totals(json_report *r, const fsdpck_checkpoint *ckpt, const inspect_totals *s)
@@ -118,6 +137,7 @@ int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool
     report_begin(&r, c, 0, "none", &s.info);
     put_steps(&r.w, ckpt);
     put_counts(&r, &s.info);
+    put_adapters(&r.w, ckpt);
     put_totals(&r, ckpt, &s);
     put_lists(&r, ckpt, &s.info, tensors, objects);
     inspect_totals_release(&s);

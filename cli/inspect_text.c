@@ -79,6 +79,31 @@ static void print_parts(const fsdpck_info *info)
     printf("  parts       %s\n", info->part_rule);
 }
 
+static void print_adapters(fsdpck_checkpoint *ckpt)
+{
+    char n[40], b[32], name[NAME_CAPACITY];
+    fsdpck_adapter a = FSDPCK_INIT(fsdpck_adapter);
+    for (size_t i = 0; fsdpck_get_adapter(ckpt, i, &a); i++) {
+        printf("  %-11s %s%s%s, %s", i == 0 ? "adapters" : "", a.name[0] == '\0' ? "" : "'",
+               a.name[0] == '\0' ? "one without a name"
+                                 : escaped_name(name, a.name, strlen(a.name)),
+               a.name[0] == '\0' ? "" : "'", report_count(n, sizeof n, a.modules, "module"));
+        if (a.rank_max > 0 && a.rank_min == a.rank_max)
+            printf(" of rank %" PRIu64, a.rank_max);
+        else if (a.rank_max > 0)
+            printf(" of ranks %" PRIu64 " to %" PRIu64, a.rank_min, a.rank_max);
+        if (a.use_dora)
+            fputs(" with DoRA", stdout);
+        if (a.saved_modules > 0)
+            printf(", %s trained whole", report_count(n, sizeof n, a.saved_modules, "module"));
+        if (a.token_modules > 0)
+            printf(", trainable tokens of %s",
+                   report_count(n, sizeof n, a.token_modules, "module"));
+        printf(", %s, %s\n", report_count(n, sizeof n, a.tensors, "tensor"),
+               report_bytes(b, sizeof b, a.nbytes));
+    }
+}
+
 static void print_left_out(const fsdpck_info *info)
 {
     if (info->left_out > 0)
@@ -118,6 +143,7 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
     char a[32], b[32], name[NAME_CAPACITY], shape[512];
     print_origin(ckpt, &s.info);
     print_parts(&s.info);
+    print_adapters(ckpt);
     print_left_out(&s.info);
     for (size_t i = 0; i < s.dtype_count; i++)
         printf("  %-11s %s %s, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,

@@ -373,6 +373,21 @@ typedef struct fsdpck_step {
  * records at the first call; leaves out those that it cannot read. Returns 0 after the last. */
 FSDPCK_API int fsdpck_get_step(fsdpck_checkpoint *ckpt, size_t index, fsdpck_step *step);
 
+/* An adapter of LoRA in the model part, under the names of PEFT. */
+typedef struct fsdpck_adapter {
+    size_t struct_nbytes;
+    const char *name; /* "" where the tensors name none, as in adapter_model.safetensors */
+    uint64_t tensors, nbytes;
+    uint64_t modules;            /* with lora_A and lora_B */
+    uint64_t rank_min, rank_max; /* of them; 0: unknown */
+    uint64_t saved_modules;      /* trained whole: modules_to_save */
+    uint64_t token_modules;      /* with trainable tokens */
+    int use_dora;
+} fsdpck_adapter;
+
+/* Adapter number `index`. Returns 0 after the last. Examines all tensors at the first call. */
+FSDPCK_API int fsdpck_get_adapter(fsdpck_checkpoint *ckpt, size_t index, fsdpck_adapter *adapter);
+
 /* Name of built-in tensor map number `index`, in the order of the names, and in *text (may be NULL) its
  * text, fsdpck-map(5). Both are constants. Returns NULL after the last. */
 FSDPCK_API const char *fsdpck_builtin_map(size_t index, const char **text);
@@ -691,6 +706,8 @@ typedef struct fsdpck_report {
     uint64_t replicas_trusted;  /* replicas FIRST: copies of chunks that were not compared */
     uint64_t left_out_inside;   /* of left_out_tensors: those that only objects refer to */
     fsdpck_format_id format_id; /* of `format` */
+    /* Tensors of adapters of LoRA in the source, and of these in the output. */
+    uint64_t adapter_tensors_in, adapter_tensors_out;
 } fsdpck_report;
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with

@@ -102,6 +102,9 @@ fsdpck_status lora_set_find(const catalogue *c, const lora_input *inputs, size_t
                             budget *owner, lora_set *set, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void lora_set_release(lora_set *set);
 
+/* The lora_role of a tensor by its name alone; outer keys may precede it. */
+uint32_t lora_role_of_name(const char *name, size_t nbytes);
+
 size_t lora_adapter_count(const lora_set *set);
 size_t lora_module_count(const lora_set *set);
 size_t lora_tensor_count(const lora_set *set);

@@ -148,6 +148,13 @@ void lora_name_parse(const char *name, size_t nbytes, lora_name *n)
     }
 }
 
+uint32_t lora_role_of_name(const char *name, size_t nbytes)
+{
+    lora_name n;
+    lora_name_parse(name, nbytes, &n);
+    return n.role;
+}
+
 void lora_name_append_saved(const lora_name *n, text_buf *out)
 {
     text_puts(out, PREFIX);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "lora/lora_zero.h"
 #include "open/checkpoint.h"
 
@@ -100,6 +101,21 @@ static void note_initial(const fsdpck_checkpoint *c, const lora_config *config)
                       config->initial);
 }
 
+/* Frozen and trained biases look alike beside the base model. */
+static void note_biases(const fsdpck_checkpoint *c, const lora_set *set)
+{
+    for (size_t i = 0; i < lora_tensor_count(set) && set->has_base; i++) {
+        const lora_tensor *t = lora_tensor_at(set, i);
+        const char *name = lora_text(set, t->base);
+        if (t->role != LORA_ROLE_BASE || !text_ends_with(name, strlen(name), ".bias"))
+            continue;
+        log_write(&c->ctx->log, LOG_NOTE,
+                  "biases of the base model are left out, as \"bias\": \"none\" says; if they "
+                  "were trained, give the config of the training with --adapter-config");
+        return;
+    }
+}
+
 static fsdpck_status fail_rank_of_meta(const adapter_source *from, const lora_config *config,
                                        fsdpck_error *err)
 {
@@ -141,6 +157,8 @@ static fsdpck_status take_config(fsdpck_checkpoint *c, lora_set *set, uint32_t a
             (next, "give the adapter_config.json of the training with "
                    "--adapter-config"));
     note_initial(c, config);
+    if (from->text == NULL)
+        note_biases(c, set);
     RETURN_IF(lora_set_name_parameters(set, cat, config, err));
     return lora_check(set, cat, adapter, config, stop_at_fault, NULL, err);
 }
@@ -151,6 +169,9 @@ static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const lora_set *set, 
 {
     const char *first = NULL;
     size_t count = 0, all = 0;
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (c->base->remote_files != NULL)
+        return FSDPCK_OK;
     for (size_t i = 0; i < lora_module_count(set); i++) {
         const lora_module *m = lora_module_at(set, i);
         bool zero = false;

@@ -21,6 +21,7 @@
  *     recorded_steps.c    training steps that the checkpoint records
  *     other_weights.c     other weights in the same folder
  *     model_parallel_files.c other files of model-parallel ranks
+ *     adapters_public.c   adapters for callers
  *     catalogue_public.c  the catalogue for callers
  *     findings_public.c   the table of findings for callers
  */
@@ -79,6 +80,13 @@ typedef struct recorded_step {
     char *source;
 } recorded_step;
 
+/* An adapter of LoRA, for callers (adapters_public.c). */
+typedef struct found_adapter {
+    uint32_t name; /* in fsdpck_checkpoint.adapter_names */
+    uint64_t tensors, nbytes, modules, rank_min, rank_max, saved_modules, token_modules;
+    bool has_magnitude;
+} found_adapter;
+
 struct fsdpck_checkpoint {
     fsdpck_context *ctx;
     char *path;       /* the path that was opened, maybe below the requested one */
@@ -106,6 +114,9 @@ struct fsdpck_checkpoint {
     recorded_step steps[CHECKPOINT_STEPS_MAX];
     size_t steps_count;
     bool steps_known;
+    bool adapters_known; /* checkpoint_list_adapters has run */
+    vec adapters;        /* found_adapter */
+    strtab adapter_names;
     bool inner_loaded; /* checkpoint_load_inner has run */
     struct remote_folder
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
@@ -256,6 +267,12 @@ fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
 /* Finds the adapters of the model part. Release *set also after a failure. */
 fsdpck_status checkpoint_find_adapters(fsdpck_checkpoint *c, lora_set *set,
                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether a name may be that of an adapter's tensor: a quick look at all names. */
+bool adapters_are_likely(const catalogue *c);
+/* Tensors of adapters by their names alone. */
+uint64_t adapters_count_tensors(const catalogue *c);
+/* Fills c->adapters, once; without memory it stays empty. */
+void checkpoint_list_adapters(fsdpck_checkpoint *c);
 /* adapter_config.c: the config of an adapter, from a file or made. */
 typedef struct adapter_source {
     char *path; /* NULL: from the options alone */

@@ -12,6 +12,8 @@ void checkpoint_init_tables(fsdpck_checkpoint *c)
     optim_groups_init(&c->optimizers, &c->metadata);
     strtab_init(&c->param_order, &c->metadata);
     c->ties = VEC_OF(tied_pair, &c->metadata);
+    c->adapters = VEC_OF(found_adapter, &c->metadata);
+    strtab_init(&c->adapter_names, &c->metadata);
 }
 
 static char *copy(const char *text)

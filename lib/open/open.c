@@ -428,6 +428,8 @@ void fsdpck_close(fsdpck_checkpoint *c)
     optim_groups_release(&c->optimizers);
     strtab_release(&c->param_order);
     vec_release(&c->ties);
+    vec_release(&c->adapters);
+    strtab_release(&c->adapter_names);
     if (base == NULL) {
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);

@@ -16,8 +16,8 @@
 #include "fsdpck.h"
 
 typedef struct map_proof_result {
-    uint64_t tensors; /* that come back, without those that the map ignores */
-    uint64_t rounded; /* those of them whose values come back only up to rounding */
+    uint64_t tensors;   /* that come back, without those that the map ignores */
+    uint64_t rounded;   /* those of them whose values come back only up to rounding */
     fsdpck_error model; /* the warning MAP-MODEL; no finding: none */
 } map_proof_result;
 

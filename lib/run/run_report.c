@@ -271,6 +271,18 @@ static fsdpck_status fill_layout(const report_input *in, fsdpck_report *r, fsdpc
     return FSDPCK_OK;
 }
 
+/* Adapters stay in a state as they are, unless --keys, --exclude or --part omit them. */
+static void count_adapters(const report_input *in, fsdpck_report *r)
+{
+    if (in->src->extract != NULL)
+        return;
+    checkpoint_list_adapters(in->src);
+    for (size_t i = 0; i < in->src->adapters.count; i++)
+        r->adapter_tensors_in += VEC_AT(&in->src->adapters, const found_adapter, i)->tensors;
+    if (r->adapter_tensors_in > 0)
+        r->adapter_tensors_out = adapters_count_tensors(&in->to->cat);
+}
+
 fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck_error *err)
 {
     fsdpck_report *r = calloc(1, sizeof *r);
@@ -292,6 +304,7 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     if (key == NULL || r->part_rule == NULL || r->other_params_first == NULL)
         GOTO_IF(error_set_nomem(err, 32), out);
     fill_counts(in, r);
+    count_adapters(in, r);
     GOTO_IF(fill_plan(in, r, err), out);
     GOTO_IF(fill_layout(in, r, err), out);
     if (in->opt->dry_run.mode && in->opt->dry_run.group_size > 0)

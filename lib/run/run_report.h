@@ -11,7 +11,7 @@
 #include "select/optim_state_map.h"
 
 typedef struct report_input {
-    const fsdpck_checkpoint *src;
+    fsdpck_checkpoint *src;
     const char *dst;
     const run_options *opt; /* with the part that was chosen */
     const format_writer *writer;

@@ -16,8 +16,8 @@ struct manifest_check {
     folder own; /* where src gives none */
     const folder *dir;
     const char *manifest_folder; /* of the manifest that was not given */
-    uint8_t *good;    /* by file of the manifest: it is there with its size */
-    const char *only; /* name of the file that the checkpoint is; NULL: a folder */
+    uint8_t *good;               /* by file of the manifest: it is there with its size */
+    const char *only;            /* name of the file that the checkpoint is; NULL: a folder */
     expect_naming names;
     char outer[72]; /* names.outer */
     bool differs;   /* some file differs from the manifest */

@@ -212,8 +212,7 @@ static uint64_t count_tensors(const findings *f, fsdpck_finding_id id)
     return count;
 }
 
-/* Keeps the first finding of this id: the others have the same cause, in other tensors. */
-static void merge_tensors(findings *f, fsdpck_finding_id id)
+void verify_merge_tensors(findings *f, fsdpck_finding_id id)
 {
     const uint64_t same = count_tensors(f, id);
     size_t kept = 0;
@@ -340,9 +339,11 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         st = verify_copies(v, err);
     if (st == FSDPCK_OK)
         st = verify_unread_state(v, ctx, err);
+    if (st == FSDPCK_OK)
+        st = group_agree(ctx->group, verify_adapters(v, err), err);
     verify_add_warnings(v, ctx); /* first: the conversions may add many */
-    merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
-    merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
+    verify_merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
+    verify_merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
     if (st == FSDPCK_OK)
         st = verify_conversions(v, err);
     if (st == FSDPCK_OK)

@@ -1,6 +1,7 @@
 /* verify_internal.h: shared by the files that implement fsdpck_verify.
  *
  *     verify.c          opens the checkpoint and runs the levels
+ *     verify_adapters.c      adapters of LoRA
  *     verify_unread_state.c  files of a trainer beside the weights
  *     verify_like.c     a model folder that the checkpoint must equal in all but the values
  *     verify_near.c     its values against those of that folder; near_roles.c, near_result.c
@@ -45,6 +46,9 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 /* At level checksum, unless partial: reports copies of a chunk that differ. */
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of files of a trainer's state beside the weights that cannot be opened. */
+/* Keeps the first finding of this id: the others have the same cause, in other tensors. */
+void verify_merge_tensors(findings *f, fsdpck_finding_id id);
+fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* From level coverage on: reports what prevents a conversion with default options. May load objects

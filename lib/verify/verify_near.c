@@ -111,8 +111,7 @@ static void report_role(const near_check *k, const near_role *role)
     const char *next = put_found(k, role, found, sizeof found);
     FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s%s", subject, names.text == NULL ? "" : names.text),
               (path, k->v->src->path), (tensor, name_of_row(k, role->first)),
-              (expected, "%s", expected),
-              (found, "%s", found), (next, "%s", next));
+              (expected, "%s", expected), (found, "%s", found), (next, "%s", next));
     findings_report(&k->v->found, &what);
     text_release(&names);
 }

@@ -1,0 +1,102 @@
+/* Adapters of LoRA in the model part: pairs, ranks, shapes, and lora_B that is all zero. */
+#include <string.h>
+
+#include "lora/lora_check.h"
+#include "lora/lora_zero.h"
+#include "verify/verify_internal.h"
+
+/* Adapters of other methods are read and written as any tensors. */
+static fsdpck_status report(void *ctx, const fsdpck_error *fault, fsdpck_error *err)
+{
+    fsdpck_verify *v = ctx;
+    fsdpck_error what = *fault;
+    (void)err;
+    error_path(&what, v->src->path);
+    if (fault->finding == FSDPCK_FINDING_LORA_KIND)
+        findings_report_as(&v->found, FINDING_NOTE, &what);
+    else
+        findings_report(&v->found, &what);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status find_zeros(fsdpck_verify *v, const lora_set *set, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *c = v->src;
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (v->level < CHECK_CHECKSUM || c->remote_files != NULL || verify_is_partial(v))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < lora_module_count(set); i++) {
+        const uint32_t b = lora_cat_tensor(set, lora_module_at(set, i)->b);
+        fsdpck_error what = FSDPCK_ERROR_INIT;
+        bool zero = false;
+        if (b == CAT_NONE)
+            continue;
+        const fsdpck_status st = lora_is_zero(&c->src, &c->cat, b, &zero, &what);
+        /* Unreadable chunks have their own findings. */
+        if (st == FSDPCK_LIMIT || st == FSDPCK_CANCELLED) {
+            if (err != NULL)
+                *err = what;
+            return st;
+        }
+        if (st != FSDPCK_OK || !zero)
+            continue;
+        FAIL_WITH(
+            &what, BADINPUT, LORA_ZERO,
+            ("lora_B of module '%s' is all zeros", lora_text(set, lora_module_at(set, i)->path)),
+            (path, c->path), (tensor, catalogue_name(&c->cat, catalogue_tensor(&c->cat, b)->name)),
+            (next, "compare with an earlier checkpoint, and check that the module was trained"));
+        findings_report(&v->found, &what);
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_each(fsdpck_verify *v, lora_set *set, const lora_config *config,
+                                fsdpck_error *err)
+{
+    RETURN_IF(lora_set_name_parameters(set, &v->src->cat, config, err));
+    for (uint32_t i = 0; i < lora_adapter_count(set); i++)
+        RETURN_IF(lora_check(set, &v->src->cat, i, config, report, v, err));
+    return find_zeros(v, set, err);
+}
+
+/* With the config beside the weights, which is that of the only adapter. */
+static fsdpck_status check_with_config(fsdpck_verify *v, lora_set *set, fsdpck_error *err)
+{
+    adapter_source from;
+    lora_config config = {0};
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    bool has_config = false;
+    fsdpck_status st = adapter_source_find(v->src, NULL, &from, &what);
+    if (st == FSDPCK_OK && from.text != NULL && lora_adapter_count(set) == 1) {
+        st = lora_config_read(from.text, from.nbytes, &v->src->metadata, &config, &what);
+        has_config = st == FSDPCK_OK;
+    }
+    if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
+        error_path(&what, from.path);
+        RETURN_IF(report(v, &what, err));
+        st = FSDPCK_OK;
+    }
+    if (st == FSDPCK_OK)
+        st = check_each(v, set, has_config ? &config : NULL, err);
+    else if (err != NULL)
+        *err = what;
+    lora_config_release(&config);
+    adapter_source_release(&from);
+    return st;
+}
+
+fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err)
+{
+    static const fsdpck_finding_id ids[] = {FSDPCK_FINDING_LORA_PAIR, FSDPCK_FINDING_LORA_RANK,
+                                            FSDPCK_FINDING_LORA_SHAPE, FSDPCK_FINDING_LORA_ZERO};
+    lora_set set;
+    if (!adapters_are_likely(&v->src->cat))
+        return FSDPCK_OK;
+    fsdpck_status st = checkpoint_find_adapters(v->src, &set, err);
+    if (st == FSDPCK_OK && (lora_adapter_count(&set) > 0 || set.has_prefix))
+        st = check_with_config(v, &set, err);
+    lora_set_release(&set);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        verify_merge_tensors(&v->found, ids[i]);
+    return st;
+}
