@@ -353,8 +353,9 @@ typedef struct fsdpck_info {
     const char *adapter;        /* then: its name, "" if the tensors have none */
     const char *adapter_config; /* then: the origin of its config: a path, or "" for the options */
     uint64_t merged;            /* tensors that adapters changed (merge_adapters) */
-    const fsdpck_merged_adapter *adapters; /* adapter_count of them, in order; borrowed */
-    size_t adapter_count;
+    const fsdpck_merged_adapter
+        *merged_adapters; /* merged_adapter_count of them, in order; borrowed */
+    size_t merged_adapter_count;
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

@@ -298,7 +298,7 @@ static fsdpck_status add_changed(merger *m, uint32_t target, fsdpck_error *err)
     const uint32_t tensor = merge_from(m, t, &input);
     const catalogue *c = merge_input_at(m, input)->cat, *base = merge_input_at(m, 0)->cat;
     const cat_tensor *of = catalogue_tensor(c, tensor), *old = catalogue_tensor(base, t->tensor);
-    bool whole;
+    bool whole = false;
     RETURN_IF(catalogue_add_tensor(m->out, merge_target_name(m, t),
                                    strtab_nbytes(&m->list.names, t->name), (dtype)old->dtype,
                                    of->ndim, catalogue_shape(c, tensor), &made, err));
@@ -306,7 +306,8 @@ static fsdpck_status add_changed(merger *m, uint32_t target, fsdpck_error *err)
     to->flags = old->flags & (CAT_TENSOR_REQUIRES_GRAD | CAT_TENSOR_EACH_RANK);
     to->python = old->python;
     to->spec = input == 0 ? of->spec : CAT_NONE;
-    RETURN_IF(box_first_is_stream(merge_reader_at(m, input), tensor, &whole, err));
+    if (!m->list.no_reading)
+        RETURN_IF(box_first_is_stream(merge_reader_at(m, input), tensor, &whole, err));
     for (uint64_t i = of->first_chunk; i < of->first_chunk + of->nchunks; i++) {
         cat_chunk k = *catalogue_chunk(c, i);
         if (input != 0)

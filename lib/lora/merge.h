@@ -70,6 +70,9 @@ typedef struct merge_list {
     vec rows;        /* uint64_t */
     strtab names;    /* of targets */
     strtab adapters; /* names of adapters */
+    /* Headers of chunks are not read before the streams are: chunks that are streams are then divided too, and
+     * decoded once for each part. */
+    bool no_reading;
 } merge_list;
 
 void merge_list_init(merge_list *list, budget *owner);

@@ -35,8 +35,8 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     const fsdpck_checkpoint *merged = checkpoint_merged(c);
     if (merged != NULL) {
         all.merged = merged->merged;
-        all.adapters = merged->merged_adapters;
-        all.adapter_count = merged->merged_adapter_count;
+        all.merged_adapters = merged->merged_adapters;
+        all.merged_adapter_count = merged->merged_adapter_count;
     }
     size_t tied = 0;
     all.map_tied = c->mapper == NULL ? "" : map_adapter_tied(c->mapper, &tied);

@@ -129,8 +129,8 @@ struct fsdpck_checkpoint {
     uint64_t dequantized; /* tensors, here or in `base` */
     /* With adapters merged; checkpoints of adapters beside, NULL for those inside. */
     merger *merger;
-    fsdpck_checkpoint **adapters;
-    size_t adapter_count;
+    fsdpck_checkpoint **beside;
+    size_t beside_count;
     uint64_t merged; /* tensors */
     fsdpck_merged_adapter *merged_adapters;
     size_t merged_adapter_count;

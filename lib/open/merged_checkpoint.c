@@ -110,8 +110,8 @@ static fsdpck_status open_beside(fsdpck_checkpoint *c, const char *path,
     fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
     o.threads = options->threads;
     o.no_follow = options->no_follow;
-    RETURN_IF(fsdpck_open(c->ctx, path, &o, &c->adapters[i], err));
-    return checkpoint_load_inner(c->adapters[i], err);
+    RETURN_IF(fsdpck_open(c->ctx, path, &o, &c->beside[i], err));
+    return checkpoint_load_inner(c->beside[i], err);
 }
 
 static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_open_options *o, size_t i,
@@ -125,8 +125,8 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_open_option
         RETURN_IF(read_config(c, c->base, r->adapter, config, &a->config, err));
     } else {
         RETURN_IF(open_beside(c, text, o, i, err));
-        RETURN_IF(list_tensors(c->adapters[i], a, err));
-        RETURN_IF(read_config(c, c->adapters[i], NULL, config, &a->config, err));
+        RETURN_IF(list_tensors(c->beside[i], a, err));
+        RETURN_IF(read_config(c, c->beside[i], NULL, config, &a->config, err));
         r->beside = &a->tensors;
     }
     r->config = &a->config;
@@ -161,6 +161,9 @@ static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const merge_list *lis
 {
     const char *first = NULL;
     size_t count = 0, all = 0;
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (c->remote_files != NULL)
+        return FSDPCK_OK;
     for (size_t i = 0; i < list->steps.count; i++) {
         const merge_step *s = VEC_AT(&list->steps, const merge_step, i);
         const merge_input *in = VEC_AT(&list->inputs, const merge_input, s->input);
@@ -198,6 +201,7 @@ static fsdpck_status merge(fsdpck_checkpoint *c, const merge_checkpoint *base,
 {
     merge_list list;
     merge_list_init(&list, &c->metadata);
+    list.no_reading = c->remote_files != NULL;
     fsdpck_status st = merge_list_make(&list, base, requests, count, safe, err);
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
@@ -234,9 +238,9 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
     merge_request *requests = calloc(count, sizeof *requests);
     opened_adapter base = {.names = VEC_OF(lora_input, &c->metadata)};
     fsdpck_status st = FSDPCK_OK;
-    c->adapters = calloc(count, sizeof *c->adapters);
-    c->adapter_count = count;
-    if (opened == NULL || requests == NULL || c->adapters == NULL)
+    c->beside = calloc(count, sizeof *c->beside);
+    c->beside_count = count;
+    if (opened == NULL || requests == NULL || c->beside == NULL)
         st = error_set_nomem(err, count * sizeof *opened);
     if (st == FSDPCK_OK)
         st = list_tensors(c->base, &base, err);
@@ -271,9 +275,9 @@ const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c)
 void checkpoint_merge_release(fsdpck_checkpoint *c)
 {
     merger_free(c->merger);
-    for (size_t i = 0; i < c->adapter_count && c->adapters != NULL; i++)
-        fsdpck_close(c->adapters[i]);
-    free(c->adapters);
+    for (size_t i = 0; i < c->beside_count && c->beside != NULL; i++)
+        fsdpck_close(c->beside[i]);
+    free(c->beside);
     for (size_t i = 0; i < c->merged_adapter_count; i++)
         free((char *)c->merged_adapters[i].name);
     free(c->merged_adapters);
