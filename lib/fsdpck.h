@@ -309,10 +309,10 @@ FSDPCK_API const char *fsdpck_part_name(fsdpck_part part);
 
 /* An adapter that was merged into the weights. */
 typedef struct fsdpck_merged_adapter {
-    const char *name; /* inside the checkpoint: its name; otherwise the path as given */
-    uint64_t modules; /* whose product of factors was added */
-    uint64_t
-        replaced; /* tensors of the base model that it replaces, or of which it replaces rows */
+    size_t struct_nbytes;
+    const char *name;  /* inside the checkpoint: its name; otherwise the path as given */
+    uint64_t modules;  /* whose product of factors was added */
+    uint64_t replaced; /* tensors of the base model that it replaces, or some rows of them */
     double least_scale, largest_scale; /* of the modules */
 } fsdpck_merged_adapter;
 
@@ -353,8 +353,8 @@ typedef struct fsdpck_info {
     const char *adapter;        /* then: its name, "" if the tensors have none */
     const char *adapter_config; /* then: the origin of its config: a path, or "" for the options */
     uint64_t merged;            /* tensors that adapters changed (merge_adapters) */
-    const fsdpck_merged_adapter
-        *merged_adapters; /* merged_adapter_count of them, in order; borrowed */
+    /* merged_adapter_count of them, in order; borrowed. */
+    const fsdpck_merged_adapter *const *merged_adapters;
     size_t merged_adapter_count;
 } fsdpck_info;
 

@@ -35,7 +35,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     const fsdpck_checkpoint *merged = checkpoint_merged(c);
     if (merged != NULL) {
         all.merged = merged->merged;
-        all.merged_adapters = merged->merged_adapters;
+        all.merged_adapters = (const fsdpck_merged_adapter *const *)merged->merged_adapters;
         all.merged_adapter_count = merged->merged_adapter_count;
     }
     size_t tied = 0;

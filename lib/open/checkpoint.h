@@ -132,7 +132,7 @@ struct fsdpck_checkpoint {
     fsdpck_checkpoint **beside;
     size_t beside_count;
     uint64_t merged; /* tensors */
-    fsdpck_merged_adapter *merged_adapters;
+    fsdpck_merged_adapter **merged_adapters;
     size_t merged_adapter_count;
     tensor_map *map;
     tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */

@@ -133,7 +133,7 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_open_option
     return FSDPCK_OK;
 }
 
-/* What was merged, for reports. `list` still has the names. */
+/* For reports. `list` still has the names. */
 static fsdpck_status note_adapters(fsdpck_checkpoint *c, const merge_list *list,
                                    const merge_request *requests, size_t count, fsdpck_error *err)
 {
@@ -142,15 +142,20 @@ static fsdpck_status note_adapters(fsdpck_checkpoint *c, const merge_list *list,
         return error_set_nomem(err, count * sizeof *c->merged_adapters);
     for (size_t i = 0; i < count; i++) {
         const merge_request *r = &requests[i];
+        fsdpck_merged_adapter *a = malloc(sizeof *a);
         char *name = strdup(strtab_text(&list->adapters, r->adapter_name));
-        if (name == NULL)
+        if (a == NULL || name == NULL) {
+            free(a);
+            free(name);
             return error_set_nomem(err, strtab_nbytes(&list->adapters, r->adapter_name));
-        c->merged_adapters[c->merged_adapter_count++] =
-            (fsdpck_merged_adapter){.name = name,
-                                    .modules = r->modules,
-                                    .replaced = r->replaced,
-                                    .least_scale = r->least_scale,
-                                    .largest_scale = r->largest_scale};
+        }
+        *a = (fsdpck_merged_adapter){.struct_nbytes = sizeof *a,
+                                     .name = name,
+                                     .modules = r->modules,
+                                     .replaced = r->replaced,
+                                     .least_scale = r->least_scale,
+                                     .largest_scale = r->largest_scale};
+        c->merged_adapters[c->merged_adapter_count++] = a;
     }
     return FSDPCK_OK;
 }
@@ -278,7 +283,9 @@ void checkpoint_merge_release(fsdpck_checkpoint *c)
     for (size_t i = 0; i < c->beside_count && c->beside != NULL; i++)
         fsdpck_close(c->beside[i]);
     free(c->beside);
-    for (size_t i = 0; i < c->merged_adapter_count; i++)
-        free((char *)c->merged_adapters[i].name);
+    for (size_t i = 0; i < c->merged_adapter_count; i++) {
+        free((char *)c->merged_adapters[i]->name);
+        free(c->merged_adapters[i]);
+    }
     free(c->merged_adapters);
 }
