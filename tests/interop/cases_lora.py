@@ -72,8 +72,12 @@ def bare(state):
 
 
 def check_folder(found, truth, same_config):
-    """Names, values and dtypes of the tensors; the metadata."""
-    check_same_tensors(load_file(os.path.join(found, FILE)), load_file(os.path.join(truth, FILE)), found)
+    """Names, values and dtypes of the tensors; the metadata. With bias="all", PEFT writes biases of modules_to_save under two
+    further names, which no model reads."""
+    saved = load_file(os.path.join(truth, FILE))
+    check_same_tensors(load_file(os.path.join(found, FILE)), {
+        name: tensor for name, tensor in saved.items()
+        if ".modules_to_save." not in name and ".original_module." not in name}, found)
     with safe_open(os.path.join(found, FILE), framework="pt") as file:
         check(file.metadata() == {"format": "pt"}, "metadata: %r" % (file.metadata(),))
     if same_config:
@@ -109,6 +113,12 @@ def facts_of(name):
     return words + (["--task-type", options["task_type"]] if "task_type" in options else [])
 
 
+def check_silent(setting, *sources):
+    for source in sources:
+        done = setting.run("verify", "--level", "checksum", "-v", source)
+        check("LORA-" not in done.stdout, "%s: %s" % (source, done.stdout))
+
+
 def check_variant(setting, name, ranks, fsdp=False, wrap=under_model):
     make = partial(make_peft, name)
     model = make()
@@ -119,6 +129,7 @@ def check_variant(setting, name, ranks, fsdp=False, wrap=under_model):
                                    os.path.join(truth, CONFIG))
     check_folder(found, truth, True)
     check_loads(name, found, model)
+    check_silent(setting, source, found, truth)
     if VARIANTS[name][3]:
         _, found = setting.consolidate(source, "with_facts", "--part", "adapter", *facts_of(name))
         check_folder(found, truth, False)
@@ -139,3 +150,182 @@ def add_variant(name, ranks, **options):
 for number, variant in enumerate(VARIANTS):
     add_variant(variant, 2 + number % 3, fsdp=variant in ("llama", "llama_bf16", "llama_fp16", "llama_all", "llama_ranks"),
                 wrap=(under_model, flat_model, bare)[number % 3])
+
+
+@case(first=(2, 15))
+def case_lora_two_adapters(setting):
+    """PEFT saves the second one below the first."""
+    model = make_peft("llama", ("default", "other"))
+    truth = save_truth(setting, model)
+    source = setting.path("dcp")
+    run_ranks(2, rank_save_dcp, source, partial(make_peft, "llama", ("default", "other")), True, under_model)
+    done, _ = setting.consolidate(source, "never", "--part", "adapter", *facts_of("llama"), expected=USAGE)
+    check("'default', 'other'" in done.stderr, done.stderr)
+    done, _ = setting.consolidate(source, "never", "--part", "adapter", "--adapter", "third", expected=USAGE)
+    check("'default', 'other'" in done.stderr, done.stderr)
+    check_nothing_at(setting.path("never"))
+    for name, folder in (("default", truth), ("other", os.path.join(truth, "other"))):
+        config = os.path.join(folder, CONFIG)
+        _, found = setting.consolidate(source, name, "--part", "adapter", "--adapter", name, "--adapter-config", config)
+        check_folder(found, folder, True)
+        _, found = setting.consolidate(source, name + "_made", "--part", "adapter", "--adapter", name, *facts_of("llama"))
+        check_folder(found, folder, False)
+    shown = json.loads(setting.run("inspect", "--json", source).stdout)["adapters"]
+    check([(a["name"], a["modules"], a["rank_min"], a["rank_max"]) for a in shown] == [
+        ("default", 4, 8, 8), ("other", 4, 11, 11)], "inspect: %r" % (shown,))
+    check_silent(setting, source)
+
+
+@case(first=(2, 15))
+def case_lora_rank_files(setting):
+    """verl's folder, with what it knows of the adapter beside the ranks' files."""
+    model = make_peft("llama_bf16")
+    truth = save_truth(setting, model)
+    source = setting.path("actor")
+    for ranks in (3, 4):
+        folder = source + str(ranks)
+        run_ranks(ranks, rank_save_files, folder, partial(make_peft, "llama_bf16"))
+        meta = os.path.join(folder, "lora_train_meta.json")
+        with open(meta, "w", encoding="utf-8") as file:
+            json.dump({"r": 4, "lora_alpha": 7.5, "task_type": "CAUSAL_LM"}, file)
+        _, found = setting.consolidate(folder, "from%d" % ranks, "--part", "adapter")
+        check_folder(found, truth, False)
+        check_loads("llama_bf16", found, model)
+        check_silent(setting, folder)
+        with open(meta, "w", encoding="utf-8") as file:
+            json.dump({"r": 8, "lora_alpha": 7.5, "task_type": "CAUSAL_LM"}, file)
+        done, _ = setting.consolidate(folder, "never", "--part", "adapter", expected=BAD_INPUT)
+        check("LORA-RANK" in done.stderr, done.stderr)
+        with open(meta, "w", encoding="utf-8") as file:
+            json.dump({"r": 4, "lora_alpha": 0}, file)
+        setting.consolidate(folder, "never", "--part", "adapter", expected=USAGE)
+
+
+def adapter_of(model):
+    return {name: tensor for name, tensor in model.state_dict().items() if "lora_" in name}
+
+
+@case(first=(2, 15))
+def case_lora_adapter_alone(setting):
+    """A state without the base model, in one file and over ranks."""
+    model = make_peft("llama")
+    truth = save_truth(setting, model)
+    torch.save({"model": adapter_of(model)}, setting.path("one.pt"))
+    run_ranks(3, rank_save_dcp, setting.path("dcp"), partial(make_peft, "llama"), False,
+              lambda state: {"model": {name: tensor for name, tensor in state.items() if "lora_" in name}})
+    for source in ("one.pt", "dcp"):
+        _, found = setting.consolidate(setting.path(source), source + "_out", "--part", "adapter", *facts_of("llama"))
+        check_folder(found, truth, False)
+        check_loads("llama", found, model)
+        check_silent(setting, setting.path(source))
+
+
+@case(first=(2, 15))
+def case_lora_wrapped_names(setting):
+    """FSDP1, activation checkpointing and compile add segments; accelerate's folder has the adapter alone."""
+    model = make_peft("llama_head")
+    truth = save_truth(setting, model)
+    names = {name: "_fsdp_wrapped_module._orig_mod." + name.replace(".layers.0.", ".layers.0._checkpoint_wrapped_module.")
+             for name in model.state_dict()}
+    torch.save({names[name]: tensor for name, tensor in model.state_dict().items()}, setting.path("wrapped.pt"))
+    _, found = setting.consolidate(setting.path("wrapped.pt"), "out", "--part", "adapter", *facts_of("llama_head"))
+    check_folder(found, truth, False)
+    check_loads("llama_head", found, model)
+
+
+@case(first=(2, 15))
+def case_lora_float32_beside_bfloat16(setting):
+    """autocast_adapter_dtype: adapters in float32, the base model in bfloat16."""
+    peft, _ = import_peft()
+    model = peft.get_peft_model(make_base("llama_bf16"), peft.LoraConfig(**VARIANTS["llama_bf16"][1]))
+    truth = save_truth(setting, model)
+    torch.save({"model": model.state_dict()}, setting.path("one.pt"))
+    _, found = setting.consolidate(setting.path("one.pt"), "out", "--part", "adapter", *facts_of("llama_bf16"))
+    check_folder(found, truth, False)
+    check({t.dtype for t in load_file(os.path.join(found, FILE)).values()} == {torch.float32}, "dtypes")
+
+
+@case(first=(2, 15))
+def case_lora_folder_of_peft(setting):
+    """A folder of PEFT is a source too, with the config that it contains."""
+    truth = save_truth(setting, make_peft("llama_dora"))
+    _, found = setting.consolidate(truth, "out", "--part", "adapter")
+    check_folder(found, truth, True)
+    _, again = setting.consolidate(found, "again", "--part", "adapter")
+    check_folder(again, truth, True)
+    setting.consolidate(truth, "out", "--part", "adapter", "--force")
+
+
+@case(first=(2, 15))
+def case_lora_injected(setting):
+    """add_adapter of transformers: names without base_model.model."""
+    peft, _ = import_peft()
+    model = make_base("llama")
+    model.add_adapter(peft.LoraConfig(**VARIANTS["llama"][1]))
+    truth = setting.path("truth")
+    model.save_pretrained(truth)
+    torch.save({"model": model.state_dict()}, setting.path("one.pt"))
+    _, found = setting.consolidate(setting.path("one.pt"), "out", "--part", "adapter", *facts_of("llama"))
+    check_same_tensors(load_file(os.path.join(found, FILE)), load_file(os.path.join(truth, FILE)), "adapter")
+
+
+def plant(state, fault):
+    """The state of a broken save."""
+    key = "base_model.model.model.layers.1.self_attn.q_proj."
+    a, b = key + "lora_A.default.weight", key + "lora_B.default.weight"
+    state = dict(state)
+    if fault == "pair":
+        del state[b]
+    elif fault == "vector":
+        del state[key + "lora_magnitude_vector.default.weight"]
+    elif fault == "rank":
+        state[b] = state[b][:, :4].clone()
+    elif fault == "shape":
+        state[a] = torch.cat([state[a], state[a]], 1)
+    elif fault == "zero":
+        state[b] = torch.zeros_like(state[b])
+    elif fault == "slice":  # accelerate 4206: what rank 0 of 4 holds
+        state = {name: tensor[:tensor.shape[0] // 4].clone() if "lora_" in name else tensor for name, tensor in state.items()}
+    elif fault == "method":
+        state[key + "hada_w1_a.default"] = torch.ones(2, 2)
+    return state
+
+
+FAULTS = {"pair": ("LORA-PAIR", BAD_INPUT, 1), "vector": ("LORA-PAIR", BAD_INPUT, 1), "rank": ("LORA-RANK", BAD_INPUT, 1),
+          "shape": ("LORA-SHAPE", BAD_INPUT, 1), "slice": ("LORA-RANK", BAD_INPUT, 1), "zero": ("LORA-ZERO", 0, 0),
+          "method": ("LORA-KIND", UNSUPPORTED, 0)}
+
+
+@case(first=(2, 15))
+def case_lora_faults(setting):
+    for fault, (finding, status, verified) in FAULTS.items():
+        model = make_peft("llama_dora" if fault == "vector" else "llama")
+        truth = save_truth(setting, model, "truth_" + fault)
+        source = setting.path(fault + ".pt")
+        torch.save({"model": plant(model.state_dict(), fault)}, source)
+        done, found = setting.consolidate(source, fault, "--part", "adapter", "--adapter-config", os.path.join(truth, CONFIG),
+                                          expected=status)
+        check(finding in done.stderr, "%s: %s" % (fault, done.stderr))
+        if status != 0:
+            check_nothing_at(found)
+        done = setting.run("verify", "--level", "checksum", "-v", source, expected=verified)
+        check(finding in done.stdout, "verify, %s: %s" % (fault, done.stdout))
+    # Without a config, A and B of the slice still disagree; so does the config of another training.
+    setting.consolidate(setting.path("slice.pt"), "never", "--part", "adapter", *facts_of("llama"), expected=BAD_INPUT)
+    other = save_truth(setting, make_peft("llama_bf16"), "truth_other")
+    done, _ = setting.consolidate(setting.path("zero.pt"), "never", "--part", "adapter", "--adapter-config",
+                                  os.path.join(other, CONFIG), expected=BAD_INPUT)
+    check("LORA-RANK" in done.stderr, done.stderr)
+
+
+@case(first=(2, 15))
+def case_lora_left_in(setting):
+    """Other conversions keep the adapters, and say so; an outer key before base_model.model. is no part of a name."""
+    state = make_peft("llama").state_dict()
+    torch.save(flat_model(state), setting.path("flat.pt"))
+    done, found = setting.consolidate(setting.path("flat.pt"), "all.safetensors")
+    check("left in, not merged" in done.stdout, done.stdout)
+    check_same_tensors(load_file(found), {n: t for n, t in state.items() if n in load_file(found)}, "model")
+    check(set(load_file(found)) == set(state), "names")
+    done, found = setting.consolidate(setting.path("flat.pt"), "base.safetensors", "--exclude", "*.lora_*")
+    check("of LoRA left out" in done.stdout, done.stdout)

@@ -1,0 +1,343 @@
+/* Checks of adapters, and the config that is made of tensors. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "lora/lora_check.h"
+#include "lora/lora_extract.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+typedef struct named_shape {
+    const char *name;
+    unsigned ndim;
+    uint64_t shape[4];
+} named_shape;
+
+static fsdpck_error err, first;
+static catalogue cat;
+static lora_set set;
+static unsigned faults;
+
+static void find(const named_shape *tensors, size_t count)
+{
+    lora_input inputs[40];
+    fsdpck_error_init(&err);
+    catalogue_init(&cat, NULL);
+    cr_assert_leq(count, COUNT(inputs));
+    for (size_t i = 0; i < count; i++) {
+        const named_shape *t = &tensors[i];
+        cr_assert(catalogue_add_tensor(&cat, t->name, strlen(t->name), DTYPE_FLOAT32, t->ndim,
+                                       t->shape, &inputs[i].tensor, &err) == FSDPCK_OK);
+        inputs[i].name = t->name;
+        inputs[i].nbytes = strlen(t->name);
+    }
+    cr_assert(lora_set_find(&cat, inputs, count, NULL, &set, &err) == FSDPCK_OK, "%s", err.message);
+}
+
+static void release(void)
+{
+    lora_set_release(&set);
+    catalogue_release(&cat);
+}
+
+static fsdpck_status count_fault(void *ctx, const fsdpck_error *fault, fsdpck_error *e)
+{
+    (void)ctx;
+    (void)e;
+    if (faults++ == 0)
+        first = *fault;
+    return FSDPCK_OK;
+}
+
+/* The finding of the only fault. */
+static fsdpck_finding_id check_all(const char *config_text)
+{
+    lora_config config;
+    faults = 0;
+    fsdpck_error_init(&first);
+    if (config_text != NULL)
+        cr_assert(lora_config_read(config_text, strlen(config_text), NULL, &config, &err) ==
+                      FSDPCK_OK,
+                  "%s", err.message);
+    cr_assert(lora_set_name_parameters(&set, &cat, config_text == NULL ? NULL : &config, &err) ==
+              FSDPCK_OK);
+    cr_assert(lora_check(&set, &cat, 0, config_text == NULL ? NULL : &config, count_fault, NULL,
+                         &err) == FSDPCK_OK);
+    if (config_text != NULL)
+        lora_config_release(&config);
+    cr_assert_leq(faults, 1, "%u faults, the first: %s", faults, first.message);
+    return first.finding;
+}
+
+#define GOOD                                                     \
+    {"base_model.model.q.base_layer.weight", 2, {8, 6}},         \
+        {"base_model.model.q.lora_A.default.weight", 2, {2, 6}}, \
+    {                                                            \
+        "base_model.model.q.lora_B.default.weight", 2,           \
+        {                                                        \
+            8, 2                                                 \
+        }                                                        \
+    }
+#define CONFIG "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"]}"
+
+static const struct {
+    const char *what;
+    named_shape tensors[8];
+    size_t count;
+    const char *config;
+    fsdpck_finding_id finding;
+} rows[] = {
+    {"good", {GOOD}, 3, CONFIG, FSDPCK_FINDING_NONE},
+    {"good without config", {GOOD}, 3, NULL, FSDPCK_FINDING_NONE},
+    {"A without B",
+     {{"base_model.model.q.lora_A.default.weight", 2, {2, 6}}},
+     1,
+     CONFIG,
+     FSDPCK_FINDING_LORA_PAIR},
+    {"B without A",
+     {{"base_model.model.q.lora_B.default.weight", 2, {8, 2}}},
+     1,
+     CONFIG,
+     FSDPCK_FINDING_LORA_PAIR},
+    {"a vector without its pair",
+     {{"base_model.model.q.lora_magnitude_vector.default.weight", 1, {8}}},
+     1,
+     NULL,
+     FSDPCK_FINDING_LORA_PAIR},
+    {"one vector is missing",
+     {GOOD,
+      {"base_model.model.q.lora_magnitude_vector.default.weight", 1, {8}},
+      {"base_model.model.k.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.k.lora_B.default.weight", 2, {8, 2}}},
+     6,
+     NULL,
+     FSDPCK_FINDING_LORA_PAIR},
+    {"a vector of another size",
+     {GOOD, {"base_model.model.q.lora_magnitude_vector.default.weight", 1, {6}}},
+     4,
+     NULL,
+     FSDPCK_FINDING_LORA_SHAPE},
+    {"ranks of A and B",
+     {{"base_model.model.q.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.q.lora_B.default.weight", 2, {8, 3}}},
+     2,
+     NULL,
+     FSDPCK_FINDING_LORA_RANK},
+    {"rank 4 of the config",
+     {GOOD},
+     3,
+     "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": [\"q\"]}",
+     FSDPCK_FINDING_LORA_RANK},
+    {"rank of the pattern",
+     {GOOD},
+     3,
+     "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"rank_pattern\": {\"q\": 2}}",
+     FSDPCK_FINDING_NONE},
+    /* accelerate 4206: rank 0 of 4 saved its own rows of A [8, 6] and of B [8, 8]. */
+    {"the slice of one rank",
+     {{"base_model.model.q.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.q.lora_B.default.weight", 2, {2, 8}}},
+     2,
+     "{\"r\": 8, \"lora_alpha\": 4, \"target_modules\": [\"q\"]}",
+     FSDPCK_FINDING_LORA_RANK},
+    {"a flattened A",
+     {{"base_model.model.q.lora_A.default.weight", 1, {12}},
+      {"base_model.model.q.lora_B.default.weight", 2, {8, 2}}},
+     2,
+     CONFIG,
+     FSDPCK_FINDING_LORA_SHAPE},
+    {"another base model",
+     {{"base_model.model.q.base_layer.weight", 2, {8, 5}},
+      {"base_model.model.q.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.q.lora_B.default.weight", 2, {8, 2}}},
+     3,
+     NULL,
+     FSDPCK_FINDING_LORA_SHAPE},
+    {"[in, out] needs fan_in_fan_out",
+     {{"base_model.model.q.base_layer.weight", 2, {6, 8}},
+      {"base_model.model.q.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.q.lora_B.default.weight", 2, {8, 2}}},
+     3,
+     CONFIG,
+     FSDPCK_FINDING_LORA_SHAPE},
+    {"fan_in_fan_out",
+     {{"base_model.model.q.base_layer.weight", 2, {6, 8}},
+      {"base_model.model.q.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.q.lora_B.default.weight", 2, {8, 2}}},
+     3,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"fan_in_fan_out\": true}",
+     FSDPCK_FINDING_NONE},
+    {"embedding",
+     {{"base_model.model.e.base_layer.weight", 2, {10, 6}},
+      {"base_model.model.e.lora_embedding_A.default", 2, {2, 10}},
+      {"base_model.model.e.lora_embedding_B.default", 2, {6, 2}}},
+     3,
+     NULL,
+     FSDPCK_FINDING_NONE},
+    {"embedding of another vocabulary",
+     {{"base_model.model.e.base_layer.weight", 2, {11, 6}},
+      {"base_model.model.e.lora_embedding_A.default", 2, {2, 10}},
+      {"base_model.model.e.lora_embedding_B.default", 2, {6, 2}}},
+     3,
+     NULL,
+     FSDPCK_FINDING_LORA_SHAPE},
+    {"experts",
+     {{"base_model.model.x.base_layer.down", 3, {4, 8, 6}},
+      {"base_model.model.x.lora_A.default.weight", 2, {8, 6}},
+      {"base_model.model.x.lora_B.default.weight", 2, {8, 8}}},
+     3,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_parameters\": [\"x.down\"]}",
+     FSDPCK_FINDING_NONE},
+    {"experts of another rank",
+     {{"base_model.model.x.base_layer.down", 3, {4, 8, 6}},
+      {"base_model.model.x.lora_A.default.weight", 2, {8, 6}},
+      {"base_model.model.x.lora_B.default.weight", 2, {8, 8}}},
+     3,
+     "{\"r\": 4, \"lora_alpha\": 4, \"target_parameters\": [\"x.down\"]}",
+     FSDPCK_FINDING_LORA_RANK},
+    {"convolution",
+     {{"base_model.model.c.base_layer.weight", 4, {8, 6, 3, 3}},
+      {"base_model.model.c.lora_A.default.weight", 4, {2, 6, 3, 3}},
+      {"base_model.model.c.lora_B.default.weight", 4, {8, 2, 1, 1}}},
+     3,
+     NULL,
+     FSDPCK_FINDING_NONE},
+    {"rows of trained tokens",
+     {{"base_model.model.e.token_adapter.base_layer.weight", 2, {10, 6}},
+      {"base_model.model.e.token_adapter.trainable_tokens_delta.default", 2, {3, 5}}},
+     2,
+     NULL,
+     FSDPCK_FINDING_LORA_SHAPE},
+    {"DoRA that the config lacks",
+     {GOOD, {"base_model.model.q.lora_magnitude_vector.default.weight", 1, {8}}},
+     4,
+     CONFIG,
+     FSDPCK_FINDING_LORA_CONFIG},
+    {"DoRA that the tensors lack",
+     {GOOD},
+     3,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"use_dora\": true}",
+     FSDPCK_FINDING_LORA_CONFIG},
+    {"bias of B that the config lacks",
+     {GOOD, {"base_model.model.q.lora_B.default.bias", 1, {8}}},
+     4,
+     CONFIG,
+     FSDPCK_FINDING_LORA_CONFIG},
+    {"another target",
+     {GOOD},
+     3,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"k\"]}",
+     FSDPCK_FINDING_LORA_CONFIG},
+    {"a module that the config does not save",
+     {GOOD, {"base_model.model.h.modules_to_save.default.weight", 2, {4, 6}}},
+     4,
+     CONFIG,
+     FSDPCK_FINDING_LORA_CONFIG},
+    {"another method",
+     {GOOD, {"base_model.model.q.lora_E.default", 1, {4}}},
+     4,
+     CONFIG,
+     FSDPCK_FINDING_LORA_KIND},
+};
+
+Test(lora_check, faults)
+{
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        find(rows[i].tensors, rows[i].count);
+        const fsdpck_finding_id found = check_all(rows[i].config);
+        cr_assert_eq(found, rows[i].finding, "%s: %s", rows[i].what, first.message);
+        release();
+    }
+}
+
+static void check_made(const lora_facts *facts, const char *const *parts, size_t count)
+{
+    text_buf text = {0};
+    cr_assert(lora_set_name_parameters(&set, &cat, NULL, &err) == FSDPCK_OK);
+    cr_assert(lora_config_make(&set, &cat, 0, facts, &text, &err) == FSDPCK_OK, "%s", err.message);
+    for (size_t i = 0; i < count; i++)
+        cr_assert_not_null(strstr(text.text, parts[i]), "no %s in %s", parts[i], text.text);
+    cr_assert_eq(check_all(text.text), FSDPCK_FINDING_NONE, "%s", first.message);
+    text_release(&text);
+}
+
+/* "q" stands for both modules; not "k", which one layer has without an adapter. */
+Test(lora_config_make, from_tensors)
+{
+    static const named_shape t[] = {
+        {"base_model.model.l.0.q.base_layer.weight", 2, {8, 6}},
+        {"base_model.model.l.0.q.lora_A.default.weight", 2, {2, 6}},
+        {"base_model.model.l.0.q.lora_B.default.weight", 2, {8, 2}},
+        {"base_model.model.l.1.q.base_layer.weight", 2, {8, 6}},
+        {"base_model.model.l.1.q.lora_A.default.weight", 2, {2, 6}},
+        {"base_model.model.l.1.q.lora_B.default.weight", 2, {8, 2}},
+        {"base_model.model.l.0.k.base_layer.weight", 2, {8, 6}},
+        {"base_model.model.l.0.k.lora_A.default.weight", 2, {3, 6}},
+        {"base_model.model.l.0.k.lora_B.default.weight", 2, {8, 3}},
+        {"base_model.model.l.1.k.weight", 2, {8, 6}},
+        {"base_model.model.h.modules_to_save.default.weight", 2, {8, 6}},
+        {"base_model.model.h.original_module.weight", 2, {8, 6}},
+    };
+    static const char *const parts[] = {"\"r\": 2,",
+                                        "\"^l.0.k\": 3",
+                                        "\"target_modules\": [\n    \"q\",\n    \"l.0.k\"\n  ]",
+                                        "\"modules_to_save\": [\n    \"h\"\n  ]",
+                                        "\"lora_alpha\": 7.5",
+                                        "\"use_rslora\": true",
+                                        "\"task_type\": \"CAUSAL_LM\"",
+                                        "\"base_model_name_or_path\": null",
+                                        "\"use_dora\": false"};
+    const lora_facts facts = {
+        .has_alpha = true, .alpha = 7.5, .use_rslora = true, .task_type = "CAUSAL_LM"};
+    find(t, COUNT(t));
+    check_made(&facts, parts, COUNT(parts));
+    release();
+}
+
+/* No base model shows whether other modules end so: paths are whole. Biases are those that were trained. */
+Test(lora_config_make, adapter_alone)
+{
+    static const named_shape t[] = {
+        {"base_model.model.l.0.q.lora_A.default.weight", 2, {2, 6}},
+        {"base_model.model.l.0.q.lora_B.default.weight", 2, {8, 2}},
+        {"base_model.model.l.0.q.base_layer.bias", 1, {8}},
+    };
+    static const char *const parts[] = {"\"l.0.q\"", "\"bias\": \"lora_only\""};
+    const lora_facts facts = {.has_alpha = true, .alpha = 1};
+    bool chosen[COUNT(t)];
+    find(t, COUNT(t));
+    check_made(&facts, parts, COUNT(parts));
+    lora_choose(&set, 0, NULL, chosen);
+    cr_assert(chosen[0] && chosen[1] && chosen[2]);
+    release();
+}
+
+Test(lora_config_make, missing_facts)
+{
+    static const struct {
+        named_shape tensors[4];
+        size_t count;
+        const char *member;
+    } cases[] = {
+        {{GOOD}, 3, "lora_alpha"},
+        {{GOOD, {"base_model.model.e.token_adapter.trainable_tokens_delta.default", 2, {3, 5}}},
+         4,
+         "trainable_token_indices"},
+        {{{"base_model.model.x.lora_A.default.weight", 2, {8, 6}},
+          {"base_model.model.x.lora_B.default.weight", 2, {8, 8}},
+          {"base_model.model.x.base_layer.lora_A.default.weight", 2, {8, 6}},
+          {"base_model.model.x.base_layer.lora_B.default.weight", 2, {8, 8}}},
+         4,
+         "target_parameters"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const lora_facts facts = {.has_alpha = i > 0, .alpha = 1};
+        text_buf text = {0};
+        find(cases[i].tensors, cases[i].count);
+        cr_assert(lora_config_make(&set, &cat, 0, &facts, &text, &err) == FSDPCK_USAGE);
+        cr_assert_eq(err.finding, FSDPCK_FINDING_LORA_CONFIG);
+        cr_assert_not_null(strstr(err.message, cases[i].member), "%s", err.message);
+        text_release(&text);
+        release();
+    }
+}
