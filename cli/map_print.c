@@ -27,7 +27,7 @@ static void put_merged(json_writer *w, const fsdpck_info *info)
 {
     if (info->merged_adapter_count == 0)
         return;
-    json_member_object(w, "merged");
+    json_member_object(w, "merged_adapters");
     json_member_u64(w, "tensors", info->merged);
     json_member_array(w, "adapters");
     for (size_t i = 0; i < info->merged_adapter_count; i++) {

@@ -14,7 +14,7 @@
 /* Widest line of help. */
 #define HELP_COLUMNS 79
 #define HELP_INDENT  28
-#define ROWS_MAX     64
+#define ROWS_MAX     96
 
 static int usage_error(const cli *c, const char *next, const char *fmt, va_list args)
 {

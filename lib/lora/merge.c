@@ -353,6 +353,20 @@ static fsdpck_status fill(merger *m, fsdpck_error *err)
 
 /* --- creation --- */
 
+void *merge_alloc(uint64_t n, uint64_t each, size_t item_nbytes, fsdpck_error *err)
+{
+    uint64_t nbytes;
+    if (!checked_mul(n, each, &nbytes) || !checked_mul(nbytes, item_nbytes, &nbytes) ||
+        nbytes > INT64_MAX) {
+        (void)error_set_nomem(err, UINT64_MAX);
+        return NULL;
+    }
+    void *memory = malloc(nbytes == 0 ? 1 : nbytes);
+    if (memory == NULL)
+        (void)error_set_nomem(err, nbytes);
+    return memory;
+}
+
 static fsdpck_status prepare(merger *m, budget *owner, fsdpck_error *err)
 {
     const size_t tensors = catalogue_tensor_count(merge_input_at(m, 0)->cat);

@@ -3,13 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "lora/merge_internal.h"
 #include "state/cast.h"
 
 #define IDLE_NBYTES_MAX ((uint64_t)64 << 20)
-/* Bytes that are read at once where a factor is rearranged. */
-#define PART_NBYTES ((uint64_t)4 << 20)
+/* Numbers that are read at once where a factor is rearranged. */
+#define PART_NUMBERS ((uint64_t)1 << 20)
 
 static size_t number_nbytes(bool wide)
 {
@@ -29,10 +28,9 @@ fsdpck_status merge_read_cast(const merger *m, uint32_t input, uint32_t tensor,
         return FSDPCK_OK;
     if (from == to)
         return box_read(merge_reader_at(m, input), tensor, offsets, sizes, elements, err);
-    const uint64_t nbytes = n * dtype_get(from)->itemsize_bytes;
-    void *raw = malloc(nbytes);
+    void *raw = merge_alloc(n, 1, dtype_get(from)->itemsize_bytes, err);
     if (raw == NULL)
-        return error_set_nomem(err, nbytes);
+        return FSDPCK_LIMIT;
     const fsdpck_status st = box_read(merge_reader_at(m, input), tensor, offsets, sizes, raw, err);
     if (st == FSDPCK_OK)
         cast_elements(from, to, elements, raw, n);
@@ -77,10 +75,9 @@ static fsdpck_status arrange_b(const merger *m, const merge_step *s, uint64_t ex
                                bool as_columns, bool wide, void *to, fsdpck_error *err)
 {
     const uint64_t row = s->rank * experts;
-    const uint64_t row_nbytes = row * number_nbytes(wide);
-    const uint64_t step = row_nbytes >= PART_NBYTES ? 1 : PART_NBYTES / row_nbytes;
-    void *part = malloc(step * row_nbytes);
-    fsdpck_status st = part == NULL ? error_set_nomem(err, step * row_nbytes) : FSDPCK_OK;
+    const uint64_t step = row >= PART_NUMBERS ? 1 : PART_NUMBERS / row;
+    void *part = merge_alloc(step, row, number_nbytes(wide), err);
+    fsdpck_status st = part == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
     for (uint64_t first = 0; st == FSDPCK_OK && first < out; first += step) {
         const uint64_t n = out - first < step ? out - first : step;
         st = read_factor_rows(m, s->input, s->b, first, n, wide, part, err);
@@ -100,9 +97,8 @@ static fsdpck_status arrange_b(const merger *m, const merge_step *s, uint64_t ex
 static fsdpck_status arrange_a(const merger *m, const merge_step *s, uint64_t experts, uint64_t in,
                                bool wide, void *to, fsdpck_error *err)
 {
-    const uint64_t nbytes = s->rank * in * number_nbytes(wide);
-    void *part = malloc(nbytes);
-    fsdpck_status st = part == NULL ? error_set_nomem(err, nbytes) : FSDPCK_OK;
+    void *part = merge_alloc(s->rank, in, number_nbytes(wide), err);
+    fsdpck_status st = part == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
     for (uint64_t e = 0; st == FSDPCK_OK && e < experts; e++) {
         st = read_factor_rows(m, s->input, s->a, e * s->rank, s->rank, wide, part, err);
         for (uint64_t k = 0; st == FSDPCK_OK && k < s->rank; k++)
@@ -132,17 +128,15 @@ static fsdpck_status load(const merger *m, const merge_target *t, const merge_st
 {
     const merge_shape g = merge_shape_of(m, t);
     const bool wide = merge_dtype(m, t) == DTYPE_FLOAT64;
-    const uint64_t one = number_nbytes(wide);
-    uint64_t left = 0, right;
-    if (!checked_mul(s->rank * g.experts, g.columns, &right) || !checked_mul(right, one, &right) ||
-        (g.row > 0 &&
-         (!checked_mul(s->rank * g.experts, g.rows, &left) || !checked_mul(left, one, &left))))
-        return FAIL(err, LIMIT, LIMIT_COUNT, "the factors of an adapter are too large");
-    f->nbytes = left + right;
-    f->right = malloc(right);
-    f->left = g.row > 0 ? malloc(left) : NULL;
-    if (f->right == NULL || (g.row > 0 && f->left == NULL))
-        return error_set_nomem(err, f->nbytes);
+    const size_t one = number_nbytes(wide);
+    const uint64_t ranks = s->rank * g.experts;
+    f->right = merge_alloc(ranks, g.columns, one, err);
+    if (f->right == NULL)
+        return FSDPCK_LIMIT;
+    f->left = g.row > 0 ? merge_alloc(ranks, g.rows, one, err) : NULL;
+    if (g.row > 0 && f->left == NULL)
+        return FSDPCK_LIMIT;
+    f->nbytes = ranks * one * (g.columns + (g.row > 0 ? g.rows : 0));
     if (g.row > 0)
         return load_experts(m, s, &g, wide, f, err);
     return s->transposed ? arrange_b(m, s, 1, g.columns, true, wide, f->right, err)
@@ -227,10 +221,9 @@ static fsdpck_status read_left_transposed(const merger *m, const merge_step *s, 
                                           uint64_t n, bool wide, void *to, fsdpck_error *err)
 {
     const uint64_t offsets[2] = {0, first_row}, sizes[2] = {s->rank, n};
-    const uint64_t nbytes = s->rank * n * number_nbytes(wide);
-    void *part = malloc(nbytes);
+    void *part = merge_alloc(s->rank, n, number_nbytes(wide), err);
     if (part == NULL)
-        return error_set_nomem(err, nbytes);
+        return FSDPCK_LIMIT;
     const fsdpck_status st = merge_read_numbers(m, s->input, s->a, offsets, sizes, wide, part, err);
     for (uint64_t k = 0; st == FSDPCK_OK && k < s->rank; k++)
         for (uint64_t i = 0; i < n; i++)

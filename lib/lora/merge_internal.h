@@ -18,7 +18,7 @@
 #define MERGE_NONE UINT32_MAX
 /* Elements of one chunk of the second catalogue, and of the rows that are computed together. */
 #define MERGE_CHUNK_NELEMS ((uint64_t)1 << 21)
-#define MERGE_BLOCK_NELEMS ((uint64_t)1 << 18)
+#define MERGE_BLOCK_NELEMS ((uint64_t)1 << 16)
 
 /* A chunk of the second catalogue, by its aux. */
 typedef struct merge_chunk {
@@ -93,6 +93,9 @@ static inline dtype merge_dtype(const merger *m, const merge_target *t)
 uint32_t merge_from(const merger *m, const merge_target *t, uint32_t *input);
 merge_shape merge_shape_of(const merger *m, const merge_target *t);
 const char *merge_target_name(const merger *m, const merge_target *t);
+
+/* n * each items of memory, to be freed; NULL and *err if that is too much. */
+void *merge_alloc(uint64_t n, uint64_t each, size_t item_nbytes, fsdpck_error *err);
 
 /* merge_factors.c: the shared factors of a step, until they are released. */
 fsdpck_status merge_factors_get(merger *m, const merge_target *t, uint64_t step,

@@ -12,13 +12,12 @@ typedef struct norm_rows {
     float *product; /* n x columns */
 } norm_rows;
 
-static fsdpck_status norm_rows_init(norm_rows *v, uint64_t nelems, fsdpck_error *err)
+static fsdpck_status norm_rows_init(norm_rows *v, uint64_t rows, uint64_t columns,
+                                    fsdpck_error *err)
 {
-    v->weight = malloc(nelems * sizeof *v->weight);
-    v->product = malloc(nelems * sizeof *v->product);
-    return v->weight == NULL || v->product == NULL
-               ? error_set_nomem(err, 2 * nelems * sizeof *v->weight)
-               : FSDPCK_OK;
+    v->weight = merge_alloc(rows, columns, sizeof *v->weight, err);
+    v->product = v->weight == NULL ? NULL : merge_alloc(rows, columns, sizeof *v->product, err);
+    return v->product == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
 }
 
 static void norm_rows_release(norm_rows *v)
@@ -90,7 +89,7 @@ fsdpck_status merge_row_factors(const merger *m, const merge_target *t, uint64_t
     const merge_shape g = merge_shape_of(m, t);
     const uint64_t most = block_rows(&g);
     norm_rows v = {0};
-    fsdpck_status st = norm_rows_init(&v, most * g.columns, err);
+    fsdpck_status st = norm_rows_init(&v, most, g.columns, err);
     if (st == FSDPCK_OK)
         st = read_magnitudes(m, s, first_row, n, factors, err);
     for (uint64_t at = 0; st == FSDPCK_OK && at < n; at += most) {
@@ -115,10 +114,10 @@ static fsdpck_status add_squares(const merger *m, const merge_target *t, uint64_
     const merge_shape g = merge_shape_of(m, t);
     const uint64_t most = block_rows(&g);
     norm_rows v = {0};
-    fsdpck_status st = norm_rows_init(&v, most * g.columns, err);
-    float *memory = malloc(most * s->rank * sizeof *memory);
+    fsdpck_status st = norm_rows_init(&v, most, g.columns, err);
+    float *memory = st == FSDPCK_OK ? merge_alloc(most, s->rank, sizeof *memory, err) : NULL;
     if (st == FSDPCK_OK && memory == NULL)
-        st = error_set_nomem(err, most * s->rank * sizeof *memory);
+        st = FSDPCK_LIMIT;
     for (uint64_t at = 0; st == FSDPCK_OK && at < g.rows; at += most) {
         const uint64_t count = g.rows - at < most ? g.rows - at : most;
         const void *left;

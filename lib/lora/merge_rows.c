@@ -22,9 +22,9 @@ static fsdpck_status open_factors(merge_rows *r, unsigned i, uint64_t step, fsdp
 {
     const merge_step *s = merge_step_at(r->m, step);
     const void *left;
-    r->factors_memory[i] = malloc(r->rows * sizeof(float));
+    r->factors_memory[i] = merge_alloc(r->rows, 1, sizeof(float), err);
     if (r->factors_memory[i] == NULL)
-        return error_set_nomem(err, r->rows * sizeof(float));
+        return FSDPCK_LIMIT;
     if (s->transposed)
         return merge_column_factors(r->m, r->target, step, r->shared[i], &r->factors[i], err);
     left = r->left[i];
@@ -40,18 +40,16 @@ static fsdpck_status open_product(merge_rows *r, unsigned i, fsdpck_error *err)
     const uint64_t expert = r->shape.row > 0 ? r->offsets[0] : 0;
     RETURN_IF(merge_factors_get(r->m, r->target, step, &r->shared[i], err));
     if (r->shape.row == 0) {
-        const uint64_t nbytes = r->rows * s->rank * number_nbytes(is_wide(r));
-        r->left_memory[i] = malloc(nbytes);
+        r->left_memory[i] = merge_alloc(r->rows, s->rank, number_nbytes(is_wide(r)), err);
         if (r->left_memory[i] == NULL)
-            return error_set_nomem(err, nbytes);
+            return FSDPCK_LIMIT;
     }
     RETURN_IF(merge_left_get(r->m, r->target, step, r->shared[i], expert, r->first_row, r->rows,
                              r->left_memory[i], &r->left[i], err));
     if (r->product == NULL) {
-        const uint64_t nbytes = MERGE_PRODUCT_ROWS * merge_block_columns(1) * sizeof(double);
-        r->product = malloc(nbytes);
+        r->product = merge_alloc(MERGE_PRODUCT_ROWS, merge_block_columns(1), sizeof(double), err);
         if (r->product == NULL)
-            return error_set_nomem(err, nbytes);
+            return FSDPCK_LIMIT;
     }
     return s->magnitude == CAT_NONE ? FSDPCK_OK : open_factors(r, i, step, err);
 }
@@ -167,9 +165,9 @@ static fsdpck_status apply_add(const merge_rows *r, const merge_step *s, uint64_
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     const uint64_t nelems = n * r->columns;
-    double *numbers = malloc(nelems * sizeof *numbers);
+    double *numbers = merge_alloc(nelems, 1, sizeof *numbers, err);
     if (numbers == NULL)
-        return error_set_nomem(err, nelems * sizeof *numbers);
+        return FSDPCK_LIMIT;
     memcpy(offsets, r->offsets, sizeof offsets);
     memcpy(sizes, r->sizes, sizeof sizes);
     if (r->shape.ndim > 0) {
