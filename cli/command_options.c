@@ -342,9 +342,6 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->hdf5_fill = w->hdf5_fill;
     open->optim_keys = (fsdpck_optim_keys)(w->optim_keys + 1); /* KEEP comes first */
     open->dequantize = w->dequantize;
-    open->merge_adapters = (const char *const *)w->merge_adapter;
-    open->merge_adapter_count = opt_list_count(w->merge_adapter);
-    open->merge_safe = w->merge_safe;
     open->map = w->map;
     open->map_config = w->map_config;
     open->map_set = (const char *const *)w->map_set;
@@ -363,6 +360,17 @@ static bool parse_number(const char *text, double *number)
         return false;
     *number = strtod(text, &end);
     return end != text && *end == '\0' && isfinite(*number);
+}
+
+/* With r->adapter as the config. */
+static void request_merge(const command_options *w, command_request *r)
+{
+    r->merge = (fsdpck_merge_options)FSDPCK_INIT(fsdpck_merge_options);
+    r->merge.adapters = (const char *const *)w->merge_adapter;
+    r->merge.adapter_count = opt_list_count(w->merge_adapter);
+    r->merge.safe = w->merge_safe;
+    r->merge.config = &r->adapter;
+    r->open.merge = &r->merge;
 }
 
 /* After command_open_options. */
@@ -386,7 +394,7 @@ static bool request_adapter(const cli *c, const command_options *w, command_requ
     if (w->part == PART_ADAPTER)
         r->open.adapter = a;
     else
-        r->open.merge_config = a;
+        request_merge(w, r);
     return true;
 }
 

@@ -94,7 +94,8 @@ typedef struct job_options {
 
 typedef struct command_request {
     fsdpck_open_options open;
-    fsdpck_adapter_options adapter; /* of `open`, with --part adapter */
+    fsdpck_adapter_options adapter; /* of `open`, with --part adapter, or of `merge` */
+    fsdpck_merge_options merge;     /* of `open`, with --merge-adapter */
     job_options job;                /* without tp_plan and like */
     const char *src, *dst;          /* dst is NULL where the command takes one operand */
     const command_options *given;

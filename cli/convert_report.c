@@ -360,6 +360,23 @@ static void print_outputs(const cli *c, const command_request *r, const fsdpck_r
         print_path(r->job.output.manifest_path);
 }
 
+static void print_adapter(const fsdpck_info *info)
+{
+    char name[300], path[4200];
+    if (!info->has_adapter)
+        return;
+    fsdpck_escape(name, sizeof name, info->adapter, strlen(info->adapter));
+    if (name[0] == '\0')
+        fputs("adapter: without a name, ", stdout);
+    else
+        printf("adapter: '%s', ", name);
+    if (info->adapter_config[0] == '\0')
+        puts("config made from its tensors and the options");
+    else
+        printf("config from %s\n", fsdpck_escape(path, sizeof path, info->adapter_config,
+                                                 strlen(info->adapter_config)));
+}
+
 static void print_like(const command_request *r, const fsdpck_info *info)
 {
     char path[4200];
@@ -395,6 +412,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_inf
     if (p->model_key[0] != '\0')
         printf(" (outer key '%s' removed from the names)", p->model_key);
     putchar('\n');
+    print_adapter(info);
     map_print_text(info);
     print_like(r, info);
     /* The note of a Hugging Face folder is about the sidecars, which are listed below. */
@@ -482,6 +500,16 @@ static void put_hosts(json_writer *w, const fsdpck_report *p)
     json_end_array(w);
 }
 
+static void put_adapter(json_writer *w, const fsdpck_info *info)
+{
+    if (!info->has_adapter)
+        return;
+    json_member_object(w, "adapter");
+    report_name(w, "name", info->adapter, strlen(info->adapter));
+    report_name(w, "config", info->adapter_config, strlen(info->adapter_config));
+    json_end_object(w);
+}
+
 int convert_print_json(const cli *c, const command_request *r, const fsdpck_info *info,
                        const fsdpck_report *p)
 {
@@ -492,6 +520,7 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_info
     json_member_string(w, "part", p->part);
     json_member_string(w, "model_key", p->model_key);
     json_member_string(w, "part_rule", p->part_rule);
+    put_adapter(w, info);
     map_put_json(w, info);
     if (r->given->base != NULL)
         report_name(w, "like", r->given->base, strlen(r->given->base));

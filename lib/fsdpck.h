@@ -17,9 +17,8 @@
  *     fsdpck_close(src);
  *     fsdpck_context_free(ctx);
  *
- * Guarantees: the library executes nothing from an input. An output is absent or complete under its
- * final name. Every element of an output comes from exactly one element of the input, or the call
- * fails.
+ * Guarantees: the library executes nothing from an input. An output is absent or complete under its final
+ * name. Every element of it comes from exactly one element of the input, or the call fails.
  *
  * Terms: a `tensor` has a name (FQN), a dtype and a global shape. A `chunk` is a box of a tensor that
  * one file stores. An `object` is anything else in a checkpoint. Shapes, offsets and sizes are in
@@ -39,8 +38,7 @@
  * always be NULL, and functions that free a handle accept NULL. For an index out of range, getters that
  * return nothing fill zeros; those with a status return USAGE.
  *
- * Options are checked before any work. A value outside its enum or range is USAGE, and the error names
- * the member and the range.
+ * Options are checked before any work. A value outside its range is USAGE; the error names both.
  *
  * Errors: calls that can fail return a status and fill *err, which may be NULL. The comment of a call
  * lists its statuses, with the finding's id where that is fixed. All of them can also return LIMIT
@@ -60,6 +58,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fsdpck_adapter.h"
 #include "fsdpck_formats.h"
 #include "fsdpck_status.h"
 
@@ -213,21 +212,6 @@ typedef enum fsdpck_optim_keys {
     FSDPCK_OPTIM_KEYS_FLAT  /* torch's flatten_optimizer_state_dict: one key per value */
 } fsdpck_optim_keys;
 
-/* One adapter of LoRA, as PEFT saves it. The tensors contain neither lora_alpha nor the members below it:
- * they come from `config`; or else from adapter_config.json or lora_train_meta.json in the folder of the
- * checkpoint or the folder around it; or from these members, which replace those of
- * lora_train_meta.json. */
-typedef struct fsdpck_adapter_options {
-    size_t struct_nbytes;
-    const char *name;   /* of the adapter, "default"; NULL: the only one */
-    const char *config; /* an adapter_config.json, written unchanged; NULL: none */
-    int has_lora_alpha; /* `lora_alpha` is given */
-    double lora_alpha;
-    int use_rslora, fan_in_fan_out;
-    const char *task_type;  /* "CAUSAL_LM"; NULL: unknown */
-    const char *base_model; /* base_model_name_or_path; NULL: unknown */
-} fsdpck_adapter_options;
-
 /* How to read a checkpoint. Zeros are the defaults. */
 typedef struct fsdpck_open_options {
     size_t struct_nbytes;
@@ -272,17 +256,9 @@ typedef struct fsdpck_open_options {
     fsdpck_checkpoint *like;
     int dequantize; /* read quantized weights, fsdpck-formats(5), as bfloat16: the model part alone */
     int map_import; /* apply the inverse of `map`; map_config is the checkpoint's own by default */
-    /* Only the tensors of one adapter then remain, with the names of adapter_model.safetensors;
-     * fsdpck_consolidate writes them as PEFT does. Borrowed for the call. NULL: the whole checkpoint. */
+    /* Read one adapter alone, to write it as PEFT does; borrowed for the call. NULL: read everything. */
     const fsdpck_adapter_options *adapter;
-    /* Adapters of LoRA as PEFT saves them, to merge into the weights in this order: "self", the only one
-     * inside the checkpoint, "self:NAME", one of several, or the path of an adapter. The model part alone then
-     * remains, with the names of the base model. */
-    const char *const *merge_adapters;
-    size_t merge_adapter_count;
-    int merge_safe; /* round products before they are added, and fail on NaN and infinity */
-    /* The config of the only adapter to merge, where the files lack it; borrowed for the call, or NULL. */
-    const fsdpck_adapter_options *merge_config;
+    const fsdpck_merge_options *merge; /* adapters to merge into the weights; as `adapter` */
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -306,15 +282,6 @@ typedef enum fsdpck_part {
 
 /* "model", "optimizer", "other" or "all"; a constant. */
 FSDPCK_API const char *fsdpck_part_name(fsdpck_part part);
-
-/* An adapter that was merged into the weights. */
-typedef struct fsdpck_merged_adapter {
-    size_t struct_nbytes;
-    const char *name;  /* inside the checkpoint: its name; otherwise the path as given */
-    uint64_t modules;  /* whose product of factors was added */
-    uint64_t replaced; /* tensors of the base model that it replaces, or some rows of them */
-    double least_scale, largest_scale; /* of the modules */
-} fsdpck_merged_adapter;
 
 /* Summary of a checkpoint. Texts are never NULL; "" means unknown or none. */
 typedef struct fsdpck_info {
@@ -349,12 +316,10 @@ typedef struct fsdpck_info {
     int map_import;             /* its inverse was applied */
     const char *map_not_made;   /* then: the names that it drops, separated by ", " */
     const char *map_tied;       /* then: "lm_head.weight = tok_embeddings.weight", added tensors */
-    int has_adapter;            /* only the tensors of one adapter (open options) */
-    const char *adapter;        /* then: its name, "" if the tensors have none */
-    const char *adapter_config; /* then: the origin of its config: a path, or "" for the options */
-    uint64_t merged;            /* tensors that adapters changed (merge_adapters) */
-    /* merged_adapter_count of them, in order; borrowed. */
-    const fsdpck_merged_adapter *const *merged_adapters;
+    int has_adapter;            /* one adapter alone is read (open options) */
+    const char *adapter, *adapter_config; /* then: its name, and the path of its config or "" */
+    uint64_t merged; /* tensors that the adapters below changed (merge of the open options) */
+    const fsdpck_merged_adapter *const *merged_adapters; /* borrowed */
     size_t merged_adapter_count;
 } fsdpck_info;
 
@@ -373,21 +338,6 @@ typedef struct fsdpck_step {
  * They differ if a folder was renamed, or if the optimizer skipped or accumulated steps. Reads these
  * records at the first call; leaves out those that it cannot read. Returns 0 after the last. */
 FSDPCK_API int fsdpck_get_step(fsdpck_checkpoint *ckpt, size_t index, fsdpck_step *step);
-
-/* An adapter of LoRA in the model part, under the names of PEFT. */
-typedef struct fsdpck_adapter {
-    size_t struct_nbytes;
-    const char *name; /* "" where the tensors name none, as in adapter_model.safetensors */
-    uint64_t tensors, nbytes;
-    uint64_t modules;            /* with lora_A and lora_B */
-    uint64_t rank_min, rank_max; /* of them; 0: unknown */
-    uint64_t saved_modules;      /* trained whole: modules_to_save */
-    uint64_t token_modules;      /* with trainable tokens */
-    int use_dora;
-} fsdpck_adapter;
-
-/* Adapter number `index`. Returns 0 after the last. Examines all tensors at the first call. */
-FSDPCK_API int fsdpck_get_adapter(fsdpck_checkpoint *ckpt, size_t index, fsdpck_adapter *adapter);
 
 /* Name of built-in tensor map number `index`, in the order of the names, and in *text (may be NULL) its
  * text, fsdpck-map(5). Both are constants. Returns NULL after the last. */
@@ -604,7 +554,7 @@ typedef struct fsdpck_dry_run_options {
     uint64_t model_read, model_write, model_net;
 } fsdpck_dry_run_options;
 
-/* ---- consolidating ---- */
+/* ---- consolidating and resharding ---- */
 
 /* Options of fsdpck_consolidate; NULL for a part: its defaults. */
 typedef struct fsdpck_consolidate_options {
@@ -693,22 +643,19 @@ typedef struct fsdpck_report {
      * left_out_nbytes. Likewise tensors_in = tensors_out + tied_dropped + merged + left_out_tensors. */
     uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes, merged_nbytes;
     uint64_t merged; /* fsdp1: optimizer state combined into one tensor per flat unit */
-    uint64_t carried,
-        carried_nbytes;         /* tensors left out under their names but written in objects */
-    char *const *carried_names; /* "model.w in 'ema'" */
+    uint64_t carried, carried_nbytes; /* tensors left out by name but written in objects */
+    char *const *carried_names;       /* "model.w in 'ema'" */
     size_t carried_names_count;
     /* part model: floating tensors of one dim or more left out because they belong to neither the
      * model nor the optimizer, and the name of the first, "" if none. */
     uint64_t other_params, other_params_nbytes;
     const char *other_params_first;
-    const char *part_rule; /* one line: how model, optimizer and other were distinguished */
-    uint64_t
-        attributes_lost; /* tensors without their Python attributes, hooks or class (PT-ATTRS) */
+    const char *part_rule;      /* one line: how model, optimizer and other were distinguished */
+    uint64_t attributes_lost;   /* tensors without Python attributes, hooks or class (PT-ATTRS) */
     uint64_t replicas_trusted;  /* replicas FIRST: copies of chunks that were not compared */
     uint64_t left_out_inside;   /* of left_out_tensors: those that only objects refer to */
     fsdpck_format_id format_id; /* of `format` */
-    /* Tensors of adapters of LoRA in the source, and of these in the output. */
-    uint64_t adapter_tensors_in, adapter_tensors_out;
+    uint64_t adapter_tensors_in, adapter_tensors_out; /* of LoRA: in the source, and written */
 } fsdpck_report;
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with
@@ -723,8 +670,6 @@ FSDPCK_API fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoi
 
 /* Frees a report; NULL does nothing. */
 FSDPCK_API void fsdpck_report_free(fsdpck_report *report);
-
-/* ---- resharding ---- */
 
 /* Options of fsdpck_reshard; NULL for a part: its defaults. */
 typedef struct fsdpck_reshard_options {

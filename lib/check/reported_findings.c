@@ -1,5 +1,6 @@
 #include "check/reported_findings.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,4 +150,41 @@ void findings_sort(findings *f)
 {
     if (f->kept > 1)
         qsort(f->list, f->kept, sizeof *f->list, compare);
+}
+
+/* Findings of this id that name a tensor. */
+static uint64_t count_tensors(const findings *f, fsdpck_finding_id id)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < f->kept; i++)
+        count += f->list[i].what.finding == id && f->list[i].what.tensor[0] != '\0';
+    return count;
+}
+
+void findings_merge_tensors(findings *f, fsdpck_finding_id id)
+{
+    const uint64_t same = count_tensors(f, id);
+    size_t kept = 0;
+    finding *first = NULL;
+    if (same == 0)
+        return;
+    for (size_t i = 0; i < f->kept; i++) {
+        const bool is_one = f->list[i].what.finding == id;
+        if (is_one && (first != NULL || f->list[i].what.tensor[0] == '\0')) {
+            f->counts[f->list[i].severity]--;
+            continue;
+        }
+        f->list[kept] = f->list[i];
+        if (is_one)
+            first = &f->list[kept];
+        kept++;
+    }
+    f->kept = kept;
+    char found[sizeof first->what.found];
+    if (same < 2)
+        return;
+    memcpy(found, first->what.found, sizeof found);
+    first->what.found[0] = '\0';
+    error_found(&first->what, "%s%s%" PRIu64 " tensors affected; this is the first", found,
+                found[0] == '\0' ? "" : "; ", same);
 }

@@ -73,6 +73,10 @@ void findings_add_new(findings *f, finding_severity severity, const fsdpck_error
 /* Removes one that was added with this severity. */
 void findings_remove(findings *f, finding_severity severity, const fsdpck_error *what);
 
+/* Keeps the first finding of this id that names a tensor, with the number of the others, which have the same
+ * cause. */
+void findings_merge_tensors(findings *f, fsdpck_finding_id id);
+
 /* Sorts the findings: the worst first, then by group, file and offset. The order does not depend on
  * threads. */
 void findings_sort(findings *f);

@@ -20,13 +20,13 @@ typedef struct lora_name {
 
 /* lora_name.c. Names of other methods are FOREIGN only after base_model.model. */
 void lora_name_parse(const char *name, size_t nbytes, lora_name *n);
-/* Begin of what follows base_model.model. in a name; 0: it has none. */
+/* Where a name continues after base_model.model.; 0: it has no such part. */
 size_t lora_name_prefix(const char *name, size_t nbytes);
 /* Appends the name in adapter_model.safetensors. */
 void lora_name_append_saved(const lora_name *n, text_buf *out);
 /* Appends the name without the segments that wrappers add. */
 void lora_name_append_base(const strtab *wrappers, const char *name, size_t nbytes, text_buf *out);
-/* The next segment at *at, which moves behind its dot; false at the end. */
+/* The next segment at *at, which then is the index after its dot; false at the end. */
 bool lora_name_next(const char *name, size_t nbytes, size_t *at, size_t *begin, size_t *end);
 
 /* lora_extract.c: the lora_bias_kind of an adapter, of the config or, without one, of the tensors. */

@@ -111,7 +111,9 @@ static uint32_t parse_wrapper(lora_name *n, size_t begin, size_t end)
     }
     if (text_is(n->name + begin, nbytes, "modules_to_save") && left > 0) {
         const char *dot = memchr(rest, '.', left);
-        if (dot == NULL || dot == rest || (size_t)(dot + 1 - rest) == left)
+        if (dot == NULL) /* a second name that PEFT's file has for a bias */
+            return LORA_ROLE_BASE;
+        if (dot == rest || (size_t)(dot + 1 - rest) == left)
             return LORA_ROLE_FOREIGN;
         n->adapter = rest;
         n->adapter_nbytes = (size_t)(dot - rest);

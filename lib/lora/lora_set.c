@@ -298,7 +298,7 @@ static void own_all(lora_set *set)
         return;
     for (size_t i = 0; i < set->tensors.count; i++) {
         lora_tensor *t = VEC_AT(&set->tensors, lora_tensor, i);
-        if (t->role == LORA_ROLE_BASE) {
+        if (t->role == LORA_ROLE_BASE || t->role == LORA_ROLE_ORIGINAL) {
             t->role = LORA_ROLE_SAVED;
             t->adapter = unnamed;
         }

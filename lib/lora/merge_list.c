@@ -223,9 +223,9 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
     fsdpck_status st = text_check(&names, err);
     if (st == FSDPCK_OK)
         st = FAIL_WITH(err, BADINPUT, LORA_BASE,
-                       ("adapter '%s': %zu %s",
-                        strtab_text(&k->list->adapters, k->request->adapter_name), k->missing_count,
-                        what),
+                       ("adapter '%s' does not fit the base model: %s: %zu",
+                        strtab_text(&k->list->adapters, k->request->adapter_name), what,
+                        k->missing_count),
                        (found, "%s", names.text));
     text_release(&names);
     return st;
@@ -235,7 +235,7 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
 static fsdpck_status check_used(list_maker *k, fsdpck_error *err)
 {
     if (k->missing_count > 0)
-        return fail_named(k, "of its modules have no weight in the base model", err);
+        return fail_named(k, "modules without weight there", err);
     for (size_t i = 0; i < lora_tensor_count(&k->set); i++) {
         const lora_tensor *t = lora_tensor_at(&k->set, i);
         const bool foreign = t->role == LORA_ROLE_FOREIGN && k->own == 0;
@@ -243,7 +243,7 @@ static fsdpck_status check_used(list_maker *k, fsdpck_error *err)
         if (!k->used[i] && own)
             list_maker_note_missing(k, lora_text(&k->set, t->saved));
     }
-    return k->missing_count > 0 ? fail_named(k, "of its tensors cannot be merged", err) : FSDPCK_OK;
+    return k->missing_count > 0 ? fail_named(k, "tensors without place there", err) : FSDPCK_OK;
 }
 
 /* --- the list --- */

@@ -1,5 +1,6 @@
 /* adapter_checkpoint.c: a checkpoint of one adapter of LoRA, as PEFT saves it. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,14 +226,13 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o
         st = adapter_source_find(c->base, o, &from, err);
     if (st == FSDPCK_OK)
         st = make(c, &set, o, &from, err);
-    if (st == FSDPCK_OK && from.path != NULL)
-        log_write(&c->ctx->log, LOG_NOTE, "the adapter's config comes from '%s'", from.path);
     adapter_source_release(&from);
     lora_set_release(&set);
     RETURN_IF(st);
     c->src = *lora_extract_source(c->extract);
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
+    snprintf(c->parts.rule, sizeof c->parts.rule, "model only: the tensors of one adapter");
     c->sharded_otherwise = c->base->sharded_otherwise;
     return FSDPCK_OK;
 }

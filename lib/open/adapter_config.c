@@ -43,7 +43,7 @@ static fsdpck_status read_in(const char *in, const char *name, adapter_source *f
     return FSDPCK_OK;
 }
 
-/* A file in the folder of the checkpoint, or the folder around it. *text is NULL if none is there. */
+/* A file in the folder of the checkpoint, or the folder around it. *text stays NULL without one. */
 static fsdpck_status read_beside(const fsdpck_checkpoint *c, const char *name,
                                  adapter_source *found, fsdpck_error *err)
 {

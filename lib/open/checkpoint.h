@@ -36,9 +36,9 @@
 #include "formats/format.h"
 #include "fsdpck.h"
 #include "group/group.h"
-#include "lora/merge.h"
 #include "lora/lora_check.h"
 #include "lora/lora_extract.h"
+#include "lora/merge.h"
 #include "map/dequantize.h"
 #include "select/select.h"
 #include "statedict/per_rank.h"
@@ -223,10 +223,11 @@ fsdpck_status derived_checkpoint_skip_others(fsdpck_checkpoint *c,
  * NULL if no tensor is quantized. UNSUPPORTED (QUANT-KIND), BADINPUT (QUANT-SCALE). */
 fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* merged_checkpoint.c: the adapters of options->merge_adapters merged into the weights; *out as for
- * derived_checkpoint_new. BADINPUT, UNSUPPORTED, USAGE (LORA-...). */
-fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_open_options *options,
-                               fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* merged_checkpoint.c: the adapters of `merge` merged into the weights; *out as for derived_checkpoint_new.
+ * BADINPUT, UNSUPPORTED, USAGE (LORA-...). */
+fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_merge_options *merge,
+                               const fsdpck_open_options *options, fsdpck_checkpoint **out,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 void checkpoint_merge_release(fsdpck_checkpoint *c);
 /* The checkpoint, `c` or one that it is made of, into which adapters were merged; NULL: none. */
 const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c);
@@ -267,7 +268,7 @@ fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
 /* Finds the adapters of the model part. Release *set also after a failure. */
 fsdpck_status checkpoint_find_adapters(fsdpck_checkpoint *c, lora_set *set,
                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether a name may be that of an adapter's tensor: a quick look at all names. */
+/* Whether the name of some tensor may be that of an adapter's tensor. */
 bool adapters_are_likely(const catalogue *c);
 /* Tensors of adapters by their names alone. */
 uint64_t adapters_count_tensors(const catalogue *c);

@@ -114,11 +114,12 @@ static fsdpck_status open_beside(fsdpck_checkpoint *c, const char *path,
     return checkpoint_load_inner(c->beside[i], err);
 }
 
-static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_open_options *o, size_t i,
-                                  opened_adapter *a, merge_request *r, fsdpck_error *err)
+static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_options *m,
+                                  const fsdpck_open_options *o, size_t i, opened_adapter *a,
+                                  merge_request *r, fsdpck_error *err)
 {
-    const char *text = o->merge_adapters[i];
-    const fsdpck_adapter_options *config = o->merge_config;
+    const char *text = m->adapters[i];
+    const fsdpck_adapter_options *config = m->config;
     *r = (merge_request){.name = text};
     a->names = VEC_OF(lora_input, &c->metadata);
     if (is_self(text, &r->adapter)) {
@@ -201,8 +202,8 @@ static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 }
 
 /* c->cat from the weights of c->base and the requests. */
-static fsdpck_status merge(fsdpck_checkpoint *c, const merge_checkpoint *base,
-                           merge_request *requests, size_t count, bool safe, fsdpck_error *err)
+static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *base,
+                               merge_request *requests, size_t count, bool safe, fsdpck_error *err)
 {
     merge_list list;
     merge_list_init(&list, &c->metadata);
@@ -234,11 +235,13 @@ static bool is_given(const fsdpck_adapter_options *a)
     return a->config != NULL || a->has_lora_alpha || a->use_rslora || a->fan_in_fan_out;
 }
 
-static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
+static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m,
+                           const fsdpck_open_options *o, fsdpck_error *err)
 {
-    const size_t count = o->merge_adapter_count;
-    if (count > 1 && o->merge_config != NULL && is_given(o->merge_config))
-        return FAIL(err, USAGE, NONE, "merge_config does not apply to several adapters");
+    const size_t count = m->adapter_count;
+    if (count > 1 && m->config != NULL && is_given(m->config))
+        return FAIL(err, USAGE, NONE,
+                    "config of the merge options does not apply to several adapters");
     opened_adapter *opened = calloc(count, sizeof *opened);
     merge_request *requests = calloc(count, sizeof *requests);
     opened_adapter base = {.names = VEC_OF(lora_input, &c->metadata)};
@@ -250,9 +253,9 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
     if (st == FSDPCK_OK)
         st = list_tensors(c->base, &base, err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        st = take_request(c, o, i, &opened[i], &requests[i], err);
+        st = take_request(c, m, o, i, &opened[i], &requests[i], err);
     if (st == FSDPCK_OK)
-        st = merge(c, &base.tensors, requests, count, o->merge_safe != 0, err);
+        st = merge_all(c, &base.tensors, requests, count, m->safe != 0, err);
     for (size_t i = 0; opened != NULL && i < count; i++)
         opened_adapter_release(&opened[i]);
     opened_adapter_release(&base);
@@ -261,13 +264,14 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
     return st;
 }
 
-fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_open_options *options,
-                               fsdpck_checkpoint **out, fsdpck_error *err)
+fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_merge_options *merge,
+                               const fsdpck_open_options *options, fsdpck_checkpoint **out,
+                               fsdpck_error *err)
 {
     *out = NULL;
     RETURN_IF(checkpoint_load_inner(base, err));
     RETURN_IF(derived_checkpoint_new(base, out, err));
-    return apply(*out, options, err);
+    return apply(*out, merge, options, err);
 }
 
 const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c)

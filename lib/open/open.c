@@ -305,27 +305,30 @@ static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_op
     fsdpck_adapter_options a = FSDPCK_INIT(fsdpck_adapter_options);
     fsdpck_checkpoint *made = NULL;
     RETURN_IF(STRUCT_COPY_IN(&a, o->adapter, fsdpck_adapter_options, err));
-    if (o->dequantize || o->map != NULL || o->like != NULL || o->map_import ||
-        o->merge_adapter_count > 0)
-        return FAIL(err, USAGE, NONE,
-                    "an adapter keeps its names and values: no map, merge, dequantization or model folder "
-                    "applies to it");
+    if (o->dequantize || o->map != NULL || o->like != NULL || o->map_import || o->merge != NULL)
+        return FAIL(
+            err, USAGE, NONE,
+            "an adapter keeps its names and values: no map, merge, dequantization or model folder "
+            "applies to it");
     const fsdpck_status st = checkpoint_extract_adapter(*c, &a, &made, err);
     *c = made != NULL ? made : *c;
     return st;
 }
 
-static fsdpck_status merge_adapters(fsdpck_checkpoint **c, const fsdpck_open_options *options,
+static fsdpck_status merge_adapters(fsdpck_checkpoint **c, const fsdpck_open_options *o,
                                     fsdpck_error *err)
 {
     fsdpck_adapter_options config = FSDPCK_INIT(fsdpck_adapter_options);
-    fsdpck_open_options o = *options;
+    fsdpck_merge_options m = FSDPCK_INIT(fsdpck_merge_options);
     fsdpck_checkpoint *made = NULL;
-    if (o.merge_config != NULL) {
-        RETURN_IF(STRUCT_COPY_IN(&config, o.merge_config, fsdpck_adapter_options, err));
-        o.merge_config = &config;
+    RETURN_IF(STRUCT_COPY_IN(&m, o->merge, fsdpck_merge_options, err));
+    if (m.config != NULL) {
+        RETURN_IF(STRUCT_COPY_IN(&config, m.config, fsdpck_adapter_options, err));
+        m.config = &config;
     }
-    const fsdpck_status st = checkpoint_merge(*c, &o, &made, err);
+    if (m.adapter_count == 0)
+        return FSDPCK_OK;
+    const fsdpck_status st = checkpoint_merge(*c, &m, o, &made, err);
     *c = made != NULL ? made : *c;
     return st;
 }
@@ -341,7 +344,7 @@ static fsdpck_status convert(fsdpck_checkpoint **c, fsdpck_open_options *o, fsdp
         *c = made != NULL ? made : *c;
         RETURN_IF(st);
     }
-    if (o->merge_adapter_count > 0)
+    if (o->merge != NULL)
         RETURN_IF(merge_adapters(c, o, err));
     if (o->map == NULL && o->like == NULL && !o->map_import)
         return FSDPCK_OK;
@@ -358,8 +361,8 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     *out = NULL;
     RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
-    if (!o.dequantize && o.merge_adapter_count == 0 && o.map == NULL && o.like == NULL &&
-        !o.map_import && o.adapter == NULL)
+    if (!o.dequantize && o.merge == NULL && o.map == NULL && o.like == NULL && !o.map_import &&
+        o.adapter == NULL)
         return FSDPCK_OK;
     const fsdpck_status st = group_agree(ctx->group, convert(out, &o, err), err);
     if (st != FSDPCK_OK) {

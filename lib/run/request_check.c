@@ -90,8 +90,10 @@ static fsdpck_status check_adapter(const run *r, fsdpck_error *err)
             err, USAGE, NONE,
             ("an adapter is written as a folder of PEFT, not as format '%s'", r->writer->name),
             (next, "omit --format, and give the name of a folder without suffix"));
-    return FAIL_WITH(err, USAGE, NONE, ("format '%s' is for one adapter", r->writer->name),
-                     (next, "add --part adapter"));
+    return FAIL_WITH(
+        err, USAGE, NONE,
+        ("format '%s' is for one adapter, which fsdpck consolidate writes", r->writer->name),
+        (next, "add --part adapter to fsdpck consolidate"));
 }
 
 /* An option that the writer would ignore. */

@@ -203,43 +203,6 @@ static fsdpck_status check_records(void *ctx, check_is_summed_fn is_checked_else
     return st;
 }
 
-/* Findings of this id that name a tensor. */
-static uint64_t count_tensors(const findings *f, fsdpck_finding_id id)
-{
-    uint64_t count = 0;
-    for (size_t i = 0; i < f->kept; i++)
-        count += f->list[i].what.finding == id && f->list[i].what.tensor[0] != '\0';
-    return count;
-}
-
-void verify_merge_tensors(findings *f, fsdpck_finding_id id)
-{
-    const uint64_t same = count_tensors(f, id);
-    size_t kept = 0;
-    finding *first = NULL;
-    if (same == 0)
-        return;
-    for (size_t i = 0; i < f->kept; i++) {
-        const bool is_one = f->list[i].what.finding == id;
-        if (is_one && (first != NULL || f->list[i].what.tensor[0] == '\0')) {
-            f->counts[f->list[i].severity]--;
-            continue;
-        }
-        f->list[kept] = f->list[i];
-        if (is_one)
-            first = &f->list[kept];
-        kept++;
-    }
-    f->kept = kept;
-    char found[sizeof first->what.found];
-    if (same < 2)
-        return;
-    memcpy(found, first->what.found, sizeof found);
-    first->what.found[0] = '\0';
-    error_found(&first->what, "%s%s%" PRIu64 " tensors affected; this is the first", found,
-                found[0] == '\0' ? "" : "; ", same);
-}
-
 /* True if this status of opening is a finding about the input. */
 static bool is_finding(fsdpck_status st)
 {
@@ -342,8 +305,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     if (st == FSDPCK_OK)
         st = group_agree(ctx->group, verify_adapters(v, err), err);
     verify_add_warnings(v, ctx); /* first: the conversions may add many */
-    verify_merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
-    verify_merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
+    findings_merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
+    findings_merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
     if (st == FSDPCK_OK)
         st = verify_conversions(v, err);
     if (st == FSDPCK_OK)

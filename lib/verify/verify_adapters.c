@@ -97,6 +97,6 @@ fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err)
         st = check_with_config(v, &set, err);
     lora_set_release(&set);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
-        verify_merge_tensors(&v->found, ids[i]);
+        findings_merge_tensors(&v->found, ids[i]);
     return st;
 }

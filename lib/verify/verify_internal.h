@@ -46,8 +46,6 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 /* At level checksum, unless partial: reports copies of a chunk that differ. */
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of files of a trainer's state beside the weights that cannot be opened. */
-/* Keeps the first finding of this id: the others have the same cause, in other tensors. */
-void verify_merge_tensors(findings *f, fsdpck_finding_id id);
 fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

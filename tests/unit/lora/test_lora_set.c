@@ -237,7 +237,7 @@ Test(lora_set, other_methods)
         "base_model.model.q.hada_w1_a.default",
         "base_model.model.q.lora_A.default.weight.more",
         "base_model.model.q.lora_embedding_A.",
-        "base_model.model.q.modules_to_save.default",
+        "base_model.model.q.modules_to_save..weight",
         "base_model.model.q.token_adapter.trainable_tokens_delta.",
     };
     for (size_t i = 0; i < COUNT(names); i++) {
