@@ -9,8 +9,8 @@
 static void print_merged(const fsdpck_info *info)
 {
     char name[1200], n[40];
-    for (size_t i = 0; i < info->merged_adapter_count; i++) {
-        const fsdpck_merged_adapter *a = info->merged_adapters[i];
+    for (size_t i = 0; info->merged != NULL && i < info->merged->adapter_count; i++) {
+        const fsdpck_merged_adapter *a = info->merged->adapters[i];
         printf("merged: adapter %s, %s", fsdpck_escape(name, sizeof name, a->name, strlen(a->name)),
                report_count(n, sizeof n, a->modules, "module"));
         if (a->modules > 0 && a->least_scale == a->largest_scale)
@@ -25,13 +25,13 @@ static void print_merged(const fsdpck_info *info)
 
 static void put_merged(json_writer *w, const fsdpck_info *info)
 {
-    if (info->merged_adapter_count == 0)
+    if (info->merged == NULL)
         return;
     json_member_object(w, "merged_adapters");
-    json_member_u64(w, "tensors", info->merged);
+    json_member_u64(w, "tensors", info->merged->tensors);
     json_member_array(w, "adapters");
-    for (size_t i = 0; i < info->merged_adapter_count; i++) {
-        const fsdpck_merged_adapter *a = info->merged_adapters[i];
+    for (size_t i = 0; i < info->merged->adapter_count; i++) {
+        const fsdpck_merged_adapter *a = info->merged->adapters[i];
         json_begin_object(w);
         report_name(w, "name", a->name, strlen(a->name));
         json_member_u64(w, "modules", a->modules);

@@ -2,6 +2,7 @@
  *
  *     merge.c           the list, the second catalogue
  *     merge_source.c    its source: streams
+ *     merge_geometry.c  rows and columns of a weight
  *     merge_rows.c      applies the steps to rows of a weight
  *     merge_factors.c   the factors of a step, shared by streams
  *     merge_norms.c     norms of DoRA

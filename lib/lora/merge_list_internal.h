@@ -2,6 +2,7 @@
  *
  *     merge_list.c      tensors of the base model and of adapters under one set of names; the use of each
  *     merge_modules.c   the changes that a module of an adapter makes
+ *     merge_steps.c     the roles of tensors; adding a step
  *     merge_tokens.c    rows of trainable tokens
  */
 #ifndef FSDPCK_LORA_MERGE_LIST_INTERNAL_H

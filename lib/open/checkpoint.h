@@ -131,9 +131,8 @@ struct fsdpck_checkpoint {
     merger *merger;
     fsdpck_checkpoint **beside;
     size_t beside_count;
-    uint64_t merged; /* tensors */
-    fsdpck_merged_adapter **merged_adapters;
-    size_t merged_adapter_count;
+    fsdpck_merged merged;
+    fsdpck_merged_adapter **merged_adapters; /* of `merged` */
     tensor_map *map;
     tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */
     map_adapter *mapper;
@@ -224,10 +223,13 @@ fsdpck_status derived_checkpoint_skip_others(fsdpck_checkpoint *c,
 fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* merged_checkpoint.c: the adapters of `merge` merged into the weights; *out as for derived_checkpoint_new.
+ * `beside` has the checkpoint of each adapter, NULL for those inside; *out keeps it, if set.
  * BADINPUT, UNSUPPORTED, USAGE (LORA-...). */
 fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_merge_options *merge,
-                               const fsdpck_open_options *options, fsdpck_checkpoint **out,
+                               fsdpck_checkpoint **beside, fsdpck_checkpoint **out,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether an adapter of the options is inside the checkpoint, with its name or NULL. */
+bool merge_adapter_is_self(const char *text, const char **name);
 void checkpoint_merge_release(fsdpck_checkpoint *c);
 /* The checkpoint, `c` or one that it is made of, into which adapters were merged; NULL: none. */
 const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c);

@@ -17,8 +17,7 @@ typedef struct opened_adapter {
     lora_config config;
 } opened_adapter;
 
-/* "self", or "self:NAME" with *name. */
-static bool is_self(const char *text, const char **name)
+bool merge_adapter_is_self(const char *text, const char **name)
 {
     const size_t n = strlen(SELF);
     *name = NULL;
@@ -104,28 +103,17 @@ static fsdpck_status read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, co
 
 /* --- the request --- */
 
-static fsdpck_status open_beside(fsdpck_checkpoint *c, const char *path,
-                                 const fsdpck_open_options *options, size_t i, fsdpck_error *err)
-{
-    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
-    o.threads = options->threads;
-    o.no_follow = options->no_follow;
-    RETURN_IF(fsdpck_open(c->ctx, path, &o, &c->beside[i], err));
-    return checkpoint_load_inner(c->beside[i], err);
-}
-
-static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_options *m,
-                                  const fsdpck_open_options *o, size_t i, opened_adapter *a,
-                                  merge_request *r, fsdpck_error *err)
+static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_options *m, size_t i,
+                                  opened_adapter *a, merge_request *r, fsdpck_error *err)
 {
     const char *text = m->adapters[i];
     const fsdpck_adapter_options *config = m->config;
     *r = (merge_request){.name = text};
     a->names = VEC_OF(lora_input, &c->metadata);
-    if (is_self(text, &r->adapter)) {
+    if (merge_adapter_is_self(text, &r->adapter)) {
         RETURN_IF(read_config(c, c->base, r->adapter, config, &a->config, err));
     } else {
-        RETURN_IF(open_beside(c, text, o, i, err));
+        RETURN_IF(checkpoint_load_inner(c->beside[i], err));
         RETURN_IF(list_tensors(c->beside[i], a, err));
         RETURN_IF(read_config(c, c->beside[i], NULL, config, &a->config, err));
         r->beside = &a->tensors;
@@ -156,7 +144,7 @@ static fsdpck_status note_adapters(fsdpck_checkpoint *c, const merge_list *list,
                                      .replaced = r->replaced,
                                      .least_scale = r->least_scale,
                                      .largest_scale = r->largest_scale};
-        c->merged_adapters[c->merged_adapter_count++] = a;
+        c->merged_adapters[c->merged.adapter_count++] = a;
     }
     return FSDPCK_OK;
 }
@@ -221,7 +209,9 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
         return st;
     }
     c->src = *merger_source(c->merger);
-    c->merged = merger_count(c->merger);
+    c->merged.struct_nbytes = sizeof c->merged;
+    c->merged.tensors = merger_count(c->merger);
+    c->merged.adapters = (const fsdpck_merged_adapter *const *)c->merged_adapters;
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(keep_ties(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
@@ -235,8 +225,7 @@ static bool is_given(const fsdpck_adapter_options *a)
     return a->config != NULL || a->has_lora_alpha || a->use_rslora || a->fan_in_fan_out;
 }
 
-static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m,
-                           const fsdpck_open_options *o, fsdpck_error *err)
+static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, fsdpck_error *err)
 {
     const size_t count = m->adapter_count;
     if (count > 1 && m->config != NULL && is_given(m->config))
@@ -246,14 +235,12 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m,
     merge_request *requests = calloc(count, sizeof *requests);
     opened_adapter base = {.names = VEC_OF(lora_input, &c->metadata)};
     fsdpck_status st = FSDPCK_OK;
-    c->beside = calloc(count, sizeof *c->beside);
-    c->beside_count = count;
-    if (opened == NULL || requests == NULL || c->beside == NULL)
+    if (opened == NULL || requests == NULL)
         st = error_set_nomem(err, count * sizeof *opened);
     if (st == FSDPCK_OK)
         st = list_tensors(c->base, &base, err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        st = take_request(c, m, o, i, &opened[i], &requests[i], err);
+        st = take_request(c, m, i, &opened[i], &requests[i], err);
     if (st == FSDPCK_OK)
         st = merge_all(c, &base.tensors, requests, count, m->safe != 0, err);
     for (size_t i = 0; opened != NULL && i < count; i++)
@@ -265,13 +252,17 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m,
 }
 
 fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_merge_options *merge,
-                               const fsdpck_open_options *options, fsdpck_checkpoint **out,
+                               fsdpck_checkpoint **beside, fsdpck_checkpoint **out,
                                fsdpck_error *err)
 {
     *out = NULL;
     RETURN_IF(checkpoint_load_inner(base, err));
-    RETURN_IF(derived_checkpoint_new(base, out, err));
-    return apply(*out, merge, options, err);
+    const fsdpck_status st = derived_checkpoint_new(base, out, err);
+    if (*out != NULL) {
+        (*out)->beside = beside;
+        (*out)->beside_count = merge->adapter_count;
+    }
+    return st == FSDPCK_OK ? apply(*out, merge, err) : st;
 }
 
 const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c)
@@ -284,10 +275,7 @@ const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c)
 void checkpoint_merge_release(fsdpck_checkpoint *c)
 {
     merger_free(c->merger);
-    for (size_t i = 0; i < c->beside_count && c->beside != NULL; i++)
-        fsdpck_close(c->beside[i]);
-    free(c->beside);
-    for (size_t i = 0; i < c->merged_adapter_count; i++) {
+    for (size_t i = 0; i < c->merged.adapter_count; i++) {
         free((char *)c->merged_adapters[i]->name);
         free(c->merged_adapters[i]);
     }

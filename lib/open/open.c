@@ -315,6 +315,28 @@ static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_op
     return st;
 }
 
+static void close_all(fsdpck_checkpoint **list, size_t count)
+{
+    for (size_t i = 0; list != NULL && i < count; i++)
+        fsdpck_close(list[i]);
+    free(list);
+}
+
+/* The adapters that are checkpoints of their own. */
+static fsdpck_status open_adapters(fsdpck_context *ctx, const fsdpck_merge_options *m,
+                                   const fsdpck_open_options *of, fsdpck_checkpoint **beside,
+                                   fsdpck_error *err)
+{
+    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
+    const char *name;
+    o.threads = of->threads;
+    o.no_follow = of->no_follow;
+    for (size_t i = 0; i < m->adapter_count; i++)
+        if (!merge_adapter_is_self(m->adapters[i], &name))
+            RETURN_IF(fsdpck_open(ctx, m->adapters[i], &o, &beside[i], err));
+    return FSDPCK_OK;
+}
+
 static fsdpck_status merge_adapters(fsdpck_checkpoint **c, const fsdpck_open_options *o,
                                     fsdpck_error *err)
 {
@@ -328,7 +350,13 @@ static fsdpck_status merge_adapters(fsdpck_checkpoint **c, const fsdpck_open_opt
     }
     if (m.adapter_count == 0)
         return FSDPCK_OK;
-    const fsdpck_status st = checkpoint_merge(*c, &m, o, &made, err);
+    fsdpck_checkpoint **beside = calloc(m.adapter_count, sizeof *beside);
+    fsdpck_status st = beside == NULL ? error_set_nomem(err, m.adapter_count * sizeof *beside)
+                                      : open_adapters((*c)->ctx, &m, o, beside, err);
+    if (st == FSDPCK_OK)
+        st = checkpoint_merge(*c, &m, beside, &made, err);
+    if (made == NULL)
+        close_all(beside, m.adapter_count);
     *c = made != NULL ? made : *c;
     return st;
 }
@@ -416,6 +444,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     text_release(&c->lora_config);
     map_adapter_free(c->mapper);
     checkpoint_merge_release(c);
+    close_all(c->beside, c->beside_count);
     dequantizer_free(c->dequantizer);
     map_free(c->map);
     map_free(c->map_forward);
