@@ -7,7 +7,8 @@ static const opt_row format_rows[] = {
     {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(command_options, max_shard_nbytes),
      .value = "SIZE", .help = "largest file of a Hugging Face folder; default 50GB"},
     {"like", .kind = OPT_TEXT, .at = offsetof(command_options, base), .value = "BASE",
-     .help = "hf: tensors, dtypes and files as in Hugging Face folder BASE; chooses --map"},
+     .help = "hf: tensors, dtypes and files as in Hugging Face folder BASE; chooses --map. "
+             "--part adapter: compare shapes with BASE"},
     {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(command_options, hdf5_groups),
      .help = "hdf5: dots in names separate groups: layers.0.weight becomes /layers/0/weight"},
     {"compress", .kind = OPT_CHOICE, .at = offsetof(command_options, compress),

@@ -519,13 +519,11 @@ static int check_adapter(const cli *c, const command_options *w)
     if (config_option(w) != NULL && w->part != PART_ADAPTER && w->merge_adapter == NULL)
         return opt_usage_error(c, "%s requires --part adapter or --merge-adapter",
                                config_option(w));
-    if (w->part == PART_ADAPTER && (w->map != NULL || w->base != NULL || w->dequantize))
+    if (w->part == PART_ADAPTER && (w->map != NULL || w->dequantize))
         return opt_usage_error_next(c, "omit one of them",
                                     "%s does not apply to --part adapter, whose names and values "
                                     "stay as they are",
-                                    w->map != NULL    ? "--map"
-                                    : w->base != NULL ? "--like"
-                                                      : "--dequantize");
+                                    w->map != NULL ? "--map" : "--dequantize");
     return -1;
 }
 

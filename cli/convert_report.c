@@ -383,7 +383,9 @@ static void print_like(const command_request *r, const fsdpck_info *info)
     if (r->given->base == NULL)
         return;
     printf("like: %s%s\n", fsdpck_escape(path, sizeof path, r->given->base, strlen(r->given->base)),
-           info->map[0] == '\0' ? " (no map needed: the names are equal)" : "");
+           info->has_adapter      ? " (the base model: shapes were compared)"
+           : info->map[0] == '\0' ? " (no map needed: the names are equal)"
+                                  : "");
 }
 
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_info *info,

@@ -59,7 +59,7 @@ fsdpck_status convert_inputs_open(const cli *c, const command_request *r, conver
     in->options.sharding.tp_plan = in->tp_plan;
     in->options.sharding.tp_plan_path = r->given->tp_plan;
     in->options.sharding.like = in->like;
-    in->options.base = in->base;
+    in->options.base = r->open.adapter == NULL ? in->base : NULL; /* the base model of an adapter */
     return st;
 }
 

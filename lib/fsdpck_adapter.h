@@ -9,6 +9,8 @@
  *     if (st == FSDPCK_OK)
  *         st = fsdpck_consolidate(ctx, src, "adapter", NULL, NULL, &err); // PeftModel.from_pretrained
  *
+ * With open.like, the base model, the shapes of the adapter are compared with its weights.
+ *
  * Merged into the weights of a base model, as merge_and_unload does:
  *
  *     const char *const folders[] = {"adapter"};

@@ -184,31 +184,44 @@ static bool fits_base(const check_state *s, const lora_module *m, const uint64_t
     }
 }
 
-static void print_shape(const check_state *s, uint32_t tensor, char *text, size_t capacity)
-{
+/* A shape of the base model's weight. */
+typedef struct weight_shape {
+    const uint64_t *dims;
     unsigned ndim;
-    const uint64_t *shape = shape_of(s, tensor, &ndim);
+} weight_shape;
+
+static void print_shape(const uint64_t *dims, unsigned ndim, char *text, size_t capacity)
+{
     size_t at = 0;
     text[0] = '\0';
     for (unsigned i = 0; i < ndim && at < capacity; i++) {
         const int n =
-            snprintf(text + at, capacity - at, "%s%" PRIu64, i == 0 ? "[" : ", ", shape[i]);
+            snprintf(text + at, capacity - at, "%s%" PRIu64, i == 0 ? "[" : ", ", dims[i]);
         at += n > 0 ? (size_t)n : 0;
     }
     if (at + 1 < capacity)
         snprintf(text + at, capacity - at, "]");
 }
 
-static fsdpck_status check_tokens(const check_state *s, const lora_module *m, fsdpck_error *err)
+static void print_tensor(const check_state *s, uint32_t tensor, char *text, size_t capacity)
 {
-    unsigned ndim, of_rows;
+    unsigned ndim;
+    const uint64_t *dims = shape_of(s, tensor, &ndim);
+    print_shape(dims, ndim, text, capacity);
+}
+
+static fsdpck_status check_tokens(const check_state *s, const lora_module *m, weight_shape w,
+                                  fsdpck_error *err)
+{
+    unsigned of_rows;
     char base[120], rows[120];
-    const uint64_t *w = shape_of(s, m->base_weight, &ndim);
-    const uint64_t *r = shape_of(s, m->tokens, &of_rows);
-    if (ndim == 2 && of_rows == 2 && r[1] == w[1] && r[0] <= w[0])
+    if (m->tokens == LORA_NONE)
         return FSDPCK_OK;
-    print_shape(s, m->base_weight, base, sizeof base);
-    print_shape(s, m->tokens, rows, sizeof rows);
+    const uint64_t *r = shape_of(s, m->tokens, &of_rows);
+    if (w.ndim == 2 && of_rows == 2 && r[1] == w.dims[1] && r[0] <= w.dims[0])
+        return FSDPCK_OK;
+    print_shape(w.dims, w.ndim, base, sizeof base);
+    print_tensor(s, m->tokens, rows, sizeof rows);
     REPORT(s, err, BADINPUT, LORA_SHAPE,
            ("trainable tokens of '%s' do not fit its weight", lora_text(s->set, m->path)),
            (tensor, name_of(s, m->tokens)), (expected, "rows of %s", base), (found, "%s", rows),
@@ -216,25 +229,43 @@ static fsdpck_status check_tokens(const check_state *s, const lora_module *m, fs
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_shape(const check_state *s, const lora_module *m, fsdpck_error *err)
+static fsdpck_status check_against(const check_state *s, const lora_module *m, weight_shape w,
+                                   fsdpck_error *err)
 {
-    unsigned ndim;
     char base[120], a[120], b[120];
-    if (m->base_weight == LORA_NONE)
-        return FSDPCK_OK;
     if (m->kind == LORA_TOKENS)
-        return m->tokens == LORA_NONE ? FSDPCK_OK : check_tokens(s, m, err);
-    const uint64_t *w = shape_of(s, m->base_weight, &ndim);
-    if (m->a == LORA_NONE || m->b == LORA_NONE || fits_base(s, m, w, ndim))
+        return check_tokens(s, m, w, err);
+    if (m->a == LORA_NONE || m->b == LORA_NONE || fits_base(s, m, w.dims, w.ndim))
         return FSDPCK_OK;
-    print_shape(s, m->base_weight, base, sizeof base);
-    print_shape(s, m->a, a, sizeof a);
-    print_shape(s, m->b, b, sizeof b);
+    print_shape(w.dims, w.ndim, base, sizeof base);
+    print_tensor(s, m->a, a, sizeof a);
+    print_tensor(s, m->b, b, sizeof b);
     REPORT(s, err, BADINPUT, LORA_SHAPE,
            ("adapter of module '%s' does not fit its weight", lora_text(s->set, m->path)),
            (tensor, name_of(s, m->b)), (expected, "a product of the shape %s", base),
            (found, "lora_A %s, lora_B %s", a, b),
            (next, "give the base model that the adapter was trained on"));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_shape(const check_state *s, const lora_module *m, fsdpck_error *err)
+{
+    weight_shape w;
+    if (m->base_weight == LORA_NONE)
+        return FSDPCK_OK;
+    w.dims = shape_of(s, m->base_weight, &w.ndim);
+    return check_against(s, m, w, err);
+}
+
+/* The weight of a module in another catalogue, whose names are those of the base model. */
+static fsdpck_status find_weight(const check_state *s, const lora_module *m, const catalogue *base,
+                                 text_buf *name, uint32_t *tensor, fsdpck_error *err)
+{
+    RETURN_IF(append_key(s->set, m, name, err));
+    if (m->kind != LORA_PARAMETER)
+        text_puts(name, ".weight");
+    RETURN_IF(text_check(name, err));
+    *tensor = catalogue_find(base, name->text, name->nbytes);
     return FSDPCK_OK;
 }
 
@@ -359,4 +390,35 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
             RETURN_IF(check_target(&s, m, err));
     }
     return check_config(&s, has_bias, has_tokens, err);
+}
+
+fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t adapter,
+                              const lora_config *config, const catalogue *base,
+                              lora_base_counts *counts, lora_found_fn found, void *ctx,
+                              fsdpck_error *err)
+{
+    const check_state s = {
+        .set = set, .c = c, .adapter = adapter, .config = config, .found = found, .ctx = ctx};
+    text_buf name = {0};
+    fsdpck_status st = FSDPCK_OK;
+    *counts = (lora_base_counts){0};
+    for (size_t i = 0; i < lora_module_count(set) && st == FSDPCK_OK; i++) {
+        const lora_module *m = lora_module_at(set, i);
+        uint32_t tensor = CAT_NONE;
+        if (m->adapter != adapter || m->kind == LORA_SAVED)
+            continue;
+        st = find_weight(&s, m, base, &name, &tensor, err);
+        if (st != FSDPCK_OK)
+            break;
+        counts->compared += tensor != CAT_NONE;
+        if (tensor == CAT_NONE && counts->missing++ == 0)
+            counts->first_missing = lora_text(set, m->path);
+        if (tensor != CAT_NONE)
+            st = check_against(
+                &s, m,
+                (weight_shape){catalogue_shape(base, tensor), catalogue_tensor(base, tensor)->ndim},
+                err);
+    }
+    text_release(&name);
+    return st;
 }

@@ -17,6 +17,17 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
                          const lora_config *config, lora_found_fn found, void *ctx,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+typedef struct lora_base_counts {
+    uint64_t compared, missing; /* modules with and without a weight in the base model */
+    const char *first_missing;  /* path of a module, borrowed from the set; NULL: none */
+} lora_base_counts;
+
+/* LORA-SHAPE against the weights of another catalogue, which has the names of the base model. */
+fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t adapter,
+                              const lora_config *config, const catalogue *base,
+                              lora_base_counts *counts, lora_found_fn found, void *ctx,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* What tensors do not contain. */
 typedef struct lora_facts {
     bool has_alpha;

@@ -138,7 +138,7 @@ void lora_name_parse(const char *name, size_t nbytes, lora_name *n)
     n->tail = "";
     size_t at = 0, begin, end;
     while (n->role == LORA_ROLE_BASE && lora_name_next(n->name, n->nbytes, &at, &begin, &end)) {
-        if (begin == 0)
+        if (begin < 2)
             continue; /* the model itself is no module with a name */
         n->role = parse_mark(n, begin, end);
         if (n->role == LORA_ROLE_BASE)

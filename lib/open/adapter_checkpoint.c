@@ -164,6 +164,30 @@ static fsdpck_status take_config(fsdpck_checkpoint *c, lora_set *set, uint32_t a
     return lora_check(set, cat, adapter, config, stop_at_fault, NULL, err);
 }
 
+/* With the model folder of --like. Fused experts have other names there. */
+static fsdpck_status check_like(const fsdpck_checkpoint *c, const lora_set *set, uint32_t adapter,
+                                const lora_config *config, const fsdpck_checkpoint *like,
+                                fsdpck_error *err)
+{
+    lora_base_counts counts;
+    RETURN_IF(lora_check_base(set, &c->base->cat, adapter, config, &like->cat, &counts,
+                              stop_at_fault, NULL, err));
+    if (counts.compared == 0 && counts.missing > 0)
+        return FAIL_WITH(err, BADINPUT, LORA_SHAPE,
+                         ("the folder of --like has none of the %" PRIu64
+                          " modules that the adapter changes",
+                          counts.missing),
+                         (path, like->path), (expected, "'%s.weight'", counts.first_missing),
+                         (next, "give the base model that the adapter was trained on"));
+    if (counts.missing > 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_SHAPE,
+                 "check that it is the base model that the adapter was trained on",
+                 "the folder of --like lacks %" PRIu64 " of %" PRIu64
+                 " modules that the adapter changes, the first is '%s'",
+                 counts.missing, counts.missing + counts.compared, counts.first_missing);
+    return FSDPCK_OK;
+}
+
 /* A lora_B that is all zero is a warning: a training may have left a module unchanged. */
 static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const lora_set *set, uint32_t adapter,
                                fsdpck_error *err)
@@ -193,7 +217,8 @@ static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const lora_set *set, 
 }
 
 static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adapter_options *o,
-                          const adapter_source *from, fsdpck_error *err)
+                          const fsdpck_checkpoint *like, const adapter_source *from,
+                          fsdpck_error *err)
 {
     uint32_t adapter;
     lora_config config = {0};
@@ -206,6 +231,8 @@ static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adap
         return error_set_nomem(err, lora_tensor_count(set));
     }
     fsdpck_status st = take_config(c, set, adapter, from, &config, err);
+    if (st == FSDPCK_OK && like != NULL)
+        st = check_like(c, set, adapter, &config, like, err);
     if (st == FSDPCK_OK) {
         lora_choose(set, adapter, from->text == NULL ? NULL : &config, chosen);
         st = lora_extract_new(&c->base->cat, &c->base->src, set, chosen, &c->cat, &c->extract, err);
@@ -215,7 +242,8 @@ static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adap
     return st == FSDPCK_OK ? warn_zero(c, set, adapter, err) : st;
 }
 
-static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o, fsdpck_error *err)
+static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o,
+                           const fsdpck_checkpoint *like, fsdpck_error *err)
 {
     lora_set set;
     adapter_source from = {0};
@@ -225,7 +253,7 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o
     if (st == FSDPCK_OK)
         st = adapter_source_find(c->base, o, &from, err);
     if (st == FSDPCK_OK)
-        st = make(c, &set, o, &from, err);
+        st = make(c, &set, o, like, &from, err);
     adapter_source_release(&from);
     lora_set_release(&set);
     RETURN_IF(st);
@@ -239,10 +267,11 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o
 
 fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
                                          const fsdpck_adapter_options *options,
-                                         fsdpck_checkpoint **out, fsdpck_error *err)
+                                         const fsdpck_checkpoint *like, fsdpck_checkpoint **out,
+                                         fsdpck_error *err)
 {
     RETURN_IF(derived_checkpoint_new(base, out, err));
-    const fsdpck_status st = apply(*out, options, err);
+    const fsdpck_status st = apply(*out, options, like, err);
     if (st != FSDPCK_OK)
         error_path(err, base->path);
     return st;

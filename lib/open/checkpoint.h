@@ -262,10 +262,10 @@ typedef struct like_map {
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
                                     like_map *chosen, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* adapter_checkpoint.c: a checkpoint of one adapter of the model part of `base`, under the names of PEFT's
- * file; *out as for derived_checkpoint_new. USAGE, BADINPUT, UNSUPPORTED (LORA-...). */
+ * file; *out as for derived_checkpoint_new. like: the base model, to compare shapes, or NULL. USAGE, BADINPUT, UNSUPPORTED (LORA-...). */
 fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
                                          const fsdpck_adapter_options *options,
-                                         fsdpck_checkpoint **out,
+                                         const fsdpck_checkpoint *like, fsdpck_checkpoint **out,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Finds the adapters of the model part. Release *set also after a failure. */
 fsdpck_status checkpoint_find_adapters(fsdpck_checkpoint *c, lora_set *set,

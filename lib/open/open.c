@@ -305,12 +305,12 @@ static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_op
     fsdpck_adapter_options a = FSDPCK_INIT(fsdpck_adapter_options);
     fsdpck_checkpoint *made = NULL;
     RETURN_IF(STRUCT_COPY_IN(&a, o->adapter, fsdpck_adapter_options, err));
-    if (o->dequantize || o->map != NULL || o->like != NULL || o->map_import || o->merge != NULL)
+    if (o->dequantize || o->map != NULL || o->map_import || o->merge != NULL)
         return FAIL(
             err, USAGE, NONE,
-            "an adapter keeps its names and values: no map, merge, dequantization or model folder "
-            "applies to it");
-    const fsdpck_status st = checkpoint_extract_adapter(*c, &a, &made, err);
+            "an adapter keeps its names and values: no map, merge or dequantization applies "
+            "to it");
+    const fsdpck_status st = checkpoint_extract_adapter(*c, &a, o->like, &made, err);
     *c = made != NULL ? made : *c;
     return st;
 }

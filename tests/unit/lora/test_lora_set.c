@@ -249,6 +249,22 @@ Test(lora_set, other_methods)
     }
 }
 
+/* A mark needs the path of a module before it. */
+Test(lora_set, no_path)
+{
+    static const named_shape t[] = {
+        {"base_model.model..lora_A.default.weight", 2, {2, 6}},
+        {"lora_B.default.weight", 2, {8, 2}},
+        {"", 1, {2}},
+    };
+    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(lora_module_count(&set), 0);
+    cr_assert_eq(lora_adapter_count(&set), 0);
+    for (size_t i = 0; i < COUNT(t); i++)
+        cr_assert_eq(lora_tensor_at(&set, i)->role, LORA_ROLE_BASE);
+    release();
+}
+
 Test(lora_set, one_part_twice)
 {
     static const named_shape t[] = {

@@ -277,3 +277,41 @@ Test(parts, keys_of_several_optimizers_tell_them_apart)
     cr_expect_str_eq(parts.optimizer_key, "");
     expect_name(PART_OPTIMIZER, true, "optim_d.state.w.exp_avg", "optim_d.state.w.exp_avg");
 }
+
+Test(parts, what_precedes_the_root_of_peft_is_an_outer_key)
+{
+    add_all(
+        "model.base_model.model.a model.base_model.model.model.b model.base_model.model.model.c");
+    find();
+    cr_expect_str_eq(parts.model_key, "model");
+    cr_expect_eq(parts.model_depth, 0);
+    expect_parts("MMM");
+    expect_name(PART_MODEL, true, "model.base_model.model.a", "base_model.model.a");
+    expect_name(PART_MODEL, false, "model.base_model.model.a", "model.base_model.model.a");
+}
+
+Test(parts, other_beginnings_of_peft_names_stay)
+{
+    static const char *const states[] = {
+        "base_model.model.a base_model.model.model.b",       /* no key */
+        "model.base_model.model.a other.base_model.model.b", /* two */
+        "model.base_model.model.a model.b",                  /* not all */
+        "model.base_model.modela model.base_model.modelb",   /* no root */
+        "_fsdp_wrapped_module.base_model.model.a _fsdp_wrapped_module.base_model.model.b",
+    };
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        add_all(states[i]);
+        find();
+        cr_expect_str_eq(parts.model_key, "", "%s", states[i]);
+        teardown();
+        setup();
+    }
+}
+
+Test(parts, a_key_above_peft_that_no_list_contains)
+{
+    add_all("policy/base_model.model.a policy/base_model.model.b");
+    find();
+    cr_expect_str_eq(parts.model_key, "policy");
+    expect_name(PART_MODEL, true, "policy.base_model.model.a", "base_model.model.a");
+}
