@@ -53,6 +53,8 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
+        {"Adapters:", options_merging, &w},
+        {"", options_adapter_config, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},
         {"", options_keying, &w},

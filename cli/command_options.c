@@ -105,19 +105,23 @@ const opt_row options_part_consolidate[] = {
 const opt_row options_adapter[] = {
     {"adapter", .kind = OPT_TEXT, .at = AT(adapter), .value = "NAME",
      .help = "--part adapter: the adapter to write; default: the only one"},
+    {"task-type", .kind = OPT_TEXT, .at = AT(task_type), .value = "TYPE",
+     .help = "--part adapter: its task_type, such as CAUSAL_LM"},
+    {"base-model", .kind = OPT_TEXT, .at = AT(base_model), .value = "NAME",
+     .help = "--part adapter: its base_model_name_or_path"},
+    {0},
+};
+
+const opt_row options_adapter_config[] = {
     {"adapter-config", .kind = OPT_TEXT, .at = AT(adapter_config), .value = "FILE",
-     .help = "adapter_config.json of the training, written unchanged; default: the one beside SRC, "
-             "else made from the tensors and the options below"},
+     .help = "adapter_config.json of the training; default: the one beside the adapter, else made "
+             "from the tensors and the options below"},
     {"lora-alpha", .kind = OPT_TEXT, .at = AT(lora_alpha), .value = "X",
      .help = "lora_alpha of the adapter, which the tensors do not contain"},
     {"rslora", .kind = OPT_FLAG, .at = AT(rslora),
      .help = "the adapter was trained with use_rslora"},
     {"fan-in-fan-out", .kind = OPT_FLAG, .at = AT(fan_in_fan_out),
      .help = "weights of the base model are [in, out], as in GPT-2"},
-    {"task-type", .kind = OPT_TEXT, .at = AT(task_type), .value = "TYPE",
-     .help = "task_type of the adapter, such as CAUSAL_LM"},
-    {"base-model", .kind = OPT_TEXT, .at = AT(base_model), .value = "NAME",
-     .help = "base_model_name_or_path of the adapter"},
     {0},
 };
 
@@ -202,6 +206,17 @@ const opt_row options_casting[] = {
     {"dequantize", .kind = OPT_FLAG, .at = AT(dequantize),
      .help =
          "read weights of 8-bit floats with scales for blocks of 128 x 128, and MXFP4, as bf16"},
+    {0},
+};
+
+const opt_row options_merging[] = {
+    {"merge-adapter", .kind = OPT_LIST, .at = AT(merge_adapter), .value = "ADAPTER",
+     .help = "merge a LoRA adapter of PEFT into the weights: self, the one inside SRC, self:NAME, "
+             "one of "
+             "several, or its folder; repeatable, in order"},
+    {"merge-safe", .kind = OPT_FLAG, .at = AT(merge_safe),
+     .help =
+         "as safe_merge of PEFT: round products before they are added, fail on NaN and infinity"},
     {0},
 };
 
@@ -347,12 +362,23 @@ static bool parse_number(const char *text, double *number)
     return end != text && *end == '\0' && isfinite(*number);
 }
 
+/* With r->adapter as the config. */
+static void request_merge(const command_options *w, command_request *r)
+{
+    r->merge = (fsdpck_merge_options)FSDPCK_INIT(fsdpck_merge_options);
+    r->merge.adapters = (const char *const *)w->merge_adapter;
+    r->merge.adapter_count = opt_list_count(w->merge_adapter);
+    r->merge.safe = w->merge_safe;
+    r->merge.config = &r->adapter;
+    r->open.merge = &r->merge;
+}
+
 /* After command_open_options. */
 static bool request_adapter(const cli *c, const command_options *w, command_request *r)
 {
     fsdpck_adapter_options *a = &r->adapter;
     *a = (fsdpck_adapter_options)FSDPCK_INIT(fsdpck_adapter_options);
-    if (w->part != PART_ADAPTER)
+    if (w->part != PART_ADAPTER && w->merge_adapter == NULL)
         return true;
     a->name = w->adapter;
     a->config = w->adapter_config;
@@ -365,7 +391,10 @@ static bool request_adapter(const cli *c, const command_options *w, command_requ
         opt_usage_error(c, "--lora-alpha: '%s' is not a number", w->lora_alpha);
         return false;
     }
-    r->open.adapter = a;
+    if (w->part == PART_ADAPTER)
+        r->open.adapter = a;
+    else
+        request_merge(w, r);
     return true;
 }
 
@@ -455,18 +484,41 @@ static int check_map(const cli *c, const command_options *w)
     return -1;
 }
 
+/* The first option of the config of an adapter. */
+static const char *config_option(const command_options *w)
+{
+    return w->adapter_config != NULL ? "--adapter-config"
+           : w->lora_alpha != NULL   ? "--lora-alpha"
+           : w->rslora               ? "--rslora"
+           : w->fan_in_fan_out       ? "--fan-in-fan-out"
+                                     : NULL;
+}
+
+static int check_merge(const cli *c, const command_options *w)
+{
+    const size_t count = opt_list_count(w->merge_adapter);
+    if (count == 0 && w->merge_safe)
+        return opt_usage_error(c, "--merge-safe requires --merge-adapter");
+    if (count > 0 && w->part > 0)
+        return opt_usage_error_next(
+            c, "omit one of them", "--merge-adapter applies to the model part only, not to --part");
+    if (count > 1 && config_option(w) != NULL)
+        return opt_usage_error_next(c, "put an adapter_config.json into the folder of each adapter",
+                                    "%s does not apply to several adapters", config_option(w));
+    return -1;
+}
+
 static int check_adapter(const cli *c, const command_options *w)
 {
-    const char *option = w->adapter != NULL          ? "--adapter"
-                         : w->adapter_config != NULL ? "--adapter-config"
-                         : w->lora_alpha != NULL     ? "--lora-alpha"
-                         : w->rslora                 ? "--rslora"
-                         : w->fan_in_fan_out         ? "--fan-in-fan-out"
-                         : w->task_type != NULL      ? "--task-type"
-                         : w->base_model != NULL     ? "--base-model"
-                                                     : NULL;
+    const char *option = w->adapter != NULL      ? "--adapter"
+                         : w->task_type != NULL  ? "--task-type"
+                         : w->base_model != NULL ? "--base-model"
+                                                 : NULL;
     if (option != NULL && w->part != PART_ADAPTER)
         return opt_usage_error(c, "%s requires --part adapter", option);
+    if (config_option(w) != NULL && w->part != PART_ADAPTER && w->merge_adapter == NULL)
+        return opt_usage_error(c, "%s requires --part adapter or --merge-adapter",
+                               config_option(w));
     if (w->part == PART_ADAPTER && (w->map != NULL || w->dequantize))
         return opt_usage_error_next(c, "omit one of them",
                                     "%s does not apply to --part adapter, whose names and values "
@@ -492,6 +544,8 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         code = opt_usage_error(c, "--sha256 and --no-manifest contradict each other");
     if (code < 0)
         code = check_adapter(c, w);
+    if (code < 0)
+        code = check_merge(c, w);
     if (code < 0)
         code = check_map(c, w);
     if (code < 0)

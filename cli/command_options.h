@@ -22,6 +22,8 @@ typedef struct command_options {
     /* options_mapping */
     char *map, *map_config, **map_set;
     int dequantize;
+    char **merge_adapter;
+    int merge_safe;
     int map_import;
     /* options_part_*, options_selecting, options_objects, options_clean_*, options_naming */
     /* options_adapter */
@@ -73,9 +75,9 @@ extern const opt_row options_clean_output[]; /* one of these two, before options
 extern const opt_row options_clean_part[];
 extern const opt_row options_naming[];
 extern const opt_row options_mapping[];
-extern const opt_row options_adapter[];
+extern const opt_row options_adapter[], options_adapter_config[];
 extern const opt_row options_map_values[]; /* of a map that another option names */
-extern const opt_row options_casting[];
+extern const opt_row options_casting[], options_merging[];
 extern const opt_row options_sharding[];
 extern const opt_row options_writing[];
 extern const opt_row options_group[];
@@ -96,7 +98,8 @@ typedef struct job_options {
 
 typedef struct command_request {
     fsdpck_open_options open;
-    fsdpck_adapter_options adapter; /* of `open`, with --part adapter */
+    fsdpck_adapter_options adapter; /* of `open`, with --part adapter, or of `merge` */
+    fsdpck_merge_options merge;     /* of `open`, with --merge-adapter */
     job_options job;                /* without tp_plan and like */
     const char *src, *dst;          /* dst is NULL where the command takes one operand */
     const char *const *sources;     /* average: all SRC, `src` is the first; else NULL */

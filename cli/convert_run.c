@@ -23,6 +23,7 @@ static fsdpck_status open_like(const cli *c, const command_request *r, fsdpck_ch
     o.model_path = NULL;
     o.map = NULL;
     o.dequantize = 0;
+    o.merge = NULL;
     o.per_rank = FSDPCK_PER_RANK_FIRST;
     return fsdpck_open(c->ctx, r->given->like, &o, like, err);
 }

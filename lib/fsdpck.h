@@ -233,8 +233,7 @@ typedef struct fsdpck_open_options {
      * data first. FSDP1 with TP writes the same text for the other order, so only the user can
      * choose. */
     int assume_tp_first;
-    /* Description of the model, fsdpck-model(5), to convert FSDP1's flat parameters to the original
-     * parameters. NULL: keep them flat. */
+    /* Model description, fsdpck-model(5), to unflatten FSDP1's parameters; NULL: keep them flat. */
     const char *model_path;
     fsdpck_optim_keys optim_keys;
     int source_local; /* in a group: files of one name on several hosts differ, named "HOST:NAME" */
@@ -256,8 +255,8 @@ typedef struct fsdpck_open_options {
     fsdpck_checkpoint *like;
     int dequantize; /* read quantized weights, fsdpck-formats(5), as bfloat16: the model part alone */
     int map_import; /* apply the inverse of `map`; map_config is the checkpoint's own by default */
-    /* Read one adapter alone, to write it as PEFT does; borrowed for the call. NULL: read everything. */
-    const fsdpck_adapter_options *adapter;
+    const fsdpck_adapter_options *adapter; /* read one adapter alone, as PEFT saves it; or NULL */
+    const fsdpck_merge_options *merge;     /* merge adapters into the weights; or NULL */
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
@@ -317,6 +316,7 @@ typedef struct fsdpck_info {
     const char *map_tied;       /* then: "lm_head.weight = tok_embeddings.weight", added tensors */
     int has_adapter;            /* one adapter alone is read (open options) */
     const char *adapter, *adapter_config; /* then: its name, and the path of its config or "" */
+    const fsdpck_merged *merged; /* adapters that were merged into the weights; NULL: none */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */

@@ -10,6 +10,18 @@
  *         st = fsdpck_consolidate(ctx, src, "adapter", NULL, NULL, &err); // PeftModel.from_pretrained
  *
  * With open.like, the base model, the shapes of the adapter are compared with its weights.
+ *
+ * Merged into the weights of a base model, as merge_and_unload does:
+ *
+ *     const char *const folders[] = {"adapter"};
+ *     fsdpck_merge_options merge = FSDPCK_INIT(fsdpck_merge_options);
+ *     fsdpck_open_options open = FSDPCK_INIT(fsdpck_open_options);
+ *     merge.adapters = folders;
+ *     merge.adapter_count = 1;
+ *     open.merge = &merge;
+ *     st = fsdpck_open(ctx, "base", &open, &src, &err);
+ *     if (st == FSDPCK_OK)
+ *         st = fsdpck_consolidate(ctx, src, "merged", NULL, NULL, &err);
  */
 #ifndef FSDPCK_ADAPTER_H
 #define FSDPCK_ADAPTER_H
@@ -40,6 +52,37 @@ typedef struct fsdpck_adapter_options {
     const char *task_type;  /* "CAUSAL_LM"; NULL: unknown */
     const char *base_model; /* base_model_name_or_path; NULL: unknown */
 } fsdpck_adapter_options;
+
+/* Adapters to merge into the weights, in this order. Then only the model part is read, under the names of
+ * the base model. The arithmetic is that of merge_and_unload in PEFT. Each module of an adapter must have a
+ * weight of a fitting shape in the base model, and each of its tensors a place; otherwise the call fails with
+ * LORA-BASE or LORA-SHAPE. */
+typedef struct fsdpck_merge_options {
+    size_t struct_nbytes;
+    /* "self", the only one inside the checkpoint, "self:NAME", one of several, or the path of an adapter. */
+    const char *const *adapters;
+    size_t adapter_count;
+    int safe; /* as safe_merge: round products before they are added, and fail on NaN and infinity */
+    const fsdpck_adapter_options
+        *config; /* of the only adapter, where its files lack it; or NULL */
+} fsdpck_merge_options;
+
+/* An adapter that was merged into the weights. */
+typedef struct fsdpck_merged_adapter {
+    size_t struct_nbytes;
+    const char *name;  /* inside the checkpoint: its name; otherwise the path as given */
+    uint64_t modules;  /* whose product of factors was added */
+    uint64_t replaced; /* tensors of the base model that it replaces, or some rows of them */
+    double least_scale, largest_scale; /* of the modules */
+} fsdpck_merged_adapter;
+
+/* All adapters that were merged. Borrowed from the checkpoint. */
+typedef struct fsdpck_merged {
+    size_t struct_nbytes;
+    uint64_t tensors;                             /* that the adapters changed */
+    const fsdpck_merged_adapter *const *adapters; /* in the order of the options */
+    size_t adapter_count;
+} fsdpck_merged;
 
 /* An adapter of LoRA in the model part, under the names of PEFT. */
 typedef struct fsdpck_adapter {

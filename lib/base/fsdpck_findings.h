@@ -321,6 +321,9 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LORA_RANK = 353,
     FSDPCK_FINDING_LORA_SHAPE = 354,
     FSDPCK_FINDING_LORA_ZERO = 355,
+    FSDPCK_FINDING_LORA_BASE = 356,
+    FSDPCK_FINDING_LORA_MERGE = 357,
+    FSDPCK_FINDING_LORA_NAN = 358,
 } fsdpck_finding_id;
 
 #endif

@@ -32,6 +32,9 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     all.map_chosen_for = c->map_chosen_for;
     all.dequantized = c->dequantized;
     all.map_import = c->map_forward != NULL;
+    const fsdpck_checkpoint *merged = checkpoint_merged(c);
+    if (merged != NULL)
+        all.merged = &merged->merged;
     size_t tied = 0;
     all.map_tied = c->mapper == NULL ? "" : map_adapter_tied(c->mapper, &tied);
     all.map_not_made = c->map_forward == NULL ? "" : map_dropped_names(c->map_forward);

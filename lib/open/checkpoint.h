@@ -15,6 +15,7 @@
  *     averaged_checkpoint.c the average of several checkpoints
  *     ema_checkpoint.c    the moving average that an optimizer holds
  *     average_match.c     tensors and objects of the inputs of an average
+ *     merged_checkpoint.c adapters merged into the weights
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
  *     adapter_checkpoint.c one adapter, as PEFT saves it; adapter_config.c has its config
@@ -41,6 +42,7 @@
 #include "group/group.h"
 #include "lora/lora_check.h"
 #include "lora/lora_extract.h"
+#include "lora/merge.h"
 #include "map/dequantize.h"
 #include "select/select.h"
 #include "statedict/per_rank.h"
@@ -129,6 +131,12 @@ struct fsdpck_checkpoint {
     fsdpck_checkpoint *base;
     dequantizer *dequantizer;
     uint64_t dequantized; /* tensors, here or in `base` */
+    /* With adapters merged; checkpoints of adapters beside, NULL for those inside. */
+    merger *merger;
+    fsdpck_checkpoint **beside;
+    size_t beside_count;
+    fsdpck_merged merged;
+    fsdpck_merged_adapter **merged_adapters; /* of `merged` */
     tensor_map *map;
     tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */
     map_adapter *mapper;
@@ -249,6 +257,17 @@ typedef struct average_match {
  * difference is logged. */
 fsdpck_status average_match_find(average_match *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* merged_checkpoint.c: the adapters of `merge` merged into the weights; *out as for derived_checkpoint_new.
+ * `beside` has the checkpoint of each adapter, NULL for those inside; *out keeps it, if set.
+ * BADINPUT, UNSUPPORTED, USAGE (LORA-...). */
+fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_merge_options *merge,
+                               fsdpck_checkpoint **beside, fsdpck_checkpoint **out,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether an adapter of the options is inside the checkpoint, with its name or NULL. */
+bool merge_adapter_is_self(const char *text, const char **name);
+void checkpoint_merge_release(fsdpck_checkpoint *c);
+/* The checkpoint, `c` or one that it is made of, into which adapters were merged; NULL: none. */
+const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c);
 /* mapped_checkpoint.c: a second checkpoint for the model part of `base`, by options->map; *out as for
  * derived_checkpoint_new. USAGE and BADINPUT (MAP-...). */
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,

@@ -305,11 +305,58 @@ static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_op
     fsdpck_adapter_options a = FSDPCK_INIT(fsdpck_adapter_options);
     fsdpck_checkpoint *made = NULL;
     RETURN_IF(STRUCT_COPY_IN(&a, o->adapter, fsdpck_adapter_options, err));
-    if (o->dequantize || o->map != NULL || o->map_import)
+    if (o->dequantize || o->map != NULL || o->map_import || o->merge != NULL)
         return FAIL(
             err, USAGE, NONE,
-            "an adapter keeps its names and values: no map or dequantization applies to it");
+            "an adapter keeps its names and values: no map, merge or dequantization applies "
+            "to it");
     const fsdpck_status st = checkpoint_extract_adapter(*c, &a, o->like, &made, err);
+    *c = made != NULL ? made : *c;
+    return st;
+}
+
+static void close_all(fsdpck_checkpoint **list, size_t count)
+{
+    for (size_t i = 0; list != NULL && i < count; i++)
+        fsdpck_close(list[i]);
+    free(list);
+}
+
+/* The adapters that are checkpoints of their own. */
+static fsdpck_status open_adapters(fsdpck_context *ctx, const fsdpck_merge_options *m,
+                                   const fsdpck_open_options *of, fsdpck_checkpoint **beside,
+                                   fsdpck_error *err)
+{
+    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
+    const char *name;
+    o.threads = of->threads;
+    o.no_follow = of->no_follow;
+    for (size_t i = 0; i < m->adapter_count; i++)
+        if (!merge_adapter_is_self(m->adapters[i], &name))
+            RETURN_IF(fsdpck_open(ctx, m->adapters[i], &o, &beside[i], err));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status merge_adapters(fsdpck_checkpoint **c, const fsdpck_open_options *o,
+                                    fsdpck_error *err)
+{
+    fsdpck_adapter_options config = FSDPCK_INIT(fsdpck_adapter_options);
+    fsdpck_merge_options m = FSDPCK_INIT(fsdpck_merge_options);
+    fsdpck_checkpoint *made = NULL;
+    RETURN_IF(STRUCT_COPY_IN(&m, o->merge, fsdpck_merge_options, err));
+    if (m.config != NULL) {
+        RETURN_IF(STRUCT_COPY_IN(&config, m.config, fsdpck_adapter_options, err));
+        m.config = &config;
+    }
+    if (m.adapter_count == 0)
+        return FSDPCK_OK;
+    fsdpck_checkpoint **beside = calloc(m.adapter_count, sizeof *beside);
+    fsdpck_status st = beside == NULL ? error_set_nomem(err, m.adapter_count * sizeof *beside)
+                                      : open_adapters((*c)->ctx, &m, o, beside, err);
+    if (st == FSDPCK_OK)
+        st = checkpoint_merge(*c, &m, beside, &made, err);
+    if (made == NULL)
+        close_all(beside, m.adapter_count);
     *c = made != NULL ? made : *c;
     return st;
 }
@@ -325,6 +372,8 @@ static fsdpck_status convert(fsdpck_checkpoint **c, fsdpck_open_options *o, fsdp
         *c = made != NULL ? made : *c;
         RETURN_IF(st);
     }
+    if (o->merge != NULL)
+        RETURN_IF(merge_adapters(c, o, err));
     if (o->map == NULL && o->like == NULL && !o->map_import)
         return FSDPCK_OK;
     made = NULL;
@@ -340,7 +389,8 @@ fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_op
     *out = NULL;
     RETURN_IF(open_options_take(&o, options, err));
     RETURN_IF(checkpoint_open(ctx, path, &o, NULL, NULL, out, err));
-    if (!o.dequantize && o.map == NULL && o.like == NULL && !o.map_import && o.adapter == NULL)
+    if (!o.dequantize && o.merge == NULL && o.map == NULL && o.like == NULL && !o.map_import &&
+        o.adapter == NULL)
         return FSDPCK_OK;
     const fsdpck_status st = group_agree(ctx->group, convert(out, &o, err), err);
     if (st != FSDPCK_OK) {
@@ -401,6 +451,8 @@ void fsdpck_close(fsdpck_checkpoint *c)
     free(c->lora_origin);
     text_release(&c->lora_config);
     map_adapter_free(c->mapper);
+    checkpoint_merge_release(c);
+    close_all(c->beside, c->beside_count);
     dequantizer_free(c->dequantizer);
     map_free(c->map);
     map_free(c->map_forward);

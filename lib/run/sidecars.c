@@ -131,6 +131,12 @@ static bool is_empty_data(const sidecars *s, const char *name)
            path_probe(&s->dir, name, &kind, &nbytes, NULL) == FSDPCK_OK && nbytes == 0;
 }
 
+/* transformers would apply the adapter of such a file again. */
+static bool is_of_merged(const fsdpck_checkpoint *src, const char *name)
+{
+    return strcmp(name, "adapter_config.json") == 0 && checkpoint_merged(src) != NULL;
+}
+
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,
                             fsdpck_error *err)
 {
@@ -155,7 +161,8 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
             st = add_name(s, folder_name, names[i], err);
     free(names);
     for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++)
-        (void)choose_file(s, i);
+        if (!is_of_merged(src, name_of(VEC_AT(&s->files, const sidecar, i))))
+            (void)choose_file(s, i);
     return st;
 }
 

@@ -1,0 +1,291 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lora/merge_list_internal.h"
+
+/* --- tensors of both checkpoints --- */
+
+static fsdpck_status join(list_maker *k, const merge_checkpoint *from, vec *inputs,
+                          fsdpck_error *err)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        const lora_input *in = &from->inputs[i];
+        const cat_tensor *t = catalogue_tensor(from->cat, in->tensor);
+        lora_input made = *in;
+        RETURN_IF(catalogue_add_tensor(&k->joined, in->name, in->nbytes, (dtype)t->dtype, t->ndim,
+                                       catalogue_shape(from->cat, in->tensor), &made.tensor, err));
+        RETURN_IF(vec_add(inputs, &made, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status find_adapters(list_maker *k, fsdpck_error *err)
+{
+    const merge_checkpoint *beside = k->request->beside;
+    vec inputs = VEC_OF(lora_input, k->owner);
+    k->own = beside == NULL ? 0 : beside->count;
+    fsdpck_status st = beside == NULL ? FSDPCK_OK : join(k, beside, &inputs, err);
+    if (st == FSDPCK_OK)
+        st = join(k, k->base, &inputs, err);
+    if (st == FSDPCK_OK)
+        st = lora_set_find(&k->joined, inputs.items, inputs.count, k->owner, &k->set, err);
+    vec_release(&inputs);
+    if (st == FSDPCK_OK)
+        st = lora_set_name_parameters(&k->set, &k->joined, k->request->config, err);
+    RETURN_IF(st);
+    k->used = budget_alloc(k->owner, lora_tensor_count(&k->set), err);
+    return k->used == NULL ? FSDPCK_LIMIT : FSDPCK_OK;
+}
+
+/* --- the requested adapter --- */
+
+static fsdpck_status fail_no_adapter(const list_maker *k, fsdpck_error *err)
+{
+    if (k->request->beside != NULL)
+        return FAIL_WITH(err, BADINPUT, LORA_BASE, ("'%s' contains no adapter", k->request->name),
+                         (expected, "tensors with names such as '....lora_A.weight'"));
+    return FAIL_WITH(err, USAGE, NONE, ("the checkpoint contains no adapter"),
+                     (next, "give the folder of the adapter: --merge-adapter FOLDER"));
+}
+
+static fsdpck_status fail_choice(const list_maker *k, const char *wrong, fsdpck_error *err)
+{
+    text_buf names = {0};
+    for (uint32_t i = 0; i < lora_adapter_count(&k->set); i++)
+        text_printf(&names, "%s'%s'", i == 0 ? "" : ", ", strtab_text(&k->set.adapters, i));
+    fsdpck_status st = text_check(&names, err);
+    if (st == FSDPCK_OK && wrong != NULL)
+        st = FAIL_WITH(err, USAGE, NONE, ("the checkpoint contains no adapter '%s'", wrong),
+                       (found, "%s", names.text));
+    else if (st == FSDPCK_OK)
+        st = FAIL_WITH(err, USAGE, NONE, ("the checkpoint contains several adapters"),
+                       (found, "%s", names.text),
+                       (next, "name one: --merge-adapter self:NAME; repeat the option for more"));
+    text_release(&names);
+    return st;
+}
+
+/* Adapters of a folder are those whose tensors it contains; they have one name, or none. */
+static uint32_t first_beside(const list_maker *k)
+{
+    for (uint32_t i = 0; i < k->own; i++)
+        if (lora_tensor_at(&k->set, i)->adapter != LORA_NONE)
+            return lora_tensor_at(&k->set, i)->adapter;
+    return LORA_NONE;
+}
+
+static fsdpck_status choose_adapter(list_maker *k, fsdpck_error *err)
+{
+    const size_t count = lora_adapter_count(&k->set);
+    const char *name = k->request->adapter;
+    if (k->request->beside != NULL) {
+        k->adapter = first_beside(k);
+        return k->adapter == LORA_NONE ? fail_no_adapter(k, err) : FSDPCK_OK;
+    }
+    if (count == 0)
+        return fail_no_adapter(k, err);
+    if (name == NULL && count > 1)
+        return fail_choice(k, NULL, err);
+    k->adapter = name == NULL ? 0 : strtab_find(&k->set.adapters, name, strlen(name));
+    return k->adapter == STRTAB_NONE ? fail_choice(k, name, err) : FSDPCK_OK;
+}
+
+static fsdpck_status name_adapter(list_maker *k, fsdpck_error *err)
+{
+    const merge_request *r = k->request;
+    const char *name = r->beside != NULL ? r->name : strtab_text(&k->set.adapters, k->adapter);
+    return strtab_intern(&k->list->adapters, name, strlen(name), &k->request->adapter_name, err);
+}
+
+/* --- targets --- */
+
+/* Tensors of the base model, in their order. */
+static fsdpck_status add_targets(list_maker *k, fsdpck_error *err)
+{
+    const size_t tensors = catalogue_tensor_count(k->base->cat);
+    if (tensors > 0 && vec_push_n(&k->target_of, tensors, err) == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = k->own; i < lora_tensor_count(&k->set); i++) {
+        const lora_tensor *t = lora_tensor_at(&k->set, i);
+        merge_target made = {.tensor = list_maker_tensor(k, (uint32_t)i)};
+        const lora_role role = list_maker_role(k, (uint32_t)i);
+        if (role != LORA_ROLE_BASE && role != LORA_ROLE_ORIGINAL)
+            continue;
+        RETURN_IF(strtab_intern(&k->list->names, lora_text(&k->set, t->base),
+                                strtab_nbytes(&k->set.names, t->base), &made.name, err));
+        RETURN_IF(vec_add(&k->list->targets, &made, err));
+        *VEC_AT(&k->target_of, uint32_t, made.tensor) = (uint32_t)k->list->targets.count;
+    }
+    return FSDPCK_OK;
+}
+
+/* Tensors that share the storage of a changed one change likewise. */
+static fsdpck_status add_tied(list_maker *k, fsdpck_error *err)
+{
+    const size_t count = k->pending.count;
+    for (size_t i = 0; i < count; i++) {
+        const pending_step p = *VEC_AT(&k->pending, const pending_step, i);
+        const uint32_t tensor = VEC_AT(&k->list->targets, const merge_target, p.target)->tensor;
+        const uint32_t alias = catalogue_tensor(k->base->cat, tensor)->alias;
+        for (uint32_t j = 0; alias != CAT_NONE && j < k->list->targets.count; j++) {
+            const uint32_t other = VEC_AT(&k->list->targets, const merge_target, j)->tensor;
+            const pending_step tied = {j, p.step};
+            if (j != p.target && catalogue_tensor(k->base->cat, other)->alias == alias &&
+                shape_equal(catalogue_shape(k->base->cat, other),
+                            catalogue_tensor(k->base->cat, other)->ndim,
+                            catalogue_shape(k->base->cat, tensor),
+                            catalogue_tensor(k->base->cat, tensor)->ndim))
+                RETURN_IF(vec_add(&k->pending, &tied, err));
+        }
+    }
+    return FSDPCK_OK;
+}
+
+/* The steps of each target, in the order of the requests. */
+static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
+{
+    vec *targets = &k->list->targets, *steps = &k->list->steps;
+    uint64_t first = 0;
+    RETURN_IF(add_tied(k, err));
+    for (size_t i = 0; i < k->pending.count; i++)
+        VEC_AT(targets, merge_target, VEC_AT(&k->pending, const pending_step, i)->target)
+            ->step_count++;
+    for (size_t i = 0; i < targets->count; i++) {
+        merge_target *t = VEC_AT(targets, merge_target, i);
+        t->first_step = first;
+        first += t->step_count;
+        t->step_count = 0;
+    }
+    if (first > 0 && vec_push_n(steps, first, err) == NULL)
+        return FSDPCK_LIMIT;
+    for (size_t i = 0; i < k->pending.count; i++) {
+        const pending_step *p = VEC_AT(&k->pending, const pending_step, i);
+        merge_target *t = VEC_AT(targets, merge_target, p->target);
+        *VEC_AT(steps, merge_step, t->first_step + t->step_count++) = p->step;
+    }
+    return FSDPCK_OK;
+}
+
+/* --- every tensor is used --- */
+
+static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_error *err)
+{
+    text_buf names = {0};
+    const size_t most = sizeof k->missing / sizeof k->missing[0];
+    for (size_t i = 0; i < k->missing_count && i < most; i++)
+        text_printf(&names, "%s'%s'", i == 0 ? "" : ", ", k->missing[i]);
+    if (k->missing_count > most)
+        text_puts(&names, ", ...");
+    fsdpck_status st = text_check(&names, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_WITH(err, BADINPUT, LORA_BASE,
+                       ("adapter '%s' does not fit the base model: %s: %zu",
+                        strtab_text(&k->list->adapters, k->request->adapter_name), what,
+                        k->missing_count),
+                       (found, "%s", names.text));
+    text_release(&names);
+    return st;
+}
+
+/* Tensors of the requested adapter that no step uses. */
+static fsdpck_status check_used(list_maker *k, fsdpck_error *err)
+{
+    if (k->missing_count > 0)
+        return fail_named(k, "modules without weight there", err);
+    for (size_t i = 0; i < lora_tensor_count(&k->set); i++) {
+        const lora_tensor *t = lora_tensor_at(&k->set, i);
+        const bool foreign = t->role == LORA_ROLE_FOREIGN && k->own == 0;
+        const bool own = k->own > 0 ? i < k->own : t->adapter == k->adapter || foreign;
+        if (!k->used[i] && own)
+            list_maker_note_missing(k, lora_text(&k->set, t->saved));
+    }
+    return k->missing_count > 0 ? fail_named(k, "tensors without place there", err) : FSDPCK_OK;
+}
+
+/* --- the list --- */
+
+/* These start from a base model that they have changed. */
+static bool changes_base(const lora_config *c)
+{
+    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        if (strncmp(c->initial, changing[i], strlen(changing[i])) == 0)
+            return true;
+    return false;
+}
+
+static fsdpck_status check_config(const list_maker *k, fsdpck_error *err)
+{
+    const lora_config *c = k->request->config;
+    if (k->request->beside != NULL && changes_base(c))
+        return FAIL_WITH(err, UNSUPPORTED, LORA_KIND,
+                         ("init_lora_weights '%s' of adapter '%s' changed the base model too",
+                          c->initial, strtab_text(&k->list->adapters, k->request->adapter_name)),
+                         (next, "merge it with PEFT, or convert it with "
+                                "path_initial_model_for_weight_conversion of save_pretrained"));
+    if (c->unmergeable[0] != '\0')
+        return FAIL_WITH(err, UNSUPPORTED, LORA_KIND,
+                         ("adapter '%s' has the setting %s, which cannot be merged",
+                          strtab_text(&k->list->adapters, k->request->adapter_name),
+                          c->unmergeable),
+                         (next, "merge it with PEFT"));
+    if (!c->has_alpha || !c->has_r)
+        return FAIL_WITH(err, BADINPUT, LORA_CONFIG,
+                         ("the config of adapter '%s' lacks %s",
+                          strtab_text(&k->list->adapters, k->request->adapter_name),
+                          c->has_alpha ? "r" : "lora_alpha"),
+                         (next, "give the adapter_config.json of the training"));
+    return FSDPCK_OK;
+}
+
+static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
+{
+    RETURN_IF(find_adapters(k, err));
+    RETURN_IF(choose_adapter(k, err));
+    RETURN_IF(name_adapter(k, err));
+    RETURN_IF(check_config(k, err));
+    if (k->list->targets.count == 0)
+        RETURN_IF(add_targets(k, err));
+    RETURN_IF(list_maker_add_modules(k, err));
+    return check_used(k, err);
+}
+
+static fsdpck_status make_request(list_maker *k, merge_request *request, fsdpck_error *err)
+{
+    const merge_input in = request->beside == NULL
+                               ? *VEC_AT(&k->list->inputs, const merge_input, 0)
+                               : (merge_input){request->beside->cat, request->beside->src};
+    k->request = request;
+    k->missing_count = 0;
+    k->input = request->beside == NULL ? 0 : (uint32_t)k->list->inputs.count;
+    if (k->input > 0)
+        RETURN_IF(vec_add(&k->list->inputs, &in, err));
+    catalogue_init(&k->joined, k->owner);
+    k->set = (lora_set){0};
+    k->used = NULL;
+    const fsdpck_status st = make_one(k, err);
+    budget_free(k->owner, k->used, k->used == NULL ? 0 : lora_tensor_count(&k->set));
+    lora_set_release(&k->set);
+    catalogue_release(&k->joined);
+    return st;
+}
+
+fsdpck_status merge_list_make(merge_list *list, const merge_checkpoint *base,
+                              merge_request *requests, size_t count, bool safe, fsdpck_error *err)
+{
+    budget *owner = list->inputs.owner;
+    list_maker k = {.list = list,
+                    .base = base,
+                    .safe = safe,
+                    .owner = owner,
+                    .target_of = VEC_OF(uint32_t, owner),
+                    .pending = VEC_OF(pending_step, owner)};
+    fsdpck_status st = vec_add(&list->inputs, &(merge_input){base->cat, base->src}, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        st = make_request(&k, &requests[i], err);
+    if (st == FSDPCK_OK)
+        st = group_steps(&k, err);
+    VEC_RELEASE_ALL(&k.target_of, &k.pending);
+    return st;
+}

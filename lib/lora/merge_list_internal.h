@@ -1,0 +1,54 @@
+/* merge_list_internal.h: what the files that make a merge_list share:
+ *
+ *     merge_list.c      tensors of the base model and of adapters under one set of names; the use of each
+ *     merge_modules.c   the changes that a module of an adapter makes
+ *     merge_steps.c     the roles of tensors; adding a step
+ *     merge_tokens.c    rows of trainable tokens
+ */
+#ifndef FSDPCK_LORA_MERGE_LIST_INTERNAL_H
+#define FSDPCK_LORA_MERGE_LIST_INTERNAL_H
+
+#include "lora/merge_list.h"
+
+/* A change before those of a target are brought together. */
+typedef struct pending_step {
+    uint32_t target;
+    merge_step step;
+} pending_step;
+
+typedef struct list_maker {
+    merge_list *list;
+    const merge_checkpoint *base;
+    bool safe;
+    budget *owner;
+    vec target_of; /* uint32_t: target plus 1, by tensor of the base checkpoint */
+    vec pending;   /* pending_step */
+
+    /* Of one request. Tensors of the adapter, if it is beside, come before those of the base. */
+    merge_request *request;
+    uint32_t input;   /* of the adapter's tensors */
+    uint32_t adapter; /* of the set */
+    size_t own;       /* tensors of the adapter beside; 0: it is inside */
+    catalogue joined; /* shapes and dtypes of both */
+    lora_set set;
+    uint8_t *used;          /* by tensor of the set */
+    const char *missing[4]; /* modules without weight; the first of them */
+    size_t missing_count;
+} list_maker;
+
+/* The role of a tensor of the set. Tensors of the base model have that role, also where the names of an adapter beside it do
+ * not show that there is one. */
+lora_role list_maker_role(const list_maker *k, uint32_t index);
+/* The tensor of its checkpoint, by its index in the set. */
+uint32_t list_maker_tensor(const list_maker *k, uint32_t index);
+/* Marks a tensor of the set as used. Returns its number in its checkpoint, CAT_NONE for LORA_NONE. */
+uint32_t list_maker_use(list_maker *k, uint32_t index);
+/* Adds a step to the target of a tensor of the base checkpoint, an index of the set. */
+fsdpck_status list_maker_add(list_maker *k, uint32_t base, const merge_step *step,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+void list_maker_note_missing(list_maker *k, const char *path);
+
+/* merge_modules.c */
+fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif

@@ -1,0 +1,283 @@
+/* merged_checkpoint.c: a checkpoint with adapters merged into its weights. Each adapter is inside the checkpoint, or is a
+ * checkpoint of its own, with its adapter_config.json. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lora/lora_zero.h"
+#include "lora/merge_list.h"
+#include "open/checkpoint.h"
+
+#define SELF "self"
+
+/* An adapter of the request, with what merging reads. */
+typedef struct opened_adapter {
+    map_inputs inputs;
+    vec names; /* lora_input */
+    merge_checkpoint tensors;
+    lora_config config;
+} opened_adapter;
+
+bool merge_adapter_is_self(const char *text, const char **name)
+{
+    const size_t n = strlen(SELF);
+    *name = NULL;
+    if (strncmp(text, SELF, n) != 0 || (text[n] != '\0' && text[n] != ':'))
+        return false;
+    *name = text[n] == ':' ? text + n + 1 : NULL;
+    return true;
+}
+
+/* The tensors of the model part by their names. */
+static fsdpck_status list_tensors(fsdpck_checkpoint *c, opened_adapter *a, fsdpck_error *err)
+{
+    RETURN_IF(map_inputs_list(c, &a->inputs, err));
+    for (size_t i = 0; i < a->inputs.inputs.count; i++) {
+        const map_input *in = VEC_AT(&a->inputs.inputs, const map_input, i);
+        const lora_input made = {in->name, in->nbytes, in->tensor};
+        RETURN_IF(vec_add(&a->names, &made, err));
+    }
+    a->tensors = (merge_checkpoint){&c->cat, &c->src, a->names.items, a->names.count};
+    return FSDPCK_OK;
+}
+
+static void opened_adapter_release(opened_adapter *a)
+{
+    map_inputs_release(&a->inputs);
+    vec_release(&a->names);
+    lora_config_release(&a->config);
+}
+
+/* --- the config --- */
+
+static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, fsdpck_error *err)
+{
+    return FAIL_WITH(
+        err, BADINPUT, LORA_CONFIG,
+        ("the adapter has no adapter_config.json, and its tensors do not contain "
+         "lora_alpha"),
+        (path, of->path),
+        (next, "give the file of the training with --adapter-config FILE, or --lora-alpha"));
+}
+
+/* From the tensors of the adapter `name` (NULL: the only one), and what else is known. */
+static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const lora_facts *facts,
+                                 text_buf *text, fsdpck_error *err)
+{
+    lora_set set;
+    if (!facts->has_alpha)
+        return fail_no_config(of, err);
+    fsdpck_status st = checkpoint_find_adapters(of, &set, err);
+    if (st == FSDPCK_OK)
+        st = lora_set_name_parameters(&set, &of->cat, NULL, err);
+    uint32_t adapter = name == NULL ? 0 : strtab_find(&set.adapters, name, strlen(name));
+    /* Making the list reports adapters that are missing. */
+    if (adapter >= lora_adapter_count(&set))
+        adapter = 0;
+    if (st == FSDPCK_OK && lora_adapter_count(&set) > 0)
+        st = lora_config_make(&set, &of->cat, adapter, facts, text, err);
+    else if (st == FSDPCK_OK)
+        text_puts(text, "{\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": 1}");
+    lora_set_release(&set);
+    return st == FSDPCK_OK ? text_check(text, err) : st;
+}
+
+static fsdpck_status read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, const char *name,
+                                 const fsdpck_adapter_options *options, lora_config *config,
+                                 fsdpck_error *err)
+{
+    adapter_source from;
+    text_buf text = {0};
+    fsdpck_status st = adapter_source_find(of, options, &from, err);
+    if (st == FSDPCK_OK && from.text == NULL)
+        st = make_config(of, name, &from.facts, &text, err);
+    if (st == FSDPCK_OK)
+        st = lora_config_read(from.text != NULL ? from.text : text.text,
+                              from.text != NULL ? from.nbytes : text.nbytes, &c->metadata, config,
+                              err);
+    if (st != FSDPCK_OK)
+        error_path(err, from.path != NULL ? from.path : of->path);
+    text_release(&text);
+    adapter_source_release(&from);
+    return st;
+}
+
+/* --- the request --- */
+
+static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_options *m, size_t i,
+                                  opened_adapter *a, merge_request *r, fsdpck_error *err)
+{
+    const char *text = m->adapters[i];
+    const fsdpck_adapter_options *config = m->config;
+    *r = (merge_request){.name = text};
+    a->names = VEC_OF(lora_input, &c->metadata);
+    if (merge_adapter_is_self(text, &r->adapter)) {
+        RETURN_IF(read_config(c, c->base, r->adapter, config, &a->config, err));
+    } else {
+        RETURN_IF(checkpoint_load_inner(c->beside[i], err));
+        RETURN_IF(list_tensors(c->beside[i], a, err));
+        RETURN_IF(read_config(c, c->beside[i], NULL, config, &a->config, err));
+        r->beside = &a->tensors;
+    }
+    r->config = &a->config;
+    return FSDPCK_OK;
+}
+
+/* For reports. `list` still has the names. */
+static fsdpck_status note_adapters(fsdpck_checkpoint *c, const merge_list *list,
+                                   const merge_request *requests, size_t count, fsdpck_error *err)
+{
+    c->merged_adapters = calloc(count, sizeof *c->merged_adapters);
+    if (c->merged_adapters == NULL)
+        return error_set_nomem(err, count * sizeof *c->merged_adapters);
+    for (size_t i = 0; i < count; i++) {
+        const merge_request *r = &requests[i];
+        fsdpck_merged_adapter *a = malloc(sizeof *a);
+        char *name = strdup(strtab_text(&list->adapters, r->adapter_name));
+        if (a == NULL || name == NULL) {
+            free(a);
+            free(name);
+            return error_set_nomem(err, strtab_nbytes(&list->adapters, r->adapter_name));
+        }
+        *a = (fsdpck_merged_adapter){.struct_nbytes = sizeof *a,
+                                     .name = name,
+                                     .modules = r->modules,
+                                     .replaced = r->replaced,
+                                     .least_scale = r->least_scale,
+                                     .largest_scale = r->largest_scale};
+        c->merged_adapters[c->merged.adapter_count++] = a;
+    }
+    return FSDPCK_OK;
+}
+
+/* Adapters whose product is zero change nothing. */
+static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const merge_list *list,
+                               fsdpck_error *err)
+{
+    const char *first = NULL;
+    size_t count = 0, all = 0;
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (c->remote_files != NULL)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < list->steps.count; i++) {
+        const merge_step *s = VEC_AT(&list->steps, const merge_step, i);
+        const merge_input *in = VEC_AT(&list->inputs, const merge_input, s->input);
+        bool zero = false;
+        if (s->kind != MERGE_PRODUCT)
+            continue;
+        all++;
+        RETURN_IF(lora_is_zero(in->src, in->cat, s->b, &zero, err));
+        if (zero && count++ == 0)
+            first = catalogue_name(in->cat, catalogue_tensor(in->cat, s->b)->name);
+    }
+    if (count > 0)
+        log_warn(
+            &c->ctx->log, FSDPCK_FINDING_LORA_ZERO,
+            "compare with an earlier checkpoint, and check that the module was trained",
+            "%zu of %zu merged products are zero, as their lora_B is all zeros; the first is '%s'",
+            count, all, first);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    for (size_t i = 0; i < c->base->ties.count; i++) {
+        const tied_pair *t = VEC_AT(&c->base->ties, const tied_pair, i);
+        const tied_pair made = {merger_same(c->merger, t->first), merger_same(c->merger, t->alias)};
+        if (made.first != CAT_NONE && made.alias != CAT_NONE)
+            RETURN_IF(vec_add(&c->ties, &made, err));
+    }
+    return FSDPCK_OK;
+}
+
+/* c->cat from the weights of c->base and the requests. */
+static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *base,
+                               merge_request *requests, size_t count, bool safe, fsdpck_error *err)
+{
+    merge_list list;
+    merge_list_init(&list, &c->metadata);
+    list.no_reading = c->remote_files != NULL;
+    fsdpck_status st = merge_list_make(&list, base, requests, count, safe, err);
+    if (st == FSDPCK_OK)
+        st = note_adapters(c, &list, requests, count, err);
+    if (st == FSDPCK_OK)
+        st = warn_zero(c, &list, err);
+    if (st == FSDPCK_OK)
+        st = merger_new(&list, &c->cat, &c->merger, err);
+    merge_list_release(&list);
+    if (st != FSDPCK_OK) {
+        error_path(err, c->path);
+        return st;
+    }
+    c->src = *merger_source(c->merger);
+    c->merged.struct_nbytes = sizeof c->merged;
+    c->merged.tensors = merger_count(c->merger);
+    c->merged.adapters = (const fsdpck_merged_adapter *const *)c->merged_adapters;
+    RETURN_IF(derived_checkpoint_skip_others(c, err));
+    RETURN_IF(keep_ties(c, err));
+    RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
+    /* No mesh is inferred: the parts of a weight are no shards. */
+    c->sharded_otherwise = c->base->sharded_otherwise;
+    return FSDPCK_OK;
+}
+
+static bool is_given(const fsdpck_adapter_options *a)
+{
+    return a->config != NULL || a->has_lora_alpha || a->use_rslora || a->fan_in_fan_out;
+}
+
+static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, fsdpck_error *err)
+{
+    const size_t count = m->adapter_count;
+    if (count > 1 && m->config != NULL && is_given(m->config))
+        return FAIL(err, USAGE, NONE,
+                    "config of the merge options does not apply to several adapters");
+    opened_adapter *opened = calloc(count, sizeof *opened);
+    merge_request *requests = calloc(count, sizeof *requests);
+    opened_adapter base = {.names = VEC_OF(lora_input, &c->metadata)};
+    fsdpck_status st = FSDPCK_OK;
+    if (opened == NULL || requests == NULL)
+        st = error_set_nomem(err, count * sizeof *opened);
+    if (st == FSDPCK_OK)
+        st = list_tensors(c->base, &base, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        st = take_request(c, m, i, &opened[i], &requests[i], err);
+    if (st == FSDPCK_OK)
+        st = merge_all(c, &base.tensors, requests, count, m->safe != 0, err);
+    for (size_t i = 0; opened != NULL && i < count; i++)
+        opened_adapter_release(&opened[i]);
+    opened_adapter_release(&base);
+    free(opened);
+    free(requests);
+    return st;
+}
+
+fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_merge_options *merge,
+                               fsdpck_checkpoint **beside, fsdpck_checkpoint **out,
+                               fsdpck_error *err)
+{
+    *out = NULL;
+    RETURN_IF(checkpoint_load_inner(base, err));
+    const fsdpck_status st = derived_checkpoint_new(base, out, err);
+    if (*out != NULL) {
+        (*out)->beside = beside;
+        (*out)->beside_count = merge->adapter_count;
+    }
+    return st == FSDPCK_OK ? apply(*out, merge, err) : st;
+}
+
+const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c)
+{
+    while (c != NULL && c->merger == NULL)
+        c = c->base;
+    return c;
+}
+
+void checkpoint_merge_release(fsdpck_checkpoint *c)
+{
+    merger_free(c->merger);
+    for (size_t i = 0; i < c->merged.adapter_count; i++) {
+        free((char *)c->merged_adapters[i]->name);
+        free(c->merged_adapters[i]);
+    }
+    free(c->merged_adapters);
+}
