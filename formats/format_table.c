@@ -2,6 +2,7 @@
 
 #include "formats/common/torch_archive.h"
 #include "formats/dcp/dcp.h"
+#include "formats/deepspeed/deepspeed.h"
 #include "formats/format.h"
 #include "formats/hdf5/hdf5.h"
 #include "formats/pt/pt.h"
@@ -10,9 +11,8 @@
 
 /* The order of detection: formats with a unique file name come first. */
 const format_reader *const format_readers[] = {
-    &dcp_reader,  &dcp_safetensors_reader, &hf_reader, &safetensors_reader,
-    &hdf5_reader, &pt_ranks_reader,        &pt_reader, &hf_bin_reader,
-    NULL,
+    &dcp_reader,       &dcp_safetensors_reader, &hf_reader, &safetensors_reader, &hdf5_reader,
+    &deepspeed_reader, &pt_ranks_reader,        &pt_reader, &hf_bin_reader,      NULL,
 };
 
 const format_writer *const format_writers[] = {

@@ -310,6 +310,8 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_MAP_MODEL = 332,
     FSDPCK_FINDING_DCP_TRAILING = 333,
     FSDPCK_FINDING_DCP_BYTES = 334,
+    FSDPCK_FINDING_ZERO_FORM = 350,
+    FSDPCK_FINDING_ZERO_LEFT_OUT = 351,
 } fsdpck_finding_id;
 
 #endif
