@@ -199,7 +199,8 @@ static fsdpck_status lay_out_slots(ds_state *s, fsdpck_error *err)
 /* A rank's file records which elements of which parameters its partition has. */
 static fsdpck_status check_slices(const ds_state *s, fsdpck_error *err)
 {
-    for (size_t i = 0; s->stage < 3 && i < s->slices.count; i++) {
+    const size_t count = s->stage == 3 || s->slices_in_other_order ? 0 : s->slices.count;
+    for (size_t i = 0; i < count; i++) {
         const ds_slice *x = VEC_AT(&s->slices, const ds_slice, i);
         const uint32_t param = VEC_AT(&s->by_name, const ds_name, x->name)->param;
         const size_t at = first_of(s, 0, x->group) + x->rank;

@@ -179,9 +179,10 @@ typedef struct ds_state {
     vec group_params;  /* uint32_t: of all param_groups, sub-groups by number */
     vec group_first;   /* uint32_t: start of each param_group's */
     value groups;      /* param_groups of rank 0, in cat->pool; or None */
-    uint32_t group_count; /* of param_shapes */
-    uint64_t world;       /* ranks; 0: not known yet */
-    unsigned stage;       /* 0: not known yet; 1 for the optimizer that records none */
+    uint32_t group_count;       /* of param_shapes */
+    uint64_t world;             /* ranks; 0: not known yet */
+    unsigned stage;             /* 0: not known yet; 1 for the optimizer that records none */
+    bool slices_in_other_order; /* than that of the parameters */
     ds_facts model_facts, optim_facts;
     uint64_t left_out;
     text_buf left_out_names;

@@ -188,10 +188,20 @@ static fsdpck_status read_facts(ds_open *o, fsdpck_error *err)
     return ds_agree(o->s, &o->s->model_facts, o->file, step, world, version, nbytes, err);
 }
 
+/* With round_robin_gradients DeepSpeed records slices as if it had not reordered the parameters. */
+static bool has_round_robin(ds_open *o)
+{
+    const value config = ds_item(o, o->archive.root, "ds_config");
+    const value zero = ds_item(o, config, "zero_optimization");
+    const value v = ds_item(o, zero, "round_robin_gradients");
+    return value_kind_of(v) == VALUE_BOOL && value_is_true(v);
+}
+
 fsdpck_status ds_read_model(ds_open *o, fsdpck_error *err)
 {
     uint64_t ranks;
     RETURN_IF(read_facts(o, err));
+    o->s->slices_in_other_order = has_round_robin(o);
     if (ds_number(&o->scratch.pool, ds_item(o, o->archive.root, "mp_world_size"), &ranks) &&
         ranks > 1)
         return FAIL_WITH(

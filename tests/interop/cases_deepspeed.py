@@ -9,6 +9,7 @@ import torch
 from deepspeed_training import Model, files, groups_of, load, moments_of, script_weights, train, weights_of
 from support import BAD_INPUT, UNSUPPORTED, case, check, check_same_names, check_same_tensors, load_hf, load_pt, tensors_of_state
 
+FOUND = 1  # verify: an error
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -38,7 +39,7 @@ def check_optimizer(setting, step):
     return state, moments
 
 
-def load_from_dcp(setting, step, moments):
+def load_from_dcp(setting, step, moments, weights=None):
     """As a training without DeepSpeed would go on: the model and torch's AdamW, by names."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -51,7 +52,7 @@ def load_from_dcp(setting, step, moments):
         parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
     optimizer.step()
     model_state, optimizer_state = get_state_dict(model, optimizer)
-    wanted = weights_of(step)
+    wanted = weights or weights_of(step)
     model_state = {name: torch.zeros_like(wanted[name]) for name in model_state}
     state = {"model": model_state, "optim": optimizer_state}
     dcp.load(state, checkpoint_id=folder)
@@ -110,6 +111,13 @@ def case_deepspeed_layouts(setting):
         first = next(iter(load(files(step, "model")[0])["param_shapes"][0]))
         found = load_pt(made, weights_only=False)["optim"]["state"][first]["exp_avg"]
         check(torch.equal(found.flatten(), flat[:found.numel()]), "elastic")
+    step = train(3, setting.path("bf16"), 1, torch.bfloat16, {"data_types": {"grad_accum_dtype": "fp32"}})
+    check("zero_stage" not in load(files(step, "optim")[0])["optimizer_state_dict"], "not the other optimizer")
+    _, hf = setting.consolidate(step, "bf16/hf/")
+    found, states = load_hf(hf)[0], load(files(step, "model")[0])["module"]
+    check_same_tensors({name: tensor.to(states[name].dtype) for name, tensor in found.items()}, states, "bf16")
+    _, moments = check_optimizer(setting, step)
+    load_from_dcp(setting, step, moments, found)
     step = train(2, setting.path("fresh"), 2, steps=0)
     check_weights(setting, step)
     setting.run("verify", step)
@@ -127,8 +135,9 @@ def rewrite(path, change):
 
 @case(first=(2, 15))
 def case_deepspeed_straddling(setting):
-    """ZeRO 3: a parameter whose part of a rank lies in two or more sub-groups."""
+    """ZeRO 3: a parameter whose part of a rank lies in two or more sub-groups, where zero_to_fp32.py fails."""
     step = train(3, setting.path("run"), 3, torch.bfloat16)
+    weights = weights_of(step)
     def split(state):
         own = state["optimizer_state_dict"]
         own["fp32_flat_groups"] = [part.clone() for part in torch.cat(own["fp32_flat_groups"]).split(9)]
@@ -140,7 +149,7 @@ def case_deepspeed_straddling(setting):
                for name, slots in moments_of(step)[0].items()}
     for path in files(step, "optim"):
         rewrite(path, split)
-    check_weights(setting, step)
+    check_same_tensors(load_hf(setting.consolidate(step, "hf/")[1])[0], weights, "weights")
     _, made = setting.consolidate(step, "all.pt", "--part", "all", "--force")
     state = load_pt(made, weights_only=False)["optim"]["state"]
     for name, slots in moments.items():
@@ -179,9 +188,8 @@ def case_deepspeed_client_state(setting):
 
 
 def refused(setting, step, finding, status=BAD_INPUT, text=""):
-    for command in (("verify",), ("consolidate",)):
-        target = () if command == ("verify",) else (setting.path("no.safetensors"),)
-        done = setting.run(*command, step, *target, expected=status)
+    for command, target, expected in (("verify", (), FOUND if status == BAD_INPUT else status), ("consolidate", (setting.path("no.safetensors"),), status)):
+        done = setting.run(command, step, *target, expected=expected)
         check(finding in done.stdout + done.stderr, done.stdout + done.stderr)
         check(text in done.stdout + done.stderr, done.stdout + done.stderr)
 
@@ -233,4 +241,7 @@ def case_deepspeed_latest(setting):
     os.remove(files(step, "optim")[1])
     done = setting.run("latest", run)
     check(done.stdout.strip().endswith("global_step2"), done.stdout)
-    check("LATEST-POINTER" in done.stderr, done.stderr)
+    train(2, run, 2, steps=4)
+    with open(os.path.join(run, "latest"), "w", encoding="utf-8") as text:
+        text.write("global_step2")
+    check("LATEST-POINTER" in setting.run("latest", run).stderr, "a pointer to an older step")
