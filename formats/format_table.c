@@ -47,6 +47,10 @@ bool format_is_foreign(const probe_input *in)
 
 bool format_is_rank_file(const char *name, bool *known)
 {
+    if (deepspeed_name_has_rank(name)) {
+        *known = true;
+        return true;
+    }
     return ranks_name_has_rank(name, known);
 }
 

@@ -5,5 +5,7 @@
 #include "formats/format.h"
 
 extern const format_reader deepspeed_reader;
+/* Whether the name is that of one rank's file. */
+bool deepspeed_name_has_rank(const char *name);
 
 #endif

@@ -11,17 +11,57 @@
 
 /* --- probe --- */
 
-/* Model states alone, as without ZeRO, are one torch.save file. */
+bool deepspeed_name_has_rank(const char *name)
+{
+    ds_file f;
+    const ds_kind kind = ds_name_parse(name, &f);
+    return kind == DS_OPTIM || kind == DS_MODEL_3;
+}
+
+static fsdpck_status read_whole(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
+                                fsdpck_error *err)
+{
+    return file_read_at(ctx, offset_bytes, dst, nbytes, err);
+}
+
+/* Whether model states contain what only a ZeRO optimizer needs: its files are then missing. Without
+ * ZeRO, the model states are one torch.save file. */
+static bool is_of_zero(const probe_input *in, const char *name)
+{
+    enum { PROBE_NBYTES = 256 << 20 };
+    file f = FILE_CLOSED;
+    budget memory;
+    value_pool pool;
+    torch_archive a;
+    value dict, shapes;
+    if (file_open_read(&f, &in->dir, name, 0, NULL) != FSDPCK_OK)
+        return false;
+    budget_init(&memory, PROBE_NBYTES, "metadata", NULL);
+    value_pool_init(&pool, &memory);
+    const zip_input zip = {.read = read_whole, .ctx = &f, .nbytes = f.nbytes};
+    bool is = torch_archive_open(&zip, &memory, &pool, TORCH_CALLS_KEEP, &a, NULL) == FSDPCK_OK;
+    is = is && ds_is_dict(&pool, a.root, &dict) &&
+         value_dict_find(&pool, dict, "param_shapes", &shapes) &&
+         value_kind_of(shapes) == VALUE_LIST;
+    torch_archive_release(&a);
+    value_pool_release(&pool);
+    file_abandon(&f);
+    return is;
+}
+
 static bool probe(const probe_input *in, const char **near_miss)
 {
+    const char *model = NULL;
     ds_file f;
     (void)near_miss;
     for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
         const ds_kind kind = ds_name_parse(in->entries[i], &f);
         if (kind == DS_OPTIM || kind == DS_MODEL_3 || kind == DS_FOREIGN)
             return true;
+        if (kind == DS_MODEL)
+            model = in->entries[i];
     }
-    return false;
+    return model != NULL && is_of_zero(in, model);
 }
 
 /* --- open --- */
@@ -212,7 +252,6 @@ static void describe(const ds_state *s, cat_origin *o)
 {
     const open_request *req = s->req;
     snprintf(o->format, sizeof o->format, "deepspeed");
-    snprintf(o->trainer, sizeof o->trainer, "deepspeed");
     snprintf(o->torch_version, sizeof o->torch_version, "%s", s->form);
     snprintf(o->note, sizeof o->note, "DeepSpeed %s, ZeRO %u",
              s->optim_facts.version[0] != '\0' ? s->optim_facts.version : s->model_facts.version,
