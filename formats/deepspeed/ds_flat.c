@@ -196,7 +196,7 @@ static fsdpck_status lay_out_slots(ds_state *s, fsdpck_error *err)
 
 /* --- recorded slices --- */
 
-/* A rank's file records which elements of which parameters its partition has. */
+/* A rank's file records the elements of each parameter in its partition. */
 static fsdpck_status check_slices(const ds_state *s, fsdpck_error *err)
 {
     const size_t count = s->stage == 3 || s->slices_in_other_order ? 0 : s->slices.count;
