@@ -206,7 +206,7 @@ fsdpck_status ds_read_model(ds_open *o, fsdpck_error *err)
         ranks > 1)
         return FAIL_WITH(
             err, UNSUPPORTED, SRC_FOREIGN,
-            ("DeepSpeed folder of several model-parallel ranks, which is not supported"),
+            ("folder of DeepSpeed with several model-parallel ranks, which is not supported"),
             (found, "%" PRIu64 " model-parallel ranks", ranks),
             (next, "merge the files of all ranks with the program that wrote them"));
     RETURN_IF(read_params(o, err));

@@ -66,9 +66,9 @@ static int by_kind(const void *a, const void *b)
 static fsdpck_status refuse(const open_request *req, const char *name, const char *what,
                             const char *next, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
-                  ("DeepSpeed folder of %s, which is not supported", what), (next, "%s", next));
+    const fsdpck_status st = FAIL_WITH(
+        err, UNSUPPORTED, SRC_FOREIGN,
+        ("folder of DeepSpeed with %s, which is not supported", what), (next, "%s", next));
     error_path_in(err, req->path, name);
     return st;
 }
@@ -118,5 +118,12 @@ fsdpck_status ds_list_files(const open_request *req, vec *files, fsdpck_error *e
     }
     if (files->count > 1)
         qsort(files->items, files->count, sizeof(ds_file), by_kind);
-    return check_mixed(req, files, err);
+    RETURN_IF(check_mixed(req, files, err));
+    const bool any_optim =
+        files->count > 0 && VEC_AT(files, const ds_file, files->count - 1)->kind == DS_OPTIM;
+    if (!any_optim && probe_has_entry(in, "zero"))
+        return refuse(req, "zero", "a universal checkpoint",
+                      "give the folder that it was made from, without '_universal' in its name",
+                      err);
+    return FSDPCK_OK;
 }

@@ -279,8 +279,7 @@ static void report(const ds_state *s)
                  s->left_out > 3 ? ", ..." : "");
     if (s->differing > 0)
         log_warn(log, FSDPCK_FINDING_RANK_DIFFER, "check that all files are from one save",
-                 "values that differ between ranks; using those of rank 0: %" PRIu64
-                 " (%s%s)",
+                 "values that differ between ranks; using those of rank 0: %" PRIu64 " (%s%s)",
                  s->differing, s->differing_names.text == NULL ? "" : s->differing_names.text,
                  s->differing > 3 ? ", ..." : "");
 }
