@@ -11,8 +11,17 @@
 
 /* The order of detection: formats with a unique file name come first. */
 const format_reader *const format_readers[] = {
-    &dcp_reader,       &dcp_safetensors_reader, &hf_reader, &safetensors_reader, &hdf5_reader,
-    &deepspeed_reader, &pt_ranks_reader,        &pt_reader, &hf_bin_reader,      NULL,
+    &dcp_reader,
+    &dcp_safetensors_reader,
+    &hf_reader,
+    &safetensors_reader,
+    &hdf5_reader,
+    &deepspeed_reader,
+    &deepspeed_universal_reader,
+    &pt_ranks_reader,
+    &pt_reader,
+    &hf_bin_reader,
+    NULL,
 };
 
 const format_writer *const format_writers[] = {

@@ -5,6 +5,7 @@
 #include "formats/format.h"
 
 extern const format_reader deepspeed_reader;
+extern const format_reader deepspeed_universal_reader;
 /* Whether the name is that of one rank's file. */
 bool deepspeed_name_has_rank(const char *name);
 

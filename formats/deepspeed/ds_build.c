@@ -100,7 +100,7 @@ static cat_chunk chunk_of(const ds_piece *p, uint32_t piece, uint64_t skip_nbyte
                        .nbytes = nbytes};
 }
 
-fsdpck_status ds_add_piece(ds_state *s, uint32_t tensor, uint32_t piece, fsdpck_error *err)
+fsdpck_status ds_add_piece(const ds_state *s, uint32_t tensor, uint32_t piece, fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
     const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, piece);

@@ -47,7 +47,7 @@ static fsdpck_status check_present(const ds_state *s, fsdpck_error *err)
 {
     text_buf names = {.limit_bytes = 4096};
     uint64_t missing = 0;
-    for (unsigned k = 0; k < 2; k++) {
+    for (unsigned k = 0; k < (s->is_universal ? 1 : 2); k++) {
         const ds_kind kind = k == 1 ? DS_OPTIM : s->stage == 3 ? DS_MODEL_3 : DS_MODEL;
         for (uint64_t rank = 0; rank < (kind == DS_MODEL ? 1 : s->world); rank++) {
             if (has_file(s, kind, rank))
@@ -67,7 +67,8 @@ static fsdpck_status check_none_extra(const ds_state *s, fsdpck_error *err)
 {
     for (size_t i = 0; i < s->files.count; i++) {
         const ds_file *f = VEC_AT(&s->files, const ds_file, i);
-        const bool other = f->kind == (s->stage == 3 ? DS_MODEL : DS_MODEL_3);
+        const bool other = f->kind == (s->stage == 3 ? DS_MODEL : DS_MODEL_3) ||
+                           (s->is_universal && f->kind == DS_OPTIM);
         if (!other && f->rank < s->world)
             continue;
         const fsdpck_status st =
@@ -136,7 +137,7 @@ fsdpck_status ds_check_scalars(ds_state *s, fsdpck_error *err)
     size_t kept = 0;
     if (s->scalars.count > 1)
         qsort(all, s->scalars.count, sizeof *all, by_place);
-    for (size_t i = 0, first = 0; i < s->scalars.count; i++) {
+    for (size_t i = 0, first = 0; !s->is_universal && i < s->scalars.count; i++) {
         bool differ = false;
         if (all[i].group != all[first].group || all[i].slot != all[first].slot)
             first = i;

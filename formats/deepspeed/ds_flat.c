@@ -270,6 +270,8 @@ static fsdpck_status add_span(const ds_state *s, uint32_t slot, uint32_t flat, u
 fsdpck_status ds_flat_add(const ds_state *s, uint32_t slot, const ds_param *p, uint32_t tensor,
                           fsdpck_error *err)
 {
+    if (s->is_universal)
+        return ds_universal_add(s, slot, p, tensor, err);
     if (s->stage < 3)
         return add_span(s, slot, p->group, p->offset, p->nelems, 0, tensor, err);
     for (uint32_t rank = 0; rank < s->world; rank++) {
@@ -298,6 +300,8 @@ static dtype dtype_in(const ds_state *s, uint32_t slot, uint32_t flat, const ds_
 dtype ds_flat_dtype(const ds_state *s, uint32_t slot, const ds_param *p)
 {
     dtype d = DTYPE_NONE;
+    if (s->is_universal)
+        return ds_universal_dtype(s, slot, p);
     if (s->stage < 3)
         return dtype_in(s, slot, p->group, p);
     for (uint32_t rank = 0; d == DTYPE_NONE && rank < s->world; rank++)

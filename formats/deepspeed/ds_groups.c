@@ -47,7 +47,7 @@ static fsdpck_status add_states(ds_state *s, fsdpck_error *err)
         const ds_param *p = VEC_AT(&s->params, const ds_param, i);
         for (size_t k = 0; k < s->scalars.count; k++) {
             const ds_scalar *x = VEC_AT(&s->scalars, const ds_scalar, k);
-            if (x->group == p->group && x->rank == 0)
+            if (x->group == (x->of_param ? i : p->group) && x->rank == 0)
                 RETURN_IF(add_scalar(s, x, p, err));
         }
         for (uint32_t slot = 1; slot < slots; slot++)

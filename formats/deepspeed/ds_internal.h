@@ -19,7 +19,8 @@
  *     ds_groups.c         optimizer state and param_groups -> catalogue
  *     ds_other.c          other values of the model states -> catalogue
  *     ds_check_records.c  checks the records outside chunks, for verify
- *     ds_reader.c         the reader's table; locating and reading bytes
+ *     ds_universal.c      the files of a universal checkpoint
+ *     ds_reader.c         the readers' tables; locating and reading bytes
  *
  * The catalogue has the outer keys `model` and `optim`, with names of the module's parameters, and
  * the other keys of the model states under their own names.
@@ -43,7 +44,9 @@ typedef enum ds_kind {
     DS_MODEL,   /* mp_rank_00_model_states.pt */
     DS_MODEL_3, /* zero_pp_rank_0_mp_rank_00_model_states.pt */
     DS_OPTIM,   /* zero_pp_rank_0_mp_rank_00_optim_states.pt */
-    DS_FOREIGN  /* of experts or pipeline stages */
+    DS_FOREIGN, /* of experts or pipeline stages */
+    DS_SLOT,    /* zero/NAME/fp32.pt of a universal checkpoint */
+    DS_GROUPS   /* zero/optimizer_state.pt */
 } ds_kind;
 
 typedef struct ds_file {
@@ -51,6 +54,7 @@ typedef struct ds_file {
     uint64_t rank;    /* data-parallel */
     uint64_t model_rank;
     uint32_t index; /* in the file_set and the catalogue */
+    uint32_t path;  /* of a universal checkpoint: in ds_state.paths */
     ds_kind kind;
     bool has_bf16; /* of DS_OPTIM: its name begins with bf16_ */
 } ds_file;
@@ -122,6 +126,7 @@ typedef struct ds_partition {
 /* State of a group that is no partition: a step. */
 typedef struct ds_scalar {
     uint32_t slot, group, rank;
+    bool of_param;  /* `group` is the number of one parameter */
     uint32_t piece; /* CAT_NONE: a value */
     value content;  /* in cat->pool */
 } ds_scalar;
@@ -165,6 +170,8 @@ typedef struct ds_state {
     ds_reader *reader;
     catalogue *cat;
     vec files; /* ds_file */
+    bool is_universal;
+    strtab paths; /* of files in folders */
     strtab names;
     strtab slots;
     vec partitions;    /* ds_partition, by slot, then by flat tensor */
@@ -262,6 +269,12 @@ fsdpck_status ds_agree(ds_state *s, ds_facts *facts, const ds_file *f, int64_t s
                        const char *version, size_t version_nbytes,
                        fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* zero/optimizer_state.pt of a universal checkpoint. */
+fsdpck_status ds_read_groups(ds_open *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* State of one group, or of one parameter, that is no partition. */
+fsdpck_status ds_add_scalar(ds_open *o, uint32_t slot, uint64_t group, bool of_param, value v,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* ds_check.c */
 /* After the optimizer files are read. RANKS-STATED, FILE-MISSING, RANK-MIXED. */
 fsdpck_status ds_check_files(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -279,6 +292,18 @@ fsdpck_status ds_flat_add(const ds_state *s, uint32_t slot, const ds_param *p, u
 /* DTYPE_NONE: the slot has no partition with this parameter. */
 dtype ds_flat_dtype(const ds_state *s, uint32_t slot, const ds_param *p);
 
+/* ds_universal.c */
+/* Adds the files in the folder zero. FILE-MISSING. */
+fsdpck_status ds_universal_list(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The files, after the model states are read. */
+fsdpck_status ds_read_slot(ds_open *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After all of them. FILE-MISSING. */
+fsdpck_status ds_universal_check(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* As ds_flat_add and ds_flat_dtype, which call them. */
+fsdpck_status ds_universal_add(const ds_state *s, uint32_t slot, const ds_param *p, uint32_t tensor,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+dtype ds_universal_dtype(const ds_state *s, uint32_t slot, const ds_param *p);
+
 /* ds_build.c */
 /* Adds a tensor under a name of keys, with the path of these keys. */
 fsdpck_status ds_add_tensor(ds_state *s, const ds_key *keys, size_t count, dtype d, unsigned ndim,
@@ -290,7 +315,7 @@ fsdpck_status ds_add_object(ds_state *s, const ds_key *keys, size_t count, value
 /* A key of the text with this id. */
 ds_key ds_key_of(const strtab *t, uint32_t id);
 /* Adds a tensor of a file as the only chunk. */
-fsdpck_status ds_add_piece(ds_state *s, uint32_t tensor, uint32_t piece,
+fsdpck_status ds_add_piece(const ds_state *s, uint32_t tensor, uint32_t piece,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Elements [begin, end) of a tensor, which begin at element `at` of a 1-dim piece. RANK-DISAGREE for
  * another dtype. */

@@ -118,12 +118,5 @@ fsdpck_status ds_list_files(const open_request *req, vec *files, fsdpck_error *e
     }
     if (files->count > 1)
         qsort(files->items, files->count, sizeof(ds_file), by_kind);
-    RETURN_IF(check_mixed(req, files, err));
-    const bool any_optim =
-        files->count > 0 && VEC_AT(files, const ds_file, files->count - 1)->kind == DS_OPTIM;
-    if (!any_optim && probe_has_entry(in, "zero"))
-        return refuse(req, "zero", "a universal checkpoint",
-                      "give the folder that it was made from, without '_universal' in its name",
-                      err);
-    return FSDPCK_OK;
+    return check_mixed(req, files, err);
 }

@@ -61,11 +61,14 @@ static bool is_partition(const ds_open *o, const char *slot, size_t nbytes, uint
     return nelems >= master && nelems - master <= 2 * o->s->world;
 }
 
-static fsdpck_status add_scalar(ds_open *o, uint32_t slot, uint64_t group, value v,
-                                fsdpck_error *err)
+fsdpck_status ds_add_scalar(ds_open *o, uint32_t slot, uint64_t group, bool of_param, value v,
+                            fsdpck_error *err)
 {
-    ds_scalar made = {
-        .slot = slot, .group = (uint32_t)group, .rank = (uint32_t)o->file->rank, .piece = CAT_NONE};
+    ds_scalar made = {.slot = slot,
+                      .group = (uint32_t)group,
+                      .rank = (uint32_t)o->file->rank,
+                      .of_param = of_param,
+                      .piece = CAT_NONE};
     if (value_kind_of(v) == VALUE_TENSOR)
         RETURN_IF(ds_piece_of(o, value_tensor_index(v), &made.piece, err));
     else
@@ -110,11 +113,13 @@ static fsdpck_status read_slots(ds_open *o, uint64_t group, value slots, fsdpck_
         if (value_kind_of(key) != VALUE_STR)
             return ds_fail_form("name of optimizer state is not a text", err);
         const char *name = value_text(pool, key, &nbytes);
+        if (o->s->is_universal && !text_is(name, nbytes, "step"))
+            continue; /* the parameters' own files have it */
         RETURN_IF(strtab_intern(&o->s->slots, name, nbytes, &slot, err));
         if (is_partition(o, name, nbytes, group, v))
             RETURN_IF(add_partition(o, slot, (size_t)group, v, err));
         else if (is_one_element(o, v) || is_plain_scalar(v))
-            RETURN_IF(add_scalar(o, slot, group, v, err));
+            RETURN_IF(ds_add_scalar(o, slot, group, false, v, err));
         else if (o->file->rank == 0)
             ds_leave_out(o->s, name, nbytes);
     }
@@ -284,4 +289,13 @@ fsdpck_status ds_read_optim(ds_open *o, fsdpck_error *err)
     return read_groups(
         o, value_kind_of(base) == VALUE_LIST ? VALUE_OF_NONE : ds_item(o, base, "param_groups"),
         err);
+}
+
+fsdpck_status ds_read_groups(ds_open *o, fsdpck_error *err)
+{
+    const value root = o->archive.root;
+    RETURN_IF(read_head(o, root, err));
+    if (o->s->stage == 3)
+        RETURN_IF(read_states(o, ds_item(o, root, "optimizer_state_dict"), err));
+    return read_groups(o, ds_item(o, root, "param_groups"), err);
 }

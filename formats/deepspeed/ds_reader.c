@@ -49,19 +49,31 @@ static bool is_of_zero(const probe_input *in, const char *name)
     return is;
 }
 
+/* The last entry of a kind, or NULL. */
+static const char *entry_of(const probe_input *in, ds_kind kind)
+{
+    const char *found = NULL;
+    ds_file f;
+    for (size_t i = 0; in->is_folder && i < in->entry_count; i++)
+        if (ds_name_parse(in->entries[i], &f) == kind)
+            found = in->entries[i];
+    return found;
+}
+
+static bool probe_universal(const probe_input *in, const char **near_miss)
+{
+    (void)near_miss;
+    return in->is_folder && probe_has_entry(in, "zero") && entry_of(in, DS_OPTIM) == NULL &&
+           (entry_of(in, DS_MODEL) != NULL || entry_of(in, DS_MODEL_3) != NULL);
+}
+
 static bool probe(const probe_input *in, const char **near_miss)
 {
-    const char *model = NULL;
-    ds_file f;
-    (void)near_miss;
-    for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
-        const ds_kind kind = ds_name_parse(in->entries[i], &f);
-        if (kind == DS_OPTIM || kind == DS_MODEL_3 || kind == DS_FOREIGN)
-            return true;
-        if (kind == DS_MODEL)
-            model = in->entries[i];
-    }
-    return model != NULL && is_of_zero(in, model);
+    const char *model = entry_of(in, DS_MODEL);
+    if (probe_universal(in, near_miss))
+        return false;
+    return entry_of(in, DS_OPTIM) != NULL || entry_of(in, DS_MODEL_3) != NULL ||
+           entry_of(in, DS_FOREIGN) != NULL || (model != NULL && is_of_zero(in, model));
 }
 
 /* --- open --- */
@@ -109,6 +121,7 @@ static void state_init(ds_state *s, const open_request *req, catalogue *cat)
                     .cat = cat,
                     .left_out_names = {.limit_bytes = 1000},
                     .differing_names = {.limit_bytes = 1000}};
+    strtab_init(&s->paths, owner);
     strtab_init(&s->names, owner);
     strtab_init(&s->slots, owner);
     s->files = VEC_OF(ds_file, owner);
@@ -127,6 +140,7 @@ static void state_init(ds_state *s, const open_request *req, catalogue *cat)
 
 static void state_release(ds_state *s)
 {
+    strtab_release(&s->paths);
     strtab_release(&s->names);
     strtab_release(&s->slots);
     VEC_RELEASE_ALL(&s->files, &s->partitions, &s->scalars, &s->params, &s->shapes, &s->paddings,
@@ -150,8 +164,9 @@ static fsdpck_status add_files(ds_state *s, fsdpck_error *err)
         RETURN_IF(file_set_add(&r->files, f->name, &f->index, err));
         fsdpck_status st = file_set_nbytes(&r->files, f->index, &nbytes, err);
         if (st == FSDPCK_OK)
-            st = catalogue_add_file(s->cat, f->name, strlen(f->name), nbytes, (uint32_t)f->rank,
-                                    &in_catalogue, err);
+            st = catalogue_add_file(s->cat, f->name, strlen(f->name), nbytes,
+                                    s->is_universal ? CAT_NONE : (uint32_t)f->rank, &in_catalogue,
+                                    err);
         if (st == FSDPCK_OK && in_catalogue != f->index)
             st = FAIL(err, INTERNAL, NONE, "files were added in two different orders");
         if (st != FSDPCK_OK) {
@@ -209,7 +224,12 @@ static fsdpck_status build(ds_open *o, fsdpck_error *err)
     RETURN_IF(ds_read_model(o, err));
     if (s->stage == 3)
         RETURN_IF(read_kind(s, DS_MODEL_3, 1, ds_read_model_of_rank, err));
-    RETURN_IF(ds_flat_lay_out(s, err));
+    if (s->is_universal) {
+        RETURN_IF(read_kind(s, DS_SLOT, 0, ds_read_slot, err));
+        RETURN_IF(ds_universal_check(s, err));
+    } else {
+        RETURN_IF(ds_flat_lay_out(s, err));
+    }
     RETURN_IF(ds_check_scalars(s, err));
     ds_sort_frozen(s);
     RETURN_IF(ds_build_state(o, err));
@@ -235,7 +255,8 @@ static fsdpck_status read_all(ds_state *s, fsdpck_error *err)
 {
     uint32_t master;
     RETURN_IF(strtab_intern(&s->slots, "", 0, &master, err)); /* 0: no key of a slot */
-    RETURN_IF(read_kind(s, DS_OPTIM, 0, ds_read_optim, err));
+    RETURN_IF(s->is_universal ? read_kind(s, DS_GROUPS, 0, ds_read_groups, err)
+                              : read_kind(s, DS_OPTIM, 0, ds_read_optim, err));
     RETURN_IF(ds_check_files(s, err));
     for (size_t i = 0; i < s->files.count; i++) {
         const ds_file *f = VEC_AT(&s->files, const ds_file, i);
@@ -244,20 +265,23 @@ static fsdpck_status read_all(ds_state *s, fsdpck_error *err)
             RETURN_IF(read_one(s, f, build, &was_read, err));
     }
     RETURN_IF(check_versions(s, err));
-    RETURN_IF(ds_warn_copies(s, err));
+    if (!s->is_universal)
+        RETURN_IF(ds_warn_copies(s, err));
     return catalogue_seal(s->cat, err);
 }
 
 static void describe(const ds_state *s, cat_origin *o)
 {
     const open_request *req = s->req;
-    snprintf(o->format, sizeof o->format, "deepspeed");
+    snprintf(o->format, sizeof o->format, "%s",
+             s->is_universal ? deepspeed_universal_reader.name : deepspeed_reader.name);
     snprintf(o->torch_version, sizeof o->torch_version, "%s", s->form);
     snprintf(o->note, sizeof o->note, "DeepSpeed %s, ZeRO %u",
              s->optim_facts.version[0] != '\0' ? s->optim_facts.version : s->model_facts.version,
              s->stage);
     o->types_keys = true;
-    o->world_size = (int64_t)s->world;
+    if (!s->is_universal) /* its files do not depend on the ranks */
+        o->world_size = (int64_t)s->world;
     o->step = s->model_facts.step >= 0 ? s->model_facts.step : step_of_folder(req->path);
     o->left_out = s->left_out;
     if (s->left_out > 0)
@@ -284,14 +308,15 @@ static void report(const ds_state *s)
                  s->differing > 3 ? ", ..." : "");
 }
 
-static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
-                                 fsdpck_error *err)
+static fsdpck_status open_as(bool is_universal, const open_request *req, catalogue *cat,
+                             void **self, fsdpck_error *err)
 {
     ds_state s;
 
     if (!req->probe->is_folder)
         return FAIL(err, USAGE, NONE, "deepspeed reads a folder; this is a file");
     state_init(&s, req, cat);
+    s.is_universal = is_universal;
     fsdpck_status st = ds_list_files(req, &s.files, err);
     if (st == FSDPCK_OK && s.files.count == 0)
         st = FAIL_WITH(err, BADINPUT, FILE_MISSING, ("folder contains no files of DeepSpeed"),
@@ -299,6 +324,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
                        (next, "give the folder of a step, such as 'global_step100'"));
     if (st == FSDPCK_OK)
         st = reader_new(req, &s.reader, err);
+    if (st == FSDPCK_OK && is_universal)
+        st = ds_universal_list(&s, err);
     if (st == FSDPCK_OK)
         st = add_files(&s, err);
     if (st == FSDPCK_OK)
@@ -315,6 +342,18 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     }
     state_release(&s);
     return st;
+}
+
+static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
+                                 fsdpck_error *err)
+{
+    return open_as(false, req, cat, self, err);
+}
+
+static fsdpck_status open_universal(const open_request *req, catalogue *cat, void **self,
+                                    fsdpck_error *err)
+{
+    return open_as(true, req, cat, self, err);
 }
 
 /* --- the source --- */
@@ -411,5 +450,17 @@ const format_reader deepspeed_reader = {
     .check_records = ds_check_records,
     .close = close_reader,
     .id = FSDPCK_FORMAT_DEEPSPEED,
+    .of_two_saves = true,
+};
+
+const format_reader deepspeed_universal_reader = {
+    .name = "deepspeed-universal",
+    .description = "a universal checkpoint of DeepSpeed: one file for each parameter and slot",
+    .probe = probe_universal,
+    .open = open_universal,
+    .source = fill_source,
+    .check_records = ds_check_records,
+    .close = close_reader,
+    .id = FSDPCK_FORMAT_DEEPSPEED_UNIVERSAL,
     .of_two_saves = true,
 };

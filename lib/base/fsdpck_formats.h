@@ -21,6 +21,7 @@ typedef enum fsdpck_format_id {
     FSDPCK_FORMAT_HF_BIN = 8,          /* "hf-bin", read only */
     FSDPCK_FORMAT_FSDP1 = 9,           /* "fsdp1", written only: read as "pt-ranks" */
     FSDPCK_FORMAT_DEEPSPEED = 10,      /* "deepspeed", read only */
+    FSDPCK_FORMAT_DEEPSPEED_UNIVERSAL = 11, /* "deepspeed-universal", read only */
 } fsdpck_format_id;
 
 #endif

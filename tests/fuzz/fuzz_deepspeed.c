@@ -1,7 +1,6 @@
-/* A folder of DeepSpeed on two ranks: a byte (odd: ZeRO 3), then files, each after its length (4 bytes, little-endian):
- * model states of rank 0, optimizers of ranks 0 and 1, of ZeRO 3 model states of rank 1. A length that extends past the
- * end ends the folder. An accepted input has every chunk inside its file and every box inside its tensor, the elements of
- * a tensor fit its chunks, and all memory is freed. */
+/* A folder of DeepSpeed on two ranks: a byte (its kind), then files, each after its length (4 bytes, little-endian), in
+ * the order of `names`. A length that extends past the end ends the folder. An accepted input has every chunk inside its
+ * file and every box inside its tensor, the elements of a tensor fit its chunks, and all memory is freed. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +13,20 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-enum { FILES = 4 };
+enum { FILES = 9, KINDS = 3, UNIVERSAL = 2 };
 
 /* The reader requires a folder: one for the life of the process. */
 static char scratch[512];
-static const char *const names[2][FILES] = {
+static const char *const folders[] = {"zero", "zero/a", "zero/b", "zero/buffer"};
+/* ZeRO 1 and 2, ZeRO 3, a universal checkpoint. */
+static const char *const names[KINDS][FILES] = {
     {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
      "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_2_mp_rank_00_optim_states.pt"},
     {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
-     "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt"}};
+     "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt"},
+    {"mp_rank_00_model_states.pt", "zero/optimizer_state.pt", "zero/a/fp32.pt", "zero/a/exp_avg.pt",
+     "zero/a/step.pt", "zero/b/fp32.pt", "zero/b/exp_avg.pt", "zero/b/step.pt",
+     "zero/buffer/fp32.pt"}};
 
 static void path_of(char *path, size_t capacity, const char *name)
 {
@@ -32,8 +36,8 @@ static void path_of(char *path, size_t capacity, const char *name)
 static void remove_files(void)
 {
     char path[600];
-    for (unsigned k = 0; k < 2; k++)
-        for (unsigned i = 0; i < FILES; i++) {
+    for (unsigned k = 0; k < KINDS; k++)
+        for (unsigned i = 0; i < FILES && names[k][i] != NULL; i++) {
             path_of(path, sizeof path, names[k][i]);
             unlink(path);
         }
@@ -41,7 +45,12 @@ static void remove_files(void)
 
 static void remove_scratch(void)
 {
+    char path[600];
     remove_files();
+    for (unsigned i = sizeof folders / sizeof *folders; i-- > 0;) {
+        path_of(path, sizeof path, folders[i]);
+        rmdir(path);
+    }
     rmdir(scratch);
 }
 
@@ -95,7 +104,7 @@ static fsdpck_status check_value(void *ctx, value v, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static void open_once(probe_input *in, bool opaque)
+static void open_once(const format_reader *reader, probe_input *in, bool opaque)
 {
     fsdpck_error err;
     catalogue cat;
@@ -108,18 +117,18 @@ static void open_once(probe_input *in, bool opaque)
     catalogue_init(&cat, &b);
     const open_request req = {
         .path = scratch, .probe = in, .metadata = &b, .nthreads = 1, .opaque_calls = opaque};
-    const fsdpck_status st = deepspeed_reader.open(&req, &cat, &self, &err);
+    const fsdpck_status st = reader->open(&req, &cat, &self, &err);
     if (st != FSDPCK_OK && err.message[0] == '\0')
         abort();
     if (st == FSDPCK_OK) {
-        deepspeed_reader.source(self, &cat, &src);
+        reader->source(self, &cat, &src);
         for (uint64_t i = 0; i < catalogue_chunk_count(&cat); i++)
             check_chunk(&cat, &src, i);
         for (size_t i = 0; i < catalogue_object_count(&cat); i++)
             if (value_walk(&cat.pool, catalogue_object(&cat, i)->content, check_value, &cat,
                            NULL) != FSDPCK_OK)
                 break;
-        deepspeed_reader.close(self);
+        reader->close(self);
     }
     catalogue_release(&cat);
     if (b.used_bytes != 0)
@@ -133,6 +142,12 @@ static void make_scratch(void)
              (long)getpid());
     if (mkdir(scratch, 0700) != 0)
         abort();
+    for (unsigned i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char path[600];
+        path_of(path, sizeof path, folders[i]);
+        if (mkdir(path, 0700) != 0)
+            abort();
+    }
     atexit(remove_scratch);
 }
 
@@ -145,13 +160,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         make_scratch();
     if (nbytes < 1)
         return 0;
-    const unsigned third = data[0] & 1;
+    const unsigned kind = data[0] % KINDS;
+    const format_reader *reader =
+        kind == UNIVERSAL ? &deepspeed_universal_reader : &deepspeed_reader;
     data++;
     nbytes--;
     remove_files();
-    while (in.entry_count < FILES && nbytes >= 4) {
+    while (in.entry_count < FILES && names[kind][in.entry_count] != NULL && nbytes >= 4) {
         const size_t length = load_le32(data);
-        const char *name = names[third][in.entry_count];
+        const char *name = names[kind][in.entry_count];
         data += 4;
         nbytes -= 4;
         if (length > nbytes)
@@ -162,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
         nbytes -= length;
     }
     in.dir = FOLDER_CLOSED;
-    open_once(&in, false);
-    open_once(&in, true);
+    open_once(reader, &in, false);
+    open_once(reader, &in, true);
     return 0;
 }

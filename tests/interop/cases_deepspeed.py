@@ -6,7 +6,7 @@ import shutil
 
 import torch
 
-from deepspeed_training import Model, files, groups_of, load, moments_of, script_weights, train, weights_of
+from deepspeed_training import Model, files, groups_of, load, moments_of, script_weights, to_universal, train, weights_of
 from support import BAD_INPUT, UNSUPPORTED, case, check, check_same_names, check_same_tensors, load_hf, load_pt, tensors_of_state
 
 FOUND = 1  # verify: an error
@@ -39,13 +39,13 @@ def check_optimizer(setting, step):
     return state, moments
 
 
-def load_from_dcp(setting, step, moments, weights=None):
+def load_from_dcp(setting, source, moments, weights=None, step=None):
     """As a training without DeepSpeed would go on: the model and torch's AdamW, by names."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-    folder = setting.path("dcp")
+    folder, step = setting.path("dcp"), step or source
     shutil.rmtree(folder, ignore_errors=True)
-    setting.run("reshard", step, folder, "--world-size", "2")
+    setting.run("reshard", source, folder, "--world-size", "2")
     model = Model()
     optimizer = torch.optim.AdamW(groups_of(model), lr=5e-3)
     for parameter in model.parameters():
@@ -154,6 +154,25 @@ def case_deepspeed_straddling(setting):
     state = load_pt(made, weights_only=False)["optim"]["state"]
     for name, slots in moments.items():
         check_same_tensors(state[name], slots, name)
+
+
+@case(first=(2, 15))
+def case_deepspeed_universal(setting):
+    """Equal to the folder that it was made from; lost files."""
+    for stage, ranks, config in ((1, 3, {}), (2, 2, {"zero_optimization": {"parameter_alignment": True}}),
+                                 (3, 3, {"zero_optimization": {"sub_group_size": 40}})):
+        step = train(ranks, setting.path("run%d" % stage), stage, torch.bfloat16, config)
+        made = to_universal(step)
+        setting.run("diff", "--part", "all", step, made)
+        for name, tensor in load_hf(setting.consolidate(made, "hf%d/" % stage)[1])[0].items():
+            check(torch.equal(tensor, weights_of(step)[name]), name)
+        load_from_dcp(setting, made, moments_of(step)[0], weights_of(step), step)
+        for name in ("zero/cube/fp32.pt", "zero/norm.bias/exp_avg.pt", "zero/optimizer_state.pt",
+                     os.path.basename(files(made, "model")[-1])):
+            os.rename(os.path.join(made, name), setting.path("kept"))
+            if len(files(made, "model")) > 0:
+                refused(setting, made, "FILE-MISSING", text=name)
+            os.rename(setting.path("kept"), os.path.join(made, name))
 
 
 @case(first=(2, 15))

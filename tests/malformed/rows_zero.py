@@ -4,7 +4,7 @@ import os
 
 from pickle_builder import Call, Global, tensor
 from rows import Row, from_fixture
-from zero_builder import flat, folder_of, names, shape, slices, stage
+from zero_builder import flat, folder_of, names, shape, slices, stage, universal_of
 
 LARGE = 2**62
 
@@ -103,4 +103,16 @@ ROWS = [
     row("E12", "key", "W", "ZERO-LEFT-OUT", model(model={"a": tensor()})),
     row("E12", "code", "R", "PKL-GLOBAL", model(mine=Call(Global("os", "system"), "true"))),
     row("E12", "module-lost", "R", "ZERO-FORM", model(module=...)),
+    row("E13", "universal", "A", None, universal_of()),
+    row("E13", "universal-fixture", "A", None, from_fixture("deepspeed-universal")),
+    row("E13", "weights-lost", "R", "FILE-MISSING", universal_of(b_fp32=...), says=("zero/b/fp32.pt",)),
+    row("E13", "slot-lost", "R", "FILE-MISSING", universal_of(a_exp_avg=...), says=("zero/a/exp_avg.pt",)),
+    row("E13", "shape", "R", "RANK-SHAPE", universal_of(b_fp32=tensor((1, 3), (3, 1)))),
+    row("E13", "elements", "R", "RANK-SHAPE", universal_of(a_exp_avg=flat(3))),
+    row("E13", "no-tensor", "R", "ZERO-FORM", universal_of(a_fp32={"param": 1})),
+    row("E13", "stage", "R", "ZERO-FORM", universal_of(groups={"zero_stage": stage(0)})),
+    row("E13", "version", "R", "RANK-MIXED", universal_of(groups={"ds_version": "0.1"})),
+    row("E13", "third-stage", "R", "RANK-MIXED", universal_of(groups={"zero_stage": stage(3), "partition_count": 2})),
+    row("E13", "strided", "A", None, universal_of(b_exp_avg=tensor((3, 1), (2, 1)))),
+    row("E13", "model-ranks", "U", "SRC-FOREIGN", universal_of(model={"mp_world_size": 2})),
 ]

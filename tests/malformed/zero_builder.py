@@ -77,3 +77,27 @@ def folder_of(third=False, model=None, optim=None, first=None, second=None):
         return path
 
     return build
+
+
+UNIVERSAL = ["mp_rank_00_model_states.pt", "zero/optimizer_state.pt", "zero/a/fp32.pt", "zero/a/exp_avg.pt", "zero/a/step.pt",
+             "zero/b/fp32.pt", "zero/b/exp_avg.pt", "zero/b/step.pt", "zero/buffer/fp32.pt"]
+
+
+def universal_of(model=None, groups=None, **slots):
+    """A builder of a universal checkpoint; slots: the state of a file by its name, as a_fp32; ...: no file."""
+    def build(folder):
+        path = os.path.join(folder, "global_step3_universal")
+        own = {"a_fp32": {"cat_dim": 0, "param": flat(2)}, "a_exp_avg": flat(2, 1), "a_step": tensor((), (), 3),
+               "b_fp32": {"cat_dim": 0, "param": tensor((3, 1), (1, 1))}, "b_exp_avg": flat(3, 1), "b_step": tensor((), (), 3),
+               "buffer_fp32": flat(2, 1), **slots}
+        optimizer = optim_states(0, param_groups=[{"lr": 1, "params": [0]}, {"lr": 2, "params": [1]}], **(groups or {}))
+        states = [model_states(**(model or {})), optimizer["optimizer_state_dict"],
+                  *(own["_".join(name[:-3].split("/")[1:])] for name in UNIVERSAL[2:])]
+        for name, state in zip(UNIVERSAL, states):
+            if state is not ...:
+                os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
+                with open(os.path.join(path, name), "wb") as f:
+                    f.write(saved(state))
+        return path
+
+    return build

@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 #include "tests/fuzz/mutators/mutate.h"
 
-enum { FILES_MAX = 4 };
+enum { FILES_MAX = 9 };
 
 /* A byte, then files, each after its u32 length. */
 static void mutate(mutation *m)
