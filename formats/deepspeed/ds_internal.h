@@ -15,6 +15,7 @@
  *     ds_model.c          one file of model states -> ds_param
  *     ds_check.c          compares the files of all ranks
  *     ds_flat.c           lays out flat tensors; the interval of a flat tensor -> chunks
+ *     ds_chunks.c         tensors, objects and chunks -> catalogue
  *     ds_build.c          parameters, buffers and frozen parameters -> catalogue
  *     ds_groups.c         optimizer state and param_groups -> catalogue
  *     ds_other.c          other values of the model states -> catalogue
@@ -304,7 +305,7 @@ fsdpck_status ds_universal_add(const ds_state *s, uint32_t slot, const ds_param 
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 dtype ds_universal_dtype(const ds_state *s, uint32_t slot, const ds_param *p);
 
-/* ds_build.c */
+/* ds_chunks.c */
 /* Adds a tensor under a name of keys, with the path of these keys. */
 fsdpck_status ds_add_tensor(ds_state *s, const ds_key *keys, size_t count, dtype d, unsigned ndim,
                             const uint64_t *shape, uint32_t *tensor,
@@ -322,6 +323,8 @@ fsdpck_status ds_add_piece(const ds_state *s, uint32_t tensor, uint32_t piece,
 fsdpck_status ds_add_interval(const ds_state *s, uint32_t tensor, uint64_t begin, uint64_t end,
                               uint32_t piece, uint64_t at, uint32_t rank,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* ds_build.c */
 /* Before the next two functions. */
 void ds_sort_frozen(ds_state *s);
 /* Adds the tensor of this name in the module; after the last one, the others. */
