@@ -39,7 +39,7 @@ static fsdpck_status list_slots(ds_state *s, const char *name, fsdpck_error *err
         st = folder_list(&s->reader->dir, path.text, &slots, &count, err);
     const size_t folder_nbytes = path.nbytes;
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
-        if (!text_ends_with(slots[i], strlen(slots[i]), ".pt"))
+        if (slots[i][0] == '.' || !text_ends_with(slots[i], strlen(slots[i]), ".pt"))
             continue;
         path.nbytes = folder_nbytes;
         text_printf(&path, "/%s", slots[i]);
