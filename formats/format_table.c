@@ -2,6 +2,7 @@
 
 #include "formats/common/torch_archive.h"
 #include "formats/dcp/dcp.h"
+#include "formats/deepspeed/deepspeed.h"
 #include "formats/format.h"
 #include "formats/hdf5/hdf5.h"
 #include "formats/pt/pt.h"
@@ -10,8 +11,16 @@
 
 /* The order of detection: formats with a unique file name come first. */
 const format_reader *const format_readers[] = {
-    &dcp_reader,  &dcp_safetensors_reader, &hf_reader, &safetensors_reader,
-    &hdf5_reader, &pt_ranks_reader,        &pt_reader, &hf_bin_reader,
+    &dcp_reader,
+    &dcp_safetensors_reader,
+    &hf_reader,
+    &safetensors_reader,
+    &hdf5_reader,
+    &deepspeed_reader,
+    &deepspeed_universal_reader,
+    &pt_ranks_reader,
+    &pt_reader,
+    &hf_bin_reader,
     NULL,
 };
 
@@ -48,6 +57,10 @@ bool format_is_foreign(const probe_input *in)
 
 bool format_is_rank_file(const char *name, bool *known)
 {
+    if (deepspeed_name_has_rank(name)) {
+        *known = true;
+        return true;
+    }
     return ranks_name_has_rank(name, known);
 }
 

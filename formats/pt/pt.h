@@ -21,7 +21,7 @@
 
 extern const format_reader pt_reader;
 extern const format_reader pt_ranks_reader;
-/* A folder of DeepSpeed or Megatron. */
+/* A folder of Megatron's model-parallel ranks. */
 bool ranks_are_foreign(const probe_input *in);
 /* Whether the name is a rank file's: of a *known trainer, or any with a word "rank" and a number. */
 bool ranks_name_has_rank(const char *name, bool *known);

@@ -8,7 +8,7 @@
 #include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_check_records.h"
-#include "formats/pt/pt_flatten.h"
+#include "formats/common/pt_flatten.h"
 
 typedef struct pt_file {
     file f;

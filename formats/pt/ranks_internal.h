@@ -38,7 +38,7 @@
 #define FSDPCK_FORMATS_PT_RANKS_INTERNAL_H
 
 #include "formats/format.h"
-#include "formats/pt/pt_flatten.h"
+#include "formats/common/pt_flatten.h"
 #include "io/file_set.h"
 
 /* --- names --- */

@@ -27,9 +27,7 @@ static bool begins_as_torch_save(const probe_input *in, const char *name)
 bool ranks_are_foreign(const probe_input *in)
 {
     for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
-        const char *name = in->entries[i];
-        if (strncmp(name, "mp_rank_", 8) == 0 || strncmp(name, "zero_pp_rank_", 13) == 0 ||
-            strncmp(name, "bf16_zero_pp_rank_", 18) == 0)
+        if (strncmp(in->entries[i], "mp_rank_", 8) == 0)
             return true;
     }
     return false;
@@ -42,7 +40,7 @@ static bool probe(const probe_input *in, const char **near_miss)
     if (!in->is_folder)
         return false;
     if (ranks_are_foreign(in))
-        *near_miss = "a folder of DeepSpeed or Megatron, which is not supported";
+        *near_miss = "a folder of Megatron's model-parallel ranks, which is not supported";
     /* Accepted, so that the error names its kind. */
     if (ranks_is_torch_checkpointing(in))
         return true;

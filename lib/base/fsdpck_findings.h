@@ -324,6 +324,8 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LORA_BASE = 356,
     FSDPCK_FINDING_LORA_MERGE = 357,
     FSDPCK_FINDING_LORA_NAN = 358,
+    FSDPCK_FINDING_ZERO_FORM = 360,
+    FSDPCK_FINDING_ZERO_LEFT_OUT = 361,
 } fsdpck_finding_id;
 
 #endif

@@ -14,7 +14,8 @@
 /* Keys of the trainer's step, the most reliable first. */
 static const char *const step_keys[] = {
     "global_step",       "step",      "train_state.step",        "train_state.global_step",
-    "state.global_step", "iteration", "extra_state.global_step", "trainer.global_step"};
+    "state.global_step", "iteration", "extra_state.global_step", "trainer.global_step",
+    "global_steps"};
 
 static void add_step(fsdpck_checkpoint *c, int64_t step, const char *before, const char *name)
 {

@@ -2,7 +2,7 @@
  * name and a number. */
 #include <inttypes.h>
 
-#include "formats/pt/pt_flatten.h"
+#include "formats/common/pt_flatten.h"
 #include "state/inner.h"
 
 static fsdpck_status new_name(pt_flat *f, const char *name, size_t nbytes, uint32_t *flat,

@@ -1,4 +1,4 @@
-#include "formats/pt/pt_flatten.h"
+#include "formats/common/pt_flatten.h"
 
 #include <string.h>
 
