@@ -108,20 +108,26 @@ static fsdpck_status write_part(worker *w, const element_ops *c, const strided *
         shape.dst_strides[d] = s->dst_strides[d];
     }
     strided_collapse(&shape);
+    /* At its place in a block, for direct writes. */
+    uint8_t *to = w->tile + at % FILE_DIRECT_ALIGN;
     if (merge && w->x->out == NULL)
-        memset(w->tile, 0, part->span_bytes);
+        memset(to, 0, part->span_bytes);
     else if (merge)
-        RETURN_IF(output_read_at(w->x->out, k->file, at, w->tile, part->span_bytes, err));
+        RETURN_IF(output_read_at(w->x->out, k->file, at, to, part->span_bytes, err));
     if (element_ops_is_copy(c))
-        strided_copy(&shape, dtype_get(c->to)->itemsize_bytes, w->tile, src);
+        strided_copy(&shape, dtype_get(c->to)->itemsize_bytes, to, src);
     else
-        w->stats.cast_overflows += element_ops_box(c, &shape, w->tile, src, w->scratch);
+        w->stats.cast_overflows += element_ops_box(c, &shape, to, src, w->scratch);
     if (w->x->out == NULL) {
-        exec_checksums_add_sparse(w->x, &range, w->tile);
+        exec_checksums_add_sparse(w->x, &range, to);
         return FSDPCK_OK;
     }
+    if (!merge)
+        return write_range(
+            w, &(output_range){.file = k->file, .begin = at, .end = at + part->span_bytes}, to,
+            err);
     w->stats.bytes_written += part->span_bytes;
-    return output_write_at(w->x->out, k->file, at, w->tile, part->span_bytes, err);
+    return output_write_at(w->x->out, k->file, at, to, part->span_bytes, err);
 }
 
 static fsdpck_status write_box(scatter *sc, worker *w, const element_ops *c, const strided *s,
