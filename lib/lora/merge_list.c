@@ -67,7 +67,7 @@ static fsdpck_status fail_choice(const list_maker *k, const char *wrong, fsdpck_
 }
 
 /* Adapters of a folder are those whose tensors it contains; they have one name, or none. With "bias": "all" a folder also has
- * names that look like those of another. */
+ * names of the form of another adapter. */
 static uint32_t first_beside(const list_maker *k)
 {
     uint32_t found = LORA_NONE;
