@@ -203,7 +203,8 @@ static fsdpck_status size_column_group(struct exec *x, column_group_info *column
 {
     const uint64_t row = column_group->widest_nbytes;
     if (row + COLUMN_GUARD_NBYTES > x->column_group_nbytes)
-        return FAIL(err, INTERNAL, NONE, "a row of tensors that are sharded into columns is longer than its buffer");
+        return FAIL(err, INTERNAL, NONE,
+                    "a row of tensors that are sharded into columns is longer than its buffer");
     const uint64_t least =
         (row > MEMBER_NBYTES_MIN ? row : MEMBER_NBYTES_MIN) + COLUMN_GUARD_NBYTES;
     uint64_t fit = x->column_group_nbytes / least;

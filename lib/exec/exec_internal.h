@@ -243,6 +243,8 @@ fsdpck_status gather_runs(worker *w, const read_op *box, const element_ops *c, c
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- write_range.c --- */
+/* Whether blocks of a file of the target are written past the page cache. */
+bool write_range_is_direct(const struct exec *x, uint32_t file_index);
 /* `bytes` has the same block alignment as range->begin, and room for the rest of the last block. */
 fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -108,22 +108,29 @@ static fsdpck_status write_part(worker *w, const element_ops *c, const strided *
         shape.dst_strides[d] = s->dst_strides[d];
     }
     strided_collapse(&shape);
-    if (merge && w->x->out == NULL)
-        memset(w->tile, 0, part->span_bytes);
-    else if (merge)
-        RETURN_IF(output_read_at(w->x->out, k->file, at, w->tile, part->span_bytes, err));
     const uint64_t itemsize = dtype_get(c->to)->itemsize_bytes;
-    const uint8_t *bytes = w->tile;
-    if (element_ops_is_copy(c) && !merge && strided_is_run(&shape, itemsize, itemsize))
+    const bool direct = !merge && w->x->out != NULL && write_range_is_direct(w->x, k->file);
+    /* At its place in a block, for direct writes. */
+    uint8_t *to = w->tile + at % FILE_DIRECT_ALIGN;
+    const uint8_t *bytes = to;
+    if (merge && w->x->out == NULL)
+        memset(to, 0, part->span_bytes);
+    else if (merge)
+        RETURN_IF(output_read_at(w->x->out, k->file, at, to, part->span_bytes, err));
+    if (!element_ops_is_copy(c))
+        w->stats.cast_overflows += element_ops_box(c, &shape, to, src, w->scratch);
+    else if (!merge && !direct && strided_is_run(&shape, itemsize, itemsize))
         bytes = src;
-    else if (element_ops_is_copy(c))
-        strided_copy(&shape, itemsize, w->tile, src);
     else
-        w->stats.cast_overflows += element_ops_box(c, &shape, w->tile, src, w->scratch);
+        strided_copy(&shape, itemsize, to, src);
     if (w->x->out == NULL) {
         exec_checksums_add_sparse(w->x, &range, bytes);
         return FSDPCK_OK;
     }
+    if (direct)
+        return write_range(
+            w, &(output_range){.file = k->file, .begin = at, .end = at + part->span_bytes}, to,
+            err);
     w->stats.bytes_written += part->span_bytes;
     return output_write_at(w->x->out, k->file, at, bytes, part->span_bytes, err);
 }

@@ -4,10 +4,10 @@
 
 #include "exec/exec_internal.h"
 
-static bool write_is_direct(const struct exec *x, uint32_t index)
+bool write_range_is_direct(const struct exec *x, uint32_t file_index)
 {
-    const uint64_t nbytes = catalogue_file(&x->r.target->cat, index)->nbytes;
-    if (x->r.direct == EXEC_DIRECT_OFF || !output_is_direct(x->out, index))
+    const uint64_t nbytes = catalogue_file(&x->r.target->cat, file_index)->nbytes;
+    if (x->r.direct == EXEC_DIRECT_OFF || !output_is_direct(x->out, file_index))
         return false;
     return x->r.direct == EXEC_DIRECT_ON || nbytes >= EXEC_DIRECT_NBYTES;
 }
@@ -28,7 +28,7 @@ fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes, 
     if (x->out == NULL)
         return FSDPCK_OK;
     w->stats.bytes_written += end - begin;
-    if (!write_is_direct(x, range->file) || (end < file_nbytes && head >= tail) || head > end)
+    if (!write_range_is_direct(x, range->file) || (end < file_nbytes && head >= tail) || head > end)
         return output_write_at(x->out, range->file, begin, bytes, end - begin, err);
     if (end == file_nbytes && tail >= head && tail < end) {
         /* output_commit cuts the padding off. */

@@ -66,13 +66,20 @@ static fsdpck_status fail_choice(const list_maker *k, const char *wrong, fsdpck_
     return st;
 }
 
-/* Adapters of a folder are those whose tensors it contains; they have one name, or none. */
+/* Adapters of a folder are those whose tensors it contains; they have one name, or none. With "bias": "all" a folder also has
+ * names of the form of another adapter. */
 static uint32_t first_beside(const list_maker *k)
 {
-    for (uint32_t i = 0; i < k->own; i++)
-        if (lora_tensor_at(&k->set, i)->adapter != LORA_NONE)
-            return lora_tensor_at(&k->set, i)->adapter;
-    return LORA_NONE;
+    uint32_t found = LORA_NONE;
+    for (uint32_t i = 0; i < k->own; i++) {
+        const lora_tensor *t = lora_tensor_at(&k->set, i);
+        if (t->adapter == LORA_NONE)
+            continue;
+        if (t->role != LORA_ROLE_SAVED)
+            return t->adapter;
+        found = found == LORA_NONE ? t->adapter : found;
+    }
+    return found;
 }
 
 static fsdpck_status choose_adapter(list_maker *k, fsdpck_error *err)
@@ -188,6 +195,26 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
     return st;
 }
 
+/* With "bias": "all", PEFT also saves the biases of a module of modules_to_save under X.original_module and
+ * X.modules_to_save, and does not load them. */
+static bool is_second_copy(const list_maker *k, uint32_t i)
+{
+    static const char *const segments[] = {"original_module.", "modules_to_save."};
+    const lora_tensor *t = lora_tensor_at(&k->set, i);
+    const char *name = lora_text(&k->set, t->saved);
+    for (size_t s = 0; s < sizeof segments / sizeof *segments; s++) {
+        const char *at = strstr(name, segments[s]);
+        for (uint32_t j = 0; at != NULL && j < k->own; j++) {
+            const char *other = lora_text(&k->set, lora_tensor_at(&k->set, j)->saved);
+            const size_t head = (size_t)(at - name);
+            if (k->used[j] && strncmp(other, name, head) == 0 &&
+                strcmp(other + head, at + strlen(segments[s])) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Tensors of the requested adapter that no step uses. */
 static fsdpck_status check_used(list_maker *k, fsdpck_error *err)
 {
@@ -197,7 +224,7 @@ static fsdpck_status check_used(list_maker *k, fsdpck_error *err)
         const lora_tensor *t = lora_tensor_at(&k->set, i);
         const bool foreign = t->role == LORA_ROLE_FOREIGN && k->own == 0;
         const bool own = k->own > 0 ? i < k->own : t->adapter == k->adapter || foreign;
-        if (!k->used[i] && own)
+        if (!k->used[i] && own && !is_second_copy(k, (uint32_t)i))
             list_maker_note_missing(k, lora_text(&k->set, t->saved));
     }
     return k->missing_count > 0 ? fail_named(k, "tensors without place there", err) : FSDPCK_OK;
