@@ -54,6 +54,7 @@ fsdpck_status gather_runs(worker *w, const read_op *box, const element_ops *c, c
     box_split *b = &w->split;
     const uint64_t run = source_run(s, itemsize, inside);
     const unsigned along = packed_dim(s, inside);
+    w->gather.touched = true;
     /* A stride beyond all limits makes box_split take single indices of the other dims. */
     for (unsigned d = 0; d < s->ndim; d++)
         packed[d] = inside[d] ? s->src_strides[d] : d == along ? run : INT64_MAX;

@@ -131,6 +131,25 @@ Test(exec, transposed_matrices_need_a_quarter_of_them_at_a_time)
     exec_harness_free(w);
 }
 
+/* Half of the tensor comes from a stream, after the tiles. */
+Test(exec, tiles_of_runs_beside_streams_are_written)
+{
+    exec_harness *w = exec_harness_new(1, 1);
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 2, BOX(6100, 40));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(6000, 40),
+                            &(memory_layout){.permuted = true, .order = {1, 0}});
+    memory_source_add_chunk(&w->source, t, BOX(6000, 0), BOX(100, 40),
+                            &(memory_layout){.stream = true});
+    memory_source_seal(&w->source);
+    exec_harness_add_whole(w, t, 0, DTYPE_FLOAT32);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_harness_place(w, 0);
+    exec_harness_expect(w);
+    run(w, (exec_harness_options){.nthreads = 1, .tile_nbytes = 4096});
+    run(w, (exec_harness_options){.nthreads = 2});
+    exec_harness_free(w);
+}
+
 Test(exec, columns_out_of_rows)
 {
     exec_harness *w = exec_harness_new(1, 4);
