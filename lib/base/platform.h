@@ -28,6 +28,9 @@ void platform_drop_cache(int fd);
 unsigned platform_cpu_count(void);
 /* Smallest of RAM, cgroup limit and address-space limit, in bytes. */
 uint64_t platform_memory_bytes(void);
+/* Gives memory back to the system until it is written again: its contents are then undefined. Advice
+ * only; POSIX: nothing. */
+void platform_discard(void *memory, uint64_t nbytes);
 /* The process's file mode creation mask. POSIX: by setting and restoring it. */
 unsigned platform_file_mask(void);
 /* An empty nameless file for reading and writing, in memory if possible; its descriptor is closed

@@ -68,6 +68,14 @@ void platform_drop_cache(int fd)
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
+void platform_discard(void *memory, uint64_t nbytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)memory;
+    const uintptr_t skipped = (page - at % page) % page;
+    if (nbytes >= skipped + page)
+        (void)madvise((uint8_t *)memory + skipped, (nbytes - skipped) / page * page, MADV_DONTNEED);
+}
+
 static unsigned affinity_count(void)
 {
     /* The kernel refuses a mask smaller than its own: grow until it fits. */

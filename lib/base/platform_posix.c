@@ -51,6 +51,11 @@ void platform_drop_cache(int fd)
     (void)fd;
 }
 
+void platform_discard(void *memory, uint64_t nbytes)
+{
+    (void)memory, (void)nbytes;
+}
+
 unsigned platform_cpu_count(void)
 {
     const long online = sysconf(_SC_NPROCESSORS_ONLN);

@@ -8,6 +8,9 @@
 
 /* Staging that stays in the caches near the core is faster to copy out of than more of it. */
 #define STAGING_NBYTES_MAX ((uint64_t)2 << 20)
+/* A worker's own tile of a matrix stored across: the smallest with which the matrix is read at most
+ * this many times. */
+#define ACROSS_READS 4u
 
 /* Checksums of the filled tile, and the deferred bytes that depend on them. `item_begin`: this
  * worker has completed the file from there on. */
@@ -29,10 +32,21 @@ static void checksum_range(worker *w, const output_range *range, uint64_t item_b
 
 static uint64_t tensor_fill_nbytes(const struct exec *x, uint32_t target_tensor)
 {
-    const unsigned flags = x->tensor_flags[plan_source_tensor(x->r.plan, target_tensor)];
+    const catalogue *from = plan_source(x->r.plan);
+    const uint32_t tensor = plan_source_tensor(x->r.plan, target_tensor);
+    const cat_tensor *t = catalogue_tensor(from, tensor);
+    const unsigned flags = x->tensor_flags[tensor], dim = flags >> TENSOR_DIM_AT;
+    uint64_t tile = x->tile_nbytes;
     if (flags & TENSOR_WIDE)
-        return x->tile_nbytes;
-    return flags & TENSOR_ACROSS ? x->tile_nbytes >> (flags >> TENSOR_HALVINGS_AT) : x->step_nbytes;
+        return tile;
+    if (!(flags & TENSOR_ACROSS))
+        return x->step_nbytes;
+    const uint64_t nbytes = box_nelems(catalogue_shape(from, tensor) + dim, t->ndim - dim) *
+                            dtype_get((dtype)t->dtype)->itemsize_bytes;
+    while (tile % (2 * FILE_DIRECT_ALIGN) == 0 && tile / 2 >= x->step_nbytes &&
+           tile / 2 >= nbytes / ACROSS_READS)
+        tile /= 2;
+    return tile;
 }
 
 /* Bytes of an item to fill at a time: small steps fit the caches, but larger tiles give longer
@@ -66,6 +80,16 @@ bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *ti
     return tile->begin < whole->end;
 }
 
+fsdpck_status exec_finish_tile(worker *w, const output_range *range, uint64_t item_begin,
+                               bool wanted, fsdpck_error *err)
+{
+    checksum_range(w, range, item_begin);
+    if (wanted)
+        RETURN_IF(write_range(w, range, w->tile + w->at, err));
+    progress_add(w->x->r.progress, range->end - range->begin);
+    return FSDPCK_OK;
+}
+
 fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
                             fsdpck_error *err)
 {
@@ -74,11 +98,7 @@ fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_
     w->at = range->begin % FILE_DIRECT_ALIGN;
     RETURN_IF(cancel_check(x->r.cancel, err));
     RETURN_IF(fill_tile(w, range, &wanted, err));
-    checksum_range(w, range, item_begin);
-    if (wanted)
-        RETURN_IF(write_range(w, range, w->tile + w->at, err));
-    progress_add(x->r.progress, range->end - range->begin);
-    return FSDPCK_OK;
+    return exec_finish_tile(w, range, item_begin, wanted, err);
 }
 
 /* A range without chunks of column groups, tile by tile. */
@@ -140,6 +160,8 @@ static fsdpck_status run_job(void *ctx, unsigned worker_index, uint64_t job, fsd
         return column_group_run_item(w, s->row_block + (job - s->items), err);
     plan_get_item(x->r.plan, exec_own_item(x, job), &whole);
     output_range range = {.file = whole.file, .end = whole.begin};
+    if (exec_is_joint(x, &whole))
+        return FSDPCK_OK; /* see joint_tile.c */
     while (exec_next_range(x, &whole, &range))
         RETURN_IF(run_range(w, &range, whole.begin, err));
     return FSDPCK_OK;

@@ -109,8 +109,10 @@ static fsdpck_status run_own_items(struct exec *x, fsdpck_error *err)
     RETURN_IF(replica_compare_remaining(x, err));
     progress_phase(x->r.progress, x->out == NULL ? "reading" : "writing",
                    output_nbytes(&x->r.target->cat));
-    return x->r.target->pack.place != NULL && x->out != NULL ? compress_run(x, err)
-                                                             : engine_threads_run(x, err);
+    if (x->r.target->pack.place != NULL && x->out != NULL)
+        return compress_run(x, err);
+    RETURN_IF(engine_threads_run(x, err));
+    return joint_tile_run_items(x, err);
 }
 
 /* Streams modify bytes that tiles wrote. One rank handles them after all ranks have written their

@@ -88,6 +88,34 @@ bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk)
            (x->grouped[target_chunk / 8] >> target_chunk % 8 & 1) != 0;
 }
 
+bool exec_is_across(const struct exec *x, uint64_t source_chunk)
+{
+    const uint32_t tensor = catalogue_chunk(plan_source(x->r.plan), source_chunk)->tensor;
+    return (x->tensor_flags[tensor] & TENSOR_ACROSS) != 0;
+}
+
+bool exec_part_is_joint(const struct exec *x, const range_part *part)
+{
+    if (part->kind != RANGE_PART_CHUNK || exec_chunk_is_grouped(x, part->chunk))
+        return false;
+    const uint32_t tensor = catalogue_chunk(&x->r.target->cat, part->chunk)->tensor;
+    const unsigned flags = x->tensor_flags[plan_source_tensor(x->r.plan, tensor)];
+    return (flags & (TENSOR_ACROSS | TENSOR_STREAMED)) == TENSOR_ACROSS;
+}
+
+bool exec_is_joint(const struct exec *x, const output_range *range)
+{
+    range_walk walk;
+    range_part part;
+    if (!x->any_across || x->engine->whole_tiles)
+        return false;
+    range_walk_begin(&walk, x->r.plan, range);
+    while (range_walk_next(&walk, &part))
+        if (exec_part_is_joint(x, &part))
+            return true;
+    return false;
+}
+
 /* REPLICAS_FIRST is about copies of one tensor: plain tensors of ranks are none of each other. */
 bool replica_is_trusted(const plan *p, uint32_t tensor)
 {

@@ -40,14 +40,14 @@ _Static_assert(sizeof(chunk_extent) == 24, "a chunk extent is 24 bytes");
 /* Flags of a source tensor. STREAMED: some of its chunks are streams; its targets are filled in the
  * second phase. WIDE: larger tiles give longer reads of its chunks, so large tiles are used. ADDED: a
  * constant is added to some of its elements, which only threads do. ACROSS: it is stored across, as
- * transposed matrices are; each tile reads all of a matrix. Its tiles are halved HALVINGS times. */
+ * transposed matrices are; each tile reads all of a matrix. Its matrices begin at dim DIM. */
 enum {
     TENSOR_STREAMED = 1,
     TENSOR_WIDE = 2,
     TENSOR_ADDED = 4,
     TENSOR_ACROSS = 8,
-    TENSOR_HALVINGS_AT = 4, /* bits from here: a number up to TENSOR_HALVINGS_MAX */
-    TENSOR_HALVINGS_MAX = 15
+    TENSOR_DIM_AT = 4, /* bits from here: a number up to TENSOR_DIM_MAX, also for later dims */
+    TENSOR_DIM_MAX = 15
 };
 
 typedef struct replica_pair {
@@ -64,6 +64,7 @@ struct exec {
     vec strides;           /* uint64_t, elements; ndim for each chunk extent without EXTENT_ROWS */
     pthread_mutex_t lock;  /* guards strides while locating */
     uint8_t *tensor_flags; /* by source tensor */
+    bool any_across;       /* of them */
     uint64_t tensor_count;
     vec compare;            /* replica_pair */
     uint64_t compare_first; /* of this rank's part */
@@ -108,14 +109,16 @@ struct exec {
 #define GATHER_RUN_NBYTES ((uint64_t)32 << 10)
 /* Most bytes that are read at a time of rows apart from each other. */
 #define GATHER_APART_NBYTES ((uint64_t)512 << 10)
-#define GATHER_READ_OPS     2048u
-#define GATHER_DIMS         8192u
+/* The same for matrices stored across, unless that is less than a block of rows. */
+#define GATHER_ACROSS_NBYTES ((uint64_t)128 << 10)
+#define GATHER_READ_OPS      2048u
+#define GATHER_DIMS          8192u
 
 /* One pending read: span_bytes from a file, which contain a box for the tile. */
 typedef struct read_op {
     uint64_t src_offset_bytes;
     uint64_t span_bytes;
-    int64_t dst_at; /* from gather.base */
+    uint8_t *dst;
     uint32_t file;
     uint32_t src_chunk;
     uint32_t dims_at; /* in gather.dims: sizes, source strides, destination strides */
@@ -130,9 +133,11 @@ typedef struct gather {
     sort_pair *sorted; /* 2 * GATHER_READ_OPS */
     unsigned count;
     unsigned dims_count;
-    uint8_t *base; /* origin of dst_at: the tile, or the buffer of a column group */
+    uint8_t *base; /* of destinations: a tile, or the buffer of a column group */
     bool grouped;  /* boxes are read including the gaps between runs, which other boxes need */
     bool touched;  /* the tile has read operations */
+    /* Several workers fill a tile: each reads one of `parts` parts. 0: this worker reads all. */
+    unsigned part, parts;
 } gather;
 
 /* Handles a segment of a chunk whose first element is chunk_at bytes from gather.base. */
@@ -183,6 +188,11 @@ bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
 bool exec_chunk_is_added(const struct exec *x, uint64_t target_chunk);
 /* Whether a target chunk is filled with others, apart from the tiles of its file. */
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
+/* Whether a source chunk belongs to a tensor that is stored across. */
+bool exec_is_across(const struct exec *x, uint64_t source_chunk);
+/* Whether part of a range, or the range because of some part, is filled in a joint tile. */
+bool exec_part_is_joint(const struct exec *x, const range_part *part);
+bool exec_is_joint(const struct exec *x, const output_range *range);
 /* Whether other copies of the tensor's boxes are ignored. */
 bool replica_is_trusted(const plan *p, uint32_t tensor);
 /* source.read_at with its count. */
@@ -213,8 +223,12 @@ void exec_stop_workers(struct exec *x);
 fsdpck_status fill_tile(worker *w, const output_range *range, bool *wanted,
                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Fills the bytes outside of chunks: constant bytes, and zeros for gaps and deferred bytes. */
-void fill_non_chunks(worker *w, const output_range *range);
+/* Fills the bytes that are not gathered: constant bytes, and zeros for gaps, deferred bytes and
+ * chunks with streams. Returns whether all bytes are of such chunks. */
+bool fill_non_chunks(worker *w, const output_range *range);
+/* Gathers the chunks of a range into the tile of `of`, where they are at of->at. */
+fsdpck_status fill_chunks(worker *w, const worker *of, const output_range *range,
+                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- gather.c: filling the tile --- */
 /* Gathers all segments of these elements of a target chunk; the first element is chunk_at bytes
@@ -237,6 +251,8 @@ fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, in
                                 const uint64_t *dst_strides, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- gather_runs.c: boxes so thin in their file that each run is a separate read --- */
+/* Whether this worker reads part `index` of `count` of a box of a chunk: see gather.parts. */
+bool gather_is_own(const worker *w, uint64_t src_chunk, uint64_t index, uint64_t count);
 bool gather_should_read_runs(const worker *w, const strided *s, uint64_t itemsize);
 /* Reads immediately; `box` gives the file, source offset and destination in the tile. */
 fsdpck_status gather_runs(worker *w, const read_op *box, const element_ops *c, const strided *s,
@@ -258,7 +274,14 @@ bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *ti
  * on. */
 fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The second half of it: checksums, and writes if `wanted`. */
+fsdpck_status exec_finish_tile(worker *w, const output_range *range, uint64_t item_begin,
+                               bool wanted, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- joint_tile.c: tiles that all workers fill together --- */
+/* All such items of this rank, after engine_threads_run. */
+fsdpck_status joint_tile_run_items(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- scatter.c: source-driven items --- */
 fsdpck_status scatter_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;

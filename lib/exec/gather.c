@@ -37,7 +37,7 @@ static fsdpck_status read_op_read(worker *w, const read_op *q, uint64_t begin, u
 /* A separate run: directly to its destination, or through staging. */
 static fsdpck_status read_run(worker *w, const read_op *q, fsdpck_error *err)
 {
-    uint8_t *dst = w->gather.base + q->dst_at;
+    uint8_t *dst = q->dst;
     if (w->place->direct)
         return read_op_read(w, q, q->src_offset_bytes, dst, q->span_bytes, err);
     for (uint64_t done = 0; done < q->span_bytes;) {
@@ -55,9 +55,8 @@ static fsdpck_status read_run(worker *w, const read_op *q, fsdpck_error *err)
 /* From staging to the tile. */
 static void read_op_copy(worker *w, const read_op *q, const uint8_t *src)
 {
-    uint8_t *dst = w->gather.base + q->dst_at;
     if (read_op_is_run(q)) {
-        w->place->run(w, dst, src, q->span_bytes);
+        w->place->run(w, q->dst, src, q->span_bytes);
         return;
     }
     const uint64_t *dims = w->gather.dims + q->dims_at;
@@ -69,21 +68,21 @@ static void read_op_copy(worker *w, const read_op *q, const uint8_t *src)
         s.src_strides[d] = dims[q->ndim + d];
         s.dst_strides[d] = dims[2 * q->ndim + d];
     }
-    w->place->box(w, &c, &s, dst, src);
+    w->place->box(w, &c, &s, q->dst, src);
 }
 
-/* Rows apart from each other and matrices stored across need no long reads, see find_wide: less staging is
- * touched, and it stays in the caches. Devices take long copies. */
+/* Rows apart from each other and matrices stored across need no long reads, see find_wide: less
+ * staging is touched, and it stays in the caches. Devices take long copies. */
 static uint64_t read_limit(const worker *w, uint64_t src_chunk)
 {
     const struct exec *x = w->x;
     const uint32_t tensor = catalogue_chunk(plan_source(x->r.plan), src_chunk)->tensor;
     const unsigned flags = x->tensor_flags[tensor];
+    const bool across = (flags & TENSOR_ACROSS) != 0;
     const bool is_long = (x->chunk_extents[src_chunk].flags & EXTENT_ROWS) ||
-                         (flags & TENSOR_WIDE) ||
-                         ((flags & TENSOR_ACROSS) && x->engine->whole_tiles);
-    return is_long || x->staging_nbytes < GATHER_APART_NBYTES ? x->staging_nbytes
-                                                              : GATHER_APART_NBYTES;
+                         (flags & TENSOR_WIDE) || (across && x->engine->whole_tiles);
+    const uint64_t limit = across ? GATHER_ACROSS_NBYTES : GATHER_APART_NBYTES;
+    return is_long || x->staging_nbytes < limit ? x->staging_nbytes : limit;
 }
 
 /* Whether to read an operation together with those before it, which read [begin, end). */
@@ -110,8 +109,7 @@ static fsdpck_status read_together(worker *w, const sort_pair *sorted, unsigned 
         return read_run(w, first, err);
     for (unsigned k = i; !w->place->direct && k < j; k++)
         dims += 3u * g->read_ops[sorted[k].item].ndim;
-    RETURN_IF(
-        w->place->reserve(w, end - begin, g->base + first->dst_at, j - i, dims, &buffer, err));
+    RETURN_IF(w->place->reserve(w, end - begin, first->dst, j - i, dims, &buffer, err));
     RETURN_IF(read_op_read(w, first, begin, buffer, end - begin, err));
     for (; i < j; i++) {
         const read_op *q = &g->read_ops[sorted[i].item];
@@ -176,7 +174,7 @@ static fsdpck_status add_run(worker *w, const read_op *run, fsdpck_error *err)
         read_op *last = &g->read_ops[g->count - 1];
         if (read_op_is_run(last) && last->file == run->file &&
             last->src_offset_bytes + last->span_bytes == run->src_offset_bytes &&
-            last->dst_at + (int64_t)last->span_bytes == run->dst_at) {
+            last->dst + last->span_bytes == run->dst) {
             last->span_bytes += run->span_bytes;
             return FSDPCK_OK;
         }
@@ -194,6 +192,21 @@ static fsdpck_status add_run(worker *w, const read_op *run, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Splits a box to fit staging. */
+static void begin_split(worker *w, const read_op *box, const strided *s, uint64_t itemsize)
+{
+    const uint64_t limit = read_limit(w, box->src_chunk);
+    const bool is_limited = limit < w->x->staging_nbytes;
+    const bool across = is_limited && exec_is_across(w->x, box->src_chunk);
+    const uint64_t most =
+        w->x->staging_nbytes < GATHER_APART_NBYTES ? w->x->staging_nbytes : GATHER_APART_NBYTES;
+    /* Half a read, so that the rows between those of this box are read with them. */
+    box_split_begin(&w->split, s->ndim, s->sizes, s->src_strides, itemsize,
+                    is_limited && !across ? limit / 2 : limit);
+    if (across)
+        box_split_fit_blocks(&w->split, most);
+}
+
 /* A box that is no run, or whose elements are converted: split to fit staging. */
 static fsdpck_status add_box(worker *w, const read_op *box, strided *s, fsdpck_error *err)
 {
@@ -204,11 +217,11 @@ static fsdpck_status add_box(worker *w, const read_op *box, strided *s, fsdpck_e
         const element_ops c = read_op_convert(box);
         return gather_runs(w, box, &c, s, err);
     }
-    /* Half a read, so that the rows between those of this box are read with them. */
-    const uint64_t limit = read_limit(w, box->src_chunk);
-    box_split_begin(b, s->ndim, s->sizes, s->src_strides, itemsize,
-                    limit < w->x->staging_nbytes ? limit / 2 : limit);
-    while (box_split_next(b)) {
+    begin_split(w, box, s, itemsize);
+    const uint64_t count = box_split_count(b);
+    for (uint64_t i = 0; box_split_next(b); i++) {
+        if (!gather_is_own(w, box->src_chunk, i, count))
+            continue;
         read_op *q;
         RETURN_IF(read_op_new(w, s->ndim, &q, err));
         const uint32_t dims_at = q->dims_at;
@@ -219,7 +232,7 @@ static fsdpck_status add_box(worker *w, const read_op *box, strided *s, fsdpck_e
         q->src_offset_bytes += b->offset_bytes;
         q->span_bytes = b->span_bytes;
         for (unsigned d = 0; d < s->ndim; d++) {
-            q->dst_at += (int64_t)(b->at[d] * s->dst_strides[d]);
+            q->dst += b->at[d] * s->dst_strides[d];
             dims[d] = b->part[d];
             dims[s->ndim + d] = s->src_strides[d];
             dims[2 * s->ndim + d] = s->dst_strides[d];
@@ -238,7 +251,7 @@ fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, in
     const uint64_t to_size = dtype_get(to)->itemsize_bytes;
     strided *s = &w->shape;
     read_op q = {.src_offset_bytes = where->offset_bytes,
-                 .dst_at = dst_at,
+                 .dst = w->gather.base + dst_at,
                  .file = where->file,
                  .src_chunk = (uint32_t)seg->src_chunk,
                  .from = (uint8_t)from,
@@ -257,7 +270,7 @@ fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, in
     strided_collapse(s);
     q.span_bytes = seg->nelems * from_size;
     if (strided_is_run(s, from_size, to_size) && from == to && q.ops == 0)
-        return add_run(w, &q, err);
+        return gather_is_own(w, seg->src_chunk, 0, 1) ? add_run(w, &q, err) : FSDPCK_OK;
     if (s->ndim == 0) { /* one element that changes */
         s->ndim = 1;
         s->sizes[0] = 1;

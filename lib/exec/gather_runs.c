@@ -23,6 +23,16 @@ static uint64_t source_run(const strided *s, uint64_t itemsize, bool *inside)
     return run;
 }
 
+/* Of matrices stored across, each worker reads neighboring rows; of other tensors, some chunks. */
+bool gather_is_own(const worker *w, uint64_t src_chunk, uint64_t index, uint64_t count)
+{
+    const gather *g = &w->gather;
+    if (g->parts == 0)
+        return true;
+    const uint64_t part = exec_is_across(w->x, src_chunk) ? index * g->parts / count : 0;
+    return (part + src_chunk) % g->parts == g->part;
+}
+
 /* Whether reading the gaps costs more than a system call per run. */
 bool gather_should_read_runs(const worker *w, const strided *s, uint64_t itemsize)
 {
@@ -54,13 +64,20 @@ fsdpck_status gather_runs(worker *w, const read_op *box, const element_ops *c, c
     box_split *b = &w->split;
     const uint64_t run = source_run(s, itemsize, inside);
     const unsigned along = packed_dim(s, inside);
+    w->gather.touched = true;
     /* A stride beyond all limits makes box_split take single indices of the other dims. */
     for (unsigned d = 0; d < s->ndim; d++)
         packed[d] = inside[d] ? s->src_strides[d] : d == along ? run : INT64_MAX;
-    box_split_begin(b, s->ndim, s->sizes, packed, itemsize, w->x->staging_nbytes);
-    while (box_split_next(b)) {
+    const uint64_t staging = w->x->staging_nbytes;
+    const bool less =
+        w->gather.parts > 0 && staging > GATHER_ACROSS_NBYTES && run <= GATHER_ACROSS_NBYTES;
+    box_split_begin(b, s->ndim, s->sizes, packed, itemsize, less ? GATHER_ACROSS_NBYTES : staging);
+    const uint64_t count = box_split_count(b);
+    for (uint64_t k = 0; box_split_next(b); k++) {
+        if (!gather_is_own(w, box->src_chunk, k, count))
+            continue;
         uint64_t src_at = box->src_offset_bytes;
-        uint8_t *dst = w->gather.base + box->dst_at;
+        uint8_t *dst = box->dst;
         uint8_t *buffer;
         shape.ndim = s->ndim;
         for (unsigned d = 0; d < s->ndim; d++) {

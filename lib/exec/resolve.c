@@ -9,8 +9,6 @@
 #define RESOLVE_BATCH 64u
 /* Up to this many column shards, reads within a step are long enough. */
 #define WIDE_CHUNKS 16u
-/* More than this costs more time than copying across. */
-#define ACROSS_READS 4u
 
 typedef struct resolve_work {
     struct exec *x;
@@ -222,25 +220,6 @@ static unsigned first_dim_across(const struct exec *x, uint64_t chunk)
     return across;
 }
 
-/* Matrices stored across are read once for each of their tiles: the smallest ones with which that is
- * at most ACROSS_READS times. */
-static unsigned halvings_across(const struct exec *x, uint64_t chunk, unsigned dim)
-{
-    const catalogue *from = plan_source(x->r.plan);
-    const uint32_t tensor = catalogue_chunk(from, chunk)->tensor;
-    const cat_tensor *t = catalogue_tensor(from, tensor);
-    const uint64_t nbytes = box_nelems(catalogue_shape(from, tensor) + dim, t->ndim - dim) *
-                            dtype_get((dtype)t->dtype)->itemsize_bytes;
-    uint64_t tile = x->tile_nbytes;
-    unsigned halvings = 0;
-    while (halvings < TENSOR_HALVINGS_MAX && tile % (2 * FILE_DIRECT_ALIGN) == 0 &&
-           tile / 2 >= x->step_nbytes && tile / 2 >= nbytes / ACROSS_READS) {
-        tile /= 2;
-        halvings++;
-    }
-    return halvings;
-}
-
 /* Tensors whose reads get longer with the tile: stored across, or split into many column shards. */
 static void find_wide(struct exec *x)
 {
@@ -254,9 +233,11 @@ static void find_wide(struct exec *x)
             continue;
         const unsigned dim = flags & EXTENT_ROWS ? t->ndim : first_dim_across(x, k);
         if (dim < t->ndim)
-            *found |= (uint8_t)(TENSOR_ACROSS | halvings_across(x, k, dim) << TENSOR_HALVINGS_AT);
+            *found |= (uint8_t)(TENSOR_ACROSS | (dim < TENSOR_DIM_MAX ? dim : TENSOR_DIM_MAX)
+                                                    << TENSOR_DIM_AT);
         else if (t->nchunks > WIDE_CHUNKS && !box_is_run(from, k))
             *found |= TENSOR_WIDE;
+        x->any_across = x->any_across || dim < t->ndim;
     }
 }
 

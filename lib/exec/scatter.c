@@ -10,7 +10,10 @@
 
 /* Shorter runs are merged into the output by reading, modifying and writing a whole range. */
 #define SCATTER_RUN_NBYTES ((uint64_t)4 << 10)
-#define SCATTER_LOCKS      64u
+/* Decoded at a time of a chunk that is row-major: it stays in the caches. Others, whose short runs are
+ * merged, take as much as fits, since each part is merged into the same range. */
+#define SCATTER_NBYTES ((uint64_t)256 << 10)
+#define SCATTER_LOCKS  64u
 
 /* Target tensors fed by streams. */
 typedef struct scatter_target {
@@ -226,7 +229,10 @@ static fsdpck_status scatter_job(void *ctx, unsigned worker_index, uint64_t job,
     row_block_reader row_block;
     bool more = true;
     catalogue_chunk_box(from, chunk, chunk_offsets, NULL);
-    RETURN_IF(row_block_open(&row_block, w, chunk, x->staging_nbytes, err));
+    const bool rows = (x->chunk_extents[chunk].flags & EXTENT_ROWS) != 0;
+    const uint64_t limit =
+        rows && x->staging_nbytes > SCATTER_NBYTES ? SCATTER_NBYTES : x->staging_nbytes;
+    RETURN_IF(row_block_open(&row_block, w, chunk, limit, err));
     fsdpck_status st = FSDPCK_OK;
     while (st == FSDPCK_OK && more) {
         st = cancel_check(x->r.cancel, err);

@@ -1,5 +1,6 @@
-/* dequantize_read.c: the source of dequantized tensors. A stream reads its rows of the weight and the
- * scales of their blocks when it is opened, and decodes band by band. */
+/* dequantize_read.c: the source of dequantized tensors. A stream decodes band by band. It reads a window of
+ * bands of the weight with the scales of their blocks: all of them if they are rows, but of groups, which
+ * are columns of the weight, only some, so that memory does not grow with the weight. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,20 +8,27 @@
 #include "map/dequantize_internal.h"
 #include "state/cast.h"
 
+/* Of the weight, in a window of groups: columns, so that fewer of them take more reads. */
+#define WINDOW_NBYTES ((uint64_t)512 << 10)
+
 /* --- decoding --- */
 
 typedef struct dequantize_stream {
     const dequantizer *v;
     const quant_pair *pair;
+    uint64_t chunk;                  /* of the weight */
     source_stream *other;            /* of the first source; then the rest is unused */
     const uint64_t *offsets, *sizes; /* of the weight's box */
-    uint64_t row_nbytes;             /* of the weight */
-    uint8_t *bytes;                  /* its rows */
-    float *scales;                   /* of the blocks that the box touches; of groups, halved */
+    uint64_t bands, next_band;       /* the unit of decoding: a row, or a group of all rows */
+    uint64_t window_bands, window_end;
+    uint64_t row_nbytes; /* of the weight, in the window */
+    uint8_t *bytes;      /* the window's rows */
+    uint8_t *raw_scales; /* of the blocks that the window touches */
+    float *scales;       /* of blocks of rows */
     uint64_t scale_columns;
-    uint64_t bands, next_band; /* the unit of decoding: a row, or a group of all rows */
-    float *band;
-    uint16_t *decoded;
+    float *band;            /* of rows */
+    uint16_t (*values)[16]; /* of groups: by scale and 4-bit float */
+    uint16_t *decoded;      /* a band */
     uint64_t decoded_nbytes, taken_nbytes;
 } dequantize_stream;
 
@@ -45,83 +53,140 @@ static void decode_fp8_row(dequantize_stream *s)
         for (; i < end; i++)
             s->band[i] *= scale;
     }
+    cast_elements(DTYPE_FLOAT32, DTYPE_BFLOAT16, s->decoded, s->band, n);
 }
 
-/* One group of every row, with the two dims exchanged: as many rows as the group has values. */
-static void decode_mxfp4_group(dequantize_stream *s)
+/* All values of 4-bit floats, as bfloat16. */
+static void list_values(dequantize_stream *s)
 {
     static const float values[16] = {+0.0f, +0.5f, +1.0f, +1.5f, +2.0f, +3.0f, +4.0f, +6.0f,
                                      -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    for (int e = 0; e < 256; e++) {
+        float scaled[16];
+        /* The scale is halved, as the largest is 2^128, which a float does not hold. */
+        for (int i = 0; i < 16; i++)
+            scaled[i] = values[i] * ldexpf(1, e - 128) * 2;
+        cast_elements(DTYPE_FLOAT32, DTYPE_BFLOAT16, s->values[e], scaled, 16);
+    }
+}
+
+/* One group of every row, with the two dims exchanged: as many rows as the group has values. Some rows
+ * of the weight at a time, which stay in the cache. */
+static void decode_mxfp4_group(dequantize_stream *s)
+{
     const uint64_t n = s->sizes[3], rows = s->sizes[1];
-    for (uint64_t r = 0; r < rows; r++) {
-        const uint8_t *bytes = s->bytes + r * s->row_nbytes + s->next_band * n;
-        /* Scales are halved, as the largest is 2^128, which a float does not hold. */
-        const float scale = s->scales[r * s->scale_columns + s->next_band];
-        float *to = s->band + r;
+    const uint64_t at = s->next_band + s->window_bands - s->window_end; /* in the window */
+    for (uint64_t first = 0; first < rows; first += 64) {
+        const uint64_t end = rows - first < 64 ? rows : first + 64;
         for (uint64_t i = 0; i < n; i++) {
-            to[2 * i * rows] = values[bytes[i] & 15] * scale * 2;
-            to[(2 * i + 1) * rows] = values[bytes[i] >> 4] * scale * 2;
+            const uint8_t *bytes = s->bytes + at * n + i;
+            const uint8_t *scales = s->raw_scales + at;
+            uint16_t *low = s->decoded + 2 * i * rows, *high = low + rows;
+            for (uint64_t r = first; r < end; r++) {
+                const uint16_t *values = s->values[scales[r * s->scale_columns]];
+                const uint8_t byte = bytes[r * s->row_nbytes];
+                low[r] = values[byte & 15];
+                high[r] = values[byte >> 4];
+            }
         }
     }
 }
 
-static void decode_band(dequantize_stream *s)
-{
-    if (s->pair->kind == QUANT_MXFP4)
-        decode_mxfp4_group(s);
-    else
-        decode_fp8_row(s);
-    cast_elements(DTYPE_FLOAT32, DTYPE_BFLOAT16, s->decoded, s->band,
-                  s->decoded_nbytes / sizeof(uint16_t));
-    s->next_band++;
-    s->taken_nbytes = 0;
-}
-
-/* The scales of the box, as floats. */
-static fsdpck_status read_scales(dequantize_stream *s, fsdpck_error *err)
+/* The scales of a box of the weight; blocks of rows as floats. */
+static fsdpck_status read_scales(dequantize_stream *s, const uint64_t *box_offsets,
+                                 const uint64_t *box_sizes, fsdpck_error *err)
 {
     const unsigned ndim = weight_ndim(s);
     const cat_tensor *t = catalogue_tensor(s->v->base, s->pair->scale);
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    memcpy(offsets, s->offsets, t->ndim * sizeof *offsets);
-    memcpy(sizes, s->sizes, t->ndim * sizeof *sizes);
+    memcpy(offsets, box_offsets, t->ndim * sizeof *offsets);
+    memcpy(sizes, box_sizes, t->ndim * sizeof *sizes);
     for (unsigned d = ndim - 2; s->pair->kind == QUANT_FP8 && d < ndim; d++) {
-        offsets[d] = s->offsets[d] / QUANT_BLOCK;
-        sizes[d] = (s->offsets[d] + s->sizes[d] - 1) / QUANT_BLOCK + 1 - offsets[d];
+        offsets[d] = box_offsets[d] / QUANT_BLOCK;
+        sizes[d] = (box_offsets[d] + box_sizes[d] - 1) / QUANT_BLOCK + 1 - offsets[d];
     }
     const uint64_t n = box_nelems(sizes, t->ndim);
     s->scale_columns = sizes[t->ndim - 1];
-    s->scales = malloc(n * sizeof *s->scales);
-    uint8_t *raw = malloc(n * sizeof *s->scales);
-    fsdpck_status st = s->scales == NULL || raw == NULL
-                           ? error_set_nomem(err, n * sizeof *s->scales)
-                           : box_read(&s->v->reader, s->pair->scale, offsets, sizes, raw, err);
-    for (uint64_t i = 0; st == FSDPCK_OK && s->pair->kind == QUANT_MXFP4 && i < n; i++)
-        s->scales[i] = ldexpf(1, (int)raw[i] - 128);
-    if (st == FSDPCK_OK && s->pair->kind == QUANT_FP8) {
-        if (t->dtype == DTYPE_FLOAT32)
-            memcpy(s->scales, raw, n * sizeof *s->scales);
-        else
-            cast_elements((dtype)t->dtype, DTYPE_FLOAT32, s->scales, raw, n);
-    }
-    free(raw);
-    return st;
+    if (s->raw_scales == NULL)
+        s->raw_scales = malloc(n * dtype_get((dtype)t->dtype)->itemsize_bytes);
+    if (s->scales == NULL && s->pair->kind == QUANT_FP8)
+        s->scales = malloc(n * sizeof *s->scales);
+    if (s->raw_scales == NULL || (s->scales == NULL && s->pair->kind == QUANT_FP8))
+        return error_set_nomem(err, n * sizeof *s->scales);
+    RETURN_IF(box_read(&s->v->reader, s->pair->scale, offsets, sizes, s->raw_scales, err));
+    if (s->pair->kind == QUANT_FP8 && t->dtype == DTYPE_FLOAT32)
+        memcpy(s->scales, s->raw_scales, n * sizeof *s->scales);
+    else if (s->pair->kind == QUANT_FP8)
+        cast_elements((dtype)t->dtype, DTYPE_FLOAT32, s->scales, s->raw_scales, n);
+    return FSDPCK_OK;
 }
 
-static fsdpck_status read_rows(dequantize_stream *s, const quant_chunk *k, fsdpck_error *err)
+/* Groups are the third dim of the weight. */
+static unsigned band_dim(const dequantize_stream *s)
 {
-    const unsigned ndim = weight_ndim(s), row = s->pair->kind == QUANT_MXFP4 ? 1 : ndim - 2;
-    const uint64_t nbytes = box_nelems(s->sizes, ndim);
-    s->row_nbytes = box_nelems(s->sizes + row + 1, ndim - row - 1);
-    s->bands = s->pair->kind == QUANT_MXFP4 ? s->sizes[2] : s->sizes[row];
+    return s->pair->kind == QUANT_MXFP4 ? 2 : weight_ndim(s) - 2;
+}
+
+/* The next bands. */
+static fsdpck_status read_window(dequantize_stream *s, fsdpck_error *err)
+{
+    const unsigned ndim = weight_ndim(s), dim = band_dim(s);
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    memcpy(offsets, s->offsets, ndim * sizeof *offsets);
+    memcpy(sizes, s->sizes, ndim * sizeof *sizes);
+    if (s->window_bands > s->bands - s->next_band)
+        s->window_bands = s->bands - s->next_band;
+    offsets[dim] += s->next_band;
+    sizes[dim] = s->window_bands;
+    s->window_end = s->next_band + s->window_bands;
+    s->row_nbytes = box_nelems(sizes + dim, ndim - dim);
+    if (s->pair->kind != QUANT_MXFP4)
+        s->row_nbytes /= s->window_bands;
+    RETURN_IF(box_read_chunk(&s->v->reader, s->chunk, offsets, sizes, s->bytes, err));
+    return read_scales(s, offsets, sizes, err);
+}
+
+static fsdpck_status decode_band(dequantize_stream *s, fsdpck_error *err)
+{
+    if (s->next_band == s->window_end)
+        RETURN_IF(read_window(s, err));
+    if (s->pair->kind == QUANT_MXFP4)
+        decode_mxfp4_group(s);
+    else
+        decode_fp8_row(s);
+    s->next_band++;
+    s->taken_nbytes = 0;
+    return FSDPCK_OK;
+}
+
+/* Bands that are read at a time. */
+static uint64_t window_bands(quant_kind kind, uint64_t nbytes, uint64_t bands)
+{
+    const uint64_t fit = WINDOW_NBYTES / (nbytes / bands);
+    if (kind != QUANT_MXFP4 || fit >= bands)
+        return bands;
+    return fit > 0 ? fit : 1;
+}
+
+static fsdpck_status begin_decoding(dequantize_stream *s, fsdpck_error *err)
+{
+    const bool groups = s->pair->kind == QUANT_MXFP4;
+    const uint64_t nbytes = box_nelems(s->sizes, weight_ndim(s));
+    s->bands = s->sizes[band_dim(s)];
+    s->window_bands = window_bands(s->pair->kind, nbytes, s->bands);
     const uint64_t n = nbytes * quant_packing(s->pair->kind) / s->bands;
     s->decoded_nbytes = s->taken_nbytes = n * sizeof *s->decoded;
-    s->bytes = malloc(nbytes);
-    s->band = malloc(n * sizeof *s->band);
+    s->bytes = malloc(nbytes / s->bands * s->window_bands);
     s->decoded = malloc(s->decoded_nbytes);
-    if (s->bytes == NULL || s->band == NULL || s->decoded == NULL)
+    if (groups)
+        s->values = malloc(256 * sizeof *s->values);
+    else
+        s->band = malloc(n * sizeof *s->band);
+    if (s->bytes == NULL || s->decoded == NULL || (groups ? s->values == NULL : s->band == NULL))
         return error_set_nomem(err, nbytes);
-    return box_read_chunk(&s->v->reader, k->chunk, s->offsets, s->sizes, s->bytes, err);
+    if (groups)
+        list_values(s);
+    return read_window(s, err);
 }
 
 /* --- the source --- */
@@ -180,8 +245,10 @@ static void stream_close(source_stream *stream)
     if (s->other != NULL)
         s->v->base_source.stream_close(s->other);
     free(s->bytes);
+    free(s->raw_scales);
     free(s->scales);
     free(s->band);
+    free(s->values);
     free(s->decoded);
     free(s);
 }
@@ -203,9 +270,8 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stre
         s->pair = VEC_AT(&v->pairs, const quant_pair, k->pair);
         s->offsets = VEC_AT(&v->boxes, const uint64_t, k->box);
         s->sizes = s->offsets + weight_ndim(s);
-        st = read_rows(s, k, err);
-        if (st == FSDPCK_OK)
-            st = read_scales(s, err);
+        s->chunk = k->chunk;
+        st = begin_decoding(s, err);
     }
     if (st != FSDPCK_OK)
         stream_close((source_stream *)s);
@@ -225,7 +291,7 @@ static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbyt
         if (s->taken_nbytes == s->decoded_nbytes) {
             if (s->next_band == s->bands)
                 return FAIL(err, INTERNAL, NONE, "read past the end of a dequantized chunk");
-            decode_band(s);
+            RETURN_IF(decode_band(s, err));
         }
         const uint64_t left = s->decoded_nbytes - s->taken_nbytes;
         const uint64_t n = nbytes < left ? nbytes : left;
@@ -255,7 +321,11 @@ static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
     const uint64_t *sizes = VEC_AT(&v->boxes, const uint64_t, k->box) + ndim;
     const uint64_t nbytes = box_nelems(sizes, ndim);
     const uint64_t bands = p->kind == QUANT_MXFP4 ? sizes[2] : sizes[ndim - 2];
-    return nbytes + nbytes / bands * quant_packing(p->kind) * (sizeof(float) + sizeof(uint16_t));
+    const uint64_t each = nbytes / bands, n = each * quant_packing(p->kind);
+    const uint64_t window = window_bands(p->kind, nbytes, bands);
+    const uint64_t more = p->kind == QUANT_MXFP4 ? sizes[1] * window : n * sizeof(float);
+    return each * window + n * sizeof(uint16_t) + more +
+           box_cursor_nbytes(&v->reader, p->weight, sizes - ndim, sizes);
 }
 
 static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)

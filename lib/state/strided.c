@@ -112,9 +112,41 @@ static void copy_runs(const plane *p, size_t itemsize, uint8_t *dst, const uint8
             memcpy(dst + i * p->dst_row, block[i], sizeof block[i]); \
     } while (0)
 
-static bool is_transposed(const plane *p, size_t itemsize)
+static uint64_t load_four(const uint8_t *from)
 {
-    return p->src_row == itemsize && p->dst_col == itemsize && itemsize <= 8;
+    uint64_t four;
+    memcpy(&four, from, sizeof four);
+    return four;
+}
+
+static void store_four(uint16_t *to, uint64_t four)
+{
+    memcpy(to, &four, sizeof four);
+}
+
+/* The same for items of 2 bytes, 4 x 4 of them in four words (little-endian). */
+static void transpose_block_of_16_bits(const plane *p, uint8_t *dst, const uint8_t *src)
+{
+    const uint64_t even = 0x0000FFFF0000FFFFu, low = 0x00000000FFFFFFFFu;
+    uint16_t block[BLOCK][BLOCK];
+    for (unsigned j = 0; j < BLOCK; j += 4) {
+        const uint8_t *column = src + j * p->src_col;
+        for (unsigned i = 0; i < BLOCK; i += 4, column += 8) {
+            const uint64_t c0 = load_four(column), c1 = load_four(column + p->src_col);
+            const uint64_t c2 = load_four(column + 2 * p->src_col);
+            const uint64_t c3 = load_four(column + 3 * p->src_col);
+            const uint64_t even01 = (c0 & even) | (c1 & even) << 16;
+            const uint64_t even23 = (c2 & even) | (c3 & even) << 16;
+            const uint64_t odd01 = (c0 >> 16 & even) | (c1 & ~even);
+            const uint64_t odd23 = (c2 >> 16 & even) | (c3 & ~even);
+            store_four(&block[i][j], (even01 & low) | even23 << 32);
+            store_four(&block[i + 1][j], (odd01 & low) | odd23 << 32);
+            store_four(&block[i + 2][j], even01 >> 32 | (even23 & ~low));
+            store_four(&block[i + 3][j], odd01 >> 32 | (odd23 & ~low));
+        }
+    }
+    for (unsigned i = 0; i < BLOCK; i++)
+        memcpy(dst + i * p->dst_row, block[i], sizeof block[i]);
 }
 
 static void transpose_block(const plane *p, size_t itemsize, uint8_t *dst, const uint8_t *src)
@@ -124,13 +156,32 @@ static void transpose_block(const plane *p, size_t itemsize, uint8_t *dst, const
         TRANSPOSE_BLOCK(uint8_t);
         break;
     case 2:
-        TRANSPOSE_BLOCK(uint16_t);
+        transpose_block_of_16_bits(p, dst, src);
         break;
     case 4:
         TRANSPOSE_BLOCK(uint32_t);
         break;
     default:
         TRANSPOSE_BLOCK(uint64_t);
+    }
+}
+
+static bool has_transposed_blocks(const plane *p, size_t itemsize)
+{
+    return p->src_row == itemsize && p->dst_col == itemsize && itemsize <= 8 && p->rows >= BLOCK &&
+           p->cols >= BLOCK;
+}
+
+/* The last blocks overlap those before them where the sizes are no multiples. */
+static void copy_transposed(const plane *p, size_t itemsize, uint8_t *dst, const uint8_t *src)
+{
+    for (uint64_t i0 = 0; i0 < p->rows; i0 += BLOCK) {
+        const uint64_t i = p->rows - i0 < BLOCK ? p->rows - BLOCK : i0;
+        for (uint64_t j0 = 0; j0 < p->cols; j0 += BLOCK) {
+            const uint64_t j = p->cols - j0 < BLOCK ? p->cols - BLOCK : j0;
+            transpose_block(p, itemsize, dst + i * p->dst_row + j * p->dst_col,
+                            src + i * p->src_row + j * p->src_col);
+        }
     }
 }
 
@@ -144,18 +195,12 @@ static void transpose_block(const plane *p, size_t itemsize, uint8_t *dst, const
 static void copy_items(const plane *p, size_t itemsize, uint8_t *dst, const uint8_t *src)
 {
     const bool crossed = (p->src_row < p->src_col) != (p->dst_row < p->dst_col);
-    const bool transposed = is_transposed(p, itemsize);
     const uint64_t block_rows = crossed ? BLOCK : p->rows;
     const uint64_t block_cols = crossed ? BLOCK : p->cols;
     for (uint64_t i0 = 0; i0 < p->rows; i0 += block_rows) {
         const uint64_t i1 = p->rows - i0 < block_rows ? p->rows : i0 + block_rows;
         for (uint64_t j0 = 0; j0 < p->cols; j0 += block_cols) {
             const uint64_t j1 = p->cols - j0 < block_cols ? p->cols : j0 + block_cols;
-            if (transposed && i1 - i0 == BLOCK && j1 - j0 == BLOCK) {
-                transpose_block(p, itemsize, dst + i0 * p->dst_row + j0 * p->dst_col,
-                                src + i0 * p->src_row + j0 * p->src_col);
-                continue;
-            }
             switch (itemsize) {
             case 1:
                 COPY_BLOCK(1);
@@ -212,6 +257,8 @@ void strided_copy(const strided *s, size_t itemsize, uint8_t *dst, const uint8_t
     for (;;) {
         if (runs)
             copy_runs(&p, itemsize, dst, src);
+        else if (has_transposed_blocks(&p, itemsize))
+            copy_transposed(&p, itemsize, dst, src);
         else
             copy_items(&p, itemsize, dst, src);
         unsigned d = s->ndim < 2 ? 0 : s->ndim - 1; /* the last dim is done by the plane */
@@ -252,6 +299,7 @@ void box_split_begin(box_split *b, unsigned ndim, const uint64_t *sizes, const u
         const unsigned d = b->order[b->outer - 1];
         const uint64_t room = limit_bytes > span ? limit_bytes - span : 0;
         b->outer--;
+        b->inner_bytes = span;
         if (strides[d] != 0 && room / strides[d] < sizes[d] - 1) {
             b->step = room / strides[d] + 1;
             break;
@@ -259,6 +307,30 @@ void box_split_begin(box_split *b, unsigned ndim, const uint64_t *sizes, const u
         span += (sizes[d] - 1) * strides[d];
         b->step = sizes[d];
     }
+}
+
+uint64_t box_split_count(const box_split *b)
+{
+    if (b->ndim == 0)
+        return 1;
+    uint64_t count = (b->sizes[b->order[b->outer]] + b->step - 1) / b->step;
+    for (unsigned i = 0; i < b->outer; i++)
+        count *= b->sizes[b->order[i]];
+    return count;
+}
+
+void box_split_fit_blocks(box_split *b, uint64_t limit_bytes)
+{
+    if (b->ndim == 0)
+        return;
+    const unsigned d = b->order[b->outer];
+    if (b->step >= b->sizes[d])
+        return;
+    if (b->step > BLOCK)
+        b->step -= b->step % BLOCK;
+    else if (b->inner_bytes <= limit_bytes &&
+             b->strides[d] <= (limit_bytes - b->inner_bytes) / (BLOCK - 1))
+        b->step = BLOCK;
 }
 
 bool box_split_next(box_split *b)

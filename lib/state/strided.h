@@ -51,6 +51,7 @@ typedef struct box_split {
     unsigned ndim;
     unsigned outer; /* dims order[0..outer) are single indices, order[outer] is split into steps */
     uint64_t step;
+    uint64_t inner_bytes; /* span of the dims after order[outer] */
     uint64_t itemsize;
     const uint64_t *sizes;
     const uint64_t *strides;
@@ -61,6 +62,11 @@ typedef struct box_split {
 void box_split_begin(box_split *b, unsigned ndim, const uint64_t *sizes, const uint64_t *strides,
                      uint64_t itemsize, uint64_t limit_bytes);
 bool box_split_next(box_split *b);
+/* Before the first box: the number of boxes. */
+uint64_t box_split_count(const box_split *b);
+/* Before the first box: makes them multiples of the blocks in which strided_copy transposes; to enlarge
+ * them takes spans of at most limit_bytes. */
+void box_split_fit_blocks(box_split *b, uint64_t limit_bytes);
 
 /* Whether box_split_next returns ascending offsets: no two items share a byte and strides nest
  * (stride 0 is allowed). */

@@ -99,6 +99,23 @@ Test(exec, rows_apart_need_no_large_tile)
     exec_harness_free(w);
 }
 
+/* Experts of float32, [count, rows, cols], each stored across. */
+static exec_harness *experts(uint64_t count, uint64_t rows, uint64_t cols, uint64_t gap_nbytes)
+{
+    exec_harness *w = exec_harness_new(1, 1);
+    const uint32_t t =
+        memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 3, BOX(count, rows, cols));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0, 0), BOX(count, rows, cols),
+                            &(memory_layout){.permuted = true, .order = {0, 2, 1}});
+    memory_source_seal(&w->source);
+    exec_harness_add_whole(w, t, 0, DTYPE_FLOAT32);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_harness_place(w, gap_nbytes);
+    w->to.want_crc = true;
+    exec_harness_expect(w);
+    return w;
+}
+
 Test(exec, transposed_matrices_need_a_quarter_of_them_at_a_time)
 {
     const struct {
@@ -115,19 +132,67 @@ Test(exec, transposed_matrices_need_a_quarter_of_them_at_a_time)
         exec_harness_free(w);
     }
     /* Experts: each is a matrix. */
+    exec_harness *w = experts(8, 400, 1000, 3);
+    cr_assert_eq(fill_nbytes(w), (uint64_t)1 << 20);
+    exec_harness_free(w);
+}
+
+Test(exec, workers_fill_a_tile_of_transposed_matrices_together)
+{
+    /* The tile has 1 MiB a worker, of two a thread, and 3 MiB. A matrix is read once for each tile that
+     * it meets, and tiles end with matrices: rows of edges apart, as often as the tiles are needed. */
+    const struct {
+        uint64_t count, rows, cols, reads;
+    } cases[] = {{12, 400, 1000, 1}, {3, 1000, 1500, 1}, {3, 2000, 1000, 2}, {1, 8191, 1023, 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exec_harness *w = experts(cases[i].count, cases[i].rows, cases[i].cols, 3);
+        const uint64_t nbytes = cases[i].count * cases[i].rows * cases[i].cols * 4;
+        run(w, (exec_harness_options){
+                   .nthreads = 2, .memory_nbytes = (uint64_t)64 << 20, .direct = EXEC_DIRECT_ON});
+        cr_assert_eq(w->sums.workers, 4);
+        cr_assert_leq(w->sums.bytes_read, cases[i].reads * nbytes * 11 / 10, "%zu", i);
+        exec_harness_free(w);
+    }
+}
+
+Test(exec, edges_of_transposed_matrices)
+{
+    const uint64_t sizes[] = {1, 2, 31, 32, 33, 64, 65, 257};
+    for (size_t i = 0; i < 8; i++)
+        for (size_t j = 0; j < 8; j++) {
+            exec_harness *w = experts(3, sizes[i], sizes[j], 4095 + i);
+            run(w, (exec_harness_options){.nthreads = 1 + (unsigned)(i + j) % 4,
+                                          .tile_nbytes = j % 2 ? 4096 : 0});
+            exec_harness_free(w);
+        }
+}
+
+/* A tile needs little of large rows: it is read run by run, by all workers. */
+Test(exec, runs_of_transposed_matrices)
+{
+    exec_harness *w = experts(1, 30000, 500, 7);
+    run(w, (exec_harness_options){.nthreads = 3, .memory_nbytes = (uint64_t)64 << 20});
+    cr_assert_lt(w->sums.bytes_read, 2 * (uint64_t)30000 * 500 * 4);
+    cr_assert_gt(w->sums.reads, 500);
+    exec_harness_free(w);
+}
+
+/* Half of the tensor comes from a stream, after the tiles. */
+Test(exec, tiles_of_runs_beside_streams_are_written)
+{
     exec_harness *w = exec_harness_new(1, 1);
-    const uint32_t t =
-        memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 3, BOX(8, 400, 1000));
-    memory_source_add_chunk(&w->source, t, BOX(0, 0, 0), BOX(8, 400, 1000),
-                            &(memory_layout){.permuted = true, .order = {0, 2, 1}});
+    const uint32_t t = memory_source_add_tensor(&w->source, "w", DTYPE_FLOAT32, 2, BOX(6100, 40));
+    memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(6000, 40),
+                            &(memory_layout){.permuted = true, .order = {1, 0}});
+    memory_source_add_chunk(&w->source, t, BOX(6000, 0), BOX(100, 40),
+                            &(memory_layout){.stream = true});
     memory_source_seal(&w->source);
     exec_harness_add_whole(w, t, 0, DTYPE_FLOAT32);
     cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
-    exec_harness_place(w, 3);
+    exec_harness_place(w, 0);
     exec_harness_expect(w);
-    cr_assert_eq(fill_nbytes(w), (uint64_t)1 << 20);
-    run(w, (exec_harness_options){.nthreads = 2, .memory_nbytes = (uint64_t)64 << 20});
-    cr_assert_leq(w->sums.bytes_read, 5 * (uint64_t)8 * 400 * 4000);
+    run(w, (exec_harness_options){.nthreads = 1, .tile_nbytes = 4096});
+    run(w, (exec_harness_options){.nthreads = 2});
     exec_harness_free(w);
 }
 
