@@ -443,7 +443,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     }
     GOTO_IF(fill(s, &ties, req->metadata, cat, err), out);
     describe(req, s, &cat->origin);
-    cat->origin.metadata = st_files_keep_metadata(s);
+    GOTO_IF(st_files_keep_metadata(s, &cat->origin, err), out);
+    st_files_keep_index(s, &ix.metadata, cat);
     st_files_drop_headers(s);
     *self = s;
 out:
