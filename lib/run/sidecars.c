@@ -7,18 +7,21 @@
 
 #include "base/crc.h"
 #include "base/text.h"
+#include "io/unfinished_file.h"
 #include "manifest/manifest.h"
 #include "open/model_config.h"
 #include "run/config_edit.h"
 
-#define COPY_NBYTES ((size_t)1 << 20)
+#define COPY_NBYTES             ((size_t)1 << 20)
+#define SIDECAR_PATH_NBYTES_MAX 4096u
 
 bool sidecars_is_weights(const char *path)
 {
-    static const char *const suffixes[] = {".distcp", ".index.json"};
+    static const char *const suffixes[] = {".distcp", ".index.json", ".weights.json"};
+    static const char of_variant[] = ".safetensors.index."; /* model.safetensors.index.fp16.json */
     const char *name = text_file_name(path);
     const size_t n = strlen(name);
-    if (name[weights_stem_nbytes(name)] != '\0')
+    if (name[weights_stem_nbytes(name)] != '\0' || strstr(name, of_variant) != NULL)
         return true;
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         const size_t k = strlen(suffixes[i]);
@@ -71,12 +74,30 @@ const char *sidecars_output(const sidecars *s, const sidecar *f)
     return s->flat ? name_of(f) : f->path;
 }
 
-/* Marks file `index` as copied if it is a regular file within the limits. */
+/* Kinds of files that belong to a model: settings, tokenizer, templates, modules, texts. */
+static bool is_of_kind(const char *name)
+{
+    static const char *const suffixes[] = {".json",     ".jinja", ".py",  ".txt",  ".model",
+                                           ".tiktoken", ".bpe",   ".spm", ".yaml", ".yml",
+                                           ".toml",     ".md",    ".v3",  ".tekken"};
+    static const char *const texts[] = {"LICENSE", "LICENCE", "COPYING", "NOTICE", "README"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+        if (text_ends_with(name, strlen(name), suffixes[i]))
+            return true;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (strcmp(name, texts[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Marks file `index` as copied if it is a complete regular file of a model, within the limits. */
 static bool choose_file(sidecars *s, size_t index)
 {
     sidecar *f = VEC_AT(&s->files, sidecar, index);
-    if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || index >= SIDECARS_MAX_COUNT ||
-        !is_plain_file(s, name_of(f), &f->nbytes))
+    char control[SIDECAR_PATH_NBYTES_MAX];
+    if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || !is_of_kind(name_of(f)) ||
+        index >= SIDECARS_MAX_COUNT || !is_plain_file(s, name_of(f), &f->nbytes) ||
+        unfinished_has_control(&s->dir, name_of(f), control, sizeof control))
         return false;
     f->copied = f->nbytes <= SIDECAR_NBYTES_MAX && f->nbytes <= SIDECARS_NBYTES_MAX - s->nbytes;
     s->nbytes += f->copied ? f->nbytes : 0;
