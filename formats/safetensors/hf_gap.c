@@ -113,3 +113,22 @@ void hf_gap_warn_ranks(const open_request *req, const char *const *names, size_t
                  "is missing",
                  ranks, first);
 }
+
+void hf_gap_note_joined(const open_request *req, const char *const *names, size_t count)
+{
+    text_buf list = {.limit_bytes = 200};
+    for (size_t i = 0; i < count; i++) {
+        number_place p;
+        if (find_number(names[i], 0, &p)) {
+            text_release(&list);
+            return;
+        }
+        text_printf(&list, "%s'%s'", i == 0 ? "" : ", ", names[i]);
+    }
+    if (count > 1)
+        log_write(&req->log, LOG_NOTE,
+                  "no index: reading %zu files as one model: %s%s; if they are several models, give "
+                  "one of the files",
+                  count, list.text == NULL ? "?" : list.text, list.failed ? ", ..." : "");
+    text_release(&list);
+}

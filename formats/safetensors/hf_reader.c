@@ -167,6 +167,7 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
     if (!lacks) {
         hf_gap_warn(req, names, count);
         hf_gap_warn_ranks(req, names, count);
+        hf_gap_note_joined(req, names, count);
     }
     budget_free(req->metadata, names, in->entry_count * sizeof *names);
     return lacks ? hf_missing_family_error(req, ".safetensors", entry, err) : FSDPCK_OK;

@@ -17,7 +17,7 @@ fsdpck_status checkpoint_check_partial(const char *path, fsdpck_error *err)
             return FAIL_WITH(err, BADINPUT, FILE_UNFINISHED,
                              ("output of a run of fsdpck that did not complete"), (path, path),
                              (found, "'%.*s'", (int)n, at),
-                             (next, "repeat the run, and remove what it left behind"));
+                             (next, "repeat the run, and remove its leftovers"));
         at += n + (at[n] == '/');
     }
     return FSDPCK_OK;

@@ -7,6 +7,7 @@
 
 #include "base/crc.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "io/unfinished_file.h"
 #include "manifest/manifest.h"
 #include "open/model_config.h"
@@ -90,12 +91,27 @@ static bool is_of_kind(const char *name)
     return false;
 }
 
+/* A manifest cannot contain other names. */
+static bool is_utf8(const char *name)
+{
+    const size_t nbytes = strlen(name);
+    uint32_t c;
+    for (size_t at = 0; at < nbytes;) {
+        const unsigned n = utf8_decode((const uint8_t *)name + at, nbytes - at, &c);
+        if (n == 0)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
 /* Marks file `index` as copied if it is a complete regular file of a model, within the limits. */
 static bool choose_file(sidecars *s, size_t index)
 {
     sidecar *f = VEC_AT(&s->files, sidecar, index);
     char control[SIDECAR_PATH_NBYTES_MAX];
     if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || !is_of_kind(name_of(f)) ||
+        !is_utf8(name_of(f)) ||
         index >= SIDECARS_MAX_COUNT || !is_plain_file(s, name_of(f), &f->nbytes) ||
         unfinished_has_control(&s->dir, name_of(f), control, sizeof control))
         return false;
@@ -152,6 +168,15 @@ static bool is_empty_data(const sidecars *s, const char *name)
            path_probe(&s->dir, name, &kind, &nbytes, NULL) == FSDPCK_OK && nbytes == 0;
 }
 
+static void warn_of_name(const logger *log, const char *name)
+{
+    char text[256];
+    if (is_of_kind(name) && !is_utf8(name))
+        log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "rename the file, or copy it yourself",
+                 "'%s' is not copied: its name is not UTF-8",
+                 escape_text(text, sizeof text, name, strlen(name)));
+}
+
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,
                             fsdpck_error *err)
 {
@@ -175,8 +200,10 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
         if (strcmp(names[i], MANIFEST_NAME) != 0 && !is_empty_data(s, names[i]))
             st = add_name(s, folder_name, names[i], err);
     free(names);
-    for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++)
+    for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++) {
         (void)choose_file(s, i);
+        warn_of_name(&src->ctx->log, name_of(VEC_AT(&s->files, const sidecar, i)));
+    }
     return st;
 }
 
