@@ -92,9 +92,9 @@ static bool is_new_rank(const char *const *names, size_t count, uint32_t rank)
 
 void hf_gap_warn_ranks(const open_request *req, const char *const *names, size_t count)
 {
-    static const char *const next =
-        "compare the file names with those where the files were saved: the files of one rank may hold "
-        "parts of tensors";
+    static const char *const next = "compare the file names with those where the files were saved: "
+                                    "the files of one rank may hold "
+                                    "parts of tensors";
     const char *first = NULL;
     uint64_t ranks = 0;
     for (size_t i = 0; i < count && i < SUSPECTS_MOST; i++) {
@@ -126,9 +126,10 @@ void hf_gap_note_joined(const open_request *req, const char *const *names, size_
         text_printf(&list, "%s'%s'", i == 0 ? "" : ", ", names[i]);
     }
     if (count > 1)
-        log_write(&req->log, LOG_NOTE,
-                  "no index: reading %zu files as one model: %s%s; if they are several models, give "
-                  "one of the files",
-                  count, list.text == NULL ? "?" : list.text, list.failed ? ", ..." : "");
+        log_write(
+            &req->log, LOG_NOTE,
+            "no index: reading %zu files as one model: %s%s; if they are several models, give "
+            "one of the files",
+            count, list.text == NULL ? "?" : list.text, list.failed ? ", ..." : "");
     text_release(&list);
 }

@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "formats/safetensors/hf_missing.h"
 
-#define INDEX_SUFFIX    ".weights.json"
-#define SHARD_SUFFIX    ".weights.h5"
+#define INDEX_SUFFIX     ".weights.json"
+#define SHARD_SUFFIX     ".weights.h5"
 #define INDEX_NBYTES_MAX ((uint64_t)64 << 20)
 
 /* Keras writes '_%05d'. */
@@ -85,8 +85,7 @@ static fsdpck_status read_index(const open_request *req, const char *index, strt
 {
     char *text = NULL;
     size_t nbytes = 0;
-    RETURN_IF(
-        file_read_whole(&req->probe->dir, index, INDEX_NBYTES_MAX, &text, &nbytes, err));
+    RETURN_IF(file_read_whole(&req->probe->dir, index, INDEX_NBYTES_MAX, &text, &nbytes, err));
     json_reader r;
     json_reader_init(&r, text, nbytes, FSDPCK_FINDING_IDX_JSON);
     const fsdpck_status st = read_root(&r, files, err);
@@ -122,7 +121,8 @@ fsdpck_status hf_keras_check(const open_request *req, const char *index, fsdpck_
     strtab_release(&files);
     RETURN_IF(st);
     return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN, ("weights of a Keras model in several files"),
-                     (path, req->path), (found, "%zu file%s in '%s'", count, text_plural(count), index),
+                     (path, req->path),
+                     (found, "%zu file%s in '%s'", count, text_plural(count), index),
                      (next, "save the model again in one file, with model.save_weights(PATH); to "
                             "read only some of the layers, give one of the files"));
 }

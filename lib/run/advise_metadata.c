@@ -65,8 +65,8 @@ void run_advise_metadata(const run *r)
                  count, text_plural(count), count == 1 ? "s" : "", text);
     else if (count > 0)
         log_warn(&r->ctx->log, FSDPCK_FINDING_ST_LEFT_OUT, "",
-                 "left out: %" PRIu64 " text%s of '__metadata__', which '%s' cannot hold: %s", count,
-                 text_plural(count), r->writer->name, text);
+                 "left out: %" PRIu64 " text%s of '__metadata__', which '%s' cannot hold: %s",
+                 count, text_plural(count), r->writer->name, text);
     count = list(r, o->index_metadata, is_of_index, &of_index);
     if (count > 0)
         log_warn(&r->ctx->log, FSDPCK_FINDING_ST_LEFT_OUT, "",

@@ -78,8 +78,8 @@ const char *sidecars_output(const sidecars *s, const sidecar *f)
 /* Kinds of files that belong to a model: settings, tokenizer, templates, modules, texts. */
 static bool is_of_kind(const char *name)
 {
-    static const char *const suffixes[] = {".json",     ".jinja", ".py",  ".txt",  ".model",
-                                           ".tiktoken", ".bpe",   ".spm", ".yaml", ".yml",
+    static const char *const suffixes[] = {".json",     ".jinja", ".py",  ".txt",   ".model",
+                                           ".tiktoken", ".bpe",   ".spm", ".yaml",  ".yml",
                                            ".toml",     ".md",    ".v3",  ".tekken"};
     static const char *const texts[] = {"LICENSE", "LICENCE", "COPYING", "NOTICE", "README"};
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
@@ -111,8 +111,8 @@ static bool choose_file(sidecars *s, size_t index)
     sidecar *f = VEC_AT(&s->files, sidecar, index);
     char control[SIDECAR_PATH_NBYTES_MAX];
     if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || !is_of_kind(name_of(f)) ||
-        !is_utf8(name_of(f)) ||
-        index >= SIDECARS_MAX_COUNT || !is_plain_file(s, name_of(f), &f->nbytes) ||
+        !is_utf8(name_of(f)) || index >= SIDECARS_MAX_COUNT ||
+        !is_plain_file(s, name_of(f), &f->nbytes) ||
         unfinished_has_control(&s->dir, name_of(f), control, sizeof control))
         return false;
     f->copied = f->nbytes <= SIDECAR_NBYTES_MAX && f->nbytes <= SIDECARS_NBYTES_MAX - s->nbytes;

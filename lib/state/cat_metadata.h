@@ -15,7 +15,7 @@
 typedef struct cat_metadata {
     strtab keys;
     strtab texts;
-    vec text_of;     /* uint32_t: the text of each key, by the key's id; STRTAB_NONE: texts differ */
+    vec text_of; /* uint32_t: the text of each key, by the key's id; STRTAB_NONE: texts differ */
     uint64_t nelems; /* of an index: of all tensors that it describes */
 } cat_metadata;
 
