@@ -272,6 +272,10 @@ extern const format_writer *const format_writer_of_adapter;
 bool format_is_foreign(const probe_input *in);
 /* Whether the name is a rank file's: of a *known trainer, or any with a word "rank" and a number. */
 bool format_is_rank_file(const char *name, bool *known);
+/* Whether the name is that of one of several HDF5 files of a Keras model: "m_00000.weights.h5". */
+bool format_is_keras_shard(const char *name);
+/* Whether the name of a safetensors file contains a rank: "model-rank-1-part-0.safetensors". */
+bool format_is_safetensors_rank(const char *name);
 /* Number of files that the name states: 5 of "model-00001-of-00005.safetensors", 4 of
  * "model_world_size_4_rank_0.pt"; 0 if it states none. */
 uint64_t format_file_count(const char *name);

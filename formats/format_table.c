@@ -6,6 +6,7 @@
 #include "formats/format.h"
 #include "formats/hdf5/hdf5.h"
 #include "formats/pt/pt.h"
+#include "formats/safetensors/hf_keras.h"
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
 
@@ -62,6 +63,17 @@ bool format_is_rank_file(const char *name, bool *known)
         return true;
     }
     return ranks_name_has_rank(name, known);
+}
+
+bool format_is_keras_shard(const char *name)
+{
+    return hf_keras_is_shard(name);
+}
+
+bool format_is_safetensors_rank(const char *name)
+{
+    uint32_t rank;
+    return shard_name_has_rank(name, &rank);
 }
 
 uint64_t format_file_count(const char *name)

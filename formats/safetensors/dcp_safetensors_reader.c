@@ -399,6 +399,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     GOTO_IF(fill_catalogue(req, s, &c, cat, err), out);
     warn_of_absent(req, s, &c);
     describe(req, &c, &cat->origin);
+    GOTO_IF(st_files_keep_metadata(s, &cat->origin, err), out);
     st_files_drop_headers(s);
     *self = s;
 out:

@@ -1,11 +1,13 @@
 /* A Hugging Face folder of torch.save files with a missing, unreadable or duplicate file. This
- * reader accepts it to report the defect; the files of a complete folder are read one at a time. */
+ * reader accepts it to report the defect; the files of a complete folder are read one at a time.
+ * Also a folder of Keras' numbered HDF5 files. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "formats/safetensors/hf_bin_files.h"
 #include "formats/safetensors/hf_index.h"
+#include "formats/safetensors/hf_keras.h"
 #include "formats/safetensors/hf_missing.h"
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
@@ -108,7 +110,10 @@ static fsdpck_status check(const open_request *req, fsdpck_error *err)
     static const char *const suffixes[] = {BIN, ".pt", ".pth", ".ckpt", ".h5", ".hdf5"};
     const probe_input *in = req->probe;
     const char *entry;
-    const char *index = find_index(in);
+    const char *index = NULL;
+    if (hf_keras_find(in, &index))
+        return hf_keras_check(req, index, err);
+    index = find_index(in);
     if (index != NULL)
         return check_index(req, index, err);
     /* Also if a file with the whole model exists, which may be older. */
@@ -123,7 +128,10 @@ static fsdpck_status check(const open_request *req, fsdpck_error *err)
 static bool probe(const probe_input *in, const char **near_miss)
 {
     const open_request req = {.probe = in};
+    const char *index;
     (void)near_miss;
+    if (in->is_folder && hf_keras_find(in, &index))
+        return true;
     return in->is_folder && check(&req, NULL) == FSDPCK_BADINPUT;
 }
 

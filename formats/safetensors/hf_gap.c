@@ -79,3 +79,57 @@ void hf_gap_warn(const open_request *req, const char *const *names, size_t count
         }
     }
 }
+
+static bool is_new_rank(const char *const *names, size_t count, uint32_t rank)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t other;
+        if (shard_name_has_rank(names[i], &other) && other == rank)
+            return false;
+    }
+    return true;
+}
+
+void hf_gap_warn_ranks(const open_request *req, const char *const *names, size_t count)
+{
+    static const char *const next = "compare the file names with those where the files were saved: "
+                                    "the files of one rank may hold "
+                                    "parts of tensors";
+    const char *first = NULL;
+    uint64_t ranks = 0;
+    for (size_t i = 0; i < count && i < SUSPECTS_MOST; i++) {
+        uint32_t rank;
+        if (!shard_name_has_rank(names[i], &rank))
+            continue;
+        first = first == NULL ? names[i] : first;
+        ranks += is_new_rank(names, i, rank);
+    }
+    if (ranks == 1)
+        log_warn(&req->log, FSDPCK_FINDING_FILE_OF_SET, next,
+                 "the folder has files of one rank only, such as '%s'", first);
+    else if (ranks > 1)
+        log_warn(&req->log, FSDPCK_FINDING_RANKS_UNKNOWN, next,
+                 "%" PRIu64 " ranks found, as in '%s'; these files cannot show whether a last rank "
+                 "is missing",
+                 ranks, first);
+}
+
+void hf_gap_note_joined(const open_request *req, const char *const *names, size_t count)
+{
+    text_buf list = {.limit_bytes = 200};
+    for (size_t i = 0; i < count; i++) {
+        number_place p;
+        if (find_number(names[i], 0, &p)) {
+            text_release(&list);
+            return;
+        }
+        text_printf(&list, "%s'%s'", i == 0 ? "" : ", ", names[i]);
+    }
+    if (count > 1)
+        log_write(
+            &req->log, LOG_NOTE,
+            "no index: reading %zu files as one model: %s%s; if they are several models, give "
+            "one of the files",
+            count, list.text == NULL ? "?" : list.text, list.failed ? ", ..." : "");
+    text_release(&list);
+}

@@ -1,6 +1,8 @@
-/* hf_gap.h: files without a stated count: one in between may be lost.
+/* hf_gap.h: files without a stated count: others may be lost.
  *
  *     hf_gap_warn(req, names, count);     // FILE-OF-SET: model-00001, model-00003
+ *     hf_gap_note_joined(req, names, count);    // generator.safetensors and discriminator.safetensors
+ *     hf_gap_warn_ranks(req, names, count);     // FILE-OF-SET: rank1; RANKS-UNKNOWN: rank0, rank1
  */
 #ifndef FSDPCK_HF_GAP_H
 #define FSDPCK_HF_GAP_H
@@ -9,5 +11,9 @@
 
 /* One warning if names that differ in one number alone lack a number, or begin above 1. */
 void hf_gap_warn(const open_request *req, const char *const *names, size_t count);
+/* A note if there are several, none with a number. */
+void hf_gap_note_joined(const open_request *req, const char *const *names, size_t count);
+/* One warning if names contain ranks. */
+void hf_gap_warn_ranks(const open_request *req, const char *const *names, size_t count);
 
 #endif

@@ -13,7 +13,27 @@ static fsdpck_status fail(fsdpck_error *err, size_t offset_bytes, const char *wh
     return FAIL_WITH(err, BADINPUT, IDX_JSON, ("%s", what), (offset, offset_bytes));
 }
 
-/* Only "total_size" is used; old conversions wrote it as a float, which is not compared. */
+/* The value as it is written. Of "total_size" only integers are used: old conversions wrote a float. */
+static fsdpck_status read_member(json_reader *r, const text_buf *key, hf_index *ix,
+                                 fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(text_check(key, err));
+    RETURN_IF(json_next(r, &t, err));
+    const bool is_u64 = t.kind == JSON_NUMBER && t.is_u64;
+    const size_t begin = t.offset_bytes;
+    const uint64_t n = t.u64;
+    RETURN_IF(json_skip(r, &t, err));
+    if (!text_is(key->text, key->nbytes, "total_size"))
+        return cat_metadata_add(&ix->metadata, key->text, key->nbytes, r->text + begin,
+                                r->at - begin, err);
+    if (is_u64) {
+        ix->has_total = true;
+        ix->total_nbytes = n;
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status read_metadata(json_reader *r, hf_index *ix, fsdpck_error *err)
 {
     json_token t;
@@ -24,13 +44,11 @@ static fsdpck_status read_metadata(json_reader *r, hf_index *ix, fsdpck_error *e
         RETURN_IF(json_next(r, &t, err));
         if (t.kind == JSON_OBJECT_END)
             return FSDPCK_OK;
-        const bool total = json_is(&t, "total_size");
-        RETURN_IF(json_next(r, &t, err));
-        if (total && t.kind == JSON_NUMBER && t.is_u64) {
-            ix->has_total = true;
-            ix->total_nbytes = t.u64;
-        }
-        RETURN_IF(json_skip(r, &t, err));
+        text_buf key = {.limit_bytes = INDEX_NBYTES_MAX};
+        text_append(&key, t.text, t.nbytes);
+        const fsdpck_status st = read_member(r, &key, ix, err);
+        text_release(&key);
+        RETURN_IF(st);
     }
 }
 
@@ -100,6 +118,7 @@ fsdpck_status hf_index_parse(const char *text, size_t nbytes, budget *owner, hf_
     *ix = (hf_index){.file_of = VEC_OF(uint32_t, owner)};
     strtab_init(&ix->tensors, owner);
     strtab_init(&ix->files, owner);
+    cat_metadata_init(&ix->metadata, owner);
     json_reader r;
     json_reader_init(&r, text, nbytes, FSDPCK_FINDING_IDX_JSON);
     const fsdpck_status st = read_root(&r, ix, err);
@@ -134,4 +153,5 @@ void hf_index_release(hf_index *ix)
     strtab_release(&ix->tensors);
     strtab_release(&ix->files);
     vec_release(&ix->file_of);
+    cat_metadata_release(&ix->metadata);
 }

@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "io/file.h"
+#include "state/cat_metadata.h"
 
 typedef struct hf_index {
     strtab tensors;
@@ -22,6 +23,7 @@ typedef struct hf_index {
     vec file_of; /* uint32_t: file of each tensor, by the tensor's id */
     bool has_total;
     uint64_t total_nbytes;
+    cat_metadata metadata; /* except total_size */
 } hf_index;
 
 fsdpck_status hf_index_read(const folder *dir, const char *name, budget *owner, hf_index *ix,

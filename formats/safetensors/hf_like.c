@@ -173,14 +173,30 @@ static int by_name(const void *a, const void *b)
     return text_order(x->name, x->nbytes, y->name, y->nbytes);
 }
 
-static void put_index(const hf_index_entry *list, size_t count, uint64_t total_nbytes,
-                      text_buf *text)
+/* What the source's index states besides. */
+static void put_source_texts(const target *t, json_writer *w)
+{
+    const cat_metadata *m = t->cat.origin.index_metadata;
+    for (uint32_t key = 0; m != NULL && key < cat_metadata_count(m); key++) {
+        size_t nbytes, text_nbytes;
+        const char *name = cat_metadata_key(m, key, &nbytes);
+        const char *text = cat_metadata_text(m, key, &text_nbytes);
+        if (text == NULL || !target_keeps_index_text(t, name, nbytes))
+            continue;
+        json_put_key(w, name, nbytes);
+        json_put_raw(w, text, text_nbytes);
+    }
+}
+
+static void put_index(const target *t, const hf_index_entry *list, size_t count,
+                      uint64_t total_nbytes, text_buf *text)
 {
     json_writer w;
     json_writer_init(&w, text, 2);
     json_begin_object(&w);
     json_member_object(&w, "metadata");
     json_member_u64(&w, "total_size", total_nbytes);
+    put_source_texts(t, &w);
     json_end_object(&w);
     json_member_object(&w, "weight_map");
     for (size_t i = 0; i < count; i++) {
@@ -199,13 +215,14 @@ fsdpck_status hf_index_add(target *t, const char *file_name, hf_index_entry *lis
     text_buf text = {.limit_bytes = SIZE_MAX / 2};
     if (count > 1)
         qsort(list, count, sizeof *list, by_name);
-    put_index(list, count, total_nbytes, &text);
+    put_index(t, list, count, total_nbytes, &text);
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK)
         st = catalogue_add_file(&t->cat, file_name, strlen(file_name), text.nbytes, CAT_NONE,
                                 &index, err);
     if (st == FSDPCK_OK)
         st = target_add_constant(t, index, 0, text.text, text.nbytes, err);
+    t->has_index = true;
     text_release(&text);
     return st;
 }

@@ -48,12 +48,28 @@ static bool probe(const probe_input *in, const char **near_miss)
 
 /* --- which files --- */
 
-/* The index of a variant, if the folder has no other index and no whole model in one file, which
- * loaders read without a variant's name. */
+/* The whole model in one file, which loaders read without a variant's name: `model.safetensors`, or
+ * the file beside the index of a variant of it. NULL: none. */
+static const char *find_single_file(const probe_input *in)
+{
+    if (probe_has_entry(in, HF_SINGLE_FILE))
+        return HF_SINGLE_FILE;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        if (!is_variant_index(in->entries[i]))
+            continue;
+        const size_t n = (size_t)(strstr(in->entries[i], ".index.") - in->entries[i]);
+        for (size_t k = 0; k < in->entry_count; k++)
+            if (strncmp(in->entries[k], in->entries[i], n) == 0 && in->entries[k][n] == '\0')
+                return in->entries[k];
+    }
+    return NULL;
+}
+
+/* The index of a variant, if the folder has no other index and no whole model in one file. */
 static fsdpck_status choose_variant(const probe_input *in, const char **name, fsdpck_error *err)
 {
     const char *first = NULL;
-    for (size_t i = 0; !probe_has_entry(in, HF_SINGLE_FILE) && i < in->entry_count; i++) {
+    for (size_t i = 0; find_single_file(in) == NULL && i < in->entry_count; i++) {
         if (!is_variant_index(in->entries[i]))
             continue;
         if (first != NULL)
@@ -89,10 +105,10 @@ static fsdpck_status choose_index(const probe_input *in, const char **name, fsdp
                      (expected, "one index, or one with the name '%s'", usual));
 }
 
-/* Whether entry i is read without an index: only `model.safetensors`, as in transformers; otherwise
- * the numbered files, if they belong to one model; otherwise all. */
+/* Whether entry i is read without an index: only the single file, as in transformers; otherwise the
+ * numbered files, if they belong to one model; otherwise all. */
 typedef struct choice {
-    bool model_alone;
+    const char *alone;
     const char *family; /* one file of the numbered ones */
     shard_name family_parts;
     size_t families;
@@ -105,7 +121,7 @@ static bool same_family(const choice *c, const char *name, const shard_name *par
 
 static void survey(const probe_input *in, choice *c)
 {
-    *c = (choice){.model_alone = probe_has_entry(in, HF_SINGLE_FILE)};
+    *c = (choice){.alone = find_single_file(in)};
     for (size_t i = 0; i < in->entry_count; i++) {
         shard_name parts;
         if (!shard_name_parse(in->entries[i], &parts))
@@ -127,8 +143,8 @@ static bool chosen(const choice *c, const char *name)
     shard_name parts;
     if (!shard_name_is_safetensors(name))
         return false;
-    if (c->model_alone)
-        return strcmp(name, HF_SINGLE_FILE) == 0;
+    if (c->alone != NULL)
+        return strcmp(name, c->alone) == 0;
     if (c->families == 1)
         return shard_name_parse(name, &parts) && same_family(c, name, &parts);
     return true;
@@ -148,8 +164,11 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
         if (chosen(c, in->entries[i]))
             names[count++] = in->entries[i];
     const bool lacks = hf_missing_family_of(in, names, count, ".safetensors", &entry);
-    if (!lacks)
+    if (!lacks) {
         hf_gap_warn(req, names, count);
+        hf_gap_warn_ranks(req, names, count);
+        hf_gap_note_joined(req, names, count);
+    }
     budget_free(req->metadata, names, in->entry_count * sizeof *names);
     return lacks ? hf_missing_family_error(req, ".safetensors", entry, err) : FSDPCK_OK;
 }
@@ -176,8 +195,8 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
     const probe_input *in = req->probe;
     choice c;
     survey(in, &c);
-    *by_suffix = !c.model_alone && c.families != 1;
-    if (!c.model_alone)
+    *by_suffix = c.alone == NULL && c.families != 1;
+    if (c.alone == NULL)
         RETURN_IF(check_numbered(req, &c, err));
     for (size_t i = 0; i < in->entry_count; i++) {
         if (chosen(&c, in->entries[i])) {
@@ -186,7 +205,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
         } else if (shard_name_is_safetensors(in->entries[i])) {
             log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next_of_extra,
                      "'%s' is not read: it is not part of the model '%s'", in->entries[i],
-                     c.model_alone ? HF_SINGLE_FILE : c.family);
+                     c.alone != NULL ? c.alone : c.family);
         }
     }
     return FSDPCK_OK;
@@ -443,7 +462,8 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     }
     GOTO_IF(fill(s, &ties, req->metadata, cat, err), out);
     describe(req, s, &cat->origin);
-    cat->origin.metadata = st_files_keep_metadata(s);
+    GOTO_IF(st_files_keep_metadata(s, &cat->origin, err), out);
+    st_files_keep_index(s, &ix.metadata, cat);
     st_files_drop_headers(s);
     *self = s;
 out:

@@ -55,7 +55,7 @@ static fsdpck_status open_one(const open_request *req, catalogue *cat, void **se
     st_files_note_unpadded(s, req);
     GOTO_IF(fill(s, text_file_name(req->path), cat, err), out);
     snprintf(cat->origin.format, sizeof cat->origin.format, "safetensors");
-    cat->origin.metadata = st_files_keep_metadata(s);
+    GOTO_IF(st_files_keep_metadata(s, &cat->origin, err), out);
     st_files_drop_headers(s);
     *self = s;
 out:

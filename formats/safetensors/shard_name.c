@@ -184,6 +184,43 @@ bool shard_name_parse_as(const char *name, const char *suffix, shard_name *parts
     return parse_numbered_from_zero(name, suffix, parts);
 }
 
+/* --- ranks --- */
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* A number after the word, which stands alone: not in "frank_7b". */
+static bool rank_after(const char *name, size_t word_at, size_t word_nbytes, uint32_t *rank)
+{
+    const char *at = name + word_at + word_nbytes;
+    if (word_at > 0 && (is_letter(name[word_at - 1]) || is_digit(name[word_at - 1])))
+        return false;
+    at += *at != '\0' && strchr("-_.=", *at) != NULL;
+    size_t n = strspn(at, "0123456789");
+    const char after = at[n];
+    if (n == 0 || n > DIGITS_MOST || after == '\0' || strchr("-_.=", after) == NULL)
+        return false;
+    n += (size_t)(at - name);
+    return take_number(name, &n, 1, rank);
+}
+
+bool shard_name_has_rank(const char *name, uint32_t *rank)
+{
+    static const char *const words[] = {"rank", "tp", "shard"};
+    shard_name parts;
+    /* The rank of a low-rank adapter is no process. */
+    if (!shard_name_is_safetensors(name) || shard_name_parse(name, &parts) ||
+        strstr(name, "lora") != NULL || strstr(name, "adapter") != NULL)
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (const char *at = name; (at = strstr(at, words[i])) != NULL; at++)
+            if (rank_after(name, (size_t)(at - name), strlen(words[i]), rank))
+                return true;
+    return false;
+}
+
 bool shard_name_same_text(const char *name, const shard_name *parts, const char *other,
                           const shard_name *of_other)
 {

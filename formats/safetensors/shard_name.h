@@ -39,6 +39,9 @@ bool shard_name_same_set(const char *name, const shard_name *parts, const char *
 /* Whether only the counts of the two sets may differ. */
 bool shard_name_same_text(const char *name, const shard_name *parts, const char *other,
                           const shard_name *of_other);
+/* The rank in a name of a safetensors file that states no number of files: vLLM's
+ * model-rank-1-part-0, TensorRT-LLM's rank0, tp_rank_0, mp_rank_00, model_tp0, shard_0. */
+bool shard_name_has_rank(const char *name, uint32_t *rank);
 /* Whether the name ends in ".safetensors". */
 bool shard_name_is_safetensors(const char *name);
 

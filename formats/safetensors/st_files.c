@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/text.h"
+#include "formats/safetensors/st_layout.h"
+
 typedef struct opened {
     uint64_t nbytes;
     st_header header;
@@ -15,6 +18,7 @@ struct st_files {
     file_set files;
     vec opened; /* opened */
     cat_metadata metadata;
+    cat_metadata index_metadata;
     budget *owner;
     const cancel_token *cancel;
     unsigned nthreads;
@@ -35,6 +39,7 @@ fsdpck_status st_files_open(const open_request *req, st_files **out, fsdpck_erro
     s->dir = FOLDER_CLOSED;
     s->opened = VEC_OF(opened, req->metadata);
     s->owner = req->metadata;
+    cat_metadata_init(&s->metadata, req->metadata);
     s->cancel = req->cancel;
     s->nthreads = req->nthreads;
     s->req = req;
@@ -56,9 +61,9 @@ void st_files_close(void *self)
     if (s == NULL)
         return;
     st_files_drop_headers(s);
-    strtab_release(&s->metadata.keys);
-    strtab_release(&s->metadata.texts);
-    VEC_RELEASE_ALL(&s->metadata.text_of, &s->opened);
+    cat_metadata_release(&s->metadata);
+    cat_metadata_release(&s->index_metadata);
+    vec_release(&s->opened);
     file_set_release(&s->files);
     folder_close(&s->dir);
     free(s);
@@ -216,15 +221,45 @@ void st_files_warn_tied(const st_files *s, const logger *log)
              stored, more);
 }
 
-const cat_metadata *st_files_keep_metadata(st_files *s)
+/* Texts about the files' own shards, which a writer makes itself. */
+static bool is_about_shards(const char *key, size_t nbytes)
 {
-    if (s->opened.count != 1 || st_files_header(s, 0)->metadata.count == 0)
-        return NULL;
-    st_header *h = &VEC_AT(&s->opened, opened, 0)->header;
-    s->metadata = (cat_metadata){h->metadata_keys, h->metadata_texts, h->metadata};
-    h->metadata_keys = h->metadata_texts = (strtab){0};
-    h->metadata = (vec){0};
-    return &s->metadata;
+    static const char *const keys[] = {"DCP_VERSION", "DCP_SHARDING_INFO", ST_SHARD_COUNT,
+                                       ST_WORLD_SIZE};
+    return TEXT_IS_IN(key, nbytes, keys);
+}
+
+static fsdpck_status keep_of_file(st_files *s, const st_header *h, fsdpck_error *err)
+{
+    for (uint32_t key = 0; key < h->metadata.count; key++) {
+        const char *name = strtab_text(&h->metadata_keys, key);
+        const size_t nbytes = strtab_nbytes(&h->metadata_keys, key);
+        const uint32_t text = *VEC_AT(&h->metadata, const uint32_t, key);
+        if (!is_about_shards(name, nbytes))
+            RETURN_IF(cat_metadata_add(&s->metadata, name, nbytes,
+                                       strtab_text(&h->metadata_texts, text),
+                                       strtab_nbytes(&h->metadata_texts, text), err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status st_files_keep_metadata(st_files *s, cat_origin *origin, fsdpck_error *err)
+{
+    for (size_t i = 0; i < s->opened.count; i++)
+        RETURN_IF(keep_of_file(s, st_files_header(s, i), err));
+    origin->metadata = cat_metadata_count(&s->metadata) > 0 ? &s->metadata : NULL;
+    return FSDPCK_OK;
+}
+
+void st_files_keep_index(st_files *s, cat_metadata *of_index, catalogue *cat)
+{
+    if (cat_metadata_count(of_index) == 0)
+        return;
+    s->index_metadata = *of_index;
+    *of_index = (cat_metadata){0};
+    for (size_t i = 0; i < catalogue_tensor_count(cat); i++)
+        s->index_metadata.nelems += catalogue_tensor_nelems(cat, i);
+    cat->origin.index_metadata = &s->index_metadata;
 }
 
 void st_files_drop_headers(st_files *s)

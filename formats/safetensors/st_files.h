@@ -39,9 +39,12 @@ void st_files_warn_extra_fields(const st_files *s, const logger *log);
 void st_files_note_unpadded(const st_files *s, const open_request *req);
 /* ST-TIED: names that `__metadata__` ties to a tensor of the same file, and that no file stores. */
 void st_files_warn_tied(const st_files *s, const logger *log);
-/* Takes `__metadata__` from the header if there is one file with any; NULL otherwise. Valid until
+/* Sets origin->metadata to the `__metadata__` of all files, NULL if none has any. Valid until
  * st_files_close. */
-const cat_metadata *st_files_keep_metadata(st_files *s);
+fsdpck_status st_files_keep_metadata(st_files *s, cat_origin *origin,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Takes the texts of the index as cat->origin.index_metadata, likewise. */
+void st_files_keep_index(st_files *s, cat_metadata *of_index, catalogue *cat);
 void st_files_drop_headers(st_files *s);
 /* Serves rows: format_reader.source. `self` is an st_files. */
 void st_files_source(void *self, catalogue *cat, source *src);

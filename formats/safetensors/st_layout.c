@@ -156,14 +156,6 @@ static void put_dropped(const target *t, const st_file *f, st_header_writer *w)
 
 /* --- `__metadata__` of the source --- */
 
-/* Texts about the source's own shards, which the writer makes itself. */
-static bool is_about_shards(const cat_metadata *m, uint32_t key)
-{
-    static const char *const keys[] = {"DCP_VERSION", "DCP_SHARDING_INFO", ST_SHARD_COUNT,
-                                       ST_WORLD_SIZE};
-    return TEXT_IS_IN(strtab_text(&m->keys, key), strtab_nbytes(&m->keys, key), keys);
-}
-
 /* The writer records this tie itself. */
 static bool is_dropped(const target *t, const char *name, size_t nbytes)
 {
@@ -177,14 +169,12 @@ static bool is_dropped(const target *t, const char *name, size_t nbytes)
 static void put_source_metadata(const target *t, st_header_writer *w)
 {
     const cat_metadata *m = t->cat.origin.metadata;
-    for (uint32_t key = 0; m != NULL && key < m->text_of.count; key++) {
-        const uint32_t text = *VEC_AT(&m->text_of, const uint32_t, key);
-        const char *name = strtab_text(&m->keys, key);
-        const size_t nbytes = strtab_nbytes(&m->keys, key);
-        if (!text_is(name, nbytes, "format") && !is_about_shards(m, key) &&
-            !is_dropped(t, name, nbytes))
-            st_header_write_pair(w, name, nbytes, strtab_text(&m->texts, text),
-                                 strtab_nbytes(&m->texts, text));
+    for (uint32_t key = 0; m != NULL && key < cat_metadata_count(m); key++) {
+        size_t nbytes, text_nbytes;
+        const char *name = cat_metadata_key(m, key, &nbytes);
+        const char *text = cat_metadata_text(m, key, &text_nbytes);
+        if (text != NULL && !text_is(name, nbytes, "format") && !is_dropped(t, name, nbytes))
+            st_header_write_pair(w, name, nbytes, text, text_nbytes);
     }
 }
 
@@ -194,13 +184,12 @@ static void begin_header(const target *t, st_header_writer *w, text_buf *header)
     const cat_metadata *m = t->cat.origin.metadata;
     const uint32_t key =
         m == NULL ? STRTAB_NONE : strtab_find(&m->keys, "format", strlen("format"));
-    if (key == STRTAB_NONE) {
+    size_t nbytes = 0;
+    const char *text = key == STRTAB_NONE ? NULL : cat_metadata_text(m, key, &nbytes);
+    if (text == NULL)
         st_header_write_begin(w, header);
-        return;
-    }
-    const uint32_t text = *VEC_AT(&m->text_of, const uint32_t, key);
-    st_header_write_begin_as(w, header, strtab_text(&m->texts, text),
-                             strtab_nbytes(&m->texts, text));
+    else
+        st_header_write_begin_as(w, header, text, nbytes);
 }
 
 static fsdpck_status put_metadata(const target *t, const st_file *f, st_header_writer *w,

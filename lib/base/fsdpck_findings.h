@@ -326,6 +326,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LORA_NAN = 358,
     FSDPCK_FINDING_ZERO_FORM = 360,
     FSDPCK_FINDING_ZERO_LEFT_OUT = 361,
+    FSDPCK_FINDING_FILE_UNFINISHED = 365,
 } fsdpck_finding_id;
 
 #endif

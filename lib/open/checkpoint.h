@@ -23,6 +23,7 @@
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
  *     other_weights.c     other weights in the same folder
+ *     unfinished_files.c  files that are not complete: downloads, outputs before their commit
  *     model_parallel_files.c other files of model-parallel ranks
  *     adapters_public.c   adapters for callers
  *     catalogue_public.c  the catalogue for callers
@@ -187,6 +188,11 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read);
+/* FILE-UNFINISHED: the path is an output of fsdpck before its commit; a file that was read is not
+ * completely downloaded (unfinished_files.c). */
+fsdpck_status checkpoint_check_partial(const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status checkpoint_check_downloads(const fsdpck_checkpoint *c, const catalogue *read,
+                                         fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Reads an object that opening the checkpoint skipped. */
 fsdpck_status checkpoint_load_object(fsdpck_checkpoint *c, uint32_t object,

@@ -220,6 +220,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         error_path(err, c->path);
         return st;
     }
+    RETURN_IF(checkpoint_check_downloads(c, into, err));
     checkpoint_warn_other_weights(c, into);
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
     if (viewed) {
@@ -252,6 +253,7 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
     c->path = strdup(c->probe.path);
     if (c->path == NULL)
         return error_set_nomem(err, strlen(c->probe.path));
+    RETURN_IF(checkpoint_check_partial(c->path, err));
     if (o->format == NULL && o->rank_pattern == NULL)
         RETURN_IF(checkpoint_check_model_parallel(c, err));
     if (o->model_path != NULL) {

@@ -114,9 +114,13 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
     if (files > 1)
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
                  "reading only '%s': by its name, it is one of %" PRIu64 " files", name, files);
-    else if (files == 0 && format_is_rank_file(name, &known))
+    else if (files == 0 && (format_is_rank_file(name, &known) || format_is_safetensors_rank(name)))
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
                  "reading only '%s': by its name, it is the file of one rank", name);
+    else if (format_is_keras_shard(name))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
+                 "reading only '%s': by its name, it is one of several files of a Keras model",
+                 name);
 }
 
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read)

@@ -303,30 +303,6 @@ void run_advise_tied(const run *r)
     text_release(&names);
 }
 
-void run_advise_metadata(const run *r)
-{
-    const cat_metadata *m = r->src->cat.origin.metadata;
-    text_buf names = {.limit_bytes = 240};
-    uint64_t count = 0;
-    if (m == NULL || (r->writer->takes == STATE_NAMES_ONLY && !r->writer->flat))
-        return;
-    for (uint32_t key = 0; key < m->text_of.count; key++) {
-        char name[64];
-        if (key == strtab_find(&m->keys, "format", strlen("format")))
-            continue;
-        if (count++ < 3)
-            text_printf(&names, "%s'%s'", count > 1 ? ", " : "",
-                        escape_text(name, sizeof name, strtab_text(&m->keys, key),
-                                    strtab_nbytes(&m->keys, key)));
-    }
-    if (count > 0)
-        log_warn(&r->ctx->log, FSDPCK_FINDING_ST_LEFT_OUT, "",
-                 "left out: %" PRIu64 " text%s of '__metadata__', which '%s' cannot hold: %s%s",
-                 count, text_plural(count), r->writer->name, names.text == NULL ? "?" : names.text,
-                 count > 3 ? ", ..." : "");
-    text_release(&names);
-}
-
 fsdpck_status run_advise_map(const run *r, fsdpck_error *err)
 {
     text_buf maps = {0};

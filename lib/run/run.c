@@ -394,11 +394,11 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     run_advise_attributes(r);
     run_advise_tied(r);
-    run_advise_metadata(r);
     RETURN_IF(run_advise_map(r, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));
     RETURN_IF(run_lay_out(r, err));
+    run_advise_metadata(r);
     RETURN_IF(local_output_assign(r, err));
     return run_make_plan(r, err);
 }

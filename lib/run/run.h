@@ -120,7 +120,8 @@ void run_advise_attributes(const run *r);
 void run_advise_tied(const run *r);
 /* Notes tensor maps for the names of a model folder that is written under the trainer's names. */
 fsdpck_status run_advise_map(const run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Notes texts of `__metadata__` that the output format cannot hold. */
+/* After run_lay_out: warns of texts of `__metadata__` and of the index that the output does not
+ * contain (ST-LEFT-OUT). */
 void run_advise_metadata(const run *r);
 
 /* Whether the output is compressed, so that its size is known only at the end. */

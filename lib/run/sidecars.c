@@ -7,18 +7,22 @@
 
 #include "base/crc.h"
 #include "base/text.h"
+#include "base/utf8.h"
+#include "io/unfinished_file.h"
 #include "manifest/manifest.h"
 #include "open/model_config.h"
 #include "run/config_edit.h"
 
-#define COPY_NBYTES ((size_t)1 << 20)
+#define COPY_NBYTES             ((size_t)1 << 20)
+#define SIDECAR_PATH_NBYTES_MAX 4096u
 
 bool sidecars_is_weights(const char *path)
 {
-    static const char *const suffixes[] = {".distcp", ".index.json"};
+    static const char *const suffixes[] = {".distcp", ".index.json", ".weights.json"};
+    static const char of_variant[] = ".safetensors.index."; /* model.safetensors.index.fp16.json */
     const char *name = text_file_name(path);
     const size_t n = strlen(name);
-    if (name[weights_stem_nbytes(name)] != '\0')
+    if (name[weights_stem_nbytes(name)] != '\0' || strstr(name, of_variant) != NULL)
         return true;
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         const size_t k = strlen(suffixes[i]);
@@ -71,12 +75,45 @@ const char *sidecars_output(const sidecars *s, const sidecar *f)
     return s->flat ? name_of(f) : f->path;
 }
 
-/* Marks file `index` as copied if it is a regular file within the limits. */
+/* Kinds of files that belong to a model: settings, tokenizer, templates, modules, texts. */
+static bool is_of_kind(const char *name)
+{
+    static const char *const suffixes[] = {".json",     ".jinja", ".py",  ".txt",   ".model",
+                                           ".tiktoken", ".bpe",   ".spm", ".yaml",  ".yml",
+                                           ".toml",     ".md",    ".v3",  ".tekken"};
+    static const char *const texts[] = {"LICENSE", "LICENCE", "COPYING", "NOTICE", "README"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+        if (text_ends_with(name, strlen(name), suffixes[i]))
+            return true;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (strcmp(name, texts[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A manifest cannot contain other names. */
+static bool is_utf8(const char *name)
+{
+    const size_t nbytes = strlen(name);
+    uint32_t c;
+    for (size_t at = 0; at < nbytes;) {
+        const unsigned n = utf8_decode((const uint8_t *)name + at, nbytes - at, &c);
+        if (n == 0)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+/* Marks file `index` as copied if it is a complete regular file of a model, within the limits. */
 static bool choose_file(sidecars *s, size_t index)
 {
     sidecar *f = VEC_AT(&s->files, sidecar, index);
-    if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || index >= SIDECARS_MAX_COUNT ||
-        !is_plain_file(s, name_of(f), &f->nbytes))
+    char control[SIDECAR_PATH_NBYTES_MAX];
+    if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || !is_of_kind(name_of(f)) ||
+        !is_utf8(name_of(f)) || index >= SIDECARS_MAX_COUNT ||
+        !is_plain_file(s, name_of(f), &f->nbytes) ||
+        unfinished_has_control(&s->dir, name_of(f), control, sizeof control))
         return false;
     f->copied = f->nbytes <= SIDECAR_NBYTES_MAX && f->nbytes <= SIDECARS_NBYTES_MAX - s->nbytes;
     s->nbytes += f->copied ? f->nbytes : 0;
@@ -137,6 +174,15 @@ static bool is_of_merged(const fsdpck_checkpoint *src, const char *name)
     return strcmp(name, "adapter_config.json") == 0 && checkpoint_merged(src) != NULL;
 }
 
+static void warn_of_name(const logger *log, const char *name)
+{
+    char text[256];
+    if (is_of_kind(name) && !is_utf8(name))
+        log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "rename the file, or copy it yourself",
+                 "'%s' is not copied: its name is not UTF-8",
+                 escape_text(text, sizeof text, name, strlen(name)));
+}
+
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,
                             fsdpck_error *err)
 {
@@ -160,9 +206,12 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
         if (strcmp(names[i], MANIFEST_NAME) != 0 && !is_empty_data(s, names[i]))
             st = add_name(s, folder_name, names[i], err);
     free(names);
-    for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++)
-        if (!is_of_merged(src, name_of(VEC_AT(&s->files, const sidecar, i))))
+    for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++) {
+        const char *name = name_of(VEC_AT(&s->files, const sidecar, i));
+        if (!is_of_merged(src, name))
             (void)choose_file(s, i);
+        warn_of_name(&src->ctx->log, name);
+    }
     return st;
 }
 

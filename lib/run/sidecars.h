@@ -8,8 +8,8 @@
  *     sidecars_copy(&side, &out, cancel, err);
  *     sidecars_release(&side);
  *
- * Only regular files of that folder that do not resemble weights are copied, byte for byte and
- * within the limits below. Links are not copied, except those of the Hugging Face cache into a
+ * Only complete regular files of that folder are copied, of the kinds that belong to a model, byte
+ * for byte and within the limits below. Links are not copied, except those of the Hugging Face cache into a
  * model folder. The names of all other files are kept for the report.
  */
 #ifndef FSDPCK_RUN_SIDECARS_H

@@ -28,6 +28,7 @@
 
 #include "base/alloc.h"
 #include "state/box.h"
+#include "state/cat_metadata.h"
 #include "state/dtype.h"
 #include "state/mesh.h"
 #include "state/value.h"
@@ -130,13 +131,6 @@ typedef struct cat_object {
 } cat_object;
 
 /* Origin of the checkpoint, as far as known; otherwise empty strings and -1. */
-/* Texts that a file contains about itself: `__metadata__` of a safetensors file. */
-typedef struct cat_metadata {
-    strtab keys;
-    strtab texts;
-    vec text_of; /* uint32_t: the text of each key, by the key's id */
-} cat_metadata;
-
 /* One kind of rank files of a folder. */
 typedef struct cat_rank_family {
     char key[64];      /* outer key of its state; "" if the folder has only one kind */
@@ -171,8 +165,10 @@ typedef struct cat_origin {
     bool types_keys;        /* paths tell int keys of dicts from texts (torch.save) */
     bool by_suffix;         /* read for their suffix alone: no index, number or name of a set */
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
-    /* Of the only safetensors file that was read, or NULL. Borrowed from the reader. */
+    /* Of all safetensors files that were read, and of their index; or NULL. Borrowed from the
+     * reader. */
     const cat_metadata *metadata;
+    const cat_metadata *index_metadata;
 } cat_origin;
 
 /* A tensor or object that the reader skips on request (--per-rank). */

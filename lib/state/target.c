@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/crc.h"
+#include "base/text.h"
 
 void target_init(target *t, budget *owner)
 {
@@ -106,6 +107,16 @@ value target_param_name(const target *t, const char *name, size_t nbytes)
     const uint32_t id =
         strtab_count(&t->owners) == 0 ? STRTAB_NONE : strtab_find(&t->owners, name, nbytes);
     return id == STRTAB_NONE ? VALUE_OF_NONE : *VEC_AT(&t->new_param_names, const value, id);
+}
+
+bool target_keeps_index_text(const target *t, const char *key, size_t nbytes)
+{
+    uint64_t nelems = 0;
+    if (!text_is(key, nbytes, "total_parameters"))
+        return true;
+    for (size_t i = 0; i < catalogue_tensor_count(&t->cat); i++)
+        nelems += catalogue_tensor_nelems(&t->cat, i);
+    return t->cat.origin.index_metadata->nelems == nelems;
 }
 
 void target_release(target *t)

@@ -107,6 +107,7 @@ struct target {
     uint64_t *file_crc; /* raw, of each file with zeros for the bytes that seal() writes; see
                          * target_file_crc */
     bool is_folder;     /* output is a folder of files */
+    bool has_index;     /* with an index, which contains the texts of cat.origin.index_metadata */
     target_filter pack; /* of a writer that compresses: filter.h; then it has no deferred or
                          * constant bytes */
 };
@@ -133,6 +134,10 @@ void target_add_file_crc(const target *t, uint32_t file, uint64_t offset_bytes, 
 /* The name in an optimizer's list for a parameter that was called `name`: a STR in t->cat.pool;
  * None if unknown. */
 value target_param_name(const target *t, const char *name, size_t nbytes);
+
+/* Whether this text of cat.origin.index_metadata is also true of the target: a number of parameters
+ * only if it has as many elements. */
+bool target_keeps_index_text(const target *t, const char *key, size_t nbytes);
 
 void target_init(target *t, budget *owner);
 void target_release(target *t);

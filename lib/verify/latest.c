@@ -28,7 +28,8 @@ static int compare_candidates(const void *a, const void *b)
 static bool is_part_of_checkpoint(const char *name)
 {
     bool known;
-    return format_file_count(name) > 1 || format_is_rank_file(name, &known);
+    return format_file_count(name) > 1 || format_is_rank_file(name, &known) ||
+           format_is_safetensors_rank(name);
 }
 
 /* So is an unreadable folder: opening it reports the cause. */

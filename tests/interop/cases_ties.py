@@ -1,5 +1,6 @@
 """Several names of one tensor, tensors that each rank has of its own, names that an outer wrapper gives: by real torch."""
 
+import glob
 import json
 import os
 import sys
@@ -90,6 +91,53 @@ def case_safetensors_metadata(setting):
         check(before.metadata().items() <= after.metadata().items(), after.metadata())
     check(load_model(other, out) == (set(), []), "load_model")
     check_same_tensors(other.state_dict(), model.state_dict(), "load_model")
+
+
+@case()
+def case_safetensors_metadata_of_shards(setting):
+    """Texts of `__metadata__` of several files are joined; only those that differ are left out, and named."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+    state = {"a": torch.ones(4), "b": torch.zeros(4), "c": torch.full((4,), 2.0)}
+    same = {"format": "pt", "tensor_names": '["a", "b", "c"]'}
+    os.makedirs(setting.path("src"))
+    weight_map = {}
+    for i, name in enumerate(state):
+        file = "model-%05d-of-00003.safetensors" % (i + 1)
+        save_file({name: state[name]}, setting.path("src/" + file), metadata={**same, name: "of " + name, "part": str(i)})
+        weight_map[name] = file
+    of_index = {"total_parameters": 12, "total_size": 48, "recipe": {"bits": [4, "x"]}}
+    with open(setting.path("src/model.safetensors.index.json"), "w", encoding="utf-8") as out:
+        json.dump({"metadata": of_index, "weight_map": weight_map}, out)
+    joined = {**same, "a": "of a", "b": "of b", "c": "of c"}
+
+    def texts(path):
+        with safe_open(path, "pt") as found:
+            return found.metadata()
+
+    def index(folder):
+        with open(setting.path(folder + "/model.safetensors.index.json"), encoding="utf-8") as found:
+            return json.load(found)["metadata"]
+
+    for dst, options in (("one.safetensors", ()), ("one", ()), ("three", ("--max-shard-size", "16")),
+                         ("like", ("--like", setting.path("src")))):
+        done, out = setting.consolidate(setting.path("src"), dst, *options)
+        check("left out: 1 text of '__metadata__' that differs between files: 'part'" in done.stderr, done.stderr)
+        files = [out] if os.path.isfile(out) else glob.glob(out + "/*.safetensors")
+        check(len(files) == (3 if dst in ("three", "like") else 1), files)
+        for file in files:
+            check(texts(file) == joined, "%s: %r" % (file, texts(file)))
+        check(("'recipe'" in done.stderr) == (len(files) == 1), done.stderr)
+    check(index("three") == of_index and index("like") == of_index, index("three"))
+    setting.consolidate(setting.path("src"), "two", "--max-shard-size", "16", "--exclude", "a")
+    check(index("two") == {"recipe": of_index["recipe"], "total_size": 32}, index("two"))
+    done, _ = setting.consolidate(setting.path("src"), "whole.pt")
+    check("left out: 5 texts of '__metadata__'" in done.stderr and "'recipe'" in done.stderr, done.stderr)
+    done = setting.run("reshard", setting.path("src"), setting.path("whole.dcp"), "--world-size", "2")
+    check("left out: 5 texts of '__metadata__'" in done.stderr, done.stderr)
+    setting.run("reshard", setting.path("src"), setting.path("shards"), "--world-size", "2", "--format", "dcp-safetensors")
+    _, back = setting.consolidate(setting.path("shards"), "back.safetensors")
+    check(texts(back) == joined, texts(back))
 
 
 @case((2, 4))

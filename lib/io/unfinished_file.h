@@ -1,0 +1,23 @@
+/* unfinished_file.h: files that are not complete, by their names and by those beside them.
+ *
+ * Programs that download into the final name keep a control file beside it until the download is
+ * complete: aria2 `NAME.aria2`, browsers `NAME.part` and `NAME.crdownload`, qBittorrent `NAME.!qB`.
+ * The file then may have its full size and holes that read as zeros.
+ */
+#ifndef FSDPCK_IO_UNFINISHED_FILE_H
+#define FSDPCK_IO_UNFINISHED_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "io/file.h"
+
+/* Bytes of `name` before the suffix of a control file; 0 if it is no name of one. */
+size_t unfinished_stem_nbytes(const char *name);
+/* Whether a control file lies beside `path`, relative to dir (NULL: the working folder); its path in
+ * control[0..capacity). */
+bool unfinished_has_control(const folder *dir, const char *path, char *control, size_t capacity);
+/* `.NAME.fsdpck-XXXXXXXX.partial`: an output before its commit (output.h). */
+bool unfinished_is_partial_output(const char *name, size_t nbytes);
+
+#endif

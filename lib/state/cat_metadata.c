@@ -1,0 +1,48 @@
+#include "state/cat_metadata.h"
+
+void cat_metadata_init(cat_metadata *m, budget *owner)
+{
+    *m = (cat_metadata){.text_of = VEC_OF(uint32_t, owner)};
+    strtab_init(&m->keys, owner);
+    strtab_init(&m->texts, owner);
+}
+
+fsdpck_status cat_metadata_add(cat_metadata *m, const char *key, size_t key_nbytes,
+                               const char *text, size_t nbytes, fsdpck_error *err)
+{
+    const size_t known = strtab_count(&m->keys);
+    uint32_t id, id_of_text;
+    RETURN_IF(strtab_intern(&m->keys, key, key_nbytes, &id, err));
+    RETURN_IF(strtab_intern(&m->texts, text, nbytes, &id_of_text, err));
+    if (id == known)
+        return vec_add(&m->text_of, &id_of_text, err);
+    uint32_t *kept = VEC_AT(&m->text_of, uint32_t, id);
+    if (*kept != id_of_text)
+        *kept = STRTAB_NONE;
+    return FSDPCK_OK;
+}
+
+uint32_t cat_metadata_count(const cat_metadata *m)
+{
+    return (uint32_t)m->text_of.count;
+}
+
+const char *cat_metadata_key(const cat_metadata *m, uint32_t key, size_t *nbytes)
+{
+    *nbytes = strtab_nbytes(&m->keys, key);
+    return strtab_text(&m->keys, key);
+}
+
+const char *cat_metadata_text(const cat_metadata *m, uint32_t key, size_t *nbytes)
+{
+    const uint32_t text = *VEC_AT(&m->text_of, const uint32_t, key);
+    *nbytes = text == STRTAB_NONE ? 0 : strtab_nbytes(&m->texts, text);
+    return text == STRTAB_NONE ? NULL : strtab_text(&m->texts, text);
+}
+
+void cat_metadata_release(cat_metadata *m)
+{
+    strtab_release(&m->keys);
+    strtab_release(&m->texts);
+    vec_release(&m->text_of);
+}
