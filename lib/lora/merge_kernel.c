@@ -141,7 +141,7 @@ MERGE_CLONES static void add_bf16_rounded(uint16_t *weight, const float *delta, 
                                          f32_of(round_bf16(delta[i]) << 16));
 }
 
-MERGE_CLONES static void add_f32(float *weight, const float *delta, size_t n)
+MERGE_CLONES static void add_delta_float32(float *weight, const float *delta, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         weight[i] += delta[i];
@@ -159,7 +159,7 @@ static void add_f16(uint16_t *weight, const float *delta, size_t n, bool round_d
             cast_elements(DTYPE_FLOAT16, DTYPE_FLOAT32, part, rounded, count);
         }
         cast_elements(DTYPE_FLOAT16, DTYPE_FLOAT32, sums, weight + at, count);
-        add_f32(sums, part, count);
+        add_delta_float32(sums, part, count);
         cast_elements(DTYPE_FLOAT32, DTYPE_FLOAT16, weight + at, sums, count);
     }
 }
@@ -173,7 +173,7 @@ void merge_add(dtype d, void *weight, const float *delta, uint64_t n, bool round
     else if (d == DTYPE_FLOAT16)
         add_f16(weight, delta, n, round_delta);
     else
-        add_f32(weight, delta, n);
+        add_delta_float32(weight, delta, n);
 }
 
 void merge_add_scaled(dtype d, void *weight, const float *delta, uint64_t n, const float *factors,
