@@ -106,3 +106,65 @@ def case_optim_of_equal_ranks(setting):
         for form in ("flat", "name"):
             numbered(setting, "%s-%s" % (folder, form))
             numbered(setting, "%s-%s-ranks" % (folder, form))
+
+
+# --- FSDP1's raw state by number ---
+
+def rank_save_raw(folder, orig):
+    """In DCP, which takes the ranks' shards under one number for replicas; and without state, in rank files."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    from cases_fsdp1 import allow_cpu
+    sys.path.append(os.path.join(os.path.dirname(__file__), "../../scripts"))
+    from describe_model import describe
+    allow_cpu()
+    torch.manual_seed(3)
+    model = FSDP(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 6)), device_id=torch.device("cpu"), use_orig_params=orig)
+    adam, sgd = torch.optim.Adam(model.parameters()), torch.optim.SGD(model.parameters(), lr=0.125)
+    model(torch.ones(2, 4)).sum().backward()
+    unstarted = torch.optim.Adam(model.parameters()).state_dict()
+    adam.step()
+    sgd.step()
+    described = describe(model, adam)
+    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        local = model.state_dict()
+    dcp.save({"model": local, "optim": adam.state_dict()}, checkpoint_id=folder + "-dcp")
+    dcp.save({"model": local, "optim": sgd.state_dict()}, checkpoint_id=folder + "-dcp-sgd")
+    for name, state in (("sgd", sgd.state_dict()), ("unstarted", unstarted)):
+        os.makedirs("%s-%s" % (folder, name), exist_ok=True)
+        torch.save({"model": local, "optim": state}, "%s-%s/ckpt_rank%d.pt" % (folder, name, dist.get_rank()))
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        truth = FSDP.optim_state_dict(model, adam)
+    if dist.get_rank() == 0:
+        torch.save(truth, folder + ".truth")
+        with open(folder + ".model.json", "w", encoding="utf-8") as out:
+            json.dump(described, out)
+
+
+@case(first=(2, 15))
+def case_optim_raw_in_dcp(setting):
+    from process_group import run_ranks
+    for world in (1, 2):
+        folder = setting.path("raw-%d" % world)
+        run_ranks(world, rank_save_raw, folder, False)
+        truth = torch.load(folder + ".truth", weights_only=True)
+        options = ("--force", "--model", folder + ".model.json")
+        for name in ("sgd", "unstarted", "dcp-sgd"):
+            _, path = setting.consolidate("%s-%s" % (folder, name), "out.pt", *options)
+            optim = load_pt(path, weights_only=False)["optim"]
+            check(optim["param_groups"][0]["params"] == truth["param_groups"][0]["params"], "%s of %d" % (name, world))
+            check(not optim.get("state"), "state of " + name)
+        if world == 1:
+            _, path = setting.consolidate(folder + "-dcp", "out.pt", *options)
+            optim = load_pt(path, weights_only=False)["optim"]
+            check_same_names(optim["state"], truth["state"], "state on one rank")
+            for name, state in truth["state"].items():
+                for key, value in state.items():
+                    check(torch.equal(optim["state"][name][key], value), "%s of %s" % (key, name))
+            continue
+        done, _ = setting.consolidate(folder + "-dcp", "no.pt", *options, expected=BAD_INPUT)
+        found = setting.run("verify", folder + "-dcp", "--model", folder + ".model.json", expected=1).stdout
+        for text in (done.stderr, found):
+            check("[MODEL-OPTIM]" in text and "'0.weight': [50]" in text and "25 elements" in text, text)
+        setting.consolidate(folder + "-dcp", "model.pt", "--part", "model", *options)
