@@ -328,39 +328,6 @@ static void match_tentative(rekey *r, uint32_t owner)
         rekey_mark_unknown(REKEY_OPTIMIZER(r, owner));
 }
 
-/* Parameters of the model that no group lists, where ranks had different parameters: the groups are
- * those of one rank. */
-static fsdpck_status check_strays(rekey *r, uint32_t owner, fsdpck_error *err)
-{
-    const rekey_optimizer *o = REKEY_OPTIMIZER(r, owner);
-    bool joined = false;
-    for (uint32_t i = 0; !joined && i < r->order->count; i++) {
-        const uint32_t saved = r->order->params[i].saved;
-        joined = saved > 0 && catalogue_tensor(r->cat, saved - 1)->joined;
-    }
-    for (size_t i = 0; joined && i < r->entries.count; i++) {
-        const rekey_entry *e = REKEY_ENTRY(r, i);
-        if (e->owner != owner || e->kind != REKEY_STATE || e->at != REKEY_NONE)
-            continue;
-        const value path = e->is_object ? catalogue_object(r->cat, e->index)->path
-                                        : catalogue_tensor(r->cat, e->index)->path;
-        char digits[24];
-        size_t nbytes;
-        const char *label =
-            rekey_element(r->cat, value_item(&r->cat->pool, path, o->depth + 1), digits, &nbytes);
-        if (strtab_find(&r->known, label, nbytes) == STRTAB_NONE)
-            continue;
-        const fsdpck_status st =
-            rekey_fail(r, o, FSDPCK_UNSUPPORTED, FSDPCK_FINDING_MODEL_OPTIM, err,
-                       "param_groups list the parameters of one rank only");
-        error_found(err, "state of '%.*s', which no param_group lists",
-                    nbytes < 100 ? (int)nbytes : 100, label);
-        error_next(err, "omit --optim-keys, or save flattened optimizer state again");
-        return st;
-    }
-    return FSDPCK_OK;
-}
-
 /* Maps its labels to parameters. */
 static fsdpck_status match(rekey *r, uint32_t owner, fsdpck_error *err)
 {
@@ -381,7 +348,8 @@ static fsdpck_status match(rekey *r, uint32_t owner, fsdpck_error *err)
         match_tentative(r, owner); /* only for cat_tensor.param */
     else
         RETURN_IF(rekey_names_clean(r, o, err));
-    return o->form == OPTIM_KEYS_NAME && o->unknown > 0 ? check_strays(r, owner, err) : FSDPCK_OK;
+    return o->form == OPTIM_KEYS_NAME && o->unknown > 0 ? rekey_check_strays(r, owner, err)
+                                                        : FSDPCK_OK;
 }
 
 static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
@@ -401,6 +369,8 @@ static fsdpck_status run(rekey *r, fsdpck_error *err)
     RETURN_IF(see_all(r, see_group, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
         RETURN_IF(rekey_groups_read(r, i, err));
+    if (r->to != OPTIM_KEYS_FLAT)
+        RETURN_IF(rekey_check_flat(r, err));
     RETURN_IF(see_all(r, see_state, err));
     RETURN_IF(know_names(r, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)

@@ -8,6 +8,7 @@
  *     rekey_shape.c   candidate parameters of a number
  *     rekey_foreign.c optimizers whose shapes identify nothing
  *     rekey_check_conflicts.c  optimizers with the same parameter
+ *     rekey_check_keys.c  state and hyperparameters that would be lost
  *     rekey_number.c  numbers for names
  *     rekey_write.c   names and paths, and objects
  *     rekey_root.c    the nested root
@@ -184,6 +185,14 @@ fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err) FSDPCK_MUS
 fsdpck_status rekey_check_conflicts(rekey *r, bool tentative, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Marks all its parameters as unknown. */
 void rekey_mark_unknown(rekey_optimizer *o);
+
+/* --- rekey_check_keys.c --- */
+
+/* Parameters of the model that no group lists, where ranks had different parameters: the groups are
+ * those of one rank. UNSUPPORTED (MODEL-OPTIM). */
+fsdpck_status rekey_check_strays(rekey *r, uint32_t owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Parts of a flattened key's value, which no group would have. UNSUPPORTED (MODEL-OPTIM). */
+fsdpck_status rekey_check_flat(const rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- rekey_shape.c --- */
 
