@@ -342,12 +342,15 @@ static fsdpck_status match(rekey *r, uint32_t owner, fsdpck_error *err)
     if (o->same)
         return FSDPCK_OK;
     RETURN_IF(list_states(r, owner, err));
-    if (o->form == OPTIM_KEYS_ID && r->to != OPTIM_KEYS_ID)
+    if (o->form == OPTIM_KEYS_ID && r->to != OPTIM_KEYS_ID) {
         RETURN_IF(rekey_match(r, owner, false, err));
-    else if (o->form == OPTIM_KEYS_ID)
+        if (o->inferred && !r->order->assumed)
+            rekey_warn_order(r, o);
+    } else if (o->form == OPTIM_KEYS_ID) {
         match_tentative(r, owner); /* only for cat_tensor.param */
-    else
+    } else {
         RETURN_IF(rekey_names_clean(r, o, err));
+    }
     return o->form == OPTIM_KEYS_NAME && o->unknown > 0 ? rekey_check_strays(r, owner, err)
                                                         : FSDPCK_OK;
 }

@@ -178,6 +178,10 @@ bool rekey_match_all(rekey_matching *m);
 fsdpck_status rekey_match_unique(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* rekey_order.c: warns if shapes alone assigned the numbers, in an order that optimizers rarely have:
+ * one of the parameters may be outside the checkpoint. */
+void rekey_warn_order(const rekey *r, const rekey_optimizer *o);
+
 /* --- rekey_check_conflicts.c --- */
 
 /* Call after all are matched: no two optimizers may have the same parameter unless their names are
