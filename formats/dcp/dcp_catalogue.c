@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "formats/dcp/dcp_leftover.h"
 #include "formats/dcp/dcp_match_chunks.h"
+#include "formats/dcp/dcp_name_order.h"
 
 typedef enum kept_kind { KEPT_NOTHING, KEPT_TENSOR, KEPT_OBJECT } kept_kind;
 
@@ -27,6 +28,7 @@ typedef struct join {
     uint8_t *seen;      /* FQNs that are items */
     value *paths;       /* of each FQN, None if absent from planner_data */
     uint32_t *saved_at; /* of each FQN: its position in planner_data, from 1 */
+    uint8_t *joined;    /* of each FQN: cat_tensor.joined */
 } join;
 
 void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
@@ -246,6 +248,7 @@ static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uin
                                        ndim, shape, tensor, err));
         catalogue_tensor(cat, *tensor)->path = j->paths[fqn];
         catalogue_tensor(cat, *tensor)->saved_at = j->saved_at[fqn];
+        catalogue_tensor(cat, *tensor)->joined = j->joined[fqn];
         *kept = (dcp_kept){.index = *tensor, .kind = KEPT_TENSOR};
         return FSDPCK_OK;
     }
@@ -370,6 +373,7 @@ static fsdpck_status add_object(join *j, const dcp_item *item, fsdpck_error *err
     o->aux = e->transform;
     o->path = j->paths[item->fqn];
     o->saved_at = j->saved_at[item->fqn];
+    o->joined = j->joined[item->fqn];
     *kept = (dcp_kept){.index = object, .kind = KEPT_OBJECT};
     return FSDPCK_OK;
 }
@@ -434,13 +438,18 @@ fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_erro
     j.seen = budget_alloc(m->owner, j.nfqns, err);
     if (j.seen == NULL)
         return FSDPCK_LIMIT;
+    j.joined = budget_alloc(m->owner, j.nfqns, err);
+    if (j.joined == NULL)
+        goto out;
     GOTO_IF(add_files(&j, err), out);
     GOTO_IF(note_ends(&j, err), out);
     GOTO_IF(group_entries(&j, err), out);
     GOTO_IF(collect_paths(&j, err), out);
+    dcp_find_joined(b, m, j.saved_at, j.nfqns, j.joined);
     st = join_items(&j, err);
 out:
     budget_free(m->owner, j.seen, j.nfqns);
+    budget_free(m->owner, j.joined, j.nfqns);
     budget_free(m->owner, j.starts, (j.nfqns + 1) * sizeof *j.starts);
     budget_free(m->owner, j.order, m->entries.count * sizeof *j.order);
     budget_free(m->owner, j.paths, j.nfqns * sizeof *j.paths);

@@ -38,6 +38,7 @@ typedef struct dcp_builder {
     uint64_t leftovers;      /* tensors left out: dcp_leftover.h */
     bool keep_leftovers;     /* the code that resolves flat parameters handles them */
     uint32_t first_leftover; /* FQN */
+    bool has_lower_ranks; /* metadata of lower ranks, each with its own names, precede the next */
 } dcp_builder;
 
 void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names);

@@ -208,6 +208,7 @@ static fsdpck_status read_ranks(dcp_folder *d, const open_request *req, dcp_buil
     for (uint64_t r = 0; r < nranks && st == FSDPCK_OK; r++) {
         char name[64];
         snprintf(name, sizeof name, "__%" PRIu64 ".metadata", r);
+        b->has_lower_ranks = r > 0;
         st = cancel_check(req->cancel, err);
         if (st == FSDPCK_OK)
             st = read_named(d, req, name, b, marks, err);

@@ -341,6 +341,8 @@ fsdpck_status ranks_shard_of(ranks_parse *p, uint64_t tensor, uint32_t *piece,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
 const char *ranks_path(const ranks_state *s, uint32_t file);
+/* Whether its lowest rank lacks the value (cat_tensor.joined). */
+bool ranks_is_joined(const ranks_state *s, const ranks_tensor *t);
 /* ranks_dtensor.c */
 fsdpck_status ranks_dtensor_read(ranks_parse *p, value call, ranks_declared *c,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

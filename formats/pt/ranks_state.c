@@ -86,6 +86,12 @@ fsdpck_status ranks_note_member(ranks_state *s, uint64_t rank, fsdpck_error *err
     return FSDPCK_OK;
 }
 
+bool ranks_is_joined(const ranks_state *s, const ranks_tensor *t)
+{
+    const ranks_file *f = VEC_AT(&s->list->files, const ranks_file, t->first_file);
+    return t->first_file > 0 && f[-1].family == f->family;
+}
+
 const char *ranks_path(const ranks_state *s, uint32_t index)
 {
     return file_set_path(&s->reader->files, index);

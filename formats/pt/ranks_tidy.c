@@ -32,6 +32,16 @@ static fsdpck_status compact(ranks_state *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Names of the lowest rank come first, in its order; the others follow. */
+static void mark_joined(ranks_state *s)
+{
+    for (size_t i = 0; i < s->tensors.count; i++) {
+        const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, i);
+        if (t->kind != RANKS_OBJECT && t->index != CAT_NONE)
+            catalogue_tensor(s->cat, t->index)->joined = ranks_is_joined(s, t);
+    }
+}
+
 /* Whether every dim of m is one of `whole`, by name and size, in order; at[i] is its position
  * there. */
 static bool is_slice(const mesh *m, const mesh *whole, unsigned *at)
@@ -101,6 +111,7 @@ static fsdpck_status lift_slices(ranks_state *s, fsdpck_error *err)
 
 fsdpck_status ranks_tidy(ranks_state *s, fsdpck_error *err)
 {
+    mark_joined(s);
     RETURN_IF(compact(s, err));
     return lift_slices(s, err);
 }

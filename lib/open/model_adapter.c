@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "open/checkpoint.h"
 #include "state/tensor_rank_suffix.h"
+#include "statedict/rekey.h"
 
 /* A description of a million modules takes some 200 MB. */
 #define MODEL_FILE_NBYTES_MAX (UINT64_C(4) << 30)
@@ -191,6 +192,16 @@ static void log_local(const fsdpck_checkpoint *c, const description_match *a)
                   count, first);
 }
 
+/* Lists of parameters in param_groups, which a reader may load later. */
+static fsdpck_status load_groups(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    for (uint32_t i = 0; unit_count(&c->units) > 0 && i < catalogue_object_count(&c->read); i++)
+        if (!catalogue_object(&c->read, i)->loaded &&
+            rekey_needs_object(&c->read, i, OPTIM_KEYS_NAME))
+            RETURN_IF(c->format->load_object(c->self, &c->read, i, err));
+    return FSDPCK_OK;
+}
+
 fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
                                   per_rank_policy per_rank, bool assume_order, fsdpck_error *err)
 {
@@ -199,6 +210,8 @@ fsdpck_status model_adapter_apply(fsdpck_checkpoint *c, described_model *d,
     vec order = VEC_OF(flat_order, &c->metadata), ties = VEC_OF(description_tie, &c->metadata);
     fsdpck_status st = flat_adapter_rescale(&c->read, d->m.world_size, &c->units, err);
 
+    if (st == FSDPCK_OK)
+        st = load_groups(c, err);
     if (st == FSDPCK_OK && !d->m.lists_units)
         st = find_order(&d->m, &c->units, &order, err);
     if (st == FSDPCK_OK)

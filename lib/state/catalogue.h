@@ -96,6 +96,9 @@ typedef struct cat_tensor {
     /* Optimizer state by number: name id of its parameter's FQN, or CAT_NONE if unknown. */
     uint32_t param;
     uint8_t python; /* CAT_PYTHON_... */
+    /* Names of several ranks were joined, and this one may belong before any of the others: no rank
+     * is known to have had all of them in this order. */
+    uint8_t joined;
     /* Tuple of the keys that lead to it: str, a dict's key; int, a list's index; bytes, the digits
      * of a dict's int key. None: the name is the only key. */
     value path;
@@ -120,6 +123,7 @@ typedef struct cat_object {
     uint32_t aux;
     uint8_t loaded;
     uint8_t opaque; /* not readable as a value: its bytes are kept (a BYTES value) */
+    uint8_t joined; /* as in cat_tensor */
     /* The rank of this object, if ranks differ: one cat_object per rank then has the same name.
      * UINT16_MAX: it belongs to all ranks. */
     uint16_t rank;

@@ -342,13 +342,17 @@ static fsdpck_status match(rekey *r, uint32_t owner, fsdpck_error *err)
     if (o->same)
         return FSDPCK_OK;
     RETURN_IF(list_states(r, owner, err));
-    if (o->form == OPTIM_KEYS_ID && r->to != OPTIM_KEYS_ID)
+    if (o->form == OPTIM_KEYS_ID && r->to != OPTIM_KEYS_ID) {
         RETURN_IF(rekey_match(r, owner, false, err));
-    else if (o->form == OPTIM_KEYS_ID)
+        if (o->inferred && !r->order->assumed)
+            rekey_warn_order(r, o);
+    } else if (o->form == OPTIM_KEYS_ID) {
         match_tentative(r, owner); /* only for cat_tensor.param */
-    else
+    } else {
         RETURN_IF(rekey_names_clean(r, o, err));
-    return FSDPCK_OK;
+    }
+    return o->form == OPTIM_KEYS_NAME && o->unknown > 0 ? rekey_check_strays(r, owner, err)
+                                                        : FSDPCK_OK;
 }
 
 static fsdpck_status prepare(rekey *r, uint32_t owner, fsdpck_error *err)
@@ -368,6 +372,8 @@ static fsdpck_status run(rekey *r, fsdpck_error *err)
     RETURN_IF(see_all(r, see_group, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)
         RETURN_IF(rekey_groups_read(r, i, err));
+    if (r->to != OPTIM_KEYS_FLAT)
+        RETURN_IF(rekey_check_flat(r, err));
     RETURN_IF(see_all(r, see_state, err));
     RETURN_IF(know_names(r, err));
     for (uint32_t i = 0; i < r->optimizers.count; i++)

@@ -32,7 +32,8 @@
  * Names -> numbers. Numbers count through the groups in order. Within a group they follow the
  * description's list, else `param_names`, else the list if `order` has the same order. If it has
  * not (an optimizer may list names sorted, and torch sometimes does): `order`, if that is assumed.
- * If `order` lacks some names: the list.
+ * If `order` lacks some names: the list. Where names of several ranks were joined
+ * (cat_tensor.joined), only the description's list and `param_names` are an order.
  *
  * Flattened -> groups. Parameters with equal hyperparameters form a group, in order of appearance;
  * if a description lists the groups, those.

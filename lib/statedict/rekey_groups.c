@@ -228,6 +228,9 @@ static fsdpck_status read_flat(rekey *r, uint32_t owner, fsdpck_error *err)
             continue;
         e->at = (uint32_t)o->positions.count;
         st = add_position(r, o, text + skip, nbytes, err);
+        if (st == FSDPCK_OK)
+            REKEY_POSITION(o, e->at)->joined = e->is_object ? catalogue_object(c, e->index)->joined
+                                                            : catalogue_tensor(c, e->index)->joined;
     }
     vec_release(&hypers);
     return st;

@@ -8,6 +8,7 @@
  *     rekey_shape.c   candidate parameters of a number
  *     rekey_foreign.c optimizers whose shapes identify nothing
  *     rekey_check_conflicts.c  optimizers with the same parameter
+ *     rekey_check_keys.c  state and hyperparameters that would be lost
  *     rekey_number.c  numbers for names
  *     rekey_write.c   names and paths, and objects
  *     rekey_root.c    the nested root
@@ -52,6 +53,7 @@ typedef struct rekey_position {
     uint32_t first_state, nstates; /* in rekey_optimizer.states */
     bool has_objects;              /* its state has more than tensors and None */
     bool open;                     /* `param` is one of several parameters of its shape */
+    bool joined;                   /* flattened: its order is not known (cat_tensor.joined) */
 } rekey_position;
 
 typedef struct rekey_group {
@@ -176,6 +178,10 @@ bool rekey_match_all(rekey_matching *m);
 fsdpck_status rekey_match_unique(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* rekey_order.c: warns if shapes alone assigned the numbers, in an order that optimizers rarely have:
+ * one of the parameters may be outside the checkpoint. */
+void rekey_warn_order(const rekey *r, const rekey_optimizer *o);
+
 /* --- rekey_check_conflicts.c --- */
 
 /* Call after all are matched: no two optimizers may have the same parameter unless their names are
@@ -183,6 +189,14 @@ fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err) FSDPCK_MUS
 fsdpck_status rekey_check_conflicts(rekey *r, bool tentative, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Marks all its parameters as unknown. */
 void rekey_mark_unknown(rekey_optimizer *o);
+
+/* --- rekey_check_keys.c --- */
+
+/* Parameters of the model that no group lists, where ranks had different parameters: the groups are
+ * those of one rank. UNSUPPORTED (MODEL-OPTIM). */
+fsdpck_status rekey_check_strays(rekey *r, uint32_t owner, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Parts of a flattened key's value, which no group would have. UNSUPPORTED (MODEL-OPTIM). */
+fsdpck_status rekey_check_flat(const rekey *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- rekey_shape.c --- */
 

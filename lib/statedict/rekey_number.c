@@ -188,19 +188,64 @@ static bool rank_described(const rekey *r, const rekey_optimizer *o, const rekey
     return true;
 }
 
+/* Parameters of several ranks: neither the list nor the model is in the order of one rank's. The
+ * first such parameter; REKEY_NONE. */
+static uint32_t find_joined(const rekey *r, const rekey_optimizer *o, const rekey_group *g,
+                            bool in_model)
+{
+    uint32_t list = REKEY_NONE, known = REKEY_NONE;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const uint32_t position = *REKEY_MEMBER(o, g->first + i);
+        const rekey_position *p = REKEY_POSITION(o, position);
+        const uint32_t tensor =
+            p->param == REKEY_NONE ? CAT_NONE : r->order->params[p->param].tensor;
+        if (list == REKEY_NONE && p->joined)
+            list = position;
+        if (known == REKEY_NONE && tensor != CAT_NONE && catalogue_tensor(r->cat, tensor)->joined)
+            known = position;
+    }
+    return in_model && known == REKEY_NONE ? REKEY_NONE : list;
+}
+
+static bool group_has_state(const rekey_optimizer *o, const rekey_group *g)
+{
+    for (uint32_t i = 0; i < g->count; i++) {
+        const rekey_position *p = REKEY_POSITION(o, *REKEY_MEMBER(o, g->first + i));
+        if (p->nstates > 0 || p->has_objects)
+            return true;
+    }
+    return false;
+}
+
+/* `--assume order` does not help: it is about the optimizer, and here the model's order is unknown. */
+static fsdpck_status check_joined(rekey *r, const rekey_optimizer *o, const rekey_group *g,
+                                  bool in_model, fsdpck_error *err)
+{
+    const uint32_t position = find_joined(r, o, g, in_model);
+    if (position == REKEY_NONE || g->count < 2 || !group_has_state(o, g))
+        return FSDPCK_OK;
+    const fsdpck_status st = rekey_fail(
+        r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
+        "param_group %" PRIu32
+        " has parameters of several ranks, and no rank recorded the order of all of them",
+        g->index);
+    error_found(err, "'%.100s' on other ranks than the parameters before it",
+                strtab_text(&o->labels, position));
+    error_next(err, "describe the model and its optimizer with scripts/describe_model.py, and give "
+                    "--model FILE");
+    return st;
+}
+
 /* If the list differs from the order of the model, the optimizer may use either. */
 static fsdpck_status check_order(rekey *r, const rekey_optimizer *o, const rekey_group *g,
                                  const ranked *rows, fsdpck_error *err)
 {
     uint32_t moved = REKEY_NONE;
-    bool has_state = false;
     for (uint32_t i = 0; i < g->count; i++) {
-        const rekey_position *p = REKEY_POSITION(o, rows[i].position);
-        has_state = has_state || p->nstates > 0 || p->has_objects;
         if (moved == REKEY_NONE && i > 0 && rows[i].rank < rows[i - 1].rank)
             moved = i;
     }
-    if (r->order->assumed || moved == REKEY_NONE || !has_state)
+    if (r->order->assumed || moved == REKEY_NONE || !group_has_state(o, g))
         return FSDPCK_OK;
     const fsdpck_status st = rekey_fail(
         r, o, FSDPCK_BADINPUT, FSDPCK_FINDING_MODEL_NEEDED, err,
@@ -234,7 +279,9 @@ static fsdpck_status order_group(rekey *r, rekey_optimizer *o, const rekey_group
         known = rank_described(r, o, g, rows);
     if (st == FSDPCK_OK && !known) {
         known = rank_known(o, g, rows);
-        st = known ? check_order(r, o, g, rows, err) : FSDPCK_OK;
+        st = check_joined(r, o, g, known, err);
+        if (known && st == FSDPCK_OK)
+            st = check_order(r, o, g, rows, err);
     }
     if (known && g->count > 1)
         qsort(rows, g->count, sizeof *rows, compare_ranked);

@@ -1,5 +1,6 @@
-/* Maps numbers to parameters in the order of the model (--assume order). */
+/* Maps numbers to parameters in the order of the model (--assume order); warns of other orders. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "statedict/rekey_internal.h"
@@ -98,4 +99,43 @@ fsdpck_status rekey_match_order(rekey_matching *m, fsdpck_error *err)
         REKEY_POSITION(m->o, i)->param = *VEC_AT(&m->candidates, const uint32_t, m->low[i]);
     }
     return FSDPCK_OK;
+}
+
+/* The first position of a group with state that follows neither the model's order nor that of
+ * names; REKEY_NONE. */
+static uint32_t find_out_of_order(const rekey *r, const rekey_optimizer *o, const rekey_group *g)
+{
+    uint32_t before = REKEY_NONE, moved = REKEY_NONE;
+    bool by_name = true;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const uint32_t at = *REKEY_MEMBER(o, g->first + i);
+        const rekey_position *p = REKEY_POSITION(o, at);
+        if (p->nstates == 0 || p->param == REKEY_NONE)
+            continue;
+        if (before != REKEY_NONE) {
+            const rekey_position *q = REKEY_POSITION(o, before);
+            by_name = by_name &&
+                      strcmp(r->order->params[q->param].fqn, r->order->params[p->param].fqn) <= 0;
+            if (moved == REKEY_NONE && p->param < q->param)
+                moved = at;
+        }
+        before = at;
+    }
+    return by_name ? REKEY_NONE : moved;
+}
+
+void rekey_warn_order(const rekey *r, const rekey_optimizer *o)
+{
+    for (size_t i = 0; i < o->groups.count; i++) {
+        const uint32_t at = find_out_of_order(r, o, REKEY_GROUP(o, i));
+        if (at == REKEY_NONE)
+            continue;
+        log_warn(r->log, FSDPCK_FINDING_OPTIM_ORDER,
+                 "check that the optimizer had no parameter that the checkpoint lacks, or give "
+                 "--model FILE, which lists the parameters of the optimizer",
+                 "numbers of optimizer state were assigned to parameters by shape, not in the "
+                 "order of the model: number %s is '%.200s'",
+                 strtab_text(&o->labels, at), r->order->params[REKEY_POSITION(o, at)->param].fqn);
+        return;
+    }
 }

@@ -151,10 +151,9 @@ static fsdpck_status put_text(making *m, value dict, const char *text, size_t nb
 
 static fsdpck_status contradiction(const making *m, fsdpck_error *err)
 {
-    const fsdpck_status st =
-        rekey_fail(m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST, err,
-                   "flattened state has a value where '%.200s' requires a dict, or the reverse",
-                   m->key.text);
+    const fsdpck_status st = rekey_fail(
+        m->r, m->o, FSDPCK_BADINPUT, FSDPCK_FINDING_KEY_NEST, err,
+        "flattened state has a value where '%.200s' requires a dict, or the reverse", m->key.text);
     error_next(err, "use --optim-keys flat, which keeps the keys");
     return st;
 }

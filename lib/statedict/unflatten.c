@@ -190,11 +190,13 @@ static flat_adapter *view_init(catalogue *base, const source *src, const unit_li
     v->out = out;
     v->owner = owner;
     /* Without units and flat parameters all state is whole. */
-    v->whole = flat_numbers_are_whole(base) ||
-               (unit_count(units) == 0 && flat_params_count(base, NULL) == 0);
+    v->has_flat = flat_params_count(base, NULL) > 0;
+    v->by_text = !base->origin.types_keys && unit_count(units) > 0 && flat_lists_numbers(v);
+    v->whole = flat_numbers_are_whole(base, v->by_text) || (unit_count(units) == 0 && !v->has_flat);
     v->spots = VEC_OF(flat_chunk, owner);
     v->map = VEC_OF(uint64_t, owner);
     v->object_origin = VEC_OF(uint32_t, owner);
+    v->refused = VEC_OF(uint32_t, owner);
     v->twins = VEC_OF(flat_alias, owner);
     v->first_alias = VEC_OF(uint32_t, owner);
     v->unit_of = VEC_OF(uint32_t, owner);
@@ -267,7 +269,7 @@ void flat_adapter_free(flat_adapter *v)
 {
     if (v == NULL)
         return;
-    VEC_RELEASE_ALL(&v->spots, &v->map, &v->object_origin, &v->unit_of);
+    VEC_RELEASE_ALL(&v->spots, &v->map, &v->object_origin, &v->refused, &v->unit_of);
     free(v);
 }
 
@@ -310,6 +312,13 @@ fsdpck_status flat_adapter_load_object(flat_adapter *v, uint32_t object, fsdpck_
     const cat_object *from = catalogue_object(v->base, flat_adapter_object_origin(v, object));
     value copy;
 
+    for (size_t i = 0; i < v->refused.count; i++) {
+        if (*VEC_AT(&v->refused, const uint32_t, i) != catalogue_object(v->out, object)->number)
+            continue;
+        if (err != NULL)
+            *err = v->refusal;
+        return v->refusal.status;
+    }
     RETURN_IF(take_inner(v, err));
     RETURN_IF(value_copy(&v->base->pool, from->content, &v->out->pool, v->map.items, &copy, err));
     cat_object *to = catalogue_object(v->out, object);

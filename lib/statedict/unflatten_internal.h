@@ -49,11 +49,11 @@ typedef struct flat_state_tensor {
 typedef struct flat_optimizer {
     uint32_t prefix; /* name id in flat_adapter.texts: "optim.", "" */
     uint32_t depth;  /* elements of the path before `state` */
-    uint32_t sample; /* a tensor with this path, in the first catalogue; CAT_NONE */
     uint32_t count;  /* of its parameters */
     uint64_t
         targets_at; /* in flat_adapter.targets: for each number a unit, or (orig) a parameter; or
                      * FLAT_OTHER and a position in the order; CAT_NONE */
+    bool has_state; /* a tensor */
     bool by_order;  /* targets follow an order that the checkpoint does not record */
     bool failed;    /* without targets; the reason is in flat_adapter.refusal */
 } flat_optimizer;
@@ -69,6 +69,7 @@ struct flat_adapter {
     vec spots;         /* flat_chunk */
     vec map;           /* uint64_t by tensor of the first catalogue; UINT64_MAX: none */
     vec object_origin; /* uint32_t by object of the view */
+    vec refused;       /* uint32_t: numbers of objects of the view that cannot be loaded */
     vec twins;         /* flat_alias */
     vec first_alias;   /* uint32_t by parameter, CAT_NONE */
     vec unit_of;       /* uint32_t by parameter */
@@ -85,6 +86,8 @@ struct flat_adapter {
     uint32_t spec;  /* of parameters, CAT_NONE */
     bool orig;      /* use_orig_params, of all units */
     bool whole;     /* flat_numbers_are_whole */
+    bool has_flat;  /* the first catalogue has flat parameters */
+    bool by_text;   /* keys of the first catalogue are texts, also those that were numbers (DCP) */
     bool carries;   /* an object has a tensor whose elements were moved to other tensors */
     uint64_t ties_uncompared;
     fsdpck_error refusal;
@@ -113,8 +116,9 @@ fsdpck_status flat_name_unit(const flat_adapter *v, const flat_name *n, const un
                              bool *is_flat, text_buf *outer, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the last part is the name of a flat parameter. */
 bool flat_name_is_flat(const char *text, size_t nbytes);
-/* path: .., "state", number, key. False for any other path. */
-bool flat_path_numbered(const value_pool *pool, value path, size_t *depth, uint32_t *number);
+/* path: .., "state", number, key. False for any other path. by_text: the number may be a text. */
+bool flat_path_numbered(const value_pool *pool, value path, bool by_text, size_t *depth,
+                        uint32_t *number);
 
 /* --- unflatten_walk.c --- */
 
@@ -186,6 +190,10 @@ fsdpck_status flat_rank_interval(const flat_adapter *v, const unit *u, uint32_t 
 /* Records a tensor that is optimizer state keyed by number; *taken is false for any other. */
 fsdpck_status flat_optim_add(flat_adapter *v, uint32_t base_tensor, bool *taken,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether some param_groups list numbers. */
+bool flat_lists_numbers(const flat_adapter *v);
+/* Records the optimizers whose param_groups list numbers, with or without state. */
+fsdpck_status flat_optim_add_groups(flat_adapter *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the object is `what` of a param_group of this optimizer. */
 bool flat_is_of_group(const flat_adapter *v, const flat_optimizer *o, const cat_object *from,
                       const char *what);
@@ -224,7 +232,7 @@ const char *flat_replica_of(void *ctx, uint64_t chunk);
 bool flat_has_pieces(const catalogue *base);
 /* State by number of an optimizer outside FSDP1, such as that of a model on one rank: it is
  * unchanged. */
-bool flat_numbers_are_whole(const catalogue *base);
+bool flat_numbers_are_whole(const catalogue *base, bool by_text);
 
 /* --- unflatten_ambiguity.c --- */
 

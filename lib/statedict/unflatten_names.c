@@ -104,7 +104,8 @@ fsdpck_status flat_name_unit(const flat_adapter *v, const flat_name *n, const un
     return st;
 }
 
-bool flat_path_numbered(const value_pool *pool, value path, size_t *depth, uint32_t *number)
+bool flat_path_numbered(const value_pool *pool, value path, bool by_text, size_t *depth,
+                        uint32_t *number)
 {
     const size_t count = value_count(pool, path);
     size_t nbytes;
@@ -113,7 +114,8 @@ bool flat_path_numbered(const value_pool *pool, value path, size_t *depth, uint3
     if (count < 3 || !value_is_str(pool, value_item(pool, path, count - 3), "state"))
         return false;
     const value v = value_item(pool, path, count - 2);
-    const char *text = value_kind_of(v) == VALUE_BYTES ? value_text(pool, v, &nbytes) : NULL;
+    const bool fits = value_kind_of(v) == VALUE_BYTES || (by_text && value_kind_of(v) == VALUE_STR);
+    const char *text = fits ? value_text(pool, v, &nbytes) : NULL;
     if (text == NULL || nbytes == 0 || nbytes > 9)
         return false;
     for (size_t i = 0; i < nbytes; i++) {

@@ -340,6 +340,12 @@ static fsdpck_status find_targets(flat_adapter *v, flat_optimizer *o, bool orig,
             targets[i] = i;
         return FSDPCK_OK;
     }
+    /* Without state all parameters of one group are interchangeable. */
+    if (!o->has_state && o->count == v->units->params.count) {
+        for (uint32_t i = 0; i < o->count; i++)
+            targets[i] = i;
+        return FSDPCK_OK;
+    }
     RETURN_IF(match_lengths(v, o, targets, &solutions, err));
     if (solutions == 0)
         return refuse(v, o, "has no order of parameters that matches its shards", CAT_NONE);
@@ -387,6 +393,47 @@ static fsdpck_status check_piece(flat_adapter *v, const flat_state_tensor *p,
     return FSDPCK_OK;
 }
 
+/* State of a sharded parameter by number in DCP: torch saves what has one name once, so it is the
+ * shard of one rank. */
+static bool is_of_one_rank(const flat_adapter *v, const flat_state_tensor *p, uint32_t target,
+                           bool orig)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
+    const value number =
+        value_item(&v->base->pool, t->path, value_count(&v->base->pool, t->path) - 2);
+    if (value_kind_of(number) != VALUE_STR || t->ndim == 0 || target == CAT_NONE ||
+        (target & FLAT_OTHER))
+        return false;
+    const unit *u = orig ? flat_unit_of(v, target) : unit_at(v->units, target);
+    return unit_is_sharded(u) &&
+           (orig || t->ndim != 1 || catalogue_tensor_nelems(v->base, p->tensor) != u->total);
+}
+
+static fsdpck_status refuse_one_rank(flat_adapter *v, flat_optimizer *o, const flat_state_tensor *p,
+                                     uint32_t target, bool orig)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, p->tensor);
+    const unit *u = orig ? flat_unit_of(v, target) : unit_at(v->units, target);
+    size_t nbytes;
+    const char *name =
+        unit_name(v->units, flat_param(v, orig ? target : u->first_param)->fqn, &nbytes);
+    o->failed = true;
+    if (v->refusal.status != FSDPCK_OK)
+        return FSDPCK_OK;
+    FAIL(&v->refusal, BADINPUT, MODEL_OPTIM,
+         "optimizer state keyed by number has the shard of one rank only; torch omitted those of "
+         "the other ranks as replicas");
+    error_tensor(&v->refusal, catalogue_name(v->base, t->name));
+    error_expected(&v->refusal, "state of the flat parameter of '%.100s': [%" PRIu64 "]", name,
+                   u->total);
+    error_found(&v->refusal, "%" PRIu64 " element%s", catalogue_tensor_nelems(v->base, p->tensor),
+                text_plural(catalogue_tensor_nelems(v->base, p->tensor)));
+    error_next(&v->refusal,
+               "omit the state: --part model, in commands that have this option; save it with "
+               "FSDP.optim_state_dict");
+    return FSDPCK_OK;
+}
+
 static fsdpck_status check_pieces(flat_adapter *v, uint32_t owner, bool orig)
 {
     flat_optimizer *o = VEC_AT(&v->optimizers, flat_optimizer, owner);
@@ -396,6 +443,8 @@ static fsdpck_status check_pieces(flat_adapter *v, uint32_t owner, bool orig)
         bool fits = false;
         if (p->owner != owner)
             continue;
+        if (p->number < o->count && is_of_one_rank(v, p, targets[p->number], orig))
+            return refuse_one_rank(v, o, p, targets[p->number], orig);
         if (p->number < o->count)
             RETURN_IF(check_piece(v, p, targets, orig, &fits));
         const flat_state_tensor *q = i > 0 ? p - 1 : p;

@@ -263,6 +263,23 @@ static fsdpck_status rename_params(flat_adapter *v, const flat_optimizer *o, uin
     return FSDPCK_OK;
 }
 
+/* Numbers of unknown parameters, which no tensor's refusal accompanies: loading them fails. */
+static fsdpck_status refuse_params(flat_adapter *v, uint32_t base_object, fsdpck_error *err)
+{
+    const cat_object *from = catalogue_object(v->base, base_object);
+    uint32_t made;
+    value path;
+
+    RETURN_IF(value_copy(&v->base->pool, from->path, &v->out->pool, NULL, &path, err));
+    RETURN_IF(flat_add_object(v, catalogue_name(v->base, from->name),
+                              catalogue_name_nbytes(v->base, from->name), path, base_object, &made,
+                              err));
+    cat_object *o = catalogue_object(v->out, made);
+    o->loaded = 0;
+    o->content = VALUE_OF_NONE;
+    return vec_add(&v->refused, &o->number, err);
+}
+
 /* 'state.0.step' that is a Python number: one for each parameter. */
 static fsdpck_status spread_object(flat_adapter *v, const flat_optimizer *o, uint32_t base_object,
                                    const meaning *m, fsdpck_error *err)
@@ -309,13 +326,16 @@ fsdpck_status flat_optim_object(flat_adapter *v, uint32_t base_object, bool *tak
     *taken = false;
     for (size_t i = 0; !*taken && i < v->optimizers.count; i++) {
         const flat_optimizer *o = VEC_AT(&v->optimizers, const flat_optimizer, i);
+        if (flat_is_of_group(v, o, from, "params") && value_kind_of(from->content) == VALUE_LIST &&
+            (!o->failed || (!o->has_state && v->has_flat))) {
+            *taken = true;
+            return o->failed ? refuse_params(v, base_object, err)
+                             : rename_params(v, o, base_object, err);
+        }
         if (o->failed)
             continue;
-        if (flat_is_of_group(v, o, from, "params") && value_kind_of(from->content) == VALUE_LIST) {
-            *taken = true;
-            return rename_params(v, o, base_object, err);
-        }
-        *taken = flat_path_numbered(pool, from->path, &depth, &number) && depth == o->depth &&
+        *taken = flat_path_numbered(pool, from->path, v->by_text, &depth, &number) &&
+                 depth == o->depth &&
                  value_kind_of(value_item(pool, from->path, depth + 2)) == VALUE_STR &&
                  has_prefix(v, o, from, depth) && meaning_of(v, o, number, &m);
         if (*taken)

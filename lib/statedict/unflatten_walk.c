@@ -140,6 +140,7 @@ fsdpck_status flat_make_tensors(flat_adapter *v, fsdpck_error *err)
     for (uint32_t i = 0; i < count; i++)
         if (!(catalogue_tensor(v->base, i)->flags & CAT_TENSOR_STORAGE))
             GOTO_IF(see_tensor(v, i, &outer, err), out);
+    GOTO_IF(flat_optim_add_groups(v, err), out);
     GOTO_IF(flat_optim_find(v, err), out);
     GOTO_IF(flat_optim_make(v, err), out);
     GOTO_IF(flat_add_ties(v, err), out);

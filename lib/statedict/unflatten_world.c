@@ -94,13 +94,13 @@ bool flat_has_pieces(const catalogue *base)
         size_t depth;
         uint32_t number;
         if ((t->flags & CAT_TENSOR_OF_RANK) &&
-            flat_path_numbered(&base->pool, t->path, &depth, &number))
+            flat_path_numbered(&base->pool, t->path, false, &depth, &number))
             return true;
     }
     return false;
 }
 
-bool flat_numbers_are_whole(const catalogue *base)
+bool flat_numbers_are_whole(const catalogue *base, bool by_text)
 {
     if (flat_has_pieces(base))
         return false;
@@ -109,7 +109,7 @@ bool flat_numbers_are_whole(const catalogue *base)
         size_t depth;
         uint32_t number;
         if (t->ndim > 1 && !(t->flags & CAT_TENSOR_IN_OBJECT) &&
-            flat_path_numbered(&base->pool, t->path, &depth, &number))
+            flat_path_numbered(&base->pool, t->path, by_text, &depth, &number))
             return true;
     }
     return false;

@@ -487,3 +487,19 @@ def case_optim_clean_names(setting):
             check(list(found["model"]) == now, list(found["model"]))
             check(set(found["optim"]) == {"state.%s.exp_avg" % name for name in now} |
                   {"param_groups.%s.lr" % name for name in now}, list(found["optim"]))
+
+
+@case(first=(2, 6))
+def case_optim_parameter_of_loss(setting):
+    """The loss has a parameter that is not saved; a frozen parameter of the model has its shape."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 5))
+    trained = list(model.parameters())
+    for params, warns in (([*trained[:2], trained[3], torch.nn.Parameter(torch.randn(5, 4))], True), (trained, False),
+                          ([param for _, param in sorted(model.named_parameters())], False)):
+        made = torch.optim.Adam(params)
+        for param in params:
+            param.grad = torch.ones_like(param)
+        made.step()
+        source = saved(setting, "in.pt", {"model": model.state_dict(), "optimizer": made.state_dict()})
+        done, _ = setting.consolidate(source, "out.pt", "--force", "--optim-keys", "name")
+        check(("[OPTIM-ORDER]" in done.stderr) == warns and ("number 3 is '1.weight'" in done.stderr) == warns, done.stderr)

@@ -3,7 +3,7 @@
 import torch
 
 from cases_optim_names import saved, written
-from support import BAD_INPUT, UNSUPPORTED, case, check
+from support import BAD_INPUT, UNSUPPORTED, case, check, load_pt
 
 
 @case(first=(2, 15))
@@ -68,3 +68,23 @@ def case_optim_flat_contradicts(setting):
         state = written(setting, path, "--optim-keys", "name")["optim"]["state"]["w"]
         check(set(state) == {"x", "", "q"} and state["q"] == {"r": 4}, state)
         check(torch.equal(state["x"][""], one) and torch.equal(state[""]["y"], one), state)
+
+
+@case(first=(2, 6))
+def case_optim_flat_dict_in_group(setting):
+    """A hyperparameter that is a dict, or a list with a tensor, is not lost when flattened state gets groups."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+    options = StateDictOptions(flatten_optimizer_state_dict=True)
+    for value in ({"warmup": 100, "kind": "cosine"}, {"a": {"b": 1}}, [{"a": 1}], [torch.ones(2)], [1, torch.ones(2)]):
+        model = torch.nn.Linear(2, 3)
+        optimizer = torch.optim.Adam([{"params": model.parameters(), "schedule": value}])
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        path = setting.path("in.pt")
+        torch.save({"model": model.state_dict(), "optim": get_optimizer_state_dict(model, optimizer, options=options)}, path)
+        for keys in ("name", "id"):
+            done, _ = setting.consolidate(path, "no.pt", "--force", "--optim-keys", keys, expected=UNSUPPORTED)
+            check("[MODEL-OPTIM]" in done.stderr and "param_groups.weight.schedule" in done.stderr, done.stderr)
+        _, same = setting.consolidate(path, "flat.pt", "--force", "--optim-keys", "flat")
+        kept = load_pt(same, weights_only=False)["optim"]["param_groups.weight.schedule"]
+        check(type(kept) is type(value) and repr(kept) == repr(value), "kept %r of %r" % (kept, value))

@@ -58,6 +58,7 @@ import cases_nesting  # noqa: E402, F401
 import cases_optim  # noqa: E402, F401
 import cases_optim_names  # noqa: E402, F401
 import cases_optim_nested  # noqa: E402, F401
+import cases_optim_ranks  # noqa: E402, F401
 import cases_parts  # noqa: E402, F401
 import cases_plan  # noqa: E402, F401
 import cases_rank_containers  # noqa: E402, F401
