@@ -312,6 +312,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_DCP_BYTES = 334,
     FSDPCK_FINDING_LATEST_STATE = 340,
     FSDPCK_FINDING_RANK_KIND = 341,
+    FSDPCK_FINDING_LATEST_NAME = 350,
 } fsdpck_finding_id;
 
 #endif
