@@ -18,6 +18,44 @@ bool trainer_state_has_name(const char *name)
     return false;
 }
 
+/* Without its numbers, which may be NaN: Python writes it. */
+static bool is_whole_object(const char *text, size_t nbytes)
+{
+    size_t depth = 0, i = 0;
+    bool in_string = false;
+    while (i < nbytes && strchr(" \t\r\n", text[i]) != NULL && text[i] != '\0')
+        i++;
+    if (i == nbytes || text[i] != '{')
+        return false;
+    for (; i < nbytes; i++) {
+        const char c = text[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '['))
+            depth++;
+        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
+            return true;
+    }
+    return false;
+}
+
+fsdpck_status trainer_state_read_json(const probe_input *in, char **text, size_t *nbytes,
+                                      fsdpck_error *err)
+{
+    RETURN_IF(file_read_whole(&in->dir, TRAINER_STATE_JSON, TRAINER_STATE_JSON_NBYTES, text, nbytes,
+                              err));
+    if (is_whole_object(*text, *nbytes))
+        return FSDPCK_OK;
+    const bool is_empty = *nbytes == 0;
+    free(*text);
+    *text = NULL;
+    return FAIL(err, BADINPUT, NONE, "%s",
+                is_empty ? "file is empty: the save did not end"
+                         : "JSON has no end: the file was truncated, or the save did not end");
+}
+
 bool trainer_state_is_file(const char *path)
 {
     path_kind kind;

@@ -31,7 +31,9 @@ struct fsdpck_verify {
     manifest_check_result manifest_result;
     uint64_t deadline_ns;
     map_proof_result proved;
-    struct near_roles *near; /* NULL without --like */
+    struct near_roles *near;                 /* NULL without --like */
+    uint64_t state_checked, state_unchecked; /* files of a trainer's state beside the weights */
+    char state_first[128];                   /* the first that is unchecked, escaped */
     char not_seen[512];
 };
 
@@ -44,7 +46,7 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 
 /* At level checksum, unless partial: reports copies of a chunk that differ. */
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Warns of files of a trainer's state beside the weights that cannot be opened. */
+/* Checks files of a trainer's state beside the weights at the same level. */
 fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* From level coverage on: reports what prevents a conversion with default options. May load objects
