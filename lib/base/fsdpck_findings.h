@@ -313,6 +313,8 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LATEST_STATE = 340,
     FSDPCK_FINDING_RANK_KIND = 341,
     FSDPCK_FINDING_LATEST_NAME = 350,
+    FSDPCK_FINDING_STATE_BESIDE = 351,
+    FSDPCK_FINDING_H5_ATTRIBUTES = 352,
 } fsdpck_finding_id;
 
 #endif

@@ -267,6 +267,8 @@ bool is_system_folder(const char *path);
  * writes beside the weights. */
 bool trainer_state_has_name(const char *name);
 bool trainer_state_is_file(const char *path);
+/* Such files beside the weights of a checkpoint that are not read as it. *first: the name of one. */
+uint64_t trainer_state_count_unread(const fsdpck_checkpoint *c, text_buf *first);
 /* trainer_state.json, which transformers writes last. *text: to be freed. BADINPUT if it is empty or was
  * truncated. */
 #define TRAINER_STATE_JSON        "trainer_state.json"
