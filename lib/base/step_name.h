@@ -45,10 +45,10 @@ void step_name_read(const char *name, size_t nbytes, step_name *out);
 /* Above 0 if a is the later one of the same run. */
 int step_name_compare(const step_name *a, const step_name *b);
 
-/* Whether a word of the name tells what the number counts. */
+/* Whether the name contains a word for what the number counts. */
 bool step_name_has_word(const step_name *s);
 
-/* Whether the numbers of both count the same, as far as their names tell. */
+/* Whether the numbers of both count the same, by their words. */
 bool step_name_same_kind(const step_name *a, const step_name *b);
 
 #endif

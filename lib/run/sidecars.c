@@ -117,7 +117,8 @@ fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *t
 
 char *sidecars_folder_above(const fsdpck_checkpoint *src)
 {
-    if (src->entered_from == NULL || (src->probe.is_folder && src->format->of_model))
+    if (src->entered_from == NULL || src->remote_files != NULL ||
+        (src->probe.is_folder && src->format->of_model))
         return NULL;
     if (src->probe.is_folder)
         return strdup(src->entered_from);

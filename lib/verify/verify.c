@@ -339,7 +339,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     if (st == FSDPCK_OK)
         st = verify_copies(v, err);
     if (st == FSDPCK_OK)
-        st = verify_unread_state(v, ctx, err);
+        st = verify_unread_state(v, ctx, fsdpck_verify_new, err);
     verify_add_warnings(v, ctx); /* first: the conversions may add many */
     merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
     merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);

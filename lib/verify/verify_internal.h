@@ -46,8 +46,11 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 
 /* At level checksum, unless partial: reports copies of a chunk that differ. */
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Checks files of a trainer's state beside the weights at the same level. */
-fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx,
+typedef fsdpck_status (*verify_file_fn)(fsdpck_context *ctx, const char *path,
+                                        const fsdpck_verify_options *options, fsdpck_verify **out,
+                                        fsdpck_error *err);
+/* Checks files of a trainer's state beside the weights at the same level, each by `verify_file`. */
+fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_file_fn verify_file,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* From level coverage on: reports what prevents a conversion with default options. May load objects
  * into the catalogue, so it must be last. */

@@ -77,10 +77,17 @@ static void note_unchecked(fsdpck_verify *v, const char *entry)
         escape_text(v->state_first, sizeof v->state_first, entry, strlen(entry));
 }
 
+typedef struct state_walk {
+    fsdpck_verify *v;
+    fsdpck_context *ctx;
+    verify_file_fn verify_file;
+} state_walk;
+
 /* As a checkpoint of its own, at the same level. */
-static fsdpck_status check_content(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
-                                   const char *entry, fsdpck_error *err)
+static fsdpck_status check_content(const state_walk *w, const char *path, const char *entry,
+                                   fsdpck_error *err)
 {
+    fsdpck_verify *v = w->v;
     const fsdpck_verify_options o = {
         .struct_nbytes = sizeof o,
         .level = (int)v->level,
@@ -92,10 +99,11 @@ static fsdpck_status check_content(fsdpck_verify *v, fsdpck_context *ctx, const 
         .max_seconds = seconds_left(v),
         .memory_nbytes = v->options.memory_nbytes,
     };
+    fsdpck_context *ctx = w->ctx;
     const logger log = ctx->log;
     fsdpck_verify *of_file = NULL;
     ctx->log = (logger){0};
-    const fsdpck_status st = fsdpck_verify_new(ctx, path, &o, &of_file, err);
+    const fsdpck_status st = w->verify_file(ctx, path, &o, &of_file, err);
     ctx->log = log;
     if (st != FSDPCK_OK)
         return st;
@@ -108,11 +116,12 @@ static fsdpck_status check_content(fsdpck_verify *v, fsdpck_context *ctx, const 
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_path_beside(fsdpck_verify *v, fsdpck_context *ctx, const probe_input *in,
-                                       const char *path, const char *entry, fsdpck_error *err)
+static fsdpck_status check_path_beside(const state_walk *w, const probe_input *in, const char *path,
+                                       const char *entry, fsdpck_error *err)
 {
+    fsdpck_verify *v = w->v;
     fsdpck_error why = FSDPCK_ERROR_INIT;
-    fsdpck_status st = trainer_state_check(ctx, in, entry, false, &why);
+    fsdpck_status st = trainer_state_check(w->ctx, in, entry, false, &why);
     if (st == FSDPCK_BADINPUT) {
         report_damaged(v, path, &why);
         v->state_checked++;
@@ -123,7 +132,7 @@ static fsdpck_status check_path_beside(fsdpck_verify *v, fsdpck_context *ctx, co
         return FSDPCK_OK;
     }
     if (st == FSDPCK_OK)
-        st = check_content(v, ctx, path, entry, &why);
+        st = check_content(w, path, entry, &why);
     if (st == FSDPCK_CANCELLED && err != NULL)
         *err = why;
     if (st == FSDPCK_CANCELLED)
@@ -133,7 +142,7 @@ static fsdpck_status check_path_beside(fsdpck_verify *v, fsdpck_context *ctx, co
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, const probe_input *in,
+static fsdpck_status check_file_beside(const state_walk *w, const probe_input *in,
                                        const char *entry, fsdpck_error *err)
 {
     path_kind kind;
@@ -142,35 +151,37 @@ static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, co
     char *path = folder_path_join(in->path, entry);
     if (path == NULL)
         return error_set_nomem(err, strlen(entry));
-    const fsdpck_status st = check_path_beside(v, ctx, in, path, entry, err);
+    const fsdpck_status st = check_path_beside(w, in, path, entry, err);
     free(path);
     return st;
 }
 
 /* `read`: the files of the checkpoint itself, NULL if it is below this folder. */
-static fsdpck_status check_folder(fsdpck_verify *v, fsdpck_context *ctx, const probe_input *in,
-                                  const catalogue *read, fsdpck_error *err)
+static fsdpck_status check_folder(const state_walk *w, const probe_input *in, const catalogue *read,
+                                  fsdpck_error *err)
 {
     for (size_t i = 0; i < in->entry_count; i++)
         if ((trainer_state_has_name(in->entries[i]) || trainer_state_is_json(in->entries[i])) &&
             (read == NULL || !trainer_state_is_read(read, in->entries[i])))
-            RETURN_IF(check_file_beside(v, ctx, in, in->entries[i], err));
+            RETURN_IF(check_file_beside(w, in, in->entries[i], err));
     return FSDPCK_OK;
 }
 
-fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
+fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_file_fn verify_file,
+                                  fsdpck_error *err)
 {
+    const state_walk w = {v, ctx, verify_file};
     const probe_input *in = &v->src->probe;
     const catalogue *read = v->src->adapter == NULL ? &v->src->cat : &v->src->read;
     probe_input above;
     if (ctx->group != NULL || v->src->remote_files != NULL)
         return FSDPCK_OK;
     if (in->is_folder)
-        RETURN_IF(check_folder(v, ctx, in, read, err));
+        RETURN_IF(check_folder(&w, in, read, err));
     if (v->src->entered_from == NULL)
         return FSDPCK_OK;
     RETURN_IF(probe_gather(v->src->entered_from, &above, err));
-    const fsdpck_status st = check_folder(v, ctx, &above, NULL, err);
+    const fsdpck_status st = check_folder(&w, &above, NULL, err);
     probe_release(&above);
     return st;
 }
