@@ -28,6 +28,22 @@ static void put_names(FILE *to, char *const *names, size_t count, size_t shown)
     fputs(count > shown ? ", ...\n" : "\n", to);
 }
 
+static const char *count_sidecars(char *text, size_t capacity, const fsdpck_report *p)
+{
+    uint64_t folders = 0;
+    char a[32], b[32];
+    for (size_t i = 0; i < p->sidecars_count; i++)
+        folders += p->sidecars[i][strlen(p->sidecars[i]) - 1] == '/';
+    const uint64_t files = p->sidecars_count - folders + p->sidecars_more;
+    if (folders == 0)
+        return report_count(text, capacity, files, "file");
+    if (files == 0)
+        return report_count(text, capacity, folders, "folder");
+    snprintf(text, capacity, "%s and %s", report_count(a, sizeof a, files, "file"),
+             report_count(b, sizeof b, folders, "folder"));
+    return text;
+}
+
 static void print_names(char *const *names, size_t count)
 {
     printf("  ");
@@ -150,8 +166,7 @@ static void print_left_out(const cli *c, const command_request *r, const fsdpck_
         print_names(p->copied, p->copied_count);
     }
     if (p->sidecars_count > 0) {
-        printf("not copied: %s beside the weights\n",
-               report_count(n, sizeof n, p->sidecars_count, "file"));
+        printf("not copied: %s beside the weights\n", count_sidecars(n, sizeof n, p));
         print_names(p->sidecars, p->sidecars_count);
     }
 }

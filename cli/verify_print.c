@@ -71,6 +71,9 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify *v
         printf("  checked    %s, %s in %s\n", report_count(a, sizeof a, source->tensors, "tensor"),
                report_count(b, sizeof b, source->chunks, "chunk"),
                report_count(n, sizeof n, source->files, "file"));
+    if (k->state_files > 0)
+        printf("  state      %s of the trainer beside the weights checked too\n",
+               report_count(a, sizeof a, k->state_files, "file"));
     if (k->manifest)
         printf("  manifest   %s, %s%s%s%s\n", report_count(a, sizeof a, k->manifest_files, "file"),
                report_count(b, sizeof b, k->manifest_tensors, "tensor"),
@@ -201,8 +204,9 @@ static void put_totals(json_report *r, const fsdpck_verify_info *k, const fsdpck
     REPORT_MEMBER_COUNTS(r, REPORT_COUNTS, {"errors", k->errors}, {"warnings", k->warnings},
                          {"notes", k->notes}, {"ignored", k->ignored}, {"tensors", source->tensors},
                          {"chunks", source->chunks}, {"files", source->files},
-                         {"records", k->records}, {"bytes", k->bytes_total},
-                         {"bytes_read", k->bytes_read}, {"bytes_summed", k->bytes_summed});
+                         {"state_files", k->state_files}, {"records", k->records},
+                         {"bytes", k->bytes_total}, {"bytes_read", k->bytes_read},
+                         {"bytes_summed", k->bytes_summed});
     if (k->proved_tensors > 0)
         JSON_MEMBER_COUNTS(&r->w, "map_proof", {"tensors", k->proved_tensors},
                            {"rounded", k->proved_rounded});
@@ -213,7 +217,8 @@ static void put_totals(json_report *r, const fsdpck_verify_info *k, const fsdpck
     REPORT_MEMBER_COUNTS(
         r, REPORT_UNCHECKED, {"tensors", k->unchecked_tensors}, {"bytes", k->unchecked_nbytes},
         {"unread_tensors", k->unread_tensors}, {"unread_bytes", k->unread_nbytes},
-        {"skipped_records", k->skipped_records}, {"skipped_bytes", k->skipped_nbytes});
+        {"skipped_records", k->skipped_records}, {"skipped_bytes", k->skipped_nbytes},
+        {"state_files", k->unchecked_state_files});
 }
 
 /* A sample is never "clean". */

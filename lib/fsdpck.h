@@ -618,7 +618,8 @@ typedef struct fsdpck_report {
     size_t left_out_names_count;
     char *const *tied_names; /* "b = a", the first 20 */
     size_t tied_names_count;
-    char *const *sidecars; /* files beside the weights that were not copied */
+    char *const
+        *sidecars; /* files beside the weights that were not copied; folders end in a slash */
     size_t sidecars_count;
     const char *plan_text;         /* mode 2: files, chunks and their sources; else NULL */
     uint64_t items, segments;      /* of the plan: units of work, contiguous copies */
@@ -652,6 +653,7 @@ typedef struct fsdpck_report {
     uint64_t left_out_inside;   /* of left_out_tensors: those that only objects refer to */
     fsdpck_format_id format_id; /* of `format` */
     uint64_t adapter_tensors_in, adapter_tensors_out; /* of LoRA: in the source, and written */
+    uint64_t sidecars_more;                           /* not in sidecars, which has the first 100 */
 } fsdpck_report;
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with

@@ -1,8 +1,9 @@
 #include "formats/common/step_folder.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/step_name.h"
 
 void path_component(const char *path, unsigned skip, char *name, size_t capacity_bytes)
 {
@@ -20,21 +21,13 @@ void path_component(const char *path, unsigned skip, char *name, size_t capacity
              path + begin);
 }
 
+/* An epoch or a plain number is no step. */
 static int64_t step_of_name(const char *name)
 {
-    static const char *const prefixes[] = {"step-", "step_",       "global_step_", "global_step",
-                                           "iter_", "checkpoint-", "checkpoint_"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        const size_t n = strlen(prefixes[i]);
-        if (strncmp(name, prefixes[i], n) != 0 || name[n] < '0' || name[n] > '9' ||
-            strlen(name) > n + 18)
-            continue;
-        char *end;
-        const long long step = strtoll(name + n, &end, 10);
-        if (*end == '\0')
-            return step;
-    }
-    return -1;
+    step_name s;
+    step_name_read(name, strlen(name), &s);
+    const bool is_step = s.kind == STEP_STEP || s.kind == STEP_CHECKPOINT;
+    return is_step && s.step < INT64_MAX ? (int64_t)s.step : -1;
 }
 
 int64_t step_of_folder(const char *path)

@@ -8,7 +8,7 @@
 /* Copies the last component but `skip` of a path into `name`; empty if there is none. */
 void path_component(const char *path, unsigned skip, char *name, size_t capacity_bytes);
 
-/* The step of "step-100", "global_step_100", "iter_0000100", "checkpoint-100" and the like, from
+/* The step (base/step_name.h) of "step-100", "global_step_100", "epoch=1-step=100" and the like, from
  * the last component of the path or the one before it ("global_step_100/actor"); -1 if unknown. */
 int64_t step_of_folder(const char *path);
 

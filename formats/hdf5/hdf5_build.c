@@ -148,6 +148,13 @@ static const struct left_words {
     [HDF5_LEFT_DANGLING] = {FSDPCK_FINDING_H5_DANGLING, "remove the link, or restore its target",
                             "soft link", "points to nothing", "point to nothing", "link to nothing",
                             "links to nothing"},
+    [HDF5_LEFT_EMPTY] = {FSDPCK_FINDING_H5_LEFT_OUT,
+                         "ignore this unless a program requires the group", "group",
+                         "is empty and is left out", "are empty and are left out", "empty group",
+                         "empty groups"},
+    [HDF5_LEFT_ATTRIBUTE] = {FSDPCK_FINDING_H5_ATTRIBUTES, "", "attribute",
+                             "is not read, compared or written",
+                             "are not read, compared or written", "attribute", "attributes"},
 };
 
 static void report_left(hdf5_builder *b)

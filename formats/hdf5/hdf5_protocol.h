@@ -102,6 +102,8 @@ typedef enum hdf5_left {
     HDF5_LEFT_NULL,
     HDF5_LEFT_DANGLING,
     HDF5_LEFT_GROUP, /* another name of an object that was visited */
+    HDF5_LEFT_EMPTY,     /* a group without links */
+    HDF5_LEFT_ATTRIBUTE, /* its name, not a path */
     HDF5_LEFT_COUNT
 } hdf5_left;
 

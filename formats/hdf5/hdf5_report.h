@@ -21,5 +21,7 @@ bool report_fail(hdf5_record_writer *p, hdf5_fail why, const char *name, size_t 
  * False if it exists but cannot be read: its content must not be lost. */
 bool report_attribute(int64_t object, const char *name, size_t limit_nbytes, char **text,
                       size_t *nbytes);
+/* LEFT for each attribute of a group or dataset that the reader does not use. False without a reader. */
+bool report_attributes(hdf5_record_writer *p, int64_t object, bool by_fsdpck);
 
 #endif

@@ -63,6 +63,14 @@ static bool fail(walk *w, hdf5_fail why)
     return report_fail(&w->put, why, w->path, w->path_nbytes);
 }
 
+static bool report_left(walk *w, hdf5_left why)
+{
+    put_u8(&w->put, why);
+    put_text(&w->put, w->path, w->path_nbytes);
+    put_record(&w->put, HDF5_LEFT);
+    return !w->put.failed;
+}
+
 /* ---- visited objects ---- */
 
 static seen *seen_place(seen *table, size_t capacity, uint64_t address)
@@ -171,7 +179,7 @@ static bool push(walk *w, hid_t group, uint64_t address)
     *f = (frame){.group = group, .address = address, .path_nbytes = w->path_nbytes};
     if (H5Literate(group, order_of(group), H5_ITER_INC, NULL, add_link, f) < 0)
         return fail(w, HDF5_FAIL_OBJECT);
-    return true;
+    return f->nbytes > 0 || w->depth == 1 || report_left(w, HDF5_LEFT_EMPTY);
 }
 
 static bool set_path(walk *w, const frame *f, const char *name)
@@ -202,14 +210,6 @@ static herr_t find_why(unsigned n, const H5E_error2_t *e, void *ctx)
     why->loops = why->loops || e->min_num == H5E_NLINKS;
     why->leaves = why->leaves || e->min_num == H5E_NOTREGISTERED;
     return 0;
-}
-
-static bool report_left(walk *w, hdf5_left why)
-{
-    put_u8(&w->put, why);
-    put_text(&w->put, w->path, w->path_nbytes);
-    put_record(&w->put, HDF5_LEFT);
-    return !w->put.failed;
 }
 
 /* A soft link without a target is harmless. A loop, or a link out of the file (a kind that this
@@ -267,12 +267,17 @@ static bool visit_object(walk *w, hid_t object)
     }
     if (info.type == H5O_TYPE_GROUP && is_new) {
         met->dataset = A_GROUP;
+        if (!report_attributes(&w->put, object, w->by_fsdpck)) {
+            H5Oclose(object);
+            return false;
+        }
         return push(w, object, info.addr);
     }
     if (!is_new)
         ok = visit_again(w, met);
     else if (info.type == H5O_TYPE_DATASET)
-        ok = visit_dataset(w, object, met, info.addr);
+        ok = visit_dataset(w, object, met, info.addr) &&
+             report_attributes(&w->put, object, w->by_fsdpck);
     H5Oclose(object);
     return ok;
 }

@@ -268,6 +268,21 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     return FSDPCK_OK;
 }
 
+/* Each is a checkpoint of its own. */
+static void warn_state_beside(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b)
+{
+    text_buf first = {.limit_bytes = 4096};
+    const uint64_t of_a = trainer_state_count_unread(a, &first);
+    const uint64_t of_b = trainer_state_count_unread(b, &first);
+    if (of_a + of_b > 0 && text_check(&first, NULL) == FSDPCK_OK)
+        log_warn(&a->ctx->log, FSDPCK_FINDING_STATE_BESIDE,
+                 "compare these files one by one: fsdpck diff A/optimizer.pt B/optimizer.pt",
+                 "not compared: %" PRIu64 " file%s of the trainer's state beside the weights of A, "
+                 "%" PRIu64 " of B, such as '%s'",
+                 of_a, text_plural(of_a), of_b, first.text);
+    text_release(&first);
+}
+
 fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
                               const fsdpck_diff_options *options, fsdpck_diff **out,
                               fsdpck_error *err)
@@ -292,6 +307,8 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
     run_init(&d->b, ctx, b, NULL);
     tensor_pairs_init(&d->common, &d->a, &d->b);
     const fsdpck_status st = run_diff(d, a, b, &parts, err);
+    if (st == FSDPCK_OK && group_rank(ctx->group) == 0)
+        warn_state_beside(a, b);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK)
         fsdpck_diff_free(d);

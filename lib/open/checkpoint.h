@@ -373,6 +373,14 @@ bool is_system_folder(const char *path);
  * writes beside the weights. */
 bool trainer_state_has_name(const char *name);
 bool trainer_state_is_file(const char *path);
+/* Such files beside the weights of a checkpoint that are not read as it. *first: the name of one. */
+uint64_t trainer_state_count_unread(const fsdpck_checkpoint *c, text_buf *first);
+/* trainer_state.json, which transformers writes last. *text: to be freed. BADINPUT if it is empty or was
+ * truncated. */
+#define TRAINER_STATE_JSON        "trainer_state.json"
+#define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
+fsdpck_status trainer_state_read_json(const probe_input *in, char **text, size_t *nbytes,
+                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Removes such files from the result, unless nothing else was found. */
 void search_omit_state(search_result *found);
 /* Without a trainer's state, if there is anything else. */

@@ -8,9 +8,6 @@
 #include "base/struct_copy.h"
 #include "open/checkpoint.h"
 
-#define TRAINER_STATE        "trainer_state.json"
-#define TRAINER_STATE_NBYTES ((uint64_t)64 << 20)
-
 /* Keys of the trainer's step, the most reliable first. */
 static const char *const step_keys[] = {
     "global_step",       "step",      "train_state.step",        "train_state.global_step",
@@ -132,11 +129,10 @@ static void add_trainer_state(fsdpck_checkpoint *c)
 {
     char *text = NULL;
     size_t nbytes;
-    if (!c->probe.is_folder || !probe_has_entry(&c->probe, TRAINER_STATE) ||
-        file_read_whole(&c->probe.dir, TRAINER_STATE, TRAINER_STATE_NBYTES, &text, &nbytes, NULL) !=
-            FSDPCK_OK)
+    if (!c->probe.is_folder || !probe_has_entry(&c->probe, TRAINER_STATE_JSON) ||
+        trainer_state_read_json(&c->probe, &text, &nbytes, NULL) != FSDPCK_OK)
         return;
-    add_step(c, global_step_of(text, nbytes), "", TRAINER_STATE);
+    add_step(c, global_step_of(text, nbytes), "", TRAINER_STATE_JSON);
     free(text);
 }
 

@@ -18,6 +18,82 @@ bool trainer_state_has_name(const char *name)
     return false;
 }
 
+/* Without its numbers, which may be NaN: Python writes it. */
+static bool is_whole_object(const char *text, size_t nbytes)
+{
+    size_t depth = 0, i = 0;
+    bool in_string = false;
+    while (i < nbytes && strchr(" \t\r\n", text[i]) != NULL && text[i] != '\0')
+        i++;
+    if (i == nbytes || text[i] != '{')
+        return false;
+    for (; i < nbytes; i++) {
+        const char c = text[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '['))
+            depth++;
+        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
+            return true;
+    }
+    return false;
+}
+
+fsdpck_status trainer_state_read_json(const probe_input *in, char **text, size_t *nbytes,
+                                      fsdpck_error *err)
+{
+    RETURN_IF(file_read_whole(&in->dir, TRAINER_STATE_JSON, TRAINER_STATE_JSON_NBYTES, text, nbytes,
+                              err));
+    if (is_whole_object(*text, *nbytes))
+        return FSDPCK_OK;
+    const bool is_empty = *nbytes == 0;
+    free(*text);
+    *text = NULL;
+    return FAIL(err, BADINPUT, NONE, "%s",
+                is_empty ? "file is empty: the save did not end"
+                         : "JSON has no end: the file was truncated, or the save did not end");
+}
+
+static bool is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)
+{
+    const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
+    if (in != &c->probe) /* the folder that contains the checkpoint */
+        return strcmp(text_file_name(c->path), entry) == 0;
+    for (size_t i = 0; i < catalogue_file_count(read); i++)
+        if (strcmp(catalogue_name(read, catalogue_file(read, (uint32_t)i)->path), entry) == 0)
+            return true;
+    return false;
+}
+
+static uint64_t count_unread(const fsdpck_checkpoint *c, const probe_input *in, text_buf *first)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
+        path_kind kind;
+        const char *entry = in->entries[i];
+        if (!trainer_state_has_name(entry) || is_read(c, in, entry) ||
+            path_probe(&in->dir, entry, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
+            continue;
+        if (first->nbytes == 0)
+            text_puts(first, entry);
+        count++;
+    }
+    return count;
+}
+
+uint64_t trainer_state_count_unread(const fsdpck_checkpoint *c, text_buf *first)
+{
+    probe_input above;
+    uint64_t count = count_unread(c, &c->probe, first);
+    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
+        return count;
+    count += count_unread(c, &above, first);
+    probe_release(&above);
+    return count;
+}
+
 bool trainer_state_is_file(const char *path)
 {
     path_kind kind;

@@ -4,12 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "manifest/manifest.h"
 #include "run/group_plan.h"
 #include "run/rank_totals.h"
 
 /* Limit of files beside the weights that a report names. */
-#define SIDECARS_MAX 20u
+#define SIDECARS_MAX 100u
 
 static fsdpck_status copy_names(char *const *names, size_t count, char *const **out,
                                 size_t *out_count, fsdpck_error *err)
@@ -70,55 +71,120 @@ static fsdpck_status list_outputs(const report_input *in, fsdpck_report *r, fsdp
                : FSDPCK_OK;
 }
 
-static bool has_file(const catalogue *cat, const char *name)
-{
-    const uint32_t id = strtab_find(&cat->names, name, strlen(name));
-    for (size_t i = 0; id != STRTAB_NONE && i < catalogue_file_count(cat); i++) {
-        if (catalogue_file(cat, i)->path == id)
-            return true;
-    }
-    return false;
-}
-
 static bool is_index(const char *name)
 {
     const size_t n = strlen(name);
     return n > 11 && strcmp(name + n - 11, ".index.json") == 0;
 }
 
-static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name, fsdpck_error *err)
+/* A folder gets a slash. */
+static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name, path_kind kind,
+                                 fsdpck_error *err)
 {
-    list[r->sidecars_count] = escaped_copy(name);
-    if (list[r->sidecars_count] == NULL)
-        return error_set_nomem(err, strlen(name));
-    r->sidecars_count++;
+    text_buf text = {0};
+    if (r->sidecars_count == SIDECARS_MAX) {
+        r->sidecars_more++;
+        return FSDPCK_OK;
+    }
+    text_printf(&text, "%s%s", name, kind == PATH_FOLDER ? "/" : "");
+    fsdpck_status st = text_check(&text, err);
+    if (st == FSDPCK_OK) {
+        list[r->sidecars_count] = escaped_copy(text.text);
+        st = list[r->sidecars_count] == NULL ? error_set_nomem(err, text.nbytes) : FSDPCK_OK;
+    }
+    r->sidecars_count += st == FSDPCK_OK;
+    text_release(&text);
+    return st;
+}
+
+/* Files of the catalogue, and folders that contain one. */
+static bool is_of_catalogue(const catalogue *cat, const char *name)
+{
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
+        const char *path = catalogue_name(cat, catalogue_file(cat, i)->path);
+        if (strncmp(path, name, n) == 0 && (path[n] == '\0' || path[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
+/* Metadata such as '.metadata', which no catalogue lists. */
+static bool is_owned(const fsdpck_checkpoint *src, const probe_input *in, const char *name,
+                     uint64_t nbytes)
+{
+    return in == &src->probe && src->format->owns != NULL &&
+           src->format->owns(in, &src->cat.origin, name, nbytes);
+}
+
+/* The checkpoint that was entered, or a folder that leads to it. */
+static bool is_way_in(const fsdpck_checkpoint *src, const probe_input *above, const char *name)
+{
+    const size_t n = strlen(name);
+    const char *below = src->probe.path;
+    if (strncmp(below, above->path, strlen(above->path)) != 0)
+        return false;
+    below += strlen(above->path);
+    below += strspn(below, "/");
+    return strncmp(below, name, n) == 0 && (below[n] == '\0' || below[n] == '/');
+}
+
+static bool is_listed(const report_input *in, const probe_input *p, const char *name,
+                      path_kind *kind)
+{
+    uint64_t nbytes = 0;
+    if (is_index(name) || strcmp(name, MANIFEST_NAME) == 0 || sidecars_has(in->side, name) ||
+        path_probe(&p->dir, name, kind, &nbytes, NULL) != FSDPCK_OK ||
+        (*kind != PATH_FILE && *kind != PATH_FOLDER) ||
+        (name[0] == '.' && is_owned(in->src, p, name, nbytes)))
+        return false;
+    if (p != &in->src->probe)
+        return !is_way_in(in->src, p, name);
+    return !is_of_catalogue(&in->src->cat, name) && !is_of_catalogue(&in->to->cat, name) &&
+           (in->src->adapter == NULL || !is_of_catalogue(&in->src->read, name)) &&
+           strcmp(name, in->src->cat.origin.side_folder) != 0;
+}
+
+static fsdpck_status list_folder(const report_input *in, const probe_input *p, char **list,
+                                 fsdpck_report *r, fsdpck_error *err)
+{
+    for (size_t i = 0; p->is_folder && i < p->entry_count; i++) {
+        path_kind kind;
+        if (is_listed(in, p, p->entries[i], &kind))
+            RETURN_IF(add_sidecar(list, r, p->entries[i], kind, err));
+    }
     return FSDPCK_OK;
 }
 
-/* Files beside the weights that belong to a published model (tokenizer, config, code) and are not
- * copied. Files that the run rewrites for the ranks do not count. */
+static fsdpck_status list_above(const report_input *in, char **list, fsdpck_report *r,
+                                fsdpck_error *err)
+{
+    probe_input above;
+    char *path = sidecars_folder_above(in->src);
+    if (path == NULL || probe_gather(path, &above, NULL) != FSDPCK_OK) {
+        free(path);
+        return FSDPCK_OK;
+    }
+    const fsdpck_status st = list_folder(in, &above, list, r, err);
+    probe_release(&above);
+    free(path);
+    return st;
+}
+
+/* Files and folders beside the weights that are not copied: of a published model (tokenizer, config,
+ * code), or of a trainer. Files that the run rewrites for the ranks do not count. */
 static fsdpck_status list_sidecars(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
-    const probe_input *p = &in->src->probe;
     char **list = calloc(SIDECARS_MAX + 1, sizeof *list);
     if (list == NULL)
         return error_set_nomem(err, SIDECARS_MAX * sizeof *list);
     r->sidecars = list;
-    for (size_t i = 0; p->is_folder && i < p->entry_count && r->sidecars_count < SIDECARS_MAX;
-         i++) {
-        path_kind kind;
-        const char *name = p->entries[i];
-        if (name[0] == '.' || is_index(name) || has_file(&in->src->cat, name) ||
-            strcmp(name, MANIFEST_NAME) == 0 || has_file(&in->to->cat, name) ||
-            sidecars_has(in->side, name) ||
-            path_probe(&p->dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
-            continue;
-        RETURN_IF(add_sidecar(list, r, name, err));
-    }
-    for (size_t i = 0; i < in->side->files.count && r->sidecars_count < SIDECARS_MAX; i++) {
+    RETURN_IF(list_folder(in, &in->src->probe, list, r, err));
+    RETURN_IF(list_above(in, list, r, err));
+    for (size_t i = 0; i < in->side->files.count; i++) {
         const sidecar *f = VEC_AT(&in->side->files, const sidecar, i);
         if (!f->copied && (in->side->of_like || strchr(f->path, '/') != NULL))
-            RETURN_IF(add_sidecar(list, r, f->path, err));
+            RETURN_IF(add_sidecar(list, r, f->path, PATH_FILE, err));
     }
     return FSDPCK_OK;
 }

@@ -152,11 +152,30 @@ fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *t
     return set_text(s, VEC_AT(&s->files, sidecar, s->files.count - 1), text, err);
 }
 
+char *sidecars_folder_above(const fsdpck_checkpoint *src)
+{
+    if (src->entered_from == NULL || src->remote_files != NULL ||
+        (src->probe.is_folder && src->format->of_model))
+        return NULL;
+    if (src->probe.is_folder)
+        return strdup(src->entered_from);
+    const size_t n = (size_t)(text_file_name(src->probe.path) - src->probe.path);
+    return strndup(src->probe.path, n > 1 ? n - 1 : n);
+}
+
 static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, const char *name,
                                  fsdpck_error *err)
 {
-    return name[0] == '\0' ? folder_open_same(&s->dir, &src->probe.dir, src->path, err)
-                           : folder_open_inside(&s->dir, &src->probe.dir, name, err);
+    char *above = name[0] == '\0' ? sidecars_folder_above(src) : NULL;
+    fsdpck_status st;
+    if (above != NULL)
+        st = folder_open(&s->dir, above, err);
+    else if (name[0] == '\0')
+        st = folder_open_same(&s->dir, &src->probe.dir, src->path, err);
+    else
+        st = folder_open_inside(&s->dir, &src->probe.dir, name, err);
+    free(above);
+    return st;
 }
 
 static bool is_empty_data(const sidecars *s, const char *name)
@@ -187,9 +206,11 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
                             fsdpck_error *err)
 {
     const char *folder_name = src->cat.origin.side_folder;
+    const bool has_own = src->probe.is_folder && (folder_name[0] != '\0' || src->format->of_model);
     sidecars_init(s, policy == SIDECARS_FLAT);
-    if (!src->probe.is_folder ||
-        (folder_name[0] == '\0' && !(policy == SIDECARS_FLAT && src->format->of_model)))
+    if (!has_own && src->entered_from == NULL)
+        return FSDPCK_OK;
+    if (folder_name[0] == '\0' && policy != SIDECARS_FLAT)
         return FSDPCK_OK;
     fsdpck_error local = FSDPCK_ERROR_INIT;
     if (open_folder(s, src, folder_name, &local) != FSDPCK_OK) {

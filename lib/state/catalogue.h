@@ -153,7 +153,7 @@ typedef struct cat_origin {
     int64_t world_size;       /* ranks that wrote it */
     char note[256];           /* the reader's note for inspect, such as "save looks unfinished" */
     uint64_t left_out;        /* items that the reader omits, with a warning for each kind */
-    char left_out_kinds[160]; /* "2 datasets of text, 1 link to nothing"; "" */
+    char left_out_kinds[256]; /* "2 datasets of text, 1 link to nothing"; "" */
     unsigned part_folders;    /* each part has a folder of its own (dcp_part_folders.h); 0: no */
     /* A trainer's folder as a whole; "" if none. A writer for the same trainer keeps the settings;
      * lib/run copies the folder. */

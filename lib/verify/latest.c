@@ -7,70 +7,10 @@
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "io/file.h"
-#include "verify/latest_step.h"
+#include "verify/latest_list.h"
 
 /* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
-
-/* ---- candidates ---- */
-
-/* Newest first; equal steps are ordered by name, so that the result is deterministic. */
-static int compare_candidates(const void *a, const void *b)
-{
-    const latest_step *x = a, *y = b;
-    if (x->is_too_large != y->is_too_large)
-        return x->is_too_large ? -1 : 1;
-    ORDER_BY(y->step, x->step);
-    return strcmp(x->path, y->path);
-}
-
-/* One of a checkpoint's files, by its name. */
-static bool is_part_of_checkpoint(const char *name)
-{
-    bool known;
-    return format_file_count(name) > 1 || format_is_rank_file(name, &known) ||
-           format_is_safetensors_rank(name);
-}
-
-/* So is an unreadable folder: opening it reports the cause. */
-static bool may_be_checkpoint(const folder *dir, const char *name)
-{
-    path_kind kind;
-    return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
-           path_is_dangling(dir, name) ||
-           (kind == PATH_FILE && name[weights_stem_nbytes(name)] != '\0' &&
-            !is_part_of_checkpoint(name));
-}
-
-static fsdpck_status list_candidates(const char *root, const folder *dir, latest_step **list,
-                                     size_t *count, fsdpck_error *err)
-{
-    char **names = NULL;
-    size_t nnames = 0;
-    *count = 0;
-    RETURN_IF(folder_list(dir, ".", &names, &nnames, err));
-    fsdpck_status st = FSDPCK_OK;
-    *list = calloc(nnames + 1, sizeof **list);
-    if (*list == NULL)
-        st = error_set_nomem(err, nnames * sizeof **list);
-    for (size_t i = 0; st == FSDPCK_OK && i < nnames; i++) {
-        uint64_t step;
-        bool is_too_large;
-        if (!latest_step_number(names[i], &step, &is_too_large) ||
-            !may_be_checkpoint(dir, names[i]))
-            continue;
-        char *path = folder_path_join(root, names[i]);
-        if (path == NULL)
-            st = error_set_nomem(err, strlen(root));
-        else
-            (*list)[(*count)++] =
-                (latest_step){.path = path, .step = step, .is_too_large = is_too_large};
-    }
-    if (*count > 1)
-        qsort(*list, *count, sizeof **list, compare_candidates);
-    free(names);
-    return st;
-}
 
 /* ---- pointer files ---- */
 
@@ -92,8 +32,11 @@ static void read_pointer(const folder *dir, uint64_t *step, bool *known)
         char word[POINTER_NBYTES_MAX + 1];
         memcpy(word, text, nbytes);
         word[nbytes] = '\0';
-        bool is_too_large;
-        *known = latest_step_number(word, step, &is_too_large) && !is_too_large;
+        const char *name = text_file_name(word);
+        step_name s;
+        step_name_read(name, weights_stem_nbytes(name), &s);
+        *step = s.step;
+        *known = s.kind > STEP_UNKNOWN && !s.is_too_large;
         free(text);
     }
 }
@@ -105,34 +48,36 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
     uint64_t pointed;
     bool known;
     const latest_step *newest = list;
-    while (newest < list + count && (newest->is_too_large || newest->is_run))
+    while (newest < list + count && (!latest_step_may_count(newest) || newest->is_run))
         newest++;
     read_pointer(dir, &pointed, &known);
-    if (!known || newest == list + count || pointed == newest->step)
+    if (!known || newest == list + count || pointed == newest->name.step)
         return;
     if (complete == NULL || complete == newest)
         log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER, "decide which of the two to resume from",
                  "pointer to the latest checkpoint names step %" PRIu64
                  ", but the newest is %" PRIu64,
-                 pointed, newest->step);
+                 pointed, newest->name.step);
     else
         log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER, "decide which of them to resume from",
                  "pointer to the latest checkpoint names step %" PRIu64
                  ", but the newest is %" PRIu64 ", and the newest complete one is %" PRIu64,
-                 pointed, newest->step, complete->step);
+                 pointed, newest->name.step, complete->name.step);
 }
 
-/* The command requires the folder of the run, not that of a step. */
-static void warn_is_checkpoint(const fsdpck_context *ctx, const char *root)
+/* The command requires the folder of the run, not that of a step. Returns whether it is a step. */
+static bool warn_is_checkpoint(const fsdpck_context *ctx, const char *root, bool has_steps)
 {
     probe_input in;
     if (probe_gather(root, &in, NULL) != FSDPCK_OK)
-        return;
-    if (probe_readers(&in, NULL) != NULL)
+        return false;
+    const bool is_checkpoint = probe_readers(&in, NULL) != NULL;
+    if (is_checkpoint && !has_steps)
         log_warn(&ctx->log, FSDPCK_FINDING_LATEST_ITSELF,
                  "give its parent folder, which contains the other steps",
                  "'%s' is itself a checkpoint", root);
     probe_release(&in);
+    return is_checkpoint;
 }
 
 /* Complete in itself, and compared with older steps. */
@@ -140,7 +85,10 @@ static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t c
                                 const fsdpck_latest_options *o, fsdpck_error *err)
 {
     resume_state state;
-    if (list[at].is_too_large)
+    if (list[at].name.mark == STEP_UNFINISHED)
+        return FAIL(err, BADINPUT, SAVE_INCOMPLETE,
+                    "name marks it as unfinished, replaced or to be deleted");
+    if (list[at].name.is_too_large)
         return FAIL(err, UNSUPPORTED, NONE,
                     "number of the step has more than 64 bits; its order is unknown");
     if (o->allow_missing_state)
@@ -175,7 +123,7 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
         }
         if (st == FSDPCK_OK && *found == 0)
             *complete = &list[i];
-        fn(arg, list[i].path, list[i].step, st == FSDPCK_OK ? NULL : &why);
+        fn(arg, list[i].path, list[i].name.step, st == FSDPCK_OK ? NULL : &why);
         *found += st == FSDPCK_OK;
     }
     return FSDPCK_OK;
@@ -200,25 +148,25 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
 {
     fsdpck_latest_options o;
     folder dir = FOLDER_CLOSED;
-    latest_step *list = NULL;
-    size_t count = 0;
+    latest_list l;
     const latest_step *complete = NULL;
     *found = 0;
     RETURN_IF(take_options(&o, options, err));
+    latest_list_init(&l);
     fsdpck_status st = folder_open(&dir, root, err);
     if (st == FSDPCK_OK)
-        st = list_candidates(root, &dir, &list, &count, err);
+        st = latest_list_read(&l, root, &dir, err);
+    latest_step *const list = l.steps.items;
+    const size_t count = l.steps.count;
     if (st != FSDPCK_OK)
         error_path(err, root);
     else
         st = walk(ctx, list, count, &o, fn, arg, found, &complete, err);
     if (st == FSDPCK_OK)
         compare_pointer(ctx, &dir, list, count, complete);
-    if (st == FSDPCK_OK && *found == 0)
-        warn_is_checkpoint(ctx, root);
-    for (size_t i = 0; i < count; i++)
-        free(list[i].path);
-    free(list);
+    if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0))
+        latest_list_warn(&l, complete, &ctx->log);
+    latest_list_release(&l);
     folder_close(&dir);
     return st;
 }

@@ -4,52 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/text.h"
 #include "verify/latest_check.h"
 #include "verify/trainer_state.h"
 
-/* ---- names ---- */
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-bool latest_step_number(const char *name, uint64_t *step, bool *is_too_large)
-{
-    size_t end = weights_stem_nbytes(name);
-    size_t begin = end;
-    while (begin > 0 && is_digit(name[begin - 1]))
-        begin--;
-    if (name[0] == '.' || begin == end)
-        return false;
-    *step = 0;
-    *is_too_large = false;
-    for (size_t i = begin; i < end && !*is_too_large; i++)
-        *is_too_large = !checked_mul_add(*step, 10, (uint64_t)(name[i] - '0'), step);
-    if (*is_too_large)
-        *step = UINT64_MAX;
-    return true;
-}
-
-/* "step_100", "epoch=3-step=7.ckpt": also the word before the number is that of a step. */
+/* "step_100", "epoch=3-step=7.ckpt": a word of the name is that of a step. */
 static bool is_step_name(const char *name, uint64_t *step)
 {
-    static const char *const words[] = {"step",  "steps", "iter",      "iteration",
-                                        "epoch", "ckpt",  "checkpoint"};
-    bool is_too_large;
-    if (!latest_step_number(name, step, &is_too_large) || is_too_large)
-        return false;
-    size_t end = weights_stem_nbytes(name);
-    while (end > 0 && (is_digit(name[end - 1]) || strchr("-_=.", name[end - 1]) != NULL))
-        end--;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t nbytes = strlen(words[i]);
-        if (end >= nbytes && memcmp(name + end - nbytes, words[i], nbytes) == 0)
-            return true;
-    }
-    return false;
+    step_name s;
+    step_name_read(name, weights_stem_nbytes(name), &s);
+    *step = s.step;
+    return step_name_has_word(&s) && !s.is_too_large;
+}
+
+bool latest_step_may_count(const latest_step *c)
+{
+    return !c->name.is_too_large && c->name.mark == STEP_UNMARKED;
 }
 
 /* ---- complete or not ---- */
@@ -87,7 +57,7 @@ static const char *other_step(const latest_step *c, const char *path, uint64_t *
         at += *at == '/';
         *nbytes = strcspn(at, "/");
         snprintf(name, sizeof name, "%.*s", *nbytes < sizeof name ? (int)*nbytes : 0, at);
-        if (is_step_name(name, step) && *step != c->step)
+        if (is_step_name(name, step) && *step != c->name.step)
             return at;
         at += *nbytes;
     }
@@ -289,10 +259,15 @@ static fsdpck_status add_part(fsdpck_context *ctx, latest_step *part,
     return FSDPCK_OK;
 }
 
+static bool is_same_number(const latest_step *a, const latest_step *b)
+{
+    return step_name_compare(&a->name, &b->name) == 0;
+}
+
 /* Steps with the same number are beside each other: the first of them. */
 static size_t first_of_number(const latest_step *list, size_t at)
 {
-    while (at > 0 && list[at - 1].step == list[at].step)
+    while (at > 0 && is_same_number(&list[at - 1], &list[at]))
         at--;
     return at;
 }
@@ -301,8 +276,9 @@ static fsdpck_status add_parts(fsdpck_context *ctx, latest_step *list, size_t co
                                const fsdpck_latest_options *o, resume_state *state,
                                fsdpck_error *err)
 {
-    for (size_t i = first_of_number(list, at); i < count && list[i].step == list[at].step; i++)
-        if (i != at && !list[i].is_too_large)
+    for (size_t i = first_of_number(list, at); i < count && is_same_number(&list[i], &list[at]);
+         i++)
+        if (i != at && latest_step_may_count(&list[i]))
             RETURN_IF(add_part(ctx, &list[i], o, state, err));
     return FSDPCK_OK;
 }
@@ -318,8 +294,8 @@ fsdpck_status latest_step_compare(fsdpck_context *ctx, latest_step *list, size_t
         RETURN_IF(add_parts(ctx, list, count, at, o, state, err));
     for (size_t i = first_of_number(list, at); i < count; i++) {
         bool has_optimizer = false;
-        const bool is_other = list[i].step != list[at].step;
-        if (i == at || list[i].is_too_large ||
+        const bool is_other = !is_same_number(&list[i], &list[at]);
+        if (i == at || !latest_step_may_count(&list[i]) ||
             (is_other && has_peer && !has_more_files(&list[i], state)))
             continue;
         RETURN_IF(compare_one(ctx, &list[at], &list[i], state, o, &has_optimizer, err));

@@ -2,20 +2,19 @@
 #ifndef FSDPCK_VERIFY_LATEST_STEP_H
 #define FSDPCK_VERIFY_LATEST_STEP_H
 
+#include "base/step_name.h"
 #include "fsdpck_verify.h"
 #include "verify/resume_state.h"
 
 typedef struct latest_step {
     char *path;
-    uint64_t step;
-    bool is_too_large; /* the number has more than 64 bits; step is UINT64_MAX */
+    step_name name;
     bool
         is_run; /* a run's folder: it contains steps, and the number in its name is not one of them */
 } latest_step;
 
-/* "step-1000", "global_step_1000", "checkpoint-1000", "iter_0001000", "epoch=3-step=1000.ckpt",
- * "1000": the number that the name ends in. */
-bool latest_step_number(const char *name, uint64_t *step, bool *is_too_large);
+/* Not one that its name marks as unfinished, or whose order is unknown. */
+bool latest_step_may_count(const latest_step *c);
 
 /* Whether the failure is unrelated to the checkpoint: a stale mount, a missing permission, no
  * memory. A missing file is the checkpoint's failure. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/step_name.h"
 #include "base/text.h"
 
 /* Limits of folders and of their depth below a step. */
@@ -127,9 +128,10 @@ static bool kind_of_file(const char *name, resume_kind *kind)
 static size_t step_digits(const resume_state *s, const char **digits)
 {
     const char *name = text_file_name(s->path);
-    size_t end = weights_stem_nbytes(name), begin = end;
-    while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9')
-        begin--;
+    step_name number;
+    step_name_read(name, weights_stem_nbytes(name), &number);
+    size_t begin = number.begin;
+    const size_t end = number.end;
     while (begin + 1 < end && name[begin] == '0')
         begin++;
     *digits = name + begin;
@@ -151,8 +153,8 @@ static void append_place(const resume_state *s, const char *path, size_t nbytes,
     for (size_t i = 0; i < nbytes;) {
         const size_t n = span(path + i, nbytes - i, "0123456789");
         const size_t zeros = n > 0 ? span(path + i, n - 1, "0") : 0;
-        const bool is_step =
-            n - zeros == step_nbytes && memcmp(path + i + zeros, step, step_nbytes) == 0;
+        const bool is_step = step_nbytes > 0 && n - zeros == step_nbytes &&
+                             memcmp(path + i + zeros, step, step_nbytes) == 0;
         if (n > 0 && (all || is_step))
             text_puts(out, "#");
         else
@@ -249,6 +251,7 @@ fsdpck_status resume_state_add_checkpoint(resume_state *s, const fsdpck_checkpoi
 {
     const char *below = path_below(s, c->path);
     bool has[RESUME_KINDS] = {false};
+    resume_kind of_name; /* "optimizer_1000.pt" is no model, whatever its outer keys are */
     uint8_t kinds = 0;
     for (size_t i = 0; i < c->parts.tensor_count; i++)
         note_kind(has, c->parts.tensor_part[i],
@@ -257,6 +260,10 @@ fsdpck_status resume_state_add_checkpoint(resume_state *s, const fsdpck_checkpoi
         if (c->parts.object_part[i] != PART_MODEL)
             note_kind(has, c->parts.object_part[i],
                       catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name));
+    if (below[0] == '\0' && kind_of_file(text_file_name(c->path), &of_name)) {
+        has[of_name] = has[of_name] || has[RESUME_MODEL];
+        has[RESUME_MODEL] = false;
+    }
     for (unsigned k = 0; k < RESUME_KINDS; k++)
         if (has[k]) {
             kinds |= (uint8_t)(1u << k);

@@ -13,6 +13,11 @@ bool trainer_state_is_all(const search_result *found)
     return found->count > 0;
 }
 
+bool trainer_state_is_json(const char *entry)
+{
+    return strcmp(entry, TRAINER_STATE_JSON) == 0;
+}
+
 bool trainer_state_is_read(const catalogue *c, const char *entry)
 {
     for (size_t i = 0; i < catalogue_file_count(c); i++)
@@ -52,6 +57,15 @@ static state_ends read_ends(const probe_input *in, const char *entry)
     return is_read ? ends_of(head, end, sizeof end) : ENDS_UNKNOWN;
 }
 
+static fsdpck_status check_json(const probe_input *in, fsdpck_error *err)
+{
+    char *text = NULL;
+    size_t nbytes;
+    const fsdpck_status st = trainer_state_read_json(in, &text, &nbytes, err);
+    free(text);
+    return st == FSDPCK_LIMIT ? FSDPCK_OK : st;
+}
+
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
                                   bool ends_only, fsdpck_error *err)
 {
@@ -60,6 +74,8 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
     path_kind kind;
     if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
+    if (trainer_state_is_json(entry))
+        return check_json(in, err);
     const state_ends ends = read_ends(in, entry);
     if (ends == ENDS_PICKLE || (ends_only && ends == ENDS_ZIP))
         return FSDPCK_OK;
@@ -91,7 +107,8 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *entry = in->entries[i];
         fsdpck_error why = FSDPCK_ERROR_INIT;
-        if (!trainer_state_has_name(entry) || (read != NULL && trainer_state_is_read(read, entry)))
+        if ((!trainer_state_has_name(entry) && !trainer_state_is_json(entry)) ||
+            (read != NULL && trainer_state_is_read(read, entry)))
             continue;
         const fsdpck_status st = trainer_state_check(ctx, in, entry, ends_only, &why);
         if (st == FSDPCK_BADINPUT)

@@ -20,6 +20,9 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
                                          const catalogue *read, bool ends_only,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Whether it is trainer_state.json, which is read as text. */
+bool trainer_state_is_json(const char *entry);
+
 /* Whether a file of the catalogue is this entry of its folder. */
 bool trainer_state_is_read(const catalogue *c, const char *entry);
 

@@ -32,7 +32,9 @@ struct fsdpck_verify {
     manifest_check_result manifest_result;
     uint64_t deadline_ns;
     map_proof_result proved;
-    struct near_roles *near; /* NULL without --like */
+    struct near_roles *near;                 /* NULL without --like */
+    uint64_t state_checked, state_unchecked; /* files of a trainer's state beside the weights */
+    char state_first[128];                   /* the first that is unchecked, escaped */
     char not_seen[512];
 };
 
@@ -45,9 +47,13 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 
 /* At level checksum, unless partial: reports copies of a chunk that differ. */
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Warns of files of a trainer's state beside the weights that cannot be opened. */
+/* Reports faults of adapters of LoRA. */
 fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
-fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx,
+typedef fsdpck_status (*verify_file_fn)(fsdpck_context *ctx, const char *path,
+                                        const fsdpck_verify_options *options, fsdpck_verify **out,
+                                        fsdpck_error *err);
+/* Checks files of a trainer's state beside the weights at the same level, each by `verify_file`. */
+fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_file_fn verify_file,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* From level coverage on: reports what prevents a conversion with default options. May load objects
  * into the catalogue, so it must be last. */

@@ -1,8 +1,10 @@
 /* Results of verify for the caller, and the defects that it could not detect. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/struct_copy.h"
+#include "base/text.h"
 #include "verify/near_roles.h"
 #include "verify/verify_internal.h"
 
@@ -59,10 +61,16 @@ void verify_set_not_seen(fsdpck_verify *v)
     }
     const bool doubt = v->src->cat.origin.order_suspect;
     const bool unlike = v->near != NULL && v->near->skipped != NULL;
-    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s",
+    char of_state[256] = "";
+    if (v->state_unchecked > 0)
+        snprintf(of_state, sizeof of_state,
+                 "; %" PRIu64 " file%s of the trainer's state beside the weights, such as '%s'",
+                 v->state_unchecked, text_plural(v->state_unchecked), v->state_first);
+    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
              not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "",
-             unlike ? "; values that are unrelated to those in the folder of --like" : "");
+             unlike ? "; values that are unrelated to those in the folder of --like" : "",
+             of_state);
 }
 
 /* Without storages, which come last. */
@@ -104,6 +112,8 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .skipped_records = v->result.skipped_records,
         .skipped_nbytes = verify_is_partial(v) ? v->result.bytes_total - v->result.bytes_read : 0,
         .statistics = statistics_count(v),
+        .state_files = v->state_checked,
+        .unchecked_state_files = v->state_unchecked,
         .not_seen = v->not_seen,
     };
     if (v->options.strict) {

@@ -1,11 +1,14 @@
 /* Files of a trainer's state beside the weights, such as 'optimizer.pt': no conversion reads them, a resume does. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/text.h"
+#include "findings/finding_kinds.h"
 #include "verify/trainer_state.h"
 #include "verify/verify_internal.h"
 
-static void tell(fsdpck_verify *v, const char *path, const fsdpck_error *why)
+static void report_damaged(fsdpck_verify *v, const char *path, const fsdpck_error *why)
 {
     fsdpck_error what;
     FAIL_WITH(&what, BADINPUT, SIDE_UNREAD,
@@ -14,47 +17,171 @@ static void tell(fsdpck_verify *v, const char *path, const fsdpck_error *why)
                why->finding == FSDPCK_FINDING_NONE ? "" : fsdpck_finding_name(why->finding),
                why->finding == FSDPCK_FINDING_NONE ? "" : "]"),
               (next, "copy the file again: a run that resumes from this folder needs it"));
-    findings_report_as(&v->found, FINDING_WARNING, &what);
+    findings_report_as(&v->found, FINDING_ERROR, &what);
 }
 
-static fsdpck_status check_file_beside(fsdpck_verify *v, fsdpck_context *ctx, const probe_input *in,
-                                       const char *entry, fsdpck_error *err)
+/* Properties that only a conversion or a model description concerns are no damage of such a file. */
+static bool is_damage(const finding *f)
 {
-    fsdpck_error why = FSDPCK_ERROR_INIT;
-    const fsdpck_status st = trainer_state_check(ctx, in, entry, false, &why);
-    char *path = st == FSDPCK_BADINPUT ? folder_path_join(in->path, entry) : NULL;
-    if (path != NULL)
-        tell(v, path, &why);
-    free(path);
-    if (st == FSDPCK_CANCELLED && err != NULL)
-        *err = why;
-    return st == FSDPCK_CANCELLED ? st : FSDPCK_OK;
+    const finding_kind *kind = finding_get(f->what.finding);
+    return f->severity == FINDING_ERROR && f->what.status != FSDPCK_UNSUPPORTED &&
+           f->what.finding != FSDPCK_FINDING_NO_CHECKPOINT && /* of pickle.dump */
+           (kind == NULL || (kind->class != FINDING_DOUBT && kind->class != FINDING_MODEL &&
+                             kind->class != FINDING_REQUEST && kind->class != FINDING_SUPPORT));
 }
 
-/* `read`: the files of the checkpoint itself, NULL if it is below this folder. */
-static fsdpck_status check_folder(fsdpck_verify *v, fsdpck_context *ctx, const probe_input *in,
-                                  const catalogue *read, fsdpck_error *err)
+/* Returns the number of errors. */
+static uint64_t copy_errors(fsdpck_verify *v, const fsdpck_verify *of_file, const char *path)
 {
-    for (size_t i = 0; i < in->entry_count; i++)
-        if (trainer_state_has_name(in->entries[i]) &&
-            (read == NULL || !trainer_state_is_read(read, in->entries[i])))
-            RETURN_IF(check_file_beside(v, ctx, in, in->entries[i], err));
+    uint64_t count = 0;
+    for (size_t i = 0; i < of_file->found.kept; i++) {
+        fsdpck_error what = of_file->found.list[i].what;
+        if (!is_damage(&of_file->found.list[i]))
+            continue;
+        if (what.path[0] == '\0')
+            error_path(&what, path);
+        findings_report_as(&v->found, FINDING_ERROR, &what);
+        count++;
+    }
+    return count;
+}
+
+static void add_totals(fsdpck_verify *v, const fsdpck_verify *of_file)
+{
+    const check_result *from = &of_file->result;
+    v->result.records += from->records;
+    v->result.bytes_total += from->bytes_total;
+    v->result.bytes_read += from->bytes_read;
+    v->result.bytes_summed += from->bytes_summed;
+    v->result.unsummed_tensors += from->unsummed_tensors;
+    v->result.unverified_nbytes += from->unverified_nbytes;
+    v->result.unread_tensors += from->unread_tensors;
+    v->result.unread_nbytes += from->unread_nbytes;
+    v->result.skipped_records += from->skipped_records;
+    v->result.stopped = v->result.stopped || from->stopped;
+}
+
+static double seconds_left(const fsdpck_verify *v)
+{
+    struct timespec now;
+    if (v->deadline_ns == 0)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return ns < v->deadline_ns ? (double)(v->deadline_ns - ns) / 1e9 : 1e-9;
+}
+
+static void note_unchecked(fsdpck_verify *v, const char *entry)
+{
+    if (v->state_unchecked++ == 0)
+        escape_text(v->state_first, sizeof v->state_first, entry, strlen(entry));
+}
+
+typedef struct state_walk {
+    fsdpck_verify *v;
+    fsdpck_context *ctx;
+    verify_file_fn verify_file;
+} state_walk;
+
+/* As a checkpoint of its own, at the same level. */
+static fsdpck_status check_content(const state_walk *w, const char *path, const char *entry,
+                                   fsdpck_error *err)
+{
+    fsdpck_verify *v = w->v;
+    const fsdpck_verify_options o = {
+        .struct_nbytes = sizeof o,
+        .level = (int)v->level,
+        .threads = v->options.threads,
+        .require_checksums = v->options.require_checksums,
+        .set = v->options.set,
+        .sample_begin = v->options.sample_begin,
+        .sample_end = v->options.sample_end,
+        .max_seconds = seconds_left(v),
+        .memory_nbytes = v->options.memory_nbytes,
+    };
+    fsdpck_context *ctx = w->ctx;
+    const logger log = ctx->log;
+    fsdpck_verify *of_file = NULL;
+    ctx->log = (logger){0};
+    const fsdpck_status st = w->verify_file(ctx, path, &o, &of_file, err);
+    ctx->log = log;
+    if (st != FSDPCK_OK)
+        return st;
+    if (copy_errors(v, of_file, path) == 0 && of_file->src == NULL)
+        note_unchecked(v, entry);
+    else
+        v->state_checked++;
+    add_totals(v, of_file);
+    fsdpck_verify_free(of_file);
     return FSDPCK_OK;
 }
 
-fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_error *err)
+static fsdpck_status check_path_beside(const state_walk *w, const probe_input *in, const char *path,
+                                       const char *entry, fsdpck_error *err)
 {
+    fsdpck_verify *v = w->v;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    fsdpck_status st = trainer_state_check(w->ctx, in, entry, false, &why);
+    if (st == FSDPCK_BADINPUT) {
+        report_damaged(v, path, &why);
+        v->state_checked++;
+        return FSDPCK_OK;
+    }
+    if (st == FSDPCK_OK && trainer_state_is_json(entry)) {
+        v->state_checked++;
+        return FSDPCK_OK;
+    }
+    if (st == FSDPCK_OK)
+        st = check_content(w, path, entry, &why);
+    if (st == FSDPCK_CANCELLED && err != NULL)
+        *err = why;
+    if (st == FSDPCK_CANCELLED)
+        return st;
+    if (st != FSDPCK_OK)
+        note_unchecked(v, entry);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status check_file_beside(const state_walk *w, const probe_input *in,
+                                       const char *entry, fsdpck_error *err)
+{
+    path_kind kind;
+    if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
+        return FSDPCK_OK;
+    char *path = folder_path_join(in->path, entry);
+    if (path == NULL)
+        return error_set_nomem(err, strlen(entry));
+    const fsdpck_status st = check_path_beside(w, in, path, entry, err);
+    free(path);
+    return st;
+}
+
+/* `read`: the files of the checkpoint itself, NULL if it is below this folder. */
+static fsdpck_status check_folder(const state_walk *w, const probe_input *in, const catalogue *read,
+                                  fsdpck_error *err)
+{
+    for (size_t i = 0; i < in->entry_count; i++)
+        if ((trainer_state_has_name(in->entries[i]) || trainer_state_is_json(in->entries[i])) &&
+            (read == NULL || !trainer_state_is_read(read, in->entries[i])))
+            RETURN_IF(check_file_beside(w, in, in->entries[i], err));
+    return FSDPCK_OK;
+}
+
+fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_file_fn verify_file,
+                                  fsdpck_error *err)
+{
+    const state_walk w = {v, ctx, verify_file};
     const probe_input *in = &v->src->probe;
     const catalogue *read = v->src->adapter == NULL ? &v->src->cat : &v->src->read;
     probe_input above;
     if (ctx->group != NULL || v->src->remote_files != NULL)
         return FSDPCK_OK;
     if (in->is_folder)
-        RETURN_IF(check_folder(v, ctx, in, read, err));
+        RETURN_IF(check_folder(&w, in, read, err));
     if (v->src->entered_from == NULL)
         return FSDPCK_OK;
     RETURN_IF(probe_gather(v->src->entered_from, &above, err));
-    const fsdpck_status st = check_folder(v, ctx, &above, NULL, err);
+    const fsdpck_status st = check_folder(&w, &above, NULL, err);
     probe_release(&above);
     return st;
 }

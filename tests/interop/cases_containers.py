@@ -164,7 +164,7 @@ def case_names_that_are_no_text(setting):
 
 @case()
 def case_trainer_files_beside(setting):
-    """A resume reads optimizer.pt; verify says that it cannot, whatever is wrong with it."""
+    """A resume reads optimizer.pt; verify reports an error, whatever is wrong with it."""
     whole = {"state": {0: {"exp_avg": torch.ones(500)}}, "param_groups": [{"params": [0]}]}
     torch.save(whole, setting.path("whole.pt"))
     with open(setting.path("whole.pt"), "rb") as file:
@@ -176,10 +176,57 @@ def case_trainer_files_beside(setting):
             save_file({"weight": torch.ones(4)}, os.path.join(folder, "model.safetensors"))
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(content)
+            code = 0 if what == "whole" else 1
             paths = [finding.get("path", "") for finding in
-                     json.loads(setting.run("verify", folder, "--json").stdout)["findings"] if finding["finding"] == "SIDE-UNREAD"]
+                     json.loads(setting.run("verify", folder, "--json", expected=code).stdout)["findings"]
+                     if finding["finding"] == "SIDE-UNREAD"]
             check(paths == ([] if what == "whole" else [os.path.join(folder, name)]), "%s %s: %r" % (what, name, paths))
-            setting.run("verify", folder, "--strict", expected=0 if what == "whole" else 1)
+            setting.run("verify", folder, "--strict", expected=code)
+
+
+def save_trainer_step(folder, seed):
+    """As the Trainer of transformers does, with real state; the learning rate 0 keeps the weights."""
+    import argparse
+    import random
+    os.makedirs(folder)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(16, 16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    torch.manual_seed(seed)
+    model(torch.randn(3, 16)).sum().backward()
+    optimizer.step()
+    save_file(dict(model.state_dict()), os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    for name, state in (("optimizer.pt", optimizer.state_dict()), ("scheduler.pt", scheduler.state_dict()),
+                        ("rng_state.pth", {"python": random.getstate(), "cpu": torch.get_rng_state()}),
+                        ("training_args.bin", argparse.Namespace(learning_rate=0.))):
+        torch.save(state, os.path.join(folder, name))
+    with open(os.path.join(folder, "trainer_state.json"), "w") as file:
+        json.dump({"global_step": seed, "log_history": [{"loss": float("nan")}]}, file)
+
+
+@case()
+def case_trainer_state_is_checked(setting):
+    """A bit of the optimizer's data that changed after the save; two steps that differ in the optimizer alone."""
+    run = setting.path("run")
+    for step in (1, 2):
+        save_trainer_step(os.path.join(run, "checkpoint-%d" % step), step)
+    folder = os.path.join(run, "checkpoint-2")
+    for level in ("quick", "structure", "coverage", "checksum", "numeric"):
+        report = json.loads(setting.run("verify", folder, "--level", level, "--strict", "--json").stdout)
+        check(report["counts"]["state_files"] == 5 and report["unchecked"]["state_files"] == 0, "%s: %r" % (level, report["counts"]))
+    done = setting.run("diff", os.path.join(run, "checkpoint-1"), folder)
+    check("STATE-BESIDE" in done.stderr and "optimizer.pt" in done.stderr, done.stderr)
+    path = os.path.join(folder, "optimizer.pt")
+    data = torch.load(path, weights_only=True)["state"][0]["exp_avg"].numpy().tobytes()
+    with open(path, "rb") as file:
+        saved = bytearray(file.read())
+    saved[saved.index(data) + len(data) // 2] ^= 1
+    with open(path, "wb") as file:
+        file.write(saved)
+    report = json.loads(setting.run("verify", folder, "--level", "checksum", "--json", expected=1).stdout)
+    errors = [(item["finding"], item["path"]) for item in report["findings"] if item["severity"] == "error"]
+    check(errors == [("ZIP-CRC", path)], "%r" % errors)
 
 
 def changed_objects(setting, first, second, *options, expected):

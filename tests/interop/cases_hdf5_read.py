@@ -144,6 +144,25 @@ def case_hdf5_read_refused(setting):
     check("lzf" in done.stderr and "H5-FILTER" in done.stderr, done.stderr)
 
 
+@case()
+def case_hdf5_attributes_are_named(setting):
+    """Those of Keras's HDF5 files: no tensors, but Keras cannot load the model without them."""
+    import h5py
+    with h5py.File(setting.path("in.h5"), "w") as f:
+        f.attrs["layer_names"] = ["dense", "dropout"]
+        f.attrs["model_config"] = "{}"
+        f.create_group("dropout").attrs["weight_names"] = h5py.Empty("S1")
+        f.create_group("dense").attrs["weight_names"] = ["dense/kernel"]
+        f["dense/kernel"] = numbers("f4", (2, 2), 1)
+        f["dense/kernel"].attrs["note"] = 7
+    done = setting.run("consolidate", setting.path("in.h5"), setting.path("out.h5"))
+    check("5 attributes are not read" in done.stderr and "'layer_names'" in done.stderr and "1 group is empty" in done.stderr, done.stderr)
+    for path in ("out.h5", "in.h5"):
+        done = setting.run("diff", setting.path("in.h5"), setting.path(path))
+        check("H5-ATTRIBUTES" in done.stderr, done.stderr)
+    check("H5-ATTRIBUTES" not in setting.run("inspect", setting.path("out.h5")).stderr, "fsdpck's own")
+
+
 def digest_or_refusal(setting, path):
     """What digest says of a file, some of whose elements may never have been written."""
     done = subprocess.run([setting.program, "digest", "--hdf5-fill", path], capture_output=True, text=True)

@@ -1,0 +1,149 @@
+#include "verify/latest_list.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+/* Newest first; equal steps are ordered by name, so that the result is deterministic. */
+static int compare_candidates(const void *a, const void *b)
+{
+    const latest_step *x = a, *y = b;
+    const int order = step_name_compare(&y->name, &x->name);
+    return order != 0 ? order : strcmp(x->path, y->path);
+}
+
+/* One of a checkpoint's files, by its name. */
+static bool is_part_of_checkpoint(const char *name)
+{
+    bool known;
+    return format_file_count(name) > 1 || format_is_rank_file(name, &known) ||
+           format_is_safetensors_rank(name);
+}
+
+/* So is an unreadable folder: opening it reports the cause. */
+static bool may_be_checkpoint(const folder *dir, const char *name)
+{
+    path_kind kind;
+    return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
+           path_is_dangling(dir, name) ||
+           (kind == PATH_FILE && name[weights_stem_nbytes(name)] != '\0' &&
+            !is_part_of_checkpoint(name));
+}
+
+static bool is_candidate(const folder *dir, const char *name, step_name *s)
+{
+    step_name_read(name, weights_stem_nbytes(name), s);
+    return name[0] != '.' && s->mark != STEP_EVALUATION && s->has_numbers &&
+           may_be_checkpoint(dir, name);
+}
+
+static fsdpck_status add_candidate(latest_list *l, const char *root, const char *name,
+                                   const step_name *s, fsdpck_error *err)
+{
+    vec *to = s->kind <= STEP_UNKNOWN ? &l->unnumbered : &l->steps;
+    const latest_step c = {.path = folder_path_join(root, name), .name = *s};
+    if (c.path == NULL)
+        return error_set_nomem(err, strlen(root));
+    const fsdpck_status st = vec_add(to, &c, err);
+    if (st != FSDPCK_OK)
+        free(c.path);
+    return st;
+}
+
+fsdpck_status latest_list_read(latest_list *l, const char *root, const folder *dir,
+                               fsdpck_error *err)
+{
+    char **names = NULL;
+    size_t count = 0;
+    RETURN_IF(folder_list(dir, ".", &names, &count, err));
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
+        step_name s;
+        if (is_candidate(dir, names[i], &s))
+            st = add_candidate(l, root, names[i], &s, err);
+    }
+    if (l->steps.count > 1)
+        qsort(l->steps.items, l->steps.count, sizeof(latest_step), compare_candidates);
+    free(names);
+    return st;
+}
+
+void latest_list_init(latest_list *l)
+{
+    *l = (latest_list){.steps = VEC_OF(latest_step, NULL), .unnumbered = VEC_OF(latest_step, NULL)};
+}
+
+void latest_list_release(latest_list *l)
+{
+    for (size_t i = 0; i < l->steps.count; i++)
+        free(VEC_AT(&l->steps, latest_step, i)->path);
+    for (size_t i = 0; i < l->unnumbered.count; i++)
+        free(VEC_AT(&l->unnumbered, latest_step, i)->path);
+    VEC_RELEASE_ALL(&l->steps, &l->unnumbered);
+}
+
+/* ---- warnings ---- */
+
+static bool is_checkpoint(const char *path)
+{
+    path_kind kind;
+    search_result found;
+    if (path_probe(NULL, path, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FOLDER)
+        return true;
+    if (search_folders(path, &found, NULL) != FSDPCK_OK)
+        return false;
+    const bool any = found.count > 0;
+    search_result_release(&found);
+    return any;
+}
+
+static void warn_unnumbered(const latest_list *l, const logger *log)
+{
+    const char *first = NULL;
+    uint64_t count = 0;
+    for (size_t i = 0; i < l->unnumbered.count; i++) {
+        const char *path = VEC_AT(&l->unnumbered, const latest_step, i)->path;
+        if (!is_checkpoint(path))
+            continue;
+        first = first == NULL ? path : first;
+        count++;
+    }
+    if (count > 0)
+        log_warn(log, FSDPCK_FINDING_LATEST_NAME,
+                 "check these by hand, or rename them to names such as step-1000",
+                 "%" PRIu64 " names contain numbers, but no certain step, and were not considered, "
+                 "such as '%s'",
+                 count, text_file_name(first));
+}
+
+/* Epochs beside steps, or a number without a word beside numbers with one. */
+static bool may_be_later(const latest_step *chosen, const latest_step *other)
+{
+    const step_name *a = &chosen->name, *b = &other->name;
+    if (!step_name_same_kind(a, b))
+        return step_name_has_word(b);
+    return a->has_epoch && b->has_epoch && b->epoch > a->epoch && b->step < a->step;
+}
+
+static void warn_order(const latest_list *l, const latest_step *chosen, const logger *log)
+{
+    for (size_t i = 0; i < l->steps.count; i++) {
+        const latest_step *other = VEC_AT(&l->steps, const latest_step, i);
+        if (other == chosen || other->is_run || !latest_step_may_count(other) ||
+            !may_be_later(chosen, other))
+            continue;
+        log_warn(log, FSDPCK_FINDING_LATEST_NAME, "decide which of the two to resume from",
+                 "order of '%s' and '%s' is uncertain: their names count different things",
+                 text_file_name(chosen->path), text_file_name(other->path));
+        return;
+    }
+}
+
+void latest_list_warn(const latest_list *l, const latest_step *chosen, const logger *log)
+{
+    warn_unnumbered(l, log);
+    if (chosen != NULL)
+        warn_order(l, chosen, log);
+}

@@ -1,0 +1,20 @@
+/* latest_list.h: the steps of a run, by the names in its folder. */
+#ifndef FSDPCK_VERIFY_LATEST_LIST_H
+#define FSDPCK_VERIFY_LATEST_LIST_H
+
+#include "verify/latest_step.h"
+
+typedef struct latest_list {
+    vec steps;      /* latest_step, newest first */
+    vec unnumbered; /* latest_step: the name contains numbers, but none is certainly that of a step */
+} latest_list;
+
+void latest_list_init(latest_list *l);
+fsdpck_status latest_list_read(latest_list *l, const char *root, const folder *dir,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* LATEST-NAME: names without a certain step, and one whose order beside `chosen` is uncertain.
+ * chosen: the newest complete step; NULL if none. */
+void latest_list_warn(const latest_list *l, const latest_step *chosen, const logger *log);
+void latest_list_release(latest_list *l);
+
+#endif
