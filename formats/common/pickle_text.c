@@ -92,6 +92,15 @@ fsdpck_status pickle_do_global(pickle_machine *m, fsdpck_error *err)
     return push_symbol(m, module, module_nbytes, name, name_nbytes, m->pool->cells.count, err);
 }
 
+/* Python names torch.channels_last by the first of torch's modules that imports torch:
+ * 'torch._utils', 'torch.channels_last'. Protocol 2 cannot write that name. */
+static bool is_of_torch(const char *module, size_t module_nbytes, const char *name,
+                        size_t name_nbytes)
+{
+    return module_nbytes > 6 && memcmp(module, "torch.", 6) == 0 && name_nbytes > 6 &&
+           memcmp(name, "torch.", 6) == 0 && memchr(name + 6, '.', name_nbytes - 6) == NULL;
+}
+
 fsdpck_status pickle_do_stack_global(pickle_machine *m, fsdpck_error *err)
 {
     RETURN_IF(pickle_need(m, 2, err));
@@ -105,6 +114,8 @@ fsdpck_status pickle_do_stack_global(pickle_machine *m, fsdpck_error *err)
     size_t name_nbytes = 0;
     const char *module_text = value_text(m->pool, module.v, &module_nbytes);
     const char *name_text = value_text(m->pool, name.v, &name_nbytes);
+    if (is_of_torch(module_text, module_nbytes, name_text, name_nbytes))
+        return push_symbol(m, "torch", 5, name_text + 6, name_nbytes - 6, module.mark, err);
     return push_symbol(m, module_text, module_nbytes, name_text, name_nbytes, module.mark, err);
 }
 

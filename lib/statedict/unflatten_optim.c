@@ -393,8 +393,8 @@ static fsdpck_status check_piece(flat_adapter *v, const flat_state_tensor *p,
     return FSDPCK_OK;
 }
 
-/* State of a sharded parameter by number in DCP: torch saves what has one name once, so it is the
- * shard of one rank. */
+/* State of a sharded parameter by number in DCP: torch saves a name once, here the shard of one
+ * rank. */
 static bool is_of_one_rank(const flat_adapter *v, const flat_state_tensor *p, uint32_t target,
                            bool orig)
 {

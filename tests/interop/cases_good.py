@@ -155,6 +155,19 @@ def case_good_diff_protocols(setting):
         setting.run("diff", setting.path("%d.pt" % protocol), output)
 
 
+@case((2, 15))
+def case_good_memory_formats(setting):
+    """Newer pickle protocols name torch.channels_last by another module of torch."""
+    state = {"w": torch.ones(2), "f": torch.channels_last, "g": [torch.contiguous_format]}
+    for protocol in (4, 5):
+        torch.save(state, setting.path("%d.pt" % protocol), pickle_protocol=protocol)
+        _, output = setting.consolidate(setting.path("%d.pt" % protocol), "out-%d.pt" % protocol)
+        setting.run("verify", output)
+        setting.run("diff", setting.path("%d.pt" % protocol), output)
+        found = torch.load(output, weights_only=False)
+        check(found["f"] is torch.channels_last and found["g"] == [torch.contiguous_format], found)
+
+
 def deflated(source, target):
     with zipfile.ZipFile(source) as given, zipfile.ZipFile(target, "w") as made:
         for entry in given.infolist():
