@@ -29,7 +29,7 @@ static const opt_row average_rows[] = {
 };
 
 static const opt_row part_rows[] = {
-    {"part", .kind = OPT_CHOICE, .at = AT(part), .value = "PART",
+    {"part", .kind = OPT_CHOICE, .at = AT(average_part), .value = "PART",
      .choices = "model|optimizer|other|all|ema",
      .help = "part to average: model, optimizer, other, all, or ema, the moving average that "
              "torchtitan's optimizer holds; default: model"},

@@ -319,8 +319,12 @@ const opt_row options_detail_plan[] = {
 
 void command_options_init(command_options *w)
 {
-    *w = (command_options){
-        .part = -1, .per_rank = -1, .optim_keys = -1, .torch = -1, .compress = -1};
+    *w = (command_options){.part = -1,
+                           .average_part = -1,
+                           .per_rank = -1,
+                           .optim_keys = -1,
+                           .torch = -1,
+                           .compress = -1};
 }
 
 void command_open_options(const command_options *w, fsdpck_open_options *open)
@@ -406,7 +410,9 @@ static const char *const *request_list(char **list, size_t *count)
 
 static void request_selection(const command_options *w, job_options *t)
 {
-    t->select.part = w->part == PART_ADAPTER ? -1 : w->part;
+    t->select.part = w->average_part >= 0      ? w->average_part
+                     : w->part == PART_ADAPTER ? -1
+                                               : w->part;
     t->select.clean_names = w->clean ? FSDPCK_ON : w->keep ? FSDPCK_OFF : FSDPCK_AUTO;
     t->select.keys = request_list(w->keys, &t->select.keys_count);
     t->select.exclude = request_list(w->exclude, &t->select.exclude_count);

@@ -52,6 +52,7 @@ typedef struct command_options {
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
     /* of average */
+    int average_part; /* --part, with one more choice: FSDPCK_PART_ALL + 1 is ema */
     char *weights, *schedule, *average_base, *scale, *slerp;
     int normalize, accumulate;
     uint64_t objects_from;
