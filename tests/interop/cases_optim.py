@@ -131,7 +131,8 @@ def turn(setting, stem, options):
     id_path, number = rekey(setting, fixture_source(stem), "id", "id.pt", *options)
     check(form_of(name) == "name" and form_of(number) == "id", "forms of " + stem)
     again = IN_ORDER
-    if len(options) > len(IN_ORDER) or "-tied" in stem:  # a second name of a parameter, with bytes of its own
+    # A second name of a parameter, with bytes of its own; parameters without state among equal shapes.
+    if len(options) > len(IN_ORDER) or "-tied" in stem or "deepspeed" in stem:
         with open(setting.path("again.json"), "w", encoding="utf-8") as out:
             json.dump(described(load_pt(name_path, weights_only=False), groups_by_number(name, number)), out)
         again = ("--model", setting.path("again.json"), *IN_ORDER)
