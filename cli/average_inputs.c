@@ -85,11 +85,11 @@ static fsdpck_status read_weights(const char *text, double **weights, size_t *co
     }
 }
 
-/* DST first: SRC does not exist, but DST does. */
-static void hint_at_order(const command_request *r, size_t source, fsdpck_error *err)
+/* DST first: the first SRC does not exist, but DST does. */
+static void hint_at_order(const command_request *r, fsdpck_error *err)
 {
-    if (err->next[0] == '\0' && access(r->sources[source], F_OK) != 0 && access(r->dst, F_OK) == 0)
-        snprintf(err->next, sizeof err->next, "give DST last, after all SRC");
+    if (err->next[0] == '\0' && access(r->sources[0], F_OK) != 0 && access(r->dst, F_OK) == 0)
+        snprintf(err->next, sizeof err->next, "check its name; DST is the last operand");
 }
 
 static fsdpck_status open_all(const cli *c, const command_request *r, convert_inputs *in,
@@ -105,7 +105,8 @@ static fsdpck_status open_all(const cli *c, const command_request *r, convert_in
         const fsdpck_status st =
             fsdpck_open(c->ctx, r->sources[i], &r->open, &in->averaged[i], err);
         if (st != FSDPCK_OK) {
-            hint_at_order(r, i, err);
+            if (i == 0)
+                hint_at_order(r, err);
             return st;
         }
         in->averaged_count++;

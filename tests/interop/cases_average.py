@@ -284,6 +284,8 @@ def case_average_refused(setting):
         setting.run("average", paths[0], changed, target, "--objects-from", number)
         check(torch.equal(load_file(target)["position_ids"], source["position_ids"]), "--objects-from %d" % number)
         os.remove(target)
+    error = refuse("AVERAGE-OVERFLOW", paths[0], paths[1], "--weights", "1e5,1e5", "--keys", "layers.2.weight")
+    check(error["tensor"] == "layers.2.weight" and not error.get("path"), "overflow: %r" % error)
     setting.run("average", paths[0], setting.path("extra.safetensors"), target, "--exclude", "extra")
     os.remove(target)
     refuse("", paths[0], paths[1], "--weights", "1", expected=USAGE)
