@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static fsdpck_status fail_number(const char *option, const char *text, fsdpck_error *err)
 {
@@ -36,6 +37,32 @@ static fsdpck_status read_only(const char *option, const char *text, double *num
                : fail_number(option, text, err);
 }
 
+static fsdpck_status fail_empty(const char *text, size_t number, fsdpck_error *err)
+{
+    err->status = FSDPCK_USAGE;
+    snprintf(err->message, sizeof err->message, "--weights: item %zu of '%.100s' is empty", number,
+             text);
+    return FSDPCK_USAGE;
+}
+
+/* "--weights 1 2": the operand 2 would be a checkpoint that does not exist. */
+static fsdpck_status check_separators(const command_request *r, size_t weights, fsdpck_error *err)
+{
+    for (size_t i = 0; weights != r->source_count && i <= r->source_count; i++) {
+        const char *operand = i < r->source_count ? r->sources[i] : r->dst, *at = operand;
+        double number;
+        if (!read_number(&at, &number) || *at != '\0')
+            continue;
+        err->status = FSDPCK_USAGE;
+        snprintf(err->message, sizeof err->message,
+                 "--weights '%.100s' has %zu of %zu weights, and operand '%.100s' is a number",
+                 r->given->weights, weights, r->source_count, operand);
+        snprintf(err->next, sizeof err->next, "separate the weights by commas: --weights 1,2");
+        return FSDPCK_USAGE;
+    }
+    return FSDPCK_OK;
+}
+
 /* "0.5,0.25,0.25" */
 static fsdpck_status read_weights(const char *text, double **weights, size_t *count,
                                   fsdpck_error *err)
@@ -48,12 +75,21 @@ static fsdpck_status read_weights(const char *text, double **weights, size_t *co
         return FSDPCK_LIMIT;
     }
     for (;; at++) {
+        if (*at == ',' || *at == '\0')
+            return fail_empty(text, *count + 1, err);
         if (!read_number(&at, &(*weights)[*count]) || (*at != ',' && *at != '\0'))
             return fail_number("--weights", text, err);
         ++*count;
         if (*at == '\0')
             return FSDPCK_OK;
     }
+}
+
+/* DST first: the first SRC does not exist, but DST does. */
+static void hint_at_order(const command_request *r, fsdpck_error *err)
+{
+    if (err->next[0] == '\0' && access(r->sources[0], F_OK) != 0 && access(r->dst, F_OK) == 0)
+        snprintf(err->next, sizeof err->next, "check its name; DST is the last operand");
 }
 
 static fsdpck_status open_all(const cli *c, const command_request *r, convert_inputs *in,
@@ -68,8 +104,11 @@ static fsdpck_status open_all(const cli *c, const command_request *r, convert_in
     for (size_t i = 0; i < r->source_count; i++) {
         const fsdpck_status st =
             fsdpck_open(c->ctx, r->sources[i], &r->open, &in->averaged[i], err);
-        if (st != FSDPCK_OK)
+        if (st != FSDPCK_OK) {
+            if (i == 0)
+                hint_at_order(r, err);
             return st;
+        }
         in->averaged_count++;
     }
     if (r->given->average_base == NULL)
@@ -104,6 +143,8 @@ fsdpck_status average_inputs_open(const cli *c, const command_request *r, conver
     if (st == FSDPCK_OK && r->given->weights != NULL)
         st = read_weights(r->given->weights, &weights, &o.weights_count, err);
     o.weights = weights;
+    if (st == FSDPCK_OK && weights != NULL)
+        st = check_separators(r, o.weights_count, err);
     if (st == FSDPCK_OK)
         st = open_all(c, r, in, &o.base, err);
     if (st == FSDPCK_OK)

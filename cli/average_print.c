@@ -25,6 +25,8 @@ static void print_method(const command_request *r, const fsdpck_average_info *a)
         printf(", slerp at %s", w->slerp);
     if (w->schedule != NULL)
         printf(", schedule %s", w->schedule);
+    if (w->weights != NULL && !w->normalize)
+        printf(", sum of the weights %.10g", a->sum);
     if (w->average_base != NULL)
         printf(", as differences from %s, scaled by %s",
                escaped(path, sizeof path, w->average_base), w->scale == NULL ? "1" : w->scale);
@@ -69,7 +71,10 @@ void average_print_text(const cli *c, const command_request *r, const fsdpck_che
             printf("  ... %zu more\n", a.inputs - i);
             break;
         }
-        printf("  %.10g %s\n", a.coefficients[i], escaped(path, sizeof path, r->sources[i]));
+        printf("  %.10g %s", a.coefficients[i], escaped(path, sizeof path, r->sources[i]));
+        if (a.steps[i] >= 0)
+            printf(", step %" PRIi64, a.steps[i]);
+        putchar('\n');
     }
     if (r->job.dry_run.mode != 0 || a.tensors == 0)
         return;
@@ -92,6 +97,8 @@ static void put_inputs(const command_request *r, const fsdpck_average_info *a, j
         report_name(w, "path", r->sources[i], strlen(r->sources[i]));
         if (a->coefficients != NULL)
             json_member_double(w, "coefficient", a->coefficients[i]);
+        if (a->steps[i] >= 0)
+            json_member_u64(w, "step", (uint64_t)a->steps[i]);
         json_end_object(w);
     }
     json_end_array(w);
@@ -123,6 +130,8 @@ void average_put_json(const command_request *r, const fsdpck_checkpoint *src, js
     fsdpck_average_get_info(src, &a);
     json_member_object(w, "average");
     put_inputs(r, &a, w);
+    if (a.coefficients != NULL)
+        json_member_double(w, "coefficients_sum", a.sum);
     json_member_string(w, "schedule", o->schedule);
     json_member_string(w, "slerp", o->slerp);
     if (o->average_base != NULL) {

@@ -148,7 +148,7 @@ int cmd_average(cli *c, int argc, const char **argv)
         .groups = groups,
         .examples =
             "  fsdpck average step-800 step-900 step-1000 mean.safetensors\n"
-            "  fsdpck average step-*/ merged --schedule minus-sqrt --world-size 64\n"
+            "  fsdpck average $(ls -dv step-*) merged --schedule minus-sqrt --world-size 64\n"
             "  fsdpck average step-800 step-900 ema.pt --schedule ema=0.9\n"
             "  fsdpck average sft-a sft-b out/ --base Llama-3.1-8B --weights 1,1 --scale 0.4\n"
             "  fsdpck average a.safetensors b.safetensors ab.safetensors --slerp 0.5\n",

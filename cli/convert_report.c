@@ -54,8 +54,9 @@ static void print_names(char *const *names, size_t count)
 static const char *left_out_hint(const command_request *r, const fsdpck_info *info,
                                  const fsdpck_report *p)
 {
-    if (info->map[0] != '\0' || info->dequantized > 0 || info->merged != NULL ||
-        info->has_adapter)
+    if (r->sources != NULL)
+        return strcmp(p->part, "model") == 0 ? "; --part all includes optimizer state" : "";
+    if (info->map[0] != '\0' || info->dequantized > 0 || info->merged != NULL || info->has_adapter)
         return "";
     if (!is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
         p->format_id != FSDPCK_FORMAT_DCP)

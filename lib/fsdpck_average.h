@@ -25,7 +25,7 @@ typedef struct fsdpck_average_options {
     size_t weights_count;  /* with weights: the number of inputs */
     int normalize;         /* divide the weights by their sum */
     /* "linear", "minus-sqrt" or "ema=BETA", fsdpck-average(1), for inputs in the order of their age, the
-     * oldest first; NULL: none. */
+     * oldest first; NULL: none. If all inputs record a training step, these must not decrease. */
     const char *schedule;
     /* Task arithmetic: base + scale * (sum of weight * (input - base)). Borrowed as the inputs. NULL:
      * none. */
@@ -50,8 +50,8 @@ typedef struct fsdpck_average_options {
  * are those of input objects_from, or of the first. Floating tensors are summed in the order of the
  * inputs in float32 (float64 tensors: float64) and rounded once. *out is freed with fsdpck_close, before
  * the inputs. Collective in a group. Errors: USAGE, BADINPUT (AVERAGE-DIFFER: other names, shapes, dtypes
- * or objects; later, when elements are read, other integers, and AVERAGE-NONFINITE), UNSUPPORTED
- * (AVERAGE-KIND). */
+ * or objects; later, when elements are read, other integers, AVERAGE-NONFINITE and
+ * AVERAGE-OVERFLOW), UNSUPPORTED (AVERAGE-KIND). */
 FSDPCK_API fsdpck_status fsdpck_average(fsdpck_context *ctx, fsdpck_checkpoint *const *inputs,
                                         size_t count, const fsdpck_average_options *options,
                                         fsdpck_checkpoint **out,
@@ -63,6 +63,8 @@ typedef struct fsdpck_average_info {
     size_t inputs;              /* number of checkpoints, without base */
     const double *coefficients; /* by input; NULL for slerp, whose factors differ between tensors */
     uint64_t tensors;           /* that are computed: limit of the index */
+    double sum;                 /* of the coefficients; 0 for slerp */
+    const int64_t *steps; /* by input: fsdpck_get_step number 0, -1 without; NULL: no average */
 } fsdpck_average_info;
 
 /* Fills *info; all zeros for a checkpoint that was not made by fsdpck_average. */

@@ -17,8 +17,8 @@
  *   - slerp of two inputs: float64, with three sums over the whole tensor (average_slerp.c).
  *   - all other tensors: the bytes of the template; the inputs must be equal.
  *
- * Elements of the inputs and results must be finite (AVERAGE-NONFINITE), and other tensors equal
- * (AVERAGE-DIFFER). The result depends on neither threads nor chunks.
+ * Elements of the inputs (AVERAGE-NONFINITE) and results (AVERAGE-OVERFLOW) must be finite, and other
+ * tensors equal (AVERAGE-DIFFER). The result depends on neither threads nor chunks.
  */
 #ifndef FSDPCK_AVERAGE_AVERAGE_H
 #define FSDPCK_AVERAGE_AVERAGE_H

@@ -159,10 +159,13 @@ void average_reader_close(average_reader *r)
 fsdpck_status average_fail_special(const averager *v, const average_tensor *t, size_t culprit,
                                    fsdpck_error *err)
 {
-    const bool of_input = culprit < v->count;
-    return FAIL_WITH(
-        err, BADINPUT, AVERAGE_NONFINITE,
-        ("'%s' %s NaN or infinity", average_name(v, t), of_input ? "contains" : "would become"),
-        (path, of_input ? v->inputs[culprit].name : ""), (tensor, average_name(v, t)),
-        (expected, "finite numbers in all inputs and in the average"));
+    const dtype d = (dtype)catalogue_tensor(v->out, t->tensor)->dtype;
+    if (culprit < v->count)
+        return FAIL_WITH(err, BADINPUT, AVERAGE_NONFINITE,
+                         ("'%s' contains NaN or infinity", average_name(v, t)),
+                         (path, v->inputs[culprit].name), (tensor, average_name(v, t)),
+                         (expected, "finite numbers in all inputs"));
+    return FAIL_WITH(err, BADINPUT, AVERAGE_OVERFLOW,
+                     ("'%s': the sum overflows %s", average_name(v, t), dtype_get(d)->name),
+                     (tensor, average_name(v, t)));
 }

@@ -35,12 +35,9 @@ static void replace_decay(double *c, size_t count, bool root)
 
 static void moving_average(double *c, size_t count, double beta)
 {
-    double power = 1;
-    for (size_t i = count; i-- > 1;) {
-        c[i] = power * (1 - beta);
-        power *= beta;
-    }
-    c[0] = power;
+    c[0] = pow(beta, (double)(count - 1));
+    for (size_t i = 1; i < count; i++)
+        c[i] = pow(beta, (double)(count - 1 - i)) * (1 - beta);
 }
 
 /* Digits and a point: strtod would also accept signs, blanks, hexadecimal numbers and nan. */

@@ -7,6 +7,8 @@ void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *
     const catalogue *from = plan_source(x->r.plan);
     const cat_chunk *k = catalogue_chunk(from, chunk);
     error_tensor(err, catalogue_name(from, catalogue_tensor(from, k->tensor)->name));
+    if (err != NULL && err->finding == FSDPCK_FINDING_AVERAGE_OVERFLOW)
+        return; /* of all inputs together */
     if (x->r.source->root_is_file)
         error_path(err, x->r.source->root);
     else if (k->file < catalogue_file_count(from))

@@ -7,6 +7,9 @@
 #include "base/struct_copy.h"
 #include "open/checkpoint.h"
 
+/* Of the sum of the weights from 1, without a warning: three weights of 0.333. */
+#define SUM_ERROR_MAX 1e-3
+
 /* --- the request --- */
 
 static fsdpck_status check_numbers(const fsdpck_average_options *o, fsdpck_error *err)
@@ -14,6 +17,11 @@ static fsdpck_status check_numbers(const fsdpck_average_options *o, fsdpck_error
     for (size_t i = 0; i < o->weights_count; i++)
         if (!isfinite(o->weights[i]))
             return FAIL(err, USAGE, NONE, "weight number %zu is not finite", i + 1);
+    bool zero = o->weights != NULL;
+    for (size_t i = 0; i < o->weights_count; i++)
+        zero = zero && o->weights[i] == 0;
+    if (zero)
+        return FAIL(err, USAGE, NONE, "all weights are 0");
     if (!isfinite(o->scale))
         return FAIL(err, USAGE, NONE, "the scale of the base is not finite");
     if (o->slerp && !(o->slerp_t >= 0 && o->slerp_t <= 1))
@@ -60,6 +68,25 @@ static fsdpck_status choose_rule(fsdpck_checkpoint *c, const fsdpck_average_opti
     if (o->schedule != NULL)
         RETURN_IF(average_coefficients_schedule(o->schedule, r->coefficients, count, err));
     return o->normalize ? average_coefficients_normalize(r->coefficients, count, err) : FSDPCK_OK;
+}
+
+static double sum_of(const average_rule *r)
+{
+    double sum = 0;
+    for (size_t i = 0; i < r->count; i++)
+        sum += r->coefficients[i];
+    return sum;
+}
+
+/* Differences from a base may have any weights. */
+static void warn_of_sum(const fsdpck_checkpoint *c, const fsdpck_average_options *o)
+{
+    const double sum = sum_of(&c->average_rule);
+    if (o->weights == NULL || o->normalize || o->base != NULL || fabs(sum - 1) <= SUM_ERROR_MAX)
+        return;
+    log_warn(&c->ctx->log, FSDPCK_FINDING_AVERAGE_SUM,
+             sum == 0 ? "give weights that add up to 1" : "", "the weights add up to %.10g, not 1",
+             sum);
 }
 
 /* --- the checkpoint --- */
@@ -230,6 +257,9 @@ static fsdpck_status make(fsdpck_checkpoint *const *given, size_t count,
     RETURN_IF(made);
     RETURN_IF(choose_rule(c, o, count, err));
     c->averaged = VEC_OF(uint32_t, &c->metadata);
+    RETURN_IF(average_steps_find(given, count, &c->average_steps, err));
+    if (o->schedule != NULL)
+        RETURN_IF(average_steps_check(given, count, c->average_steps, err));
     RETURN_IF(take_inputs(c, given, count, o, err));
     c->base = c->inputs[shape];
     RETURN_IF(prepare_inputs(c->inputs, c->input_count, err));
@@ -247,6 +277,10 @@ static fsdpck_status make(fsdpck_checkpoint *const *given, size_t count,
                        .takes_objects = takes};
     const fsdpck_status st = fill(c, &m, err);
     c->average_tensors = m.tensors;
+    if (st == FSDPCK_OK) {
+        warn_of_sum(c, o);
+        average_warn_inputs(given, count, shape);
+    }
     return st;
 }
 
@@ -281,6 +315,8 @@ void fsdpck_average_get_info(const fsdpck_checkpoint *ckpt, fsdpck_average_info 
         .coefficients =
             is_average && !ckpt->average_rule.slerp ? ckpt->average_rule.coefficients : NULL,
         .tensors = is_average ? ckpt->averaged.count : 0,
+        .sum = is_average && !ckpt->average_rule.slerp ? sum_of(&ckpt->average_rule) : 0,
+        .steps = is_average ? ckpt->average_steps : NULL,
     };
     struct_copy_out(info, &found, sizeof found);
 }

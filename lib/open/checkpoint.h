@@ -14,6 +14,7 @@
  *     dequantized_checkpoint.c quantized weights as bfloat16
  *     averaged_checkpoint.c the average of several checkpoints
  *     ema_checkpoint.c    the moving average that an optimizer holds
+ *     average_order.c     their training steps, their config.json, adapters
  *     average_match.c     tensors and objects of the inputs of an average
  *     merged_checkpoint.c adapters merged into the weights
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
@@ -155,6 +156,7 @@ struct fsdpck_checkpoint {
     fsdpck_checkpoint **inputs;
     size_t input_count;
     average_rule average_rule;
+    int64_t *average_steps;   /* by input without the base; -1: unknown */
     vec averaged;             /* uint32_t: tensors of `cat` that are computed */
     select_only average_only; /* owned: the tensors and objects that were requested */
     vec average_tensors;      /* uint32_t: as average_request.tensors */
@@ -246,6 +248,16 @@ fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint *
  * after a failure. BADINPUT (AVERAGE-DIFFER) if it has none. */
 fsdpck_status checkpoint_ema(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* average_order.c: the training steps of the inputs, oldest first, -1 for none. *steps is freed by the caller. */
+fsdpck_status average_steps_find(fsdpck_checkpoint *const *inputs, size_t count, int64_t **steps,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* USAGE if all are known and they decrease. */
+fsdpck_status average_steps_check(fsdpck_checkpoint *const *inputs, size_t count,
+                                  const int64_t *steps, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Warns where the average may differ from the user's expectation: other config.json (AVERAGE-CONFIG),
+ * adapters (AVERAGE-LORA). `shape`: the input whose files are copied. */
+void average_warn_inputs(fsdpck_checkpoint *const *inputs, size_t count, size_t shape);
 
 /* average_match.c: the tensors of the inputs of an average, by name. */
 typedef struct average_match {

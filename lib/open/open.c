@@ -444,6 +444,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     for (size_t i = 0; c->owns_inputs && i < c->input_count; i++)
         fsdpck_close(c->inputs[i]);
     free(c->average_rule.coefficients);
+    free(c->average_steps);
     free(c->inputs);
     VEC_RELEASE_ALL(&c->averaged, &c->average_tensors);
     free((void *)c->average_only.tensors);

@@ -266,7 +266,9 @@ static fsdpck_status is_empty_folder(const char *path, bool *empty, fsdpck_error
 static fsdpck_status error_exists(const run *r, fsdpck_error *err)
 {
     return FAIL_WITH(err, EXISTS, NONE, ("output exists"), (path, r->dst),
-                     (next, "choose another name, or replace it with --force"));
+                     (next, "%s",
+                      r->src->average != NULL ? "the last operand is DST: give a new name for it"
+                                              : "choose another name, or replace it with --force"));
 }
 
 /* Checks an existing output before any work. A folder is replaced only if it is a checkpoint, or

@@ -189,6 +189,7 @@ def case_average_schedules(setting):
             report = setting.run("average", *paths[:count], target, "--force", "--schedule", name, "--json").stdout
             found = [i["coefficient"] for i in json.loads(report)["average"]["inputs"]]
             check(all(abs(a - b) < 1e-15 for a, b in zip(found, expected)) and len(found) == count, "%s: %r" % (name, found))
+            check(name != "ema=0.9" or found == expected, "powers: %r" % found)
             check_same_tensors(load_file(target), weighted_sum(states[:count], found), name)
 
 
@@ -284,6 +285,8 @@ def case_average_refused(setting):
         setting.run("average", paths[0], changed, target, "--objects-from", number)
         check(torch.equal(load_file(target)["position_ids"], source["position_ids"]), "--objects-from %d" % number)
         os.remove(target)
+    error = refuse("AVERAGE-OVERFLOW", paths[0], paths[1], "--weights", "1e5,1e5", "--keys", "layers.2.weight")
+    check(error["tensor"] == "layers.2.weight" and not error.get("path"), "overflow: %r" % error)
     setting.run("average", paths[0], setting.path("extra.safetensors"), target, "--exclude", "extra")
     os.remove(target)
     refuse("", paths[0], paths[1], "--weights", "1", expected=USAGE)

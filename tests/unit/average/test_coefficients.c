@@ -40,6 +40,16 @@ Test(coefficients, moving_average)
     expect("ema=.75", 1, (const double[]){1}, 0);
 }
 
+/* Python's BETA**k, exactly. */
+Test(coefficients, moving_average_has_powers)
+{
+    expect("ema=0.9", 8,
+           (const double[]){0.4782969000000001, 0.05314409999999999, 0.059049, 0.06560999999999999,
+                            0.07289999999999999, 0.08099999999999999, 0.08999999999999998,
+                            0.09999999999999998},
+           0);
+}
+
 Test(coefficients, unknown_schedules)
 {
     static const char *const bad[] = {"",         "cubic",    "Linear",  "ema",
