@@ -114,8 +114,9 @@ const opt_row options_adapter[] = {
 
 const opt_row options_adapter_config[] = {
     {"adapter-config", .kind = OPT_TEXT, .at = AT(adapter_config), .value = "FILE",
-     .help = "adapter_config.json of the training; default: the one beside the adapter, else made "
-             "from the tensors and the options below"},
+     .help =
+         "adapter_config.json of the training; default: the one beside the adapter, in which the "
+         "options below replace values, else made from the tensors and these options"},
     {"lora-alpha", .kind = OPT_TEXT, .at = AT(lora_alpha), .value = "X",
      .help = "lora_alpha of the adapter, which the tensors do not contain"},
     {"rslora", .kind = OPT_FLAG, .at = AT(rslora),

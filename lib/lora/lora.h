@@ -140,7 +140,9 @@ typedef struct lora_config {
     vec rank_pattern, alpha_pattern; /* lora_pattern */
     bool use_rslora, use_dora, fan_in_fan_out, lora_bias;
     uint32_t bias; /* lora_bias_kind */
-    lora_names target_modules, target_parameters, modules_to_save;
+    lora_names target_modules, target_parameters, modules_to_save, exclude_modules;
+    vec layers; /* uint64_t: layers_to_transform; empty: all */
+    bool has_layers_pattern;
     bool has_tokens;  /* trainable_token_indices is not null */
     bool ties_tokens; /* ensure_weight_tying */
     char initial[32]; /* init_lora_weights, if it is a text: "pissa" also changes the base model */

@@ -81,9 +81,8 @@ uint64_t lora_module_rank(const lora_set *set, const catalogue *c, const lora_mo
     return catalogue_shape(c, a)[0] / experts;
 }
 
-/* The path by which patterns find the module. */
-static fsdpck_status append_key(const lora_set *set, const lora_module *m, text_buf *key,
-                                fsdpck_error *err)
+fsdpck_status lora_module_key(const lora_set *set, const lora_module *m, text_buf *key,
+                              fsdpck_error *err)
 {
     key->nbytes = 0;
     text_append(key, strtab_text(&set->names, m->path), strtab_nbytes(&set->names, m->path));
@@ -100,7 +99,7 @@ static fsdpck_status check_rank_of_config(const check_state *s, const lora_modul
 {
     text_buf key = {0};
     lora_numbers n = {0};
-    fsdpck_status st = append_key(s->set, m, &key, err);
+    fsdpck_status st = lora_module_key(s->set, m, &key, err);
     if (st == FSDPCK_OK)
         st = lora_config_numbers(s->config, key.text, key.nbytes, &n, err);
     text_release(&key);
@@ -261,7 +260,7 @@ static fsdpck_status check_shape(const check_state *s, const lora_module *m, fsd
 static fsdpck_status find_weight(const check_state *s, const lora_module *m, const catalogue *base,
                                  text_buf *name, uint32_t *tensor, fsdpck_error *err)
 {
-    RETURN_IF(append_key(s->set, m, name, err));
+    RETURN_IF(lora_module_key(s->set, m, name, err));
     if (m->kind != LORA_PARAMETER)
         text_puts(name, ".weight");
     RETURN_IF(text_check(name, err));
@@ -282,65 +281,6 @@ static fsdpck_status check_magnitude(const check_state *s, const lora_module *m,
            ("magnitude vector of module '%s' does not fit lora_B", lora_text(s->set, m->path)),
            (tensor, name_of(s, m->magnitude)), (expected, "%" PRIu64 " elements", b[0]),
            (found, "%" PRIu64, nelems), (next, "save the adapter again with a full state dict"));
-    return FSDPCK_OK;
-}
-
-/* ---- the config ---- */
-
-static fsdpck_status fail_config(const check_state *s, const char *member, const char *expected,
-                                 const char *found, fsdpck_error *err)
-{
-    REPORT(s, err, BADINPUT, LORA_CONFIG,
-           ("'%s' of the adapter's config contradicts the tensors", member),
-           (expected, "%s", expected), (found, "%s", found),
-           (next, "give the config of this training with --adapter-config"));
-    return FSDPCK_OK;
-}
-
-static fsdpck_status check_target(const check_state *s, const lora_module *m, fsdpck_error *err)
-{
-    const lora_names *names = m->kind == LORA_PARAMETER ? &s->config->target_parameters
-                              : m->kind == LORA_SAVED   ? &s->config->modules_to_save
-                                                        : &s->config->target_modules;
-    const char *member = m->kind == LORA_PARAMETER ? "target_parameters"
-                         : m->kind == LORA_SAVED   ? "modules_to_save"
-                                                   : "target_modules";
-    text_buf key = {0};
-    bool matches = false;
-    if (m->kind == LORA_TOKENS || (m->kind == LORA_PARAMETER && m->parameter == LORA_NONE))
-        return FSDPCK_OK;
-    fsdpck_status st = append_key(s->set, m, &key, err);
-    if (st == FSDPCK_OK)
-        st = lora_names_match(names, key.text, key.nbytes, &matches, err);
-    text_release(&key);
-    RETURN_IF(st);
-    if (matches || (m->kind != LORA_SAVED && !names->is_set))
-        return FSDPCK_OK;
-    char expected[300];
-    snprintf(expected, sizeof expected, "a name that matches '%.200s', which has an adapter",
-             lora_text(s->set, m->path));
-    return fail_config(s, member, expected, "none", err);
-}
-
-static fsdpck_status check_config(const check_state *s, bool has_bias, bool has_tokens,
-                                  fsdpck_error *err)
-{
-    const lora_config *config = s->config;
-    if (config == NULL)
-        return FSDPCK_OK;
-    if (config->use_dora != s->has_magnitude)
-        RETURN_IF(fail_config(s, "use_dora",
-                              s->has_magnitude ? "true: magnitude vectors exist"
-                                               : "false: no magnitude vector exists",
-                              config->use_dora ? "true" : "false", err));
-    if (config->lora_bias != has_bias)
-        RETURN_IF(fail_config(s, "lora_bias",
-                              has_bias ? "true: lora_B has biases" : "false: lora_B has no bias",
-                              config->lora_bias ? "true" : "false", err));
-    if (config->has_tokens != has_tokens)
-        RETURN_IF(fail_config(s, "trainable_token_indices",
-                              has_tokens ? "the indices of the trained rows" : "null",
-                              config->has_tokens ? "indices" : "null", err));
     return FSDPCK_OK;
 }
 
@@ -365,15 +305,12 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
 {
     check_state s = {
         .set = set, .c = c, .adapter = adapter, .config = config, .found = found, .ctx = ctx};
-    bool has_bias = false, has_tokens = false;
     RETURN_IF(check_foreign(&s, err));
     for (size_t i = 0; i < lora_module_count(set); i++) {
         const lora_module *m = lora_module_at(set, i);
         if (m->adapter != adapter)
             continue;
         s.has_magnitude = s.has_magnitude || m->magnitude != LORA_NONE;
-        has_bias = has_bias || m->b_bias != LORA_NONE;
-        has_tokens = has_tokens || m->kind == LORA_TOKENS;
     }
     for (size_t i = 0; i < lora_module_count(set); i++) {
         const lora_module *m = lora_module_at(set, i);
@@ -386,10 +323,8 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
         }
         if (m->kind != LORA_SAVED)
             RETURN_IF(check_shape(&s, m, err));
-        if (config != NULL)
-            RETURN_IF(check_target(&s, m, err));
     }
-    return check_config(&s, has_bias, has_tokens, err);
+    return config == NULL ? FSDPCK_OK : lora_check_config(set, adapter, 0, config, found, ctx, err);
 }
 
 fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t adapter,

@@ -17,6 +17,13 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
                          const lora_config *config, lora_found_fn found, void *ctx,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* lora_check_config.c: LORA-CONFIG, and LORA-PAIR where the base model has a module that the config names and the
+ * adapter has no tensors for it. The first `own` tensors of the set are those of the adapter, the others of a base
+ * model beside it; 0: both are mixed. */
+fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t own,
+                                const lora_config *config, lora_found_fn found, void *ctx,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 typedef struct lora_base_counts {
     uint64_t compared, missing; /* modules with and without a weight in the base model */
     const char *first_missing;  /* path of a module, borrowed from the set; NULL: none */

@@ -96,6 +96,28 @@ static fsdpck_status read_pattern(lora_config *c, const char *key, json_reader *
     }
 }
 
+/* null, an index, or a list of them. Negative ones are those of no layer. */
+static fsdpck_status read_layers(lora_config *c, const char *key, json_reader *r,
+                                 const json_token *first, fsdpck_error *err)
+{
+    json_token t = *first;
+    if (t.kind == JSON_NULL)
+        return FSDPCK_OK;
+    const bool list = t.kind == JSON_ARRAY;
+    for (;;) {
+        if (list)
+            RETURN_IF(json_next(r, &t, err));
+        if (list && t.kind == JSON_ARRAY_END)
+            return FSDPCK_OK;
+        if (t.kind != JSON_NUMBER)
+            return fail_member(key, "indices of layers", &t, err);
+        const uint64_t layer = t.is_u64 ? t.u64 : UINT64_MAX;
+        RETURN_IF(vec_add(&c->layers, &layer, err));
+        if (!list)
+            return FSDPCK_OK;
+    }
+}
+
 static fsdpck_status read_bias(lora_config *c, const json_token *t, fsdpck_error *err)
 {
     static const char *const words[] = {"none", "all", "lora_only"};
@@ -165,7 +187,8 @@ static fsdpck_status read_member(lora_config *c, const char *key, json_reader *r
         lora_names *value;
     } names[] = {{"target_modules", &c->target_modules},
                  {"target_parameters", &c->target_parameters},
-                 {"modules_to_save", &c->modules_to_save}};
+                 {"modules_to_save", &c->modules_to_save},
+                 {"exclude_modules", &c->exclude_modules}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (strcmp(key, flags[i].key) == 0)
             return read_bool(key, t, flags[i].value, err);
@@ -176,6 +199,10 @@ static fsdpck_status read_member(lora_config *c, const char *key, json_reader *r
         return read_type(t, err);
     if (strcmp(key, "bias") == 0)
         return read_bias(c, t, err);
+    if (strcmp(key, "layers_to_transform") == 0)
+        return read_layers(c, key, r, t, err);
+    if (strcmp(key, "layers_pattern") == 0)
+        c->has_layers_pattern = t->kind == JSON_STRING ? t->nbytes > 0 : t->kind == JSON_ARRAY;
     if (strcmp(key, "trainable_token_indices") == 0)
         c->has_tokens = t->kind != JSON_NULL;
     if (strcmp(key, "init_lora_weights") == 0 && t->kind == JSON_STRING)
@@ -218,6 +245,8 @@ static void init(lora_config *c, budget *owner)
     strtab_init(&c->target_modules.texts, owner);
     strtab_init(&c->target_parameters.texts, owner);
     strtab_init(&c->modules_to_save.texts, owner);
+    strtab_init(&c->exclude_modules.texts, owner);
+    c->layers = VEC_OF(uint64_t, owner);
 }
 
 fsdpck_status lora_config_read(const char *text, size_t nbytes, budget *owner, lora_config *config,
@@ -256,6 +285,8 @@ void lora_config_release(lora_config *c)
     strtab_release(&c->target_modules.texts);
     strtab_release(&c->target_parameters.texts);
     strtab_release(&c->modules_to_save.texts);
+    strtab_release(&c->exclude_modules.texts);
+    vec_release(&c->layers);
     if (c->text != NULL)
         budget_free(c->owner, c->text, (uint64_t)c->nbytes + 1);
     memset(c, 0, sizeof *c);
@@ -294,6 +325,11 @@ fsdpck_status lora_names_match(const lora_names *names, const char *path, size_t
                                bool *matches, fsdpck_error *err)
 {
     *matches = false;
+    if (names->is_regex &&
+        text_is(strtab_text(&names->texts, 0), strtab_nbytes(&names->texts, 0), "all-linear")) {
+        *matches = true;
+        return FSDPCK_OK;
+    }
     if (names->is_regex) {
         void *code;
         RETURN_IF(lora_pattern_compile(strtab_text(&names->texts, 0),

@@ -29,6 +29,10 @@ void lora_name_append_base(const strtab *wrappers, const char *name, size_t nbyt
 /* The next segment at *at, which then is the index after its dot; false at the end. */
 bool lora_name_next(const char *name, size_t nbytes, size_t *at, size_t *begin, size_t *end);
 
+/* lora_check.c: the path by which patterns find the module, in place of the text. */
+fsdpck_status lora_module_key(const lora_set *set, const lora_module *m, text_buf *key,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* lora_extract.c: the lora_bias_kind of an adapter, of the config or, without one, of the tensors. */
 uint32_t lora_bias_of(const lora_set *set, const lora_config *config);
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lora/lora_check.h"
 #include "lora/merge_list_internal.h"
 
 /* --- tensors of both checkpoints --- */
@@ -44,7 +45,8 @@ static fsdpck_status fail_no_adapter(const list_maker *k, fsdpck_error *err)
 {
     if (k->request->beside != NULL)
         return FAIL_WITH(err, BADINPUT, LORA_BASE, ("'%s' contains no adapter", k->request->name),
-                         (expected, "tensors with names such as '....lora_A.weight'"));
+                         (expected, "tensors with names such as '....lora_A.weight'"),
+                         (next, "give the folder of the adapter: --merge-adapter FOLDER"));
     return FAIL_WITH(err, USAGE, NONE, ("the checkpoint contains no adapter"),
                      (next, "give the folder of the adapter: --merge-adapter FOLDER"));
 }
@@ -266,6 +268,14 @@ static fsdpck_status check_config(const list_maker *k, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static fsdpck_status stop_at_fault(void *ctx, const fsdpck_error *fault, fsdpck_error *err)
+{
+    (void)ctx;
+    if (err != NULL)
+        *err = *fault;
+    return fault->status;
+}
+
 static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
 {
     RETURN_IF(find_adapters(k, err));
@@ -275,7 +285,9 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
     if (k->list->targets.count == 0)
         RETURN_IF(add_targets(k, err));
     RETURN_IF(list_maker_add_modules(k, err));
-    return check_used(k, err);
+    RETURN_IF(check_used(k, err));
+    return lora_check_config(&k->set, k->adapter, k->own, k->request->config, stop_at_fault, NULL,
+                             err);
 }
 
 static fsdpck_status make_request(list_maker *k, merge_request *request, fsdpck_error *err)

@@ -88,10 +88,11 @@ static unsigned orientations(const list_maker *k, const lora_module *m)
 }
 
 /* What the other modules of the adapter of this kind show, by non-square weights: of a parameter those of the same
- * path. */
-static unsigned shown_by_others(const list_maker *k, const lora_module *m)
+ * path. *last: a module with such a weight, or NULL. */
+static unsigned shown_by_others(const list_maker *k, const lora_module *m, const lora_module **last)
 {
     unsigned shown = 0;
+    *last = NULL;
     for (size_t i = 0; i < lora_module_count(&k->set); i++) {
         const lora_module *o = lora_module_at(&k->set, i);
         if (o->adapter != m->adapter || o->kind != m->kind || o->a == LORA_NONE ||
@@ -99,7 +100,10 @@ static unsigned shown_by_others(const list_maker *k, const lora_module *m)
             (m->kind == LORA_PARAMETER && o->path != m->path))
             continue;
         const unsigned fits = orientations(k, o);
-        shown |= fits == FITS || fits == FITS_TRANSPOSED ? fits : 0;
+        if (fits != FITS && fits != FITS_TRANSPOSED)
+            continue;
+        shown |= fits;
+        *last = o;
     }
     return shown;
 }
@@ -126,6 +130,19 @@ static fsdpck_status fail_square(const list_maker *k, const lora_module *m, cons
                      (tensor, path_of(k, m)), (next, "%s", next));
 }
 
+/* PEFT transposes weights of Conv1D alone, whatever the config says. */
+static fsdpck_status fail_transposed(const list_maker *k, const lora_module *m,
+                                     const lora_module *other, fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, LORA_CONFIG,
+                     ("'fan_in_fan_out' of the adapter's config contradicts the weights: that of "
+                      "'%s' is square, and that of '%s' is [out, in]",
+                      path_of(k, m), path_of(k, other)),
+                     (tensor, path_of(k, m)), (expected, "false"), (found, "true"),
+                     (next, "set fan_in_fan_out to false in the adapter's config, or merge it with "
+                            "PEFT if only some weights are [in, out]"));
+}
+
 static fsdpck_status find_orientation(const list_maker *k, const lora_module *m, bool *transposed,
                                       fsdpck_error *err)
 {
@@ -136,7 +153,8 @@ static fsdpck_status find_orientation(const list_maker *k, const lora_module *m,
     if (fits != (FITS | FITS_TRANSPOSED))
         return FSDPCK_OK;
     const uint64_t *w;
-    const unsigned others = shown_by_others(k, m);
+    const lora_module *other;
+    const unsigned others = shown_by_others(k, m, &other);
     if (m->kind == LORA_PARAMETER) {
         /* Of two dims it is [out, in]; the experts of one module have one order. */
         *transposed = others == FITS_TRANSPOSED;
@@ -148,6 +166,8 @@ static fsdpck_status find_orientation(const list_maker *k, const lora_module *m,
     *transposed = k->request->config->fan_in_fan_out;
     if (!*transposed && (others & FITS_TRANSPOSED))
         return fail_square(k, m, "set fan_in_fan_out in adapter_config.json", err);
+    if (*transposed && others == FITS)
+        return fail_transposed(k, m, other, err);
     return FSDPCK_OK;
 }
 

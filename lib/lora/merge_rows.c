@@ -212,7 +212,7 @@ static fsdpck_status fail_not_finite(const merge_rows *r, const merge_step *s, f
         err, BADINPUT, LORA_NAN,
         ("the merged '%s' contains NaN or infinity", merge_target_name(r->m, r->target)),
         (tensor, merge_target_name(r->m, r->target)), (found, "adapter '%s'", adapter),
-        (next, "check the adapter with: fsdpck verify --stats"));
+        (next, "check the adapter with: fsdpck verify --level numeric --stats"));
 }
 
 fsdpck_status merge_rows_apply(merge_rows *r, uint64_t at, uint64_t n, void *weight,

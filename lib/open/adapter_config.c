@@ -1,5 +1,5 @@
 /* adapter_config.c: where the config of an adapter comes from: a file that the user gives, a file beside
- * the weights, or options. */
+ * the weights in which options replace members, or options alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +142,106 @@ static void take_options(const fsdpck_adapter_options *o, adapter_source *found)
     found->facts.base_model = o->base_model;
 }
 
+/* ---- options for single members of a file ---- */
+
+#define MEMBER_COUNT 5
+
+/* Members that options replace. */
+typedef struct given_member {
+    const char *key;
+    bool given, done;
+    enum { MEMBER_NUMBER, MEMBER_TRUE, MEMBER_TEXT } kind;
+    double number;
+    const char *text;
+} given_member;
+
+static void list_given(const fsdpck_adapter_options *o, given_member *m)
+{
+    m[0] = (given_member){.key = "lora_alpha",
+                          .given = o->has_lora_alpha != 0,
+                          .kind = MEMBER_NUMBER,
+                          .number = o->lora_alpha};
+    m[1] = (given_member){.key = "use_rslora", .given = o->use_rslora != 0, .kind = MEMBER_TRUE};
+    m[2] = (given_member){
+        .key = "fan_in_fan_out", .given = o->fan_in_fan_out != 0, .kind = MEMBER_TRUE};
+    m[3] = (given_member){.key = "task_type",
+                          .given = o->task_type != NULL,
+                          .kind = MEMBER_TEXT,
+                          .text = o->task_type};
+    m[4] = (given_member){.key = "base_model_name_or_path",
+                          .given = o->base_model != NULL,
+                          .kind = MEMBER_TEXT,
+                          .text = o->base_model};
+}
+
+static void put_given(json_writer *w, const given_member *m)
+{
+    json_put_key(w, m->key, strlen(m->key));
+    if (m->kind == MEMBER_NUMBER)
+        json_put_double(w, m->number);
+    else if (m->kind == MEMBER_TRUE)
+        json_put_bool(w, true);
+    else
+        json_put_cstr(w, m->text);
+}
+
+/* The file's members in their order, with the values of the options; then those that the file lacks. */
+static fsdpck_status replace_members(json_reader *r, given_member *m, json_writer *w,
+                                     fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
+    json_put_token(w, &t);
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END && r->depth == 0)
+            break;
+        size_t i = 0;
+        while (i < MEMBER_COUNT &&
+               !(t.kind == JSON_KEY && r->depth == 1 && m[i].given && json_is(&t, m[i].key)))
+            i++;
+        if (i == MEMBER_COUNT) {
+            json_put_token(w, &t);
+            continue;
+        }
+        put_given(w, &m[i]);
+        m[i].done = true;
+        RETURN_IF(json_next(r, &t, err));
+        RETURN_IF(json_skip(r, &t, err));
+    }
+    for (size_t i = 0; i < MEMBER_COUNT; i++)
+        if (m[i].given && !m[i].done)
+            put_given(w, &m[i]);
+    json_end_object(w);
+    return json_expect(r, JSON_END, &t, err);
+}
+
+static fsdpck_status apply_options(const fsdpck_adapter_options *o, adapter_source *found,
+                                   fsdpck_error *err)
+{
+    given_member members[MEMBER_COUNT];
+    text_buf out = {0};
+    json_reader r;
+    json_writer w;
+    list_given(o, members);
+    json_writer_init(&w, &out, 2);
+    json_reader_init(&r, found->text, found->nbytes, FSDPCK_FINDING_LORA_CONFIG);
+    fsdpck_status st = replace_members(&r, members, &w, err);
+    json_reader_release(&r);
+    text_puts(&out, "\n");
+    if (st == FSDPCK_OK)
+        st = text_check(&out, err);
+    if (st != FSDPCK_OK) {
+        text_release(&out);
+        error_path(err, found->path);
+        return st;
+    }
+    free(found->text);
+    found->text = out.text;
+    found->nbytes = out.nbytes;
+    return FSDPCK_OK;
+}
+
 fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapter_options *options,
                                   adapter_source *found, fsdpck_error *err)
 {
@@ -164,12 +264,11 @@ fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapt
             error_path(err, o->config);
         return st;
     }
-    if (first_fact(o) == NULL)
-        RETURN_IF(read_beside(c, CONFIG_NAME, found, err));
-    if (found->text == NULL)
-        RETURN_IF(read_meta(c, found, err));
-    if (found->text == NULL)
-        take_options(o, found);
+    RETURN_IF(read_beside(c, CONFIG_NAME, found, err));
+    if (found->text != NULL)
+        return first_fact(o) == NULL ? FSDPCK_OK : apply_options(o, found, err);
+    RETURN_IF(read_meta(c, found, err));
+    take_options(o, found);
     return FSDPCK_OK;
 }
 

@@ -336,7 +336,7 @@ void checkpoint_list_adapters(fsdpck_checkpoint *c);
 /* adapter_config.c: the config of an adapter, from a file or made. */
 typedef struct adapter_source {
     char *path; /* NULL: from the options alone */
-    char *text; /* adapter_config.json as it was read; NULL: to be made from `facts` */
+    char *text; /* adapter_config.json with the values of options; NULL: to be made from `facts` */
     size_t nbytes;
     lora_facts facts;
     char task_type[64]; /* of facts.task_type, from lora_train_meta.json */

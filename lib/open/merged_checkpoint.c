@@ -64,16 +64,15 @@ static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const 
                                  text_buf *text, fsdpck_error *err)
 {
     lora_set set;
-    if (!facts->has_alpha)
-        return fail_no_config(of, err);
     fsdpck_status st = checkpoint_find_adapters(of, &set, err);
     if (st == FSDPCK_OK)
         st = lora_set_name_parameters(&set, &of->cat, NULL, err);
-    uint32_t adapter = name == NULL ? 0 : strtab_find(&set.adapters, name, strlen(name));
+    const uint32_t adapter = name == NULL ? 0 : strtab_find(&set.adapters, name, strlen(name));
     /* Making the list reports adapters that are missing. */
-    if (adapter >= lora_adapter_count(&set))
-        adapter = 0;
-    if (st == FSDPCK_OK && lora_adapter_count(&set) > 0)
+    const bool is_there = adapter < lora_adapter_count(&set);
+    if (st == FSDPCK_OK && is_there && !facts->has_alpha)
+        st = fail_no_config(of, err);
+    else if (st == FSDPCK_OK && is_there)
         st = lora_config_make(&set, &of->cat, adapter, facts, text, err);
     else if (st == FSDPCK_OK)
         text_puts(text, "{\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": 1}");

@@ -80,6 +80,22 @@ static fsdpck_finding_id check_all(const char *config_text)
     }
 #define CONFIG "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"]}"
 
+/* The layers 8, 9 without an adapter, and 10; of five tensors, layer 10 has none. */
+#define LAYERS                                                               \
+    {"base_model.model.m.layers.8.q.base_layer.weight", 2, {8, 6}},          \
+        {"base_model.model.m.layers.8.q.lora_A.default.weight", 2, {2, 6}},  \
+        {"base_model.model.m.layers.8.q.lora_B.default.weight", 2, {8, 2}},  \
+        {"base_model.model.m.layers.9.q.weight", 2, {8, 6}},                 \
+        {"base_model.model.m.layers.10.q.weight", 2, {8, 6}},                \
+        {"base_model.model.m.layers.10.q.lora_A.default.weight", 2, {2, 6}}, \
+    {                                                                        \
+        "base_model.model.m.layers.10.q.lora_B.default.weight", 2,           \
+        {                                                                    \
+            8, 2                                                             \
+        }                                                                    \
+    }
+#define LAYERS_CONFIG(more) "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"]" more "}"
+
 static const struct {
     const char *what;
     named_shape tensors[8];
@@ -233,6 +249,48 @@ static const struct {
      4,
      CONFIG,
      FSDPCK_FINDING_LORA_CONFIG},
+    {"a saved module by the end of its name, as PEFT finds it",
+     {GOOD, {"base_model.model.input_layernorm.modules_to_save.default.weight", 1, {6}}},
+     4,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"modules_to_save\": [\"norm\"]}",
+     FSDPCK_FINDING_NONE},
+    {"a saved module without its tensor",
+     {GOOD, {"base_model.model.lm_head.original_module.weight", 2, {4, 6}}},
+     4,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"modules_to_save\": "
+     "[\"lm_head\"]}",
+     FSDPCK_FINDING_LORA_PAIR},
+    {"a module that the model lacks",
+     {GOOD},
+     3,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"modules_to_save\": [\"score\"]}",
+     FSDPCK_FINDING_NONE},
+    {"a lost module before another layer",
+     {LAYERS},
+     7,
+     LAYERS_CONFIG(""),
+     FSDPCK_FINDING_LORA_PAIR},
+    {"a layer behind those of the training", {LAYERS}, 5, LAYERS_CONFIG(""), FSDPCK_FINDING_NONE},
+    {"an excluded module",
+     {LAYERS},
+     7,
+     LAYERS_CONFIG(", \"exclude_modules\": [\"layers.9.q\"]"),
+     FSDPCK_FINDING_NONE},
+    {"layers of the training",
+     {LAYERS},
+     7,
+     LAYERS_CONFIG(", \"layers_to_transform\": [8, 10]"),
+     FSDPCK_FINDING_NONE},
+    {"a layer that was not trained",
+     {LAYERS},
+     7,
+     LAYERS_CONFIG(", \"layers_to_transform\": [8]"),
+     FSDPCK_FINDING_LORA_CONFIG},
+    {"all linear modules",
+     {GOOD},
+     3,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": \"all-linear\"}",
+     FSDPCK_FINDING_NONE},
     {"another method",
      {GOOD, {"base_model.model.q.lora_E.default", 1, {4}}},
      4,
