@@ -144,6 +144,33 @@ static fsdpck_status lay_out_group(ds_state *s, uint32_t group, size_t *at, fsdp
                      offset, total, err);
 }
 
+/* ZeRO 3: param_shapes has one group for each sub-group, which has a part of each of its parameters. */
+static fsdpck_status check_sub_groups(const ds_state *s, uint64_t groups, fsdpck_error *err)
+{
+    size_t at = 0;
+    if (groups != s->group_count)
+        return ds_fail_form("partitions and shapes of the parameters have different groups", err);
+    for (uint32_t g = 0; g < groups; g++) {
+        uint64_t nelems = 0; /* the sum of all groups fits */
+        for (; at < s->params.count; at++) {
+            const ds_param *p = VEC_AT(&s->params, const ds_param, at);
+            if (p->group != g)
+                break;
+            nelems += p->part_nelems;
+        }
+        for (uint32_t rank = 0; rank < s->world; rank++) {
+            const ds_partition *x =
+                VEC_AT(&s->partitions, const ds_partition, first_of(s, 0, rank) + g);
+            if (x->nelems != nelems)
+                return fail_size(s, x,
+                                 "partition of a sub-group does not have the elements of its "
+                                 "parameters",
+                                 nelems, x->nelems, err);
+        }
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status lay_out_ranks(ds_state *s, fsdpck_error *err)
 {
     uint64_t offset = 0, total, groups = 0;
@@ -166,7 +193,7 @@ static fsdpck_status lay_out_ranks(ds_state *s, fsdpck_error *err)
                              "partitions of a rank do not have the elements of its parameters",
                              offset, total, err);
     }
-    return FSDPCK_OK;
+    return check_sub_groups(s, groups, err);
 }
 
 /* --- slots of the optimizer --- */

@@ -194,6 +194,10 @@ typedef struct ds_state {
     ds_facts model_facts, optim_facts;
     uint64_t left_out;
     text_buf left_out_names;
+    bool knows_frozen; /* the model states record which parameters are frozen */
+    uint64_t
+        unmastered; /* weights of the module that are neither buffers, frozen nor master weights */
+    text_buf unmastered_names;
     uint64_t differing; /* values of other ranks that differ from rank 0's */
     text_buf differing_names;
     char form[48]; /* origin.torch_version */

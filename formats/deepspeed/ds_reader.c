@@ -120,6 +120,7 @@ static void state_init(ds_state *s, const open_request *req, catalogue *cat)
     *s = (ds_state){.req = req,
                     .cat = cat,
                     .left_out_names = {.limit_bytes = 1000},
+                    .unmastered_names = {.limit_bytes = 1000},
                     .differing_names = {.limit_bytes = 1000}};
     strtab_init(&s->paths, owner);
     strtab_init(&s->names, owner);
@@ -147,6 +148,7 @@ static void state_release(ds_state *s)
                     &s->by_name, &s->frozen, &s->frozen_shapes, &s->slices, &s->group_params,
                     &s->group_first);
     text_release(&s->left_out_names);
+    text_release(&s->unmastered_names);
     text_release(&s->differing_names);
 }
 
@@ -301,6 +303,13 @@ static void report(const ds_state *s)
                  "values that are left out: %" PRIu64 " (%s%s)", s->left_out,
                  s->left_out_names.text == NULL ? "" : s->left_out_names.text,
                  s->left_out > 3 ? ", ..." : "");
+    if (s->unmastered > 0)
+        log_warn(log, FSDPCK_FINDING_ZERO_LEFT_OUT,
+                 "check whether 'param_shapes' or 'shared_params' of the model states lost them",
+                 "weights that are not frozen and have no master weights; using the copies in the "
+                 "dtype of the training: %" PRIu64 " (%s%s)",
+                 s->unmastered, s->unmastered_names.text == NULL ? "" : s->unmastered_names.text,
+                 s->unmastered > 3 ? ", ..." : "");
     if (s->differing > 0)
         log_warn(log, FSDPCK_FINDING_RANK_DIFFER, "check that all files are from one save",
                  "values that differ between ranks; using those of rank 0: %" PRIu64 " (%s%s)",
