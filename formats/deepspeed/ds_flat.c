@@ -221,6 +221,32 @@ static fsdpck_status lay_out_slots(ds_state *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* State of one dim is a partition of another size if its slot has partitions elsewhere, or if it has
+ * the size of another group. */
+static fsdpck_status check_misfits(const ds_state *s, fsdpck_error *err)
+{
+    for (size_t i = 0; i < s->misfits.count; i++) {
+        const ds_misfit *m = VEC_AT(&s->misfits, const ds_misfit, i);
+        const size_t at = first_of(s, m->slot, 0);
+        const bool is_slot = at < s->partitions.count &&
+                             VEC_AT(&s->partitions, const ds_partition, at)->slot == m->slot;
+        char name[200];
+        if (!is_slot && !m->fits_other)
+            continue;
+        const fsdpck_status st = FAIL_WITH(
+            err, BADINPUT, RANK_SHAPE,
+            ("optimizer state '%s' of group %" PRIu32 " has another size than its master weights",
+             escape_text(name, sizeof name, strtab_text(&s->slots, m->slot),
+                         strtab_nbytes(&s->slots, m->slot)),
+             m->group),
+            (expected, "%" PRIu64 " elements", m->expected),
+            (found, "%" PRIu64 " elements", m->nelems), (next, "take all files from one save"));
+        error_path_in(err, s->req->path, file_set_path(&s->reader->files, m->file));
+        return st;
+    }
+    return FSDPCK_OK;
+}
+
 /* --- recorded slices --- */
 
 /* A rank's file records the elements of each parameter in its partition. */
@@ -273,6 +299,7 @@ fsdpck_status ds_flat_lay_out(ds_state *s, fsdpck_error *err)
         (at != s->params.count || is_in(s, first_of(s, 0, s->group_count), 0, s->group_count)))
         return ds_fail_form("partitions and shapes of the parameters have different groups", err);
     RETURN_IF(lay_out_slots(s, err));
+    RETURN_IF(check_misfits(s, err));
     return check_slices(s, err);
 }
 
