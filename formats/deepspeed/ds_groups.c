@@ -61,7 +61,7 @@ static fsdpck_status add_states(ds_state *s, fsdpck_error *err)
 
 enum { SLOTS_MAX = 64, KINDS_MAX = 16 };
 
-/* A bit for each slot of which a group has a partition. */
+/* A bit for each slot with a partition of the group. */
 static void mark_slots(const ds_state *s, uint64_t *masks)
 {
     for (size_t i = 0; i < s->partitions.count; i++) {
