@@ -112,6 +112,48 @@ static bool fits_module(const ds_state *s, const ds_param *p, uint32_t piece)
     return shape_equal(shape_of(s, p), p->ndim, ds_piece_sizes(s->reader, q), q->ndim);
 }
 
+static const char *print_sizes(text_buf *text, const uint64_t *sizes, unsigned ndim)
+{
+    text_puts(text, "[");
+    for (unsigned i = 0; i < ndim; i++)
+        text_printf(text, "%s%" PRIu64, i > 0 ? ", " : "", sizes[i]);
+    text_puts(text, "]");
+    return text->text == NULL ? "" : text->text;
+}
+
+static fsdpck_status fail_shape(const ds_state *s, const ds_param *p, uint32_t piece,
+                                fsdpck_error *err)
+{
+    const ds_piece *q = VEC_AT(&s->reader->pieces, const ds_piece, piece);
+    text_buf own = {.limit_bytes = 4096}, recorded = {.limit_bytes = 4096};
+    const fsdpck_status st =
+        FAIL_WITH(err, BADINPUT, RANK_SHAPE,
+                  ("shape of a parameter in 'param_shapes' is not that of the module's tensor"),
+                  (tensor, strtab_text(&s->names, p->name)),
+                  (expected, "%s", print_sizes(&own, ds_piece_sizes(s->reader, q), q->ndim)),
+                  (found, "%s", print_sizes(&recorded, shape_of(s, p), p->ndim)),
+                  (next, "copy the file again, or take all files from one save"));
+    text_release(&own);
+    text_release(&recorded);
+    return st;
+}
+
+/* A weight that the folder has only in the dtype of the training, although it is not frozen. Before
+ * stage 2, and in old releases, the frozen ones are not recorded. */
+static void note_no_master(ds_state *s, const ds_name *own, uint32_t name)
+{
+    const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, own->piece);
+    const bool is_weight = dtype_get((dtype)p->dtype)->kind == DTYPE_IS_FLOAT;
+    char text[200];
+    if (!s->knows_frozen || own->is_buffer || own->frozen != CAT_NONE || !is_weight ||
+        ds_piece_nelems(s->reader, p) == 0)
+        return;
+    if (++s->unmastered <= 3)
+        text_printf(&s->unmastered_names, "%s'%s'", s->unmastered > 1 ? ", " : "",
+                    escape_text(text, sizeof text, strtab_text(&s->names, name),
+                                strtab_nbytes(&s->names, name)));
+}
+
 fsdpck_status ds_build_name(ds_state *s, uint32_t name, fsdpck_error *err)
 {
     ds_name *own = VEC_AT(&s->by_name, ds_name, name);
@@ -123,6 +165,8 @@ fsdpck_status ds_build_name(ds_state *s, uint32_t name, fsdpck_error *err)
         const ds_param *p = VEC_AT(&s->params, const ds_param, of->param);
         if (fits_module(s, p, own->piece))
             return build_param(s, p, name, err);
+        if (!is_alias)
+            return fail_shape(s, p, own->piece, err);
     } else if (of->frozen != CAT_NONE) {
         const ds_param *p = VEC_AT(&s->frozen_shapes, const ds_param, of->frozen);
         if (s->stage == 3 || own->piece == CAT_NONE)
@@ -131,6 +175,8 @@ fsdpck_status ds_build_name(ds_state *s, uint32_t name, fsdpck_error *err)
     if (own->piece == CAT_NONE)
         return FSDPCK_OK;
     const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, own->piece);
+    if (of->frozen == CAT_NONE)
+        note_no_master(s, own, name);
     if (s->stage < 3 || own->is_buffer || ds_piece_nelems(s->reader, p) > 0)
         return build_whole(s, own->piece, name, err);
     ds_leave_out(s, strtab_text(&s->names, name), strtab_nbytes(&s->names, name));

@@ -165,17 +165,18 @@ fsdpck_status ds_check_scalars(ds_state *s, fsdpck_error *err)
 
 enum { TELLING_NBYTES = 256 };
 
-/* Whether all master weights of a rank have the checksums of those of rank 0 or another. */
-static bool same_masters(const ds_state *s, uint32_t a, uint32_t b)
+/* Whether all master weights of a rank, or all its optimizer state, have the checksums of those of
+ * another. Zeros do not count. */
+static bool same_partitions(const ds_state *s, bool is_state, uint32_t a, uint32_t b)
 {
     uint64_t nbytes = 0;
     for (size_t i = 0, k = 0; i < s->partitions.count; i++) {
         const ds_partition *x = VEC_AT(&s->partitions, const ds_partition, i);
-        if (x->slot != 0 || x->rank != a)
+        if ((x->slot != 0) != is_state || x->rank != a)
             continue;
         while (k < s->partitions.count) {
             const ds_partition *y = VEC_AT(&s->partitions, const ds_partition, k);
-            if (y->slot == 0 && y->rank == b && y->group == x->group)
+            if (y->slot == x->slot && y->rank == b && y->group == x->group)
                 break;
             k++;
         }
@@ -203,7 +204,26 @@ static int by_sum(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-fsdpck_status ds_warn_copies(const ds_state *s, fsdpck_error *err)
+/* Weights that were never trained may be equal by chance, such as ones; trained state is not. */
+static fsdpck_status report_copy(const ds_state *s, uint32_t a, uint32_t b, fsdpck_error *err)
+{
+    static const char next[] = "compare these files with the original files of the ranks";
+    if (same_partitions(s, true, a, b))
+        return FAIL_WITH(err, BADINPUT, RANK_COPIED,
+                         ("optimizer files of ranks %" PRIu32 " and %" PRIu32
+                          " have equal weights and equal optimizer state: one file is a copy of "
+                          "the other",
+                          a, b),
+                         (path, s->req->path), (next, next));
+    log_warn(&s->req->log, FSDPCK_FINDING_RANK_COPIED, next,
+             "optimizer files of ranks %" PRIu32 " and %" PRIu32
+             " have equal weights, but each rank should have its own: one file may be a copy "
+             "of another rank's file",
+             a, b);
+    return FSDPCK_OK;
+}
+
+fsdpck_status ds_check_copies(const ds_state *s, fsdpck_error *err)
 {
     rank_sum *sums = budget_alloc(s->req->metadata, s->world * sizeof *sums, err);
     if (sums == NULL)
@@ -217,17 +237,14 @@ fsdpck_status ds_warn_copies(const ds_state *s, fsdpck_error *err)
                                 VEC_AT(&s->reader->pieces, const ds_piece, x->piece)->crc32;
     }
     qsort(sums, s->world, sizeof *sums, by_sum);
+    fsdpck_status st = FSDPCK_OK;
     for (uint64_t i = 1; i < s->world; i++) {
-        if (sums[i].sum != sums[i - 1].sum || !same_masters(s, sums[i - 1].rank, sums[i].rank))
+        if (sums[i].sum != sums[i - 1].sum ||
+            !same_partitions(s, false, sums[i - 1].rank, sums[i].rank))
             continue;
-        log_warn(&s->req->log, FSDPCK_FINDING_RANK_COPIED,
-                 "compare these files with the original files of the ranks",
-                 "optimizer files of ranks %" PRIu32 " and %" PRIu32
-                 " have equal weights, but each rank should have its own: one file may be a copy "
-                 "of another rank's file",
-                 sums[i - 1].rank, sums[i].rank);
+        st = report_copy(s, sums[i - 1].rank, sums[i].rank, err);
         break;
     }
     budget_free(s->req->metadata, sums, s->world * sizeof *sums);
-    return FSDPCK_OK;
+    return st;
 }

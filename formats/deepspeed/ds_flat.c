@@ -144,6 +144,33 @@ static fsdpck_status lay_out_group(ds_state *s, uint32_t group, size_t *at, fsdp
                      offset, total, err);
 }
 
+/* ZeRO 3: param_shapes has one group for each sub-group, which has a part of each of its parameters. */
+static fsdpck_status check_sub_groups(const ds_state *s, uint64_t groups, fsdpck_error *err)
+{
+    size_t at = 0;
+    if (groups != s->group_count)
+        return ds_fail_form("partitions and shapes of the parameters have different groups", err);
+    for (uint32_t g = 0; g < groups; g++) {
+        uint64_t nelems = 0; /* the sum of all groups fits */
+        for (; at < s->params.count; at++) {
+            const ds_param *p = VEC_AT(&s->params, const ds_param, at);
+            if (p->group != g)
+                break;
+            nelems += p->part_nelems;
+        }
+        for (uint32_t rank = 0; rank < s->world; rank++) {
+            const ds_partition *x =
+                VEC_AT(&s->partitions, const ds_partition, first_of(s, 0, rank) + g);
+            if (x->nelems != nelems)
+                return fail_size(s, x,
+                                 "partition of a sub-group does not have the elements of its "
+                                 "parameters",
+                                 nelems, x->nelems, err);
+        }
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status lay_out_ranks(ds_state *s, fsdpck_error *err)
 {
     uint64_t offset = 0, total, groups = 0;
@@ -166,7 +193,7 @@ static fsdpck_status lay_out_ranks(ds_state *s, fsdpck_error *err)
                              "partitions of a rank do not have the elements of its parameters",
                              offset, total, err);
     }
-    return FSDPCK_OK;
+    return check_sub_groups(s, groups, err);
 }
 
 /* --- slots of the optimizer --- */
@@ -190,6 +217,32 @@ static fsdpck_status lay_out_slots(ds_state *s, fsdpck_error *err)
             return fail_size(s, p, "optimizer state and master weights of a rank differ in size",
                              all[at].nelems, p->nelems, err);
         p->begin = all[at].begin;
+    }
+    return FSDPCK_OK;
+}
+
+/* State of one dim is a partition of another size if its slot has partitions elsewhere, or if it has
+ * the size of another group. */
+static fsdpck_status check_misfits(const ds_state *s, fsdpck_error *err)
+{
+    for (size_t i = 0; i < s->misfits.count; i++) {
+        const ds_misfit *m = VEC_AT(&s->misfits, const ds_misfit, i);
+        const size_t at = first_of(s, m->slot, 0);
+        const bool is_slot = at < s->partitions.count &&
+                             VEC_AT(&s->partitions, const ds_partition, at)->slot == m->slot;
+        char name[200];
+        if (!is_slot && !m->fits_other)
+            continue;
+        const fsdpck_status st = FAIL_WITH(
+            err, BADINPUT, RANK_SHAPE,
+            ("optimizer state '%s' of group %" PRIu32 " has another size than its master weights",
+             escape_text(name, sizeof name, strtab_text(&s->slots, m->slot),
+                         strtab_nbytes(&s->slots, m->slot)),
+             m->group),
+            (expected, "%" PRIu64 " elements", m->expected),
+            (found, "%" PRIu64 " elements", m->nelems), (next, "take all files from one save"));
+        error_path_in(err, s->req->path, file_set_path(&s->reader->files, m->file));
+        return st;
     }
     return FSDPCK_OK;
 }
@@ -246,6 +299,7 @@ fsdpck_status ds_flat_lay_out(ds_state *s, fsdpck_error *err)
         (at != s->params.count || is_in(s, first_of(s, 0, s->group_count), 0, s->group_count)))
         return ds_fail_form("partitions and shapes of the parameters have different groups", err);
     RETURN_IF(lay_out_slots(s, err));
+    RETURN_IF(check_misfits(s, err));
     return check_slices(s, err);
 }
 

@@ -1,4 +1,5 @@
 /* ds_groups.c: the optimizer's state of each parameter, and its param_groups with names. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "formats/deepspeed/ds_internal.h"
@@ -53,6 +54,63 @@ static fsdpck_status add_states(ds_state *s, fsdpck_error *err)
         for (uint32_t slot = 1; slot < slots; slot++)
             RETURN_IF(add_slot(s, slot, p, err));
     }
+    return FSDPCK_OK;
+}
+
+/* --- state that a group lacks --- */
+
+enum { SLOTS_MAX = 64, KINDS_MAX = 16 };
+
+/* A bit for each slot with a partition of the group. */
+static void mark_slots(const ds_state *s, uint64_t *masks)
+{
+    for (size_t i = 0; i < s->partitions.count; i++) {
+        const ds_partition *p = VEC_AT(&s->partitions, const ds_partition, i);
+        if (p->slot > 0 && p->slot < SLOTS_MAX && p->group < s->group_count)
+            masks[p->group] |= UINT64_C(1) << p->slot;
+    }
+}
+
+static void note_stateless(ds_state *s, uint32_t slot, uint32_t group)
+{
+    char name[200];
+    if (++s->stateless <= 3)
+        text_printf(&s->stateless_names, "%s'%s' of group %" PRIu32, s->stateless > 1 ? ", " : "",
+                    escape_text(name, sizeof name, strtab_text(&s->slots, slot),
+                                strtab_nbytes(&s->slots, slot)),
+                    group);
+}
+
+/* A group without state, or with a part of the slots of another one, lacks the others. Groups without
+ * a common slot may have different optimizers. */
+static fsdpck_status find_stateless(ds_state *s, fsdpck_error *err)
+{
+    const uint64_t nbytes = s->group_count * sizeof(uint64_t);
+    uint64_t kinds[KINDS_MAX];
+    unsigned count = 0;
+    if (s->is_universal || s->group_count == 0)
+        return FSDPCK_OK;
+    uint64_t *masks = budget_alloc(s->req->metadata, nbytes, err);
+    if (masks == NULL)
+        return FSDPCK_LIMIT;
+    mark_slots(s, masks);
+    for (uint32_t g = 0; g < s->group_count; g++) {
+        unsigned k = 0;
+        while (k < count && kinds[k] != masks[g])
+            k++;
+        if (k == count && count < KINDS_MAX)
+            kinds[count++] = masks[g];
+    }
+    for (uint32_t g = 0; g < s->group_count; g++) {
+        uint64_t missing = 0;
+        for (unsigned k = 0; k < count; k++)
+            if (masks[g] == 0 || (masks[g] & kinds[k]) != 0)
+                missing |= kinds[k] & ~masks[g];
+        for (uint32_t slot = 1; slot < SLOTS_MAX; slot++)
+            if (missing >> slot & 1)
+                note_stateless(s, slot, g);
+    }
+    budget_free(s->req->metadata, masks, nbytes);
     return FSDPCK_OK;
 }
 
@@ -126,6 +184,7 @@ fsdpck_status ds_build_optimizer(ds_state *s, fsdpck_error *err)
     const size_t count = value_count(&s->cat->pool, s->groups);
     bool valid = false;
     RETURN_IF(add_states(s, err));
+    RETURN_IF(find_stateless(s, err));
     RETURN_IF(check_numbers(s, &valid, err));
     if (!valid && count > 0) {
         ds_leave_out(s, groups, strlen(groups));

@@ -124,6 +124,14 @@ typedef struct ds_partition {
     uint64_t begin; /* in its flat tensor (ds_flat.c) */
 } ds_partition;
 
+/* State of one dim that is no partition of its group. */
+typedef struct ds_misfit {
+    uint32_t slot, rank, group;
+    uint32_t file;
+    uint64_t nelems, expected;
+    bool fits_other; /* it has the size of another group's partition */
+} ds_misfit;
+
 /* State of a group that is no partition: a step. */
 typedef struct ds_scalar {
     uint32_t slot, group, rank;
@@ -184,6 +192,7 @@ typedef struct ds_state {
     vec frozen;        /* ds_whole: fragments, of all ranks for ZeRO 3 */
     vec frozen_shapes; /* ds_param */
     vec slices;        /* ds_slice: the slices that a rank's file records */
+    vec misfits;       /* ds_misfit */
     vec group_params;  /* uint32_t: of all param_groups, sub-groups by number */
     vec group_first;   /* uint32_t: start of each param_group's */
     value groups;      /* param_groups of rank 0, in cat->pool; or None */
@@ -194,6 +203,12 @@ typedef struct ds_state {
     ds_facts model_facts, optim_facts;
     uint64_t left_out;
     text_buf left_out_names;
+    bool knows_frozen; /* the model states record which parameters are frozen */
+    uint64_t
+        unmastered; /* weights of the module that are neither buffers, frozen nor master weights */
+    text_buf unmastered_names;
+    uint64_t stateless; /* slots of groups that should have them, as other groups do */
+    text_buf stateless_names;
     uint64_t differing; /* values of other ranks that differ from rank 0's */
     text_buf differing_names;
     char form[48]; /* origin.torch_version */
@@ -281,8 +296,9 @@ fsdpck_status ds_add_scalar(ds_open *o, uint32_t slot, uint64_t group, bool of_p
 fsdpck_status ds_check_files(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Compares the steps in the optimizers of all ranks (RANK-MIXED), and keeps the scalars of rank 0. */
 fsdpck_status ds_check_scalars(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Warns about ranks whose master weights are equal: one file may be a copy. */
-fsdpck_status ds_warn_copies(const ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* RANK-COPIED for ranks with equal partitions: a warning if only their master weights are known to be
+ * equal, BADINPUT if also their optimizer state is. */
+fsdpck_status ds_check_copies(const ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ds_flat.c: after all optimizer files and the first file of model states are read. RANK-SHAPE,
  * RANK-DISAGREE. */

@@ -68,6 +68,7 @@ static fsdpck_status read_frozen_shapes(ds_open *o, fsdpck_error *err)
     value dict;
     if (!ds_is_dict(pool, ds_item(o, o->archive.root, "frozen_param_shapes"), &dict))
         return FSDPCK_OK;
+    o->s->knows_frozen = true;
     for (size_t i = 0; i < value_count(pool, dict); i++) {
         ds_param p;
         RETURN_IF(read_shape(o, value_key(pool, dict, i), value_item(pool, dict, i), 0, &p, err));

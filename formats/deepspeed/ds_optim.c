@@ -76,6 +76,51 @@ fsdpck_status ds_add_scalar(ds_open *o, uint32_t slot, uint64_t group, bool of_p
     return vec_add(&o->s->scalars, &made, err);
 }
 
+/* State of one dim that has no partition's size: ds_flat.c checks it when all files are read. */
+static fsdpck_status note_misfit(ds_open *o, uint32_t slot, uint64_t group, value v,
+                                 fsdpck_error *err)
+{
+    const ds_state *s = o->s;
+    if (value_kind_of(v) != VALUE_TENSOR)
+        return FSDPCK_OK;
+    const torch_tensor *t = VEC_AT(&o->archive.tensors, const torch_tensor, value_tensor_index(v));
+    if (t->ndim != 1)
+        return FSDPCK_OK;
+    ds_misfit m = {.slot = slot,
+                   .rank = (uint32_t)o->file->rank,
+                   .group = (uint32_t)group,
+                   .file = o->file->index,
+                   .nelems = torch_tensor_sizes(&o->archive, t)[0],
+                   .expected = master_nelems(o, group)};
+    for (size_t i = 0; i < s->partitions.count; i++) {
+        const ds_partition *p = VEC_AT(&s->partitions, const ds_partition, i);
+        if (p->slot == 0 && p->rank == m.rank && p->nelems == m.nelems)
+            m.fits_other = true;
+    }
+    return vec_add(&o->s->misfits, &m, err);
+}
+
+static void leave_out(ds_state *s, const char *name, size_t nbytes, uint64_t group)
+{
+    text_buf text = {.limit_bytes = 1000};
+    text_append(&text, name, nbytes);
+    text_printf(&text, " of group %" PRIu64, group);
+    if (text_check(&text, NULL) == FSDPCK_OK)
+        ds_leave_out(s, text.text, text.nbytes);
+    else
+        ds_leave_out(s, name, nbytes);
+    text_release(&text);
+}
+
+static fsdpck_status leave_out_slot(ds_open *o, uint32_t slot, uint64_t group, value v,
+                                    fsdpck_error *err)
+{
+    ds_state *s = o->s;
+    if (o->file->rank == 0)
+        leave_out(s, strtab_text(&s->slots, slot), strtab_nbytes(&s->slots, slot), group);
+    return note_misfit(o, slot, group, v, err);
+}
+
 /* Whether a value holds no part that only a class unknown here gives a meaning to. */
 static bool is_plain_scalar(value v)
 {
@@ -120,8 +165,8 @@ static fsdpck_status read_slots(ds_open *o, uint64_t group, value slots, fsdpck_
             RETURN_IF(add_partition(o, slot, (size_t)group, v, err));
         else if (is_one_element(o, v) || is_plain_scalar(v))
             RETURN_IF(ds_add_scalar(o, slot, group, false, v, err));
-        else if (o->file->rank == 0)
-            ds_leave_out(o->s, name, nbytes);
+        else
+            RETURN_IF(leave_out_slot(o, slot, group, v, err));
     }
     return FSDPCK_OK;
 }

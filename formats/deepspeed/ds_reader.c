@@ -120,6 +120,8 @@ static void state_init(ds_state *s, const open_request *req, catalogue *cat)
     *s = (ds_state){.req = req,
                     .cat = cat,
                     .left_out_names = {.limit_bytes = 1000},
+                    .stateless_names = {.limit_bytes = 1000},
+                    .unmastered_names = {.limit_bytes = 1000},
                     .differing_names = {.limit_bytes = 1000}};
     strtab_init(&s->paths, owner);
     strtab_init(&s->names, owner);
@@ -134,6 +136,7 @@ static void state_init(ds_state *s, const open_request *req, catalogue *cat)
     s->frozen = VEC_OF(ds_whole, owner);
     s->frozen_shapes = VEC_OF(ds_param, owner);
     s->slices = VEC_OF(ds_slice, owner);
+    s->misfits = VEC_OF(ds_misfit, owner);
     s->group_params = VEC_OF(uint32_t, owner);
     s->group_first = VEC_OF(uint32_t, owner);
 }
@@ -144,9 +147,11 @@ static void state_release(ds_state *s)
     strtab_release(&s->names);
     strtab_release(&s->slots);
     VEC_RELEASE_ALL(&s->files, &s->partitions, &s->scalars, &s->params, &s->shapes, &s->paddings,
-                    &s->by_name, &s->frozen, &s->frozen_shapes, &s->slices, &s->group_params,
-                    &s->group_first);
+                    &s->by_name, &s->frozen, &s->frozen_shapes, &s->slices, &s->misfits,
+                    &s->group_params, &s->group_first);
     text_release(&s->left_out_names);
+    text_release(&s->stateless_names);
+    text_release(&s->unmastered_names);
     text_release(&s->differing_names);
 }
 
@@ -236,10 +241,17 @@ static fsdpck_status build(ds_open *o, fsdpck_error *err)
     return ds_build_optimizer(s, err);
 }
 
-static fsdpck_status check_versions(ds_state *s, fsdpck_error *err)
+static fsdpck_status check_one_save(ds_state *s, fsdpck_error *err)
 {
     const ds_facts *a = &s->model_facts, *b = &s->optim_facts;
     char x[200], y[200];
+    if (a->world >= 0 && (uint64_t)a->world != s->world)
+        return FAIL_WITH(err, BADINPUT, RANK_MIXED,
+                         ("model states and optimizer were saved by different numbers of ranks"),
+                         (path, s->req->path),
+                         (expected, "%" PRIu64 " ranks, as the optimizer has", s->world),
+                         (found, "%" PRId64 " ranks ('dp_world_size')", a->world),
+                         (next, "take all files from one save"));
     if (a->version[0] == '\0' || b->version[0] == '\0' || strcmp(a->version, b->version) == 0)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, RANK_MIXED,
@@ -264,9 +276,9 @@ static fsdpck_status read_all(ds_state *s, fsdpck_error *err)
         if ((f->kind == DS_MODEL || f->kind == DS_MODEL_3) && f->rank == 0)
             RETURN_IF(read_one(s, f, build, &was_read, err));
     }
-    RETURN_IF(check_versions(s, err));
+    RETURN_IF(check_one_save(s, err));
     if (!s->is_universal)
-        RETURN_IF(ds_warn_copies(s, err));
+        RETURN_IF(ds_check_copies(s, err));
     return catalogue_seal(s->cat, err);
 }
 
@@ -301,6 +313,20 @@ static void report(const ds_state *s)
                  "values that are left out: %" PRIu64 " (%s%s)", s->left_out,
                  s->left_out_names.text == NULL ? "" : s->left_out_names.text,
                  s->left_out > 3 ? ", ..." : "");
+    if (s->stateless > 0)
+        log_warn(log, FSDPCK_FINDING_ZERO_LEFT_OUT,
+                 "check whether the optimizer files lost it, before a training continues from them",
+                 "optimizer state that other groups of parameters have is missing: %" PRIu64
+                 " (%s%s)",
+                 s->stateless, s->stateless_names.text == NULL ? "" : s->stateless_names.text,
+                 s->stateless > 3 ? ", ..." : "");
+    if (s->unmastered > 0)
+        log_warn(log, FSDPCK_FINDING_ZERO_LEFT_OUT,
+                 "check whether 'param_shapes' or 'shared_params' of the model states lost them",
+                 "weights that are not frozen and have no master weights; using the copies in the "
+                 "dtype of the training: %" PRIu64 " (%s%s)",
+                 s->unmastered, s->unmastered_names.text == NULL ? "" : s->unmastered_names.text,
+                 s->unmastered > 3 ? ", ..." : "");
     if (s->differing > 0)
         log_warn(log, FSDPCK_FINDING_RANK_DIFFER, "check that all files are from one save",
                  "values that differ between ranks; using those of rank 0: %" PRIu64 " (%s%s)",

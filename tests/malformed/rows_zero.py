@@ -39,6 +39,12 @@ def state(slots, groups=({"lr": 1, "params": [0]}, {"lr": 2, "params": [1]})):
     return {"state": slots, "param_groups": list(groups)}
 
 
+def exchanged(folder):
+    """State of two groups with each other's size, which is too far from their own for padding."""
+    own = {"fp32_flat_groups": [flat(1), flat(6)], "base": state({0: {"exp_avg": flat(6)}})}
+    return folder_of(True, model={"param_shapes": [{"a": shape(2)}, {"b": shape(12)}]}, optim=own)(folder)
+
+
 BASE = "single_partition_of_fp32_groups"
 ROWS = [
     row("E01", "second-stage", "A", None, folder_of()),
@@ -66,6 +72,8 @@ ROWS = [
     row("E05", "short", "R", "RANK-SHAPE", second(**{BASE: [flat(0), flat(0)]})),
     row("E05", "long", "R", "RANK-SHAPE", second(**{BASE: [flat(0), flat(3)]})),
     row("E05", "uneven", "R", "RANK-SHAPE", folder_of(True, second={"fp32_flat_groups": [flat(2), flat(2)]})),
+    row("E05", "exchanged", "R", "RANK-SHAPE", optim(True, fp32_flat_groups=[flat(2), flat(1)])),
+    row("E05", "one-sub-group", "R", "ZERO-FORM", optim(True, fp32_flat_groups=[flat(3)], base=state({}))),
     row("E05", "more-groups", "R", "ZERO-FORM", optim(**{BASE: [flat(2), flat(2), flat(2)]})),
     row("E06", "shapes-lost", "R", "ZERO-FORM", model(param_shapes=...)),
     row("E06", "shapes-text", "R", "ZERO-FORM", model(param_shapes=["a", "b"])),
@@ -76,6 +84,8 @@ ROWS = [
     row("E06", "twice", "R", "KEY-DUP", model(param_shapes=[{"a": shape(2)}, {"a": shape(3)}])),
     row("E06", "name", "R", "ZERO-FORM", model(param_shapes=[{1: shape(2)}, {"b": shape(3, 1)}])),
     row("E06", "groups", "R", "ZERO-FORM", model(param_shapes=[{"a": shape(2)}])),
+    row("E06", "shape", "R", "RANK-SHAPE", model(param_shapes=[{"a": shape(2)}, {"b": shape(1, 3)}])),
+    row("E06", "not-shared", "W", "ZERO-LEFT-OUT", model(shared_params={}), says=("'tied'",)),
     row("E06", "other", "R", "RANK-DISAGREE", model(param_shapes=[{"a": shape(2)}, {"c": shape(3)}])),
     row("E07", "slices-of-other", "R", "RANK-DISAGREE", second(param_slice_mappings=slices({}, {"b": (1, 1)}))),
     row("E07", "slice-large", "R", "RANK-DISAGREE", second(param_slice_mappings=slices({}, {"b": (LARGE, LARGE)}))),
@@ -89,6 +99,11 @@ ROWS = [
     row("E09", "state-of-no-group", "R", "ZERO-FORM", optim(base=state({7: {"exp_avg": flat(2)}}))),
     row("E09", "state-number", "R", "ZERO-FORM", optim(base=state({-1: {"exp_avg": flat(2)}}))),
     row("E09", "state-of-one-rank", "R", "CHUNK-GAP", folder_of(second={"base": state({})}), at="coverage"),
+    row("E09", "slot-lost", "W", "ZERO-LEFT-OUT", optim(
+        True, base=state({0: {"exp_avg": flat(1), "exp_avg_sq": flat(1)}, 1: {"exp_avg_sq": flat(2)}})), says=("'exp_avg' of group 1",)),
+    row("E09", "other-slots", "A", None, optim(True, base=state({0: {"momentum_buffer": flat(1)}, 1: {"exp_avg": flat(2)}}))),
+    row("E09", "slot-size", "R", "RANK-SHAPE", optim(True, base=state({0: {"exp_avg": flat(6)}, 1: {"exp_avg": flat(2)}})), says=("group 0",)),
+    row("E09", "slots-exchanged", "R", "RANK-SHAPE", exchanged, says=("group 0",)),
     row("E09", "slot-shape", "W", "ZERO-LEFT-OUT", optim(base=state({1: {"row": tensor((2, 2), (2, 1))}}))),
     row("E09", "params-number", "R", "ZERO-FORM", optim(base=state({}, ({"params": [-1]},)))),
     row("E09", "params-of-other", "W", "ZERO-LEFT-OUT", optim(base=state({}, ({"lr": 1, "params": [0, 9]},)))),
@@ -98,6 +113,7 @@ ROWS = [
     row("E10", "frozen-shape", "R", "CHUNK-BOUNDS", model(True, frozen_param_shapes={"f": shape(LARGE, LARGE)})),
     row("E11", "version", "R", "RANK-MIXED", second(ds_version="0.19.7")),
     row("E11", "version-of-model", "R", "RANK-MIXED", model(ds_version="0.1")),
+    row("E11", "ranks-of-model", "R", "RANK-MIXED", model(dp_world_size=3)),
     row("E11", "model-ranks", "U", "SRC-FOREIGN", model(mp_world_size=2)),
     row("E12", "class", "W", "ZERO-LEFT-OUT", model(mine=Call(Global("my.module", "Thing"), 1, 2))),
     row("E12", "key", "W", "ZERO-LEFT-OUT", model(model={"a": tensor()})),

@@ -154,19 +154,18 @@ static void check_stage_2(void)
     end(&w);
 }
 
-/* A part of each parameter on each rank; sub-groups end anywhere. */
+/* A part of each parameter on each rank; the sub-groups are the groups of parameters. */
 static void check_stage_3(void)
 {
     world w;
-    uint64_t expected[PARAMS_MAX][64], ends[64], total = 0, offset = 0;
-    unsigned count = 0;
+    uint64_t expected[PARAMS_MAX][64], ends[PARAMS_MAX], total = 0, offset = 0;
     begin(&w, 3);
     add_params(&w, 1 + below(3));
-    for (unsigned i = 0; i < w.params; i++)
+    const unsigned count = w.s.group_count;
+    for (unsigned i = 0; i < w.params; i++) {
         total += (w.sizes[i][0] * w.sizes[i][1] + w.ranks - 1) / w.ranks;
-    for (uint64_t at = 0; at < total && count < 63; at = ends[count++])
-        ends[count] = at + 1 + below(12) < total ? at + 1 + below(12) : total;
-    ends[count - 1] = total;
+        ends[w.groups[i]] = total;
+    }
     for (uint32_t r = 0; r < w.ranks; r++)
         for (unsigned g = 0; g < count; g++)
             add_partition(&w, r, g, ends[g] - (g == 0 ? 0 : ends[g - 1]));
@@ -199,4 +198,27 @@ Test(ds_flat, stage_3)
     srand(2);
     for (unsigned i = 0; i < 500; i++)
         check_stage_3();
+}
+
+/* Sub-groups of exchanged sizes: each rank has the right number of elements. */
+Test(ds_flat, exchanged_sub_groups)
+{
+    fsdpck_error err = FSDPCK_ERROR_INIT;
+    world w;
+    srand(3);
+    begin(&w, 3);
+    add_params(&w, 2);
+    uint64_t sizes[2] = {0};
+    for (unsigned i = 0; i < w.params; i++)
+        sizes[w.groups[i]] += (w.sizes[i][0] * w.sizes[i][1] + w.ranks - 1) / w.ranks;
+    cr_assert_neq(sizes[0], sizes[1]);
+    for (uint32_t r = 0; r < w.ranks; r++) {
+        add_partition(&w, r, 0, sizes[1]);
+        add_partition(&w, r, 1, sizes[0]);
+    }
+    uint32_t added;
+    cr_assert_eq(file_set_add(&w.reader.files, "optim.pt", &added, NULL), FSDPCK_OK);
+    cr_expect_eq(ds_flat_lay_out(&w.s, &err), FSDPCK_BADINPUT);
+    cr_expect_eq(err.finding, FSDPCK_FINDING_RANK_SHAPE);
+    end(&w);
 }
