@@ -41,7 +41,7 @@ static fsdpck_status fail_config(const config_check *s, const char *member, cons
 
 /* ---- which modules PEFT targets ---- */
 
-/* As re.match(r".*\.[^.]*\.(\d+)\.", path): the last number with two segments before it and one behind. */
+/* As re.match(r".*\.[^.]*\.(\d+)\.", path): the last number with two segments before it and one after it. */
 static bool layer_of(const char *path, size_t nbytes, uint64_t *layer)
 {
     size_t at = 0, begin, end;
@@ -218,6 +218,8 @@ static fsdpck_status others_show(config_check *s, const char *path, size_t nbyte
                                  fsdpck_error *err)
 {
     *shown = false;
+    if (s->config->layers.count > 0 && s->config->has_layers_pattern)
+        return FSDPCK_OK;
     s->scratch.nbytes = 0;
     const size_t layer = append_template(path, nbytes, &s->scratch);
     RETURN_IF(text_check(&s->scratch, err));
