@@ -61,39 +61,6 @@ static fsdpck_status check_pair(const check_state *s, const lora_module *m, fsdp
 
 /* ---- ranks ---- */
 
-/* Number of experts of a parameter, 1 where it is no stack, 0 where the base model is elsewhere. */
-static uint64_t experts_of(const lora_set *set, const catalogue *c, const lora_module *m)
-{
-    const uint32_t t = lora_cat_tensor(set, m->base_weight);
-    if (m->kind != LORA_PARAMETER)
-        return 1;
-    if (t == CAT_NONE)
-        return 0;
-    return catalogue_tensor(c, t)->ndim == 3 ? catalogue_shape(c, t)[0] : 1;
-}
-
-uint64_t lora_module_rank(const lora_set *set, const catalogue *c, const lora_module *m)
-{
-    const uint32_t a = lora_cat_tensor(set, m->a);
-    const uint64_t experts = experts_of(set, c, m);
-    if (a == CAT_NONE || catalogue_tensor(c, a)->ndim < 1 || experts == 0)
-        return 0;
-    return catalogue_shape(c, a)[0] / experts;
-}
-
-fsdpck_status lora_module_key(const lora_set *set, const lora_module *m, text_buf *key,
-                              fsdpck_error *err)
-{
-    key->nbytes = 0;
-    text_append(key, strtab_text(&set->names, m->path), strtab_nbytes(&set->names, m->path));
-    if (m->kind == LORA_PARAMETER && m->parameter != LORA_NONE) {
-        text_puts(key, ".");
-        text_append(key, strtab_text(&set->names, m->parameter),
-                    strtab_nbytes(&set->names, m->parameter));
-    }
-    return text_check(key, err);
-}
-
 static fsdpck_status check_rank_of_config(const check_state *s, const lora_module *m, uint64_t rows,
                                           fsdpck_error *err)
 {
@@ -104,7 +71,7 @@ static fsdpck_status check_rank_of_config(const check_state *s, const lora_modul
         st = lora_config_numbers(s->config, key.text, key.nbytes, &n, err);
     text_release(&key);
     RETURN_IF(st);
-    const uint64_t experts = experts_of(s->set, s->c, m);
+    const uint64_t experts = lora_module_experts(s->set, s->c, m);
     const bool fits = experts == 0 ? n.r > 0 && rows % n.r == 0 : rows / experts == n.r;
     if (fits)
         return FSDPCK_OK;

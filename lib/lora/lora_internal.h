@@ -29,7 +29,9 @@ void lora_name_append_base(const strtab *wrappers, const char *name, size_t nbyt
 /* The next segment at *at, which then is the index after its dot; false at the end. */
 bool lora_name_next(const char *name, size_t nbytes, size_t *at, size_t *begin, size_t *end);
 
-/* lora_check.c: the path by which patterns find the module, in place of the text. */
+/* lora_module.c: number of experts of a parameter, 1 where it is no stack, 0 where the base model is elsewhere. */
+uint64_t lora_module_experts(const lora_set *set, const catalogue *c, const lora_module *m);
+/* lora_module.c: the path by which patterns find the module, in place of the text. */
 fsdpck_status lora_module_key(const lora_set *set, const lora_module *m, text_buf *key,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
