@@ -73,7 +73,6 @@ ROWS = [
     row("E05", "long", "R", "RANK-SHAPE", second(**{BASE: [flat(0), flat(3)]})),
     row("E05", "uneven", "R", "RANK-SHAPE", folder_of(True, second={"fp32_flat_groups": [flat(2), flat(2)]})),
     row("E05", "exchanged", "R", "RANK-SHAPE", optim(True, fp32_flat_groups=[flat(2), flat(1)])),
-    row("E05", "one-sub-group", "R", "ZERO-FORM", optim(True, fp32_flat_groups=[flat(3)], base=state({}))),
     row("E05", "more-groups", "R", "ZERO-FORM", optim(**{BASE: [flat(2), flat(2), flat(2)]})),
     row("E06", "shapes-lost", "R", "ZERO-FORM", model(param_shapes=...)),
     row("E06", "shapes-text", "R", "ZERO-FORM", model(param_shapes=["a", "b"])),
