@@ -33,6 +33,13 @@ static bool make_room(findings *f)
     return true;
 }
 
+/* A failure without an id of its own has that of its status, as the program's exit has: a build
+ * without HDF5 is SYS-UNSUPPORTED. */
+static fsdpck_finding_id id_of(const fsdpck_error *what)
+{
+    return what->finding != FSDPCK_FINDING_NONE ? what->finding : finding_of_status(what->status);
+}
+
 static void add(findings *f, const finding *one)
 {
     const finding_severity severity = one->severity;
@@ -40,10 +47,12 @@ static void add(findings *f, const finding *one)
     f->counts[severity]++;
     f->unsupported += severity == FINDING_ERROR && one->what.status == FSDPCK_UNSUPPORTED;
     if (severity != FINDING_IGNORE && f->kept < FINDINGS_MAX) {
-        if (make_room(f))
-            f->list[f->kept++] = *one;
-        else
+        if (make_room(f)) {
+            f->list[f->kept] = *one;
+            f->list[f->kept++].what.finding = id_of(&one->what);
+        } else {
             f->lost = true;
+        }
     }
     pthread_mutex_unlock(&f->lock);
 }
@@ -82,7 +91,7 @@ void findings_report_as(findings *f, finding_severity severity, const fsdpck_err
 
 static bool is_same(const fsdpck_error *a, const fsdpck_error *b)
 {
-    return a->finding == b->finding && strcmp(a->path, b->path) == 0 &&
+    return id_of(a) == id_of(b) && strcmp(a->path, b->path) == 0 &&
            strcmp(a->tensor, b->tensor) == 0 && strcmp(a->message, b->message) == 0 &&
            a->has_offset == b->has_offset && (!a->has_offset || a->offset_bytes == b->offset_bytes);
 }
