@@ -23,7 +23,7 @@ static bool is_one_of(const char *const *words, size_t count, const char *text, 
     return false;
 }
 
-/* They tell saves of one kind of file apart, with or without a number. */
+/* Only these words, and their numbers, differ between saves. */
 static bool is_of_save(const char *text, size_t nbytes)
 {
     static const char *const words[] = {"best",   "batch",  "checkpoint", "ckpt",      "epoch",
@@ -77,14 +77,12 @@ fsdpck_status ranks_check_saves(const ranks_list *l, fsdpck_error *err)
             const ranks_family *a = VEC_AT(&l->families, const ranks_family, k);
             if (strcmp(a->stem, b->stem) != 0)
                 continue;
-            char first[512], second[512];
-            ranks_file_name(a, 0, first, sizeof first);
-            ranks_file_name(b, 0, second, sizeof second);
             return FAIL_WITH(
                 err, BADINPUT, RANK_MIXED,
                 ("rank files of two saves: their names differ only in a number or in words such as "
                  "last"),
-                (found, "names like '%s', and like '%s'", first, second),
+                (found, "names like '%s{r}%s', and like '%s{r}%s'", a->prefix, a->suffix, b->prefix,
+                 b->suffix),
                 (next,
                  "give --source-rank-pattern '%s{r}%s' or '%s{r}%s', or move the files of one save",
                  a->prefix, a->suffix, b->prefix, b->suffix));
