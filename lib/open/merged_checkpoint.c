@@ -177,6 +177,33 @@ static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const merge_list *lis
     return FSDPCK_OK;
 }
 
+/* PEFT merges them without safe_merge too. */
+static fsdpck_status warn_nan(const fsdpck_checkpoint *c, const merge_list *list, fsdpck_error *err)
+{
+    const char *first = NULL;
+    size_t count = 0;
+    if (c->remote_files != NULL)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < list->steps.count; i++) {
+        const merge_step *s = VEC_AT(&list->steps, const merge_step, i);
+        const merge_input *in = VEC_AT(&list->inputs, const merge_input, s->input);
+        const uint32_t parts[] = {s->a, s->b, s->magnitude};
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+            bool has_nan = false;
+            if (parts[k] != CAT_NONE && (k == 0 || s->kind == MERGE_PRODUCT))
+                RETURN_IF(lora_has_nan(in->src, in->cat, parts[k], &has_nan, err));
+            if (has_nan && count++ == 0)
+                first = catalogue_name(in->cat, catalogue_tensor(in->cat, parts[k])->name);
+        }
+    }
+    if (count > 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_NAN,
+                 "give --merge-safe to refuse such an adapter, as PEFT does with safe_merge",
+                 "%zu tensor%s of the merged adapters contain%s NaN or infinity, the first is '%s'",
+                 count, text_plural(count), count == 1 ? "s" : "", first);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     for (size_t i = 0; i < c->base->ties.count; i++) {
@@ -200,6 +227,8 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
         st = note_adapters(c, &list, requests, count, err);
     if (st == FSDPCK_OK)
         st = warn_zero(c, &list, err);
+    if (st == FSDPCK_OK && !safe)
+        st = warn_nan(c, &list, err);
     if (st == FSDPCK_OK)
         st = merger_new(&list, &c->cat, &c->merger, err);
     merge_list_release(&list);
