@@ -424,6 +424,13 @@ fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err) 
 bool search_rank_pattern(const search_result *found, text_buf *pattern);
 void search_result_release(search_result *found);
 
+/* recorded_steps.c: what DeepSpeed counts; -1: unknown. `global`: steps of the training, with those that loss
+ * scaling skipped; `optimizer`: the most steps of a parameter. */
+typedef struct deepspeed_steps {
+    int64_t global, skipped, optimizer;
+} deepspeed_steps;
+void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
+
 /* open_ranks.c */
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */
 fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
