@@ -335,6 +335,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_AVERAGE_CONFIG = 377,
     FSDPCK_FINDING_AVERAGE_LORA = 378,
     FSDPCK_FINDING_ZERO_STEP = 380,
+    FSDPCK_FINDING_LORA_TIED = 381,
 } fsdpck_finding_id;
 
 #endif
