@@ -2,6 +2,7 @@
  * one checkpoint.
  *
  *     ranks_file_names.c     selects the files by their names
+ *     ranks_save_names.c     finds names of two saves
  *     ranks_reader.c         the reader's table; locating chunks
  *     torch_folder.h         locations of the tensors of all files; reading bytes
  *     ranks_parse.c          one file: its pickle -> the merge
@@ -73,6 +74,7 @@ typedef struct ranks_family {
     unsigned digits; /* number of digits of ranks, 0: no leading zeros */
     uint64_t world;  /* number of ranks in the names, 0: none */
     const char *trainer;
+    char stem[128]; /* without a trainer: of ranks_save_stem */
 } ranks_family;
 
 typedef struct ranks_file {
@@ -102,6 +104,10 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
  * above. false, and "", if no single pattern matches all names. */
 bool ranks_family_pattern(const ranks_family *f, const char *given, char *pattern, size_t capacity);
 void ranks_list_release(ranks_list *l);
+/* ranks_save_names.c: the words of a key that are equal in all saves: "model_" of "model_step_100". */
+void ranks_save_stem(const char *key, char *stem, size_t capacity);
+/* BADINPUT (RANK-MIXED) if two families have one stem. */
+fsdpck_status ranks_check_saves(const ranks_list *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Name of the file of a rank, whether it exists or not. */
 void ranks_file_name(const ranks_family *f, uint64_t rank, char *name, size_t capacity);
 

@@ -399,6 +399,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     run_advise_attributes(r);
     run_advise_tied(r);
+    run_advise_order(r);
     RETURN_IF(run_advise_map(r, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));
