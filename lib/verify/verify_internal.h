@@ -3,6 +3,7 @@
  *     verify.c          opens the checkpoint and runs the levels
  *     verify_adapters.c      adapters of LoRA
  *     verify_unread_state.c  files of a trainer beside the weights
+ *     verify_megatron.c      metadata.json and integrity.json of Megatron-Core
  *     verify_like.c     a model folder that the checkpoint must equal in all but the values
  *     verify_near.c     its values against those of that folder; near_roles.c, near_result.c
  *     verify_convert.c  conditions that consolidate and reshard would refuse
@@ -49,6 +50,9 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Reports faults of adapters of LoRA. */
 fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Reports faults of what Megatron-Core writes beside the tensors. */
+fsdpck_status verify_megatron(fsdpck_verify *v, fsdpck_context *ctx,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 typedef fsdpck_status (*verify_file_fn)(fsdpck_context *ctx, const char *path,
                                         const fsdpck_verify_options *options, fsdpck_verify **out,
                                         fsdpck_error *err);
