@@ -2,11 +2,11 @@
 
 import os
 
-from rows import ANY, Row, from_fixture
+from rows import Row, from_fixture
 
 SHA = "0" * 64
-# The shape of decoder.final_layernorm.weight, (12,), as the pickle of `.metadata` has it, after its key.
-KEY = b"nd_reformulated_orig_global_shape"
+RECORD = b"nd_reformulated_orig_global_shape"
+SHAPE = b"K\x02K\x0cK\x08\x87"  # the tuple (2, 12, 8)
 
 
 def edit(change):
@@ -21,6 +21,14 @@ def edit(change):
     return put
 
 
+def shape(columns):
+    """The first shape (2, 12, 8) that is recorded for flattened state, with another number of columns."""
+    def change(data):
+        at = data.index(SHAPE, data.index(RECORD))
+        return data[:at] + SHAPE.replace(b"\x0c", bytes([columns])) + data[at + len(SHAPE):]
+    return change
+
+
 def write(name, data):
     def put(path):
         with open(os.path.join(path, name), "wb") as f:
@@ -33,14 +41,14 @@ def row(id, name, cls, finding, put, fixture="megatron/flattened", **words):
 
 
 def manifest(id, name, cls, finding, data, **words):
-    return row(id, name, cls, finding, write("integrity.json", data), "megatron/buckets", commands=("verify",), **words)
+    return row(id, name, cls, finding, write("integrity.json", data), "megatron/buckets", commands=("coverage", "checksum"), **words)
 
 
 ROWS = [
     # 12 columns become 11, 13 and 0: of a parameter of [2, 12, 8], so that the shards do not fit.
-    row("G01", "shape-smaller", "R", "MEGATRON-SHAPE", edit(lambda d: d.replace(b"K\x02K\x0cK\x08\x87", b"K\x02K\x0bK\x08\x87"))),
-    row("G01", "shape-larger", "R", "MEGATRON-SHAPE", edit(lambda d: d.replace(b"K\x02K\x0cK\x08\x87", b"K\x02K\x0dK\x08\x87"))),
-    row("G01", "shape-empty", "R", "MEGATRON-SHAPE", edit(lambda d: d.replace(b"K\x02K\x0cK\x08\x87", b"K\x02K\x00K\x08\x87"))),
+    row("G01", "shape-smaller", "R", "MEGATRON-SHAPE", edit(shape(11))),
+    row("G01", "shape-larger", "R", "MEGATRON-SHAPE", edit(shape(13))),
+    row("G01", "shape-empty", "R", "MEGATRON-SHAPE", edit(shape(0))),
     manifest("G02", "no-json", "R", "MEGATRON-MANIFEST", b"{"),
     manifest("G02", "empty", "R", "MEGATRON-MANIFEST", b""),
     manifest("G02", "list", "R", "MEGATRON-MANIFEST", b"[]"),
