@@ -51,7 +51,12 @@ fsdpck_status dcp_flattening_read(const dcp_metadata *m, const value_pool *pool,
     *f = (dcp_flattening){.nelems = 1};
     if (value_is_none(recorded))
         return FSDPCK_OK;
-    bool fits = read_shape(m, pool, recorded, f) && stored_ndim == f->ndim + 1;
+    const bool is_shape = read_shape(m, pool, recorded, f);
+    if (is_shape && shape_equal(f->shape, f->ndim, stored, stored_ndim)) {
+        f->ndim = 0; /* of one dim, not flattened */
+        return FSDPCK_OK;
+    }
+    bool fits = is_shape && stored_ndim == f->ndim + 1;
     for (unsigned d = 0; fits && d < f->ndim; d++) {
         f->cuts[d] = stored[d];
         fits = f->cuts[d] > 0 && f->shape[d] % f->cuts[d] == 0;
