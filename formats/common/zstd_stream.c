@@ -14,7 +14,8 @@ struct zstd_stream {
     uint64_t read_nbytes; /* of the range, so far */
     uint64_t position;    /* decoded */
     ZSTD_inBuffer pending;
-    bool ended; /* the frame, not the range */
+    unsigned long long stated_nbytes; /* by the frame's header, if it tells */
+    bool ended;                       /* the frame, not the range */
     uint8_t input[INPUT_NBYTES];
 };
 
@@ -86,10 +87,19 @@ static fsdpck_status refill(zstd_stream *z, fsdpck_error *err)
         nbytes = INPUT_NBYTES;
     RETURN_IF(
         z->in.read(z->in.ctx, z->in.base_offset_bytes + z->read_nbytes, z->input, nbytes, err));
+    if (z->read_nbytes == 0)
+        z->stated_nbytes = ZSTD_getFrameContentSize(z->input, (size_t)nbytes);
     z->read_nbytes += nbytes;
     z->pending.size = (size_t)nbytes;
     z->pending.pos = 0;
     return FSDPCK_OK;
+}
+
+/* zstd 1.5.4 compares the stated size in one call, but not in parts, if the last block is empty. */
+static bool ends_short(const zstd_stream *z)
+{
+    return z->stated_nbytes != ZSTD_CONTENTSIZE_UNKNOWN &&
+           z->stated_nbytes != ZSTD_CONTENTSIZE_ERROR && z->position != z->stated_nbytes;
 }
 
 fsdpck_status zstd_stream_read_some(zstd_stream *z, void *dst, uint64_t nbytes, uint64_t *got,
@@ -104,6 +114,8 @@ fsdpck_status zstd_stream_read_some(zstd_stream *z, void *dst, uint64_t nbytes, 
         if (ZSTD_isError(code))
             return refuse(z, code, err);
         z->position += out.pos - had;
+        if (code == 0 && ends_short(z))
+            return refuse(z, (size_t)-ZSTD_error_corruption_detected, err);
         if (code == 0)
             z->ended = true;
         else if (out.pos == had && z->pending.pos == used && z->pending.pos < z->pending.size)

@@ -14,6 +14,7 @@ import sys
 
 import checks
 import hdf5
+import maps
 from harness import Runner, make, remove, spread, timed, warm
 
 
@@ -288,6 +289,7 @@ def main():
         "hdf5-memory": lambda: hdf5.race_memory(a),
         "reshard-memory": lambda: race_memory(a, "reshard", "--world-size", "6"),
         **{name: lambda race=race: race(a) for name, race in checks.RACES.items()},
+        **maps.races(a, race),
     }
     for name in a.races:
         races[name]()

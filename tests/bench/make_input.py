@@ -4,6 +4,7 @@
     make_input.py rows  DST --bytes N --ranks R     bf16 row shards of the HuggingFace writer's form
     make_input.py many  DST --tensors T --ranks R   T small tensors, cut by rows, the same form
     make_input.py columns DST --bytes N --ranks R --width W   bf16 column shards of [.., W], the same form
+    make_input.py shapes DST --shapes FILE --ranks R   bf16 tensors of {name: [shape, dim that is cut]} (DCP folder)
     make_input.py chunks DST --tensors T            T tensors of 64 numbers, written by one process (DCP folder)
     make_input.py metadata DST --tensors T --ranks R   T tensors in R chunks each: a real .metadata, and data files of
                                                     the right size with nothing in them
@@ -64,6 +65,31 @@ def dcp_rank(rank, world, dst, nbytes):
              "optim": {"state": {n: {"step": torch.tensor(7.0), "exp_avg": shard(n + ".m"),
                                      "exp_avg_sq": shard(n + ".v")} for n in names},
                        "param_groups": [{"lr": 1e-3, "params": names}]}}
+    dcp.save(state, checkpoint_id=dst)
+    dist.destroy_process_group()
+
+
+def shapes_rank(rank, world, dst, listed):
+    """Each tensor is a ramp over all its elements, so that a piece in another place shows."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29532", RANK=str(rank), WORLD_SIZE=str(world))
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    mesh = init_device_mesh("cpu", (world,))
+    state = {}
+    for name, (shape, dim) in listed.items():
+        shape = torch.Size(shape)
+        begin, end = chunk(shape[dim], world, rank)
+        before = shape[:dim].numel()
+        after = shape[dim + 1:].numel()
+        local = values(name, before * (end - begin), after, 0, torch.bfloat16) if after > 1 else values(
+            name, 1, before * (end - begin), 0, torch.bfloat16)
+        local = local.add_(rank).reshape(*shape[:dim], end - begin, *shape[dim + 1:])
+        stride = torch.empty(shape, device="meta").stride()
+        state[name] = DTensor.from_local(local, mesh, [Shard(dim)], run_check=False, shape=shape, stride=stride)
     dcp.save(state, checkpoint_id=dst)
     dist.destroy_process_group()
 
@@ -135,16 +161,20 @@ def shards_rank(rank, world, dst, kind, nbytes, tensors, wide):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("kind", choices=["dcp", "rows", "many", "columns", "chunks", "metadata"])
+    p.add_argument("kind", choices=["dcp", "rows", "many", "columns", "shapes", "chunks", "metadata"])
     p.add_argument("dst")
     p.add_argument("--bytes", type=float, default=3e9)
     p.add_argument("--ranks", type=int, default=8)
     p.add_argument("--width", type=int, default=WIDTH)
+    p.add_argument("--shapes", type=pathlib.Path)
     p.add_argument("--tensors", type=int, default=4000)
     a = p.parse_args()
     torch.set_num_threads(1)
     if a.kind == "dcp":
         torch.multiprocessing.spawn(dcp_rank, (a.ranks, a.dst, a.bytes), a.ranks)
+    elif a.kind == "shapes":
+        listed = json.loads(a.shapes.read_text())
+        torch.multiprocessing.spawn(shapes_rank, (a.ranks, a.dst, listed), a.ranks)
     elif a.kind == "chunks":
         make_chunks(a.dst, a.tensors)
     elif a.kind == "metadata":

@@ -1,5 +1,5 @@
 """Tensor maps against the converters of trainers: torchtitan's, torchtune's and LitGPT's own, on states of DTensors on
-3 ranks."""
+3 and 4 ranks."""
 
 import json
 import os
@@ -22,9 +22,10 @@ RANKS = 3
 def rank_save(folder, state, part):
     """As torchtitan's checkpointer: FSDP2's DTensors at the top level, the optimizer beside them."""
     import torch.distributed.checkpoint as dcp
+    from torch.distributed import get_world_size
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
-    mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp_shard",))
+    mesh = init_device_mesh("cpu", (get_world_size(),), mesh_dim_names=("dp_shard",))
     sharded = {name: distribute_tensor(tensor, mesh, [Shard(0)]) for name, tensor in state.items()}
     if part == "all":
         sharded["optimizer"] = {"state.%s.exp_avg" % name: tensor * 2 for name, tensor in list(sharded.items())}
@@ -48,6 +49,10 @@ def check_export(setting, state, expected, name, *options, part="all"):
     setting.run("reshard", source, setting.path("for2"), "--world-size", "2", "--map", name, *options)
     check(digests_of(setting, setting.path("for2")) == digests_of(setting, folder), "resharded otherwise")
     check(digests_of(setting, source, "--map", name, *options) == digests_of(setting, folder), "digest otherwise")
+    run_ranks(4, rank_save, setting.path("of4"), state, part)
+    check(digests_of(setting, setting.path("of4"), "--map", name, *options) == digests_of(setting, folder),
+          "4 ranks otherwise")
+    shutil.rmtree(setting.path("of4"))
     return source
 
 

@@ -1,14 +1,14 @@
-"""Tensor maps against transformers 5: a state_dict() of DTensors on 3 ranks becomes what save_pretrained writes."""
+"""Tensor maps against transformers 5: a state_dict() of DTensors on 3 and 4 ranks becomes what save_pretrained
+writes."""
 
 import os
 
 from safetensors.torch import load_file
 
 from process_group import run_ranks
-from support import case, check, check_same_tensors, load_hf
+from support import case, check, check_same_tensors, digests_of, load_hf
 from transformers_models import import_transformers, make_model
 
-RANKS = 3
 EXPERTS = """afmoe cohere2_moe deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5_moe flex_olmo glm4_moe
     glm4_moe_lite glm_moe_dsa hunyuan_v1_moe jamba longcat_flash mellum olmoe qwen2_moe qwen3_moe qwen3_5_moe_text
     qwen3_next qwen4_exp_text solar_open""".split()
@@ -19,9 +19,10 @@ OTHERS = "axk1 exaone_moe hy_v3 lfm2_moe nemotron_h phimoe".split()
 def rank_save(folder, states):
     """As FSDP2: parameters are DTensors, buffers are not."""
     import torch.distributed.checkpoint as dcp
+    from torch.distributed import get_world_size
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
-    mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp_shard",))
+    mesh = init_device_mesh("cpu", (get_world_size(),), mesh_dim_names=("dp_shard",))
     for name, (state, parameters) in states.items():
         sharded = {key: distribute_tensor(tensor, mesh, [Shard(0)]) if key in parameters else tensor
                    for key, tensor in state.items()}
@@ -37,10 +38,13 @@ def check_families(setting, families, name):
         model.save_pretrained(setting.path("saved-" + family))
         stacked = [key for key in states[family][0] if key.endswith(".experts.down_proj")]
         check(len(stacked) > 0, family + " has no fused experts")
-    run_ranks(RANKS, rank_save, setting.path("dcp"), states)
+    run_ranks(3, rank_save, setting.path("dcp"), states)
+    run_ranks(4, rank_save, setting.path("of4"), states)
     for family in families:
         _, folder = setting.consolidate(setting.path("dcp/" + family), family + "/", "--map", name)
         check_same_tensors(load_hf(folder)[0], load_hf(setting.path("saved-" + family))[0], family)
+        check(digests_of(setting, setting.path("of4/" + family), "--map", name) == digests_of(setting, folder),
+              family + " of 4 ranks otherwise")
         saved = setting.path("saved-" + family)
         process, folder = setting.consolidate(setting.path("dcp/" + family), family + "-like/", "--like", saved)
         check("map: %s," % name in process.stdout, family + " is read through another map")
