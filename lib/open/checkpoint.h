@@ -345,6 +345,10 @@ uint64_t adapters_count_tensors(const catalogue *c);
 void checkpoint_list_adapters(fsdpck_checkpoint *c);
 /* megatron_run.c: the iteration that Megatron-Core records beside the tensors; -1: none. */
 int64_t checkpoint_iteration(fsdpck_checkpoint *c);
+/* UNSUPPORTED (MEGATRON-FORMAT) if only the file of one of several model-parallel ranks was found below the
+ * folder that was given. */
+fsdpck_status checkpoint_check_megatron_rank(fsdpck_checkpoint *c,
+                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* If the target `to` contains an optimizer of Megatron-Core in buckets: UNSUPPORTED (MEGATRON-BUCKETS) if only the
  * optimizer was requested, otherwise a warning. */
 fsdpck_status checkpoint_check_buckets(const fsdpck_checkpoint *c, const catalogue *to,

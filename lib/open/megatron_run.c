@@ -1,8 +1,10 @@
 /* What Megatron-Core recorded of the run that saved a checkpoint, for callers. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/struct_copy.h"
+#include "base/text.h"
 #include "open/common_state.h"
 
 static int64_t number_of(const value_pool *pool, value dict, const char *key)
@@ -97,6 +99,28 @@ static const megatron_run *run_of(fsdpck_checkpoint *c)
 int64_t checkpoint_iteration(fsdpck_checkpoint *c)
 {
     return run_of(c)->iteration;
+}
+
+fsdpck_status checkpoint_check_megatron_rank(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    value dict, arguments;
+    if (!c->entered || strcmp(text_file_name(c->path), "model_optim_rng.pt") != 0 ||
+        !value_as_dict(&c->cat.pool, c->cat.root, &dict) ||
+        !find_members(&c->cat.pool, dict, "args", &arguments))
+        return FSDPCK_OK;
+    const int64_t tensor = number_of(&c->cat.pool, arguments, "tensor_model_parallel_size");
+    const int64_t pipeline = number_of(&c->cat.pool, arguments, "pipeline_model_parallel_size");
+    if (tensor <= 1 && pipeline <= 1)
+        return FSDPCK_OK;
+    return FAIL_WITH(
+        err, UNSUPPORTED, MEGATRON_FORMAT,
+        ("file of one of several model-parallel ranks of Megatron-LM, which fsdpck does "
+         "not merge"),
+        (path, c->path), (expected, "format torch_dist"),
+        (found, "tensor parallel %" PRId64 ", pipeline parallel %" PRId64, tensor < 1 ? 1 : tensor,
+         pipeline < 1 ? 1 : pipeline),
+        (next, "load it with Megatron-LM and save it with --ckpt-convert-format "
+               "torch_dist"));
 }
 
 /* dp_reshardable has tensors, dp_zero_gather_scatter objects of this name, maybe after "chained_0.". */
