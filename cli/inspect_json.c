@@ -144,6 +144,32 @@ static void put_steps(json_writer *w, fsdpck_checkpoint *ckpt)
     json_end_array(w);
 }
 
+static void put_number(json_writer *w, const char *key, int64_t number)
+{
+    if (number >= 0)
+        json_member_i64(w, key, number);
+}
+
+static void put_megatron(json_writer *w, fsdpck_checkpoint *ckpt)
+{
+    fsdpck_megatron m = FSDPCK_INIT(fsdpck_megatron);
+    if (!fsdpck_get_megatron(ckpt, &m))
+        return;
+    json_member_object(w, "megatron");
+    if (m.checkpoint_version[0] != '\0')
+        json_member_string(w, "checkpoint_version", m.checkpoint_version);
+    if (m.optimizer[0] != '\0')
+        json_member_string(w, "optimizer", m.optimizer);
+    put_number(w, "iteration", m.iteration);
+    put_number(w, "world_size", m.world_size);
+    put_number(w, "tensor_parallel", m.tensor_parallel);
+    put_number(w, "pipeline_parallel", m.pipeline_parallel);
+    put_number(w, "expert_parallel", m.expert_parallel);
+    put_number(w, "context_parallel", m.context_parallel);
+    json_member_bool(w, "unread", m.is_unread != 0);
+    json_end_object(w);
+}
+
 int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects)
 {
     inspect_totals s;
@@ -155,6 +181,7 @@ int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool
         s.info.step = step.step;
     report_begin(&r, c, 0, "none", &s.info);
     put_steps(&r.w, ckpt);
+    put_megatron(&r.w, ckpt);
     put_counts(&r, &s.info);
     put_adapters(&r.w, ckpt);
     put_state_files(&r.w, ckpt);

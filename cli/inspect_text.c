@@ -80,6 +80,33 @@ static void print_parts(const fsdpck_info *info, bool has_optimizer)
            has_optimizer ? "; a file beside has optimizer state" : "");
 }
 
+static void print_number(const char *name, int64_t number, int64_t least)
+{
+    if (number >= least)
+        printf(", %s %" PRId64, name, number);
+}
+
+static void print_megatron(fsdpck_checkpoint *ckpt)
+{
+    fsdpck_megatron m = FSDPCK_INIT(fsdpck_megatron);
+    if (!fsdpck_get_megatron(ckpt, &m))
+        return;
+    printf("  training    Megatron-Core");
+    if (m.is_unread)
+        printf(", its record cannot be read");
+    print_number("iteration", m.iteration, 0);
+    if (m.checkpoint_version[0] != '\0')
+        printf(", checkpoint version %s", m.checkpoint_version);
+    print_number("world size", m.world_size, 0);
+    print_number("tensor parallel", m.tensor_parallel, 0);
+    print_number("pipeline parallel", m.pipeline_parallel, 0);
+    print_number("expert parallel", m.expert_parallel, 2);
+    print_number("context parallel", m.context_parallel, 2);
+    if (m.optimizer[0] != '\0')
+        printf(", optimizer %s", m.optimizer);
+    putchar('\n');
+}
+
 static void print_adapters(fsdpck_checkpoint *ckpt)
 {
     char n[40], b[32], name[NAME_CAPACITY];
@@ -159,6 +186,7 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
         return report_no_memory(c);
     char a[32], b[32], name[NAME_CAPACITY], shape[512];
     print_origin(ckpt, &s.info);
+    print_megatron(ckpt);
     print_parts(&s.info, s.has_state_beside);
     print_adapters(ckpt);
     print_state_files(ckpt);

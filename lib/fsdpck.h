@@ -322,6 +322,20 @@ typedef struct fsdpck_info {
 /* Fills *info. Counts all tensors: takes time proportional to their number. */
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
 
+/* What a folder of Megatron-Core records of the run that saved it. Numbers are -1 and texts "" where
+ * it does not. */
+typedef struct fsdpck_megatron {
+    size_t struct_nbytes;
+    const char *checkpoint_version; /* "3.0" */
+    const char *optimizer;          /* form of the optimizer's state, such as "fully_reshardable" */
+    int64_t iteration;
+    int64_t world_size, tensor_parallel, pipeline_parallel, expert_parallel, context_parallel;
+    int is_unread; /* the record exists, but cannot be read */
+} fsdpck_megatron;
+
+/* Returns 0 if the checkpoint has no such record. Reads a file or an object the first time. */
+FSDPCK_API int fsdpck_get_megatron(fsdpck_checkpoint *ckpt, fsdpck_megatron *megatron);
+
 /* A training step that the checkpoint records. */
 typedef struct fsdpck_step {
     size_t struct_nbytes;

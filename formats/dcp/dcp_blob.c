@@ -7,6 +7,7 @@
 #include "formats/common/torch_archive.h"
 #include "formats/common/zstd_stream.h"
 #include "formats/dcp/dcp_boxes.h"
+#include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_item_tensor.h"
 
@@ -31,6 +32,8 @@ static fsdpck_status locate_blob(dcp_folder *d, uint64_t chunk, place *where, fs
     if (p.is_stream)
         return dcp_st_stream_locate(d, chunk, where, err);
     where->file = catalogue_chunk(d->cat, chunk)->file;
+    if (dcp_chunk_is_flattened(catalogue_chunk(d->cat, chunk)))
+        return dcp_flattened_place(d, chunk, &p, where, err);
     return dcp_payload_check(d, chunk, p.dtype, p.ndim, p.sizes, err);
 }
 

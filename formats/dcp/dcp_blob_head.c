@@ -3,7 +3,13 @@
 
 #include "formats/common/torch_archive.h"
 #include "formats/common/zstd_stream.h"
-#include "formats/dcp/dcp_internal.h"
+#include "formats/dcp/dcp_flattened.h"
+
+uint32_t dcp_chunk_transform(const dcp_folder *d, const cat_chunk *c)
+{
+    return dcp_chunk_is_flattened(c) ? dcp_flat_box_at(d, c)->transform
+                                     : c->aux & ~DCP_AUX_UNKNOWN_ORDER;
+}
 
 fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,
                                   fsdpck_error *err)
@@ -79,7 +85,7 @@ fsdpck_status dcp_blob_describe(dcp_folder *d, uint64_t chunk, dcp_payload *p, p
     p->dtype = DTYPE_NONE;
     p->ndim = 0;
     p->is_stream = false;
-    RETURN_IF(dcp_transform_check(d, c->aux & ~DCP_AUX_UNKNOWN_ORDER, &zstd, err));
+    RETURN_IF(dcp_transform_check(d, dcp_chunk_transform(d, c), &zstd, err));
     if (zstd)
         return locate_zstd(d, c, &p->dtype, &p->ndim, p->sizes, where, err);
     catalogue_chunk_box(d->cat, chunk, NULL, p->sizes);

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_leftover.h"
 #include "formats/dcp/dcp_match_chunks.h"
 #include "formats/dcp/dcp_name_order.h"
@@ -27,6 +28,7 @@ typedef struct join {
     uint32_t *order;
     uint8_t *seen;      /* FQNs that are items */
     value *paths;       /* of each FQN, None if absent from planner_data */
+    value *shapes;      /* of each FQN: dcp_flattened.h */
     uint32_t *saved_at; /* of each FQN: its position in planner_data, from 1 */
     uint8_t *joined;    /* of each FQN: cat_tensor.joined */
 } join;
@@ -40,13 +42,14 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
         .matched = VEC_OF(uint32_t, cat->owner),
         .slots = VEC_OF(uint32_t, cat->owner),
         .repeats = VEC_OF(dcp_repeat, cat->owner),
+        .flat_boxes = VEC_OF(dcp_flat_box, cat->owner),
         .ends = VEC_OF(uint64_t, cat->owner),
     };
 }
 
 void dcp_builder_release(dcp_builder *b)
 {
-    VEC_RELEASE_ALL(&b->kept, &b->matched, &b->slots, &b->repeats, &b->ends);
+    VEC_RELEASE_ALL(&b->kept, &b->matched, &b->slots, &b->repeats, &b->flat_boxes, &b->ends);
 }
 
 /* "__" digits, then `*end`; CAT_NONE for any other name. */
@@ -227,14 +230,24 @@ static fsdpck_status collect_paths(join *j, fsdpck_error *err)
 
 /* The tensor of this name, new or merged with that of another rank's metadata. */
 static fsdpck_status keep_tensor(join *j, uint32_t fqn, const dcp_tensor *t, uint32_t *tensor,
-                                 fsdpck_error *err)
+                                 dcp_flattening *f, fsdpck_error *err)
 {
     catalogue *cat = j->b->cat;
     dcp_kept *kept = VEC_AT(&j->b->kept, dcp_kept, fqn);
     const dcp_properties *p = VEC_AT(&j->m->properties, dcp_properties, t->properties);
     uint64_t shape[NDIM_MAX];
-    const unsigned ndim = dcp_size_get(j->m, t->size_at, shape);
+    unsigned ndim = dcp_size_get(j->m, t->size_at, shape);
 
+    const fsdpck_status st =
+        dcp_flattening_read(j->m, &cat->pool, j->shapes[fqn], shape, ndim, f, err);
+    if (st != FSDPCK_OK) {
+        error_tensor(err, fqn_text(j, fqn));
+        return st;
+    }
+    if (f->ndim > 0) {
+        ndim = f->ndim;
+        memcpy(shape, f->shape, sizeof shape);
+    }
     if (p->dtype == DTYPE_NONE)
         return FAIL_WITH(
             err, UNSUPPORTED, DCP_DTYPE,
@@ -280,7 +293,8 @@ static fsdpck_status orphan(const join *j, uint32_t fqn, const dcp_chunk *chunk,
 }
 
 static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned ndim,
-                               const dcp_chunk *chunk, uint32_t entry, fsdpck_error *err)
+                               const dcp_flattening *f, const dcp_chunk *chunk, uint32_t entry,
+                               fsdpck_error *err)
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     const unsigned ndim_offsets = dcp_size_get(j->m, chunk->offsets_at, offsets);
@@ -307,7 +321,10 @@ static fsdpck_status add_chunk(join *j, uint32_t fqn, uint32_t tensor, unsigned 
         proto.offset_bytes = e->offset_bytes;
         proto.nbytes = e->nbytes;
     }
-    fsdpck_status st = catalogue_add_chunk(j->b->cat, tensor, offsets, sizes, &proto, err);
+    fsdpck_status st = f->ndim > 0
+                           ? dcp_flattened_add(j->b->cat, tensor, f, offsets, sizes, &proto,
+                                               &j->b->flat_boxes, err)
+                           : catalogue_add_chunk(j->b->cat, tensor, offsets, sizes, &proto, err);
     if (st != FSDPCK_OK)
         error_tensor(err, fqn_text(j, fqn));
     return st;
@@ -322,11 +339,12 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     const uint32_t nchunks =
         t->list == DCP_NONE ? 0 : VEC_AT(&m->lists, dcp_chunk_list, t->list)->count;
     uint32_t tensor;
+    dcp_flattening f;
 
     if (t->properties == DCP_NONE)
         return fail(j, item->fqn, FSDPCK_FINDING_DCP_META_TYPE,
                     "metadata holds a tensor without properties", err);
-    RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, err));
+    RETURN_IF(keep_tensor(j, item->fqn, t, &tensor, &f, err));
     if (nchunks == 0) {
         j->b->stray_blobs += count;
         return catalogue_tensor_nelems(j->b->cat, tensor) == 0 ? FSDPCK_OK
@@ -335,10 +353,11 @@ static fsdpck_status add_tensor(join *j, const dcp_item *item, fsdpck_error *err
     const dcp_match match = {.b = j->b, .m = m, .fqn = item->fqn, .list = t->list};
     RETURN_IF(dcp_match_chunks(&match, group, count, err));
     const uint32_t *matched = j->b->matched.items;
-    const unsigned ndim = catalogue_tensor(j->b->cat, tensor)->ndim;
+    const unsigned ndim = catalogue_tensor(j->b->cat, tensor)->ndim + (f.ndim > 0);
     dcp_run_walk walk = dcp_run_walk_begin(m, t->list);
     for (uint32_t i = 0; i < nchunks; i++)
-        RETURN_IF(add_chunk(j, item->fqn, tensor, ndim, dcp_run_walk_next(&walk), matched[i], err));
+        RETURN_IF(
+            add_chunk(j, item->fqn, tensor, ndim, &f, dcp_run_walk_next(&walk), matched[i], err));
     return FSDPCK_OK;
 }
 
@@ -445,6 +464,9 @@ fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_erro
     GOTO_IF(note_ends(&j, err), out);
     GOTO_IF(group_entries(&j, err), out);
     GOTO_IF(collect_paths(&j, err), out);
+    j.shapes = budget_alloc(m->owner, j.nfqns * sizeof *j.shapes, err);
+    GOTO_IF(j.shapes == NULL ? FSDPCK_LIMIT : FSDPCK_OK, out);
+    dcp_flattened_collect(&b->cat->pool, m->mcore, &b->names->fqns, j.shapes);
     dcp_find_joined(b, m, j.saved_at, j.nfqns, j.joined);
     st = join_items(&j, err);
 out:
@@ -452,6 +474,7 @@ out:
     budget_free(m->owner, j.joined, j.nfqns);
     budget_free(m->owner, j.starts, (j.nfqns + 1) * sizeof *j.starts);
     budget_free(m->owner, j.order, m->entries.count * sizeof *j.order);
+    budget_free(m->owner, j.shapes, j.nfqns * sizeof *j.shapes);
     budget_free(m->owner, j.paths, j.nfqns * sizeof *j.paths);
     budget_free(m->owner, j.saved_at, j.nfqns * sizeof *j.saved_at);
     return st;

@@ -33,6 +33,7 @@ typedef struct dcp_builder {
     vec matched;             /* scratch: uint32_t, entry of each chunk of a tensor */
     vec slots;               /* scratch: uint32_t, hash over chunks */
     vec repeats;             /* dcp_repeat, ascending by rank within an object */
+    vec flat_boxes;          /* dcp_flat_box (dcp_flattened.h) */
     vec ends;                /* uint64_t, by file: end of the last blob in the metadata */
     uint64_t stray_blobs;    /* blobs that belong to no chunk */
     uint64_t leftovers;      /* tensors left out: dcp_leftover.h */

@@ -7,6 +7,7 @@
 #include "formats/common/pickle.h"
 #include "formats/common/torch_archive.h"
 #include "formats/common/zip_check.h"
+#include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_item.h"
 
 /* Blobs checked by one job. */
@@ -291,7 +292,7 @@ static bool blob_at(rest_work *w, uint64_t index, rest_blob *b, bool *is_object)
     const cat_chunk *c = catalogue_chunk(cat, k->who);
     *is_object = false;
     b->at.file = c->file;
-    b->at.transform = c->aux & ~DCP_AUX_UNKNOWN_ORDER;
+    b->at.transform = c->aux & DCP_AUX_ITEM_TENSOR ? 0 : dcp_chunk_transform(w->d, c);
     b->name = catalogue_name(cat, catalogue_tensor(cat, c->tensor)->name);
     b->is_located = c->place != LOCATION_EMPTY;
     return w->request->sums && (c->aux & DCP_AUX_ITEM_TENSOR) == 0 &&

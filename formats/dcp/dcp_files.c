@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "formats/common/renamed_file.h"
 #include "formats/dcp/dcp_catalogue.h"
+#include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
 
 /* --- sizes --- */
@@ -289,6 +290,8 @@ static fsdpck_status check_file(const catalogue *cat, blob *blobs, size_t count,
 
 static bool has_blob(const cat_chunk *c, bool empty_too)
 {
+    if (dcp_chunk_is_flattened(c) && (c->aux & DCP_AUX_FLAT_FURTHER))
+        return false;
     return c->place != LOCATION_EMPTY || (empty_too && c->file != CAT_NONE && c->nbytes > 0);
 }
 

@@ -14,6 +14,10 @@
 #define DCP_AUX_ITEM_TENSOR (UINT32_C(1) << 31)
 /* On cat_chunk.aux: the position of this chunk in its tensor is unknown; locate refuses it. */
 #define DCP_AUX_UNKNOWN_ORDER (UINT32_C(1) << 30)
+/* On cat_chunk.aux: a box of a flattened blob, and an index in flat_boxes; one after the blob's first. */
+#define DCP_AUX_FLATTENED    (UINT32_C(1) << 29)
+#define DCP_AUX_FLAT_FURTHER (UINT32_C(1) << 28)
+#define DCP_AUX_FLAT_INDEX   (DCP_AUX_FLAT_FURTHER - 1)
 
 /* Marks that identify the writer's release. */
 typedef struct dcp_marks {
@@ -21,7 +25,7 @@ typedef struct dcp_marks {
     bool old_package, old_properties, has_planner, has_transforms, has_tensors, no_collectives;
     bool is_by_fsdpck, has_traces, has_new_paths;
     unsigned part_folders; /* cat_origin.part_folders */
-    int64_t world_size; /* -1: unknown */
+    int64_t world_size;    /* -1: unknown */
 } dcp_marks;
 
 typedef struct dcp_folder {
@@ -35,6 +39,7 @@ typedef struct dcp_folder {
     vec repeats;              /* dcp_repeat, sorted by object */
     vec ends;                 /* uint64_t, by file: end of the last blob in the metadata */
     vec inside;               /* dcp_item_tensor: tensors inside byte items */
+    vec flat_boxes;           /* dcp_flat_box: of chunks of flattened blobs */
     strtab item_tensor_names; /* of those with their own name */
     pthread_mutex_t lock;     /* streams */
     vec streams;              /* dcp_st_stream *: first of each file */
@@ -98,6 +103,9 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
 /* format_reader.check_records (dcp_check_records.c). */
 fsdpck_status dcp_check_records(void *self, const record_check_request *request,
                                 record_check_result *result, fsdpck_error *err);
+
+/* Of the blob of a chunk that is no DCP_AUX_ITEM_TENSOR. */
+uint32_t dcp_chunk_transform(const dcp_folder *d, const cat_chunk *c);
 
 /* UNSUPPORTED, DCP-TRANSFORM, unless `transform` is 0 or only stream.zstd/1 (*zstd). */
 fsdpck_status dcp_transform_check(const dcp_folder *d, uint32_t transform, bool *zstd,

@@ -94,6 +94,8 @@ static void read_marks(value_pool *pool, const value_call *root, dcp_metadata *m
     m->old_package = strstr(module, "_shard.checkpoint") != NULL;
     m->has_version = value_dict_find(pool, root->state, "version", &v) && !value_is_none(v);
     m->has_mcore_data = value_dict_find(pool, root->state, "mcore_data", &v) && !value_is_none(v);
+    if (!m->has_mcore_data || !value_as_dict(pool, v, &m->mcore))
+        m->mcore = VALUE_OF_NONE;
     m->has_storage_meta =
         value_dict_find(pool, root->state, "storage_meta", &v) && value_kind_of(v) == VALUE_CALL;
     if (m->has_storage_meta) {

@@ -95,6 +95,7 @@ typedef struct dcp_metadata {
     vec items;      /* dcp_item, in the order of the file */
     vec entries;    /* dcp_entry */
     value planner;  /* dict of flat key -> tuple, or None; in the pool */
+    value mcore;    /* of Megatron-Core: dict of FQN -> dict, or None */
 
     /* Marks of the writer, for the origin. */
     bool has_storage_meta, has_modules, has_version, has_mcore_data;

@@ -31,7 +31,7 @@ static const char *trainer_of_folders(const catalogue *cat, const dcp_marks *m)
 static const char *guess_trainer(const catalogue *cat, const open_request *req, const dcp_marks *m,
                                  const char *folder_name)
 {
-    if (m->has_mcore_data ||
+    if (m->has_mcore_data || any_name_begins(cat, "common_state/shard_0_1") ||
         (probe_has_entry(req->probe, "metadata.json") && probe_has_entry(req->probe, "common.pt")))
         return "megatron";
     if (probe_has_entry(req->probe, "meta.pt"))

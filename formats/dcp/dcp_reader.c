@@ -7,8 +7,10 @@
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/dcp_boxes.h"
 #include "formats/dcp/dcp_catalogue.h"
+#include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_item_tensor.h"
+#include "formats/dcp/dcp_megatron.h"
 #include "formats/dcp/dcp_part_folders.h"
 
 static bool probe(const probe_input *in, const char **near_miss)
@@ -31,7 +33,7 @@ static bool probe(const probe_input *in, const char **near_miss)
     }
     if (any_distcp)
         *near_miss = "folder with .distcp files, but without .metadata";
-    return dcp_part_folders_probe(in) > 0;
+    return dcp_part_folders_probe(in) > 0 || dcp_megatron_probe(in) != DCP_MEGATRON_NONE;
 }
 
 static void dcp_close(void *self)
@@ -45,7 +47,7 @@ static void dcp_close(void *self)
         file_set_release(&d->metadatas);
     for (size_t i = 0; i < d->streams.count; i++)
         dcp_st_stream_free(*VEC_AT(&d->streams, dcp_st_stream *, i));
-    VEC_RELEASE_ALL(&d->streams, &d->inside);
+    VEC_RELEASE_ALL(&d->streams, &d->inside, &d->flat_boxes);
     strtab_release(&d->item_tensor_names);
     VEC_RELEASE_ALL(&d->repeats, &d->ends);
     if (d->has_names)
@@ -238,6 +240,8 @@ static void keep_tables(dcp_folder *d, dcp_builder *b)
     b->repeats = VEC_OF(dcp_repeat, d->owner);
     d->ends = b->ends;
     b->ends = VEC_OF(uint64_t, d->owner);
+    d->flat_boxes = b->flat_boxes;
+    b->flat_boxes = VEC_OF(dcp_flat_box, d->owner);
 }
 
 /* One `.metadata` each, of one save. */
@@ -283,6 +287,8 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
         bool any = false;
         for (size_t i = 0; i < req->probe->entry_count && !any; i++)
             any = dcp_rank_of_metadata(req->probe->entries[i]) != CAT_NONE;
+        if (!any)
+            RETURN_IF(dcp_megatron_check(req->probe, err));
         if (!any)
             return report_unfinished(req->path, probe_has_entry(req->probe, ".metadata.tmp"), err);
         RETURN_IF(read_ranks(d, req, b, &marks, err));

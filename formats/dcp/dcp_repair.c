@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/dcp/dcp_boxes.h"
+#include "formats/dcp/dcp_flattened.h"
 
 /* Largest number of ranks to try if the number of ranks is unknown. */
 enum { RANKS_GUESSED = 64 };
@@ -18,7 +19,8 @@ static bool may_be_wrong(const catalogue *cat, uint32_t tensor)
     const cat_tensor *t = catalogue_tensor(cat, tensor);
     uint64_t first[NDIM_MAX], sizes[NDIM_MAX];
 
-    if (t->nchunks < 2 || t->ndim == 0 || t->flags & CAT_TENSOR_IN_OBJECT)
+    if (t->nchunks < 2 || t->ndim == 0 || t->flags & CAT_TENSOR_IN_OBJECT ||
+        dcp_tensor_is_flattened(cat, tensor))
         return false;
     catalogue_chunk_box(cat, t->first_chunk, NULL, first);
     for (uint64_t k = 1; k < t->nchunks; k++) {

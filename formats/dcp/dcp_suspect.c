@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "formats/dcp/dcp_boxes.h"
+#include "formats/dcp/dcp_flattened.h"
 
 /* Limit on different dim lengths to check: models have few, and each costs layouts x ranks. */
 enum { LENGTHS_MAX = 32, RANKS_LOOKED_AT = 4096 };
@@ -106,7 +107,8 @@ static fsdpck_status check_suspect_tensor(doubt *x, uint32_t tensor, bool *wrong
 {
     const cat_tensor *t = catalogue_tensor(x->d->cat, tensor);
     *wrong = false;
-    if (t->nchunks < 2 || t->ndim == 0 || t->flags & CAT_TENSOR_IN_OBJECT)
+    if (t->nchunks < 2 || t->ndim == 0 || t->flags & CAT_TENSOR_IN_OBJECT ||
+        dcp_tensor_is_flattened(x->d->cat, tensor))
         return FSDPCK_OK;
     dcp_boxes b;
     fsdpck_status st = dcp_boxes_init(&b, x->d, tensor, err);

@@ -18,6 +18,7 @@
  *     average_match.c     tensors and objects of the inputs of an average
  *     merged_checkpoint.c adapters merged into the weights
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
+ *     common_state.c      what the ranks of Megatron-Core have in common; megatron_run.c for callers
  *     training_arguments.c  arguments of a Megatron-Core training, for a tensor map
  *     adapter_checkpoint.c one adapter, as PEFT saves it; adapter_config.c has its config
  *     map_of_like.c       the tensor maps for the names of a checkpoint
@@ -80,6 +81,14 @@ struct fsdpck_context {
     size_t missing_count, missing_capacity;
 };
 
+/* What Megatron-Core records of a run, see fsdpck_megatron. */
+typedef struct megatron_run {
+    bool known, found, is_unread;
+    char version[16], sharding[48];
+    int64_t iteration, world_size, tensor_parallel, pipeline_parallel, expert_parallel,
+        context_parallel;
+} megatron_run;
+
 #define CHECKPOINT_STEPS_MAX 8u
 
 typedef struct recorded_step {
@@ -132,6 +141,7 @@ struct fsdpck_checkpoint {
     recorded_step steps[CHECKPOINT_STEPS_MAX];
     size_t steps_count;
     bool steps_known;
+    megatron_run megatron;
     bool adapters_known; /* checkpoint_list_adapters has run */
     vec adapters;        /* found_adapter */
     strtab adapter_names;
@@ -347,6 +357,16 @@ bool adapters_are_likely(const catalogue *c);
 uint64_t adapters_count_tensors(const catalogue *c);
 /* Fills c->adapters, once; without memory it stays empty. */
 void checkpoint_list_adapters(fsdpck_checkpoint *c);
+/* megatron_run.c: the iteration that Megatron-Core records beside the tensors; -1: none. */
+int64_t checkpoint_iteration(fsdpck_checkpoint *c);
+/* UNSUPPORTED (MEGATRON-FORMAT) if only the file of one of several model-parallel ranks was found below the
+ * folder that was given. */
+fsdpck_status checkpoint_check_megatron_rank(fsdpck_checkpoint *c,
+                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* If the target `to` contains an optimizer of Megatron-Core in buckets: UNSUPPORTED (MEGATRON-BUCKETS) if only the
+ * optimizer was requested, otherwise a warning. */
+fsdpck_status checkpoint_check_buckets(const fsdpck_checkpoint *c, const catalogue *to,
+                                       bool optimizer_only, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* adapter_config.c: the config of an adapter, from a file or made. */
 typedef struct adapter_source {
     char *path; /* NULL: from the options alone */

@@ -262,8 +262,10 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
             return error_set_nomem(err, strlen(o->model_path));
         RETURN_IF(described_model_read(c, o->model_path, &d, err));
     }
-    const fsdpck_status st = read_metadata(c, o, &d, err);
+    fsdpck_status st = read_metadata(c, o, &d, err);
     described_model_release(&d);
+    if (st == FSDPCK_OK && o->format == NULL)
+        st = checkpoint_check_megatron_rank(c, err);
     return st;
 }
 

@@ -189,6 +189,7 @@ int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
         c->steps_known = true;
         add_objects(c);
         add_trainer_state(c);
+        add_step(c, checkpoint_iteration(c), "", "common state");
         add_tensors(c);
         /* The step of a file comes from its objects. */
         if (c->format->id != FSDPCK_FORMAT_PT)

@@ -2,12 +2,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define COMMON_FILE "common.pt"
-/* Of recent releases: an object of one shard with the same content. */
-#define COMMON_OBJECT "common_state/shard_0_1"
+#include "open/common_state.h"
 
 /* Other names of arguments: those of config.json, or of newer releases. */
 static const struct {
@@ -125,8 +122,9 @@ static void take_all(tensor_map *m, const value_pool *pool, value arguments)
 }
 
 /* `common`: the dict that has 'args', an object with attributes or a dict. */
-static void take_common(tensor_map *m, value_pool *pool, value common)
+static void take_common(void *ctx, value_pool *pool, value common)
 {
+    tensor_map *m = ctx;
     value dict, found;
     if (!value_as_dict(pool, common, &dict) || !value_dict_find(pool, dict, "args", &found))
         return;
@@ -137,65 +135,10 @@ static void take_common(tensor_map *m, value_pool *pool, value common)
         take_all(m, pool, dict);
 }
 
-static fsdpck_status take_file(const fsdpck_checkpoint *of, tensor_map *m, const char *path,
-                               fsdpck_error *err)
-{
-    const format_reader *pt = format_reader_named("pt");
-    budget metadata;
-    catalogue cat;
-    void *self = NULL;
-    budget_init(&metadata, of->metadata.limit_bytes - of->metadata.used_bytes, of->metadata.what,
-                of->metadata.option);
-    catalogue_init(&cat, &metadata);
-    const open_request request = {.path = path,
-                                  .metadata = &metadata,
-                                  .cancel = &of->ctx->cancel,
-                                  .nthreads = 1,
-                                  .opaque_calls = true};
-    const fsdpck_status st = pt->open(&request, &cat, &self, err);
-    if (st == FSDPCK_OK) {
-        take_common(m, &cat.pool, cat.root);
-        pt->close(self);
-    }
-    catalogue_release(&cat);
-    return st;
-}
-
-/* A list with the dict. */
-static fsdpck_status take_object(fsdpck_checkpoint *of, tensor_map *m, uint32_t object,
-                                 fsdpck_error *err)
-{
-    if (!catalogue_object(&of->cat, object)->loaded) {
-        const fsdpck_status st = checkpoint_load_object(of, object, err);
-        if (st != FSDPCK_OK) {
-            error_path(err, of->path);
-            return st;
-        }
-    }
-    const value content = catalogue_object(&of->cat, object)->content;
-    take_common(m, &of->cat.pool, value_item(&of->cat.pool, content, 0));
-    return FSDPCK_OK;
-}
-
 fsdpck_status training_arguments_take(fsdpck_checkpoint *of, tensor_map *m, fsdpck_error *err)
 {
+    bool found;
     while (of->base != NULL)
         of = of->base;
-    if (!of->probe.is_folder)
-        return FSDPCK_OK;
-    if (probe_has_entry(&of->probe, COMMON_FILE)) {
-        char *path = folder_path_join(of->path, COMMON_FILE);
-        if (path == NULL)
-            return error_set_nomem(err, strlen(of->path));
-        const fsdpck_status st = take_file(of, m, path, err);
-        free(path);
-        return st;
-    }
-    for (uint32_t i = 0; i < catalogue_object_count(&of->cat); i++) {
-        const uint32_t name = catalogue_object(&of->cat, i)->name;
-        if (catalogue_name_nbytes(&of->cat, name) == strlen(COMMON_OBJECT) &&
-            memcmp(catalogue_name(&of->cat, name), COMMON_OBJECT, strlen(COMMON_OBJECT)) == 0)
-            return take_object(of, m, i, err);
-    }
-    return FSDPCK_OK;
+    return common_state_read(of, take_common, m, &found, err);
 }

@@ -303,6 +303,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     if (st == FSDPCK_OK)
         st = verify_unread_state(v, ctx, fsdpck_verify_new, err);
     if (st == FSDPCK_OK)
+        st = verify_megatron(v, ctx, err);
+    if (st == FSDPCK_OK)
         st = group_agree(ctx->group, verify_adapters(v, err), err);
     if (st == FSDPCK_OK)
         verify_steps(v);

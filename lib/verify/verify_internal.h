@@ -4,6 +4,7 @@
  *     verify_adapters.c      adapters of LoRA
  *     verify_steps.c         steps of DeepSpeed
  *     verify_unread_state.c  files of a trainer beside the weights
+ *     verify_megatron.c      metadata.json and integrity.json of Megatron-Core
  *     verify_like.c     a model folder that the checkpoint must equal in all but the values
  *     verify_near.c     its values against those of that folder; near_roles.c, near_result.c
  *     verify_convert.c  conditions that consolidate and reshard would refuse
@@ -52,6 +53,9 @@ fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHE
 fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ZERO-STEP. */
 void verify_steps(fsdpck_verify *v);
+/* Reports faults of what Megatron-Core writes beside the tensors. */
+fsdpck_status verify_megatron(fsdpck_verify *v, fsdpck_context *ctx,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 typedef fsdpck_status (*verify_file_fn)(fsdpck_context *ctx, const char *path,
                                         const fsdpck_verify_options *options, fsdpck_verify **out,
                                         fsdpck_error *err);
