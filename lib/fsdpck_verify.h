@@ -401,8 +401,8 @@ typedef struct fsdpck_verify_info {
         unsupported; /* errors on legal but unsupported content; if all are, there is no verdict */
     uint64_t proved_tensors; /* by prove_map; 0: no proof */
     uint64_t proved_rounded; /* of them: exact up to rounding, due to `add` in the map */
-    /* Files of a trainer's state beside the weights, such as optimizer.pt: checked at the same level, as
-     * checkpoints of their own; and not checked, because their content is not supported. */
+    /* Files of a trainer's state beside the weights, checked as checkpoints of their own; and not checked: of
+     * unsupported content, or folders with checkpoints of their own, such as optimizer_0. */
     uint64_t state_files, unchecked_state_files;
 } fsdpck_verify_info;
 

@@ -122,6 +122,28 @@ static void warn_left(const logger *log, const files_left *l)
                  l->of_a, text_plural(l->of_a), l->of_b, l->first);
 }
 
+static fsdpck_status warn_nested(const fsdpck_diff *d, fsdpck_error *err)
+{
+    nested_folders a, b;
+    nested_folders_init(&a);
+    nested_folders_init(&b);
+    fsdpck_status st = nested_folders_add(&a, d->a.src, err);
+    if (st == FSDPCK_OK)
+        st = nested_folders_add(&b, d->b.src, err);
+    if (st == FSDPCK_OK && a.list.count + b.list.count > 0) {
+        const vec *first = a.list.count > 0 ? &a.list : &b.list;
+        log_warn(&d->a.ctx->log, FSDPCK_FINDING_STATE_BESIDE,
+                 "compare these folders one by one: fsdpck diff A/optimizer_0 B/optimizer_0",
+                 "not compared: %zu folder%s below A with checkpoints of their own, %zu below B, "
+                 "such as '%s'",
+                 a.list.count, text_plural(a.list.count), b.list.count,
+                 text_file_name(VEC_AT(first, const nested_folder, 0)->path));
+    }
+    nested_folders_release(&a);
+    nested_folders_release(&b);
+    return st;
+}
+
 static void note_compared(const logger *log, const fsdpck_diff *d)
 {
     if (d->beside.count > 0)
@@ -157,8 +179,10 @@ static fsdpck_status diff_beside(fsdpck_diff *d, const fsdpck_diff_options *opti
         .struct_nbytes = sizeof rest, .part = -1, .objects = select.objects};
     o.select = &rest;
     RETURN_IF(compare_files(d, &o, selected, &left, err));
-    if (group_rank(ctx->group) == 0)
+    if (group_rank(ctx->group) == 0) {
         warn_left(&ctx->log, &left);
+        RETURN_IF(warn_nested(d, err));
+    }
     note_compared(&ctx->log, d);
     return FSDPCK_OK;
 }

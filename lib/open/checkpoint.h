@@ -6,6 +6,7 @@
  *     probe.c             a path or folder -> the input of the format probes
  *     open.c              path -> format reader -> sealed catalogue, parts
  *     search_folders.c    checkpoints below a folder
+ *     nested_folders.c    folders below a checkpoint that it does not read
  *     inner_load.c        tensors inside objects
  *     model_adapter.c     flat parameters: unflattened by a model description
  *     shard_adapter.c     flat parameters that the checkpoint itself describes
@@ -443,6 +444,23 @@ fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err) 
  * *pattern: such as "r{r}.pt". */
 bool search_rank_pattern(const search_result *found, text_buf *pattern);
 void search_result_release(search_result *found);
+/* Whether a trainer stores a part of its state in a folder of this name; of some names, only if it is
+ * empty. */
+bool search_is_part(const probe_input *in, const char *path);
+
+/* nested_folders.c: folders directly below a checkpoint that it does not read, and that are checkpoints of their
+ * own or should be by their names, such as 'optimizer_0'. Steps of a run are omitted. */
+typedef struct nested_folder {
+    char *path;
+    bool has_reader; /* otherwise it contains no checkpoint */
+} nested_folder;
+typedef struct nested_folders {
+    vec list; /* nested_folder */
+} nested_folders;
+void nested_folders_init(nested_folders *l);
+fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+void nested_folders_release(nested_folders *l);
 
 /* recorded_steps.c: what DeepSpeed counts; -1: unknown. `global`: steps of the training, with those that loss
  * scaling skipped; `optimizer`: the most steps of a parameter. */

@@ -89,11 +89,11 @@ static bool is_empty(const probe_input *in)
 
 /* A folder of these names that accelerate or verl makes holds a checkpoint. One that other scripts make
  * may hold something else, such as a model's configuration: only an empty one is a part. */
-static bool is_part(const probe_input *in, const char *path)
+bool search_is_part(const probe_input *in, const char *path)
 {
     static const char *const others[] = {"model",      "models",      "model_state",
                                          "optim",      "optim_state", "optimizer_state",
-                                         "optimizers", "weights"};
+                                         "optimizers", "weights",     "ema"};
     const char *name = text_file_name(path);
     bool is_other = false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -144,7 +144,7 @@ static void visit(search *s, char *path, unsigned depth)
         probe_release(&in);
         return;
     }
-    if (in.is_folder && depth > 0 && is_part(&in, path) &&
+    if (in.is_folder && depth > 0 && search_is_part(&in, path) &&
         s->found->part_count < SEARCH_RESULTS_MAX) {
         char *part = strdup(path);
         if (part != NULL)

@@ -108,13 +108,12 @@ static fsdpck_status check_has_tensors(fsdpck_checkpoint *c, fsdpck_error *err)
                      (next, "list the contents with: fsdpck inspect SRC"));
 }
 
-fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
-                               const fsdpck_latest_options *o, resume_state *state,
-                               fsdpck_error *err)
+/* nested: receives the folders below; NULL: not needed. */
+static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
+                                  const fsdpck_latest_options *o, resume_state *state,
+                                  nested_folders *nested, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = NULL;
-    const logger log = ctx->log;
-    ctx->log = (logger){log_warnings_only, (void *)&log};
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK)
         st = check_manifest(c, err);
@@ -135,7 +134,45 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
             resume_state_add_checkpoint(state, c, st == FSDPCK_OK ? err : NULL);
         st = st == FSDPCK_OK ? added : st;
     }
+    if (st == FSDPCK_OK && nested != NULL)
+        st = nested_folders_add(nested, c, err);
     fsdpck_close(c);
+    return st;
+}
+
+/* A folder that is not read, or without tensors, is no defect of the step. */
+static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f,
+                                  const fsdpck_latest_options *o, resume_state *state,
+                                  fsdpck_error *err)
+{
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    if (!f->has_reader)
+        return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE,
+                         ("folder of one part contains no checkpoint: the save did not complete, "
+                          "or its files were lost"),
+                         (path, f->path), (next, "use an older checkpoint"));
+    const fsdpck_status st = check_opened(ctx, f->path, o, state, NULL, &why);
+    if (st == FSDPCK_OK || st == FSDPCK_UNSUPPORTED || st == FSDPCK_USAGE ||
+        why.finding == FSDPCK_FINDING_KEY_NONE || is_doubt(&why))
+        return FSDPCK_OK;
+    error_path(&why, f->path);
+    if (err != NULL)
+        *err = why;
+    return st;
+}
+
+fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
+                               const fsdpck_latest_options *o, resume_state *state,
+                               fsdpck_error *err)
+{
+    nested_folders nested;
+    const logger log = ctx->log;
+    ctx->log = (logger){log_warnings_only, (void *)&log};
+    nested_folders_init(&nested);
+    fsdpck_status st = check_opened(ctx, path, o, state, &nested, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++)
+        st = check_nested(ctx, VEC_AT(&nested.list, const nested_folder, i), o, state, err);
+    nested_folders_release(&nested);
     ctx->log = log;
     return st;
 }

@@ -37,7 +37,9 @@ struct fsdpck_verify {
     struct near_roles *near;                 /* NULL without --like */
     uint64_t state_checked, state_unchecked; /* files of a trainer's state beside the weights */
     char state_first[128];                   /* the first that is unchecked, escaped */
-    char not_seen[512];
+    uint64_t nested_unchecked;               /* folders below with checkpoints of their own */
+    char nested_first[128];
+    char not_seen[1024];
 };
 
 bool verify_is_sample(const fsdpck_verify *v);

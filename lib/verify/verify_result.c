@@ -66,11 +66,16 @@ void verify_set_not_seen(fsdpck_verify *v)
         snprintf(of_state, sizeof of_state,
                  "; %" PRIu64 " file%s of the trainer's state beside the weights, such as '%s'",
                  v->state_unchecked, text_plural(v->state_unchecked), v->state_first);
-    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s%s",
+    char of_nested[256] = "";
+    if (v->nested_unchecked > 0)
+        snprintf(of_nested, sizeof of_nested,
+                 "; %" PRIu64 " folder%s below with checkpoints of their own, such as '%s'",
+                 v->nested_unchecked, text_plural(v->nested_unchecked), v->nested_first);
+    snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
              not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "",
              unlike ? "; values that are unrelated to those in the folder of --like" : "",
-             of_state);
+             of_state, of_nested);
 }
 
 /* Without storages, which come last. */
@@ -113,7 +118,7 @@ void fsdpck_verify_get_info(const fsdpck_verify *v, fsdpck_verify_info *info)
         .skipped_nbytes = verify_is_partial(v) ? v->result.bytes_total - v->result.bytes_read : 0,
         .statistics = statistics_count(v),
         .state_files = v->state_checked,
-        .unchecked_state_files = v->state_unchecked,
+        .unchecked_state_files = v->state_unchecked + v->nested_unchecked,
         .not_seen = v->not_seen,
     };
     if (v->options.strict) {

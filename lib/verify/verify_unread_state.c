@@ -167,6 +167,33 @@ static fsdpck_status check_folder(const state_walk *w, const probe_input *in, co
     return FSDPCK_OK;
 }
 
+static void report_nested(fsdpck_verify *v, const nested_folder *f)
+{
+    fsdpck_error what;
+    FAIL_WITH(&what, BADINPUT, STATE_BESIDE,
+              (f->has_reader ? "folder is a checkpoint of its own: not checked"
+                             : "folder is named as a part of the checkpoint, but contains no "
+                               "checkpoint"),
+              (path, f->path), (next, "check it with: fsdpck verify '%s'", f->path));
+    if (!f->has_reader)
+        error_next(&what, "copy the folder again, or use an older checkpoint");
+    findings_report_as(&v->found, f->has_reader ? FINDING_NOTE : FINDING_WARNING, &what);
+    const char *name = text_file_name(f->path);
+    if (v->nested_unchecked++ == 0)
+        escape_text(v->nested_first, sizeof v->nested_first, name, strlen(name));
+}
+
+static fsdpck_status note_nested(fsdpck_verify *v, fsdpck_error *err)
+{
+    nested_folders nested;
+    nested_folders_init(&nested);
+    const fsdpck_status st = nested_folders_add(&nested, v->src, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++)
+        report_nested(v, VEC_AT(&nested.list, const nested_folder, i));
+    nested_folders_release(&nested);
+    return st;
+}
+
 fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_file_fn verify_file,
                                   fsdpck_error *err)
 {
@@ -178,6 +205,7 @@ fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_
         return FSDPCK_OK;
     if (in->is_folder)
         RETURN_IF(check_folder(&w, in, read, err));
+    RETURN_IF(note_nested(v, err));
     if (v->src->entered_from == NULL)
         return FSDPCK_OK;
     RETURN_IF(probe_gather(v->src->entered_from, &above, err));
