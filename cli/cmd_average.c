@@ -40,9 +40,6 @@ static const opt_row casting_rows[] = {
     {"dtype", .kind = OPT_LIST, .at = AT(dtype), .value = "DTYPE",
      .help = "cast the averages (bf16, fp16, fp32, fp64), or matching floating-point tensors: "
              "'GLOB=fp32'; repeatable"},
-    {"dequantize", .kind = OPT_FLAG, .at = AT(dequantize),
-     .help =
-         "read weights of 8-bit floats with scales for blocks of 128 x 128, and MXFP4, as bf16"},
     {0},
 };
 
@@ -50,17 +47,13 @@ static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = AT(format), .value = "F",
      .help = "safetensors, hf, pt, dcp or hdf5; with options of the sharding dcp, pt-ranks or "
              "dcp-safetensors; default: by the suffix of DST, else as in the first SRC"},
-    {"max-shard-size", .kind = OPT_SIZE, .at = AT(max_shard_nbytes), .value = "SIZE",
-     .help = "largest file of a Hugging Face folder; default 50GB"},
-    {"align", .kind = OPT_SIZE, .at = AT(align_nbytes), .value = "SIZE",
-     .help = "dcp: align the data of every tensor to SIZE bytes, such as 4096"},
+    {0},
+};
+
+static const opt_row pattern_rows[] = {
     {"rank-pattern", .kind = OPT_TEXT, .at = AT(rank_pattern), .value = "P",
      .help = "pt-ranks: names of the files; default: as in the first SRC, else "
              "model_world_size_{W}_rank_{r}.pt"},
-    {"device-type", .kind = OPT_TEXT, .at = AT(device_type), .value = "D",
-     .help = "pt-ranks: device type of the mesh; default cuda"},
-    {"hdf5-groups", .kind = OPT_FLAG, .at = AT(hdf5_groups),
-     .help = "hdf5: dots in names separate groups: layers.0.weight becomes /layers/0/weight"},
     {0},
 };
 
@@ -81,18 +74,6 @@ static bool is_of_ranks(const fsdpck_checkpoint *src, const char *dst, const job
             info.format_id == FSDPCK_FORMAT_DCP_SAFETENSORS);
 }
 
-static fsdpck_status reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                             const job_options *job, fsdpck_report **report, fsdpck_error *err)
-{
-    fsdpck_reshard_options options = {.struct_nbytes = sizeof options,
-                                      .select = &job->select,
-                                      .sharding = &job->sharding,
-                                      .output = &job->output,
-                                      .work = &job->work,
-                                      .dry_run = &job->dry_run};
-    return fsdpck_reshard(ctx, src, dst, &options, report, err);
-}
-
 static fsdpck_status call_average(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
                                   const job_options *job, fsdpck_report **report, fsdpck_error *err)
 {
@@ -100,10 +81,10 @@ static fsdpck_status call_average(fsdpck_context *ctx, fsdpck_checkpoint *src, c
     if (o.select.part < 0 || o.select.part > (int)FSDPCK_PART_ALL)
         o.select.part = FSDPCK_PART_MODEL;
     if (is_sharded(&o))
-        return reshard(ctx, src, dst, &o, report, err);
+        return convert_reshard(ctx, src, dst, &o, report, err);
     if (is_of_ranks(src, dst, &o)) {
         o.sharding.like = src;
-        return reshard(ctx, src, dst, &o, report, err);
+        return convert_reshard(ctx, src, dst, &o, report, err);
     }
     const fsdpck_consolidate_options options = {.struct_nbytes = sizeof options,
                                                 .select = &o.select,
@@ -130,14 +111,17 @@ int cmd_average(cli *c, int argc, const char **argv)
     unsigned operand_count = 0;
     command_options_init(&w);
     const opt_group groups[] = {
-        {"Average:", average_rows, &w},    {"Sharding:", options_sharding, &w},
-        {"Selection:", part_rows, &w},     {"", options_selecting, &w},
-        {"", options_objects, &w},         {"Names and dtypes:", options_clean_output, &w},
-        {"", options_naming, &w},          {"", casting_rows, &w},
-        {"Reading:", options_reading, &w}, {"", options_keying, &w},
-        {"", options_replicas, &w},        {"Writing:", format_rows, &w},
-        {"", options_writing, &w},         {"Running:", options_running, &w},
-        {"", options_detail_plan, &w},     {0},
+        {"Average:", average_rows, &w}, {"Sharding:", options_sharding, &w},
+        {"Selection:", part_rows, &w},  {"", options_selecting, &w},
+        {"", options_objects, &w},      {"Names and dtypes:", options_clean_output, &w},
+        {"", options_naming, &w},       {"", casting_rows, &w},
+        {"", options_dequantize, &w},   {"Reading:", options_reading, &w},
+        {"", options_keying, &w},       {"", options_replicas, &w},
+        {"Writing:", format_rows, &w},  {"", options_max_shard, &w},
+        {"", options_align, &w},        {"", pattern_rows, &w},
+        {"", options_device_type, &w},  {"", options_hdf5_groups, &w},
+        {"", options_writing, &w},      {"Running:", options_running, &w},
+        {"", options_detail_plan, &w},  {0},
     };
     const opt_spec spec = {
         .usage = "average [OPTION]... SRC... DST",

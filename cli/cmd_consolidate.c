@@ -5,14 +5,18 @@ static const opt_row format_rows[] = {
     {"format", .kind = OPT_TEXT, .at = offsetof(command_options, format), .value = "F",
      .choices = "safetensors|hf|pt|dcp|hdf5",
      .help = "safetensors, hf, pt, dcp or hdf5; default: by the suffix of DST, else hf (a folder)"},
-    {"max-shard-size", .kind = OPT_SIZE, .at = offsetof(command_options, max_shard_nbytes),
-     .value = "SIZE", .help = "largest file of a Hugging Face folder; default 50GB"},
+    {0},
+};
+
+static const opt_row like_rows[] = {
     {"like", .kind = OPT_TEXT, .at = offsetof(command_options, base), .value = "BASE",
      .words = OPT_WORDS_FILES,
      .help = "hf: tensors, dtypes and files as in Hugging Face folder BASE; chooses --map. "
              "--part adapter: compare shapes with BASE"},
-    {"hdf5-groups", .kind = OPT_FLAG, .at = offsetof(command_options, hdf5_groups),
-     .help = "hdf5: dots in names separate groups: layers.0.weight becomes /layers/0/weight"},
+    {0},
+};
+
+static const opt_row compress_rows[] = {
     {"compress", .kind = OPT_CHOICE, .at = offsetof(command_options, compress),
      .value = "gzip[:LEVEL]",
      .choices = "gzip|gzip:1|gzip:2|gzip:3|gzip:4|gzip:5|gzip:6|gzip:7|gzip:8|gzip:9",
@@ -52,6 +56,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
+        {"", options_dequantize, &w},
         {"Adapters:", options_merging, &w},
         {"", options_adapter, &w},
         {"", options_adapter_config, &w},
@@ -60,6 +65,10 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"", options_keying, &w},
         {"", options_replicas, &w},
         {"Writing:", format_rows, &w},
+        {"", options_max_shard, &w},
+        {"", like_rows, &w},
+        {"", options_hdf5_groups, &w},
+        {"", compress_rows, &w},
         {"", options_writing, &w},
         {"", options_group, &w},
         {"Running:", options_running, &w},

@@ -152,6 +152,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
         {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
+        {"", options_dequantize, &w},
         {"Reading:", options_reading, &w},
         {"", options_hosts, &w},
         {"", options_keying, &w},

@@ -1,5 +1,5 @@
 /* fsdpck reshard: shards to other shards. Here are the options of the sharded formats; those of the sharding, which
- * fsdpck layout has too, are options_sharding in command_options.c. */
+ * fsdpck layout has too, are options_sharding in option_rows.c. */
 #include "convert_run.h"
 
 #define AT(member) offsetof(command_options, member)
@@ -9,13 +9,17 @@ static const opt_row format_rows[] = {
      .choices = "dcp|pt-ranks|dcp-safetensors|fsdp1",
      .help = "dcp, pt-ranks, dcp-safetensors or fsdp1 (FSDP1's LOCAL state, needs --model); "
              "default: as in SRC, or dcp if SRC is not sharded"},
-    {"align", .kind = OPT_SIZE, .at = AT(align_nbytes), .value = "SIZE",
-     .help = "dcp: align the data of every tensor to SIZE bytes, such as 4096"},
+    {0},
+};
+
+static const opt_row pattern_rows[] = {
     {"rank-pattern", .kind = OPT_TEXT, .at = AT(rank_pattern), .value = "P",
      .help = "pt-ranks, fsdp1: names of the files; default: as in SRC, else "
              "model_world_size_{W}_rank_{r}.pt"},
-    {"device-type", .kind = OPT_TEXT, .at = AT(device_type), .value = "D",
-     .help = "pt-ranks: device type of the mesh; default cuda"},
+    {0},
+};
+
+static const opt_row torch_rows[] = {
     {"torch", .kind = OPT_CHOICE, .at = AT(torch), .value = "V",
      .choices = "2.5|2.6|2.7|2.8|2.9|2.10|2.11|2.12|2.13|2.14|2.15",
      .help = "pt-ranks: torch release that will load the files, 2.5 to 2.15; default: that of "
@@ -23,21 +27,9 @@ static const opt_row format_rows[] = {
     {0},
 };
 
-static fsdpck_status call_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                                  const job_options *job, fsdpck_report **report, fsdpck_error *err)
-{
-    const fsdpck_reshard_options options = {.struct_nbytes = sizeof options,
-                                            .select = &job->select,
-                                            .sharding = &job->sharding,
-                                            .output = &job->output,
-                                            .work = &job->work,
-                                            .dry_run = &job->dry_run};
-    return fsdpck_reshard(ctx, src, dst, &options, report, err);
-}
-
 static int run(cli *c, const command_request *r)
 {
-    return command_ranks_missing(c, r) ? (int)FSDPCK_USAGE : convert_run(c, r, call_reshard);
+    return command_ranks_missing(c, r) ? (int)FSDPCK_USAGE : convert_run(c, r, convert_reshard);
 }
 
 int cmd_reshard(cli *c, int argc, const char **argv)
@@ -53,6 +45,7 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"", options_naming, &w},
         {"", options_mapping, &w},
         {"", options_casting, &w},
+        {"", options_dequantize, &w},
         {"Adapters:", options_merging, &w},
         {"", options_adapter_config, &w},
         {"Reading:", options_reading, &w},
@@ -60,6 +53,10 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"", options_keying, &w},
         {"", options_replicas, &w},
         {"Writing:", format_rows, &w},
+        {"", options_align, &w},
+        {"", pattern_rows, &w},
+        {"", options_device_type, &w},
+        {"", torch_rows, &w},
         {"", options_writing, &w},
         {"", options_group, &w},
         {"Running:", options_running, &w},

@@ -1,5 +1,5 @@
 /* command_options.h: the options that several commands share, and the request built from them. Their
- * names appear only in command_options.c; a command lists the tables that it offers:
+ * rows are in option_rows.c; a command lists the tables that it offers:
  *
  *     command_options w;
  *     command_options_init(&w);
@@ -78,8 +78,10 @@ extern const opt_row options_naming[];
 extern const opt_row options_mapping[];
 extern const opt_row options_adapter[], options_adapter_config[];
 extern const opt_row options_map_values[]; /* of a map that another option names */
-extern const opt_row options_casting[], options_merging[];
+extern const opt_row options_casting[], options_dequantize[], options_merging[];
 extern const opt_row options_sharding[];
+extern const opt_row options_max_shard[], options_align[], options_device_type[];
+extern const opt_row options_hdf5_groups[]; /* like those before, of single writers */
 extern const opt_row options_writing[];
 extern const opt_row options_group[];
 extern const opt_row options_running[];

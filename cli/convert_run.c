@@ -100,3 +100,15 @@ int convert_run(cli *c, const command_request *r, convert_api_fn call)
     convert_inputs_release(&in);
     return code;
 }
+
+fsdpck_status convert_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                              const job_options *job, fsdpck_report **report, fsdpck_error *err)
+{
+    const fsdpck_reshard_options options = {.struct_nbytes = sizeof options,
+                                            .select = &job->select,
+                                            .sharding = &job->sharding,
+                                            .output = &job->output,
+                                            .work = &job->work,
+                                            .dry_run = &job->dry_run};
+    return fsdpck_reshard(ctx, src, dst, &options, report, err);
+}

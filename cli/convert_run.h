@@ -24,6 +24,10 @@ typedef fsdpck_status (*convert_api_fn)(fsdpck_context *ctx, fsdpck_checkpoint *
                                         const char *dst, const job_options *options,
                                         fsdpck_report **report, fsdpck_error *err);
 
+/* fsdpck_reshard, with all options. */
+fsdpck_status convert_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
+                              const job_options *job, fsdpck_report **report, fsdpck_error *err);
+
 /* Opens, calls and reports. Returns the exit code. */
 int convert_run(cli *c, const command_request *r, convert_api_fn call);
 

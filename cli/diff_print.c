@@ -48,11 +48,23 @@ static void print_values(const fsdpck_diff_row *r)
         printf("; NaN or infinite in A or B: %s", report_number(a, sizeof a, r->not_numbers));
 }
 
+/* "optimizer.pt: " */
+static const char *file_prefix(const fsdpck_diff_row *r, char *out, size_t capacity)
+{
+    char file[NAME_CAPACITY];
+    out[0] = '\0';
+    if (r->file != NULL)
+        snprintf(out, capacity / 2,
+                 "%s: ", fsdpck_escape(file, sizeof file, r->file, strlen(r->file)));
+    return out;
+}
+
 static void print_row(const fsdpck_diff_row *r)
 {
     char name[NAME_CAPACITY];
-    printf("%-9s  %s", kinds[r->kind].words,
-           fsdpck_escape(name, sizeof name, r->name, r->name_nbytes));
+    printf("%-9s  ", kinds[r->kind].words);
+    fputs(file_prefix(r, name, sizeof name), stdout);
+    fputs(fsdpck_escape(name, sizeof name, r->name, r->name_nbytes), stdout);
     if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
         printf(" of rank %" PRId64, r->rank);
     switch (r->kind) {
@@ -96,8 +108,10 @@ static bool print_stat(const fsdpck_diff *d, uint64_t count)
         if (r.kind != FSDPCK_DIFF_VALUES)
             continue;
         snprintf(largest, sizeof largest, "%.9g", r.largest);
+        const size_t at = strlen(file_prefix(&r, name, sizeof name));
+        fsdpck_escape(name + at, sizeof name - at, r.name, r.name_nbytes);
         const char *const cells[] = {
-            fsdpck_escape(name, sizeof name, r.name, r.name_nbytes),
+            name,
             r.dtype_a,
             report_shape(shape, sizeof shape, r.shape_a, r.ndim_a),
             r.located ? report_number(differing, sizeof differing, r.differing) : "?",
@@ -155,6 +169,8 @@ static const char *cast_next(const command_request *r, const fsdpck_diff *d, uin
         fsdpck_diff_get_row(d, i, &row);
         if (row.kind != FSDPCK_DIFF_TYPE)
             continue;
+        if (row.file != NULL) /* not compared with --as */
+            return text;
         if (!is_cast(&row, &a, &b, &narrow) || (any && (narrow != narrows || a != from || b != to)))
             return text;
         from = a;
@@ -250,6 +266,8 @@ static void put_row(json_writer *w, const fsdpck_diff_row *r)
     json_member_string(w, "message", kinds[r->kind].words);
     report_name(w, r->kind < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object", r->name,
                 r->name_nbytes);
+    if (r->file != NULL)
+        report_name(w, "file", r->file, strlen(r->file));
     put_type(w, "a", r->dtype_a, r->shape_a, r->ndim_a);
     put_type(w, "b", r->dtype_b, r->shape_b, r->ndim_b);
     if (r->kind == FSDPCK_DIFF_VALUES) {
@@ -304,7 +322,7 @@ int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *i
     json_member_string(w, "part", k.part);
     REPORT_MEMBER_COUNTS(&out, REPORT_COUNTS, {"tensors_a", k.tensors_a},
                          {"tensors_b", k.tensors_b}, {"tensors_compared", k.tensors_compared},
-                         {"objects_compared", k.objects_compared},
+                         {"objects_compared", k.objects_compared}, {"state_files", k.state_files},
                          {"bytes_compared", k.nbytes_compared}, {"bytes_read", k.bytes_read},
                          {"differences", k.rows});
     json_member_bool(w, "stopped", k.stopped);

@@ -57,6 +57,25 @@ static void put_adapters(json_writer *w, fsdpck_checkpoint *ckpt)
     json_end_array(w);
 }
 
+static void put_state_files(json_writer *w, fsdpck_checkpoint *ckpt)
+{
+    fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
+    if (!fsdpck_get_state_file(ckpt, 0, &f))
+        return;
+    json_member_array(w, "state_files");
+    for (size_t i = 0; fsdpck_get_state_file(ckpt, i, &f); i++) {
+        json_begin_object(w);
+        report_name(w, "name", f.name, strlen(f.name));
+        json_member_string(w, "content", inspect_state_words(f.kind));
+        JSON_COUNTS(w, {"bytes", f.nbytes}, {"tensors", f.tensors},
+                    {"tensor_bytes", f.tensor_nbytes});
+        if (f.step >= 0)
+            json_member_i64(w, "step", f.step);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
 static void put_totals(json_report *r, const fsdpck_checkpoint *ckpt, const inspect_totals *s)
 {
     json_writer *const w = &r->w;
@@ -138,6 +157,7 @@ int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool
     put_steps(&r.w, ckpt);
     put_counts(&r, &s.info);
     put_adapters(&r.w, ckpt);
+    put_state_files(&r.w, ckpt);
     put_totals(&r, ckpt, &s);
     put_lists(&r, ckpt, &s.info, tensors, objects);
     inspect_totals_release(&s);

@@ -21,12 +21,16 @@ typedef struct inspect_totals {
     size_t largest_count;
     uint64_t *rank_nbytes; /* by rank; free() */
     size_t rank_count;
+    bool has_state_beside;         /* an optimizer's, in a file of the trainer */
     char next[INSPECT_NEXT][9000]; /* likely next command lines, up to the first empty one */
 } inspect_totals;
 
 /* False if memory runs out. */
-bool inspect_collect(const fsdpck_checkpoint *ckpt, inspect_totals *sums);
+bool inspect_collect(fsdpck_checkpoint *ckpt, inspect_totals *sums);
 void inspect_totals_release(inspect_totals *sums);
+
+/* "optimizer state": what a file of the trainer's state holds. */
+const char *inspect_state_words(fsdpck_state_kind kind);
 
 int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt);
 int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects);

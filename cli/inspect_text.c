@@ -57,7 +57,7 @@ static void print_origin(fsdpck_checkpoint *ckpt, const fsdpck_info *info)
         putchar('\n');
 }
 
-static void print_parts(const fsdpck_info *info)
+static void print_parts(const fsdpck_info *info, bool has_optimizer)
 {
     char a[40], b[40], n[40], k[40];
     printf("  tensors     %s, %s, %s in %s\n", report_number(a, sizeof a, info->tensors),
@@ -76,7 +76,8 @@ static void print_parts(const fsdpck_info *info)
             printf(" (under '%s')", info->model_key);
         putchar('\n');
     }
-    printf("  parts       %s\n", info->part_rule);
+    printf("  parts       %s%s\n", info->part_rule,
+           has_optimizer ? "; a file beside has optimizer state" : "");
 }
 
 static void print_adapters(fsdpck_checkpoint *ckpt)
@@ -101,6 +102,22 @@ static void print_adapters(fsdpck_checkpoint *ckpt)
                    report_count(n, sizeof n, a.token_modules, "module"));
         printf(", %s, %s\n", report_count(n, sizeof n, a.tensors, "tensor"),
                report_bytes(b, sizeof b, a.nbytes));
+    }
+}
+
+static void print_state_files(fsdpck_checkpoint *ckpt)
+{
+    char n[40], b[32], name[NAME_CAPACITY];
+    fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
+    for (size_t i = 0; fsdpck_get_state_file(ckpt, i, &f); i++) {
+        printf("  %-11s %s, %s: %s", i == 0 ? "beside" : "",
+               escaped_name(name, f.name, strlen(f.name)), report_bytes(b, sizeof b, f.nbytes),
+               inspect_state_words(f.kind));
+        if (f.tensors > 0)
+            printf(", %s", report_count(n, sizeof n, f.tensors, "tensor"));
+        if (f.step >= 0)
+            printf(", step %" PRId64, f.step);
+        putchar('\n');
     }
 }
 
@@ -142,8 +159,9 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
         return report_no_memory(c);
     char a[32], b[32], name[NAME_CAPACITY], shape[512];
     print_origin(ckpt, &s.info);
-    print_parts(&s.info);
+    print_parts(&s.info, s.has_state_beside);
     print_adapters(ckpt);
+    print_state_files(ckpt);
     print_left_out(&s.info);
     for (size_t i = 0; i < s.dtype_count; i++)
         printf("  %-11s %s %s, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,

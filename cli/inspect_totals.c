@@ -116,7 +116,48 @@ static void suggest(inspect_totals *s)
                  escaped);
 }
 
-bool inspect_collect(const fsdpck_checkpoint *ckpt, inspect_totals *s)
+const char *inspect_state_words(fsdpck_state_kind kind)
+{
+    switch (kind) {
+    case FSDPCK_STATE_OPTIMIZER:
+        return "optimizer state";
+    case FSDPCK_STATE_SCHEDULER:
+        return "state of a learning rate scheduler";
+    case FSDPCK_STATE_RNG:
+        return "states of random number generators";
+    case FSDPCK_STATE_SCALER:
+        return "state of a gradient scaler";
+    case FSDPCK_STATE_PROGRESS:
+        return "progress of the trainer";
+    case FSDPCK_STATE_ARGUMENTS:
+        return "arguments of the trainer";
+    case FSDPCK_STATE_OTHER:
+        return "other state";
+    default:
+        return "not read";
+    }
+}
+
+/* The file with the optimizer's state is a checkpoint of its own. */
+static void suggest_state(inspect_totals *s, fsdpck_checkpoint *ckpt)
+{
+    char path[2100], escaped[4200];
+    fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
+    size_t n = 0;
+    while (n < INSPECT_NEXT && s->next[n][0] != '\0')
+        n++;
+    for (size_t i = 0; fsdpck_get_state_file(ckpt, i, &f); i++) {
+        if (f.kind != FSDPCK_STATE_OPTIMIZER || s->has_state_beside)
+            continue;
+        s->has_state_beside = true;
+        shell_quote(path, sizeof path, f.path);
+        fsdpck_escape(escaped, sizeof escaped, path, strlen(path));
+        if (n < INSPECT_NEXT)
+            snprintf(s->next[n], sizeof s->next[0], "fsdpck inspect %s", escaped);
+    }
+}
+
+bool inspect_collect(fsdpck_checkpoint *ckpt, inspect_totals *s)
 {
     uint64_t sizes[INSPECT_TOP];
     memset(s, 0, sizeof *s);
@@ -135,6 +176,7 @@ bool inspect_collect(const fsdpck_checkpoint *ckpt, inspect_totals *s)
             add_ranks(ckpt, s, &t);
     }
     suggest(s);
+    suggest_state(s, ckpt);
     return true;
 }
 

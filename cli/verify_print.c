@@ -45,11 +45,9 @@ static void print_finding(const fsdpck_finding *f, fsdpck_finding_id before)
     print_field("next:", said ? e->next : report_next(e->finding, e->next));
 }
 
-static void print_summary(const cli *c, const char *path, const fsdpck_verify *v,
-                          const fsdpck_verify_info *k, const fsdpck_info *source)
+static void print_counts(const cli *c, const fsdpck_verify_info *k)
 {
-    char a[40], b[40], n[40], name[1024];
-    printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
+    char a[40];
     const char *read = k->stopped ? "the data read until --max-duration" : "a sample";
     const bool partial = k->sampled || k->stopped;
     if (k->errors == 0 && partial)
@@ -67,6 +65,14 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify *v
     if (k->ignored > 0)
         printf(", %" PRIu64 " ignored", k->ignored);
     putchar('\n');
+}
+
+static void print_summary(const cli *c, const char *path, const fsdpck_verify *v,
+                          const fsdpck_verify_info *k, const fsdpck_info *source)
+{
+    char a[40], b[40], n[40], name[1024];
+    printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
+    print_counts(c, k);
     if (k->opened)
         printf("  checked    %s, %s in %s\n", report_count(a, sizeof a, source->tensors, "tensor"),
                report_count(b, sizeof b, source->chunks, "chunk"),
@@ -91,7 +97,7 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify *v
         printf("  read       %s of %s; %s compared with a checksum\n",
                report_bytes(a, sizeof a, k->bytes_read), report_bytes(b, sizeof b, k->bytes_total),
                report_bytes(n, sizeof n, k->bytes_summed));
-    if (partial)
+    if (k->sampled || k->stopped)
         printf("  skipped    %s of %s, not read or read in part%s\n",
                report_bytes(a, sizeof a, k->skipped_nbytes),
                report_count(b, sizeof b, k->skipped_records, "record"),

@@ -335,6 +335,33 @@ typedef struct fsdpck_step {
  * records at the first call; leaves out those that it cannot read. Returns 0 after the last. */
 FSDPCK_API int fsdpck_get_step(fsdpck_checkpoint *ckpt, size_t index, fsdpck_step *step);
 
+/* What a file of a trainer's state holds, by its content. */
+typedef enum fsdpck_state_kind {
+    FSDPCK_STATE_UNREAD,    /* of a kind that is not read, or damaged: fsdpck verify tells which */
+    FSDPCK_STATE_OTHER,     /* none of the following */
+    FSDPCK_STATE_OPTIMIZER, /* param_groups */
+    FSDPCK_STATE_SCHEDULER, /* of the learning rate */
+    FSDPCK_STATE_RNG,       /* states of random number generators */
+    FSDPCK_STATE_SCALER,    /* of gradients, for float16 */
+    FSDPCK_STATE_PROGRESS,  /* trainer_state.json */
+    FSDPCK_STATE_ARGUMENTS  /* training_args.bin */
+} fsdpck_state_kind;
+
+/* A file of a trainer's state beside the weights, such as optimizer.pt: no conversion reads it. */
+typedef struct fsdpck_state_file {
+    size_t struct_nbytes;
+    const char *path, *name; /* `name`: without its folder */
+    uint64_t nbytes;
+    fsdpck_state_kind kind;
+    uint64_t tensors, tensor_nbytes; /* in it */
+    int64_t step;                    /* that it records; -1: none */
+} fsdpck_state_file;
+
+/* File number `index`, in the order of the folder. Returns 0 after the last. Reads the metadata of each
+ * file at its first call. */
+FSDPCK_API int fsdpck_get_state_file(fsdpck_checkpoint *ckpt, size_t index,
+                                     fsdpck_state_file *file);
+
 /* Name of built-in tensor map number `index`, in the order of the names, and in *text (may be NULL) its
  * text, fsdpck-map(5). Both are constants. Returns NULL after the last. */
 FSDPCK_API const char *fsdpck_builtin_map(size_t index, const char **text);

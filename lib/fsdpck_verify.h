@@ -233,6 +233,7 @@ typedef struct fsdpck_diff_info {
     uint64_t bytes_read; /* of both */
     uint64_t rows;       /* differences; limit of the index */
     int stopped; /* there may be more: brief, or 64 rows of lists beside dicts and of attributes */
+    uint64_t state_files; /* of a trainer's state beside the weights of both, compared too */
 } fsdpck_diff_info;
 
 /* Kinds of difference. */
@@ -265,9 +266,11 @@ typedef struct fsdpck_diff_row {
     /* Objects: */
     int64_t rank;                /* if the objects of this name differ between ranks; else -1 */
     const char *text_a, *text_b; /* FSDPCK_DIFF_OBJECT: both as text, truncated if long */
+    const char *file; /* the file of a trainer's state beside the weights that has it; else NULL */
 } fsdpck_diff_row;
 
-/* Compares `a` and `b`, which must outlive *out. *out is freed with fsdpck_diff_free. Collective in a
+/* Compares `a` and `b`, and the files of a trainer's state that lie beside the weights of both, such as
+ * optimizer.pt, unless options select or rename tensors. `a` and `b` must outlive *out. *out is freed with fsdpck_diff_free. Collective in a
  * group. Errors: as of fsdpck_consolidate, except those of the output. */
 FSDPCK_API fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a,
                                          fsdpck_checkpoint *b, const fsdpck_diff_options *options,

@@ -252,6 +252,14 @@ void torch_archive_release(torch_archive *a)
     VEC_RELEASE_ALL(&a->tensors, &a->storages, &a->dims);
 }
 
+const char *torch_archive_torch_version(const torch_archive *a)
+{
+    return a->is_legacy              ? "before 1.6, or with its old format"
+           : a->has_format_version   ? "2.7 or newer"
+           : a->has_serialization_id ? "2.1 to 2.6"
+                                     : "1.6 to 2.0";
+}
+
 fsdpck_status torch_tensor_locate(const torch_archive *a, const torch_tensor *t, place *where,
                                   fsdpck_error *err)
 {

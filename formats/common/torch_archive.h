@@ -90,6 +90,8 @@ fsdpck_status torch_archive_open(const zip_input *in, budget *owner, value_pool 
                                  torch_calls calls, torch_archive *a,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 void torch_archive_release(torch_archive *a);
+/* The releases of torch that write such an archive: "2.7 or newer". */
+const char *torch_archive_torch_version(const torch_archive *a);
 
 const uint64_t *torch_tensor_sizes(const torch_archive *a, const torch_tensor *t);
 const uint64_t *torch_tensor_strides(const torch_archive *a, const torch_tensor *t);

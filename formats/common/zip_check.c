@@ -21,11 +21,47 @@ void zip_checker_release(zip_checker *s)
     s->piece = NULL;
 }
 
-void record_check_result_add(record_check_result *to, const record_check_result *from)
+/* Adds the result of one worker's checker. */
+static void record_check_result_add(record_check_result *to, const record_check_result *from)
 {
     to->records += from->records;
     to->checked_nbytes += from->checked_nbytes;
     to->unverified_nbytes += from->unverified_nbytes;
+}
+
+typedef struct check_work {
+    zip_check_job_fn fn;
+    void *ctx;
+    zip_checker *checkers; /* by worker */
+} check_work;
+
+static fsdpck_status check_job(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+{
+    const check_work *w = ctx;
+    return w->fn(w->ctx, &w->checkers[worker], job, err);
+}
+
+fsdpck_status zip_check_jobs(const record_check_request *request, budget *owner, uint64_t njobs,
+                             zip_check_job_fn fn, void *ctx, record_check_result *result,
+                             fsdpck_error *err)
+{
+    const unsigned workers = request->nthreads > 0 ? request->nthreads : 1;
+    zip_checker *checkers = budget_alloc(owner, workers * sizeof *checkers, err);
+    check_work w = {.fn = fn, .ctx = ctx, .checkers = checkers};
+    fsdpck_status st = FSDPCK_OK;
+
+    if (checkers == NULL)
+        return FSDPCK_LIMIT;
+    for (unsigned i = 0; st == FSDPCK_OK && i < workers; i++)
+        st = zip_checker_init(&checkers[i], request, err);
+    if (st == FSDPCK_OK)
+        st = pool_run(workers, njobs, check_job, &w, request->cancel, err);
+    for (unsigned i = 0; i < workers; i++) {
+        record_check_result_add(result, &checkers[i].result);
+        zip_checker_release(&checkers[i]);
+    }
+    budget_free(owner, checkers, workers * sizeof *checkers);
+    return st;
 }
 
 static fsdpck_status check_stored(zip_checker *s, const zip_archive *z, const zip_entry *e,

@@ -45,7 +45,12 @@ static inline bool status_is_finding(fsdpck_status st)
     return st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED;
 }
 
-/* Adds the result of one worker's checker. */
-void record_check_result_add(record_check_result *to, const record_check_result *from);
+/* Calls fn for each job in 0..njobs-1 on several threads, each with its own checker, and adds the
+ * totals of all to *result, also after a failure. `owner`: for memory. */
+typedef fsdpck_status (*zip_check_job_fn)(void *ctx, zip_checker *s, uint64_t job,
+                                          fsdpck_error *err);
+fsdpck_status zip_check_jobs(const record_check_request *request, budget *owner, uint64_t njobs,
+                             zip_check_job_fn fn, void *ctx, record_check_result *result,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -14,7 +14,7 @@ struct zstd_stream {
     uint64_t read_nbytes; /* of the range, so far */
     uint64_t position;    /* decoded */
     ZSTD_inBuffer pending;
-    unsigned long long stated_nbytes; /* by the frame's header, if it tells */
+    unsigned long long stated_nbytes; /* by the frame's header, if it states one */
     bool ended;                       /* the frame, not the range */
     uint8_t input[INPUT_NBYTES];
 };

@@ -20,8 +20,7 @@ typedef struct rest_work {
     const record_check_request *request;
     dcp_blob *blobs;
     uint64_t *starts;
-    uint64_t count;       /* of blobs; the repeats follow */
-    zip_checker *summers; /* by worker */
+    uint64_t count; /* of blobs; the repeats follow */
 } rest_work;
 
 typedef struct rest_blob {
@@ -299,7 +298,7 @@ static bool blob_at(rest_work *w, uint64_t index, rest_blob *b, bool *is_object)
            checked_range(c->offset_bytes, c->nbytes, catalogue_file(cat, c->file)->nbytes);
 }
 
-static fsdpck_status see_batch(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
+static fsdpck_status see_batch(void *ctx, zip_checker *s, uint64_t job, fsdpck_error *err)
 {
     rest_work *w = ctx;
     const uint64_t all = w->count + w->d->repeats.count;
@@ -308,7 +307,7 @@ static fsdpck_status see_batch(void *ctx, unsigned worker, uint64_t job, fsdpck_
     uint32_t file_id = CAT_NONE;
 
     for (uint64_t i = job * BATCH; st == FSDPCK_OK && i < (job + 1) * BATCH && i < all; i++) {
-        rest_blob b = {.w = w, .summer = &w->summers[worker]};
+        rest_blob b = {.w = w, .summer = s};
         bool is_object;
         if (!blob_at(w, i, &b, &is_object))
             continue;
@@ -378,30 +377,16 @@ static void keep_objects(rest_work *w)
 
 static fsdpck_status see_all(rest_work *w, record_check_result *result, fsdpck_error *err)
 {
-    const unsigned workers = w->request->nthreads > 0 ? w->request->nthreads : 1;
     const uint64_t nfiles = catalogue_file_count(w->d->cat);
-    fsdpck_status st = FSDPCK_OK;
 
     note_streams(w);
     warn_of_trailing(w);
     dcp_blobs_group(w->d->cat, true, w->starts, w->blobs);
     w->count = w->starts[nfiles];
     keep_objects(w);
-    zip_checker *summers = budget_alloc(w->d->owner, workers * sizeof *summers, err);
-    if (summers == NULL)
-        return FSDPCK_LIMIT;
-    w->summers = summers;
-    for (unsigned i = 0; st == FSDPCK_OK && i < workers; i++)
-        st = zip_checker_init(&summers[i], w->request, err);
     const uint64_t all = w->count + w->d->repeats.count;
-    if (st == FSDPCK_OK)
-        st = pool_run(workers, (all + BATCH - 1) / BATCH, see_batch, w, w->request->cancel, err);
-    for (unsigned i = 0; i < workers; i++) {
-        record_check_result_add(result, &summers[i].result);
-        zip_checker_release(&summers[i]);
-    }
-    budget_free(w->d->owner, summers, workers * sizeof *summers);
-    return st;
+    return zip_check_jobs(w->request, w->d->owner, (all + BATCH - 1) / BATCH, see_batch, w, result,
+                          err);
 }
 
 fsdpck_status dcp_check_records(void *self, const record_check_request *request,

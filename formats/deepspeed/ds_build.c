@@ -29,10 +29,10 @@ static fsdpck_status build_param(ds_state *s, const ds_param *p, uint32_t name, 
 
 static fsdpck_status build_whole(ds_state *s, uint32_t piece, uint32_t name, fsdpck_error *err)
 {
-    const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, piece);
+    const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, piece);
     const ds_key keys[] = {model_key, ds_key_of(&s->names, name)};
     uint32_t tensor;
-    RETURN_IF(ds_add_tensor(s, keys, 2, (dtype)p->dtype, p->ndim, ds_piece_sizes(s->reader, p),
+    RETURN_IF(ds_add_tensor(s, keys, 2, (dtype)p->dtype, p->ndim, torch_shard_sizes(s->reader, p),
                             &tensor, err));
     return ds_add_piece(s, tensor, piece, err);
 }
@@ -83,9 +83,9 @@ static fsdpck_status build_frozen(ds_state *s, const ds_param *p, uint32_t name,
         const ds_whole *w = VEC_AT(&s->frozen, const ds_whole, i);
         if (w->name != p->name)
             break;
-        const ds_piece *q = VEC_AT(&s->reader->pieces, const ds_piece, w->piece);
+        const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, w->piece);
         if (s->stage < 3)
-            return shape_equal(shape_of(s, p), p->ndim, ds_piece_sizes(s->reader, q), q->ndim)
+            return shape_equal(shape_of(s, p), p->ndim, torch_shard_sizes(s->reader, q), q->ndim)
                        ? build_whole(s, w->piece, name, err)
                        : fail_fragment(s, p, err);
         if (q->ndim != 1 || ds_piece_nelems(s->reader, q) != part || w->rank != found++)
@@ -108,8 +108,8 @@ static bool fits_module(const ds_state *s, const ds_param *p, uint32_t piece)
 {
     if (piece == CAT_NONE || s->stage == 3)
         return true;
-    const ds_piece *q = VEC_AT(&s->reader->pieces, const ds_piece, piece);
-    return shape_equal(shape_of(s, p), p->ndim, ds_piece_sizes(s->reader, q), q->ndim);
+    const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, piece);
+    return shape_equal(shape_of(s, p), p->ndim, torch_shard_sizes(s->reader, q), q->ndim);
 }
 
 static const char *print_sizes(text_buf *text, const uint64_t *sizes, unsigned ndim)
@@ -124,13 +124,13 @@ static const char *print_sizes(text_buf *text, const uint64_t *sizes, unsigned n
 static fsdpck_status fail_shape(const ds_state *s, const ds_param *p, uint32_t piece,
                                 fsdpck_error *err)
 {
-    const ds_piece *q = VEC_AT(&s->reader->pieces, const ds_piece, piece);
+    const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, piece);
     text_buf own = {.limit_bytes = 4096}, recorded = {.limit_bytes = 4096};
     const fsdpck_status st =
         FAIL_WITH(err, BADINPUT, RANK_SHAPE,
                   ("shape of a parameter in 'param_shapes' is not that of the module's tensor"),
                   (tensor, strtab_text(&s->names, p->name)),
-                  (expected, "%s", print_sizes(&own, ds_piece_sizes(s->reader, q), q->ndim)),
+                  (expected, "%s", print_sizes(&own, torch_shard_sizes(s->reader, q), q->ndim)),
                   (found, "%s", print_sizes(&recorded, shape_of(s, p), p->ndim)),
                   (next, "copy the file again, or take all files from one save"));
     text_release(&own);
@@ -142,7 +142,7 @@ static fsdpck_status fail_shape(const ds_state *s, const ds_param *p, uint32_t p
  * stage 2, and in old releases, the frozen ones are not recorded. */
 static void note_no_master(ds_state *s, const ds_name *own, uint32_t name)
 {
-    const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, own->piece);
+    const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, own->piece);
     const bool is_weight = dtype_get((dtype)p->dtype)->kind == DTYPE_IS_FLOAT;
     char text[200];
     if (!s->knows_frozen || own->is_buffer || own->frozen != CAT_NONE || !is_weight ||
@@ -174,7 +174,7 @@ fsdpck_status ds_build_name(ds_state *s, uint32_t name, fsdpck_error *err)
     }
     if (own->piece == CAT_NONE)
         return FSDPCK_OK;
-    const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, own->piece);
+    const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, own->piece);
     if (of->frozen == CAT_NONE)
         note_no_master(s, own, name);
     if (s->stage < 3 || own->is_buffer || ds_piece_nelems(s->reader, p) > 0)

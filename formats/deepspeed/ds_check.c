@@ -118,8 +118,8 @@ static fsdpck_status compare_step(const ds_state *s, const ds_scalar *a, const d
         return FSDPCK_OK;
     }
     *differ =
-        ds_pieces_compare(s->reader, VEC_AT(&s->reader->pieces, const ds_piece, a->piece),
-                          VEC_AT(&s->reader->pieces, const ds_piece, b->piece)) == DS_DIFFERENT;
+        ds_pieces_compare(s->reader, VEC_AT(&s->reader->pieces, const torch_shard, a->piece),
+                          VEC_AT(&s->reader->pieces, const torch_shard, b->piece)) == DS_DIFFERENT;
     return FSDPCK_OK;
 }
 
@@ -182,9 +182,9 @@ static bool same_partitions(const ds_state *s, bool is_state, uint32_t a, uint32
         }
         if (k == s->partitions.count)
             return false;
-        const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, x->piece);
-        const ds_piece *q = VEC_AT(&s->reader->pieces, const ds_piece,
-                                   VEC_AT(&s->partitions, const ds_partition, k)->piece);
+        const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, x->piece);
+        const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard,
+                                      VEC_AT(&s->partitions, const ds_partition, k)->piece);
         if (ds_pieces_compare(s->reader, p, q) != DS_EQUAL)
             return false;
         nbytes += p->crc32 == crc32_zeros(p->record_nbytes) ? 0 : p->record_nbytes;
@@ -234,7 +234,7 @@ fsdpck_status ds_check_copies(const ds_state *s, fsdpck_error *err)
         const ds_partition *x = VEC_AT(&s->partitions, const ds_partition, i);
         if (x->slot == 0)
             sums[x->rank].sum = sums[x->rank].sum * UINT64_C(0x9e3779b97f4a7c15) +
-                                VEC_AT(&s->reader->pieces, const ds_piece, x->piece)->crc32;
+                                VEC_AT(&s->reader->pieces, const torch_shard, x->piece)->crc32;
     }
     qsort(sums, s->world, sizeof *sums, by_sum);
     fsdpck_status st = FSDPCK_OK;

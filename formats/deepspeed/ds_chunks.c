@@ -82,14 +82,15 @@ fsdpck_status ds_add_object(ds_state *s, const ds_key *keys, size_t count, value
 
 /* --- chunks --- */
 
-static bool is_plain(const ds_piece *p)
+static bool is_plain(const torch_shard *p)
 {
-    return (p->flags & DS_PIECE_ROWS) &&
-           !(p->flags &
-             (DS_PIECE_SWAP | DS_PIECE_CONJ | DS_PIECE_NEG | DS_PIECE_STREAM | DS_PIECE_UNCHECKED));
+    return (p->flags & TORCH_SHARD_ROWS) &&
+           !(p->flags & (TORCH_SHARD_SWAP | TORCH_SHARD_CONJ | TORCH_SHARD_NEG |
+                         TORCH_SHARD_STREAM | TORCH_SHARD_UNCHECKED));
 }
 
-static cat_chunk chunk_of(const ds_piece *p, uint32_t piece, uint64_t skip_nbytes, uint64_t nbytes)
+static cat_chunk chunk_of(const torch_shard *p, uint32_t piece, uint64_t skip_nbytes,
+                          uint64_t nbytes)
 {
     return (cat_chunk){.file = p->file,
                        .aux = piece,
@@ -102,20 +103,20 @@ static cat_chunk chunk_of(const ds_piece *p, uint32_t piece, uint64_t skip_nbyte
 fsdpck_status ds_add_piece(const ds_state *s, uint32_t tensor, uint32_t piece, fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
-    const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, piece);
+    const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, piece);
     const cat_chunk chunk = chunk_of(p, piece, 0, catalogue_tensor_nbytes(s->cat, tensor));
     cat_tensor *t = catalogue_tensor(s->cat, tensor);
     t->python = p->python;
-    if (p->requires_grad)
+    if (p->flags & TORCH_SHARD_GRAD)
         t->flags |= CAT_TENSOR_REQUIRES_GRAD;
-    return catalogue_add_chunk(s->cat, tensor, zeros, ds_piece_sizes(s->reader, p), &chunk, err);
+    return catalogue_add_chunk(s->cat, tensor, zeros, torch_shard_sizes(s->reader, p), &chunk, err);
 }
 
 /* The box of each chunk is consecutive in the piece. */
 fsdpck_status ds_add_interval(const ds_state *s, uint32_t tensor, uint64_t begin, uint64_t end,
                               uint32_t piece, uint64_t at, uint32_t rank, fsdpck_error *err)
 {
-    const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, piece);
+    const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, piece);
     const cat_tensor *t = catalogue_tensor(s->cat, tensor);
     const uint64_t itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes;
     const uint64_t *stride = VEC_AT(&s->reader->dims, const uint64_t, p->dims_at + 1);

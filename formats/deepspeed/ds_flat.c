@@ -60,7 +60,7 @@ static bool is_in(const ds_state *s, size_t i, uint32_t slot, uint32_t flat)
 static fsdpck_status fail_size(const ds_state *s, const ds_partition *p, const char *what,
                                uint64_t expected, uint64_t found, fsdpck_error *err)
 {
-    const uint32_t index = VEC_AT(&s->reader->pieces, const ds_piece, p->piece)->file;
+    const uint32_t index = VEC_AT(&s->reader->pieces, const torch_shard, p->piece)->file;
     const fsdpck_status st = FAIL_WITH(
         err, BADINPUT, RANK_SHAPE, ("%s", what), (expected, "%" PRIu64 " elements", expected),
         (found, "%" PRIu64 " elements", found), (next, "take all files from one save"));
@@ -347,7 +347,7 @@ static dtype dtype_in(const ds_state *s, uint32_t slot, uint32_t flat, const ds_
         const uint64_t nelems = s->stage == 3 ? p->part_nelems : p->nelems;
         const bool meets = p->offset < q->begin + q->nelems && q->begin < p->offset + nelems;
         if (meets || p->nelems == 0)
-            return (dtype)VEC_AT(&s->reader->pieces, const ds_piece, q->piece)->dtype;
+            return (dtype)VEC_AT(&s->reader->pieces, const torch_shard, q->piece)->dtype;
     }
     return DTYPE_NONE;
 }

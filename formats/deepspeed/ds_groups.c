@@ -35,8 +35,8 @@ static fsdpck_status add_scalar(ds_state *s, const ds_scalar *x, const ds_param 
     uint32_t tensor;
     if (x->piece == CAT_NONE)
         return ds_add_object(s, keys, 4, x->content, err);
-    const ds_piece *q = VEC_AT(&s->reader->pieces, const ds_piece, x->piece);
-    RETURN_IF(ds_add_tensor(s, keys, 4, (dtype)q->dtype, q->ndim, ds_piece_sizes(s->reader, q),
+    const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, x->piece);
+    RETURN_IF(ds_add_tensor(s, keys, 4, (dtype)q->dtype, q->ndim, torch_shard_sizes(s->reader, q),
                             &tensor, err));
     return ds_add_piece(s, tensor, x->piece, err);
 }

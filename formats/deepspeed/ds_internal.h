@@ -9,7 +9,7 @@
  * has one such tensor for the master weights, and one for each slot of its state, such as exp_avg.
  *
  *     ds_names.c          selects the files by their names
- *     ds_archive.c        opens one file; the pieces that its tensors become
+ *     ds_archive.c        opens one file; compares pieces
  *     ds_value.c          values of a pickle
  *     ds_optim.c          one optimizer file -> ds_partition, ds_scalar
  *     ds_model.c          one file of model states -> ds_param
@@ -19,9 +19,9 @@
  *     ds_build.c          parameters, buffers and frozen parameters -> catalogue
  *     ds_groups.c         optimizer state and param_groups -> catalogue
  *     ds_other.c          other values of the model states -> catalogue
- *     ds_check_records.c  checks the records outside chunks, for verify
  *     ds_universal.c      the files of a universal checkpoint
- *     ds_reader.c         the readers' tables; locating and reading bytes
+ *     ds_reader.c         the readers' tables; locating chunks
+ *     torch_folder.h      locations of the tensors of all files; reading bytes
  *
  * The catalogue has the outer keys `model` and `optim`, with names of the module's parameters, and
  * the other keys of the model states under their own names.
@@ -35,8 +35,7 @@
 #define FSDPCK_FORMATS_DEEPSPEED_DS_INTERNAL_H
 
 #include "formats/common/pt_flatten.h"
-#include "formats/format.h"
-#include "io/file_set.h"
+#include "formats/torch_folder/torch_folder.h"
 
 /* --- names --- */
 
@@ -65,53 +64,6 @@ ds_kind ds_name_parse(const char *name, ds_file *f);
  * several model-parallel ranks. BADINPUT: RANK-MIXED, FILE-MISSING. */
 fsdpck_status ds_list_files(const open_request *req, vec *files,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* --- the life of the reader --- */
-
-enum {
-    DS_PIECE_ROWS = 1,
-    DS_PIECE_SWAP = 2,
-    DS_PIECE_CONJ = 4,
-    DS_PIECE_NEG = 8,
-    DS_PIECE_CRC = 16,
-    DS_PIECE_STREAM = 32,
-    DS_PIECE_UNCHECKED = 64 /* the record's local header is checked when it is located */
-};
-
-/* Location of one tensor of a file. */
-typedef struct ds_piece {
-    uint64_t offset_bytes;
-    uint64_t record_offset_bytes;
-    uint64_t record_nbytes;
-    uint64_t dims_at; /* ds_reader.dims: ndim sizes, then ndim strides */
-    uint32_t crc32;
-    uint32_t file;
-    uint32_t entry; /* in the kept zip of its file */
-    uint8_t flags;
-    uint8_t dtype;
-    uint8_t ndim;
-    uint8_t python; /* CAT_PYTHON_... */
-    bool requires_grad;
-} ds_piece;
-
-struct ds_reader;
-
-typedef struct ds_input {
-    struct ds_reader *owner;
-    uint32_t file;
-    zip_archive zip; /* kept where records are deflated or not yet checked */
-} ds_input;
-
-typedef struct ds_reader {
-    folder dir;
-    file_set files;
-    vec pieces; /* ds_piece, by cat_chunk.aux */
-    vec dims;   /* uint64_t */
-    ds_input *inputs;
-    size_t input_count;
-    catalogue *cat;
-    budget *owner;
-} ds_reader;
 
 /* --- while files are read --- */
 
@@ -176,7 +128,7 @@ typedef struct ds_facts {
 
 typedef struct ds_state {
     const open_request *req;
-    ds_reader *reader;
+    torch_folder *reader;
     catalogue *cat;
     vec files; /* ds_file */
     bool is_universal;
@@ -212,7 +164,6 @@ typedef struct ds_state {
     uint64_t differing; /* values of other ranks that differ from rank 0's */
     text_buf differing_names;
     char form[48]; /* origin.torch_version */
-    bool any_deflated;
 } ds_state;
 
 /* A key of a path: a text, or with text NULL the index of a list. */
@@ -238,24 +189,21 @@ typedef struct ds_open {
     const ds_file *file;
     catalogue scratch; /* its pool has the values */
     torch_archive archive;
-    uint32_t *pieces; /* of each archive tensor, or CAT_NONE */
-    size_t piece_count;
 } ds_open;
 
 /* ds_archive.c */
 fsdpck_status ds_open_file(ds_state *s, const ds_file *f, ds_open *o,
                            fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Keeps the zip if it is needed later. */
-void ds_close_file(ds_open *o);
+/* `keep`: as torch_folder_end_read. */
+void ds_close_file(ds_open *o, bool keep);
 /* The piece of an archive tensor; PT-TENSOR-KIND without data. */
 fsdpck_status ds_piece_of(ds_open *o, uint64_t tensor, uint32_t *piece,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
-uint64_t ds_piece_nelems(const ds_reader *r, const ds_piece *p);
-const uint64_t *ds_piece_sizes(const ds_reader *r, const ds_piece *p);
+uint64_t ds_piece_nelems(const torch_folder *r, const torch_shard *p);
 /* Whether the recorded checksums show that two pieces differ, or that they are equal; DS_UNKNOWN
  * without checksums. */
 typedef enum ds_compared { DS_EQUAL, DS_DIFFERENT, DS_UNKNOWN } ds_compared;
-ds_compared ds_pieces_compare(const ds_reader *r, const ds_piece *a, const ds_piece *b);
+ds_compared ds_pieces_compare(const torch_folder *r, const torch_shard *a, const torch_shard *b);
 
 /* ds_value.c */
 /* Item of a dict (also an OrderedDict), or None. */
@@ -352,9 +300,5 @@ fsdpck_status ds_build_optimizer(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHE
 
 /* ds_other.c: module and other values of rank 0's model states. */
 fsdpck_status ds_build_state(ds_open *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* ds_check_records.c: format_reader.check_records. */
-fsdpck_status ds_check_records(void *self, const record_check_request *request,
-                               record_check_result *result, fsdpck_error *err);
 
 #endif

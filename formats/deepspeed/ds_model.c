@@ -245,7 +245,7 @@ static fsdpck_status compare_module(ds_open *o, fsdpck_error *err)
         if (own->param != CAT_NONE || own->shared != CAT_NONE || own->piece == CAT_NONE)
             continue;
         RETURN_IF(ds_piece_of(o, value_tensor_index(v), &piece, err));
-        const ds_piece *pieces = s->reader->pieces.items;
+        const torch_shard *pieces = s->reader->pieces.items;
         const char *text = value_text(pool, key, &nbytes);
         own = VEC_AT(&s->by_name, const ds_name, name);
         if (ds_pieces_compare(s->reader, &pieces[own->piece], &pieces[piece]) == DS_DIFFERENT)

@@ -15,7 +15,7 @@ static fsdpck_status add_partition(ds_open *o, uint32_t slot, size_t group, valu
     if (value_kind_of(tensor) != VALUE_TENSOR)
         return ds_fail_form("partition of the master weights is not a tensor", err);
     RETURN_IF(ds_piece_of(o, value_tensor_index(tensor), &p.piece, err));
-    const ds_piece *piece = VEC_AT(&s->reader->pieces, const ds_piece, p.piece);
+    const torch_shard *piece = VEC_AT(&s->reader->pieces, const torch_shard, p.piece);
     if (piece->ndim != 1)
         return ds_fail_form("partition of a flat tensor does not have one dim", err);
     p.nelems = ds_piece_nelems(s->reader, piece);

@@ -28,9 +28,9 @@ static fsdpck_status add_tensor(other_walk *w, uint64_t index, const char *name,
     uint32_t piece, tensor;
     value copy;
     RETURN_IF(ds_piece_of(w->o, index, &piece, err));
-    const ds_piece *p = VEC_AT(&s->reader->pieces, const ds_piece, piece);
+    const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, piece);
     RETURN_IF(catalogue_add_tensor(s->cat, name, nbytes, (dtype)p->dtype, p->ndim,
-                                   ds_piece_sizes(s->reader, p), &tensor, err));
+                                   torch_shard_sizes(s->reader, p), &tensor, err));
     RETURN_IF(value_copy(&w->o->scratch.pool, path, &s->cat->pool, NULL, &copy, err));
     catalogue_tensor(s->cat, tensor)->path = copy;
     w->tensor_of[index] = tensor;

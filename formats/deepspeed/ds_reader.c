@@ -1,11 +1,9 @@
 /* ds_reader.c: the reader of DeepSpeed folders. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/common/step_folder.h"
-#include "formats/common/zip_stream.h"
 #include "formats/deepspeed/deepspeed.h"
 #include "formats/deepspeed/ds_internal.h"
 
@@ -78,42 +76,6 @@ static bool probe(const probe_input *in, const char **near_miss)
 
 /* --- open --- */
 
-static void close_reader(void *self)
-{
-    ds_reader *r = self;
-
-    if (r == NULL)
-        return;
-    for (size_t i = 0; i < r->input_count; i++)
-        zip_release(&r->inputs[i].zip);
-    if (r->inputs != NULL)
-        budget_free(r->owner, r->inputs, r->input_count * sizeof *r->inputs);
-    vec_release(&r->pieces);
-    vec_release(&r->dims);
-    file_set_release(&r->files);
-    folder_close(&r->dir);
-    free(r);
-}
-
-static fsdpck_status reader_new(const open_request *req, ds_reader **out, fsdpck_error *err)
-{
-    ds_reader *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return error_set_nomem(err, sizeof *r);
-    r->dir = FOLDER_CLOSED;
-    r->owner = req->metadata;
-    r->pieces = VEC_OF(ds_piece, req->metadata);
-    r->dims = VEC_OF(uint64_t, req->metadata);
-    fsdpck_status st = open_request_folder(req, &r->dir, err);
-    if (st == FSDPCK_OK)
-        st = file_set_init(&r->files, &r->dir, 0, req->no_follow ? FILE_NO_FOLLOW : 0, err);
-    if (st != FSDPCK_OK)
-        close_reader(r);
-    else
-        *out = r;
-    return st;
-}
-
 static void state_init(ds_state *s, const open_request *req, catalogue *cat)
 {
     budget *owner = req->metadata;
@@ -157,27 +119,10 @@ static void state_release(ds_state *s)
 
 static fsdpck_status add_files(ds_state *s, fsdpck_error *err)
 {
-    ds_reader *r = s->reader;
-    r->inputs = budget_alloc(r->owner, s->files.count * sizeof *r->inputs, err);
-    if (r->inputs == NULL)
-        return FSDPCK_LIMIT;
-    r->input_count = s->files.count;
     for (size_t i = 0; i < s->files.count; i++) {
         ds_file *f = VEC_AT(&s->files, ds_file, i);
-        uint32_t in_catalogue;
-        uint64_t nbytes;
-        RETURN_IF(file_set_add(&r->files, f->name, &f->index, err));
-        fsdpck_status st = file_set_nbytes(&r->files, f->index, &nbytes, err);
-        if (st == FSDPCK_OK)
-            st = catalogue_add_file(s->cat, f->name, strlen(f->name), nbytes,
-                                    s->is_universal ? CAT_NONE : (uint32_t)f->rank, &in_catalogue,
-                                    err);
-        if (st == FSDPCK_OK && in_catalogue != f->index)
-            st = FAIL(err, INTERNAL, NONE, "files were added in two different orders");
-        if (st != FSDPCK_OK) {
-            error_path_in(err, s->req->path, f->name);
-            return st;
-        }
+        RETURN_IF(torch_folder_add(s->reader, s->cat, f->name,
+                                   s->is_universal ? CAT_NONE : (uint32_t)f->rank, &f->index, err));
     }
     return FSDPCK_OK;
 }
@@ -191,7 +136,7 @@ static fsdpck_status read_one(ds_state *s, const ds_file *f,
     *was_read = st == FSDPCK_OK;
     if (st == FSDPCK_OK)
         st = fn(&o, err);
-    ds_close_file(&o);
+    ds_close_file(&o, st == FSDPCK_OK);
     if (st != FSDPCK_OK)
         error_path_in(err, s->req->path, f->name);
     return st;
@@ -299,10 +244,6 @@ static void describe(const ds_state *s, cat_origin *o)
     if (s->left_out > 0)
         snprintf(o->left_out_kinds, sizeof o->left_out_kinds, "%" PRIu64 " value%s of DeepSpeed",
                  s->left_out, text_plural(s->left_out));
-    if (s->any_deflated)
-        format_note(
-            req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
-            "records are deflated: torch.load(mmap=True) uses the compressed bytes as data");
 }
 
 static void report(const ds_state *s)
@@ -349,7 +290,7 @@ static fsdpck_status open_as(bool is_universal, const open_request *req, catalog
                        (path, req->path),
                        (next, "give the folder of a step, such as 'global_step100'"));
     if (st == FSDPCK_OK)
-        st = reader_new(req, &s.reader, err);
+        st = torch_folder_open(req, &s.reader, err);
     if (st == FSDPCK_OK && is_universal)
         st = ds_universal_list(&s, err);
     if (st == FSDPCK_OK)
@@ -358,13 +299,11 @@ static fsdpck_status open_as(bool is_universal, const open_request *req, catalog
         st = read_all(&s, err);
     if (st == FSDPCK_OK) {
         describe(&s, &cat->origin);
+        torch_folder_finish(s.reader, req, cat);
         report(&s);
-        vec_trim(&s.reader->pieces);
-        vec_trim(&s.reader->dims);
-        s.reader->cat = cat;
         *self = s.reader;
     } else {
-        close_reader(s.reader);
+        torch_folder_close(s.reader);
     }
     state_release(&s);
     return st;
@@ -384,87 +323,30 @@ static fsdpck_status open_universal(const open_request *req, catalogue *cat, voi
 
 /* --- the source --- */
 
-/* Strides of a box, whose elements are consecutive in a partition, or those of a whole tensor. */
-static void put_strides(const ds_reader *r, uint64_t chunk, const ds_piece *p, place *where)
+static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
 {
+    const torch_folder *r = ctx;
     const cat_chunk *k = catalogue_chunk(r->cat, chunk);
     const cat_tensor *t = catalogue_tensor(r->cat, k->tensor);
-    const uint64_t *strides = VEC_AT(&r->dims, const uint64_t, p->dims_at + p->ndim);
     uint64_t sizes[NDIM_MAX];
-    if (k->rank == UINT16_MAX) {
-        for (unsigned i = 0; i < p->ndim; i++)
-            where->strides[i] = strides[i];
-        return;
-    }
+
+    RETURN_IF(torch_folder_locate(r, VEC_AT(&r->pieces, const torch_shard, k->aux), where, err));
+    where->offset_bytes = k->offset_bytes;
+    if (k->rank == UINT16_MAX) /* a whole tensor */
+        return FSDPCK_OK;
+    /* A box, whose elements are consecutive in a partition. */
+    const uint64_t stride = where->strides[0];
     catalogue_chunk_box(r->cat, chunk, NULL, sizes);
     box_row_major_strides(sizes, t->ndim, where->strides);
     for (unsigned i = 0; i < t->ndim; i++)
-        where->strides[i] *= strides[0];
-}
-
-static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
-{
-    const ds_reader *r = ctx;
-    const cat_chunk *k = catalogue_chunk(r->cat, chunk);
-    const ds_piece *p = VEC_AT(&r->pieces, const ds_piece, k->aux);
-
-    if (p->flags & DS_PIECE_UNCHECKED) {
-        const zip_archive *z = &r->inputs[p->file].zip;
-        RETURN_IF(zip_entry_check(z, VEC_AT(&z->entries, const zip_entry, p->entry), err));
-    }
-    *where = (place){.file = p->file,
-                     .stream = (p->flags & DS_PIECE_STREAM) != 0,
-                     .swap = (p->flags & DS_PIECE_SWAP) != 0,
-                     .conj = (p->flags & DS_PIECE_CONJ) != 0,
-                     .neg = (p->flags & DS_PIECE_NEG) != 0,
-                     .rows = (p->flags & DS_PIECE_ROWS) != 0,
-                     .has_crc = (p->flags & DS_PIECE_CRC) != 0,
-                     .crc32 = p->crc32,
-                     .offset_bytes = k->offset_bytes,
-                     .record_offset_bytes = p->record_offset_bytes,
-                     .record_nbytes = p->record_nbytes};
-    put_strides(r, chunk, p, where);
+        where->strides[i] *= stride;
     return FSDPCK_OK;
-}
-
-static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, void *dst,
-                             uint64_t nbytes, fsdpck_error *err)
-{
-    ds_reader *r = ctx;
-    return file_set_read_at(&r->files, index, offset_bytes, dst, nbytes, err);
-}
-
-static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
-{
-    const ds_reader *r = ctx;
-    const ds_piece *p = VEC_AT(&r->pieces, const ds_piece, catalogue_chunk(r->cat, chunk)->aux);
-    const zip_archive *z = &r->inputs[p->file].zip;
-
-    *s = NULL;
-    if (!(p->flags & DS_PIECE_STREAM))
-        return FAIL(err, INTERNAL, NONE, "record is not compressed");
-    return zip_stream_open(&z->in, VEC_AT(&z->entries, const zip_entry, p->entry), !z->no_crc, s,
-                           err);
-}
-
-static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
-{
-    ds_reader *r = ctx;
-    return file_set_check_unchanged(&r->files, err);
 }
 
 static void fill_source(void *self, catalogue *cat, source *src)
 {
-    ((ds_reader *)self)->cat = cat;
-    *src = (source){.ctx = self,
-                    .cat = cat,
-                    .locate = locate,
-                    .read_at = read_at,
-                    .stream_open = stream_open,
-                    .stream_read = zip_stream_read,
-                    .stream_finish = zip_stream_finish,
-                    .stream_close = zip_stream_close,
-                    .check_unchanged = check_unchanged};
+    torch_folder_source(self, cat, src);
+    src->locate = locate;
 }
 
 const format_reader deepspeed_reader = {
@@ -473,8 +355,8 @@ const format_reader deepspeed_reader = {
     .probe = probe,
     .open = open_folder,
     .source = fill_source,
-    .check_records = ds_check_records,
-    .close = close_reader,
+    .check_records = torch_folder_check_records,
+    .close = torch_folder_close,
     .id = FSDPCK_FORMAT_DEEPSPEED,
     .of_two_saves = true,
 };
@@ -485,8 +367,8 @@ const format_reader deepspeed_universal_reader = {
     .probe = probe_universal,
     .open = open_universal,
     .source = fill_source,
-    .check_records = ds_check_records,
-    .close = close_reader,
+    .check_records = torch_folder_check_records,
+    .close = torch_folder_close,
     .id = FSDPCK_FORMAT_DEEPSPEED_UNIVERSAL,
     .of_two_saves = true,
 };

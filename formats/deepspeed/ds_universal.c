@@ -107,7 +107,7 @@ static void find_param(ds_state *s, const char *path, uint32_t *param, const cha
         *param = VEC_AT(&s->by_name, const ds_name, id)->param;
 }
 
-static fsdpck_status fail_shape(const ds_state *s, const ds_param *p, const ds_piece *piece,
+static fsdpck_status fail_shape(const ds_state *s, const ds_param *p, const torch_shard *piece,
                                 fsdpck_error *err)
 {
     return FAIL_WITH(err, BADINPUT, RANK_SHAPE, ("tensor does not have the shape of its parameter"),
@@ -138,12 +138,12 @@ fsdpck_status ds_read_slot(ds_open *o, fsdpck_error *err)
     if (value_kind_of(v) != VALUE_TENSOR)
         return ds_fail_form("file of a parameter does not contain a tensor", err);
     RETURN_IF(ds_piece_of(o, value_tensor_index(v), &made.piece, err));
-    const ds_piece *piece = VEC_AT(&s->reader->pieces, const ds_piece, made.piece);
+    const torch_shard *piece = VEC_AT(&s->reader->pieces, const torch_shard, made.piece);
     const uint64_t *shape = p->ndim > 0 ? VEC_AT(&s->shapes, const uint64_t, p->shape_at) : none;
     made.nelems = ds_piece_nelems(s->reader, piece);
     if (made.nelems != p->nelems ||
         (piece->ndim != 1 &&
-         !shape_equal(shape, p->ndim, ds_piece_sizes(s->reader, piece), piece->ndim)))
+         !shape_equal(shape, p->ndim, torch_shard_sizes(s->reader, piece), piece->ndim)))
         return fail_shape(s, p, piece, err);
     return vec_add(&s->partitions, &made, err);
 }
@@ -198,14 +198,14 @@ dtype ds_universal_dtype(const ds_state *s, uint32_t slot, const ds_param *p)
 {
     const ds_partition *q = find(s, slot, index_of(s, p));
     return q == NULL ? DTYPE_NONE
-                     : (dtype)VEC_AT(&s->reader->pieces, const ds_piece, q->piece)->dtype;
+                     : (dtype)VEC_AT(&s->reader->pieces, const torch_shard, q->piece)->dtype;
 }
 
 fsdpck_status ds_universal_add(const ds_state *s, uint32_t slot, const ds_param *p, uint32_t tensor,
                                fsdpck_error *err)
 {
     const ds_partition *q = find(s, slot, index_of(s, p));
-    const ds_piece *piece = VEC_AT(&s->reader->pieces, const ds_piece, q->piece);
+    const torch_shard *piece = VEC_AT(&s->reader->pieces, const torch_shard, q->piece);
     if (piece->ndim == 1 && p->nelems > 0)
         return ds_add_interval(s, tensor, 0, p->nelems, q->piece, 0, 0, err);
     return ds_add_piece(s, tensor, q->piece, err);

@@ -5,10 +5,10 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
+#include "formats/common/pt_flatten.h"
 #include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/pt_check_records.h"
-#include "formats/common/pt_flatten.h"
 
 typedef struct pt_file {
     file f;
@@ -70,11 +70,7 @@ static void describe_origin(const torch_archive *a, catalogue *cat)
 
     snprintf(o->format, sizeof(o->format), "pt");
     o->types_keys = true;
-    snprintf(o->torch_version, sizeof(o->torch_version), "%s",
-             a->is_legacy              ? "before 1.6, or with its old format"
-             : a->has_format_version   ? "2.7 or newer"
-             : a->has_serialization_id ? "2.1 to 2.6"
-                                       : "1.6 to 2.0");
+    snprintf(o->torch_version, sizeof(o->torch_version), "%s", torch_archive_torch_version(a));
     if (!value_as_dict(&cat->pool, cat->root, &dict))
         return;
     if (value_dict_find(&cat->pool, dict, "pytorch-lightning_version", &v))

@@ -27,12 +27,12 @@ static void print_box(text_buf *out, const uint64_t *offsets, const uint64_t *si
     text_puts(out, offsets != NULL && ndim > 0 ? ")" : "");
 }
 
-cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece)
+cat_chunk ranks_chunk(const torch_folder *r, uint32_t piece)
 {
-    const ranks_shard *q = VEC_AT(&r->pieces, const ranks_shard, piece);
-    const unsigned not_plain = RANKS_SHARD_SWAP | RANKS_SHARD_CONJ | RANKS_SHARD_NEG |
-                               RANKS_SHARD_STREAM | RANKS_SHARD_UNCHECKED | RANKS_SHARD_STAGES;
-    const bool rows = (q->flags & RANKS_SHARD_ROWS) && !(q->flags & not_plain);
+    const torch_shard *q = VEC_AT(&r->pieces, const torch_shard, piece);
+    const unsigned not_plain = TORCH_SHARD_SWAP | TORCH_SHARD_CONJ | TORCH_SHARD_NEG |
+                               TORCH_SHARD_STREAM | TORCH_SHARD_UNCHECKED | RANKS_SHARD_STAGES;
+    const bool rows = (q->flags & TORCH_SHARD_ROWS) && !(q->flags & not_plain);
     return (cat_chunk){.file = q->file,
                        .aux = piece,
                        .rank = q->rank,

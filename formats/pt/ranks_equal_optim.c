@@ -39,7 +39,7 @@ fsdpck_status ranks_equal_see(ranks_equal_optim *x, const ranks_state *s, uint32
                               uint32_t piece, size_t count, bool differs, fsdpck_error *err)
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, entry);
-    const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, piece);
+    const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, piece);
     const uint64_t *sizes = VEC_AT(&s->reader->dims, const uint64_t, q->dims_at);
     if (q->ndim == 0 || dtype_get((dtype)q->dtype)->kind != DTYPE_IS_FLOAT)
         return FSDPCK_OK;

@@ -254,8 +254,16 @@ static fsdpck_status mixed(const ranks_family *f, const char *name, fsdpck_error
 {
     char first[512];
     ranks_file_name(f, 0, first, sizeof first);
-    return FAIL_WITH(err, BADINPUT, RANK_MIXED, ("folder holds rank files of two saves"),
-                     (expected, "names like '%s'", first), (found, "also '%s'", name));
+    const fsdpck_status st =
+        FAIL_WITH(err, BADINPUT, RANK_MIXED, ("folder holds rank files of two saves"),
+                  (expected, "names like '%s'", first), (found, "also '%s'", name));
+    if (f->trainer[0] == '\0')
+        error_next(
+            err,
+            "give --source-rank-pattern '%s{r}%s', or a pattern for the others, or move the files "
+            "of one save",
+            f->prefix, f->suffix);
+    return st;
 }
 
 static bool family_has(const ranks_family *f, const char *name, const parts *p)
@@ -281,6 +289,7 @@ static fsdpck_status family_of(ranks_list *l, const char *name, const parts *p, 
     *index = (uint32_t)(l->families.count - 1);
     *f = (ranks_family){.world = p->world, .trainer = p->trainer};
     memcpy(f->key, p->key, sizeof f->key);
+    ranks_save_stem(f->key, f->stem, sizeof f->stem);
     f->prefix = strndup(name, p->rank_at);
     f->suffix = strdup(name + p->rank_at + p->rank_nbytes);
     if (f->prefix == NULL || f->suffix == NULL)
@@ -336,6 +345,7 @@ static fsdpck_status name_families(ranks_list *l, fsdpck_error *err)
         VEC_AT(&l->families, ranks_family, 0)->key[0] = '\0';
         return FSDPCK_OK;
     }
+    RETURN_IF(ranks_check_saves(l, err));
     for (size_t i = 0; i < l->families.count; i++) {
         ranks_family *f = VEC_AT(&l->families, ranks_family, i);
         if (f->key[0] == '\0')

@@ -49,7 +49,7 @@ static fsdpck_status add_inner(ranks_inner *n, uint32_t piece, const text_buf *n
 {
     static const uint64_t zeros[NDIM_MAX];
     ranks_state *s = n->s;
-    const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, piece);
+    const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, piece);
     uint64_t sizes[NDIM_MAX] = {0};
     uint32_t id;
 
@@ -63,7 +63,7 @@ static fsdpck_status add_inner(ranks_inner *n, uint32_t piece, const text_buf *n
                                    sizes, tensor, err));
     catalogue_tensor(s->cat, *tensor)->python = q->python;
     catalogue_tensor(s->cat, *tensor)->flags |=
-        CAT_TENSOR_IN_OBJECT | (q->flags & RANKS_SHARD_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0);
+        CAT_TENSOR_IN_OBJECT | (q->flags & TORCH_SHARD_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0);
     cat_chunk chunk = ranks_chunk(s->reader, piece);
     chunk.nbytes = catalogue_tensor_nbytes(s->cat, *tensor);
     return catalogue_add_chunk(s->cat, *tensor, zeros, sizes, &chunk, err);

@@ -2,7 +2,9 @@
  * one checkpoint.
  *
  *     ranks_file_names.c     selects the files by their names
- *     ranks_reader.c         the reader's table; locating and reading bytes
+ *     ranks_save_names.c     finds names of two saves
+ *     ranks_reader.c         the reader's table; locating chunks
+ *     torch_folder.h         locations of the tensors of all files; reading bytes
  *     ranks_parse.c          one file: its pickle -> the merge
  *     ranks_keys.c           keys and containers of one value in the files of several ranks
  *     ranks_value.c          torch's classes in a pickle
@@ -11,7 +13,7 @@
  *     ranks_boxes.c          ranks_declared -> the box that one rank's file holds
  *     ranks_inner.c          names of objects and of the tensors inside them
  *     ranks_meta.c           Meta's model-parallel files: which dim the ranks share
- *     ranks_state.c          shards and members that a file adds to the state of all files
+ *     ranks_state.c          members that a file adds to the state of all files
  *     ranks_frame.c          containers of all ranks' states
  *     ranks_frame_keys.c     keys of such containers that contradict each other
  *     ranks_classes.c        classes of dicts that differ between ranks
@@ -25,21 +27,19 @@
  *     ranks_equal_optim.c    finds optimizer state that may be equal shards of flat parameters
  *     ranks_merge.c          one tensor of all ranks -> catalogue
  *     ranks_objects.c        the same for one object
- *     ranks_check_records.c  checks the records outside chunks, for verify
  *     ranks_trainer_files.c  a trainer's other files
  *
  * A folder may hold several families of files (model, optim, extra_state): then each has an outer
  * key, the first element of every path and the prefix of every name. With one family there is none.
  *
  * Each file is parsed once, in the order of families, then ranks, and only the necessary parts are
- * kept: a ranks_shard for each tensor that a chunk or object uses.
+ * kept: a torch_shard for each tensor that a chunk or object uses.
  */
 #ifndef FSDPCK_FORMATS_PT_RANKS_INTERNAL_H
 #define FSDPCK_FORMATS_PT_RANKS_INTERNAL_H
 
-#include "formats/format.h"
 #include "formats/common/pt_flatten.h"
-#include "io/file_set.h"
+#include "formats/torch_folder/torch_folder.h"
 
 /* --- names --- */
 
@@ -74,6 +74,7 @@ typedef struct ranks_family {
     unsigned digits; /* number of digits of ranks, 0: no leading zeros */
     uint64_t world;  /* number of ranks in the names, 0: none */
     const char *trainer;
+    char stem[128]; /* without a trainer: of ranks_save_stem */
 } ranks_family;
 
 typedef struct ranks_file {
@@ -103,6 +104,10 @@ fsdpck_status ranks_list_make(ranks_list *l, char *const *entries, size_t count,
  * above. false, and "", if no single pattern matches all names. */
 bool ranks_family_pattern(const ranks_family *f, const char *given, char *pattern, size_t capacity);
 void ranks_list_release(ranks_list *l);
+/* ranks_save_names.c: the words of a key that are equal in all saves: "model_" of "model_step_100". */
+void ranks_save_stem(const char *key, char *stem, size_t capacity);
+/* BADINPUT (RANK-MIXED) if two families have one stem. */
+fsdpck_status ranks_check_saves(const ranks_list *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Name of the file of a rank, whether it exists or not. */
 void ranks_file_name(const ranks_family *f, uint64_t rank, char *name, size_t capacity);
 
@@ -155,38 +160,15 @@ typedef struct ranks_declared {
     unsigned spec_dim; /* of ChunkShardingSpec */
 } ranks_declared;
 
-/* Location of the elements of one rank's tensor. */
+/* Flags of a torch_shard. */
 enum {
-    RANKS_SHARD_ROWS = 1,
-    RANKS_SHARD_SWAP = 2,
-    RANKS_SHARD_CONJ = 4,
-    RANKS_SHARD_NEG = 8,
-    RANKS_SHARD_CRC = 16,
-    RANKS_SHARD_STREAM = 32,
-    RANKS_SHARD_UNCHECKED = 64, /* the record's local header is checked when it is located */
-    RANKS_SHARD_PLAIN = 128,    /* a whole tensor of its rank: no chunk yet */
-    RANKS_SHARD_GRAD = 256,
+    RANKS_SHARD_PLAIN = TORCH_SHARD_OF_READER, /* a whole tensor of its rank: no chunk yet; its
+                                                  `tensor` is in ranks_state.tensors */
     RANKS_SHARD_FLAT = 512,    /* part of an FSDP1 flat parameter: locating it is an error */
     RANKS_SHARD_SHAPES = 1024, /* shapes differ between ranks: locating it is an error */
     RANKS_SHARD_STAGES = 2048, /* of several parameters with one number: locating it is an error */
     RANKS_SHARD_EQUAL = 4096   /* with FLAT: equal on all ranks, so it may be a copy instead */
 };
-
-typedef struct ranks_shard {
-    uint64_t offset_bytes;
-    uint64_t record_offset_bytes;
-    uint64_t record_nbytes;
-    uint64_t dims_at; /* ranks_state.dims: ndim sizes, then ndim strides */
-    uint32_t crc32;
-    uint32_t file;
-    uint32_t entry;  /* in the kept zip of its file */
-    uint32_t tensor; /* ranks_state.tensors: of RANKS_SHARD_PLAIN */
-    uint16_t rank;
-    uint16_t flags;
-    uint8_t dtype;
-    uint8_t ndim;
-    uint8_t python; /* CAT_PYTHON_... */
-} ranks_shard;
 
 /* --- the merge --- */
 
@@ -244,27 +226,6 @@ typedef struct ranks_meta {
     uint64_t heads, kv_heads, head_dim;
 } ranks_meta;
 
-struct ranks_reader;
-
-/* State for reading one file while it is open. */
-typedef struct ranks_input {
-    struct ranks_reader *owner;
-    uint32_t file;
-    zip_archive zip; /* kept where records are deflated or not yet checked */
-} ranks_input;
-
-/* State for the life of the reader. */
-typedef struct ranks_reader {
-    folder dir;
-    file_set files;
-    vec pieces; /* ranks_shard, by cat_chunk.aux */
-    vec dims;   /* uint64_t */
-    ranks_input *inputs;
-    size_t input_count;
-    catalogue *cat;
-    budget *owner;
-} ranks_reader;
-
 /* The merged containers of all files: ranks_frame.h. */
 typedef struct ranks_frame {
     strtab keys;      /* a container's number and the text of a key; id: index in `slots` */
@@ -284,7 +245,7 @@ typedef struct ranks_frame {
 /* State while files are parsed. */
 typedef struct ranks_state {
     const open_request *req;
-    ranks_reader *reader;
+    torch_folder *reader;
     catalogue *cat;
     const ranks_list *list;
     strtab names;    /* flat names; id: index in `tensors` */
@@ -314,7 +275,6 @@ typedef struct ranks_state {
     bool
         file_unread; /* the last file's zip or pickle was invalid: this state contains none of it */
     bool any_dtensor;
-    bool any_deflated;
     bool tp_order_suspect; /* the order of rows may be that of TP first */
     char form[48];         /* origin.torch_version, from the forms of DTensors */
     char archive_form[48]; /* from those of the zip */
@@ -327,10 +287,8 @@ typedef struct ranks_parse {
     catalogue scratch;
     torch_archive archive;
     pt_flat flat;
-    value_map mesh_of; /* DeviceMesh value: index in meshes + 1 */
-    vec meshes;        /* ranks_mesh * */
-    uint32_t *pieces;  /* of each archive tensor, or CAT_NONE */
-    size_t piece_count;
+    value_map mesh_of;   /* DeviceMesh value: index in meshes + 1 */
+    vec meshes;          /* ranks_mesh * */
     uint64_t other_keys; /* of the current value, as in pt_name */
     bool is_fresh;       /* some value has a name that no earlier file has */
 } ranks_parse;
@@ -473,10 +431,10 @@ fsdpck_status ranks_part_stages(ranks_state *s, fsdpck_error *err) FSDPCK_MUST_C
 fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint32_t *pieces,
                                      size_t count, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A chunk without dims: file, location and aux of a shard. */
-cat_chunk ranks_chunk(const ranks_reader *r, uint32_t piece);
+cat_chunk ranks_chunk(const torch_folder *r, uint32_t piece);
 /* Whether two shards hold the same elements: compares CRCs, otherwise bytes. Different shapes or
  * dtypes differ. */
-fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t a, uint32_t b, bool *equal,
+fsdpck_status ranks_shards_equal(const torch_folder *r, uint32_t a, uint32_t b, bool *equal,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ranks_differing.c: call after ranks_merge. states_units: the checkpoint describes its flat
  * parameters. */
@@ -492,9 +450,5 @@ bool ranks_is_torch_checkpointing(const probe_input *in);
  * kept. BADINPUT if `text` is not a JSON object. "": as verl writes them for FSDP2. */
 fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf *out,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* ranks_check_records.c: format_reader.check_records. */
-fsdpck_status ranks_check_records(void *self, const record_check_request *request,
-                                  record_check_result *result, fsdpck_error *err);
 
 #endif

@@ -59,7 +59,7 @@ static bool is_searched(const ranks_tensor *t)
 }
 
 /* The class whose names a shard shows, or CAT_NONE. */
-static uint32_t class_of(const lacking_search *x, const ranks_shard *q)
+static uint32_t class_of(const lacking_search *x, const torch_shard *q)
 {
     if (!(q->flags & RANKS_SHARD_PLAIN) ||
         !is_searched(VEC_AT(&x->s->tensors, const ranks_tensor, q->tensor)))
@@ -80,7 +80,7 @@ static void make_lists(lacking_search *x)
 {
     const vec *pieces = &x->s->reader->pieces;
     for (size_t i = 0; i < pieces->count; i++) {
-        const ranks_shard *q = VEC_AT(pieces, const ranks_shard, i);
+        const torch_shard *q = VEC_AT(pieces, const torch_shard, i);
         const uint32_t class = class_of(x, q);
         if (class == CAT_NONE)
             continue;
@@ -90,7 +90,7 @@ static void make_lists(lacking_search *x)
     sum_lengths(x->tensor_first, x->s->tensors.count);
     sum_lengths(x->class_first, x->sums.count);
     for (size_t i = 0; i < pieces->count; i++) {
-        const ranks_shard *q = VEC_AT(pieces, const ranks_shard, i);
+        const torch_shard *q = VEC_AT(pieces, const torch_shard, i);
         const uint32_t class = class_of(x, q);
         if (class != CAT_NONE)
             x->classes[x->tensor_first[q->tensor + 1]++] = class;

@@ -13,17 +13,17 @@ typedef struct plain_list {
     bool differs; /* in shape, dtype or elements, as far as compared */
 } plain_list;
 
-static const ranks_shard *piece_at(const ranks_state *s, uint32_t piece)
+static const torch_shard *piece_at(const ranks_state *s, uint32_t piece)
 {
-    return VEC_AT(&s->reader->pieces, const ranks_shard, piece);
+    return VEC_AT(&s->reader->pieces, const torch_shard, piece);
 }
 
-static const uint64_t *sizes_at(const ranks_state *s, const ranks_shard *q)
+static const uint64_t *sizes_at(const ranks_state *s, const torch_shard *q)
 {
     return VEC_AT(&s->reader->dims, const uint64_t, q->dims_at);
 }
 
-static bool same_shape(const ranks_state *s, const ranks_shard *a, const ranks_shard *b)
+static bool same_shape(const ranks_state *s, const torch_shard *a, const torch_shard *b)
 {
     return a->dtype == b->dtype && a->ndim == b->ndim &&
            (a->ndim == 0 ||
@@ -35,15 +35,15 @@ static fsdpck_status look(const ranks_state *s, plain_list *l, fsdpck_error *err
 {
     const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, l->entry);
     const bool closely = s->req->copies.compares || t->in_rng;
-    const ranks_shard *a = piece_at(s, l->pieces[0]);
+    const torch_shard *a = piece_at(s, l->pieces[0]);
 
     for (size_t i = 1; i < l->count && !l->shapes_differ; i++) {
-        const ranks_shard *b = piece_at(s, l->pieces[i]);
+        const torch_shard *b = piece_at(s, l->pieces[i]);
         bool equal = true;
         l->shapes_differ = !same_shape(s, a, b);
         if (l->differs && !l->shapes_differ)
             continue;
-        if (!l->shapes_differ && (closely || (a->flags & b->flags & RANKS_SHARD_CRC)))
+        if (!l->shapes_differ && (closely || (a->flags & b->flags & TORCH_SHARD_CRC)))
             RETURN_IF(ranks_shards_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err));
         l->differs = l->differs || l->shapes_differ || !equal;
     }
@@ -54,7 +54,7 @@ static fsdpck_status add_whole(ranks_state *s, uint32_t tensor, uint32_t piece, 
                                fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
-    ranks_shard *q = VEC_AT(&s->reader->pieces, ranks_shard, piece);
+    torch_shard *q = VEC_AT(&s->reader->pieces, torch_shard, piece);
     q->flags |= (uint16_t)flags;
     cat_chunk chunk = ranks_chunk(s->reader, piece);
     if (flags != 0)
@@ -100,7 +100,7 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
     const value path = catalogue_tensor(s->cat, t->index)->path;
 
     for (size_t i = 0; i < l->count; i++) {
-        const ranks_shard *q = piece_at(s, l->pieces[i]);
+        const torch_shard *q = piece_at(s, l->pieces[i]);
         text_buf name = {.limit_bytes = 1u << 20};
         char suffix[32];
         uint32_t tensor = t->index;
@@ -125,7 +125,7 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
         each->path = own;
         each->python = q->python;
         each->flags |= (uint8_t)(CAT_TENSOR_OF_RANK | (l->differs ? CAT_TENSOR_DIFFERS : 0) |
-                                 (q->flags & RANKS_SHARD_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0));
+                                 (q->flags & TORCH_SHARD_GRAD ? CAT_TENSOR_REQUIRES_GRAD : 0));
         RETURN_IF(add_whole(s, tensor, l->pieces[i], 0, err));
     }
     return FSDPCK_OK;
@@ -133,7 +133,7 @@ static fsdpck_status keep_each(ranks_state *s, const plain_list *l, fsdpck_error
 
 static fsdpck_status differ_failed(const ranks_state *s, const plain_list *l, fsdpck_error *err)
 {
-    const ranks_shard *a = piece_at(s, l->pieces[0]);
+    const torch_shard *a = piece_at(s, l->pieces[0]);
     text_buf ranks = {.limit_bytes = 160};
     for (size_t i = 1; i < l->count; i++) {
         bool equal = false;
@@ -189,7 +189,7 @@ static bool owns_records(const ranks_state *s, const plain_list *l)
 {
     bool owns = true;
     for (size_t i = 0; owns && i < l->count; i++) {
-        const ranks_shard *q = piece_at(s, l->pieces[i]);
+        const torch_shard *q = piece_at(s, l->pieces[i]);
         owns = q->record_nbytes ==
                box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes;
     }
@@ -202,7 +202,7 @@ static fsdpck_status drop(ranks_state *s, const plain_list *l, const char *why, 
     VEC_AT(&s->tensors, ranks_tensor, l->entry)->dropped = 1;
     log_write(&s->req->log, LOG_DETAIL, "'%s' %s: left out", strtab_text(&s->names, l->entry), why);
     ++*count;
-    const ranks_shard *q = piece_at(s, l->pieces[0]);
+    const torch_shard *q = piece_at(s, l->pieces[0]);
     return catalogue_add_skipped(
         s->cat, strtab_text(&s->names, l->entry), strtab_nbytes(&s->names, l->entry), false,
         box_nelems(sizes_at(s, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes,
@@ -217,7 +217,7 @@ static fsdpck_status keep_first(ranks_state *s, const plain_list *l, fsdpck_erro
     text_buf name = {.limit_bytes = 1u << 20};
     fsdpck_status st = FSDPCK_OK;
     for (size_t i = 1; st == FSDPCK_OK && i < l->count; i++) {
-        const ranks_shard *q = piece_at(s, l->pieces[i]);
+        const torch_shard *q = piece_at(s, l->pieces[i]);
         bool equal;
         st = ranks_shards_equal(s->reader, l->pieces[0], l->pieces[i], &equal, err);
         if (st != FSDPCK_OK || equal)
@@ -238,7 +238,7 @@ static fsdpck_status keep_first(ranks_state *s, const plain_list *l, fsdpck_erro
 
 static bool is_float_vector(const ranks_state *s, const plain_list *l)
 {
-    const ranks_shard *q = piece_at(s, l->pieces[0]);
+    const torch_shard *q = piece_at(s, l->pieces[0]);
     return q->ndim == 1 && dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT;
 }
 
@@ -261,13 +261,13 @@ static bool is_of_stages(const ranks_state *s, const plain_list *l)
 static void clear_stages(ranks_state *s, const plain_list *l)
 {
     for (size_t i = 0; i < l->count; i++)
-        VEC_AT(&s->reader->pieces, ranks_shard, l->pieces[i])->flags &=
+        VEC_AT(&s->reader->pieces, torch_shard, l->pieces[i])->flags &=
             (uint16_t)~RANKS_SHARD_STAGES;
 }
 
 static bool is_empty(const ranks_state *s, uint32_t piece)
 {
-    const ranks_shard *q = piece_at(s, piece);
+    const torch_shard *q = piece_at(s, piece);
     return box_nelems(sizes_at(s, q), q->ndim) == 0;
 }
 
@@ -283,7 +283,7 @@ static fsdpck_status add_refused(ranks_state *s, const plain_list *l, unsigned f
     if (is_empty(s, l->pieces[i]))
         return flags & RANKS_SHARD_SHAPES ? differ_failed(s, l, err)
                                           : add_whole(s, tensor, l->pieces[0], flags, err);
-    const ranks_shard *q = piece_at(s, l->pieces[i]);
+    const torch_shard *q = piece_at(s, l->pieces[i]);
     uint64_t sizes[NDIM_MAX] = {0};
     memcpy(sizes, sizes_at(s, q), q->ndim * sizeof *sizes);
     if (i > 0)
@@ -374,13 +374,13 @@ static fsdpck_status index_make(const ranks_state *s, plain_index *x, fsdpck_err
     if (x->sorted == NULL || x->first == NULL)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < pieces->count; i++)
-        if (VEC_AT(pieces, const ranks_shard, i)->flags & RANKS_SHARD_PLAIN)
-            x->first[VEC_AT(pieces, const ranks_shard, i)->tensor + 2]++;
+        if (VEC_AT(pieces, const torch_shard, i)->flags & RANKS_SHARD_PLAIN)
+            x->first[VEC_AT(pieces, const torch_shard, i)->tensor + 2]++;
     for (size_t i = 2; i < x->tensor_count + 2; i++)
         x->first[i] += x->first[i - 1];
     for (size_t i = 0; i < pieces->count; i++)
-        if (VEC_AT(pieces, const ranks_shard, i)->flags & RANKS_SHARD_PLAIN)
-            x->sorted[x->first[VEC_AT(pieces, const ranks_shard, i)->tensor + 1]++] = (uint32_t)i;
+        if (VEC_AT(pieces, const torch_shard, i)->flags & RANKS_SHARD_PLAIN)
+            x->sorted[x->first[VEC_AT(pieces, const torch_shard, i)->tensor + 1]++] = (uint32_t)i;
     return FSDPCK_OK;
 }
 

@@ -9,20 +9,20 @@ enum { BLOCK_NBYTES = 1 << 16, STRIDED_MAX = 1 << 26 };
 
 /* --- equality of shards --- */
 
-static const uint64_t *piece_sizes(const ranks_reader *r, const ranks_shard *q)
+static const uint64_t *piece_sizes(const torch_folder *r, const torch_shard *q)
 {
     return VEC_AT(&r->dims, const uint64_t, q->dims_at);
 }
 
 /* Whether the record contains exactly the tensor. */
-static bool fills_record(const ranks_reader *r, const ranks_shard *q)
+static bool fills_record(const torch_folder *r, const torch_shard *q)
 {
-    return (q->flags & RANKS_SHARD_ROWS) && q->offset_bytes == q->record_offset_bytes &&
+    return (q->flags & TORCH_SHARD_ROWS) && q->offset_bytes == q->record_offset_bytes &&
            q->record_nbytes ==
                box_nelems(piece_sizes(r, q), q->ndim) * dtype_get((dtype)q->dtype)->itemsize_bytes;
 }
 
-static fsdpck_status rows_equal(const ranks_reader *r, const ranks_shard *a, const ranks_shard *b,
+static fsdpck_status rows_equal(const torch_folder *r, const torch_shard *a, const torch_shard *b,
                                 uint64_t nbytes, bool *equal, fsdpck_error *err)
 {
     uint8_t *block = budget_alloc(r->owner, 2 * BLOCK_NBYTES, err);
@@ -50,8 +50,8 @@ static uint64_t element_at(const uint64_t *index, const uint64_t *strides, unsig
     return at;
 }
 
-static fsdpck_status strided_equal(const ranks_reader *r, const ranks_shard *a,
-                                   const ranks_shard *b, bool *equal, fsdpck_error *err)
+static fsdpck_status strided_equal(const torch_folder *r, const torch_shard *a,
+                                   const torch_shard *b, bool *equal, fsdpck_error *err)
 {
     const uint64_t total = a->record_nbytes + b->record_nbytes;
     const uint64_t *sizes = piece_sizes(r, a);
@@ -84,12 +84,12 @@ static fsdpck_status strided_equal(const ranks_reader *r, const ranks_shard *a,
     return st;
 }
 
-fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t first, uint32_t second,
+fsdpck_status ranks_shards_equal(const torch_folder *r, uint32_t first, uint32_t second,
                                  bool *equal, fsdpck_error *err)
 {
-    const ranks_shard *a = VEC_AT(&r->pieces, const ranks_shard, first);
-    const ranks_shard *b = VEC_AT(&r->pieces, const ranks_shard, second);
-    const unsigned meaning = RANKS_SHARD_SWAP | RANKS_SHARD_CONJ | RANKS_SHARD_NEG;
+    const torch_shard *a = VEC_AT(&r->pieces, const torch_shard, first);
+    const torch_shard *b = VEC_AT(&r->pieces, const torch_shard, second);
+    const unsigned meaning = TORCH_SHARD_SWAP | TORCH_SHARD_CONJ | TORCH_SHARD_NEG;
     const uint64_t nelems = box_nelems(piece_sizes(r, a), a->ndim);
 
     *equal = false;
@@ -103,13 +103,13 @@ fsdpck_status ranks_shards_equal(const ranks_reader *r, uint32_t first, uint32_t
     }
     if ((a->flags & meaning) != (b->flags & meaning))
         return FSDPCK_OK;
-    if ((a->flags & b->flags & RANKS_SHARD_CRC) && fills_record(r, a) && fills_record(r, b)) {
+    if ((a->flags & b->flags & TORCH_SHARD_CRC) && fills_record(r, a) && fills_record(r, b)) {
         *equal = a->crc32 == b->crc32;
         return FSDPCK_OK;
     }
-    if ((a->flags | b->flags) & RANKS_SHARD_STREAM)
+    if ((a->flags | b->flags) & TORCH_SHARD_STREAM)
         return FSDPCK_OK;
-    if (a->flags & b->flags & RANKS_SHARD_ROWS)
+    if (a->flags & b->flags & TORCH_SHARD_ROWS)
         return rows_equal(r, a, b, nelems * dtype_get((dtype)a->dtype)->itemsize_bytes, equal, err);
     return strided_equal(r, a, b, equal, err);
 }
@@ -281,7 +281,7 @@ fsdpck_status ranks_tensor_to_object(ranks_state *s, uint32_t entry, const uint3
         uint32_t variant;
         RETURN_IF(vec_add(&s->leaves, &(uint32_t){pieces[i]}, err));
         RETURN_IF(push_variant(s, &made, &variant, err));
-        const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, pieces[i]);
+        const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, pieces[i]);
         RETURN_IF(note(s, object, variant, q->rank, err));
         if (i == 0)
             VEC_AT(&s->objects, ranks_object, object)->first_variant = variant;
@@ -343,7 +343,7 @@ static fsdpck_status pass_over(ranks_state *s, const ranks_object *o, const rank
         if (st == FSDPCK_OK)
             st = catalogue_add_skipped(s->cat, name.text, nbytes, true, 0, o->path, err);
         for (uint32_t k = 0; st == FSDPCK_OK && k < v->piece_count; k++) {
-            const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard,
+            const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard,
                                           *VEC_AT(&s->leaves, const uint32_t, v->pieces_at + k));
             name.nbytes = nbytes;
             text_printf(&name, "#%u", (unsigned)k);

@@ -7,13 +7,6 @@
 #include "formats/pt/ranks_frame.h"
 #include "formats/pt/ranks_kinds.h"
 
-static fsdpck_status read_input(void *ctx, uint64_t offset_bytes, void *dst, uint64_t nbytes,
-                                fsdpck_error *err)
-{
-    const ranks_input *in = ctx;
-    return file_set_read_at(&in->owner->files, in->file, offset_bytes, dst, nbytes, err);
-}
-
 /* --- names --- */
 
 /* The path in the catalogue's pool, after the key of the file's family. */
@@ -157,7 +150,7 @@ static fsdpck_status see_plain(ranks_parse *p, uint64_t tensor, uint32_t flat, v
     if (fresh)
         RETURN_IF(new_tensor(p, entry, path, &c, err));
     RETURN_IF(ranks_shard_of(p, tensor, &piece, err));
-    ranks_shard *slot = VEC_AT(&p->s->reader->pieces, ranks_shard, piece);
+    torch_shard *slot = VEC_AT(&p->s->reader->pieces, torch_shard, piece);
     slot->tensor = entry;
     slot->flags |= RANKS_SHARD_PLAIN;
     return FSDPCK_OK;
@@ -364,11 +357,6 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
     p->flat.on_dict = ranks_note_dict;
     p->flat.ctx = p;
     RETURN_IF(pt_flatten(&p->flat, err));
-    p->piece_count = p->archive.tensors.count;
-    p->pieces = budget_alloc(s->req->metadata, p->piece_count * sizeof *p->pieces, err);
-    if (p->pieces == NULL)
-        return FSDPCK_LIMIT;
-    memset(p->pieces, 0xFF, p->piece_count * sizeof *p->pieces);
     if (p->archive.duplicate_keys > 0)
         log_warn(&s->req->log, FSDPCK_FINDING_PKL_DUPKEY, "",
                  "dict keys set twice in '%s': %" PRIu64 "; the last value of each is used",
@@ -377,71 +365,38 @@ static fsdpck_status parse_archive(ranks_parse *p, fsdpck_error *err)
     return ranks_take_frame(p, err);
 }
 
-/* Keeps zips whose records are read later; the others are no longer needed. */
-static void keep_zip(ranks_parse *p, ranks_input *in)
-{
-    bool needed = p->archive.zip.any_deflated;
-    p->s->any_deflated = p->s->any_deflated || needed;
-    for (size_t i = 0; !needed && i < p->archive.zip.entries.count; i++)
-        needed = !VEC_AT(&p->archive.zip.entries, const zip_entry, i)->checked;
-    if (!needed)
-        return;
-    in->zip = p->archive.zip;
-    memset(&p->archive.zip, 0, sizeof p->archive.zip);
-}
-
-static void parse_release(ranks_parse *p, budget *owner)
+static void parse_release(ranks_parse *p, budget *owner, bool keep)
 {
     for (size_t i = 0; i < p->meshes.count; i++)
         budget_free(owner, *VEC_AT(&p->meshes, ranks_mesh *, i), sizeof(ranks_mesh));
     vec_release(&p->meshes);
     value_map_release(&p->mesh_of);
-    if (p->pieces != NULL)
-        budget_free(owner, p->pieces, p->piece_count * sizeof *p->pieces);
     pt_flat_release(&p->flat);
-    torch_archive_release(&p->archive);
+    torch_folder_end_read(p->s->reader, p->file->index, &p->archive, keep);
     catalogue_release(&p->scratch);
-}
-
-static void note_release(ranks_state *s, const torch_archive *a)
-{
-    if (s->archive_form[0] == '\0')
-        snprintf(s->archive_form, sizeof s->archive_form, "%s",
-                 a->is_legacy              ? "before 1.6, or with its old format"
-                 : a->has_format_version   ? "2.7 or newer"
-                 : a->has_serialization_id ? "2.1 to 2.6"
-                                           : "1.6 to 2.0");
 }
 
 fsdpck_status ranks_parse_file(ranks_state *s, const ranks_file *f, fsdpck_error *err)
 {
     budget *owner = s->req->metadata;
-    ranks_input *input = &s->reader->inputs[f->index];
     ranks_parse p = {
         .s = s, .file = f, .mesh_of = VALUE_MAP(owner), .meshes = VEC_OF(ranks_mesh *, owner)};
-    uint64_t nbytes;
 
     RETURN_IF(cancel_check(s->req->cancel, err));
-    *input = (ranks_input){.owner = s->reader, .file = f->index};
     s->file_unread = true;
-    fsdpck_status st = file_set_nbytes(&s->reader->files, f->index, &nbytes, err);
-    if (st != FSDPCK_OK) {
-        error_path_in(err, s->req->path, f->name);
-        return st;
-    }
     catalogue_init(&p.scratch, owner);
     pt_flat_init(&p.flat, &p.scratch, &p.archive);
-    const zip_input in = {.read = read_input, .ctx = input, .nbytes = nbytes};
-    st = torch_archive_open(&in, owner, &p.scratch.pool, s->req->opaque_calls, &p.archive, err);
+    fsdpck_status st = torch_folder_read(s->reader, f->index, &p.scratch.pool, s->req->opaque_calls,
+                                         &p.archive, err);
     if (st == FSDPCK_OK) {
         s->file_unread = false;
-        note_release(s, &p.archive);
+        if (s->archive_form[0] == '\0')
+            snprintf(s->archive_form, sizeof s->archive_form, "%s",
+                     torch_archive_torch_version(&p.archive));
         st = parse_archive(&p, err);
     }
-    if (st == FSDPCK_OK)
-        keep_zip(&p, input);
-    else
+    if (st != FSDPCK_OK)
         error_path_in(err, s->req->path, f->name);
-    parse_release(&p, owner);
+    parse_release(&p, owner, st == FSDPCK_OK);
     return st;
 }

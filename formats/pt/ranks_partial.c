@@ -253,7 +253,7 @@ static void print_ranks(const ranks_state *s, uint32_t entry, text_buf *out)
             text_printf(out, "%s%u", out->nbytes > 0 ? ", " : "", (unsigned)o->rank);
     }
     for (size_t i = 0; t->kind == RANKS_PLAIN && i < s->reader->pieces.count; i++) {
-        const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, i);
+        const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, i);
         if ((q->flags & RANKS_SHARD_PLAIN) && q->tensor == entry)
             text_printf(out, "%s%u", out->nbytes > 0 ? ", " : "", (unsigned)q->rank);
     }

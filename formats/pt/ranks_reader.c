@@ -1,11 +1,9 @@
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "formats/common/step_folder.h"
-#include "formats/common/zip_stream.h"
 #include "formats/pt/pt.h"
 #include "formats/pt/ranks_kinds.h"
 
@@ -57,69 +55,16 @@ static bool probe(const probe_input *in, const char **near_miss)
 
 /* --- open --- */
 
-static void close_ranks(void *self)
+static fsdpck_status add_files(torch_folder *r, ranks_list *list, catalogue *cat, fsdpck_error *err)
 {
-    ranks_reader *r = self;
-
-    if (r == NULL)
-        return;
-    for (size_t i = 0; i < r->input_count; i++)
-        zip_release(&r->inputs[i].zip);
-    if (r->inputs != NULL)
-        budget_free(r->owner, r->inputs, r->input_count * sizeof *r->inputs);
-    vec_release(&r->pieces);
-    vec_release(&r->dims);
-    file_set_release(&r->files);
-    folder_close(&r->dir);
-    free(r);
-}
-
-static fsdpck_status reader_new(const open_request *req, ranks_reader **out, fsdpck_error *err)
-{
-    ranks_reader *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return error_set_nomem(err, sizeof *r);
-    r->dir = FOLDER_CLOSED;
-    r->owner = req->metadata;
-    r->pieces = VEC_OF(ranks_shard, req->metadata);
-    r->dims = VEC_OF(uint64_t, req->metadata);
-    fsdpck_status st = open_request_folder(req, &r->dir, err);
-    if (st == FSDPCK_OK)
-        st = file_set_init(&r->files, &r->dir, 0, req->no_follow ? FILE_NO_FOLLOW : 0, err);
-    if (st != FSDPCK_OK)
-        close_ranks(r);
-    else
-        *out = r;
-    return st;
-}
-
-static fsdpck_status add_files(ranks_reader *r, ranks_list *list, catalogue *cat, fsdpck_error *err)
-{
-    r->inputs = budget_alloc(r->owner, list->files.count * sizeof *r->inputs, err);
-    if (r->inputs == NULL)
-        return FSDPCK_LIMIT;
-    r->input_count = list->files.count;
     for (size_t i = 0; i < list->files.count; i++) {
         ranks_file *f = VEC_AT(&list->files, ranks_file, i);
-        uint32_t in_set, in_catalogue;
-        uint64_t nbytes;
-        RETURN_IF(file_set_add(&r->files, f->name, &in_set, err));
-        f->index = in_set;
-        fsdpck_status st = file_set_nbytes(&r->files, in_set, &nbytes, err);
-        if (st == FSDPCK_OK)
-            st = catalogue_add_file(cat, f->name, strlen(f->name), nbytes, f->rank, &in_catalogue,
-                                    err);
-        if (st == FSDPCK_OK && in_catalogue != in_set)
-            st = FAIL(err, INTERNAL, NONE, "files were added in two different orders");
-        if (st != FSDPCK_OK) {
-            error_path_in(err, r->files.dir->path, f->name);
-            return st;
-        }
+        RETURN_IF(torch_folder_add(r, cat, f->name, f->rank, &f->index, err));
     }
     return FSDPCK_OK;
 }
 
-static void state_init(ranks_state *s, const open_request *req, ranks_reader *r,
+static void state_init(ranks_state *s, const open_request *req, torch_folder *r,
                        const ranks_list *list, catalogue *cat)
 {
     budget *owner = req->metadata;
@@ -203,24 +148,15 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     return catalogue_seal(s->cat, err);
 }
 
-static void note_traps(const ranks_state *s)
+static void describe(const ranks_state *s, cat_origin *o)
 {
     const open_request *req = s->req;
+    uint64_t ranks = 0;
+
     if (s->any_dtensor)
         format_note(
             req->found, req->found_ctx, FSDPCK_FINDING_RANK_BOUND, req->path, NULL,
             "rank files contain pickled DTensors, which other versions of torch may not load");
-    if (s->any_deflated)
-        format_note(
-            req->found, req->found_ctx, FSDPCK_FINDING_ZIP_DEFLATED, req->path, NULL,
-            "records are deflated: torch.load(mmap=True) uses the compressed bytes as data");
-}
-
-static void describe(const ranks_state *s, cat_origin *o)
-{
-    uint64_t ranks = 0;
-
-    note_traps(s);
     snprintf(o->format, sizeof o->format, "pt-ranks");
     o->types_keys = true;
     ranks_describe_families(s, o);
@@ -235,8 +171,8 @@ static void describe(const ranks_state *s, cat_origin *o)
         if (VEC_AT(&s->list->files, const ranks_file, i)->rank >= ranks)
             ranks = VEC_AT(&s->list->files, const ranks_file, i)->rank + UINT64_C(1);
     o->world_size = (int64_t)ranks;
-    o->step = step_of_folder(s->req->path);
-    o->order_suspect = s->tp_order_suspect && !s->req->assume_tp_first;
+    o->step = step_of_folder(req->path);
+    o->order_suspect = s->tp_order_suspect && !req->assume_tp_first;
     if (s->flat_count > 0)
         snprintf(o->note, sizeof o->note,
                  "%" PRIu64 " tensor%s of the optimizer %s of flat parameters (FSDP1), and "
@@ -250,7 +186,7 @@ static void describe(const ranks_state *s, cat_origin *o)
                  s->equal_count, s->equal_count == 1 ? "" : "s");
     else if (s->tp_order_suspect)
         snprintf(o->note, sizeof o->note, "%s",
-                 s->req->assume_tp_first
+                 req->assume_tp_first
                      ? "two Shards of one dim are read with tensor parallelism first (FSDP2 of "
                        "torch 2.3 and 2.4)"
                      : "two Shards of one dim: if FSDP2 with TP of torch 2.3 or 2.4 wrote this, "
@@ -317,7 +253,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     ranks_list list = {.families = VEC_OF(ranks_family, req->metadata),
                        .files = VEC_OF(ranks_file, req->metadata),
                        .owner = req->metadata};
-    ranks_reader *r = NULL;
+    torch_folder *r = NULL;
     ranks_state s;
 
     if (!req->probe->is_folder)
@@ -327,7 +263,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     fsdpck_status st = ranks_list_make(&list, req->probe->entries, req->probe->entry_count,
                                        req->rank_pattern, err);
     if (st == FSDPCK_OK)
-        st = reader_new(req, &r, err);
+        st = torch_folder_open(req, &r, err);
     if (st == FSDPCK_OK)
         st = add_files(r, &list, cat, err);
     if (st == FSDPCK_OK) {
@@ -337,27 +273,23 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
         if (st == FSDPCK_OK) {
             describe(&s, &cat->origin);
             ranks_describe_folder(req, &cat->origin);
+            torch_folder_finish(r, req, cat);
             report(&s);
         }
         state_release(&s);
     }
     ranks_list_release(&list);
-    if (st != FSDPCK_OK) {
-        close_ranks(r);
-        return st;
-    }
-    vec_trim(&r->pieces);
-    vec_trim(&r->dims);
-    r->cat = cat;
-    *self = r;
-    return FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        *self = r;
+    else
+        torch_folder_close(r);
+    return st;
 }
 
 /* --- the source --- */
 
-static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck_error *err)
+static fsdpck_status refused(const torch_shard *q, fsdpck_error *err)
 {
-    (void)r;
     if (q->flags & RANKS_SHARD_STAGES)
         return FAIL_WITH(
             err, BADINPUT, RANK_DISAGREE,
@@ -384,72 +316,19 @@ static fsdpck_status refused(const ranks_reader *r, const ranks_shard *q, fsdpck
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
 {
-    const ranks_reader *r = ctx;
+    const torch_folder *r = ctx;
     const cat_chunk *k = catalogue_chunk(r->cat, chunk);
-    const ranks_shard *q = VEC_AT(&r->pieces, const ranks_shard, k->aux);
+    const torch_shard *q = VEC_AT(&r->pieces, const torch_shard, k->aux);
 
     if (q->flags & (RANKS_SHARD_FLAT | RANKS_SHARD_SHAPES | RANKS_SHARD_STAGES))
-        return refused(r, q, err);
-    if (q->flags & RANKS_SHARD_UNCHECKED) {
-        const zip_archive *z = &r->inputs[q->file].zip;
-        RETURN_IF(zip_entry_check(z, VEC_AT(&z->entries, const zip_entry, q->entry), err));
-    }
-    *where = (place){.file = q->file,
-                     .stream = (q->flags & RANKS_SHARD_STREAM) != 0,
-                     .swap = (q->flags & RANKS_SHARD_SWAP) != 0,
-                     .conj = (q->flags & RANKS_SHARD_CONJ) != 0,
-                     .neg = (q->flags & RANKS_SHARD_NEG) != 0,
-                     .rows = (q->flags & RANKS_SHARD_ROWS) != 0,
-                     .has_crc = (q->flags & RANKS_SHARD_CRC) != 0,
-                     .crc32 = q->crc32,
-                     .offset_bytes = q->offset_bytes,
-                     .record_offset_bytes = q->record_offset_bytes,
-                     .record_nbytes = q->record_nbytes};
-    if (q->ndim > 0)
-        memcpy(where->strides, VEC_AT(&r->dims, const uint64_t, q->dims_at + q->ndim),
-               q->ndim * sizeof *where->strides);
-    return FSDPCK_OK;
-}
-
-static fsdpck_status read_at(void *ctx, uint32_t index, uint64_t offset_bytes, void *dst,
-                             uint64_t nbytes, fsdpck_error *err)
-{
-    ranks_reader *r = ctx;
-    return file_set_read_at(&r->files, index, offset_bytes, dst, nbytes, err);
-}
-
-static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err)
-{
-    const ranks_reader *r = ctx;
-    const ranks_shard *q =
-        VEC_AT(&r->pieces, const ranks_shard, catalogue_chunk(r->cat, chunk)->aux);
-    const zip_archive *z = &r->inputs[q->file].zip;
-
-    *s = NULL;
-    if (!(q->flags & RANKS_SHARD_STREAM))
-        return FAIL(err, INTERNAL, NONE, "record is not compressed");
-    return zip_stream_open(&z->in, VEC_AT(&z->entries, const zip_entry, q->entry), !z->no_crc, s,
-                           err);
-}
-
-static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
-{
-    ranks_reader *r = ctx;
-    return file_set_check_unchanged(&r->files, err);
+        return refused(q, err);
+    return torch_folder_locate(r, q, where, err);
 }
 
 static void fill_source(void *self, catalogue *cat, source *src)
 {
-    ((ranks_reader *)self)->cat = cat;
-    *src = (source){.ctx = self,
-                    .cat = cat,
-                    .locate = locate,
-                    .read_at = read_at,
-                    .stream_open = stream_open,
-                    .stream_read = zip_stream_read,
-                    .stream_finish = zip_stream_finish,
-                    .stream_close = zip_stream_close,
-                    .check_unchanged = check_unchanged};
+    torch_folder_source(self, cat, src);
+    src->locate = locate;
 }
 
 /* A trainer's settings, kept or rewritten. */
@@ -469,8 +348,8 @@ const format_reader pt_ranks_reader = {
     .probe = probe,
     .open = open_folder,
     .source = fill_source,
-    .check_records = ranks_check_records,
-    .close = close_ranks,
+    .check_records = torch_folder_check_records,
+    .close = torch_folder_close,
     .owns = owns,
     .id = FSDPCK_FORMAT_PT_RANKS,
     .writer = &pt_ranks_writer,

@@ -103,7 +103,7 @@ static void mark_plain(const ranks_state *s, stage_marks *m, bool any)
     const vec *pieces = &s->reader->pieces;
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < pieces->count; i++) {
-            ranks_shard *q = VEC_AT(pieces, ranks_shard, i);
+            torch_shard *q = VEC_AT(pieces, torch_shard, i);
             if (!(q->flags & RANKS_SHARD_PLAIN) || (!any && sum_of(&s->name_sums, q->rank) != 0))
                 continue;
             const uint32_t tensor = VEC_AT(&s->tensors, const ranks_tensor, q->tensor)->index;
@@ -121,7 +121,7 @@ static void mark_chunks(const ranks_state *s, const stage_marks *m)
         if (m->state[k->tensor] != MARK_SHARED)
             continue;
         k->place = LOCATION_STRIDED;
-        VEC_AT(&s->reader->pieces, ranks_shard, k->aux)->flags |= RANKS_SHARD_STAGES;
+        VEC_AT(&s->reader->pieces, torch_shard, k->aux)->flags |= RANKS_SHARD_STAGES;
     }
 }
 
@@ -130,7 +130,7 @@ static fsdpck_status add_plain_names(ranks_state *s, fsdpck_error *err)
 {
     const vec *pieces = &s->reader->pieces;
     for (size_t i = 0; !s->req->keep_flat_shards && i < pieces->count; i++) {
-        const ranks_shard *q = VEC_AT(pieces, const ranks_shard, i);
+        const torch_shard *q = VEC_AT(pieces, const torch_shard, i);
         const ranks_tensor *t = VEC_AT(&s->tensors, const ranks_tensor, q->tensor);
         if ((q->flags & RANKS_SHARD_PLAIN) && t->is_partial && !t->in_optimizer)
             RETURN_IF(add_name(&s->plain_sums, q->rank, q->tensor, err));

@@ -53,9 +53,9 @@ static uint64_t mixed(uint64_t h, uint64_t x)
 }
 
 /* Zeros are equal on many ranks: padding, state of an optimizer before its first step. */
-static bool is_telling(const ranks_shard *q)
+static bool is_telling(const torch_shard *q)
 {
-    return q->ndim == 1 && (q->flags & RANKS_SHARD_CRC) != 0 && q->record_nbytes > 0 &&
+    return q->ndim == 1 && (q->flags & TORCH_SHARD_CRC) != 0 && q->record_nbytes > 0 &&
            dtype_get((dtype)q->dtype)->kind == DTYPE_IS_FLOAT &&
            q->crc32 != crc32_zeros(q->record_nbytes);
 }
@@ -64,7 +64,7 @@ void ranks_copies_see(ranks_copies *c, const ranks_state *s, uint32_t entry, con
                       size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const ranks_shard *q = VEC_AT(&s->reader->pieces, const ranks_shard, pieces[i]);
+        const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, pieces[i]);
         if (q->file >= c->count || !is_telling(q))
             continue;
         uint64_t h = mixed(entry, q->crc32);

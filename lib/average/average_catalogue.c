@@ -142,6 +142,13 @@ static fsdpck_status fill(averager *v, fsdpck_error *err)
 
 /* --- the averager --- */
 
+/* A size in a range, of whole blocks of files. */
+static uint64_t within(uint64_t nbytes, uint64_t least, uint64_t most)
+{
+    nbytes = nbytes > most ? most : nbytes < least ? least : nbytes;
+    return nbytes - nbytes % AVERAGE_ALIGN;
+}
+
 static fsdpck_status copy_request(averager *v, const average_request *r, fsdpck_error *err)
 {
     budget *owner = v->out->owner;
@@ -150,12 +157,10 @@ static fsdpck_status copy_request(averager *v, const average_request *r, fsdpck_
     v->count = r->count;
     v->shape = r->shape;
     v->trust_others = r->trust_others;
-    v->band_nbytes = AVERAGE_BANDS_NBYTES / r->count;
-    if (v->band_nbytes > AVERAGE_BAND_NBYTES_MAX)
-        v->band_nbytes = AVERAGE_BAND_NBYTES_MAX;
-    if (v->band_nbytes < AVERAGE_BAND_NBYTES_MIN)
-        v->band_nbytes = AVERAGE_BAND_NBYTES_MIN;
-    v->band_nbytes -= v->band_nbytes % AVERAGE_ALIGN;
+    v->chunk_nbytes = within(AVERAGE_CHUNKS_NBYTES / r->count, AVERAGE_CHUNK_NBYTES_MIN,
+                             AVERAGE_CHUNK_NBYTES_MAX);
+    v->band_nbytes =
+        within(AVERAGE_BANDS_NBYTES / r->count, AVERAGE_BAND_NBYTES_MIN, AVERAGE_BAND_NBYTES_MAX);
     v->rule.coefficients = calloc(r->count, sizeof(double));
     v->inputs = calloc(r->count, sizeof *v->inputs);
     v->readers = calloc(r->count, sizeof *v->readers);
@@ -211,7 +216,7 @@ fsdpck_status averager_new(const average_request *request, catalogue *out, avera
 
 const source *averager_source(const averager *v)
 {
-    return &v->source;
+    return &v->source.source;
 }
 
 void averager_free(averager *v)
@@ -219,11 +224,11 @@ void averager_free(averager *v)
     if (v == NULL)
         return;
     budget *owner = v->out->owner;
-    for (size_t i = 0; v->readers != NULL && i < v->count; i++)
-        box_reader_release(&v->readers[i]);
     for (size_t i = 0; i < v->slots.count; i++)
         average_slerp_free(VEC_AT(&v->slots, average_tensor, i));
     average_free_buffers(v);
+    for (size_t i = 0; v->readers != NULL && i < v->count; i++)
+        box_reader_release(&v->readers[i]);
     budget_free(owner, v->tensors, v->tensors_nbytes);
     budget_free(owner, v->distances, v->distances_nbytes);
     VEC_RELEASE_ALL(&v->slots, &v->chunks, &v->slot_of);

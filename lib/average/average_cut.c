@@ -1,4 +1,4 @@
-/* average_cut.c: the boxes of the second catalogue: runs of rows of about band_nbytes. */
+/* average_cut.c: the boxes of the second catalogue: runs of rows of about chunk_nbytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,7 +101,7 @@ fsdpck_status average_cut(const averager *v, const average_tensor *t, average_ad
     static const uint64_t zeros[NDIM_MAX];
     const cat_tensor *ct = catalogue_tensor(v->from->cat, t->tensor);
     const uint64_t *shape = catalogue_shape(v->from->cat, t->tensor);
-    const uint64_t most = v->band_nbytes / dtype_get((dtype)ct->dtype)->itemsize_bytes;
+    const uint64_t most = v->chunk_nbytes / dtype_get((dtype)ct->dtype)->itemsize_bytes;
     vec ranges = VEC_OF(row_range, v->out->owner);
     /* A tensor inside an object has one chunk. */
     if (ct->ndim == 0 || (ct->flags & CAT_TENSOR_IN_OBJECT) != 0 ||

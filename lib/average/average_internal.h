@@ -15,14 +15,18 @@
 
 #include "average/average_sum.h"
 #include "state/box_read.h"
+#include "state/derived_source.h"
 
-/* Bytes of a tensor that are read from each input at once, fewer with many inputs; most chunks have as many. */
-#define AVERAGE_BAND_NBYTES_MAX ((uint64_t)2 << 20)
-#define AVERAGE_BAND_NBYTES_MIN ((uint64_t)64 << 10)
-/* Of all inputs together. */
-#define AVERAGE_BANDS_NBYTES ((uint64_t)32 << 20)
-#define AVERAGE_ALIGN        ((uint64_t)4 << 10)
-#define AVERAGE_NONE         UINT32_MAX
+/* Bytes of most chunks, fewer with many inputs. */
+#define AVERAGE_CHUNK_NBYTES_MAX ((uint64_t)2 << 20)
+#define AVERAGE_CHUNK_NBYTES_MIN ((uint64_t)64 << 10)
+#define AVERAGE_CHUNKS_NBYTES    ((uint64_t)32 << 20) /* of all inputs together */
+/* Bytes of a tensor that are read from each input at once: all inputs together stay in the cache of a core. */
+#define AVERAGE_BAND_NBYTES_MAX ((uint64_t)128 << 10)
+#define AVERAGE_BAND_NBYTES_MIN ((uint64_t)16 << 10)
+#define AVERAGE_BANDS_NBYTES    ((uint64_t)512 << 10)
+#define AVERAGE_ALIGN           ((uint64_t)4 << 10)
+#define AVERAGE_NONE            UINT32_MAX
 
 /* A tensor whose chunks are streams, by slot. */
 typedef struct average_tensor {
@@ -46,7 +50,7 @@ struct averager {
     uint32_t *tensors;         /* a copy, by tensor of the template and input */
     uint64_t tensors_nbytes;
     bool trust_others;
-    uint64_t band_nbytes;
+    uint64_t chunk_nbytes, band_nbytes;
     catalogue *out;
     box_reader *readers;         /* by input */
     vec slots;                   /* average_tensor */
@@ -55,8 +59,8 @@ struct averager {
     _Atomic uint64_t *distances; /* bits of a double, by slot and input without the base */
     uint64_t distances_nbytes;
     pthread_mutex_t lock;           /* of the following */
-    struct average_buffers *unused; /* of closed streams */
-    source source;
+    struct average_buffers *unused; /* of closed streams, the last one first */
+    derived_source source;
 };
 
 /* The tensor of an input. */
@@ -84,9 +88,11 @@ typedef fsdpck_status (*average_add_fn)(void *ctx, const uint64_t *offsets, cons
 fsdpck_status average_cut(const averager *v, const average_tensor *t, average_add_fn add, void *ctx,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Memory of one stream. */
+/* Memory of one stream, and cursors on a chunk, which the next box of the chunk uses again. */
 struct average_buffers {
     struct average_buffers *next;
+    uint64_t chunk;       /* of the second catalogue */
+    box_cursor **cursors; /* by input; NULL: none */
     const uint8_t **from; /* by input: the numbers of a block */
     uint8_t *block;       /* the result */
     uint8_t *bands[];     /* by input: band_nbytes */
@@ -99,18 +105,20 @@ typedef struct average_reader {
     unsigned ndim;
     uint64_t itemsize, nelems;
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    box_cursor **cursors;            /* by input */
     struct average_buffers *buffers; /* of the averager */
     uint64_t next;                   /* element after the band */
 } average_reader;
 
+/* A box of the chunk. */
 fsdpck_status average_reader_open(average_reader *r, const averager *v, uint64_t chunk,
+                                  const uint64_t *offsets, const uint64_t *sizes,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* *n: elements of the band, 0 after the last; bands[i]: those of input i. */
 fsdpck_status average_reader_next(average_reader *r, const uint8_t *const **bands, uint64_t *n,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status average_reader_finish(average_reader *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
-void average_reader_close(average_reader *r);
+/* keep: the cursors may be used again; not where they read streams, or after a failure. */
+void average_reader_close(average_reader *r, bool keep);
 void average_free_buffers(averager *v);
 /* An element of an input, or of the result, that is not finite. */
 fsdpck_status average_fail_special(const averager *v, const average_tensor *t, size_t culprit,

@@ -1,5 +1,5 @@
-/* average_reader.c: bands of every input. Fresh memory costs as much time as copying it, so buffers of closed
- * streams are used again. */
+/* average_reader.c: bands of every input. Fresh memory costs as much time as copying it, and a cursor on a chunk reads
+ * its header, so buffers and cursors are used again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,10 +7,19 @@
 
 /* --- buffers --- */
 
+static void close_cursors(struct average_buffers *b, size_t count)
+{
+    for (size_t i = 0; b->cursors != NULL && i < count; i++)
+        box_cursor_close(b->cursors[i]);
+    free(b->cursors);
+    b->cursors = NULL;
+}
+
 static void free_buffers(struct average_buffers *b, size_t count)
 {
     if (b == NULL)
         return;
+    close_cursors(b, count);
     for (size_t i = 0; i < count; i++)
         free(b->bands[i]);
     free(b->block);
@@ -27,18 +36,9 @@ void average_free_buffers(averager *v)
     }
 }
 
-/* Those of a closed stream, or new ones: fresh memory costs as much time as copying it. */
-static struct average_buffers *take_buffers(const averager *v, fsdpck_error *err)
+static struct average_buffers *new_buffers(const averager *v, fsdpck_error *err)
 {
-    averager *owner = (averager *)v;
-    pthread_mutex_lock(&owner->lock);
-    struct average_buffers *b = owner->unused;
-    if (b != NULL)
-        owner->unused = b->next;
-    pthread_mutex_unlock(&owner->lock);
-    if (b != NULL)
-        return b;
-    b = calloc(1, sizeof *b + v->count * sizeof *b->bands);
+    struct average_buffers *b = calloc(1, sizeof *b + v->count * sizeof *b->bands);
     bool complete = b != NULL;
     if (b != NULL) {
         b->from = calloc(v->count, sizeof *b->from);
@@ -56,11 +56,26 @@ static struct average_buffers *take_buffers(const averager *v, fsdpck_error *err
     return NULL;
 }
 
+/* Those with cursors on the chunk, else those that have not been used for the longest time, or new ones. */
+static struct average_buffers *take_buffers(const averager *v, uint64_t chunk, fsdpck_error *err)
+{
+    averager *owner = (averager *)v;
+    struct average_buffers **at = &owner->unused, *b;
+    pthread_mutex_lock(&owner->lock);
+    while (*at != NULL && (*at)->next != NULL && ((*at)->cursors == NULL || (*at)->chunk != chunk))
+        at = &(*at)->next;
+    b = *at;
+    if (b != NULL)
+        *at = b->next;
+    pthread_mutex_unlock(&owner->lock);
+    if (b != NULL && b->chunk != chunk)
+        close_cursors(b, v->count);
+    return b != NULL ? b : new_buffers(v, err);
+}
+
 static void give_buffers(const averager *v, struct average_buffers *b)
 {
     averager *owner = (averager *)v;
-    if (b == NULL)
-        return;
     pthread_mutex_lock(&owner->lock);
     b->next = owner->unused;
     owner->unused = b;
@@ -69,12 +84,19 @@ static void give_buffers(const averager *v, struct average_buffers *b)
 
 /* --- reading bands --- */
 
-static fsdpck_status open_cursors(average_reader *r, fsdpck_error *err)
+/* On a whole chunk, so that its other boxes can use them. */
+static fsdpck_status open_cursors(const average_reader *r, uint64_t chunk, const uint64_t *offsets,
+                                  const uint64_t *sizes, fsdpck_error *err)
 {
+    struct average_buffers *b = r->buffers;
+    b->chunk = chunk;
+    b->cursors = calloc(r->v->count, sizeof(box_cursor *));
+    if (b->cursors == NULL)
+        return error_set_nomem(err, r->v->count * sizeof(box_cursor *));
     for (size_t i = 0; i < r->v->count; i++) {
         const fsdpck_status st =
-            box_cursor_open(&r->v->readers[i], average_tensor_of(r->v, r->t, i), r->offsets,
-                            r->sizes, &r->cursors[i], err);
+            box_cursor_open(&r->v->readers[i], average_tensor_of(r->v, r->t, i), offsets, sizes,
+                            &b->cursors[i], err);
         if (st != FSDPCK_OK) {
             average_name_input(r->v, i, err);
             return st;
@@ -84,22 +106,27 @@ static fsdpck_status open_cursors(average_reader *r, fsdpck_error *err)
 }
 
 fsdpck_status average_reader_open(average_reader *r, const averager *v, uint64_t chunk,
-                                  fsdpck_error *err)
+                                  const uint64_t *offsets, const uint64_t *sizes, fsdpck_error *err)
 {
     const cat_chunk *k = catalogue_chunk(v->out, chunk);
     const cat_tensor *t = catalogue_tensor(v->out, k->tensor);
     const average_chunk *made = VEC_AT(&v->chunks, const average_chunk, k->aux);
+    uint64_t chunk_offsets[NDIM_MAX], chunk_sizes[NDIM_MAX];
     *r = (average_reader){.v = v,
                           .t = VEC_AT(&v->slots, const average_tensor, made->slot),
                           .ndim = t->ndim,
                           .itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes};
-    catalogue_chunk_box(v->out, chunk, r->offsets, r->sizes);
+    catalogue_chunk_box(v->out, chunk, chunk_offsets, chunk_sizes);
+    for (unsigned d = 0; d < r->ndim; d++) {
+        r->offsets[d] = chunk_offsets[d] + offsets[d];
+        r->sizes[d] = sizes[d];
+    }
     r->nelems = box_nelems(r->sizes, r->ndim);
-    r->cursors = calloc(v->count, sizeof(box_cursor *));
-    if (r->cursors == NULL)
-        return error_set_nomem(err, v->count * sizeof(box_cursor *));
-    r->buffers = take_buffers(v, err);
-    return r->buffers == NULL ? FSDPCK_LIMIT : open_cursors(r, err);
+    r->buffers = take_buffers(v, chunk, err);
+    if (r->buffers == NULL)
+        return FSDPCK_LIMIT;
+    return r->buffers->cursors != NULL ? FSDPCK_OK
+                                       : open_cursors(r, chunk, chunk_offsets, chunk_sizes, err);
 }
 
 static fsdpck_status read_band(const average_reader *r, size_t input, uint64_t n, fsdpck_error *err)
@@ -109,7 +136,7 @@ static fsdpck_status read_band(const average_reader *r, size_t input, uint64_t n
         uint64_t offsets[NDIM_MAX];
         for (unsigned d = 0; d < r->ndim; d++)
             offsets[d] = r->offsets[d] + cut.offsets_out[d];
-        RETURN_IF(box_cursor_read(r->cursors[input], offsets, cut.sizes_out,
+        RETURN_IF(box_cursor_read(r->buffers->cursors[input], offsets, cut.sizes_out,
                                   r->buffers->bands[input] + (cut.flat_out - r->next) * r->itemsize,
                                   err));
     }
@@ -136,7 +163,7 @@ fsdpck_status average_reader_next(average_reader *r, const uint8_t *const **band
 fsdpck_status average_reader_finish(average_reader *r, fsdpck_error *err)
 {
     for (size_t i = 0; i < r->v->count; i++) {
-        const fsdpck_status st = box_cursor_finish(r->cursors[i], err);
+        const fsdpck_status st = box_cursor_finish(r->buffers->cursors[i], err);
         if (st != FSDPCK_OK) {
             average_name_input(r->v, i, err);
             return st;
@@ -145,14 +172,13 @@ fsdpck_status average_reader_finish(average_reader *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-void average_reader_close(average_reader *r)
+void average_reader_close(average_reader *r, bool keep)
 {
-    for (size_t i = 0; r->cursors != NULL && i < r->v->count; i++)
-        box_cursor_close(r->cursors[i]);
-    free(r->cursors);
-    r->cursors = NULL;
-    if (r->v != NULL)
-        give_buffers(r->v, r->buffers);
+    if (r->buffers == NULL)
+        return;
+    if (!keep)
+        close_cursors(r->buffers, r->v->count);
+    give_buffers(r->v, r->buffers);
     r->buffers = NULL;
 }
 

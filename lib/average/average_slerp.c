@@ -66,15 +66,18 @@ static fsdpck_status sum_chunk(const averager *v, const average_tensor *t, uint6
                                fsdpck_error *err)
 {
     const dtype d = (dtype)catalogue_tensor(v->out, t->tensor)->dtype;
+    static const uint64_t zeros[NDIM_MAX];
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
     average_reader r;
     average_sum sum = {0};
-    fsdpck_status st = average_reader_open(&r, v, t->first_chunk + k, err);
+    catalogue_chunk_box(v->out, t->first_chunk + k, offsets, sizes);
+    fsdpck_status st = average_reader_open(&r, v, t->first_chunk + k, zeros, sizes, err);
     if (st == FSDPCK_OK)
         st = average_sum_init(&sum, &v->rule, v->count, d, err);
     if (st == FSDPCK_OK)
         st = sum_bands(&r, &sum, t->slerp->sums[k], err);
     average_sum_release(&sum);
-    average_reader_close(&r);
+    average_reader_close(&r, false);
     return st;
 }
 

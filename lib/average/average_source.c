@@ -10,7 +10,6 @@
 
 typedef struct average_stream {
     const averager *v;
-    source_stream *other; /* of the template; then the rest is unused */
     average_reader reader;
     average_sum sum; /* of tensors that are computed */
     const uint8_t *const *bands;
@@ -96,25 +95,18 @@ static const average_chunk *chunk_of(const averager *v, uint64_t chunk)
     return VEC_AT(&v->chunks, const average_chunk, catalogue_chunk(v->out, chunk)->aux);
 }
 
-static void stream_close(source_stream *stream)
+static void release(average_stream *s, bool keep)
 {
-    average_stream *s = (average_stream *)stream;
-    if (s == NULL)
-        return;
-    if (s->other != NULL)
-        s->v->from->src->stream_close(s->other);
     average_sum_release(&s->sum);
-    average_reader_close(&s->reader);
-    free(s);
+    average_reader_close(&s->reader, keep);
 }
 
-static fsdpck_status begin(average_stream *s, uint64_t chunk, fsdpck_error *err)
+/* A box of the chunk. */
+static fsdpck_status begin(average_stream *s, const averager *v, uint64_t chunk,
+                           const uint64_t *offsets, const uint64_t *sizes, fsdpck_error *err)
 {
-    const averager *v = s->v;
-    const source *from = v->from->src;
-    if (chunk_of(v, chunk)->slot == AVERAGE_NONE)
-        return from->stream_open(from->ctx, chunk_of(v, chunk)->chunk, &s->other, err);
-    RETURN_IF(average_reader_open(&s->reader, v, chunk, err));
+    *s = (average_stream){.v = v};
+    RETURN_IF(average_reader_open(&s->reader, v, chunk, offsets, sizes, err));
     if (!s->reader.t->computed)
         return FSDPCK_OK;
     RETURN_IF(average_sum_init(&s->sum, &v->rule, v->count,
@@ -122,29 +114,9 @@ static fsdpck_status begin(average_stream *s, uint64_t chunk, fsdpck_error *err)
     return v->rule.slerp ? average_slerp_factors(v, s->reader.t, s->sum.slerp, err) : FSDPCK_OK;
 }
 
-static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
-                                 fsdpck_error *err)
+static fsdpck_status read_numbers(average_stream *s, uint8_t *to, uint64_t nbytes,
+                                  fsdpck_error *err)
 {
-    *stream = NULL;
-    average_stream *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return error_set_nomem(err, sizeof *s);
-    s->v = ctx;
-    const fsdpck_status st = begin(s, chunk, err);
-    if (st != FSDPCK_OK)
-        stream_close((source_stream *)s);
-    else
-        *stream = (source_stream *)s;
-    return st;
-}
-
-static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbytes,
-                                 fsdpck_error *err)
-{
-    average_stream *s = (average_stream *)stream;
-    uint8_t *to = dst;
-    if (s->other != NULL)
-        return s->v->from->src->stream_read(s->other, dst, nbytes, err);
     while (nbytes > 0) {
         if (s->ready_nbytes == 0 && s->left == 0)
             RETURN_IF(next_band(s, err));
@@ -169,32 +141,86 @@ static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbyt
     return FSDPCK_OK;
 }
 
-static fsdpck_status stream_finish(source_stream *stream, fsdpck_error *err)
+static fsdpck_status finish(average_stream *s, fsdpck_error *err)
 {
-    average_stream *s = (average_stream *)stream;
     averager *v = (averager *)s->v;
-    if (s->other != NULL)
-        return v->from->src->stream_finish(s->other, err);
     RETURN_IF(average_reader_finish(&s->reader, err));
     for (size_t i = 0; s->reader.t->computed && i < v->rule.count; i++)
         averager_add_distance(v, s->reader.t->tensor, i, s->sum.farthest[i]);
     return FSDPCK_OK;
 }
 
+static void stream_close(source_stream *stream)
+{
+    average_stream *s = (average_stream *)stream;
+    release(s, false);
+    free(s);
+}
+
+static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
+                                 fsdpck_error *err)
+{
+    static const uint64_t zeros[NDIM_MAX];
+    const averager *v = ctx;
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    *stream = NULL;
+    average_stream *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return error_set_nomem(err, sizeof *s);
+    catalogue_chunk_box(v->out, chunk, offsets, sizes);
+    const fsdpck_status st = begin(s, v, chunk, zeros, sizes, err);
+    if (st != FSDPCK_OK)
+        stream_close((source_stream *)s);
+    else
+        *stream = (source_stream *)s;
+    return st;
+}
+
+static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbytes,
+                                 fsdpck_error *err)
+{
+    return read_numbers((average_stream *)stream, dst, nbytes, err);
+}
+
+static fsdpck_status stream_finish(source_stream *stream, fsdpck_error *err)
+{
+    return finish((average_stream *)stream, err);
+}
+
+/* --- boxes --- */
+
+static fsdpck_status read_box(void *ctx, uint64_t chunk, const uint64_t *offsets,
+                              const uint64_t *sizes, void *dst, fsdpck_error *err)
+{
+    average_stream s;
+    fsdpck_status st = begin(&s, ctx, chunk, offsets, sizes, err);
+    if (st == FSDPCK_OK)
+        st = read_numbers(&s, dst, s.reader.nelems * s.reader.itemsize, err);
+    if (st == FSDPCK_OK)
+        st = finish(&s, err);
+    release(&s, st == FSDPCK_OK);
+    return st;
+}
+
 /* --- the source --- */
+
+static bool same(const void *ctx, uint64_t chunk, uint64_t *of)
+{
+    const average_chunk *k = chunk_of(ctx, chunk);
+    *of = k->chunk;
+    return k->slot == AVERAGE_NONE;
+}
 
 static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
 {
     const averager *v = ctx;
-    const average_chunk *k = chunk_of(v, chunk);
+    const average_tensor *t = VEC_AT(&v->slots, const average_tensor, chunk_of(v, chunk)->slot);
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    if (k->slot == AVERAGE_NONE)
-        return v->from->src->locate(v->from->src->ctx, k->chunk, where, err);
-    const average_tensor *t = VEC_AT(&v->slots, const average_tensor, k->slot);
+    bool streams = false;
     catalogue_chunk_box(v->out, chunk, offsets, sizes);
     for (size_t i = 0; i < v->count; i++) {
         const fsdpck_status st =
-            box_locate(&v->readers[i], average_tensor_of(v, t, i), offsets, sizes, err);
+            box_locate(&v->readers[i], average_tensor_of(v, t, i), offsets, sizes, &streams, err);
         if (st != FSDPCK_OK) {
             average_name_input(v, i, err);
             return st;
@@ -203,57 +229,22 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     *where = (place){.file = catalogue_chunk(v->out, chunk)->file,
                      .stream = true,
                      .rows = true,
+                     .boxes = !streams,
                      .record_nbytes = catalogue_chunk(v->out, chunk)->nbytes};
     return FSDPCK_OK;
-}
-
-static fsdpck_status check_empty(void *ctx, uint64_t chunk, fsdpck_error *err)
-{
-    const averager *v = ctx;
-    const source *s = v->from->src;
-    return s->check_empty(s->ctx, chunk_of(v, chunk)->chunk, err);
-}
-
-static fsdpck_status read_at(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
-                             uint64_t nbytes, fsdpck_error *err)
-{
-    const source *s = ((const averager *)ctx)->from->src;
-    return s->read_at(s->ctx, file, offset_bytes, dst, nbytes, err);
 }
 
 static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
 {
     const averager *v = ctx;
-    const average_chunk *k = chunk_of(v, chunk);
-    const source *s = v->from->src;
+    const average_tensor *t = VEC_AT(&v->slots, const average_tensor, chunk_of(v, chunk)->slot);
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    if (k->slot == AVERAGE_NONE)
-        return s->stream_nbytes == NULL ? 0 : s->stream_nbytes(s->ctx, k->chunk);
-    const average_tensor *t = VEC_AT(&v->slots, const average_tensor, k->slot);
     uint64_t nbytes = (v->count + 4) * AVERAGE_BLOCK * sizeof(double);
     catalogue_chunk_box(v->out, chunk, offsets, sizes);
     for (size_t i = 0; i < v->count; i++)
         nbytes += v->band_nbytes +
                   box_cursor_nbytes(&v->readers[i], average_tensor_of(v, t, i), offsets, sizes);
     return v->rule.slerp ? 2 * nbytes : nbytes;
-}
-
-static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)
-{
-    const averager *v = ctx;
-    const average_chunk *k = chunk_of(v, chunk);
-    const source *s = v->from->src;
-    return k->slot != AVERAGE_NONE || s->stream_checksum_of == NULL
-               ? STREAM_CHECKSUM_UNKNOWN
-               : s->stream_checksum_of(s->ctx, k->chunk);
-}
-
-static const char *replica_of(void *ctx, uint64_t chunk)
-{
-    const averager *v = ctx;
-    const average_chunk *k = chunk_of(v, chunk);
-    const source *s = v->from->src;
-    return k->slot != AVERAGE_NONE ? NULL : s->replica_of(s->ctx, k->chunk);
 }
 
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
@@ -273,20 +264,14 @@ static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
 
 void average_set_source(averager *v)
 {
-    const source *s = v->from->src;
-    v->source = (source){.ctx = v,
-                         .cat = v->out,
-                         .root = s->root,
-                         .root_is_file = s->root_is_file,
-                         .locate = locate,
-                         .check_empty = s->check_empty == NULL ? NULL : check_empty,
-                         .read_at = read_at,
-                         .stream_open = stream_open,
-                         .stream_read = stream_read,
-                         .stream_finish = stream_finish,
-                         .stream_close = stream_close,
-                         .stream_nbytes = stream_nbytes,
-                         .stream_checksum_of = stream_checksum_of,
-                         .replica_of = s->replica_of == NULL ? NULL : replica_of,
-                         .check_unchanged = check_unchanged};
+    static const derived_ops ops = {.same = same,
+                                    .locate = locate,
+                                    .stream_open = stream_open,
+                                    .stream_read = stream_read,
+                                    .stream_finish = stream_finish,
+                                    .stream_close = stream_close,
+                                    .stream_nbytes = stream_nbytes,
+                                    .read_box = read_box,
+                                    .check_unchanged = check_unchanged};
+    derived_source_init(&v->source, &ops, v, v->out, v->from->src);
 }

@@ -334,6 +334,8 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_AVERAGE_SUM = 376,
     FSDPCK_FINDING_AVERAGE_CONFIG = 377,
     FSDPCK_FINDING_AVERAGE_LORA = 378,
+    FSDPCK_FINDING_ZERO_STEP = 380,
+    FSDPCK_FINDING_LORA_TIED = 381,
 } fsdpck_finding_id;
 
 #endif

@@ -268,24 +268,8 @@ static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_check
     return FSDPCK_OK;
 }
 
-/* Each is a checkpoint of its own. */
-static void warn_state_beside(const fsdpck_checkpoint *a, const fsdpck_checkpoint *b)
-{
-    text_buf first = {.limit_bytes = 4096};
-    const uint64_t of_a = trainer_state_count_unread(a, &first);
-    const uint64_t of_b = trainer_state_count_unread(b, &first);
-    if (of_a + of_b > 0 && text_check(&first, NULL) == FSDPCK_OK)
-        log_warn(&a->ctx->log, FSDPCK_FINDING_STATE_BESIDE,
-                 "compare these files one by one: fsdpck diff A/optimizer.pt B/optimizer.pt",
-                 "not compared: %" PRIu64 " file%s of the trainer's state beside the weights of A, "
-                 "%" PRIu64 " of B, such as '%s'",
-                 of_a, text_plural(of_a), of_b, first.text);
-    text_release(&first);
-}
-
-fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
-                              const fsdpck_diff_options *options, fsdpck_diff **out,
-                              fsdpck_error *err)
+fsdpck_status diff_make(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                        const fsdpck_diff_options *options, fsdpck_diff **out, fsdpck_error *err)
 {
     fsdpck_diff_options o = FSDPCK_INIT(fsdpck_diff_options);
     run_options parts;
@@ -301,27 +285,24 @@ fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_
     d->brief = o.brief;
     d->pairs = VEC_OF(diff_pair, &a->metadata);
     d->rows = VEC_OF(diff_row, &a->metadata);
+    d->beside = VEC_OF(diff_file, &a->metadata);
     d->texts.limit_bytes = SIZE_MAX / 2;
     pthread_mutex_init(&d->lock, NULL);
     run_init(&d->a, ctx, a, NULL);
     run_init(&d->b, ctx, b, NULL);
     tensor_pairs_init(&d->common, &d->a, &d->b);
     const fsdpck_status st = run_diff(d, a, b, &parts, err);
-    if (st == FSDPCK_OK && group_rank(ctx->group) == 0)
-        warn_state_beside(a, b);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK)
-        fsdpck_diff_free(d);
+        diff_free_one(d);
     else
         *out = d;
     return st;
 }
 
-void fsdpck_diff_free(fsdpck_diff *d)
+void diff_free_one(fsdpck_diff *d)
 {
-    if (d == NULL)
-        return;
-    VEC_RELEASE_ALL(&d->pairs, &d->rows);
+    VEC_RELEASE_ALL(&d->pairs, &d->rows, &d->beside);
     tensor_pairs_release(&d->common);
     text_release(&d->texts);
     pthread_mutex_destroy(&d->lock);
@@ -330,13 +311,13 @@ void fsdpck_diff_free(fsdpck_diff *d)
     free(d);
 }
 
-void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
+void diff_get_info_one(const fsdpck_diff *d, fsdpck_diff_info *all)
 {
     struct exec_stats a, b;
     exec_get_stats(d->a.exec, &a);
     exec_get_stats(d->b.exec, &b);
-    fsdpck_diff_info all = {
-        .struct_nbytes = sizeof all,
+    *all = (fsdpck_diff_info){
+        .struct_nbytes = sizeof *all,
         .part = fsdpck_part_name((fsdpck_part)d->a.opt.select.part),
         .tensors_a = catalogue_tensor_count(&d->a.to.cat),
         .tensors_b = catalogue_tensor_count(&d->b.to.cat),
@@ -347,9 +328,8 @@ void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
         .stopped = d->may_have_more || atomic_load(&d->enough.set) != 0,
     };
     for (size_t i = 0; i < d->pairs.count; i++)
-        all.nbytes_compared +=
+        all->nbytes_compared +=
             catalogue_tensor_nbytes(&d->a.to.cat, VEC_AT(&d->common.list, const tensor_pair, i)->a);
-    struct_copy_out(info, &all, sizeof all);
 }
 
 /* The index of an element, row-major. */
@@ -395,16 +375,17 @@ static void tensor_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row 
     compare_print(type, r->stats.first_b, row->first_b, sizeof row->first_b);
 }
 
-static void fill_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *row)
+void diff_fill_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row)
 {
+    const diff_row *r = VEC_AT(&d->rows, const diff_row, index);
     row->kind = r->kind;
     if (r->kind < FSDPCK_DIFF_OBJECT_ONLY_A) {
         tensor_row(d, r, row);
         return;
     }
     const catalogue *c = r->a != CAT_NONE ? &d->a.src->cat : &d->b.src->cat;
-    const uint32_t index = r->a != CAT_NONE ? r->a : r->b; /* none: keys of a dict */
-    const cat_object *o = index == CAT_NONE ? NULL : catalogue_object(c, index);
+    const uint32_t object = r->a != CAT_NONE ? r->a : r->b; /* none: keys of a dict */
+    const cat_object *o = object == CAT_NONE ? NULL : catalogue_object(c, object);
     row->name = d->texts.text + r->name_at;
     row->name_nbytes = r->name_nbytes;
     row->rank = o == NULL || o->rank == UINT16_MAX ? -1 : o->rank;
@@ -412,12 +393,4 @@ static void fill_row(const fsdpck_diff *d, const diff_row *r, fsdpck_diff_row *r
         row->text_a = d->texts.text + r->text_at;
         row->text_b = d->texts.text + r->text_b_at;
     }
-}
-
-void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
-{
-    fsdpck_diff_row all = {.struct_nbytes = sizeof all};
-    if (i < d->rows.count)
-        fill_row(d, VEC_AT(&d->rows, const diff_row, i), &all);
-    struct_copy_out(row, &all, sizeof all);
 }

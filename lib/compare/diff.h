@@ -1,4 +1,4 @@
-/* diff.h: shared by diff.c (tensors) and diff_objects.c. */
+/* diff.h: shared by diff.c (tensors), diff_objects.c and diff_beside.c (several files). */
 #ifndef FSDPCK_COMPARE_DIFF_H
 #define FSDPCK_COMPARE_DIFF_H
 
@@ -22,13 +22,21 @@ typedef struct diff_pair {
     compare_stats stats;
 } diff_pair;
 
+/* A file of the trainer's state that lies beside the weights of both (diff_beside.c). */
+typedef struct diff_file {
+    fsdpck_checkpoint *a, *b;
+    fsdpck_diff *diff;
+    const char *name; /* of A's */
+} diff_file;
+
 struct fsdpck_diff {
     run a, b;
     compare_rule rule;
     bool brief;
     tensor_pairs common;
-    vec pairs; /* diff_pair, parallel to common.list */
-    vec rows;  /* diff_row: differences, by name */
+    vec pairs;  /* diff_pair, parallel to common.list */
+    vec rows;   /* diff_row: differences, by name */
+    vec beside; /* diff_file */
     text_buf texts;
     pthread_mutex_t lock; /* guards stats of pairs */
     cancel_token enough;  /* brief: stop at the first difference */
@@ -37,6 +45,15 @@ struct fsdpck_diff {
     char optimizer_rule[512]; /* a rename of A's optimizer to the outer key of B's; "" if none */
     const char *optimizer_rules[1];
 };
+
+/* One comparison, without the files beside: fsdpck_diff_new. */
+fsdpck_status diff_make(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                        const fsdpck_diff_options *options, fsdpck_diff **out,
+                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+void diff_free_one(fsdpck_diff *d);
+void diff_get_info_one(const fsdpck_diff *d, fsdpck_diff_info *all);
+/* Row number `index` of d->rows. */
+void diff_fill_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
 
 /* The default part: everything if both use the same outer keys, or if more names match that way;
  * else the model parts under the model's names, or the optimizer parts if both have only these. */

@@ -172,7 +172,7 @@ static fsdpck_status group_tensor(column_group_work *g, sort_pair *scratch, fsdp
     const catalogue *to = &x->r.target->cat;
     const cat_tensor *t = catalogue_tensor(to, g->tensor);
     const uint32_t origin = plan_source_tensor(x->r.plan, g->tensor);
-    if (t->nchunks < 2 || (x->tensor_flags[origin] & TENSOR_STREAMED) ||
+    if (t->nchunks < 2 || (x->tensor_flags[origin] & (TENSOR_STREAMED | TENSOR_COMPUTED)) ||
         catalogue_tensor_nbytes(to, g->tensor) * (t->nchunks - 1) < REREAD_NBYTES)
         return FSDPCK_OK;
     g->ndim = t->ndim;

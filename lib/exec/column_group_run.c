@@ -158,7 +158,7 @@ static fsdpck_status fill_members(worker *w, const row_block *b, fsdpck_error *e
                            last->bytes + (last->range.end - last->range.begin),
                            false};
     bool done = false;
-    if (w->column_group == w->tile && !exec_chunk_is_added(w->x, b->member_buffers[0].chunk))
+    if (w->column_group == w->tile && !exec_chunk_is_for_threads(w->x, b->member_buffers[0].chunk))
         RETURN_IF(w->x->engine->fill(w, &f, &done, err));
     return done ? FSDPCK_OK : fill_row_block(w, b, err);
 }

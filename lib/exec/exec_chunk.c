@@ -78,10 +78,11 @@ bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk)
     return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_STREAMED) != 0;
 }
 
-bool exec_chunk_is_added(const struct exec *x, uint64_t target_chunk)
+bool exec_chunk_is_for_threads(const struct exec *x, uint64_t target_chunk)
 {
     const uint32_t tensor = catalogue_chunk(&x->r.target->cat, target_chunk)->tensor;
-    return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] & TENSOR_ADDED) != 0;
+    return (x->tensor_flags[plan_source_tensor(x->r.plan, tensor)] &
+            (TENSOR_ADDED | TENSOR_COMPUTED)) != 0;
 }
 
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk)

@@ -23,6 +23,8 @@ enum {
     EXTENT_ROWS = 128,
     EXTENT_CRC = 256,     /* crc32 covers exactly the chunk's elements, row-major */
     EXTENT_REPLICA = 512, /* an earlier chunk has the same box: never read for the output */
+    EXTENT_BOXES =
+        1024, /* a stream whose boxes are computed in any order: tiles are filled from it */
     /* What copying does to the elements; fits a byte. */
     EXTENT_OPS = EXTENT_SWAP | EXTENT_CONJ | EXTENT_NEG | EXTENT_ADD | EXTENT_SUBTRACT
 };
@@ -39,15 +41,17 @@ _Static_assert(sizeof(chunk_extent) == 24, "a chunk extent is 24 bytes");
 
 /* Flags of a source tensor. STREAMED: some of its chunks are streams; its targets are filled in the
  * second phase. WIDE: larger tiles give longer reads of its chunks, so large tiles are used. ADDED: a
- * constant is added to some of its elements, which only threads do. ACROSS: it is stored across, as
+ * constant is added to some of its elements, which only threads do. COMPUTED: some of its chunks are
+ * computed box by box, which only threads do. ACROSS: it is stored across, as
  * transposed matrices are; each tile reads all of a matrix. Its matrices begin at dim DIM. */
 enum {
     TENSOR_STREAMED = 1,
     TENSOR_WIDE = 2,
     TENSOR_ADDED = 4,
     TENSOR_ACROSS = 8,
-    TENSOR_DIM_AT = 4, /* bits from here: a number up to TENSOR_DIM_MAX, also for later dims */
-    TENSOR_DIM_MAX = 15
+    TENSOR_COMPUTED = 16,
+    TENSOR_DIM_AT = 5, /* bits from here: a number up to TENSOR_DIM_MAX, also for later dims */
+    TENSOR_DIM_MAX = 7
 };
 
 typedef struct replica_pair {
@@ -184,8 +188,8 @@ void exec_add_chunk_context(const struct exec *x, uint64_t chunk, fsdpck_error *
 dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 /* Whether streams bring some of a target chunk's bytes, after the tiles. */
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
-/* Whether only threads convert the elements of a target chunk. */
-bool exec_chunk_is_added(const struct exec *x, uint64_t target_chunk);
+/* Whether only threads convert or compute the elements of a target chunk. */
+bool exec_chunk_is_for_threads(const struct exec *x, uint64_t target_chunk);
 /* Whether a target chunk is filled with others, apart from the tiles of its file. */
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
 /* Whether a source chunk belongs to a tensor that is stored across. */
@@ -257,6 +261,11 @@ bool gather_should_read_runs(const worker *w, const strided *s, uint64_t itemsiz
 /* Reads immediately; `box` gives the file, source offset and destination in the tile. */
 fsdpck_status gather_runs(worker *w, const read_op *box, const element_ops *c, const strided *s,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- gather_boxes.c: chunks whose boxes are computed --- */
+/* A segment to dst_at bytes from gather.base, with these strides in bytes. */
+fsdpck_status gather_boxes(worker *w, const segment_walk *seg, const element_ops *c, int64_t dst_at,
+                           const uint64_t *dst_strides, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- write_range.c --- */
 /* Whether blocks of a file of the target are written past the page cache. */

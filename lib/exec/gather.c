@@ -257,7 +257,7 @@ fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, in
                  .from = (uint8_t)from,
                  .to = (uint8_t)to,
                  .ops = (uint8_t)(where->flags & EXTENT_OPS)};
-    if (where->flags & EXTENT_STREAM)
+    if ((where->flags & (EXTENT_STREAM | EXTENT_BOXES)) == EXTENT_STREAM)
         return FSDPCK_OK;
     exec_chunk_strides(x, seg->src_chunk, w->src_strides);
     s->ndim = seg->ndim;
@@ -266,6 +266,10 @@ fsdpck_status gather_segment_to(worker *w, const segment_walk *seg, dtype to, in
         s->src_strides[d] = w->src_strides[d] * from_size;
         s->dst_strides[d] = dst_strides[d] * to_size;
         q.src_offset_bytes += seg->src_offsets[d] * s->src_strides[d];
+    }
+    if (where->flags & EXTENT_BOXES) {
+        const element_ops c = read_op_convert(&q);
+        return gather_boxes(w, seg, &c, dst_at, s->dst_strides, err);
     }
     strided_collapse(s);
     q.span_bytes = seg->nelems * from_size;

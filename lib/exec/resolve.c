@@ -62,6 +62,8 @@ static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place 
             strides[d] = where->strides[d];
     if (!place_fits(from, where, strides, sizes, t->ndim, itemsize))
         return FAIL(err, INTERNAL, NONE, "reader located a chunk outside of its file");
+    if (where->boxes && (!where->stream || !where->rows || where->offset_bytes != 0))
+        return FAIL(err, INTERNAL, NONE, "reader computes boxes of a chunk that is not row-major");
     if (where->add < -1 || where->add > 1 || (where->add != 0 && !dtype_can_add((dtype)t->dtype)))
         return FAIL(err, INTERNAL, NONE, "reader adds an unknown constant to a chunk");
     s->offset_bytes = where->offset_bytes;
@@ -70,6 +72,7 @@ static fsdpck_status store_location(struct exec *x, uint64_t chunk, const place 
         RETURN_IF(resolve_keep_strides(x, strides, t->ndim, &s->strides_at, err));
     unsigned flags = EXTENT_RESOLVED | s->flags;
     flags |= where->stream ? EXTENT_STREAM : 0;
+    flags |= where->boxes && x->r.source->read_box != NULL ? EXTENT_BOXES : 0;
     flags |= where->swap ? EXTENT_SWAP : 0;
     flags |= where->conj ? EXTENT_CONJ : 0;
     flags |= where->neg ? EXTENT_NEG : 0;
@@ -168,7 +171,8 @@ static fsdpck_status resolve_listed(struct exec *x, sort_pair *list, sort_pair *
                     &work, x->r.cancel, err);
 }
 
-/* Chunks that are streams, and the tensors that they make source-driven; tensors with an added constant. */
+/* Chunks that are streams, and the tensors that they make source-driven; tensors with an added constant
+ * or computed boxes. */
 static fsdpck_status find_streams(struct exec *x, fsdpck_error *err)
 {
     const catalogue *from = plan_source(x->r.plan);
@@ -177,6 +181,10 @@ static fsdpck_status find_streams(struct exec *x, fsdpck_error *err)
             x->tensor_flags[catalogue_chunk(from, k)->tensor] |= TENSOR_ADDED;
         if ((x->chunk_extents[k].flags & (EXTENT_STREAM | EXTENT_REPLICA)) != EXTENT_STREAM)
             continue;
+        if (x->chunk_extents[k].flags & EXTENT_BOXES) {
+            x->tensor_flags[catalogue_chunk(from, k)->tensor] |= TENSOR_COMPUTED;
+            continue;
+        }
         RETURN_IF(vec_add(&x->streams, &(uint64_t){k}, err));
         x->tensor_flags[catalogue_chunk(from, k)->tensor] |= TENSOR_STREAMED;
     }
@@ -229,7 +237,8 @@ static void find_wide(struct exec *x)
         const uint32_t tensor = catalogue_chunk(from, k)->tensor;
         const cat_tensor *t = catalogue_tensor(from, tensor);
         uint8_t *found = &x->tensor_flags[tensor];
-        if (!(flags & EXTENT_RESOLVED) || (*found & (TENSOR_WIDE | TENSOR_ACROSS)))
+        if (!(flags & EXTENT_RESOLVED) || (flags & EXTENT_BOXES) ||
+            (*found & (TENSOR_WIDE | TENSOR_ACROSS)))
             continue;
         const unsigned dim = flags & EXTENT_ROWS ? t->ndim : first_dim_across(x, k);
         if (dim < t->ndim)

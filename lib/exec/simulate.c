@@ -102,7 +102,7 @@ static uint64_t count_segments(simulation *s, unsigned rank, uint64_t chunk, uin
     while (segment_walk_next(&seg)) {
         const chunk_extent *where = &x->chunk_extents[seg.src_chunk];
         const dtype from = exec_chunk_dtype(x, seg.src_chunk);
-        if (where->flags & EXTENT_STREAM)
+        if ((where->flags & (EXTENT_STREAM | EXTENT_BOXES)) == EXTENT_STREAM)
             streamed += seg.nelems * dtype_get(type)->itemsize_bytes;
         else
             count_read(s, rank, where->file, seg.nelems * dtype_get(from)->itemsize_bytes);

@@ -64,6 +64,9 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
              one > UINT64_MAX - least - 0xfffff ? one >> 20 : (one + least + 0xfffff) >> 20),
             (found, "%" PRIu64 " MiB", most >> 20),
             (next, "raise --memory, or write the source with smaller chunks"));
+    /* Computed boxes need as much for each worker: see choose_sizes. */
+    if (x->r.source->read_box != NULL)
+        return FSDPCK_OK;
     const uint64_t fit = most / 2 / one;
     *memory -= (fit == 0 ? 1 : fit < workers ? fit : workers) * one;
     return FSDPCK_OK;
@@ -89,7 +92,9 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         workers = (unsigned)jobs + 1;
     for (;;) {
         const uint64_t staging = tile < staging_max ? tile : staging_max;
-        const uint64_t need = worker_nbytes(x, tile, staging) + compress_worker_nbytes(x);
+        uint64_t need = worker_nbytes(x, tile, staging) + compress_worker_nbytes(x);
+        if (x->r.source->read_box != NULL)
+            need += x->stream_nbytes;
         const uint64_t device = x->engine->device_nbytes(x, tile_span(tile), staging);
         const uint64_t fit = memory / (need > device ? need : device);
         x->tile_nbytes = tile;

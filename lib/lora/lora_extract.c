@@ -170,6 +170,14 @@ static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)
     return x->base_source.stream_checksum_of(x->base_source.ctx, chunk_of(x, chunk));
 }
 
+static fsdpck_status read_box(void *ctx, uint64_t chunk, const uint64_t *offsets,
+                              const uint64_t *sizes, void *dst, fsdpck_error *err)
+{
+    const lora_extract *x = ctx;
+    const source *s = &x->base_source;
+    return s->read_box(s->ctx, chunk_of(x, chunk), offsets, sizes, dst, err);
+}
+
 static const char *replica_of(void *ctx, uint64_t chunk)
 {
     const lora_extract *x = ctx;
@@ -192,6 +200,7 @@ static void set_source(lora_extract *x)
     x->source.read_at = read_at;
     x->source.check_empty = s->check_empty == NULL ? NULL : check_empty;
     x->source.stream_open = s->stream_open == NULL ? NULL : stream_open;
+    x->source.read_box = s->read_box == NULL ? NULL : read_box;
     x->source.stream_nbytes = s->stream_nbytes == NULL ? NULL : stream_nbytes;
     x->source.stream_checksum_of = s->stream_checksum_of == NULL ? NULL : stream_checksum_of;
     x->source.replica_of = s->replica_of == NULL ? NULL : replica_of;

@@ -367,7 +367,7 @@ fsdpck_status merger_new(merge_list *list, catalogue *out, merger **made, fsdpck
 
 const source *merger_source(const merger *m)
 {
-    return &m->source;
+    return &m->source.source;
 }
 
 uint64_t merger_count(const merger *m)

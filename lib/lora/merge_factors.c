@@ -1,14 +1,17 @@
 /* merge_factors.c: the factors of steps. The right one of a step is used by all rows of its weight, so its streams
- * share it; factors without users are kept up to a limit, as another stream of the tensor may follow. */
+ * share it; factors without users are kept up to a limit, and always the last ones, as another box of the tensor may
+ * follow. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "lora/merge_internal.h"
 #include "state/cast.h"
 
-#define IDLE_NBYTES_MAX ((uint64_t)64 << 20)
+#define IDLE_NBYTES_MAX ((uint64_t)32 << 20)
 /* Numbers that are read at once where a factor is rearranged. */
 #define PART_NUMBERS ((uint64_t)1 << 20)
+/* Left factors up to this size are shared too, so that boxes of few rows need not read theirs. */
+#define LEFT_NBYTES_MAX ((uint64_t)8 << 20)
 
 static size_t number_nbytes(bool wide)
 {
@@ -122,6 +125,29 @@ static fsdpck_status load_experts(const merger *m, const merge_step *s, const me
     return read_factor_rows(m, s->input, s->a, 0, s->rank * g->experts, wide, f->right, err);
 }
 
+/* a [r, in], columns first_row to first_row + n, as rows [n][r]. */
+static fsdpck_status read_left_transposed(const merger *m, const merge_step *s, uint64_t first_row,
+                                          uint64_t n, bool wide, void *to, fsdpck_error *err)
+{
+    const uint64_t offsets[2] = {0, first_row}, sizes[2] = {s->rank, n};
+    void *part = merge_alloc(s->rank, n, number_nbytes(wide), err);
+    if (part == NULL)
+        return FSDPCK_LIMIT;
+    const fsdpck_status st = merge_read_numbers(m, s->input, s->a, offsets, sizes, wide, part, err);
+    for (uint64_t k = 0; st == FSDPCK_OK && k < s->rank; k++)
+        for (uint64_t i = 0; i < n; i++)
+            put(to, i * s->rank + k, part, k * n + i, wide);
+    free(part);
+    return st;
+}
+
+static fsdpck_status read_left(const merger *m, const merge_step *s, uint64_t first_row, uint64_t n,
+                               bool wide, void *to, fsdpck_error *err)
+{
+    return s->transposed ? read_left_transposed(m, s, first_row, n, wide, to, err)
+                         : read_factor_rows(m, s->input, s->b, first_row, n, wide, to, err);
+}
+
 /* Into f->left and f->right, without the lock. */
 static fsdpck_status load(const merger *m, const merge_target *t, const merge_step *s,
                           merge_shared *f, fsdpck_error *err)
@@ -133,12 +159,15 @@ static fsdpck_status load(const merger *m, const merge_target *t, const merge_st
     f->right = merge_alloc(ranks, g.columns, one, err);
     if (f->right == NULL)
         return FSDPCK_LIMIT;
-    f->left = g.row > 0 ? merge_alloc(ranks, g.rows, one, err) : NULL;
-    if (g.row > 0 && f->left == NULL)
+    const bool has_left = g.row > 0 || g.rows <= LEFT_NBYTES_MAX / one / ranks;
+    f->left = has_left ? merge_alloc(ranks, g.rows, one, err) : NULL;
+    if (has_left && f->left == NULL)
         return FSDPCK_LIMIT;
-    f->nbytes = ranks * one * (g.columns + (g.row > 0 ? g.rows : 0));
+    f->nbytes = ranks * one * (g.columns + (has_left ? g.rows : 0));
     if (g.row > 0)
         return load_experts(m, s, &g, wide, f, err);
+    if (has_left)
+        RETURN_IF(read_left(m, s, 0, g.rows, wide, f->left, err));
     return s->transposed ? arrange_b(m, s, 1, g.columns, true, wide, f->right, err)
                          : read_factor_rows(m, s->input, s->a, 0, s->rank, wide, f->right, err);
 }
@@ -207,7 +236,7 @@ void merge_factors_release(merger *m, uint64_t step)
         /* Its memory is reserved. */
         if (vec_add(&m->idle, &step, &unused) != FSDPCK_OK)
             m->idle_nbytes -= f->nbytes;
-        while (m->idle_nbytes > IDLE_NBYTES_MAX && m->idle.count > 0) {
+        while (m->idle_nbytes > IDLE_NBYTES_MAX && m->idle.count > 1) {
             const uint64_t oldest = *VEC_AT(&m->idle, uint64_t, 0);
             leave_idle(m, oldest);
             drop(&m->shared[oldest]);
@@ -216,35 +245,18 @@ void merge_factors_release(merger *m, uint64_t step)
     pthread_mutex_unlock(&m->lock);
 }
 
-/* a [r, in], columns first_row to first_row + n, as rows [n][r]. */
-static fsdpck_status read_left_transposed(const merger *m, const merge_step *s, uint64_t first_row,
-                                          uint64_t n, bool wide, void *to, fsdpck_error *err)
-{
-    const uint64_t offsets[2] = {0, first_row}, sizes[2] = {s->rank, n};
-    void *part = merge_alloc(s->rank, n, number_nbytes(wide), err);
-    if (part == NULL)
-        return FSDPCK_LIMIT;
-    const fsdpck_status st = merge_read_numbers(m, s->input, s->a, offsets, sizes, wide, part, err);
-    for (uint64_t k = 0; st == FSDPCK_OK && k < s->rank; k++)
-        for (uint64_t i = 0; i < n; i++)
-            put(to, i * s->rank + k, part, k * n + i, wide);
-    free(part);
-    return st;
-}
-
 fsdpck_status merge_left_get(const merger *m, const merge_target *t, uint64_t step,
                              const merge_shared *shared, uint64_t expert, uint64_t first_row,
                              uint64_t n, void *memory, const void **left, fsdpck_error *err)
 {
     const merge_step *s = merge_step_at(m, step);
-    const merge_shape g = merge_shape_of(m, t);
     const bool wide = merge_dtype(m, t) == DTYPE_FLOAT64;
-    if (g.row > 0) {
+    if (shared->left != NULL) {
+        const merge_shape g = merge_shape_of(m, t);
         *left = (const uint8_t *)shared->left +
                 (expert * g.rows + first_row) * s->rank * number_nbytes(wide);
         return FSDPCK_OK;
     }
     *left = memory;
-    return s->transposed ? read_left_transposed(m, s, first_row, n, wide, memory, err)
-                         : read_factor_rows(m, s->input, s->b, first_row, n, wide, memory, err);
+    return read_left(m, s, first_row, n, wide, memory, err);
 }

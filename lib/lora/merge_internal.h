@@ -15,6 +15,7 @@
 
 #include "lora/merge.h"
 #include "state/box_read.h"
+#include "state/derived_source.h"
 
 #define MERGE_NONE UINT32_MAX
 /* Elements of one chunk of the second catalogue, and of the rows that are computed together. */
@@ -33,7 +34,8 @@ typedef struct merge_shared {
     unsigned users;
     enum { SHARED_ABSENT, SHARED_LOADING, SHARED_READY } state;
     void *right; /* rank x columns; of 3 dims: for each index of the first */
-    void *left;  /* only of 3 dims: for each index of the first, rows x rank */
+    void *
+        left; /* rows x rank; of 3 dims: for each index of the first; NULL if it is large, of 2 dims */
     uint64_t nbytes;
     /* DoRA of a transposed weight: magnitude / norm, by column. Kept. */
     enum { NORMS_ABSENT, NORMS_LOADING, NORMS_READY } norms_state;
@@ -54,7 +56,7 @@ struct merger {
     merge_shared *shared; /* by step */
     vec idle;             /* uint64_t: steps without users whose factors are kept, oldest first */
     uint64_t idle_nbytes;
-    source source;
+    derived_source source;
 };
 
 /* Geometry of a weight: [experts,] rows, columns. Dims after the columns' first one belong to it. */
@@ -102,8 +104,8 @@ void *merge_alloc(uint64_t n, uint64_t each, size_t item_nbytes, fsdpck_error *e
 fsdpck_status merge_factors_get(merger *m, const merge_target *t, uint64_t step,
                                 const merge_shared **shared, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void merge_factors_release(merger *m, uint64_t step);
-/* The left factor of n rows of index `expert`: of 3 dims a part of the shared one, otherwise read to `memory`, which
- * has room for n * rank numbers. */
+/* The left factor of n rows of index `expert`: a part of the shared one; without it, read to `memory`, which has room
+ * for n * rank numbers. */
 fsdpck_status merge_left_get(const merger *m, const merge_target *t, uint64_t step,
                              const merge_shared *shared, uint64_t expert, uint64_t first_row,
                              uint64_t n, void *memory, const void **left,

@@ -39,7 +39,7 @@ static fsdpck_status open_product(merge_rows *r, unsigned i, fsdpck_error *err)
     const merge_step *s = merge_step_at(r->m, step);
     const uint64_t expert = r->shape.row > 0 ? r->offsets[0] : 0;
     RETURN_IF(merge_factors_get(r->m, r->target, step, &r->shared[i], err));
-    if (r->shape.row == 0) {
+    if (r->shared[i]->left == NULL) {
         r->left_memory[i] = merge_alloc(r->rows, s->rank, number_nbytes(is_wide(r)), err);
         if (r->left_memory[i] == NULL)
             return FSDPCK_LIMIT;

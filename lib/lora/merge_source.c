@@ -5,10 +5,10 @@
 
 #include "lora/merge_internal.h"
 #include "state/cast.h"
+#include "state/strided.h"
 
 typedef struct merge_stream {
     merger *m;
-    source_stream *other; /* of the first source; then the rest is unused */
     merge_rows rows;
     box_cursor *cursor;
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX]; /* of the stream's box */
@@ -26,61 +26,14 @@ static const merge_chunk *chunk_of(const merger *m, uint64_t chunk)
     return VEC_AT(&m->chunks, const merge_chunk, catalogue_chunk(m->out, chunk)->aux);
 }
 
-static const source *base_source(const merger *m)
-{
-    return merge_input_at(m, 0)->src;
-}
-
-static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
-{
-    const merger *m = ctx;
-    const merge_chunk *k = chunk_of(m, chunk);
-    const source *s = base_source(m);
-    uint32_t input = 0;
-    uint64_t sizes[NDIM_MAX];
-    if (k->target == MERGE_NONE)
-        return s->locate(s->ctx, k->chunk, where, err);
-    (void)merge_from(m, merge_target_at(m, k->target), &input);
-    s = merge_input_at(m, input)->src;
-    RETURN_IF(s->locate(s->ctx, k->chunk, where, err)); /* checks its header */
-    const cat_tensor *t = catalogue_tensor(m->out, catalogue_chunk(m->out, chunk)->tensor);
-    catalogue_chunk_box(m->out, chunk, NULL, sizes);
-    *where = (place){.file = catalogue_chunk(m->out, chunk)->file,
-                     .stream = true,
-                     .rows = true,
-                     .record_nbytes =
-                         box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes};
-    return FSDPCK_OK;
-}
-
-static fsdpck_status check_empty(void *ctx, uint64_t chunk, fsdpck_error *err)
-{
-    const merger *m = ctx;
-    const source *s = base_source(m);
-    return s->check_empty(s->ctx, chunk_of(m, chunk)->chunk, err);
-}
-
-static fsdpck_status read_at(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
-                             uint64_t nbytes, fsdpck_error *err)
-{
-    const source *s = base_source(ctx);
-    return s->read_at(s->ctx, file, offset_bytes, dst, nbytes, err);
-}
-
 /* --- streams --- */
 
-static void stream_close(source_stream *stream)
+static void release(merge_stream *s)
 {
-    merge_stream *s = (merge_stream *)stream;
-    if (s == NULL)
-        return;
-    if (s->other != NULL)
-        base_source(s->m)->stream_close(s->other);
     box_cursor_close(s->cursor);
     merge_rows_close(&s->rows);
     free(s->raw);
     free(s->changed);
-    free(s);
 }
 
 static uint64_t rows_per_block(uint64_t rows, uint64_t columns)
@@ -89,20 +42,22 @@ static uint64_t rows_per_block(uint64_t rows, uint64_t columns)
     return n < rows ? n : rows;
 }
 
-static fsdpck_status open_changed(merge_stream *s, const merge_chunk *k, fsdpck_error *err)
+/* A box of the tensor. */
+static fsdpck_status begin(merge_stream *s, merger *m, const merge_chunk *k,
+                           const uint64_t *offsets, const uint64_t *sizes, fsdpck_error *err)
 {
-    const merge_target *t = merge_target_at(s->m, k->target);
+    const merge_target *t = merge_target_at(m, k->target);
     uint32_t input;
-    const uint32_t tensor = merge_from(s->m, t, &input);
-    const merge_shape g = merge_shape_of(s->m, t);
-    const uint64_t *box = VEC_AT(&s->m->boxes, const uint64_t, k->box);
-    memcpy(s->offsets, box, g.ndim * sizeof *box);
-    memcpy(s->sizes, box + g.ndim, g.ndim * sizeof *box);
-    s->from = (dtype)catalogue_tensor(merge_input_at(s->m, input)->cat, tensor)->dtype;
-    s->to = merge_dtype(s->m, t);
-    RETURN_IF(merge_rows_open(&s->rows, s->m, t, s->offsets, s->sizes, err));
-    RETURN_IF(box_cursor_open(merge_reader_at(s->m, input), tensor, s->offsets, s->sizes,
-                              &s->cursor, err));
+    const uint32_t tensor = merge_from(m, t, &input);
+    const merge_shape g = merge_shape_of(m, t);
+    *s = (merge_stream){.m = m};
+    memcpy(s->offsets, offsets, g.ndim * sizeof *offsets);
+    memcpy(s->sizes, sizes, g.ndim * sizeof *sizes);
+    s->from = (dtype)catalogue_tensor(merge_input_at(m, input)->cat, tensor)->dtype;
+    s->to = merge_dtype(m, t);
+    RETURN_IF(merge_rows_open(&s->rows, m, t, s->offsets, s->sizes, err));
+    RETURN_IF(
+        box_cursor_open(merge_reader_at(m, input), tensor, s->offsets, s->sizes, &s->cursor, err));
     s->block = rows_per_block(s->rows.rows, s->rows.columns);
     s->row_nbytes = s->rows.columns * dtype_get(s->to)->itemsize_bytes;
     if (s->from == s->to)
@@ -110,27 +65,6 @@ static fsdpck_status open_changed(merge_stream *s, const merge_chunk *k, fsdpck_
     const uint64_t nbytes = s->block * s->rows.columns * dtype_get(s->from)->itemsize_bytes;
     s->raw = malloc(nbytes);
     return s->raw == NULL ? error_set_nomem(err, nbytes) : FSDPCK_OK;
-}
-
-static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
-                                 fsdpck_error *err)
-{
-    merger *m = ctx;
-    const merge_chunk *k = chunk_of(m, chunk);
-    *stream = NULL;
-    merge_stream *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return error_set_nomem(err, sizeof *s);
-    s->m = m;
-    const fsdpck_status st =
-        k->target == MERGE_NONE
-            ? base_source(m)->stream_open(base_source(m)->ctx, k->chunk, &s->other, err)
-            : open_changed(s, k, err);
-    if (st != FSDPCK_OK)
-        stream_close((source_stream *)s);
-    else
-        *stream = (source_stream *)s;
-    return st;
 }
 
 /* The next n rows, changed. */
@@ -161,13 +95,8 @@ static bool is_aligned(const merge_stream *s, const void *to)
     return (uintptr_t)to % dtype_get(s->to)->itemsize_bytes == 0;
 }
 
-static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbytes,
-                                 fsdpck_error *err)
+static fsdpck_status read_rows(merge_stream *s, uint8_t *to, uint64_t nbytes, fsdpck_error *err)
 {
-    merge_stream *s = (merge_stream *)stream;
-    uint8_t *to = dst;
-    if (s->other != NULL)
-        return base_source(s->m)->stream_read(s->other, dst, nbytes, err);
     while (nbytes > 0) {
         const uint64_t left = s->changed_nbytes - s->taken_nbytes;
         const uint64_t rows = next_rows(s);
@@ -195,21 +124,140 @@ static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbyt
     return FSDPCK_OK;
 }
 
+static void stream_close(source_stream *stream)
+{
+    release((merge_stream *)stream);
+    free(stream);
+}
+
+static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
+                                 fsdpck_error *err)
+{
+    merger *m = ctx;
+    const merge_chunk *k = chunk_of(m, chunk);
+    const uint64_t *box = VEC_AT(&m->boxes, const uint64_t, k->box);
+    const unsigned ndim = merge_shape_of(m, merge_target_at(m, k->target)).ndim;
+    *stream = NULL;
+    merge_stream *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return error_set_nomem(err, sizeof *s);
+    const fsdpck_status st = begin(s, m, k, box, box + ndim, err);
+    if (st != FSDPCK_OK)
+        stream_close((source_stream *)s);
+    else
+        *stream = (source_stream *)s;
+    return st;
+}
+
+static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbytes,
+                                 fsdpck_error *err)
+{
+    return read_rows((merge_stream *)stream, dst, nbytes, err);
+}
+
 static fsdpck_status stream_finish(source_stream *stream, fsdpck_error *err)
 {
-    merge_stream *s = (merge_stream *)stream;
-    return s->other != NULL ? base_source(s->m)->stream_finish(s->other, err)
-                            : box_cursor_finish(s->cursor, err);
+    return box_cursor_finish(((merge_stream *)stream)->cursor, err);
+}
+
+/* --- boxes --- */
+
+static fsdpck_status read_columns(merger *m, const merge_chunk *k, const uint64_t *offsets,
+                                  const uint64_t *sizes, void *dst, fsdpck_error *err)
+{
+    merge_stream s;
+    fsdpck_status st = begin(&s, m, k, offsets, sizes, err);
+    if (st == FSDPCK_OK)
+        st = read_rows(&s, dst, s.rows.rows * s.row_nbytes, err);
+    if (st == FSDPCK_OK)
+        st = box_cursor_finish(s.cursor, err);
+    release(&s);
+    return st;
+}
+
+/* A box of complete columns that contains one which is not. */
+static fsdpck_status read_wider(merger *m, const merge_chunk *k, const uint64_t *offsets,
+                                const uint64_t *sizes, unsigned first, void *dst, fsdpck_error *err)
+{
+    const uint64_t *box = VEC_AT(&m->boxes, const uint64_t, k->box);
+    const merge_target *t = merge_target_at(m, k->target);
+    const unsigned ndim = merge_shape_of(m, t).ndim;
+    const uint64_t itemsize = dtype_get(merge_dtype(m, t))->itemsize_bytes;
+    uint64_t from[NDIM_MAX], n[NDIM_MAX], skip = 0;
+    strided s = {.ndim = ndim};
+    for (unsigned d = 0; d < ndim; d++) {
+        from[d] = d < first ? offsets[d] : box[d];
+        n[d] = d < first ? sizes[d] : box[ndim + d];
+        s.sizes[d] = sizes[d];
+    }
+    uint8_t *memory = merge_alloc(box_nelems(n, ndim), 1, itemsize, err);
+    if (memory == NULL)
+        return FSDPCK_LIMIT;
+    box_row_major_strides(n, ndim, s.src_strides);
+    box_row_major_strides(sizes, ndim, s.dst_strides);
+    for (unsigned d = 0; d < ndim; d++) {
+        s.src_strides[d] *= itemsize;
+        s.dst_strides[d] *= itemsize;
+        skip += (offsets[d] - from[d]) * s.src_strides[d];
+    }
+    const fsdpck_status st = read_columns(m, k, from, n, memory, err);
+    strided_collapse(&s);
+    if (st == FSDPCK_OK)
+        strided_copy(&s, itemsize, dst, memory + skip);
+    free(memory);
+    return st;
+}
+
+static fsdpck_status read_box(void *ctx, uint64_t chunk, const uint64_t *offsets,
+                              const uint64_t *sizes, void *dst, fsdpck_error *err)
+{
+    merger *m = ctx;
+    const merge_chunk *k = chunk_of(m, chunk);
+    const uint64_t *box = VEC_AT(&m->boxes, const uint64_t, k->box);
+    const merge_shape g = merge_shape_of(m, merge_target_at(m, k->target));
+    uint64_t from[NDIM_MAX];
+    for (unsigned d = 0; d < g.ndim; d++)
+        from[d] = box[d] + offsets[d];
+    for (unsigned d = g.row + 2; d < g.ndim; d++)
+        if (sizes[d] != box[g.ndim + d])
+            return read_wider(m, k, from, sizes, g.row + 2, dst, err);
+    return read_columns(m, k, from, sizes, dst, err);
+}
+
+/* --- the source --- */
+
+static bool same(const void *ctx, uint64_t chunk, uint64_t *of)
+{
+    const merge_chunk *k = chunk_of(ctx, chunk);
+    *of = k->chunk;
+    return k->target == MERGE_NONE;
+}
+
+static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_error *err)
+{
+    const merger *m = ctx;
+    const merge_chunk *k = chunk_of(m, chunk);
+    uint32_t input = 0;
+    uint64_t sizes[NDIM_MAX];
+    (void)merge_from(m, merge_target_at(m, k->target), &input);
+    const source *s = merge_input_at(m, input)->src;
+    RETURN_IF(s->locate(s->ctx, k->chunk, where, err)); /* checks its header */
+    const cat_tensor *t = catalogue_tensor(m->out, catalogue_chunk(m->out, chunk)->tensor);
+    catalogue_chunk_box(m->out, chunk, NULL, sizes);
+    *where = (place){.file = catalogue_chunk(m->out, chunk)->file,
+                     .stream = true,
+                     .rows = true,
+                     .boxes = !where->stream,
+                     .record_nbytes =
+                         box_nelems(sizes, t->ndim) * dtype_get((dtype)t->dtype)->itemsize_bytes};
+    return FSDPCK_OK;
 }
 
 static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
 {
     const merger *m = ctx;
     const merge_chunk *k = chunk_of(m, chunk);
-    const source *b = base_source(m);
     uint32_t input;
-    if (k->target == MERGE_NONE)
-        return b->stream_nbytes == NULL ? 0 : b->stream_nbytes(b->ctx, k->chunk);
     const merge_target *t = merge_target_at(m, k->target);
     const uint32_t tensor = merge_from(m, t, &input);
     const merge_shape g = merge_shape_of(m, t);
@@ -220,24 +268,6 @@ static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
     /* A block in both dtypes, and what its changes need: as float64 at most. */
     return merge_rows_nbytes(m, t, sizes) + block * 2 * sizeof(double) +
            box_cursor_nbytes(merge_reader_at(m, input), tensor, offsets, sizes);
-}
-
-static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)
-{
-    const merger *m = ctx;
-    const merge_chunk *k = chunk_of(m, chunk);
-    const source *s = base_source(m);
-    return k->target != MERGE_NONE || s->stream_checksum_of == NULL
-               ? STREAM_CHECKSUM_UNKNOWN
-               : s->stream_checksum_of(s->ctx, k->chunk);
-}
-
-static const char *replica_of(void *ctx, uint64_t chunk)
-{
-    const merger *m = ctx;
-    const merge_chunk *k = chunk_of(m, chunk);
-    const source *s = base_source(m);
-    return k->target != MERGE_NONE ? NULL : s->replica_of(s->ctx, k->chunk);
 }
 
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
@@ -252,20 +282,14 @@ static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
 
 void merger_set_source(merger *m)
 {
-    const source *s = base_source(m);
-    m->source = (source){.ctx = m,
-                         .cat = m->out,
-                         .root = s->root,
-                         .root_is_file = s->root_is_file,
-                         .locate = locate,
-                         .check_empty = s->check_empty == NULL ? NULL : check_empty,
-                         .read_at = read_at,
-                         .stream_open = stream_open,
-                         .stream_read = stream_read,
-                         .stream_finish = stream_finish,
-                         .stream_close = stream_close,
-                         .stream_nbytes = stream_nbytes,
-                         .stream_checksum_of = stream_checksum_of,
-                         .replica_of = s->replica_of == NULL ? NULL : replica_of,
-                         .check_unchanged = check_unchanged};
+    static const derived_ops ops = {.same = same,
+                                    .locate = locate,
+                                    .stream_open = stream_open,
+                                    .stream_read = stream_read,
+                                    .stream_finish = stream_finish,
+                                    .stream_close = stream_close,
+                                    .stream_nbytes = stream_nbytes,
+                                    .read_box = read_box,
+                                    .check_unchanged = check_unchanged};
+    derived_source_init(&m->source, &ops, m, m->out, merge_input_at(m, 0)->src);
 }

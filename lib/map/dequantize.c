@@ -389,7 +389,7 @@ fsdpck_status dequantizer_new(const catalogue *base, const source *src, const ma
 
 const source *dequantizer_source(const dequantizer *v)
 {
-    return &v->source;
+    return &v->source.source;
 }
 
 uint64_t dequantizer_count(const dequantizer *v)

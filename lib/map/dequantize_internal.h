@@ -8,6 +8,7 @@
 
 #include "map/dequantize.h"
 #include "state/box_read.h"
+#include "state/derived_source.h"
 
 /* torch's default; no checkpoint records it. */
 #define QUANT_BLOCK 128u
@@ -42,7 +43,7 @@ struct dequantizer {
     vec chunks; /* quant_chunk */
     vec boxes;  /* uint64_t */
     vec same;   /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
-    source source;
+    derived_source source;
 };
 
 /* Elements of bfloat16 in one element of the weight: bytes of MXFP4 have two. */

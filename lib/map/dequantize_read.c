@@ -17,7 +17,6 @@ typedef struct dequantize_stream {
     const dequantizer *v;
     const quant_pair *pair;
     uint64_t chunk;                  /* of the weight */
-    source_stream *other;            /* of the first source; then the rest is unused */
     const uint64_t *offsets, *sizes; /* of the weight's box */
     uint64_t bands, next_band;       /* the unit of decoding: a row, or a group of all rows */
     uint64_t window_bands, window_end;
@@ -196,6 +195,13 @@ static const quant_chunk *chunk_of(const dequantizer *v, uint64_t chunk)
     return VEC_AT(&v->chunks, const quant_chunk, catalogue_chunk(v->out, chunk)->aux);
 }
 
+static bool same(const void *ctx, uint64_t chunk, uint64_t *of)
+{
+    const quant_chunk *k = chunk_of(ctx, chunk);
+    *of = k->chunk;
+    return k->pair == QUANT_NONE;
+}
+
 /* Parts of a stream would each be decoded from its beginning. */
 static fsdpck_status fail_compressed(const dequantizer *v, const quant_chunk *k, fsdpck_error *err)
 {
@@ -212,8 +218,6 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     const dequantizer *v = ctx;
     const quant_chunk *k = chunk_of(v, chunk);
     uint64_t sizes[NDIM_MAX], offsets[NDIM_MAX];
-    if (k->pair == QUANT_NONE)
-        return v->base_source.locate(v->base_source.ctx, k->chunk, where, err);
     RETURN_IF(v->base_source.locate(v->base_source.ctx, k->chunk, where, err));
     const unsigned ndim = catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor)->ndim;
     catalogue_chunk_box(v->out, chunk, offsets, sizes);
@@ -230,20 +234,9 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_at(void *ctx, uint32_t file, uint64_t offset_bytes, void *dst,
-                             uint64_t nbytes, fsdpck_error *err)
-{
-    const source *s = &((const dequantizer *)ctx)->base_source;
-    return s->read_at(s->ctx, file, offset_bytes, dst, nbytes, err);
-}
-
 static void stream_close(source_stream *stream)
 {
     dequantize_stream *s = (dequantize_stream *)stream;
-    if (s == NULL)
-        return;
-    if (s->other != NULL)
-        s->v->base_source.stream_close(s->other);
     free(s->bytes);
     free(s->raw_scales);
     free(s->scales);
@@ -263,16 +256,11 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stre
     if (s == NULL)
         return error_set_nomem(err, sizeof *s);
     s->v = v;
-    fsdpck_status st;
-    if (k->pair == QUANT_NONE) {
-        st = v->base_source.stream_open(v->base_source.ctx, k->chunk, &s->other, err);
-    } else {
-        s->pair = VEC_AT(&v->pairs, const quant_pair, k->pair);
-        s->offsets = VEC_AT(&v->boxes, const uint64_t, k->box);
-        s->sizes = s->offsets + weight_ndim(s);
-        s->chunk = k->chunk;
-        st = begin_decoding(s, err);
-    }
+    s->pair = VEC_AT(&v->pairs, const quant_pair, k->pair);
+    s->offsets = VEC_AT(&v->boxes, const uint64_t, k->box);
+    s->sizes = s->offsets + weight_ndim(s);
+    s->chunk = k->chunk;
+    const fsdpck_status st = begin_decoding(s, err);
     if (st != FSDPCK_OK)
         stream_close((source_stream *)s);
     else
@@ -285,8 +273,6 @@ static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbyt
 {
     dequantize_stream *s = (dequantize_stream *)stream;
     uint8_t *to = dst;
-    if (s->other != NULL)
-        return s->v->base_source.stream_read(s->other, dst, nbytes, err);
     while (nbytes > 0) {
         if (s->taken_nbytes == s->decoded_nbytes) {
             if (s->next_band == s->bands)
@@ -303,19 +289,10 @@ static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbyt
     return FSDPCK_OK;
 }
 
-static fsdpck_status stream_finish(source_stream *stream, fsdpck_error *err)
-{
-    dequantize_stream *s = (dequantize_stream *)stream;
-    return s->other == NULL ? FSDPCK_OK : s->v->base_source.stream_finish(s->other, err);
-}
-
 static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
 {
     const dequantizer *v = ctx;
     const quant_chunk *k = chunk_of(v, chunk);
-    const source *s = &v->base_source;
-    if (k->pair == QUANT_NONE)
-        return s->stream_nbytes == NULL ? 0 : s->stream_nbytes(s->ctx, k->chunk);
     const quant_pair *p = VEC_AT(&v->pairs, const quant_pair, k->pair);
     const unsigned ndim = catalogue_tensor(v->base, p->weight)->ndim;
     const uint64_t *sizes = VEC_AT(&v->boxes, const uint64_t, k->box) + ndim;
@@ -328,42 +305,20 @@ static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
            box_cursor_nbytes(&v->reader, p->weight, sizes - ndim, sizes);
 }
 
-static stream_checksum stream_checksum_of(void *ctx, uint64_t chunk)
-{
-    const dequantizer *v = ctx;
-    const quant_chunk *k = chunk_of(v, chunk);
-    const source *s = &v->base_source;
-    return k->pair != QUANT_NONE || s->stream_checksum_of == NULL
-               ? STREAM_CHECKSUM_UNKNOWN
-               : s->stream_checksum_of(s->ctx, k->chunk);
-}
-
 static const char *replica_of(void *ctx, uint64_t chunk)
 {
-    const dequantizer *v = ctx;
-    return v->base_source.replica_of(v->base_source.ctx, chunk_of(v, chunk)->chunk);
-}
-
-static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
-{
     const source *s = &((const dequantizer *)ctx)->base_source;
-    return s->check_unchanged(s->ctx, err);
+    return s->replica_of == NULL ? NULL : s->replica_of(s->ctx, chunk_of(ctx, chunk)->chunk);
 }
 
 void dequantizer_set_source(dequantizer *v)
 {
-    v->source = (source){.ctx = v,
-                         .cat = v->out,
-                         .root = v->base_source.root,
-                         .root_is_file = v->base_source.root_is_file,
-                         .locate = locate,
-                         .read_at = read_at,
-                         .stream_open = stream_open,
-                         .stream_read = stream_read,
-                         .stream_finish = stream_finish,
-                         .stream_close = stream_close,
-                         .stream_nbytes = stream_nbytes,
-                         .stream_checksum_of = stream_checksum_of,
-                         .replica_of = v->base_source.replica_of == NULL ? NULL : replica_of,
-                         .check_unchanged = check_unchanged};
+    static const derived_ops ops = {.same = same,
+                                    .locate = locate,
+                                    .stream_open = stream_open,
+                                    .stream_read = stream_read,
+                                    .stream_close = stream_close,
+                                    .stream_nbytes = stream_nbytes,
+                                    .replica_of = replica_of};
+    derived_source_init(&v->source, &ops, v, v->out, &v->base_source);
 }

@@ -76,6 +76,7 @@ static fsdpck_status locate(void *ctx, uint64_t chunk, place *where, fsdpck_erro
     where->add = (int8_t)(where->add + s->add);
     if (s->piece == MAP_NONE)
         return FSDPCK_OK;
+    where->boxes = false;
     const cat_tensor *t = catalogue_tensor(v->out, catalogue_chunk(v->out, chunk)->tensor);
     const cat_tensor *from = catalogue_tensor(v->base, catalogue_chunk(v->base, s->chunk)->tensor);
     map_piece p;
@@ -106,6 +107,15 @@ static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stre
 {
     const map_adapter *v = ctx;
     return v->base_source.stream_open(v->base_source.ctx, chunk_of(v, chunk)->chunk, stream, err);
+}
+
+/* Of a chunk that only has another name: see locate. */
+static fsdpck_status read_box(void *ctx, uint64_t chunk, const uint64_t *offsets,
+                              const uint64_t *sizes, void *dst, fsdpck_error *err)
+{
+    const map_adapter *v = ctx;
+    const source *s = &v->base_source;
+    return s->read_box(s->ctx, chunk_of(v, chunk)->chunk, offsets, sizes, dst, err);
 }
 
 static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
@@ -162,6 +172,7 @@ void map_adapter_set_source(map_adapter *v, const source *src)
                  .stream_finish = src->stream_finish,
                  .stream_close = src->stream_close,
                  .stream_nbytes = src->stream_nbytes == NULL ? NULL : stream_nbytes,
+                 .read_box = src->read_box == NULL ? NULL : read_box,
                  .stream_checksum_of = src->stream_checksum_of == NULL ? NULL : stream_checksum_of,
                  .replica_of = src->replica_of == NULL ? NULL : replica_of,
                  .check_unchanged = check_unchanged};

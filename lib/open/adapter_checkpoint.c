@@ -216,6 +216,31 @@ static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const lora_set *set, 
     return FSDPCK_OK;
 }
 
+/* What PEFT refuses in the merged weight with safe_merge: a copy keeps it, and says so. */
+static fsdpck_status warn_nan(const fsdpck_checkpoint *c, const lora_set *set, uint32_t adapter,
+                              fsdpck_error *err)
+{
+    const char *first = NULL;
+    size_t count = 0;
+    if (c->base->remote_files != NULL)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < lora_tensor_count(set); i++) {
+        const uint32_t tensor = lora_tensor_at(set, i)->tensor;
+        bool has_nan = false;
+        if (lora_tensor_at(set, i)->adapter != adapter)
+            continue;
+        RETURN_IF(lora_has_nan(&c->base->src, &c->base->cat, tensor, &has_nan, err));
+        if (has_nan && count++ == 0)
+            first = catalogue_name(&c->base->cat, catalogue_tensor(&c->base->cat, tensor)->name);
+    }
+    if (count > 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_NAN,
+                 "use an earlier checkpoint; fsdpck verify --level numeric lists the tensors",
+                 "%zu tensor%s of the adapter contain%s NaN or infinity, the first is '%s'", count,
+                 text_plural(count), count == 1 ? "s" : "", first);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adapter_options *o,
                           const fsdpck_checkpoint *like, const adapter_source *from,
                           fsdpck_error *err)
@@ -239,7 +264,9 @@ static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adap
     }
     lora_config_release(&config);
     free(chosen);
-    return st == FSDPCK_OK ? warn_zero(c, set, adapter, err) : st;
+    if (st == FSDPCK_OK)
+        st = warn_zero(c, set, adapter, err);
+    return st == FSDPCK_OK ? warn_nan(c, set, adapter, err) : st;
 }
 
 static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o,

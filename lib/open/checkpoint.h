@@ -26,6 +26,7 @@
  *     other_weights.c     other weights in the same folder
  *     unfinished_files.c  files that are not complete: downloads, outputs before their commit
  *     model_parallel_files.c other files of model-parallel ranks
+ *     state_files.c       files of a trainer's state beside the weights, for callers
  *     adapters_public.c   adapters for callers
  *     catalogue_public.c  the catalogue for callers
  *     findings_public.c   the table of findings for callers
@@ -93,6 +94,17 @@ typedef struct found_adapter {
     bool has_magnitude;
 } found_adapter;
 
+/* A file of the trainer's state beside the weights (state_files.c). */
+typedef struct found_state_file {
+    char *path;
+    const char *name; /* in `path` */
+    uint64_t nbytes;
+    bool inspected; /* the following are known */
+    fsdpck_state_kind kind;
+    uint64_t tensors, tensor_nbytes;
+    int64_t step;
+} found_state_file;
+
 struct fsdpck_checkpoint {
     fsdpck_context *ctx;
     char *path;       /* the path that was opened, maybe below the requested one */
@@ -123,7 +135,9 @@ struct fsdpck_checkpoint {
     bool adapters_known; /* checkpoint_list_adapters has run */
     vec adapters;        /* found_adapter */
     strtab adapter_names;
-    bool inner_loaded; /* checkpoint_load_inner has run */
+    bool state_files_known; /* trainer_state_list has run */
+    vec state_files;        /* found_state_file */
+    bool inner_loaded;      /* checkpoint_load_inner has run */
     struct remote_folder
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
     format_found_fn found; /* only while opening */
@@ -385,8 +399,13 @@ bool is_system_folder(const char *path);
  * writes beside the weights. */
 bool trainer_state_has_name(const char *name);
 bool trainer_state_is_file(const char *path);
-/* Such files beside the weights of a checkpoint that are not read as it. *first: the name of one. */
-uint64_t trainer_state_count_unread(const fsdpck_checkpoint *c, text_buf *first);
+void trainer_state_release(fsdpck_checkpoint *c);
+/* state_files.c: lists in c->state_files, once, such files beside the weights that are not read as the checkpoint, and
+ * TRAINER_STATE_JSON. */
+fsdpck_status trainer_state_list(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Opens such a file, without a message. */
+fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
+                              fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* trainer_state.json, which transformers writes last. *text: to be freed. BADINPUT if it is empty or was
  * truncated. */
 #define TRAINER_STATE_JSON        "trainer_state.json"
@@ -404,6 +423,13 @@ fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err) 
  * *pattern: such as "r{r}.pt". */
 bool search_rank_pattern(const search_result *found, text_buf *pattern);
 void search_result_release(search_result *found);
+
+/* recorded_steps.c: what DeepSpeed counts; -1: unknown. `global`: steps of the training, with those that loss
+ * scaling skipped; `optimizer`: the most steps of a parameter. */
+typedef struct deepspeed_steps {
+    int64_t global, skipped, optimizer;
+} deepspeed_steps;
+void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
 
 /* open_ranks.c */
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */

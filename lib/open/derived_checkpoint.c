@@ -13,6 +13,7 @@ void checkpoint_init_tables(fsdpck_checkpoint *c)
     strtab_init(&c->param_order, &c->metadata);
     c->ties = VEC_OF(tied_pair, &c->metadata);
     c->adapters = VEC_OF(found_adapter, &c->metadata);
+    c->state_files = VEC_OF(found_state_file, &c->metadata);
     strtab_init(&c->adapter_names, &c->metadata);
 }
 

@@ -6,6 +6,7 @@
 #include "lora/lora_zero.h"
 #include "lora/merge_list.h"
 #include "open/checkpoint.h"
+#include "open/model_embedding.h"
 
 #define SELF "self"
 
@@ -177,6 +178,73 @@ static fsdpck_status warn_zero(const fsdpck_checkpoint *c, const merge_list *lis
     return FSDPCK_OK;
 }
 
+/* PEFT merges them without safe_merge too. */
+static fsdpck_status warn_nan(const fsdpck_checkpoint *c, const merge_list *list, fsdpck_error *err)
+{
+    const char *first = NULL;
+    size_t count = 0;
+    if (c->remote_files != NULL)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < list->steps.count; i++) {
+        const merge_step *s = VEC_AT(&list->steps, const merge_step, i);
+        const merge_input *in = VEC_AT(&list->inputs, const merge_input, s->input);
+        const uint32_t parts[] = {s->a, s->b, s->magnitude};
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+            bool has_nan = false;
+            if (parts[k] != CAT_NONE && (k == 0 || s->kind == MERGE_PRODUCT))
+                RETURN_IF(lora_has_nan(in->src, in->cat, parts[k], &has_nan, err));
+            if (has_nan && count++ == 0)
+                first = catalogue_name(in->cat, catalogue_tensor(in->cat, parts[k])->name);
+        }
+    }
+    if (count > 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_NAN,
+                 "give --merge-safe to refuse such an adapter, as PEFT does with safe_merge",
+                 "%zu tensor%s of the merged adapters contain%s NaN or infinity, the first is '%s'",
+                 count, text_plural(count), count == 1 ? "s" : "", first);
+    return FSDPCK_OK;
+}
+
+/* Whether the adapter was trained with the embedding and the output projection as one. */
+static bool ties_all(const merge_request *requests, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (requests[i].config == NULL || !requests[i].config->ties_tokens)
+            return false;
+    return true;
+}
+
+/* PEFT trains one of two tied weights, and transformers takes the other from it when it loads the result. */
+static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
+                      const merge_request *requests, size_t count)
+{
+    model_config config = {0};
+    bool is_certain;
+    const fsdpck_checkpoint *base = c->base;
+    if (!base->probe.is_folder || ties_all(requests, count))
+        return;
+    if (model_config_read(&base->probe.dir, &config, NULL) != FSDPCK_OK)
+        config.ties = MODEL_TIES_UNKNOWN;
+    const bool ties = config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES;
+    const uint32_t embedding =
+        ties ? model_embedding_find(&base->cat, &config, &is_certain) : CAT_NONE;
+    model_config_release(&config);
+    for (size_t i = 0; ties && i < list->targets.count; i++) {
+        const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
+        if (t->step_count == 0 || (t->tensor != embedding && !model_is_head(&base->cat, t->tensor)))
+            continue;
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
+                 "write \"tie_word_embeddings\": false into config.json of the output if it has "
+                 "both weights; "
+                 "otherwise train again with ensure_weight_tying",
+                 "the adapter changes '%s', which config.json ties to another weight "
+                 "(tie_word_embeddings): "
+                 "a model that loads the output has the change in both, the training had it in one",
+                 strtab_text(&list->names, t->name));
+        return;
+    }
+}
+
 static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     for (size_t i = 0; i < c->base->ties.count; i++) {
@@ -200,6 +268,10 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
         st = note_adapters(c, &list, requests, count, err);
     if (st == FSDPCK_OK)
         st = warn_zero(c, &list, err);
+    if (st == FSDPCK_OK && !safe)
+        st = warn_nan(c, &list, err);
+    if (st == FSDPCK_OK && group_rank(c->ctx->group) == 0)
+        warn_tied(c, &list, requests, count);
     if (st == FSDPCK_OK)
         st = merger_new(&list, &c->cat, &c->merger, err);
     merge_list_release(&list);

@@ -473,6 +473,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     vec_release(&c->ties);
     vec_release(&c->adapters);
     strtab_release(&c->adapter_names);
+    trainer_state_release(c);
     if (c->base == NULL) {
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);

@@ -104,6 +104,52 @@ static void add_tensors(fsdpck_checkpoint *c)
     }
 }
 
+static int64_t int_object(fsdpck_checkpoint *c, uint32_t object)
+{
+    int64_t number = -1;
+    if (!catalogue_object(&c->cat, object)->loaded &&
+        checkpoint_load_object(c, object, NULL) != FSDPCK_OK)
+        return -1;
+    const value content = catalogue_object(&c->cat, object)->content;
+    return value_kind_of(content) == VALUE_INT && value_as_i64(&c->cat.pool, content, &number)
+               ? number
+               : -1;
+}
+
+/* The state of an optimizer, or the param_groups of a fused one, whose step is an int. */
+static bool is_optimizer_step(const fsdpck_checkpoint *c, uint32_t name, uint8_t part)
+{
+    return part == FSDPCK_PART_OPTIMIZER &&
+           text_ends_with(catalogue_name(&c->cat, name), catalogue_name_nbytes(&c->cat, name),
+                          ".step");
+}
+
+void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps)
+{
+    enum { READS_MAX = 4096 };
+    *steps = (deepspeed_steps){-1, -1, -1};
+    for (uint32_t i = 0; i < c->parts.object_count; i++) {
+        const uint32_t name = catalogue_object(&c->cat, i)->name;
+        const char *text = catalogue_name(&c->cat, name);
+        const bool is_global = strcmp(text, "global_steps") == 0;
+        const bool of_optimizer = is_optimizer_step(c, name, c->parts.object_part[i]);
+        if (!is_global && !of_optimizer && strcmp(text, "skipped_steps") != 0)
+            continue;
+        const int64_t number = int_object(c, i);
+        if (of_optimizer)
+            steps->optimizer = number > steps->optimizer ? number : steps->optimizer;
+        else
+            *(is_global ? &steps->global : &steps->skipped) = number;
+    }
+    for (uint64_t i = 0, reads = 0; steps->global >= 0 && i < c->parts.tensor_count; i++) {
+        if (!is_optimizer_step(c, catalogue_tensor(&c->cat, i)->name, c->parts.tensor_part[i]) ||
+            reads++ >= READS_MAX)
+            continue;
+        const int64_t number = number_of(c, i);
+        steps->optimizer = number > steps->optimizer ? number : steps->optimizer;
+    }
+}
+
 /* The member global_step of the root object. */
 static int64_t global_step_of(const char *text, size_t nbytes)
 {

@@ -56,42 +56,11 @@ fsdpck_status trainer_state_read_json(const probe_input *in, char **text, size_t
                          : "JSON has no end: the file was truncated, or the save did not end");
 }
 
-static bool is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)
+void trainer_state_release(fsdpck_checkpoint *c)
 {
-    const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
-    if (in != &c->probe) /* the folder that contains the checkpoint */
-        return strcmp(text_file_name(c->path), entry) == 0;
-    for (size_t i = 0; i < catalogue_file_count(read); i++)
-        if (strcmp(catalogue_name(read, catalogue_file(read, (uint32_t)i)->path), entry) == 0)
-            return true;
-    return false;
-}
-
-static uint64_t count_unread(const fsdpck_checkpoint *c, const probe_input *in, text_buf *first)
-{
-    uint64_t count = 0;
-    for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
-        path_kind kind;
-        const char *entry = in->entries[i];
-        if (!trainer_state_has_name(entry) || is_read(c, in, entry) ||
-            path_probe(&in->dir, entry, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
-            continue;
-        if (first->nbytes == 0)
-            text_puts(first, entry);
-        count++;
-    }
-    return count;
-}
-
-uint64_t trainer_state_count_unread(const fsdpck_checkpoint *c, text_buf *first)
-{
-    probe_input above;
-    uint64_t count = count_unread(c, &c->probe, first);
-    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
-        return count;
-    count += count_unread(c, &above, first);
-    probe_release(&above);
-    return count;
+    for (size_t i = 0; i < c->state_files.count; i++)
+        free(VEC_AT(&c->state_files, found_state_file, i)->path);
+    vec_release(&c->state_files);
 }
 
 bool trainer_state_is_file(const char *path)

@@ -234,6 +234,37 @@ void run_advise_attributes(const run *r)
              catalogue_name(&r->to.cat, catalogue_tensor(&r->to.cat, lost.first)->name));
 }
 
+static bool is_by_number(const catalogue *c, value path)
+{
+    for (size_t i = 0; !value_is_none(path) && i < value_count(&c->pool, path); i++)
+        if (value_kind_of(value_item(&c->pool, path, i)) == VALUE_BYTES)
+            return true;
+    return false;
+}
+
+/* A conversion to numbers is refused (MODEL-NEEDED); the output does not show that it was. */
+void run_advise_order(const run *r)
+{
+    const fsdpck_checkpoint *src = r->src;
+    const int part = r->opt.select.part;
+    const char *first = NULL;
+    for (size_t i = 0; first == NULL && i < src->parts.tensor_count; i++) {
+        const cat_tensor *t = catalogue_tensor(&src->cat, i);
+        if (src->parts.tensor_part[i] == FSDPCK_PART_OPTIMIZER && t->joined &&
+            !is_by_number(&src->cat, t->path))
+            first = catalogue_name(&src->cat, t->name);
+    }
+    if (first == NULL || (part != FSDPCK_PART_ALL && part != FSDPCK_PART_OPTIMIZER))
+        return;
+    log_warn(
+        &r->ctx->log, FSDPCK_FINDING_OPTIM_ORDER,
+        "convert to numbers from this source, with --optim-keys id --model FILE, not from the "
+        "output",
+        "optimizer state of several ranks: no rank recorded the order of all parameters, and the "
+        "output does not show that; first on another rank: '%s'",
+        first);
+}
+
 static void advise_parted(const run *r)
 {
     const name_list *parted = &r->selected.parted_names;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "open/checkpoint.h"
-#include "run/model_embedding.h"
+#include "open/model_embedding.h"
 
 static bool is_index(const char *name)
 {

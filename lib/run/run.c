@@ -70,6 +70,20 @@ static select_tied choose_tied(const run *r)
                                                            : (select_tied)r->opt.select.tied;
 }
 
+static void report_selection(const run *r)
+{
+    if (r->selected.unordered)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_OPTIM_ORDER,
+                 "describe the modules in --model FILE, which defines the order of "
+                 "model.parameters(): scripts/describe_model.py",
+                 "optimizer state was numbered in the order in which the checkpoint lists the "
+                 "parameter names; torch sometimes sorts these names alphabetically");
+    if (r->selected.not_in_like > 0)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "tensors missing from '%s': %" PRIu64 "; they are sharded as without --like",
+                  r->opt.sharding.like->path, r->selected.not_in_like);
+}
+
 fsdpck_status run_select(run *r, fsdpck_error *err)
 {
     const run_options *o = &r->opt;
@@ -119,16 +133,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
     RETURN_IF(checkpoint_load_inner(r->src, err));
     RETURN_IF(
         select_build_target(&r->src->cat, &r->src->parts, &request, &r->to, &r->selected, err));
-    if (r->selected.unordered)
-        log_warn(&r->ctx->log, FSDPCK_FINDING_OPTIM_ORDER,
-                 "describe the modules in --model FILE, which defines the order of "
-                 "model.parameters(): scripts/describe_model.py",
-                 "optimizer state was numbered in the order in which the checkpoint lists the "
-                 "parameter names; torch sometimes sorts these names alphabetically");
-    if (r->selected.not_in_like > 0)
-        log_write(&r->ctx->log, LOG_NOTE,
-                  "tensors missing from '%s': %" PRIu64 "; they are sharded as without --like",
-                  r->opt.sharding.like->path, r->selected.not_in_like);
+    report_selection(r);
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }
 
@@ -394,6 +399,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
     run_advise_attributes(r);
     run_advise_tied(r);
+    run_advise_order(r);
     RETURN_IF(run_advise_map(r, err));
     if (r->sharded)
         RETURN_IF(run_advise(r, err));

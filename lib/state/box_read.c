@@ -70,8 +70,8 @@ struct box_cursor {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX]; /* of the box */
     cursor_chunk *chunks;                        /* by number */
     size_t count;
-    uint8_t *span;    /* SPAN_NBYTES */
-    uint8_t *scratch; /* of element_ops */
+    uint8_t *span;    /* SPAN_NBYTES; NULL until needed, as most reads are runs */
+    uint8_t *scratch; /* of element_ops; likewise */
 };
 
 /* A reader's location is checked before it becomes an address. */
@@ -154,10 +154,21 @@ static element_ops ops_of(const box_cursor *c, const place *where)
                          .add = where->add};
 }
 
+static fsdpck_status need_buffers(box_cursor *c, fsdpck_error *err)
+{
+    if (c->span == NULL)
+        c->span = malloc(SPAN_NBYTES);
+    if (c->scratch == NULL)
+        c->scratch = aligned_alloc(64, ELEMENT_OPS_SCRATCH_NBYTES);
+    return c->span != NULL && c->scratch != NULL ? FSDPCK_OK : error_set_nomem(err, SPAN_NBYTES);
+}
+
 /* --- streams --- */
 
-static fsdpck_status skip_to(const box_cursor *c, cursor_chunk *k, uint64_t at, fsdpck_error *err)
+static fsdpck_status skip_to(box_cursor *c, cursor_chunk *k, uint64_t at, fsdpck_error *err)
 {
+    if (k->stream_at < at)
+        RETURN_IF(need_buffers(c, err));
     while (k->stream_at < at) {
         const uint64_t left = at - k->stream_at;
         const uint64_t n = left < SPAN_NBYTES ? left : SPAN_NBYTES;
@@ -187,7 +198,7 @@ static fsdpck_status finish_stream(const box_cursor *c, cursor_chunk *k, fsdpck_
 }
 
 /* Decodes the part of the chunk that lies in the cursor's box. */
-static fsdpck_status stage(const box_cursor *c, cursor_chunk *k, fsdpck_error *err)
+static fsdpck_status stage(box_cursor *c, cursor_chunk *k, fsdpck_error *err)
 {
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], at = k->where.offset_bytes, span = c->itemsize;
     if (!box_intersect(c->offsets, c->sizes, k->offsets, k->sizes, c->ndim, offsets, sizes))
@@ -217,7 +228,7 @@ static fsdpck_status stage(const box_cursor *c, cursor_chunk *k, fsdpck_error *e
 
 /* --- reading --- */
 
-static fsdpck_status read_span(const box_cursor *c, cursor_chunk *k, uint64_t at, uint8_t *to,
+static fsdpck_status read_span(box_cursor *c, cursor_chunk *k, uint64_t at, uint8_t *to,
                                uint64_t nbytes, fsdpck_error *err)
 {
     const source *s = c->r->src;
@@ -254,14 +265,15 @@ static uint64_t span_limit(const strided *s, uint64_t itemsize)
 }
 
 /* The boxes of a part that are read at once. */
-static fsdpck_status read_spans(const box_cursor *c, cursor_chunk *k, const box_part *p,
-                                uint8_t *memory, fsdpck_error *err)
+static fsdpck_status read_spans(box_cursor *c, cursor_chunk *k, const box_part *p, uint8_t *memory,
+                                fsdpck_error *err)
 {
     const element_ops ops = ops_of(c, &k->where);
     box_split split;
     /* Dims of size 1 would only make the search for runs longer. */
     strided s = p->copy;
     strided_collapse(&s);
+    RETURN_IF(need_buffers(c, err));
     box_split_begin(&split, s.ndim, s.sizes, s.src_strides, c->itemsize,
                     span_limit(&s, c->itemsize));
     while (box_split_next(&split)) {
@@ -283,8 +295,8 @@ static fsdpck_status read_spans(const box_cursor *c, cursor_chunk *k, const box_
     return FSDPCK_OK;
 }
 
-static fsdpck_status read_part(const box_cursor *c, cursor_chunk *k, const box_part *p,
-                               uint8_t *memory, fsdpck_error *err)
+static fsdpck_status read_part(box_cursor *c, cursor_chunk *k, const box_part *p, uint8_t *memory,
+                               fsdpck_error *err)
 {
     strided s = p->copy;
     strided_collapse(&s);
@@ -347,13 +359,7 @@ static fsdpck_status new_cursor(const box_reader *r, uint32_t tensor, const uint
     c->itemsize = dtype_get(c->type)->itemsize_bytes;
     memcpy(c->offsets, offsets, t->ndim * sizeof *offsets);
     memcpy(c->sizes, sizes, t->ndim * sizeof *sizes);
-    c->span = malloc(SPAN_NBYTES);
-    c->scratch = aligned_alloc(64, ELEMENT_OPS_SCRATCH_NBYTES);
-    if (c->span != NULL && c->scratch != NULL)
-        return FSDPCK_OK;
-    box_cursor_close(c);
-    *out = NULL;
-    return error_set_nomem(err, SPAN_NBYTES);
+    return FSDPCK_OK;
 }
 
 static fsdpck_status add_chunks(box_cursor *c, fsdpck_error *err)
@@ -498,7 +504,7 @@ static void begin_locating(const box_reader *r, uint32_t tensor, uint64_t chunk,
 }
 
 fsdpck_status box_locate(const box_reader *r, uint32_t tensor, const uint64_t *offsets,
-                         const uint64_t *sizes, fsdpck_error *err)
+                         const uint64_t *sizes, bool *streams, fsdpck_error *err)
 {
     box_query q;
     box_query_begin(&q, box_reader_index(r, tensor), offsets, sizes);
@@ -507,6 +513,7 @@ fsdpck_status box_locate(const box_reader *r, uint32_t tensor, const uint64_t *o
         cursor_chunk k;
         begin_locating(r, tensor, q.chunk, &c, &k);
         RETURN_IF(locate(&c, &k, err));
+        *streams = *streams || k.where.stream;
     }
     return FSDPCK_OK;
 }

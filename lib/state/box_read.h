@@ -63,9 +63,9 @@ fsdpck_status box_cursor_read(box_cursor *c, const uint64_t *offsets, const uint
 fsdpck_status box_cursor_finish(box_cursor *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void box_cursor_close(box_cursor *c); /* accepts NULL */
 
-/* Calls locate() for all chunks of a box, which checks their headers. */
+/* Calls locate() for all chunks of a box, which checks their headers. Sets *streams if any is a stream. */
 fsdpck_status box_locate(const box_reader *r, uint32_t tensor, const uint64_t *offsets,
-                         const uint64_t *sizes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                         const uint64_t *sizes, bool *streams, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the first chunk of a tensor is a stream. Locates it, if necessary. */
 fsdpck_status box_first_is_stream(const box_reader *r, uint32_t tensor, bool *is_stream,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -4,7 +4,7 @@
  *
  * For each chunk of a plan, `locate` is called once before anything is written. Workers then read
  * its elements with read_at, or, if the location has `stream` set, open the stream and read it
- * sequentially.
+ * sequentially. Elements that are computed in any order (`boxes`) are read with read_box.
  */
 #ifndef FSDPCK_STATE_SOURCE_H
 #define FSDPCK_STATE_SOURCE_H
@@ -21,6 +21,7 @@ typedef struct place {
     int8_t
         add;   /* 1, -1: added to each element, of a dtype that dtype_can_add accepts; 0: nothing */
     bool rows; /* row-major without gaps: strides are those of the box */
+    bool boxes;   /* a stream with `rows` whose boxes can also be read one by one: read_box */
     bool has_crc; /* crc32 covers [record_offset_bytes, +record_nbytes) */
     uint32_t crc32;
     uint64_t offset_bytes; /* of the box's first element */
@@ -68,6 +69,11 @@ typedef struct source {
     uint64_t (*stream_nbytes)(void *ctx, uint64_t chunk);
     /* NULL: unknown for all chunks. */
     stream_checksum (*stream_checksum_of)(void *ctx, uint64_t chunk);
+
+    /* A box of a chunk with place.boxes, as stream_read gives its elements: `offsets` from the chunk's
+     * first element; `dst` becomes row-major and has the alignment of an element. NULL: no such chunks. */
+    fsdpck_status (*read_box)(void *ctx, uint64_t chunk, const uint64_t *offsets,
+                              const uint64_t *sizes, void *dst, fsdpck_error *err);
 
     /* The name of another tensor, if the chunk is a replica of it because both must be equal;
      * otherwise NULL. The pointer itself may be NULL. */

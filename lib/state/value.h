@@ -186,6 +186,7 @@ fsdpck_status value_copy_shared(const value_pool *from, value v, value_pool *to,
 
 /* Whether two values have the same structure: kinds, contents, order, and origin of calls; sharing
  * is not compared. Symbols are equal if Python 3 maps their names to one (builtins, __builtin__).
+ * Pairs of an OrderedDict and its like may be items or an argument of the call, see value_as_dict.
  * An INT and a BIGINT, 1 and 1.0, 0.0 and -0.0 differ; a NaN equals itself. *equal
  * is set only if OK is returned (LIMIT: memory). */
 fsdpck_status value_equal(const value_pool *p, value a, const value_pool *q, value b, bool *equal,

@@ -118,4 +118,7 @@ value value_part(const value_pool *p, value v, size_t i);
 
 enum { VALUE_CALL_PARTS = 7 };
 
+/* OrderedDict, defaultdict, Counter, dict: see value_as_dict. */
+bool value_is_dict_class(const value_pool *p, value callee);
+
 #endif

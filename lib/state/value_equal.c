@@ -133,6 +133,33 @@ static fsdpck_status join(struct equal_job *job, value a, value b, bool *known, 
     return FSDPCK_OK;
 }
 
+/* Where the parts of a call are that holds its pairs: see value_walk. */
+enum { PART_ARGS = 1, PART_DICT_ITEMS = 4 };
+
+static bool is_filled(const value_pool *p, value v)
+{
+    return value_kind_inline(v) == VALUE_DICT && value_count(p, v) > 0;
+}
+
+/* A pickle has the pairs of an OrderedDict or a Counter as items or as an argument, also if there are none. */
+static value part_of(const value_pool *p, value v, size_t i)
+{
+    const value_call *call = value_call_of(p, v);
+    const value part = value_part(p, v, i);
+    if (call == NULL || (i != PART_ARGS && i != PART_DICT_ITEMS) ||
+        !value_is_dict_class(p, call->callee))
+        return part;
+    const value first = value_item(p, call->args, 0);
+    const bool has_items = is_filled(p, call->dict_items);
+    const bool is_pairs = value_kind_inline(first) == VALUE_DICT ||
+                          (value_kind_inline(first) == VALUE_LIST && value_count(p, first) == 0);
+    if (!is_pairs || value_count(p, call->args) > 1 || (has_items && is_filled(p, first)))
+        return i == PART_DICT_ITEMS && !has_items ? VALUE_OF_NONE : part;
+    if (i == PART_ARGS)
+        return value_make(VALUE_TUPLE, VALUE_NO_CELLS);
+    return has_items ? part : is_filled(p, first) ? first : VALUE_OF_NONE;
+}
+
 /* Compares kinds and sizes; adds the parts to the list of pairs to compare. */
 static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equal,
                              fsdpck_error *err)
@@ -159,8 +186,7 @@ static fsdpck_status compare(struct equal_job *job, struct pair pair, bool *equa
     for (size_t i = count; i > 0; i--) {
         RETURN_IF(vec_add(
             &job->todo,
-            &(struct pair){value_part(job->p, pair.a, i - 1), value_part(job->q, pair.b, i - 1)},
-            err));
+            &(struct pair){part_of(job->p, pair.a, i - 1), part_of(job->q, pair.b, i - 1)}, err));
     }
     return FSDPCK_OK;
 }

@@ -247,7 +247,7 @@ bool value_dict_find(const value_pool *p, value dict, const char *key, value *it
     return false;
 }
 
-static bool is_dict_class(const value_pool *p, value callee)
+bool value_is_dict_class(const value_pool *p, value callee)
 {
     static const char *const names[] = {"OrderedDict", "defaultdict", "Counter", "dict"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -281,7 +281,7 @@ bool value_as_dict(value_pool *p, value v, value *dict)
         return true;
     }
     const value_call *call = value_call_of(p, v);
-    if (call == NULL || !is_dict_class(p, call->callee))
+    if (call == NULL || !value_is_dict_class(p, call->callee))
         return false;
     if (value_kind_inline(call->dict_items) == VALUE_DICT) {
         *dict = call->dict_items;

@@ -71,7 +71,7 @@ static fsdpck_status check_no_run(latest_step *c, const search_result *found, fs
     uint64_t first = 0, own, step;
     size_t count = 0, nbytes;
     const size_t most = is_step_name(text_file_name(c->path), &own) ? 1 : 0;
-    for (size_t i = 0; count <= most && i < found->count; i++) {
+    for (size_t i = 0; i < found->count; i++) {
         const char *name = other_step(c, found->paths[i], &step, &nbytes);
         if (name == NULL || (count > 0 && step == first))
             continue;
@@ -132,32 +132,36 @@ static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
     return st;
 }
 
+/* st: of the candidate itself, with *err. */
+static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_status st,
+                                   const search_result *found, const fsdpck_latest_options *o,
+                                   resume_state *state, fsdpck_error *err)
+{
+    if (!found->unread)
+        RETURN_IF(check_no_run(c, found, err));
+    else if (latest_step_is_unknown(found->why.status, &found->why)) {
+        *err = found->why;
+        return found->why.status;
+    }
+    if (st != FSDPCK_OK && (found->count == 0 || found->more > 0))
+        return st;
+    fsdpck_error_init(err);
+    if (trainer_state_is_all(found))
+        return fail_no_weights(c, found, err);
+    if (st != FSDPCK_OK)
+        RETURN_IF(check_found(ctx, found, o, state, err));
+    return check_state_beside(ctx, c->path, o, err);
+}
+
 static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_status st,
                                  const fsdpck_latest_options *o, resume_state *state,
                                  fsdpck_error *err)
 {
-    const char *path = c->path;
     search_result found;
-    RETURN_IF(search_folders(path, &found, NULL));
-    if (!found.unread && check_no_run(c, &found, err) != FSDPCK_OK) {
-        search_result_release(&found);
-        return err->status;
-    }
-    fsdpck_status all = found.count > 0 && found.more == 0 ? FSDPCK_OK : st;
-    if (found.unread && latest_step_is_unknown(found.why.status, &found.why)) {
-        *err = found.why;
-        all = found.why.status;
-    } else if (all == FSDPCK_OK) {
-        fsdpck_error_init(err);
-    }
-    if (all == FSDPCK_OK && trainer_state_is_all(&found))
-        all = fail_no_weights(c, &found, err);
-    if (all == FSDPCK_OK && st != FSDPCK_OK)
-        all = check_found(ctx, &found, o, state, err);
-    if (all == FSDPCK_OK)
-        all = check_state_beside(ctx, path, o, err);
+    RETURN_IF(search_folders(c->path, &found, NULL));
+    st = check_folders(ctx, c, st, &found, o, state, err);
     search_result_release(&found);
-    return all;
+    return st;
 }
 
 fsdpck_status latest_step_check(fsdpck_context *ctx, latest_step *c, const fsdpck_latest_options *o,
@@ -234,11 +238,12 @@ static fsdpck_status compare_one(fsdpck_context *ctx, const latest_step *c, late
     if (lacks && o->level > FSDPCK_LEVEL_QUICK)
         st = check_silently(ctx, older, o, o->level, NULL, &why);
     *has_optimizer = st == FSDPCK_OK && resume_state_has(&of_older, RESUME_OPTIMIZER);
-    const bool stops = is_stopped(st);
-    if (stops && err != NULL)
+    if (st == FSDPCK_OK && lacks)
+        st = fail_lacks(c, older, state, &of_older, err);
+    else if (!is_stopped(st))
+        st = FSDPCK_OK;
+    else if (err != NULL)
         *err = why;
-    else if (!stops)
-        st = st == FSDPCK_OK && lacks ? fail_lacks(c, older, state, &of_older, err) : FSDPCK_OK;
     resume_state_release(&of_older);
     return st;
 }

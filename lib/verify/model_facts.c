@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "run/model_embedding.h"
+#include "open/model_embedding.h"
 
 /* --- the embedding --- */
 

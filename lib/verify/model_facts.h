@@ -19,7 +19,7 @@ typedef struct model_facts {
 } model_facts;
 
 /* base: facts of the model folder, whose embedding the output has by the same name; NULL: this is the model
- * folder. There, run/model_embedding.h finds the embedding. */
+ * folder. There, open/model_embedding.h finds the embedding. */
 model_facts model_facts_of(const catalogue *c, const model_config *config, const model_facts *base);
 
 #endif

@@ -304,6 +304,8 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
         st = verify_unread_state(v, ctx, fsdpck_verify_new, err);
     if (st == FSDPCK_OK)
         st = group_agree(ctx->group, verify_adapters(v, err), err);
+    if (st == FSDPCK_OK)
+        verify_steps(v);
     verify_add_warnings(v, ctx); /* first: the conversions may add many */
     findings_merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
     findings_merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);

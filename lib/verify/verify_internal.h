@@ -2,6 +2,7 @@
  *
  *     verify.c          opens the checkpoint and runs the levels
  *     verify_adapters.c      adapters of LoRA
+ *     verify_steps.c         steps of DeepSpeed
  *     verify_unread_state.c  files of a trainer beside the weights
  *     verify_like.c     a model folder that the checkpoint must equal in all but the values
  *     verify_near.c     its values against those of that folder; near_roles.c, near_result.c
@@ -49,6 +50,8 @@ void verify_add_warnings(fsdpck_verify *v, fsdpck_context *ctx);
 fsdpck_status verify_copies(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Reports faults of adapters of LoRA. */
 fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* ZERO-STEP. */
+void verify_steps(fsdpck_verify *v);
 typedef fsdpck_status (*verify_file_fn)(fsdpck_context *ctx, const char *path,
                                         const fsdpck_verify_options *options, fsdpck_verify **out,
                                         fsdpck_error *err);

@@ -94,6 +94,8 @@ static memory_layout draw_layout(generator *g, unsigned ndim, dtype type, bool a
     if (chance(g, 20))
         l.pad_elems = (uint32_t)draw(g, 5);
     l.stream = g->has_stream && chance(g, 40);
+    l.boxes = l.stream && !l.permuted && l.pad_elems == 0 && chance(g, 50);
+    l.gap_nbytes = l.boxes ? 0 : l.gap_nbytes;
     l.swap = chance(g, 15);
     l.conj = info->kind == DTYPE_IS_COMPLEX && chance(g, 30);
     l.neg = (info->kind == DTYPE_IS_COMPLEX || info->kind == DTYPE_IS_FLOAT) && chance(g, 15);
@@ -116,9 +118,9 @@ static void add_source_chunk(generator *g, uint32_t tensor, const uint64_t *offs
         memory_layout l = first; /* two streams are compared only if they agree in strides */
         if (!first.stream) {
             l = draw_layout(g, ndim, type, added);
-            l.stream = false;
+            l.stream = l.boxes = false;
         } else if (chance(g, 50)) {
-            l.stream = false;
+            l.stream = l.boxes = false;
         }
         memory_source_add_chunk(&g->world->source, tensor, offsets, sizes, &l);
     }

@@ -137,6 +137,31 @@ static void stream_close(source_stream *s)
     free(s);
 }
 
+static fsdpck_status read_box(void *ctx, uint64_t chunk, const uint64_t *offsets,
+                              const uint64_t *sizes, void *dst, fsdpck_error *err)
+{
+    memory_source *m = ctx;
+    const cat_chunk *k = catalogue_chunk(&m->cat, chunk);
+    const cat_tensor *t = catalogue_tensor(&m->cat, k->tensor);
+    const uint64_t itemsize = dtype_get((dtype)t->dtype)->itemsize_bytes;
+    const uint8_t *from = VEC_AT(&m->records, const vec, k->aux)->items;
+    uint64_t chunk_sizes[NDIM_MAX], strides[NDIM_MAX];
+    (void)err;
+    must((uintptr_t)dst % itemsize == 0, "elements of a box are not aligned");
+    catalogue_chunk_box(&m->cat, chunk, NULL, chunk_sizes);
+    box_row_major_strides(chunk_sizes, t->ndim, strides);
+    for (uint64_t i = 0; i < box_nelems(sizes, t->ndim); i++) {
+        uint64_t at = 0, rest = i;
+        for (unsigned d = t->ndim; d-- > 0; rest /= sizes[d]) {
+            must(offsets[d] + sizes[d] <= chunk_sizes[d], "box beyond its chunk");
+            at += (offsets[d] + rest % sizes[d]) * strides[d];
+        }
+        memcpy((uint8_t *)dst + i * itemsize, from + at * itemsize, itemsize);
+    }
+    atomic_fetch_add(&m->box_bytes, box_nelems(sizes, t->ndim) * itemsize);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status check_unchanged(void *ctx, fsdpck_error *err)
 {
     const memory_source *m = ctx;
@@ -276,6 +301,9 @@ void memory_source_add_chunk(memory_source *m, uint32_t tensor, const uint64_t *
     store_elements(m, tensor, offsets, sizes, layout, where->strides, bytes);
     where->file = layout->file;
     where->stream = layout->stream;
+    where->boxes = layout->boxes;
+    if (layout->boxes)
+        m->src.read_box = read_box;
     where->swap = layout->swap;
     where->conj = layout->conj;
     where->neg = layout->neg;

@@ -32,6 +32,7 @@ typedef struct memory_layout {
     bool tilted; /* of 2 dims: strides that do not nest, although no two elements share a byte */
     uint32_t pad_elems; /* unused elements after each innermost row */
     bool stream;        /* readable only by decoding; gap_nbytes decoded bytes precede the chunk */
+    bool boxes;         /* a stream that is also read box by box; without gap_nbytes */
     bool swap, conj, neg;
     int8_t add; /* stored without this constant: only of tensors whose name begins with "added" */
     bool crc;   /* the record has a checksum */
@@ -48,6 +49,7 @@ typedef struct memory_source {
     _Atomic uint64_t reads;
     _Atomic uint64_t bytes_read;
     _Atomic uint64_t decoded_bytes; /* of streams */
+    _Atomic uint64_t box_bytes;     /* of read_box */
     uint64_t fail_read;             /* number of the read that fails, from 1; 0: none */
     bool changed;                   /* makes check_unchanged fail */
     _Atomic int open_streams;

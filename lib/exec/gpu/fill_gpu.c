@@ -31,7 +31,7 @@ bool fill_can_use_gpu(const struct exec *x, const output_range *range)
     range_walk_begin(&walk, x->r.plan, range);
     while (range_walk_next(&walk, &part)) {
         if (part.kind == RANGE_PART_CHUNK &&
-            (exec_chunk_is_streamed(x, part.chunk) || exec_chunk_is_added(x, part.chunk)))
+            (exec_chunk_is_streamed(x, part.chunk) || exec_chunk_is_for_threads(x, part.chunk)))
             return false;
         any = any || part.kind == RANGE_PART_CHUNK;
     }

@@ -229,7 +229,7 @@ static void put(gpu_worker *l, const gpu_copy *copy)
 static void put_box(gpu_worker *l, const element_ops *c, const strided *s, uint64_t dst_at,
                     uint64_t src_at)
 {
-    if (c->add != 0) { /* threads do that, see exec_chunk_is_added */
+    if (c->add != 0) { /* threads do that, see exec_chunk_is_for_threads */
         l->refused = true;
         return;
     }

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "state/cast.h"
 #include "tests/support/memory_source.h"
+#include "tests/support/random.h"
 
 #define INPUTS 3
 #define ROWS   700
@@ -20,6 +21,7 @@ typedef struct average_test {
     catalogue out;
     averager *v;
     average_rule rule;
+    bool stream; /* input 1 is one, which only streams read */
     double coefficients[INPUTS];
 } average_test;
 
@@ -40,16 +42,19 @@ static void add_input(average_test *t, size_t i, dtype type)
         const uint64_t step = shape[dim] / (i + 1);
         offsets[dim] = k * step;
         sizes[dim] = k == i ? shape[dim] - k * step : step;
-        memory_source_add_chunk(m, tensor, offsets, sizes, &layouts[i]);
+        memory_layout layout = layouts[i];
+        layout.stream = layout.stream && t->stream;
+        memory_source_add_chunk(m, tensor, offsets, sizes, &layout);
     }
     memory_source_seal(m);
 }
 
-static void begin(average_test *t, dtype type, average_rule rule, size_t count)
+static void begin(average_test *t, dtype type, average_rule rule, size_t count, bool stream)
 {
     average_input inputs[INPUTS];
     static const uint32_t tensors[INPUTS] = {0, 0, 0};
     budget_init(&t->metadata, UINT64_MAX, "test", NULL);
+    t->stream = stream;
     for (size_t i = 0; i < INPUTS; i++) {
         add_input(t, i, type);
         inputs[i] = (average_input){&t->m[i].cat, &t->m[i].src, names[i]};
@@ -116,6 +121,36 @@ static uint8_t *read_average(const average_test *t, dtype type, unsigned threads
     return job.to;
 }
 
+/* Boxes of chunks have the elements of their streams, in any order of the boxes. */
+static void check_boxes(const average_test *t, dtype type, const uint8_t *all)
+{
+    const source *s = averager_source(t->v);
+    const uint64_t itemsize = dtype_get(type)->itemsize_bytes;
+    uint64_t state = 5, boxes = 0;
+    for (uint64_t k = catalogue_chunk_count(&t->out); k-- > 0;) {
+        uint64_t offsets[2], sizes[2], at[2], n[2];
+        place where = {0};
+        fsdpck_error err = {0};
+        catalogue_chunk_box(&t->out, k, offsets, sizes);
+        cr_assert_eq(s->locate(s->ctx, k, &where, NULL), FSDPCK_OK);
+        for (int i = 0; where.boxes && i < 5; i++, boxes++) {
+            for (int d = 0; d < 2; d++) {
+                at[d] = random_below(&state, sizes[d]);
+                n[d] = 1 + random_below(&state, sizes[d] - at[d]);
+            }
+            uint8_t *found = malloc(n[0] * n[1] * itemsize);
+            cr_assert_eq(s->read_box(s->ctx, k, at, n, found, &err), FSDPCK_OK, "%s", err.message);
+            for (uint64_t r = 0; r < n[0]; r++)
+                cr_assert_arr_eq(found + r * n[1] * itemsize,
+                                 all + ((offsets[0] + at[0] + r) * COLS + offsets[1] + at[1]) *
+                                           itemsize,
+                                 n[1] * itemsize);
+            free(found);
+        }
+    }
+    cr_expect_eq(boxes > 0, !t->stream);
+}
+
 static float element_f32(size_t input, dtype type, uint64_t i)
 {
     uint8_t bytes[8];
@@ -160,7 +195,7 @@ static void expect_sums(const average_test *t, dtype type, const uint8_t *found)
 static void check_sums(dtype type, average_rule rule, size_t count)
 {
     average_test t;
-    begin(&t, type, rule, count);
+    begin(&t, type, rule, count, true);
     uint8_t *one = read_average(&t, type, 1, 1u << 20), *many = read_average(&t, type, 4, 1001);
     expect_sums(&t, type, one);
     cr_expect_arr_eq(one, many, ROWS * COLS * dtype_get(type)->itemsize_bytes);
@@ -176,11 +211,33 @@ Test(average, sums)
     check_sums(DTYPE_BFLOAT16, (average_rule){0}, 1);
 }
 
+Test(average, boxes)
+{
+    const struct {
+        dtype type;
+        size_t count;
+        average_rule rule;
+        bool stream;
+    } cases[] = {{DTYPE_BFLOAT16, 3, {0}, false},
+                 {DTYPE_FLOAT32, 3, {.has_base = true, .scale = 0.7}, false},
+                 {DTYPE_FLOAT16, 2, {.slerp = true, .slerp_t = 0.3}, false},
+                 {DTYPE_UINT8, 1, {0}, false},
+                 {DTYPE_BFLOAT16, 3, {0}, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        average_test t;
+        begin(&t, cases[i].type, cases[i].rule, cases[i].count, cases[i].stream);
+        uint8_t *all = read_average(&t, cases[i].type, 2, 1u << 16);
+        check_boxes(&t, cases[i].type, all);
+        free(all);
+        end(&t);
+    }
+}
+
 /* A stream of input b is decoded once, whatever the chunks of the average. */
 Test(average, streams_are_decoded_once)
 {
     average_test t;
-    begin(&t, DTYPE_BFLOAT16, (average_rule){0}, 3);
+    begin(&t, DTYPE_BFLOAT16, (average_rule){0}, 3, true);
     free(read_average(&t, DTYPE_BFLOAT16, 2, 1u << 16));
     cr_expect_leq(t.m[1].decoded_bytes, ROWS * COLS * 2 + 2 * 8);
     cr_expect_eq(t.m[1].open_streams, 0);
@@ -190,7 +247,7 @@ Test(average, streams_are_decoded_once)
 Test(average, farthest_input)
 {
     average_test t;
-    begin(&t, DTYPE_BFLOAT16, (average_rule){0}, 3);
+    begin(&t, DTYPE_BFLOAT16, (average_rule){0}, 3, true);
     uint8_t *found = read_average(&t, DTYPE_BFLOAT16, 2, 1u << 16);
     for (size_t k = 0; k < 3; k++) {
         double far = 0;

@@ -356,6 +356,38 @@ Test(exec, streams_of_column_shards_share_their_lines)
     exec_harness_free(w);
 }
 
+/* In the tiles, without streams: every element once, but for those that a step's edge cuts. */
+Test(exec, boxes_are_computed_in_tiles)
+{
+    for (unsigned dim = 0; dim < 2; dim++) {
+        exec_harness *w =
+            sharded(512, 1200, dim, 4, (memory_layout){.stream = true, .boxes = true});
+        run(w, (exec_harness_options){.nthreads = 4});
+        cr_expect_eq(w->sums.streams, 0);
+        cr_expect_eq(w->sums.reads, 0);
+        cr_expect(w->sums.bytes_read >= 512 * 1200 * 4 && w->sums.bytes_read < 512 * 1200 * 4 + 100,
+                  "%d", (int)w->sums.bytes_read);
+        cr_expect_geq(w->source.box_bytes, w->sums.bytes_read);
+        cr_expect_eq(w->source.decoded_bytes, 0);
+        run(w, (exec_harness_options){.nthreads = 1, .tile_nbytes = 4096});
+        exec_harness_free(w);
+    }
+}
+
+/* What a box needs comes from the memory of its worker. */
+Test(exec, boxes_share_the_memory_with_buffers)
+{
+    fsdpck_error err = {0};
+    exec_harness *w = sharded(512, 64, 0, 32, (memory_layout){.stream = true, .boxes = true});
+    w->source.stream_nbytes = (uint64_t)5 << 20;
+    run(w, (exec_harness_options){.nthreads = 8});
+    cr_expect(w->sums.workers > 1 && w->sums.workers < 4, "%u", w->sums.workers);
+    cr_expect_leq(w->sums.buffer_nbytes, EXEC_MEMORY_NBYTES_MIN);
+    w->source.stream_nbytes = EXEC_MEMORY_NBYTES_MIN - 4096;
+    cr_expect_eq(exec_harness_run(w, &(exec_harness_options){.nthreads = 8}, &err), FSDPCK_LIMIT);
+    exec_harness_free(w);
+}
+
 Test(exec, streams_share_the_memory_with_buffers)
 {
     const uint64_t nbytes = (uint64_t)3 << 20;
@@ -401,7 +433,8 @@ Test(exec, added_constants)
 {
     const memory_layout layouts[] = {{.add = 1, .crc = true},
                                      {.add = -1, .stream = true},
-                                     {.add = 1, .swap = true, .permuted = true, .order = {1, 0}}};
+                                     {.add = 1, .swap = true, .permuted = true, .order = {1, 0}},
+                                     {.add = 1, .stream = true, .boxes = true}};
     for (unsigned i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         exec_harness *w = exec_harness_new(2, 1);
         const uint32_t t =
@@ -410,7 +443,7 @@ Test(exec, added_constants)
         memory_source_add_chunk(&w->source, t, BOX(0, 0), BOX(300, 70),
                                 &(memory_layout){.file = 1});
         memory_source_seal(&w->source);
-        exec_harness_add_whole(w, t, 0, i == 2 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
+        exec_harness_add_whole(w, t, 0, i >= 2 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
         cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
         exec_harness_place(w, 1001);
         exec_harness_expect(w);

@@ -1,43 +1,14 @@
 /* Checks of adapters, and the config that is made of tensors. */
-#include <criterion/criterion.h>
-#include <string.h>
-
 #include "lora/lora_check.h"
 #include "lora/lora_extract.h"
+#include "tests/unit/lora/lora_case.h"
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-typedef struct named_shape {
-    const char *name;
-    unsigned ndim;
-    uint64_t shape[4];
-} named_shape;
-
-static fsdpck_error err, first;
-static catalogue cat;
-static lora_set set;
+static fsdpck_error first;
 static unsigned faults;
 
 static void find(const named_shape *tensors, size_t count)
 {
-    lora_input inputs[40];
-    fsdpck_error_init(&err);
-    catalogue_init(&cat, NULL);
-    cr_assert_leq(count, COUNT(inputs));
-    for (size_t i = 0; i < count; i++) {
-        const named_shape *t = &tensors[i];
-        cr_assert(catalogue_add_tensor(&cat, t->name, strlen(t->name), DTYPE_FLOAT32, t->ndim,
-                                       t->shape, &inputs[i].tensor, &err) == FSDPCK_OK);
-        inputs[i].name = t->name;
-        inputs[i].nbytes = strlen(t->name);
-    }
-    cr_assert(lora_set_find(&cat, inputs, count, NULL, &set, &err) == FSDPCK_OK, "%s", err.message);
-}
-
-static void release(void)
-{
-    lora_set_release(&set);
-    catalogue_release(&cat);
+    cr_assert(find_adapters(tensors, count) == FSDPCK_OK, "%s", err.message);
 }
 
 static fsdpck_status count_fault(void *ctx, const fsdpck_error *fault, fsdpck_error *e)

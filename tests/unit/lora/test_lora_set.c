@@ -1,42 +1,5 @@
 /* Adapters of LoRA in a catalogue: names, modules, roles. The names are those of PEFT 0.21.2. */
-#include <criterion/criterion.h>
-#include <string.h>
-
-#include "lora/lora.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-typedef struct named_shape {
-    const char *name;
-    unsigned ndim;
-    uint64_t shape[4];
-} named_shape;
-
-static fsdpck_error err;
-static catalogue cat;
-static lora_set set;
-
-static fsdpck_status find(const named_shape *tensors, size_t count)
-{
-    lora_input inputs[40];
-    fsdpck_error_init(&err);
-    catalogue_init(&cat, NULL);
-    cr_assert_leq(count, COUNT(inputs));
-    for (size_t i = 0; i < count; i++) {
-        const named_shape *t = &tensors[i];
-        cr_assert(catalogue_add_tensor(&cat, t->name, strlen(t->name), DTYPE_FLOAT32, t->ndim,
-                                       t->shape, &inputs[i].tensor, &err) == FSDPCK_OK);
-        inputs[i].name = t->name;
-        inputs[i].nbytes = strlen(t->name);
-    }
-    return lora_set_find(&cat, inputs, count, NULL, &set, &err);
-}
-
-static void release(void)
-{
-    lora_set_release(&set);
-    catalogue_release(&cat);
-}
+#include "tests/unit/lora/lora_case.h"
 
 static const lora_module *module_of(const char *adapter, const char *path, uint32_t kind)
 {
@@ -80,7 +43,7 @@ Test(lora_set, names_of_a_model_with_two_adapters)
         {"model.base_model.model.wte.token_adapter.trainable_tokens_delta.default", 2, {1, 6}},
         {"model.base_model.model.wte.token_adapter.base_layer.weight", 2, {10, 6}},
     };
-    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
     cr_assert_eq(lora_adapter_count(&set), 2);
     cr_assert(set.has_prefix && set.has_base);
     const lora_module *q = module_of("default", "model.layers.0.self_attn.q_proj", LORA_LINEAR);
@@ -127,7 +90,7 @@ Test(lora_set, parameters_of_experts)
         {E "base_layer.lora_B.default.weight", 2, {10, 8}},
     };
     static const char path[] = "model.layers.0.mlp.experts";
-    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
     cr_assert_eq(lora_module_count(&set), 2);
     check_saved(4, E "base_layer.lora_A.weight");
     for (size_t i = 0; i < 2; i++) {
@@ -153,7 +116,7 @@ Test(lora_set, equal_parameters_have_no_name)
         {E "base_layer.lora_A.default.weight", 2, {8, 6}},
         {E "base_layer.lora_B.default.weight", 2, {6, 8}},
     };
-    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
     cr_assert(lora_set_name_parameters(&set, &cat, NULL, &err) == FSDPCK_OK);
     for (size_t i = 0; i < 2; i++)
         cr_assert_eq(lora_module_at(&set, i)->parameter, LORA_NONE);
@@ -170,7 +133,7 @@ Test(lora_set, parameter_by_the_config)
         {E "lora_B.default.weight", 2, {6, 8}},
     };
     lora_config config;
-    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
     cr_assert_eq(lora_module_at(&set, 0)->kind, LORA_LINEAR);
     cr_assert(lora_config_read(text, strlen(text), NULL, &config, &err) == FSDPCK_OK);
     cr_assert(lora_set_name_parameters(&set, &cat, &config, &err) == FSDPCK_OK);
@@ -189,7 +152,7 @@ Test(lora_set, adapter_file)
         {"base_model.model.q.lora_magnitude_vector", 1, {8}},
         {"base_model.model.lm_head.weight", 2, {10, 6}},
     };
-    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
     cr_assert_eq(lora_adapter_count(&set), 1);
     cr_assert_not(set.has_base);
     const lora_module *q = module_of("", "q", LORA_LINEAR);
@@ -209,7 +172,7 @@ Test(lora_set, without_prefix)
         {"model.q.lora_B.default.weight", 2, {8, 2}},
         {"model.hada_norm.weight", 1, {6}},
     };
-    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
     cr_assert_not(set.has_prefix);
     check_saved(1, "base_model.model.model.q.lora_A.weight");
     cr_assert_eq(lora_tensor_at(&set, 3)->role, LORA_ROLE_BASE);
@@ -222,7 +185,7 @@ Test(lora_set, ordinary_model)
         {"model.q.weight", 2, {8, 6}},
         {"model.base_layer.weight", 2, {8, 6}},
     };
-    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
     cr_assert_eq(lora_module_count(&set), 0);
     cr_assert_eq(lora_adapter_count(&set), 0);
     cr_assert_str_eq(lora_text(&set, lora_tensor_at(&set, 1)->base), "model.base_layer.weight");
@@ -242,7 +205,7 @@ Test(lora_set, other_methods)
     };
     for (size_t i = 0; i < COUNT(names); i++) {
         const named_shape t[] = {{names[i], 2, {8, 6}}};
-        cr_assert(find(t, 1) == FSDPCK_OK, "%s", err.message);
+        cr_assert(find_adapters(t, 1) == FSDPCK_OK, "%s", err.message);
         cr_assert_eq(lora_tensor_at(&set, 0)->role, LORA_ROLE_FOREIGN, "%s", names[i]);
         cr_assert_eq(lora_module_count(&set), 0);
         release();
@@ -257,7 +220,7 @@ Test(lora_set, no_path)
         {"lora_B.default.weight", 2, {8, 2}},
         {"", 1, {2}},
     };
-    cr_assert(find(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_OK, "%s", err.message);
     cr_assert_eq(lora_module_count(&set), 0);
     cr_assert_eq(lora_adapter_count(&set), 0);
     for (size_t i = 0; i < COUNT(t); i++)
@@ -271,7 +234,7 @@ Test(lora_set, one_part_twice)
         {"base_model.model.q.lora_A.default.weight", 2, {2, 6}},
         {"model.base_model.model.q.lora_A.default.weight", 2, {2, 6}},
     };
-    cr_assert(find(t, COUNT(t)) == FSDPCK_BADINPUT);
+    cr_assert(find_adapters(t, COUNT(t)) == FSDPCK_BADINPUT);
     cr_assert_eq(err.finding, FSDPCK_FINDING_LORA_PAIR);
     release();
 }

@@ -103,6 +103,33 @@ static float rounded(dtype d, float v)
     return v;
 }
 
+/* Boxes of a chunk have the elements of its stream. */
+static void check_boxes(merge_test *t, uint64_t chunk, const uint8_t *bytes, uint64_t itemsize)
+{
+    const source *s = merger_source(t->merger);
+    const unsigned ndim = catalogue_tensor(&t->out, catalogue_chunk(&t->out, chunk)->tensor)->ndim;
+    uint64_t sizes[4] = {1, 1, 1, 1}, at[4], n[4], strides[4];
+    fsdpck_error err = FSDPCK_ERROR_INIT;
+    catalogue_chunk_box(&t->out, chunk, NULL, sizes);
+    box_row_major_strides(sizes, ndim, strides);
+    for (int turn = 0; turn < 4; turn++) {
+        for (unsigned d = 0; d < ndim; d++) {
+            at[d] = random_below(&t->state, sizes[d]);
+            n[d] = 1 + random_below(&t->state, sizes[d] - at[d]);
+        }
+        const uint64_t count = box_nelems(n, ndim);
+        uint8_t *found = malloc(count * itemsize);
+        cr_assert_eq(s->read_box(s->ctx, chunk, at, n, found, &err), FSDPCK_OK, "%s", err.message);
+        for (uint64_t i = 0; i < count; i++) {
+            uint64_t from = 0, rest = i;
+            for (unsigned d = ndim; d-- > 0; rest /= n[d])
+                from += (at[d] + rest % n[d]) * strides[d];
+            cr_assert_arr_eq(found + i * itemsize, bytes + from * itemsize, itemsize);
+        }
+        free(found);
+    }
+}
+
 /* The whole tensor of the second catalogue, as floats. Streams are read in uneven parts. */
 static float *read_all(merge_test *t, uint32_t tensor)
 {
@@ -132,6 +159,8 @@ static float *read_all(merge_test *t, uint32_t tensor)
         }
         cr_assert_eq(s->stream_finish(stream, &err), FSDPCK_OK);
         s->stream_close(stream);
+        if (where.boxes)
+            check_boxes(t, k, bytes, itemsize);
         if (itemsize == 4)
             memcpy(part, bytes, count * sizeof *part);
         else
@@ -258,6 +287,35 @@ Test(merge, experts)
 {
     check_experts(false);
     check_experts(true);
+}
+
+/* W [out, in, k]: a column is [in, k], and boxes divide columns too. */
+Test(merge, convolution)
+{
+    merge_test t;
+    const uint64_t shape[3] = {6, 5, 7}, rank = 2, zeros[3] = {0};
+    begin(&t, 4);
+    const uint32_t w = memory_source_add_tensor(&t.m, NAME("w"), DTYPE_BFLOAT16, 3, shape);
+    memory_source_add_chunk(&t.m, w, zeros, shape, &(memory_layout){0});
+    const uint32_t a =
+        add(&t, NAME("a"), DTYPE_FLOAT32, 3, (const uint64_t[]){rank, 5, 7}, (memory_layout){0});
+    const uint32_t b =
+        add(&t, NAME("b"), DTYPE_FLOAT32, 3, (const uint64_t[]){6, rank, 1}, (memory_layout){0});
+    const merge_step step = {
+        .kind = MERGE_PRODUCT, .a = a, .b = b, .magnitude = CAT_NONE, .rank = rank, .scale = 0.5};
+    add_target(&t, w, "merged", &step, 1);
+    make(&t);
+    float *found = read_all(&t, 0);
+    for (uint64_t i = 0; i < 6 * 35; i++) {
+        float sum = 0;
+        for (uint64_t k = 0; k < rank; k++)
+            sum = fmaf(number_at(NAME("b"), DTYPE_FLOAT32, i / 35 * rank + k),
+                       number_at(NAME("a"), DTYPE_FLOAT32, k * 35 + i % 35), sum);
+        cr_assert_eq(found[i],
+                     rounded(DTYPE_BFLOAT16, number_at(NAME("w"), DTYPE_BFLOAT16, i) + sum * 0.5f));
+    }
+    free(found);
+    end(&t);
 }
 
 Test(merge, other_changes)

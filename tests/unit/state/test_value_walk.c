@@ -247,6 +247,51 @@ Test(value_walk, renamed_symbols_are_equal)
     cr_assert(!same(symbol(&pool, "builtins", "int"), symbol(&other, "numpy", "int")));
 }
 
+/* args: of collections.NAME; items: what SETITEMS adds, or None. */
+static value dict_call(value_pool *p, const char *name, value args, value items)
+{
+    const value_call call = {
+        .callee = symbol(p, "collections", name), .args = args, .dict_items = items};
+    value v;
+    cr_assert_eq(value_new_call(p, &call, &v, NULL), FSDPCK_OK);
+    return v;
+}
+
+static value pairs_of(value_pool *p, int64_t count)
+{
+    value dict;
+    cr_assert_eq(value_new_dict(p, &dict, NULL), FSDPCK_OK);
+    for (int64_t i = 0; i < count; i++)
+        cr_assert_eq(value_dict_put(p, dict, number(p, i), number(p, 7), NULL), FSDPCK_OK);
+    return dict;
+}
+
+/* pickle.dumps writes Counter() as Counter({}), OrderedDict() as OrderedDict(), and Python 2 OrderedDict([]). */
+Test(value_walk, pairs_of_dict_classes_are_equal_wherever_they_are)
+{
+    for (int64_t count = 0; count < 2; count++) {
+        const value none = from(&pool, VALUE_TUPLE, NULL, 0),
+                    none_b = from(&other, VALUE_TUPLE, NULL, 0);
+        const value a = dict_call(&pool, "Counter", none, pairs_of(&pool, count));
+        const value b = dict_call(
+            &other, "Counter", from1(&other, VALUE_TUPLE, pairs_of(&other, count)), VALUE_OF_NONE);
+        cr_assert(same(a, b));
+        cr_assert(!same(a, dict_call(&other, "Counter", none_b, pairs_of(&other, count + 1))));
+        cr_assert(!same(a, dict_call(&other, "OrderedDict", none_b, pairs_of(&other, count))));
+        cr_assert_eq(same(a, dict_call(&other, "Counter", none_b, VALUE_OF_NONE)), count == 0);
+        cr_assert_eq(
+            same(a, dict_call(&other, "Counter",
+                              from1(&other, VALUE_TUPLE, from(&other, VALUE_LIST, NULL, 0)),
+                              VALUE_OF_NONE)),
+            count == 0);
+    }
+    /* The factory of a defaultdict is no pair. */
+    const value list = from1(&pool, VALUE_TUPLE, symbol(&pool, "builtins", "list"));
+    const value set = from1(&other, VALUE_TUPLE, symbol(&other, "builtins", "set"));
+    cr_assert(!same(dict_call(&pool, "defaultdict", list, VALUE_OF_NONE),
+                    dict_call(&other, "defaultdict", set, pairs_of(&other, 0))));
+}
+
 static bool same_in_json(value a, value b)
 {
     bool equal = false;

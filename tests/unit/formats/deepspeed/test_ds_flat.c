@@ -11,7 +11,7 @@ enum { PARAMS_MAX = 6, RANKS_MAX = 5, ITEMSIZE = 4, BASE = 1 << 20 };
 typedef struct world {
     budget memory;
     catalogue cat;
-    ds_reader reader;
+    torch_folder reader;
     open_request req;
     ds_state s;
     uint64_t sizes[PARAMS_MAX][2];
@@ -29,9 +29,9 @@ static void begin(world *w, unsigned stage)
     memset(w, 0, sizeof *w);
     budget_init(&w->memory, 1 << 26, "metadata", NULL);
     catalogue_init(&w->cat, &w->memory);
-    w->reader = (ds_reader){.pieces = VEC_OF(ds_piece, &w->memory),
-                            .dims = VEC_OF(uint64_t, &w->memory),
-                            .cat = &w->cat};
+    w->reader = (torch_folder){.pieces = VEC_OF(torch_shard, &w->memory),
+                               .dims = VEC_OF(uint64_t, &w->memory),
+                               .cat = &w->cat};
     w->req = (open_request){.path = "folder", .metadata = &w->memory};
     w->ranks = 1 + below(RANKS_MAX);
     w->s = (ds_state){.req = &w->req,
@@ -60,11 +60,11 @@ static void end(world *w)
 static void add_partition(world *w, uint32_t rank, uint32_t group, uint64_t nelems)
 {
     const uint64_t dims[] = {nelems, 1};
-    const ds_piece piece = {.offset_bytes = (uint64_t)BASE * (rank * 64 + group),
-                            .dims_at = w->reader.dims.count,
-                            .flags = DS_PIECE_ROWS,
-                            .dtype = DTYPE_FLOAT32,
-                            .ndim = 1};
+    const torch_shard piece = {.offset_bytes = (uint64_t)BASE * (rank * 64 + group),
+                               .dims_at = w->reader.dims.count,
+                               .flags = TORCH_SHARD_ROWS,
+                               .dtype = DTYPE_FLOAT32,
+                               .ndim = 1};
     const ds_partition p = {
         .rank = rank, .group = group, .piece = (uint32_t)w->reader.pieces.count, .nelems = nelems};
     cr_assert_eq(vec_add_n(&w->reader.dims, dims, 2, NULL), FSDPCK_OK);

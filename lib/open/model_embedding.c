@@ -1,4 +1,4 @@
-#include "run/model_embedding.h"
+#include "open/model_embedding.h"
 
 #include "base/text.h"
 

@@ -1,6 +1,6 @@
 /* model_embedding.h: the embedding of a model folder, under any name, and its output projection. */
-#ifndef FSDPCK_RUN_MODEL_EMBEDDING_H
-#define FSDPCK_RUN_MODEL_EMBEDDING_H
+#ifndef FSDPCK_OPEN_MODEL_EMBEDDING_H
+#define FSDPCK_OPEN_MODEL_EMBEDDING_H
 
 #include "open/model_config.h"
 #include "state/catalogue.h"

@@ -1,0 +1,221 @@
+/* Compares two checkpoints, and the files of a trainer's state beside them: each is a checkpoint of its own. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/struct_copy.h"
+#include "base/text.h"
+#include "compare/diff.h"
+
+/* trainer_state.json is a log, and no checkpoint. */
+static bool is_compared(const found_state_file *f)
+{
+    return strcmp(f->name, TRAINER_STATE_JSON) != 0;
+}
+
+static const found_state_file *find_file(const fsdpck_checkpoint *c, const char *name)
+{
+    for (size_t i = 0; i < c->state_files.count; i++)
+        if (strcmp(VEC_AT(&c->state_files, const found_state_file, i)->name, name) == 0)
+            return VEC_AT(&c->state_files, const found_state_file, i);
+    return NULL;
+}
+
+/* Files that are not compared. */
+typedef struct files_left {
+    uint64_t of_a, of_b;
+    const char *first;
+} files_left;
+
+static void leave(files_left *l, const found_state_file *f, bool in_a, bool in_b)
+{
+    l->of_a += in_a;
+    l->of_b += in_b;
+    if (l->first == NULL)
+        l->first = f->name;
+}
+
+static void close_file(diff_file *f)
+{
+    if (f->diff != NULL)
+        diff_free_one(f->diff);
+    fsdpck_close(f->a);
+    fsdpck_close(f->b);
+}
+
+/* Reads a file as verify does. A damaged one ends the run; *is_read: false for one of a kind that is not read. */
+static fsdpck_status open_file(fsdpck_checkpoint *of, const found_state_file *f,
+                               fsdpck_checkpoint **out, bool *is_read, fsdpck_error *err)
+{
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    fsdpck_status st = state_file_open(of, f, out, &why);
+    if (st == FSDPCK_BADINPUT && why.finding == FSDPCK_FINDING_NO_CHECKPOINT) /* of pickle.dump */
+        st = FSDPCK_UNSUPPORTED;
+    if (st != FSDPCK_OK && err != NULL)
+        *err = why;
+    if (st == FSDPCK_BADINPUT)
+        error_path(err, f->path);
+    *is_read = *is_read && st == FSDPCK_OK;
+    return st == FSDPCK_UNSUPPORTED || st == FSDPCK_LIMIT || st == FSDPCK_USAGE ? FSDPCK_OK : st;
+}
+
+static fsdpck_status compare_file(fsdpck_diff *d, const found_state_file *a,
+                                  const found_state_file *b, const fsdpck_diff_options *o,
+                                  files_left *left, fsdpck_error *err)
+{
+    fsdpck_checkpoint *of_a = d->a.src, *of_b = d->b.src;
+    diff_file f = {.name = a->name};
+    bool is_read = true;
+    fsdpck_status st = open_file(of_a, a, &f.a, &is_read, err);
+    if (st == FSDPCK_OK)
+        st = open_file(of_b, b, &f.b, &is_read, err);
+    if (st == FSDPCK_OK && is_read)
+        st = diff_make(of_a->ctx, f.a, f.b, o, &f.diff, err);
+    if (st == FSDPCK_UNSUPPORTED)
+        st = FSDPCK_OK;
+    if (st == FSDPCK_OK && f.diff != NULL)
+        st = vec_add(&d->beside, &f, err);
+    else if (st == FSDPCK_OK)
+        leave(left, a, true, true);
+    if (st != FSDPCK_OK || f.diff == NULL)
+        close_file(&f);
+    return st;
+}
+
+static uint64_t count_rows(const fsdpck_diff *d)
+{
+    uint64_t rows = d->rows.count;
+    for (size_t i = 0; i < d->beside.count; i++)
+        rows += VEC_AT(&d->beside, const diff_file, i)->diff->rows.count;
+    return rows;
+}
+
+static fsdpck_status compare_files(fsdpck_diff *d, const fsdpck_diff_options *o, bool selected,
+                                   files_left *left, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *a = d->a.src, *b = d->b.src;
+    for (size_t i = 0; i < a->state_files.count; i++) {
+        const found_state_file *f = VEC_AT(&a->state_files, const found_state_file, i);
+        const found_state_file *other = find_file(b, f->name);
+        if (!is_compared(f))
+            continue;
+        if (other == NULL || selected)
+            leave(left, f, true, other != NULL);
+        else if (!d->brief || count_rows(d) == 0)
+            RETURN_IF(compare_file(d, f, other, o, left, err));
+    }
+    for (size_t i = 0; i < b->state_files.count; i++) {
+        const found_state_file *f = VEC_AT(&b->state_files, const found_state_file, i);
+        if (is_compared(f) && find_file(a, f->name) == NULL)
+            leave(left, f, false, true);
+    }
+    return FSDPCK_OK;
+}
+
+static void warn_left(const logger *log, const files_left *l)
+{
+    if (l->of_a + l->of_b > 0)
+        log_warn(log, FSDPCK_FINDING_STATE_BESIDE,
+                 "compare these files one by one: fsdpck diff A/optimizer.pt B/optimizer.pt",
+                 "not compared: %" PRIu64 " file%s of the trainer's state beside the weights of A, "
+                 "%" PRIu64 " of B, such as '%s'",
+                 l->of_a, text_plural(l->of_a), l->of_b, l->first);
+}
+
+static void note_compared(const logger *log, const fsdpck_diff *d)
+{
+    if (d->beside.count > 0)
+        log_write(
+            log, LOG_NOTE,
+            "comparing also %zu file%s of the trainer's state beside the weights, such as '%s'",
+            d->beside.count, text_plural(d->beside.count),
+            VEC_AT(&d->beside, const diff_file, 0)->name);
+}
+
+/* Options of names are for the weights; ranks of a group may have other files on their hosts. */
+static bool is_selected(const fsdpck_context *ctx, const fsdpck_select_options *s)
+{
+    return ctx->group != NULL || s->keys_count > 0 || s->exclude_count > 0 || s->rename_count > 0 ||
+           s->strip_prefix_count > 0 || s->dtype_count > 0 || s->part == FSDPCK_PART_MODEL ||
+           s->part == FSDPCK_PART_OTHER;
+}
+
+static fsdpck_status diff_beside(fsdpck_diff *d, const fsdpck_diff_options *options,
+                                 fsdpck_error *err)
+{
+    fsdpck_diff_options o = FSDPCK_INIT(fsdpck_diff_options);
+    fsdpck_select_options select = FSDPCK_INIT(fsdpck_select_options);
+    files_left left = {0};
+    fsdpck_context *ctx = d->a.ctx;
+    RETURN_IF(STRUCT_COPY_IN(&o, options, fsdpck_diff_options, err));
+    if (o.select != NULL)
+        RETURN_IF(STRUCT_COPY_IN(&select, o.select, fsdpck_select_options, err));
+    RETURN_IF(trainer_state_list(d->a.src, err));
+    RETURN_IF(trainer_state_list(d->b.src, err));
+    const bool selected = is_selected(ctx, &select);
+    const fsdpck_select_options rest = {
+        .struct_nbytes = sizeof rest, .part = -1, .objects = select.objects};
+    o.select = &rest;
+    RETURN_IF(compare_files(d, &o, selected, &left, err));
+    if (group_rank(ctx->group) == 0)
+        warn_left(&ctx->log, &left);
+    note_compared(&ctx->log, d);
+    return FSDPCK_OK;
+}
+
+fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                              const fsdpck_diff_options *options, fsdpck_diff **out,
+                              fsdpck_error *err)
+{
+    RETURN_IF(diff_make(ctx, a, b, options, out, err));
+    const fsdpck_status st = group_agree(ctx->group, diff_beside(*out, options, err), err);
+    if (st != FSDPCK_OK) {
+        fsdpck_diff_free(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+void fsdpck_diff_free(fsdpck_diff *d)
+{
+    if (d == NULL)
+        return;
+    for (size_t i = 0; i < d->beside.count; i++)
+        close_file(VEC_AT(&d->beside, diff_file, i));
+    diff_free_one(d);
+}
+
+void fsdpck_diff_get_info(const fsdpck_diff *d, fsdpck_diff_info *info)
+{
+    fsdpck_diff_info all;
+    diff_get_info_one(d, &all);
+    all.state_files = d->beside.count;
+    for (size_t i = 0; i < d->beside.count; i++) {
+        fsdpck_diff_info one;
+        diff_get_info_one(VEC_AT(&d->beside, const diff_file, i)->diff, &one);
+        all.tensors_a += one.tensors_a;
+        all.tensors_b += one.tensors_b;
+        all.tensors_compared += one.tensors_compared;
+        all.nbytes_compared += one.nbytes_compared;
+        all.objects_compared += one.objects_compared;
+        all.bytes_read += one.bytes_read;
+        all.rows += one.rows;
+        all.stopped = all.stopped || one.stopped;
+    }
+    struct_copy_out(info, &all, sizeof all);
+}
+
+void fsdpck_diff_get_row(const fsdpck_diff *d, uint64_t i, fsdpck_diff_row *row)
+{
+    fsdpck_diff_row all = {.struct_nbytes = sizeof all};
+    const fsdpck_diff *of = d;
+    for (size_t k = 0; i >= of->rows.count && k < d->beside.count; k++) {
+        const diff_file *f = VEC_AT(&d->beside, const diff_file, k);
+        i -= of->rows.count;
+        of = f->diff;
+        all.file = f->name;
+    }
+    if (i < of->rows.count)
+        diff_fill_row(of, i, &all);
+    struct_copy_out(row, &all, sizeof all);
+}

@@ -1,0 +1,192 @@
+/* state_files.c: files of a trainer's state beside the weights for callers: their kinds by content. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/struct_copy.h"
+#include "base/text.h"
+#include "open/checkpoint.h"
+
+static bool is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)
+{
+    const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
+    if (in != &c->probe) /* the folder that contains the checkpoint */
+        return strcmp(text_file_name(c->path), entry) == 0;
+    for (size_t i = 0; i < catalogue_file_count(read); i++)
+        if (strcmp(catalogue_name(read, catalogue_file(read, (uint32_t)i)->path), entry) == 0)
+            return true;
+    return false;
+}
+
+static fsdpck_status list_unread(fsdpck_checkpoint *c, const probe_input *in, fsdpck_error *err)
+{
+    for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
+        path_kind kind;
+        const char *entry = in->entries[i];
+        found_state_file f = {0};
+        if ((!trainer_state_has_name(entry) && strcmp(entry, TRAINER_STATE_JSON) != 0) ||
+            is_read(c, in, entry) ||
+            path_probe(&in->dir, entry, &kind, &f.nbytes, NULL) != FSDPCK_OK || kind != PATH_FILE)
+            continue;
+        f.path = folder_path_join(in->path, entry);
+        if (f.path == NULL)
+            return error_set_nomem(err, strlen(entry));
+        f.name = text_file_name(f.path);
+        if (vec_add(&c->state_files, &f, err) != FSDPCK_OK) {
+            free(f.path);
+            return FSDPCK_LIMIT;
+        }
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status trainer_state_list(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    probe_input above;
+    if (c->state_files_known)
+        return FSDPCK_OK;
+    c->state_files_known = true;
+    RETURN_IF(list_unread(c, &c->probe, err));
+    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
+        return FSDPCK_OK;
+    const fsdpck_status st = list_unread(c, &above, err);
+    probe_release(&above);
+    return st;
+}
+
+/* Keys that all states of a kind have at the top. */
+typedef struct state_keys {
+    fsdpck_state_kind kind;
+    const char *keys[2];
+} state_keys;
+
+static const state_keys rows[] = {
+    {FSDPCK_STATE_SCHEDULER, {"last_epoch", "_step_count"}},     /* torch's LRScheduler */
+    {FSDPCK_STATE_SCALER, {"growth_factor", "_growth_tracker"}}, /* torch's GradScaler */
+    {FSDPCK_STATE_RNG, {"python", "cpu"}},                       /* transformers */
+    {FSDPCK_STATE_RNG, {"random_state", "torch_manual_seed"}},   /* accelerate */
+};
+
+static bool begins_with(const catalogue *c, value path, uint32_t name, const char *key)
+{
+    if (value_is_none(path))
+        return strcmp(catalogue_name(c, name), key) == 0;
+    return value_count(&c->pool, path) > 0 &&
+           value_is_str(&c->pool, value_item(&c->pool, path, 0), key);
+}
+
+static bool has_key(const catalogue *c, const char *key)
+{
+    for (size_t i = 0; i < catalogue_object_count(c); i++)
+        if (begins_with(c, catalogue_object(c, i)->path, catalogue_object(c, i)->name, key))
+            return true;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++)
+        if (begins_with(c, catalogue_tensor(c, i)->path, catalogue_tensor(c, i)->name, key))
+            return true;
+    return false;
+}
+
+/* One object of a class such as transformers.TrainingArguments. */
+static bool is_arguments(const catalogue *c)
+{
+    static const char word[] = "Arguments";
+    if (catalogue_object_count(c) != 1 || !catalogue_object(c, 0)->loaded)
+        return false;
+    const value_call *call = value_call_of(&c->pool, catalogue_object(c, 0)->content);
+    const value first = call == NULL ? VALUE_OF_NONE : value_item(&c->pool, call->args, 0);
+    const char *names[2] = {"", ""};
+    if (call != NULL)
+        names[0] = value_symbol_name(&c->pool, call->callee);
+    names[1] = value_symbol_name(&c->pool, first);
+    return text_ends_with(names[0], strlen(names[0]), word) ||
+           text_ends_with(names[1], strlen(names[1]), word);
+}
+
+static fsdpck_state_kind kind_of(const fsdpck_checkpoint *c)
+{
+    if (has_key(&c->cat, "param_groups"))
+        return FSDPCK_STATE_OPTIMIZER;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (has_key(&c->cat, rows[i].keys[0]) && has_key(&c->cat, rows[i].keys[1]))
+            return rows[i].kind;
+    return is_arguments(&c->cat) ? FSDPCK_STATE_ARGUMENTS : FSDPCK_STATE_OTHER;
+}
+
+static void inspect_weights(found_state_file *f, fsdpck_checkpoint *c)
+{
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
+    f->kind = kind_of(c);
+    f->tensors = catalogue_tensor_count(&c->cat);
+    for (size_t i = 0; i < f->tensors; i++)
+        f->tensor_nbytes += catalogue_tensor_nbytes(&c->cat, i);
+    if (fsdpck_get_step(c, 0, &step))
+        f->step = step.step;
+}
+
+static void inspect_json(found_state_file *f, const fsdpck_checkpoint *c)
+{
+    for (size_t i = 0; i < c->steps_count; i++)
+        if (strcmp(c->steps[i].source, TRAINER_STATE_JSON) == 0)
+            f->step = c->steps[i].step;
+    char *text = NULL;
+    size_t nbytes;
+    const bool is_here = probe_has_entry(&c->probe, TRAINER_STATE_JSON);
+    const bool is_read =
+        is_here && trainer_state_read_json(&c->probe, &text, &nbytes, NULL) == FSDPCK_OK;
+    f->kind = is_here && !is_read ? FSDPCK_STATE_UNREAD : FSDPCK_STATE_PROGRESS;
+    free(text);
+}
+
+fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
+                              fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    fsdpck_context *ctx = of->ctx;
+    const logger log = ctx->log;
+    fsdpck_open_options o = FSDPCK_INIT(fsdpck_open_options);
+    o.opaque_calls = 1;
+    ctx->log = (logger){0};
+    const fsdpck_status st = checkpoint_open(ctx, f->path, &o, NULL, NULL, out, err);
+    ctx->log = log;
+    return st;
+}
+
+/* An unreadable file is no error here. */
+static void inspect_file(fsdpck_checkpoint *c, found_state_file *f)
+{
+    fsdpck_step ignored = FSDPCK_INIT(fsdpck_step);
+    fsdpck_checkpoint *state = NULL;
+    f->inspected = true;
+    f->step = -1;
+    (void)fsdpck_get_step(c, 0, &ignored); /* finds all records */
+    if (strcmp(f->name, TRAINER_STATE_JSON) == 0) {
+        inspect_json(f, c);
+        return;
+    }
+    if (state_file_open(c, f, &state, NULL) == FSDPCK_OK)
+        inspect_weights(f, state);
+    fsdpck_close(state);
+}
+
+/* Ranks of a group may have other files on their hosts. */
+int fsdpck_get_state_file(fsdpck_checkpoint *c, size_t index, fsdpck_state_file *out)
+{
+    while (c->base != NULL)
+        c = c->base;
+    if (c->ctx->group != NULL || c->remote_files != NULL ||
+        trainer_state_list(c, NULL) != FSDPCK_OK || index >= c->state_files.count) {
+        struct_clear(out);
+        return 0;
+    }
+    found_state_file *f = VEC_AT(&c->state_files, found_state_file, index);
+    if (!f->inspected)
+        inspect_file(c, f);
+    const fsdpck_state_file all = {.struct_nbytes = sizeof all,
+                                   .path = f->path,
+                                   .name = f->name,
+                                   .nbytes = f->nbytes,
+                                   .kind = f->kind,
+                                   .tensors = f->tensors,
+                                   .tensor_nbytes = f->tensor_nbytes,
+                                   .step = f->step};
+    struct_copy_out(out, &all, sizeof all);
+    return 1;
+}

@@ -1,0 +1,114 @@
+/* catalogue_get.c: counts, items and boxes of a catalogue; finding a tensor by its name. */
+#include "state/catalogue.h"
+
+size_t catalogue_tensor_count(const catalogue *c)
+{
+    return c->tensors.count;
+}
+
+size_t catalogue_object_count(const catalogue *c)
+{
+    return c->objects.count;
+}
+
+size_t catalogue_file_count(const catalogue *c)
+{
+    return c->files.count;
+}
+
+uint64_t catalogue_chunk_count(const catalogue *c)
+{
+    return c->chunks.count;
+}
+
+cat_tensor *catalogue_tensor(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->tensors, cat_tensor, i);
+}
+
+cat_object *catalogue_object(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->objects, cat_object, i);
+}
+
+cat_file *catalogue_file(const catalogue *c, size_t i)
+{
+    return VEC_AT(&c->files, cat_file, i);
+}
+
+cat_chunk *catalogue_chunk(const catalogue *c, uint64_t i)
+{
+    return VEC_AT(&c->chunks, cat_chunk, i);
+}
+
+const char *catalogue_name(const catalogue *c, uint32_t name_id)
+{
+    return strtab_text(&c->names, name_id);
+}
+
+size_t catalogue_name_nbytes(const catalogue *c, uint32_t name_id)
+{
+    return strtab_nbytes(&c->names, name_id);
+}
+
+const uint64_t *catalogue_shape(const catalogue *c, size_t tensor)
+{
+    static const uint64_t none[1];
+    if (c->shapes.items == NULL)
+        return none; /* only 0-dim tensors */
+    return VEC_AT(&c->shapes, const uint64_t, catalogue_tensor(c, tensor)->shape_at);
+}
+
+uint64_t catalogue_tensor_nelems(const catalogue *c, size_t tensor)
+{
+    return box_nelems(catalogue_shape(c, tensor), catalogue_tensor(c, tensor)->ndim);
+}
+
+uint64_t catalogue_tensor_nbytes(const catalogue *c, size_t tensor)
+{
+    const dtype d = (dtype)catalogue_tensor(c, tensor)->dtype;
+    return catalogue_tensor_nelems(c, tensor) * dtype_get(d)->itemsize_bytes;
+}
+
+void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, uint64_t *sizes)
+{
+    const cat_chunk *k = catalogue_chunk(c, chunk);
+    const cat_tensor *t = catalogue_tensor(c, k->tensor);
+    const unsigned ndim = t->ndim;
+    for (unsigned d = 0; d < ndim; d++) {
+        const uint64_t at = k->dims_at + d;
+        if (offsets != NULL)
+            offsets[d] = t->wide_dims ? *VEC_AT(&c->dims64, const uint64_t, at)
+                                      : *VEC_AT(&c->dims32, const uint32_t, at);
+        if (sizes != NULL)
+            sizes[d] = t->wide_dims ? *VEC_AT(&c->dims64, const uint64_t, at + ndim)
+                                    : *VEC_AT(&c->dims32, const uint32_t, at + ndim);
+    }
+}
+
+bool catalogue_chunk_is_same(const catalogue *c, uint64_t a, uint64_t b)
+{
+    uint64_t offsets[2][NDIM_MAX], sizes[2][NDIM_MAX];
+    catalogue_chunk_box(c, a, offsets[0], sizes[0]);
+    catalogue_chunk_box(c, b, offsets[1], sizes[1]);
+    return box_equal(offsets[0], sizes[0], offsets[1], sizes[1],
+                     catalogue_tensor(c, catalogue_chunk(c, a)->tensor)->ndim);
+}
+
+uint64_t catalogue_chunk_hash(const catalogue *c, uint64_t chunk)
+{
+    const unsigned ndim = catalogue_tensor(c, catalogue_chunk(c, chunk)->tensor)->ndim;
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX], h = UINT64_C(0x9E3779B97F4A7C15);
+    catalogue_chunk_box(c, chunk, offsets, sizes);
+    for (unsigned d = 0; d < ndim; d++) {
+        h = (h ^ offsets[d]) * UINT64_C(0xFF51AFD7ED558CCD);
+        h = (h ^ sizes[d] ^ h >> 29) * UINT64_C(0xC4CEB9FE1A85EC53);
+    }
+    return h ^ h >> 32;
+}
+
+uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes)
+{
+    const uint32_t id = strtab_find(&c->names, name, nbytes);
+    return id < c->by_name_count ? c->by_name[id] : CAT_NONE;
+}

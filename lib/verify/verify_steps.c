@@ -1,0 +1,28 @@
+/* Steps of DeepSpeed: those of the training, those that loss scaling skipped, and those of the optimizer. */
+#include <inttypes.h>
+
+#include "verify/verify_internal.h"
+
+void verify_steps(fsdpck_verify *v)
+{
+    fsdpck_checkpoint *c = v->src;
+    deepspeed_steps s;
+    fsdpck_error what;
+    /* Files of other hosts are read only while all ranks serve them. */
+    if (v->level < CHECK_CHECKSUM || c->remote_files != NULL || c->ctx->group != NULL ||
+        verify_is_partial(v))
+        return;
+    checkpoint_deepspeed_steps(c, &s);
+    const int64_t skipped = s.skipped > 0 ? s.skipped : 0;
+    if (s.global < 0 || s.optimizer < 0 || skipped > s.global ||
+        s.global - skipped == s.optimizer ||
+        (s.skipped < 0 && s.optimizer < s.global)) /* an unknown number was skipped */
+        return;
+    FAIL_WITH(&what, BADINPUT, ZERO_STEP, ("the optimizer is at another step than the training"),
+              (path, c->path),
+              (expected, "step %" PRId64 ", of global_steps %" PRId64 " and skipped_steps %" PRId64,
+               s.global - skipped, s.global, skipped),
+              (found, "step %" PRId64 " in the optimizer's state", s.optimizer),
+              (next, "check that model states and optimizer states are from one save"));
+    findings_report(&v->found, &what);
+}
