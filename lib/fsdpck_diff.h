@@ -42,36 +42,36 @@ typedef struct fsdpck_diff_options {
 /* Totals. */
 typedef struct fsdpck_diff_info {
     size_t struct_nbytes;
-    const char *part; /* "model", ...: the part compared */
-    uint64_t tensors_a, tensors_b;
-    uint64_t tensors_compared; /* in both, with the same dtype and shape */
-    uint64_t nbytes_compared;  /* of these */
-    uint64_t objects_compared;
-    uint64_t bytes_read; /* of both */
-    uint64_t rows;       /* differences; limit of the index */
+    const char *part;              /* "model", ...: the part compared */
+    uint64_t tensors_a, tensors_b; /* of the part on each side */
+    uint64_t tensors_compared;     /* in both, with the same dtype and shape */
+    uint64_t nbytes_compared;      /* of these */
+    uint64_t objects_compared;     /* values that are no tensors, in both */
+    uint64_t bytes_read;           /* of both */
+    uint64_t rows;                 /* differences; limit of the index */
     int stopped; /* there may be more: brief, or 64 rows of lists beside dicts and of attributes */
     uint64_t state_files; /* of a trainer's state beside the weights of both, compared too */
 } fsdpck_diff_info;
 
 /* Kinds of difference. */
 typedef enum fsdpck_diff_kind {
-    FSDPCK_DIFF_ONLY_A, /* tensor in A only */
-    FSDPCK_DIFF_ONLY_B,
+    FSDPCK_DIFF_ONLY_A,        /* tensor in A only */
+    FSDPCK_DIFF_ONLY_B,        /* in B only */
     FSDPCK_DIFF_TYPE,          /* different dtype or shape; values are not compared */
     FSDPCK_DIFF_VALUES,        /* different elements */
     FSDPCK_DIFF_OBJECT_ONLY_A, /* object in A only */
-    FSDPCK_DIFF_OBJECT_ONLY_B,
-    FSDPCK_DIFF_OBJECT /* different objects */
+    FSDPCK_DIFF_OBJECT_ONLY_B, /* in B only */
+    FSDPCK_DIFF_OBJECT         /* different objects */
 } fsdpck_diff_kind;
 
 /* One difference. Members that do not apply are zero. */
 typedef struct fsdpck_diff_row {
     size_t struct_nbytes;
     fsdpck_diff_kind kind;
-    const char *name; /* may contain any byte */
-    size_t name_nbytes;
-    const char *dtype_a, *dtype_b; /* torch's names; NULL if the side lacks the tensor */
-    unsigned ndim_a, ndim_b;
+    const char *name;                  /* may contain any byte */
+    size_t name_nbytes;                /* without the final 0 */
+    const char *dtype_a, *dtype_b;     /* torch's names; NULL if the side lacks the tensor */
+    unsigned ndim_a, ndim_b;           /* 0 also for a missing side */
     const uint64_t *shape_a, *shape_b; /* likewise */
     /* FSDPCK_DIFF_VALUES: */
     int located; /* 0: compressed tensor, only digests were compared; differing to not_numbers are 0 */

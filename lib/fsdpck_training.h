@@ -30,8 +30,10 @@ typedef struct fsdpck_megatron {
     size_t struct_nbytes;
     const char *checkpoint_version; /* "3.0" */
     const char *optimizer;          /* form of the optimizer's state, such as "fully_reshardable" */
-    int64_t iteration;
-    int64_t world_size, tensor_parallel, pipeline_parallel, expert_parallel, context_parallel;
+    int64_t iteration;              /* number of the training step */
+    int64_t world_size;             /* ranks that saved it */
+    /* Ranks among which one kind of parallelism divides the work. */
+    int64_t tensor_parallel, pipeline_parallel, expert_parallel, context_parallel;
     int is_unread; /* the record exists, but cannot be read */
 } fsdpck_megatron;
 
@@ -41,7 +43,7 @@ FSDPCK_API int fsdpck_get_megatron(struct fsdpck_checkpoint *ckpt, fsdpck_megatr
 /* A training step that the checkpoint records. */
 typedef struct fsdpck_step {
     size_t struct_nbytes;
-    int64_t step;
+    int64_t step;       /* not negative */
     const char *source; /* "object 'train_state.step'", "name of the folder", ... */
 } fsdpck_step;
 
@@ -66,9 +68,9 @@ typedef enum fsdpck_state_kind {
 /* A file of a trainer's state beside the weights, such as optimizer.pt: no conversion reads it. */
 typedef struct fsdpck_state_file {
     size_t struct_nbytes;
-    const char *path, *name; /* `name`: without its folder */
-    uint64_t nbytes;
-    fsdpck_state_kind kind;
+    const char *path, *name;         /* `name`: without its folder */
+    uint64_t nbytes;                 /* of the file */
+    fsdpck_state_kind kind;          /* by its content, not its name */
     uint64_t tensors, tensor_nbytes; /* in it */
     int64_t step;                    /* that it records; -1: none */
 } fsdpck_state_file;
