@@ -117,6 +117,8 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
     ctx->log = (logger){log_warnings_only, (void *)&log};
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK)
+        st = checkpoint_check_sizes(c, err);
+    if (st == FSDPCK_OK)
         st = check_manifest(c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
         st = check_tensors(ctx, c, err);
