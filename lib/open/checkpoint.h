@@ -218,7 +218,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
 bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights);
 void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
-/* BADINPUT (EXPORT-CONFIG) if embeddings or norms have no elements, or none of them has the sizes that the
+/* BADINPUT (EXPORT-CONFIG) if embeddings or norms have no elements, or no embedding has the sizes that the
  * folder's config.json states. */
 fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;

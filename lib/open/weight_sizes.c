@@ -87,7 +87,7 @@ void checkpoint_warn_placeholders(const fsdpck_checkpoint *c)
 {
     uint64_t empty, weights;
     if (checkpoint_has_placeholders(c, &empty, &weights))
-        log_warn(&c->ctx->log, FSDPCK_FINDING_PLACEHOLDERS,
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_EMPTY,
                  "use a checkpoint with the values: save again with the gathered state dict",
                  "%" PRIu64 " of %" PRIu64
                  " weights have no elements: placeholders of ZeRO 3 or FSDP",
@@ -111,7 +111,7 @@ static size_verdict judge(const catalogue *c, const model_config *config, size_t
     if (is_empty(c, tensor) || (role == WEIGHT_TABLE && ndim == 1))
         return SIZE_IS_SLICE;
     if (role == WEIGHT_NORM)
-        return ndim != 1 ? SIZE_UNKNOWN : shape[0] == hidden ? SIZE_AGREES : SIZE_DIFFERS;
+        return ndim == 1 && shape[0] == hidden ? SIZE_AGREES : SIZE_UNKNOWN;
     if (ndim != 2)
         return SIZE_UNKNOWN;
     return shape[1] == hidden || shape[0] == vocab ? SIZE_AGREES : SIZE_DIFFERS;
@@ -143,7 +143,7 @@ static fsdpck_status fail_size(const fsdpck_checkpoint *c, const model_config *c
     return st;
 }
 
-/* Sizes that differ are doubted only where no tensor has the stated ones. */
+/* Norms of other sizes are usual. Embeddings that differ are doubted only where no tensor has the stated ones. */
 static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const model_config *config,
                                  fsdpck_error *err)
 {
