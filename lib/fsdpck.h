@@ -322,60 +322,6 @@ typedef struct fsdpck_info {
 /* Fills *info. Counts all tensors: takes time proportional to their number. */
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
 
-/* What a folder of Megatron-Core records of the run that saved it. Numbers are -1 and texts "" where
- * it does not. */
-typedef struct fsdpck_megatron {
-    size_t struct_nbytes;
-    const char *checkpoint_version; /* "3.0" */
-    const char *optimizer;          /* form of the optimizer's state, such as "fully_reshardable" */
-    int64_t iteration;
-    int64_t world_size, tensor_parallel, pipeline_parallel, expert_parallel, context_parallel;
-    int is_unread; /* the record exists, but cannot be read */
-} fsdpck_megatron;
-
-/* Returns 0 if the checkpoint has no such record. Reads a file or an object the first time. */
-FSDPCK_API int fsdpck_get_megatron(fsdpck_checkpoint *ckpt, fsdpck_megatron *megatron);
-
-/* A training step that the checkpoint records. */
-typedef struct fsdpck_step {
-    size_t struct_nbytes;
-    int64_t step;
-    const char *source; /* "object 'train_state.step'", "name of the folder", ... */
-} fsdpck_step;
-
-/* Record number `index` of the training step, the most reliable first: objects and tensors of the
- * trainer, trainer_state.json, the first step in the optimizer's state, the name of the folder (info.step).
- * They differ if a folder was renamed, or if the optimizer skipped or accumulated steps. Reads these
- * records at the first call; leaves out those that it cannot read. Returns 0 after the last. */
-FSDPCK_API int fsdpck_get_step(fsdpck_checkpoint *ckpt, size_t index, fsdpck_step *step);
-
-/* What a file of a trainer's state holds, by its content. */
-typedef enum fsdpck_state_kind {
-    FSDPCK_STATE_UNREAD,    /* of a kind that is not read, or damaged: fsdpck verify tells which */
-    FSDPCK_STATE_OTHER,     /* none of the following */
-    FSDPCK_STATE_OPTIMIZER, /* param_groups */
-    FSDPCK_STATE_SCHEDULER, /* of the learning rate */
-    FSDPCK_STATE_RNG,       /* states of random number generators */
-    FSDPCK_STATE_SCALER,    /* of gradients, for float16 */
-    FSDPCK_STATE_PROGRESS,  /* trainer_state.json */
-    FSDPCK_STATE_ARGUMENTS  /* training_args.bin */
-} fsdpck_state_kind;
-
-/* A file of a trainer's state beside the weights, such as optimizer.pt: no conversion reads it. */
-typedef struct fsdpck_state_file {
-    size_t struct_nbytes;
-    const char *path, *name; /* `name`: without its folder */
-    uint64_t nbytes;
-    fsdpck_state_kind kind;
-    uint64_t tensors, tensor_nbytes; /* in it */
-    int64_t step;                    /* that it records; -1: none */
-} fsdpck_state_file;
-
-/* File number `index`, in the order of the folder. Returns 0 after the last. Reads the metadata of each
- * file at its first call. */
-FSDPCK_API int fsdpck_get_state_file(fsdpck_checkpoint *ckpt, size_t index,
-                                     fsdpck_state_file *file);
-
 /* Name of built-in tensor map number `index`, in the order of the names, and in *text (may be NULL) its
  * text, fsdpck-map(5). Both are constants. Returns NULL after the last. */
 FSDPCK_API const char *fsdpck_builtin_map(size_t index, const char **text);
@@ -734,8 +680,10 @@ FSDPCK_API fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *
 #endif
 
 #include "fsdpck_average.h"
+#include "fsdpck_diff.h"
 #include "fsdpck_layout.h"
 #include "fsdpck_model.h"
+#include "fsdpck_training.h"
 #include "fsdpck_verify.h"
 
 #endif
