@@ -418,6 +418,7 @@ static fsdpck_status close_describing(hdf5_describe_state *s, fsdpck_error *err)
 {
     s->driver.hides_errors = true;
     const fsdpck_status st = close_all(s) < 0 || s->error != 0 ? fail(s, NULL, err) : FSDPCK_OK;
+    hdf5_driver_release(&s->driver);
     free(s);
     return st;
 }

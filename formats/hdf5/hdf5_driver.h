@@ -6,6 +6,9 @@
  *     file = H5Fopen(HDF5_DRIVER_PATH, H5F_ACC_RDONLY, access);
  *     H5Dread_chunk(dataset, H5P_DEFAULT, corner, &mask, nowhere);            // take_place(&place, at, nbytes)
  *     H5Dwrite_chunk(dataset, H5P_DEFAULT, mask, corner, nbytes, nowhere);    // the same
+ *     H5Fclose(file);
+ *     H5Pclose(access);
+ *     hdf5_driver_release(&d);
  *
  * A file driver that opens nothing and needs no path. libhdf5 reads and writes `fd` by position,
  * except from or to the one address `nowhere`: then only the location is reported. The library thus
@@ -36,10 +39,15 @@ typedef struct hdf5_driver {
     /* Failures are reported only in *error, so that libhdf5 can close its objects. It would keep an
      * object that it cannot close and retry with a released driver. */
     bool hides_errors;
+    int64_t id; /* its hid_t, registered until hdf5_driver_release; 0 at first: not registered */
 } hdf5_driver;
 
-/* A new file access property list (its hid_t), to be closed; negative on failure. *d is borrowed
- * while it and files opened with it are open. */
-int64_t hdf5_driver_access(const hdf5_driver *d);
+/* Registers the driver. A new file access property list (its hid_t), to be closed; negative on
+ * failure, then nothing is registered. *d is borrowed while the list and files opened with it are
+ * open. */
+int64_t hdf5_driver_access(hdf5_driver *d);
+/* After the file was closed, not before: libhdf5 1.10.8 drops its reference to the driver before
+ * it calls the driver to close the file. Does nothing if not registered. */
+void hdf5_driver_release(hdf5_driver *d);
 
 #endif

@@ -190,19 +190,25 @@ static const H5FD_class_t driver_class = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-int64_t hdf5_driver_access(const hdf5_driver *d)
+int64_t hdf5_driver_access(hdf5_driver *d)
 {
     const info want = {d};
     const hid_t driver = H5FDregister(&driver_class);
     if (driver < 0)
         return -1;
+    d->id = driver;
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    const int ok = access >= 0 && H5Pset_driver(access, driver, &want) >= 0;
-    /* The list keeps the driver, and files their own. */
-    (void)H5FDunregister(driver);
-    if (ok)
+    if (access >= 0 && H5Pset_driver(access, driver, &want) >= 0)
         return access;
     if (access >= 0)
         (void)H5Pclose(access);
+    hdf5_driver_release(d);
     return -1;
+}
+
+void hdf5_driver_release(hdf5_driver *d)
+{
+    if (d->id > 0)
+        (void)H5FDunregister((hid_t)d->id);
+    d->id = 0;
 }

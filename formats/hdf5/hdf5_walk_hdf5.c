@@ -474,6 +474,6 @@ bool hdf5_child_run(void *ctx, int in_fd, int out_fd)
         return false;
     w->put.fd = out_fd;
     const bool done = look(w, in_fd);
-    /* The process exit releases open objects: closing damaged ones may crash. */
+    /* The process exit releases open objects and the driver: closing damaged ones may crash. */
     return put_finish(&w->put) && done;
 }

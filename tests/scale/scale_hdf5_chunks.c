@@ -64,7 +64,7 @@ static hid_t new_dataset(hid_t made_in, const index_kind *k, const hsize_t *dims
 /* Every so many'th chunk of a grid. */
 static void describe(int fd, const index_kind *k, unsigned nchunks)
 {
-    const hdf5_driver d = {.fd = fd, .nowhere = nowhere, .raw = forget};
+    hdf5_driver d = {.fd = fd, .nowhere = nowhere, .raw = forget};
     const hid_t access = (hid_t)hdf5_driver_access(&d);
     const unsigned ncells = nchunks * k->every;
     const hsize_t dims[2] = {(hsize_t)ncells / WIDE * SIDE, WIDE * SIDE};
@@ -79,6 +79,7 @@ static void describe(int fd, const index_kind *k, unsigned nchunks)
     H5Dclose(dataset);
     H5Fclose(made);
     H5Pclose(access);
+    hdf5_driver_release(&d);
 }
 
 static double seconds_of(int who)

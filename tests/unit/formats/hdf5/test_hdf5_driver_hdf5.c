@@ -107,7 +107,7 @@ static void expect_text(hid_t object, const char *name, const char *text)
 /* With the driver: the library writes the structure, the bytes go to its offsets. */
 static void write_described(hsize_t user_block)
 {
-    const hdf5_driver d = driver_of(fd);
+    hdf5_driver d = driver_of(fd);
     const hid_t access = (hid_t)hdf5_driver_access(&d), create = H5Pcreate(H5P_FILE_CREATE);
     cr_assert(access >= 0);
     H5Pset_userblock(create, user_block);
@@ -128,6 +128,7 @@ static void write_described(hsize_t user_block)
     cr_assert(H5Fclose(file) >= 0);
     H5Pclose(access);
     H5Pclose(create);
+    hdf5_driver_release(&d);
 }
 
 /* By libhdf5 alone. */
@@ -184,7 +185,7 @@ static void expect_places(hid_t file, hid_t other, hsize_t user_block)
 
 static void check(hsize_t user_block)
 {
-    const hdf5_driver d = driver_of(fd);
+    hdf5_driver d = driver_of(fd);
     const hid_t normal = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     cr_assert(normal >= 0);
     expect_values(normal);
@@ -198,6 +199,7 @@ static void check(hsize_t user_block)
     expect_places(file, normal, user_block);
     H5Fclose(file);
     H5Pclose(access);
+    hdf5_driver_release(&d);
     H5Fclose(normal);
 }
 
@@ -241,9 +243,28 @@ Test(hdf5_driver, file_that_ends_early_is_no_file)
 {
     write_normally(0);
     cr_assert_eq(ftruncate(fd, lseek(fd, 0, SEEK_END) / 2), 0);
-    const hdf5_driver d = driver_of(fd);
+    hdf5_driver d = driver_of(fd);
     const hid_t access = (hid_t)hdf5_driver_access(&d);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     cr_expect(H5Fopen(HDF5_DRIVER_PATH, H5F_ACC_RDONLY, access) < 0);
     H5Pclose(access);
+    hdf5_driver_release(&d);
+}
+
+/* libhdf5 1.10.8 drops the file's reference, then calls the driver to close the file. */
+Test(hdf5_driver, stays_registered_until_the_file_is_closed)
+{
+    hdf5_driver d = driver_of(fd);
+    const hid_t access = (hid_t)hdf5_driver_access(&d), id = (hid_t)d.id;
+    cr_expect_eq(H5Pget_driver(access), id);
+    const hid_t file = H5Fcreate(HDF5_DRIVER_PATH, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    cr_assert(file >= 0);
+    H5Pclose(access);
+    cr_expect(H5Iis_valid(id) > 0);
+    cr_assert(H5Fclose(file) >= 0);
+    cr_expect(H5Iis_valid(id) > 0);
+    hdf5_driver_release(&d);
+    cr_expect_eq(d.id, 0);
+    cr_expect_eq(H5Iis_valid(id), 0);
+    hdf5_driver_release(&d);
 }
