@@ -302,7 +302,7 @@ static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
     const uint64_t window = window_bands(p->kind, nbytes, bands);
     const uint64_t more = p->kind == QUANT_MXFP4 ? sizes[1] * window : n * sizeof(float);
     return each * window + n * sizeof(uint16_t) + more +
-           box_cursor_nbytes(&v->reader, p->weight, sizes - ndim, sizes);
+           box_read_chunk_nbytes(&v->reader, k->chunk, sizes - ndim, sizes);
 }
 
 static const char *replica_of(void *ctx, uint64_t chunk)

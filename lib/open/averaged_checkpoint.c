@@ -217,6 +217,7 @@ static fsdpck_status prepare_inputs(fsdpck_checkpoint *const *inputs, size_t cou
                              (path, inputs[i]->path), (next, "use a shared file system"));
         RETURN_IF(checkpoint_load_inner(inputs[i], err));
         RETURN_IF(checkpoint_check_flat(inputs[i], &inputs[i]->cat, err));
+        RETURN_IF(checkpoint_check_sizes(inputs[i], err));
     }
     return FSDPCK_OK;
 }

@@ -26,6 +26,7 @@
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
  *     other_weights.c     other weights in the same folder
+ *     weight_sizes.c      weights without elements, sizes that contradict config.json
  *     unfinished_files.c  files that are not complete: downloads, outputs before their commit
  *     model_parallel_files.c other files of model-parallel ranks
  *     state_files.c       files of a trainer's state beside the weights, for callers
@@ -215,6 +216,13 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read);
+/* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
+bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights);
+void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
+/* BADINPUT (EXPORT-CONFIG) if embeddings or norms have no elements, or no embedding has the sizes that the
+ * folder's config.json states. */
+fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* FILE-UNFINISHED: the path is an output of fsdpck before its commit; a file that was read is not
  * completely downloaded (unfinished_files.c). */
 fsdpck_status checkpoint_check_partial(const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;

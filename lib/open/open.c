@@ -232,6 +232,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         checkpoint_note_flat(c);
         RETURN_IF(checkpoint_parts_find(&c->cat, &c->parts, err));
     }
+    checkpoint_warn_placeholders(c);
     c->src.root = c->path;
     c->src.root_is_file = !c->probe.is_folder;
     if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)

@@ -72,5 +72,8 @@ fsdpck_status box_first_is_stream(const box_reader *r, uint32_t tensor, bool *is
 /* Approximate memory of a cursor on a box. */
 uint64_t box_cursor_nbytes(const box_reader *r, uint32_t tensor, const uint64_t *offsets,
                            const uint64_t *sizes);
+/* The same of box_read_chunk. */
+uint64_t box_read_chunk_nbytes(const box_reader *r, uint64_t chunk, const uint64_t *offsets,
+                               const uint64_t *sizes);
 
 #endif

@@ -253,6 +253,7 @@ fsdpck_status resume_state_add_checkpoint(resume_state *s, const fsdpck_checkpoi
     bool has[RESUME_KINDS] = {false};
     resume_kind of_name; /* "optimizer_1000.pt" is no model, whatever its outer keys are */
     uint8_t kinds = 0;
+    uint64_t empty, weights;
     for (size_t i = 0; i < c->parts.tensor_count; i++)
         note_kind(has, c->parts.tensor_part[i],
                   catalogue_name(&c->cat, catalogue_tensor(&c->cat, i)->name));
@@ -264,6 +265,8 @@ fsdpck_status resume_state_add_checkpoint(resume_state *s, const fsdpck_checkpoi
         has[of_name] = has[of_name] || has[RESUME_MODEL];
         has[RESUME_MODEL] = false;
     }
+    if (checkpoint_has_placeholders(c, &empty, &weights))
+        has[RESUME_MODEL] = false;
     for (unsigned k = 0; k < RESUME_KINDS; k++)
         if (has[k]) {
             kinds |= (uint8_t)(1u << k);

@@ -276,6 +276,14 @@ static fsdpck_status prove_map(fsdpck_verify *v, const char *path, fsdpck_error 
     return st;
 }
 
+/* With --like, the sizes are compared with those of BASE. */
+static void check_sizes(fsdpck_verify *v)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (v->like == NULL && checkpoint_check_sizes(v->src, &what) != FSDPCK_OK)
+        findings_report_as(&v->found, FINDING_ERROR, &what);
+}
+
 static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *path,
                           fsdpck_error *err)
 {
@@ -297,6 +305,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     }
     RETURN_IF(group_agree(ctx->group, begin_expected(v, ctx, path, err), err));
     note_unfinished(v);
+    check_sizes(v);
     st = check_all(v, ctx, err);
     if (st == FSDPCK_OK)
         st = verify_copies(v, err);

@@ -207,3 +207,23 @@ Test(box_read, missing_elements)
     cr_expect_eq(err.finding, FSDPCK_FINDING_CHUNK_GAP);
     end(&t);
 }
+
+/* Chunks are read without an index of their tensor; nothing else is. */
+Test(box_read, tensors_without_an_index)
+{
+    static const uint64_t zeros[2], sizes[2] = {ROWS, COLS};
+    box_test t;
+    bool is_stream;
+    fsdpck_error err = {0};
+    begin(&t, "w", DTYPE_FLOAT32, 0, 1, (memory_layout){.stream = true});
+    box_reader bare;
+    box_reader_init(&bare, &t.m.cat, &t.m.src, &t.metadata);
+    cr_expect_eq(box_locate(&bare, t.tensor, zeros, sizes, &is_stream, &err), FSDPCK_INTERNAL);
+    cr_expect_eq(box_first_is_stream(&bare, t.tensor, &is_stream, &err), FSDPCK_INTERNAL);
+    /* Of one of the two equal chunks that a cursor has. */
+    const uint64_t one = box_read_chunk_nbytes(&bare, 0, zeros, sizes);
+    cr_expect_eq(one, box_read_chunk_nbytes(&t.r, 0, zeros, sizes));
+    cr_expect(one > 0 && one <= box_cursor_nbytes(&t.r, t.tensor, zeros, sizes));
+    box_reader_release(&bare);
+    end(&t);
+}

@@ -1,0 +1,178 @@
+/* Weights without their elements: placeholders of ZeRO 3, slices of FSDP1 under the names of parameters, and
+ * tensors that contradict the sizes in config.json. */
+#include <inttypes.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "open/checkpoint.h"
+#include "open/model_config.h"
+
+/* Parts of names of other models in the same checkpoint, of sizes of their own. */
+static bool is_of_tower(const char *name)
+{
+    static const char *const towers[] = {"vision", "visual", "audio", "encoder", "lora"};
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
+        if (strstr(name, towers[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* Whether the last parts of the name are one of these. */
+static bool ends_with_parts(const char *name, size_t nbytes, const char *const *ends, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const size_t n = strlen(ends[i]);
+        if (text_ends_with(name, nbytes, ends[i]) && (nbytes == n || name[nbytes - n - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* Names that families have for tensors of these sizes; quantized ones are packed. */
+typedef enum weight_role { WEIGHT_OTHER, WEIGHT_TABLE, WEIGHT_NORM } weight_role;
+
+static weight_role role_of(const catalogue *c, size_t tensor)
+{
+    static const char *const tables[] = {"embed_tokens.weight", "wte.weight", "lm_head.weight",
+                                         "word_embeddings.weight"};
+    static const char *const norms[] = {"input_layernorm.weight",
+                                        "post_attention_layernorm.weight",
+                                        "model.norm.weight",
+                                        "ln_1.weight",
+                                        "ln_2.weight",
+                                        "ln_f.weight"};
+    const cat_tensor *t = catalogue_tensor(c, tensor);
+    const char *name = catalogue_name(c, t->name);
+    const size_t nbytes = catalogue_name_nbytes(c, t->name);
+    if (!dtype_can_add(t->dtype) || is_of_tower(name))
+        return WEIGHT_OTHER;
+    if (ends_with_parts(name, nbytes, tables, sizeof tables / sizeof *tables))
+        return WEIGHT_TABLE;
+    return ends_with_parts(name, nbytes, norms, sizeof norms / sizeof *norms) ? WEIGHT_NORM
+                                                                              : WEIGHT_OTHER;
+}
+
+static bool is_empty(const catalogue *c, size_t tensor)
+{
+    for (unsigned d = 0; d < catalogue_tensor(c, tensor)->ndim; d++)
+        if (catalogue_shape(c, tensor)[d] == 0)
+            return true;
+    return false;
+}
+
+static bool is_of_model(const fsdpck_checkpoint *c, size_t tensor)
+{
+    return tensor < c->parts.tensor_count && c->parts.tensor_part[tensor] == PART_MODEL;
+}
+
+bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights)
+{
+    bool sliced = false;
+    *empty = *weights = 0;
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++) {
+        const cat_tensor *t = catalogue_tensor(&c->cat, i);
+        if (!is_of_model(c, i) ||
+            !text_ends_with(catalogue_name(&c->cat, t->name),
+                            catalogue_name_nbytes(&c->cat, t->name), ".weight"))
+            continue;
+        ++*weights;
+        *empty += is_empty(&c->cat, i);
+        sliced = sliced || (t->ndim == 1 && role_of(&c->cat, i) == WEIGHT_TABLE);
+    }
+    return *empty > 0 && *weights > 1 && (sliced || *empty >= *weights - *empty);
+}
+
+void checkpoint_warn_placeholders(const fsdpck_checkpoint *c)
+{
+    uint64_t empty, weights;
+    if (checkpoint_has_placeholders(c, &empty, &weights))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_EMPTY,
+                 "use a checkpoint with the values: save again with the gathered state dict",
+                 "%" PRIu64 " of %" PRIu64
+                 " weights have no elements: placeholders of ZeRO 3 or FSDP",
+                 empty, weights);
+}
+
+/* --- config.json --- */
+
+typedef enum size_verdict { SIZE_UNKNOWN, SIZE_AGREES, SIZE_DIFFERS, SIZE_IS_SLICE } size_verdict;
+
+/* A resized vocabulary and a factorized embedding agree: one dim is as stated. */
+static size_verdict judge(const catalogue *c, const model_config *config, size_t tensor)
+{
+    const uint64_t hidden = config->numbers[MODEL_HIDDEN_SIZE],
+                   vocab = config->numbers[MODEL_VOCAB_SIZE];
+    const weight_role role = role_of(c, tensor);
+    const uint64_t *shape = catalogue_shape(c, tensor);
+    const unsigned ndim = catalogue_tensor(c, tensor)->ndim;
+    if (role == WEIGHT_OTHER || hidden == 0 || (role == WEIGHT_TABLE && vocab == 0))
+        return SIZE_UNKNOWN;
+    if (is_empty(c, tensor) || (role == WEIGHT_TABLE && ndim == 1))
+        return SIZE_IS_SLICE;
+    if (role == WEIGHT_NORM)
+        return ndim == 1 && shape[0] == hidden ? SIZE_AGREES : SIZE_UNKNOWN;
+    if (ndim != 2)
+        return SIZE_UNKNOWN;
+    return shape[1] == hidden || shape[0] == vocab ? SIZE_AGREES : SIZE_DIFFERS;
+}
+
+static fsdpck_status fail_size(const fsdpck_checkpoint *c, const model_config *config,
+                               size_t tensor, fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(&c->cat, tensor);
+    text_buf is = {0};
+    for (unsigned d = 0; d < t->ndim; d++)
+        text_printf(&is, "%s%" PRIu64, d == 0 ? "" : ", ", catalogue_shape(&c->cat, tensor)[d]);
+    fsdpck_status st = text_check(&is, err);
+    if (st == FSDPCK_OK) {
+        st = FAIL_WITH(
+            err, BADINPUT, EXPORT_CONFIG,
+            ("'%s' of config.json contradicts the tensors", config->number_keys[MODEL_HIDDEN_SIZE]),
+            (path_in, c->path, "config.json"), (tensor, catalogue_name(&c->cat, t->name)),
+            (found, "shape [%s]", is.text == NULL ? "" : is.text),
+            (next, "save the gathered state dict if the tensors are empty or slices; "
+                   "otherwise use the config.json of this model"));
+        if (role_of(&c->cat, tensor) == WEIGHT_NORM)
+            error_expected(err, "shape [%" PRIu64 "]", config->numbers[MODEL_HIDDEN_SIZE]);
+        else
+            error_expected(err, "shape [%" PRIu64 ", %" PRIu64 "]",
+                           config->numbers[MODEL_VOCAB_SIZE], config->numbers[MODEL_HIDDEN_SIZE]);
+    }
+    text_release(&is);
+    return st;
+}
+
+/* Norms of other sizes are usual. Embeddings that differ are doubted only where no tensor has the stated ones. */
+static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const model_config *config,
+                                 fsdpck_error *err)
+{
+    size_t differing = SIZE_MAX;
+    bool agrees = false;
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++) {
+        const size_verdict v = is_of_model(c, i) ? judge(&c->cat, config, i) : SIZE_UNKNOWN;
+        if (v == SIZE_IS_SLICE)
+            return fail_size(c, config, i, err);
+        agrees = agrees || v == SIZE_AGREES;
+        if (v == SIZE_DIFFERS && differing == SIZE_MAX)
+            differing = i;
+    }
+    return agrees || differing == SIZE_MAX ? FSDPCK_OK : fail_size(c, config, differing, err);
+}
+
+fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    model_config config;
+    while (c->base != NULL && c->average == NULL)
+        c = c->base;
+    if (c->base != NULL || !c->probe.is_folder)
+        return FSDPCK_OK;
+    /* An unreadable one is reported where it is needed. */
+    fsdpck_status st = model_config_read(&c->probe.dir, &config, NULL);
+    if (st == FSDPCK_OK && config.text != NULL)
+        st = check_sizes(c, &config, err);
+    else
+        st = FSDPCK_OK;
+    model_config_release(&config);
+    return st;
+}
