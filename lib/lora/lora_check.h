@@ -39,6 +39,7 @@ fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t 
 typedef struct lora_facts {
     bool has_alpha;
     double alpha;
+    uint64_t r; /* of all modules without a pattern; 0: unknown */
     bool use_rslora, fan_in_fan_out;
     const char *task_type, *base_model; /* NULL: unknown */
 } lora_facts;
@@ -46,7 +47,8 @@ typedef struct lora_facts {
 /* Rank of a module from its lora_A; 0 without one. */
 uint64_t lora_module_rank(const lora_set *set, const catalogue *c, const lora_module *m);
 
-/* Appends an adapter_config.json. USAGE (LORA-CONFIG) where a needed fact is missing. */
+/* Appends an adapter_config.json. USAGE (LORA-CONFIG) where a needed fact is missing, BADINPUT (LORA-CONFIG) where
+ * PEFT may have doubled lora_alpha of experts. */
 fsdpck_status lora_config_make(const lora_set *set, const catalogue *c, uint32_t adapter,
                                const lora_facts *facts, text_buf *out,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -55,6 +55,60 @@ static fsdpck_status check_facts(const make_state *s, const lora_facts *facts, f
     return FSDPCK_OK;
 }
 
+/* ---- experts with two projections in one parameter ---- */
+
+static bool is_fused(const make_state *s, const lora_module *m)
+{
+    return m->kind == LORA_PARAMETER &&
+           strcmp(lora_text(s->set, m->parameter), "gate_up_proj") == 0;
+}
+
+/* The rank of all modules but fused ones; 0: they differ, or there are none. */
+static uint64_t shared_rank(const make_state *s)
+{
+    uint64_t shared = 0;
+    for (size_t i = 0; i < lora_module_count(s->set); i++) {
+        const lora_module *m = lora_module_at(s->set, i);
+        if (!has_rank(s, m) || is_fused(s, m))
+            continue;
+        const uint64_t r = lora_module_rank(s->set, s->c, m);
+        if (shared != 0 && r != shared)
+            return 0;
+        shared = r;
+    }
+    return shared;
+}
+
+/* Where a training names gate_proj and up_proj of experts that transformers 5 keeps as gate_up_proj, PEFT doubles r and
+ * lora_alpha of that parameter. A rank_pattern of the user's own may look the same, with a lora_alpha that is not doubled.
+ * Source: peft 0.21.2 (utils/transformers_weight_conversion.py: _convert_peft_config_moe). */
+static fsdpck_status check_fused(const make_state *s, const lora_facts *facts, fsdpck_error *err)
+{
+    const uint64_t r = facts->r > 0 ? facts->r : shared_rank(s);
+    for (size_t i = 0; i < lora_module_count(s->set) && r > 0; i++) {
+        const lora_module *m = lora_module_at(s->set, i);
+        if (!has_rank(s, m) || !is_fused(s, m))
+            continue;
+        const uint64_t found = lora_module_rank(s->set, s->c, m);
+        if (found % 2 != 0 || found / 2 != r)
+            continue;
+        const uint32_t a = catalogue_tensor(s->c, lora_cat_tensor(s->set, m->a))->name;
+        return FAIL_WITH(
+            err, BADINPUT, LORA_CONFIG,
+            ("'lora_alpha' of '%s.gate_up_proj' is unknown: PEFT doubles it with the rank for "
+             "fused gate_up_proj",
+             lora_text(s->set, m->path)),
+            (tensor, catalogue_name(s->c, a)),
+            (expected, "rank %" PRIu64 ", %s", r,
+             facts->r > 0 ? "the stated r" : "that of all other modules"),
+            (found, "rank %" PRIu64 ", twice as much", found),
+            (next, "give the adapter_config.json of the training with --adapter-config FILE"));
+    }
+    return FSDPCK_OK;
+}
+
+/* ---- r ---- */
+
 static int compare_ranks(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -260,6 +314,7 @@ fsdpck_status lora_config_make(const lora_set *set, const catalogue *c, uint32_t
     make_state s = {.set = set, .c = c, .adapter = adapter};
     json_writer w;
     RETURN_IF(check_facts(&s, facts, err));
+    RETURN_IF(check_fused(&s, facts, err));
     RETURN_IF(find_rank(&s, err));
     strtab_init(&s.paths, set->names.owner);
     strtab_init(&s.leaves, set->names.owner);

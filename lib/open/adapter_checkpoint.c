@@ -122,7 +122,7 @@ static fsdpck_status fail_rank_of_meta(const adapter_source *from, const lora_co
 {
     return FAIL_WITH(err, BADINPUT, LORA_RANK,
                      ("rank of the adapter differs from 'r' of lora_train_meta.json"),
-                     (path, from->path), (expected, "%" PRIu64, from->r),
+                     (path, from->path), (expected, "%" PRIu64, from->facts.r),
                      (found, "%" PRIu64 " rows of lora_A", config->r),
                      (next, "save the adapter again with a full state dict: one rank may have "
                             "saved its own slice only"));
@@ -147,8 +147,8 @@ static fsdpck_status take_config(fsdpck_checkpoint *c, lora_set *set, uint32_t a
         error_path(err, from->path);
         return st;
     }
-    if (from->text == NULL && from->r > 0 && config->rank_pattern.count == 0 &&
-        config->r != from->r)
+    if (from->text == NULL && from->facts.r > 0 && config->rank_pattern.count == 0 &&
+        config->r != from->facts.r)
         return fail_rank_of_meta(from, config, err);
     if (!config->has_alpha || !config->has_r)
         return FAIL_WITH(

@@ -67,7 +67,7 @@ static fsdpck_status read_meta_member(adapter_source *found, const char *key, co
 {
     char number[64];
     if (strcmp(key, "r") == 0 && t->kind == JSON_NUMBER && t->is_u64)
-        found->r = t->u64;
+        found->facts.r = t->u64;
     if (strcmp(key, "lora_alpha") == 0 && t->kind == JSON_NUMBER && t->nbytes < sizeof number) {
         memcpy(number, t->text, t->nbytes);
         number[t->nbytes] = '\0';

@@ -383,7 +383,6 @@ typedef struct adapter_source {
     size_t nbytes;
     lora_facts facts;
     char task_type[64]; /* of facts.task_type, from lora_train_meta.json */
-    uint64_t r;         /* of lora_train_meta.json; 0: unknown */
 } adapter_source;
 /* options: NULL to search only the folders of the checkpoint. */
 fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapter_options *options,

@@ -214,6 +214,35 @@ def case_merge_settings_float16(setting):
 
 
 @case(first=(2, 15))
+def case_merge_fused_experts(setting):
+    """PEFT doubles r and lora_alpha of gate_up_proj for target_modules of experts: lora_alpha alone would halve its scale."""
+    peft, _ = import_peft()
+    options = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "gate_proj", "up_proj", "down_proj"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = peft.get_peft_model(make_wide("moe", "float32"), peft.LoraConfig(**options))
+    set_adapter_values(model, 1)
+    base = unload(model)
+    truth = save_adapter(model, setting.path("truth"))
+    config = os.path.join(truth, "adapter_config.json")
+    with open(config, encoding="utf-8") as file:
+        patterns = json.load(file)
+    check((patterns["r"], patterns["rank_pattern"], patterns["alpha_pattern"]) == (
+        4, {r".*\.gate_up_proj": 8}, {r".*\.gate_up_proj": 16}), "PEFT: %r" % (patterns,))
+    source = setting.path("state.pt")
+    torch.save({"model": model.state_dict()}, source)
+    for words in (["--part", "adapter"], ["--merge-adapter", "self"]):
+        done, _ = setting.consolidate(source, "never", *words, "--lora-alpha", "8", expected=BAD_INPUT)
+        check("LORA-CONFIG" in done.stderr and "gate_up_proj" in done.stderr, done.stderr)
+        check_nothing_at(setting.path("never"))
+    _, out = run_merge(setting, source, "merged", ["self"], "--adapter-config", config)
+    check_merged(load_hf(out)[0], merge_by_peft(base, [truth]), "fused experts", 0, tied_names(base))
+    _, found = setting.consolidate(source, "adapter", "--part", "adapter", "--adapter-config", config)
+    _, out = run_merge(setting, save_base(base, setting.path("base")), "again", [found])
+    check_merged(load_hf(out)[0], merge_by_peft(base, [truth]), "fused experts again", 0, tied_names(base))
+
+
+@case(first=(2, 15))
 def case_merge_settings_float32(setting):
     check_settings(setting, "float32")
 
