@@ -215,8 +215,9 @@ def case_trainer_state_is_checked(setting):
     for level in ("quick", "structure", "coverage", "checksum", "numeric"):
         report = json.loads(setting.run("verify", folder, "--level", level, "--strict", "--json").stdout)
         check(report["counts"]["state_files"] == 5 and report["unchecked"]["state_files"] == 0, "%s: %r" % (level, report["counts"]))
-    done = setting.run("diff", os.path.join(run, "checkpoint-1"), folder)
-    check("STATE-BESIDE" in done.stderr and "optimizer.pt" in done.stderr, done.stderr)
+    done = setting.run("diff", os.path.join(run, "checkpoint-1"), folder, "--json", expected=1)
+    files = {row.get("file") for row in json.loads(done.stdout)["differences"]}
+    check("optimizer.pt" in files and None not in files, "files that differ: %r" % files)
     path = os.path.join(folder, "optimizer.pt")
     data = torch.load(path, weights_only=True)["state"][0]["exp_avg"].numpy().tobytes()
     with open(path, "rb") as file:
