@@ -7,8 +7,9 @@
 
 /* Quick: metadata is valid, all files exist and are long enough; metadata of separate ranks covers
  * each tensor; files of a trainer's state are not cut off. Coverage: also that chunks cover each
- * tensor, blob headers agree, and objects and the trainer's state can be read. KEY-NONE: without
- * tensors. So are folders directly below that are checkpoints of their own. state: receives that of the checkpoint, also without tensors; NULL: not needed. */
+ * tensor, blob headers agree, and objects and the trainer's state can be read. Folders directly below that are
+ * checkpoints of their own are checked in the same way. KEY-NONE: without tensors. state: receives that of the
+ * checkpoint, also without tensors; NULL: not needed. */
 fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
                                const fsdpck_latest_options *o, resume_state *state,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
