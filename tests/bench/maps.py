@@ -219,7 +219,7 @@ def race_torchtitan(a, race):
 
 def race_nearness(a, race):
     """verify --like reads both folders once. The floor reads the same bytes with as many threads."""
-    source = make_source(a, "map-rope", llama3(a.bytes / 2))
+    source = make_source(a, "map-near", llama3(a.bytes / 2))
     folders = [a.work / "near-out", a.work / "near-base"]
     config = write_config(a, model_type="llama", num_hidden_layers=sum(n.endswith("wq.weight") for n in llama3(a.bytes / 2)),
                           intermediate_size=INNER, tie_word_embeddings=False, architectures=["LlamaForCausalLM"])
