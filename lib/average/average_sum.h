@@ -37,7 +37,8 @@ void average_sum_release(average_sum *s);
 /* from[i]: n numbers of input i, little-endian; to: n numbers of the result. */
 bool average_sum_block(average_sum *s, const uint8_t *const *from, uint8_t *to, uint64_t n,
                        size_t *culprit);
-/* Adds to sums[0..2]: a * a, a * b and b * b of n numbers of two inputs in float64, in order. */
+/* Adds to sums[0..2]: a * a, a * b and b * b of n numbers of two inputs in float64, in an order that depends on n
+ * alone. */
 bool average_sum_products(average_sum *s, const uint8_t *const *from, uint64_t n, double *sums,
                           size_t *culprit);
 

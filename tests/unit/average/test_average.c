@@ -300,6 +300,44 @@ Test(average, products_are_rounded)
     cr_expect_eq(found, 0);
 }
 
+/* One sum over all products in order would be wrong by 4e-12 of the whole. */
+Test(average, products_of_many_blocks)
+{
+    enum { BLOCKS = 256 };
+    static double x[AVERAGE_BLOCK];
+    const uint8_t *const from[2] = {(const uint8_t *)x, (const uint8_t *)x};
+    const average_rule rule = {.slerp = true, .count = 2};
+    average_sum s;
+    double sums[3] = {0};
+    size_t culprit;
+    for (unsigned i = 0; i < AVERAGE_BLOCK; i++)
+        x[i] = 0.1;
+    cr_assert_eq(average_sum_init(&s, &rule, 2, DTYPE_FLOAT64, NULL), FSDPCK_OK);
+    for (int i = 0; i < BLOCKS; i++)
+        cr_assert(average_sum_products(&s, from, AVERAGE_BLOCK, sums, &culprit));
+    for (int i = 0; i < 3; i++)
+        cr_expect(fabs(sums[i] / (BLOCKS * AVERAGE_BLOCK * (0.1 * 0.1)) - 1) < 1e-14,
+                  "sum %d: %.17g", i, sums[i]);
+    average_sum_release(&s);
+}
+
+/* A block that no number of lanes divides. */
+Test(average, products_of_a_short_block)
+{
+    const double a[11] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    const double b[11] = {2, 0, 1, 0, 0, -1, 0, 0, 0, 3, 1};
+    const uint8_t *const from[2] = {(const uint8_t *)a, (const uint8_t *)b};
+    const average_rule rule = {.slerp = true, .count = 2};
+    average_sum s;
+    double sums[3] = {1000, 2000, 3000};
+    size_t culprit;
+    cr_assert_eq(average_sum_init(&s, &rule, 2, DTYPE_FLOAT64, NULL), FSDPCK_OK);
+    cr_assert(average_sum_products(&s, from, 11, sums, &culprit));
+    cr_expect(sums[0] == 1506 && sums[1] == 2040 && sums[2] == 3016, "%g %g %g", sums[0], sums[1],
+              sums[2]);
+    average_sum_release(&s);
+}
+
 Test(average, special_numbers)
 {
     const float finite = 1, bad[] = {NAN, INFINITY, -INFINITY}, large = 3e38f;
