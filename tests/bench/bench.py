@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 
+import averages
 import checks
 import hdf5
 import maps
@@ -290,6 +291,7 @@ def main():
         "reshard-memory": lambda: race_memory(a, "reshard", "--world-size", "6"),
         **{name: lambda race=race: race(a) for name, race in checks.RACES.items()},
         **maps.races(a, race),
+        **averages.races(a, race),
     }
     for name in a.races:
         races[name]()

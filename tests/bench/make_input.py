@@ -5,6 +5,8 @@
     make_input.py many  DST --tensors T --ranks R   T small tensors, cut by rows, the same form
     make_input.py columns DST --bytes N --ranks R --width W   bf16 column shards of [.., W], the same form
     make_input.py shapes DST --shapes FILE --ranks R   bf16 tensors of {name: [shape, dim that is cut]} (DCP folder)
+    make_input.py model  DST --bytes N --seed S     a llama in bf16, of layers of 0.1 GB (Hugging Face folder)
+    make_input.py adapter DST --bytes N --rank R    an adapter for all linear layers of that model (PEFT's folder)
     make_input.py chunks DST --tensors T            T tensors of 64 numbers, written by one process (DCP folder)
     make_input.py metadata DST --tensors T --ranks R   T tensors in R chunks each: a real .metadata, and data files of
                                                     the right size with nothing in them
@@ -94,6 +96,53 @@ def shapes_rank(rank, world, dst, listed):
     dist.destroy_process_group()
 
 
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 2048,
+         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+
+
+def llama_shapes(nbytes):
+    hidden, inner, keys, rows = LLAMA["hidden_size"], LLAMA["intermediate_size"], 512, LLAMA["vocab_size"]
+    linear = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (keys, hidden), "self_attn.v_proj": (keys, hidden),
+              "self_attn.o_proj": (hidden, hidden), "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden),
+              "mlp.down_proj": (hidden, inner)}
+    layers = max(1, round((nbytes / 2 - 2 * rows * hidden) / sum(a * b for a, b in linear.values())))
+    norms = {"input_layernorm": (hidden,), "post_attention_layernorm": (hidden,)}
+    shapes = {f"model.layers.{i}.{name}.weight": shape for i in range(layers) for name, shape in {**linear, **norms}.items()}
+    shapes.update({"model.embed_tokens.weight": (rows, hidden), "model.norm.weight": (hidden,), "lm_head.weight": (rows, hidden)})
+    return layers, shapes
+
+
+def make_model(dst, nbytes, seed):
+    from safetensors.torch import save_file
+
+    layers, shapes = llama_shapes(nbytes)
+    random = torch.Generator().manual_seed(seed)
+    folder = pathlib.Path(dst)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": layers}))
+    save_file({name: (torch.randn(shape, generator=random) * 0.02).bfloat16() for name, shape in shapes.items()},
+              folder / "model.safetensors", {"format": "pt"})
+
+
+def make_adapter(dst, nbytes, rank):
+    from safetensors.torch import save_file
+
+    linear = {name: shape for name, shape in llama_shapes(nbytes)[1].items() if "_proj" in name}
+    random = torch.Generator().manual_seed(99)
+    tensors = {}
+    for name, (rows, columns) in linear.items():
+        stem = "base_model.model." + name.removesuffix("weight")
+        tensors[stem + "lora_A.weight"] = torch.randn(rank, columns, generator=random) * 0.02
+        tensors[stem + "lora_B.weight"] = torch.randn(rows, rank, generator=random) * 0.02
+    folder = pathlib.Path(dst)
+    folder.mkdir(parents=True)
+    targets = sorted({name.split(".")[-2] for name in linear})
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "target_modules": targets, "task_type": "CAUSAL_LM"}))
+    save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})
+
+
 def make_chunks(dst, tensors):
     import torch.distributed.checkpoint as dcp
 
@@ -161,13 +210,15 @@ def shards_rank(rank, world, dst, kind, nbytes, tensors, wide):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("kind", choices=["dcp", "rows", "many", "columns", "shapes", "chunks", "metadata"])
+    p.add_argument("kind", choices=["dcp", "rows", "many", "columns", "shapes", "model", "adapter", "chunks", "metadata"])
     p.add_argument("dst")
     p.add_argument("--bytes", type=float, default=3e9)
     p.add_argument("--ranks", type=int, default=8)
     p.add_argument("--width", type=int, default=WIDTH)
     p.add_argument("--shapes", type=pathlib.Path)
     p.add_argument("--tensors", type=int, default=4000)
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--rank", type=int, default=16)
     a = p.parse_args()
     torch.set_num_threads(1)
     if a.kind == "dcp":
@@ -175,6 +226,10 @@ def main():
     elif a.kind == "shapes":
         listed = json.loads(a.shapes.read_text())
         torch.multiprocessing.spawn(shapes_rank, (a.ranks, a.dst, listed), a.ranks)
+    elif a.kind == "model":
+        make_model(a.dst, a.bytes, a.seed)
+    elif a.kind == "adapter":
+        make_adapter(a.dst, a.bytes, a.rank)
     elif a.kind == "chunks":
         make_chunks(a.dst, a.tensors)
     elif a.kind == "metadata":

@@ -13,6 +13,7 @@ from peft_models import VARIANTS, import_peft, make_base, make_peft
 from process_group import run_ranks
 from support import BAD_INPUT, UNSUPPORTED, USAGE, case, check, check_nothing_at, check_same_tensors
 
+BLOCKS = ("LlamaDecoderLayer", "Qwen3MoeDecoderLayer", "GPT2Block")
 FILE, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
@@ -39,8 +40,8 @@ def rank_save_dcp(folder, make, fsdp, wrap):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("fsdp",))
     model = make()
     if fsdp:
-        for layer in model.base_model.model.model.layers:
-            fully_shard(layer, mesh=mesh)
+        for block in (m for m in model.modules() if type(m).__name__ in BLOCKS):
+            fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
         state = get_model_state_dict(model)
     else:
@@ -148,8 +149,7 @@ def add_variant(name, ranks, **options):
 
 
 for number, variant in enumerate(VARIANTS):
-    add_variant(variant, 2 + number % 3, fsdp=variant in ("llama", "llama_bf16", "llama_fp16", "llama_all", "llama_ranks"),
-                wrap=(under_model, flat_model, bare)[number % 3])
+    add_variant(variant, 2 + number % 3, fsdp=True, wrap=(under_model, flat_model, bare)[number % 3])
 
 
 @case(first=(2, 15))

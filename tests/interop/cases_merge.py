@@ -102,9 +102,8 @@ def check_variant(setting, name, world_size, files):
     if files:
         run_ranks(world_size, rank_save_files, sharded, partial(make_peft, name))
     else:
-        fsdp = name.startswith("llama") and VARIANTS[name][2] == "float32" and world_size == 2
         wrap = (bare, flat_model, under_model)[world_size % 3]
-        run_ranks(world_size, rank_save_dcp, sharded, partial(make_peft, name), fsdp, wrap)
+        run_ranks(world_size, rank_save_dcp, sharded, partial(make_peft, name), True, wrap)
     done, out = run_merge(setting, sharded, name + "-inside", ["self"], "--adapter-config", os.path.join(truth, "adapter_config.json"))
     check_merged(load_hf(out)[0], expected, name + " inside", ulps_of(name), tied_names(base))
     check("merged: adapter default, " in done.stdout, done.stdout)
