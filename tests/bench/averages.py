@@ -2,8 +2,8 @@
 see scripts/bench.
 
 The inputs are Hugging Face folders of a llama in bf16, and an adapter of r = 16 on all its linear layers. The outputs are
-compared with what the peer writes: merged weights bit for bit, averages within one unit in the last place, because mergekit
-sums with fused multiply-adds and slerps in float32.
+compared with what the peer writes: merged weights bit for bit, averages within one unit in the last place or 2^-22 of the
+largest element, because mergekit sums with fused multiply-adds and slerps in float32.
 """
 import os
 import pathlib
@@ -56,10 +56,11 @@ elements = different = 0
 for name in found:
     x, y = found[name].get_tensor(name), expected[name].get_tensor(name)
     distance = (ordered(x) - ordered(y)).abs()
-    if x.dtype != y.dtype or distance.max() > most:
-        sys.exit(f"{name} differs from the peer's by {int(distance.max())} units in the last place")
+    far = (distance > most) & ((x.float() - y.float()).abs() > most * 2.0 ** -22 * y.float().abs().max())
+    if x.dtype != y.dtype or far.any():
+        sys.exit(f"{name} differs from the peer's by {int(distance[far].max())} units in the last place")
     elements, different = elements + x.numel(), different + int((distance > 0).sum())
-print(f"  {different} of {elements} elements differ from the peer's, by at most {most} unit in the last place")
+print(f"  {different} of {elements} elements differ from the peer's")
 """
 
 
