@@ -24,6 +24,7 @@ static fsdpck_status failed(int code, const char *what, fsdpck_error *err)
     if (code == cudaSuccess)
         return FSDPCK_OK;
     const cudaError_t e = (cudaError_t)code;
+    (void)cudaGetLastError(); /* so that later calls of this thread do not report it again */
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "%s failed on the GPU: %s (%s)", what,
               cudaGetErrorString(e), cudaGetErrorName(e));
     error_next(err, e == cudaErrorMemoryAllocation
@@ -184,6 +185,8 @@ static fsdpck_status cuda_is_done(gpu_stream *s, unsigned mark, bool *done, fsdp
     RETURN_IF(use(s->gpu, err));
     const cudaError_t e = cudaEventQuery(s->events[mark]);
     *done = e != cudaErrorNotReady;
+    if (!*done)
+        (void)cudaGetLastError();
     return *done ? failed(e, "submitted work", err) : FSDPCK_OK;
 }
 
