@@ -401,6 +401,8 @@ fsdpck_status checkpoint_check_flat(const fsdpck_checkpoint *c, const catalogue 
 /* Collects the input of the format probes. Release it with probe_release. */
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void probe_release(probe_input *in);
+/* Lists the folder in->dir, without files that macOS stores beside others: "._NAME". */
+fsdpck_status probe_list_entries(probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The first reader that accepts it, or NULL; *near_miss may then contain a hint. */
 const format_reader *probe_readers(const probe_input *in, const char **near_miss);
 
