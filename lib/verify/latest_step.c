@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/numbered_files.h"
 #include "verify/latest_check.h"
 #include "verify/trainer_state.h"
 
@@ -120,12 +121,14 @@ static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found
     return any ? FSDPCK_OK : none.status;
 }
 
-/* Beside the checkpoints below the candidate. */
-static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
+/* Beside the checkpoints below the candidate. is_several: otherwise the one was opened with the folder. */
+static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path, bool is_several,
                                         const fsdpck_latest_options *o, fsdpck_error *err)
 {
     probe_input in;
     RETURN_IF(probe_gather(path, &in, err));
+    if (is_several)
+        numbered_files_warn_folder(&in, NULL, NULL, &ctx->log);
     const fsdpck_status st =
         trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
     probe_release(&in);
@@ -150,7 +153,7 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
         return fail_no_weights(c, found, err);
     if (st != FSDPCK_OK)
         RETURN_IF(check_found(ctx, found, o, state, err));
-    return check_state_beside(ctx, c->path, o, err);
+    return check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err);
 }
 
 static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_status st,
