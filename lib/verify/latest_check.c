@@ -179,6 +179,7 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
     ctx->log = (logger){log_warnings_only, &filter};
     nested_folders_init(&nested);
     fsdpck_status st = check_opened(ctx, path, o, state, &nested, err);
+    nested_folders_warn_unread(&nested, &ctx->log);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++)
         st = check_nested(ctx, VEC_AT(&nested.list, const nested_folder, i), o, state, err);
     nested_folders_release(&nested);

@@ -251,14 +251,16 @@ static fsdpck_status compare_one(fsdpck_context *ctx, const latest_step *c, late
     return st;
 }
 
+/* *has_model: it is not a part, but a model of its own. */
 static fsdpck_status add_part(fsdpck_context *ctx, latest_step *part,
-                              const fsdpck_latest_options *o, resume_state *state,
+                              const fsdpck_latest_options *o, resume_state *state, bool *has_model,
                               fsdpck_error *err)
 {
     resume_state of_part;
     resume_state_init(&of_part, part->path);
     fsdpck_status st = check_silently(ctx, part, o, FSDPCK_LEVEL_QUICK, &of_part, err);
-    if (st == FSDPCK_OK && !resume_state_has(&of_part, RESUME_MODEL))
+    *has_model = st == FSDPCK_OK && resume_state_has(&of_part, RESUME_MODEL);
+    if (st == FSDPCK_OK && !*has_model)
         st = resume_state_merge(state, &of_part, err);
     resume_state_release(&of_part);
     if (st == FSDPCK_OK || is_stopped(st))
@@ -285,9 +287,14 @@ static fsdpck_status add_parts(fsdpck_context *ctx, latest_step *list, size_t co
                                fsdpck_error *err)
 {
     for (size_t i = first_of_number(list, at); i < count && is_same_number(&list[i], &list[at]);
-         i++)
-        if (i != at && latest_step_may_count(&list[i]))
-            RETURN_IF(add_part(ctx, &list[i], o, state, err));
+         i++) {
+        bool has_model = false;
+        if (i == at || !latest_step_may_count(&list[i]))
+            continue;
+        RETURN_IF(add_part(ctx, &list[i], o, state, &has_model, err));
+        if (has_model && i > at && list[at].other_model == NULL) /* before it: incomplete */
+            list[at].other_model = list[i].path;
+    }
     return FSDPCK_OK;
 }
 
