@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "kernels/gpu_cuda_launch.h"
@@ -247,6 +248,7 @@ static fsdpck_status describe(gpu *g, fsdpck_error *err)
     (void)snprintf(g->name, sizeof g->name, "%.63s", p.name);
     g->memory_nbytes = p.totalGlobalMem;
     g->capability = (unsigned)(p.major * 10 + p.minor);
+    memcpy(g->uuid, &p.uuid, sizeof g->uuid);
     if (gpu_launch_check() == cudaSuccess)
         return FSDPCK_OK;
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
