@@ -15,6 +15,7 @@ import sys
 import checks
 import hdf5
 import maps
+import zero
 from harness import Runner, make, remove, spread, timed, warm
 
 
@@ -290,6 +291,7 @@ def main():
         "reshard-memory": lambda: race_memory(a, "reshard", "--world-size", "6"),
         **{name: lambda race=race: race(a) for name, race in checks.RACES.items()},
         **maps.races(a, race),
+        **zero.races(a, race, same),
     }
     for name in a.races:
         races[name]()
