@@ -375,9 +375,17 @@ static void warn_of_ranks(const open_request *req, const census *c)
 
 static void describe(const open_request *req, const census *c, cat_origin *origin)
 {
+    path_kind kind;
     snprintf(origin->format, sizeof origin->format, "dcp-safetensors");
     snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
     origin->world_size = (int64_t)expected_ranks(req, c);
+    /* NeMo Automodel: config and tokenizer, for its own consolidation. */
+    if (probe_has_entry(req->probe, ".hf_metadata") &&
+        path_probe(&req->probe->dir, ".hf_metadata", &kind, NULL, NULL) == FSDPCK_OK &&
+        kind == PATH_FOLDER) {
+        snprintf(origin->trainer, sizeof origin->trainer, "automodel");
+        snprintf(origin->side_folder, sizeof origin->side_folder, ".hf_metadata");
+    }
     if (req->expect_ranks == 0 && c->told_files == 0)
         warn_of_ranks(req, c);
 }

@@ -416,6 +416,8 @@ typedef struct search_result {
     /* Folders in which a trainer stores a part of its state. */
     char *parts[SEARCH_RESULTS_MAX];
     size_t part_count;
+    const struct foreign_kind *foreign; /* foreign_folders.h, of foreign_path; NULL: none */
+    char *foreign_path;
 } search_result;
 /* folder/name, to be freed; NULL without memory. */
 char *folder_path_join(const char *folder_path, const char *name);

@@ -7,6 +7,8 @@
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
+#include "open/foreign_folders.h"
+#include "open/symlink_file.h"
 #include "statedict/shard_metadata.h"
 
 char *escaped_copy(const char *text)
@@ -94,7 +96,9 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
     search_result found;
     RETURN_IF(viewed ? open_search_ranks(c, &found, err) : search_folders(path, &found, err));
     fsdpck_status st = search_check_parts(&found, err);
-    if (st == FSDPCK_OK && found.count == 0)
+    if (st == FSDPCK_OK && found.count == 0 && found.foreign != NULL)
+        st = foreign_folder_fail(found.foreign, found.foreign_path, err);
+    else if (st == FSDPCK_OK && found.count == 0)
         st = fail_no_checkpoint(&c->probe, path, near_miss, err);
     else if (st == FSDPCK_OK && found.count > 1)
         st = fail_several(&found, path, err);
@@ -113,7 +117,8 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
                                    const fsdpck_open_options *o, fsdpck_error *err)
 {
     const char *const format = o->format;
-    RETURN_IF(open_probe_ranks(c, path, o, err));
+    RETURN_IF(open_probe_linked(c, path, o, err));
+    path = c->probe.path;
     /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
     if (format == NULL && o->rank_pattern != NULL) {
         c->format = format_reader_of_pattern;
@@ -133,6 +138,9 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
         return FSDPCK_OK;
     if (!c->probe.is_folder)
         return fail_no_checkpoint(&c->probe, path, near_miss, err);
+    const foreign_kind *foreign = foreign_folder_kind(&c->probe);
+    if (foreign != NULL)
+        return foreign_folder_fail(foreign, path, err);
     c->entered_from = strdup(path);
     if (c->entered_from == NULL)
         return error_set_nomem(err, strlen(path));
