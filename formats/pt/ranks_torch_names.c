@@ -40,6 +40,15 @@ bool ranks_replica_name(const char *name, ranks_replica *replica)
     return true;
 }
 
+bool ranks_bytes_hold(const uint8_t *bytes, size_t nbytes, const char *word)
+{
+    const size_t n = strlen(word);
+    for (size_t i = 0; i + n <= nbytes; i++)
+        if (memcmp(bytes + i, word, n) == 0)
+            return true;
+    return false;
+}
+
 /* The pickle is the first record of the file. */
 static bool holds_shards(const probe_input *in, const char *name)
 {

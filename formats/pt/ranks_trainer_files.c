@@ -184,15 +184,6 @@ void ranks_describe_folder(const open_request *req, cat_origin *o)
 
 enum { METADATA_HEAD_NBYTES = 4096 };
 
-bool ranks_bytes_hold(const uint8_t *bytes, size_t nbytes, const char *word)
-{
-    const size_t n = strlen(word);
-    for (size_t i = 0; i + n <= nbytes; i++)
-        if (memcmp(bytes + i, word, n) == 0)
-            return true;
-    return false;
-}
-
 /* Its metadata.pkl is the pickle of {"metadata": {ITEM: {"nested_path_to_metadata": ...}}, ...}, of
  * version 1.0 {"metadata": {PATH: [{"sharding_metadata": ...}]}, ...}; the items are beside it, by
  * default as ITEM_RANK.pt. */

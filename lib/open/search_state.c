@@ -72,10 +72,12 @@ void trainer_state_release(fsdpck_checkpoint *c)
 static bool has_folder(const char *folder_path, const char *name)
 {
     path_kind kind;
-    char *path = folder_path_join(folder_path, name);
-    const bool has = path != NULL && path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK &&
+    text_buf path = {0};
+    text_printf(&path, "%s/%s", folder_path, name);
+    const bool has = text_check(&path, NULL) == FSDPCK_OK &&
+                     path_probe(NULL, path.text, &kind, NULL, NULL) == FSDPCK_OK &&
                      kind == PATH_FOLDER;
-    free(path);
+    text_release(&path);
     return has;
 }
 

@@ -73,7 +73,7 @@ static fsdpck_status read_target(const char *path, char **named, fsdpck_error *e
         kind != PATH_FILE)
         return FSDPCK_OK;
     RETURN_IF(file_read_whole(NULL, path, TEXT_NBYTES_MAX, &text, &nbytes, err));
-    while (nbytes > 0 && strchr(" \t\r\n", text[nbytes - 1]) != NULL)
+    while (nbytes > 0 && memchr(" \t\r\n", text[nbytes - 1], 4) != NULL)
         text[--nbytes] = '\0';
     if (path_check_inside(text, nbytes, FSDPCK_FINDING_LINK_TARGET, NULL) == FSDPCK_OK)
         *named = find_target(path, text);
