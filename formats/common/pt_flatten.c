@@ -136,20 +136,26 @@ static const char *name_text(const pt_flat *f)
     return f->name.text;
 }
 
+/* As torch writes keys: str(key). */
+static void append_key(text_buf *to, const value_pool *pool, value key)
+{
+    size_t nbytes;
+    if (value_kind_of(key) != VALUE_STR) {
+        value_print(pool, key, KEY_NBYTES_LIMIT, to);
+        return;
+    }
+    const char *text = value_text(pool, key, &nbytes);
+    text_append(to, text, nbytes);
+}
+
 static fsdpck_status name_append_key(pt_flat *f, value key, value *path_key, fsdpck_error *err)
 {
     value_pool *pool = &f->cat->pool;
-    size_t nbytes;
 
     if (f->frames.count > 1 || f->name.nbytes > 0)
         text_append(&f->name, ".", 1);
     const size_t begin = f->name.nbytes;
-    if (value_kind_of(key) == VALUE_STR) {
-        const char *text = value_text(pool, key, &nbytes);
-        text_append(&f->name, text, nbytes);
-    } else {
-        value_print(pool, key, KEY_NBYTES_LIMIT, &f->name);
-    }
+    append_key(&f->name, pool, key);
     RETURN_IF(text_check(&f->name, err));
     *path_key = key;
     if (value_kind_of(key) == VALUE_STR)
@@ -281,6 +287,60 @@ static fsdpck_status dict_of(pt_flat *f, value v, value *dict, fsdpck_error *err
     return FSDPCK_OK;
 }
 
+static fsdpck_status fail_key(const pt_flat *f, value first, value second, fsdpck_error *err)
+{
+    char a[256], b[256];
+    print_path(f, first, a, sizeof(a));
+    print_path(f, second, b, sizeof(b));
+    return FAIL_WITH(
+        err, BADINPUT, KEY_DUP, ("two keys of a dict in the state have the same text"),
+        (tensor, name_text(f)), (expected, "one of them: %s", a), (found, "also %s", b),
+        (next, "rename one of the two keys in the state with Python, and save it again"));
+}
+
+/* In paths, ints differ from texts; other keys are their texts. */
+static bool is_other_key(value key)
+{
+    return value_kind_of(key) != VALUE_STR && value_kind_of(key) != VALUE_INT;
+}
+
+static fsdpck_status check_key(const pt_flat *f, value key, strtab *texts, vec *first,
+                               text_buf *text, fsdpck_error *err)
+{
+    uint32_t id;
+    text->nbytes = 0;
+    append_key(text, &f->cat->pool, key);
+    RETURN_IF(text_check(text, err));
+    RETURN_IF(strtab_intern(texts, text->text == NULL ? "" : text->text, text->nbytes, &id, err));
+    if (id == first->count)
+        return vec_add(first, &key, err);
+    const value known = *VEC_AT(first, const value, id);
+    return is_other_key(known) || is_other_key(key) ? fail_key(f, known, key, err) : FSDPCK_OK;
+}
+
+/* Keys such as None and 'None' would have one path. Those of rank files are compared across the ranks. */
+static fsdpck_status check_keys(const pt_flat *f, value dict, fsdpck_error *err)
+{
+    const value_pool *pool = &f->cat->pool;
+    const size_t count = value_count(pool, dict);
+    size_t plain = 0;
+    while (plain < count && !is_other_key(value_key(pool, dict, plain)))
+        plain++;
+    if (plain == count)
+        return FSDPCK_OK;
+    strtab texts;
+    vec first = VEC_OF(value, f->cat->owner);
+    text_buf text = {0};
+    fsdpck_status st = FSDPCK_OK;
+    strtab_init(&texts, f->cat->owner);
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++)
+        st = check_key(f, value_key(pool, dict, i), &texts, &first, &text, err);
+    text_release(&text);
+    vec_release(&first);
+    strtab_release(&texts);
+    return st;
+}
+
 /* A container's copy for its second path: same keys and items. */
 static fsdpck_status unshare(pt_flat *f, const frame *top, value *owner, value *items,
                              fsdpck_error *err)
@@ -333,6 +393,8 @@ static fsdpck_status enter(pt_flat *f, const frame *top, value v, fsdpck_error *
         return object_leaf(f, top, v, err);
     if (f->on_dict != NULL && value_kind_of(v) != VALUE_LIST && value_count(pool, items) > 0)
         RETURN_IF(f->on_dict(f->ctx, name_text(f), f->name.nbytes, v, err));
+    if (value_kind_of(items) == VALUE_DICT && !f->keep_sharded)
+        RETURN_IF(check_keys(f, items, err));
     uint64_t *seen = value_map_put(&f->seen, v, NULL, err);
     if (seen == NULL)
         return FSDPCK_LIMIT;
@@ -393,7 +455,7 @@ static fsdpck_status walk(pt_flat *f, fsdpck_error *err)
             key = value_key(pool, top.items, top.at);
         else
             RETURN_IF(value_new_int(pool, (int64_t)top.at, &key, err));
-        in_place->is_other_key = value_kind_of(key) != VALUE_STR && value_kind_of(key) != VALUE_INT;
+        in_place->is_other_key = is_other_key(key);
         RETURN_IF(name_append_key(f, key, &path_key, err));
         RETURN_IF(vec_add(&f->path, &(value){dict ? path_key : key}, err));
         RETURN_IF(place_visit(f, &top, value_item(pool, top.items, top.at), err));

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "formats/safetensors/dcp_safetensors_check.h"
+#include "model/weight_role.h"
 
 #define CONFIG_NBYTES_MAX ((uint64_t)1 << 20)
 
@@ -77,36 +78,14 @@ void shards_config_read(const open_request *req, shards_config *config)
     text_release(&path);
 }
 
-static bool ends_with_any(const char *name, const char *const *ends, size_t count)
-{
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < count; i++) {
-        const size_t m = strlen(ends[i]);
-        if (n >= m && strcmp(name + n - m, ends[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 uint64_t shards_config_size(const shards_config *config, const char *tensor, const uint64_t *shape,
                             unsigned ndim, unsigned *dim)
 {
-    static const char *const tables[] = {"embed_tokens.weight", "wte.weight", "lm_head.weight",
-                                         "word_embeddings.weight"};
-    static const char *const norms[] = {"input_layernorm.weight",
-                                        "post_attention_layernorm.weight",
-                                        "model.norm.weight",
-                                        "ln_1.weight",
-                                        "ln_2.weight",
-                                        "ln_f.weight"};
-    static const char *const towers[] = {"vision", "visual", "audio", "encoder", "lora"};
-    for (size_t i = 0; i < sizeof towers / sizeof towers[0]; i++)
-        if (strstr(tensor, towers[i]) != NULL)
-            return 0;
+    const weight_role role = weight_role_of(tensor);
     *dim = 0;
-    if (ndim == 1 && ends_with_any(tensor, norms, sizeof norms / sizeof norms[0]))
+    if (ndim == 1 && role == WEIGHT_NORM)
         return config->hidden_size;
-    if (ndim != 2 || !ends_with_any(tensor, tables, sizeof tables / sizeof tables[0]))
+    if (ndim != 2 || role != WEIGHT_TABLE)
         return 0;
     if (config->hidden_size > 0 && shape[1] == config->hidden_size)
         return config->vocab_size;

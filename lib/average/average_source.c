@@ -157,23 +157,14 @@ static void stream_close(source_stream *stream)
     free(s);
 }
 
-static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
-                                 fsdpck_error *err)
+static fsdpck_status stream_begin(source_stream *stream, void *ctx, uint64_t chunk,
+                                  fsdpck_error *err)
 {
     static const uint64_t zeros[NDIM_MAX];
     const averager *v = ctx;
-    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    *stream = NULL;
-    average_stream *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return error_set_nomem(err, sizeof *s);
-    catalogue_chunk_box(v->out, chunk, offsets, sizes);
-    const fsdpck_status st = begin(s, v, chunk, zeros, sizes, err);
-    if (st != FSDPCK_OK)
-        stream_close((source_stream *)s);
-    else
-        *stream = (source_stream *)s;
-    return st;
+    uint64_t sizes[NDIM_MAX];
+    catalogue_chunk_box(v->out, chunk, NULL, sizes);
+    return begin((average_stream *)stream, v, chunk, zeros, sizes, err);
 }
 
 static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbytes,
@@ -266,7 +257,8 @@ void average_set_source(averager *v)
 {
     static const derived_ops ops = {.same = same,
                                     .locate = locate,
-                                    .stream_open = stream_open,
+                                    .stream_size = sizeof(average_stream),
+                                    .stream_begin = stream_begin,
                                     .stream_read = stream_read,
                                     .stream_finish = stream_finish,
                                     .stream_close = stream_close,

@@ -7,6 +7,8 @@
 
 /* Numbers per step; as doubles, both sides fit the L1 cache. */
 #define BLOCK 1024u
+/* Numbers per step in floats, which need no copy. */
+#define SPAN (16 * BLOCK)
 /* Parallel sums that compilers vectorize, added in the same order for every vector width. */
 #define LANES 32u
 /* Products that a lane adds in floats before their sum goes to a double. */
@@ -25,26 +27,11 @@ typedef struct lane_sums {
     double ab[LANES], aa[LANES], bb[LANES];
 } lane_sums;
 
-static inline double of_double(double v)
-{
-    return v;
-}
-
-static inline float of_float(float v)
-{
-    return v;
-}
-
 static inline float of_bits(uint32_t bits)
 {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
-}
-
-static inline float of_brain(uint16_t v)
-{
-    return of_bits((uint32_t)v << 16);
 }
 
 /* As widen_half. NaN becomes infinite: the sum is finite in neither case. */
@@ -55,23 +42,49 @@ static inline float of_half(int16_t v)
     return fabsf(number) < 0x1p16f ? number : INFINITY;
 }
 
-/* The sums of n elements, a multiple of RUN * LANES; of products in `number`, of runs in doubles.
- * Written so that compilers vectorize it whole. */
-#define SUM(name, type, number, value)                                                            \
+/* ---- LANES elements as numbers ---- */
+
+static inline void load_doubles(const uint8_t *from, double *to)
+{
+    memcpy(to, from, LANES * sizeof *to);
+}
+
+static inline void load_floats(const uint8_t *from, float *to)
+{
+    memcpy(to, from, LANES * sizeof *to);
+}
+
+/* By pairs, which takes half the instructions: first the lower halves of all words, then the upper. */
+static inline void load_brains(const uint8_t *from, float *to)
+{
+    uint32_t words[LANES / 2];
+    memcpy(words, from, sizeof words);
+    for (unsigned k = 0; k < LANES / 2; k++) {
+        to[k] = of_bits(words[k] << 16);
+        to[LANES / 2 + k] = of_bits(words[k] & 0xffff0000u);
+    }
+}
+
+static inline void load_halves(const uint8_t *from, float *to)
+{
+    int16_t halves[LANES];
+    memcpy(halves, from, sizeof halves);
+    for (unsigned k = 0; k < LANES; k++)
+        to[k] = of_half(halves[k]);
+}
+
+/* The sums of n elements of nbytes each, n a multiple of RUN * LANES; of products in `number`, of
+ * runs in doubles. Written so that compilers vectorize it whole. */
+#define SUM(name, nbytes, number, load)                                                           \
     SCAN_CLONES static void name(const uint8_t *a, const uint8_t *b, uint32_t n, lane_sums *sums) \
     {                                                                                             \
         double ab[LANES] = {0}, aa[LANES] = {0}, bb[LANES] = {0};                                 \
         for (uint32_t begin = 0; begin < n; begin += RUN * LANES) {                               \
             number xy[LANES] = {0}, xx[LANES] = {0}, yy[LANES] = {0};                             \
             for (uint32_t i = begin; i < begin + RUN * LANES; i += LANES) {                       \
-                type u[LANES], v[LANES];                                                          \
                 number x[LANES], y[LANES];                                                        \
-                memcpy(u, a + i * sizeof(type), sizeof u);                                        \
-                memcpy(v, b + i * sizeof(type), sizeof v);                                        \
-                for (unsigned k = 0; k < LANES; k++) {                                            \
-                    x[k] = value(u[k]);                                                           \
-                    y[k] = value(v[k]);                                                           \
-                }                                                                                 \
+                load(a + i * (nbytes), x);                                                        \
+                load(b + i * (nbytes), y);                                                        \
                 for (unsigned k = 0; k < LANES; k++) {                                            \
                     xy[k] += x[k] * y[k];                                                         \
                     xx[k] += x[k] * x[k];                                                         \
@@ -89,10 +102,10 @@ static inline float of_half(int16_t v)
         memcpy(sums->bb, bb, sizeof bb);                                                          \
     }
 
-SUM(sum_doubles, double, double, of_double)
-SUM(sum_floats, float, float, of_float)
-SUM(sum_brains, uint16_t, float, of_brain)
-SUM(sum_halves, int16_t, float, of_half)
+SUM(sum_doubles, 8, double, load_doubles)
+SUM(sum_floats, 4, float, load_floats)
+SUM(sum_brains, 2, float, load_brains)
+SUM(sum_halves, 2, float, load_halves)
 
 typedef void (*sum_fn)(const uint8_t *a, const uint8_t *b, uint32_t n, lane_sums *sums);
 
@@ -181,23 +194,35 @@ static bool fits_floats(const cosine_sums *s)
     return isfinite(s->aa + s->bb) && s->aa >= FLOAT_SUM_MIN && s->bb >= FLOAT_SUM_MIN;
 }
 
+/* Adds none and returns false unless all sums fit. */
+static bool add_in_floats(sum_fn sum, const uint8_t *a, const uint8_t *b, uint32_t n,
+                          cosine_sums *sums)
+{
+    lane_sums lanes;
+    if (sum == NULL || n % (RUN * LANES) != 0)
+        return false;
+    sum(a, b, n, &lanes);
+    const cosine_sums one = add_lanes(&lanes);
+    if (!fits_floats(&one))
+        return false;
+    cosine_sums_add(sums, &one);
+    return true;
+}
+
 void cosine_sums_add_elements(const widener *of_a, const widener *of_b, const uint8_t *a,
                               const uint8_t *b, uint64_t n, cosine_sums *sums)
 {
     const sum_fn in_floats = sum_in_floats(of_a, of_b);
-    for (uint64_t at = 0; at < n; at += BLOCK) {
-        const uint32_t some = n - at < BLOCK ? (uint32_t)(n - at) : BLOCK;
+    for (uint64_t at = 0; at < n;) {
         const uint8_t *x = a + at * of_a->number_nbytes, *y = b + at * of_b->number_nbytes;
-        lane_sums lanes;
-        cosine_sums one = {0};
-        if (in_floats != NULL && some == BLOCK) {
-            in_floats(x, y, some, &lanes);
-            one = add_lanes(&lanes);
+        const uint32_t some = n - at < BLOCK ? (uint32_t)(n - at) : BLOCK;
+        if (n - at >= SPAN && add_in_floats(in_floats, x, y, SPAN, sums)) {
+            at += SPAN;
+            continue;
         }
-        if (fits_floats(&one))
-            cosine_sums_add(sums, &one);
-        else
+        if (!add_in_floats(in_floats, x, y, some, sums))
             add_block(of_a, of_b, x, y, some, sums);
+        at += some;
     }
 }
 

@@ -223,11 +223,13 @@ static fsdpck_status add_value_rows(fsdpck_diff *d, fsdpck_error *err)
 
 /* All steps before values are read. */
 static fsdpck_status prepare(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
-                             const run_options *o, fsdpck_part *part, fsdpck_error *err)
+                             const run_options *o, fsdpck_part *part, diff_shared_key *shared,
+                             fsdpck_error *err)
 {
     RETURN_IF(checkpoint_load_inner(a, err));
     RETURN_IF(checkpoint_load_inner(b, err));
     RETURN_IF(diff_choose_part(o, a, b, part, err));
+    RETURN_IF(diff_share_key(o, a, b, *part, shared, err));
     diff_rename_optimizer(o, a, b, *part, d->optimizer_rule, sizeof d->optimizer_rule);
     RETURN_IF(begin_side(d, &d->a, o, *part, a, err));
     RETURN_IF(begin_side(d, &d->b, o, *part, b, err));
@@ -250,11 +252,11 @@ static fsdpck_status finish_values(fsdpck_diff *d, fsdpck_error *err)
 }
 
 static fsdpck_status run_diff(fsdpck_diff *d, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
-                              const run_options *o, fsdpck_error *err)
+                              const run_options *o, diff_shared_key *shared, fsdpck_error *err)
 {
     group *g = a->ctx->group;
     fsdpck_part part = FSDPCK_PART_ALL;
-    RETURN_IF(group_agree_result(g, prepare(d, a, b, o, &part, err), true, err));
+    RETURN_IF(group_agree_result(g, prepare(d, a, b, o, &part, shared, err), true, err));
     RETURN_IF(run_check_same_plan(&d->a, err));
     RETURN_IF(run_check_same_plan(&d->b, err));
     RETURN_IF(group_agree_result(g, tensor_pairs_resolve(&d->common, err), true, err));
@@ -291,7 +293,9 @@ fsdpck_status diff_make(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkp
     run_init(&d->a, ctx, a, NULL);
     run_init(&d->b, ctx, b, NULL);
     tensor_pairs_init(&d->common, &d->a, &d->b);
-    const fsdpck_status st = run_diff(d, a, b, &parts, err);
+    diff_shared_key shared = {0};
+    const fsdpck_status st = run_diff(d, a, b, &parts, &shared, err);
+    diff_unshare_key(&shared);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK)
         diff_free_one(d);

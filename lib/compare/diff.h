@@ -59,6 +59,16 @@ void diff_fill_row(const fsdpck_diff *d, uint64_t index, fsdpck_diff_row *row);
  * else the model parts under the model's names, or the optimizer parts if both have only these. */
 fsdpck_status diff_choose_part(const run_options *o, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
                                fsdpck_part *part, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* If one side has the outer key of the model in flat names alone, as HDF5 has: its model part becomes that below
+ * the key, if more names match so. diff_unshare_key restores it. */
+typedef struct diff_shared_key {
+    fsdpck_checkpoint *side; /* NULL: none */
+    checkpoint_parts parts;  /* its own */
+} diff_shared_key;
+fsdpck_status diff_share_key(const run_options *o, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                             fsdpck_part part, diff_shared_key *shared,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+void diff_unshare_key(diff_shared_key *shared);
 /* Whether a side may have no tensors in this part: it has objects there, or only the other side has
  * something and the part is no model and no optimizer. */
 bool diff_may_be_empty(const run_options *o, const fsdpck_checkpoint *side,

@@ -1,4 +1,6 @@
 /* Selects the parts of two checkpoints to compare. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "compare/diff.h"
@@ -86,6 +88,72 @@ fsdpck_status diff_choose_part(const run_options *o, fsdpck_checkpoint *a, fsdpc
     if (all > alone)
         *part = FSDPCK_PART_ALL;
     return FSDPCK_OK;
+}
+
+static bool is_below(const catalogue *c, uint32_t name, const char *key)
+{
+    const size_t n = strlen(key);
+    const char *text = catalogue_name(c, name);
+    return catalogue_name_nbytes(c, name) > n && memcmp(text, key, n) == 0 && text[n] == '.';
+}
+
+/* Of the parts of a checkpoint of flat names: the model has the names below `key`. */
+static fsdpck_status copy_parts_below(const fsdpck_checkpoint *c, const char *key,
+                                      checkpoint_parts *made, fsdpck_error *err)
+{
+    const size_t tensors = c->parts.tensor_count, objects = c->parts.object_count;
+    *made = c->parts;
+    made->tensor_part = malloc(tensors + 1);
+    made->object_part = malloc(objects + 1);
+    if (made->tensor_part == NULL || made->object_part == NULL) {
+        checkpoint_parts_release(made);
+        return error_set_nomem(err, tensors + objects);
+    }
+    snprintf(made->model_key, sizeof made->model_key, "%s", key);
+    made->has_flat_key = true;
+    for (size_t i = 0; i < tensors; i++) {
+        const uint8_t part = c->parts.tensor_part[i];
+        const bool is_other =
+            part == PART_MODEL && !is_below(&c->cat, catalogue_tensor(&c->cat, i)->name, key);
+        made->tensor_part[i] = is_other ? PART_OTHER : part;
+    }
+    for (size_t i = 0; i < objects; i++) {
+        const uint8_t part = c->parts.object_part[i];
+        const bool is_other =
+            part == PART_MODEL && !is_below(&c->cat, catalogue_object(&c->cat, i)->name, key);
+        made->object_part[i] = is_other ? PART_OTHER : part;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status diff_share_key(const run_options *o, fsdpck_checkpoint *a, fsdpck_checkpoint *b,
+                             fsdpck_part part, diff_shared_key *shared, fsdpck_error *err)
+{
+    uint64_t without, with;
+    fsdpck_checkpoint *to = a->parts.model_depth > 0 ? b : a;
+    const fsdpck_checkpoint *from = to == b ? a : b;
+    checkpoint_parts made;
+    if (part != FSDPCK_PART_MODEL || o->select.rename_count > 0 ||
+        o->select.strip_prefix_count > 0 || from->parts.model_depth == 0 ||
+        to->parts.model_key[0] != '\0')
+        return FSDPCK_OK;
+    RETURN_IF(count_common(a, b, part, &a->metadata, &without, err));
+    RETURN_IF(copy_parts_below(to, from->parts.model_key, &made, err));
+    *shared = (diff_shared_key){to, to->parts};
+    to->parts = made;
+    const fsdpck_status st = count_common(a, b, part, &a->metadata, &with, err);
+    if (st != FSDPCK_OK || with <= without)
+        diff_unshare_key(shared);
+    return st;
+}
+
+void diff_unshare_key(diff_shared_key *shared)
+{
+    if (shared->side == NULL)
+        return;
+    checkpoint_parts_release(&shared->side->parts);
+    shared->side->parts = shared->parts;
+    shared->side = NULL;
 }
 
 static bool has_any(const run_options *o, const checkpoint_parts *parts, fsdpck_part part)

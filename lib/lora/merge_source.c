@@ -130,23 +130,14 @@ static void stream_close(source_stream *stream)
     free(stream);
 }
 
-static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
-                                 fsdpck_error *err)
+static fsdpck_status stream_begin(source_stream *stream, void *ctx, uint64_t chunk,
+                                  fsdpck_error *err)
 {
     merger *m = ctx;
     const merge_chunk *k = chunk_of(m, chunk);
     const uint64_t *box = VEC_AT(&m->boxes, const uint64_t, k->box);
     const unsigned ndim = merge_shape_of(m, merge_target_at(m, k->target)).ndim;
-    *stream = NULL;
-    merge_stream *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return error_set_nomem(err, sizeof *s);
-    const fsdpck_status st = begin(s, m, k, box, box + ndim, err);
-    if (st != FSDPCK_OK)
-        stream_close((source_stream *)s);
-    else
-        *stream = (source_stream *)s;
-    return st;
+    return begin((merge_stream *)stream, m, k, box, box + ndim, err);
 }
 
 static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbytes,
@@ -284,7 +275,8 @@ void merger_set_source(merger *m)
 {
     static const derived_ops ops = {.same = same,
                                     .locate = locate,
-                                    .stream_open = stream_open,
+                                    .stream_size = sizeof(merge_stream),
+                                    .stream_begin = stream_begin,
                                     .stream_read = stream_read,
                                     .stream_finish = stream_finish,
                                     .stream_close = stream_close,

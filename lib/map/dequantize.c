@@ -72,7 +72,7 @@ static fsdpck_status fail_kind(const map_input *in, fsdpck_error *err)
     return FAIL_WITH(err, UNSUPPORTED, QUANT_KIND,
                      ("'%s' is quantized in a way that fsdpck does not convert", in->name),
                      (tensor, in->name),
-                     (expected, "8-bit floats with blocks of 128 x 128 (NAME_scale_inv), or MXFP4 "
+                     (expected, "8-bit floats in blocks (NAME_scale_inv), or MXFP4 "
                                 "(NAME_blocks and NAME_scales)"));
 }
 
@@ -93,7 +93,41 @@ static bool has_scales(const quant_names *n)
     return false;
 }
 
-static fsdpck_status fail_scale(const map_input *in, const map_input *scale, fsdpck_error *err)
+static void print_shape(text_buf *out, const uint64_t *shape, unsigned ndim)
+{
+    for (unsigned d = 0; d < ndim; d++)
+        text_printf(out, "%s%" PRIu64, d == 0 ? "" : ", ", shape[d]);
+}
+
+static fsdpck_status fail_scale(const dequantizer *v, const map_input *in, const map_input *scale,
+                                const uint64_t *shape, fsdpck_error *err)
+{
+    const catalogue *c = v->base;
+    const cat_tensor *s = catalogue_tensor(c, scale->tensor);
+    text_buf is = {0}, wanted = {0};
+    print_shape(&is, catalogue_shape(c, scale->tensor), s->ndim);
+    print_shape(&wanted, shape, catalogue_tensor(c, in->tensor)->ndim);
+    text_puts(&is, "");
+    text_puts(&wanted, "");
+    fsdpck_status st = text_check(&is, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&wanted, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_WITH(err, BADINPUT, QUANT_SCALE,
+                       ("the shape or dtype of '%s' does not fit '%s'", scale->name, in->name),
+                       (tensor, scale->name),
+                       (expected, "shape [%s]: one number for each block of %" PRIu64 " x %" PRIu64,
+                        wanted.text, v->block[0], v->block[1]),
+                       (found, "shape [%s], dtype %s", is.text, dtype_get((dtype)s->dtype)->name),
+                       (next,
+                        "compare with weight_block_size in quantization_config of config.json, "
+                        "beside the tensors"));
+    text_release(&is);
+    text_release(&wanted);
+    return st;
+}
+
+static fsdpck_status fail_groups(const map_input *in, const map_input *scale, fsdpck_error *err)
 {
     return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
                      ("the shape or dtype of '%s' does not fit '%s'", scale->name, in->name),
@@ -101,20 +135,25 @@ static fsdpck_status fail_scale(const map_input *in, const map_input *scale, fsd
 }
 
 /* Block counts of the last two dims, and the same leading dims. */
-static bool fp8_fits(const catalogue *c, uint32_t weight, uint32_t scale)
+static fsdpck_status check_fp8(const dequantizer *v, const map_input *in, const map_input *scale,
+                               fsdpck_error *err)
 {
-    const cat_tensor *w = catalogue_tensor(c, weight), *s = catalogue_tensor(c, scale);
-    const uint64_t *a = catalogue_shape(c, weight), *b = catalogue_shape(c, scale);
+    const catalogue *c = v->base;
+    const cat_tensor *w = catalogue_tensor(c, in->tensor), *s = catalogue_tensor(c, scale->tensor);
     const dtype d = (dtype)s->dtype;
-    if (w->ndim < 2 || s->ndim != w->ndim ||
-        (d != DTYPE_FLOAT32 && d != DTYPE_BFLOAT16 && d != DTYPE_FLOAT8_E8M0FNU))
-        return false;
-    for (unsigned i = 0; i < w->ndim; i++) {
-        const uint64_t n = a[i] / QUANT_BLOCK + (a[i] % QUANT_BLOCK != 0);
-        if (b[i] != (i + 2 < w->ndim ? a[i] : n))
-            return false;
+    uint64_t shape[NDIM_MAX];
+    if (w->ndim < 2)
+        return fail_groups(in, scale, err);
+    memcpy(shape, catalogue_shape(c, in->tensor), w->ndim * sizeof *shape);
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t *n = &shape[w->ndim - 2 + i];
+        *n = *n / v->block[i] + (*n % v->block[i] != 0);
     }
-    return true;
+    if (s->ndim == w->ndim &&
+        (d == DTYPE_FLOAT32 || d == DTYPE_BFLOAT16 || d == DTYPE_FLOAT8_E8M0FNU) &&
+        memcmp(shape, catalogue_shape(c, scale->tensor), w->ndim * sizeof *shape) == 0)
+        return FSDPCK_OK;
+    return fail_scale(v, in, scale, shape, err);
 }
 
 static bool mxfp4_fits(const catalogue *c, uint32_t weight, uint32_t scale)
@@ -146,8 +185,10 @@ static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t
     RETURN_IF(st);
     if (scale == QUANT_NONE)
         return blocks ? FSDPCK_OK : has_scales(n) ? fail_lost_scale(in, err) : fail_kind(in, err);
-    if (!(blocks ? mxfp4_fits : fp8_fits)(v->base, in->tensor, inputs[scale].tensor))
-        return fail_scale(in, &inputs[scale], err);
+    if (!blocks)
+        RETURN_IF(check_fp8(v, in, &inputs[scale], err));
+    else if (!mxfp4_fits(v->base, in->tensor, inputs[scale].tensor))
+        return fail_groups(in, &inputs[scale], err);
     pair_of[i] = pair_of[scale] = (uint32_t)v->pairs.count;
     RETURN_IF(box_reader_add(&v->reader, inputs[scale].tensor, err));
     return vec_add(&v->pairs,
@@ -355,14 +396,16 @@ static fsdpck_status fill(dequantizer *v, const map_input *inputs, size_t count,
     return catalogue_seal(v->out, err);
 }
 
-fsdpck_status dequantizer_new(const catalogue *base, const source *src, const map_input *inputs,
-                              size_t count, catalogue *out, dequantizer **dq, fsdpck_error *err)
+fsdpck_status dequantizer_new(const catalogue *base, const source *src, const uint64_t block[2],
+                              const map_input *inputs, size_t count, catalogue *out,
+                              dequantizer **dq, fsdpck_error *err)
 {
     *dq = NULL;
     dequantizer *v = calloc(1, sizeof *v);
     if (v == NULL)
         return error_set_nomem(err, sizeof *v);
-    *v = (dequantizer){.base = base, .base_source = *src, .out = out};
+    *v =
+        (dequantizer){.base = base, .base_source = *src, .out = out, .block = {block[0], block[1]}};
     box_reader_init(&v->reader, base, &v->base_source, out->owner);
     v->pairs = VEC_OF(quant_pair, out->owner);
     v->chunks = VEC_OF(quant_chunk, out->owner);

@@ -2,13 +2,13 @@
  *
  *     dequantizer *v;
  *     catalogue_init(&seen, &budget);
- *     RETURN_IF(dequantizer_new(&cat, &src, inputs, count, &seen, &v, err));   // seals `seen`
+ *     RETURN_IF(dequantizer_new(&cat, &src, block, inputs, count, &seen, &v, err));   // seals `seen`
  *     dequantizer_source(v)
  *     dequantizer_free(v);       // before `seen`, `src` and `cat`
  *
  * Two kinds, as torch.distributed.checkpoint.quantized_hf_storage of torch 2.15 reads them:
- *   - X in an 8-bit float dtype with X_scale_inv, one number for each block of 128 x 128 elements in
- *     the last two dims: float32(x) * scale, rounded to bfloat16. (DeepSeek-V3)
+ *   - X in an 8-bit float dtype with X_scale_inv, one number for each block of elements in the last two
+ *     dims, 128 x 128 unless the model states others: float32(x) * scale, rounded to bfloat16. (DeepSeek-V3)
  *   - MXFP4: X_blocks [E, R, G, B], bytes of two 4-bit floats, the low one first, with X_scales
  *     [E, R, G], exponents with bias 127. X has the shape [E, G*B*2, R]: the last two dims are
  *     exchanged, as transformers does for gpt_oss.
@@ -26,12 +26,12 @@ typedef struct dequantizer dequantizer;
 
 /* Whether some input may be quantized, by its dtype or name. */
 bool dequantizer_applies(const catalogue *base, const map_input *inputs, size_t count);
-/* `base` must be sealed; `out` must be initialized and empty. Tensors of `base` that are no input are
+/* block: rows and columns of a block of 8-bit floats, not 0. `base` must be sealed; `out` must be initialized and empty. Tensors of `base` that are no input are
  * the caller's concern. Errors: BADINPUT (QUANT-SCALE) for a scale that does not fit its tensor,
  * UNSUPPORTED (QUANT-KIND) for other kinds of quantization. */
-fsdpck_status dequantizer_new(const catalogue *base, const source *src, const map_input *inputs,
-                              size_t count, catalogue *out, dequantizer **dq,
-                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status dequantizer_new(const catalogue *base, const source *src, const uint64_t block[2],
+                              const map_input *inputs, size_t count, catalogue *out,
+                              dequantizer **dq, fsdpck_error *err) FSDPCK_MUST_CHECK;
 const source *dequantizer_source(const dequantizer *v);
 /* Number of tensors that are dequantized. */
 uint64_t dequantizer_count(const dequantizer *v);

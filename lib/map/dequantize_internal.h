@@ -10,8 +10,6 @@
 #include "state/box_read.h"
 #include "state/derived_source.h"
 
-/* torch's default; no checkpoint records it. */
-#define QUANT_BLOCK 128u
 /* Elements in one chunk of the second catalogue. Those of MXFP4 are larger: only whole columns of the
  * weight are whole rows of the target. */
 #define QUANT_FP8_NELEMS   ((uint64_t)1 << 19)
@@ -39,6 +37,7 @@ struct dequantizer {
     source base_source;
     box_reader reader; /* of the first catalogue; with the scales */
     catalogue *out;
+    uint64_t block[2]; /* of 8-bit floats: rows and columns with one scale */
     vec pairs;  /* quant_pair */
     vec chunks; /* quant_chunk */
     vec boxes;  /* uint64_t */

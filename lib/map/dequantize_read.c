@@ -40,18 +40,15 @@ static void decode_fp8_row(dequantize_stream *s)
 {
     const unsigned ndim = weight_ndim(s);
     const uint64_t first = s->offsets[ndim - 1], n = s->sizes[ndim - 1];
+    const uint64_t rows = s->v->block[0], columns = s->v->block[1];
     const uint64_t block_row =
-        (s->offsets[ndim - 2] + s->next_band) / QUANT_BLOCK - s->offsets[ndim - 2] / QUANT_BLOCK;
-    const float *scales = s->scales + block_row * s->scale_columns;
+        (s->offsets[ndim - 2] + s->next_band) / rows - s->offsets[ndim - 2] / rows;
+    const float *scale = s->scales + block_row * s->scale_columns;
     const dtype d = (dtype)catalogue_tensor(s->v->base, s->pair->weight)->dtype;
     cast_elements(d, DTYPE_FLOAT32, s->band, s->bytes + s->next_band * s->row_nbytes, n);
-    for (uint64_t i = 0; i < n;) {
-        uint64_t end = ((first + i) / QUANT_BLOCK + 1) * QUANT_BLOCK - first;
-        const float scale = scales[(first + i) / QUANT_BLOCK - first / QUANT_BLOCK];
-        end = end < n ? end : n;
-        for (; i < end; i++)
-            s->band[i] *= scale;
-    }
+    for (uint64_t i = 0, left = columns - first % columns; i < n; left = columns, scale++)
+        for (const uint64_t end = left < n - i ? i + left : n; i < end; i++)
+            s->band[i] *= *scale;
     cast_elements(DTYPE_FLOAT32, DTYPE_BFLOAT16, s->decoded, s->band, n);
 }
 
@@ -91,39 +88,87 @@ static void decode_mxfp4_group(dequantize_stream *s)
     }
 }
 
-/* The scales of a box of the weight; blocks of rows as floats. */
-static fsdpck_status read_scales(dequantize_stream *s, const uint64_t *box_offsets,
-                                 const uint64_t *box_sizes, fsdpck_error *err)
-{
-    const unsigned ndim = weight_ndim(s);
-    const cat_tensor *t = catalogue_tensor(s->v->base, s->pair->scale);
-    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    memcpy(offsets, box_offsets, t->ndim * sizeof *offsets);
-    memcpy(sizes, box_sizes, t->ndim * sizeof *sizes);
-    for (unsigned d = ndim - 2; s->pair->kind == QUANT_FP8 && d < ndim; d++) {
-        offsets[d] = box_offsets[d] / QUANT_BLOCK;
-        sizes[d] = (box_offsets[d] + box_sizes[d] - 1) / QUANT_BLOCK + 1 - offsets[d];
-    }
-    const uint64_t n = box_nelems(sizes, t->ndim);
-    s->scale_columns = sizes[t->ndim - 1];
-    if (s->raw_scales == NULL)
-        s->raw_scales = malloc(n * dtype_get((dtype)t->dtype)->itemsize_bytes);
-    if (s->scales == NULL && s->pair->kind == QUANT_FP8)
-        s->scales = malloc(n * sizeof *s->scales);
-    if (s->raw_scales == NULL || (s->scales == NULL && s->pair->kind == QUANT_FP8))
-        return error_set_nomem(err, n * sizeof *s->scales);
-    RETURN_IF(box_read(&s->v->reader, s->pair->scale, offsets, sizes, s->raw_scales, err));
-    if (s->pair->kind == QUANT_FP8 && t->dtype == DTYPE_FLOAT32)
-        memcpy(s->scales, s->raw_scales, n * sizeof *s->scales);
-    else if (s->pair->kind == QUANT_FP8)
-        cast_elements((dtype)t->dtype, DTYPE_FLOAT32, s->scales, s->raw_scales, n);
-    return FSDPCK_OK;
-}
-
 /* Groups are the third dim of the weight. */
 static unsigned band_dim(const dequantize_stream *s)
 {
     return s->pair->kind == QUANT_MXFP4 ? 2 : weight_ndim(s) - 2;
+}
+
+/* --- windows --- */
+
+/* Some bands of the weight. */
+static void window_box(const dequantize_stream *s, uint64_t first, uint64_t bands,
+                       uint64_t *offsets, uint64_t *sizes)
+{
+    const unsigned ndim = weight_ndim(s), dim = band_dim(s);
+    memcpy(offsets, s->offsets, ndim * sizeof *offsets);
+    memcpy(sizes, s->sizes, ndim * sizeof *sizes);
+    offsets[dim] += first;
+    sizes[dim] = bands;
+}
+
+/* From a box of the weight to that of its scales. */
+static void scale_box(const dequantize_stream *s, uint64_t *offsets, uint64_t *sizes)
+{
+    const unsigned ndim = weight_ndim(s);
+    for (unsigned i = 0; s->pair->kind == QUANT_FP8 && i < 2; i++) {
+        const unsigned d = ndim - 2 + i;
+        const uint64_t n = s->v->block[i], end = (offsets[d] + sizes[d] - 1) / n + 1;
+        offsets[d] /= n;
+        sizes[d] = end - offsets[d];
+    }
+}
+
+/* Bands that are read at a time. */
+static uint64_t window_bands(quant_kind kind, uint64_t nbytes, uint64_t bands)
+{
+    const uint64_t fit = WINDOW_NBYTES / (nbytes / bands);
+    if (kind != QUANT_MXFP4 || fit >= bands)
+        return bands;
+    return fit > 0 ? fit : 1;
+}
+
+/* Of the buffers in bytes; 0: unused. Later windows have no more scales than the first. */
+typedef struct stream_sizes {
+    uint64_t bands, window_bands;
+    uint64_t bytes, raw_scales, scales, band, values, decoded;
+} stream_sizes;
+
+static stream_sizes sizes_of(const dequantize_stream *s)
+{
+    const bool groups = s->pair->kind == QUANT_MXFP4;
+    const cat_tensor *scale = catalogue_tensor(s->v->base, s->pair->scale);
+    const uint64_t nbytes = box_nelems(s->sizes, weight_ndim(s));
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    stream_sizes n = {.bands = s->sizes[band_dim(s)]};
+    n.window_bands = window_bands(s->pair->kind, nbytes, n.bands);
+    window_box(s, 0, n.window_bands, offsets, sizes);
+    scale_box(s, offsets, sizes);
+    const uint64_t scales = box_nelems(sizes, scale->ndim);
+    const uint64_t decoded = nbytes / n.bands * quant_packing(s->pair->kind);
+    n.bytes = nbytes / n.bands * n.window_bands;
+    n.raw_scales = scales * dtype_get((dtype)scale->dtype)->itemsize_bytes;
+    n.scales = groups ? 0 : scales * sizeof *s->scales;
+    n.band = groups ? 0 : decoded * sizeof *s->band;
+    n.values = groups ? 256 * sizeof *s->values : 0;
+    n.decoded = decoded * sizeof *s->decoded;
+    return n;
+}
+
+/* The scales of a box of the weight; blocks of rows as floats. */
+static fsdpck_status read_scales(dequantize_stream *s, uint64_t *offsets, uint64_t *sizes,
+                                 fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(s->v->base, s->pair->scale);
+    scale_box(s, offsets, sizes);
+    s->scale_columns = sizes[t->ndim - 1];
+    RETURN_IF(box_read(&s->v->reader, s->pair->scale, offsets, sizes, s->raw_scales, err));
+    if (s->pair->kind == QUANT_FP8 && t->dtype == DTYPE_FLOAT32)
+        memcpy(s->scales, s->raw_scales, box_nelems(sizes, t->ndim) * sizeof *s->scales);
+    else if (s->pair->kind == QUANT_FP8)
+        cast_elements((dtype)t->dtype, DTYPE_FLOAT32, s->scales, s->raw_scales,
+                      box_nelems(sizes, t->ndim));
+    return FSDPCK_OK;
 }
 
 /* The next bands. */
@@ -131,12 +176,9 @@ static fsdpck_status read_window(dequantize_stream *s, fsdpck_error *err)
 {
     const unsigned ndim = weight_ndim(s), dim = band_dim(s);
     uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-    memcpy(offsets, s->offsets, ndim * sizeof *offsets);
-    memcpy(sizes, s->sizes, ndim * sizeof *sizes);
     if (s->window_bands > s->bands - s->next_band)
         s->window_bands = s->bands - s->next_band;
-    offsets[dim] += s->next_band;
-    sizes[dim] = s->window_bands;
+    window_box(s, s->next_band, s->window_bands, offsets, sizes);
     s->window_end = s->next_band + s->window_bands;
     s->row_nbytes = box_nelems(sizes + dim, ndim - dim);
     if (s->pair->kind != QUANT_MXFP4)
@@ -158,32 +200,24 @@ static fsdpck_status decode_band(dequantize_stream *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Bands that are read at a time. */
-static uint64_t window_bands(quant_kind kind, uint64_t nbytes, uint64_t bands)
+static bool allocate(uint64_t nbytes, void **buffer)
 {
-    const uint64_t fit = WINDOW_NBYTES / (nbytes / bands);
-    if (kind != QUANT_MXFP4 || fit >= bands)
-        return bands;
-    return fit > 0 ? fit : 1;
+    *buffer = nbytes > 0 ? malloc(nbytes) : NULL;
+    return nbytes == 0 || *buffer != NULL;
 }
 
 static fsdpck_status begin_decoding(dequantize_stream *s, fsdpck_error *err)
 {
-    const bool groups = s->pair->kind == QUANT_MXFP4;
-    const uint64_t nbytes = box_nelems(s->sizes, weight_ndim(s));
-    s->bands = s->sizes[band_dim(s)];
-    s->window_bands = window_bands(s->pair->kind, nbytes, s->bands);
-    const uint64_t n = nbytes * quant_packing(s->pair->kind) / s->bands;
-    s->decoded_nbytes = s->taken_nbytes = n * sizeof *s->decoded;
-    s->bytes = malloc(nbytes / s->bands * s->window_bands);
-    s->decoded = malloc(s->decoded_nbytes);
-    if (groups)
-        s->values = malloc(256 * sizeof *s->values);
-    else
-        s->band = malloc(n * sizeof *s->band);
-    if (s->bytes == NULL || s->decoded == NULL || (groups ? s->values == NULL : s->band == NULL))
-        return error_set_nomem(err, nbytes);
-    if (groups)
+    const stream_sizes n = sizes_of(s);
+    s->bands = n.bands;
+    s->window_bands = n.window_bands;
+    s->decoded_nbytes = s->taken_nbytes = n.decoded;
+    if (!allocate(n.bytes, (void **)&s->bytes) || !allocate(n.decoded, (void **)&s->decoded) ||
+        !allocate(n.raw_scales, (void **)&s->raw_scales) ||
+        !allocate(n.scales, (void **)&s->scales) || !allocate(n.band, (void **)&s->band) ||
+        !allocate(n.values, (void **)&s->values))
+        return error_set_nomem(err, n.bytes + n.decoded + n.raw_scales + n.scales + n.band);
+    if (s->values != NULL)
         list_values(s);
     return read_window(s, err);
 }
@@ -246,26 +280,22 @@ static void stream_close(source_stream *stream)
     free(s);
 }
 
-static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,
-                                 fsdpck_error *err)
+static void set_chunk(dequantize_stream *s, const dequantizer *v, uint64_t chunk)
 {
-    const dequantizer *v = ctx;
     const quant_chunk *k = chunk_of(v, chunk);
-    *stream = NULL;
-    dequantize_stream *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return error_set_nomem(err, sizeof *s);
     s->v = v;
     s->pair = VEC_AT(&v->pairs, const quant_pair, k->pair);
     s->offsets = VEC_AT(&v->boxes, const uint64_t, k->box);
     s->sizes = s->offsets + weight_ndim(s);
     s->chunk = k->chunk;
-    const fsdpck_status st = begin_decoding(s, err);
-    if (st != FSDPCK_OK)
-        stream_close((source_stream *)s);
-    else
-        *stream = (source_stream *)s;
-    return st;
+}
+
+static fsdpck_status stream_begin(source_stream *stream, void *ctx, uint64_t chunk,
+                                  fsdpck_error *err)
+{
+    dequantize_stream *s = (dequantize_stream *)stream;
+    set_chunk(s, ctx, chunk);
+    return begin_decoding(s, err);
 }
 
 static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbytes,
@@ -291,18 +321,17 @@ static fsdpck_status stream_read(source_stream *stream, void *dst, uint64_t nbyt
 
 static uint64_t stream_nbytes(void *ctx, uint64_t chunk)
 {
-    const dequantizer *v = ctx;
-    const quant_chunk *k = chunk_of(v, chunk);
-    const quant_pair *p = VEC_AT(&v->pairs, const quant_pair, k->pair);
-    const unsigned ndim = catalogue_tensor(v->base, p->weight)->ndim;
-    const uint64_t *sizes = VEC_AT(&v->boxes, const uint64_t, k->box) + ndim;
-    const uint64_t nbytes = box_nelems(sizes, ndim);
-    const uint64_t bands = p->kind == QUANT_MXFP4 ? sizes[2] : sizes[ndim - 2];
-    const uint64_t each = nbytes / bands, n = each * quant_packing(p->kind);
-    const uint64_t window = window_bands(p->kind, nbytes, bands);
-    const uint64_t more = p->kind == QUANT_MXFP4 ? sizes[1] * window : n * sizeof(float);
-    return each * window + n * sizeof(uint16_t) + more +
-           box_read_chunk_nbytes(&v->reader, k->chunk, sizes - ndim, sizes);
+    dequantize_stream s = {0};
+    uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+    set_chunk(&s, ctx, chunk);
+    const stream_sizes n = sizes_of(&s);
+    window_box(&s, 0, n.window_bands, offsets, sizes);
+    const uint64_t weight = box_read_chunk_nbytes(&s.v->reader, s.chunk, offsets, sizes);
+    scale_box(&s, offsets, sizes);
+    const uint64_t scales = box_cursor_nbytes(&s.v->reader, s.pair->scale, offsets, sizes);
+    /* Weight and scales are read one after the other. */
+    return n.bytes + n.decoded + n.band + n.values + n.raw_scales + n.scales +
+           (weight > scales ? weight : scales);
 }
 
 static const char *replica_of(void *ctx, uint64_t chunk)
@@ -315,7 +344,8 @@ void dequantizer_set_source(dequantizer *v)
 {
     static const derived_ops ops = {.same = same,
                                     .locate = locate,
-                                    .stream_open = stream_open,
+                                    .stream_size = sizeof(dequantize_stream),
+                                    .stream_begin = stream_begin,
                                     .stream_read = stream_read,
                                     .stream_close = stream_close,
                                     .stream_nbytes = stream_nbytes,

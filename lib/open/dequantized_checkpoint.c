@@ -1,5 +1,31 @@
 /* dequantized_checkpoint.c: a checkpoint whose quantized weights are read as bfloat16. */
 #include "open/checkpoint.h"
+#include "open/model_config.h"
+
+/* Of torch and transformers, for models that state no other. */
+#define BLOCK 128u
+
+/* Rows and columns of a block of 8-bit floats. */
+static fsdpck_status read_block(const fsdpck_checkpoint *c, uint64_t block[2], fsdpck_error *err)
+{
+    model_config config;
+    block[0] = block[1] = BLOCK;
+    while (c->base != NULL)
+        c = c->base;
+    if (!c->probe.is_folder)
+        return FSDPCK_OK;
+    fsdpck_status st = model_config_read(&c->probe.dir, &config, err);
+    if (st == FSDPCK_OK && config.bad_block)
+        st = FAIL_WITH(err, BADINPUT, QUANT_SCALE, ("weight_block_size of config.json is invalid"),
+                       (path_in, c->path, "config.json"),
+                       (expected, "[ROWS, COLUMNS], two positive numbers"));
+    if (st == FSDPCK_OK && config.block[0] != 0) {
+        block[0] = config.block[0];
+        block[1] = config.block[1];
+    }
+    model_config_release(&config);
+    return st;
+}
 
 static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 {
@@ -15,7 +41,9 @@ static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 
 static fsdpck_status apply(fsdpck_checkpoint *c, const map_inputs *l, fsdpck_error *err)
 {
-    const fsdpck_status st = dequantizer_new(&c->base->cat, &c->base->src, l->inputs.items,
+    uint64_t block[2];
+    RETURN_IF(read_block(c->base, block, err));
+    const fsdpck_status st = dequantizer_new(&c->base->cat, &c->base->src, block, l->inputs.items,
                                              l->inputs.count, &c->cat, &c->dequantizer, err);
     if (st != FSDPCK_OK) {
         error_path(err, c->path);

@@ -83,6 +83,49 @@ static void take_member(model_config *c, bool nested, const char *key, const jso
         c->is_quantized = t->kind != JSON_NULL;
 }
 
+/* The value of weight_block_size: two numbers. */
+static fsdpck_status read_block(model_config *c, json_reader *r, json_token *t, fsdpck_error *err)
+{
+    size_t count = 0;
+    c->block[0] = c->block[1] = 0;
+    c->bad_block = false;
+    if (t->kind == JSON_NULL)
+        return FSDPCK_OK;
+    c->bad_block = t->kind != JSON_ARRAY;
+    if (c->bad_block)
+        return json_skip(r, t, err);
+    RETURN_IF(json_next(r, t, err));
+    for (; t->kind != JSON_ARRAY_END; count++) {
+        c->bad_block =
+            c->bad_block || count == 2 || t->kind != JSON_NUMBER || !t->is_u64 || t->u64 == 0;
+        if (!c->bad_block)
+            c->block[count] = t->u64;
+        RETURN_IF(json_skip(r, t, err));
+        RETURN_IF(json_next(r, t, err));
+    }
+    c->bad_block = c->bad_block || count != 2;
+    return FSDPCK_OK;
+}
+
+/* The members of quantization_config. */
+static fsdpck_status read_quantization(model_config *c, json_reader *r, bool nested,
+                                       fsdpck_error *err)
+{
+    const bool known = nested && (c->block[0] != 0 || c->bad_block);
+    json_token t;
+    for (;;) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return FSDPCK_OK;
+        const bool is_block = !known && json_is(&t, "weight_block_size");
+        RETURN_IF(json_next(r, &t, err));
+        if (is_block)
+            RETURN_IF(read_block(c, r, &t, err));
+        else
+            RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
 static fsdpck_status read_members(model_config *c, json_reader *r, fsdpck_error *err)
 {
     json_token t;
@@ -103,7 +146,10 @@ static fsdpck_status read_members(model_config *c, json_reader *r, fsdpck_error 
             continue;
         }
         take_member(c, nested, key, &t);
-        RETURN_IF(json_skip(r, &t, err));
+        if (strcmp(key, "quantization_config") == 0 && t.kind == JSON_OBJECT)
+            RETURN_IF(read_quantization(c, r, nested, err));
+        else
+            RETURN_IF(json_skip(r, &t, err));
     }
 }
 

@@ -34,6 +34,9 @@ typedef struct model_config {
     model_ties ties;     /* at the top, else in text_config */
     model_ties nested_ties;
     bool is_quantized; /* has a quantization_config */
+    /* Its weight_block_size: at the top, else in text_config. 0: absent or null. */
+    uint64_t block[2];
+    bool bad_block; /* not two positive numbers */
     /* At the top, else in text_config. Absent: "" or 0. */
     char dtype[32]; /* "dtype" or "torch_dtype" */
     uint64_t numbers[MODEL_NUMBERS];

@@ -5,52 +5,17 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "model/weight_role.h"
 #include "open/checkpoint.h"
 #include "open/model_config.h"
 
-/* Parts of names of other models in the same checkpoint, of sizes of their own. */
-static bool is_of_tower(const char *name)
-{
-    static const char *const towers[] = {"vision", "visual", "audio", "encoder", "lora"};
-    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
-        if (strstr(name, towers[i]) != NULL)
-            return true;
-    return false;
-}
-
-/* Whether the last parts of the name are one of these. */
-static bool ends_with_parts(const char *name, size_t nbytes, const char *const *ends, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const size_t n = strlen(ends[i]);
-        if (text_ends_with(name, nbytes, ends[i]) && (nbytes == n || name[nbytes - n - 1] == '.'))
-            return true;
-    }
-    return false;
-}
-
-/* Names that families have for tensors of these sizes; quantized ones are packed. */
-typedef enum weight_role { WEIGHT_OTHER, WEIGHT_TABLE, WEIGHT_NORM } weight_role;
-
+/* Quantized ones are packed. */
 static weight_role role_of(const catalogue *c, size_t tensor)
 {
-    static const char *const tables[] = {"embed_tokens.weight", "wte.weight", "lm_head.weight",
-                                         "word_embeddings.weight"};
-    static const char *const norms[] = {"input_layernorm.weight",
-                                        "post_attention_layernorm.weight",
-                                        "model.norm.weight",
-                                        "ln_1.weight",
-                                        "ln_2.weight",
-                                        "ln_f.weight"};
     const cat_tensor *t = catalogue_tensor(c, tensor);
-    const char *name = catalogue_name(c, t->name);
-    const size_t nbytes = catalogue_name_nbytes(c, t->name);
-    if (!dtype_can_add(t->dtype) || is_of_tower(name))
+    if (!dtype_can_add(t->dtype))
         return WEIGHT_OTHER;
-    if (ends_with_parts(name, nbytes, tables, sizeof tables / sizeof *tables))
-        return WEIGHT_TABLE;
-    return ends_with_parts(name, nbytes, norms, sizeof norms / sizeof *norms) ? WEIGHT_NORM
-                                                                              : WEIGHT_OTHER;
+    return weight_role_of(catalogue_name(c, t->name));
 }
 
 static bool is_empty(const catalogue *c, size_t tensor)

@@ -30,11 +30,21 @@ static fsdpck_status refuse_root(const select_state *a, const char *what, const 
                      (next, "%s", next));
 }
 
+static fsdpck_status refuse_twin(const select_state *a, fsdpck_error *err)
+{
+    return FAIL_WITH(
+        err, UNSUPPORTED, KEY_DUP,
+        ("two keys of a dict, an int and a text, are one key in format '%s'", a->request->format),
+        (expected, "one of them: paths in this format have texts as keys"),
+        (next, "omit one of them with --exclude, or write a .pt file"));
+}
+
 /* A reader rebuilds a dict from the paths. They must not conflict; `places` shows gaps in lists. */
 static fsdpck_status record_path(const select_state *a, nest *places, const target_path *p,
                                  value leaf, uint32_t name, fsdpck_error *err)
 {
     fsdpck_status st;
+    bool twin = false;
     if (!a->request->has_paths)
         return FSDPCK_OK;
     if (p->count == 0)
@@ -46,6 +56,10 @@ static fsdpck_status record_path(const select_state *a, nest *places, const targ
             err);
     else
         st = nest_put(places, p->elements, p->count, leaf, err);
+    if (st == FSDPCK_OK)
+        st = nest_find_twin(places, p->elements, p->count, &twin, err);
+    if (twin)
+        st = refuse_twin(a, err);
     if (st != FSDPCK_OK)
         error_tensor(err, catalogue_name(a->from, name));
     return st;

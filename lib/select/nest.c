@@ -176,6 +176,43 @@ fsdpck_status nest_put_like(nest *n, const value *elements, size_t count, value 
     return FSDPCK_OK;
 }
 
+/* The other key of the same text: an int's for a text and the reverse. VALUE_OF_NONE: there is none. */
+static fsdpck_status twin_of(nest *n, value element, value *twin, fsdpck_error *err)
+{
+    const value_kind kind = value_kind_of(element);
+    size_t nbytes = 0;
+    const char *text =
+        kind == VALUE_BYTES || kind == VALUE_STR ? value_text(n->pool, element, &nbytes) : NULL;
+    *twin = VALUE_OF_NONE;
+    if (nbytes == 0 || !(text[0] == '-' || (text[0] >= '0' && text[0] <= '9')))
+        return FSDPCK_OK;
+    char digits[32];
+    if (nbytes > sizeof digits)
+        return FSDPCK_OK;
+    memcpy(digits, text, nbytes); /* the pool may move */
+    return kind == VALUE_STR ? value_new_bytes(n->pool, digits, nbytes, twin, err)
+                             : value_new_str(n->pool, digits, nbytes, twin, err);
+}
+
+fsdpck_status nest_find_twin(nest *n, const value *elements, size_t count, bool *found,
+                             fsdpck_error *err)
+{
+    value at = n->root;
+    *found = false;
+    for (size_t i = 0; i < count; i++)
+        n->has_int_keys = n->has_int_keys || value_kind_of(elements[i]) == VALUE_BYTES;
+    for (size_t i = 0; n->has_int_keys && i < count && !*found; i++) {
+        value twin;
+        const nest_slot *s = find_slot(n, at, elements[i]);
+        RETURN_IF(twin_of(n, elements[i], &twin, err));
+        *found = !value_is_none(twin) && find_slot(n, at, twin) != NULL;
+        if (s == NULL)
+            break;
+        at = s->child;
+    }
+    return FSDPCK_OK;
+}
+
 void nest_forget_likes(nest *n)
 {
     for (size_t i = 0; i < n->slots.count; i++)

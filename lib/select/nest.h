@@ -34,7 +34,7 @@ typedef struct nest {
     vec slots; /* struct nest_slot: (container, element) -> child */
     uint32_t *buckets;
     size_t bucket_count;
-    bool has_lists, has_opened;
+    bool has_lists, has_opened, has_int_keys;
 } nest;
 
 fsdpck_status nest_init(nest *n, value_pool *pool, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -61,6 +61,10 @@ typedef enum nest_gap {
 nest_gap nest_find_gap(const nest *n, const value *elements, size_t count);
 /* Whether a container of the nest has an item at an element. */
 bool nest_has(const nest *n, value container, value element);
+/* Whether a dict on the path of a leaf that was just put has an int and a text as keys that are one text, 0 and
+ * "0". */
+fsdpck_status nest_find_twin(nest *n, const value *elements, size_t count, bool *found,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Puts an empty dict at each list index without an item. */
 fsdpck_status nest_fill_holes(nest *n, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* *made: the root, whose containers get the classes, attributes and non-text keys of those under

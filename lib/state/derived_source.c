@@ -10,13 +10,25 @@ typedef struct derived_stream {
     source_stream *stream;
 } derived_stream;
 
+static fsdpck_status open_computed(derived_stream *s, uint64_t chunk, fsdpck_error *err)
+{
+    const derived_source *d = s->d;
+    s->stream = calloc(1, d->ops->stream_size);
+    if (s->stream == NULL)
+        return error_set_nomem(err, d->ops->stream_size);
+    const fsdpck_status st = d->ops->stream_begin(s->stream, d->ctx, chunk, err);
+    if (st != FSDPCK_OK)
+        d->ops->stream_close(s->stream);
+    return st;
+}
+
 static fsdpck_status open_either(derived_stream *s, uint64_t chunk, fsdpck_error *err)
 {
     const derived_source *d = s->d;
     uint64_t of;
     s->of_base = d->ops->same(d->ctx, chunk, &of);
     return s->of_base ? d->base->stream_open(d->base->ctx, of, &s->stream, err)
-                      : d->ops->stream_open(d->ctx, chunk, &s->stream, err);
+                      : open_computed(s, chunk, err);
 }
 
 static fsdpck_status stream_open(void *ctx, uint64_t chunk, source_stream **stream,

@@ -16,7 +16,9 @@ typedef struct derived_ops {
     /* Whether a chunk is that of the base: *of. */
     bool (*same)(const void *ctx, uint64_t chunk, uint64_t *of);
     fsdpck_status (*locate)(void *ctx, uint64_t chunk, place *where, fsdpck_error *err);
-    fsdpck_status (*stream_open)(void *ctx, uint64_t chunk, source_stream **s, fsdpck_error *err);
+    /* Opens a stream, in zeroed memory of `stream_size` bytes. stream_close frees it, also after a failure. */
+    size_t stream_size;
+    fsdpck_status (*stream_begin)(source_stream *s, void *ctx, uint64_t chunk, fsdpck_error *err);
     fsdpck_status (*stream_read)(source_stream *s, void *dst, uint64_t nbytes, fsdpck_error *err);
     fsdpck_status (*stream_finish)(source_stream *s,
                                    fsdpck_error *err); /* NULL: nothing to check */

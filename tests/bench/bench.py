@@ -16,7 +16,7 @@ import checks
 import hdf5
 import maps
 import zero
-from harness import Runner, make, remove, spread, timed, warm
+from harness import Runner, make, prepare, remove, spread, timed, warm
 
 
 def race(title, source, runners, rounds, check):
@@ -24,7 +24,7 @@ def race(title, source, runners, rounds, check):
     for number in range(rounds):
         order = runners if number % 2 == 0 else runners[::-1]
         for runner in order:
-            warm(runner.source or source)
+            prepare(runner, source)
             runner.seconds.append(timed(runner))
             if runner.verify is not None and number == 0:
                 runner.verify(runner.output)

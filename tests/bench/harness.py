@@ -1,4 +1,4 @@
-"""What the races of scripts/bench have in common: commands, timed in turn on inputs that are in the page cache."""
+"""What the races of scripts/bench have in common: commands, timed in turn on inputs in the page cache or on the disk."""
 import os
 import pathlib
 import shutil
@@ -12,10 +12,11 @@ TIME = os.path.exists("/usr/bin/time")
 
 
 class Runner:
-    def __init__(self, name, command, output, compare=True, verify=None, source=None):
+    def __init__(self, name, command, output, compare=True, verify=None, source=None, cold=()):
         self.name, self.command, self.output, self.compare = name, command, pathlib.Path(output), compare
         self.verify = verify  # called with the first output, which is not kept
         self.source = source  # where it is not the race's
+        self.cold = cold  # folders to read from the disk
         self.seconds, self.rss = [], 0
 
 
@@ -48,6 +49,21 @@ def warm(path):
         with open(path, "rb", buffering=0) as f:
             while f.read(1 << 24):
                 pass
+
+
+def evict(path):
+    """Takes the files of a folder out of the page cache."""
+    for path in sorted(pathlib.Path(path).iterdir()):
+        with open(path, "rb") as f:
+            os.fsync(f.fileno())
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def prepare(runner, source):
+    for path in runner.cold:
+        evict(path)
+    if not runner.cold:
+        warm(runner.source or source)
 
 
 def spread(values):

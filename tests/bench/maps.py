@@ -230,11 +230,12 @@ def race_nearness(a, race):
         (folder / "config.json").write_text(config.read_text())
     files = [str(path) for folder in folders for path in sorted(folder.glob("*.safetensors"))]
     nothing = a.work / "nothing"
-    runners = [Runner("fsdpck verify --like", [a.program, "verify", folders[0], "--like", folders[1]], nothing, compare=False,
-                      source=folders[0]),
-               Runner("floor: reads only, two threads", [a.floor, "--read", *files], nothing, compare=False,
-                      source=folders[1])]
-    race(f"nearness of two folders of {a.bytes / 2e9:.1f} GB", folders[0], runners, a.rounds, None)
+    for where, cold in (("the page cache", []), ("the disk", folders)):
+        runners = [Runner("fsdpck verify --like", [a.program, "verify", folders[0], "--like", folders[1]], nothing,
+                          compare=False, source=folders[0], cold=cold),
+                   Runner("floor: reads only, two threads", [a.floor, "--read", *files], nothing, compare=False,
+                          source=folders[1], cold=cold)]
+        race(f"nearness of two folders of {a.bytes / 2e9:.1f} GB, from {where}", folders[0], runners, a.rounds, None)
     for folder in folders:
         remove(folder)
 

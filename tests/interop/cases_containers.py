@@ -118,6 +118,27 @@ def case_two_paths_of_one_name(setting):
 
 
 @case()
+def case_two_keys_of_one_text(setting):
+    """torch's planner keeps str(key): dcp.save of such a state would lose one of both, or could not be loaded."""
+    tensor = torch.ones(2)
+    for name, inner, plain in (
+            ("dicts", {0: {"x": tensor}, "0": {"y": tensor}}, True), ("list", {0: [tensor], "0": 5}, True),
+            ("minus", {"-3": {"x": tensor}, -3: {"y": tensor}}, True), ("list-dict", {0: [tensor], "0": {"y": tensor}}, True),
+            ("lists", {0: [1, 2], "0": [3], "w": tensor}, False), ("bool", {True: {"x": tensor}, "True": [tensor]}, False),
+            ("tuple", {(1, 2): {"x": tensor}, "(1, 2)": {"y": tensor}}, False)):
+        for state in (inner, {"m": inner}, {"m": [inner]}):
+            torch.save(state, setting.path("in.pt"))
+            done = setting.run("reshard", setting.path("in.pt"), setting.path("out"), "--format", "dcp", "--world-size", 1,
+                               expected=UNSUPPORTED if plain else BAD_INPUT)
+            check("KEY-DUP" in done.stderr, name + ": " + done.stderr)
+            if plain:
+                setting.consolidate(setting.path("in.pt"), "same.pt", "--force")
+                check(repr(torch.load(setting.path("same.pt"))) == repr(state), name)
+    torch.save({0: {"x": tensor}, 1: [tensor], "a": {"0": tensor}, (1, 2): 5, True: 3}, setting.path("in.pt"))
+    setting.run("reshard", setting.path("in.pt"), setting.path("out"), "--format", "dcp", "--world-size", 1)
+
+
+@case()
 def case_files_of_other_ranks(setting):
     folder = setting.path("ranks")
     save_ranks(folder, (0, 1, 2, 3))

@@ -89,3 +89,17 @@ def case_dequantize(setting):
     save_hf(source, state)
     done = setting.run("consolidate", source, setting.path("no/"), "--dequantize", expected=UNSUPPORTED)
     check("QUANT-KIND" in done.stderr and "d.qweight" in done.stderr, done.stderr)
+
+
+@case(first=(2, 8))
+def case_dequantize_blocks(setting):
+    """Blocks that config.json states, by the formula."""
+    import os
+    random = torch.Generator().manual_seed(5)
+    for i, size in enumerate(((64, 128), (128, 64), (1, 128), (32, 32))):
+        weight, scale = quantize_fp8(torch.randn((2, 200, 300), generator=random), size)
+        source = setting.path("blocks-%d" % i)
+        os.makedirs(source)
+        save_hf(source, {"a.weight": weight, "a.weight_scale_inv": scale}, size)
+        _, folder = setting.consolidate(source, "out-%d/" % i, "--dequantize")
+        check_same_tensors(load_hf(folder)[0], {"a.weight": dequantize_fp8(weight, scale, size)}, str(size))

@@ -6,7 +6,7 @@
 
 #include "compare/cosine_sums.h"
 
-#define NELEMS 3000u /* two whole blocks, and a part that is no multiple of a vector */
+#define NELEMS 40000u /* more than two steps in floats */
 
 static widener widener_of(dtype d)
 {

@@ -124,6 +124,25 @@ Test(pt_reader, two_places_of_one_flat_key)
     pt_checkpoint_close(&o);
 }
 
+/* Both would have one path. */
+Test(pt_reader, two_keys_of_one_text)
+{
+    pt_state_begin(&s);
+    const value root = pt_state_dict(&s), outer = pt_state_dict(&s);
+    const value a = pt_state_dict(&s), b = pt_state_dict(&s);
+    pt_state_put(&s, a, "x", pt_state_tensor(&s, "x", 1));
+    pt_state_put(&s, b, "y", pt_state_tensor(&s, "y", 1));
+    cr_assert_eq(value_dict_put(&s.t.cat.pool, outer, VALUE_OF_NONE, a, &err), FSDPCK_OK);
+    pt_state_put(&s, outer, "None", b);
+    pt_state_put(&s, root, "m", outer);
+    cr_assert_eq(reopen(root), FSDPCK_BADINPUT);
+    cr_expect_str_eq(fsdpck_finding_name(err.finding), "KEY-DUP");
+    cr_expect_str_eq(err.tensor, "m");
+    cr_expect_str_eq(err.expected, "one of them: None");
+    cr_expect_str_eq(err.found, "also 'None'");
+    pt_checkpoint_close(&o);
+}
+
 Test(pt_reader, state_that_contains_itself)
 {
     pt_state_begin(&s);

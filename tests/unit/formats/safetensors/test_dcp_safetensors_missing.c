@@ -214,10 +214,11 @@ Test(dcp_safetensors_missing, a_tensor_smaller_than_the_mesh)
 static void put_quarter(unsigned rank, unsigned row, unsigned column)
 {
     char header[512], name[64];
-    snprintf(header, sizeof header,
-             "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[%u,%u]}}"
-             "\"},\"w\":{\"dtype\":\"U8\",\"shape\":[4,2],\"data_offsets\":[0,8]}}",
-             row, column);
+    snprintf(
+        header, sizeof header,
+        "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[%u,%u]}}"
+        "\"},\"w\":{\"dtype\":\"U8\",\"shape\":[4,2],\"data_offsets\":[0,8]}}",
+        row, column);
     snprintf(name, sizeof name, "shard-%05u-model-00001-of-%05u.safetensors", rank, file_count);
     write_safetensors(dir, name, header, 8);
 }
@@ -329,5 +330,14 @@ Test(dcp_safetensors_missing, sizes_in_the_settings_of_the_model)
     put_text("config.json", "{\"hidden_size\": 4, \"vocab_size\": 4}");
     expect_open(FSDPCK_BADINPUT);
     put_text("config.json", "{\"hidden_size\": 4,");
+    expect_open(FSDPCK_OK);
+}
+
+/* Only the end of its last part is that of an embedding. */
+Test(dcp_safetensors_missing, a_name_that_ends_as_an_embedding)
+{
+    file_count = 1;
+    PUT(1, 1, {"model.pos_wte.weight", 4, 0, 2}, {"model.norm.weight", 2, 0, 0});
+    put_text("config.json", "{\"hidden_size\": 2, \"vocab_size\": 8}");
     expect_open(FSDPCK_OK);
 }
