@@ -198,6 +198,72 @@ def case_trainers_are_named(setting):
     check_model(setting, setting.path("tune"), weights_of(model))
 
 
+def lightning_consolidated(folder):
+    """_load_distributed_checkpoint of lightning.fabric.utilities.load, without the packages that the module imports."""
+    import ast
+    import pathlib
+    import typing
+    with open(os.path.join(os.environ["FSDPCK_LIGHTNING"], "load.py"), encoding="utf-8") as f:
+        tree = ast.parse(f.read())
+    tree.body = [node for node in tree.body if getattr(node, "name", "") == "_load_distributed_checkpoint"]
+    names = {"Path": pathlib.Path, "Any": typing.Any, "torch": torch, "_TORCH_GREATER_EQUAL_2_3": True,
+             "_METADATA_FILENAME": "meta.pt"}
+    exec(compile(tree, "load.py", "exec"), names)
+    return names["_load_distributed_checkpoint"](pathlib.Path(folder))
+
+
+def is_equal(one, other):
+    if torch.is_tensor(one):
+        return torch.is_tensor(other) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(is_equal(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(is_equal, one, other))
+    return type(one) is type(other) and one == other
+
+
+def save_lightning(folder, model_key):
+    """FSDPStrategy.save_checkpoint (model) and ModelParallelStrategy.save_checkpoint (state_dict) of Lightning 2.6."""
+    model, optimizer = train()
+    names, state = get_state_dict(model, optimizer)
+    save_dcp({model_key: names, "optimizer_0": state}, folder)
+    monitor = {"monitor": "loss", "best_model_score": torch.tensor(0.5), "best_k_models": {"a.ckpt": torch.tensor(0.25)},
+               "kth_value": torch.tensor([1, 2])}
+    torch.save({"epoch": 1, "global_step": 7, "pytorch-lightning_version": "2.6.6", "loops": {"fit_loop": {"state_dict": {}, "n": [1, 2]}},
+                "callbacks": {"ModelCheckpoint{'monitor': 'loss'}": monitor}, "hyper_parameters": {"lr": 0.5, "names": ("a", None)},
+                "lr_schedulers": [{"last_epoch": 7, "weights": torch.ones(2)}], "shift": torch.arange(3.0)}, folder + "/meta.pt")
+    return model
+
+
+@case(first=(2, 15))
+def case_lightning(setting):
+    """consolidate to .ckpt adds what Lightning keeps in meta.pt, as its own consolidation does."""
+    for model_key in ("model", "state_dict"):
+        folder = setting.path(model_key, "epoch=1-step=7.ckpt")
+        model = save_lightning(folder, model_key)
+        told = source_of(setting, folder)
+        check((told["trainer"], told["step"]) == ("lightning", 7), str(told))
+        _, made = setting.consolidate(folder, model_key + ".ckpt")
+        found, want = torch.load(made, weights_only=False), lightning_consolidated(folder)
+        check(found.keys() == want.keys(), "%s, not %s" % (sorted(found), sorted(want)))
+        check(is_equal(dict(found), want), "not as Lightning's consolidation")
+        check_model(setting, folder, weights_of(model))
+        setting.run("verify", "--level", "numeric", folder)
+        setting.run("reshard", folder, setting.path(model_key, "cut"), "--world-size", "2")
+        _, again = setting.consolidate(setting.path(model_key, "cut"), model_key + "-cut.ckpt")
+        check(is_equal(dict(torch.load(again, weights_only=False)), dict(found)), "after reshard")
+    shutil.copy(folder + "/meta.pt", setting.path("meta.pt"))
+    with open(setting.path("meta.pt"), "rb") as whole, open(folder + "/meta.pt", "wb") as f:
+        f.write(whole.read()[:-100])
+    check("meta.pt" in setting.run("verify", folder, expected=FOUND).stdout, "a cut meta.pt")
+    done = check_model(setting, folder, weights_of(model))
+    check("SIDE-UNREAD" in done.stderr, done.stderr)
+    torch.save([1, 2], folder + "/meta.pt")  # no dict: another file of this name
+    check_model(setting, folder, weights_of(model))
+    torch.save({"model": 3, "state_dict": 3, 5: "five", "optimizer_0": 4}, folder + "/meta.pt")  # its keys are there already
+    check_model(setting, folder, weights_of(model))
+
+
 def foreign_folders(setting):
     """What the folders are, by the names of their files: the contents are not read."""
     weights = {"a.weight": torch.ones(2, 3), "b.bias": torch.ones(3)}

@@ -4,6 +4,7 @@ other programs."""
 import os
 import shutil
 
+from pickle_builder import Call, Global, saved, tensor
 from rows import FIXTURES, SEED, Row, from_fixture
 
 RANKS = 4
@@ -120,6 +121,15 @@ def foreign(name, *names):
                expect={"structure": 4})
 
 
+def lightning(data):
+    """A folder of Lightning; verify alone reports its meta.pt, the weights are read without it."""
+    def put(path):
+        with open(path + "/meta.pt", "wb") as f:
+            f.write(data)
+    return from_fixture("dcp-fsdp2", put)
+
+
+META = saved({"epoch": 1, "shift": tensor()})
 SHARD = "shard-00002-model-00001-of-00001.safetensors"
 LINKS = {"address": b"s3://bucket/ep0-ba10", "absolute": b"/etc", "up": b"../ep0-ba10", "none": b"ep0-ba11", "empty": b"",
          "zero": b"ep0-ba10\0", "escape": b"\x1b[31mINJECTED", "line": b"ep0-ba10\nINJECTED"}
@@ -151,6 +161,12 @@ ROWS = [
         lambda p: [os.remove(p + "/model/shard-%05d-model-00001-of-00001.safetensors" % (r + 1)) for r in range(4)])),
     *[row("F05", "link-" + name, "R", "LINK-TARGET", link(text)) for name, text in LINKS.items()],
     row("F05", "link-long", "L", "LIMIT-SIZE", link(b"x" * 5000)),
+    row("F07", "lightning", "A", None, lightning(META)),
+    row("F07", "lightning-cut", "R", "ZIP-NOEND", lightning(META[:-40]), commands=("structure",), says=("meta.pt",)),
+    row("F07", "lightning-empty", "R", "ZIP-EMPTY", lightning(b""), commands=("structure",), says=("meta.pt",)),
+    row("F07", "lightning-call", "R", "PKL-GLOBAL", lightning(saved({"epoch": Call(Global("os", "system"), "touch marker")})),
+        commands=("structure",), says=("meta.pt",)),
+    row("F07", "lightning-no-dict", "A", None, lightning(saved([1, 2]))),
     foreign("orbax", "_CHECKPOINT_METADATA", "d/0"),
     foreign("ocdbt", "manifest.ocdbt", "d/0"),
     foreign("zarr", "a/.zarray", "a/0.0"),
