@@ -312,6 +312,14 @@ static fsdpck_status add_key(dcp_folder *d, const torch_archive *a, const item_b
     uint32_t object;
     if (value_kind_of(key) != VALUE_STR || has_name(d->cat, name, nbytes))
         return FSDPCK_OK;
+    if (value_kind_of(content) == VALUE_TENSOR) { /* an object is never a bare one */
+        char shown[200];
+        log_warn(&d->log, FSDPCK_FINDING_SIDE_UNREAD, "copy it from the file if you need it",
+                 "tensor '%s' of '%s' is left out: it is in no container",
+                 escape_text(shown, sizeof shown, name, nbytes),
+                 catalogue_name(d->cat, catalogue_file(d->cat, where->file)->path));
+        return FSDPCK_OK;
+    }
     RETURN_IF(catalogue_add_object(d->cat, name, nbytes, &object, err));
     cat_object *o = catalogue_object(d->cat, object);
     o->file = where->file;

@@ -231,7 +231,7 @@ def save_lightning(folder, model_key):
                "kth_value": torch.tensor([1, 2])}
     torch.save({"epoch": 1, "global_step": 7, "pytorch-lightning_version": "2.6.6", "loops": {"fit_loop": {"state_dict": {}, "n": [1, 2]}},
                 "callbacks": {"ModelCheckpoint{'monitor': 'loss'}": monitor}, "hyper_parameters": {"lr": 0.5, "names": ("a", None)},
-                "lr_schedulers": [{"last_epoch": 7, "weights": torch.ones(2)}], "shift": torch.arange(3.0)}, folder + "/meta.pt")
+                "lr_schedulers": [{"last_epoch": 7, "weights": torch.ones(2)}]}, folder + "/meta.pt")
     return model
 
 
@@ -258,6 +258,9 @@ def case_lightning(setting):
     check("meta.pt" in setting.run("verify", folder, expected=FOUND).stdout, "a cut meta.pt")
     done = check_model(setting, folder, weights_of(model))
     check("SIDE-UNREAD" in done.stderr, done.stderr)
+    torch.save({"epoch": 1, "shift": torch.arange(3.0)}, folder + "/meta.pt")
+    done, _ = setting.consolidate(folder, "shift.ckpt")
+    check("tensor 'shift' of 'meta.pt' is left out" in done.stderr, done.stderr)
     torch.save([1, 2], folder + "/meta.pt")  # no dict: another file of this name
     check_model(setting, folder, weights_of(model))
     torch.save({"model": 3, "state_dict": 3, 5: "five", "optimizer_0": 4}, folder + "/meta.pt")  # its keys are there already

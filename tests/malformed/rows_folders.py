@@ -129,7 +129,7 @@ def lightning(data):
     return from_fixture("dcp-fsdp2", put)
 
 
-META = saved({"epoch": 1, "shift": tensor()})
+META = saved({"epoch": 1, "callbacks": {"shift": tensor()}})
 SHARD = "shard-00002-model-00001-of-00001.safetensors"
 LINKS = {"address": b"s3://bucket/ep0-ba10", "absolute": b"/etc", "up": b"../ep0-ba10", "none": b"ep0-ba11", "empty": b"",
          "zero": b"ep0-ba10\0", "escape": b"\x1b[31mINJECTED", "line": b"ep0-ba10\nINJECTED"}
@@ -166,6 +166,7 @@ ROWS = [
     row("F07", "lightning-empty", "R", "ZIP-EMPTY", lightning(b""), commands=("structure",), says=("meta.pt",)),
     row("F07", "lightning-call", "R", "PKL-GLOBAL", lightning(saved({"epoch": Call(Global("os", "system"), "touch marker")})),
         commands=("structure",), says=("meta.pt",)),
+    row("F07", "lightning-tensor", "W", "SIDE-UNREAD", lightning(saved({"epoch": 1, "shift": tensor()})), says=("shift",)),
     row("F07", "lightning-no-dict", "A", None, lightning(saved([1, 2]))),
     foreign("orbax", "_CHECKPOINT_METADATA", "d/0"),
     foreign("ocdbt", "manifest.ocdbt", "d/0"),
