@@ -294,6 +294,22 @@ static fsdpck_status add_lightning_file(dcp_folder *d, const open_request *req, 
                                                      0, CAT_NONE, file_id, err);
 }
 
+/* The Trainer records its release, Fabric does not. */
+static void note_lightning(catalogue *cat)
+{
+    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
+        const cat_object *o = catalogue_object(cat, i);
+        if (strcmp(catalogue_name(cat, o->name), "pytorch-lightning_version") != 0 || !o->loaded ||
+            value_kind_of(o->content) != VALUE_STR)
+            continue;
+        char version[32];
+        size_t nbytes;
+        const char *text = value_text(&cat->pool, o->content, &nbytes);
+        snprintf(cat->origin.note, sizeof cat->origin.note, "Lightning %s",
+                 escape_text(version, sizeof version, text, nbytes));
+    }
+}
+
 /* A damaged one does not keep the weights from being read. */
 static fsdpck_status read_lightning_file(dcp_folder *d, const open_request *req, uint32_t file_id,
                                          fsdpck_error *err)
@@ -302,6 +318,7 @@ static fsdpck_status read_lightning_file(dcp_folder *d, const open_request *req,
     if (file_id == CAT_NONE)
         return FSDPCK_OK;
     const fsdpck_status st = dcp_objects_of_file(d, file_id, &what);
+    note_lightning(d->cat);
     if (st != FSDPCK_BADINPUT && st != FSDPCK_UNSUPPORTED) {
         if (err != NULL && st != FSDPCK_OK)
             *err = what;

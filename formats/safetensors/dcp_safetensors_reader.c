@@ -385,6 +385,10 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
         kind == PATH_FOLDER) {
         snprintf(origin->trainer, sizeof origin->trainer, "automodel");
         snprintf(origin->side_folder, sizeof origin->side_folder, ".hf_metadata");
+        if (path_probe(&req->probe->dir, "../optim/.metadata", &kind, NULL, NULL) == FSDPCK_OK &&
+            kind == PATH_FILE)
+            snprintf(origin->note, sizeof origin->note,
+                     "the optimizer is in '../optim', a checkpoint of its own");
     }
     if (req->expect_ranks == 0 && c->told_files == 0)
         warn_of_ranks(req, c);

@@ -105,6 +105,7 @@ def case_automodel(setting):
     for source in (setting.path("run"), step):
         told = source_of(setting, source)
         check((told["format"], told["trainer"]) == ("dcp-safetensors", "automodel"), str(told))
+        check("the optimizer is in '../optim'" in setting.run("inspect", source).stdout, "note")
         check_model(setting, source, want)
     _, hf = setting.consolidate(step, "hf/", "--source-ranks", "1")
     check_same_tensors(load_hf(hf)[0], want, "hf")
@@ -168,6 +169,7 @@ def case_verl_megatron(setting):
     write(actor + "/ckpt_contents.json", '{"schema_version": 2}')
     for source in (setting.path("run"), actor):
         check(source_of(setting, source)["trainer"] == "megatron", "trainer")
+        check("the optimizer is in '../../optimizer/dist_ckpt'" in setting.run("inspect", source).stdout, "note")
         check_model(setting, source, weights_of(model))
     check("optimizer/dist_ckpt': folder is a checkpoint of its own" in setting.run("verify", "-v", actor).stdout, "verify")
     os.remove(actor + "/optimizer/dist_ckpt/.metadata")
@@ -243,6 +245,7 @@ def case_lightning(setting):
         model = save_lightning(folder, model_key)
         told = source_of(setting, folder)
         check((told["trainer"], told["step"]) == ("lightning", 7), str(told))
+        check("Lightning 2.6.6" in setting.run("inspect", folder).stdout, "the release")
         _, made = setting.consolidate(folder, model_key + ".ckpt")
         found, want = torch.load(made, weights_only=False), lightning_consolidated(folder)
         check(found.keys() == want.keys(), "%s, not %s" % (sorted(found), sorted(want)))
