@@ -105,7 +105,8 @@ void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *m
     o->omits_empty_dicts = true;
     o->by_rank = marks->no_collectives;
     o->step = step_of_folder(req->path);
-    if (is_file(req->probe, "../../optimizer/dist_ckpt/.metadata")) /* verl */
+    if (strcmp(name, "dist_ckpt") == 0 && /* verl */
+        is_file(req->probe, "../../optimizer/dist_ckpt/.metadata"))
         snprintf(o->note, sizeof o->note,
                  "the optimizer is in '../../optimizer/dist_ckpt', a checkpoint of its own");
 }

@@ -35,19 +35,22 @@ static char *find_in(const char *path, size_t nbytes, const char *name)
     return found;
 }
 
-/* The text is the path in the object store: from some folder above the file, or the copy of the checkpoint lies
- * beside the file. */
+/* The text is the path in the object store: its first name is that of a folder that the file is in, or the copy of
+ * the checkpoint lies beside the file. */
 static char *find_target(const char *path, const char *text)
 {
-    size_t nbytes = (size_t)(text_file_name(path) - path);
-    char *found = find_in(path, nbytes, text);
+    const size_t first = strcspn(text, "/");
+    size_t end = (size_t)(text_file_name(path) - path);
+    char *found = find_in(path, end, text);
     if (found == NULL)
-        found = find_in(path, nbytes, text_file_name(text));
-    while (found == NULL && nbytes > 1) {
-        nbytes--;
-        while (nbytes > 0 && path[nbytes - 1] != '/')
-            nbytes--;
-        found = find_in(path, nbytes, text);
+        found = find_in(path, end, text_file_name(text));
+    while (found == NULL && text[first] != '\0' && end > 1) {
+        size_t begin = --end;
+        while (begin > 0 && path[begin - 1] != '/')
+            begin--;
+        if (end - begin == first && memcmp(path + begin, text, first) == 0)
+            found = find_in(path, begin, text);
+        end = begin;
     }
     return found;
 }
