@@ -390,7 +390,8 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
             snprintf(origin->note, sizeof origin->note,
                      "the optimizer is in '../optim', a checkpoint of its own");
     }
-    if (req->expect_ranks == 0 && c->told_files == 0)
+    origin->ranks_unknown = req->expect_ranks == 0 && c->told_files == 0;
+    if (origin->ranks_unknown)
         warn_of_ranks(req, c);
 }
 

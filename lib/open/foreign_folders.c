@@ -85,3 +85,9 @@ fsdpck_status foreign_folder_fail(const foreign_kind *kind, const char *path, fs
                      ("checkpoint %s, which fsdpck does not read", kind->title), (path, path),
                      (next, "%s", kind->next));
 }
+
+fsdpck_status foreign_folder_check(const probe_input *in, fsdpck_error *err)
+{
+    const foreign_kind *kind = foreign_folder_kind(in);
+    return kind == NULL ? FSDPCK_OK : foreign_folder_fail(kind, in->path, err);
+}

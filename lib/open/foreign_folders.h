@@ -11,6 +11,8 @@ typedef struct foreign_kind {
 
 /* NULL: none that is known. */
 const foreign_kind *foreign_folder_kind(const probe_input *in);
+/* UNSUPPORTED (SRC-FOREIGN) if it is such a folder. */
+fsdpck_status foreign_folder_check(const probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* UNSUPPORTED (SRC-FOREIGN). */
 fsdpck_status foreign_folder_fail(const foreign_kind *kind, const char *path,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;

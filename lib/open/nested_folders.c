@@ -1,4 +1,6 @@
-/* Folders below a checkpoint that are checkpoints of their own, such as 'optimizer_0' beside weights. */
+#include "open/nested_folders.h"
+
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,18 +51,31 @@ static bool is_nested(const probe_input *in, const char *path, bool *has_reader)
     return in->is_folder && (*has_reader || is_global_step(name) || search_is_part(in, path));
 }
 
-/* Takes `path`, which may be NULL. */
-static fsdpck_status add_path(nested_folders *l, char *path, fsdpck_error *err)
+static void note_unread(nested_folders *l, const char *path, const fsdpck_error *why)
+{
+    if (l->unread++ > 0)
+        return;
+    l->first_unread = *why;
+    error_path(&l->first_unread, path);
+}
+
+/* Takes `path`, which may be NULL. is_there, why: the result of looking for it. */
+static fsdpck_status add_path(nested_folders *l, char *path, fsdpck_status is_there,
+                              fsdpck_error *why, fsdpck_error *err)
 {
     nested_folder f = {.path = path};
     probe_input in;
     bool is = false;
     if (path == NULL)
         return error_set_nomem(err, PATH_MAX);
-    if (!is_system_folder(path) && probe_gather(path, &in, NULL) == FSDPCK_OK) {
-        is = is_nested(&in, path, &f.has_reader);
-        probe_release(&in);
+    if (is_there == FSDPCK_OK && !is_system_folder(path)) {
+        is_there = probe_gather(path, &in, why);
+        is = is_there == FSDPCK_OK && is_nested(&in, path, &f.has_reader);
+        if (is_there == FSDPCK_OK)
+            probe_release(&in);
     }
+    if (is_there == FSDPCK_IO)
+        note_unread(l, path, why);
     const fsdpck_status st = is ? vec_add(&l->list, &f, err) : FSDPCK_OK;
     if (!is || st != FSDPCK_OK)
         free(path);
@@ -72,17 +87,21 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
 {
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
     path_kind kind;
-    if (entry[0] == '.' || path_probe(&c->probe.dir, entry, &kind, NULL, NULL) != FSDPCK_OK ||
-        kind != PATH_FOLDER || is_step_of_run(entry) || is_of_consolidation(entry) ||
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    if (entry[0] == '.' || is_step_of_run(entry) || is_of_consolidation(entry) ||
         is_read_folder(read, entry))
         return FSDPCK_OK;
-    return add_path(l, folder_path_join(c->probe.path, entry), err);
+    const fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
+    if (is_there == FSDPCK_OK && kind != PATH_FOLDER)
+        return FSDPCK_OK;
+    return add_path(l, folder_path_join(c->probe.path, entry), is_there, &why, err);
 }
 
-/* Folders `levels` above the weights, with the rest of the path inside. */
+/* Folders beside the weights: in the folder `levels` above them, with the rest of the path inside. */
 static fsdpck_status add_beside(nested_folders *l, const char *weights, const char *inside,
                                 unsigned levels, fsdpck_error *err)
 {
+    fsdpck_error why = FSDPCK_ERROR_INIT;
     size_t nbytes = strlen(weights);
     for (unsigned i = 0; i < levels; i++)
         while (nbytes > 0 && weights[--nbytes] != '/') {
@@ -102,7 +121,7 @@ static fsdpck_status add_beside(nested_folders *l, const char *weights, const ch
             if (path != NULL && !search_is_state_folder(weights, path))
                 free(path);
             else
-                st = add_path(l, path, err);
+                st = add_path(l, path, FSDPCK_OK, &why, err);
         }
         probe_release(&in);
     }
@@ -122,7 +141,17 @@ fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c, 
 
 void nested_folders_init(nested_folders *l)
 {
-    l->list = VEC_OF(nested_folder, NULL);
+    *l = (nested_folders){.list = VEC_OF(nested_folder, NULL)};
+}
+
+void nested_folders_warn_unread(const nested_folders *l, const logger *log)
+{
+    if (l->unread > 0)
+        log_warn(log, FSDPCK_FINDING_SIDE_UNREAD,
+                 "make it readable: it may be a part of the checkpoint that is lost or not checked",
+                 "%" PRIu64 " entr%s beside the weights cannot be read, such as '%s': %s",
+                 l->unread, l->unread == 1 ? "y" : "ies", l->first_unread.path,
+                 l->first_unread.message);
 }
 
 void nested_folders_release(nested_folders *l)

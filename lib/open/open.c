@@ -96,12 +96,14 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
     search_result found;
     RETURN_IF(viewed ? open_search_ranks(c, &found, err) : search_folders(path, &found, err));
     fsdpck_status st = search_check_parts(&found, err);
-    if (st == FSDPCK_OK && found.count == 0 && found.foreign != NULL)
-        st = foreign_folder_fail(found.foreign, found.foreign_path, err);
-    else if (st == FSDPCK_OK && found.count == 0)
+    if (st == FSDPCK_OK && found.count == 0)
         st = fail_no_checkpoint(&c->probe, path, near_miss, err);
     else if (st == FSDPCK_OK && found.count > 1)
         st = fail_several(&found, path, err);
+    if (st == FSDPCK_OK && found.unread)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_SIDE_UNREAD,
+                 "make it readable: it may be another checkpoint, or a part of this one",
+                 "'%s' cannot be read: %s", found.why.path, found.why.message);
     if (st == FSDPCK_OK) {
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);
@@ -138,9 +140,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
         return FSDPCK_OK;
     if (!c->probe.is_folder)
         return fail_no_checkpoint(&c->probe, path, near_miss, err);
-    const foreign_kind *foreign = foreign_folder_kind(&c->probe);
-    if (foreign != NULL)
-        return foreign_folder_fail(foreign, path, err);
+    RETURN_IF(foreign_folder_check(&c->probe, err));
     c->entered_from = strdup(path);
     if (c->entered_from == NULL)
         return error_set_nomem(err, strlen(path));

@@ -274,6 +274,8 @@ static bool is_inside(const char *path, const char *part)
 
 fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err)
 {
+    if (found->count == 0 && found->foreign != NULL)
+        return foreign_folder_fail(found->foreign, found->foreign_path, err);
     for (size_t i = 0; i < found->part_count && found->more == 0; i++) {
         const char *part = found->parts[i];
         bool any = false, beside = false;
