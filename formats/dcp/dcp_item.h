@@ -27,5 +27,9 @@ bool dcp_item_is_pickle(const uint8_t *bytes, uint64_t nbytes);
 /* Of an item that is neither: BADINPUT (DCP-BYTES) if all its bytes are 0, which is what a file system
  * may leave of a file that never reached the disk. */
 fsdpck_status dcp_item_check_bytes(const dcp_item_bytes *item, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The content of an object that is a bare pickle. *is_value false: not a readable one. */
+fsdpck_status dcp_item_load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
+                                   const dcp_item_bytes *item, bool *is_value,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

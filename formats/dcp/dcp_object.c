@@ -257,47 +257,110 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
     return st;
 }
 
-typedef struct judged {
-    const value_pool *pool;
-    bool opaque_calls;
-} judged;
+/* --- a file of torch.save whose keys are objects --- */
 
-static fsdpck_status judge_call(void *ctx, value v, fsdpck_error *err)
+typedef struct wanted_tensors {
+    uint8_t *wanted;
+    size_t count;
+} wanted_tensors;
+
+static fsdpck_status want_tensor(void *ctx, value v, fsdpck_error *err)
 {
-    const judged *j = ctx;
-    const value_pool *pool = j->pool;
-    if (value_kind_of(v) != VALUE_CALL)
-        return FSDPCK_OK;
-    const value_call *call = value_call_of(pool, v);
-    if (call->how != CALL_REDUCE || torch_call_is_known(pool, call) ||
-        (j->opaque_calls && !torch_callee_runs_code(pool, call->callee)))
-        return FSDPCK_OK;
-    return dcp_call_check(pool, call, err);
+    const wanted_tensors *w = ctx;
+    (void)err;
+    if (value_kind_of(v) == VALUE_TENSOR && value_tensor_index(v) < w->count)
+        w->wanted[value_tensor_index(v)] = 1;
+    return FSDPCK_OK;
 }
 
-/* Megatron writes its objects as bare pickles. *is_value false: not a readable one. */
-static fsdpck_status load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
-                                 const item_bytes *item, bool *is_value, fsdpck_error *err)
+/* The content of object n->object, which has the tensors of `content` alone. */
+static fsdpck_status add_content(item_tensor_names *n, const value_pool *pool, value content,
+                                 fsdpck_error *err)
 {
-    const pickle_input in = {.bytes = item->bytes.items,
-                             .nbytes = item->bytes.count,
-                             .file_offset_bytes = item->base_bytes};
-    const pickle_limits limits = PICKLE_LIMITS_DEFAULT;
+    const size_t count = n->archive->tensors.count;
+    wanted_tensors w = {budget_alloc(n->d->owner, count, err), count};
+    uint64_t *map = w.wanted == NULL ? NULL : budget_alloc(n->d->owner, count * sizeof *map, err);
+    fsdpck_status st = map == NULL ? FSDPCK_LIMIT : value_walk(pool, content, want_tensor, &w, err);
+    for (size_t i = 0; i < count && st == FSDPCK_OK; i++)
+        if (w.wanted[i])
+            st = add_numbered(n, i, &map[i], err);
+    if (st == FSDPCK_OK)
+        st = value_copy(pool, content, &n->cat->pool, map,
+                        &catalogue_object(n->cat, n->object)->content, err);
+    if (st == FSDPCK_OK)
+        st = name_all_inside(n, err);
+    budget_free(n->d->owner, map, map == NULL ? 0 : count * sizeof *map);
+    budget_free(n->d->owner, w.wanted, w.wanted == NULL ? 0 : count);
+    return st;
+}
+
+static bool has_name(const catalogue *cat, const char *name, size_t nbytes)
+{
+    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
+        const uint32_t id = catalogue_object(cat, i)->name;
+        if (text_equal(catalogue_name(cat, id), catalogue_name_nbytes(cat, id), name, nbytes))
+            return true;
+    }
+    return catalogue_find(cat, name, nbytes) != CAT_NONE;
+}
+
+static fsdpck_status add_key(dcp_folder *d, const torch_archive *a, const item_bytes *item,
+                             const dcp_repeat *where, value key, value content, fsdpck_error *err)
+{
+    size_t nbytes;
+    const char *name = value_text(a->pool, key, &nbytes);
+    uint32_t object;
+    if (value_kind_of(key) != VALUE_STR || has_name(d->cat, name, nbytes))
+        return FSDPCK_OK;
+    if (value_kind_of(content) == VALUE_TENSOR) { /* an object is never a bare one */
+        char shown[200];
+        log_warn(&d->log, FSDPCK_FINDING_SIDE_UNREAD, "copy it from the file if you need it",
+                 "tensor '%s' of '%s' is left out: it is in no container",
+                 escape_text(shown, sizeof shown, name, nbytes),
+                 catalogue_name(d->cat, catalogue_file(d->cat, where->file)->path));
+        return FSDPCK_OK;
+    }
+    RETURN_IF(catalogue_add_object(d->cat, name, nbytes, &object, err));
+    cat_object *o = catalogue_object(d->cat, object);
+    o->file = where->file;
+    o->nbytes = where->nbytes;
+    item_tensor_names n = {.d = d,
+                           .cat = d->cat,
+                           .object = object,
+                           .archive = a,
+                           .item = item,
+                           .archived = VEC_OF(uint32_t, d->owner),
+                           .first = catalogue_tensor_count(d->cat)};
+    const fsdpck_status st = add_content(&n, a->pool, content, err);
+    vec_release(&n.archived);
+    o = catalogue_object(d->cat, object);
+    o->file = CAT_NONE; /* its bytes are those of the other keys too */
+    o->nbytes = 0;
+    o->loaded = 1;
+    return st;
+}
+
+fsdpck_status dcp_objects_of_file(dcp_folder *d, uint32_t file_id, fsdpck_error *err)
+{
+    const dcp_repeat where = {.file = file_id, .nbytes = catalogue_file(d->cat, file_id)->nbytes};
+    item_bytes item = {.bytes = VEC_OF(uint8_t, d->owner)};
     value_pool pool;
-    size_t consumed_nbytes = 0;
-    value root;
+    torch_archive a;
+    value dict;
 
     value_pool_init(&pool, d->owner);
-    fsdpck_status st = pickle_read(&in, &limits, &pool, NULL, &root, &consumed_nbytes, err);
-    *is_value = st == FSDPCK_OK && consumed_nbytes == in.nbytes;
-    judged j = {&pool, d->opaque_calls};
-    if (*is_value)
-        st = value_walk(&pool, root, judge_call, &j, err);
-    if (*is_value && st == FSDPCK_OK)
-        st =
-            value_copy(&pool, root, &cat->pool, NULL, &catalogue_object(cat, object)->content, err);
-    else if (!*is_value && st == FSDPCK_BADINPUT)
-        st = FSDPCK_OK;
+    fsdpck_status st = dcp_item_read(d, &where, &item, err);
+    const zip_input in = {.read = dcp_item_read_at, .ctx = &item, .nbytes = item.bytes.count};
+    if (st == FSDPCK_OK)
+        st = torch_archive_open(&in, d->owner, &pool, d->opaque_calls, &a, err);
+    if (st == FSDPCK_OK) {
+        const bool is_dict = value_as_dict(&pool, a.root, &dict);
+        for (size_t i = 0; is_dict && st == FSDPCK_OK && i < value_count(&pool, dict); i++)
+            st = add_key(d, &a, &item, &where, value_key(&pool, dict, i),
+                         value_item(&pool, dict, i), err);
+        torch_archive_release(&a);
+    }
+    vec_release(&item.bytes);
     value_pool_release(&pool);
     return st;
 }
@@ -385,7 +448,7 @@ fsdpck_status dcp_object_load(void *self, catalogue *cat, uint32_t object, fsdpc
         is_value = true;
         st = load_archive(d, cat, object, &item, err);
     } else if (dcp_item_is_pickle(item.bytes.items, item.bytes.count)) {
-        st = load_pickle(d, cat, object, &item, &is_value, err);
+        st = dcp_item_load_pickle(d, cat, object, &item, &is_value, err);
     }
     if (st == FSDPCK_OK && !is_value)
         st = keep_bytes(d, cat, object, &item, err);

@@ -18,10 +18,21 @@ static bool any_name_begins(const catalogue *cat, const char *prefix)
     return false;
 }
 
+static bool is_file(const probe_input *in, const char *path)
+{
+    path_kind kind;
+    return path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+}
+
 /* Folders of general names are a trainer's only with its keys. */
-static const char *trainer_of_folders(const catalogue *cat, const dcp_marks *m)
+static const char *trainer_of_folders(const catalogue *cat, const probe_input *in,
+                                      const dcp_marks *m)
 {
     const dcp_part_folders *f = dcp_part_folders_get(m->part_folders);
+    if (f->trainer[0] == '\0')
+        return probe_has_entry(in, "composer_metadata.json") ? "composer"
+               : any_name_begins(cat, "optim.")              ? "automodel"
+                                                             : "";
     for (size_t i = 0; i < catalogue_tensor_count(cat); i++)
         if (dcp_part_of(f, catalogue_name(cat, catalogue_tensor(cat, i)->name)) == DCP_PARTS_MAX)
             return "";
@@ -37,12 +48,20 @@ static const char *guess_trainer(const catalogue *cat, const open_request *req, 
     if (probe_has_entry(req->probe, "meta.pt"))
         return "lightning";
     if (m->part_folders > 0)
-        return trainer_of_folders(cat, m);
+        return trainer_of_folders(cat, req->probe, m);
     if (strncmp(folder_name, "pytorch_model_fsdp_", 19) == 0)
         return "accelerate";
     if (strncmp(folder_name, "step-", 5) == 0 && any_name_begins(cat, "optimizer.") &&
         any_name_begins(cat, "train_state"))
         return "torchtitan";
+    if (any_name_begins(cat, "state.model.") && any_name_begins(cat, "state.optimizers."))
+        return "composer";
+    if (strcmp(folder_name, "model_and_optim") == 0 && is_file(req->probe, "../.metadata.json"))
+        return "olmo-core";
+    if (is_file(req->probe, "extra_state/extra_state_rank_0.pt"))
+        return "veomni";
+    if (strncmp(folder_name, "dist_epoch", 10) == 0)
+        return "torchtune";
     return m->is_by_fsdpck ? "fsdpck" : "";
 }
 
@@ -87,4 +106,8 @@ void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *m
     o->by_rank = marks->no_collectives;
     o->ranks_unknown = marks->no_collectives && req->expect_ranks == 0;
     o->step = step_of_folder(req->path);
+    if (strcmp(name, "dist_ckpt") == 0 && /* verl */
+        is_file(req->probe, "../../optimizer/dist_ckpt/.metadata"))
+        snprintf(o->note, sizeof o->note,
+                 "the optimizer is in '../../optimizer/dist_ckpt', a checkpoint of its own");
 }

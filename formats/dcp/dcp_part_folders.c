@@ -18,6 +18,8 @@ static const dcp_part_folders forms[] = {
                {"lr_scheduler_state", "lr_scheduler"}},
      .required = 2,
      .is_written = true},
+    /* NeMo Automodel without safetensors, and composer.checkpoint: the model has no outer key. */
+    {.trainer = "", .parts = {{"", "model"}, {"optim", "optim"}}, .required = 2},
 };
 #define FORMS (sizeof forms / sizeof *forms)
 

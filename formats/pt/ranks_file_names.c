@@ -17,6 +17,7 @@ typedef struct parts {
     size_t rank_at, rank_nbytes; /* digits of the rank in the name */
     char key[64];
     const char *trainer;
+    const char *prefix; /* of all names of the family; NULL: the text before the rank */
 } parts;
 
 static size_t read_number(const char *text, uint64_t *number)
@@ -149,6 +150,17 @@ static bool shard(const char *name, parts *p)
 static bool generic(const char *name, parts *p)
 {
     const char *found = NULL;
+    ranks_replica r;
+    if (ranks_replica_name(name, &r)) {
+        *p = (parts){.order = GENERIC,
+                     .trainer = "",
+                     .rank = r.rank,
+                     .world = r.world,
+                     .rank_at = r.rank_at,
+                     .rank_nbytes = r.rank_nbytes,
+                     .prefix = RANKS_REPLICA_PREFIX};
+        return true;
+    }
     if (!ends_with_weights(name) || strstr(name, "mp_rank") != NULL ||
         strstr(name, "pp_rank") != NULL || strstr(name, "lora") != NULL ||
         strstr(name, "adapter") != NULL)
@@ -192,6 +204,8 @@ static bool is_rank_alone(const char *name, const parts *p)
 {
     const char after = name[p->rank_at + p->rank_nbytes];
     size_t begin = p->rank_at;
+    if (p->prefix != NULL)
+        return true;
     if (begin > 0 && is_separator(name[begin - 1]))
         begin--;
     while (begin > 0 && name[begin - 1] >= 'a' && name[begin - 1] <= 'z')
@@ -268,6 +282,8 @@ static fsdpck_status mixed(const ranks_family *f, const char *name, fsdpck_error
 
 static bool family_has(const ranks_family *f, const char *name, const parts *p)
 {
+    if (p->prefix != NULL)
+        return strcmp(f->prefix, p->prefix) == 0 && f->world == p->world;
     return strncmp(f->prefix, name, p->rank_at) == 0 && f->prefix[p->rank_at] == '\0' &&
            strcmp(f->suffix, name + p->rank_at + p->rank_nbytes) == 0;
 }
@@ -290,7 +306,7 @@ static fsdpck_status family_of(ranks_list *l, const char *name, const parts *p, 
     *f = (ranks_family){.world = p->world, .trainer = p->trainer};
     memcpy(f->key, p->key, sizeof f->key);
     ranks_save_stem(f->key, f->stem, sizeof f->stem);
-    f->prefix = strndup(name, p->rank_at);
+    f->prefix = p->prefix != NULL ? strdup(p->prefix) : strndup(name, p->rank_at);
     f->suffix = strdup(name + p->rank_at + p->rank_nbytes);
     if (f->prefix == NULL || f->suffix == NULL)
         return error_set_nomem(err, strlen(name));
@@ -408,7 +424,8 @@ static void check_suspect_worlds(ranks_list *l)
         const ranks_file *of_rank = VEC_AT(&l->files, const ranks_file, i);
         ranks_family *f = VEC_AT(&l->families, ranks_family, of_rank->family);
         if (f->trainer[0] == '\0' && of_rank->rank >= f->world &&
-            strstr(f->prefix, "world_size_") == NULL)
+            strstr(f->prefix, "world_size_") == NULL &&
+            strcmp(f->prefix, RANKS_REPLICA_PREFIX) != 0)
             f->world = 0;
     }
 }

@@ -90,6 +90,17 @@ typedef struct ranks_list {
     budget *owner;
 } ranks_list;
 
+/* ranks_torch_names.c: a name as 'rank_0_replica_partner_4.pt'. */
+typedef struct ranks_replica {
+    uint64_t rank, world;        /* whose state it is; the number of ranks */
+    size_t rank_at, rank_nbytes; /* its digits in the name */
+} ranks_replica;
+#define RANKS_REPLICA_PREFIX "rank_{i}_replica_partner_"
+bool ranks_replica_name(const char *name, ranks_replica *replica);
+bool ranks_bytes_hold(const uint8_t *bytes, size_t nbytes, const char *word);
+/* The pattern of files that torch's _experimental wrote; NULL: it did not. */
+const char *ranks_experimental_pattern(const probe_input *in);
+
 /* Whether the names resemble rank files; *sample is one of them. */
 bool ranks_names_any(char *const *entries, size_t count, const char **sample);
 /* Whether a trainer writes rank files of this name. */

@@ -42,6 +42,8 @@ static bool probe(const probe_input *in, const char **near_miss)
     /* Accepted, so that the error names its kind. */
     if (ranks_is_torch_checkpointing(in))
         return true;
+    if (ranks_experimental_pattern(in) != NULL)
+        return true;
     if (!ranks_names_any(in->entries, in->entry_count, &sample))
         return false;
     /* A trainer's names suffice: a file that is empty or damaged is then named. */
@@ -261,8 +263,10 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
         return FAIL(err, USAGE, NONE, "pt-ranks reads a folder; this is a file");
     if (req->rank_pattern == NULL && ranks_is_torch_checkpointing(req->probe))
         return refuse_torch_checkpointing(err);
-    fsdpck_status st = ranks_list_make(&list, req->probe->entries, req->probe->entry_count,
-                                       req->rank_pattern, err);
+    const char *pattern =
+        req->rank_pattern != NULL ? req->rank_pattern : ranks_experimental_pattern(req->probe);
+    fsdpck_status st =
+        ranks_list_make(&list, req->probe->entries, req->probe->entry_count, pattern, err);
     if (st == FSDPCK_OK)
         st = torch_folder_open(req, &r, err);
     if (st == FSDPCK_OK)

@@ -184,15 +184,6 @@ void ranks_describe_folder(const open_request *req, cat_origin *o)
 
 enum { METADATA_HEAD_NBYTES = 4096 };
 
-static bool holds(const uint8_t *bytes, size_t nbytes, const char *word)
-{
-    const size_t n = strlen(word);
-    for (size_t i = 0; i + n <= nbytes; i++)
-        if (memcmp(bytes + i, word, n) == 0)
-            return true;
-    return false;
-}
-
 /* Its metadata.pkl is the pickle of {"metadata": {ITEM: {"nested_path_to_metadata": ...}}, ...}, of
  * version 1.0 {"metadata": {PATH: [{"sharding_metadata": ...}]}, ...}; the items are beside it, by
  * default as ITEM_RANK.pt. */
@@ -207,7 +198,8 @@ bool ranks_is_torch_checkpointing(const probe_input *in)
     const size_t n = f.nbytes < sizeof head ? (size_t)f.nbytes : sizeof head;
     const bool is_read = file_read_at(&f, 0, head, n, NULL) == FSDPCK_OK;
     file_abandon(&f);
-    return is_read && n > 2 && head[0] == 0x80 && holds(head, n, "metadata") &&
-           (holds(head, n, "nested_path_to_metadata") || holds(head, n, "sharding_metadata") ||
-            holds(head, n, "rank_to_layout_info"));
+    return is_read && n > 2 && head[0] == 0x80 && ranks_bytes_hold(head, n, "metadata") &&
+           (ranks_bytes_hold(head, n, "nested_path_to_metadata") ||
+            ranks_bytes_hold(head, n, "sharding_metadata") ||
+            ranks_bytes_hold(head, n, "rank_to_layout_info"));
 }

@@ -375,9 +375,21 @@ static void warn_of_ranks(const open_request *req, const census *c)
 
 static void describe(const open_request *req, const census *c, cat_origin *origin)
 {
+    path_kind kind;
     snprintf(origin->format, sizeof origin->format, "dcp-safetensors");
     snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
     origin->world_size = (int64_t)expected_ranks(req, c);
+    /* NeMo Automodel: config and tokenizer, for its own consolidation. */
+    if (probe_has_entry(req->probe, ".hf_metadata") &&
+        path_probe(&req->probe->dir, ".hf_metadata", &kind, NULL, NULL) == FSDPCK_OK &&
+        kind == PATH_FOLDER) {
+        snprintf(origin->trainer, sizeof origin->trainer, "automodel");
+        snprintf(origin->side_folder, sizeof origin->side_folder, ".hf_metadata");
+        if (path_probe(&req->probe->dir, "../optim/.metadata", &kind, NULL, NULL) == FSDPCK_OK &&
+            kind == PATH_FILE)
+            snprintf(origin->note, sizeof origin->note,
+                     "the optimizer is in '../optim', a checkpoint of its own");
+    }
     origin->ranks_unknown = req->expect_ranks == 0 && c->told_files == 0;
     if (origin->ranks_unknown)
         warn_of_ranks(req, c);

@@ -41,7 +41,8 @@ static const word_row word_rows[] = {
     {"bleu", USE_OTHER},      {"lr", USE_OTHER},
     {"reward", USE_OTHER},    {"samples", USE_OTHER},
     {"tokens", USE_OTHER},    {"top", USE_OTHER},
-    {"eval", USE_OTHER},
+    {"eval", USE_OTHER},      {"ep", USE_EPOCH}, /* Composer: ep1-ba500, batches of the whole run */
+    {"ba", USE_STEP},
 };
 
 /* transformers, its users, and programs that write a folder before they rename it. */

@@ -232,6 +232,8 @@ static fsdpck_status open_regular(int *fd, struct stat *st, const folder *dir, c
 {
     /* Checked before it is opened: opening a device may have effects. */
     const bool no_follow = (flags & FILE_NO_FOLLOW) != 0;
+    if (no_follow)
+        RETURN_IF(path_check_folders(dir, path, err));
     if (fstatat(fd_of(dir), path, st, no_follow ? AT_SYMLINK_NOFOLLOW : 0) != 0)
         return error_set_errno(err, errno, "open", shown);
     RETURN_IF(check_regular(st, shown, err));

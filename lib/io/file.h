@@ -81,7 +81,7 @@ void folder_close(folder *d);
 fsdpck_status folder_list(const folder *d, const char *sub, char ***names, size_t *count,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-enum { FILE_NO_FOLLOW = 1 }; /* a link as last component is an error: for names found in files */
+enum { FILE_NO_FOLLOW = 1 }; /* links below `dir` are errors: for names found in files */
 
 /* `dir` may be NULL. Regular files only. */
 fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsigned flags,
@@ -92,6 +92,10 @@ fsdpck_status file_open_read(file *f, const folder *dir, const char *path, unsig
  * with `finding`. */
 fsdpck_status path_check_inside(const char *path, size_t nbytes, fsdpck_finding_id finding,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Folders between `dir`, which may be NULL, and the file. BADINPUT (FILE-TYPE) if one is a symbolic link. */
+fsdpck_status path_check_folders(const folder *dir, const char *path,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Reads exactly nbytes, or fails. Reaching the end of the file is CHANGED ("file was truncated") if
  * offset+nbytes was inside at open, otherwise BADINPUT. */

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -152,6 +153,24 @@ fsdpck_status path_check_inside(const char *path, size_t nbytes, fsdpck_finding_
         if (part > PART_MOST)
             return refuse_path(path, nbytes, finding, "a part is longer than 255 bytes", err);
         begin += part + 1;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status path_check_folders(const folder *dir, const char *path, fsdpck_error *err)
+{
+    for (const char *end = path; dir != NULL && dir->fd >= 0 && (end = strchr(end, '/')) != NULL;
+         end++) {
+        struct stat st;
+        char *part = strndup(path, (size_t)(end - path));
+        if (part == NULL)
+            return error_set_nomem(err, (size_t)(end - path));
+        const bool is_link =
+            fstatat(dir->fd, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+        free(part);
+        if (is_link)
+            return FAIL_WITH(err, BADINPUT, FILE_TYPE, ("a folder of its path is a symbolic link"),
+                             (path, path), (expected, "a folder"));
     }
     return FSDPCK_OK;
 }

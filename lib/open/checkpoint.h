@@ -419,6 +419,8 @@ typedef struct search_result {
     /* Folders in which a trainer stores a part of its state. */
     char *parts[SEARCH_RESULTS_MAX];
     size_t part_count;
+    const struct foreign_kind *foreign; /* foreign_folders.h, of foreign_path; NULL: none */
+    char *foreign_path;
 } search_result;
 /* folder/name, to be freed; NULL without memory. */
 char *folder_path_join(const char *folder_path, const char *name);
@@ -448,7 +450,8 @@ void search_omit_state(search_result *found);
 /* Without a trainer's state, if there is anything else. */
 fsdpck_status search_folders(const char *path, search_result *found,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* SAVE-INCOMPLETE if one part's folder contains no checkpoint but its sibling does. */
+/* SAVE-INCOMPLETE if one part's folder contains no checkpoint but its sibling does. SRC-FOREIGN if only folders of
+ * other formats were found. */
 fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether the names differ only in one number, counting from 0, as one file per rank does.
  * *pattern: such as "r{r}.pt". */

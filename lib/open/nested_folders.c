@@ -1,12 +1,14 @@
 #include "open/nested_folders.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/step_name.h"
 #include "base/text.h"
 #include "open/checkpoint.h"
+#include "open/search_state.h"
 
 static bool is_read_folder(const catalogue *read, const char *entry)
 {
@@ -57,35 +59,73 @@ static void note_unread(nested_folders *l, const char *path, const fsdpck_error 
     error_path(&l->first_unread, path);
 }
 
+/* Takes `path`, which may be NULL. is_there, why: the result of looking for it. */
+static fsdpck_status add_path(nested_folders *l, char *path, fsdpck_status is_there,
+                              fsdpck_error *why, fsdpck_error *err)
+{
+    nested_folder f = {.path = path};
+    probe_input in;
+    bool is = false;
+    if (path == NULL)
+        return error_set_nomem(err, PATH_MAX);
+    if (is_there == FSDPCK_OK && !is_system_folder(path)) {
+        is_there = probe_gather(path, &in, why);
+        is = is_there == FSDPCK_OK && is_nested(&in, path, &f.has_reader);
+        if (is_there == FSDPCK_OK)
+            probe_release(&in);
+    }
+    if (is_there == FSDPCK_IO)
+        note_unread(l, path, why);
+    const fsdpck_status st = is ? vec_add(&l->list, &f, err) : FSDPCK_OK;
+    if (!is || st != FSDPCK_OK)
+        free(path);
+    return st;
+}
+
 static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, const char *entry,
                                fsdpck_error *err)
 {
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
     path_kind kind;
-    probe_input in;
-    nested_folder f = {0};
     fsdpck_error why = FSDPCK_ERROR_INIT;
     if (entry[0] == '.' || is_step_of_run(entry) || is_of_consolidation(entry) ||
         is_read_folder(read, entry))
         return FSDPCK_OK;
-    fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
+    const fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
     if (is_there == FSDPCK_OK && kind != PATH_FOLDER)
         return FSDPCK_OK;
-    f.path = folder_path_join(c->probe.path, entry);
-    if (f.path == NULL)
-        return error_set_nomem(err, strlen(entry));
-    bool is = false;
-    if (is_there == FSDPCK_OK && !is_system_folder(f.path)) {
-        is_there = probe_gather(f.path, &in, &why);
-        is = is_there == FSDPCK_OK && is_nested(&in, f.path, &f.has_reader);
-        if (is_there == FSDPCK_OK)
-            probe_release(&in);
+    return add_path(l, folder_path_join(c->probe.path, entry), is_there, &why, err);
+}
+
+/* Folders beside the weights: in the folder `levels` above them, with the rest of the path inside. */
+static fsdpck_status add_beside(nested_folders *l, const char *weights, const char *inside,
+                                unsigned levels, fsdpck_error *err)
+{
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    size_t nbytes = strlen(weights);
+    for (unsigned i = 0; i < levels; i++)
+        while (nbytes > 0 && weights[--nbytes] != '/') {
+        }
+    char *above = strndup(weights, nbytes);
+    probe_input in;
+    if (above == NULL)
+        return error_set_nomem(err, nbytes);
+    fsdpck_status st = FSDPCK_OK;
+    if (nbytes > 0 && probe_gather(above, &in, NULL) == FSDPCK_OK) {
+        for (size_t i = 0; st == FSDPCK_OK && i < in.entry_count; i++) {
+            char *entry = folder_path_join(in.entries[i], inside);
+            char *path = entry == NULL
+                             ? NULL
+                             : folder_path_join(above, inside[0] == '\0' ? in.entries[i] : entry);
+            free(entry);
+            if (path != NULL && !search_is_state_folder(weights, path))
+                free(path);
+            else
+                st = add_path(l, path, FSDPCK_OK, &why, err);
+        }
+        probe_release(&in);
     }
-    if (is_there == FSDPCK_IO)
-        note_unread(l, f.path, &why);
-    const fsdpck_status st = is ? vec_add(&l->list, &f, err) : FSDPCK_OK;
-    if (!is || st != FSDPCK_OK)
-        free(f.path);
+    free(above);
     return st;
 }
 
@@ -93,7 +133,10 @@ fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c, 
 {
     for (size_t i = 0; c->probe.is_folder && i < c->probe.entry_count; i++)
         RETURN_IF(add_entry(l, c, c->probe.entries[i], err));
-    return FSDPCK_OK;
+    if (!c->entered || !c->probe.is_folder || c->remote_files != NULL)
+        return FSDPCK_OK;
+    RETURN_IF(add_beside(l, c->probe.path, "", 1, err));
+    return add_beside(l, c->probe.path, "dist_ckpt", 2, err);
 }
 
 void nested_folders_init(nested_folders *l)

@@ -7,6 +7,8 @@
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
+#include "open/foreign_folders.h"
+#include "open/symlink_file.h"
 #include "statedict/shard_metadata.h"
 
 char *escaped_copy(const char *text)
@@ -117,7 +119,8 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
                                    const fsdpck_open_options *o, fsdpck_error *err)
 {
     const char *const format = o->format;
-    RETURN_IF(open_probe_ranks(c, path, o, err));
+    RETURN_IF(open_probe_linked(c, path, o, err));
+    path = c->probe.path;
     /* Only rank files have such a pattern, and names that it is needed for tell no reader. */
     if (format == NULL && o->rank_pattern != NULL) {
         c->format = format_reader_of_pattern;
@@ -137,6 +140,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
         return FSDPCK_OK;
     if (!c->probe.is_folder)
         return fail_no_checkpoint(&c->probe, path, near_miss, err);
+    RETURN_IF(foreign_folder_check(&c->probe, err));
     c->entered_from = strdup(path);
     if (c->entered_from == NULL)
         return error_set_nomem(err, strlen(path));

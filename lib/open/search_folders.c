@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "open/checkpoint.h"
+#include "open/foreign_folders.h"
 
 /* Limits of depth and of folders. */
 #define SEARCH_DEPTH   4u
@@ -100,7 +101,7 @@ bool search_is_part(const probe_input *in, const char *path)
         is_other = is_other || is_numbered(name, others[i]);
     return strcmp(name, "actor") == 0 || strcmp(name, "critic") == 0 ||
            is_numbered(name, "pytorch_model_fsdp") || is_numbered(name, "optimizer") ||
-           (is_other && is_empty(in));
+           (is_other && (is_empty(in) || probe_has_entry(in, ".hf_metadata")));
 }
 
 /* A file of a trainer's state leaves its slot to a checkpoint. */
@@ -125,6 +126,19 @@ static void add_found(search_result *found, char *path)
     found->paths[at] = path;
 }
 
+/* The files inside are not checkpoints of their own. */
+static bool found_foreign(search_result *found, const probe_input *in)
+{
+    const foreign_kind *kind = foreign_folder_kind(in);
+    if (kind == NULL)
+        return false;
+    if (found->foreign_path == NULL)
+        found->foreign_path = strdup(in->path);
+    if (found->foreign == NULL && found->foreign_path != NULL)
+        found->foreign = kind;
+    return true;
+}
+
 static void visit(search *s, char *path, unsigned depth)
 {
     probe_input in;
@@ -141,6 +155,11 @@ static void visit(search *s, char *path, unsigned depth)
     }
     if (probe_readers(&in, NULL) != NULL && depth > 0) {
         add_found(s->found, path);
+        probe_release(&in);
+        return;
+    }
+    if (depth > 0 && found_foreign(s->found, &in)) {
+        free(path);
         probe_release(&in);
         return;
     }
@@ -255,6 +274,8 @@ static bool is_inside(const char *path, const char *part)
 
 fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err)
 {
+    if (found->count == 0 && found->foreign != NULL)
+        return foreign_folder_fail(found->foreign, found->foreign_path, err);
     for (size_t i = 0; i < found->part_count && found->more == 0; i++) {
         const char *part = found->parts[i];
         bool any = false, beside = false;
@@ -280,5 +301,6 @@ void search_result_release(search_result *found)
         free(found->parts[i]);
     for (size_t i = 0; i < found->count; i++)
         free(found->paths[i]);
+    free(found->foreign_path);
     *found = (search_result){0};
 }

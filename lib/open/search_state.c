@@ -1,4 +1,6 @@
 /* Files of a trainer's state among the checkpoints that a search finds. */
+#include "open/search_state.h"
+
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,13 +8,16 @@
 #include "base/text.h"
 #include "open/checkpoint.h"
 
+/* With the config and the tokenizer. */
+#define AUTOMODEL_SIDE_FOLDER ".hf_metadata"
+
 bool trainer_state_has_name(const char *name)
 {
     static const char *const globs[] = {
-        "optimizer*.pt",        "optimizer*.bin",    "optimizer*.pth", "scheduler*.pt",
-        "scheduler*.bin",       "scaler*.pt",        "sampler*.bin",   "rng_state*.pth",
-        "random_states_*.pkl",  "training_args.bin", "common.pt",      "train_state.pt",
-        "latest_train_state.pt"};
+        "optimizer*.pt",         "optimizer*.bin",    "optimizer*.pth", "scheduler*.pt",
+        "scheduler*.bin",        "scaler*.pt",        "sampler*.bin",   "rng_state*.pth",
+        "random_states_*.pkl",   "training_args.bin", "common.pt",      "train_state.pt",
+        "latest_train_state.pt", "recipe_state.pt"};
     for (size_t i = 0; i < sizeof globs / sizeof *globs; i++)
         if (fnmatch(globs[i], name, 0) == 0)
             return true;
@@ -64,6 +69,18 @@ void trainer_state_release(fsdpck_checkpoint *c)
     vec_release(&c->state_files);
 }
 
+static bool has_folder(const char *folder_path, const char *name)
+{
+    path_kind kind;
+    text_buf path = {0};
+    text_printf(&path, "%s/%s", folder_path, name);
+    const bool has = text_check(&path, NULL) == FSDPCK_OK &&
+                     path_probe(NULL, path.text, &kind, NULL, NULL) == FSDPCK_OK &&
+                     kind == PATH_FOLDER;
+    text_release(&path);
+    return has;
+}
+
 bool trainer_state_is_file(const char *path)
 {
     path_kind kind;
@@ -71,17 +88,52 @@ bool trainer_state_is_file(const char *path)
            path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
 
-/* OLMo-core: stepN/model_and_optim/, and stepN/train/ with a file of each rank's data loader. */
-static bool is_state_folder(const search_result *found, const char *path)
+/* verl with Megatron-Core: model/dist_ckpt/, whose common.pt has the arguments, and the others beside it. */
+static bool is_of_verl(const char *weights, const char *path, const char *state)
 {
-    static const char state[] = "train", weights[] = "model_and_optim";
+    static const char of_model[] = "model/dist_ckpt";
+    const size_t n = strlen(path), k = strlen(state);
+    return n >= k && strcmp(path + n - k, state) == 0 && strncmp(weights, path, n - k) == 0 &&
+           strcmp(weights + n - k, of_model) == 0;
+}
+
+bool search_is_state_folder(const char *weights, const char *path)
+{
     const char *name = text_file_name(path);
     const size_t parent_nbytes = (size_t)(name - path);
-    for (size_t i = 0; strcmp(name, state) == 0 && i < found->count; i++)
-        if (strncmp(found->paths[i], path, parent_nbytes) == 0 &&
-            strcmp(found->paths[i] + parent_nbytes, weights) == 0)
+    if (is_of_verl(weights, path, "optimizer/dist_ckpt") ||
+        is_of_verl(weights, path, "extra/dist_ckpt"))
+        return true;
+    if (strncmp(weights, path, parent_nbytes) != 0 || strcmp(weights, path) == 0)
+        return false;
+    /* OLMo-core: stepN/model_and_optim/, and a file of each rank's data loader. */
+    if (strcmp(weights + parent_nbytes, "model_and_optim") == 0)
+        return strcmp(name, "train") == 0;
+    /* NeMo Automodel: epoch_E_step_S/model/, and optim/, dataloader/, rng/. */
+    return strcmp(weights + parent_nbytes, "model") == 0 &&
+           has_folder(weights, AUTOMODEL_SIDE_FOLDER);
+}
+
+static bool is_state_folder(const search_result *found, const char *path)
+{
+    for (size_t i = 0; i < found->count; i++)
+        if (search_is_state_folder(found->paths[i], path))
             return true;
     return false;
+}
+
+/* The folder of a part that contains this checkpoint is complete. */
+static void drop_part(search_result *found, const char *path)
+{
+    for (size_t i = 0; i < found->part_count;) {
+        const size_t n = strlen(found->parts[i]);
+        if (strncmp(found->parts[i], path, n) != 0 || (path[n] != '/' && path[n] != '\0')) {
+            i++;
+            continue;
+        }
+        free(found->parts[i]);
+        found->parts[i] = found->parts[--found->part_count];
+    }
 }
 
 void search_omit_state(search_result *found)
@@ -97,10 +149,12 @@ void search_omit_state(search_result *found)
         return;
     kept = 0;
     for (size_t i = 0; i < found->count; i++) {
-        if (omitted[i])
+        if (omitted[i]) {
+            drop_part(found, found->paths[i]);
             free(found->paths[i]);
-        else
+        } else {
             found->paths[kept++] = found->paths[i];
+        }
     }
     found->count = kept;
     found->more_state = 0;

@@ -105,14 +105,21 @@ static bool is_utf8(const char *name)
     return true;
 }
 
+/* Of NeMo Automodel, for its own consolidation. */
+static bool is_of_shards(const char *name)
+{
+    return strcmp(name, "fqn_to_file_index_mapping.json") == 0 ||
+           strcmp(name, "fqn_to_dtype_mapping.json") == 0;
+}
+
 /* Marks file `index` as copied if it is a complete regular file of a model, within the limits. */
 static bool choose_file(sidecars *s, size_t index)
 {
     sidecar *f = VEC_AT(&s->files, sidecar, index);
     char control[SIDECAR_PATH_NBYTES_MAX];
     if (name_of(f)[0] == '.' || sidecars_is_weights(name_of(f)) || !is_of_kind(name_of(f)) ||
-        !is_utf8(name_of(f)) || index >= SIDECARS_MAX_COUNT ||
-        !is_plain_file(s, name_of(f), &f->nbytes) ||
+        !is_utf8(name_of(f)) || (s->flat && is_of_shards(name_of(f))) ||
+        index >= SIDECARS_MAX_COUNT || !is_plain_file(s, name_of(f), &f->nbytes) ||
         unfinished_has_control(&s->dir, name_of(f), control, sizeof control))
         return false;
     f->copied = f->nbytes <= SIDECAR_NBYTES_MAX && f->nbytes <= SIDECARS_NBYTES_MAX - s->nbytes;

@@ -16,6 +16,7 @@ import averages
 import checks
 import hdf5
 import maps
+import zero
 from harness import Runner, make, prepare, remove, spread, timed, warm
 
 
@@ -292,6 +293,7 @@ def main():
         **{name: lambda race=race: race(a) for name, race in checks.RACES.items()},
         **maps.races(a, race),
         **averages.races(a, race),
+        **zero.races(a, race, same),
     }
     for name in a.races:
         races[name]()

@@ -102,6 +102,9 @@ def shards():
             ((0, 0), FIRST, 0, N), ((2, 0), FIRST, 0, N)])),
         row("D08", "up", "R", "DCP-PATH", folder(places=first_at("../" + FIRST))),
         row("D08", "up-inside", "R", "DCP-PATH", folder(places=first_at("x/../../step-1/" + FIRST))),
+        row("D08", "up-of-prefix", "R", "DCP-PATH", folder(places=first_at("shard0/../../" + FIRST))),
+        row("D08", "up-below-prefix", "R", "DCP-PATH", folder(places=first_at("shard0/.."))),
+        row("D08", "prefix-empty", "R", "DCP-PATH", folder(places=first_at("shard0//" + FIRST))),
         row("D08", "here", "R", "DCP-PATH", folder(places=first_at("./" + FIRST))),
         row("D08", "absolute", "R", "DCP-PATH", folder(places=first_at("/etc/passwd"))),
         row("D08", "empty", "R", "DCP-PATH", folder(places=first_at(""))),
@@ -115,6 +118,15 @@ def kinds():
     def outside(path):
         os.rename(path + "/__1_0.distcp", os.path.dirname(path) + "/elsewhere")
         os.symlink("../elsewhere", path + "/__1_0.distcp")
+
+    def below_prefix(target=None):
+        def change(path):
+            place = os.path.join(path, target or "shard0")
+            os.makedirs(place)
+            os.rename(path + "/" + FIRST, place + "/" + FIRST)
+            if target:
+                os.symlink(target, path + "/shard0")
+        return change
 
     def link_itself(path):
         os.rename(path, path + ".real")
@@ -136,6 +148,15 @@ def kinds():
         row("D09", "link-refused", "R", "FILE-TYPE", bent(outside), options=("--no-follow",),
             settled="paths found inside files are DCP-PATH, links in the folder what they are"),
         row("D09", "folder-is-link", "A", None, bent(link_itself)),
+        # Prefixes of object stores: data files in subfolders.
+        row("D09", "prefix", "A", None, folder(below_prefix(), places=first_at("shard0/" + FIRST))),
+        row("D09", "prefix-lost", "R", "FILE-MISSING", folder(places=first_at("shard0/" + FIRST)), says=("shard0/" + FIRST,)),
+        row("D09", "prefix-link", "A", None, folder(below_prefix("../elsewhere"), places=first_at("shard0/" + FIRST)),
+            settled="links that the owner placed are followed"),
+        row("D09", "prefix-link-refused", "R", "FILE-TYPE", folder(below_prefix("../elsewhere"), places=first_at("shard0/" + FIRST)),
+            options=("--no-follow",)),
+        row("D09", "prefix-file", "R", "FILE-MISSING", folder(lambda p: os.rename(p + "/" + FIRST, p + "/shard0"),
+                                                              places=first_at("shard0/" + FIRST))),
         row("D10", "fifo", "R", "FILE-TYPE", in_place_of("__1_0.distcp", os.mkfifo)),
         row("D10", "folder", "R", "FILE-TYPE", in_place_of("__1_0.distcp", os.mkdir)),
         row("D10", "socket", "R", "FILE-TYPE", in_place_of("__1_0.distcp", make_socket)),

@@ -41,6 +41,10 @@ static const name_case cases[] = {
     {"epoch1step200", STEP_STEP, 200},
     {"resnet50_epoch_3", STEP_EPOCH, 3},
     {"epoch_2_batch_700", STEP_EPOCH, 2},
+    /* Composer: {epoch}, and batches since the begin of the run */
+    {"ep0-ba10", STEP_STEP, 10},
+    {"ep2-ba4200-rank0", STEP_STEP, 4200},
+    {"ep3", STEP_EPOCH, 3},
     {"batch_700", STEP_BATCH, 700},
     {"ckpt_500", STEP_CHECKPOINT, 500},
     {"GlobalStep_9", STEP_STEP, 9},
