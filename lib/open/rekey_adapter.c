@@ -407,7 +407,7 @@ fsdpck_status checkpoint_rekey(fsdpck_checkpoint *c, optim_keys to, const model 
         error_path(err, c->path);
         return refusal->status;
     }
-    fsdpck_status st = rekey_flat_begin(c, &inferred, err);
+    fsdpck_status st = rekey_flat_begin(c, true, &inferred, err);
     if (st == FSDPCK_OK)
         st = load_wanted(c, to, err);
     if (st == FSDPCK_OK && to != OPTIM_KEYS_ID) /* tensors inside objects may be parameters */

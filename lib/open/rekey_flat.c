@@ -1,11 +1,12 @@
 #include "open/rekey_flat.h"
 
-fsdpck_status rekey_flat_begin(fsdpck_checkpoint *c, rekey_paths *inferred, fsdpck_error *err)
+fsdpck_status rekey_flat_begin(fsdpck_checkpoint *c, bool model_too, rekey_paths *inferred,
+                               fsdpck_error *err)
 {
     for (uint32_t i = 0; i < catalogue_object_count(&c->cat); i++)
         if (!catalogue_object(&c->cat, i)->loaded && rekey_paths_need_object(&c->cat, i))
             RETURN_IF(checkpoint_load_object(c, i, err));
-    return rekey_paths_infer(&c->cat, inferred, err);
+    return rekey_paths_infer(&c->cat, model_too, inferred, err);
 }
 
 fsdpck_status rekey_flat_check(const fsdpck_checkpoint *c, const checkpoint_parts *parts,
@@ -27,4 +28,29 @@ fsdpck_status rekey_flat_check(const fsdpck_checkpoint *c, const checkpoint_part
                    "--model FILE: fsdpck-model(5)"));
     }
     return FSDPCK_OK;
+}
+
+static fsdpck_status find_parts(fsdpck_checkpoint *c, const rekey_paths *inferred,
+                                fsdpck_error *err)
+{
+    const bool assumes_order = c->parts.assumes_order;
+    if (!inferred->made)
+        return FSDPCK_OK;
+    checkpoint_parts_release(&c->parts);
+    RETURN_IF(checkpoint_parts_find(&c->cat, &c->parts, err));
+    c->parts.assumes_order = assumes_order;
+    return FSDPCK_OK;
+}
+
+fsdpck_status rekey_flat_enter(fsdpck_checkpoint *c, bool model_too, rekey_paths *inferred,
+                               fsdpck_error *err)
+{
+    RETURN_IF(rekey_flat_begin(c, model_too, inferred, err));
+    return find_parts(c, inferred, err);
+}
+
+fsdpck_status rekey_flat_leave(fsdpck_checkpoint *c, const rekey_paths *inferred, fsdpck_error *err)
+{
+    rekey_paths_clear(&c->cat, inferred);
+    return find_parts(c, inferred, err);
 }

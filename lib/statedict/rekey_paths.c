@@ -346,10 +346,11 @@ static fsdpck_status infer(flat_paths *f, fsdpck_error *err)
         RETURN_IF(path_of(f, catalogue_object(c, i)->name, &catalogue_object(c, i)->path, err));
     for (uint32_t i = 0; strtab_count(&f->prefixes) > 0 && i < catalogue_tensor_count(c); i++)
         RETURN_IF(path_of(f, catalogue_tensor(c, i)->name, &catalogue_tensor(c, i)->path, err));
-    return add_model_paths(f, err);
+    return FSDPCK_OK;
 }
 
-fsdpck_status rekey_paths_infer(catalogue *c, rekey_paths *inferred, fsdpck_error *err)
+fsdpck_status rekey_paths_infer(catalogue *c, bool model_too, rekey_paths *inferred,
+                                fsdpck_error *err)
 {
     *inferred = (rekey_paths){0};
     if (has_paths(c))
@@ -361,7 +362,9 @@ fsdpck_status rekey_paths_infer(catalogue *c, rekey_paths *inferred, fsdpck_erro
     strtab_init(&f.prefixes, c->owner);
     strtab_init(&f.labels, c->owner);
     strtab_init(&f.fqns, c->owner);
-    const fsdpck_status st = infer(&f, err);
+    fsdpck_status st = infer(&f, err);
+    if (st == FSDPCK_OK && model_too)
+        st = add_model_paths(&f, err);
     inferred->made = strtab_count(&f.prefixes) > 0;
     inferred->has_names = strtab_count(&f.fqns) > 0;
     strtab_release(&f.prefixes);

@@ -1,7 +1,7 @@
 /* rekey_paths.h: paths of an optimizer's state where a checkpoint has flat names alone, as HDF5 has.
  *
  *     load the objects for which rekey_paths_need_object(&cat, i)
- *     RETURN_IF(rekey_paths_infer(&cat, &inferred, err));
+ *     RETURN_IF(rekey_paths_infer(&cat, true, &inferred, err));
  *     ... rekey_run() ...
  *     rekey_paths_clear(&cat, &inferred);
  *
@@ -24,8 +24,8 @@ typedef struct rekey_paths {
 
 /* Whether rekey_paths_infer() needs its content. */
 bool rekey_paths_need_object(const catalogue *c, uint32_t object);
-/* Changes nothing if the catalogue has a path. */
-fsdpck_status rekey_paths_infer(catalogue *c, rekey_paths *inferred,
+/* Changes nothing if the catalogue has a path. model_too: tensors of the model get an outer key. */
+fsdpck_status rekey_paths_infer(catalogue *c, bool model_too, rekey_paths *inferred,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The names are the only keys again. */
 void rekey_paths_clear(catalogue *c, const rekey_paths *inferred);
