@@ -276,6 +276,9 @@ bool format_is_rank_file(const char *name, bool *known);
 bool format_is_keras_shard(const char *name);
 /* Whether the name of a safetensors file contains a rank: "model-rank-1-part-0.safetensors". */
 bool format_is_safetensors_rank(const char *name);
+/* Whether the name contains a rank, but the number of files of that rank only:
+ * "shard-00003-model-00001-of-00002.safetensors". */
+bool format_is_shard_of_rank(const char *name);
 /* Number of files that the name states: 5 of "model-00001-of-00005.safetensors", 4 of
  * "model_world_size_4_rank_0.pt"; 0 if it states none. */
 uint64_t format_file_count(const char *name);

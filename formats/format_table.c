@@ -76,6 +76,12 @@ bool format_is_safetensors_rank(const char *name)
     return shard_name_has_rank(name, &rank);
 }
 
+bool format_is_shard_of_rank(const char *name)
+{
+    shard_name parts;
+    return shard_name_parse(name, &parts) && parts.rank_number > 0;
+}
+
 uint64_t format_file_count(const char *name)
 {
     static const char *const suffixes[] = {".safetensors", ".bin", ".pt",  ".pth",

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "kernels/gpu_cuda_launch.h"
@@ -24,6 +25,7 @@ static fsdpck_status failed(int code, const char *what, fsdpck_error *err)
     if (code == cudaSuccess)
         return FSDPCK_OK;
     const cudaError_t e = (cudaError_t)code;
+    (void)cudaGetLastError(); /* so that later calls of this thread do not report it again */
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "%s failed on the GPU: %s (%s)", what,
               cudaGetErrorString(e), cudaGetErrorName(e));
     error_next(err, e == cudaErrorMemoryAllocation
@@ -184,6 +186,8 @@ static fsdpck_status cuda_is_done(gpu_stream *s, unsigned mark, bool *done, fsdp
     RETURN_IF(use(s->gpu, err));
     const cudaError_t e = cudaEventQuery(s->events[mark]);
     *done = e != cudaErrorNotReady;
+    if (!*done)
+        (void)cudaGetLastError();
     return *done ? failed(e, "submitted work", err) : FSDPCK_OK;
 }
 
@@ -244,6 +248,7 @@ static fsdpck_status describe(gpu *g, fsdpck_error *err)
     (void)snprintf(g->name, sizeof g->name, "%.63s", p.name);
     g->memory_nbytes = p.totalGlobalMem;
     g->capability = (unsigned)(p.major * 10 + p.minor);
+    memcpy(g->uuid, &p.uuid, sizeof g->uuid);
     if (gpu_launch_check() == cudaSuccess)
         return FSDPCK_OK;
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,

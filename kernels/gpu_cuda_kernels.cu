@@ -8,7 +8,25 @@
 /* Largest number of blocks for one sum: enough to fill any device. */
 #define SUM_BLOCKS 1024u
 
+#define ALL_LANES 0xFFFFFFFFu
+
 typedef unsigned long long counter;
+
+/* By shuffles, which devices before 8.0 have too. */
+static __device__ __forceinline__ void add_of_warp(counter *total, counter sum)
+{
+    for (unsigned step = 16; step > 0; step /= 2)
+        sum += __shfl_down_sync(ALL_LANES, sum, step);
+    if (threadIdx.x % 32 == 0)
+        atomicAdd(total, sum);
+}
+
+/* The error of this launch alone: cudaGetLastError would give an older one of the thread. */
+static int launch(const void *kernel, unsigned blocks, void **arguments, void *stream)
+{
+    return cudaLaunchKernel(kernel, dim3(blocks), dim3(GPU_THREADS), arguments, 0,
+                            (cudaStream_t)stream);
+}
 
 __global__ void __launch_bounds__(GPU_THREADS) place_kernel(gpu_batch p)
 {
@@ -22,9 +40,8 @@ __global__ void __launch_bounds__(GPU_THREADS) place_kernel(gpu_batch p)
     const uint32_t lost =
         gpu_run_task(boxes + found, (const uint64_t *)p.dims, (const uint8_t *)p.src,
                      (uint8_t *)p.dst, blockIdx.x, threadIdx.x, GPU_THREADS);
-    const uint32_t all = __reduce_add_sync(0xFFFFFFFFu, lost);
-    if (all != 0 && threadIdx.x % 32 == 0)
-        atomicAdd((counter *)p.lost, (counter)all);
+    if (__any_sync(ALL_LANES, lost != 0))
+        add_of_warp((counter *)p.lost, lost);
 }
 
 __global__ void __launch_bounds__(GPU_THREADS)
@@ -32,27 +49,24 @@ __global__ void __launch_bounds__(GPU_THREADS)
 {
     counter sum = gpu_sum_words(at, nbytes, blockIdx.x * (uint64_t)GPU_THREADS + threadIdx.x,
                                 gridDim.x * (uint64_t)GPU_THREADS);
-    for (unsigned step = 16; step > 0; step /= 2)
-        sum += __shfl_down_sync(0xFFFFFFFFu, sum, step);
-    if (threadIdx.x % 32 == 0)
-        atomicAdd(total, sum);
+    add_of_warp(total, sum);
 }
 
 int gpu_launch_batch(void *stream, const gpu_batch *what)
 {
     if (what->tasks == 0)
         return cudaSuccess;
-    place_kernel<<<what->tasks, GPU_THREADS, 0, (cudaStream_t)stream>>>(*what);
-    return cudaGetLastError();
+    gpu_batch batch = *what;
+    void *arguments[] = {&batch};
+    return launch((const void *)place_kernel, what->tasks, arguments, stream);
 }
 
 int gpu_launch_sum(void *stream, gpu_address at, uint64_t nbytes, gpu_address sum)
 {
     const uint64_t want = nbytes / (8 * GPU_THREADS) + 1;
     const unsigned blocks = want < SUM_BLOCKS ? (unsigned)want : SUM_BLOCKS;
-    sum_kernel<<<blocks, GPU_THREADS, 0, (cudaStream_t)stream>>>((const uint8_t *)at, nbytes,
-                                                                 (counter *)sum);
-    return cudaGetLastError();
+    void *arguments[] = {&at, &nbytes, &sum}; /* addresses are pointers on the device */
+    return launch((const void *)sum_kernel, blocks, arguments, stream);
 }
 
 int gpu_launch_check(void)

@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/status.h"
 
@@ -83,9 +85,19 @@ static const char *find_symbols(nccl *n)
     return NULL;
 }
 
+/* NCCL would write its log to stdout, where results go. It empties the file that it opens: a file
+ * that is stderr must not be it. */
+static void keep_log_off_stdout(void)
+{
+    struct stat s;
+    const bool is_file = fstat(STDERR_FILENO, &s) == 0 && S_ISREG(s.st_mode);
+    (void)setenv("NCCL_DEBUG_FILE", is_file ? "/dev/null" : "/dev/stderr", 0);
+}
+
 static fsdpck_status load(nccl *n, const char *path, fsdpck_error *err)
 {
     int version = 0;
+    keep_log_off_stdout();
     /* Its threads may outlive an aborted communicator: the code stays loaded. */
     n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (n->library == NULL) {

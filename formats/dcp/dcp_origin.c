@@ -85,5 +85,6 @@ void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *m
     o->part_folders = marks->part_folders;
     o->omits_empty_dicts = true;
     o->by_rank = marks->no_collectives;
+    o->ranks_unknown = marks->no_collectives && req->expect_ranks == 0;
     o->step = step_of_folder(req->path);
 }

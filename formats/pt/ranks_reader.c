@@ -193,10 +193,10 @@ static void describe(const ranks_state *s, cat_origin *o)
                        "rows are in the wrong order without --assume fsdp2-tp-2.3");
 }
 
-static void report(const ranks_state *s)
+static void report(ranks_state *s)
 {
     const logger *log = &s->req->log;
-    const cat_origin *o = &s->cat->origin;
+    cat_origin *o = &s->cat->origin;
 
     const open_names *known = s->req->names;
     const bool states_units = known != NULL && known->states_units(s->cat);
@@ -223,7 +223,8 @@ static void report(const ranks_state *s)
                   s->partial_count, s->partial.nbytes > 0 ? ": " : "",
                   s->partial.nbytes > 0 ? s->partial.text : "", s->partial.failed ? ", ..." : "");
     ranks_report_differing(s, states_units);
-    if (ranks_is_count_unknown(s) && !states_units)
+    o->ranks_unknown = ranks_is_count_unknown(s) && !states_units;
+    if (o->ranks_unknown)
         log_warn(log, FSDPCK_FINDING_RANKS_UNKNOWN,
                  "give --source-ranks N, where N is the number of ranks that saved the checkpoint",
                  "%" PRId64 " rank%s found; these files cannot show whether a last rank is missing",

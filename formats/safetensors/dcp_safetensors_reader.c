@@ -378,7 +378,8 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
     snprintf(origin->format, sizeof origin->format, "dcp-safetensors");
     snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
     origin->world_size = (int64_t)expected_ranks(req, c);
-    if (req->expect_ranks == 0 && c->told_files == 0)
+    origin->ranks_unknown = req->expect_ranks == 0 && c->told_files == 0;
+    if (origin->ranks_unknown)
         warn_of_ranks(req, c);
 }
 

@@ -344,6 +344,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_MEGATRON_CONFIG = 405,
     FSDPCK_FINDING_MEGATRON_ITERATION = 406,
     FSDPCK_FINDING_WEIGHTS_EMPTY = 430,
+    FSDPCK_FINDING_LATEST_PARTS = 440,
 } fsdpck_finding_id;
 
 #endif

@@ -139,6 +139,8 @@ static fsdpck_status warn_nested(const fsdpck_diff *d, fsdpck_error *err)
                  a.list.count, text_plural(a.list.count), b.list.count,
                  text_file_name(VEC_AT(first, const nested_folder, 0)->path));
     }
+    nested_folders_warn_unread(&a, &d->a.ctx->log);
+    nested_folders_warn_unread(&b, &d->a.ctx->log);
     nested_folders_release(&a);
     nested_folders_release(&b);
     return st;

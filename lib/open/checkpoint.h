@@ -50,6 +50,7 @@
 #include "lora/lora_extract.h"
 #include "lora/merge.h"
 #include "map/dequantize.h"
+#include "open/nested_folders.h"
 #include "select/select.h"
 #include "statedict/per_rank.h"
 #include "statedict/rekey.h"
@@ -401,6 +402,8 @@ fsdpck_status checkpoint_check_flat(const fsdpck_checkpoint *c, const catalogue 
 /* Collects the input of the format probes. Release it with probe_release. */
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void probe_release(probe_input *in);
+/* Lists the folder in->dir, without files that macOS stores beside others: "._NAME". */
+fsdpck_status probe_list_entries(probe_input *in, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The first reader that accepts it, or NULL; *near_miss may then contain a hint. */
 const format_reader *probe_readers(const probe_input *in, const char **near_miss);
 
@@ -454,20 +457,6 @@ void search_result_release(search_result *found);
 /* Whether a trainer stores a part of its state in a folder of this name; of some names, only if it is
  * empty. */
 bool search_is_part(const probe_input *in, const char *path);
-
-/* nested_folders.c: folders directly below a checkpoint that it does not read, and that are checkpoints of their
- * own or should be by their names, such as 'optimizer_0'. Steps of a run are omitted. */
-typedef struct nested_folder {
-    char *path;
-    bool has_reader; /* otherwise it contains no checkpoint */
-} nested_folder;
-typedef struct nested_folders {
-    vec list; /* nested_folder */
-} nested_folders;
-void nested_folders_init(nested_folders *l);
-fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c,
-                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-void nested_folders_release(nested_folders *l);
 
 /* recorded_steps.c: what DeepSpeed counts; -1: unknown. `global`: steps of the training, with those that loss
  * scaling skipped; `optimizer`: the most steps of a parameter. */

@@ -1,4 +1,6 @@
-/* Folders below a checkpoint that are checkpoints of their own, such as 'optimizer_0' beside weights. */
+#include "open/nested_folders.h"
+
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +49,14 @@ static bool is_nested(const probe_input *in, const char *path, bool *has_reader)
     return in->is_folder && (*has_reader || is_global_step(name) || search_is_part(in, path));
 }
 
+static void note_unread(nested_folders *l, const char *path, const fsdpck_error *why)
+{
+    if (l->unread++ > 0)
+        return;
+    l->first_unread = *why;
+    error_path(&l->first_unread, path);
+}
+
 static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, const char *entry,
                                fsdpck_error *err)
 {
@@ -54,18 +64,25 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
     path_kind kind;
     probe_input in;
     nested_folder f = {0};
-    if (entry[0] == '.' || path_probe(&c->probe.dir, entry, &kind, NULL, NULL) != FSDPCK_OK ||
-        kind != PATH_FOLDER || is_step_of_run(entry) || is_of_consolidation(entry) ||
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    if (entry[0] == '.' || is_step_of_run(entry) || is_of_consolidation(entry) ||
         is_read_folder(read, entry))
+        return FSDPCK_OK;
+    fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
+    if (is_there == FSDPCK_OK && kind != PATH_FOLDER)
         return FSDPCK_OK;
     f.path = folder_path_join(c->probe.path, entry);
     if (f.path == NULL)
         return error_set_nomem(err, strlen(entry));
     bool is = false;
-    if (!is_system_folder(f.path) && probe_gather(f.path, &in, NULL) == FSDPCK_OK) {
-        is = is_nested(&in, f.path, &f.has_reader);
-        probe_release(&in);
+    if (is_there == FSDPCK_OK && !is_system_folder(f.path)) {
+        is_there = probe_gather(f.path, &in, &why);
+        is = is_there == FSDPCK_OK && is_nested(&in, f.path, &f.has_reader);
+        if (is_there == FSDPCK_OK)
+            probe_release(&in);
     }
+    if (is_there == FSDPCK_IO)
+        note_unread(l, f.path, &why);
     const fsdpck_status st = is ? vec_add(&l->list, &f, err) : FSDPCK_OK;
     if (!is || st != FSDPCK_OK)
         free(f.path);
@@ -81,7 +98,17 @@ fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c, 
 
 void nested_folders_init(nested_folders *l)
 {
-    l->list = VEC_OF(nested_folder, NULL);
+    *l = (nested_folders){.list = VEC_OF(nested_folder, NULL)};
+}
+
+void nested_folders_warn_unread(const nested_folders *l, const logger *log)
+{
+    if (l->unread > 0)
+        log_warn(log, FSDPCK_FINDING_SIDE_UNREAD,
+                 "make it readable: it may be a part of the checkpoint that is lost or not checked",
+                 "%" PRIu64 " entr%s beside the weights cannot be read, such as '%s': %s",
+                 l->unread, l->unread == 1 ? "y" : "ies", l->first_unread.path,
+                 l->first_unread.message);
 }
 
 void nested_folders_release(nested_folders *l)

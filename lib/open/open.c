@@ -98,6 +98,10 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
         st = fail_no_checkpoint(&c->probe, path, near_miss, err);
     else if (st == FSDPCK_OK && found.count > 1)
         st = fail_several(&found, path, err);
+    if (st == FSDPCK_OK && found.unread)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_SIDE_UNREAD,
+                 "make it readable: it may be another checkpoint, or a part of this one",
+                 "'%s' cannot be read: %s", found.why.path, found.why.message);
     if (st == FSDPCK_OK) {
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);

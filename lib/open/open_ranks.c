@@ -68,7 +68,7 @@ static fsdpck_status list_all_hosts(probe_input *in, fsdpck_error *err)
     free(in->entries);
     in->entries = NULL;
     in->entry_count = 0;
-    return folder_list(&in->dir, ".", &in->entries, &in->entry_count, err);
+    return probe_list_entries(in, err);
 }
 
 /* The folder of this host lists names that are not in the union. */

@@ -28,6 +28,23 @@ static fsdpck_status gather_file(probe_input *in, fsdpck_error *err)
     return st;
 }
 
+/* "._NAME" beside NAME: macOS stores attributes there on file systems without them. */
+static bool is_of_attributes(const char *name)
+{
+    return name[0] == '.' && name[1] == '_';
+}
+
+fsdpck_status probe_list_entries(probe_input *in, fsdpck_error *err)
+{
+    size_t kept = 0;
+    RETURN_IF(folder_list(&in->dir, ".", &in->entries, &in->entry_count, err));
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (!is_of_attributes(in->entries[i]))
+            in->entries[kept++] = in->entries[i];
+    in->entry_count = kept;
+    return FSDPCK_OK;
+}
+
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
 {
     memset(in, 0, sizeof *in);
@@ -55,7 +72,7 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
     if (in->is_folder) {
         st = folder_open(&in->dir, copy, err);
         if (st == FSDPCK_OK)
-            st = folder_list(&in->dir, ".", &in->entries, &in->entry_count, err);
+            st = probe_list_entries(in, err);
     } else {
         st = gather_file(in, err);
     }

@@ -151,6 +151,7 @@ typedef struct cat_origin {
         dtensor_minor; /* rank files: DTensors pickled as torch 2.N does, from 2.5; 0: unknown */
     int64_t step;
     int64_t world_size;       /* ranks that wrote it */
+    bool ranks_unknown;       /* ranks after these may be missing: RANKS-UNKNOWN */
     char note[256];           /* the reader's note for inspect, such as "save looks unfinished" */
     uint64_t left_out;        /* items that the reader omits, with a warning for each kind */
     char left_out_kinds[256]; /* "2 datasets of text, 1 link to nothing"; "" */

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "verify/latest_list.h"
+#include "verify/latest_parts.h"
 
 /* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
@@ -164,6 +165,9 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
         st = walk(ctx, list, count, &o, fn, arg, found, &complete, err);
     if (st == FSDPCK_OK)
         compare_pointer(ctx, &dir, list, count, complete);
+    if (st == FSDPCK_OK && complete != NULL)
+        latest_parts_warn(list, count, (size_t)(complete - list), o.allow_missing_state != 0,
+                          &ctx->log);
     if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0))
         latest_list_warn(&l, complete, &ctx->log);
     latest_list_release(&l);

@@ -7,15 +7,19 @@
 #include "run/manifest_files.h"
 #include "verify/trainer_state.h"
 
-/* Warnings that good checkpoints also cause are left to the command that opens the chosen one. */
+typedef struct warning_filter {
+    logger to;
+    bool is_file;
+} warning_filter;
+
+/* Notes are left to the command that opens the chosen one. A file of a set is checked together with the others. */
 static void log_warnings_only(void *arg, const log_line *line)
 {
-    const logger *to = arg;
+    const warning_filter *f = arg;
     const finding_kind *kind = finding_get(line->finding);
-    const bool is_of_good = line->finding == FSDPCK_FINDING_RANKS_UNKNOWN ||
-                            line->finding == FSDPCK_FINDING_FILE_OF_SET;
-    if (to->fn != NULL && !is_of_good && (kind == NULL || kind->severity >= FINDING_WARNING))
-        to->fn(to->ctx, line);
+    const bool is_of_set = f->is_file && line->finding == FSDPCK_FINDING_FILE_OF_SET;
+    if (f->to.fn != NULL && !is_of_set && (kind == NULL || kind->severity >= FINDING_WARNING))
+        f->to.fn(f->to.ctx, line);
 }
 
 /* The files in the folder's manifest exist with their sizes. */
@@ -169,9 +173,13 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
 {
     nested_folders nested;
     const logger log = ctx->log;
-    ctx->log = (logger){log_warnings_only, (void *)&log};
+    path_kind kind;
+    warning_filter filter = {.to = log};
+    filter.is_file = path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+    ctx->log = (logger){log_warnings_only, &filter};
     nested_folders_init(&nested);
     fsdpck_status st = check_opened(ctx, path, o, state, &nested, err);
+    nested_folders_warn_unread(&nested, &ctx->log);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++)
         st = check_nested(ctx, VEC_AT(&nested.list, const nested_folder, i), o, state, err);
     nested_folders_release(&nested);

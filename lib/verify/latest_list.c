@@ -141,9 +141,20 @@ static void warn_order(const latest_list *l, const latest_step *chosen, const lo
     }
 }
 
+static void warn_several(const latest_step *chosen, const logger *log)
+{
+    if (chosen->other_model != NULL)
+        log_warn(log, FSDPCK_FINDING_LATEST_NAME,
+                 "decide which of the two to resume from, or from both",
+                 "'%s' and '%s' have the same number, and each contains a model",
+                 text_file_name(chosen->path), text_file_name(chosen->other_model));
+}
+
 void latest_list_warn(const latest_list *l, const latest_step *chosen, const logger *log)
 {
     warn_unnumbered(l, log);
     if (chosen != NULL)
         warn_order(l, chosen, log);
+    if (chosen != NULL)
+        warn_several(chosen, log);
 }

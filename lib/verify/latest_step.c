@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/numbered_files.h"
 #include "verify/latest_check.h"
 #include "verify/trainer_state.h"
 
@@ -120,12 +121,14 @@ static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found
     return any ? FSDPCK_OK : none.status;
 }
 
-/* Beside the checkpoints below the candidate. */
-static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path,
+/* Beside the checkpoints below the candidate. is_several: otherwise the one was opened with the folder. */
+static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path, bool is_several,
                                         const fsdpck_latest_options *o, fsdpck_error *err)
 {
     probe_input in;
     RETURN_IF(probe_gather(path, &in, err));
+    if (is_several)
+        numbered_files_warn_folder(&in, NULL, NULL, &ctx->log);
     const fsdpck_status st =
         trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
     probe_release(&in);
@@ -150,7 +153,7 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
         return fail_no_weights(c, found, err);
     if (st != FSDPCK_OK)
         RETURN_IF(check_found(ctx, found, o, state, err));
-    return check_state_beside(ctx, c->path, o, err);
+    return check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err);
 }
 
 static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_status st,
@@ -248,14 +251,16 @@ static fsdpck_status compare_one(fsdpck_context *ctx, const latest_step *c, late
     return st;
 }
 
+/* *has_model: it is not a part, but a model of its own. */
 static fsdpck_status add_part(fsdpck_context *ctx, latest_step *part,
-                              const fsdpck_latest_options *o, resume_state *state,
+                              const fsdpck_latest_options *o, resume_state *state, bool *has_model,
                               fsdpck_error *err)
 {
     resume_state of_part;
     resume_state_init(&of_part, part->path);
     fsdpck_status st = check_silently(ctx, part, o, FSDPCK_LEVEL_QUICK, &of_part, err);
-    if (st == FSDPCK_OK && !resume_state_has(&of_part, RESUME_MODEL))
+    *has_model = st == FSDPCK_OK && resume_state_has(&of_part, RESUME_MODEL);
+    if (st == FSDPCK_OK && !*has_model)
         st = resume_state_merge(state, &of_part, err);
     resume_state_release(&of_part);
     if (st == FSDPCK_OK || is_stopped(st))
@@ -282,9 +287,14 @@ static fsdpck_status add_parts(fsdpck_context *ctx, latest_step *list, size_t co
                                fsdpck_error *err)
 {
     for (size_t i = first_of_number(list, at); i < count && is_same_number(&list[i], &list[at]);
-         i++)
-        if (i != at && latest_step_may_count(&list[i]))
-            RETURN_IF(add_part(ctx, &list[i], o, state, err));
+         i++) {
+        bool has_model = false;
+        if (i == at || !latest_step_may_count(&list[i]))
+            continue;
+        RETURN_IF(add_part(ctx, &list[i], o, state, &has_model, err));
+        if (has_model && i > at && list[at].other_model == NULL) /* before it: incomplete */
+            list[at].other_model = list[i].path;
+    }
     return FSDPCK_OK;
 }
 

@@ -9,6 +9,7 @@
 typedef struct latest_step {
     char *path;
     step_name name;
+    const char *other_model; /* path of a later candidate with this number and a model; or NULL */
     bool
         is_run; /* a run's folder: it contains steps, and the number in its name is not one of them */
 } latest_step;

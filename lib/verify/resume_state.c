@@ -124,6 +124,20 @@ static bool kind_of_file(const char *name, resume_kind *kind)
     return false;
 }
 
+bool resume_state_is_name(const char *path)
+{
+    resume_kind kind;
+    for (const char *at = path; *at != '\0';) {
+        const size_t n = strcspn(at, "/");
+        if (at[n] == '\0')
+            return kind_of_file(at, &kind);
+        if (kind_of_key(at, n, &kind))
+            return true;
+        at += n + 1;
+    }
+    return false;
+}
+
 /* The number in the name of the step, which its parts may repeat. */
 static size_t step_digits(const resume_state *s, const char **digits)
 {

@@ -40,6 +40,9 @@ fsdpck_status resume_state_add_checkpoint(resume_state *s, const fsdpck_checkpoi
 /* Files of a trainer's state by their names, except those of a checkpoint that contains this kind. */
 fsdpck_status resume_state_add_files(resume_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Whether a file or a folder of the path has the name of a trainer's state. */
+bool resume_state_is_name(const char *path);
+
 /* Adds the places of another part of the same step. */
 fsdpck_status resume_state_merge(resume_state *s, const resume_state *part,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

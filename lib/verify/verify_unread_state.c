@@ -190,6 +190,7 @@ static fsdpck_status note_nested(fsdpck_verify *v, fsdpck_error *err)
     const fsdpck_status st = nested_folders_add(&nested, v->src, err);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++)
         report_nested(v, VEC_AT(&nested.list, const nested_folder, i));
+    nested_folders_warn_unread(&nested, &v->src->ctx->log);
     nested_folders_release(&nested);
     return st;
 }

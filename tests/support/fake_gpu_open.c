@@ -42,6 +42,7 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
     fake_gpu_init(f);
     f->base.count = count != NULL ? (unsigned)atoi(count) : 8;
     f->base.index = local_rank % f->base.count;
+    f->base.uuid[0] = (uint8_t)(f->base.index + 1);
     f->bodies = local_rank % 2 == 0;
     if (reads("FAKE_GPU_FAIL", local_rank, &first, &second))
         f->fail_at = first;

@@ -13,6 +13,7 @@
 typedef struct rank_answer {
     uint64_t tile_nbytes;
     uint64_t workers;
+    uint8_t uuid[16];            /* of its GPU */
     char why_not[REASON_NBYTES]; /* "": it can */
 } rank_answer;
 
@@ -20,8 +21,19 @@ typedef struct all_answers {
     const group *g;
     uint64_t tile_nbytes;
     uint64_t workers;
+    vec answers;                      /* rank_answer, of the ranks so far */
     char why_not[REASON_NBYTES + 64]; /* the first rank that cannot */
 } all_answers;
+
+/* A communicator with two ranks on one device can wait forever: NCCL refuses it on these ranks only. */
+static void check_devices(all_answers *all, unsigned rank, const rank_answer *c)
+{
+    for (unsigned i = 0; i < all->answers.count && all->why_not[0] == '\0'; i++)
+        if (memcmp(VEC_AT(&all->answers, const rank_answer, i)->uuid, c->uuid, sizeof c->uuid) == 0)
+            (void)snprintf(all->why_not, sizeof all->why_not,
+                           "ranks %u and %u on %s share one GPU, and NCCL needs one for each", i,
+                           rank, group_host(all->g, rank));
+}
 
 static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
                                     fsdpck_error *err)
@@ -37,7 +49,29 @@ static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *byt
     if (c.why_not[0] != '\0' && all->why_not[0] == '\0')
         (void)snprintf(all->why_not, sizeof all->why_not, "rank %u on %s: %s", rank,
                        group_host(all->g, rank), c.why_not);
-    return FSDPCK_OK;
+    check_devices(all, rank, &c);
+    return vec_add(&all->answers, &c, err);
+}
+
+static bool is_on_several_hosts(const group *g)
+{
+    for (unsigned i = 1; i < group_size(g); i++)
+        if (strcmp(group_host(g, i), group_host(g, 0)) != 0)
+            return true;
+    return false;
+}
+
+/* Between hosts MPI may be much slower. */
+static void report_no_nccl(const exchange *e, const char *why_not)
+{
+    const logger *log = e->x->r.log;
+    if (is_on_several_hosts(e->x->r.group))
+        log_warn(log, FSDPCK_FINDING_SYS_DEVICE,
+                 "if NCCL finds no connection, set NCCL_SOCKET_IFNAME to the interface between the "
+                 "hosts; NCCL_DEBUG=INFO prints what it does",
+                 "ranks exchange data over MPI, not NCCL: %s", why_not);
+    else
+        log_write(log, LOG_DETAIL, "ranks exchange data over MPI, not NCCL: %s", why_not);
 }
 
 /* *can: whether `st` is OK on all ranks; else the reason is logged. */
@@ -46,16 +80,21 @@ static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpc
 {
     const struct exec *x = e->x;
     rank_answer here = {.tile_nbytes = x->tile_nbytes, .workers = x->nworkers};
-    all_answers all = {.g = x->r.group, .tile_nbytes = UINT64_MAX, .workers = UINT64_MAX};
+    all_answers all = {.g = x->r.group,
+                       .tile_nbytes = UINT64_MAX,
+                       .workers = UINT64_MAX,
+                       .answers = VEC_OF(rank_answer, NULL)};
+    memcpy(here.uuid, x->r.gpu->uuid, sizeof here.uuid);
     if (st != FSDPCK_OK)
         (void)snprintf(here.why_not, sizeof here.why_not, "%.399s", failure->message);
-    RETURN_IF(
-        group_all_gather(x->r.group, FSDPCK_OK, &here, sizeof here, receive_answer, &all, err));
+    st = group_all_gather(x->r.group, FSDPCK_OK, &here, sizeof here, receive_answer, &all, err);
+    vec_release(&all.answers);
+    RETURN_IF(st);
     e->tile_nbytes = all.tile_nbytes;
     e->tiles_each = (unsigned)all.workers;
     *can = all.why_not[0] == '\0';
     if (!*can)
-        log_write(x->r.log, LOG_DETAIL, "ranks exchange data over MPI, not NCCL: %s", all.why_not);
+        report_no_nccl(e, all.why_not);
     return FSDPCK_OK;
 }
 

@@ -1,8 +1,10 @@
 /* The use of NCCL against a library that answers as it is told. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/nccl_exchange.h"
 #include "tests/support/fake_nccl.h"
@@ -69,6 +71,27 @@ Test(nccl, a_library_that_is_not_there_or_too_old)
     n = load();
     cr_assert_eq(nccl_version(n), 21403);
     nccl_unload(n);
+}
+
+/* NCCL's log would be among the results, and would empty a file that stderr is. */
+Test(nccl, its_log_is_not_on_stdout)
+{
+    FILE *file = tmpfile();
+    int pipe_ends[2];
+    cr_assert_not_null(file);
+    cr_assert_eq(pipe(pipe_ends), 0);
+    (void)unsetenv("NCCL_DEBUG_FILE");
+    cr_assert_neq(dup2(pipe_ends[1], STDERR_FILENO), -1);
+    nccl_unload(load());
+    cr_assert_str_eq(getenv("NCCL_DEBUG_FILE"), "/dev/stderr");
+    (void)unsetenv("NCCL_DEBUG_FILE");
+    cr_assert_neq(dup2(fileno(file), STDERR_FILENO), -1);
+    nccl_unload(load());
+    cr_assert_str_eq(getenv("NCCL_DEBUG_FILE"), "/dev/null");
+    (void)setenv("NCCL_DEBUG_FILE", "mine", 1);
+    nccl_unload(load());
+    cr_assert_str_eq(getenv("NCCL_DEBUG_FILE"), "mine");
+    (void)fclose(file);
 }
 
 Test(nccl, tiles_are_exchanged_in_one_group)

@@ -1,0 +1,30 @@
+/* nested_folders.h: folders directly below a checkpoint that it does not read, and that are checkpoints of their
+ * own or should be by their names, such as 'optimizer_0'. Steps of a run are omitted. */
+#ifndef FSDPCK_OPEN_NESTED_FOLDERS_H
+#define FSDPCK_OPEN_NESTED_FOLDERS_H
+
+#include <stdbool.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "fsdpck.h"
+
+typedef struct nested_folder {
+    char *path;
+    bool has_reader; /* otherwise it contains no checkpoint */
+} nested_folder;
+typedef struct nested_folders {
+    vec list;                  /* nested_folder */
+    uint64_t unread;           /* entries that cannot be read, and may be such folders */
+    fsdpck_error first_unread; /* the cause, with the path */
+} nested_folders;
+
+void nested_folders_init(nested_folders *l);
+fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* SIDE-UNREAD if entries cannot be read. */
+void nested_folders_warn_unread(const nested_folders *l, const logger *log);
+void nested_folders_release(nested_folders *l);
+
+#endif

@@ -1,0 +1,264 @@
+#include "open/numbered_files.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum {
+    NAME_NBYTES_MAX = 256,
+    DIGITS_MOST = 6,
+    LIST_NBYTES = 200,
+    /* Each of the first is compared with all names. */
+    SUSPECTS_MOST = 1000,
+    MISSING_MOST = 1 << 16
+};
+
+typedef enum series_kind {
+    SERIES_STATE, /* one file for each process, and nothing else has such a name */
+    SERIES_RANK,  /* any other name with the number of a rank */
+    SERIES_MODEL  /* one for each model, optimizer, ...; the first may be without a number */
+} series_kind;
+
+typedef struct numbered_name {
+    const char *name;
+    series_kind kind;
+    size_t at, nbytes; /* of the digits */
+    uint32_t number;
+} numbered_name;
+
+/* Of one folder. */
+typedef struct numbered_search {
+    const probe_input *in;
+    const catalogue *read; /* NULL: of a folder below */
+    text_buf missing;      /* names */
+    uint64_t missing_count, suspects;
+    const char *above; /* a name with a higher number than a missing one */
+    const char *last;  /* of SERIES_STATE with the highest rank */
+    uint64_t last_rank;
+} numbered_search;
+
+/* ---- names ---- */
+
+static bool take_number(const char *name, size_t at, numbered_name *n)
+{
+    n->at = at;
+    n->nbytes = strspn(name + at, "0123456789");
+    n->number = 0;
+    for (size_t i = 0; i < n->nbytes && i < DIGITS_MOST; i++)
+        n->number = n->number * 10 + (uint32_t)(name[at + i] - '0');
+    return n->nbytes > 0 && n->nbytes <= DIGITS_MOST;
+}
+
+static bool ends_name(const char *rest)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".bin", ".pkl", ".safetensors"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (strcmp(rest, suffixes[i]) == 0)
+            return true;
+    return false;
+}
+
+/* "rng_state_3.pth" of transformers, "random_states_3.pkl" of accelerate. */
+static bool is_state(const char *name, numbered_name *n)
+{
+    static const char *const words[] = {"rng_state_", "random_states_"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t nbytes = strlen(words[i]);
+        if (strncmp(name, words[i], nbytes) == 0 && take_number(name, nbytes, n) &&
+            ends_name(name + n->at + n->nbytes))
+            return true;
+    }
+    return false;
+}
+
+/* "model_1.safetensors", "optimizer_1.bin", "pytorch_model_fsdp_1". */
+static bool is_of_models(const char *name, numbered_name *n)
+{
+    static const char *const words[] = {"model",         "pytorch_model",    "pytorch_model_fsdp",
+                                        "optimizer",     "scheduler",        "sampler",
+                                        "dl_state_dict", "custom_checkpoint"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t nbytes = strlen(words[i]);
+        if (strncmp(name, words[i], nbytes) == 0 && name[nbytes] == '_' &&
+            take_number(name, nbytes + 1, n)) {
+            const char *rest = name + n->at + n->nbytes;
+            return rest[0] == '\0' || ends_name(rest);
+        }
+    }
+    return false;
+}
+
+/* A number directly after "rank". The rank of a low-rank adapter is no process. */
+static bool has_rank(const char *name, numbered_name *n)
+{
+    static const char word[] = "rank";
+    const char *at = strstr(name, word);
+    if (at == NULL || strstr(name, "lora") != NULL || strstr(name, "adapter") != NULL ||
+        strstr(at + 1, word) != NULL || format_file_count(name) > 0)
+        return false;
+    at += sizeof word - 1;
+    at += *at == '_' || *at == '-';
+    return take_number(name, (size_t)(at - name), n) && ends_name(at + n->nbytes);
+}
+
+static bool is_numbered(const char *name, numbered_name *n)
+{
+    *n = (numbered_name){.name = name};
+    if (is_state(name, n))
+        n->kind = SERIES_STATE;
+    else if (is_of_models(name, n))
+        n->kind = SERIES_MODEL;
+    else if (has_rank(name, n))
+        n->kind = SERIES_RANK;
+    else
+        return false;
+    return true;
+}
+
+/* ---- holes ---- */
+
+static bool name_with(const numbered_name *n, uint32_t number, bool padded, char *name)
+{
+    const int width = padded || n->name[n->at] == '0' ? (int)n->nbytes : 1;
+    const int nbytes = snprintf(name, NAME_NBYTES_MAX, "%.*s%0*" PRIu32 "%s", (int)n->at, n->name,
+                                width, number, n->name + n->at + n->nbytes);
+    return nbytes > 0 && nbytes < NAME_NBYTES_MAX;
+}
+
+/* "model.safetensors", "model-00001-of-00002.safetensors" or "pytorch_model_fsdp" is the first of its set. */
+static bool has_first(const probe_input *in, const numbered_name *n)
+{
+    const size_t stem = n->at - 1;
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (strncmp(in->entries[i], n->name, stem) == 0 &&
+            strchr(".-", in->entries[i][stem]) != NULL)
+            return true;
+    return false;
+}
+
+static bool has_number(const probe_input *in, const numbered_name *n, uint32_t number)
+{
+    char name[NAME_NBYTES_MAX];
+    return !name_with(n, number, true, name) || probe_has_entry(in, name) ||
+           (name_with(n, number, false, name) && probe_has_entry(in, name)) ||
+           (number == 0 && n->kind == SERIES_MODEL && has_first(in, n));
+}
+
+static bool is_read(const catalogue *read, const char *entry)
+{
+    const size_t n = strlen(entry);
+    for (size_t i = 0; read != NULL && i < catalogue_file_count(read); i++) {
+        const char *path = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
+        if (strncmp(path, entry, n) == 0 && (path[n] == '\0' || path[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
+static void add_missing(numbered_search *s, const numbered_name *n, uint32_t number)
+{
+    char name[NAME_NBYTES_MAX];
+    const char *suffix = n->name + n->at + n->nbytes;
+    bool fits = name_with(n, number, false, name);
+    if (number == 0 && n->kind == SERIES_MODEL && suffix[0] != '\0') /* accelerate's first */
+        fits = snprintf(name, sizeof name, "%.*s%s", (int)n->at - 1, n->name, suffix) > 0;
+    s->missing_count++;
+    if (fits)
+        text_printf(&s->missing, "%s'%s'", s->missing.nbytes > 0 ? ", " : "", name);
+    s->above = n->name;
+}
+
+/* The numbers directly below this one. The reader of the files checks those that it read, but does not know that
+ * the first of several models is lost. */
+static void add_below(numbered_search *s, const numbered_name *n)
+{
+    uint32_t from = n->number;
+    if (n->number == 0 || has_number(s->in, n, n->number - 1) || s->missing_count > MISSING_MOST ||
+        s->suspects++ > SUSPECTS_MOST)
+        return;
+    while (from > 0 && !has_number(s->in, n, from - 1))
+        from--;
+    if (from == 0 && n->kind == SERIES_RANK)
+        return; /* no other file has this name */
+    if (!is_read(s->read, n->name))
+        for (uint32_t i = from; i < n->number; i++)
+            add_missing(s, n, i);
+    else if (from == 0 && n->kind == SERIES_MODEL)
+        add_missing(s, n, 0);
+}
+
+static void search_folder(numbered_search *s)
+{
+    for (size_t i = 0; s->in->is_folder && i < s->in->entry_count; i++) {
+        numbered_name n;
+        if (!is_numbered(s->in->entries[i], &n))
+            continue;
+        add_below(s, &n);
+        if (n.kind != SERIES_STATE || (s->last != NULL && n.number < s->last_rank))
+            continue;
+        s->last = n.name;
+        s->last_rank = n.number;
+    }
+}
+
+/* ---- warnings ---- */
+
+static void warn_missing(const numbered_search *s, const logger *log)
+{
+    if (s->missing_count == 0)
+        return;
+    log_warn(log, FSDPCK_FINDING_FILE_OF_SET,
+             "compare the names with those of the folder in which they were saved; if none is "
+             "missing there, ignore this warning",
+             "'%s' contains '%s', but %" PRIu64 " name%s with lower numbers %s missing: %s%s",
+             s->in->path, s->above, s->missing_count, text_plural(s->missing_count),
+             s->missing_count == 1 ? "is" : "are", s->missing.nbytes > 0 ? s->missing.text : "",
+             s->missing.failed ? ", ..." : "");
+}
+
+/* Each process writes its state. Those that wrote weights are all known, or only some of them. */
+static void warn_ranks(const numbered_search *s, const cat_origin *o, const logger *log)
+{
+    const uint64_t ranks = o->world_size > 0 ? (uint64_t)o->world_size : 0;
+    const uint64_t of_state = s->last_rank + 1;
+    if (s->last == NULL || ranks == 0 || of_state == ranks)
+        return;
+    if (of_state < ranks)
+        log_warn(
+            log, FSDPCK_FINDING_FILE_OF_SET,
+            "copy the files of the other ranks: a run that resumes from this folder needs them",
+            "'%s' is the last file of its kind in '%s', but %" PRIu64
+            " ranks wrote the weights: %" PRIu64 " file%s of the last ranks %s missing",
+            s->last, s->in->path, ranks, ranks - of_state, text_plural(ranks - of_state),
+            ranks - of_state == 1 ? "is" : "are");
+    else if (o->ranks_unknown)
+        log_warn(log, FSDPCK_FINDING_FILE_OF_SET,
+                 "give --source-ranks N, where N is the number of ranks that saved the checkpoint",
+                 "'%s' in '%s' is of rank %" PRIu64 ", but weights of %" PRIu64
+                 " rank%s only were found: files of the last ranks may be missing",
+                 s->last, s->in->path, s->last_rank, ranks, text_plural(ranks));
+}
+
+void numbered_files_warn_folder(const probe_input *in, const catalogue *read,
+                                const cat_origin *origin, const logger *log)
+{
+    numbered_search s = {.in = in, .read = read, .missing = {.limit_bytes = LIST_NBYTES}};
+    search_folder(&s);
+    warn_missing(&s, log);
+    if (origin != NULL)
+        warn_ranks(&s, origin, log);
+    text_release(&s.missing);
+}
+
+void numbered_files_warn(const fsdpck_checkpoint *c, const catalogue *read)
+{
+    probe_input above;
+    numbered_files_warn_folder(&c->probe, read, &read->origin, &c->ctx->log);
+    if (c->entered_from == NULL || c->ctx->group != NULL ||
+        probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
+        return;
+    numbered_files_warn_folder(&above, NULL, &read->origin, &c->ctx->log);
+    probe_release(&above);
+}

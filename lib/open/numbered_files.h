@@ -1,0 +1,19 @@
+/* numbered_files.h: files and folders that a trainer numbers from 0, one for each rank or each model, beside the
+ * weights or as weights:
+ *
+ *     rng_state_0.pth, rng_state_1.pth               of ranks; also random_states_0.pkl, dataloader_rank0.pt
+ *     model.safetensors, model_1.safetensors         of models; also optimizer_1.bin, pytorch_model_fsdp_1/
+ */
+#ifndef FSDPCK_OPEN_NUMBERED_FILES_H
+#define FSDPCK_OPEN_NUMBERED_FILES_H
+
+#include "open/checkpoint.h"
+
+/* FILE-OF-SET if a lower number is missing, or if the states of ranks are fewer or more than the ranks of the
+ * weights: in the checkpoint's folder, and in that in which it was found. read: the files that were opened. */
+void numbered_files_warn(const fsdpck_checkpoint *c, const catalogue *read);
+/* In a folder of several checkpoints. read, origin: NULL, unknown. */
+void numbered_files_warn_folder(const probe_input *in, const catalogue *read,
+                                const cat_origin *origin, const logger *log);
+
+#endif
