@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "model/fqn.h"
 #include "open/checkpoint.h"
+#include "open/rekey_flat.h"
 #include "statedict/rekey.h"
 
 /* --- the parameters of a description --- */
@@ -359,13 +360,6 @@ static fsdpck_status load_wanted(fsdpck_checkpoint *c, optim_keys to, fsdpck_err
     return FSDPCK_OK;
 }
 
-static fsdpck_status fail_no_optimizer(fsdpck_error *err)
-{
-    return FAIL_WITH(
-        err, USAGE, NONE, ("--optim-keys: no optimizer state with param_groups found"),
-        (next, "list the contents with fsdpck inspect --tree SRC, or omit --optim-keys"));
-}
-
 /* to: OPTIM_KEYS_AS_THEY_ARE only to find the meaning of numbers. */
 static fsdpck_status rekey_or_infer(fsdpck_checkpoint *c, optim_keys to, const model *m,
                                     bool assumed, const checkpoint_parts *parts, uint32_t *count,
@@ -402,6 +396,7 @@ fsdpck_status checkpoint_rekey(fsdpck_checkpoint *c, optim_keys to, const model 
                                bool assume_order, fsdpck_error *err)
 {
     checkpoint_parts parts = {0};
+    rekey_paths inferred = {0};
     uint32_t count = 0;
 
     /* Numbers without a known meaning have no parameter name; the cause was recorded. */
@@ -412,15 +407,22 @@ fsdpck_status checkpoint_rekey(fsdpck_checkpoint *c, optim_keys to, const model 
         error_path(err, c->path);
         return refusal->status;
     }
-    fsdpck_status st = load_wanted(c, to, err);
+    fsdpck_status st = rekey_flat_begin(c, true, &inferred, err);
+    if (st == FSDPCK_OK)
+        st = load_wanted(c, to, err);
     if (st == FSDPCK_OK && to != OPTIM_KEYS_ID) /* tensors inside objects may be parameters */
         st = checkpoint_load_inner(c, err);
     if (st == FSDPCK_OK)
         st = checkpoint_parts_find(&c->cat, &parts, err);
+    if (st == FSDPCK_OK && inferred.made && !inferred.has_names && to != OPTIM_KEYS_ID && m == NULL)
+        st = rekey_flat_check(c, &parts, err);
     if (st == FSDPCK_OK)
         st = rekey_or_infer(c, to, m, assume_order, &parts, &count, err);
+    rekey_paths_clear(&c->cat, &inferred);
     if (st == FSDPCK_OK && count == 0)
-        st = fail_no_optimizer(err);
+        st = FAIL_WITH(
+            err, USAGE, NONE, ("--optim-keys: no optimizer state with param_groups found"),
+            (next, "list the contents with fsdpck inspect --tree SRC, or omit --optim-keys"));
     checkpoint_parts_release(&parts);
     if (st == FSDPCK_OK) {
         checkpoint_parts_release(&c->parts);

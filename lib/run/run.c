@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group/remote_folder.h"
+#include "open/rekey_flat.h"
 #include "run/average_distances.h"
 #include "run/like_files.h"
 #include "run/manifest_files.h"
@@ -84,6 +85,21 @@ static void report_selection(const run *r)
                   r->opt.sharding.like->path, r->selected.not_in_like);
 }
 
+/* Flat parameters are made of named ones: of flat names alone the keys are inferred meanwhile, that of
+ * the model unless the user renames. */
+static fsdpck_status build_target(run *r, const select_request *request, fsdpck_error *err)
+{
+    fsdpck_checkpoint *src = r->src;
+    const bool renamed = r->opt.select.rename_count > 0 || r->opt.select.strip_prefix_count > 0;
+    rekey_paths inferred = {0};
+    if (request->sharding != NULL && request->sharding->units != NULL)
+        RETURN_IF(rekey_flat_enter(src, !renamed, &inferred, err));
+    const fsdpck_status st =
+        select_build_target(&src->cat, &src->parts, request, &r->to, &r->selected, err);
+    const fsdpck_status left = rekey_flat_leave(src, &inferred, st == FSDPCK_OK ? err : NULL);
+    return st == FSDPCK_OK ? left : st;
+}
+
 fsdpck_status run_select(run *r, fsdpck_error *err)
 {
     const run_options *o = &r->opt;
@@ -131,8 +147,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
                  "unknown calls are written unchanged: torch.load(weights_only=False) of the "
                  "output may run them");
     RETURN_IF(checkpoint_load_inner(r->src, err));
-    RETURN_IF(
-        select_build_target(&r->src->cat, &r->src->parts, &request, &r->to, &r->selected, err));
+    RETURN_IF(build_target(r, &request, err));
     report_selection(r);
     return r->sharded ? layout_check_used(&r->layout, err) : FSDPCK_OK;
 }

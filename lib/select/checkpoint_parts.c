@@ -56,6 +56,16 @@ static unsigned depth_under(const catalogue *c, value path, uint32_t name, const
     }
 }
 
+const char *checkpoint_parts_flat_key(const char *name, size_t nbytes)
+{
+    for (size_t i = 0; i < COUNT(model_keys); i++) {
+        const size_t n = strlen(model_keys[i]);
+        if (nbytes > n + 1 && memcmp(name, model_keys[i], n) == 0 && name[n] == '.')
+            return model_keys[i];
+    }
+    return NULL;
+}
+
 static void find_model_key(parts_context *s)
 {
     size_t best = COUNT(model_keys);

@@ -52,6 +52,8 @@ bool checkpoint_parts_has_ddp(const checkpoint_parts *parts, checkpoint_part par
  * 'state.' or 'param_groups.' is cleaned as in the model. */
 void checkpoint_parts_clean_state(const checkpoint_parts *parts, const char *name, size_t nbytes,
                                   text_buf *out);
+/* The key of trainers above a model that a flat name begins with; NULL. */
+const char *checkpoint_parts_flat_key(const char *name, size_t nbytes);
 void checkpoint_parts_release(checkpoint_parts *parts);
 
 #endif
