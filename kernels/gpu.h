@@ -158,7 +158,7 @@ struct gpu {
     uint64_t memory_nbytes;
     unsigned index, count; /* number of the device, and of all devices */
     unsigned capability;   /* 90: sm_90 */
-    uint8_t uuid[16];      /* of the device, or of the part of it that MIG gives */
+    uint8_t uuid[16];      /* of the device, or of its part under MIG; zeros: unknown */
 };
 
 /* --- the backend: gpu_cuda.c or gpu_none.c --- */

@@ -242,12 +242,13 @@ static fsdpck_status warn_nan(const fsdpck_checkpoint *c, const lora_set *set, u
 }
 
 static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adapter_options *o,
-                          const fsdpck_checkpoint *like, const adapter_source *from,
-                          fsdpck_error *err)
+                          const fsdpck_checkpoint *like, adapter_source *from, fsdpck_error *err)
 {
     uint32_t adapter;
     lora_config config = {0};
     RETURN_IF(choose_adapter(set, o->name, &adapter, err));
+    RETURN_IF(adapter_source_find(c->base, strtab_text(&set->adapters, adapter),
+                                  lora_adapter_count(set) > 1, o, from, err));
     c->lora_name = strdup(strtab_text(&set->adapters, adapter));
     c->lora_origin = strdup(from->path == NULL ? "" : from->path);
     bool *chosen = calloc(lora_tensor_count(set) + 1, sizeof *chosen);
@@ -277,8 +278,6 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o
     RETURN_IF(checkpoint_load_inner(c->base, err));
     RETURN_IF(checkpoint_check_flat(c->base, &c->base->cat, err));
     fsdpck_status st = checkpoint_find_adapters(c->base, &set, err);
-    if (st == FSDPCK_OK)
-        st = adapter_source_find(c->base, o, &from, err);
     if (st == FSDPCK_OK)
         st = make(c, &set, o, like, &from, err);
     adapter_source_release(&from);

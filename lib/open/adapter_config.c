@@ -242,8 +242,43 @@ static fsdpck_status apply_options(const fsdpck_adapter_options *o, adapter_sour
     return FSDPCK_OK;
 }
 
-fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapter_options *options,
-                                  adapter_source *found, fsdpck_error *err)
+static fsdpck_status fail_of_another(const fsdpck_checkpoint *c, const char *name,
+                                     adapter_source *found, fsdpck_error *err)
+{
+    free(found->text);
+    found->text = NULL;
+    return FAIL_WITH(err, BADINPUT, LORA_CONFIG,
+                     ("adapter_config.json may be that of another adapter"), (path, c->path),
+                     (expected, "%.40s/" CONFIG_NAME ": the checkpoint has several adapters", name),
+                     (found, "%s", found->path),
+                     (next, "copy each adapter out with --part adapter --adapter NAME "
+                            "--adapter-config FILE"));
+}
+
+/* PEFT writes the config of the adapter `default` beside the weights, and that of others to NAME/. */
+static fsdpck_status read_config_of(const fsdpck_checkpoint *c, const char *name, bool is_one_of,
+                                    adapter_source *found, fsdpck_error *err)
+{
+    if (name != NULL && name[0] == '\0')
+        name = NULL;
+    if (name != NULL && strchr(name, '/') == NULL && strcmp(name, "..") != 0) {
+        char *inside = folder_path_join(name, CONFIG_NAME);
+        if (inside == NULL)
+            return error_set_nomem(err, strlen(name));
+        const fsdpck_status st = read_beside(c, inside, found, err);
+        free(inside);
+        if (st != FSDPCK_OK || found->text != NULL)
+            return st;
+    }
+    RETURN_IF(read_beside(c, CONFIG_NAME, found, err));
+    if (found->text == NULL || !is_one_of || name == NULL || strcmp(name, "default") == 0)
+        return FSDPCK_OK;
+    return fail_of_another(c, name, found, err);
+}
+
+fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const char *name, bool is_one_of,
+                                  const fsdpck_adapter_options *options, adapter_source *found,
+                                  fsdpck_error *err)
 {
     const fsdpck_adapter_options none = FSDPCK_INIT(fsdpck_adapter_options);
     const fsdpck_adapter_options *o = options == NULL ? &none : options;
@@ -264,7 +299,7 @@ fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapt
             error_path(err, o->config);
         return st;
     }
-    RETURN_IF(read_beside(c, CONFIG_NAME, found, err));
+    RETURN_IF(read_config_of(c, name, is_one_of, found, err));
     if (found->text != NULL)
         return first_fact(o) == NULL ? FSDPCK_OK : apply_options(o, found, err);
     RETURN_IF(read_meta(c, found, err));

@@ -385,9 +385,11 @@ typedef struct adapter_source {
     lora_facts facts;
     char task_type[64]; /* of facts.task_type, from lora_train_meta.json */
 } adapter_source;
-/* options: NULL to search only the folders of the checkpoint. */
-fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const fsdpck_adapter_options *options,
-                                  adapter_source *found, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* name: the adapter, NULL for the only one; is_one_of: the checkpoint has several, and a file beside
+ * it is that of `default`. options: NULL to search only the folders of the checkpoint. */
+fsdpck_status adapter_source_find(const fsdpck_checkpoint *c, const char *name, bool is_one_of,
+                                  const fsdpck_adapter_options *options, adapter_source *found,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 void adapter_source_release(adapter_source *found);
 /* Records the parameter of numbered optimizer state, if the loaded objects determine it
  * (cat_tensor.param). */

@@ -81,13 +81,25 @@ static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const 
     return st == FSDPCK_OK ? text_check(text, err) : st;
 }
 
+static fsdpck_status has_several(fsdpck_checkpoint *of, bool *several, fsdpck_error *err)
+{
+    lora_set set;
+    const fsdpck_status st = checkpoint_find_adapters(of, &set, err);
+    *several = st == FSDPCK_OK && lora_adapter_count(&set) > 1;
+    lora_set_release(&set);
+    return st;
+}
+
 static fsdpck_status read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, const char *name,
                                  const fsdpck_adapter_options *options, lora_config *config,
                                  fsdpck_error *err)
 {
-    adapter_source from;
+    adapter_source from = {0};
     text_buf text = {0};
-    fsdpck_status st = adapter_source_find(of, options, &from, err);
+    bool several = false;
+    fsdpck_status st = has_several(of, &several, err);
+    if (st == FSDPCK_OK)
+        st = adapter_source_find(of, name, several, options, &from, err);
     if (st == FSDPCK_OK && from.text == NULL)
         st = make_config(of, name, &from.facts, &text, err);
     if (st == FSDPCK_OK)

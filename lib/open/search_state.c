@@ -14,10 +14,12 @@
 bool trainer_state_has_name(const char *name)
 {
     static const char *const globs[] = {
-        "optimizer*.pt",         "optimizer*.bin",    "optimizer*.pth", "scheduler*.pt",
-        "scheduler*.bin",        "scaler*.pt",        "sampler*.bin",   "rng_state*.pth",
-        "random_states_*.pkl",   "training_args.bin", "common.pt",      "train_state.pt",
-        "latest_train_state.pt", "recipe_state.pt"};
+        "optimizer*.pt",         "optimizer*.bin",     "optimizer*.pth",
+        "scheduler*.pt",         "scheduler*.bin",     "scaler*.pt",
+        "sampler*.bin",          "rng_state*.pth",     "random_states_*.pkl",
+        "training_args.bin",     "common.pt",          "train_state.pt",
+        "latest_train_state.pt", "recipe_state.pt",    "rng_state*.pt",
+        "dataloader*.pt",        "dl_state_dict*.bin", "custom_checkpoint_*.pkl"};
     for (size_t i = 0; i < sizeof globs / sizeof *globs; i++)
         if (fnmatch(globs[i], name, 0) == 0)
             return true;

@@ -66,7 +66,7 @@ static fsdpck_status check_with_config(fsdpck_verify *v, lora_set *set, fsdpck_e
     lora_config config = {0};
     fsdpck_error what = FSDPCK_ERROR_INIT;
     bool has_config = false;
-    fsdpck_status st = adapter_source_find(v->src, NULL, &from, &what);
+    fsdpck_status st = adapter_source_find(v->src, NULL, false, NULL, &from, &what);
     if (st == FSDPCK_OK && from.text != NULL && lora_adapter_count(set) == 1) {
         st = lora_config_read(from.text, from.nbytes, &v->src->metadata, &config, &what);
         has_config = st == FSDPCK_OK;
