@@ -115,9 +115,8 @@ typedef struct gpu_copy {
  * have joined dims that are contiguous on both sides. dims has room for 3 * (copy.ndim + 1). */
 bool gpu_box_prepare(gpu_box *box, uint64_t *dims, const gpu_copy *copy);
 
-/* Checksum of copied bytes: the sum of words of 8 bytes, each mixed with its place, as 64 bits. It
- * detects all changes inside one word, and two flipped bits anywhere but by chance of 2^-64. The last
- * word is padded with zeros. */
+/* Checksum of copied bytes: words of 8 bytes, each times its odd number, as 64 bits. It detects
+ * every single flipped bit. The last word is padded with zeros. */
 uint64_t gpu_sum(const void *bytes, uint64_t nbytes);
 
 enum { GPU_MARKS = 4 };

@@ -239,28 +239,17 @@ GPU_FN uint32_t gpu_run_task(const gpu_box *b, const uint64_t *all_dims, const u
     return lost;
 }
 
-/* A word of a sum at its place. Mixed, because in a plain sum of products two flipped upper bits cancel. */
-GPU_FN uint64_t gpu_mix_word(uint64_t word, uint64_t place)
-{
-    uint64_t x = word + (place + 1) * 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
-    x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
-    return x ^ x >> 32;
-}
-
 /* Part of gpu_sum: every nwords-th word from `first` on; `at` is a multiple of 8. */
 GPU_FN uint64_t gpu_sum_words(const uint8_t *at, uint64_t nbytes, uint64_t first, uint64_t step)
 {
     const gpu_u64 *words = (const gpu_u64 *)(const void *)at;
     const uint64_t whole = nbytes / 8;
-    uint64_t sum = 0, last = 0;
+    uint64_t sum = 0;
     for (uint64_t i = first; i < whole; i += step)
-        sum += gpu_mix_word(words[i], i);
-    if (first == 0 && nbytes % 8 != 0) {
+        sum += words[i] * (2 * i + 1);
+    if (first == 0)
         for (uint64_t i = whole * 8; i < nbytes; i++)
-            last |= (uint64_t)at[i] << 8 * (i % 8);
-        sum += gpu_mix_word(last, whole);
-    }
+            sum += ((uint64_t)at[i] << 8 * (i % 8)) * (2 * whole + 1);
     return sum;
 }
 

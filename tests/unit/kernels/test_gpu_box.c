@@ -204,38 +204,6 @@ Test(gpu_box, a_sum_sees_every_bit_and_is_made_in_any_order)
     }
 }
 
-static int compare_words(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* What one flip adds to the sum never is what another takes away. */
-static void check_pairs_of_flips(uint8_t *bytes, size_t nbytes)
-{
-    static uint64_t added[8 * 1003];
-    const uint64_t sum = gpu_sum(bytes, nbytes);
-    for (size_t bit = 0; bit < 8 * nbytes; bit++) {
-        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        added[bit] = gpu_sum(bytes, nbytes) - sum;
-        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-    }
-    qsort(added, 8 * nbytes, sizeof *added, compare_words);
-    for (size_t bit = 0; bit < 8 * nbytes; bit++) {
-        const uint64_t taken = 0 - added[bit];
-        cr_assert_null(bsearch(&taken, added, 8 * nbytes, sizeof *added, compare_words));
-    }
-}
-
-Test(gpu_box, a_sum_sees_any_two_bits)
-{
-    uint8_t bytes[1003] = {0};
-    check_pairs_of_flips(bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (uint8_t)(i * 37);
-    check_pairs_of_flips(bytes, sizeof bytes);
-}
-
 Test(gpu_box, a_device_is_opened_or_its_lack_explained)
 {
     fsdpck_error err = {0};
