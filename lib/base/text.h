@@ -12,6 +12,15 @@ static inline bool text_ends_with(const char *text, size_t nbytes, const char *e
     return nbytes >= n && memcmp(text + nbytes - n, end, n) == 0;
 }
 
+/* Parts of a relative path: 0 for "", 2 for "a/b". */
+static inline unsigned text_path_depth(const char *path)
+{
+    unsigned depth = path[0] != '\0';
+    for (const char *at = strchr(path, '/'); at != NULL; at = strchr(at + 1, '/'))
+        depth++;
+    return depth;
+}
+
 /* The last part of a path. */
 static inline const char *text_file_name(const char *path)
 {

@@ -297,14 +297,6 @@ typedef struct files_walk {
     strtab folders; /* below the step, in the order of the search; "": the step */
 } files_walk;
 
-static unsigned depth_of(const char *path)
-{
-    unsigned depth = path[0] != '\0';
-    for (const char *at = strchr(path, '/'); at != NULL; at = strchr(at + 1, '/'))
-        depth++;
-    return depth;
-}
-
 /* A folder that is named as a kind of state is its place, with any file in it, unless a checkpoint of
  * this kind was read from it. */
 static bool kind_of_path(const resume_state *s, const char *path, resume_kind *kind, size_t *nbytes)
@@ -329,7 +321,7 @@ static fsdpck_status add_file(files_walk *w, const char *path, fsdpck_error *err
     uint32_t id;
     RETURN_IF(path_probe(&w->dir, path, &is, NULL, err));
     if (is == PATH_FOLDER)
-        return strtab_count(&w->folders) >= FOLDERS_MAX || depth_of(path) > DEPTH_MAX
+        return strtab_count(&w->folders) >= FOLDERS_MAX || text_path_depth(path) > DEPTH_MAX
                    ? FSDPCK_OK
                    : strtab_intern(&w->folders, path, strlen(path), &id, err);
     if (is != PATH_FILE || !kind_of_path(w->s, path, &kind, &nbytes))

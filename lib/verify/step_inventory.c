@@ -170,14 +170,6 @@ typedef struct inventory_walk {
     size_t files;
 } inventory_walk;
 
-static unsigned depth_of(const char *path)
-{
-    unsigned depth = path[0] != '\0';
-    for (const char *at = strchr(path, '/'); at != NULL; at = strchr(at + 1, '/'))
-        depth++;
-    return depth;
-}
-
 static fsdpck_status add_entry(inventory_walk *w, const char *path, fsdpck_error *err)
 {
     path_kind kind;
@@ -186,7 +178,7 @@ static fsdpck_status add_entry(inventory_walk *w, const char *path, fsdpck_error
     if (text_file_name(path)[0] == '.' || path_probe(&w->dir, path, &kind, NULL, NULL) != FSDPCK_OK)
         return FSDPCK_OK;
     if (kind == PATH_FOLDER)
-        return strtab_count(&w->folders) >= FOLDERS_MAX || depth_of(path) > DEPTH_MAX
+        return strtab_count(&w->folders) >= FOLDERS_MAX || text_path_depth(path) > DEPTH_MAX
                    ? FSDPCK_OK
                    : strtab_intern(&w->folders, path, strlen(path), &id, err);
     if (kind != PATH_FILE || !is_weights(text_file_name(path), &counted) || w->files++ > FILES_MAX)
