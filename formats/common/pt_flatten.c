@@ -51,12 +51,6 @@ void pt_flat_release(pt_flat *f)
     text_release(&f->name);
 }
 
-bool pt_is_sharded(const value_pool *pool, value v)
-{
-    const value_call *call = value_call_of(pool, v);
-    return call != NULL && value_is_symbol_named(pool, call->callee, "_rebuild_from_type_v2");
-}
-
 /* --- which lists are opened --- */
 
 static bool is_dict(const value_pool *pool, value v)

@@ -68,13 +68,16 @@ typedef struct pt_flat {
 
 /* Whether a value is such a call. */
 bool pt_is_sharded(const value_pool *pool, value v);
+/* PT-TENSOR-KIND if v is or contains one. */
+fsdpck_status pt_refuse_sharded(const value_pool *pool, value v,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 void pt_flat_init(pt_flat *f, catalogue *cat, torch_archive *archive);
 void pt_flat_release(pt_flat *f);
 /* Errors: KEY-DUP, PKL-CYCLE, PKL-DEPTH, PKL-EXPAND, PT-TENSOR-KIND (DTensor, ShardedTensor). */
 fsdpck_status pt_flatten(pt_flat *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* pt_inner.c: also names the tensors inside objects. Call after pt_flatten, whose names take
- * precedence. */
+ * precedence. PT-TENSOR-KIND for a DTensor or ShardedTensor inside, unless keep_sharded. */
 fsdpck_status pt_flatten_inner(pt_flat *f, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -125,8 +125,35 @@ static fsdpck_status number_the_rest(pt_flat *f, fsdpck_error *err)
     return st;
 }
 
+/* Attributes too: those of a module's state dict may hold anything. */
+static fsdpck_status refuse_sharded(const pt_flat *f, fsdpck_error *err)
+{
+    const value_pool *pool = &f->cat->pool;
+    for (size_t i = 0; i < f->objects.count; i++) {
+        const cat_object *o =
+            catalogue_object(f->cat, VEC_AT(&f->objects, const pt_object_place, i)->object);
+        const fsdpck_status st = pt_refuse_sharded(pool, o->content, err);
+        if (st != FSDPCK_OK) {
+            error_tensor(err, catalogue_name(f->cat, o->name));
+            return st;
+        }
+    }
+    for (size_t i = 0; i < f->attributes.count; i++) {
+        const pt_attributes *a = VEC_AT(&f->attributes, const pt_attributes, i);
+        size_t nbytes;
+        const fsdpck_status st = pt_refuse_sharded(pool, a->state, err);
+        if (st != FSDPCK_OK) {
+            error_tensor(err, value_text(pool, a->name, &nbytes));
+            return st;
+        }
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status pt_flatten_inner(pt_flat *f, fsdpck_error *err)
 {
+    if (!f->keep_sharded)
+        RETURN_IF(refuse_sharded(f, err));
     value_map judged = VALUE_MAP(f->cat->owner);
     inner_names in = {.pool = &f->cat->pool,
                       .judged = &judged,

@@ -10,6 +10,7 @@
 #include "formats/dcp/dcp_leftover.h"
 #include "formats/dcp/dcp_match_chunks.h"
 #include "formats/dcp/dcp_name_order.h"
+#include "formats/dcp/dcp_planner_keys.h"
 
 typedef enum kept_kind { KEPT_NOTHING, KEPT_TENSOR, KEPT_OBJECT } kept_kind;
 
@@ -44,12 +45,16 @@ void dcp_builder_init(dcp_builder *b, catalogue *cat, const dcp_names *names)
         .repeats = VEC_OF(dcp_repeat, cat->owner),
         .flat_boxes = VEC_OF(dcp_flat_box, cat->owner),
         .ends = VEC_OF(uint64_t, cat->owner),
+        .listed = VEC_OF(uint8_t, cat->owner),
     };
+    strtab_init(&b->unlisted, cat->owner);
 }
 
 void dcp_builder_release(dcp_builder *b)
 {
-    VEC_RELEASE_ALL(&b->kept, &b->matched, &b->slots, &b->repeats, &b->flat_boxes, &b->ends);
+    VEC_RELEASE_ALL(&b->kept, &b->matched, &b->slots, &b->repeats, &b->flat_boxes, &b->ends,
+                    &b->listed);
+    strtab_release(&b->unlisted);
 }
 
 /* "__" digits, then `*end`; CAT_NONE for any other name. */
@@ -134,60 +139,6 @@ static fsdpck_status group_entries(join *j, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Nested keys, as a tuple of str and int; None for any other value of a planner. */
-static fsdpck_status path_of(value_pool *pool, value given, value *path, fsdpck_error *err)
-{
-    const value_kind kind = value_kind_of(given);
-    const size_t count = value_count(pool, given);
-
-    *path = VALUE_OF_NONE;
-    if ((kind != VALUE_TUPLE && kind != VALUE_LIST) || count == 0)
-        return FSDPCK_OK;
-    for (size_t i = 0; i < count; i++) {
-        const value_kind key = value_kind_of(value_item(pool, given, i));
-        if (key != VALUE_STR && key != VALUE_INT)
-            return FSDPCK_OK;
-    }
-    *path = given;
-    if (kind == VALUE_TUPLE)
-        return FSDPCK_OK;
-    vec items = VEC_OF(value, pool->owner);
-    value *copy = vec_push_n(&items, count, err);
-    fsdpck_status st = copy != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
-    if (copy != NULL) {
-        for (size_t i = 0; i < count; i++)
-            copy[i] = value_item(pool, given, i);
-        st = value_new_from(pool, VALUE_TUPLE, copy, count, path, err);
-    }
-    vec_release(&items);
-    return st;
-}
-
-/* Whether the keys give the FQN when joined with dots, as torch flattens a state dict. */
-static bool gives_fqn(const value_pool *pool, value path, const char *fqn, size_t nbytes)
-{
-    size_t at = 0;
-    for (size_t i = 0, n = value_count(pool, path); i < n; i++) {
-        const value key = value_item(pool, path, i);
-        char digits[24];
-        size_t key_nbytes;
-        int64_t number;
-        const char *text = digits;
-        if (value_kind_of(key) == VALUE_STR)
-            text = value_text(pool, key, &key_nbytes);
-        else if (value_as_i64(pool, key, &number))
-            key_nbytes = (size_t)snprintf(digits, sizeof digits, "%" PRId64, number);
-        else
-            return false;
-        if (i > 0 && (at == nbytes || fqn[at++] != '.'))
-            return false;
-        if (key_nbytes > nbytes - at || memcmp(fqn + at, text, key_nbytes) != 0)
-            return false;
-        at += key_nbytes;
-    }
-    return at == nbytes;
-}
-
 static fsdpck_status fail_path(const value_pool *pool, value path, const char *fqn,
                                fsdpck_error *err)
 {
@@ -220,8 +171,9 @@ static fsdpck_status collect_paths(join *j, fsdpck_error *err)
         const uint32_t fqn = strtab_find(&j->b->names->fqns, text, nbytes);
         if (fqn == STRTAB_NONE)
             continue;
-        RETURN_IF(path_of(pool, value_item(pool, planner, i), &j->paths[fqn], err));
-        if (!value_is_none(j->paths[fqn]) && !gives_fqn(pool, j->paths[fqn], text, nbytes))
+        RETURN_IF(dcp_planner_path(pool, value_item(pool, planner, i), &j->paths[fqn], err));
+        if (!value_is_none(j->paths[fqn]) &&
+            !dcp_path_gives_name(pool, j->paths[fqn], text, nbytes))
             return fail_path(pool, j->paths[fqn], fqn_text(j, fqn), err);
         j->saved_at[fqn] = (uint32_t)i + 1;
     }
@@ -421,12 +373,13 @@ static fsdpck_status join_items(join *j, fsdpck_error *err)
             st = items[i].tensor == DCP_NONE ? add_object(j, &items[i], err)
                                              : add_tensor(j, &items[i], err);
         j->seen[items[i].fqn] = 1;
+        *VEC_AT(&j->b->listed, uint8_t, items[i].fqn) = 1;
     }
     for (size_t f = 0; f < j->nfqns; f++)
         if (!j->seen[f])
             j->b->stray_blobs += j->starts[f + 1] - j->starts[f];
     dcp_leftovers_release(&l);
-    return st;
+    return st == FSDPCK_OK ? dcp_note_unlisted(j->b, j->m, j->seen, err) : st;
 }
 
 /* For all blobs, including those of no tensor or object. */
@@ -451,7 +404,8 @@ fsdpck_status dcp_builder_add(dcp_builder *b, const dcp_metadata *m, fsdpck_erro
     join j = {.b = b, .m = m, .nfqns = strtab_count(&b->names->fqns)};
     fsdpck_status st = FSDPCK_LIMIT;
 
-    if (vec_push_n(&b->kept, j.nfqns - b->kept.count, err) == NULL)
+    if (vec_push_n(&b->kept, j.nfqns - b->kept.count, err) == NULL ||
+        vec_push_n(&b->listed, j.nfqns - b->listed.count, err) == NULL)
         return FSDPCK_LIMIT;
     RETURN_IF(vec_reserve(&b->cat->chunks, m->chunks.count, err));
     j.seen = budget_alloc(m->owner, j.nfqns, err);

@@ -35,6 +35,8 @@ typedef struct dcp_builder {
     vec repeats;             /* dcp_repeat, ascending by rank within an object */
     vec flat_boxes;          /* dcp_flat_box (dcp_flattened.h) */
     vec ends;                /* uint64_t, by file: end of the last blob in the metadata */
+    vec listed;              /* uint8_t, by FQN: a `.metadata` has an item of this name */
+    strtab unlisted;         /* dcp_planner_keys.h: keys of planner_data without an item */
     uint64_t stray_blobs;    /* blobs that belong to no chunk */
     uint64_t leftovers;      /* tensors left out: dcp_leftover.h */
     bool keep_leftovers;     /* the code that resolves flat parameters handles them */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/common/pickle.h"
+#include "formats/common/pt_flatten.h"
 #include "formats/common/torch_archive.h"
 #include "formats/common/zstd_stream.h"
 #include "formats/dcp/dcp_item.h"
@@ -243,6 +244,8 @@ static fsdpck_status load_archive(dcp_folder *d, catalogue *cat, uint32_t object
     uint64_t *map = budget_alloc(d->owner, count * sizeof *map, err);
     if (map == NULL)
         st = FSDPCK_LIMIT;
+    if (st == FSDPCK_OK)
+        st = pt_refuse_sharded(&pool, a.root, err);
     for (size_t i = 0; i < count && st == FSDPCK_OK; i++)
         st = add_numbered(&n, i, &map[i], err);
     if (st == FSDPCK_OK)
@@ -280,7 +283,9 @@ static fsdpck_status add_content(item_tensor_names *n, const value_pool *pool, v
     const size_t count = n->archive->tensors.count;
     wanted_tensors w = {budget_alloc(n->d->owner, count, err), count};
     uint64_t *map = w.wanted == NULL ? NULL : budget_alloc(n->d->owner, count * sizeof *map, err);
-    fsdpck_status st = map == NULL ? FSDPCK_LIMIT : value_walk(pool, content, want_tensor, &w, err);
+    fsdpck_status st = map == NULL ? FSDPCK_LIMIT : pt_refuse_sharded(pool, content, err);
+    if (st == FSDPCK_OK)
+        st = value_walk(pool, content, want_tensor, &w, err);
     for (size_t i = 0; i < count && st == FSDPCK_OK; i++)
         if (w.wanted[i])
             st = add_numbered(n, i, &map[i], err);

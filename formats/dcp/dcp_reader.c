@@ -12,6 +12,7 @@
 #include "formats/dcp/dcp_item_tensor.h"
 #include "formats/dcp/dcp_megatron.h"
 #include "formats/dcp/dcp_part_folders.h"
+#include "formats/dcp/dcp_planner_keys.h"
 
 static bool probe(const probe_input *in, const char **near_miss)
 {
@@ -353,6 +354,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
             return report_unfinished(req->path, probe_has_entry(req->probe, ".metadata.tmp"), err);
         RETURN_IF(read_ranks(d, req, b, &marks, err));
     }
+    RETURN_IF(dcp_check_unlisted(b, err));
     keep_tables(d, b);
     RETURN_IF(add_lightning_file(d, req, &lightning_file, err));
     RETURN_IF(dcp_files_check(d, req, err));

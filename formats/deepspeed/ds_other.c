@@ -19,6 +19,7 @@ typedef struct other_walk {
     size_t count;
     vec inner;       /* uint64_t: archive tensors of the current object */
     bool is_unknown; /* the current object needs a class that is not known */
+    bool is_shard;   /* it contains a DTensor or ShardedTensor */
 } other_walk;
 
 static fsdpck_status add_tensor(other_walk *w, uint64_t index, const char *name, size_t nbytes,
@@ -55,16 +56,17 @@ static fsdpck_status look_at(void *ctx, value v, fsdpck_error *err)
 {
     other_walk *w = ctx;
     const value_call *call = value_call_of(&w->o->scratch.pool, v);
-    w->is_unknown = w->is_unknown ||
-                    (call != NULL && !torch_call_is_known(&w->o->scratch.pool, call)) ||
-                    pt_is_sharded(&w->o->scratch.pool, v);
+    w->is_unknown =
+        w->is_unknown || (call != NULL && !torch_call_is_known(&w->o->scratch.pool, call));
+    w->is_shard = w->is_shard || pt_is_sharded(&w->o->scratch.pool, v);
     if (value_kind_of(v) != VALUE_TENSOR)
         return FSDPCK_OK;
     const uint64_t index = value_tensor_index(v);
     return vec_add(&w->inner, &index, err);
 }
 
-/* Objects of classes that are not known are left out, unless --objects opaque keeps them. */
+/* Objects with one rank's shard of a tensor are left out, and those of classes that are not known,
+ * unless --objects opaque keeps them. */
 static fsdpck_status add_object(other_walk *w, const char *name, size_t nbytes, value path,
                                 value content, fsdpck_error *err)
 {
@@ -72,9 +74,9 @@ static fsdpck_status add_object(other_walk *w, const char *name, size_t nbytes, 
     value_pool *from = &w->o->scratch.pool;
     uint32_t object;
     w->inner.count = 0;
-    w->is_unknown = false;
+    w->is_unknown = w->is_shard = false;
     RETURN_IF(value_walk(from, content, look_at, w, err));
-    if (w->is_unknown && !s->req->opaque_calls) {
+    if (w->is_shard || (w->is_unknown && !s->req->opaque_calls)) {
         ds_leave_out(s, name, nbytes);
         return FSDPCK_OK;
     }

@@ -125,7 +125,7 @@ static fsdpck_status gather(void *ctx, value v, fsdpck_error *err)
 {
     const gathering *g = ctx;
     if (pt_is_sharded(g->pool, v))
-        return FAIL(err, UNSUPPORTED, PT_TENSOR_KIND, "DTensor or ShardedTensor inside an object");
+        return pt_refuse_sharded(g->pool, v, err);
     if (value_kind_of(v) != VALUE_TENSOR)
         return FSDPCK_OK;
     return vec_add(g->tensors, &(uint64_t){value_tensor_index(v)}, err);

@@ -41,6 +41,7 @@ import cases_good  # noqa: E402, F401
 import cases_hdf5_read  # noqa: E402, F401
 import cases_hdf5_write  # noqa: E402, F401
 import cases_hostile  # noqa: E402, F401
+import cases_inside_objects  # noqa: E402, F401
 import cases_layout  # noqa: E402, F401
 import cases_local  # noqa: E402, F401
 import cases_lora  # noqa: E402, F401

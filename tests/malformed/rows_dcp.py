@@ -397,6 +397,8 @@ def objects():
         row("D32", "keys-of-another", "R", "KEY-NEST", keys("v"), says=("('v',)",)),
         row("D32", "keys-too-many", "R", "KEY-NEST", keys("w", 0), says=("('w', 0)",)),
         row("D32", "keys-too-few", "R", "KEY-NEST", folder(fqn="w.0", fields={"planner_data": {"w.0": ("w",)}})),
+        row("D32", "keys-without-a-value", "R", "DCP-KEY-LOST", folder(fields={"planner_data": {"w": ("w",), "v.0": ("v", 0)}})),
+        row("D32", "keys-of-another-planner", "A", None, folder(fields={"planner_data": {"w": ("w",), "v": ("a", "b")}})),
         row("D32", "keys-of-an-int", "A", None, folder(fqn="w.0", fields={"planner_data": {"w.0": ("w", 0)}})),
         row("D32", "keys-with-dots", "A", None, folder(fqn="w.0.x", fields={"planner_data": {"w.0.x": ("w.0", "x")}})),
     ]

@@ -1,0 +1,105 @@
+#include "formats/dcp/dcp_planner_keys.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+
+fsdpck_status dcp_planner_path(value_pool *pool, value given, value *path, fsdpck_error *err)
+{
+    const value_kind kind = value_kind_of(given);
+    const size_t count = value_count(pool, given);
+
+    *path = VALUE_OF_NONE;
+    if ((kind != VALUE_TUPLE && kind != VALUE_LIST) || count == 0)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < count; i++) {
+        const value_kind key = value_kind_of(value_item(pool, given, i));
+        if (key != VALUE_STR && key != VALUE_INT)
+            return FSDPCK_OK;
+    }
+    *path = given;
+    if (kind == VALUE_TUPLE)
+        return FSDPCK_OK;
+    vec items = VEC_OF(value, pool->owner);
+    value *copy = vec_push_n(&items, count, err);
+    fsdpck_status st = copy != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+    if (copy != NULL) {
+        for (size_t i = 0; i < count; i++)
+            copy[i] = value_item(pool, given, i);
+        st = value_new_from(pool, VALUE_TUPLE, copy, count, path, err);
+    }
+    vec_release(&items);
+    return st;
+}
+
+bool dcp_path_gives_name(const value_pool *pool, value path, const char *name, size_t nbytes)
+{
+    size_t at = 0;
+    for (size_t i = 0, n = value_count(pool, path); i < n; i++) {
+        const value key = value_item(pool, path, i);
+        char digits[24];
+        size_t key_nbytes;
+        int64_t number;
+        const char *text = digits;
+        if (value_kind_of(key) == VALUE_STR)
+            text = value_text(pool, key, &key_nbytes);
+        else if (value_as_i64(pool, key, &number))
+            key_nbytes = (size_t)snprintf(digits, sizeof digits, "%" PRId64, number);
+        else
+            return false;
+        if (i > 0 && (at == nbytes || name[at++] != '.'))
+            return false;
+        if (key_nbytes > nbytes - at || memcmp(name + at, text, key_nbytes) != 0)
+            return false;
+        at += key_nbytes;
+    }
+    return at == nbytes;
+}
+
+fsdpck_status dcp_note_unlisted(dcp_builder *b, const dcp_metadata *m, const uint8_t *seen,
+                                fsdpck_error *err)
+{
+    value_pool *pool = &b->cat->pool;
+
+    for (size_t i = 0, n = value_count(pool, m->planner); i < n; i++) {
+        const value key = value_key(pool, m->planner, i);
+        size_t nbytes;
+        uint32_t id;
+        value path;
+        if (value_kind_of(key) != VALUE_STR)
+            continue;
+        const char *text = value_text(pool, key, &nbytes);
+        const uint32_t fqn = strtab_find(&b->names->fqns, text, nbytes);
+        if (fqn != STRTAB_NONE && seen[fqn])
+            continue;
+        RETURN_IF(dcp_planner_path(pool, value_item(pool, m->planner, i), &path, err));
+        text = value_text(pool, key, &nbytes);
+        if (!value_is_none(path) && dcp_path_gives_name(pool, path, text, nbytes))
+            RETURN_IF(strtab_intern(&b->unlisted, text, nbytes, &id, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status dcp_check_unlisted(const dcp_builder *b, fsdpck_error *err)
+{
+    uint64_t count = 0;
+    const char *first = "";
+
+    for (uint32_t i = 0; i < strtab_count(&b->unlisted); i++) {
+        const char *text = strtab_text(&b->unlisted, i);
+        const uint32_t fqn = strtab_find(&b->names->fqns, text, strtab_nbytes(&b->unlisted, i));
+        if (fqn != STRTAB_NONE && *VEC_AT(&b->listed, const uint8_t, fqn))
+            continue; /* in the metadata of another rank */
+        if (count++ == 0)
+            first = text;
+    }
+    if (count == 0)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, BADINPUT, DCP_KEY_LOST,
+                     ("the metadata lists keys of the state without a tensor or an object"),
+                     (tensor, first),
+                     (expected, "a tensor or an object for each key in planner_data"),
+                     (found, "%" PRIu64 " key%s without one", count, text_plural(count)));
+}
