@@ -148,7 +148,7 @@ typedef struct fsdpck_files fsdpck_files;
 /* One file. */
 typedef struct fsdpck_file {
     size_t struct_nbytes;
-    const char *name; /* relative to the checkpoint's folder */
+    const char *name; /* relative to the folder that was given */
     uint64_t nbytes;
     uint64_t crc64;        /* CRC-64/XZ */
     const uint8_t *sha256; /* 32 bytes; NULL unless requested */

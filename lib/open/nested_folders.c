@@ -30,8 +30,7 @@ static bool is_global_step(const char *name)
            digits[strspn(digits, "0123456789")] == '\0';
 }
 
-/* 'checkpoint-500' beside the final weights of its run is no part of them. */
-static bool is_step_of_run(const char *name)
+bool nested_folder_is_step(const char *name)
 {
     step_name s;
     step_name_read(name, strlen(name), &s);
@@ -88,7 +87,7 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
     path_kind kind;
     fsdpck_error why = FSDPCK_ERROR_INIT;
-    if (entry[0] == '.' || is_step_of_run(entry) || is_of_consolidation(entry) ||
+    if (entry[0] == '.' || nested_folder_is_step(entry) || is_of_consolidation(entry) ||
         is_read_folder(read, entry))
         return FSDPCK_OK;
     const fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);

@@ -20,6 +20,8 @@ typedef struct nested_folders {
     fsdpck_error first_unread; /* the cause, with the path */
 } nested_folders;
 
+/* By its name, a step of a run: 'checkpoint-500' beside the final weights is no part of them. */
+bool nested_folder_is_step(const char *name);
 void nested_folders_init(nested_folders *l);
 fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -5,6 +5,7 @@
 
 #include "base/crc.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "group/assignment.h"
 
 /* Bytes per read: fits the L2 cache. */
@@ -43,15 +44,16 @@ fsdpck_status file_checksums_add(file_checksums *s, const char *name, uint64_t n
 
 /* ---- which files ---- */
 
-static bool is_left_out(const char *sub, const char *name)
+static bool is_left_out(const char *name)
 {
-    if (sub[0] == '\0' && strcmp(name, MANIFEST_NAME) == 0)
-        return true;
-    return name[0] == '.' && strcmp(name, ".metadata") != 0;
+    return strcmp(name, MANIFEST_NAME) == 0 || (name[0] == '.' && strcmp(name, ".metadata") != 0);
 }
 
-fsdpck_status file_checksums_walk(const folder *dir, const char *sub, file_checksums_name_fn fn,
-                                  void *arg, fsdpck_error *err)
+typedef fsdpck_status (*entry_fn)(void *arg, const char *name, path_kind kind, uint64_t nbytes,
+                                  fsdpck_error *err);
+
+static fsdpck_status walk_entries(const folder *dir, const char *sub, entry_fn fn, void *arg,
+                                  fsdpck_error *err)
 {
     char **names;
     size_t count;
@@ -61,62 +63,140 @@ fsdpck_status file_checksums_walk(const folder *dir, const char *sub, file_check
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
         path_kind kind;
         uint64_t nbytes;
-        if (is_left_out(sub, names[i]))
+        if (is_left_out(names[i]))
             continue;
         path.nbytes = 0;
         text_printf(&path, "%s%s%s", sub, sub[0] == '\0' ? "" : "/", names[i]);
         st = text_check(&path, err);
         if (st == FSDPCK_OK)
             st = path_probe(dir, path.text, &kind, &nbytes, err);
-        if (st == FSDPCK_OK && kind == PATH_FILE)
-            st = fn(arg, path.text, nbytes, err);
+        if (st == FSDPCK_OK)
+            st = fn(arg, path.text, kind, nbytes, err);
     }
     text_release(&path);
     free(names);
     return st;
 }
 
-static fsdpck_status add_walked(void *arg, const char *name, uint64_t nbytes, fsdpck_error *err)
+typedef struct files_only {
+    file_checksums_name_fn fn;
+    void *arg;
+} files_only;
+
+static fsdpck_status pass_file(void *arg, const char *name, path_kind kind, uint64_t nbytes,
+                               fsdpck_error *err)
 {
-    return file_checksums_add(arg, name, nbytes, err);
+    const files_only *f = arg;
+    return kind == PATH_FILE ? f->fn(f->arg, name, nbytes, err) : FSDPCK_OK;
 }
 
-/* The folder part of a path, where it is new. */
-static fsdpck_status add_sub(strtab *subs, const char *path, size_t nbytes, fsdpck_error *err)
+fsdpck_status file_checksums_walk(const folder *dir, const char *sub, file_checksums_name_fn fn,
+                                  void *arg, fsdpck_error *err)
 {
-    uint32_t id;
-    while (nbytes > 0 && path[nbytes - 1] != '/')
-        nbytes--;
-    return nbytes == 0 ? FSDPCK_OK : strtab_intern(subs, path, nbytes - 1, &id, err);
+    files_only f = {fn, arg};
+    return walk_entries(dir, sub, pass_file, &f, err);
 }
 
-static fsdpck_status add_folders(file_checksums *s, const fsdpck_checkpoint *src, strtab *subs,
-                                 fsdpck_error *err)
+typedef struct tree {
+    file_checksums *s;
+    strtab read; /* folders that lead to files of the catalogue */
+    strtab subs; /* folders to list */
+} tree;
+
+/* The folders of a path. */
+static fsdpck_status add_read(tree *t, const char *path, fsdpck_error *err)
 {
-    const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
-    const char *side = src->cat.origin.side_folder;
     uint32_t id;
-    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
-        const uint32_t path = catalogue_file(cat, i)->path;
-        RETURN_IF(add_sub(subs, catalogue_name(cat, path), catalogue_name_nbytes(cat, path), err));
-    }
-    if (side[0] != '\0')
-        RETURN_IF(strtab_intern(subs, side, strlen(side), &id, err));
-    RETURN_IF(file_checksums_walk(s->dir, "", add_walked, s, err));
-    for (uint32_t i = 0; i < strtab_count(subs); i++)
-        RETURN_IF(file_checksums_walk(s->dir, strtab_text(subs, i), add_walked, s, err));
+    for (const char *at = strchr(path, '/'); at != NULL; at = strchr(at + 1, '/'))
+        RETURN_IF(strtab_intern(&t->read, path, (size_t)(at - path), &id, err));
     return FSDPCK_OK;
 }
 
-fsdpck_status file_checksums_add_checkpoint(file_checksums *s, const fsdpck_checkpoint *src,
-                                            fsdpck_error *err)
+/* Links to folders, which may form cycles, and other steps of the run are not entered. */
+static fsdpck_status add_entry(void *arg, const char *name, path_kind kind, uint64_t nbytes,
+                               fsdpck_error *err)
 {
-    strtab subs;
-    if (!src->probe.is_folder)
+    tree *t = arg;
+    uint32_t id;
+    if (kind == PATH_FILE)
+        return file_checksums_add(t->s, name, nbytes, err);
+    if (kind != PATH_FOLDER)
+        return FSDPCK_OK;
+    if (strtab_find(&t->read, name, strlen(name)) == STRTAB_NONE) {
+        char *inside = folder_path_join(name, "file");
+        if (inside == NULL)
+            return error_set_nomem(err, strlen(name));
+        const fsdpck_status st = path_check_folders(t->s->dir, inside, NULL);
+        free(inside);
+        if (st != FSDPCK_OK || nested_folder_is_step(text_file_name(name)))
+            return FSDPCK_OK;
+    }
+    return strtab_intern(&t->subs, name, strlen(name), &id, err);
+}
+
+static fsdpck_status find_read_folders(tree *t, const manifest_base *b,
+                                       const fsdpck_checkpoint *src, fsdpck_error *err)
+{
+    const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
+    const bool is_folder = src->probe.is_folder;
+    const char *side = src->cat.origin.side_folder;
+    text_buf name = {0};
+    uint32_t id;
+    fsdpck_status st = side[0] == '\0' ? FSDPCK_OK : manifest_base_name(b, side, &name, err);
+    if (st == FSDPCK_OK && side[0] != '\0')
+        st = strtab_intern(&t->read, name.text, name.nbytes, &id, err);
+    if (st == FSDPCK_OK && side[0] == '.') /* otherwise listed as any other */
+        st = strtab_intern(&t->subs, name.text, name.nbytes, &id, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < catalogue_file_count(cat); i++) {
+        const uint32_t path = catalogue_file(cat, i)->path;
+        st = manifest_base_name(b, is_folder ? catalogue_name(cat, path) : src->probe.name, &name,
+                                err);
+        if (st == FSDPCK_OK)
+            st = add_read(t, name.text, err);
+    }
+    text_release(&name);
+    return st;
+}
+
+static fsdpck_status add_tree(tree *t, const fsdpck_checkpoint *src, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < strtab_count(&t->subs); i++) {
+        char *sub = strdup(strtab_text(&t->subs, i)); /* the table grows */
+        if (sub == NULL)
+            return error_set_nomem(err, strtab_nbytes(&t->subs, i));
+        fsdpck_error why = FSDPCK_ERROR_INIT;
+        const bool is_read = i == 0 || strtab_find(&t->read, sub, strlen(sub)) != STRTAB_NONE;
+        fsdpck_status st = walk_entries(t->s->dir, sub, add_entry, t, &why);
+        if (st == FSDPCK_IO && !is_read) {
+            log_warn(&src->ctx->log, FSDPCK_FINDING_SIDE_UNREAD,
+                     "make it readable: its files are not in the list", "'%s' cannot be read: %s",
+                     sub, why.message);
+            st = FSDPCK_OK;
+        }
+        free(sub);
+        if (st != FSDPCK_OK && err != NULL)
+            *err = why;
+        RETURN_IF(st);
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status file_checksums_add_checkpoint(file_checksums *s, const manifest_base *b,
+                                            const fsdpck_checkpoint *src, fsdpck_error *err)
+{
+    tree t = {.s = s};
+    if (!src->probe.is_folder && !b->is_above)
         return file_checksums_add(s, src->probe.name, src->probe.nbytes, err);
-    strtab_init(&subs, NULL);
-    const fsdpck_status st = add_folders(s, src, &subs, err);
-    strtab_release(&subs);
+    strtab_init(&t.read, NULL);
+    strtab_init(&t.subs, NULL);
+    uint32_t id;
+    fsdpck_status st = strtab_intern(&t.subs, "", 0, &id, err);
+    if (st == FSDPCK_OK)
+        st = find_read_folders(&t, b, src, err);
+    if (st == FSDPCK_OK)
+        st = add_tree(&t, src, err);
+    strtab_release(&t.read);
+    strtab_release(&t.subs);
     return st;
 }
 

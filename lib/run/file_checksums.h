@@ -3,7 +3,7 @@
  *     file_checksums s;
  *     file_checksums_init(&s, &folder, no_follow);
  *     RETURN_IF(file_checksums_add(&s, "model.safetensors", nbytes, err));      // or
- *     RETURN_IF(file_checksums_add_checkpoint(&s, src, err));
+ *     RETURN_IF(file_checksums_add_checkpoint(&s, &base, src, err));   // dir: that of base
  *     RETURN_IF(file_checksums_read(&s, ctx, nthreads, CHECKSUM_CRC64 | CHECKSUM_SHA256, err));
  *     ... VEC_AT(&s.files, const file_checksum, i) ...
  *     file_checksums_release(&s);
@@ -16,6 +16,7 @@
 #include "io/file_set.h"
 #include "manifest/manifest.h"
 #include "open/checkpoint.h"
+#include "run/manifest_base.h"
 
 enum { CHECKSUM_CRC64 = 1, CHECKSUM_SHA256 = 2 };
 
@@ -40,9 +41,11 @@ void file_checksums_release(file_checksums *s);
 void file_checksums_use_group(file_checksums *s, const fsdpck_checkpoint *src);
 fsdpck_status file_checksums_add(file_checksums *s, const char *name, uint64_t nbytes,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Adds the files of a checkpoint: its single file, or all plain files of its folder and of inner
- * folders with its files. Hidden files except .metadata, and a manifest, are omitted. */
-fsdpck_status file_checksums_add_checkpoint(file_checksums *s, const fsdpck_checkpoint *src,
+/* Adds the files of a checkpoint: its single file, or all plain files of the folder that was given and of
+ * the folders inside. Hidden files except .metadata, manifests, links to folders that the checkpoint does
+ * not read, and other steps of the run are omitted. */
+fsdpck_status file_checksums_add_checkpoint(file_checksums *s, const manifest_base *b,
+                                            const fsdpck_checkpoint *src,
                                             fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* CHANGED if a file was modified since it was opened. */
 fsdpck_status file_checksums_read(file_checksums *s, fsdpck_context *ctx, unsigned nthreads,

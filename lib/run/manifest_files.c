@@ -28,9 +28,10 @@ fsdpck_status manifest_files_read(const fsdpck_checkpoint *src, char **text, siz
     return st;
 }
 
-/* *there: the manifest in the folder was read. log: NULL for no warning. */
+/* *there: the manifest in the folder was read. *is_above: that of the folder that was given, and the checkpoint is
+ * inside. log: NULL for no warning. */
 static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bool *there,
-                                   const logger *log, fsdpck_error *err)
+                                   bool *is_above, const logger *log, fsdpck_error *err)
 {
     const char *from;
     char *text;
@@ -46,6 +47,7 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     if (st == FSDPCK_OK)
         st = manifest_read(m, text, nbytes, &why);
     free(text);
+    *is_above = from == src->entered_from;
     *there = st == FSDPCK_OK;
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
         if (log == NULL)
@@ -61,8 +63,9 @@ static fsdpck_status read_manifest(const fsdpck_checkpoint *src, manifest *m, bo
     return st;
 }
 
-static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *name, path_kind kind,
-                                    uint64_t expected, uint64_t found, fsdpck_error *err)
+static fsdpck_status report_missing(const manifest_base *b, const fsdpck_checkpoint *src,
+                                    const char *name, path_kind kind, uint64_t expected,
+                                    uint64_t found, fsdpck_error *err)
 {
     const bool size = kind == PATH_FILE;
     const fsdpck_status st =
@@ -70,8 +73,8 @@ static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *na
                 ("%s", size                  ? "file size differs from the manifest"
                        : kind == PATH_ABSENT ? "file in the manifest is missing"
                                              : "entry in the manifest is not a regular file"),
-                (path_in, src->probe.is_folder ? src->path : NULL,
-                 src->probe.is_folder ? name : src->path));
+                (path_in, src->probe.is_folder || b->is_above ? b->path : NULL,
+                 src->probe.is_folder || b->is_above ? name : src->path));
     if (size) {
         error_expected(err, "%" PRIu64 " bytes", expected);
         error_found(err, "%" PRIu64 " bytes", found);
@@ -82,35 +85,42 @@ static fsdpck_status report_missing(const fsdpck_checkpoint *src, const char *na
 }
 
 /* As verify compares them: a manifest of one file applies to the file that is read, and of the others
- * only that file is compared. NULL: not compared. */
-static const char *name_in_checkpoint(const fsdpck_checkpoint *src, const manifest *m, size_t i)
+ * only that file is compared. *name is NULL: not compared. */
+static fsdpck_status name_in_base(const manifest_base *b, const fsdpck_checkpoint *src,
+                                  const manifest *m, size_t i, const char **name, fsdpck_error *err)
 {
-    const char *name = manifest_file_name(m, i);
+    text_buf own = {0};
+    *name = manifest_file_name(m, i);
     if (src->probe.is_folder)
-        return name;
-    return m->files.count == 1 || strcmp(name, src->probe.name) == 0 ? src->probe.name : NULL;
+        return FSDPCK_OK;
+    RETURN_IF(manifest_base_name(b, src->probe.name, &own, err));
+    if (m->files.count == 1 && !b->is_above)
+        *name = src->probe.name;
+    else if (strcmp(*name, own.text) != 0)
+        *name = NULL;
+    text_release(&own);
+    return FSDPCK_OK;
 }
 
-static fsdpck_status check_files(const fsdpck_checkpoint *src, manifest *m,
-                                 manifest_needed_fn needed, void *arg, const logger *log,
-                                 fsdpck_error *err)
+static fsdpck_status check_in(const manifest_base *b, const fsdpck_checkpoint *src,
+                              const manifest *m, manifest_needed_fn needed, void *arg,
+                              const logger *log, fsdpck_error *err)
 {
-    bool there;
     uint64_t unneeded = 0;
     const char *first = NULL;
-    RETURN_IF(read_manifest(src, m, &there, log, err));
-    for (size_t i = 0; there && i < m->files.count; i++) {
+    for (size_t i = 0; i < m->files.count; i++) {
         const manifest_file *f = VEC_AT(&m->files, const manifest_file, i);
-        const char *name = name_in_checkpoint(src, m, i);
+        const char *name;
         path_kind kind;
         uint64_t nbytes = 0;
+        RETURN_IF(name_in_base(b, src, m, i, &name, err));
         if (name == NULL)
             continue;
-        RETURN_IF(path_probe(&src->probe.dir, name, &kind, &nbytes, err));
+        RETURN_IF(path_probe(b->dir, name, &kind, &nbytes, err));
         if (kind == PATH_FILE && nbytes == f->nbytes)
             continue;
-        if (needed == NULL || needed(arg, m, name))
-            return report_missing(src, name, kind, f->nbytes, nbytes, err);
+        if (needed == NULL || needed(arg, m, b, name))
+            return report_missing(b, src, name, kind, f->nbytes, nbytes, err);
         first = first == NULL ? name : first;
         unneeded++;
     }
@@ -121,6 +131,23 @@ static fsdpck_status check_files(const fsdpck_checkpoint *src, manifest *m,
                  unneeded, unneeded == 1 ? "" : "s", unneeded == 1 ? "is" : "are",
                  unneeded == 1 ? "has" : "have", first, unneeded == 1 ? "" : ", ...");
     return FSDPCK_OK;
+}
+
+static fsdpck_status check_files(const fsdpck_checkpoint *src, manifest *m,
+                                 manifest_needed_fn needed, void *arg, const logger *log,
+                                 fsdpck_error *err)
+{
+    bool there, is_above = false;
+    manifest_base b;
+    RETURN_IF(read_manifest(src, m, &there, &is_above, log, err));
+    if (!there)
+        return FSDPCK_OK;
+    manifest_base_of_checkpoint(&b, src);
+    fsdpck_status st = is_above ? manifest_base_open(&b, src, err) : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = check_in(&b, src, m, needed, arg, log, err);
+    manifest_base_close(&b);
+    return st;
 }
 
 fsdpck_status manifest_files_check(const fsdpck_checkpoint *src, manifest *m,
@@ -179,23 +206,36 @@ static bool lost_tensors(taken *t, const manifest *m)
     return t->lost > 0;
 }
 
-static bool is_needed(void *arg, const manifest *m, const char *name)
+/* Whether the file is one of the catalogue's. */
+static bool is_own(const manifest_base *b, const catalogue *cat, const char *name)
+{
+    if (b->inside_nbytes > 0 &&
+        (strncmp(name, b->inside, b->inside_nbytes) != 0 || name[b->inside_nbytes] != '/'))
+        return false;
+    name += b->inside_nbytes > 0 ? b->inside_nbytes + 1 : 0;
+    for (size_t i = 0; i < catalogue_file_count(cat); i++)
+        if (strcmp(catalogue_name(cat, catalogue_file(cat, i)->path), name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_needed(void *arg, const manifest *m, const manifest_base *b, const char *name)
 {
     taken *t = arg;
     const fsdpck_checkpoint *src = t->r->src;
     const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
     if (!src->probe.is_folder)
         return true;
-    for (size_t i = 0; i < catalogue_file_count(cat); i++)
-        if (strcmp(catalogue_name(cat, catalogue_file(cat, i)->path), name) == 0)
-            return true;
+    if (is_own(b, cat, name))
+        return true;
     if (!sidecars_is_weights(name))
         return false;
     return lost_tensors(t, m) || t->r->opt.select.part != (int)PART_MODEL;
 }
 
-static bool has_lost_tensors(void *arg, const manifest *m, const char *name)
+static bool has_lost_tensors(void *arg, const manifest *m, const manifest_base *b, const char *name)
 {
+    (void)b;
     return sidecars_is_weights(name) && lost_tensors(arg, m);
 }
 

@@ -10,6 +10,7 @@
 #define FSDPCK_RUN_MANIFEST_FILES_H
 
 #include "manifest/manifest.h"
+#include "run/manifest_base.h"
 #include "run/run.h"
 
 /* The text of the manifest that applies by default: in the checkpoint's folder, else in the folder
@@ -19,7 +20,8 @@ fsdpck_status manifest_files_read(const fsdpck_checkpoint *src, char **text, siz
                                   const char **from, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Whether a file is needed that is missing or has a different size. */
-typedef bool (*manifest_needed_fn)(void *arg, const manifest *m, const char *name);
+typedef bool (*manifest_needed_fn)(void *arg, const manifest *m, const manifest_base *b,
+                                   const char *name);
 
 /* BADINPUT for the first needed file that is missing or differs; others are warnings. `needed`
  * NULL: all are needed. m: empty before; stays empty without a readable manifest. An unreadable

@@ -10,6 +10,7 @@
 
 struct fsdpck_files {
     fsdpck_checkpoint *src;
+    manifest_base base;
     file_checksums sums;
     bool has_sha256;
 };
@@ -29,10 +30,12 @@ fsdpck_status fsdpck_files_new(fsdpck_context *ctx, fsdpck_checkpoint *src, unsi
         return error_set_nomem(err, sizeof *f);
     f->src = src;
     f->has_sha256 = sha256 != 0;
-    file_checksums_init(&f->sums, &src->probe.dir, false);
+    fsdpck_status st = manifest_base_open(&f->base, src, err);
+    file_checksums_init(&f->sums, f->base.dir, false);
     file_checksums_use_group(&f->sums, src);
-    fsdpck_status st =
-        group_agree(ctx->group, file_checksums_add_checkpoint(&f->sums, src, err), err);
+    if (st == FSDPCK_OK)
+        st = file_checksums_add_checkpoint(&f->sums, &f->base, src, err);
+    st = group_agree(ctx->group, st, err);
     if (st == FSDPCK_OK && f->sums.files.count > 1)
         qsort(f->sums.files.items, f->sums.files.count, sizeof(file_checksum), compare_files);
     if (st == FSDPCK_OK)
@@ -73,6 +76,7 @@ void fsdpck_files_free(fsdpck_files *f)
     if (f == NULL)
         return;
     file_checksums_release(&f->sums);
+    manifest_base_close(&f->base);
     free(f);
 }
 

@@ -52,19 +52,17 @@ static fsdpck_status read_text(manifest_check *w, char **text, size_t *nbytes, f
 /* ---- tensors ---- */
 
 /* Whether the manifest lists each file that chunks lie in. */
-static bool lists_all(const manifest_check *w)
+static fsdpck_status lists_all(const manifest_check *w, bool *all, fsdpck_error *err)
 {
     const fsdpck_checkpoint *src = w->r->src;
     const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
-    if (!src->probe.is_folder)
-        return manifest_check_find_file(w, w->only, strlen(w->only)) != SIZE_MAX;
-    for (size_t i = 0; i < catalogue_file_count(cat); i++) {
-        const uint32_t path = catalogue_file(cat, i)->path;
-        if (manifest_find_file(&w->m, catalogue_name(cat, path),
-                               catalogue_name_nbytes(cat, path)) == SIZE_MAX)
-            return false;
+    *all = true;
+    for (uint32_t i = 0; *all && i < catalogue_file_count(cat); i++) {
+        size_t at;
+        RETURN_IF(manifest_check_find_own(w, i, &at, err));
+        *all = at != SIZE_MAX;
     }
-    return true;
+    return FSDPCK_OK;
 }
 
 static void note_not_checked(const manifest_check *w, const fsdpck_error *why)
@@ -149,7 +147,9 @@ static fsdpck_status check_tensors(manifest_check *w, fsdpck_error *err)
     set_names(w);
     const uint64_t differing =
         expect_compare(&w->m, &w->names, &r->src->cat, &manifest_ids, r->found);
-    if (r->level < CHECK_CHECKSUM || w->partial || (!w->differs && differing == 0 && lists_all(w)))
+    bool all;
+    RETURN_IF(lists_all(w, &all, err));
+    if (r->level < CHECK_CHECKSUM || w->partial || (!w->differs && differing == 0 && all))
         return FSDPCK_OK;
     return check_digests(w, err);
 }
@@ -169,9 +169,28 @@ fsdpck_status manifest_check_run(manifest_check *w, const check_file *files, boo
     result->tensors = w->m.tensors.count;
     if (r->level >= CHECK_CHECKSUM) {
         RETURN_IF(manifest_check_checksums(w, err));
-        result->covers = r->src != NULL && lists_all(w) && result->unhashed_files == 0;
+        if (r->src != NULL)
+            RETURN_IF(lists_all(w, &result->covers, err));
+        result->covers = result->covers && result->unhashed_files == 0;
     }
     return check_tensors(w, err);
+}
+
+/* A given manifest, and one in the folder that was given, has names relative to that folder. One of a
+ * single file has its name only. */
+static fsdpck_status set_base(manifest_check *w, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    if (src == NULL)
+        return FSDPCK_OK;
+    manifest_base_of_checkpoint(&w->base, src);
+    if (w->manifest_folder == src->path || (w->only != NULL && w->m.files.count == 1))
+        return FSDPCK_OK;
+    RETURN_IF(manifest_base_open(&w->base, src, err));
+    w->dir = w->base.dir;
+    if (w->base.is_above)
+        w->only = NULL;
+    return FSDPCK_OK;
 }
 
 /* *there: a manifest was read. */
@@ -194,6 +213,8 @@ static fsdpck_status read_manifest(manifest_check *w, bool *there, fsdpck_error 
     st = manifest_read(&w->m, text, nbytes, &what);
     free(text);
     *there = st == FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = set_base(w, &what);
     if (st == FSDPCK_OK)
         return manifest_check_files(w, err);
     if (w->r->manifest_path != NULL)
@@ -229,7 +250,7 @@ fsdpck_status manifest_check_new(const expect_request *r, manifest_check **out, 
         return error_set_nomem(err, sizeof *w);
     w->request = *r;
     w->r = &w->request;
-    w->own = FOLDER_CLOSED;
+    w->own = w->base.own = FOLDER_CLOSED;
     manifest_init(&w->m, r->src == NULL ? NULL : &r->src->metadata);
     const fsdpck_status st = read_manifest(w, &there, err);
     if (st == FSDPCK_OK && !there && r->sha256)
@@ -247,6 +268,7 @@ void manifest_check_free(manifest_check *w)
         return;
     manifest_release(&w->m);
     folder_close(&w->own);
+    manifest_base_close(&w->base);
     free(w->good);
     free(w->file_of);
     free(w);

@@ -18,7 +18,7 @@ bool manifest_check_is_folder(const manifest_check *w)
 {
     path_kind kind = PATH_FILE;
     if (w->r->src != NULL)
-        return w->r->src->probe.is_folder;
+        return w->r->src->probe.is_folder || w->base.is_above;
     return path_probe(NULL, w->r->path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
 }
 
@@ -38,6 +38,22 @@ size_t manifest_check_find_file(const manifest_check *w, const char *name, size_
     if (w->only != NULL && w->m.files.count == 1)
         return strlen(w->only) == nbytes && memcmp(w->only, name, nbytes) == 0 ? 0 : SIZE_MAX;
     return manifest_find_file(&w->m, name, nbytes);
+}
+
+fsdpck_status manifest_check_find_own(const manifest_check *w, uint32_t i, size_t *at,
+                                      fsdpck_error *err)
+{
+    const fsdpck_checkpoint *src = w->r->src;
+    const catalogue *cat = src->adapter == NULL ? &src->cat : &src->read;
+    text_buf name = {0};
+    const fsdpck_status st = manifest_base_name(
+        &w->base,
+        src->probe.is_folder ? catalogue_name(cat, catalogue_file(cat, i)->path) : src->probe.name,
+        &name, err);
+    if (st == FSDPCK_OK)
+        *at = manifest_check_find_file(w, name.text, name.nbytes);
+    text_release(&name);
+    return st;
 }
 
 /* A folder's manifest also lists files beside the single checked file; those are not checked. */
@@ -236,10 +252,8 @@ static fsdpck_status map_files(manifest_check *w, fsdpck_error *err)
         (!src->probe.is_folder && catalogue_file_count(&src->cat) != 1))
         return FSDPCK_OK;
     for (uint32_t i = 0; i < catalogue_file_count(&src->cat); i++) {
-        const char *name = src->probe.is_folder
-                               ? catalogue_name(&src->cat, catalogue_file(&src->cat, i)->path)
-                               : src->probe.name;
-        const size_t at = manifest_check_find_file(w, name, strlen(name));
+        size_t at;
+        RETURN_IF(manifest_check_find_own(w, i, &at, err));
         if (at != SIZE_MAX)
             w->file_of[at] = i;
     }

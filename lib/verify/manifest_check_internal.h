@@ -3,6 +3,7 @@
 #ifndef FSDPCK_VERIFY_MANIFEST_CHECK_INTERNAL_H
 #define FSDPCK_VERIFY_MANIFEST_CHECK_INTERNAL_H
 
+#include "run/manifest_base.h"
 #include "verify/expect_internal.h"
 
 struct manifest_check {
@@ -13,7 +14,8 @@ struct manifest_check {
     uint32_t *file_of;        /* by file of the manifest: that of the catalogue, or CAT_NONE */
     bool partial;
     manifest m;
-    folder own; /* where src gives none */
+    folder own;         /* where src gives none */
+    manifest_base base; /* of src */
     const folder *dir;
     const char *manifest_folder; /* of the manifest that was not given */
     uint8_t *good;               /* by file of the manifest: it is there with its size */
@@ -26,6 +28,9 @@ struct manifest_check {
 };
 
 bool manifest_check_is_folder(const manifest_check *w);
+/* Of file i of src's catalogue in the manifest; SIZE_MAX if it is not listed. */
+fsdpck_status manifest_check_find_own(const manifest_check *w, uint32_t i, size_t *at,
+                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 size_t manifest_check_find_file(const manifest_check *w, const char *name, size_t nbytes);
 /* Sets the path of the error, as the user would name the file. For FAIL_WITH. */
 void error_manifest_file(fsdpck_error *err, const manifest_check *w, const char *name);
