@@ -173,6 +173,7 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
     return lacks ? hf_missing_family_error(req, ".safetensors", entry, err) : FSDPCK_OK;
 }
 
+static const char next_of_model[] = "to read this model of the run, give its path";
 static const char next_of_extra[] =
     "remove the file if it is a leftover, because a loader may read it; to read it, give its path";
 
@@ -203,7 +204,8 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
             RETURN_IF(refuse_slices(req, in->entries[i], err));
             RETURN_IF(st_files_add(s, in->entries[i], err));
         } else if (shard_name_is_safetensors(in->entries[i])) {
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next_of_extra,
+            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA,
+                     shard_name_is_of_models(in->entries[i]) ? next_of_model : next_of_extra,
                      "'%s' is not read: it is not part of the model '%s'", in->entries[i],
                      c.alone != NULL ? c.alone : c.family);
         }

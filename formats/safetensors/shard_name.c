@@ -252,3 +252,13 @@ bool shard_name_same_set(const char *name, const shard_name *parts, const char *
     return parts->file_count == of_other->file_count &&
            shard_name_same_text(name, parts, other, of_other);
 }
+
+bool shard_name_is_of_models(const char *name)
+{
+    static const char word[] = "model_";
+    if (strncmp(name, word, sizeof word - 1) != 0)
+        return false;
+    name += sizeof word - 1;
+    const size_t digits = strspn(name, "0123456789");
+    return digits > 0 && strcmp(name + digits, ".safetensors") == 0;
+}

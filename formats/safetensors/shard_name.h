@@ -44,5 +44,7 @@ bool shard_name_same_text(const char *name, const shard_name *parts, const char 
 bool shard_name_has_rank(const char *name, uint32_t *rank);
 /* Whether the name ends in ".safetensors". */
 bool shard_name_is_safetensors(const char *name);
+/* "model_1.safetensors": a further model of a run of accelerate. */
+bool shard_name_is_of_models(const char *name);
 
 #endif

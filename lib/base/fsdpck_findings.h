@@ -347,6 +347,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LATEST_PARTS = 440,
     FSDPCK_FINDING_LINK_TARGET = 470,
     FSDPCK_FINDING_DCP_KEY_LOST = 490,
+    FSDPCK_FINDING_WEIGHTS_LOST = 491,
 } fsdpck_finding_id;
 
 #endif

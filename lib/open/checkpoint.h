@@ -27,6 +27,7 @@
  *     recorded_steps.c    training steps that the checkpoint records
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json
+ *     lost_weights.c      folders whose model is lost
  *     unfinished_files.c  files that are not complete: downloads, outputs before their commit
  *     model_parallel_files.c other files of model-parallel ranks
  *     state_files.c       files of a trainer's state beside the weights, for callers
@@ -224,6 +225,11 @@ void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
  * folder's config.json states. */
 fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* BADINPUT (WEIGHTS-LOST): lost_weights.c. optimizer: also if only the state of the optimizer is there. */
+fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The part of `path` below `above`; NULL if it is elsewhere. */
+const char *checkpoint_path_below(const char *path, const char *above);
 /* FILE-UNFINISHED: the path is an output of fsdpck before its commit; a file that was read is not
  * completely downloaded (unfinished_files.c). */
 fsdpck_status checkpoint_check_partial(const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -462,6 +468,8 @@ void search_result_release(search_result *found);
 /* Whether a trainer stores a part of its state in a folder of this name; of some names, only if it is
  * empty. */
 bool search_is_part(const probe_input *in, const char *path);
+/* By its name alone. */
+bool search_is_part_name(const char *name);
 
 /* recorded_steps.c: what DeepSpeed counts; -1: unknown. `global`: steps of the training, with those that loss
  * scaling skipped; `optimizer`: the most steps of a parameter. */

@@ -90,6 +90,13 @@ static bool is_of_models(const char *name, numbered_name *n)
     return false;
 }
 
+bool numbered_file_is_model(const char *name)
+{
+    numbered_name n = {.name = name};
+    return (strncmp(name, "model_", 6) == 0 || strncmp(name, "pytorch_model_", 14) == 0) &&
+           is_of_models(name, &n) && weights_stem_nbytes(name) < strlen(name);
+}
+
 /* A number directly after "rank". The rank of a low-rank adapter is no process. */
 static bool has_rank(const char *name, numbered_name *n)
 {

@@ -88,20 +88,31 @@ static bool is_empty(const probe_input *in)
     return true;
 }
 
-/* A folder of these names that accelerate or verl makes holds a checkpoint. One that other scripts make
- * may hold something else, such as a model's configuration: only an empty one is a part. */
-bool search_is_part(const probe_input *in, const char *path)
+/* Names that accelerate and verl give. */
+static bool is_trainer_part(const char *name)
+{
+    return strcmp(name, "actor") == 0 || strcmp(name, "critic") == 0 ||
+           is_numbered(name, "pytorch_model_fsdp") || is_numbered(name, "optimizer");
+}
+
+bool search_is_part_name(const char *name)
 {
     static const char *const others[] = {"model",      "models",      "model_state",
                                          "optim",      "optim_state", "optimizer_state",
                                          "optimizers", "weights",     "ema"};
-    const char *name = text_file_name(path);
     bool is_other = false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         is_other = is_other || is_numbered(name, others[i]);
-    return strcmp(name, "actor") == 0 || strcmp(name, "critic") == 0 ||
-           is_numbered(name, "pytorch_model_fsdp") || is_numbered(name, "optimizer") ||
-           (is_other && (is_empty(in) || probe_has_entry(in, ".hf_metadata")));
+    return is_other || is_trainer_part(name);
+}
+
+/* A folder of these names that accelerate or verl makes holds a checkpoint. One that other scripts make
+ * may hold something else, such as a model's configuration: only an empty one is a part. */
+bool search_is_part(const probe_input *in, const char *path)
+{
+    const char *name = text_file_name(path);
+    return is_trainer_part(name) ||
+           (search_is_part_name(name) && (is_empty(in) || probe_has_entry(in, ".hf_metadata")));
 }
 
 /* A file of a trainer's state leaves its slot to a checkpoint. */

@@ -10,24 +10,13 @@ void manifest_base_of_checkpoint(manifest_base *b, const fsdpck_checkpoint *src)
         .own = FOLDER_CLOSED, .dir = &src->probe.dir, .path = src->path, .inside = ""};
 }
 
-/* The part of `path` below `above`; NULL if it is elsewhere, as behind a file that names it. */
-static const char *below(const char *path, const char *above)
-{
-    const size_t n =
-        strcmp(above, ".") == 0 && path[0] != '.' && path[0] != '/' ? 0 : strlen(above);
-    if (strncmp(path, above, n) != 0 || (n > 0 && above[n - 1] != '/' && path[n] != '/'))
-        return NULL;
-    path += n;
-    return path + strspn(path, "/");
-}
-
 fsdpck_status manifest_base_open(manifest_base *b, const fsdpck_checkpoint *src, fsdpck_error *err)
 {
     manifest_base_of_checkpoint(b, src);
     /* Each rank of a group may have a different part of the files. */
     if (src->entered_from == NULL || src->remote_files != NULL)
         return FSDPCK_OK;
-    const char *inside = below(src->probe.path, src->entered_from);
+    const char *inside = checkpoint_path_below(src->probe.path, src->entered_from);
     if (inside == NULL)
         return FSDPCK_OK;
     RETURN_IF(folder_open(&b->own, src->entered_from, err));

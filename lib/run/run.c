@@ -412,8 +412,10 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
                                              &r->replaced_manifest, err));
     }
     RETURN_IF(checkpoint_check_flat(r->src, &r->to.cat, err));
-    if (r->opt.select.part != (int)PART_OPTIMIZER)
+    if (r->opt.select.part != (int)PART_OPTIMIZER) {
+        RETURN_IF(checkpoint_check_lost(r->src, true, err));
         RETURN_IF(checkpoint_check_sizes(r->src, err));
+    }
     RETURN_IF(checkpoint_check_buckets(r->src, &r->to.cat,
                                        r->opt.select.part == (int)PART_OPTIMIZER, err));
     run_advise_attributes(r);

@@ -120,6 +120,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
     fsdpck_checkpoint *c = NULL;
     fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK)
+        st = checkpoint_check_lost(c, false, err);
+    if (st == FSDPCK_OK)
         st = checkpoint_check_sizes(c, err);
     if (st == FSDPCK_OK)
         st = check_manifest(c, err);

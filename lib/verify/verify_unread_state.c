@@ -1,10 +1,12 @@
-/* Files of a trainer's state beside the weights, such as 'optimizer.pt': no conversion reads them, a resume does. */
+/* Files of a trainer's state beside the weights, such as 'optimizer.pt', and further models of a run: no conversion
+ * reads them, a resume does. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/text.h"
 #include "findings/finding_kinds.h"
+#include "open/numbered_files.h"
 #include "verify/trainer_state.h"
 #include "verify/verify_internal.h"
 
@@ -161,7 +163,8 @@ static fsdpck_status check_folder(const state_walk *w, const probe_input *in, co
                                   fsdpck_error *err)
 {
     for (size_t i = 0; i < in->entry_count; i++)
-        if ((trainer_state_has_name(in->entries[i]) || trainer_state_is_json(in->entries[i])) &&
+        if ((trainer_state_has_name(in->entries[i]) || trainer_state_is_json(in->entries[i]) ||
+             numbered_file_is_model(in->entries[i])) &&
             (read == NULL || !trainer_state_is_read(read, in->entries[i])))
             RETURN_IF(check_file_beside(w, in, in->entries[i], err));
     return FSDPCK_OK;

@@ -45,6 +45,7 @@ import cases_inside_objects  # noqa: E402, F401
 import cases_layout  # noqa: E402, F401
 import cases_local  # noqa: E402, F401
 import cases_lora  # noqa: E402, F401
+import cases_lost_weights  # noqa: E402, F401
 import cases_manifest  # noqa: E402, F401
 import cases_map_megatron  # noqa: E402, F401
 import cases_map_meta  # noqa: E402, F401

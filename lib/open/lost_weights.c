@@ -1,0 +1,134 @@
+/* A folder whose model is lost, while something else in it can be read: a value head, a model of its own in a folder
+ * inside, the optimizer's state. Whoever gives that file or folder itself wants it. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "model/weight_role.h"
+#include "open/checkpoint.h"
+#include "open/model_config.h"
+
+const char *checkpoint_path_below(const char *path, const char *above)
+{
+    const size_t n =
+        strcmp(above, ".") == 0 && path[0] != '.' && path[0] != '/' ? 0 : strlen(above);
+    if (strncmp(path, above, n) != 0 || (n > 0 && above[n - 1] != '/' && path[n] != '/'))
+        return NULL;
+    path += n;
+    return path + strspn(path, "/");
+}
+
+static bool is_of_part(const fsdpck_checkpoint *c, size_t tensor, checkpoint_part part)
+{
+    return tensor < c->parts.tensor_count && c->parts.tensor_part[tensor] == part;
+}
+
+/* "model.layers.0.mlp.up_proj.weight" */
+static bool has_number(const char *name)
+{
+    while (name != NULL) {
+        const size_t n = strspn(name, "0123456789");
+        if (n > 0 && (name[n] == '.' || name[n] == '\0'))
+            return true;
+        name = strchr(name, '.');
+        name = name == NULL ? NULL : name + 1;
+    }
+    return false;
+}
+
+/* Whether a tensor may be of the model that config.json describes: an embedding, one of numbered layers, or the
+ * parameters of a unit. */
+static bool has_model(const fsdpck_checkpoint *c)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++) {
+        const char *name = catalogue_name(&c->cat, catalogue_tensor(&c->cat, i)->name);
+        if (is_of_part(c, i, PART_MODEL) &&
+            (weight_role_of(name) == WEIGHT_TABLE || has_number(name) ||
+             strstr(name, "flat_param") != NULL))
+            return true;
+    }
+    return false;
+}
+
+/* Sharded formats are what a trainer writes below the folder with config.json; so are folders of these names. */
+static bool is_elsewhere(const fsdpck_checkpoint *c)
+{
+    char first[256];
+    const char *inside =
+        c->entered_from == NULL ? NULL : checkpoint_path_below(c->probe.path, c->entered_from);
+    const size_t n = inside == NULL ? 0 : strcspn(inside, "/");
+    if (n == 0 || n >= sizeof first || (inside[n] == '\0' && !c->probe.is_folder) ||
+        (c->probe.is_folder && !c->format->of_model))
+        return false;
+    memcpy(first, inside, n);
+    first[n] = '\0';
+    return !search_is_part_name(first) && !nested_folder_is_step(first);
+}
+
+static fsdpck_status fail_lost(const fsdpck_checkpoint *c, const char *given, const char *what,
+                               fsdpck_error *err)
+{
+    const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
+    const size_t tensors = catalogue_tensor_count(&c->cat);
+    text_buf other = {0};
+    text_printf(&other, "%s", c->probe.path);
+    if (c->probe.is_folder && c->entered_from == NULL && catalogue_file_count(read) > 0)
+        text_printf(&other, "/%s", catalogue_name(read, catalogue_file(read, 0)->path));
+    fsdpck_status st = text_check(&other, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_WITH(err, BADINPUT, WEIGHTS_LOST, ("%s", what), (path, given),
+                       (found, "%zu tensor%s in '%s'", tensors, text_plural(tensors), other.text),
+                       (next,
+                        "copy the files of the model from where they were saved; to read '%s' "
+                        "as it is, give its path",
+                        other.text));
+    text_release(&other);
+    return st;
+}
+
+/* Of transformers: a language model, which has an embedding and layers. */
+static fsdpck_status check_config(const fsdpck_checkpoint *c, const char *given, fsdpck_error *err)
+{
+    folder dir = FOLDER_CLOSED;
+    model_config config = {0};
+    path_kind kind = PATH_ABSENT;
+    bool lost = false;
+    RETURN_IF(folder_open(&dir, given, err));
+    /* An unreadable one is reported where it is needed. */
+    if (path_probe(&dir, "adapter_config.json", &kind, NULL, NULL) == FSDPCK_OK &&
+        kind == PATH_ABSENT && model_config_read(&dir, &config, NULL) == FSDPCK_OK)
+        lost = config.numbers[MODEL_HIDDEN_SIZE] > 0 && config.numbers[MODEL_VOCAB_SIZE] > 0 &&
+               (is_elsewhere(c) || ((!c->probe.is_folder || c->format->of_model) && !has_model(c)));
+    model_config_release(&config);
+    folder_close(&dir);
+    return lost ? fail_lost(c, given,
+                            "the folder has no weights of the model that its config.json describes",
+                            err)
+                : FSDPCK_OK;
+}
+
+/* Found in the folder that was given, by a name of optimizers, and without any other part. */
+static bool is_optimizer_alone(const fsdpck_checkpoint *c)
+{
+    const size_t count = catalogue_tensor_count(&c->cat);
+    if (c->entered_from == NULL || count == 0 ||
+        strncmp(text_file_name(c->probe.path), "optim", 5) != 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!is_of_part(c, i, PART_OPTIMIZER))
+            return false;
+    return true;
+}
+
+fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer, fsdpck_error *err)
+{
+    while (c->base != NULL && c->average == NULL)
+        c = c->base;
+    const char *given = c->entered_from != NULL ? c->entered_from : c->path;
+    if (c->base != NULL || c->remote_files != NULL || catalogue_tensor_count(&c->cat) == 0 ||
+        (c->entered_from == NULL && !c->probe.is_folder))
+        return FSDPCK_OK;
+    if (optimizer && is_optimizer_alone(c))
+        return fail_lost(c, given, "the folder has the state of the optimizer, but no model", err);
+    return check_config(c, given, err);
+}

@@ -1,0 +1,117 @@
+"""Folders whose model is lost: what else lies there is not taken for it. Files that the ranks or models of accelerate number."""
+
+import json
+import os
+import shutil
+
+import torch
+from safetensors.torch import save_file
+
+from support import BAD_INPUT, OK, case, check, check_nothing_at, load_pt, tensors_of_state
+
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 8, "vocab_size": 16,
+          "num_hidden_layers": 2, "tie_word_embeddings": False}
+HEAD = {"v_head.summary.weight": torch.ones(1, 8), "v_head.summary.bias": torch.ones(1)}
+
+
+def make_model():
+    state = {"model.embed_tokens.weight": torch.arange(128.).reshape(16, 8), "model.norm.weight": torch.ones(8),
+             "lm_head.weight": torch.ones(16, 8)}
+    for layer in range(2):
+        state["model.layers.%d.mlp.up_proj.weight" % layer] = torch.full((8, 8), float(layer))
+    return state
+
+
+def make_folder(setting, name):
+    folder = setting.path(name)
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(CONFIG, file)
+    save_file(make_model(), os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    return folder
+
+
+def save_optimizer(path):
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([weight])
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    torch.save(optimizer.state_dict(), path)
+
+
+def check_lost(setting, folder, model, other):
+    """With the model the folder is good; without it, only the path of what is left is."""
+    setting.run("verify", "-q", folder)
+    os.remove(os.path.join(folder, model))
+    done = setting.run("verify", folder, expected=1)
+    check("WEIGHTS-LOST" in done.stdout + done.stderr, "verify of %s: %s" % (folder, done.stdout + done.stderr))
+    if other is None:
+        return
+    done, path = setting.consolidate(folder, "lost.safetensors", expected=BAD_INPUT)
+    check("WEIGHTS-LOST" in done.stderr and other in done.stderr, "%s: %s" % (folder, done.stderr))
+    check_nothing_at(path)
+    setting.run("verify", "-q", os.path.join(folder, other))
+    setting.consolidate(os.path.join(folder, other), os.path.basename(folder) + ".safetensors", "-q")
+
+
+@case(first=(2, 6))
+def case_lost_weights(setting):
+    folder = make_folder(setting, "head")
+    save_file(HEAD, os.path.join(folder, "value_head.safetensors"), {"format": "pt"})
+    check_lost(setting, folder, "model.safetensors", "value_head.safetensors")
+    folder = make_folder(setting, "nested")
+    os.mkdir(os.path.join(folder, "draft"))
+    save_file(make_model(), os.path.join(folder, "draft", "model.safetensors"), {"format": "pt"})
+    check_lost(setting, folder, "model.safetensors", "draft")
+    folder = make_folder(setting, "nested-pt")
+    os.mkdir(os.path.join(folder, "ref"))
+    torch.save(make_model(), os.path.join(folder, "ref", "model.pt"))
+    check_lost(setting, folder, "model.safetensors", "ref/model.pt")
+    folder = make_folder(setting, "optimizer")
+    os.remove(os.path.join(folder, "config.json"))
+    save_optimizer(os.path.join(folder, "optimizer.pt"))
+    check_lost(setting, folder, "model.safetensors", None)
+
+
+def save_accelerate_fsdp(folder):
+    """The folders of accelerate's SHARDED_STATE_DICT."""
+    import torch.distributed.checkpoint as dcp
+    dcp.save({"model": make_model()}, checkpoint_id=os.path.join(folder, "pytorch_model_fsdp_0"), no_dist=True)
+    dcp.save({"optimizer": {"state": {"w.exp_avg": torch.ones(3)}}}, checkpoint_id=os.path.join(folder, "optimizer_0"),
+             no_dist=True)
+
+
+@case(first=(2, 6))
+def case_lost_weights_fsdp_folders(setting):
+    """An optimizer's folder alone; the model's folder below a config.json is the model."""
+    folder = setting.path("checkpoint-1")
+    save_accelerate_fsdp(folder)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(CONFIG, file)
+    os.rename(os.path.join(folder, "optimizer_0"), setting.path("kept"))
+    setting.run("verify", "-q", folder, expected=OK)
+    _, path = setting.consolidate(folder, "model.pt", "-q")
+    check(set(tensors_of_state(load_pt(path))) == {"model." + name for name in make_model()}
+          or set(tensors_of_state(load_pt(path))) == set(make_model()), "names of %s" % path)
+    os.rename(setting.path("kept"), os.path.join(folder, "optimizer_0"))
+    shutil.rmtree(os.path.join(folder, "pytorch_model_fsdp_0"))
+    done = setting.run("verify", folder, expected=1)
+    check("WEIGHTS-LOST" in done.stdout + done.stderr, done.stdout + done.stderr)
+    setting.run("verify", "-q", os.path.join(folder, "optimizer_0"))
+
+
+@case(first=(2, 6))
+def case_second_model_of_accelerate(setting):
+    """model_1.safetensors is another model: it is checked too, and no advice is to remove it."""
+    folder = setting.path("run")
+    os.mkdir(folder)
+    save_file(make_model(), os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    second = os.path.join(folder, "model_1.safetensors")
+    save_file(HEAD, second, {"format": "pt"})
+    done = setting.run("verify", folder)
+    said = done.stdout + done.stderr
+    check("model_1.safetensors" in said and "remove" not in said, said)
+    with open(second, "r+b") as file:
+        file.truncate(os.path.getsize(second) - 3)
+    done = setting.run("verify", folder, expected=1)
+    check("model_1.safetensors" in done.stdout + done.stderr, done.stdout + done.stderr)
