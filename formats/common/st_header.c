@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "formats/common/st_header_internal.h"
 
 /* Most headers are smaller; on network storage one read of this size costs as much as one of 8
@@ -90,11 +91,12 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
     if (end == h->data_nbytes)
         return FSDPCK_OK;
     const bool cut = end > h->data_nbytes;
-    return FAIL_AS(
-        err, FSDPCK_BADINPUT, cut ? FSDPCK_FINDING_FILE_SHORT : FSDPCK_FINDING_ST_TRAILING,
-        (cut ? "file is truncated" : "bytes after the last tensor"),
-        (offset, h->data_offset_bytes + (cut ? h->data_nbytes : end)),
-        (expected, "%" PRIu64 " bytes of data", end), (found, "%" PRIu64 " bytes", h->data_nbytes));
+    return FAIL_AS(err, FSDPCK_BADINPUT,
+                   cut ? FSDPCK_FINDING_FILE_SHORT : FSDPCK_FINDING_ST_TRAILING,
+                   (cut ? "file is truncated" : "bytes after the last tensor"),
+                   (offset, h->data_offset_bytes + (cut ? h->data_nbytes : end)),
+                   (expected, "%" PRIu64 " byte%s of data", end, text_plural(end)),
+                   (found, "%" PRIu64 " byte%s", h->data_nbytes, text_plural(h->data_nbytes)));
 }
 
 fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,

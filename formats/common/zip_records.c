@@ -2,6 +2,7 @@
 
 #include "base/bytes.h"
 #include "base/checked.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "formats/common/zip_records.h"
 
@@ -67,7 +68,7 @@ static fsdpck_status end_missing(const uint8_t *tail, size_t tail_nbytes, fsdpck
                               ? "zip has a comment after its end record"
                               : "zip is followed by other bytes"),
                          (expected, "the end record in the last %d bytes", ZIP_END_NBYTES),
-                         (found, "%zu bytes after it", behind));
+                         (found, "%zu byte%s after it", behind, text_plural(behind)));
     }
     return FAIL(err, BADINPUT, ZIP_NOEND, "zip has no end record");
 }
@@ -144,8 +145,9 @@ static fsdpck_status directory_place_check(const zip_end *end, uint64_t director
     }
     if (end->count == 0 || end->count > end->directory_nbytes / ZIP_CENTRAL_NBYTES)
         return FAIL_WITH(err, BADINPUT, ZIP_COUNT, ("zip entry count differs from its directory"),
-                         (found, "%llu entries in %llu bytes", (unsigned long long)end->count,
-                          (unsigned long long)end->directory_nbytes));
+                         (found, "%llu entr%s in %llu byte%s", (unsigned long long)end->count,
+                          end->count == 1 ? "y" : "ies", (unsigned long long)end->directory_nbytes,
+                          text_plural(end->directory_nbytes)));
     return FSDPCK_OK;
 }
 
@@ -242,8 +244,8 @@ static fsdpck_status central_sizes_check(const zip_central *c, fsdpck_error *err
     return FAIL_WITH(err, BADINPUT, ZIP_SIZE,
                      ("sizes of a zip entry contradict each other: '%s'",
                       escape_text(shown, sizeof(shown), c->name, c->name_nbytes)),
-                     (found, "%llu bytes stored as %llu", (unsigned long long)c->nbytes,
-                      (unsigned long long)c->stored_nbytes));
+                     (found, "%llu byte%s stored as %llu", (unsigned long long)c->nbytes,
+                      text_plural(c->nbytes), (unsigned long long)c->stored_nbytes));
 }
 
 fsdpck_status zip_central_parse(const uint8_t *directory, size_t nbytes, size_t *at, zip_central *c,

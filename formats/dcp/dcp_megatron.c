@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "formats/common/step_folder.h"
 
 enum { CONFIG_NBYTES_MAX = 65536, ARRAYS_TRIED = 64 };
@@ -130,7 +131,8 @@ fsdpck_status dcp_megatron_check(const probe_input *in, fsdpck_error *err)
                          ("folder of Megatron-LM's format 'torch', with a file for each "
                           "model-parallel rank, which fsdpck does not merge"),
                          (path, in->path), (expected, "format " TORCH_DIST),
-                         (found, "%zu folders mp_rank_*", count_rank_folders(in)),
+                         (found, "%zu folder%s mp_rank_*", count_rank_folders(in),
+                          text_plural(count_rank_folders(in))),
                          (next, "%s", convert));
     case DCP_MEGATRON_OTHER:
         read_backend(in, backend, sizeof backend);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "base/text.h"
 #include "formats/deepspeed/ds_internal.h"
 
 /* --- the set of files --- */
@@ -95,8 +96,10 @@ fsdpck_status ds_check_files(ds_state *s, fsdpck_error *err)
         const fsdpck_status st =
             FAIL_WITH(err, BADINPUT, RANKS_STATED,
                       ("files are of another number of ranks than stated"), (path, s->req->path),
-                      (expected, "%" PRIu64 " ranks (--source-ranks)", s->req->expect_ranks),
-                      (found, "%" PRIu64 " ranks", s->world), (next, "correct --source-ranks"));
+                      (expected, "%" PRIu64 " rank%s (--source-ranks)", s->req->expect_ranks,
+                       text_plural(s->req->expect_ranks)),
+                      (found, "%" PRIu64 " rank%s", s->world, text_plural(s->world)),
+                      (next, "correct --source-ranks"));
         return st;
     }
     RETURN_IF(check_none_extra(s, err));

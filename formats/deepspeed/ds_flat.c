@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "formats/deepspeed/ds_internal.h"
 
 /* --- order --- */
@@ -277,8 +278,10 @@ static fsdpck_status check_slices(const ds_state *s, fsdpck_error *err)
              "of another save",
              x->rank),
             (tensor, strtab_text(&s->names, x->name)),
-            (expected, "%" PRIu64 " elements", begin < end ? end - begin : 0),
-            (found, "%" PRIu64 " elements at %" PRIu64 " of the partition", x->nelems, x->begin),
+            (expected, "%" PRIu64 " element%s", begin < end ? end - begin : 0,
+             text_plural(begin < end ? end - begin : 0)),
+            (found, "%" PRIu64 " element%s at %" PRIu64 " of the partition", x->nelems,
+             text_plural(x->nelems), x->begin),
             (next, "check whether files were renamed, and take all files from one save"));
         error_path(err, s->req->path);
         return st;

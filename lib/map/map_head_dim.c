@@ -133,10 +133,12 @@ static fsdpck_status compare(const head_witness *w, const char *projection, uint
     if (w->name == NULL || w->rows == rows / heads || w->rows == rows)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, MAP_SHAPE,
-                     ("'%s' implies %" PRIu64 " rows for each head, but '%s' has %" PRIu64, w->name,
-                      w->rows, projection, rows / heads),
-                     (tensor, projection), (expected, "%" PRIu64 " rows for each head", w->rows),
-                     (found, "%" PRIu64 " rows and %" PRIu64 " heads", rows, heads),
+                     ("'%s' implies %" PRIu64 " row%s for each head, but '%s' has %" PRIu64,
+                      w->name, w->rows, text_plural(w->rows), projection, rows / heads),
+                     (tensor, projection),
+                     (expected, "%" PRIu64 " row%s for each head", w->rows, text_plural(w->rows)),
+                     (found, "%" PRIu64 " row%s and %" PRIu64 " head%s", rows, text_plural(rows),
+                      heads, text_plural(heads)),
                      (next, "check the numbers of heads: give the config.json of this model with "
                             "--config, or the numbers with --map-set"));
 }

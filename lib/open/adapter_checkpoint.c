@@ -123,7 +123,7 @@ static fsdpck_status fail_rank_of_meta(const adapter_source *from, const lora_co
     return FAIL_WITH(err, BADINPUT, LORA_RANK,
                      ("rank of the adapter differs from 'r' of lora_train_meta.json"),
                      (path, from->path), (expected, "%" PRIu64, from->facts.r),
-                     (found, "%" PRIu64 " rows of lora_A", config->r),
+                     (found, "%" PRIu64 " row%s of lora_A", config->r, text_plural(config->r)),
                      (next, "save the adapter again with a full state dict: one rank may have "
                             "saved its own slice only"));
 }

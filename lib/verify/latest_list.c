@@ -113,9 +113,10 @@ static void warn_unnumbered(const latest_list *l, const logger *log)
     if (count > 0)
         log_warn(log, FSDPCK_FINDING_LATEST_NAME,
                  "check these by hand, or rename them to names such as step-1000",
-                 "%" PRIu64 " names contain numbers, but no certain step, and were not considered, "
-                 "such as '%s'",
-                 count, text_file_name(first));
+                 "%" PRIu64
+                 " name%s numbers, but no certain step, and %s not considered, such as '%s'",
+                 count, count == 1 ? " contains" : "s contain", count == 1 ? "was" : "were",
+                 text_file_name(first));
 }
 
 /* Epochs beside steps, or a number without a word beside numbers with one. */
