@@ -11,7 +11,7 @@
 const help_topic help_topics[] = {
     {"examples", "fsdpck-examples", "7", "the commonest jobs, one command each"},
     {"formats", "fsdpck-formats", "5", "checkpoint formats that are read and written"},
-    {"findings", "fsdpck-findings", "7", "what is reported about a checkpoint, and what to do"},
+    {"findings", "fsdpck-findings", "7", "ids of findings, their meaning and the next step"},
     {"model", "fsdpck-model", "5", "description of a model for --model"},
     {"map", "fsdpck-map", "5", "how to write a tensor map for --map"},
     {"manifest", "fsdpck-manifest", "5", "files, tensors and checksums at the time of writing"},
