@@ -4,8 +4,6 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#include "base/text.h"
-
 #define WINDOW_LOG_MAX 27
 #define INPUT_NBYTES   (128u << 10)
 
@@ -151,7 +149,6 @@ fsdpck_status zstd_stream_finish(zstd_stream *z, zstd_take_fn take, void *ctx, f
     const uint64_t over = z->in.nbytes - z->read_nbytes + (z->pending.size - z->pending.pos);
     if (over > 0)
         return FAIL_WITH(err, BADINPUT, Z_TRAILING, ("bytes after the zstd frame of a blob"),
-                         (offset, file_offset(z)),
-                         (found, "%" PRIu64 " byte%s more", over, text_plural(over)));
+                         (offset, file_offset(z)), (found, "%" PRIu64 " bytes more", over));
     return FSDPCK_OK;
 }
