@@ -169,6 +169,7 @@ typedef struct cat_origin {
     bool by_rank;           /* each rank described only its own part: metadata alone show a gap */
     bool types_keys;        /* paths tell int keys of dicts from texts (torch.save) */
     bool by_suffix;         /* read for their suffix alone: no index, number or name of a set */
+    bool is_megatron;       /* has the marks of Megatron-Core's torch_dist */
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
     /* Of all safetensors files that were read, and of their index; or NULL. Borrowed from the
      * reader. */

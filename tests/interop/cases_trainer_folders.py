@@ -238,6 +238,31 @@ def save_lightning(folder, model_key):
 
 
 @case(first=(2, 15))
+def case_lightning_latest(setting):
+    """Lightning writes meta.pt after the tensors, and takes no folder without it for a checkpoint."""
+    for model_key in ("model", "state_dict"):
+        run, older, newer = (setting.path(model_key, name) for name in ("", "epoch=0-step=3.ckpt", "epoch=1-step=7.ckpt"))
+        for folder in (older, newer):
+            save_lightning(folder, model_key)
+        check(setting.run("latest", run).stdout.strip() == newer, "the newest")
+        with open(newer + "/meta.pt", "rb") as whole:
+            data = whole.read()
+        for level in ("quick", "coverage"):
+            for nbytes in (0, 100, len(data) // 2, len(data) - 1):
+                with open(newer + "/meta.pt", "wb") as f:
+                    f.write(data[:nbytes])
+                done = setting.run("latest", "--level", level, run)
+                check(done.stdout.strip() == older and "SIDE-UNREAD" in done.stderr, "%d bytes: %s" % (nbytes, done.stderr))
+        os.remove(newer + "/meta.pt")
+        done = setting.run("latest", run)
+        check(done.stdout.strip() == older and "SAVE-INCOMPLETE" in done.stderr, done.stderr)
+        shutil.rmtree(older)  # no older step shows that it is missing
+        check("SAVE-INCOMPLETE" in setting.run("latest", run, expected=FOUND).stderr, "a step alone")
+        os.rename(newer, setting.path(model_key, "step-7"))  # another trainer's name
+        check(setting.run("latest", run).stdout.strip().endswith("step-7"), "no folder of Lightning by its name")
+
+
+@case(first=(2, 15))
 def case_lightning(setting):
     """consolidate to .ckpt adds what Lightning keeps in meta.pt, as its own consolidation does."""
     for model_key in ("model", "state_dict"):
