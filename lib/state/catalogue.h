@@ -168,6 +168,7 @@ typedef struct cat_origin {
     bool boxes_suspect;      /* recorded boxes may not be the physical ones: --repair-strided */
     bool by_rank;            /* each rank described only its own part: metadata alone show a gap */
     bool types_keys;         /* paths tell int keys of dicts from texts (torch.save) */
+    bool by_flat_buffers;    /* ranks have ranges of flat buffers: a whole tensor is whole by chance */
     bool by_suffix;          /* read for their suffix alone: no index, number or name of a set */
     bool is_megatron;        /* has the marks of Megatron-Core's torch_dist */
     bool has_lightning_file; /* meta.pt of Lightning, which was read */
