@@ -55,7 +55,7 @@ fsdpck_status trainer_file_add(run *r, fsdpck_error *err)
     bool copied;
     if (src->format->id != FSDPCK_FORMAT_DCP || r->writer != src->format->writer ||
         src->adapter != NULL || src->remote_files != NULL || r->like.base != NULL ||
-        r->side.files.count > 0 || !has_whole_state(r) || !src->cat.origin.has_lightning_file)
+        r->side.files.count > 0 || !has_whole_state(r) || !src->cat.origin.has_lightning)
         return FSDPCK_OK;
     RETURN_IF(sidecars_add_state(&r->side, src, name, &copied, err));
     if (!copied)
