@@ -68,7 +68,7 @@ typedef enum fsdpck_state_kind {
 /* A file of a trainer's state beside the weights, such as optimizer.pt: no conversion reads it. */
 typedef struct fsdpck_state_file {
     size_t struct_nbytes;
-    const char *path, *name;         /* `name`: without its folder */
+    const char *path, *name;         /* `name`: below the step's folder */
     uint64_t nbytes;                 /* of the file */
     fsdpck_state_kind kind;          /* by its content, not its name */
     uint64_t tensors, tensor_nbytes; /* in it */

@@ -39,11 +39,17 @@ static const char *trainer_of_folders(const catalogue *cat, const probe_input *i
     return f->trainer;
 }
 
+static bool is_megatron(const catalogue *cat, const open_request *req, const dcp_marks *m)
+{
+    return m->has_mcore_data || any_name_begins(cat, "common_state/shard_0_1") ||
+           (probe_has_entry(req->probe, "metadata.json") &&
+            probe_has_entry(req->probe, "common.pt"));
+}
+
 static const char *guess_trainer(const catalogue *cat, const open_request *req, const dcp_marks *m,
                                  const char *folder_name)
 {
-    if (m->has_mcore_data || any_name_begins(cat, "common_state/shard_0_1") ||
-        (probe_has_entry(req->probe, "metadata.json") && probe_has_entry(req->probe, "common.pt")))
+    if (cat->origin.is_megatron)
         return "megatron";
     if (probe_has_entry(req->probe, "meta.pt"))
         return "lightning";
@@ -98,6 +104,7 @@ void dcp_origin_fill(catalogue *cat, const open_request *req, const dcp_marks *m
 
     path_component(req->path, 0, name, sizeof name);
     snprintf(o->format, sizeof o->format, "dcp");
+    o->is_megatron = is_megatron(cat, req, marks);
     snprintf(o->trainer, sizeof o->trainer, "%s", guess_trainer(cat, req, marks, name));
     snprintf(o->torch_version, sizeof o->torch_version, "%s", guess_torch(marks));
     o->world_size = marks->world_size;

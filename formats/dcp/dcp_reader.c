@@ -320,6 +320,7 @@ static fsdpck_status read_lightning_file(dcp_folder *d, const open_request *req,
         return FSDPCK_OK;
     const fsdpck_status st = dcp_objects_of_file(d, file_id, &what);
     note_lightning(d->cat);
+    d->cat->origin.has_lightning = st == FSDPCK_OK;
     if (st != FSDPCK_BADINPUT && st != FSDPCK_UNSUPPORTED) {
         if (err != NULL && st != FSDPCK_OK)
             *err = what;

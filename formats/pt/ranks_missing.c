@@ -171,10 +171,17 @@ static fsdpck_status check_extra_alone(const ranks_state *s, fsdpck_error *err)
                "--source-rank-pattern 'extra_state_world_size_{W}_rank_{r}.pt'"));
 }
 
+/* transformers gives the file of random states a rank if there are several processes. */
+static bool is_of_one_process(const ranks_state *s)
+{
+    return s->req->probe != NULL && highest_rank(s->list) == 0 &&
+           probe_has_entry(s->req->probe, "rng_state.pth");
+}
+
 bool ranks_is_count_unknown(const ranks_state *s)
 {
-    return s->req->expect_ranks == 0 && world_of_names(s->list) == 0 && s->members.count == 0 &&
-           s->group_world == 0;
+    return !is_of_one_process(s) && s->req->expect_ranks == 0 && world_of_names(s->list) == 0 &&
+           s->members.count == 0 && s->group_world == 0;
 }
 
 fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)

@@ -6,6 +6,9 @@
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "compare/diff.h"
+#include "compare/diff_json_beside.h"
+
+enum { LIST_NBYTES = 400 };
 
 /* trainer_state.json is a log, and no checkpoint. */
 static bool is_compared(const found_state_file *f)
@@ -24,15 +27,16 @@ static const found_state_file *find_file(const fsdpck_checkpoint *c, const char 
 /* Files that are not compared. */
 typedef struct files_left {
     uint64_t of_a, of_b;
-    const char *first;
+    text_buf names;
 } files_left;
 
 static void leave(files_left *l, const found_state_file *f, bool in_a, bool in_b)
 {
     l->of_a += in_a;
     l->of_b += in_b;
-    if (l->first == NULL)
-        l->first = f->name;
+    char name[256];
+    text_printf(&l->names, "%s'%s'", l->names.nbytes > 0 ? ", " : "",
+                escape_text(name, sizeof name, f->name, strlen(f->name)));
 }
 
 static void close_file(diff_file *f)
@@ -118,8 +122,23 @@ static void warn_left(const logger *log, const files_left *l)
         log_warn(log, FSDPCK_FINDING_STATE_BESIDE,
                  "compare these files one by one: fsdpck diff A/optimizer.pt B/optimizer.pt",
                  "not compared: %" PRIu64 " file%s of the trainer's state beside the weights of A, "
-                 "%" PRIu64 " of B, such as '%s'",
-                 l->of_a, text_plural(l->of_a), l->of_b, l->first);
+                 "%" PRIu64 " of B: %s%s",
+                 l->of_a, text_plural(l->of_a), l->of_b, l->names.text == NULL ? "" : l->names.text,
+                 l->names.failed ? ", ..." : "");
+}
+
+/* The files of a folder that is_state are compared. */
+static size_t count_nested(const nested_folders *l, const nested_folder **first)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < l->list.count; i++) {
+        const nested_folder *f = VEC_AT(&l->list, const nested_folder, i);
+        if (f->is_state)
+            continue;
+        count++;
+        *first = *first == NULL ? f : *first;
+    }
+    return count;
 }
 
 static fsdpck_status warn_nested(const fsdpck_diff *d, fsdpck_error *err)
@@ -130,15 +149,14 @@ static fsdpck_status warn_nested(const fsdpck_diff *d, fsdpck_error *err)
     fsdpck_status st = nested_folders_add(&a, d->a.src, err);
     if (st == FSDPCK_OK)
         st = nested_folders_add(&b, d->b.src, err);
-    if (st == FSDPCK_OK && a.list.count + b.list.count > 0) {
-        const vec *first = a.list.count > 0 ? &a.list : &b.list;
+    const nested_folder *first = NULL;
+    const size_t of_a = count_nested(&a, &first), of_b = count_nested(&b, &first);
+    if (st == FSDPCK_OK && of_a + of_b > 0)
         log_warn(&d->a.ctx->log, FSDPCK_FINDING_STATE_BESIDE,
                  "compare these folders one by one: fsdpck diff A/optimizer_0 B/optimizer_0",
                  "not compared: %zu folder%s below A with checkpoints of their own, %zu below B, "
                  "such as '%s'",
-                 a.list.count, text_plural(a.list.count), b.list.count,
-                 text_file_name(VEC_AT(first, const nested_folder, 0)->path));
-    }
+                 of_a, text_plural(of_a), of_b, text_file_name(first->path));
     nested_folders_warn_unread(&a, &d->a.ctx->log);
     nested_folders_warn_unread(&b, &d->a.ctx->log);
     nested_folders_release(&a);
@@ -169,7 +187,7 @@ static fsdpck_status diff_beside(fsdpck_diff *d, const fsdpck_diff_options *opti
 {
     fsdpck_diff_options o = FSDPCK_INIT(fsdpck_diff_options);
     fsdpck_select_options select = FSDPCK_INIT(fsdpck_select_options);
-    files_left left = {0};
+    files_left left = {.names = {.limit_bytes = LIST_NBYTES}};
     fsdpck_context *ctx = d->a.ctx;
     RETURN_IF(STRUCT_COPY_IN(&o, options, fsdpck_diff_options, err));
     if (o.select != NULL)
@@ -180,9 +198,14 @@ static fsdpck_status diff_beside(fsdpck_diff *d, const fsdpck_diff_options *opti
     const fsdpck_select_options rest = {
         .struct_nbytes = sizeof rest, .part = -1, .objects = select.objects};
     o.select = &rest;
-    RETURN_IF(compare_files(d, &o, selected, &left, err));
-    if (group_rank(ctx->group) == 0) {
+    const fsdpck_status st = compare_files(d, &o, selected, &left, err);
+    if (st == FSDPCK_OK && group_rank(ctx->group) == 0)
         warn_left(&ctx->log, &left);
+    text_release(&left.names);
+    RETURN_IF(st);
+    if (group_rank(ctx->group) == 0) {
+        if (!selected)
+            diff_json_beside(d->a.src, d->b.src, &ctx->log);
         RETURN_IF(warn_nested(d, err));
     }
     note_compared(&ctx->log, d);

@@ -447,12 +447,14 @@ fsdpck_status trainer_state_list(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK
 /* Opens such a file, without a message. */
 fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
                               fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* trainer_state.json, which transformers writes last. *text: to be freed. BADINPUT if it is empty or was
- * truncated. */
+/* trainer_state.json, which transformers writes last. */
 #define TRAINER_STATE_JSON        "trainer_state.json"
 #define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
-fsdpck_status trainer_state_read_json(const probe_input *in, char **text, size_t *nbytes,
-                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether it is that file, or another whose content is a JSON object. */
+bool trainer_state_is_json(const char *name);
+/* Reads such an entry of the folder. *text: to be freed. BADINPUT if it is empty or was truncated. */
+fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
+                                      size_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Removes such files from the result, unless nothing else was found. */
 void search_omit_state(search_result *found);
 /* Without a trainer's state, if there is anything else. */

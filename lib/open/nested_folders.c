@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/search_state.h"
+#include "open/state_list.h"
 
 static bool is_read_folder(const catalogue *read, const char *entry)
 {
@@ -59,10 +60,10 @@ static void note_unread(nested_folders *l, const char *path, const fsdpck_error 
 }
 
 /* Takes `path`, which may be NULL. is_there, why: the result of looking for it. */
-static fsdpck_status add_path(nested_folders *l, char *path, fsdpck_status is_there,
+static fsdpck_status add_path(nested_folders *l, char *path, bool is_state, fsdpck_status is_there,
                               fsdpck_error *why, fsdpck_error *err)
 {
-    nested_folder f = {.path = path};
+    nested_folder f = {.path = path, .is_state = is_state};
     probe_input in;
     bool is = false;
     if (path == NULL)
@@ -93,7 +94,8 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
     const fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
     if (is_there == FSDPCK_OK && kind != PATH_FOLDER)
         return FSDPCK_OK;
-    return add_path(l, folder_path_join(c->probe.path, entry), is_there, &why, err);
+    return add_path(l, folder_path_join(c->probe.path, entry),
+                    state_list_has_folder(&c->probe, entry), is_there, &why, err);
 }
 
 /* Folders beside the weights: in the folder `levels` above them, with the rest of the path inside. */
@@ -120,7 +122,8 @@ static fsdpck_status add_beside(nested_folders *l, const char *weights, const ch
             if (path != NULL && !search_is_state_folder(weights, path))
                 free(path);
             else
-                st = add_path(l, path, FSDPCK_OK, &why, err);
+                st = add_path(l, path, state_list_has_folder(&in, in.entries[i]), FSDPCK_OK, &why,
+                              err);
         }
         probe_release(&in);
     }

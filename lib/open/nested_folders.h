@@ -13,6 +13,7 @@
 typedef struct nested_folder {
     char *path;
     bool has_reader; /* otherwise it contains no checkpoint */
+    bool is_state;   /* only files of a trainer's state that state_list.h lists */
 } nested_folder;
 typedef struct nested_folders {
     vec list;                  /* nested_folder */

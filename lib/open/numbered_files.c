@@ -2,9 +2,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
+#include "open/state_list.h"
 
 enum {
     NAME_NBYTES_MAX = 256,
@@ -32,6 +34,7 @@ typedef struct numbered_name {
 typedef struct numbered_search {
     const probe_input *in;
     const catalogue *read; /* NULL: of a folder below */
+    bool is_state;         /* of state_list.h: any number of a rank is of SERIES_STATE */
     text_buf missing;      /* names */
     uint64_t missing_count, suspects;
     const char *above; /* a name with a higher number than a missing one */
@@ -202,6 +205,8 @@ static void search_folder(numbered_search *s)
         numbered_name n;
         if (!is_numbered(s->in->entries[i], &n))
             continue;
+        if (s->is_state && n.kind == SERIES_RANK)
+            n.kind = SERIES_STATE;
         add_below(s, &n);
         if (n.kind != SERIES_STATE || (s->last != NULL && n.number < s->last_rank))
             continue;
@@ -248,15 +253,38 @@ static void warn_ranks(const numbered_search *s, const cat_origin *o, const logg
                  s->last, s->in->path, s->last_rank, ranks, text_plural(ranks));
 }
 
-void numbered_files_warn_folder(const probe_input *in, const catalogue *read,
-                                const cat_origin *origin, const logger *log)
+static void warn_one(const probe_input *in, bool is_state, const catalogue *read,
+                     const cat_origin *origin, const logger *log)
 {
-    numbered_search s = {.in = in, .read = read, .missing = {.limit_bytes = LIST_NBYTES}};
+    numbered_search s = {
+        .in = in, .read = read, .is_state = is_state, .missing = {.limit_bytes = LIST_NBYTES}};
     search_folder(&s);
     warn_missing(&s, log);
     if (origin != NULL)
         warn_ranks(&s, origin, log);
     text_release(&s.missing);
+}
+
+static void warn_state_folders(const probe_input *in, const cat_origin *origin, const logger *log)
+{
+    const char *name;
+    for (size_t i = 0; (name = state_list_folder(in, i)) != NULL; i++) {
+        char *path = folder_path_join(in->path, name);
+        probe_input below;
+        if (path != NULL && probe_gather(path, &below, NULL) == FSDPCK_OK) {
+            warn_one(&below, true, NULL, origin, log);
+            probe_release(&below);
+        }
+        free(path);
+    }
+}
+
+void numbered_files_warn_folder(const probe_input *in, const catalogue *read,
+                                const cat_origin *origin, const logger *log)
+{
+    warn_one(in, false, read, origin, log);
+    if (in->is_folder)
+        warn_state_folders(in, origin, log);
 }
 
 void numbered_files_warn(const fsdpck_checkpoint *c, const catalogue *read)

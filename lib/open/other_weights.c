@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/numbered_files.h"
+#include "open/single_rank_file.h"
 
 static bool matches_any(const char *const *globs, size_t count, const char *name)
 {
@@ -115,7 +116,9 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
     if (files > 1)
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
                  "reading only '%s': by its name, it is one of %" PRIu64 " files", name, files);
-    else if (files == 0 && (format_is_rank_file(name, &known) || format_is_safetensors_rank(name)))
+    else if (files == 0 &&
+             (format_is_rank_file(name, &known) || format_is_safetensors_rank(name)) &&
+             !single_rank_file(NULL, c->path))
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",
                  "reading only '%s': by its name, it is the file of one rank", name);
     else if (format_is_keras_shard(name))

@@ -176,7 +176,7 @@ static void add_trainer_state(fsdpck_checkpoint *c)
     char *text = NULL;
     size_t nbytes;
     if (!c->probe.is_folder || !probe_has_entry(&c->probe, TRAINER_STATE_JSON) ||
-        trainer_state_read_json(&c->probe, &text, &nbytes, NULL) != FSDPCK_OK)
+        trainer_state_read_json(&c->probe, TRAINER_STATE_JSON, &text, &nbytes, NULL) != FSDPCK_OK)
         return;
     add_step(c, global_step_of(text, nbytes), "", TRAINER_STATE_JSON);
     free(text);

@@ -13,13 +13,26 @@
 
 bool trainer_state_has_name(const char *name)
 {
-    static const char *const globs[] = {
-        "optimizer*.pt",         "optimizer*.bin",     "optimizer*.pth",
-        "scheduler*.pt",         "scheduler*.bin",     "scaler*.pt",
-        "sampler*.bin",          "rng_state*.pth",     "random_states_*.pkl",
-        "training_args.bin",     "common.pt",          "train_state.pt",
-        "latest_train_state.pt", "recipe_state.pt",    "rng_state*.pt",
-        "dataloader*.pt",        "dl_state_dict*.bin", "custom_checkpoint_*.pkl"};
+    static const char *const globs[] = {"optimizer*.pt",
+                                        "optimizer*.bin",
+                                        "optimizer*.pth",
+                                        "scheduler*.pt",
+                                        "scheduler*.bin",
+                                        "scaler*.pt",
+                                        "sampler*.bin",
+                                        "rng_state*.pth",
+                                        "random_states_*.pkl",
+                                        "training_args.bin",
+                                        "common.pt",
+                                        "train_state.pt",
+                                        "latest_train_state.pt",
+                                        "recipe_state.pt",
+                                        "rng_state*.pt",
+                                        "dataloader*.pt",
+                                        "dl_state_dict*.bin",
+                                        "custom_checkpoint_*.pkl",
+                                        "rng.pt",
+                                        "meta.pt"};
     for (size_t i = 0; i < sizeof globs / sizeof *globs; i++)
         if (fnmatch(globs[i], name, 0) == 0)
             return true;
@@ -49,11 +62,20 @@ static bool is_whole_object(const char *text, size_t nbytes)
     return false;
 }
 
-fsdpck_status trainer_state_read_json(const probe_input *in, char **text, size_t *nbytes,
-                                      fsdpck_error *err)
+bool trainer_state_is_json(const char *name)
 {
-    RETURN_IF(file_read_whole(&in->dir, TRAINER_STATE_JSON, TRAINER_STATE_JSON_NBYTES, text, nbytes,
-                              err));
+    static const char *const names[] = {TRAINER_STATE_JSON, "adapter_config.json",
+                                        "checkpoint_manifest.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
+                                      size_t *nbytes, fsdpck_error *err)
+{
+    RETURN_IF(file_read_whole(&in->dir, name, TRAINER_STATE_JSON_NBYTES, text, nbytes, err));
     if (is_whole_object(*text, *nbytes))
         return FSDPCK_OK;
     const bool is_empty = *nbytes == 0;

@@ -5,6 +5,7 @@
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "open/checkpoint.h"
+#include "open/state_list.h"
 
 static bool is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)
 {
@@ -17,26 +18,35 @@ static bool is_read(const fsdpck_checkpoint *c, const probe_input *in, const cha
     return false;
 }
 
+static fsdpck_status add_unread(fsdpck_checkpoint *c, const probe_input *in, const char *name,
+                                fsdpck_error *err)
+{
+    path_kind kind;
+    found_state_file f = {0};
+    if (is_read(c, in, name) || path_probe(&in->dir, name, &kind, &f.nbytes, NULL) != FSDPCK_OK ||
+        kind != PATH_FILE)
+        return FSDPCK_OK;
+    f.path = folder_path_join(in->path, name);
+    if (f.path == NULL)
+        return error_set_nomem(err, strlen(name));
+    f.name = f.path + strlen(f.path) - strlen(name);
+    const fsdpck_status st = vec_add(&c->state_files, &f, err);
+    if (st != FSDPCK_OK)
+        free(f.path);
+    return st;
+}
+
 static fsdpck_status list_unread(fsdpck_checkpoint *c, const probe_input *in, fsdpck_error *err)
 {
-    for (size_t i = 0; in->is_folder && i < in->entry_count; i++) {
-        path_kind kind;
-        const char *entry = in->entries[i];
-        found_state_file f = {0};
-        if ((!trainer_state_has_name(entry) && strcmp(entry, TRAINER_STATE_JSON) != 0) ||
-            is_read(c, in, entry) ||
-            path_probe(&in->dir, entry, &kind, &f.nbytes, NULL) != FSDPCK_OK || kind != PATH_FILE)
-            continue;
-        f.path = folder_path_join(in->path, entry);
-        if (f.path == NULL)
-            return error_set_nomem(err, strlen(entry));
-        f.name = text_file_name(f.path);
-        if (vec_add(&c->state_files, &f, err) != FSDPCK_OK) {
-            free(f.path);
-            return FSDPCK_LIMIT;
-        }
-    }
-    return FSDPCK_OK;
+    strtab names;
+    strtab_init(&names, NULL);
+    fsdpck_status st = state_list_read(in, &names, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
+        st = add_unread(c, in, strtab_text(&names, i), err);
+    if (st == FSDPCK_OK && in->is_folder && probe_has_entry(in, TRAINER_STATE_JSON))
+        st = add_unread(c, in, TRAINER_STATE_JSON, err);
+    strtab_release(&names);
+    return st;
 }
 
 fsdpck_status trainer_state_list(fsdpck_checkpoint *c, fsdpck_error *err)
@@ -130,8 +140,8 @@ static void inspect_json(found_state_file *f, const fsdpck_checkpoint *c)
     char *text = NULL;
     size_t nbytes;
     const bool is_here = probe_has_entry(&c->probe, TRAINER_STATE_JSON);
-    const bool is_read =
-        is_here && trainer_state_read_json(&c->probe, &text, &nbytes, NULL) == FSDPCK_OK;
+    const bool is_read = is_here && trainer_state_read_json(&c->probe, TRAINER_STATE_JSON, &text,
+                                                            &nbytes, NULL) == FSDPCK_OK;
     f->kind = is_here && !is_read ? FSDPCK_STATE_UNREAD : FSDPCK_STATE_PROGRESS;
     free(text);
 }

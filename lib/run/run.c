@@ -13,6 +13,7 @@
 #include "run/output_paths.h"
 #include "run/output_replaced.h"
 #include "run/run_report.h"
+#include "run/trainer_keys.h"
 
 #define MAX_SHARD_DEFAULT UINT64_C(50000000000)
 /* The longest name that a file system gives, and a zero. */
@@ -138,6 +139,11 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .load_ctx = r->src,
         .sharding = r->sharded ? &r->sharding : NULL,
     };
+    request.trainer_keys = trainer_keys_apply(r, request.part);
+    if (request.trainer_keys)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "keys are those of Lightning's Trainer, state_dict and optimizer_states; "
+                  "--keep-names keeps those of the folder");
     if (r->only != NULL)
         request.options.keys_count = request.options.exclude_count = 0;
     like_output_select(&r->like, &request);
@@ -396,6 +402,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
+    RETURN_IF(trainer_file_add(r, err));
     if (r->like.base != NULL) {
         RETURN_IF(like_output_check(&r->like, &r->to, &r->src->cat, err));
         RETURN_IF(like_files_find(&r->side, &r->like, &r->to.cat, &r->ctx->log, err));

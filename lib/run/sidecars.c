@@ -185,6 +185,20 @@ static fsdpck_status open_folder(sidecars *s, const fsdpck_checkpoint *src, cons
     return st;
 }
 
+fsdpck_status sidecars_add_state(sidecars *s, const fsdpck_checkpoint *src, const char *name,
+                                 bool *copied, fsdpck_error *err)
+{
+    *copied = false;
+    RETURN_IF(folder_open_same(&s->dir, &src->probe.dir, src->path, err));
+    RETURN_IF(add_name(s, "", name, err));
+    sidecar *f = VEC_AT(&s->files, sidecar, s->files.count - 1);
+    if (!is_plain_file(s, name, &f->nbytes) || f->nbytes > SIDECAR_NBYTES_MAX)
+        return FSDPCK_OK;
+    s->nbytes += f->nbytes;
+    f->copied = *copied = true;
+    return FSDPCK_OK;
+}
+
 static bool is_empty_data(const sidecars *s, const char *name)
 {
     const size_t n = strlen(name), k = strlen(".distcp");

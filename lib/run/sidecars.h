@@ -50,6 +50,10 @@ void sidecars_init(sidecars *s, bool flat);
  * limits. */
 fsdpck_status sidecars_add_file(sidecars *s, const char *name, bool wanted, bool *copied,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds a file of the checkpoint's own folder that is copied whatever its kind is, if it is a regular file within the
+ * limits. After sidecars_find, which found none. */
+fsdpck_status sidecars_add_state(sidecars *s, const fsdpck_checkpoint *src, const char *name,
+                                 bool *copied, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Adds a file with this text instead of its own. */
 fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *text,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -102,6 +102,8 @@ typedef struct select_request {
     bool may_be_empty; /* a part without tensors is no error */
     bool attributes; /* likewise: tensors inside attributes of dicts are selected by their names */
     bool clean;
+    bool
+        trainer_keys; /* 'model' becomes 'state_dict', and 'optimizer_0' the item of a list 'optimizer_states' */
     select_tied tied;
     const tied_pair *ties; /* in addition to those that share storage in the source */
     size_t tie_count;

@@ -119,6 +119,9 @@ typedef struct name_source {
 fsdpck_status select_apply_rules(select_state *a, const name_source *s, text_buf *name,
                                  text_buf *marks, bool *changed,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* For select_request.trainer_keys, after the rules. Without marks, the name remains. */
+fsdpck_status select_put_trainer_keys(text_buf *name, text_buf *marks, bool *changed,
+                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Before the first select_apply_rules: names of the model's parameters, for optimizer state. */
 typedef bool (*select_wanted_fn)(const select_state *a, size_t tensor);
 fsdpck_status select_find_param_names(select_state *a, select_wanted_fn is_wanted,

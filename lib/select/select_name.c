@@ -205,13 +205,15 @@ static fsdpck_status put_param(const select_state *a, text_buf *name, text_buf *
 fsdpck_status select_apply_rules(select_state *a, const name_source *s, text_buf *name,
                                  text_buf *marks, bool *changed, fsdpck_error *err)
 {
-    if (!has_rules(a)) {
+    if (!has_rules(a) && !a->request->trainer_keys) {
         marks->nbytes = 0;
         return FSDPCK_OK;
     }
     RETURN_IF(find_marks(a, s, name, marks, err));
     RETURN_IF(select_rules_rename(&a->rules, name, marks, changed, err));
-    return put_param(a, name, marks, changed, err);
+    RETURN_IF(put_param(a, name, marks, changed, err));
+    return a->request->trainer_keys ? select_put_trainer_keys(name, marks, changed, err)
+                                    : FSDPCK_OK;
 }
 
 /* --- parameters of the model --- */

@@ -68,7 +68,8 @@ static fsdpck_status intern_object(select_state *a, uint32_t object, const text_
 
 fsdpck_status select_objects_rename(select_state *a, fsdpck_error *err)
 {
-    const bool may_change = a->request->clean || a->request->options.rename_count > 0 ||
+    const bool may_change = a->request->clean || a->request->trainer_keys ||
+                            a->request->options.rename_count > 0 ||
                             a->request->options.strip_prefix_count > 0;
     text_buf name = {.limit_bytes = UINT32_MAX}, marks = {.limit_bytes = UINT32_MAX};
     fsdpck_status st = FSDPCK_OK;

@@ -170,6 +170,8 @@ typedef struct cat_origin {
     bool types_keys;      /* paths tell int keys of dicts from texts (torch.save) */
     bool by_flat_buffers; /* ranks have ranges of flat buffers: some tensors are whole by chance */
     bool by_suffix;       /* read for their suffix alone: no index, number or name of a set */
+    bool is_megatron;     /* has the marks of Megatron-Core's torch_dist */
+    bool has_lightning;   /* meta.pt of Lightning, which was read */
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
     /* Of all safetensors files that were read, and of their index; or NULL. Borrowed from the
      * reader. */

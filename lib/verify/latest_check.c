@@ -5,20 +5,25 @@
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
 #include "run/manifest_files.h"
+#include "verify/latest_required.h"
 #include "verify/trainer_state.h"
 
 typedef struct warning_filter {
     logger to;
     bool is_file;
+    bool is_state; /* in a folder of a trainer's state */
 } warning_filter;
 
-/* Notes are left to the command that opens the chosen one. A file of a set is checked together with the others. */
+/* Notes are left to the command that opens the chosen one. A file of a set is checked together with the others. A
+ * trainer's state does not tell the number of ranks, the weights do. */
 static void log_warnings_only(void *arg, const log_line *line)
 {
     const warning_filter *f = arg;
     const finding_kind *kind = finding_get(line->finding);
     const bool is_of_set = f->is_file && line->finding == FSDPCK_FINDING_FILE_OF_SET;
-    if (f->to.fn != NULL && !is_of_set && (kind == NULL || kind->severity >= FINDING_WARNING))
+    const bool is_of_weights = f->is_state && line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
+    if (f->to.fn != NULL && !is_of_set && !is_of_weights &&
+        (kind == NULL || kind->severity >= FINDING_WARNING))
         f->to.fn(f->to.ctx, line);
 }
 
@@ -135,6 +140,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
         st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
+        st = latest_required_check(c, err);
+    if (st == FSDPCK_OK)
         st = check_has_tensors(c, err);
     if (c != NULL && state != NULL &&
         (st == FSDPCK_OK || err->finding == FSDPCK_FINDING_KEY_NONE)) {
@@ -182,8 +189,11 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
     nested_folders_init(&nested);
     fsdpck_status st = check_opened(ctx, path, o, state, &nested, err);
     nested_folders_warn_unread(&nested, &ctx->log);
-    for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++)
-        st = check_nested(ctx, VEC_AT(&nested.list, const nested_folder, i), o, state, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++) {
+        const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
+        filter.is_state = f->is_state;
+        st = check_nested(ctx, f, o, state, err);
+    }
     nested_folders_release(&nested);
     ctx->log = log;
     return st;

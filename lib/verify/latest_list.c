@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/single_rank_file.h"
 
 /* Newest first; equal steps are ordered by name, so that the result is deterministic. */
 static int compare_candidates(const void *a, const void *b)
@@ -15,10 +16,11 @@ static int compare_candidates(const void *a, const void *b)
 }
 
 /* One of a checkpoint's files, by its name. */
-static bool is_part_of_checkpoint(const char *name)
+static bool is_part_of_checkpoint(const folder *dir, const char *name)
 {
     bool known;
-    return format_file_count(name) > 1 || format_is_rank_file(name, &known) ||
+    return format_file_count(name) > 1 ||
+           (format_is_rank_file(name, &known) && !single_rank_file(dir, name)) ||
            format_is_safetensors_rank(name);
 }
 
@@ -29,7 +31,7 @@ static bool may_be_checkpoint(const folder *dir, const char *name)
     return path_probe(dir, name, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FOLDER ||
            path_is_dangling(dir, name) ||
            (kind == PATH_FILE && name[weights_stem_nbytes(name)] != '\0' &&
-            !is_part_of_checkpoint(name));
+            !is_part_of_checkpoint(dir, name));
 }
 
 static bool is_candidate(const folder *dir, const char *name, step_name *s)

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "open/numbered_files.h"
 #include "verify/latest_check.h"
+#include "verify/latest_required.h"
 #include "verify/trainer_state.h"
 
 /* "step_100", "epoch=3-step=7.ckpt": a word of the name is that of a step. */
@@ -129,8 +130,10 @@ static fsdpck_status check_state_beside(fsdpck_context *ctx, const char *path, b
     RETURN_IF(probe_gather(path, &in, err));
     if (is_several)
         numbered_files_warn_folder(&in, NULL, NULL, &ctx->log);
-    const fsdpck_status st =
+    fsdpck_status st =
         trainer_state_check_folder(ctx, &in, NULL, o->level < FSDPCK_LEVEL_COVERAGE, err);
+    if (st == FSDPCK_OK)
+        st = latest_required_check_folder(&in, err);
     probe_release(&in);
     return st;
 }

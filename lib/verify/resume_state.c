@@ -17,7 +17,7 @@ typedef struct name_row {
     resume_kind kind;
 } name_row;
 
-/* Files and folders as trainers name them: transformers, accelerate, verl, DeepSpeed, Megatron-LM. The
+/* Files and folders as trainers name them: transformers, accelerate, verl, DeepSpeed, Megatron-LM, Lightning, slime. The
  * first that matches decides. */
 static const name_row file_rows[] = {
     {"optimizer*.pt", RESUME_OPTIMIZER},
@@ -29,6 +29,7 @@ static const name_row file_rows[] = {
     {"distrib_optim.pt", RESUME_OPTIMIZER},
     {"scheduler*.pt", RESUME_SCHEDULER},
     {"scheduler*.bin", RESUME_SCHEDULER},
+    {"lr_scheduler.pt", RESUME_SCHEDULER},
     {"rng_state*.pth", RESUME_RNG},
     {"random_states_*.pkl", RESUME_RNG},
     {"sampler*.bin", RESUME_DATA},
@@ -37,6 +38,8 @@ static const name_row file_rows[] = {
     {"data.pt", RESUME_DATA},
     {"trainer_state.json", RESUME_PROGRESS},
     {"extra_state_world_size_*.pt", RESUME_PROGRESS},
+    {"meta.pt", RESUME_PROGRESS},
+    {"rng.pt", RESUME_RNG},
 };
 
 /* Outer keys, and folders. '#' stands for nothing, or an underscore and a number. */
@@ -60,6 +63,8 @@ static const name_row key_rows[] = {
     {"dataloaders", RESUME_DATA},
     {"train_dataloader", RESUME_DATA},
     {"data_loader", RESUME_DATA},
+    {"loader", RESUME_DATA},
+    {"train", RESUME_PROGRESS},
     {"train_state", RESUME_PROGRESS},
     {"trainer_state", RESUME_PROGRESS},
     {"extra_state", RESUME_PROGRESS},

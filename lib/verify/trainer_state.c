@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/state_list.h"
 
 bool trainer_state_is_all(const search_result *found)
 {
@@ -11,11 +12,6 @@ bool trainer_state_is_all(const search_result *found)
         if (!trainer_state_is_file(found->paths[i]))
             return false;
     return found->count > 0;
-}
-
-bool trainer_state_is_json(const char *entry)
-{
-    return strcmp(entry, TRAINER_STATE_JSON) == 0;
 }
 
 bool trainer_state_is_read(const catalogue *c, const char *entry)
@@ -57,11 +53,11 @@ static state_ends read_ends(const probe_input *in, const char *entry)
     return is_read ? ends_of(head, end, sizeof end) : ENDS_UNKNOWN;
 }
 
-static fsdpck_status check_json(const probe_input *in, fsdpck_error *err)
+static fsdpck_status check_json(const probe_input *in, const char *entry, fsdpck_error *err)
 {
     char *text = NULL;
     size_t nbytes;
-    const fsdpck_status st = trainer_state_read_json(in, &text, &nbytes, err);
+    const fsdpck_status st = trainer_state_read_json(in, entry, &text, &nbytes, err);
     free(text);
     return st == FSDPCK_LIMIT ? FSDPCK_OK : st;
 }
@@ -75,7 +71,7 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
     if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
     if (trainer_state_is_json(entry))
-        return check_json(in, err);
+        return check_json(in, entry, err);
     const state_ends ends = read_ends(in, entry);
     if (ends == ENDS_PICKLE || (ends_only && ends == ENDS_ZIP))
         return FSDPCK_OK;
@@ -101,21 +97,52 @@ static fsdpck_status fail_damaged(const probe_input *in, const char *entry, cons
                      (next, "copy the file again: a run that resumes from this folder needs it"));
 }
 
+fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
+                                  fsdpck_error *err)
+{
+    strtab all;
+    uint32_t id;
+    strtab_init(&all, NULL);
+    fsdpck_status st = state_list_read(in, &all, err);
+    for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < in->entry_count; i++)
+        if (trainer_state_is_json(in->entries[i]))
+            st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&all); i++)
+        if (read == NULL || !trainer_state_is_read(read, strtab_text(&all, i)))
+            st = strtab_intern(names, strtab_text(&all, i), strtab_nbytes(&all, i), &id, err);
+    strtab_release(&all);
+    return st;
+}
+
+static fsdpck_status check_name(fsdpck_context *ctx, const probe_input *in, const char *name,
+                                bool ends_only, fsdpck_error *err)
+{
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    const fsdpck_status st = trainer_state_check(ctx, in, name, ends_only, &why);
+    if (st == FSDPCK_BADINPUT)
+        return fail_damaged(in, name, &why, err);
+    if (st != FSDPCK_OK && err != NULL)
+        *err = why;
+    return st;
+}
+
+/* What the reader of the weights reads too, it warns of, and reads the weights without it. */
+static fsdpck_status check_read(fsdpck_context *ctx, const probe_input *in, const catalogue *read,
+                                bool ends_only, fsdpck_error *err)
+{
+    return read != NULL && trainer_state_is_read(read, LIGHTNING_STATE)
+               ? check_name(ctx, in, LIGHTNING_STATE, ends_only, err)
+               : FSDPCK_OK;
+}
+
 fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input *in,
                                          const catalogue *read, bool ends_only, fsdpck_error *err)
 {
-    for (size_t i = 0; i < in->entry_count; i++) {
-        const char *entry = in->entries[i];
-        fsdpck_error why = FSDPCK_ERROR_INIT;
-        if ((!trainer_state_has_name(entry) && !trainer_state_is_json(entry)) ||
-            (read != NULL && trainer_state_is_read(read, entry)))
-            continue;
-        const fsdpck_status st = trainer_state_check(ctx, in, entry, ends_only, &why);
-        if (st == FSDPCK_BADINPUT)
-            return fail_damaged(in, entry, &why, err);
-        if (st != FSDPCK_OK && err != NULL)
-            *err = why;
-        RETURN_IF(st);
-    }
-    return FSDPCK_OK;
+    strtab names;
+    strtab_init(&names, NULL);
+    fsdpck_status st = trainer_state_names(in, read, &names, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
+        st = check_name(ctx, in, strtab_text(&names, i), ends_only, err);
+    strtab_release(&names);
+    return st == FSDPCK_OK ? check_read(ctx, in, read, ends_only, err) : st;
 }

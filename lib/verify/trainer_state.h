@@ -14,14 +14,18 @@ bool trainer_state_is_all(const search_result *found);
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
                                   bool ends_only, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* All such files of the folder, except those in `read` (NULL: none). The first that is damaged is
+/* All such files of the folder, except those in `read` (NULL: none), but with LIGHTNING_STATE. The first that is damaged is
  * BADINPUT (SIDE-UNREAD). Also IO and CANCELLED. */
 fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input *in,
                                          const catalogue *read, bool ends_only,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Whether it is trainer_state.json, which is read as text. */
-bool trainer_state_is_json(const char *entry);
+/* Adds the names of such files, except those in `read`. */
+fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Of Lightning's folders of DCP, which it writes last. */
+#define LIGHTNING_STATE "meta.pt"
 
 /* Whether a file of the catalogue is this entry of its folder. */
 bool trainer_state_is_read(const catalogue *c, const char *entry);

@@ -162,12 +162,19 @@ static fsdpck_status check_file_beside(const state_walk *w, const probe_input *i
 static fsdpck_status check_folder(const state_walk *w, const probe_input *in, const catalogue *read,
                                   fsdpck_error *err)
 {
-    for (size_t i = 0; i < in->entry_count; i++)
-        if ((trainer_state_has_name(in->entries[i]) || trainer_state_is_json(in->entries[i]) ||
-             numbered_file_is_model(in->entries[i])) &&
+    strtab names;
+    strtab_init(&names, NULL);
+    fsdpck_status st = trainer_state_names(in, read, &names, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < in->entry_count; i++) {
+        uint32_t id;
+        if (numbered_file_is_model(in->entries[i]) &&
             (read == NULL || !trainer_state_is_read(read, in->entries[i])))
-            RETURN_IF(check_file_beside(w, in, in->entries[i], err));
-    return FSDPCK_OK;
+            st = strtab_intern(&names, in->entries[i], strlen(in->entries[i]), &id, err);
+    }
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
+        st = check_file_beside(w, in, strtab_text(&names, i), err);
+    strtab_release(&names);
+    return st;
 }
 
 static void report_nested(fsdpck_verify *v, const nested_folder *f)
@@ -186,13 +193,15 @@ static void report_nested(fsdpck_verify *v, const nested_folder *f)
         escape_text(v->nested_first, sizeof v->nested_first, name, strlen(name));
 }
 
+/* The files of a folder that is_state are checked. */
 static fsdpck_status note_nested(fsdpck_verify *v, fsdpck_error *err)
 {
     nested_folders nested;
     nested_folders_init(&nested);
     const fsdpck_status st = nested_folders_add(&nested, v->src, err);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++)
-        report_nested(v, VEC_AT(&nested.list, const nested_folder, i));
+        if (!VEC_AT(&nested.list, const nested_folder, i)->is_state)
+            report_nested(v, VEC_AT(&nested.list, const nested_folder, i));
     nested_folders_warn_unread(&nested, &v->src->ctx->log);
     nested_folders_release(&nested);
     return st;

@@ -1,5 +1,6 @@
 """Folders of trainers that need a GPU or many packages: imitations, file by file, of what their releases write."""
 
+import filecmp
 import json
 import os
 import pickle
@@ -200,18 +201,26 @@ def case_trainers_are_named(setting):
     check_model(setting, setting.path("tune"), weights_of(model))
 
 
-def lightning_consolidated(folder):
-    """_load_distributed_checkpoint of lightning.fabric.utilities.load, without the packages that the module imports."""
+def lightning_function(module, name, **names):
+    """A function of a module of Lightning, without the packages that the module imports."""
     import ast
-    import pathlib
     import typing
-    with open(os.path.join(os.environ["FSDPCK_LIGHTNING"], "load.py"), encoding="utf-8") as f:
+    with open(os.path.join(os.environ["FSDPCK_LIGHTNING"], module), encoding="utf-8") as f:
         tree = ast.parse(f.read())
-    tree.body = [node for node in tree.body if getattr(node, "name", "") == "_load_distributed_checkpoint"]
-    names = {"Path": pathlib.Path, "Any": typing.Any, "torch": torch, "_TORCH_GREATER_EQUAL_2_3": True,
-             "_METADATA_FILENAME": "meta.pt"}
-    exec(compile(tree, "load.py", "exec"), names)
-    return names["_load_distributed_checkpoint"](pathlib.Path(folder))
+    tree.body = [node for node in tree.body if getattr(node, "name", "") == name]
+    names["Any"] = typing.Any
+    exec(compile(tree, module, "exec"), names)
+    return names[name]
+
+
+def lightning_consolidated(folder, of_trainer=False):
+    """What lightning.fabric.utilities.consolidate_checkpoint saves, or that of lightning.pytorch."""
+    import pathlib
+    import re
+    load = lightning_function("load.py", "_load_distributed_checkpoint", Path=pathlib.Path, torch=torch,
+                              _TORCH_GREATER_EQUAL_2_3=True, _METADATA_FILENAME="meta.pt")
+    loaded = load(pathlib.Path(folder))
+    return lightning_function("consolidate_checkpoint.py", "_format_checkpoint", re=re)(loaded) if of_trainer else loaded
 
 
 def is_equal(one, other):
@@ -224,11 +233,11 @@ def is_equal(one, other):
     return type(one) is type(other) and one == other
 
 
-def save_lightning(folder, model_key):
+def save_lightning(folder, model_key, optimizers=1):
     """FSDPStrategy.save_checkpoint (model) and ModelParallelStrategy.save_checkpoint (state_dict) of Lightning 2.6."""
     model, optimizer = train()
     names, state = get_state_dict(model, optimizer)
-    save_dcp({model_key: names, "optimizer_0": state}, folder)
+    save_dcp({model_key: names, **{"optimizer_%d" % i: state for i in range(optimizers)}}, folder)
     monitor = {"monitor": "loss", "best_model_score": torch.tensor(0.5), "best_k_models": {"a.ckpt": torch.tensor(0.25)},
                "kth_value": torch.tensor([1, 2])}
     torch.save({"epoch": 1, "global_step": 7, "pytorch-lightning_version": "2.6.6", "loops": {"fit_loop": {"state_dict": {}, "n": [1, 2]}},
@@ -237,24 +246,68 @@ def save_lightning(folder, model_key):
     return model
 
 
+def check_lightning(setting, folder, name, of_trainer, *options):
+    """The keys, in their order, and values are those of Lightning's consolidation; its manifest fits the file."""
+    made, manifest = setting.path(name), setting.path(name + ".json")
+    setting.run("consolidate", folder, made, "--manifest", manifest, *options)
+    found, want = torch.load(made, weights_only=False), lightning_consolidated(folder, of_trainer)
+    check(found.keys() == want.keys(), "%s, not %s" % (sorted(found), sorted(want)))
+    check(is_equal(dict(found), want), "not as Lightning's consolidation")
+    check(type(found.get("optimizer_states", [])) is list, "a list")
+    setting.run("verify", "--level", "checksum", "--manifest", manifest, made)
+    return found
+
+
+@case(first=(2, 15))
+def case_lightning_latest(setting):
+    """Lightning writes meta.pt after the tensors, and takes no folder without it for a checkpoint."""
+    for model_key in ("model", "state_dict"):
+        run, older, newer = (setting.path(model_key, name) for name in ("", "epoch=0-step=3.ckpt", "epoch=1-step=7.ckpt"))
+        for folder in (older, newer):
+            save_lightning(folder, model_key)
+        check(setting.run("latest", run).stdout.strip() == newer, "the newest")
+        with open(newer + "/meta.pt", "rb") as whole:
+            data = whole.read()
+        for level in ("quick", "coverage"):
+            for nbytes in (0, 100, len(data) // 2, len(data) - 1):
+                with open(newer + "/meta.pt", "wb") as f:
+                    f.write(data[:nbytes])
+                done = setting.run("latest", "--level", level, run)
+                check(done.stdout.strip() == older and "SIDE-UNREAD" in done.stderr, "%d bytes: %s" % (nbytes, done.stderr))
+        os.remove(newer + "/meta.pt")
+        done = setting.run("latest", run)
+        check(done.stdout.strip() == older and "SAVE-INCOMPLETE" in done.stderr, done.stderr)
+        shutil.rmtree(older)  # no older step shows that it is missing
+        check("SAVE-INCOMPLETE" in setting.run("latest", run, expected=FOUND).stderr, "a step alone")
+        os.rename(newer, setting.path(model_key, "step-7"))  # another trainer's name
+        check(setting.run("latest", run).stdout.strip().endswith("step-7"), "no folder of Lightning by its name")
+
+
 @case(first=(2, 15))
 def case_lightning(setting):
     """consolidate to .ckpt adds what Lightning keeps in meta.pt, as its own consolidation does."""
     for model_key in ("model", "state_dict"):
         folder = setting.path(model_key, "epoch=1-step=7.ckpt")
-        model = save_lightning(folder, model_key)
+        model = save_lightning(folder, model_key, 2 if model_key == "model" else 1)
         told = source_of(setting, folder)
         check((told["trainer"], told["step"]) == ("lightning", 7), str(told))
         check("Lightning 2.6.6" in setting.run("inspect", folder).stdout, "the release")
-        _, made = setting.consolidate(folder, model_key + ".ckpt")
-        found, want = torch.load(made, weights_only=False), lightning_consolidated(folder)
-        check(found.keys() == want.keys(), "%s, not %s" % (sorted(found), sorted(want)))
-        check(is_equal(dict(found), want), "not as Lightning's consolidation")
+        found = check_lightning(setting, folder, model_key + ".ckpt", model_key == "model")
+        check_lightning(setting, folder, model_key + "-names.ckpt", False, "--keep-names")
         check_model(setting, folder, weights_of(model))
         setting.run("verify", "--level", "numeric", folder)
-        setting.run("reshard", folder, setting.path(model_key, "cut"), "--world-size", "2")
-        _, again = setting.consolidate(setting.path(model_key, "cut"), model_key + "-cut.ckpt")
-        check(is_equal(dict(torch.load(again, weights_only=False)), dict(found)), "after reshard")
+        cut, again = setting.path(model_key, "cut.ckpt"), setting.path(model_key, "again.ckpt")
+        setting.run("reshard", folder, cut, "--format", "dcp", "--world-size", "2")
+        setting.run("reshard", cut, again, "--format", "dcp", "--world-size", "3")
+        for made in (cut, again):
+            check(filecmp.cmp(folder + "/meta.pt", made + "/meta.pt", shallow=False), "meta.pt of a reshard")
+            setting.run("verify", "--level", "numeric", made)
+            setting.run("diff", folder, made)
+            check(is_equal(dict(check_lightning(setting, made, model_key + "-cut.ckpt", model_key == "model", "--force")),
+                           dict(found)), "after reshard")
+        check(setting.run("latest", setting.path(model_key)).stdout.strip() == folder, "latest")
+        setting.run("reshard", folder, setting.path(model_key, "part"), "--world-size", "2", "--part", "model")
+        check(not os.path.exists(setting.path(model_key, "part/meta.pt")), "meta.pt of a part")
     shutil.copy(folder + "/meta.pt", setting.path("meta.pt"))
     with open(setting.path("meta.pt"), "rb") as whole, open(folder + "/meta.pt", "wb") as f:
         f.write(whole.read()[:-100])

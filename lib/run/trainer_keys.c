@@ -1,0 +1,65 @@
+#include "run/trainer_keys.h"
+
+#include <string.h>
+
+static bool is_key(const char *name, const char *key)
+{
+    const size_t n = strlen(key);
+    return strncmp(name, key, n) == 0 && (name[n] == '.' || name[n] == '\0');
+}
+
+typedef struct keys_found {
+    bool has_release; /* which the Trainer records, and Fabric does not */
+    bool has_model;
+    bool is_taken; /* a new key is there, or a name has no keys */
+} keys_found;
+
+static void note(const catalogue *c, keys_found *f, uint32_t id, value path)
+{
+    const char *name = catalogue_name(c, id);
+    const bool is_model = is_key(name, "model");
+    f->has_release = f->has_release || strcmp(name, "pytorch-lightning_version") == 0;
+    f->has_model = f->has_model || is_model;
+    f->is_taken = f->is_taken || is_key(name, "state_dict") || is_key(name, "optimizer_states") ||
+                  (is_model && value_is_none(path));
+}
+
+bool trainer_keys_apply(const run *r, checkpoint_part part)
+{
+    const fsdpck_select_options *o = &r->opt.select;
+    const catalogue *c = &r->src->cat;
+    keys_found f = {0};
+    if (part != PART_ALL || r->sharded || r->names_objects || r->writer->takes != STATE_NESTED ||
+        r->writer->is_folder || o->clean_names == FSDPCK_OFF || o->rename_count > 0 ||
+        o->strip_prefix_count > 0 || r->src->format->id != FSDPCK_FORMAT_DCP)
+        return false;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++)
+        note(c, &f, catalogue_tensor(c, i)->name, catalogue_tensor(c, i)->path);
+    for (size_t i = 0; i < catalogue_object_count(c); i++)
+        note(c, &f, catalogue_object(c, i)->name, catalogue_object(c, i)->path);
+    return f.has_release && f.has_model && !f.is_taken;
+}
+
+static bool has_whole_state(const run *r)
+{
+    const fsdpck_select_options *o = &r->opt.select;
+    return o->part == (int)PART_ALL && o->keys_count == 0 && o->exclude_count == 0 &&
+           o->rename_count == 0 && o->strip_prefix_count == 0 &&
+           o->objects != FSDPCK_OBJECTS_DROP && r->only == NULL;
+}
+
+fsdpck_status trainer_file_add(run *r, fsdpck_error *err)
+{
+    static const char name[] = "meta.pt";
+    const fsdpck_checkpoint *src = r->src;
+    bool copied;
+    if (src->format->id != FSDPCK_FORMAT_DCP || r->writer != src->format->writer ||
+        src->adapter != NULL || src->remote_files != NULL || r->like.base != NULL ||
+        r->side.files.count > 0 || !has_whole_state(r) || !src->cat.origin.has_lightning)
+        return FSDPCK_OK;
+    RETURN_IF(sidecars_add_state(&r->side, src, name, &copied, err));
+    if (!copied)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_SIDE_UNREAD, "copy it: Lightning requires it",
+                 "'%s' is not copied: it is not a regular file, or too large", name);
+    return FSDPCK_OK;
+}

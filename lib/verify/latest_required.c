@@ -1,0 +1,109 @@
+#include "verify/latest_required.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "open/megatron_config.h"
+#include "verify/trainer_state.h"
+
+static fsdpck_status fail_lacks(const char *path, const char *what, const char *name,
+                                fsdpck_error *err)
+{
+    return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE, ("%s lacks '%s'", what, name), (path, path),
+                     (expected, "'%s', without which the step is not loaded", name),
+                     (next, "use an older checkpoint, or copy the file from where it was written"));
+}
+
+/* ---- Lightning ---- */
+
+static bool is_key(const char *name, const char *key)
+{
+    const size_t n = strlen(key);
+    return strncmp(name, key, n) == 0 && (name[n] == '.' || name[n] == '\0');
+}
+
+/* "optimizer_0.state.weight.exp_avg" */
+static bool is_numbered_optimizer(const char *name)
+{
+    static const char word[] = "optimizer_";
+    const char *digits = name + sizeof word - 1;
+    if (strncmp(name, word, sizeof word - 1) != 0)
+        return false;
+    const size_t n = strspn(digits, "0123456789");
+    return n > 0 && (digits[n] == '.' || digits[n] == '\0');
+}
+
+/* Whether it is of the model or of an optimizer. *is_certain: under a key that only Lightning uses. */
+static bool has_lightning_key(const char *name, bool *is_certain)
+{
+    const bool is_its = is_key(name, "state_dict") || is_numbered_optimizer(name);
+    *is_certain = *is_certain || is_its;
+    return is_its || is_key(name, "model");
+}
+
+/* FSDPStrategy and ModelParallelStrategy of Lightning: 'epoch=1-step=7.ckpt', a folder of DCP. */
+static bool is_of_lightning(const fsdpck_checkpoint *c)
+{
+    static const char suffix[] = ".ckpt";
+    const char *path = c->probe.path;
+    size_t n = strlen(path);
+    bool is_certain = false;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    if (!c->probe.is_folder || c->format->id != FSDPCK_FORMAT_DCP || n < sizeof suffix ||
+        memcmp(path + n - (sizeof suffix - 1), suffix, sizeof suffix - 1) != 0)
+        return false;
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++)
+        if (!has_lightning_key(catalogue_name(&c->cat, catalogue_tensor(&c->cat, i)->name),
+                               &is_certain))
+            return false;
+    for (size_t i = 0; i < catalogue_object_count(&c->cat); i++)
+        if (!has_lightning_key(catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name),
+                               &is_certain))
+            return false;
+    return is_certain;
+}
+
+/* ---- Megatron-Core ---- */
+
+/* Releases since 0.19 write no common.pt, but an object of this content. */
+static fsdpck_status check_megatron(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    static const char what[] = "folder of Megatron-Core";
+    fsdpck_megatron m = FSDPCK_INIT(fsdpck_megatron);
+    if (!c->probe.is_folder || c->format->id != FSDPCK_FORMAT_DCP || c->remote_files != NULL)
+        return FSDPCK_OK;
+    const bool has_common = fsdpck_get_megatron(c, &m) != 0;
+    const megatron_config_state config = megatron_config_read(&c->probe);
+    if (!c->cat.origin.is_megatron && config != MEGATRON_CONFIG_OK)
+        return FSDPCK_OK;
+    if (config == MEGATRON_CONFIG_ABSENT)
+        return fail_lacks(c->probe.path, what, MEGATRON_CONFIG_FILE, err);
+    if (config == MEGATRON_CONFIG_BAD)
+        return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE,
+                         ("'%s' of Megatron-Core does not name its format", MEGATRON_CONFIG_FILE),
+                         (path, c->probe.path), (expected, "a JSON object with sharded_backend"),
+                         (next, "use an older checkpoint, or copy the file from another one of the "
+                                "same release"));
+    return has_common ? FSDPCK_OK : fail_lacks(c->probe.path, what, "common.pt", err);
+}
+
+/* ---- PEFT ---- */
+
+fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *err)
+{
+    static const char config[] = "adapter_config.json";
+    if (in->is_folder && !probe_has_entry(in, config) &&
+        (probe_has_entry(in, "adapter_model.safetensors") ||
+         probe_has_entry(in, "adapter_model.bin")))
+        return fail_lacks(in->path, "folder of an adapter", config, err);
+    return FSDPCK_OK;
+}
+
+fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    if (is_of_lightning(c) && !probe_has_entry(&c->probe, LIGHTNING_STATE))
+        return fail_lacks(c->probe.path, "folder of Lightning", LIGHTNING_STATE, err);
+    RETURN_IF(check_megatron(c, err));
+    return latest_required_check_folder(&c->probe, err);
+}

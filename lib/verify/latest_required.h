@@ -1,0 +1,14 @@
+/* latest_required.h: files without which the trainer that wrote a step does not load it, and which it writes last. */
+#ifndef FSDPCK_VERIFY_LATEST_REQUIRED_H
+#define FSDPCK_VERIFY_LATEST_REQUIRED_H
+
+#include "open/checkpoint.h"
+
+/* BADINPUT (SAVE-INCOMPLETE) if one is missing or without an end. */
+fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Of a folder, whatever was read in it. */
+fsdpck_status latest_required_check_folder(const probe_input *in,
+                                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif
