@@ -15,7 +15,9 @@ void merge_list_init(merge_list *list, budget *owner)
     *list = (merge_list){.inputs = VEC_OF(merge_input, owner),
                          .targets = VEC_OF(merge_target, owner),
                          .steps = VEC_OF(merge_step, owner),
-                         .rows = VEC_OF(uint64_t, owner)};
+                         .rows = VEC_OF(uint64_t, owner),
+                         .tied = STRTAB_NONE,
+                         .tied_to = STRTAB_NONE};
     strtab_init(&list->names, owner);
     strtab_init(&list->adapters, owner);
 }

@@ -129,34 +129,12 @@ static fsdpck_status add_targets(list_maker *k, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Tensors that share the storage of a changed one change likewise. */
-static fsdpck_status add_tied(list_maker *k, fsdpck_error *err)
-{
-    const size_t count = k->pending.count;
-    for (size_t i = 0; i < count; i++) {
-        const pending_step p = *VEC_AT(&k->pending, const pending_step, i);
-        const uint32_t tensor = VEC_AT(&k->list->targets, const merge_target, p.target)->tensor;
-        const uint32_t alias = catalogue_tensor(k->base->cat, tensor)->alias;
-        for (uint32_t j = 0; alias != CAT_NONE && j < k->list->targets.count; j++) {
-            const uint32_t other = VEC_AT(&k->list->targets, const merge_target, j)->tensor;
-            const pending_step tied = {j, p.step};
-            if (j != p.target && catalogue_tensor(k->base->cat, other)->alias == alias &&
-                shape_equal(catalogue_shape(k->base->cat, other),
-                            catalogue_tensor(k->base->cat, other)->ndim,
-                            catalogue_shape(k->base->cat, tensor),
-                            catalogue_tensor(k->base->cat, tensor)->ndim))
-                RETURN_IF(vec_add(&k->pending, &tied, err));
-        }
-    }
-    return FSDPCK_OK;
-}
-
 /* The steps of each target, in the order of the requests. */
 static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
 {
     vec *targets = &k->list->targets, *steps = &k->list->steps;
     uint64_t first = 0;
-    RETURN_IF(add_tied(k, err));
+    RETURN_IF(list_maker_add_tied(k, err));
     for (size_t i = 0; i < k->pending.count; i++)
         VEC_AT(targets, merge_target, VEC_AT(&k->pending, const pending_step, i)->target)
             ->step_count++;
@@ -171,6 +149,12 @@ static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
     for (size_t i = 0; i < k->pending.count; i++) {
         const pending_step *p = VEC_AT(&k->pending, const pending_step, i);
         merge_target *t = VEC_AT(targets, merge_target, p->target);
+        if (p->step.kind == MERGE_REPLACE && t->step_count > 0)
+            return FAIL_WITH(err, UNSUPPORTED, LORA_MERGE,
+                             ("adapter '%s' replaces '%s', which another adapter changes",
+                              strtab_text(&k->list->adapters, p->step.adapter),
+                              strtab_text(&k->list->names, t->name)),
+                             (next, "merge the adapters one after another"));
         *VEC_AT(steps, merge_step, t->first_step + t->step_count++) = p->step;
     }
     return FSDPCK_OK;

@@ -226,15 +226,22 @@ static bool ties_all(const merge_request *requests, size_t count)
     return true;
 }
 
-/* PEFT trains one of two tied weights, and transformers takes the other from it when it loads the result. */
-static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
-                      const merge_request *requests, size_t count)
+/* PEFT trains tokens of both tied weights. */
+static bool is_trained_alone(const merge_list *list, const merge_target *t)
+{
+    for (uint64_t i = t->first_step; i < t->first_step + t->step_count; i++)
+        if (VEC_AT(&list->steps, const merge_step, i)->kind != MERGE_ROWS)
+            return true;
+    return false;
+}
+
+/* The first weight with a product or another module that config.json ties to another one; STRTAB_NONE: none. */
+static uint32_t tied_by_config(const fsdpck_checkpoint *base, const merge_list *list)
 {
     model_config config = {0};
     bool is_certain;
-    const fsdpck_checkpoint *base = c->base;
-    if (!base->probe.is_folder || ties_all(requests, count))
-        return;
+    if (!base->probe.is_folder)
+        return STRTAB_NONE;
     if (model_config_read(&base->probe.dir, &config, NULL) != FSDPCK_OK)
         config.ties = MODEL_TIES_UNKNOWN;
     const bool ties = config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES;
@@ -243,8 +250,21 @@ static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
     model_config_release(&config);
     for (size_t i = 0; ties && i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        if (t->step_count == 0 || (t->tensor != embedding && !model_is_head(&base->cat, t->tensor)))
-            continue;
+        if (is_trained_alone(list, t) &&
+            (t->tensor == embedding || model_is_head(&base->cat, t->tensor)))
+            return t->name;
+    }
+    return STRTAB_NONE;
+}
+
+/* PEFT trains one of two tied weights, and transformers takes the other from it when it loads the result. */
+static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
+                      const merge_request *requests, size_t count)
+{
+    if (ties_all(requests, count))
+        return;
+    const uint32_t name = tied_by_config(c->base, list);
+    if (name != STRTAB_NONE)
         log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
                  "write \"tie_word_embeddings\": false into config.json of the output if it has "
                  "both weights; "
@@ -252,9 +272,19 @@ static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
                  "the adapter changes '%s', which config.json ties to another weight "
                  "(tie_word_embeddings): "
                  "a model that loads the output has the change in both, the training had it in one",
-                 strtab_text(&list->names, t->name));
-        return;
-    }
+                 strtab_text(&list->names, name));
+    else if (list->tied != STRTAB_NONE && list->unties)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
+                 "write \"tie_word_embeddings\": false into config.json of the output",
+                 "the adapter replaces '%s', which shares its storage with '%s': the weights "
+                 "differ in the output, as after merge_and_unload",
+                 strtab_text(&list->names, list->tied), strtab_text(&list->names, list->tied_to));
+    else if (list->tied != STRTAB_NONE)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
+                 "train again with ensure_weight_tying if the outputs of the model differ",
+                 "the adapter changes '%s', which shares its storage with '%s': the change is in "
+                 "both, as after merge_and_unload, but the training had it in one",
+                 strtab_text(&list->names, list->tied), strtab_text(&list->names, list->tied_to));
 }
 
 static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
