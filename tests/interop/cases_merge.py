@@ -165,6 +165,7 @@ SETTINGS = (
      ("llama", [{"r": 8, "lora_alpha": 20, "target_modules": ["q_proj", "v_proj"]},
                 {"r": 4, "lora_alpha": 4, "target_modules": ["q_proj", "o_proj"]},
                 {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"]}], False),
+     ("llama", [{"r": 8, "lora_alpha": 20, "target_modules": ["v_proj"], "target_parameters": ["q_proj.weight"]}], False),
      ("gpt2", [{"r": 8, "lora_alpha": 20, "target_modules": ["c_attn", "c_proj", "c_fc"]}], False),
      ("gpt2", [{"r": 8, "lora_alpha": 20, "lora_bias": True, "target_modules": ["c_attn", "c_proj"]}], True),
      ("gpt2", [{"r": 8, "lora_alpha": 20, "bias": "all", "target_modules": ["c_attn"]}], False),
