@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import warnings
 from functools import partial
 
@@ -316,6 +317,53 @@ def case_lora_folder_of_peft(setting):
     _, again = setting.consolidate(found, "again", "--part", "adapter")
     check_folder(again, truth, True)
     setting.consolidate(truth, "out", "--part", "adapter", "--force")
+
+
+def edit_config(folder, target, **changes):
+    """A copy of a folder of PEFT with other members in its config."""
+    shutil.copytree(folder, target)
+    with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
+        config = json.load(file)
+    with open(os.path.join(target, CONFIG), "w", encoding="utf-8") as file:
+        json.dump({**config, **changes}, file)
+    return target
+
+
+@case(first=(2, 15))
+def case_lora_average_of_folders(setting):
+    """average and consolidate of PEFT's folders make such a folder; the configs must agree."""
+    peft, _ = import_peft()
+    folders = []
+    for i in range(2):
+        model = make_peft("llama_head")
+        with torch.no_grad():
+            for tensor in model.parameters():
+                tensor.mul_(1 + i)
+        folders.append(save_truth(setting, model, "a%d" % i))
+    _, found = setting.consolidate(folders[0], "copy")
+    check_folder(found, folders[0], True)
+    setting.run("average", folders[0], folders[1], setting.path("mean"))
+    one, other = (load_file(os.path.join(folder, FILE)) for folder in folders)
+    check_same_tensors(load_file(os.path.join(setting.path("mean"), FILE)), {
+        name: ((one[name].float() + other[name].float()) / 2).to(one[name].dtype) for name in one}, "mean")
+    for folder in (found, setting.path("mean")):
+        check(not os.path.exists(os.path.join(folder, "model.safetensors")), folder)
+        loaded = peft.PeftModel.from_pretrained(make_base("llama_head"), folder, autocast_adapter_dtype=False)
+        state = peft.get_peft_model_state_dict(loaded)
+        check_same_tensors(state, load_file(os.path.join(folder, FILE)), folder)
+    # PEFT's older file.
+    shutil.copytree(folders[0], setting.path("bin"))
+    os.remove(os.path.join(setting.path("bin"), FILE))
+    torch.save(one, os.path.join(setting.path("bin"), "adapter_model.bin"))
+    _, found = setting.consolidate(setting.path("bin"), "from_bin")
+    check_folder(found, folders[0], True)
+    for number, changes in enumerate(({"lora_alpha": 15}, {"use_rslora": True, "alpha_pattern": {"v_proj": 3}}, {"fan_in_fan_out": True})):
+        changed = edit_config(folders[1], setting.path("other%d" % number), **changes)
+        done = setting.run("average", folders[0], changed, setting.path("never"), expected=BAD_INPUT)
+        check("LORA-CONFIG" in done.stderr and all("'%s'" % name in done.stderr for name in changes), done.stderr)
+        check_nothing_at(setting.path("never"))
+    same = edit_config(folders[1], setting.path("same"), lora_alpha=16.0, rank_pattern=None, base_model_name_or_path="elsewhere")
+    setting.run("average", folders[0], same, setting.path("again"))
 
 
 @case(first=(2, 15))
