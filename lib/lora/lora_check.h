@@ -29,7 +29,10 @@ bool lora_config_saves(const lora_config *config, const char *name, size_t nbyte
 
 typedef struct lora_base_counts {
     uint64_t compared, missing; /* modules with and without a weight in the base model */
-    const char *first_missing;  /* path of a module, borrowed from the set; NULL: none */
+    /* Of the missing ones, those that it may have under other names: fused experts, a tied lm_head. */
+    uint64_t renamed;
+    const char *
+        first_missing; /* path of a module, of the others if any; borrowed from the set; NULL: none */
 } lora_base_counts;
 
 /* LORA-SHAPE against the weights of another catalogue, which has the names of the base model. */
