@@ -300,11 +300,14 @@ static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
 
 /* c->cat from the weights of c->base and the requests. */
 static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *base,
-                               merge_request *requests, size_t count, bool safe, fsdpck_error *err)
+                               merge_request *requests, size_t count, const fsdpck_merge_options *m,
+                               fsdpck_error *err)
 {
+    const bool safe = m->safe != 0;
     merge_list list;
     merge_list_init(&list, &c->metadata);
     list.no_reading = c->remote_files != NULL;
+    list.wide = m->wide != 0;
     fsdpck_status st = merge_list_make(&list, base, requests, count, safe, err);
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
@@ -355,7 +358,7 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, 
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = take_request(c, m, i, &opened[i], &requests[i], err);
     if (st == FSDPCK_OK)
-        st = merge_all(c, &base.tensors, requests, count, m->safe != 0, err);
+        st = merge_all(c, &base.tensors, requests, count, m, err);
     for (size_t i = 0; opened != NULL && i < count; i++)
         opened_adapter_release(&opened[i]);
     opened_adapter_release(&base);

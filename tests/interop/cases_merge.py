@@ -315,8 +315,11 @@ def case_merge_reshard(setting):
     dcp.load(read, checkpoint_id=setting.path("w3"), no_dist=True)
     check_merged(read, expected, "resharded")
     _, path = setting.consolidate(setting.path("w4"), "cast.pt", "--merge-adapter", "self", "--dtype", "fp32", *config)
+    check_merged(torch.load(path, weights_only=True), merge_by_peft(base.float(), [truth]), "float32")
+    base.bfloat16()
+    _, path = setting.consolidate(setting.path("w4"), "globs.pt", "--merge-adapter", "self", "--dtype", "*proj*=fp32", *config)
     cast = torch.load(path, weights_only=True)
-    check_merged(cast, {key: tensor.float() for key, tensor in expected.items()}, "cast")
+    check_merged(cast, {key: tensor.float() if "proj" in key else tensor for key, tensor in expected.items()}, "cast of some")
     _, path = setting.consolidate(setting.path("w4"), "small", "--format", "hf", "--merge-adapter", "self", "--max-shard-size", "4K",
                                   "--memory", "16M", "--threads", "1", *config)
     check_merged(load_hf(path)[0], expected, "one thread, little memory")
