@@ -382,6 +382,7 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
+    RETURN_IF(run_edit_config(r, err));
     if (r->like.base != NULL) {
         RETURN_IF(like_output_check(&r->like, &r->to, &r->src->cat, err));
         RETURN_IF(like_files_find(&r->side, &r->like, &r->to.cat, &r->ctx->log, err));

@@ -32,7 +32,29 @@ fsdpck_status run_find_sidecars(run *r, fsdpck_error *err)
     if (r->like.base != NULL)
         return FSDPCK_OK;
     RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
-    if (r->src->dequantized > 0)
-        RETURN_IF(sidecars_unquantize(&r->side, err));
     return r->writer->of_adapter ? add_adapter_config(r, err) : FSDPCK_OK;
+}
+
+/* torch's name for most elements of the output; NULL for one that models are not loaded in. */
+static const char *usual_dtype(const catalogue *c)
+{
+    uint64_t nelems[DTYPE_COUNT] = {0};
+    dtype usual = DTYPE_COUNT;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const dtype d = (dtype)catalogue_tensor(c, i)->dtype;
+        if (dtype_get(d)->kind != DTYPE_IS_FLOAT)
+            continue;
+        nelems[d] += catalogue_tensor_nelems(c, i);
+        usual = usual == DTYPE_COUNT || nelems[d] > nelems[usual] ? d : usual;
+    }
+    return usual != DTYPE_COUNT && like_output_is_castable(usual) ? dtype_get(usual)->name : NULL;
+}
+
+fsdpck_status run_edit_config(run *r, fsdpck_error *err)
+{
+    const bool unquantize = r->src->dequantized > 0;
+    const bool recast = r->opt.select.dtype_count > 0;
+    if (r->like.base != NULL || r->src->extract != NULL || (!unquantize && !recast))
+        return FSDPCK_OK;
+    return sidecars_edit_config(&r->side, recast ? usual_dtype(&r->to.cat) : NULL, unquantize, err);
 }
