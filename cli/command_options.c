@@ -215,8 +215,11 @@ static int check_merge(const cli *c, const command_options *w)
         return opt_usage_error_next(
             c, "omit one of them", "--merge-adapter applies to the model part only, not to --part");
     if (count > 1 && config_option(w) != NULL)
-        return opt_usage_error_next(c, "put an adapter_config.json into the folder of each adapter",
-                                    "%s does not apply to several adapters", config_option(w));
+        return opt_usage_error_next(
+            c,
+            "put an adapter_config.json into the folder of each adapter; of "
+            "self:NAME, copy the adapter out with --part adapter first",
+            "%s does not apply to several adapters", config_option(w));
     return -1;
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "lora/lora_check.h"
 #include "lora/merge_list_internal.h"
 
@@ -162,6 +163,28 @@ static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
 
 /* --- every tensor is used --- */
 
+/* What to do about names that are not those of the base model. */
+static const char *advice(const list_maker *k)
+{
+    static const char titan[] = "tok_embeddings.weight", experts[] = ".experts.";
+    bool is_titan = false, has_experts = false, lacks_experts = true;
+    for (size_t i = 0; i < k->base->count; i++) {
+        const lora_input *in = &k->base->inputs[i];
+        is_titan = is_titan || text_ends_with(in->name, in->nbytes, titan);
+        has_experts = has_experts || strstr(in->name, experts) != NULL;
+    }
+    for (size_t i = 0; i < k->missing_count && i < sizeof k->missing / sizeof k->missing[0]; i++)
+        lacks_experts = lacks_experts && strstr(k->missing[i], "experts") != NULL;
+    if (is_titan)
+        return "convert the base model to the names of Hugging Face first, with fsdpck consolidate "
+               "SRC BASE --map NAME (fsdpck maps lists them), and merge into BASE";
+    if (has_experts && lacks_experts)
+        return "the base model has its experts under other names: convert it with fsdpck "
+               "consolidate SRC BASE --map NAME, or with --import (fsdpck maps lists them), and "
+               "merge into BASE";
+    return "give the base model that the adapter was trained on";
+}
+
 static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_error *err)
 {
     text_buf names = {0};
@@ -176,7 +199,7 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
                        ("adapter '%s' does not fit the base model: %s: %zu",
                         strtab_text(&k->list->adapters, k->request->adapter_name), what,
                         k->missing_count),
-                       (found, "%s", names.text));
+                       (found, "%s", names.text), (next, "%s", advice(k)));
     text_release(&names);
     return st;
 }

@@ -287,7 +287,12 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o
     c->src = *lora_extract_source(c->extract);
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
-    snprintf(c->parts.rule, sizeof c->parts.rule, "model only: the tensors of one adapter");
+    char name[120];
+    escape_text(name, sizeof name, c->lora_name, strlen(c->lora_name));
+    snprintf(c->parts.rule, sizeof c->parts.rule,
+             name[0] == '\0' ? "adapter of the model part: the tensors that PEFT saves"
+                             : "adapter '%s' of the model part: the tensors that PEFT saves",
+             name);
     c->sharded_otherwise = c->base->sharded_otherwise;
     return FSDPCK_OK;
 }

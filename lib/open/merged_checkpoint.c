@@ -50,8 +50,15 @@ static void opened_adapter_release(opened_adapter *a)
 
 /* --- the config --- */
 
-static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, fsdpck_error *err)
+static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, bool several, fsdpck_error *err)
 {
+    if (several)
+        return FAIL_WITH(err, BADINPUT, LORA_CONFIG,
+                         ("the adapter has no adapter_config.json, and its tensors do not contain "
+                          "lora_alpha"),
+                         (path, of->path),
+                         (next, "copy it out with --part adapter --lora-alpha X, and give that "
+                                "folder to --merge-adapter"));
     return FAIL_WITH(
         err, BADINPUT, LORA_CONFIG,
         ("the adapter has no adapter_config.json, and its tensors do not contain "
@@ -62,7 +69,7 @@ static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, fsdpck_error *e
 
 /* From the tensors of the adapter `name` (NULL: the only one), and what else is known. */
 static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const lora_facts *facts,
-                                 text_buf *text, fsdpck_error *err)
+                                 bool several, text_buf *text, fsdpck_error *err)
 {
     lora_set set;
     fsdpck_status st = checkpoint_find_adapters(of, &set, err);
@@ -72,7 +79,7 @@ static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const 
     /* Making the list reports adapters that are missing. */
     const bool is_there = adapter < lora_adapter_count(&set);
     if (st == FSDPCK_OK && is_there && !facts->has_alpha)
-        st = fail_no_config(of, err);
+        st = fail_no_config(of, several, err);
     else if (st == FSDPCK_OK && is_there)
         st = lora_config_make(&set, &of->cat, adapter, facts, text, err);
     else if (st == FSDPCK_OK)
@@ -91,9 +98,10 @@ static fsdpck_status has_several(fsdpck_checkpoint *of, bool *several, fsdpck_er
 }
 
 static fsdpck_status read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, const char *name,
-                                 const fsdpck_adapter_options *options, lora_config *config,
+                                 const fsdpck_merge_options *m, lora_config *config,
                                  fsdpck_error *err)
 {
+    const fsdpck_adapter_options *options = m->config;
     adapter_source from = {0};
     text_buf text = {0};
     bool several = false;
@@ -101,7 +109,7 @@ static fsdpck_status read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, co
     if (st == FSDPCK_OK)
         st = adapter_source_find(of, name, several, options, &from, err);
     if (st == FSDPCK_OK && from.text == NULL)
-        st = make_config(of, name, &from.facts, &text, err);
+        st = make_config(of, name, &from.facts, m->adapter_count > 1, &text, err);
     if (st == FSDPCK_OK)
         st = lora_config_read(from.text != NULL ? from.text : text.text,
                               from.text != NULL ? from.nbytes : text.nbytes, &c->metadata, config,
@@ -119,15 +127,14 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_optio
                                   opened_adapter *a, merge_request *r, fsdpck_error *err)
 {
     const char *text = m->adapters[i];
-    const fsdpck_adapter_options *config = m->config;
     *r = (merge_request){.name = text};
     a->names = VEC_OF(lora_input, &c->metadata);
     if (merge_adapter_is_self(text, &r->adapter)) {
-        RETURN_IF(read_config(c, c->base, r->adapter, config, &a->config, err));
+        RETURN_IF(read_config(c, c->base, r->adapter, m, &a->config, err));
     } else {
         RETURN_IF(checkpoint_load_inner(c->beside[i], err));
         RETURN_IF(list_tensors(c->beside[i], a, err));
-        RETURN_IF(read_config(c, c->beside[i], NULL, config, &a->config, err));
+        RETURN_IF(read_config(c, c->beside[i], NULL, m, &a->config, err));
         r->beside = &a->tensors;
     }
     r->config = &a->config;
@@ -298,6 +305,38 @@ static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static bool is_merged(const lora_set *set, const lora_tensor *t, const merge_request *requests,
+                      size_t count)
+{
+    const char *name = t->adapter == LORA_NONE ? "" : strtab_text(&set->adapters, t->adapter);
+    for (size_t i = 0; t->adapter != LORA_NONE && i < count; i++)
+        if (requests[i].beside == NULL &&
+            (requests[i].adapter == NULL || strcmp(requests[i].adapter, name) == 0))
+            return true;
+    return false;
+}
+
+/* Adapters in the checkpoint that are not merged are left out of the output. */
+static fsdpck_status skip_unmerged(fsdpck_checkpoint *c, const merge_request *requests,
+                                   size_t count, fsdpck_error *err)
+{
+    const catalogue *from = &c->base->cat;
+    lora_set set;
+    fsdpck_status st = checkpoint_find_adapters(c->base, &set, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < lora_tensor_count(&set); i++) {
+        const lora_tensor *t = lora_tensor_at(&set, i);
+        const uint32_t name = catalogue_tensor(from, t->tensor)->name;
+        if (t->role == LORA_ROLE_BASE || t->role == LORA_ROLE_ORIGINAL ||
+            is_merged(&set, t, requests, count))
+            continue;
+        st = catalogue_add_skipped(&c->cat, catalogue_name(from, name),
+                                   catalogue_name_nbytes(from, name), false,
+                                   catalogue_tensor_nbytes(from, t->tensor), VALUE_OF_NONE, err);
+    }
+    lora_set_release(&set);
+    return st;
+}
+
 /* c->cat from the weights of c->base and the requests. */
 static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *base,
                                merge_request *requests, size_t count, const fsdpck_merge_options *m,
@@ -328,6 +367,7 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
     c->merged.struct_nbytes = sizeof c->merged;
     c->merged.tensors = merger_count(c->merger);
     c->merged.adapters = (const fsdpck_merged_adapter *const *)c->merged_adapters;
+    RETURN_IF(skip_unmerged(c, requests, count, err));
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(keep_ties(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
