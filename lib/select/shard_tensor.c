@@ -22,7 +22,7 @@ static bool is_whole(const catalogue *c, uint64_t chunk, const uint64_t *shape, 
 
 bool select_source_is_sharded(const catalogue *c)
 {
-    if (c->origin.world_size <= 1)
+    if (c->origin.world_size <= 1 || c->origin.by_flat_buffers)
         return false;
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const cat_tensor *t = catalogue_tensor(c, i);

@@ -164,11 +164,12 @@ typedef struct cat_origin {
     /* All kinds of rank files, which a writer of rank files keeps; 0: none, or unknown names. */
     unsigned rank_family_count;
     cat_rank_family rank_families[CAT_RANK_FAMILIES_MAX];
-    bool order_suspect;     /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
-    bool boxes_suspect;     /* recorded boxes may not be the physical ones: --repair-strided */
-    bool by_rank;           /* each rank described only its own part: metadata alone show a gap */
-    bool types_keys;        /* paths tell int keys of dicts from texts (torch.save) */
-    bool by_suffix;         /* read for their suffix alone: no index, number or name of a set */
+    bool order_suspect;   /* rows may be misplaced: --assume fsdp2-tp-2.3 (torch 2.3, 2.4) */
+    bool boxes_suspect;   /* recorded boxes may not be the physical ones: --repair-strided */
+    bool by_rank;         /* each rank described only its own part: metadata alone show a gap */
+    bool types_keys;      /* paths tell int keys of dicts from texts (torch.save) */
+    bool by_flat_buffers; /* ranks have ranges of flat buffers: some tensors are whole by chance */
+    bool by_suffix;       /* read for their suffix alone: no index, number or name of a set */
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
     /* Of all safetensors files that were read, and of their index; or NULL. Borrowed from the
      * reader. */

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import sys
 
 import torch
 
@@ -22,7 +23,8 @@ from support import tensors_of_state
 
 WORLD_SIZES = range(1, 10)
 SAMPLE = ["torch-2.15.0/" + name for name in (
-    "dcp-hsdp", "dcp-ep-tp", "dcp-shard-dim1", "ranks-dtensor", "ranks-hsdp", "hf-shards", "hf-index", "fsdp1-orig")]
+    "dcp-hsdp", "dcp-ep-tp", "dcp-shard-dim1", "ranks-dtensor", "ranks-hsdp", "hf-shards", "hf-index", "fsdp1-orig",
+    "deepspeed-zero1")]
 SAMPLE += ["torch-2.1.2/ranks-dtensor", "torch-2.10.0/wrong-boxes9", "torch-2.15.0/dcp-transposed"]
 FORMATS = ("dcp", "pt-ranks", "dcp-safetensors")
 # Files that hold something else than one checkpoint that can be read whole.
@@ -260,6 +262,7 @@ def load_tensors(job, mesh):
 
 def rank_load_all(jobs, result):
     """Writes [(what, why it failed)] of rank 0."""
+    sys.path.append(os.environ["FSDPCK_MEGATRON"])  # objects of its classes
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     failures = []
