@@ -59,6 +59,18 @@ static bool parse_number(const char *text, double *number)
     return end != text && *end == '\0' && isfinite(*number);
 }
 
+/* Whether --dtype casts all weights to a dtype that has all values of float32. */
+static bool casts_wide(const command_options *w)
+{
+    static const char *const words[] = {"fp32", "f32", "float32", "fp64", "f64", "float64"};
+    const size_t count = opt_list_count(w->dtype);
+    size_t wide = 0;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+            wide += strcmp(w->dtype[i], words[k]) == 0;
+    return count > 0 && wide == count;
+}
+
 /* With r->adapter as the config. */
 static void request_merge(const command_options *w, command_request *r)
 {
@@ -66,6 +78,7 @@ static void request_merge(const command_options *w, command_request *r)
     r->merge.adapters = (const char *const *)w->merge_adapter;
     r->merge.adapter_count = opt_list_count(w->merge_adapter);
     r->merge.safe = w->merge_safe;
+    r->merge.wide = casts_wide(w);
     r->merge.config = &r->adapter;
     r->open.merge = &r->merge;
 }
@@ -202,8 +215,11 @@ static int check_merge(const cli *c, const command_options *w)
         return opt_usage_error_next(
             c, "omit one of them", "--merge-adapter applies to the model part only, not to --part");
     if (count > 1 && config_option(w) != NULL)
-        return opt_usage_error_next(c, "put an adapter_config.json into the folder of each adapter",
-                                    "%s does not apply to several adapters", config_option(w));
+        return opt_usage_error_next(
+            c,
+            "put an adapter_config.json into the folder of each adapter; of "
+            "self:NAME, copy the adapter out with --part adapter first",
+            "%s does not apply to several adapters", config_option(w));
     return -1;
 }
 

@@ -73,7 +73,27 @@ static void shell_quote(char *out, size_t capacity, const char *path)
     out[n] = '\0';
 }
 
-static void suggest(inspect_totals *s)
+/* An adapter without its base model is merged, one inside a state is written. */
+static void suggest_adapter(inspect_totals *s, fsdpck_checkpoint *ckpt, const char *path)
+{
+    fsdpck_adapter a = FSDPCK_INIT(fsdpck_adapter);
+    size_t n = 0;
+    if (!fsdpck_get_adapter(ckpt, 0, &a))
+        return;
+    while (a.name[0] != '\0' && n < INSPECT_NEXT - 1 && s->next[n][0] != '\0')
+        n++;
+    if (a.name[0] != '\0') {
+        snprintf(s->next[n], sizeof s->next[0],
+                 "fsdpck consolidate %s adapter --part adapter --lora-alpha X", path);
+        return;
+    }
+    for (size_t i = 1; i < INSPECT_NEXT; i++)
+        s->next[i][0] = '\0';
+    snprintf(s->next[0], sizeof s->next[0], "fsdpck consolidate BASE merged --merge-adapter %s",
+             path);
+}
+
+static void suggest(inspect_totals *s, fsdpck_checkpoint *ckpt)
 {
     char path[2100], escaped[4200];
     shell_quote(path, sizeof path, s->info.path);
@@ -114,6 +134,7 @@ static void suggest(inspect_totals *s)
     if (has_more || !has_model)
         snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s everything.pt", repair,
                  escaped);
+    suggest_adapter(s, ckpt, escaped);
 }
 
 const char *inspect_state_words(fsdpck_state_kind kind)
@@ -175,7 +196,7 @@ bool inspect_collect(fsdpck_checkpoint *ckpt, inspect_totals *s)
         if (s->rank_count > 0)
             add_ranks(ckpt, s, &t);
     }
-    suggest(s);
+    suggest(s, ckpt);
     suggest_state(s, ckpt);
     return true;
 }

@@ -65,6 +65,7 @@ typedef struct fsdpck_merge_options {
     int safe; /* as safe_merge: round products before they are added, and fail on NaN and infinity */
     const fsdpck_adapter_options
         *config; /* of the only adapter, where its files lack it; or NULL */
+    int wide;    /* changed weights of 16 bits become float32: they are cast once, with --dtype */
 } fsdpck_merge_options;
 
 /* An adapter that was merged into the weights. */

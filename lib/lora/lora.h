@@ -112,6 +112,9 @@ const lora_module *lora_module_at(const lora_set *set, size_t i);
 const lora_tensor *lora_tensor_at(const lora_set *set, size_t i);
 /* Borrowed until the set is released; "" for LORA_NONE. */
 const char *lora_text(const lora_set *set, uint32_t name);
+/* Tensor i is a part of a module of modules_to_save that its name does not mark as such, as in adapter_model.safetensors:
+ * the bytes of lora_tensor.base that are the path of the module; otherwise 0. */
+size_t lora_saved_path(const lora_set *set, size_t i);
 /* A tensor of the base model by its name there, as an index of set->tensors; or LORA_NONE. */
 uint32_t lora_set_find_base(const lora_set *set, const char *name, size_t nbytes);
 /* The catalogue's tensor of an index of set->tensors; CAT_NONE for LORA_NONE. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "lora/lora_internal.h"
 
 typedef struct check_state {
@@ -294,6 +295,18 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
     return config == NULL ? FSDPCK_OK : lora_check_config(set, adapter, 0, config, found, ctx, err);
 }
 
+static void count_missing(const lora_set *set, const lora_module *m, lora_base_counts *counts)
+{
+    const char *path = lora_text(set, m->path);
+    const bool head =
+        strcmp(path, "lm_head") == 0 || text_ends_with(path, strlen(path), ".lm_head");
+    const bool renamed = head || m->kind == LORA_PARAMETER;
+    if (counts->missing == 0 || (!renamed && counts->missing == counts->renamed))
+        counts->first_missing = path;
+    counts->missing++;
+    counts->renamed += renamed;
+}
+
 fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t adapter,
                               const lora_config *config, const catalogue *base,
                               lora_base_counts *counts, lora_found_fn found, void *ctx,
@@ -313,8 +326,8 @@ fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t 
         if (st != FSDPCK_OK)
             break;
         counts->compared += tensor != CAT_NONE;
-        if (tensor == CAT_NONE && counts->missing++ == 0)
-            counts->first_missing = lora_text(set, m->path);
+        if (tensor == CAT_NONE)
+            count_missing(set, m, counts);
         if (tensor != CAT_NONE)
             st = check_against(
                 &s, m,

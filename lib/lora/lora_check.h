@@ -24,9 +24,15 @@ fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t ow
                                 const lora_config *config, lora_found_fn found, void *ctx,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* lora_check_config.c: whether modules_to_save names a module around a tensor of the base model. */
+bool lora_config_saves(const lora_config *config, const char *name, size_t nbytes);
+
 typedef struct lora_base_counts {
     uint64_t compared, missing; /* modules with and without a weight in the base model */
-    const char *first_missing;  /* path of a module, borrowed from the set; NULL: none */
+    /* Of the missing ones, those that it may have under other names: fused experts, a tied lm_head. */
+    uint64_t renamed;
+    const char *
+        first_missing; /* path of a module, of the others if any; borrowed from the set; NULL: none */
 } lora_base_counts;
 
 /* LORA-SHAPE against the weights of another catalogue, which has the names of the base model. */

@@ -118,7 +118,20 @@ static size_t saved_around(const lora_config *c, const char *name, size_t nbytes
     return 0;
 }
 
+bool lora_config_saves(const lora_config *config, const char *name, size_t nbytes)
+{
+    return saved_around(config, name, nbytes, false) > 0;
+}
+
 /* ---- each module ---- */
+
+/* With ensure_weight_tying, PEFT adds an adapter to the module that is tied to a named one: both are outside of layers. */
+static bool may_be_tied(const lora_config *c, const char *path, size_t nbytes, const char *member)
+{
+    uint64_t layer;
+    return c->ties_tokens && !layer_of(path, nbytes, &layer) &&
+           (strcmp(member, "target_modules") == 0 || strcmp(member, "modules_to_save") == 0);
+}
 
 static fsdpck_status check_module(config_check *s, const lora_module *m, fsdpck_error *err)
 {
@@ -138,7 +151,7 @@ static fsdpck_status check_module(config_check *s, const lora_module *m, fsdpck_
     } else {
         RETURN_IF(find_contradiction(c, key, nbytes, &member, err));
     }
-    if (member == NULL)
+    if (member == NULL || may_be_tied(c, key, nbytes, member))
         return FSDPCK_OK;
     char expected[300];
     const bool excludes = strcmp(member, "exclude_modules") == 0;

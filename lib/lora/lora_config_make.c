@@ -29,6 +29,15 @@ static fsdpck_status fail_missing(const char *what, const char *why, const char 
                      (next, "%s", next));
 }
 
+/* transformers 5 keeps fused experts as parameters of such a module, which PEFT refuses in target_modules. */
+static bool is_experts(const make_state *s, const lora_module *m)
+{
+    const char *path = lora_text(s->set, m->path);
+    const size_t n = strlen(path);
+    return !s->set->has_base && m->kind == LORA_LINEAR &&
+           (strcmp(path, "experts") == 0 || text_ends_with(path, n, ".experts"));
+}
+
 static fsdpck_status check_facts(const make_state *s, const lora_facts *facts, fsdpck_error *err)
 {
     static const char file[] = "give the adapter_config.json of the training with --adapter-config";
@@ -39,7 +48,7 @@ static fsdpck_status check_facts(const make_state *s, const lora_facts *facts, f
         if (m->kind == LORA_TOKENS)
             return fail_missing("trainable_token_indices", "the tensors contain the rows only",
                                 file, err);
-        if (m->kind == LORA_PARAMETER && m->parameter == LORA_NONE)
+        if ((m->kind == LORA_PARAMETER && m->parameter == LORA_NONE) || is_experts(s, m))
             return fail_missing("target_parameters",
                                 "the names of tensors do not contain those of parameters", file,
                                 err);
@@ -243,30 +252,71 @@ static fsdpck_status put_ranks(const make_state *s, json_writer *w, fsdpck_error
     return st;
 }
 
-/* A list of paths of modules of one kind; null without any. */
-static void put_modules(const make_state *s, json_writer *w, const char *member, uint32_t kind)
+static void begin_list(json_writer *w, const char *member, bool *any)
 {
+    if (!*any)
+        json_member_array(w, member);
+    *any = true;
+}
+
+static void end_list(json_writer *w, const char *member, bool any)
+{
+    if (any) {
+        json_end_array(w);
+        return;
+    }
+    json_put_key(w, member, strlen(member));
+    json_put_null(w);
+}
+
+/* Paths of modules that were trained whole; null without any. */
+static fsdpck_status put_saved(const make_state *s, json_writer *w, fsdpck_error *err)
+{
+    static const char member[] = "modules_to_save";
+    const strtab *names = &s->set->names;
+    strtab put;
+    bool any = false;
+    fsdpck_status st = FSDPCK_OK;
+    strtab_init(&put, names->owner);
+    for (size_t i = 0; i < lora_tensor_count(s->set) && st == FSDPCK_OK; i++) {
+        const lora_tensor *t = lora_tensor_at(s->set, i);
+        if (t->adapter != s->adapter || t->role != LORA_ROLE_SAVED)
+            continue;
+        uint32_t text = t->base, id;
+        size_t n = lora_saved_path(s->set, i);
+        if (t->module != LORA_NONE) {
+            text = lora_module_at(s->set, t->module)->path;
+            n = strtab_nbytes(names, text);
+        }
+        const size_t known = strtab_count(&put);
+        if (n > 0)
+            st = strtab_intern(&put, strtab_text(names, text), n, &id, err);
+        if (strtab_count(&put) == known)
+            continue;
+        begin_list(w, member, &any);
+        json_put_string(w, strtab_text(names, text), n);
+    }
+    end_list(w, member, any);
+    strtab_release(&put);
+    return st;
+}
+
+/* Paths of parameters with an adapter; null without any. */
+static void put_parameters(const make_state *s, json_writer *w)
+{
+    static const char member[] = "target_parameters";
     text_buf path = {0};
     bool any = false;
     for (size_t i = 0; i < lora_module_count(s->set); i++) {
         const lora_module *m = lora_module_at(s->set, i);
-        if (m->adapter != s->adapter || m->kind != kind)
+        if (m->adapter != s->adapter || m->kind != LORA_PARAMETER)
             continue;
-        if (!any)
-            json_member_array(w, member);
-        any = true;
+        begin_list(w, member, &any);
         path.nbytes = 0;
-        text_puts(&path, lora_text(s->set, m->path));
-        if (kind == LORA_PARAMETER)
-            text_printf(&path, ".%s", lora_text(s->set, m->parameter));
+        text_printf(&path, "%s.%s", lora_text(s->set, m->path), lora_text(s->set, m->parameter));
         json_put_string(w, path.text, path.nbytes);
     }
-    if (any) {
-        json_end_array(w);
-    } else {
-        json_put_key(w, member, strlen(member));
-        json_put_null(w);
-    }
+    end_list(w, member, any);
     text_release(&path);
 }
 
@@ -296,12 +346,12 @@ static fsdpck_status put_members(const make_state *s, const lora_facts *facts, j
     json_member_bool(w, "init_lora_weights", true);
     json_member_double(w, "lora_alpha", facts->alpha);
     json_member_bool(w, "lora_bias", has_bias);
-    put_modules(s, w, "modules_to_save", LORA_SAVED);
+    RETURN_IF(put_saved(s, w, err));
     put_text(w, "peft_type", "LORA");
     json_member_u64(w, "r", s->r);
     RETURN_IF(put_ranks(s, w, err));
     RETURN_IF(put_targets(s, w, err));
-    put_modules(s, w, "target_parameters", LORA_PARAMETER);
+    put_parameters(s, w);
     put_text(w, "task_type", facts->task_type);
     json_member_bool(w, "use_dora", use_dora);
     json_member_bool(w, "use_rslora", facts->use_rslora);

@@ -211,7 +211,7 @@ static fsdpck_status name_wrappers(const parameter_index *x, const candidates *k
     return FSDPCK_OK;
 }
 
-/* Linear modules that the config targets only by a parameter. */
+/* Linear modules that the config targets only by a parameter, which may be their weight. */
 static fsdpck_status find_targeted(lora_set *set, const lora_config *config, fsdpck_error *err)
 {
     for (size_t i = 0; config != NULL && i < set->modules.count; i++) {
@@ -220,7 +220,7 @@ static fsdpck_status find_targeted(lora_set *set, const lora_config *config, fsd
         const size_t n = strtab_nbytes(&set->names, m->path);
         candidates k = {.tensors = VEC_OF(uint32_t, set->names.owner)};
         bool is_module = false;
-        if (m->kind != LORA_LINEAR || m->base_weight != LORA_NONE)
+        if (m->kind != LORA_LINEAR)
             continue;
         RETURN_IF(lora_names_match(&config->target_modules, path, n, &is_module, err));
         strtab_init(&k.leaves, set->names.owner);

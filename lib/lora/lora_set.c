@@ -239,12 +239,11 @@ static fsdpck_status find_holders(const lora_set *set, const catalogue *c, strta
 }
 
 /* A linear module without base weight, or with several wrappers, has adapters of parameters. */
-static fsdpck_status find_parameters(lora_set *set, const catalogue *c, fsdpck_error *err)
+static fsdpck_status find_parameters(lora_set *set, const strtab *holders, fsdpck_error *err)
 {
-    strtab holders, nested;
-    strtab_init(&holders, set->names.owner);
+    strtab nested;
     strtab_init(&nested, set->names.owner);
-    fsdpck_status st = find_holders(set, c, &holders, err);
+    fsdpck_status st = FSDPCK_OK;
     for (size_t i = 0; i < set->modules.count && st == FSDPCK_OK; i++) {
         const lora_module *m = VEC_AT(&set->modules, const lora_module, i);
         uint32_t id;
@@ -258,36 +257,56 @@ static fsdpck_status find_parameters(lora_set *set, const catalogue *c, fsdpck_e
         const size_t n = strtab_nbytes(&set->names, m->path);
         if (m->kind == LORA_LINEAR && m->base_weight == LORA_NONE &&
             (strtab_find(&nested, path, n) != STRTAB_NONE ||
-             strtab_find(&holders, path, n) != STRTAB_NONE))
+             strtab_find(holders, path, n) != STRTAB_NONE))
             m->kind = LORA_PARAMETER;
     }
-    strtab_release(&holders);
     strtab_release(&nested);
     return st;
 }
 
+/* PEFT saves the base weight of targeted embeddings and of such an output projection with the adapter. */
+static bool may_be_saved(const lora_set *set, const lora_module *m)
+{
+    static const char head[] = "lm_head";
+    const char *path = strtab_text(&set->names, m->path);
+    const size_t n = strtab_nbytes(&set->names, m->path);
+    return m->kind == LORA_EMBEDDING || text_is(path, n, head) ||
+           text_ends_with(path, n, ".lm_head");
+}
+
+/* Whether modules show that the base model is among the inputs: one has its weight there. */
+static void find_base_model(lora_set *set, const strtab *holders)
+{
+    size_t modules = 0, with = 0;
+    for (size_t i = 0; i < set->modules.count; i++) {
+        const lora_module *m = VEC_AT(&set->modules, const lora_module, i);
+        if (m->kind == LORA_SAVED || m->kind == LORA_TOKENS || may_be_saved(set, m))
+            continue;
+        modules++;
+        with += m->base_weight != LORA_NONE ||
+                strtab_find(holders, strtab_text(&set->names, m->path),
+                            strtab_nbytes(&set->names, m->path)) != STRTAB_NONE;
+    }
+    set->has_base = modules > 0 ? with > 0 : strtab_find(&set->adapters, "", 0) == STRTAB_NONE;
+}
+
 static fsdpck_status join_base(lora_set *set, const catalogue *c, fsdpck_error *err)
 {
+    strtab holders;
     RETURN_IF(index_base(set, err));
     for (size_t i = 0; i < set->modules.count; i++) {
         lora_module *m = VEC_AT(&set->modules, lora_module, i);
         RETURN_IF(find_below(set, m->path, ".weight", &m->base_weight, err));
         RETURN_IF(find_below(set, m->path, ".bias", &m->base_bias, err));
     }
-    RETURN_IF(find_parameters(set, c, err));
-    size_t modules = 0, with = 0;
-    for (size_t i = 0; i < set->modules.count; i++) {
-        const lora_module *m = VEC_AT(&set->modules, const lora_module, i);
-        const bool counts = m->kind == LORA_LINEAR || m->kind == LORA_CONV;
-        modules += counts;
-        with += counts && m->base_weight != LORA_NONE;
-        set->has_base = set->has_base || m->kind == LORA_PARAMETER;
-    }
-    /* PEFT saves the base weight of embeddings too. */
-    set->has_base = set->has_base || with > 0;
-    if (modules == 0)
-        set->has_base = strtab_find(&set->adapters, "", 0) == STRTAB_NONE;
-    return FSDPCK_OK;
+    strtab_init(&holders, set->names.owner);
+    fsdpck_status st = find_holders(set, c, &holders, err);
+    if (st == FSDPCK_OK)
+        st = find_parameters(set, &holders, err);
+    if (st == FSDPCK_OK)
+        find_base_model(set, &holders);
+    strtab_release(&holders);
+    return st;
 }
 
 /* A file of an adapter alone names no adapter, and holds no base model: all is the adapter's. */
@@ -339,6 +358,23 @@ void lora_set_release(lora_set *set)
     strtab_release(&set->module_keys);
     strtab_release(&set->wrappers);
     VEC_RELEASE_ALL(&set->tensors, &set->modules, &set->by_base);
+}
+
+size_t lora_saved_path(const lora_set *set, size_t i)
+{
+    static const char bias[] = ".bias";
+    const lora_tensor *t = lora_tensor_at(set, i);
+    const char *name = lora_text(set, t->base);
+    size_t n = strlen(name);
+    if (t->role != LORA_ROLE_SAVED || t->module != LORA_NONE)
+        return 0;
+    /* Weights of modules with an adapter, and trained biases, are saved too. */
+    const char *saved = lora_text(set, t->saved);
+    if (!text_ends_with(saved, strlen(saved), name) || text_ends_with(name, n, bias))
+        return 0;
+    while (n > 0 && name[n - 1] != '.')
+        n--;
+    return n > 0 ? n - 1 : 0;
 }
 
 size_t lora_adapter_count(const lora_set *set)

@@ -15,7 +15,9 @@ void merge_list_init(merge_list *list, budget *owner)
     *list = (merge_list){.inputs = VEC_OF(merge_input, owner),
                          .targets = VEC_OF(merge_target, owner),
                          .steps = VEC_OF(merge_step, owner),
-                         .rows = VEC_OF(uint64_t, owner)};
+                         .rows = VEC_OF(uint64_t, owner),
+                         .tied = STRTAB_NONE,
+                         .tied_to = STRTAB_NONE};
     strtab_init(&list->names, owner);
     strtab_init(&list->adapters, owner);
 }
@@ -259,7 +261,7 @@ static fsdpck_status add_changed(merger *m, uint32_t target, fsdpck_error *err)
     const cat_tensor *of = catalogue_tensor(c, tensor), *old = catalogue_tensor(base, t->tensor);
     bool whole = false;
     RETURN_IF(catalogue_add_tensor(m->out, merge_target_name(m, t),
-                                   strtab_nbytes(&m->list.names, t->name), (dtype)old->dtype,
+                                   strtab_nbytes(&m->list.names, t->name), merge_dtype(m, t),
                                    of->ndim, catalogue_shape(c, tensor), &made, err));
     cat_tensor *to = catalogue_tensor(m->out, made);
     to->flags = old->flags & (CAT_TENSOR_REQUIRES_GRAD | CAT_TENSOR_EACH_RANK);

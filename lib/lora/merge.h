@@ -51,6 +51,7 @@ typedef struct merge_step {
     double scale;
     bool transposed;  /* the weight is [in, out] (of 3 dims: [E, in, out]) */
     bool round_delta; /* the product is rounded to the weight's dtype before it is added */
+    bool unties;      /* of MERGE_REPLACE: by another module, with storage of its own */
     bool finite;      /* a result that is not finite is an error */
     uint64_t first_row, row_count; /* of MERGE_ROWS: in merge_list.rows */
 } merge_step;
@@ -70,6 +71,12 @@ typedef struct merge_list {
     vec rows;        /* uint64_t */
     strtab names;    /* of targets */
     strtab adapters; /* names of adapters */
+    /* The first weight that products change or that another module replaces, and one that shares its storage:
+     * in `names`; STRTAB_NONE: none. */
+    uint32_t tied, tied_to;
+    bool unties; /* a module replaces it: both differ then */
+    /* Set by the caller: changed weights of 16 bits are float32 in the second catalogue. */
+    bool wide;
     /* Headers of chunks are not read before the streams are: chunks that are streams are then divided too, and
      * decoded once for each part. */
     bool no_reading;

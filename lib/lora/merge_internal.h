@@ -86,10 +86,12 @@ static inline const box_reader *merge_reader_at(const merger *m, uint32_t i)
     return VEC_AT(&m->readers, const box_reader, i);
 }
 
-/* The dtype of a target: that of input 0. */
+/* The dtype of a target: that of input 0, or wider. */
 static inline dtype merge_dtype(const merger *m, const merge_target *t)
 {
-    return (dtype)catalogue_tensor(merge_input_at(m, 0)->cat, t->tensor)->dtype;
+    const dtype d = (dtype)catalogue_tensor(merge_input_at(m, 0)->cat, t->tensor)->dtype;
+    const bool is_half = d == DTYPE_BFLOAT16 || d == DTYPE_FLOAT16;
+    return m->list.wide && t->step_count > 0 && is_half ? DTYPE_FLOAT32 : d;
 }
 
 /* The tensor whose boxes the chunks of a target are, and its input. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "lora/lora_check.h"
 #include "lora/merge_list_internal.h"
 
@@ -129,34 +130,12 @@ static fsdpck_status add_targets(list_maker *k, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* Tensors that share the storage of a changed one change likewise. */
-static fsdpck_status add_tied(list_maker *k, fsdpck_error *err)
-{
-    const size_t count = k->pending.count;
-    for (size_t i = 0; i < count; i++) {
-        const pending_step p = *VEC_AT(&k->pending, const pending_step, i);
-        const uint32_t tensor = VEC_AT(&k->list->targets, const merge_target, p.target)->tensor;
-        const uint32_t alias = catalogue_tensor(k->base->cat, tensor)->alias;
-        for (uint32_t j = 0; alias != CAT_NONE && j < k->list->targets.count; j++) {
-            const uint32_t other = VEC_AT(&k->list->targets, const merge_target, j)->tensor;
-            const pending_step tied = {j, p.step};
-            if (j != p.target && catalogue_tensor(k->base->cat, other)->alias == alias &&
-                shape_equal(catalogue_shape(k->base->cat, other),
-                            catalogue_tensor(k->base->cat, other)->ndim,
-                            catalogue_shape(k->base->cat, tensor),
-                            catalogue_tensor(k->base->cat, tensor)->ndim))
-                RETURN_IF(vec_add(&k->pending, &tied, err));
-        }
-    }
-    return FSDPCK_OK;
-}
-
 /* The steps of each target, in the order of the requests. */
 static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
 {
     vec *targets = &k->list->targets, *steps = &k->list->steps;
     uint64_t first = 0;
-    RETURN_IF(add_tied(k, err));
+    RETURN_IF(list_maker_add_tied(k, err));
     for (size_t i = 0; i < k->pending.count; i++)
         VEC_AT(targets, merge_target, VEC_AT(&k->pending, const pending_step, i)->target)
             ->step_count++;
@@ -171,12 +150,40 @@ static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
     for (size_t i = 0; i < k->pending.count; i++) {
         const pending_step *p = VEC_AT(&k->pending, const pending_step, i);
         merge_target *t = VEC_AT(targets, merge_target, p->target);
+        if (p->step.kind == MERGE_REPLACE && t->step_count > 0)
+            return FAIL_WITH(err, UNSUPPORTED, LORA_MERGE,
+                             ("adapter '%s' replaces '%s', which another adapter changes",
+                              strtab_text(&k->list->adapters, p->step.adapter),
+                              strtab_text(&k->list->names, t->name)),
+                             (next, "merge the adapters one after another"));
         *VEC_AT(steps, merge_step, t->first_step + t->step_count++) = p->step;
     }
     return FSDPCK_OK;
 }
 
 /* --- every tensor is used --- */
+
+/* What to do about names that are not those of the base model. */
+static const char *advice(const list_maker *k)
+{
+    static const char titan[] = "tok_embeddings.weight", experts[] = ".experts.";
+    bool is_titan = false, has_experts = false, lacks_experts = true;
+    for (size_t i = 0; i < k->base->count; i++) {
+        const lora_input *in = &k->base->inputs[i];
+        is_titan = is_titan || text_ends_with(in->name, in->nbytes, titan);
+        has_experts = has_experts || strstr(in->name, experts) != NULL;
+    }
+    for (size_t i = 0; i < k->missing_count && i < sizeof k->missing / sizeof k->missing[0]; i++)
+        lacks_experts = lacks_experts && strstr(k->missing[i], "experts") != NULL;
+    if (is_titan)
+        return "convert the base model to the names of Hugging Face first, with fsdpck consolidate "
+               "SRC BASE --map NAME (fsdpck maps lists them), and merge into BASE";
+    if (has_experts && lacks_experts)
+        return "the base model has its experts under other names: convert it with fsdpck "
+               "consolidate SRC BASE --map NAME, or with --import (fsdpck maps lists them), and "
+               "merge into BASE";
+    return "give the base model that the adapter was trained on";
+}
 
 static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_error *err)
 {
@@ -192,7 +199,7 @@ static fsdpck_status fail_named(const list_maker *k, const char *what, fsdpck_er
                        ("adapter '%s' does not fit the base model: %s: %zu",
                         strtab_text(&k->list->adapters, k->request->adapter_name), what,
                         k->missing_count),
-                       (found, "%s", names.text));
+                       (found, "%s", names.text), (next, "%s", advice(k)));
     text_release(&names);
     return st;
 }

@@ -3,6 +3,7 @@
  *     merge_list.c      tensors of the base model and of adapters under one set of names; the use of each
  *     merge_modules.c   the changes that a module of an adapter makes
  *     merge_steps.c     the roles of tensors; adding a step
+ *     merge_ties.c      weights that share one storage
  *     merge_tokens.c    rows of trainable tokens
  */
 #ifndef FSDPCK_LORA_MERGE_LIST_INTERNAL_H
@@ -47,6 +48,9 @@ uint32_t list_maker_use(list_maker *k, uint32_t index);
 fsdpck_status list_maker_add(list_maker *k, uint32_t base, const merge_step *step,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 void list_maker_note_missing(list_maker *k, const char *path);
+
+/* merge_ties.c: repeats the steps of each weight for those that are tied to it. */
+fsdpck_status list_maker_add_tied(list_maker *k, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* merge_modules.c */
 fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lora/lora_check.h"
 #include "lora/merge_list_internal.h"
 
 static const cat_tensor *tensor_of(const list_maker *k, uint32_t index, const uint64_t **shape)
@@ -253,16 +254,17 @@ static fsdpck_status add_replaced(list_maker *k, uint32_t i, fsdpck_error *err)
     const lora_tensor *t = lora_tensor_at(&k->set, i);
     const lora_role role = list_maker_role(k, i);
     const bool saved = role == LORA_ROLE_SAVED && t->adapter == k->adapter;
-    const merge_step s = {.kind = MERGE_REPLACE,
-                          .input = k->input,
-                          .adapter = k->request->adapter_name,
-                          .a = list_maker_tensor(k, i),
-                          .magnitude = CAT_NONE,
-                          .finite = false};
+    const char *name = lora_text(&k->set, t->base);
+    merge_step s = {.kind = MERGE_REPLACE,
+                    .input = k->input,
+                    .adapter = k->request->adapter_name,
+                    .a = list_maker_tensor(k, i),
+                    .magnitude = CAT_NONE,
+                    .finite = false};
     if (!saved && !(i < k->own && role == LORA_ROLE_BASE))
         return FSDPCK_OK;
-    const uint32_t base = lora_set_find_base(&k->set, lora_text(&k->set, t->base),
-                                             strtab_nbytes(&k->set.names, t->base));
+    s.unties = saved || lora_config_saves(k->request->config, name, strlen(name));
+    const uint32_t base = lora_set_find_base(&k->set, name, strtab_nbytes(&k->set.names, t->base));
     if (base == LORA_NONE || base < k->own)
         return FSDPCK_OK; /* reported as not used */
     k->used[i] = 1;
@@ -270,13 +272,12 @@ static fsdpck_status add_replaced(list_maker *k, uint32_t i, fsdpck_error *err)
     return list_maker_add(k, base, &s, err);
 }
 
-fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
+/* The modules of one adapter: embeddings, or all others. */
+static fsdpck_status add_modules(list_maker *k, bool embeddings, fsdpck_error *err)
 {
-    for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
-        RETURN_IF(add_replaced(k, i, err));
     for (size_t i = 0; i < lora_module_count(&k->set); i++) {
         const lora_module *m = lora_module_at(&k->set, i);
-        if (m->adapter != k->adapter)
+        if (m->adapter != k->adapter || (m->kind == LORA_EMBEDDING) != embeddings)
             continue;
         if (m->kind == LORA_TOKENS)
             RETURN_IF(add_tokens(k, m, err));
@@ -284,4 +285,13 @@ fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
             RETURN_IF(add_product(k, m, err));
     }
     return FSDPCK_OK;
+}
+
+/* Embeddings come first, as in models: an output projection that is tied to one gets both products. */
+fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
+{
+    for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
+        RETURN_IF(add_replaced(k, i, err));
+    RETURN_IF(add_modules(k, true, err));
+    return add_modules(k, false, err);
 }

@@ -172,18 +172,19 @@ static fsdpck_status check_like(const fsdpck_checkpoint *c, const lora_set *set,
     lora_base_counts counts;
     RETURN_IF(lora_check_base(set, &c->base->cat, adapter, config, &like->cat, &counts,
                               stop_at_fault, NULL, err));
-    if (counts.compared == 0 && counts.missing > 0)
+    if (counts.missing > counts.renamed || (counts.compared == 0 && counts.missing > 0))
         return FAIL_WITH(err, BADINPUT, LORA_SHAPE,
-                         ("the folder of --like has none of the %" PRIu64
+                         ("the folder of --like has no weight for %" PRIu64 " of %" PRIu64
                           " modules that the adapter changes",
-                          counts.missing),
+                          counts.missing, counts.missing + counts.compared),
                          (path, like->path), (expected, "'%s.weight'", counts.first_missing),
                          (next, "give the base model that the adapter was trained on"));
     if (counts.missing > 0)
         log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_SHAPE,
                  "check that it is the base model that the adapter was trained on",
-                 "the folder of --like lacks %" PRIu64 " of %" PRIu64
-                 " modules that the adapter changes, the first is '%s'",
+                 "the folder of --like has no weight for %" PRIu64 " of %" PRIu64
+                 " modules that the adapter changes, the first is '%s': its experts have other "
+                 "names, or its output projection is tied",
                  counts.missing, counts.missing + counts.compared, counts.first_missing);
     return FSDPCK_OK;
 }
@@ -286,7 +287,12 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_adapter_options *o
     c->src = *lora_extract_source(c->extract);
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
-    snprintf(c->parts.rule, sizeof c->parts.rule, "model only: the tensors of one adapter");
+    char name[120];
+    escape_text(name, sizeof name, c->lora_name, strlen(c->lora_name));
+    snprintf(c->parts.rule, sizeof c->parts.rule,
+             name[0] == '\0' ? "adapter of the model part: the tensors that PEFT saves"
+                             : "adapter '%s' of the model part: the tensors that PEFT saves",
+             name);
     c->sharded_otherwise = c->base->sharded_otherwise;
     return FSDPCK_OK;
 }

@@ -63,6 +63,25 @@ static void count_modules(const fsdpck_checkpoint *c, const lora_set *set, uint3
     }
 }
 
+/* Modules of modules_to_save in a file that does not mark them. */
+static fsdpck_status count_saved(const lora_set *set, uint32_t adapter, found_adapter *a,
+                                 fsdpck_error *err)
+{
+    strtab paths;
+    uint32_t id;
+    fsdpck_status st = FSDPCK_OK;
+    strtab_init(&paths, set->names.owner);
+    for (size_t i = 0; i < lora_tensor_count(set) && st == FSDPCK_OK; i++) {
+        const lora_tensor *t = lora_tensor_at(set, i);
+        const size_t n = lora_saved_path(set, i);
+        if (n > 0 && t->adapter == adapter)
+            st = strtab_intern(&paths, lora_text(set, t->base), n, &id, err);
+    }
+    a->saved_modules += strtab_count(&paths);
+    strtab_release(&paths);
+    return st;
+}
+
 static fsdpck_status list_adapters(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     lora_set set;
@@ -75,6 +94,8 @@ static fsdpck_status list_adapters(fsdpck_checkpoint *c, fsdpck_error *err)
                            strtab_nbytes(&set.adapters, i), &a.name, err);
         count_tensors(c, &set, i, &a);
         count_modules(c, &set, i, &a);
+        if (st == FSDPCK_OK)
+            st = count_saved(&set, i, &a, err);
         if (st == FSDPCK_OK)
             st = vec_add(&c->adapters, &a, err);
     }

@@ -264,6 +264,7 @@ static fsdpck_status make(fsdpck_checkpoint *const *given, size_t count,
     RETURN_IF(take_inputs(c, given, count, o, err));
     c->base = c->inputs[shape];
     RETURN_IF(prepare_inputs(c->inputs, c->input_count, err));
+    RETURN_IF(average_check_adapters(c->inputs, c->input_count, shape, err));
     uint8_t *takes = calloc(c->base->parts.object_count + 1, 1);
     c->average_only.objects = takes;
     if (takes == NULL)

@@ -17,6 +17,7 @@
  *     ema_checkpoint.c    the moving average that an optimizer holds
  *     average_order.c     their training steps, their config.json, adapters
  *     average_match.c     tensors and objects of the inputs of an average
+ *     average_adapters.c  configs of adapters that are averaged; folders of PEFT
  *     merged_checkpoint.c adapters merged into the weights
  *     mapped_checkpoint.c a checkpoint under the names that a tensor map gives it
  *     common_state.c      what the ranks of Megatron-Core have in common; megatron_run.c for callers
@@ -299,6 +300,10 @@ fsdpck_status average_steps_check(fsdpck_checkpoint *const *inputs, size_t count
  * adapters (AVERAGE-LORA). `shape`: the input whose files are copied. */
 void average_warn_inputs(fsdpck_checkpoint *const *inputs, size_t count, size_t shape);
 
+/* average_adapters.c: BADINPUT (LORA-CONFIG) if the inputs are adapters whose configs differ. */
+fsdpck_status average_check_adapters(fsdpck_checkpoint *const *inputs, size_t count, size_t shape,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* average_match.c: the tensors of the inputs of an average, by name. */
 typedef struct average_match {
     fsdpck_checkpoint *const *inputs;
@@ -371,6 +376,8 @@ fsdpck_status checkpoint_find_adapters(fsdpck_checkpoint *c, lora_set *set,
 bool adapters_are_likely(const catalogue *c);
 /* Tensors of adapters by their names alone. */
 uint64_t adapters_count_tensors(const catalogue *c);
+/* average_adapters.c: a folder of one adapter, as PEFT saves it. */
+bool checkpoint_is_adapter_folder(const fsdpck_checkpoint *c);
 /* Fills c->adapters, once; without memory it stays empty. */
 void checkpoint_list_adapters(fsdpck_checkpoint *c);
 /* megatron_run.c: the iteration that Megatron-Core records beside the tensors; -1: none. */

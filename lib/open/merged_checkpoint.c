@@ -50,8 +50,15 @@ static void opened_adapter_release(opened_adapter *a)
 
 /* --- the config --- */
 
-static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, fsdpck_error *err)
+static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, bool several, fsdpck_error *err)
 {
+    if (several)
+        return FAIL_WITH(err, BADINPUT, LORA_CONFIG,
+                         ("the adapter has no adapter_config.json, and its tensors do not contain "
+                          "lora_alpha"),
+                         (path, of->path),
+                         (next, "copy it out with --part adapter --lora-alpha X, and give that "
+                                "folder to --merge-adapter"));
     return FAIL_WITH(
         err, BADINPUT, LORA_CONFIG,
         ("the adapter has no adapter_config.json, and its tensors do not contain "
@@ -62,7 +69,7 @@ static fsdpck_status fail_no_config(const fsdpck_checkpoint *of, fsdpck_error *e
 
 /* From the tensors of the adapter `name` (NULL: the only one), and what else is known. */
 static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const lora_facts *facts,
-                                 text_buf *text, fsdpck_error *err)
+                                 bool several, text_buf *text, fsdpck_error *err)
 {
     lora_set set;
     fsdpck_status st = checkpoint_find_adapters(of, &set, err);
@@ -72,7 +79,7 @@ static fsdpck_status make_config(fsdpck_checkpoint *of, const char *name, const 
     /* Making the list reports adapters that are missing. */
     const bool is_there = adapter < lora_adapter_count(&set);
     if (st == FSDPCK_OK && is_there && !facts->has_alpha)
-        st = fail_no_config(of, err);
+        st = fail_no_config(of, several, err);
     else if (st == FSDPCK_OK && is_there)
         st = lora_config_make(&set, &of->cat, adapter, facts, text, err);
     else if (st == FSDPCK_OK)
@@ -91,9 +98,10 @@ static fsdpck_status has_several(fsdpck_checkpoint *of, bool *several, fsdpck_er
 }
 
 static fsdpck_status read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, const char *name,
-                                 const fsdpck_adapter_options *options, lora_config *config,
+                                 const fsdpck_merge_options *m, lora_config *config,
                                  fsdpck_error *err)
 {
+    const fsdpck_adapter_options *options = m->config;
     adapter_source from = {0};
     text_buf text = {0};
     bool several = false;
@@ -101,7 +109,7 @@ static fsdpck_status read_config(fsdpck_checkpoint *c, fsdpck_checkpoint *of, co
     if (st == FSDPCK_OK)
         st = adapter_source_find(of, name, several, options, &from, err);
     if (st == FSDPCK_OK && from.text == NULL)
-        st = make_config(of, name, &from.facts, &text, err);
+        st = make_config(of, name, &from.facts, m->adapter_count > 1, &text, err);
     if (st == FSDPCK_OK)
         st = lora_config_read(from.text != NULL ? from.text : text.text,
                               from.text != NULL ? from.nbytes : text.nbytes, &c->metadata, config,
@@ -119,15 +127,14 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_optio
                                   opened_adapter *a, merge_request *r, fsdpck_error *err)
 {
     const char *text = m->adapters[i];
-    const fsdpck_adapter_options *config = m->config;
     *r = (merge_request){.name = text};
     a->names = VEC_OF(lora_input, &c->metadata);
     if (merge_adapter_is_self(text, &r->adapter)) {
-        RETURN_IF(read_config(c, c->base, r->adapter, config, &a->config, err));
+        RETURN_IF(read_config(c, c->base, r->adapter, m, &a->config, err));
     } else {
         RETURN_IF(checkpoint_load_inner(c->beside[i], err));
         RETURN_IF(list_tensors(c->beside[i], a, err));
-        RETURN_IF(read_config(c, c->beside[i], NULL, config, &a->config, err));
+        RETURN_IF(read_config(c, c->beside[i], NULL, m, &a->config, err));
         r->beside = &a->tensors;
     }
     r->config = &a->config;
@@ -226,15 +233,22 @@ static bool ties_all(const merge_request *requests, size_t count)
     return true;
 }
 
-/* PEFT trains one of two tied weights, and transformers takes the other from it when it loads the result. */
-static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
-                      const merge_request *requests, size_t count)
+/* PEFT trains tokens of both tied weights. */
+static bool is_trained_alone(const merge_list *list, const merge_target *t)
+{
+    for (uint64_t i = t->first_step; i < t->first_step + t->step_count; i++)
+        if (VEC_AT(&list->steps, const merge_step, i)->kind != MERGE_ROWS)
+            return true;
+    return false;
+}
+
+/* The first weight with a product or another module that config.json ties to another one; STRTAB_NONE: none. */
+static uint32_t tied_by_config(const fsdpck_checkpoint *base, const merge_list *list)
 {
     model_config config = {0};
     bool is_certain;
-    const fsdpck_checkpoint *base = c->base;
-    if (!base->probe.is_folder || ties_all(requests, count))
-        return;
+    if (!base->probe.is_folder)
+        return STRTAB_NONE;
     if (model_config_read(&base->probe.dir, &config, NULL) != FSDPCK_OK)
         config.ties = MODEL_TIES_UNKNOWN;
     const bool ties = config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES;
@@ -243,8 +257,21 @@ static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
     model_config_release(&config);
     for (size_t i = 0; ties && i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        if (t->step_count == 0 || (t->tensor != embedding && !model_is_head(&base->cat, t->tensor)))
-            continue;
+        if (is_trained_alone(list, t) &&
+            (t->tensor == embedding || model_is_head(&base->cat, t->tensor)))
+            return t->name;
+    }
+    return STRTAB_NONE;
+}
+
+/* PEFT trains one of two tied weights, and transformers takes the other from it when it loads the result. */
+static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
+                      const merge_request *requests, size_t count)
+{
+    if (ties_all(requests, count))
+        return;
+    const uint32_t name = tied_by_config(c->base, list);
+    if (name != STRTAB_NONE)
         log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
                  "write \"tie_word_embeddings\": false into config.json of the output if it has "
                  "both weights; "
@@ -252,9 +279,19 @@ static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
                  "the adapter changes '%s', which config.json ties to another weight "
                  "(tie_word_embeddings): "
                  "a model that loads the output has the change in both, the training had it in one",
-                 strtab_text(&list->names, t->name));
-        return;
-    }
+                 strtab_text(&list->names, name));
+    else if (list->tied != STRTAB_NONE && list->unties)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
+                 "write \"tie_word_embeddings\": false into config.json of the output",
+                 "the adapter replaces '%s', which shares its storage with '%s': the weights "
+                 "differ in the output, as after merge_and_unload",
+                 strtab_text(&list->names, list->tied), strtab_text(&list->names, list->tied_to));
+    else if (list->tied != STRTAB_NONE)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
+                 "train again with ensure_weight_tying if the outputs of the model differ",
+                 "the adapter changes '%s', which shares its storage with '%s': the change is in "
+                 "both, as after merge_and_unload, but the training had it in one",
+                 strtab_text(&list->names, list->tied), strtab_text(&list->names, list->tied_to));
 }
 
 static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
@@ -268,13 +305,48 @@ static fsdpck_status keep_ties(fsdpck_checkpoint *c, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+static bool is_merged(const lora_set *set, const lora_tensor *t, const merge_request *requests,
+                      size_t count)
+{
+    const char *name = t->adapter == LORA_NONE ? "" : strtab_text(&set->adapters, t->adapter);
+    for (size_t i = 0; t->adapter != LORA_NONE && i < count; i++)
+        if (requests[i].beside == NULL &&
+            (requests[i].adapter == NULL || strcmp(requests[i].adapter, name) == 0))
+            return true;
+    return false;
+}
+
+/* Adapters in the checkpoint that are not merged are left out of the output. */
+static fsdpck_status skip_unmerged(fsdpck_checkpoint *c, const merge_request *requests,
+                                   size_t count, fsdpck_error *err)
+{
+    const catalogue *from = &c->base->cat;
+    lora_set set;
+    fsdpck_status st = checkpoint_find_adapters(c->base, &set, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < lora_tensor_count(&set); i++) {
+        const lora_tensor *t = lora_tensor_at(&set, i);
+        const uint32_t name = catalogue_tensor(from, t->tensor)->name;
+        if (t->role == LORA_ROLE_BASE || t->role == LORA_ROLE_ORIGINAL ||
+            is_merged(&set, t, requests, count))
+            continue;
+        st = catalogue_add_skipped(&c->cat, catalogue_name(from, name),
+                                   catalogue_name_nbytes(from, name), false,
+                                   catalogue_tensor_nbytes(from, t->tensor), VALUE_OF_NONE, err);
+    }
+    lora_set_release(&set);
+    return st;
+}
+
 /* c->cat from the weights of c->base and the requests. */
 static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *base,
-                               merge_request *requests, size_t count, bool safe, fsdpck_error *err)
+                               merge_request *requests, size_t count, const fsdpck_merge_options *m,
+                               fsdpck_error *err)
 {
+    const bool safe = m->safe != 0;
     merge_list list;
     merge_list_init(&list, &c->metadata);
     list.no_reading = c->remote_files != NULL;
+    list.wide = m->wide != 0;
     fsdpck_status st = merge_list_make(&list, base, requests, count, safe, err);
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
@@ -295,6 +367,7 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
     c->merged.struct_nbytes = sizeof c->merged;
     c->merged.tensors = merger_count(c->merger);
     c->merged.adapters = (const fsdpck_merged_adapter *const *)c->merged_adapters;
+    RETURN_IF(skip_unmerged(c, requests, count, err));
     RETURN_IF(derived_checkpoint_skip_others(c, err));
     RETURN_IF(keep_ties(c, err));
     RETURN_IF(checkpoint_parts_all_model(&c->cat, &c->parts, err));
@@ -325,7 +398,7 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, 
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = take_request(c, m, i, &opened[i], &requests[i], err);
     if (st == FSDPCK_OK)
-        st = merge_all(c, &base.tensors, requests, count, m->safe != 0, err);
+        st = merge_all(c, &base.tensors, requests, count, m, err);
     for (size_t i = 0; opened != NULL && i < count; i++)
         opened_adapter_release(&opened[i]);
     opened_adapter_release(&base);

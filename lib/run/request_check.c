@@ -60,11 +60,19 @@ static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
     return st;
 }
 
+/* A folder of PEFT stays one. */
+static bool is_adapter(const run *r)
+{
+    const int part = r->opt.select.part;
+    return !r->sharded && (part < 0 || part == (int)PART_MODEL) &&
+           checkpoint_is_adapter_folder(r->src);
+}
+
 /* The format of a folder name without suffix. */
 static const format_writer *default_writer(const run *r)
 {
     const format_writer *own = r->src->format->writer;
-    if (r->src->extract != NULL)
+    if (r->src->extract != NULL || is_adapter(r))
         return format_writer_of_adapter;
     if (!r->sharded && r->src->average != NULL && own != NULL && own->is_folder && !own->ranks_only)
         return own;
@@ -85,7 +93,8 @@ static const format_writer *writer_with(writer_option option)
 static fsdpck_status check_adapter(const run *r, fsdpck_error *err)
 {
     const bool has_adapter = r->src->extract != NULL;
-    if (has_adapter == r->writer->of_adapter && !(has_adapter && r->sharded))
+    if ((has_adapter == r->writer->of_adapter && !(has_adapter && r->sharded)) ||
+        (r->writer->of_adapter && is_adapter(r)))
         return FSDPCK_OK;
     if (has_adapter)
         return FAIL_WITH(

@@ -378,31 +378,18 @@ fsdpck_status run_check_engine(run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-static sidecars_policy choose_sidecars_policy(const run *r)
-{
-    if (!r->sharded)
-        return r->writer->of_model ? SIDECARS_FLAT : SIDECARS_NAMED;
-    return r->src->format->writer == r->writer ? SIDECARS_KEPT : SIDECARS_NAMED;
-}
-
 /* All steps before the first write. */
 static fsdpck_status prepare(run *r, fsdpck_error *err)
 {
     RETURN_IF(run_check_engine(r, err));
     RETURN_IF(request_choose_writer(r, err));
     RETURN_IF(like_output_open(&r->like, &r->opt, err));
-    if (r->src->extract != NULL) {
-        sidecars_init(&r->side, false);
-        RETURN_IF(sidecars_add_text(&r->side, "adapter_config.json", &r->src->lora_config, err));
-    } else if (r->like.base == NULL) {
-        RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
-    }
-    if (r->like.base == NULL && r->src->dequantized > 0)
-        RETURN_IF(sidecars_unquantize(&r->side, err));
+    RETURN_IF(run_find_sidecars(r, err));
     if (r->sharded)
         RETURN_IF(reshard_choose_layout(r, err));
     RETURN_IF(run_select(r, err));
     RETURN_IF(trainer_file_add(r, err));
+    RETURN_IF(run_edit_config(r, err));
     if (r->like.base != NULL) {
         RETURN_IF(like_output_check(&r->like, &r->to, &r->src->cat, err));
         RETURN_IF(like_files_find(&r->side, &r->like, &r->to.cat, &r->ctx->log, err));

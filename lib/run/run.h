@@ -17,7 +17,7 @@
  *     view_sums.c        digests of tensors that share a storage, from the output
  *     manifest_files.c   the manifest in the source's folder: names and sizes of its files
  *     local_output.c     outputs on each host's own disk; local_output_assign.c which host gets which file
- *     sidecars.c         small files beside the weights that are copied along
+ *     sidecars.c         small files beside the weights that are copied along; run_sidecars.c chooses them
  *     run_report.c       the report of a run; rank_totals.c totals per rank
  *     group_plan.c       predicted work of a group of processes
  */
@@ -97,6 +97,10 @@ fsdpck_status reshard_choose_layout(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK
 
 /* Source catalogue and options -> r->to, without locations. */
 fsdpck_status run_select(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* run_sidecars.c, before run_select: fills r->side. */
+fsdpck_status run_find_sidecars(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After run_select: config.json of a copy with the dtype of the output. */
+fsdpck_status run_edit_config(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The writer sets the locations of r->to. */
 fsdpck_status run_lay_out(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status run_make_plan(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -257,22 +257,41 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     return st;
 }
 
-fsdpck_status sidecars_unquantize(sidecars *s, fsdpck_error *err)
+static sidecar *find_config(const sidecars *s)
 {
-    const config_change change = {.unquantized = true};
+    for (size_t i = 0; i < s->files.count; i++) {
+        sidecar *f = VEC_AT(&s->files, sidecar, i);
+        if (f->copied && f->text == NULL && strcmp(name_of(f), "config.json") == 0)
+            return f;
+    }
+    return NULL;
+}
+
+fsdpck_status sidecars_edit_config(sidecars *s, const char *to, bool unquantize, fsdpck_error *err)
+{
     model_config config;
     text_buf text = {0};
-    sidecar *f = NULL;
-    for (size_t i = 0; i < s->files.count; i++)
-        if (strcmp(name_of(VEC_AT(&s->files, sidecar, i)), "config.json") == 0)
-            f = VEC_AT(&s->files, sidecar, i);
-    if (f == NULL || !f->copied)
+    sidecar *f = find_config(s);
+    if (f == NULL)
         return FSDPCK_OK;
-    fsdpck_status st = model_config_read(&s->dir, &config, err);
-    if (st == FSDPCK_OK && config.is_quantized)
+    fsdpck_error local = FSDPCK_ERROR_INIT;
+    fsdpck_status st = model_config_read(&s->dir, &config, &local);
+    if (st == FSDPCK_BADINPUT && !unquantize) { /* copied as it is */
+        model_config_release(&config);
+        return FSDPCK_OK;
+    }
+    if (st != FSDPCK_OK && err != NULL)
+        *err = local;
+    const bool recast =
+        st == FSDPCK_OK && to != NULL && config.dtype[0] != '\0' && strcmp(config.dtype, to) != 0;
+    const config_change change = {.dtype = recast ? to : NULL,
+                                  .was = config.dtype,
+                                  .unquantized = unquantize && config.is_quantized};
+    if (st == FSDPCK_OK && (recast || change.unquantized)) {
         st = config_edit(config.text, config.nbytes, &change, &text, err);
-    if (st == FSDPCK_OK && config.is_quantized)
-        st = set_text(s, f, &text, err);
+        if (st == FSDPCK_OK)
+            st = set_text(s, f, &text, err);
+    }
     text_release(&text);
     model_config_release(&config);
     return st;

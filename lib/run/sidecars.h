@@ -64,8 +64,10 @@ char *sidecars_folder_above(const fsdpck_checkpoint *src);
  * has a folder above. */
 fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_policy policy,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Copies config.json without its quantization_config. */
-fsdpck_status sidecars_unquantize(sidecars *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Copies config.json with another dtype (torch's name, NULL: its own), if it has one, and without its
+ * quantization_config. */
+fsdpck_status sidecars_edit_config(sidecars *s, const char *to, bool unquantize,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Its path below the output. */
 const char *sidecars_output(const sidecars *s, const sidecar *f);
 /* Whether one will be copied to this path below the output. */

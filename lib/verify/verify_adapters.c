@@ -1,4 +1,5 @@
 /* Adapters of LoRA in the model part: pairs, ranks, shapes, and lora_B that is all zero. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "lora/lora_check.h"
@@ -82,6 +83,53 @@ static fsdpck_status check_with_config(fsdpck_verify *v, lora_set *set, fsdpck_e
         *err = what;
     lora_config_release(&config);
     adapter_source_release(&from);
+    return st;
+}
+
+static void report_missing(fsdpck_verify *v, const fsdpck_checkpoint *base,
+                           const lora_base_counts *counts)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    const bool renamed = counts->missing == counts->renamed && counts->compared > 0;
+    if (counts->missing == 0)
+        return;
+    FAIL_WITH(
+        &what, BADINPUT, LORA_SHAPE,
+        ("the folder of --like has no weight for %" PRIu64 " of %" PRIu64
+         " modules that the adapter changes",
+         counts->missing, counts->missing + counts->compared),
+        (path, v->src->path), (expected, "'%s.weight'", counts->first_missing),
+        (found, "none in '%s'%s", base->path,
+         renamed ? ", which may have other names for experts, or a tied output projection" : ""),
+        (next, "give the base model that the adapter was trained on"));
+    findings_report_as(&v->found, renamed ? FINDING_WARNING : FINDING_ERROR, &what);
+}
+
+fsdpck_status verify_adapter_like(fsdpck_verify *v, const fsdpck_checkpoint *base,
+                                  fsdpck_error *err)
+{
+    lora_set set;
+    lora_config config = {0};
+    adapter_source from = {0};
+    bool has_config = false;
+    fsdpck_status st = checkpoint_find_adapters(v->src, &set, err);
+    /* verify_adapters has reported a config that cannot be read. */
+    if (st == FSDPCK_OK && adapter_source_find(v->src, NULL, false, NULL, &from, NULL) == FSDPCK_OK)
+        has_config =
+            from.text != NULL &&
+            lora_config_read(from.text, from.nbytes, &v->src->metadata, &config, NULL) == FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = lora_set_name_parameters(&set, &v->src->cat, has_config ? &config : NULL, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < lora_adapter_count(&set); i++) {
+        lora_base_counts counts;
+        st = lora_check_base(&set, &v->src->cat, i, has_config ? &config : NULL, &base->cat,
+                             &counts, report, v, err);
+        if (st == FSDPCK_OK)
+            report_missing(v, base, &counts);
+    }
+    lora_config_release(&config);
+    adapter_source_release(&from);
+    lora_set_release(&set);
     return st;
 }
 

@@ -362,6 +362,8 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
 {
     if (w == NULL)
         return FSDPCK_OK;
+    if (checkpoint_is_adapter_folder(v->src))
+        return verify_adapter_like(v, w->base, err);
     w->v = v;
     const uint64_t errors = v->found.counts[FINDING_ERROR];
     fsdpck_status st = read_config(w, err);

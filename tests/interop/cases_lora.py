@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import warnings
 from functools import partial
 
@@ -9,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from peft_models import VARIANTS, import_peft, make_base, make_peft
+from peft_models import LORA, VARIANTS, import_peft, make_base, make_peft
 from process_group import run_ranks
 from support import BAD_INPUT, UNSUPPORTED, USAGE, case, check, check_nothing_at, check_same_tensors
 
@@ -220,6 +221,68 @@ def case_lora_adapter_alone(setting):
         check_silent(setting, setting.path(source))
 
 
+# Options beside LORA of adapters that were saved without their base model.
+ALONE = (("llama", {"target_modules": ["q_proj", "lm_head"], "modules_to_save": ["norm"]}),
+         ("llama", {"target_modules": ["lm_head"], "modules_to_save": ["model.norm"]}),
+         ("llama", {"target_modules": ["q_proj", "embed_tokens"], "modules_to_save": ["lm_head"]}),
+         ("llama", {"modules_to_save": ["norm", "lm_head"]}),
+         ("gpt2", {"target_modules": ["c_attn"], "fan_in_fan_out": True, "modules_to_save": ["ln_f"]}),
+         ("moe", {"target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], "modules_to_save": ["norm"]}),
+         ("moe", {"target_parameters": ["mlp.experts.down_proj"]}),
+         ("moe", {"target_modules": ["q_proj"], "target_parameters": ["mlp.gate.weight"]}),
+         ("moe", {"target_modules": ["q_proj"], "modules_to_save": ["gate"]}))
+
+
+def check_same_adapter(kind, found, truth):
+    """Both folders make the same model."""
+    peft, _ = import_peft()
+    states = []
+    for folder in (found, truth):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = peft.PeftModel.from_pretrained(make_base(kind), folder)
+            states.append((scalings(model), model.merge_and_unload().state_dict()))
+    check(states[0][0] == states[1][0], "scalings of %s" % found)
+    check_same_tensors(states[0][1], states[1][1], found)
+
+
+@case(first=(2, 15))
+def case_lora_alone_with_modules(setting):
+    """What accelerate saves (the tensors of PEFT's file), what VeOmni saves (trained parameters), and PEFT's folder: modules that
+    were trained whole are kept, and named in the config."""
+    peft, _ = import_peft()
+    for i, (kind, options) in enumerate(ALONE):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = peft.get_peft_model(make_base(kind), peft.LoraConfig(**{**LORA, **options}))
+        with torch.no_grad():
+            for tensor in model.parameters():
+                if tensor.requires_grad:
+                    tensor.add_(torch.randn(tensor.shape, generator=torch.Generator().manual_seed(i)) * 0.1)
+        truth = save_truth(setting, model, "truth%d" % i)
+        saved = load_file(os.path.join(truth, FILE))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.save({"model": peft.get_peft_model_state_dict(model)}, setting.path("file%d.pt" % i))
+        torch.save({name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}, setting.path("trained%d.pt" % i))
+        _, found = setting.consolidate(truth, "same%d" % i, "--part", "adapter")
+        check_folder(found, truth, True)
+        check_silent(setting, truth, setting.path("file%d.pt" % i), setting.path("trained%d.pt" % i))
+        if "experts" in str(options):  # the names do not contain those of the parameters
+            for source in ("file", "trained"):
+                done, out = setting.consolidate(setting.path("%s%d.pt" % (source, i)), "never", "--part", "adapter", "--lora-alpha",
+                                                "16", expected=USAGE)
+                check("target_parameters" in done.stderr, done.stderr)
+                check_nothing_at(out)
+            continue
+        words = ["--lora-alpha", "16"] + (["--fan-in-fan-out"] if kind == "gpt2" else [])
+        for source in ("file%d" % i, "trained%d" % i):
+            _, found = setting.consolidate(setting.path(source + ".pt"), source + "_out", "--part", "adapter", *words)
+            check_same_tensors(load_file(os.path.join(found, FILE)), {
+                name: tensor for name, tensor in saved.items() if "file" in source or ".base_layer." not in name}, found)
+            check_same_adapter(kind, found, truth)
+
+
 @case(first=(2, 15))
 def case_lora_wrapped_names(setting):
     """FSDP1, activation checkpointing and compile add segments; accelerate's folder has the adapter alone."""
@@ -254,6 +317,53 @@ def case_lora_folder_of_peft(setting):
     _, again = setting.consolidate(found, "again", "--part", "adapter")
     check_folder(again, truth, True)
     setting.consolidate(truth, "out", "--part", "adapter", "--force")
+
+
+def edit_config(folder, target, **changes):
+    """A copy of a folder of PEFT with other members in its config."""
+    shutil.copytree(folder, target)
+    with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
+        config = json.load(file)
+    with open(os.path.join(target, CONFIG), "w", encoding="utf-8") as file:
+        json.dump({**config, **changes}, file)
+    return target
+
+
+@case(first=(2, 15))
+def case_lora_average_of_folders(setting):
+    """average and consolidate of PEFT's folders make such a folder; the configs must agree."""
+    peft, _ = import_peft()
+    folders = []
+    for i in range(2):
+        model = make_peft("llama_head")
+        with torch.no_grad():
+            for tensor in model.parameters():
+                tensor.mul_(1 + i)
+        folders.append(save_truth(setting, model, "a%d" % i))
+    _, found = setting.consolidate(folders[0], "copy")
+    check_folder(found, folders[0], True)
+    setting.run("average", folders[0], folders[1], setting.path("mean"))
+    one, other = (load_file(os.path.join(folder, FILE)) for folder in folders)
+    check_same_tensors(load_file(os.path.join(setting.path("mean"), FILE)), {
+        name: ((one[name].float() + other[name].float()) / 2).to(one[name].dtype) for name in one}, "mean")
+    for folder in (found, setting.path("mean")):
+        check(not os.path.exists(os.path.join(folder, "model.safetensors")), folder)
+        loaded = peft.PeftModel.from_pretrained(make_base("llama_head"), folder, autocast_adapter_dtype=False)
+        state = peft.get_peft_model_state_dict(loaded)
+        check_same_tensors(state, load_file(os.path.join(folder, FILE)), folder)
+    # PEFT's older file.
+    shutil.copytree(folders[0], setting.path("bin"))
+    os.remove(os.path.join(setting.path("bin"), FILE))
+    torch.save(one, os.path.join(setting.path("bin"), "adapter_model.bin"))
+    _, found = setting.consolidate(setting.path("bin"), "from_bin")
+    check_folder(found, folders[0], True)
+    for number, changes in enumerate(({"lora_alpha": 15}, {"use_rslora": True, "alpha_pattern": {"v_proj": 3}}, {"fan_in_fan_out": True})):
+        changed = edit_config(folders[1], setting.path("other%d" % number), **changes)
+        done = setting.run("average", folders[0], changed, setting.path("never"), expected=BAD_INPUT)
+        check("LORA-CONFIG" in done.stderr and all("'%s'" % name in done.stderr for name in changes), done.stderr)
+        check_nothing_at(setting.path("never"))
+    same = edit_config(folders[1], setting.path("same"), lora_alpha=16.0, rank_pattern=None, base_model_name_or_path="elsewhere")
+    setting.run("average", folders[0], same, setting.path("again"))
 
 
 @case(first=(2, 15))

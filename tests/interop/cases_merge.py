@@ -165,6 +165,7 @@ SETTINGS = (
      ("llama", [{"r": 8, "lora_alpha": 20, "target_modules": ["q_proj", "v_proj"]},
                 {"r": 4, "lora_alpha": 4, "target_modules": ["q_proj", "o_proj"]},
                 {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj"]}], False),
+     ("llama", [{"r": 8, "lora_alpha": 20, "target_modules": ["v_proj"], "target_parameters": ["q_proj.weight"]}], False),
      ("gpt2", [{"r": 8, "lora_alpha": 20, "target_modules": ["c_attn", "c_proj", "c_fc"]}], False),
      ("gpt2", [{"r": 8, "lora_alpha": 20, "lora_bias": True, "target_modules": ["c_attn", "c_proj"]}], True),
      ("gpt2", [{"r": 8, "lora_alpha": 20, "bias": "all", "target_modules": ["c_attn"]}], False),
@@ -246,6 +247,50 @@ def case_merge_settings_float32(setting):
     check_settings(setting, "float32")
 
 
+TIED = ([{"target_modules": ["q_proj"], "modules_to_save": saved} for saved in (["lm_head"], ["embed_tokens"], ["lm_head", "embed_tokens"])] +
+        [{"target_modules": ["q_proj", "lm_head"]}, {"target_modules": ["q_proj", "embed_tokens"]},
+         {"target_modules": ["q_proj"], "trainable_token_indices": [1, 5]},
+         {"target_modules": ["q_proj", "embed_tokens"], "modules_to_save": ["lm_head"]},
+         {"target_modules": ["q_proj", "lm_head"], "modules_to_save": ["embed_tokens"]},
+         {"target_modules": ["q_proj", "lm_head"], "ensure_weight_tying": True},
+         {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"], "ensure_weight_tying": True}])
+
+
+@case(first=(2, 15))
+def case_merge_tied(setting):
+    """lm_head and embed_tokens share one storage; a module of modules_to_save has its own, so merging it unties them."""
+    peft, _ = import_peft()
+    for i, options in enumerate(TIED):
+        torch.manual_seed(2)
+        base = make_llama(tie_word_embeddings=True).to(torch.bfloat16)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = peft.get_peft_model(copy.deepcopy(base), peft.LoraConfig(r=8, lora_alpha=20, **copy.deepcopy(options)))
+        set_adapter_values(model, i)
+        truth = save_adapter(model, setting.path("t%d" % i))
+        expected = merge_by_peft(base, [truth])
+        torch.save(model.state_dict(), setting.path("inside%d.pt" % i))
+        torch.save(base.state_dict(), setting.path("base%d.pt" % i))
+        config = ("--adapter-config", os.path.join(truth, "adapter_config.json"))
+        for source, words in (("inside", ("--merge-adapter", "self") + config), ("base", ("--merge-adapter", truth))):
+            done, out = setting.consolidate(setting.path("%s%d.pt" % (source, i)), "%s%d-out.pt" % (source, i), *words)
+            check_merged(torch.load(out, weights_only=True), expected, "%s %s" % (source, options))
+            check(("LORA-TIED" in done.stderr) == (i not in (5, 8, 9)), "%s %s: %s" % (source, options, done.stderr))
+
+
+@case(first=(2, 15))
+def case_merge_views(setting):
+    """Two weights that are parts of one storage are not tied."""
+    base, source, (adapter,) = save_setting(setting, "llama", [dict(LORA, task_type=None, target_modules=["k_proj"])], "bfloat16", "base")
+    state = base.state_dict()
+    key, value = ("model.layers.0.self_attn.%s_proj.weight" % name for name in "kv")
+    fused = torch.cat([state[key], state[value]])
+    state[key], state[value] = fused[:len(fused) // 2], fused[len(fused) // 2:]
+    torch.save(state, setting.path("views.pt"))
+    _, out = setting.consolidate(setting.path("views.pt"), "out.pt", "--merge-adapter", adapter)
+    check_merged(torch.load(out, weights_only=True), merge_by_peft(base, [adapter]), "views")
+
+
 @case(first=(2, 15))
 def case_merge_large_rank(setting):
     """Above 128, torch adds parts of the sum."""
@@ -270,8 +315,11 @@ def case_merge_reshard(setting):
     dcp.load(read, checkpoint_id=setting.path("w3"), no_dist=True)
     check_merged(read, expected, "resharded")
     _, path = setting.consolidate(setting.path("w4"), "cast.pt", "--merge-adapter", "self", "--dtype", "fp32", *config)
+    check_merged(torch.load(path, weights_only=True), merge_by_peft(base.float(), [truth]), "float32")
+    base.bfloat16()
+    _, path = setting.consolidate(setting.path("w4"), "globs.pt", "--merge-adapter", "self", "--dtype", "*proj*=fp32", *config)
     cast = torch.load(path, weights_only=True)
-    check_merged(cast, {key: tensor.float() for key, tensor in expected.items()}, "cast")
+    check_merged(cast, {key: tensor.float() if "proj" in key else tensor for key, tensor in expected.items()}, "cast of some")
     _, path = setting.consolidate(setting.path("w4"), "small", "--format", "hf", "--merge-adapter", "self", "--max-shard-size", "4K",
                                   "--memory", "16M", "--threads", "1", *config)
     check_merged(load_hf(path)[0], expected, "one thread, little memory")

@@ -1,0 +1,167 @@
+/* average_adapters.c: folders of adapters: whether their configs permit an average, and whether a checkpoint is one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "open/checkpoint.h"
+
+/* Members that give the tensors of an adapter their meaning. Names and shapes show the others. */
+static const char *const members[] = {"peft_type",
+                                      "r",
+                                      "lora_alpha",
+                                      "rank_pattern",
+                                      "alpha_pattern",
+                                      "use_rslora",
+                                      "use_dora",
+                                      "fan_in_fan_out",
+                                      "bias",
+                                      "lora_bias",
+                                      "trainable_token_indices",
+                                      "layer_replication"};
+
+#define MEMBER_COUNT (sizeof members / sizeof *members)
+
+typedef struct config_values {
+    text_buf text[MEMBER_COUNT]; /* as JSON; empty: absent, null, false, or without elements */
+} config_values;
+
+static void values_release(config_values *v)
+{
+    for (size_t i = 0; i < MEMBER_COUNT; i++)
+        text_release(&v->text[i]);
+}
+
+static fsdpck_status read_value(json_reader *r, text_buf *text, fsdpck_error *err)
+{
+    json_token t;
+    json_writer w;
+    const unsigned outside = r->depth;
+    text->nbytes = 0;
+    json_writer_init(&w, text, 0);
+    do {
+        RETURN_IF(json_next(r, &t, err));
+        json_put_token(&w, &t);
+    } while (r->depth > outside);
+    RETURN_IF(text_check(text, err));
+    if (t.kind == JSON_NULL || t.kind == JSON_FALSE || strcmp(text->text, "{}") == 0 ||
+        strcmp(text->text, "[]") == 0)
+        text->nbytes = 0;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status read_values(json_reader *r, config_values *v, fsdpck_error *err)
+{
+    json_token t;
+    RETURN_IF(json_expect(r, JSON_OBJECT, &t, err));
+    for (;;) {
+        size_t i = 0;
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            return json_expect(r, JSON_END, &t, err);
+        while (i < MEMBER_COUNT && !json_is(&t, members[i]))
+            i++;
+        if (i < MEMBER_COUNT) {
+            RETURN_IF(read_value(r, &v->text[i], err));
+            continue;
+        }
+        RETURN_IF(json_next(r, &t, err));
+        RETURN_IF(json_skip(r, &t, err));
+    }
+}
+
+/* *found: whether the checkpoint has a config. */
+static fsdpck_status values_of(const fsdpck_checkpoint *c, config_values *v, bool *found,
+                               fsdpck_error *err)
+{
+    adapter_source from;
+    json_reader r;
+    *found = false;
+    fsdpck_status st = adapter_source_find(c, NULL, false, NULL, &from, err);
+    if (st == FSDPCK_OK && from.text != NULL) {
+        *found = true;
+        json_reader_init(&r, from.text, from.nbytes, FSDPCK_FINDING_LORA_CONFIG);
+        st = read_values(&r, v, err);
+        json_reader_release(&r);
+        if (st != FSDPCK_OK)
+            error_path(err, from.path);
+    }
+    adapter_source_release(&from);
+    return st;
+}
+
+static const char *shown(const text_buf *text)
+{
+    return text->nbytes == 0 ? "absent or null" : text->text;
+}
+
+static bool same_value(const text_buf *a, const text_buf *b)
+{
+    char *end_a, *end_b;
+    if (a->nbytes == b->nbytes && (a->nbytes == 0 || memcmp(a->text, b->text, a->nbytes) == 0))
+        return true;
+    if (a->nbytes == 0 || b->nbytes == 0)
+        return false;
+    const double x = strtod(a->text, &end_a), y = strtod(b->text, &end_b);
+    return *end_a == '\0' && *end_b == '\0' && x == y;
+}
+
+static fsdpck_status compare(const fsdpck_checkpoint *one, const config_values *a,
+                             const fsdpck_checkpoint *other, const config_values *b,
+                             fsdpck_error *err)
+{
+    text_buf names = {0}, expected = {0}, found = {0};
+    for (size_t i = 0; i < MEMBER_COUNT; i++) {
+        if (same_value(&a->text[i], &b->text[i]))
+            continue;
+        const char *comma = names.nbytes == 0 ? "" : ", ";
+        text_printf(&names, "%s'%s'", comma, members[i]);
+        text_printf(&expected, "%s%s: %s", comma, members[i], shown(&a->text[i]));
+        text_printf(&found, "%s%s: %s", comma, members[i], shown(&b->text[i]));
+    }
+    fsdpck_status st = FSDPCK_OK;
+    if (names.nbytes > 0)
+        st = FAIL_WITH(
+            err, BADINPUT, LORA_CONFIG,
+            ("the adapter's config differs from that of '%s' in %s", one->path, names.text),
+            (path, other->path), (expected, "%s", expected.text), (found, "%s", found.text),
+            (next, "merge each adapter into the base model with consolidate "
+                   "--merge-adapter, and average the results"));
+    text_release(&names);
+    text_release(&expected);
+    text_release(&found);
+    return st;
+}
+
+fsdpck_status average_check_adapters(fsdpck_checkpoint *const *inputs, size_t count, size_t shape,
+                                     fsdpck_error *err)
+{
+    config_values first = {0};
+    bool has_first;
+    if (adapters_count_tensors(&inputs[shape]->cat) == 0)
+        return FSDPCK_OK;
+    fsdpck_status st = values_of(inputs[shape], &first, &has_first, err);
+    for (size_t i = 0; st == FSDPCK_OK && has_first && i < count; i++) {
+        config_values v = {0};
+        bool has_config;
+        st = values_of(inputs[i], &v, &has_config, err);
+        if (st == FSDPCK_OK && has_config)
+            st = compare(inputs[shape], &first, inputs[i], &v, err);
+        values_release(&v);
+    }
+    values_release(&first);
+    return st;
+}
+
+bool checkpoint_is_adapter_folder(const fsdpck_checkpoint *c)
+{
+    static const char *const weights[] = {"adapter_model.safetensors", "adapter_model.bin"};
+    const probe_input *in = &c->probe;
+    path_kind kind;
+    bool has_weights = false;
+    for (size_t i = 0; i < 2; i++)
+        has_weights = has_weights || (in->is_folder ? probe_has_entry(in, weights[i])
+                                                    : strcmp(in->name, weights[i]) == 0);
+    return has_weights && c->merger == NULL && c->mapper == NULL && adapters_are_likely(&c->cat) &&
+           path_probe(&in->dir, "adapter_config.json", &kind, NULL, NULL) == FSDPCK_OK &&
+           kind == PATH_FILE;
+}

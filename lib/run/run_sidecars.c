@@ -1,0 +1,60 @@
+/* run_sidecars.c: which small files a run copies beside the weights. */
+#include "run/run.h"
+
+static sidecars_policy choose_sidecars_policy(const run *r)
+{
+    if (!r->sharded)
+        return r->writer->of_model || r->writer->of_adapter ? SIDECARS_FLAT : SIDECARS_NAMED;
+    return r->src->format->writer == r->writer ? SIDECARS_KEPT : SIDECARS_NAMED;
+}
+
+/* PEFT loads no adapter without its config, which not every reader finds beside the weights. */
+static fsdpck_status add_adapter_config(run *r, fsdpck_error *err)
+{
+    adapter_source from;
+    if (sidecars_has(&r->side, "adapter_config.json"))
+        return FSDPCK_OK;
+    fsdpck_status st = adapter_source_find(r->src, NULL, false, NULL, &from, err);
+    if (st == FSDPCK_OK && from.text != NULL) {
+        const text_buf text = {.text = from.text, .nbytes = from.nbytes};
+        st = sidecars_add_text(&r->side, "adapter_config.json", &text, err);
+    }
+    adapter_source_release(&from);
+    return st;
+}
+
+fsdpck_status run_find_sidecars(run *r, fsdpck_error *err)
+{
+    if (r->src->extract != NULL) {
+        sidecars_init(&r->side, false);
+        return sidecars_add_text(&r->side, "adapter_config.json", &r->src->lora_config, err);
+    }
+    if (r->like.base != NULL)
+        return FSDPCK_OK;
+    RETURN_IF(sidecars_find(&r->side, r->src, choose_sidecars_policy(r), err));
+    return r->writer->of_adapter ? add_adapter_config(r, err) : FSDPCK_OK;
+}
+
+/* torch's name for most elements of the output; NULL for one that models are not loaded in. */
+static const char *usual_dtype(const catalogue *c)
+{
+    uint64_t nelems[DTYPE_COUNT] = {0};
+    dtype usual = DTYPE_COUNT;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const dtype d = (dtype)catalogue_tensor(c, i)->dtype;
+        if (dtype_get(d)->kind != DTYPE_IS_FLOAT)
+            continue;
+        nelems[d] += catalogue_tensor_nelems(c, i);
+        usual = usual == DTYPE_COUNT || nelems[d] > nelems[usual] ? d : usual;
+    }
+    return usual != DTYPE_COUNT && like_output_is_castable(usual) ? dtype_get(usual)->name : NULL;
+}
+
+fsdpck_status run_edit_config(run *r, fsdpck_error *err)
+{
+    const bool unquantize = r->src->dequantized > 0;
+    const bool recast = r->opt.select.dtype_count > 0;
+    if (r->like.base != NULL || r->src->extract != NULL || (!unquantize && !recast))
+        return FSDPCK_OK;
+    return sidecars_edit_config(&r->side, recast ? usual_dtype(&r->to.cat) : NULL, unquantize, err);
+}
