@@ -51,6 +51,16 @@ fsdpck_status map_choose(const map_entry *entries, const char *model_type, const
     return FSDPCK_OK;
 }
 
+fsdpck_status map_entry_is_for(const map_entry *e, const char *model_type, bool *is_for,
+                               fsdpck_error *err)
+{
+    tensor_map *m;
+    RETURN_IF(map_read(e->text, e->nbytes, NULL, &m, err));
+    *is_for = is_for_type(m, model_type);
+    map_free(m);
+    return FSDPCK_OK;
+}
+
 fsdpck_status map_print_fitting(const map_entry *entries, const map_input *inputs, size_t count,
                                 budget *owner, text_buf *out, fsdpck_error *err)
 {

@@ -21,6 +21,9 @@ typedef struct map_choice {
 fsdpck_status map_choose(const map_entry *entries, const char *model_type, const map_input *inputs,
                          size_t count, budget *owner, map_choice *choice,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether the `for` line of a map lists the model type. */
+fsdpck_status map_entry_is_for(const map_entry *e, const char *model_type, bool *is_for,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends "NAME, NAME": the maps whose `for` line lists names of the inputs alone. */
 fsdpck_status map_print_fitting(const map_entry *entries, const map_input *inputs, size_t count,
                                 budget *owner, text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;

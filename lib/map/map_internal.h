@@ -17,6 +17,7 @@
  *     chunk_index.c     the chunks of a tensor that a piece may have elements of
  *     map_adapter.c     the second catalogue
  *     map_adapter_source.c  its source
+ *     map_ties.c        tensors that folders of tied models omit
  *     map_table.c       the maps that are built in
  */
 #ifndef FSDPCK_MAP_MAP_INTERNAL_H

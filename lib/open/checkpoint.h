@@ -174,6 +174,7 @@ struct fsdpck_checkpoint {
     char *lora_origin;       /* then: the file that its config comes from, "" for none */
     text_buf lora_config;    /* then: adapter_config.json */
     char *map_name;          /* as given, or as chosen */
+    char *map_config;        /* the file of --config; else NULL */
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
     text_buf map_variables;
     /* An average: its inputs, with the base of a task arithmetic last. `base` is one of them, which the
@@ -348,6 +349,9 @@ typedef struct like_map {
  * (EXPORT-MAP) if none fits, USAGE (EXPORT-MAP) if two do. */
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
                                     like_map *chosen, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* USAGE (EXPORT-MAP) if `map` is built in and not for the model type of `like`, but another one fits. */
+fsdpck_status checkpoint_check_like_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
+                                        const char *map, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends "NAME, NAME": the built-in maps whose `for` line lists names of `c`; nothing if a map applies
  * to it already. After checkpoint_load_inner. */
 fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out,

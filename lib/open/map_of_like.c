@@ -96,6 +96,38 @@ fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoin
     return st;
 }
 
+fsdpck_status checkpoint_check_like_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
+                                        const char *map, fsdpck_error *err)
+{
+    const map_entry *given = map_find(map);
+    map_choice choice = {0};
+    model_config config;
+    map_inputs l;
+    bool is_for;
+    if (given == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(checkpoint_load_inner(c, err));
+    fsdpck_status st = map_inputs_list(c, &l, err);
+    config = (model_config){0};
+    if (st == FSDPCK_OK)
+        st = model_config_read(&like->probe.dir, &config, err);
+    if (st == FSDPCK_OK)
+        st = map_entry_is_for(given, config.model_type, &is_for, err);
+    if (st == FSDPCK_OK && !is_for)
+        st = map_choose(map_entries, config.model_type, l.inputs.items, l.inputs.count, NULL,
+                        &choice, err);
+    if (st == FSDPCK_OK && choice.fits != NULL)
+        st = FAIL_WITH(
+            err, USAGE, EXPORT_MAP,
+            ("map '%s' is not for model type '%s' of the folder of --like", map, config.model_type),
+            (path, like->path), (expected, "map '%s', which fits the names", choice.fits->name),
+            (next, "give --map %s, or omit --map; a copy of the map in a file is applied as it is",
+             choice.fits->name));
+    model_config_release(&config);
+    map_inputs_release(&l);
+    return st;
+}
+
 fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out, fsdpck_error *err)
 {
     map_inputs l;

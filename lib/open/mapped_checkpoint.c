@@ -381,6 +381,8 @@ fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options 
     c->map_name = strdup(options->map);
     if (c->map_name == NULL)
         return error_set_nomem(err, strlen(options->map));
+    if (options->map_config != NULL && (c->map_config = strdup(options->map_config)) == NULL)
+        return error_set_nomem(err, strlen(options->map_config));
     return apply(c, options, err);
 }
 

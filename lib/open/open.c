@@ -303,6 +303,8 @@ static fsdpck_status apply_map(fsdpck_checkpoint *c, fsdpck_open_options *o,
     if (o->map == NULL) {
         RETURN_IF(checkpoint_choose_map(c, o->like, &chosen, err));
         o->map = chosen.name;
+    } else if (o->like != NULL) {
+        RETURN_IF(checkpoint_check_like_map(c, o->like, o->map, err));
     }
     if (o->map == NULL)
         return FSDPCK_OK;
@@ -319,10 +321,8 @@ static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_op
     fsdpck_checkpoint *made = NULL;
     RETURN_IF(STRUCT_COPY_IN(&a, o->adapter, fsdpck_adapter_options, err));
     if (o->dequantize || o->map != NULL || o->map_import || o->merge != NULL)
-        return FAIL(
-            err, USAGE, NONE,
-            "an adapter keeps its names and values: no map, merge or dequantization applies "
-            "to it");
+        return FAIL(err, USAGE, NONE,
+                    "an adapter keeps its names and values: no map, merge or dequantization applies");
     const fsdpck_status st = checkpoint_extract_adapter(*c, &a, o->like, &made, err);
     *c = made != NULL ? made : *c;
     return st;
@@ -471,6 +471,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     map_free(c->map);
     map_free(c->map_forward);
     free(c->map_name);
+    free(c->map_config);
     text_release(&c->map_variables);
     flat_adapter_free(c->adapter);
     if (c->self != NULL && c->base == NULL)
@@ -481,8 +482,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     unit_list_release(&c->units);
     optim_groups_release(&c->optimizers);
     strtab_release(&c->param_order);
-    vec_release(&c->ties);
-    vec_release(&c->adapters);
+    VEC_RELEASE_ALL(&c->ties, &c->adapters);
     strtab_release(&c->adapter_names);
     trainer_state_release(c);
     if (c->base == NULL) {
