@@ -61,13 +61,23 @@ fsdpck_status map_entry_is_for(const map_entry *e, const char *model_type, bool 
     return FSDPCK_OK;
 }
 
-fsdpck_status map_print_fitting(const map_entry *entries, const map_input *inputs, size_t count,
-                                budget *owner, text_buf *out, fsdpck_error *err)
+static bool keeps_names(const tensor_map *m)
+{
+    for (size_t i = 0; i < m->rules.count; i++)
+        if (VEC_AT(&m->rules, const map_rule, i)->keeps)
+            return true;
+    return false;
+}
+
+fsdpck_status map_print_fitting(const map_entry *entries, const char *model_type,
+                                const map_input *inputs, size_t count, budget *owner, text_buf *out,
+                                fsdpck_error *err)
 {
     for (const map_entry *e = entries; e->name != NULL; e++) {
         tensor_map *m;
         RETURN_IF(map_read(e->text, e->nbytes, owner, &m, err));
-        if (m->nnames > 0 && has_names(m, inputs, count))
+        const bool may_be = model_type[0] != '\0' ? is_for_type(m, model_type) : !keeps_names(m);
+        if (m->nnames > 0 && may_be && has_names(m, inputs, count))
             text_printf(out, "%s%s", out->nbytes > 0 ? ", " : "", e->name);
         map_free(m);
     }

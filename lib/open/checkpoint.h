@@ -352,10 +352,11 @@ fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoin
 /* USAGE (EXPORT-MAP) if `map` is built in and not for the model type of `like`, but another one fits. */
 fsdpck_status checkpoint_check_like_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
                                         const char *map, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Appends "NAME, NAME": the built-in maps whose `for` line lists names of `c`; nothing if a map applies
- * to it already. After checkpoint_load_inner. */
-fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out,
-                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends "NAME, NAME": the built-in maps whose `for` line lists names of `c`, and the model type if its
+ * config.json states one (*by_type); nothing if a map applies to it already. *joined: none, but its experts
+ * are in the layout of transformers 5. After checkpoint_load_inner. */
+fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out, bool *by_type,
+                                    bool *joined, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* adapter_checkpoint.c: a checkpoint of one adapter of the model part of `base`, under the names of PEFT's
  * file; *out as for derived_checkpoint_new. like: the base model, to compare shapes, or NULL. USAGE, BADINPUT, UNSUPPORTED (LORA-...). */
 fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,
