@@ -314,6 +314,27 @@ static void warn_vocabulary(const fsdpck_checkpoint *c, uint64_t stated, uint64_
                  stated, rows);
 }
 
+/* The rows of the output layer of a language model are the words of its vocabulary. Trainers may name that of a
+ * classifier as they name the former; in transformers it is score.weight. */
+static fsdpck_status check_head(const fsdpck_checkpoint *c, uint32_t embedding, fsdpck_error *err)
+{
+    static const char head[] = "lm_head.weight";
+    const uint32_t i = catalogue_find(&c->cat, head, strlen(head));
+    if (i == CAT_NONE || catalogue_tensor(&c->cat, i)->ndim != 2)
+        return FSDPCK_OK;
+    const uint64_t rows = catalogue_shape(&c->cat, i)[0],
+                   words = catalogue_shape(&c->cat, embedding)[0];
+    if (rows == words || rows == map_sizes(c->map).vocab_size)
+        return FSDPCK_OK;
+    const uint32_t line = map_adapter_line(c->mapper, i);
+    return FAIL_WITH(
+        err, BADINPUT, MAP_SHAPE,
+        ("'%s' would have other rows than the embedding, as in classifiers", head), (tensor, head),
+        (expected, "%" PRIu64 " rows", words),
+        (found, "%" PRIu64 " rows, made by line %" PRIu32 " of map '%s'", rows, line, c->map_name),
+        (next, "for a classifier, write 'score.weight' for '%s' in a copy of the map", head));
+}
+
 static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const fsdpck_open_options *o,
                                  fsdpck_error *err)
 {
@@ -321,6 +342,8 @@ static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const fsdpck_open_o
     const catalogue *hf = o->map_import ? &c->base->cat : &c->cat;
     const map_config_sizes sizes = map_sizes(c->map);
     const uint32_t i = catalogue_find(hf, embedding, strlen(embedding));
+    if (!o->map_import && i != CAT_NONE && catalogue_tensor(hf, i)->ndim == 2)
+        RETURN_IF(check_head(c, i, err));
     /* Folders may contain layers that predict further tokens, whatever the map. */
     if (!map_uses_config(c->map) || i == CAT_NONE || catalogue_tensor(hf, i)->ndim != 2)
         return check_layers(c, hf, sizes.num_hidden_layers, false, err);

@@ -346,7 +346,7 @@ fsdpck_status run_advise_map(const run *r, fsdpck_error *err)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensor names are kept, which servers may not load; to convert them, give --like "
                   "BASE or --map NAME; maps that fit%s%s",
-                  by_type ? ": " : " the names, of which the model type decides: ", maps.text);
+                  by_type ? ": " : " the names (check the model type): ", maps.text);
     else if (st == FSDPCK_OK && joined)
         log_write(&r->ctx->log, LOG_NOTE,
                   "the experts of a layer are joined, as in transformers 5, which servers may not "
