@@ -29,8 +29,9 @@ fsdpck_status map_entry_is_for(const map_entry *e, const char *model_type, bool 
 fsdpck_status map_print_fitting(const map_entry *entries, const char *model_type,
                                 const map_input *inputs, size_t count, budget *owner, text_buf *out,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Appends "NAME for PATTERN, PATTERN; NAME for ..." of all maps for the model type. */
-fsdpck_status map_print_purposes(const map_entry *entries, const char *model_type, budget *owner,
+/* Appends "NAME for PATTERN, PATTERN; NAME for ..." of all maps for the model type; if that has more than
+ * `most` bytes, "one of NAME, NAME" instead. */
+fsdpck_status map_print_purposes(const map_entry *entries, const char *model_type, size_t most,
                                  text_buf *out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* False if config.json, which set the variables, names a model type that `m` is not for, and sets the
  * warning (MAP-MODEL), with the built-in maps for the type. `name` is that of the map. */

@@ -27,7 +27,8 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
                                  const model_config *config, fsdpck_error *err)
 {
     text_buf maps = {0}, names = {0};
-    fsdpck_status st = map_print_purposes(map_entries, config->model_type, NULL, &maps, err);
+    fsdpck_status st =
+        map_print_purposes(map_entries, config->model_type, sizeof err->expected - 1, &maps, err);
     if (st == FSDPCK_OK && maps.nbytes == 0) {
         text_puts(&maps, "a model type of a built-in map; fsdpck maps NAME prints them");
         st = text_check(&maps, err);
@@ -48,7 +49,8 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
             ("no tensor map converts the source's names to model type '%s'", config->model_type),
             (path, like->path), (expected, "%s", maps.text),
             (found, "model type '%s'%s", config->model_type, names.text == NULL ? "" : names.text),
-            (next, "%sgive --map NAME|FILE; fsdpck-map(5) describes maps",
+            (next,
+             "%sgive --map NAME|FILE; fsdpck maps NAME prints a map, fsdpck-map(5) describes them",
              config->is_quantized && like->dequantized == 0
                  ? "the folder of --like is quantized: if the source is not, give "
                    "--dequantize; "
