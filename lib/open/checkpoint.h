@@ -175,6 +175,8 @@ struct fsdpck_checkpoint {
     text_buf lora_config;    /* then: adapter_config.json */
     char *map_name;          /* as given, or as chosen */
     char *map_config;        /* the file of --config; else NULL */
+    char *map_text;          /* of a file: it may be a pipe, which is read once */
+    size_t map_nbytes;
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
     text_buf map_variables;
     /* An average: its inputs, with the base of a task arithmetic last. `base` is one of them, which the
@@ -325,6 +327,7 @@ const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c);
  * derived_checkpoint_new. USAGE and BADINPUT (MAP-...). */
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,
                              fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void checkpoint_map_release(fsdpck_checkpoint *c);
 /* The model's tensors, by the names that the model gives them: the inputs of a map. */
 typedef struct map_inputs {
     strtab names;

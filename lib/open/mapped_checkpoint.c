@@ -5,6 +5,7 @@
 
 #include "base/similar.h"
 #include "io/file.h"
+#include "io/pipe_read.h"
 #include "map/map_choose.h"
 #include "open/checkpoint.h"
 #include "open/model_config.h"
@@ -51,15 +52,36 @@ static fsdpck_status fail_no_map(const char *name, fsdpck_error *err)
 static fsdpck_status read_map_file(fsdpck_checkpoint *c, const char *path, tensor_map **m,
                                    fsdpck_error *err)
 {
-    char *text = NULL;
-    size_t nbytes = 0;
-    fsdpck_status st = file_read_whole(NULL, path, MAP_FILE_NBYTES_MAX, &text, &nbytes, err);
+    /* The way back of a proof has the same map. */
+    const fsdpck_checkpoint *of = c;
+    while (of != NULL && (of->map_text == NULL || strcmp(of->map_name, path) != 0))
+        of = of->base;
+    fsdpck_status st = FSDPCK_OK;
+    if (of == NULL && pipe_is_at(path) && group_size(c->ctx->group) > 1)
+        return FAIL_WITH(err, USAGE, NONE, ("a map cannot be a pipe if several processes read it"),
+                         (path, path), (next, "write the map into a file"));
+    if (of == NULL) {
+        st = (pipe_is_at(path)
+                  ? pipe_read_whole(path, MAP_FILE_NBYTES_MAX, &c->map_text, &c->map_nbytes, err)
+                  : file_read_whole(NULL, path, MAP_FILE_NBYTES_MAX, &c->map_text, &c->map_nbytes,
+                                    err));
+        of = c;
+    }
     if (st == FSDPCK_OK)
-        st = map_read(text, nbytes, &c->metadata, m, err);
-    free(text);
+        st = map_read(of->map_text, of->map_nbytes, &c->metadata, m, err);
     if (st != FSDPCK_OK)
         error_path(err, path);
     return st;
+}
+
+void checkpoint_map_release(fsdpck_checkpoint *c)
+{
+    map_free(c->map);
+    map_free(c->map_forward);
+    free(c->map_name);
+    free(c->map_config);
+    free(c->map_text);
+    text_release(&c->map_variables);
 }
 
 static fsdpck_status read_config(tensor_map *m, const char *path, fsdpck_error *err)

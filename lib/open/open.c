@@ -468,11 +468,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     checkpoint_merge_release(c);
     close_all(c->beside, c->beside_count);
     dequantizer_free(c->dequantizer);
-    map_free(c->map);
-    map_free(c->map_forward);
-    free(c->map_name);
-    free(c->map_config);
-    text_release(&c->map_variables);
+    checkpoint_map_release(c);
     flat_adapter_free(c->adapter);
     if (c->self != NULL && c->base == NULL)
         c->format->close(c->self);
