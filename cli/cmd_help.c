@@ -1,6 +1,7 @@
-/* fsdpck help: the overview, the help of a command, or the explanation of a finding. */
+/* fsdpck help: the overview, the help of a command, the explanation of a finding, or a manual page. */
 #include <stdio.h>
 
+#include "help_topics.h"
 #include "opt.h"
 #include "report.h"
 
@@ -15,6 +16,9 @@ static void print_overview(FILE *to)
           to);
     for (const command *k = commands; k->name != NULL; k++)
         fprintf(to, "  %-12s %s\n", k->name, k->summary);
+    fputs("\nManual pages, which fsdpck help TOPIC opens:\n", to);
+    for (const help_topic *t = help_topics; t->name != NULL; t++)
+        fprintf(to, "  %-12s %s\n", t->name, t->summary);
     fputs("\nfsdpck COMMAND --help shows the options of a command; fsdpck(1) is the manual.\n"
           "Start with: fsdpck inspect SRC\n",
           to);
@@ -31,7 +35,7 @@ int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv)
     opt_find_json(c, argc, argv);
     return opt_usage_error_next(
         c,
-        "run fsdpck help for the list of commands; see fsdpck-findings(7) for "
+        "run fsdpck help for the list of commands and topics; see fsdpck-findings(7) for "
         "the ids of findings",
         "unknown command '%s'", word);
 }
@@ -58,7 +62,27 @@ static int print_finding(const fsdpck_finding_kind *k)
     return 0;
 }
 
-/* One command, or all of them if `one` is NULL. */
+static void put_topic(json_writer *w, const help_topic *t)
+{
+    json_begin_object(w);
+    json_member_string(w, "name", t->name);
+    json_member_string(w, "summary", t->summary);
+    json_member_string(w, "page", t->page);
+    json_member_string(w, "section", t->section);
+    json_end_object(w);
+}
+
+static int print_topic_json(const cli *c, const help_topic *topic)
+{
+    json_report r;
+    json_writer *const w = report_begin(&r, c, 0, "none", NULL);
+    json_member_array(w, "topics");
+    put_topic(w, topic);
+    json_end_array(w);
+    return report_end(&r);
+}
+
+/* One command, or all of them and the topics if `one` is NULL. */
 static int print_commands_json(const cli *c, const command *one)
 {
     json_report r;
@@ -73,6 +97,12 @@ static int print_commands_json(const cli *c, const command *one)
         json_end_object(w);
     }
     json_end_array(w);
+    if (one == NULL) {
+        json_member_array(w, "topics");
+        for (const help_topic *t = help_topics; t->name != NULL; t++)
+            put_topic(w, t);
+        json_end_array(w);
+    }
     return report_end(&r);
 }
 
@@ -106,7 +136,10 @@ int cmd_help(cli *c, int argc, const char **argv)
     opt_find_json(c, argc, argv);
     const char *word = first_operand(argc, argv);
     const command *k = word == NULL ? NULL : command_find(word);
+    const help_topic *topic = word == NULL || k != NULL ? NULL : help_topic_find(word);
     fsdpck_finding_kind kind = FSDPCK_INIT(fsdpck_finding_kind);
+    if (topic != NULL)
+        return c->json ? print_topic_json(c, topic) : help_topic_open(c, topic);
     if (word != NULL && k == NULL && !find_finding_kind(word, &kind))
         return cmd_help_unknown(c, word, argc, argv);
     if (word != NULL && k == NULL)

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "help_topics.h"
+
 /* Checkpoints with more tensors have no names among the candidates. */
 #define TENSORS_MAX 10000u
 
@@ -88,6 +90,12 @@ static void put_commands(const prefix *p)
 {
     for (const command *k = commands; k->name != NULL; k++)
         put(p, k->name, strlen(k->name), k->summary);
+}
+
+static void put_topics(const prefix *p)
+{
+    for (const help_topic *t = help_topics; t->name != NULL; t++)
+        put(p, t->name, strlen(t->name), t->summary);
 }
 
 /* Names of the checkpoint on the command line, if it can be opened without options. */
@@ -222,6 +230,7 @@ int complete_run(cli *c, const command *asked, bool is_help, int argc, const cha
         put_commands(&last);
     } else if (is_help) {
         put_commands(&last);
+        put_topics(&last);
         put_findings(&last);
     } else if (asked != NULL) {
         const char *only[] = {asked->name, NULL};

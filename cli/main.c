@@ -30,7 +30,7 @@ const command commands[] = {
      " sum checksum ", true},
     {"latest", cmd_latest, "newest complete checkpoint in the folder of a run", NULL, false},
     {"maps", cmd_maps, "list tensor maps between trainers and Hugging Face models", NULL, false},
-    {"help", cmd_help, "this text, help for a command, or the meaning of a finding", NULL, false},
+    {"help", cmd_help, "this text, a command, the meaning of a finding, or a manual page", NULL, false},
     {"version", cmd_version, "version, and the formats and engines that are built in", NULL, false},
     {NULL, NULL, NULL, NULL, false},
 };

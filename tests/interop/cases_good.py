@@ -77,7 +77,7 @@ def check_digests_of(setting, source, state, *options):
 
 
 def check_latest(setting, sources):
-    """Each as a step of a run: the newest is found, and nothing is said of the others."""
+    """Each as a step of a run: the newest is found, and nothing is said but that a last rank could be missing."""
     root = setting.path("run")
     os.mkdir(root)
     for step, source in enumerate(sources):
@@ -85,7 +85,9 @@ def check_latest(setting, sources):
     for level in ("quick", "coverage"):
         done = setting.run("latest", "--level", level, "-n", len(sources), root)
         found = [os.path.basename(line) for line in done.stdout.splitlines()]
-        check(found == ["step-%d" % (step * 5 + 1) for step in reversed(range(len(sources)))] and done.stderr == "",
+        said = [line for line in done.stderr.splitlines()
+                if not line.endswith("[RANKS-UNKNOWN]") and not line.startswith("  next:     give --source-ranks N,")]
+        check(found == ["step-%d" % (step * 5 + 1) for step in reversed(range(len(sources)))] and said == [],
               "latest says %s, %s" % (found, done.stderr))
 
 

@@ -169,9 +169,16 @@ def case_optim_fixtures(setting):
         except Failure as failure:
             raise Failure(stem + ": " + str(failure)) from None
         turned += 1
-    # 1.13 flattens nothing and writes no planner_data: nothing tells optimizer state from a model's.
-    setting.consolidate(os.path.join(setting.fixtures, "torch-1.13.1", "dcp-sharded-tensor"), "none.pt",
-                        "--optim-keys", "id", expected=USAGE)
+    # 1.13 writes no planner_data: the keys stay flat, and the list of the group gives the numbers.
+    source = os.path.join(setting.fixtures, "torch-1.13.1", "dcp-sharded-tensor")
+    names, numbers = (load_pt(setting.consolidate(source, "flat-%s.pt" % key, "--optim-keys", key)[1], weights_only=False)
+                      for key in ("name", "id"))
+    group = names["optim.param_groups.0.params"]
+    check(len(group) == 5 and numbers["optim.param_groups.0.params"] == list(range(5)), "flat group: %s" % group)
+    for number, name in enumerate(group):
+        for moment in ("step", "exp_avg", "exp_avg_sq"):
+            check(torch.equal(numbers["optim.state.%d.%s" % (number, moment)],
+                              names["optim.state.%s.%s" % (name, moment)]), "flat %s of %s" % (moment, name))
     check(turned > 25, "only %d fixtures have optimizer state" % turned)
 
 

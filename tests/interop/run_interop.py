@@ -171,17 +171,19 @@ def main():
     cases_fixtures.register(FIXTURES)
     cases = [(name, function) for name, function in CASES
              if any(fnmatch.fnmatch(name, pattern) for pattern in options.cases or ["*"])]
-    passed, failed, times = 0, 0, []
+    passed, failures, times = 0, [], []
     for name, seconds, reason in run_all(cases, options):
         times.append((seconds, name))
         if reason is None:
             passed += 1
         else:
-            failed += 1
-            print("FAILED %s: %s" % (name, reason), flush=True)
+            failures.append("FAILED %s: %s" % (name, reason))
+            print(failures[-1], flush=True)
     print("slowest: " + ", ".join("%s %.0f s" % (name, seconds) for seconds, name in sorted(times)[:-11:-1]))
-    print("%d passed, %d failed" % (passed, failed))
-    return 1 if failed or not passed else 0
+    for failure in failures:  # again: torch's warnings push the first print out of the end of the log
+        print(failure[:1500])
+    print("%d passed, %d failed" % (passed, len(failures)))
+    return 1 if failures or not passed else 0
 
 
 if __name__ == "__main__":

@@ -408,11 +408,7 @@ Test(map, syntax_errors_have_line_and_column)
                "line 1, column 3: '->': expected {n} in the sources, or ': unstack n'"),
         SYNTAX("a* -> b\n", "line 1, column 4: '->': expected '*' in both"),
         SYNTAX("a.{n}, b -> c : concat 0\n", "line 1, column 8: expected the same names in"),
-        SYNTAX(
-            "a.{n} -> b : stack m\n",
-            "line 1, column 20: expected a name that is in braces in the rule, without braces: n"),
-        SYNTAX("a.{n} -> b : stack {n}\n", "line 1, column 20: expected n, without braces"),
-        SYNTAX("a -> b : stack n\n", "expected a name that a source or target has in braces"),
+        SYNTAX("a.{n} -> b : stack m\n", "line 1, column 20: expected a name that is in braces"),
         SYNTAX("a.{n} -> b.{n} : unstack n\n",
                "line 1, column 18: unstack: expected a name in braces that"),
         SYNTAX("a.{n}.{m} -> b : stack n, stack m\n",
