@@ -618,7 +618,7 @@ Test(map, chosen_by_model_type_and_names)
     cr_assert(choose(maps, "qwen3", "layers.3.w\0").fits == NULL);
     cr_assert(choose(maps, "", "layers.3.w\0").fits == NULL);
     text_buf text = {0};
-    cr_assert(map_print_purposes(maps, "llama", NULL, &text, &err) == FSDPCK_OK);
+    cr_assert(map_print_purposes(maps, "llama", 90, &text, &err) == FSDPCK_OK);
     cr_assert_str_eq(text.text, "one for layers.{n}.w; two for layers.{n}.w, (head|out); "
                                 "three for layers.{n}.w, *.k");
     text_release(&text);
