@@ -247,7 +247,7 @@ typedef struct fsdpck_open_options {
     /* Tensor map, fsdpck-map(5): the name of a built-in one (fsdpck_builtin_map), or a file. Only the
      * model part then remains, with the names and layouts that the map gives it. NULL: none. */
     const char *map;
-    const char *map_config; /* config.json of the model, for the variables of the map; NULL: none */
+    const char *map_config; /* config.json, for the variables of the map, and for DST; NULL: none */
     const char *const *map_set; /* variables of the map: "NAME=N" */
     size_t map_set_count;
     /* A Hugging Face folder with the wanted names; borrowed for the call; or NULL. Its config.json is the

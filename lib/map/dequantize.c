@@ -13,12 +13,6 @@
 #define BLOCKS       "_blocks"
 #define SCALES       "_scales"
 
-/* Ends of names of other kinds of quantized weights and their numbers: GPTQ and AWQ, compressed-tensors
- * and ModelOpt, bitsandbytes, HQQ. */
-static const char *const other_kinds[] = {
-    ".qweight",   ".qzeros", ".weight_packed", ".weight_scale", ".absmax",
-    ".quant_map", ".SCB",    ".weight_shape",  ".W_q",          ".weight_zero_point"};
-
 typedef struct quant_names {
     strtab table;
     vec input_of; /* uint32_t: by id, index of the input */
@@ -43,14 +37,6 @@ static bool is_fp8(dtype d)
            d == DTYPE_FLOAT8_E5M2FNUZ;
 }
 
-static bool is_other_kind(const map_input *in)
-{
-    for (size_t i = 0; i < sizeof other_kinds / sizeof other_kinds[0]; i++)
-        if (text_ends_with(in->name, in->nbytes, other_kinds[i]))
-            return true;
-    return false;
-}
-
 static bool is_blocks(const map_input *in, dtype d)
 {
     return d == DTYPE_UINT8 && text_ends_with(in->name, in->nbytes, BLOCKS);
@@ -59,30 +45,34 @@ static bool is_blocks(const map_input *in, dtype d)
 bool dequantizer_applies(const catalogue *base, const map_input *inputs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const dtype d = (dtype)catalogue_tensor(base, inputs[i].tensor)->dtype;
-        if (is_fp8(d) || is_blocks(&inputs[i], d) || is_other_kind(&inputs[i]) ||
+        const cat_tensor *t = catalogue_tensor(base, inputs[i].tensor);
+        if (is_fp8((dtype)t->dtype) || quant_named_kind(&inputs[i]) != NULL ||
+            quant_is_packed(&inputs[i], t) ||
             text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_FP8))
             return true;
     }
     return false;
 }
 
-static fsdpck_status fail_kind(const map_input *in, fsdpck_error *err)
+static fsdpck_status fail_kind(const map_input *in, const char *kind, dtype d, fsdpck_error *err)
 {
     return FAIL_WITH(err, UNSUPPORTED, QUANT_KIND,
                      ("'%s' is quantized in a way that fsdpck does not convert", in->name),
                      (tensor, in->name),
                      (expected, "8-bit floats in blocks (NAME_scale_inv), or MXFP4 "
-                                "(NAME_blocks and NAME_scales)"));
+                                "(NAME_blocks and NAME_scales)"),
+                     (found, "%s quantization, dtype %s", kind, dtype_get(d)->name));
 }
 
 /* Of a checkpoint that has scales of other tensors: this one was lost. */
-static fsdpck_status fail_lost_scale(const map_input *in, fsdpck_error *err)
+static fsdpck_status fail_lost_scale(const map_input *in, const char *end, const char *scale_end,
+                                     fsdpck_error *err)
 {
-    return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
-                     ("the scale '%s" SCALE_OF_FP8 "' is missing", in->name), (tensor, in->name),
-                     (expected, "a scale for each tensor of 8-bit floats"),
-                     (next, "restore the scale from the original"));
+    return FAIL_WITH(
+        err, BADINPUT, QUANT_SCALE,
+        ("the scale '%.*s%s' is missing", (int)(in->nbytes - strlen(end)), in->name, scale_end),
+        (tensor, in->name), (expected, "a scale for each quantized tensor"),
+        (next, "restore the scale from the original"));
 }
 
 static bool has_scales(const quant_names *n)
@@ -169,13 +159,15 @@ static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t
                                fsdpck_error *err)
 {
     const map_input *in = &inputs[i];
-    const dtype d = (dtype)catalogue_tensor(v->base, in->tensor)->dtype;
+    const cat_tensor *t = catalogue_tensor(v->base, in->tensor);
+    const dtype d = (dtype)t->dtype;
     const bool blocks = is_blocks(in, d);
+    const char *kind = quant_named_kind(in);
     fsdpck_status st;
     uint32_t scale;
 
-    if (is_other_kind(in))
-        return fail_kind(in, err);
+    if (kind != NULL)
+        return fail_kind(in, kind, d, err);
     if (!is_fp8(d) && !blocks)
         return FSDPCK_OK;
     if (blocks)
@@ -183,8 +175,11 @@ static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t
     else
         scale = find_input(n, in->name, in->nbytes, SCALE_OF_FP8, name, err, &st);
     RETURN_IF(st);
+    if (scale == QUANT_NONE && blocks)
+        return t->ndim == 4 ? fail_lost_scale(in, BLOCKS, SCALES, err) : FSDPCK_OK;
     if (scale == QUANT_NONE)
-        return blocks ? FSDPCK_OK : has_scales(n) ? fail_lost_scale(in, err) : fail_kind(in, err);
+        return has_scales(n) ? fail_lost_scale(in, "", SCALE_OF_FP8, err)
+                             : fail_kind(in, "unknown", d, err);
     if (!blocks)
         RETURN_IF(check_fp8(v, in, &inputs[scale], err));
     else if (!mxfp4_fits(v->base, in->tensor, inputs[scale].tensor))
@@ -198,17 +193,21 @@ static fsdpck_status find_pair(dequantizer *v, const map_input *inputs, uint32_t
                    err);
 }
 
-/* A scale without its weight. */
-static fsdpck_status check_left_scales(const map_input *inputs, size_t count,
-                                       const uint32_t *pair_of, fsdpck_error *err)
+/* A scale without its weight, and quantized tensors that are of no known kind. */
+static fsdpck_status check_left(const dequantizer *v, const map_input *inputs, size_t count,
+                                const uint32_t *pair_of, fsdpck_error *err)
 {
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        const cat_tensor *t = catalogue_tensor(v->base, inputs[i].tensor);
         if (pair_of[i] == QUANT_NONE &&
             text_ends_with(inputs[i].name, inputs[i].nbytes, SCALE_OF_FP8))
             return FAIL_WITH(err, BADINPUT, QUANT_SCALE,
                              ("'%s' has no tensor of 8-bit floats", inputs[i].name),
                              (tensor, inputs[i].name),
                              (expected, "a tensor of the same name without '" SCALE_OF_FP8 "'"));
+        if (pair_of[i] == QUANT_NONE && quant_is_packed(&inputs[i], t))
+            return fail_kind(&inputs[i], "unknown", (dtype)t->dtype, err);
+    }
     return FSDPCK_OK;
 }
 
@@ -229,7 +228,7 @@ static fsdpck_status find_pairs(dequantizer *v, const map_input *inputs, size_t 
     for (uint32_t i = 0; i < count && st == FSDPCK_OK; i++)
         st = find_pair(v, inputs, i, &n, pair_of, &name, err);
     if (st == FSDPCK_OK)
-        st = check_left_scales(inputs, count, pair_of, err);
+        st = check_left(v, inputs, count, pair_of, err);
     text_release(&name);
     vec_release(&n.input_of);
     strtab_release(&n.table);

@@ -38,10 +38,10 @@ struct dequantizer {
     box_reader reader; /* of the first catalogue; with the scales */
     catalogue *out;
     uint64_t block[2]; /* of 8-bit floats: rows and columns with one scale */
-    vec pairs;  /* quant_pair */
-    vec chunks; /* quant_chunk */
-    vec boxes;  /* uint64_t */
-    vec same;   /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
+    vec pairs;         /* quant_pair */
+    vec chunks;        /* quant_chunk */
+    vec boxes;         /* uint64_t */
+    vec same;          /* uint32_t: tensor of `out` plus 1, by tensor of the first catalogue */
     derived_source source;
 };
 
@@ -50,6 +50,11 @@ static inline uint64_t quant_packing(quant_kind kind)
 {
     return kind == QUANT_MXFP4 ? 2 : 1;
 }
+
+/* quant_kind.c: the program that quantized a tensor, of kinds that are not converted, by its name; or NULL. */
+const char *quant_named_kind(const map_input *in);
+/* Whether a tensor has elements of one byte, as weights have only if they are quantized. */
+bool quant_is_packed(const map_input *in, const cat_tensor *t);
 
 /* Sets v->source. */
 void dequantizer_set_source(dequantizer *v);

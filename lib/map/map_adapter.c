@@ -13,32 +13,12 @@ uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor)
     return *VEC_AT(&v->renamed, const uint32_t, base_tensor) - 1;
 }
 
+uint32_t map_adapter_line(const map_adapter *v, uint32_t tensor)
+{
+    return tensor < v->lines.count ? *VEC_AT(&v->lines, const uint32_t, tensor) : 0;
+}
+
 /* --- chunks --- */
-
-static fsdpck_status add_chunk(map_adapter *v, uint32_t tensor, uint64_t chunk, uint32_t piece,
-                               const uint64_t *offsets, const uint64_t *sizes, cat_chunk *k,
-                               fsdpck_error *err)
-{
-    if (v->chunks.count == UINT32_MAX)
-        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
-    RETURN_IF(
-        vec_add(&v->chunks, &(map_chunk){.chunk = chunk, .piece = piece, .add = v->add}, err));
-    k->aux = (uint32_t)(v->chunks.count - 1);
-    return catalogue_add_chunk(v->out, tensor, offsets, sizes, k, err);
-}
-
-static fsdpck_status add_same_chunks(map_adapter *v, uint32_t from, uint32_t tensor,
-                                     fsdpck_error *err)
-{
-    const cat_tensor *t = catalogue_tensor(v->base, from);
-    for (uint64_t i = t->first_chunk; i < t->first_chunk + t->nchunks; i++) {
-        uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
-        cat_chunk k = *catalogue_chunk(v->base, i);
-        catalogue_chunk_box(v->base, i, offsets, sizes);
-        RETURN_IF(add_chunk(v, tensor, i, MAP_NONE, offsets, sizes, &k, err));
-    }
-    return FSDPCK_OK;
-}
 
 /* The box of the target that a piece makes of a chunk; false if they share no element. */
 static bool intersect(const map_piece *p, unsigned ndim, unsigned from_ndim,
@@ -116,7 +96,7 @@ static fsdpck_status add_piece_chunks(map_adapter *v, uint32_t tensor, unsigned 
             k.nbytes = box_nelems(sizes, ndim) * itemsize;
             k.place = LOCATION_STRIDED;
         }
-        RETURN_IF(add_chunk(v, tensor, i, kept, offsets, sizes, &k, err));
+        RETURN_IF(map_adapter_add_chunk(v, tensor, i, kept, offsets, sizes, &k, err));
     }
     return FSDPCK_OK;
 }
@@ -172,7 +152,7 @@ static fsdpck_status rename_tensor(map_adapter *v, const map_rule *rule, uint32_
     m->spec = t->spec;
     m->alias = t->alias;
     *VEC_AT(&v->renamed, uint32_t, from) = made + 1;
-    return add_same_chunks(v, from, made, err);
+    return map_adapter_add_same_chunks(v, from, made, err);
 }
 
 /* The placements of the first source, where the dims are still the same. */
@@ -308,75 +288,17 @@ static fsdpck_status copy_storages(map_adapter *v, fsdpck_error *err)
                                            t->ndim, catalogue_shape(v->base, storage), &made, err));
             catalogue_tensor(v->out, made)->flags = t->flags;
             *VEC_AT(&v->renamed, uint32_t, storage) = made + 1;
-            RETURN_IF(add_same_chunks(v, storage, made, err));
+            RETURN_IF(map_adapter_add_same_chunks(v, storage, made, err));
         }
         catalogue_tensor(v->out, i)->alias = *VEC_AT(&v->renamed, const uint32_t, storage) - 1;
     }
     return FSDPCK_OK;
 }
 
-static uint32_t find_made(const map_adapter *v, uint32_t name)
-{
-    const strtab *texts = &v->m->texts;
-    const uint32_t id =
-        strtab_find(&v->out->names, strtab_text(texts, name), strtab_nbytes(texts, name));
-    for (uint32_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(v->out); i++)
-        if (catalogue_tensor(v->out, i)->name == id)
-            return i;
-    return CAT_NONE;
-}
-
-/* The tensor of the first catalogue that has only got another name; CAT_NONE: it was made otherwise. */
-static uint32_t find_renamed(const map_adapter *v, uint32_t made)
-{
-    for (uint32_t i = 0; i < v->renamed.count; i++)
-        if (*VEC_AT(&v->renamed, const uint32_t, i) == made + 1)
-            return i;
-    return CAT_NONE;
-}
-
-/* Import: a tensor that the folder of a model with tied embeddings omits. */
-static fsdpck_status add_tied(map_adapter *v, const map_tie *tie, bool ties, fsdpck_error *err)
-{
-    const strtab *texts = &v->m->texts;
-    const char *name = strtab_text(texts, tie->name), *same_as = strtab_text(texts, tie->same_as);
-    const uint32_t first = find_made(v, tie->same_as);
-    const uint32_t from = first == CAT_NONE ? CAT_NONE : find_renamed(v, first);
-    uint32_t made;
-    if (first == CAT_NONE || find_made(v, tie->name) != CAT_NONE)
-        return FSDPCK_OK;
-    if (!ties || from == CAT_NONE) {
-        text_printf(&v->untied, "%s'%s'", v->untied.nbytes > 0 ? ", " : "", name);
-        return text_check(&v->untied, err);
-    }
-    const cat_tensor *t = catalogue_tensor(v->base, from);
-    RETURN_IF(catalogue_add_tensor(v->out, name, strtab_nbytes(texts, tie->name), (dtype)t->dtype,
-                                   t->ndim, catalogue_shape(v->base, from), &made, err));
-    cat_tensor *m = catalogue_tensor(v->out, made);
-    m->flags = catalogue_tensor(v->out, first)->flags;
-    m->python = t->python;
-    m->spec = t->spec;
-    v->tied_count++;
-    text_printf(&v->tied, "%s%s = %s", v->tied.nbytes > 0 ? ", " : "", name, same_as);
-    RETURN_IF(text_check(&v->tied, err));
-    return add_same_chunks(v, from, made, err);
-}
-
-const char *map_adapter_tied(const map_adapter *v, size_t *count)
-{
-    *count = v->tied_count;
-    return v->tied.text == NULL ? "" : v->tied.text;
-}
-
 const uint32_t *map_adapter_lost(const map_adapter *v, size_t *count)
 {
     *count = v->lost.count;
     return v->lost.items;
-}
-
-const char *map_adapter_untied(const map_adapter *v)
-{
-    return v->untied.text == NULL ? "" : v->untied.text;
 }
 
 static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_matches *x,
@@ -397,9 +319,8 @@ static fsdpck_status fill(map_adapter *v, const map_input *inputs, const map_mat
     }
     for (size_t i = 0; i < x->lost.count && st == FSDPCK_OK; i++)
         st = vec_add(&v->lost, &inputs[*VEC_AT(&x->lost, const uint32_t, i)].tensor, err);
-    const bool ties = v->m->ties_at_top ? v->m->tied : v->m->nested_tied;
-    for (size_t i = 0; v->m->forward != NULL && i < v->m->ties.count && st == FSDPCK_OK; i++)
-        st = add_tied(v, VEC_AT(&v->m->ties, const map_tie, i), ties, err);
+    if (st == FSDPCK_OK)
+        st = map_add_ties(v, err);
     map_layout_release(&l);
     text_release(&name);
     return st;

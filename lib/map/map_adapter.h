@@ -36,6 +36,8 @@ fsdpck_status map_adapter_new(const tensor_map *m, const catalogue *base, const 
 const source *map_adapter_source(const map_adapter *v);
 /* The tensor that a rule without operations makes of a tensor of the first catalogue; else CAT_NONE. */
 uint32_t map_adapter_renamed(const map_adapter *v, uint32_t base_tensor);
+/* The line of the map with the rule that makes a tensor; 0: of `tied`. */
+uint32_t map_adapter_line(const map_adapter *v, uint32_t tensor);
 /* The chunk of the first catalogue that a chunk of the second one is in. */
 uint64_t map_adapter_chunk(const map_adapter *v, uint64_t chunk);
 /* The constant that a chunk adds to each element: 1, -1 or 0. */

@@ -1,8 +1,9 @@
 /* map_adapter_internal.h: what the files of a map's second catalogue share:
  *
  *     map_adapter.c          the second catalogue
- *     map_adapter_source.c   pieces, and its source
+ *     map_adapter_source.c   its chunks and pieces, and its source
  *     map_heads.c            whether tensors of one module have heads of the same size
+ *     map_ties.c             tensors that folders of tied models omit
  */
 #ifndef FSDPCK_MAP_MAP_ADAPTER_INTERNAL_H
 #define FSDPCK_MAP_MAP_ADAPTER_INTERNAL_H
@@ -60,6 +61,15 @@ bool map_piece_find(const map_piece *p, unsigned ndim, const uint64_t *offsets, 
  * rows of a head. `in` is the rule's source, `target` the name of its target. */
 fsdpck_status map_compare_heads(map_adapter *v, const map_input *in, const text_buf *target,
                                 const map_layout *l, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds a chunk of a tensor of v->out: `k` with another aux. piece: its place in v->pieces, or MAP_NONE. */
+fsdpck_status map_adapter_add_chunk(map_adapter *v, uint32_t tensor, uint64_t chunk, uint32_t piece,
+                                    const uint64_t *offsets, const uint64_t *sizes, cat_chunk *k,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Gives `tensor` of v->out the chunks of `from`, a tensor of the first catalogue. */
+fsdpck_status map_adapter_add_same_chunks(map_adapter *v, uint32_t from, uint32_t tensor,
+                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Import: adds the tensors that folders of models with tied embeddings omit. */
+fsdpck_status map_add_ties(map_adapter *v, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Sets v->source, over `src`. */
 void map_adapter_set_source(map_adapter *v, const source *src);
 

@@ -4,6 +4,33 @@
 #include "base/checked.h"
 #include "map/map_adapter_internal.h"
 
+/* --- chunks --- */
+
+fsdpck_status map_adapter_add_chunk(map_adapter *v, uint32_t tensor, uint64_t chunk, uint32_t piece,
+                                    const uint64_t *offsets, const uint64_t *sizes, cat_chunk *k,
+                                    fsdpck_error *err)
+{
+    if (v->chunks.count == UINT32_MAX)
+        return FAIL(err, LIMIT, LIMIT_COUNT, "too many chunks");
+    RETURN_IF(
+        vec_add(&v->chunks, &(map_chunk){.chunk = chunk, .piece = piece, .add = v->add}, err));
+    k->aux = (uint32_t)(v->chunks.count - 1);
+    return catalogue_add_chunk(v->out, tensor, offsets, sizes, k, err);
+}
+
+fsdpck_status map_adapter_add_same_chunks(map_adapter *v, uint32_t from, uint32_t tensor,
+                                          fsdpck_error *err)
+{
+    const cat_tensor *t = catalogue_tensor(v->base, from);
+    for (uint64_t i = t->first_chunk; i < t->first_chunk + t->nchunks; i++) {
+        uint64_t offsets[NDIM_MAX], sizes[NDIM_MAX];
+        cat_chunk k = *catalogue_chunk(v->base, i);
+        catalogue_chunk_box(v->base, i, offsets, sizes);
+        RETURN_IF(map_adapter_add_chunk(v, tensor, i, MAP_NONE, offsets, sizes, &k, err));
+    }
+    return FSDPCK_OK;
+}
+
 /* --- pieces --- */
 
 /* Rope makes a piece of every two rows, so only the dims that a tensor has are kept: the dims that they come

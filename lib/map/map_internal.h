@@ -17,6 +17,7 @@
  *     chunk_index.c     the chunks of a tensor that a piece may have elements of
  *     map_adapter.c     the second catalogue
  *     map_adapter_source.c  its source
+ *     map_ties.c        tensors that folders of tied models omit
  *     map_table.c       the maps that are built in
  */
 #ifndef FSDPCK_MAP_MAP_INTERNAL_H
@@ -233,7 +234,10 @@ bool map_counts_heads(const tensor_map *m, const map_variable_def *v);
 /* The rows of a head by config.json or the arguments of the training; 0: unknown. *from: which of them. */
 uint64_t map_head_dim(const tensor_map *m, const char **from);
 
-/* map_rule.c: fills stacked and unstacked. */
+/* map_rule.c: a word that is no name in braces of the rule. */
+fsdpck_status map_capture_error(const tensor_map *m, const map_rule *rule, const map_word *w,
+                                fsdpck_error *err);
+/* Fills stacked and unstacked. */
 fsdpck_status map_check_rule(const tensor_map *m, map_rule *rule,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 

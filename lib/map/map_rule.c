@@ -140,6 +140,29 @@ static fsdpck_status check_end(const tensor_map *m, const map_rule *rule, const 
                      (expected, "%s", expected));
 }
 
+/* The braces belong to names: "{e}" in a target is "unstack e". */
+fsdpck_status map_capture_error(const tensor_map *m, const map_rule *rule, const map_word *w,
+                                fsdpck_error *err)
+{
+    text_buf expected = {.limit_bytes = 600};
+    const bool braced = w->nbytes > 2 && w->text[0] == '{' && w->text[w->nbytes - 1] == '}';
+    text_puts(&expected, rule->ncaptures == 0 ? "a name that a source or target has in braces"
+                                              : "a name that is in braces in the rule, without "
+                                                "braces: ");
+    for (uint32_t i = 0; i < rule->ncaptures; i++)
+        text_printf(&expected, "%s%s", i > 0 ? ", " : "",
+                    strtab_text(&m->texts, rule->captures[i]));
+    for (uint32_t i = 0; braced && i < rule->ncaptures; i++)
+        if (strtab_is(&m->texts, rule->captures[i], w->text + 1, w->nbytes - 2)) {
+            expected.nbytes = 0;
+            text_printf(&expected, "%s, without braces", strtab_text(&m->texts, rule->captures[i]));
+        }
+    const fsdpck_status st = map_syntax_error(
+        w->at, expected.text == NULL ? "a name in braces" : expected.text, w->text, w->nbytes, err);
+    text_release(&expected);
+    return st;
+}
+
 fsdpck_status map_check_rule(const tensor_map *m, map_rule *rule, fsdpck_error *err)
 {
     RETURN_IF(check_alike(m, rule->first_source, rule->nsources, err));

@@ -176,6 +176,9 @@ struct fsdpck_checkpoint {
     char *lora_origin;       /* then: the file that its config comes from, "" for none */
     text_buf lora_config;    /* then: adapter_config.json */
     char *map_name;          /* as given, or as chosen */
+    char *map_config;        /* the file of --config; else NULL */
+    char *map_text;          /* of a file: it may be a pipe, which is read once */
+    size_t map_nbytes;
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
     text_buf map_variables;
     /* An average: its inputs, with the base of a task arithmetic last. `base` is one of them, which the
@@ -335,6 +338,7 @@ const fsdpck_checkpoint *checkpoint_merged(const fsdpck_checkpoint *c);
  * derived_checkpoint_new. USAGE and BADINPUT (MAP-...). */
 fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options *options,
                              fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+void checkpoint_map_release(fsdpck_checkpoint *c);
 /* The model's tensors, by the names that the model gives them: the inputs of a map. */
 typedef struct map_inputs {
     strtab names;
@@ -359,10 +363,14 @@ typedef struct like_map {
  * (EXPORT-MAP) if none fits, USAGE (EXPORT-MAP) if two do. */
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
                                     like_map *chosen, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Appends "NAME, NAME": the built-in maps whose `for` line lists names of `c`; nothing if a map applies
- * to it already. After checkpoint_load_inner. */
-fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out,
-                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* USAGE (EXPORT-MAP) if `map` is built in and not for the model type of `like`, but another one fits. */
+fsdpck_status checkpoint_check_like_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
+                                        const char *map, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Appends "NAME, NAME": the built-in maps whose `for` line lists names of `c`, and the model type if its
+ * config.json states one (*by_type); nothing if a map applies to it already. *joined: none, but its experts
+ * are in the layout of transformers 5. After checkpoint_load_inner. */
+fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out, bool *by_type,
+                                    bool *joined, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* adapter_checkpoint.c: a checkpoint of one adapter of the model part of `base`, under the names of PEFT's
  * file; *out as for derived_checkpoint_new. like: the base model, to compare shapes, or NULL. USAGE, BADINPUT, UNSUPPORTED (LORA-...). */
 fsdpck_status checkpoint_extract_adapter(fsdpck_checkpoint *base,

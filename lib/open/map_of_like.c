@@ -1,8 +1,10 @@
 /* map_of_like.c: the tensor maps for the names of a checkpoint. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "map/map_choose.h"
 #include "open/checkpoint.h"
 #include "open/model_config.h"
@@ -25,7 +27,8 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
                                  const model_config *config, fsdpck_error *err)
 {
     text_buf maps = {0}, names = {0};
-    fsdpck_status st = map_print_purposes(map_entries, config->model_type, NULL, &maps, err);
+    fsdpck_status st =
+        map_print_purposes(map_entries, config->model_type, sizeof err->expected - 1, &maps, err);
     if (st == FSDPCK_OK && maps.nbytes == 0) {
         text_puts(&maps, "a model type of a built-in map; fsdpck maps NAME prints them");
         st = text_check(&maps, err);
@@ -46,7 +49,8 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
             ("no tensor map converts the source's names to model type '%s'", config->model_type),
             (path, like->path), (expected, "%s", maps.text),
             (found, "model type '%s'%s", config->model_type, names.text == NULL ? "" : names.text),
-            (next, "%sgive --map NAME|FILE; fsdpck-map(5) describes maps",
+            (next,
+             "%sgive --map NAME|FILE; fsdpck maps NAME prints a map, fsdpck-map(5) describes them",
              config->is_quantized && like->dequantized == 0
                  ? "the folder of --like is quantized: if the source is not, give "
                    "--dequantize; "
@@ -96,14 +100,103 @@ fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoin
     return st;
 }
 
-fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out, fsdpck_error *err)
+fsdpck_status checkpoint_check_like_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
+                                        const char *map, fsdpck_error *err)
+{
+    const map_entry *given = map_find(map);
+    map_choice choice = {0};
+    model_config config;
+    map_inputs l;
+    bool is_for;
+    if (given == NULL)
+        return FSDPCK_OK;
+    RETURN_IF(checkpoint_load_inner(c, err));
+    fsdpck_status st = map_inputs_list(c, &l, err);
+    config = (model_config){0};
+    if (st == FSDPCK_OK)
+        st = model_config_read(&like->probe.dir, &config, err);
+    if (st == FSDPCK_OK)
+        st = map_entry_is_for(given, config.model_type, &is_for, err);
+    if (st == FSDPCK_OK && !is_for)
+        st = map_choose(map_entries, config.model_type, l.inputs.items, l.inputs.count, NULL,
+                        &choice, err);
+    if (st == FSDPCK_OK && choice.fits != NULL)
+        st = FAIL_WITH(
+            err, USAGE, EXPORT_MAP,
+            ("map '%s' is not for model type '%s' of the folder of --like", map, config.model_type),
+            (path, like->path), (expected, "map '%s', which fits the names", choice.fits->name),
+            (next, "give --map %s, or omit --map; a copy of the map in a file is applied as it is",
+             choice.fits->name));
+    model_config_release(&config);
+    map_inputs_release(&l);
+    return st;
+}
+
+/* config.json of the source, beside the weights or in the trainer's folder for it; "" for none. */
+static fsdpck_status read_model_type(const fsdpck_checkpoint *c, char type[64], fsdpck_error *err)
+{
+    folder dir = FOLDER_CLOSED;
+    model_config config = {0};
+    type[0] = '\0';
+    while (c->base != NULL)
+        c = c->base;
+    if (!c->probe.is_folder || c->remote_files != NULL)
+        return FSDPCK_OK;
+    const char *inside = c->cat.origin.side_folder;
+    fsdpck_status st = FSDPCK_OK;
+    if (inside[0] == '\0')
+        st = model_config_read(&c->probe.dir, &config, err);
+    else if (folder_open_inside(&dir, &c->probe.dir, inside, NULL) == FSDPCK_OK)
+        st = model_config_read(&dir, &config, err);
+    memcpy(type, config.model_type, sizeof config.model_type);
+    model_config_release(&config);
+    folder_close(&dir);
+    return st;
+}
+
+/* Whether "NAME.gate_up_proj" [E, 2 I, H] and "NAME.down_proj" [E, H, I] are among the tensors. Other models have
+ * the former as [E, H, 2 I]. */
+static bool has_joined_experts(const map_inputs *l, const catalogue *cat)
+{
+    static const char joined[] = ".experts.gate_up_proj", down[] = "down_proj";
+    for (size_t i = 0; i < l->inputs.count; i++) {
+        const map_input *in = VEC_AT(&l->inputs, const map_input, i);
+        char name[512];
+        if (!text_ends_with(in->name, in->nbytes, joined) || in->nbytes >= sizeof name)
+            continue;
+        const int stem = (int)(in->nbytes - strlen("gate_up_proj"));
+        const int n = snprintf(name, sizeof name, "%.*s%s", stem, in->name, down);
+        for (size_t k = 0; k < l->inputs.count; k++) {
+            const map_input *other = VEC_AT(&l->inputs, const map_input, k);
+            if (other->nbytes != (size_t)n || memcmp(other->name, name, other->nbytes) != 0 ||
+                catalogue_tensor(cat, in->tensor)->ndim != 3 ||
+                catalogue_tensor(cat, other->tensor)->ndim != 3)
+                continue;
+            const uint64_t *a = catalogue_shape(cat, in->tensor),
+                           *b = catalogue_shape(cat, other->tensor);
+            return a[2] == b[1] && a[1] / 2 == b[2] && a[1] % 2 == 0;
+        }
+    }
+    return false;
+}
+
+fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out, bool *by_type,
+                                    bool *joined, fsdpck_error *err)
 {
     map_inputs l;
+    char type[64];
+    *by_type = *joined = false;
     if (c->map != NULL)
         return FSDPCK_OK;
+    /* A config.json that cannot be read states no type. */
+    if (read_model_type(c, type, NULL) != FSDPCK_OK)
+        type[0] = '\0';
+    *by_type = type[0] != '\0';
     fsdpck_status st = map_inputs_list(c, &l, err);
     if (st == FSDPCK_OK)
-        st = map_print_fitting(map_entries, l.inputs.items, l.inputs.count, NULL, out, err);
+        st = map_print_fitting(map_entries, type, l.inputs.items, l.inputs.count, NULL, out, err);
+    if (st == FSDPCK_OK && out->nbytes == 0 && !*by_type)
+        *joined = has_joined_experts(&l, &c->cat);
     map_inputs_release(&l);
     return st;
 }

@@ -5,6 +5,7 @@
 
 #include "base/similar.h"
 #include "io/file.h"
+#include "io/pipe_read.h"
 #include "map/map_choose.h"
 #include "open/checkpoint.h"
 #include "open/model_config.h"
@@ -51,15 +52,36 @@ static fsdpck_status fail_no_map(const char *name, fsdpck_error *err)
 static fsdpck_status read_map_file(fsdpck_checkpoint *c, const char *path, tensor_map **m,
                                    fsdpck_error *err)
 {
-    char *text = NULL;
-    size_t nbytes = 0;
-    fsdpck_status st = file_read_whole(NULL, path, MAP_FILE_NBYTES_MAX, &text, &nbytes, err);
+    /* The way back of a proof has the same map. */
+    const fsdpck_checkpoint *of = c;
+    while (of != NULL && (of->map_text == NULL || strcmp(of->map_name, path) != 0))
+        of = of->base;
+    fsdpck_status st = FSDPCK_OK;
+    if (of == NULL && pipe_is_at(path) && group_size(c->ctx->group) > 1)
+        return FAIL_WITH(err, USAGE, NONE, ("a map cannot be a pipe if several processes read it"),
+                         (path, path), (next, "write the map into a file"));
+    if (of == NULL) {
+        st = (pipe_is_at(path)
+                  ? pipe_read_whole(path, MAP_FILE_NBYTES_MAX, &c->map_text, &c->map_nbytes, err)
+                  : file_read_whole(NULL, path, MAP_FILE_NBYTES_MAX, &c->map_text, &c->map_nbytes,
+                                    err));
+        of = c;
+    }
     if (st == FSDPCK_OK)
-        st = map_read(text, nbytes, &c->metadata, m, err);
-    free(text);
+        st = map_read(of->map_text, of->map_nbytes, &c->metadata, m, err);
     if (st != FSDPCK_OK)
         error_path(err, path);
     return st;
+}
+
+void checkpoint_map_release(fsdpck_checkpoint *c)
+{
+    map_free(c->map);
+    map_free(c->map_forward);
+    free(c->map_name);
+    free(c->map_config);
+    free(c->map_text);
+    text_release(&c->map_variables);
 }
 
 static fsdpck_status read_config(tensor_map *m, const char *path, fsdpck_error *err)
@@ -314,6 +336,27 @@ static void warn_vocabulary(const fsdpck_checkpoint *c, uint64_t stated, uint64_
                  stated, rows);
 }
 
+/* The rows of the output layer of a language model are the words of its vocabulary. Trainers may name that of a
+ * classifier as they name the former; in transformers it is score.weight. */
+static fsdpck_status check_head(const fsdpck_checkpoint *c, uint32_t embedding, fsdpck_error *err)
+{
+    static const char head[] = "lm_head.weight";
+    const uint32_t i = catalogue_find(&c->cat, head, strlen(head));
+    if (i == CAT_NONE || catalogue_tensor(&c->cat, i)->ndim != 2)
+        return FSDPCK_OK;
+    const uint64_t rows = catalogue_shape(&c->cat, i)[0],
+                   words = catalogue_shape(&c->cat, embedding)[0];
+    if (rows == words || rows == map_sizes(c->map).vocab_size)
+        return FSDPCK_OK;
+    const uint32_t line = map_adapter_line(c->mapper, i);
+    return FAIL_WITH(
+        err, BADINPUT, MAP_SHAPE,
+        ("'%s' would have other rows than the embedding, as in classifiers", head), (tensor, head),
+        (expected, "%" PRIu64 " rows", words),
+        (found, "%" PRIu64 " rows, made by line %" PRIu32 " of map '%s'", rows, line, c->map_name),
+        (next, "for a classifier, write 'score.weight' for '%s' in a copy of the map", head));
+}
+
 static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const fsdpck_open_options *o,
                                  fsdpck_error *err)
 {
@@ -321,6 +364,8 @@ static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const fsdpck_open_o
     const catalogue *hf = o->map_import ? &c->base->cat : &c->cat;
     const map_config_sizes sizes = map_sizes(c->map);
     const uint32_t i = catalogue_find(hf, embedding, strlen(embedding));
+    if (!o->map_import && i != CAT_NONE && catalogue_tensor(hf, i)->ndim == 2)
+        RETURN_IF(check_head(c, i, err));
     /* Folders may contain layers that predict further tokens, whatever the map. */
     if (!map_uses_config(c->map) || i == CAT_NONE || catalogue_tensor(hf, i)->ndim != 2)
         return check_layers(c, hf, sizes.num_hidden_layers, false, err);
@@ -381,6 +426,8 @@ fsdpck_status checkpoint_map(fsdpck_checkpoint *base, const fsdpck_open_options 
     c->map_name = strdup(options->map);
     if (c->map_name == NULL)
         return error_set_nomem(err, strlen(options->map));
+    if (options->map_config != NULL && (c->map_config = strdup(options->map_config)) == NULL)
+        return error_set_nomem(err, strlen(options->map_config));
     return apply(c, options, err);
 }
 

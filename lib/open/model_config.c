@@ -196,6 +196,18 @@ fsdpck_status model_config_read(const folder *dir, model_config *config, fsdpck_
     return st;
 }
 
+fsdpck_status model_config_read_file(const char *path, model_config *config, fsdpck_error *err)
+{
+    *config = (model_config){0};
+    fsdpck_status st =
+        file_read_whole(NULL, path, MODEL_CONFIG_NBYTES_MAX, &config->text, &config->nbytes, err);
+    if (st == FSDPCK_OK)
+        st = parse(config, err);
+    if (st != FSDPCK_OK)
+        error_path(err, path);
+    return st;
+}
+
 void model_config_release(model_config *config)
 {
     free(config->text);

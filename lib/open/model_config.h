@@ -48,6 +48,9 @@ typedef struct model_config {
 /* BADINPUT (MAP-CONFIG, FILE-TYPE), IO, LIMIT. */
 fsdpck_status model_config_read(const folder *dir, model_config *config,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same of a file of any name. */
+fsdpck_status model_config_read_file(const char *path, model_config *config,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 void model_config_release(model_config *config);
 
 /* Opens file `name` of the folder. cache_links: follow a link of the Hugging Face cache. */

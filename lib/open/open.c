@@ -303,6 +303,8 @@ static fsdpck_status apply_map(fsdpck_checkpoint *c, fsdpck_open_options *o,
     if (o->map == NULL) {
         RETURN_IF(checkpoint_choose_map(c, o->like, &chosen, err));
         o->map = chosen.name;
+    } else if (o->like != NULL) {
+        RETURN_IF(checkpoint_check_like_map(c, o->like, o->map, err));
     }
     if (o->map == NULL)
         return FSDPCK_OK;
@@ -319,10 +321,8 @@ static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_op
     fsdpck_checkpoint *made = NULL;
     RETURN_IF(STRUCT_COPY_IN(&a, o->adapter, fsdpck_adapter_options, err));
     if (o->dequantize || o->map != NULL || o->map_import || o->merge != NULL)
-        return FAIL(
-            err, USAGE, NONE,
-            "an adapter keeps its names and values: no map, merge or dequantization applies "
-            "to it");
+        return FAIL(err, USAGE, NONE,
+                    "an adapter keeps its names and values: no map, merge or dequantization applies");
     const fsdpck_status st = checkpoint_extract_adapter(*c, &a, o->like, &made, err);
     *c = made != NULL ? made : *c;
     return st;
@@ -468,10 +468,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     checkpoint_merge_release(c);
     close_all(c->beside, c->beside_count);
     dequantizer_free(c->dequantizer);
-    map_free(c->map);
-    map_free(c->map_forward);
-    free(c->map_name);
-    text_release(&c->map_variables);
+    checkpoint_map_release(c);
     flat_adapter_free(c->adapter);
     if (c->self != NULL && c->base == NULL)
         c->format->close(c->self);
@@ -481,8 +478,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     unit_list_release(&c->units);
     optim_groups_release(&c->optimizers);
     strtab_release(&c->param_order);
-    vec_release(&c->ties);
-    vec_release(&c->adapters);
+    VEC_RELEASE_ALL(&c->ties, &c->adapters);
     strtab_release(&c->adapter_names);
     trainer_state_release(c);
     if (c->base == NULL) {

@@ -337,15 +337,21 @@ void run_advise_tied(const run *r)
 fsdpck_status run_advise_map(const run *r, fsdpck_error *err)
 {
     text_buf maps = {0};
+    bool by_type, joined;
     if ((r->writer->options & WRITER_LIKE) == 0 || r->opt.like != NULL ||
         r->opt.select.part != (int)PART_MODEL)
         return FSDPCK_OK;
-    const fsdpck_status st = checkpoint_print_maps(r->src, &maps, err);
+    const fsdpck_status st = checkpoint_print_maps(r->src, &maps, &by_type, &joined, err);
     if (st == FSDPCK_OK && maps.nbytes > 0)
         log_write(&r->ctx->log, LOG_NOTE,
                   "tensor names are kept, which servers may not load; to convert them, give --like "
-                  "BASE or --map NAME; maps that fit: %s",
-                  maps.text);
+                  "BASE or --map NAME; maps that fit%s%s",
+                  by_type ? ": " : " the names (check the model type): ", maps.text);
+    else if (st == FSDPCK_OK && joined)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "the experts of a layer are joined, as in transformers 5, which servers may not "
+                  "load; the map depends on the model type: give --like BASE, or choose one in "
+                  "fsdpck-maps(1)");
     text_release(&maps);
     return st;
 }

@@ -11,13 +11,14 @@
 #include "open/checkpoint.h"
 #include "run/config_edit.h"
 
+#define CONFIG_NAME "config.json"
 /* Real settings and modules have some 100 KB. */
 #define SETTINGS_NBYTES_MAX (UINT64_C(4) << 20)
 
 static bool is_of_model(const char *name)
 {
     static const char *const names[] = {
-        "config.json",
+        CONFIG_NAME,
         "generation_config.json",
         /* tokenizers */
         "tokenizer.json",
@@ -262,7 +263,7 @@ static fsdpck_status edit_config(sidecars *s, const like_output *l, const catalo
                                                  (l->base->dequantized > 0 || is_recast(base, to))};
     fsdpck_status st = config_edit(l->config.text, l->config.nbytes, &change, &text, err);
     if (st == FSDPCK_OK)
-        st = sidecars_add_text(s, "config.json", &text, err);
+        st = sidecars_add_text(s, CONFIG_NAME, &text, err);
     if (st == FSDPCK_OK)
         warn_mixed(l, to, log);
     text_release(&text);
@@ -277,26 +278,32 @@ static bool is_wanted(const module_search *m, const char *name)
                                  strtab_find(&m->names, name, n - strlen(".py")) != STRTAB_NONE);
 }
 
+static fsdpck_status add_file(module_search *m, const char *name, const char *of, const logger *log,
+                              fsdpck_error *err)
+{
+    const bool wanted = is_wanted(m, name);
+    bool copied = false;
+    RETURN_IF(sidecars_add_file(m->s, name, wanted, &copied, err));
+    if (wanted && !copied)
+        log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy it to the output",
+                 "'%s' in the folder of %s is not copied: it is not a regular file, or too large",
+                 name, of);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status add_files(module_search *m, const like_output *l, const catalogue *to,
                                const logger *log, fsdpck_error *err)
 {
     const probe_input *in = &l->base->probe;
     for (size_t i = 0; i < in->entry_count; i++) {
         const char *name = in->entries[i];
-        bool copied = false;
         if (name[0] == '.' || sidecars_is_weights(name) || strcmp(name, MANIFEST_NAME) == 0)
             continue;
-        if (strcmp(name, "config.json") == 0 && l->config.text != NULL) {
+        if (strcmp(name, CONFIG_NAME) == 0 && l->config.text != NULL) {
             RETURN_IF(edit_config(m->s, l, to, log, err));
             continue;
         }
-        const bool wanted = is_wanted(m, name);
-        RETURN_IF(sidecars_add_file(m->s, name, wanted, &copied, err));
-        if (wanted && !copied)
-            log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy it to the output",
-                     "'%s' in the folder of --like is not copied: it is not a regular file, or too "
-                     "large",
-                     name);
+        RETURN_IF(add_file(m, name, "--like", log, err));
     }
     return FSDPCK_OK;
 }
@@ -313,5 +320,81 @@ fsdpck_status like_files_find(sidecars *s, const like_output *l, const catalogue
     if (st == FSDPCK_OK)
         st = add_files(&m, l, to, log, err);
     strtab_release(&m.names);
+    return st;
+}
+
+/* --- the folder of --config --- */
+
+/* Whether a tensor is stored quantized. *dtype: of most floating elements; NULL: there are none. */
+static bool is_output_quantized(const catalogue *to, const char **name)
+{
+    bool quantized = false;
+    *name = NULL;
+    for (size_t i = 0; i < catalogue_tensor_count(to); i++) {
+        const dtype d = (dtype)catalogue_tensor(to, i)->dtype;
+        if (like_output_is_castable(d))
+            *name = dtype_get(like_output_usual(to))->name;
+        else
+            quantized |= dtype_get(d)->itemsize_bytes == 1 && d != DTYPE_BOOL;
+    }
+    return quantized;
+}
+
+static fsdpck_status add_config(sidecars *s, const model_config *config, const catalogue *to,
+                                fsdpck_error *err)
+{
+    const char *usual;
+    text_buf text = {0};
+    config_change change = {.was = config->dtype};
+    change.unquantized = !is_output_quantized(to, &usual) && config->is_quantized;
+    if (usual != NULL && strcmp(usual, config->dtype) != 0)
+        change.dtype = usual;
+    fsdpck_status st = config_edit(config->text, config->nbytes, &change, &text, err);
+    if (st == FSDPCK_OK)
+        st = sidecars_add_text(s, CONFIG_NAME, &text, err);
+    text_release(&text);
+    return st;
+}
+
+/* Those of the folder that are copied, in their order; config.json among them. */
+static fsdpck_status add_folder(sidecars *s, const char *path, const model_config *config,
+                                const catalogue *to, const logger *log, fsdpck_error *err)
+{
+    module_search m = {.s = s};
+    probe_input in = {.path = path, .is_folder = true};
+    sidecars_release(s);
+    sidecars_init(s, true);
+    RETURN_IF(folder_open_parent(&s->dir, path, err));
+    RETURN_IF(folder_list(&s->dir, NULL, &in.entries, &in.entry_count, err));
+    strtab_init(&m.names, NULL);
+    fsdpck_status st = find_modules(&m, &in, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < in.entry_count; i++) {
+        if (strcmp(in.entries[i], CONFIG_NAME) == 0)
+            st = add_config(s, config, to, err);
+        else if (is_wanted(&m, in.entries[i]))
+            st = add_file(&m, in.entries[i], "--config", log, err);
+    }
+    strtab_release(&m.names);
+    free(in.entries);
+    return st;
+}
+
+fsdpck_status like_files_of_config(sidecars *s, const char *path, const catalogue *to,
+                                   const logger *log, fsdpck_error *err)
+{
+    model_config config;
+    bool has_files = false;
+    if (sidecars_has(s, CONFIG_NAME))
+        return FSDPCK_OK;
+    for (size_t i = 0; i < s->files.count; i++)
+        has_files |= VEC_AT(&s->files, const sidecar, i)->copied;
+    fsdpck_status st = model_config_read_file(path, &config, err);
+    if (st == FSDPCK_OK && config.model_type[0] == '\0')
+        log_write(log, LOG_DETAIL, "'%s' has no model_type: it is not copied", path);
+    else if (st == FSDPCK_OK && !has_files && strcmp(text_file_name(path), CONFIG_NAME) == 0)
+        st = add_folder(s, path, &config, to, log, err);
+    else if (st == FSDPCK_OK)
+        st = add_config(s, &config, to, err);
+    model_config_release(&config);
     return st;
 }

@@ -1,6 +1,8 @@
-/* like_files.h: the files of the model folder of --like that make the output ready for a server.
+/* like_files.h: the files of the model folder of --like, or of that of --config, that make the output ready
+ * for a server.
  *
  *     RETURN_IF(like_files_find(&side, &like, &target, &log, err));   // instead of sidecars_find
+ *     RETURN_IF(like_files_of_config(&side, "hf/config.json", &target, &log, err));   // after it
  *     ... sidecars_add, sidecars_copy, sidecars_release ...
  *
  * Only files of known kinds are copied: config.json and generation_config.json, the tokenizer, the chat
@@ -17,5 +19,9 @@
 /* BADINPUT (MAP-CONFIG), LIMIT. A file that is copied in general but cannot be is SIDE-UNREAD. */
 fsdpck_status like_files_find(sidecars *s, const like_output *l, const catalogue *to,
                               const logger *log, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds `path` as config.json, unless `s` has one, or it has no model_type. If `path` is named config.json and
+ * `s` has no files to be copied, the other files of its folder are added too. */
+fsdpck_status like_files_of_config(sidecars *s, const char *path, const catalogue *to,
+                                   const logger *log, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

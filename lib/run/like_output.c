@@ -175,13 +175,48 @@ const char *like_output_names_advice(const like_output *l, const catalogue *to, 
     return "the folder of --like is quantized: if the source is not, give --dequantize";
 }
 
-static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdpck_error *err)
+/* The line of the map that makes a tensor of the target; 0: no line. */
+static uint32_t line_of(const fsdpck_checkpoint *from, const target *to, size_t tensor)
 {
+    const uint32_t at = *VEC_AT(&to->from, const uint32_t, tensor);
+    return from->mapper == NULL || at == CAT_NONE ? 0 : map_adapter_line(from->mapper, at);
+}
+
+/* "made by line 7 of map 'm'": of the tensors that the folder lacks. */
+static void put_lines(const like_output *l, const target *to, const fsdpck_checkpoint *from,
+                      text_buf *out)
+{
+    uint32_t lines[LIKE_NAMES_SHOWN];
+    size_t count = 0;
+    for (size_t i = 0; i < catalogue_tensor_count(&to->cat) && count < LIKE_NAMES_SHOWN; i++) {
+        const uint32_t line = line_of(from, to, i);
+        size_t k = 0;
+        while (k < count && lines[k] != line)
+            k++;
+        if (line != 0 && k == count && !is_named_in(&to->cat, &l->base->cat, i))
+            lines[count++] = line;
+    }
+    for (size_t i = 0; i < count; i++)
+        text_printf(out, "%s%u",
+                    i > 0        ? ", "
+                    : count == 1 ? "made by line "
+                                 : "made by lines ",
+                    lines[i]);
+    if (count > 0)
+        text_printf(out, " of map '%s'", from->map_name);
+}
+
+static fsdpck_status check_names(const like_output *l, const target *t,
+                                 const fsdpck_checkpoint *from, fsdpck_error *err)
+{
+    const catalogue *to = &t->cat;
     like_names missing = {0}, extra = {0};
-    text_buf text = {0};
+    text_buf text = {0}, lines = {0};
     like_output_compare_names(l, to, false, &missing, &extra);
     like_names_put(&missing, "missing", &text);
     like_names_put(&extra, "not in the folder of --like", &text);
+    if (extra.count > 0)
+        put_lines(l, t, from, &lines);
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK && missing.count + extra.count > 0)
         st = FAIL_WITH(
@@ -194,7 +229,10 @@ static fsdpck_status check_names(const like_output *l, const catalogue *to, fsdp
                      ? "check that the folder of --like belongs to this model; omit tensors "
                        "with --exclude"
                      : "check that the folder of --like belongs to this model")));
+    if (st == FSDPCK_BADINPUT && lines.nbytes > 0)
+        error_found(err, "%s", lines.text);
     text_release(&text);
+    text_release(&lines);
     text_release(&missing.names);
     text_release(&extra.names);
     return st;
@@ -221,12 +259,15 @@ static bool is_user_dtype(const target *to, const catalogue *from, size_t i, dty
            ours != (dtype)catalogue_tensor(from, at)->dtype;
 }
 
-static fsdpck_status refuse_type(const like_output *l, const catalogue *to, size_t i, uint32_t k,
-                                 bool is_shape, fsdpck_error *err)
+static fsdpck_status refuse_type(const like_output *l, const target *t, size_t i, uint32_t k,
+                                 const fsdpck_checkpoint *from, bool is_shape, fsdpck_error *err)
 {
-    const catalogue *base = &l->base->cat;
+    const catalogue *base = &l->base->cat, *to = &t->cat;
+    const uint32_t line = line_of(from, t, i);
     text_buf found = {0}, expected = {0};
     like_output_put_type(to, i, &found);
+    if (line != 0)
+        text_printf(&found, ", made by line %u of map '%s'", line, from->map_name);
     like_output_put_type(base, k, &expected);
     fsdpck_status st = text_check(&found, err);
     if (st == FSDPCK_OK)
@@ -245,8 +286,8 @@ static fsdpck_status refuse_type(const like_output *l, const catalogue *to, size
     return st;
 }
 
-static fsdpck_status check_types(const like_output *l, const target *t, const catalogue *from,
-                                 fsdpck_error *err)
+static fsdpck_status check_types(const like_output *l, const target *t,
+                                 const fsdpck_checkpoint *from, fsdpck_error *err)
 {
     const catalogue *base = &l->base->cat, *to = &t->cat;
     for (size_t i = 0; i < catalogue_tensor_count(to); i++) {
@@ -257,15 +298,15 @@ static fsdpck_status check_types(const like_output *l, const target *t, const ca
         const bool is_shape = !shape_equal(catalogue_shape(to, i), ours->ndim,
                                            catalogue_shape(base, k), theirs->ndim);
         if (is_shape || (ours->dtype != theirs->dtype && !like_output_is_dequantized(l, to, k) &&
-                         !is_user_dtype(t, from, i, (dtype)theirs->dtype)))
-            return refuse_type(l, to, i, k, is_shape, err);
+                         !is_user_dtype(t, &from->cat, i, (dtype)theirs->dtype)))
+            return refuse_type(l, t, i, k, from, is_shape, err);
     }
     return FSDPCK_OK;
 }
 
-fsdpck_status like_output_check(const like_output *l, const target *to, const catalogue *from,
-                                fsdpck_error *err)
+fsdpck_status like_output_check(const like_output *l, const target *to,
+                                const fsdpck_checkpoint *from, fsdpck_error *err)
 {
-    RETURN_IF(check_names(l, &to->cat, err));
+    RETURN_IF(check_names(l, to, from, err));
     return check_types(l, to, from, err);
 }

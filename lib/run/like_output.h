@@ -31,9 +31,9 @@ bool like_output_is_castable(dtype d);
 dtype like_output_usual(const catalogue *c);
 void like_output_select(const like_output *l, select_request *request);
 /* With a folder: every tensor of it is in the target with its shape, and no other. BADINPUT (EXPORT-KEYS,
- * EXPORT-SHAPE, EXPORT-DTYPE). */
-fsdpck_status like_output_check(const like_output *l, const target *to, const catalogue *from,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+ * EXPORT-SHAPE, EXPORT-DTYPE), with lines of the map that `from` was made with. */
+fsdpck_status like_output_check(const like_output *l, const target *to,
+                                const fsdpck_checkpoint *from, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void like_output_release(like_output *l);
 
 /* --- for fsdpck verify --like, which compares a finished output --- */

@@ -8,6 +8,14 @@ static fsdpck_status mesh_of_like(run *r, mesh *m, fsdpck_error *err)
 {
     fsdpck_checkpoint *like = r->opt.sharding.like;
     const mesh *theirs = catalogue_largest_mesh(&like->cat);
+    if (theirs == NULL && like->format->of_model)
+        return FAIL_WITH(
+            err, UNSUPPORTED, LAYOUT_UNKNOWN,
+            ("--like takes the mesh of a sharded checkpoint, but this is a folder of full "
+             "tensors"),
+            (path, like->path),
+            (next, "omit --like; for the names and files of this folder, give it to a "
+                   "following fsdpck consolidate --like"));
     if (theirs == NULL)
         return FAIL_WITH(err, UNSUPPORTED, LAYOUT_UNKNOWN,
                          ("layout cannot be determined from the chunks"), (path, like->path));

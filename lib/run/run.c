@@ -390,8 +390,12 @@ static fsdpck_status prepare(run *r, fsdpck_error *err)
     RETURN_IF(run_select(r, err));
     RETURN_IF(trainer_file_add(r, err));
     RETURN_IF(run_edit_config(r, err));
+    if (r->writer->of_model && !r->sharded && r->src->map_config != NULL &&
+        r->src->map_forward == NULL && r->like.base == NULL)
+        RETURN_IF(
+            like_files_of_config(&r->side, r->src->map_config, &r->to.cat, &r->ctx->log, err));
     if (r->like.base != NULL) {
-        RETURN_IF(like_output_check(&r->like, &r->to, &r->src->cat, err));
+        RETURN_IF(like_output_check(&r->like, &r->to, r->src, err));
         RETURN_IF(like_files_find(&r->side, &r->like, &r->to.cat, &r->ctx->log, err));
     }
     RETURN_IF(manifest_files_check_run(r, err));

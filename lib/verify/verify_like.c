@@ -103,24 +103,30 @@ static fsdpck_status report_names(const verify_like *w, const like_names *n, con
 
 static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
 {
+    static const char export_first[] =
+        "export it first, with fsdpck consolidate --like or --map, and verify the output";
+    const bool is_export = w->v->src->format->of_model;
     like_names missing = {0}, extra = {0};
     like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
                               &missing, &extra);
-    fsdpck_status st = report_names(
-        w, &missing, &w->base->cat,
-        missing.count == 1 ? "tensor in the folder of --like is missing"
-                           : "tensors in the folder of --like are missing",
-        like_output_names_advice(&w->like, output_of(w),
-                                 "export again: a loader gives missing tensors random values"),
-        err);
+    fsdpck_status st =
+        report_names(w, &missing, &w->base->cat,
+                     missing.count == 1 ? "tensor in the folder of --like is missing"
+                                        : "tensors in the folder of --like are missing",
+                     like_output_names_advice(
+                         &w->like, output_of(w),
+                         is_export ? "export again: a loader gives missing tensors random values"
+                                   : export_first),
+                     err);
     if (st == FSDPCK_OK)
         st = report_names(
             w, &extra, output_of(w),
             extra.count == 1 ? "tensor is not in the folder of --like"
                              : "tensors are not in the folder of --like",
             like_output_names_advice(&w->like, output_of(w),
-                                     "check that the folder of --like belongs to this model, and "
-                                     "how the export names tensors"),
+                                     is_export ? "check that the folder of --like belongs to this "
+                                                 "model, and how the export names tensors"
+                                               : export_first),
             err);
     text_release(&missing.names);
     text_release(&extra.names);

@@ -114,6 +114,19 @@ def case_map_export_like_llama(setting):
 
 
 @case(first=(2, 15))
+def case_map_export_config(setting):
+    """--config FILE instead of --like: transformers opens the folder, in the dtype of the weights."""
+    adapter = make_adapter("llama3", "Llama3StateDictAdapter", SIZES)
+    state = make_state(adapter, SIZES, torch.bfloat16)
+    source = setting.path("dcp")
+    run_ranks(RANKS, rank_save, source, state, "all")
+    base = save_base(setting, "base", transformers().LlamaConfig(**GEOMETRY, tie_word_embeddings=False), torch.float32)
+    _, folder = setting.consolidate(source, "out/", "--map", "torchtitan-llama3", "--config", base + "/config.json")
+    check(os.path.exists(os.path.join(folder, "generation_config.json")), "no generation_config.json")
+    check_loads(folder, to_hf(adapter, state), torch.bfloat16)
+
+
+@case(first=(2, 15))
 def case_map_export_like_tied(setting):
     """Tied in transformers: torchtitan's folder has both names all the same."""
     adapter = make_adapter("qwen3", "Qwen3StateDictAdapter", SIZES)

@@ -13,7 +13,7 @@ from process_group import run_ranks
 from support import BAD_INPUT, USAGE, case, check, check_same_tensors, digests_of, load_hf
 from torchtitan_adapter import (LAYERS, Sizes, gpt_oss_to_hf, make_adapter, make_gpt_oss_adapter, make_state, to_hf)
 from torchtitan_llama4 import llama4, llama4_adapter
-from trainer_converters import LITGPT, litgpt, torchtune
+from trainer_converters import LITGPT, litgpt, torchtune, torchtune_reward
 from veomni_converters import CONVERTERS, to_veomni
 
 RANKS = 3
@@ -179,6 +179,25 @@ def case_map_torchtune(setting):
         check_export(setting, state, expected, "torchtune-" + family, *options, part="model")
         for name in ("dcp", "hf", "for2"):
             shutil.rmtree(setting.path(name))
+
+
+@case(first=(2, 15))
+def case_map_torchtune_classifier(setting):
+    """Its output layer has the name of a language model's: refused, with a map that makes what torchtune makes."""
+    state, expected = torchtune_reward(Sizes(6, 2, 8, hidden=48), torch.bfloat16)
+    check("score.weight" in expected and "lm_head.weight" not in expected, "no classifier")
+    source = setting.path("reward.pt")
+    torch.save(state, source)
+    options = ("--map-set", "heads=6", "--map-set", "kv_heads=2")
+    done = setting.run("consolidate", source, setting.path("no/"), "--map", "torchtune-llama", *options, expected=BAD_INPUT)
+    check("MAP-SHAPE" in done.stderr and "'score.weight' for 'lm_head.weight'" in done.stderr, done.stderr)
+    own = setting.path("own.map")
+    with open(own, "w", encoding="utf-8") as text:
+        text.write(setting.run("maps", "torchtune-llama").stdout.replace("lm_head.weight", "score.weight"))
+    _, folder = setting.consolidate(source, "hf/", "--map", own, *options)
+    check_same_tensors(load_hf(folder)[0], expected, "hf")
+    setting.run("consolidate", folder, setting.path("back.pt"), "--map", own, "--import", *options)
+    check_same_tensors(torch.load(setting.path("back.pt")), state, "back")
 
 
 @case(first=(2, 15))

@@ -69,3 +69,50 @@ def case_map_transformers_mixtral(setting):
 def case_map_transformers_others(setting):
     for family in OTHERS:
         check_families(setting, [family], "transformers-5-" + family.replace("_", "-"))
+
+
+def check_loads_imported(setting, model, saved, name, stem):
+    """The trainer's model loads what import makes, and has its own values again."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+    made = setting.path(stem + "-dcp")
+    done = setting.run("reshard", saved, made, "--world-size", "3", "--format", "dcp", "--map", name, "--import")
+    expected = model.state_dict()
+    state = {key: torch.zeros_like(tensor) for key, tensor in expected.items()}
+    dcp.load(state, checkpoint_id=made, no_dist=True)
+    check_same_tensors(state, expected, stem + " imported")
+    check(dcp.FileSystemReader(made).read_metadata().state_dict_metadata.keys() == expected.keys(), stem + ": other names")
+    return done
+
+
+@case(first=(2, 15))
+def case_map_transformers_tied(setting):
+    """Folders of tied models omit the output layer, which the state_dict() of the model has."""
+    import_transformers()
+    families = [(family, "transformers-5-experts") for family in EXPERTS]
+    families += [(family, "transformers-5-mixtral") for family in MIXTRAL]
+    families += [(family, "transformers-5-" + family.replace("_", "-")) for family in OTHERS]
+    for family, name in families:
+        model = make_model(family, tied=True)
+        saved = setting.path("tied-" + family)
+        model.save_pretrained(saved)
+        # nemotron_h ties nothing.
+        check(("lm_head.weight" in load_hf(saved)[0]) == (family == "nemotron_h"), family + " is saved otherwise")
+        done = check_loads_imported(setting, model, saved, name, family)
+        check(("tied: lm_head.weight = model.embed_tokens.weight" in done.stdout) == (family != "nemotron_h"), done.stdout)
+
+
+@case(first=(2, 15))
+def case_map_transformers_classifier(setting):
+    """A classifier has no output layer, though its config ties the embeddings."""
+    import_transformers()
+    import transformers
+    for tied in (False, True):
+        config = make_model("qwen3_moe", tied=tied).config
+        config.num_labels = 3
+        model = transformers.AutoModelForSequenceClassification.from_config(config)
+        check("score.weight" in model.state_dict() and "lm_head.weight" not in model.state_dict(), "no classifier")
+        saved = setting.path("classifier-%d" % tied)
+        model.save_pretrained(saved)
+        done = check_loads_imported(setting, model, saved, "transformers-5-experts", "score-%d" % tied)
+        check("lm_head" not in done.stdout + done.stderr, done.stderr)

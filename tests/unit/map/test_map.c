@@ -408,7 +408,7 @@ Test(map, syntax_errors_have_line_and_column)
                "line 1, column 3: '->': expected {n} in the sources, or ': unstack n'"),
         SYNTAX("a* -> b\n", "line 1, column 4: '->': expected '*' in both"),
         SYNTAX("a.{n}, b -> c : concat 0\n", "line 1, column 8: expected the same names in"),
-        SYNTAX("a.{n} -> b : stack m\n", "line 1, column 20: expected a name in braces"),
+        SYNTAX("a.{n} -> b : stack m\n", "line 1, column 20: expected a name that is in braces"),
         SYNTAX("a.{n} -> b.{n} : unstack n\n",
                "line 1, column 18: unstack: expected a name in braces that"),
         SYNTAX("a.{n}.{m} -> b : stack n, stack m\n",
@@ -618,7 +618,7 @@ Test(map, chosen_by_model_type_and_names)
     cr_assert(choose(maps, "qwen3", "layers.3.w\0").fits == NULL);
     cr_assert(choose(maps, "", "layers.3.w\0").fits == NULL);
     text_buf text = {0};
-    cr_assert(map_print_purposes(maps, "llama", NULL, &text, &err) == FSDPCK_OK);
+    cr_assert(map_print_purposes(maps, "llama", 90, &text, &err) == FSDPCK_OK);
     cr_assert_str_eq(text.text, "one for layers.{n}.w; two for layers.{n}.w, (head|out); "
                                 "three for layers.{n}.w, *.k");
     text_release(&text);

@@ -86,6 +86,32 @@ typedef struct refusal {
     const char *text, *message;
 } refusal;
 
+static void check_refusals(const refusal *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        map_case c;
+        cr_assert(apply(&c, list[i].text, NULL) == FSDPCK_USAGE, "%s", list[i].text);
+        cr_assert_eq(err.finding, FSDPCK_FINDING_MAP_SYNTAX);
+        cr_assert(strstr(err.message, list[i].message) != NULL, "'%s' gave '%s'", list[i].text,
+                  err.message);
+        map_case_release(&c);
+    }
+}
+
+/* The braces belong to the names of tensors. */
+Test(map_add, names_of_stack_and_unstack)
+{
+    static const refusal list[] = {
+        {"a.{n} -> b : stack m\n",
+         "expected a name that is in braces in the rule, without braces: n"},
+        {"a.{n} -> b : stack {n}\n", "line 1, column 20: expected n, without braces, found '{n}'"},
+        {"a.{n} -> b.{n}.{e} : unstack {e}\n", "expected e, without braces, found '{e}'"},
+        {"a.{n} -> b.{n}.{e} : unstack {i}\n", "without braces: n, e, found '{i}'"},
+        {"a -> b : stack n\n", "expected a name that a source or target has in braces"},
+    };
+    check_refusals(list, sizeof list / sizeof *list);
+}
+
 Test(map_add, refused_with_line_and_column)
 {
     static const refusal list[] = {
@@ -108,14 +134,7 @@ Test(map_add, refused_with_line_and_column)
         {"let n = 0\nw -> w : rope n\n", "line 2, column 15: expected a positive number"},
         {"let n = 0\nw.{i} -> w.{i+n}\n", "line 2, column 15: expected a number or a variable"},
     };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        map_case c;
-        cr_assert(apply(&c, list[i].text, NULL) == FSDPCK_USAGE, "%s", list[i].text);
-        cr_assert_eq(err.finding, FSDPCK_FINDING_MAP_SYNTAX);
-        cr_assert(strstr(err.message, list[i].message) != NULL, "'%s' gave '%s'", list[i].text,
-                  err.message);
-        map_case_release(&c);
-    }
+    check_refusals(list, sizeof list / sizeof *list);
 }
 
 Test(map_add, switches_take_0_or_1)
