@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "compare/diff.h"
 #include "compare/diff_json_beside.h"
+#include "open/state_files.h"
 
 enum { LIST_NBYTES = 400 };
 

@@ -1,4 +1,5 @@
 #include "compare/diff_json_beside.h"
+#include "open/state_files.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -242,8 +242,7 @@ static fsdpck_status read_op(map_reader *r, const map_rule *rule, map_op *op, fs
     if (kind == MAP_OP_STACK || kind == MAP_OP_UNSTACK) {
         op->capture = find_capture(r->m, rule, argument);
         r->next++;
-        return op->capture != MAP_NONE ? FSDPCK_OK
-                                       : map_capture_error(r->m, rule, argument, err);
+        return op->capture != MAP_NONE ? FSDPCK_OK : map_capture_error(r->m, rule, argument, err);
     }
     if (kind == MAP_OP_ROPE)
         return read_values(r, op, 1, err);

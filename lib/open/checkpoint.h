@@ -171,13 +171,13 @@ struct fsdpck_checkpoint {
     tensor_map *map;
     tensor_map *map_forward; /* import: the map that `map` inverts; else NULL */
     map_adapter *mapper;
-    lora_extract *extract;   /* only one adapter's tensors; else NULL */
-    char *lora_name;         /* then: its name */
-    char *lora_origin;       /* then: the file that its config comes from, "" for none */
-    text_buf lora_config;    /* then: adapter_config.json */
-    char *map_name;          /* as given, or as chosen */
-    char *map_config;        /* the file of --config; else NULL */
-    char *map_text;          /* of a file: it may be a pipe, which is read once */
+    lora_extract *extract; /* only one adapter's tensors; else NULL */
+    char *lora_name;       /* then: its name */
+    char *lora_origin;     /* then: the file that its config comes from, "" for none */
+    text_buf lora_config;  /* then: adapter_config.json */
+    char *map_name;        /* as given, or as chosen */
+    char *map_config;      /* the file of --config; else NULL */
+    char *map_text;        /* of a file: it may be a pipe, which is read once */
     size_t map_nbytes;
     char map_chosen_for[64]; /* the model type that it was chosen for; "" if it was given */
     text_buf map_variables;
@@ -451,26 +451,7 @@ char *folder_path_join(const char *folder_path, const char *name);
 size_t weights_stem_nbytes(const char *name);
 /* Whether it is a folder of devices, processes or settings, which the search skips. */
 bool is_system_folder(const char *path);
-/* search_state.c: by the names that transformers, accelerate and their like give to what torch.save
- * writes beside the weights. */
-bool trainer_state_has_name(const char *name);
-bool trainer_state_is_file(const char *path);
-void trainer_state_release(fsdpck_checkpoint *c);
-/* state_files.c: lists in c->state_files, once, such files beside the weights that are not read as the checkpoint, and
- * TRAINER_STATE_JSON. */
-fsdpck_status trainer_state_list(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Opens such a file, without a message. */
-fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
-                              fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* trainer_state.json, which transformers writes last. */
-#define TRAINER_STATE_JSON        "trainer_state.json"
-#define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
-/* Whether it is that file, or another whose content is a JSON object. */
-bool trainer_state_is_json(const char *name);
-/* Reads such an entry of the folder. *text: to be freed. BADINPUT if it is empty or was truncated. */
-fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
-                                      size_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Removes such files from the result, unless nothing else was found. */
+/* search_state.c: removes files of a trainer's state from the result, unless nothing else was found. */
 void search_omit_state(search_result *found);
 /* Without a trainer's state, if there is anything else. */
 fsdpck_status search_folders(const char *path, search_result *found,

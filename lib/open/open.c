@@ -8,6 +8,7 @@
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
 #include "open/foreign_folders.h"
+#include "open/state_files.h"
 #include "open/symlink_file.h"
 #include "statedict/shard_metadata.h"
 
@@ -321,8 +322,9 @@ static fsdpck_status extract_adapter(fsdpck_checkpoint **c, const fsdpck_open_op
     fsdpck_checkpoint *made = NULL;
     RETURN_IF(STRUCT_COPY_IN(&a, o->adapter, fsdpck_adapter_options, err));
     if (o->dequantize || o->map != NULL || o->map_import || o->merge != NULL)
-        return FAIL(err, USAGE, NONE,
-                    "an adapter keeps its names and values: no map, merge or dequantization applies");
+        return FAIL(
+            err, USAGE, NONE,
+            "an adapter keeps its names and values: no map, merge or dequantization applies");
     const fsdpck_status st = checkpoint_extract_adapter(*c, &a, o->like, &made, err);
     *c = made != NULL ? made : *c;
     return st;

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/struct_copy.h"
 #include "open/checkpoint.h"
+#include "open/state_files.h"
 
 /* Keys of the trainer's step, the most reliable first. */
 static const char *const step_keys[] = {

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/foreign_folders.h"
+#include "open/state_files.h"
 
 /* Limits of depth and of folders. */
 #define SEARCH_DEPTH   4u

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "open/checkpoint.h"
+#include "open/state_files.h"
 
 /* With the config and the tokenizer. */
 #define AUTOMODEL_SIDE_FOLDER ".hf_metadata"

@@ -1,10 +1,10 @@
-/* state_files.c: files of a trainer's state beside the weights for callers: their kinds by content. */
+#include "open/state_files.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/struct_copy.h"
 #include "base/text.h"
-#include "open/checkpoint.h"
 #include "open/state_list.h"
 
 static bool is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)

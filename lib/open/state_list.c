@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/state_files.h"
 
 /* Files of a folder inside that of the step. */
 typedef struct folder_row {

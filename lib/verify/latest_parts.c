@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/state_files.h"
 #include "verify/step_inventory.h"
 
 enum { OLDER_MAX = 8, LACKS_MAX = 64, LIST_NBYTES = 240 };

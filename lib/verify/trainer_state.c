@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/state_files.h"
 #include "open/state_list.h"
 
 bool trainer_state_is_all(const search_result *found)

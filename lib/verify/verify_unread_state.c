@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "findings/finding_kinds.h"
 #include "open/numbered_files.h"
+#include "open/state_files.h"
 #include "verify/trainer_state.h"
 #include "verify/verify_internal.h"
 

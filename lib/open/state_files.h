@@ -1,0 +1,27 @@
+/* state_files.h: files that a trainer writes beside the weights, such as optimizer.pt and trainer_state.json. */
+#ifndef FSDPCK_OPEN_STATE_FILES_H
+#define FSDPCK_OPEN_STATE_FILES_H
+
+#include "open/checkpoint.h"
+
+/* search_state.c: by the names that transformers, accelerate and their like give to what torch.save
+ * writes beside the weights. */
+bool trainer_state_has_name(const char *name);
+bool trainer_state_is_file(const char *path);
+void trainer_state_release(fsdpck_checkpoint *c);
+/* state_files.c: lists in c->state_files, once, such files beside the weights that are not read as the checkpoint, and
+ * TRAINER_STATE_JSON. */
+fsdpck_status trainer_state_list(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Opens such a file, without a message. */
+fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
+                              fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* trainer_state.json, which transformers writes last. */
+#define TRAINER_STATE_JSON        "trainer_state.json"
+#define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
+/* Whether it is that file, or another whose content is a JSON object. */
+bool trainer_state_is_json(const char *name);
+/* Reads such an entry of the folder. *text: to be freed. BADINPUT if it is empty or was truncated. */
+fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
+                                      size_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif
