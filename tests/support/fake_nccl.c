@@ -128,10 +128,10 @@ int ncclCommInitRankConfig(fake_comm **out, int size, fake_id id, int rank, fake
     if (config->blocking != 0 || config->magic != 0xcafebeef || id.folder[0] != '/' || rank >= size)
         told.bad_config = 1;
     const bool faulty = has_fault("join", rank, 1, &result);
-    if (faulty && result > 0)
+    if ((faulty && result > 0) || (result != 0 && result != FAKE_NCCL_IN_PROGRESS && !faulty)) {
+        (void)rmdir(id.folder); /* unless another rank has joined */
         return result;
-    if (result != 0 && result != FAKE_NCCL_IN_PROGRESS && !faulty)
-        return result;
+    }
     fake_comm *c = calloc(1, sizeof *c);
     c->next = atomic_exchange(&comms, c);
     c->sent = calloc((size_t)size, sizeof *c->sent);
