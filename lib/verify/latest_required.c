@@ -64,6 +64,13 @@ static bool is_of_lightning(const fsdpck_checkpoint *c)
     return is_certain;
 }
 
+fsdpck_status latest_required_check_lightning(const fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    return is_of_lightning(c) && !probe_has_entry(&c->probe, LIGHTNING_STATE)
+               ? fail_lacks(c->probe.path, "folder of Lightning", LIGHTNING_STATE, err)
+               : FSDPCK_OK;
+}
+
 /* ---- Megatron-Core ---- */
 
 /* Releases since 0.19 write no common.pt, but an object of this content. */
@@ -102,8 +109,7 @@ fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *
 
 fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    if (is_of_lightning(c) && !probe_has_entry(&c->probe, LIGHTNING_STATE))
-        return fail_lacks(c->probe.path, "folder of Lightning", LIGHTNING_STATE, err);
+    RETURN_IF(latest_required_check_lightning(c, err));
     RETURN_IF(check_megatron(c, err));
     return latest_required_check_folder(&c->probe, err);
 }

@@ -11,4 +11,8 @@ fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err) FSD
 fsdpck_status latest_required_check_folder(const probe_input *in,
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The part of it about Lightning, whose weights can be read without that file. */
+fsdpck_status latest_required_check_lightning(const fsdpck_checkpoint *c,
+                                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

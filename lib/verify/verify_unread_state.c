@@ -8,6 +8,7 @@
 #include "findings/finding_kinds.h"
 #include "open/numbered_files.h"
 #include "open/state_files.h"
+#include "verify/latest_required.h"
 #include "verify/trainer_state.h"
 #include "verify/verify_internal.h"
 
@@ -208,6 +209,14 @@ static fsdpck_status note_nested(fsdpck_verify *v, fsdpck_error *err)
     return st;
 }
 
+/* The weights can be read without it, but the training does not continue. */
+static void report_lacking(fsdpck_verify *v)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (latest_required_check_lightning(v->src, &what) != FSDPCK_OK)
+        findings_report_as(&v->found, FINDING_WARNING, &what);
+}
+
 fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_file_fn verify_file,
                                   fsdpck_error *err)
 {
@@ -217,6 +226,7 @@ fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_
     probe_input above;
     if (ctx->group != NULL || v->src->remote_files != NULL)
         return FSDPCK_OK;
+    report_lacking(v);
     if (in->is_folder)
         RETURN_IF(check_folder(&w, in, read, err));
     RETURN_IF(note_nested(v, err));
