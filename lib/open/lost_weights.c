@@ -136,21 +136,26 @@ static fsdpck_status check_config(const fsdpck_checkpoint *c, const char *given,
                 : FSDPCK_OK;
 }
 
+static bool begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
 /* verl's optim_world_size_8_rank_0.pt, beside which the files of the third part remain. */
 static bool has_family_of_optimizer(const fsdpck_checkpoint *c)
 {
     static const char third[] = "extra_state_world_size_";
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
-    bool has_third = false;
-    for (size_t i = 0; i < c->probe.entry_count; i++)
-        has_third = has_third || strncmp(c->probe.entries[i], third, sizeof third - 1) == 0;
-    for (size_t i = 0; has_third && i < catalogue_file_count(read); i++)
-        if (strncmp(catalogue_name(read, catalogue_file(read, (uint32_t)i)->path), "optim_", 6) !=
-                0 &&
-            strncmp(catalogue_name(read, catalogue_file(read, (uint32_t)i)->path), third,
-                    sizeof third - 1) != 0)
-            return false;
-    return has_third && catalogue_file_count(read) > 0;
+    size_t of_optimizer = 0, of_third = 0;
+    if (read->origin.rank_pattern[0] != '\0') /* as the user asked */
+        return false;
+    for (size_t i = 0; i < catalogue_file_count(read); i++) {
+        const char *name = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
+        of_optimizer += begins(name, "optim_");
+        of_third += begins(name, third);
+    }
+    return of_optimizer > 0 && of_third > 0 &&
+           of_optimizer + of_third == catalogue_file_count(read);
 }
 
 /* Found in the folder that was given, by a name of optimizers, and without any other part; or verl's. */
