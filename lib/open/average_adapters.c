@@ -21,7 +21,7 @@ static const char *const members[] = {"peft_type",
                                       "init_lora_weights"};
 
 #define MEMBER_COUNT (sizeof members / sizeof *members)
-#define INITIAL (MEMBER_COUNT - 1)
+#define INITIAL      (MEMBER_COUNT - 1)
 
 typedef struct config_values {
     text_buf text[MEMBER_COUNT]; /* as JSON; empty: absent, null, false, or without elements */

@@ -121,8 +121,9 @@ static fsdpck_status check_whole_adapter(const run *r, fsdpck_error *err)
                      ("%s does not apply to --part adapter: the config of the adapter lists its "
                       "modules by their names in SRC",
                       option),
-                     (next, "give %s to a first fsdpck consolidate SRC NEW.safetensors, and "
-                            "--part adapter to a second one of NEW.safetensors",
+                     (next,
+                      "give %s to a first fsdpck consolidate SRC NEW.safetensors, and "
+                      "--part adapter to a second one of NEW.safetensors",
                       option));
 }
 
