@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -345,4 +346,13 @@ fsdpck_status lora_names_match(const lora_names *names, const char *path, size_t
                    (n == nbytes || path[nbytes - n - 1] == '.');
     }
     return FSDPCK_OK;
+}
+
+bool lora_initial_changes_base(const char *initial)
+{
+    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        if (strncasecmp(initial, changing[i], strlen(changing[i])) == 0)
+            return true;
+    return false;
 }

@@ -241,20 +241,10 @@ static fsdpck_status check_used(list_maker *k, fsdpck_error *err)
 
 /* --- the list --- */
 
-/* These start from a base model that they have changed. */
-static bool changes_base(const lora_config *c)
-{
-    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
-    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
-        if (strncmp(c->initial, changing[i], strlen(changing[i])) == 0)
-            return true;
-    return false;
-}
-
 static fsdpck_status check_config(const list_maker *k, fsdpck_error *err)
 {
     const lora_config *c = k->request->config;
-    if (k->request->beside != NULL && changes_base(c))
+    if (k->request->beside != NULL && lora_initial_changes_base(c->initial))
         return FAIL_WITH(err, UNSUPPORTED, LORA_KIND,
                          ("init_lora_weights '%s' of adapter '%s' changed the base model too",
                           c->initial, strtab_text(&k->list->adapters, k->request->adapter_name)),

@@ -93,13 +93,11 @@ static fsdpck_status stop_at_fault(void *ctx, const fsdpck_error *fault, fsdpck_
 /* The base model that these start from is not the one that they were made of. */
 static void note_initial(const fsdpck_checkpoint *c, const lora_config *config)
 {
-    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
-    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
-        if (strncmp(config->initial, changing[i], strlen(changing[i])) == 0)
-            log_write(&c->ctx->log, LOG_NOTE,
-                      "init_lora_weights '%s' changed the base model too: the adapter fits only "
-                      "the base model of this training",
-                      config->initial);
+    if (lora_initial_changes_base(config->initial))
+        log_write(&c->ctx->log, LOG_NOTE,
+                  "init_lora_weights '%s' changed the base model too: the adapter fits only "
+                  "the base model of this training",
+                  config->initial);
 }
 
 /* Frozen and trained biases look alike beside the base model. */

@@ -233,32 +233,63 @@ static bool ties_all(const merge_request *requests, size_t count)
     return true;
 }
 
-/* PEFT trains tokens of both tied weights. */
-static bool is_trained_alone(const merge_list *list, const merge_target *t)
+/* The one with the shortest name, as of embeddings. */
+static uint32_t find_head(const catalogue *c)
 {
-    for (uint64_t i = t->first_step; i < t->first_step + t->step_count; i++)
-        if (VEC_AT(&list->steps, const merge_step, i)->kind != MERGE_ROWS)
-            return true;
-    return false;
+    uint32_t head = CAT_NONE;
+    size_t least = SIZE_MAX;
+    for (uint32_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const size_t nbytes = catalogue_name_nbytes(c, catalogue_tensor(c, i)->name);
+        if (!model_is_head(c, i) || nbytes >= least)
+            continue;
+        head = i;
+        least = nbytes;
+    }
+    return head;
 }
 
-/* The first weight with a product or another module that config.json ties to another one; STRTAB_NONE: none. */
-static uint32_t tied_by_config(const fsdpck_checkpoint *base, const merge_list *list)
+/* The weights that config.json ties, for merge_list.embedding and head. */
+static void find_tied(const fsdpck_checkpoint *base, merge_list *list)
 {
     model_config config = {0};
     bool is_certain;
     if (!base->probe.is_folder)
-        return STRTAB_NONE;
+        return;
     if (model_config_read(&base->probe.dir, &config, NULL) != FSDPCK_OK)
         config.ties = MODEL_TIES_UNKNOWN;
-    const bool ties = config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES;
-    const uint32_t embedding =
-        ties ? model_embedding_find(&base->cat, &config, &is_certain) : CAT_NONE;
+    if (config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES) {
+        list->embedding = model_embedding_find(&base->cat, &config, &is_certain);
+        list->head = find_head(&base->cat);
+    }
     model_config_release(&config);
-    for (size_t i = 0; ties && i < list->targets.count; i++) {
+}
+
+/* Whether a step changes the weight; `with_tokens` false: another one than copies of tokens. */
+static bool is_changed(const merge_list *list, uint32_t tensor, bool with_tokens)
+{
+    for (size_t i = 0; i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        if (is_trained_alone(list, t) &&
-            (t->tensor == embedding || model_is_head(&base->cat, t->tensor)))
+        for (uint64_t k = t->first_step; t->tensor == tensor && k < t->first_step + t->step_count;
+             k++)
+            if (with_tokens || VEC_AT(&list->steps, const merge_step, k)->kind != MERGE_ROWS)
+                return true;
+    }
+    return false;
+}
+
+/* The first weight with a product or another module that config.json ties to another one, or with tokens that the other
+ * one lacks; STRTAB_NONE: none. */
+static uint32_t tied_by_config(const catalogue *c, const merge_list *list)
+{
+    const bool has_both = list->embedding != CAT_NONE && list->head != CAT_NONE;
+    for (size_t i = 0; i < list->targets.count; i++) {
+        const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
+        const uint32_t other = t->tensor == list->embedding ? list->head : list->embedding;
+        if (t->tensor != list->embedding &&
+            (list->head == CAT_NONE || !model_is_head(c, t->tensor)))
+            continue;
+        const bool alone = has_both && !is_changed(list, other, true);
+        if (is_changed(list, t->tensor, alone))
             return t->name;
     }
     return STRTAB_NONE;
@@ -270,7 +301,7 @@ static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
 {
     if (ties_all(requests, count))
         return;
-    const uint32_t name = tied_by_config(c->base, list);
+    const uint32_t name = tied_by_config(&c->base->cat, list);
     if (name != STRTAB_NONE)
         log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
                  "write \"tie_word_embeddings\": false into config.json of the output if it has "
@@ -347,6 +378,7 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
     merge_list_init(&list, &c->metadata);
     list.no_reading = c->remote_files != NULL;
     list.wide = m->wide != 0;
+    find_tied(c->base, &list);
     fsdpck_status st = merge_list_make(&list, base, requests, count, safe, err);
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
