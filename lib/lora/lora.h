@@ -129,6 +129,7 @@ typedef struct lora_names {
     strtab texts;
     bool is_set; /* the member is not null */
     bool is_regex;
+    bool is_all; /* "all-linear", also with is_regex */
 } lora_names;
 
 typedef struct lora_pattern lora_pattern;

@@ -58,6 +58,7 @@ static fsdpck_status read_names(const char *key, json_reader *r, const json_toke
     uint32_t id;
     names->is_set = t.kind != JSON_NULL;
     names->is_regex = t.kind == JSON_STRING;
+    names->is_all = names->is_regex && text_is(t.text, t.nbytes, "all-linear");
     if (t.kind == JSON_STRING)
         return strtab_intern(&names->texts, t.text, t.nbytes, &id, err);
     if (t.kind != JSON_ARRAY)
@@ -326,8 +327,7 @@ fsdpck_status lora_names_match(const lora_names *names, const char *path, size_t
                                bool *matches, fsdpck_error *err)
 {
     *matches = false;
-    if (names->is_regex &&
-        text_is(strtab_text(&names->texts, 0), strtab_nbytes(&names->texts, 0), "all-linear")) {
+    if (names->is_all) {
         *matches = true;
         return FSDPCK_OK;
     }

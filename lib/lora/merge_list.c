@@ -283,8 +283,14 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
         RETURN_IF(add_targets(k, err));
     RETURN_IF(list_maker_add_modules(k, err));
     RETURN_IF(check_used(k, err));
-    return lora_check_config(&k->set, k->adapter, k->own, k->request->config, stop_at_fault, NULL,
-                             err);
+    lora_lost lost = {.layers = k->request->layers, .first = LORA_NONE};
+    RETURN_IF(lora_check_config(&k->set, k->adapter, k->own, k->request->config, &lost,
+                                stop_at_fault, NULL, err));
+    k->request->lost = lost.unproven;
+    if (lost.unproven > 0)
+        k->request->first_lost = strtab_find(&k->list->names, lora_text(&k->set, lost.first),
+                                             strtab_nbytes(&k->set.names, lost.first));
+    return FSDPCK_OK;
 }
 
 static fsdpck_status make_request(list_maker *k, merge_request *request, fsdpck_error *err)

@@ -256,12 +256,14 @@ static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adap
         return error_set_nomem(err, lora_tensor_count(set));
     }
     fsdpck_status st = take_config(c, set, adapter, from, &config, err);
+    if (st == FSDPCK_OK)
+        lora_choose(set, adapter, from->text == NULL ? NULL : &config, chosen);
     if (st == FSDPCK_OK && like != NULL)
         st = check_like(c, set, adapter, &config, like, err);
-    if (st == FSDPCK_OK) {
-        lora_choose(set, adapter, from->text == NULL ? NULL : &config, chosen);
+    if (st == FSDPCK_OK && like != NULL)
+        st = lora_check_replaced(set, &c->base->cat, chosen, &like->cat, stop_at_fault, NULL, err);
+    if (st == FSDPCK_OK)
         st = lora_extract_new(&c->base->cat, &c->base->src, set, chosen, &c->cat, &c->extract, err);
-    }
     lora_config_release(&config);
     free(chosen);
     if (st == FSDPCK_OK)

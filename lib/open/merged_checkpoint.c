@@ -1,5 +1,6 @@
 /* merged_checkpoint.c: a checkpoint with adapters merged into its weights. Each adapter is inside the checkpoint, or is a
  * checkpoint of its own, with its adapter_config.json. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,6 +140,33 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_optio
     }
     r->config = &a->config;
     return FSDPCK_OK;
+}
+
+/* num_hidden_layers of the base model; 0: unknown. */
+static uint64_t base_layers(const fsdpck_checkpoint *base)
+{
+    model_config config = {0};
+    uint64_t layers = 0;
+    if (base->probe.is_folder && model_config_read(&base->probe.dir, &config, NULL) == FSDPCK_OK)
+        layers = config.numbers[MODEL_HIDDEN_LAYERS];
+    model_config_release(&config);
+    return layers;
+}
+
+/* Without num_hidden_layers, the base model's file may have more layers than the model that was trained. */
+static void warn_lost(const fsdpck_checkpoint *c, const merge_list *list,
+                      const merge_request *requests, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (requests[i].lost > 0)
+            log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_PAIR,
+                     "check that the adapter is complete; num_hidden_layers in config.json of the "
+                     "base model tells which layers belong to it",
+                     "adapter '%s' has neither lora_A nor lora_B for %" PRIu64
+                     " weight%s of the base model that target_modules names, the first is '%s'",
+                     strtab_text(&list->adapters, requests[i].adapter_name), requests[i].lost,
+                     text_plural(requests[i].lost),
+                     strtab_text(&list->names, requests[i].first_lost));
 }
 
 /* For reports. `list` still has the names. */
@@ -386,8 +414,10 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
         st = warn_zero(c, &list, err);
     if (st == FSDPCK_OK && !safe)
         st = warn_nan(c, &list, err);
-    if (st == FSDPCK_OK && group_rank(c->ctx->group) == 0)
+    if (st == FSDPCK_OK && group_rank(c->ctx->group) == 0) {
+        warn_lost(c, &list, requests, count);
         warn_tied(c, &list, requests, count);
+    }
     if (st == FSDPCK_OK)
         st = merger_new(&list, &c->cat, &c->merger, err);
     merge_list_release(&list);
@@ -429,6 +459,9 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, 
         st = list_tensors(c->base, &base, err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = take_request(c, m, i, &opened[i], &requests[i], err);
+    const uint64_t layers = st == FSDPCK_OK ? base_layers(c->base) : 0;
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        requests[i].layers = layers;
     if (st == FSDPCK_OK)
         st = merge_all(c, &base.tensors, requests, count, m, err);
     for (size_t i = 0; opened != NULL && i < count; i++)
