@@ -20,6 +20,7 @@
 /* What no training does to a tensor, whether it is judged or not. */
 typedef enum near_change {
     NEAR_CHANGE_NONE,
+    NEAR_CHANGE_SPOILT, /* NaN or infinite elements that are finite in the model folder */
     NEAR_CHANGE_ZEROS, /* all zeros, but not in the model folder */
     NEAR_CHANGE_LESS,  /* a norm minus 1, as trainers with zero-centered norms store it */
     NEAR_CHANGE_MORE,  /* a norm plus 1 */
@@ -34,7 +35,7 @@ typedef struct near_row {
     fsdpck_near_state state; /* judged, or why not */
     double cosine, score;    /* NaN: unknown */
     double projection;       /* likewise */
-    uint64_t not_finite;
+    uint64_t not_finite, spoilt; /* as in cosine_sums */
     near_change change;
     bool is_far;
 } near_row;
