@@ -12,7 +12,8 @@
 /* Why a tensor is not judged; in the order of fsdpck_near_state. */
 static const char *state_name(fsdpck_near_state state)
 {
-    static const char *const names[] = {"judged", "small", "zero", "grown", "compressed", "not_finite"};
+    static const char *const names[] = {"judged", "small",      "zero",
+                                        "grown",  "compressed", "not_finite"};
     return names[state];
 }
 
