@@ -12,7 +12,8 @@
 /* Why a tensor is not judged; in the order of fsdpck_near_state. */
 static const char *state_name(fsdpck_near_state state)
 {
-    static const char *const names[] = {"judged", "small", "zero", "grown", "compressed"};
+    static const char *const names[] = {"judged", "small",      "zero",
+                                        "grown",  "compressed", "not_finite"};
     return names[state];
 }
 
@@ -58,6 +59,21 @@ bool verify_print_roles(const fsdpck_verify *v)
     return true;
 }
 
+static void print_not_finite(const fsdpck_verify *v)
+{
+    char elements[40], tensors[40];
+    uint64_t count = 0, in = 0;
+    fsdpck_near_tensor t = FSDPCK_INIT(fsdpck_near_tensor);
+    for (uint64_t i = 0; fsdpck_verify_get_near_tensor(v, i, &t); i++) {
+        count += t.not_finite;
+        in += t.not_finite > 0;
+    }
+    if (count > 0)
+        printf("  values     %s in %s not compared: not finite in one of the folders\n",
+               report_count(elements, sizeof elements, count, "element"),
+               report_count(tensors, sizeof tensors, in, "tensor"));
+}
+
 void verify_print_nearness(const fsdpck_verify *v)
 {
     char tensors[40], roles[40];
@@ -82,6 +98,7 @@ void verify_print_nearness(const fsdpck_verify *v)
     if (n.other_tensors > 0)
         printf("  values     %s not compared: integers, or quantized in only one of the folders\n",
                report_count(tensors, sizeof tensors, n.other_tensors, "tensor"));
+    print_not_finite(v);
 }
 
 static void put_role(json_writer *w, const fsdpck_near_role *r)

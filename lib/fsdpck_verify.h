@@ -379,9 +379,10 @@ typedef struct fsdpck_nearness {
 typedef enum fsdpck_near_state {
     FSDPCK_NEAR_JUDGED,
     FSDPCK_NEAR_SMALL, /* no: below 256 elements, or one dim larger than 1, as of a norm or bias */
-    FSDPCK_NEAR_ZERO,  /* no: all elements of a side are zero or not finite: no cosine */
+    FSDPCK_NEAR_ZERO,  /* no: all elements of a side are zero: no cosine */
     FSDPCK_NEAR_GROWN, /* no: its norm is ten times as large, so that it was nothing before */
-    FSDPCK_NEAR_COMPRESSED /* no: can only be read as a whole, and was not: no cosine */
+    FSDPCK_NEAR_COMPRESSED, /* no: can only be read as a whole, and was not: no cosine */
+    FSDPCK_NEAR_NOT_FINITE  /* no: the finite elements of a side are all zero, or none: no cosine */
 } fsdpck_near_state;
 
 /* Tensors whose names differ in numbers only. */

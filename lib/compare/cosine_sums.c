@@ -114,19 +114,21 @@ static bool is_in_range(double number)
     return number >= -NUMBER_MAX && number <= NUMBER_MAX;
 }
 
-static uint32_t drop_out_of_range(block *x)
+/* Counts them in `sums`. */
+static void drop_out_of_range(block *x, cosine_sums *sums)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < x->n; i++) {
         const double a = x->a[i], b = x->b[i];
-        if (!is_in_range(a) || !is_in_range(b))
+        if (!is_in_range(a) || !is_in_range(b)) {
+            sums->spoilt += !isfinite(a) && isfinite(b);
             continue;
+        }
         x->a[kept] = a;
         x->b[kept++] = b;
     }
-    const uint32_t dropped = x->n - kept;
+    sums->not_finite += x->n - kept;
     x->n = kept;
-    return dropped;
 }
 
 SCAN_CLONES static void fold(double *lanes)
@@ -171,9 +173,8 @@ static void add_block(const widener *of_a, const widener *of_b, const uint8_t *a
     widen(of_b, b, n, x.b);
     cosine_sums one = sum_block(&x);
     if (!isfinite(one.aa + one.bb)) {
-        const uint32_t dropped = drop_out_of_range(&x);
+        drop_out_of_range(&x, sums);
         one = sum_block(&x);
-        one.not_finite = dropped;
     }
     cosine_sums_add(sums, &one);
 }
@@ -255,6 +256,7 @@ void cosine_sums_add(cosine_sums *to, const cosine_sums *from)
     to->difference += from->difference;
     to->distance += from->distance;
     to->not_finite += from->not_finite;
+    to->spoilt += from->spoilt;
 }
 
 double cosine_sums_cosine(const cosine_sums *s)

@@ -15,6 +15,7 @@ typedef struct cosine_sums {
     double difference;   /* of A - B, only if asked */
     double distance;     /* of its squares, likewise */
     uint64_t not_finite; /* elements left out: on either side NaN, infinite or above 2^500 */
+    uint64_t spoilt;     /* of these: NaN or infinite in A, and finite in B */
 } cosine_sums;
 
 /* From -1 to 1; NaN if either side is zero. */

@@ -40,14 +40,15 @@ bool trainer_state_has_name(const char *name)
     return false;
 }
 
-/* Without its numbers, which may be NaN: Python writes it. */
-static bool is_whole_object(const char *text, size_t nbytes)
+/* Without its numbers, which may be NaN: Python writes it. is_list: it may be a list, after a byte order mark. */
+static bool is_whole(const char *text, size_t nbytes, bool is_list)
 {
-    size_t depth = 0, i = 0;
+    static const char mark[] = "\xef\xbb\xbf";
+    size_t depth = 0, i = is_list && strncmp(text, mark, strlen(mark)) == 0 ? strlen(mark) : 0;
     bool in_string = false;
     while (i < nbytes && strchr(" \t\r\n", text[i]) != NULL && text[i] != '\0')
         i++;
-    if (i == nbytes || text[i] != '{')
+    if (i == nbytes || (text[i] != '{' && !(is_list && text[i] == '[')))
         return false;
     for (; i < nbytes; i++) {
         const char c = text[i];
@@ -73,11 +74,28 @@ bool trainer_state_is_json(const char *name)
     return false;
 }
 
+bool model_json_has_name(const char *name)
+{
+    static const char *const names[] = {"config.json",
+                                        "generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "preprocessor_config.json",
+                                        "processor_config.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
 fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
                                       size_t *nbytes, fsdpck_error *err)
 {
     RETURN_IF(file_read_whole(&in->dir, name, TRAINER_STATE_JSON_NBYTES, text, nbytes, err));
-    if (is_whole_object(*text, *nbytes))
+    if (is_whole(*text, *nbytes, model_json_has_name(name)))
         return FSDPCK_OK;
     const bool is_empty = *nbytes == 0;
     free(*text);

@@ -1,5 +1,6 @@
 #include "run/tied_head.h"
 
+#include "open/model_embedding.h"
 #include "run/digest_run.h"
 #include "run/tensor_glob.h"
 
@@ -36,13 +37,62 @@ fsdpck_status tied_head_differs(fsdpck_checkpoint *src, const run_options *optio
     return st;
 }
 
+/* The output has both, and the config.json of --like, which ties them. The tensors are those of the source; false:
+ * none, or their dtypes differ. */
+static bool find_written(const run *r, uint32_t *head, uint32_t *embedding)
+{
+    const like_output *l = &r->like;
+    const catalogue *c = &r->to.cat;
+    bool is_certain;
+    if (l->base == NULL || l->config.ties != MODEL_TIES_YES)
+        return false;
+    const uint32_t e = model_embedding_find(&l->base->cat, &l->config, &is_certain);
+    if (e == CAT_NONE || !is_certain)
+        return false;
+    const uint32_t name = catalogue_tensor(&l->base->cat, e)->name;
+    const uint32_t at = catalogue_find(c, catalogue_name(&l->base->cat, name),
+                                       catalogue_name_nbytes(&l->base->cat, name));
+    *head = *embedding = CAT_NONE;
+    for (size_t i = 0; i < catalogue_tensor_count(c); i++)
+        if (model_is_head(c, i))
+            *head = *VEC_AT(&r->to.from, const uint32_t, i);
+    if (at != CAT_NONE)
+        *embedding = *VEC_AT(&r->to.from, const uint32_t, at);
+    return *head != CAT_NONE && *embedding != CAT_NONE && *head != *embedding &&
+           catalogue_tensor(&r->src->cat, *head)->dtype ==
+               catalogue_tensor(&r->src->cat, *embedding)->dtype;
+}
+
+/* No tensor is lost: the user may say that the model is not tied. */
+static fsdpck_status compare_written(run *r, fsdpck_error *err)
+{
+    text_buf names[2] = {{0}, {0}};
+    uint32_t head, embedding;
+    bool differs;
+    if (!find_written(r, &head, &embedding))
+        return FSDPCK_OK;
+    const fsdpck_status st =
+        tied_head_differs(r->src, &r->opt, head, embedding, names, &differs, err);
+    if (st == FSDPCK_OK && differs)
+        log_warn(&r->ctx->log, FSDPCK_FINDING_TIE_DIFFERS,
+                 "determine which is right: for a model that is not tied, write "
+                 "\"tie_word_embeddings\": false into config.json of the folder of --like and run "
+                 "this again; otherwise, omit the output projection with --exclude",
+                 "'%s' and '%s' are tied in the folder of --like but differ: a loader uses the "
+                 "second for both",
+                 names[0].text, names[1].text);
+    text_release(&names[0]);
+    text_release(&names[1]);
+    return st;
+}
+
 fsdpck_status tied_head_compare(run *r, fsdpck_error *err)
 {
     const select_result *selected = &r->selected;
     text_buf globs[2] = {{0}, {0}};
     bool differs = false;
     if (selected->omitted_head == CAT_NONE)
-        return FSDPCK_OK;
+        return compare_written(r, err);
     fsdpck_status st = tied_head_differs(r->src, &r->opt, selected->omitted_head,
                                          selected->head_embedding, globs, &differs, err);
     if (st == FSDPCK_OK && differs)

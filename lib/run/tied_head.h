@@ -1,5 +1,5 @@
 /* tied_head.h: an output projection (lm_head) that is omitted because the model folder of --like takes it
- * from the embedding: both must be equal in the source. */
+ * from the embedding: both must be equal in the source. Where the output has both, a difference is a warning. */
 #ifndef FSDPCK_RUN_TIED_HEAD_H
 #define FSDPCK_RUN_TIED_HEAD_H
 

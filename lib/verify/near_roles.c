@@ -79,6 +79,8 @@ static bool is_weight(const catalogue *c, uint32_t tensor)
 static near_change change_of(const near_tensor *t, const catalogue *c)
 {
     const uint64_t n = catalogue_tensor_nelems(c, t->tensor);
+    if (!t->is_unread && t->sums.spoilt > 0)
+        return NEAR_CHANGE_SPOILT;
     if (t->is_unread || t->sums.not_finite > 0 || !is_weight(c, t->tensor))
         return NEAR_CHANGE_NONE;
     if (catalogue_tensor(c, t->tensor)->ndim == 1 && !t->is_streamed && n >= NORM_NELEMS_MIN) {
@@ -96,7 +98,7 @@ static fsdpck_near_state state_of(const near_tensor *t, const catalogue *c)
     if (t->is_unread)
         return FSDPCK_NEAR_COMPRESSED;
     if (!(t->sums.aa > 0 && t->sums.bb > 0))
-        return FSDPCK_NEAR_ZERO;
+        return t->sums.not_finite > 0 ? FSDPCK_NEAR_NOT_FINITE : FSDPCK_NEAR_ZERO;
     if (is_small(c, t->tensor))
         return FSDPCK_NEAR_SMALL;
     const double by_root = GROWN_BY_ROOT * sqrt((double)catalogue_tensor_nelems(c, t->tensor));
@@ -123,6 +125,7 @@ static fsdpck_status fill_rows(near_roles *near, const nearness *n, const catalo
                           .projection = round_number(cosine_sums_projection(&t->sums)),
                           .score = round_number(cosine_sums_score(&t->sums)),
                           .not_finite = t->sums.not_finite,
+                          .spoilt = t->sums.spoilt,
                           .change = change_of(t, c)};
         RETURN_IF(find_role(near, c, t->tensor, &row->role, err));
         near->judged += row->state == FSDPCK_NEAR_JUDGED;

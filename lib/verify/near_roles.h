@@ -20,9 +20,10 @@
 /* What no training does to a tensor, whether it is judged or not. */
 typedef enum near_change {
     NEAR_CHANGE_NONE,
-    NEAR_CHANGE_ZEROS, /* all zeros, but not in the model folder */
-    NEAR_CHANGE_LESS,  /* a norm minus 1, as trainers with zero-centered norms store it */
-    NEAR_CHANGE_MORE,  /* a norm plus 1 */
+    NEAR_CHANGE_SPOILT, /* NaN or infinite elements that are finite in the model folder */
+    NEAR_CHANGE_ZEROS,  /* all zeros, but not in the model folder */
+    NEAR_CHANGE_LESS,   /* a norm minus 1, as trainers with zero-centered norms store it */
+    NEAR_CHANGE_MORE,   /* a norm plus 1 */
     NEAR_CHANGES
 } near_change;
 
@@ -30,11 +31,11 @@ typedef enum near_change {
 typedef struct near_row {
     uint32_t tensor; /* of the catalogue of SRC */
     uint32_t role;
-    uint32_t pair;           /* of the nearness */
-    fsdpck_near_state state; /* judged, or why not */
-    double cosine, score;    /* NaN: unknown */
-    double projection;       /* likewise */
-    uint64_t not_finite;
+    uint32_t pair;               /* of the nearness */
+    fsdpck_near_state state;     /* judged, or why not */
+    double cosine, score;        /* NaN: unknown */
+    double projection;           /* likewise */
+    uint64_t not_finite, spoilt; /* as in cosine_sums */
     near_change change;
     bool is_far;
 } near_row;

@@ -71,7 +71,7 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
     path_kind kind;
     if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
-    if (trainer_state_is_json(entry))
+    if (trainer_state_is_json(entry) || model_json_has_name(entry))
         return check_json(in, entry, err);
     const state_ends ends = read_ends(in, entry);
     if (ends == ENDS_PICKLE || (ends_only && ends == ENDS_ZIP))
@@ -92,10 +92,14 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
 static fsdpck_status fail_damaged(const probe_input *in, const char *entry, const fsdpck_error *why,
                                   fsdpck_error *err)
 {
+    const bool of_model = model_json_has_name(entry);
     return FAIL_WITH(err, BADINPUT, SIDE_UNREAD,
-                     ("file '%s' of the trainer's state cannot be read: %s", entry, why->message),
+                     ("file '%s' of the %s cannot be read: %s", entry,
+                      of_model ? "model" : "trainer's state", why->message),
                      (path, in->path),
-                     (next, "copy the file again: a run that resumes from this folder needs it"));
+                     (next, "copy the file again: %s",
+                      of_model ? "a loader of the model needs it"
+                               : "a run that resumes from this folder needs it"));
 }
 
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
@@ -106,7 +110,7 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
     strtab_init(&all, NULL);
     fsdpck_status st = state_list_read(in, &all, err);
     for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < in->entry_count; i++)
-        if (trainer_state_is_json(in->entries[i]))
+        if (trainer_state_is_json(in->entries[i]) || model_json_has_name(in->entries[i]))
             st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&all); i++)
         if (read == NULL || !trainer_state_is_read(read, strtab_text(&all, i)))

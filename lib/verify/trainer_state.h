@@ -14,13 +14,13 @@ bool trainer_state_is_all(const search_result *found);
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
                                   bool ends_only, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* All such files of the folder, except those in `read` (NULL: none), but with LIGHTNING_STATE. The first that is damaged is
- * BADINPUT (SIDE-UNREAD). Also IO and CANCELLED. */
+/* All such files of the folder, and the model's JSON files, except those in `read` (NULL: none), but with
+ * LIGHTNING_STATE. The first that is damaged is BADINPUT (SIDE-UNREAD). Also IO and CANCELLED. */
 fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input *in,
                                          const catalogue *read, bool ends_only,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Adds the names of such files, except those in `read`. */
+/* Adds the names of such files, and of the model's JSON files, except those in `read`. */
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 

@@ -142,6 +142,10 @@ typedef struct change_text {
 } change_text;
 
 static const change_text change_texts[NEAR_CHANGES] = {
+    [NEAR_CHANGE_SPOILT] = {"has NaN or infinite elements that are finite",
+                            "have NaN or infinite elements that are finite", "",
+                            "export again, or use an earlier checkpoint if its own tensors have "
+                            "them; if they are intended, use --no-nearness"},
     [NEAR_CHANGE_ZEROS] = {"is all zeros, but not", "are all zeros, but not", "zeros",
                            "export again, and check how the export fills these tensors; if zeros "
                            "are intended, use --no-nearness"},
@@ -158,13 +162,14 @@ static const change_text change_texts[NEAR_CHANGES] = {
 static void report_change(const near_check *k, const near_role *role, near_change change)
 {
     const change_text *text = &change_texts[change];
-    uint64_t count = 0;
+    uint64_t count = 0, spoilt = 0;
     uint32_t first = role->end;
-    char name[300], subject[420];
+    char name[300], subject[420], found[80];
     fsdpck_error what;
     for (uint32_t i = role->end; i-- > role->first;)
         if (k->near->rows[i].change == change) {
             count++;
+            spoilt += k->near->rows[i].spoilt;
             first = i;
         }
     if (count == 0)
@@ -175,9 +180,13 @@ static void report_change(const near_check *k, const near_role *role, near_chang
     else
         snprintf(subject, sizeof subject, "%" PRIu64 " of %" PRIu32 " tensors '%s' %s", count,
                  role->end - role->first, name, count == 1 ? text->is : text->are);
+    snprintf(found, sizeof found, "%s", text->found);
+    if (change == NEAR_CHANGE_SPOILT)
+        snprintf(found, sizeof found, "%" PRIu64 " NaN or infinite element%s", spoilt,
+                 text_plural(spoilt));
     FAIL_WITH(&what, BADINPUT, EXPORT_NEAR, ("%s in the folder of --like", subject),
               (path, k->v->src->path), (tensor, name_of_row(k, first)),
-              (expected, "values near those in the folder of --like"), (found, "%s", text->found),
+              (expected, "values near those in the folder of --like"), (found, "%s", found),
               (next, "%s", text->next));
     findings_report(&k->v->found, &what);
 }

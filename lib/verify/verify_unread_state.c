@@ -14,13 +14,18 @@
 
 static void report_damaged(fsdpck_verify *v, const char *path, const fsdpck_error *why)
 {
+    const bool of_model = model_json_has_name(text_file_name(path));
     fsdpck_error what;
     FAIL_WITH(&what, BADINPUT, SIDE_UNREAD,
-              ("file of the trainer's state beside the weights cannot be read"), (path, path),
+              ("%s beside the weights cannot be read",
+               of_model ? "file of the model" : "file of the trainer's state"),
+              (path, path),
               (found, "%s%s%s%s", why->message, why->finding == FSDPCK_FINDING_NONE ? "" : " [",
                why->finding == FSDPCK_FINDING_NONE ? "" : fsdpck_finding_name(why->finding),
                why->finding == FSDPCK_FINDING_NONE ? "" : "]"),
-              (next, "copy the file again: a run that resumes from this folder needs it"));
+              (next, "copy the file again: %s",
+               of_model ? "a loader of the model needs it"
+                        : "a run that resumes from this folder needs it"));
     findings_report_as(&v->found, FINDING_ERROR, &what);
 }
 
@@ -126,13 +131,11 @@ static fsdpck_status check_path_beside(const state_walk *w, const probe_input *i
     fsdpck_verify *v = w->v;
     fsdpck_error why = FSDPCK_ERROR_INIT;
     fsdpck_status st = trainer_state_check(w->ctx, in, entry, false, &why);
-    if (st == FSDPCK_BADINPUT) {
+    const bool of_model = model_json_has_name(entry);
+    if (st == FSDPCK_BADINPUT)
         report_damaged(v, path, &why);
-        v->state_checked++;
-        return FSDPCK_OK;
-    }
-    if (st == FSDPCK_OK && trainer_state_is_json(entry)) {
-        v->state_checked++;
+    if (st == FSDPCK_BADINPUT || (st == FSDPCK_OK && (trainer_state_is_json(entry) || of_model))) {
+        v->state_checked += !of_model;
         return FSDPCK_OK;
     }
     if (st == FSDPCK_OK)
@@ -151,6 +154,9 @@ static fsdpck_status check_file_beside(const state_walk *w, const probe_input *i
 {
     path_kind kind;
     if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
+        return FSDPCK_OK;
+    /* verify_like reports it. */
+    if (w->v->like != NULL && strcmp(entry, "config.json") == 0)
         return FSDPCK_OK;
     char *path = folder_path_join(in->path, entry);
     if (path == NULL)

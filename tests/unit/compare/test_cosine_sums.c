@@ -114,6 +114,7 @@ Test(cosine_sums, leaves_out_what_is_not_finite)
     a[2000] = -INFINITY;
     cosine_sums_add_elements(&w, &w, (const uint8_t *)a, (const uint8_t *)b, 2048, &s);
     cr_expect_eq(s.not_finite, 3);
+    cr_expect_eq(s.spoilt, 2);
     cr_expect_eq(s.ab, 2045);
     cr_expect_eq(s.aa, 2045);
 
@@ -122,6 +123,7 @@ Test(cosine_sums, leaves_out_what_is_not_finite)
     s = (cosine_sums){0};
     cosine_sums_add_elements(&wide, &wide, (const uint8_t *)large, (const uint8_t *)one, 2, &s);
     cr_expect_eq(s.not_finite, 1);
+    cr_expect_eq(s.spoilt, 0);
     cr_expect_eq(s.ab, 1);
 }
 
