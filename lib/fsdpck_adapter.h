@@ -9,7 +9,8 @@
  *     if (st == FSDPCK_OK)
  *         st = fsdpck_consolidate(ctx, src, "adapter", NULL, NULL, &err); // PeftModel.from_pretrained
  *
- * With open.like, the base model, the shapes of the adapter are compared with its weights.
+ * With open.like, the base model, the shapes of the adapter are compared with its weights. Writing it with keys, exclude,
+ * rename or strip_prefix of the select options is an error (USAGE): its config lists all modules by their names.
  *
  * Merged into the weights of a base model, as merge_and_unload does:
  *

@@ -55,10 +55,6 @@ typedef struct dcp_folder {
 fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Adds the keys of a dict that torch.save wrote as objects, which are loaded; omits those that the checkpoint has. */
-fsdpck_status dcp_objects_of_file(dcp_folder *d, uint32_t file,
-                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-
 /* Checks only the ranges, against the sizes in the catalogue. `d` may be NULL (no folder). */
 fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -3,6 +3,7 @@
 #ifndef FSDPCK_DCP_ITEM_H
 #define FSDPCK_DCP_ITEM_H
 
+#include "formats/common/torch_archive.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
 
@@ -31,5 +32,10 @@ fsdpck_status dcp_item_check_bytes(const dcp_item_bytes *item, fsdpck_error *err
 fsdpck_status dcp_item_load_pickle(dcp_folder *d, catalogue *cat, uint32_t object,
                                    const dcp_item_bytes *item, bool *is_value,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Part of an archive as the content of an object, with the tensors inside it; `archive` is read from `item`.
+ * (dcp_object.c) */
+fsdpck_status dcp_object_set_content(dcp_folder *d, uint32_t object, const torch_archive *archive,
+                                     const dcp_item_bytes *item, value content,
+                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

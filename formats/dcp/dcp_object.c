@@ -299,74 +299,18 @@ static fsdpck_status add_content(item_tensor_names *n, const value_pool *pool, v
     return st;
 }
 
-static bool has_name(const catalogue *cat, const char *name, size_t nbytes)
+fsdpck_status dcp_object_set_content(dcp_folder *d, uint32_t object, const torch_archive *archive,
+                                     const dcp_item_bytes *item, value content, fsdpck_error *err)
 {
-    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
-        const uint32_t id = catalogue_object(cat, i)->name;
-        if (text_equal(catalogue_name(cat, id), catalogue_name_nbytes(cat, id), name, nbytes))
-            return true;
-    }
-    return catalogue_find(cat, name, nbytes) != CAT_NONE;
-}
-
-static fsdpck_status add_key(dcp_folder *d, const torch_archive *a, const item_bytes *item,
-                             const dcp_repeat *where, value key, value content, fsdpck_error *err)
-{
-    size_t nbytes;
-    const char *name = value_text(a->pool, key, &nbytes);
-    uint32_t object;
-    if (value_kind_of(key) != VALUE_STR || has_name(d->cat, name, nbytes))
-        return FSDPCK_OK;
-    if (value_kind_of(content) == VALUE_TENSOR) { /* an object is never a bare one */
-        char shown[200];
-        log_warn(&d->log, FSDPCK_FINDING_SIDE_UNREAD, "copy it from the file if you need it",
-                 "tensor '%s' of '%s' is left out: it is in no container",
-                 escape_text(shown, sizeof shown, name, nbytes),
-                 catalogue_name(d->cat, catalogue_file(d->cat, where->file)->path));
-        return FSDPCK_OK;
-    }
-    RETURN_IF(catalogue_add_object(d->cat, name, nbytes, &object, err));
-    cat_object *o = catalogue_object(d->cat, object);
-    o->file = where->file;
-    o->nbytes = where->nbytes;
     item_tensor_names n = {.d = d,
                            .cat = d->cat,
                            .object = object,
-                           .archive = a,
+                           .archive = archive,
                            .item = item,
                            .archived = VEC_OF(uint32_t, d->owner),
                            .first = catalogue_tensor_count(d->cat)};
-    const fsdpck_status st = add_content(&n, a->pool, content, err);
+    const fsdpck_status st = add_content(&n, archive->pool, content, err);
     vec_release(&n.archived);
-    o = catalogue_object(d->cat, object);
-    o->file = CAT_NONE; /* its bytes are those of the other keys too */
-    o->nbytes = 0;
-    o->loaded = 1;
-    return st;
-}
-
-fsdpck_status dcp_objects_of_file(dcp_folder *d, uint32_t file_id, fsdpck_error *err)
-{
-    const dcp_repeat where = {.file = file_id, .nbytes = catalogue_file(d->cat, file_id)->nbytes};
-    item_bytes item = {.bytes = VEC_OF(uint8_t, d->owner)};
-    value_pool pool;
-    torch_archive a;
-    value dict;
-
-    value_pool_init(&pool, d->owner);
-    fsdpck_status st = dcp_item_read(d, &where, &item, err);
-    const zip_input in = {.read = dcp_item_read_at, .ctx = &item, .nbytes = item.bytes.count};
-    if (st == FSDPCK_OK)
-        st = torch_archive_open(&in, d->owner, &pool, d->opaque_calls, &a, err);
-    if (st == FSDPCK_OK) {
-        const bool is_dict = value_as_dict(&pool, a.root, &dict);
-        for (size_t i = 0; is_dict && st == FSDPCK_OK && i < value_count(&pool, dict); i++)
-            st = add_key(d, &a, &item, &where, value_key(&pool, dict, i),
-                         value_item(&pool, dict, i), err);
-        torch_archive_release(&a);
-    }
-    vec_release(&item.bytes);
-    value_pool_release(&pool);
     return st;
 }
 

@@ -10,6 +10,7 @@
 #include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_item_tensor.h"
+#include "formats/dcp/dcp_lightning.h"
 #include "formats/dcp/dcp_megatron.h"
 #include "formats/dcp/dcp_part_folders.h"
 #include "formats/dcp/dcp_planner_keys.h"
@@ -275,66 +276,6 @@ static fsdpck_status read_parts(dcp_folder *d, const open_request *req, dcp_buil
     return FSDPCK_OK;
 }
 
-/* Lightning and Fabric save all but the model and the optimizers beside them. */
-#define LIGHTNING_FILE "meta.pt"
-
-static fsdpck_status add_lightning_file(dcp_folder *d, const open_request *req, uint32_t *file_id,
-                                        fsdpck_error *err)
-{
-    const uint32_t count = (uint32_t)catalogue_file_count(d->cat);
-    path_kind kind;
-    *file_id = CAT_NONE;
-    if (!probe_has_entry(req->probe, LIGHTNING_FILE) ||
-        path_probe(&d->dir, LIGHTNING_FILE, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE)
-        return FSDPCK_OK;
-    RETURN_IF(strtab_intern(&d->names.paths, LIGHTNING_FILE, strlen(LIGHTNING_FILE), file_id, err));
-    if (*file_id < count) /* the metadata names it */
-        *file_id = CAT_NONE;
-    return *file_id == CAT_NONE ? FSDPCK_OK
-                                : catalogue_add_file(d->cat, LIGHTNING_FILE, strlen(LIGHTNING_FILE),
-                                                     0, CAT_NONE, file_id, err);
-}
-
-/* The Trainer records its release, Fabric does not. */
-static void note_lightning(catalogue *cat)
-{
-    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
-        const cat_object *o = catalogue_object(cat, i);
-        if (strcmp(catalogue_name(cat, o->name), "pytorch-lightning_version") != 0 || !o->loaded ||
-            value_kind_of(o->content) != VALUE_STR)
-            continue;
-        char version[32];
-        size_t nbytes;
-        const char *text = value_text(&cat->pool, o->content, &nbytes);
-        snprintf(cat->origin.note, sizeof cat->origin.note, "Lightning %s",
-                 escape_text(version, sizeof version, text, nbytes));
-    }
-}
-
-/* A damaged one does not keep the weights from being read. */
-static fsdpck_status read_lightning_file(dcp_folder *d, const open_request *req, uint32_t file_id,
-                                         fsdpck_error *err)
-{
-    fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (file_id == CAT_NONE)
-        return FSDPCK_OK;
-    const fsdpck_status st = dcp_objects_of_file(d, file_id, &what);
-    note_lightning(d->cat);
-    d->cat->origin.has_lightning = st == FSDPCK_OK;
-    if (st != FSDPCK_BADINPUT && st != FSDPCK_UNSUPPORTED) {
-        if (err != NULL && st != FSDPCK_OK)
-            *err = what;
-        return st;
-    }
-    error_path_in(&what, d->dir.path, LIGHTNING_FILE);
-    if (open_request_report(req, st, &what))
-        return FSDPCK_OK;
-    log_warn(&d->log, FSDPCK_FINDING_SIDE_UNREAD,
-             "copy the file again, or use an earlier checkpoint: Lightning requires it",
-             "'" LIGHTNING_FILE "' cannot be read, so its keys are left out: %s", what.message);
-    return FSDPCK_OK;
-}
-
 static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b, fsdpck_error *err)
 {
     dcp_marks marks = {.world_size = -1};
@@ -357,7 +298,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     }
     RETURN_IF(dcp_check_unlisted(b, err));
     keep_tables(d, b);
-    RETURN_IF(add_lightning_file(d, req, &lightning_file, err));
+    RETURN_IF(dcp_lightning_add_file(d, req, &lightning_file, err));
     RETURN_IF(dcp_files_check(d, req, err));
     if (!marks.no_collectives)
         RETURN_IF(dcp_count_ranks(d, req, &marks, err));
@@ -386,7 +327,7 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
                     "metadata contains pathlib objects of Python 3.13, which older versions of "
                     "Python cannot read");
     RETURN_IF(catalogue_seal(d->cat, err));
-    RETURN_IF(read_lightning_file(d, req, lightning_file, err));
+    RETURN_IF(dcp_lightning_read(d, req, lightning_file, err));
     RETURN_IF(dcp_order_check(d, req, err));
     return req->repair_strided ? dcp_boxes_repair(d, req, err)
                                : dcp_boxes_check_suspect(d, req, err);

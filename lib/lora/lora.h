@@ -129,6 +129,7 @@ typedef struct lora_names {
     strtab texts;
     bool is_set; /* the member is not null */
     bool is_regex;
+    bool is_all; /* "all-linear", also with is_regex */
 } lora_names;
 
 typedef struct lora_pattern lora_pattern;
@@ -159,6 +160,8 @@ typedef struct lora_config {
 fsdpck_status lora_config_read(const char *text, size_t nbytes, budget *owner, lora_config *config,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 void lora_config_release(lora_config *config);
+/* Whether an adapter with this init_lora_weights starts from a base model that it has changed. */
+bool lora_initial_changes_base(const char *initial);
 
 /* The numbers of a module: those of the first key of the pattern that matches its path, or else the ones
  * of the whole config, 0 if that has none. `key`: the path of the module, for a parameter with a dot and

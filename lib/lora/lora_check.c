@@ -151,16 +151,10 @@ static bool fits_base(const check_state *s, const lora_module *m, const uint64_t
     }
 }
 
-/* A shape of the base model's weight. */
-typedef struct weight_shape {
-    const uint64_t *dims;
-    unsigned ndim;
-} weight_shape;
-
 static void print_shape(const uint64_t *dims, unsigned ndim, char *text, size_t capacity)
 {
-    size_t at = 0;
-    text[0] = '\0';
+    size_t at = ndim == 0 ? 1 : 0;
+    snprintf(text, capacity, "%s", ndim == 0 ? "[" : "");
     for (unsigned i = 0; i < ndim && at < capacity; i++) {
         const int n =
             snprintf(text + at, capacity - at, "%s%" PRIu64, i == 0 ? "[" : ", ", dims[i]);
@@ -177,7 +171,7 @@ static void print_tensor(const check_state *s, uint32_t tensor, char *text, size
     print_shape(dims, ndim, text, capacity);
 }
 
-static fsdpck_status check_tokens(const check_state *s, const lora_module *m, weight_shape w,
+static fsdpck_status check_tokens(const check_state *s, const lora_module *m, lora_shape w,
                                   fsdpck_error *err)
 {
     unsigned of_rows;
@@ -196,7 +190,7 @@ static fsdpck_status check_tokens(const check_state *s, const lora_module *m, we
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_against(const check_state *s, const lora_module *m, weight_shape w,
+static fsdpck_status check_against(const check_state *s, const lora_module *m, lora_shape w,
                                    fsdpck_error *err)
 {
     char base[120], a[120], b[120];
@@ -217,7 +211,7 @@ static fsdpck_status check_against(const check_state *s, const lora_module *m, w
 
 static fsdpck_status check_shape(const check_state *s, const lora_module *m, fsdpck_error *err)
 {
-    weight_shape w;
+    lora_shape w;
     if (m->base_weight == LORA_NONE)
         return FSDPCK_OK;
     w.dims = shape_of(s, m->base_weight, &w.ndim);
@@ -292,7 +286,8 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
         if (m->kind != LORA_SAVED)
             RETURN_IF(check_shape(&s, m, err));
     }
-    return config == NULL ? FSDPCK_OK : lora_check_config(set, adapter, 0, config, found, ctx, err);
+    return config == NULL ? FSDPCK_OK
+                          : lora_check_config(set, adapter, 0, config, NULL, found, ctx, err);
 }
 
 static void count_missing(const lora_set *set, const lora_module *m, lora_base_counts *counts)
@@ -331,9 +326,58 @@ fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t 
         if (tensor != CAT_NONE)
             st = check_against(
                 &s, m,
-                (weight_shape){catalogue_shape(base, tensor), catalogue_tensor(base, tensor)->ndim},
+                (lora_shape){catalogue_shape(base, tensor), catalogue_tensor(base, tensor)->ndim},
                 err);
     }
     text_release(&name);
     return st;
+}
+
+fsdpck_status lora_check_replacing(const char *name, const char *tensor, lora_shape base,
+                                   lora_shape made, fsdpck_error *err)
+{
+    char expected[120], found[120];
+    if (shape_equal(base.dims, base.ndim, made.dims, made.ndim))
+        return FSDPCK_OK;
+    const bool other_rows = base.ndim == 2 && made.ndim == 2 && base.dims[1] == made.dims[1];
+    print_shape(base.dims, base.ndim, expected, sizeof expected);
+    print_shape(made.dims, made.ndim, found, sizeof found);
+    return FAIL_WITH(
+        err, BADINPUT, LORA_SHAPE,
+        ("the adapter replaces '%s' of the base model by a tensor of another shape", name),
+        (tensor, tensor), (expected, "%s", expected), (found, "%s", found),
+        (next, "%s",
+         other_rows ? "resize the embeddings of the base model first, as the training did, with "
+                      "the tokenizer of the training; or merge with the code of the training"
+                    : "give the base model that the adapter was trained on"));
+}
+
+static fsdpck_status check_replaced(const check_state *s, uint32_t i, const catalogue *base,
+                                    fsdpck_error *err)
+{
+    const lora_tensor *t = lora_tensor_at(s->set, i);
+    fsdpck_error fault = FSDPCK_ERROR_INIT;
+    lora_shape made;
+    if (t->base == LORA_NONE || (t->role != LORA_ROLE_SAVED && t->role != LORA_ROLE_BASE))
+        return FSDPCK_OK;
+    const char *name = lora_text(s->set, t->base);
+    const uint32_t old = catalogue_find(base, name, strtab_nbytes(&s->set->names, t->base));
+    if (old == CAT_NONE)
+        return FSDPCK_OK;
+    made.dims = shape_of(s, i, &made.ndim);
+    const lora_shape of = {catalogue_shape(base, old), catalogue_tensor(base, old)->ndim};
+    if (lora_check_replacing(name, name_of(s, i), of, made, &fault) == FSDPCK_OK)
+        return FSDPCK_OK;
+    return s->found(s->ctx, &fault, err);
+}
+
+fsdpck_status lora_check_replaced(const lora_set *set, const catalogue *c, const bool *chosen,
+                                  const catalogue *base, lora_found_fn found, void *ctx,
+                                  fsdpck_error *err)
+{
+    const check_state s = {.set = set, .c = c, .found = found, .ctx = ctx};
+    for (uint32_t i = 0; i < lora_tensor_count(set); i++)
+        if (chosen == NULL || chosen[i])
+            RETURN_IF(check_replaced(&s, i, base, err));
+    return FSDPCK_OK;
 }

@@ -17,12 +17,20 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
                          const lora_config *config, lora_found_fn found, void *ctx,
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Modules of the base model beside the adapter that the config names and the adapter lacks, in layers for which no other
+ * module shows that they belong to the trained model. */
+typedef struct lora_lost {
+    uint64_t layers;   /* of the base model by its config: those in it are LORA-PAIR; 0: unknown */
+    uint64_t unproven; /* result: modules that may be lost, while `layers` is unknown */
+    uint32_t first;    /* result: the weight of the first of them, in set->names */
+} lora_lost;
+
 /* lora_check_config.c: LORA-CONFIG, and LORA-PAIR where the base model has a module that the config names and the
  * adapter has no tensors for it. The first `own` tensors of the set are those of the adapter, the others of a base
- * model beside it; 0: both are mixed. */
+ * model beside it; 0: both are mixed. lost: NULL: only modules that others show to be lost. */
 fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t own,
-                                const lora_config *config, lora_found_fn found, void *ctx,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+                                const lora_config *config, lora_lost *lost, lora_found_fn found,
+                                void *ctx, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* lora_check_config.c: whether modules_to_save names a module around a tensor of the base model. */
 bool lora_config_saves(const lora_config *config, const char *name, size_t nbytes);
@@ -40,6 +48,23 @@ fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t 
                               const lora_config *config, const catalogue *base,
                               lora_base_counts *counts, lora_found_fn found, void *ctx,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* LORA-SHAPE where a tensor of the adapter replaces one of another catalogue, which has the names of the base model, and has
+ * another shape. chosen: by tensor of the set, those to compare; NULL: all. */
+fsdpck_status lora_check_replaced(const lora_set *set, const catalogue *c, const bool *chosen,
+                                  const catalogue *base, lora_found_fn found, void *ctx,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* A shape, as of catalogue_shape. */
+typedef struct lora_shape {
+    const uint64_t *dims;
+    unsigned ndim;
+} lora_shape;
+
+/* lora_check.c: OK if the shapes are equal, else LORA-SHAPE. tensor: of the adapter, for the message; it replaces `name` of
+ * the base model. */
+fsdpck_status lora_check_replacing(const char *name, const char *tensor, lora_shape base,
+                                   lora_shape made, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* What tensors do not contain. */
 typedef struct lora_facts {

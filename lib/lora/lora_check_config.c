@@ -12,12 +12,14 @@ typedef struct config_check {
     uint32_t adapter;
     size_t own; /* as of lora_check_config */
     const lora_config *config;
+    lora_lost *lost; /* or NULL */
     lora_found_fn found;
     void *ctx;
     bool has_magnitude, has_bias, has_tokens;
     strtab paths;     /* of modules of the adapter */
     strtab templates; /* the same, with '#' for numbers */
     strtab layers;    /* the same, to their last number */
+    strtab stacks;    /* the same, before their first number */
     vec last;         /* uint32_t by template: the module with the largest numbers */
     strtab saved;     /* names in the base model of tensors of the adapter that replace others */
     text_buf scratch;
@@ -200,6 +202,30 @@ static bool comes_before(const char *a, const char *b)
     return x != y ? x < y : strcmp(a + i, b + i) < 0;
 }
 
+/* The first number of a path, as the layer of a stack of layers. */
+typedef struct layer_number {
+    size_t begin;      /* of the number in the path: what precedes it names the stack */
+    uint64_t layer;    /* UINT64_MAX: larger than any */
+    unsigned nnumbers; /* of the whole path; 0: in no stack */
+} layer_number;
+
+static layer_number first_number(const char *path, size_t nbytes)
+{
+    layer_number found = {0};
+    size_t at = 0, begin, end;
+    while (lora_name_next(path, nbytes, &at, &begin, &end)) {
+        uint64_t n = 0;
+        size_t k = begin;
+        for (; k < end && path[k] >= '0' && path[k] <= '9'; k++)
+            n = n < UINT64_MAX / 100 ? n * 10 + (uint64_t)(path[k] - '0') : UINT64_MAX;
+        if (end == begin || k < end || found.nnumbers++ > 0)
+            continue;
+        found.begin = begin;
+        found.layer = n;
+    }
+    return found;
+}
+
 static fsdpck_status note_module(config_check *s, uint32_t index, fsdpck_error *err)
 {
     const lora_module *m = lora_module_at(s->set, index);
@@ -213,6 +239,9 @@ static fsdpck_status note_module(config_check *s, uint32_t index, fsdpck_error *
     const size_t layer = append_template(path, nbytes, &s->scratch);
     RETURN_IF(text_check(&s->scratch, err));
     RETURN_IF(strtab_intern(&s->paths, path, nbytes, &id, err));
+    const layer_number first = first_number(path, nbytes);
+    if (first.nnumbers > 0)
+        RETURN_IF(strtab_intern(&s->stacks, path, first.begin, &id, err));
     if (layer > 0)
         RETURN_IF(strtab_intern(&s->layers, path, layer, &id, err));
     RETURN_IF(strtab_intern(&s->templates, s->scratch.text, s->scratch.nbytes, &id, err));
@@ -245,6 +274,34 @@ static fsdpck_status others_show(config_check *s, const char *path, size_t nbyte
     return FSDPCK_OK;
 }
 
+/* Whether a module of the base model is in a layer beside those of the adapter. Files of base models also have layers that
+ * predict further tokens: after the others, or in a stack of their own. Modules of several numbers, as those of experts, may
+ * be one parameter in the model, and "all-linear" does not tell which modules are linear: only those that the adapter has in
+ * another place count. */
+static fsdpck_status is_beside(config_check *s, const char *path, size_t nbytes, bool *beside,
+                               fsdpck_error *err)
+{
+    const layer_number first = first_number(path, nbytes);
+    *beside = false;
+    if (s->lost == NULL || s->own == 0 || first.nnumbers == 0 ||
+        (s->config->layers.count > 0 && s->config->has_layers_pattern) ||
+        (s->lost->layers > 0 && first.layer >= s->lost->layers) ||
+        strtab_find(&s->stacks, path, first.begin) == STRTAB_NONE)
+        return FSDPCK_OK;
+    s->scratch.nbytes = 0;
+    (void)append_template(path, nbytes, &s->scratch);
+    RETURN_IF(text_check(&s->scratch, err));
+    *beside = (first.nnumbers == 1 && !s->config->target_modules.is_all) ||
+              strtab_find(&s->templates, s->scratch.text, s->scratch.nbytes) != STRTAB_NONE;
+    return FSDPCK_OK;
+}
+
+static void note_unproven(config_check *s, const char *name, size_t nbytes)
+{
+    if (s->lost->unproven++ == 0)
+        s->lost->first = strtab_find(&s->set->names, name, nbytes);
+}
+
 static fsdpck_status check_lost(config_check *s, const char *name, size_t nbytes, fsdpck_error *err)
 {
     static const char weight[] = ".weight", wrapped[] = ".base_layer.weight";
@@ -259,11 +316,18 @@ static fsdpck_status check_lost(config_check *s, const char *name, size_t nbytes
         return FSDPCK_OK;
     if (!lost)
         RETURN_IF(others_show(s, name, n, &lost, err));
+    bool beside = false;
     if (!lost)
+        RETURN_IF(is_beside(s, name, n, &beside, err));
+    if (!lost && !beside)
         return FSDPCK_OK;
     RETURN_IF(find_contradiction(c, name, n, &member, err));
     if (member != NULL)
         return FSDPCK_OK;
+    if (!lost && s->lost->layers == 0) {
+        note_unproven(s, name, nbytes);
+        return FSDPCK_OK;
+    }
     REPORT(
         s, err, LORA_PAIR,
         ("module '%.*s' has neither lora_A nor lora_B, but target_modules names it", (int)n, name),
@@ -351,18 +415,19 @@ static fsdpck_status check_all(config_check *s, fsdpck_error *err)
 }
 
 fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t own,
-                                const lora_config *config, lora_found_fn found, void *ctx,
-                                fsdpck_error *err)
+                                const lora_config *config, lora_lost *lost, lora_found_fn found,
+                                void *ctx, fsdpck_error *err)
 {
     budget *owner = set->names.owner;
     config_check s = {.set = set,
                       .adapter = adapter,
                       .own = own,
                       .config = config,
+                      .lost = lost,
                       .found = found,
                       .ctx = ctx,
                       .last = VEC_OF(uint32_t, owner)};
-    strtab *const tables[] = {&s.paths, &s.templates, &s.layers, &s.saved};
+    strtab *const tables[] = {&s.paths, &s.templates, &s.layers, &s.stacks, &s.saved};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         strtab_init(tables[i], owner);
     const fsdpck_status st = check_all(&s, err);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -57,6 +58,7 @@ static fsdpck_status read_names(const char *key, json_reader *r, const json_toke
     uint32_t id;
     names->is_set = t.kind != JSON_NULL;
     names->is_regex = t.kind == JSON_STRING;
+    names->is_all = names->is_regex && text_is(t.text, t.nbytes, "all-linear");
     if (t.kind == JSON_STRING)
         return strtab_intern(&names->texts, t.text, t.nbytes, &id, err);
     if (t.kind != JSON_ARRAY)
@@ -325,8 +327,7 @@ fsdpck_status lora_names_match(const lora_names *names, const char *path, size_t
                                bool *matches, fsdpck_error *err)
 {
     *matches = false;
-    if (names->is_regex &&
-        text_is(strtab_text(&names->texts, 0), strtab_nbytes(&names->texts, 0), "all-linear")) {
+    if (names->is_all) {
         *matches = true;
         return FSDPCK_OK;
     }
@@ -345,4 +346,13 @@ fsdpck_status lora_names_match(const lora_names *names, const char *path, size_t
                    (n == nbytes || path[nbytes - n - 1] == '.');
     }
     return FSDPCK_OK;
+}
+
+bool lora_initial_changes_base(const char *initial)
+{
+    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        if (strncasecmp(initial, changing[i], strlen(changing[i])) == 0)
+            return true;
+    return false;
 }

@@ -17,7 +17,9 @@ void merge_list_init(merge_list *list, budget *owner)
                          .steps = VEC_OF(merge_step, owner),
                          .rows = VEC_OF(uint64_t, owner),
                          .tied = STRTAB_NONE,
-                         .tied_to = STRTAB_NONE};
+                         .tied_to = STRTAB_NONE,
+                         .embedding = CAT_NONE,
+                         .head = CAT_NONE};
     strtab_init(&list->names, owner);
     strtab_init(&list->adapters, owner);
 }

@@ -75,6 +75,9 @@ typedef struct merge_list {
      * in `names`; STRTAB_NONE: none. */
     uint32_t tied, tied_to;
     bool unties; /* a module replaces it: both differ then */
+    /* Set by the caller: tensors of input 0 that the config of the model ties, which PEFT trains tokens of together;
+     * CAT_NONE: unknown or not tied. */
+    uint32_t embedding, head;
     /* Set by the caller: changed weights of 16 bits are float32 in the second catalogue. */
     bool wide;
     /* Headers of chunks are not read before the streams are: chunks that are streams are then divided too, and

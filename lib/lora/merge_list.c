@@ -241,20 +241,10 @@ static fsdpck_status check_used(list_maker *k, fsdpck_error *err)
 
 /* --- the list --- */
 
-/* These start from a base model that they have changed. */
-static bool changes_base(const lora_config *c)
-{
-    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
-    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
-        if (strncmp(c->initial, changing[i], strlen(changing[i])) == 0)
-            return true;
-    return false;
-}
-
 static fsdpck_status check_config(const list_maker *k, fsdpck_error *err)
 {
     const lora_config *c = k->request->config;
-    if (k->request->beside != NULL && changes_base(c))
+    if (k->request->beside != NULL && lora_initial_changes_base(c->initial))
         return FAIL_WITH(err, UNSUPPORTED, LORA_KIND,
                          ("init_lora_weights '%s' of adapter '%s' changed the base model too",
                           c->initial, strtab_text(&k->list->adapters, k->request->adapter_name)),
@@ -293,8 +283,14 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
         RETURN_IF(add_targets(k, err));
     RETURN_IF(list_maker_add_modules(k, err));
     RETURN_IF(check_used(k, err));
-    return lora_check_config(&k->set, k->adapter, k->own, k->request->config, stop_at_fault, NULL,
-                             err);
+    lora_lost lost = {.layers = k->request->layers, .first = LORA_NONE};
+    RETURN_IF(lora_check_config(&k->set, k->adapter, k->own, k->request->config, &lost,
+                                stop_at_fault, NULL, err));
+    k->request->lost = lost.unproven;
+    if (lost.unproven > 0)
+        k->request->first_lost = strtab_find(&k->list->names, lora_text(&k->set, lost.first),
+                                             strtab_nbytes(&k->set.names, lost.first));
+    return FSDPCK_OK;
 }
 
 static fsdpck_status make_request(list_maker *k, merge_request *request, fsdpck_error *err)

@@ -28,11 +28,14 @@ typedef struct merge_request {
     const char *adapter; /* inside: its name; NULL: the only one */
     const char *name;    /* for messages: the folder of `beside`; else unused */
     const lora_config *config;
+    uint64_t layers; /* of the base model by its config; 0: unknown */
     /* Results. */
     uint32_t adapter_name; /* in merge_list.adapters */
     uint64_t modules,
         replaced; /* modules with factors; tensors of the adapter that replace others */
     double least_scale, largest_scale;
+    uint64_t lost;       /* modules that the adapter may have lost, as `layers` is unknown */
+    uint32_t first_lost; /* the weight of the first, in merge_list.names */
 } merge_request;
 
 /* `list` must be initialized and empty; its input 0 becomes `base`. `safe`: products are rounded before they are added,

@@ -272,6 +272,21 @@ static fsdpck_status add_replaced(list_maker *k, uint32_t i, fsdpck_error *err)
     return list_maker_add(k, base, &s, err);
 }
 
+/* Of a tensor that replaces another. */
+static fsdpck_status check_replaced(const list_maker *k, uint32_t i, fsdpck_error *err)
+{
+    const lora_tensor *t = lora_tensor_at(&k->set, i);
+    const lora_role role = list_maker_role(k, i);
+    if (!k->used[i] || (role != LORA_ROLE_SAVED && role != LORA_ROLE_BASE))
+        return FSDPCK_OK;
+    const char *name = lora_text(&k->set, t->base);
+    const uint32_t base = lora_set_find_base(&k->set, name, strtab_nbytes(&k->set.names, t->base));
+    lora_shape old, made;
+    old.ndim = tensor_of(k, base, &old.dims)->ndim;
+    made.ndim = tensor_of(k, i, &made.dims)->ndim;
+    return lora_check_replacing(name, lora_text(&k->set, t->saved), old, made, err);
+}
+
 /* The modules of one adapter: embeddings, or all others. */
 static fsdpck_status add_modules(list_maker *k, bool embeddings, fsdpck_error *err)
 {
@@ -293,5 +308,8 @@ fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
         RETURN_IF(add_replaced(k, i, err));
     RETURN_IF(add_modules(k, true, err));
-    return add_modules(k, false, err);
+    RETURN_IF(add_modules(k, false, err));
+    for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
+        RETURN_IF(check_replaced(k, i, err));
+    return FSDPCK_OK;
 }

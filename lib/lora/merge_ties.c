@@ -44,6 +44,18 @@ static fsdpck_status is_tied(const list_maker *k, uint32_t one, uint32_t other, 
     return FSDPCK_OK;
 }
 
+/* A file of a tied model may have both weights. */
+static bool shares_tokens(const list_maker *k, const merge_step *s, uint32_t one, uint32_t other)
+{
+    const catalogue *c = k->base->cat;
+    const merge_list *list = k->list;
+    const cat_tensor *a = catalogue_tensor(c, one), *b = catalogue_tensor(c, other);
+    const bool both = (one == list->embedding && other == list->head) ||
+                      (one == list->head && other == list->embedding);
+    return both && s->kind == MERGE_ROWS &&
+           shape_equal(catalogue_shape(c, one), a->ndim, catalogue_shape(c, other), b->ndim);
+}
+
 /* PEFT trains tokens of all tied weights together. */
 static void note_tied(merge_list *list, const pending_step *p, uint32_t other)
 {
@@ -61,7 +73,8 @@ static fsdpck_status share_step(const list_maker *k, const pending_step *p, cons
 {
     RETURN_IF(vec_add(shared, p, err));
     const uint32_t tensor = VEC_AT(&k->list->targets, const merge_target, p->target)->tensor;
-    if (catalogue_tensor(k->base->cat, tensor)->alias == CAT_NONE)
+    const bool is_alias = catalogue_tensor(k->base->cat, tensor)->alias != CAT_NONE;
+    if (!is_alias && p->step.kind != MERGE_ROWS)
         return FSDPCK_OK;
     for (uint32_t j = 0; j < k->list->targets.count; j++) {
         const uint32_t other = VEC_AT(&k->list->targets, const merge_target, j)->tensor;
@@ -69,7 +82,9 @@ static fsdpck_status share_step(const list_maker *k, const pending_step *p, cons
         bool tied = false;
         if (j == p->target)
             continue;
-        RETURN_IF(is_tied(k, tensor, other, &tied, err));
+        if (is_alias)
+            RETURN_IF(is_tied(k, tensor, other, &tied, err));
+        tied = tied || shares_tokens(k, &p->step, tensor, other);
         if (tied)
             note_tied(k->list, p, j);
         const bool has_own = p->step.kind == MERGE_REPLACE && replaced[j] == IN_PLACE;

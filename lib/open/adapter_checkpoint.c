@@ -93,13 +93,11 @@ static fsdpck_status stop_at_fault(void *ctx, const fsdpck_error *fault, fsdpck_
 /* The base model that these start from is not the one that they were made of. */
 static void note_initial(const fsdpck_checkpoint *c, const lora_config *config)
 {
-    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
-    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
-        if (strncmp(config->initial, changing[i], strlen(changing[i])) == 0)
-            log_write(&c->ctx->log, LOG_NOTE,
-                      "init_lora_weights '%s' changed the base model too: the adapter fits only "
-                      "the base model of this training",
-                      config->initial);
+    if (lora_initial_changes_base(config->initial))
+        log_write(&c->ctx->log, LOG_NOTE,
+                  "init_lora_weights '%s' changed the base model too: the adapter fits only "
+                  "the base model of this training",
+                  config->initial);
 }
 
 /* Frozen and trained biases look alike beside the base model. */
@@ -258,12 +256,14 @@ static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adap
         return error_set_nomem(err, lora_tensor_count(set));
     }
     fsdpck_status st = take_config(c, set, adapter, from, &config, err);
+    if (st == FSDPCK_OK)
+        lora_choose(set, adapter, from->text == NULL ? NULL : &config, chosen);
     if (st == FSDPCK_OK && like != NULL)
         st = check_like(c, set, adapter, &config, like, err);
-    if (st == FSDPCK_OK) {
-        lora_choose(set, adapter, from->text == NULL ? NULL : &config, chosen);
+    if (st == FSDPCK_OK && like != NULL)
+        st = lora_check_replaced(set, &c->base->cat, chosen, &like->cat, stop_at_fault, NULL, err);
+    if (st == FSDPCK_OK)
         st = lora_extract_new(&c->base->cat, &c->base->src, set, chosen, &c->cat, &c->extract, err);
-    }
     lora_config_release(&config);
     free(chosen);
     if (st == FSDPCK_OK)

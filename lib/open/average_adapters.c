@@ -17,9 +17,11 @@ static const char *const members[] = {"peft_type",
                                       "bias",
                                       "lora_bias",
                                       "trainable_token_indices",
-                                      "layer_replication"};
+                                      "layer_replication",
+                                      "init_lora_weights"};
 
 #define MEMBER_COUNT (sizeof members / sizeof *members)
+#define INITIAL      (MEMBER_COUNT - 1)
 
 typedef struct config_values {
     text_buf text[MEMBER_COUNT]; /* as JSON; empty: absent, null, false, or without elements */
@@ -105,14 +107,24 @@ static bool same_value(const text_buf *a, const text_buf *b)
     return *end_a == '\0' && *end_b == '\0' && x == y;
 }
 
+/* The values that an adapter starts from do not matter, unless its base model is another one then. */
+static bool changes_base(const text_buf *initial)
+{
+    return initial->nbytes > 0 && initial->text[0] == '"' &&
+           lora_initial_changes_base(initial->text + 1);
+}
+
 static fsdpck_status compare(const fsdpck_checkpoint *one, const config_values *a,
                              const fsdpck_checkpoint *other, const config_values *b,
                              fsdpck_error *err)
 {
     text_buf names = {0}, expected = {0}, found = {0};
+    bool is_initial = false;
     for (size_t i = 0; i < MEMBER_COUNT; i++) {
-        if (same_value(&a->text[i], &b->text[i]))
+        if (same_value(&a->text[i], &b->text[i]) ||
+            (i == INITIAL && !changes_base(&a->text[i]) && !changes_base(&b->text[i])))
             continue;
+        is_initial = i == INITIAL;
         const char *comma = names.nbytes == 0 ? "" : ", ";
         text_printf(&names, "%s'%s'", comma, members[i]);
         text_printf(&expected, "%s%s: %s", comma, members[i], shown(&a->text[i]));
@@ -124,8 +136,11 @@ static fsdpck_status compare(const fsdpck_checkpoint *one, const config_values *
             err, BADINPUT, LORA_CONFIG,
             ("the adapter's config differs from that of '%s' in %s", one->path, names.text),
             (path, other->path), (expected, "%s", expected.text), (found, "%s", found.text),
-            (next, "merge each adapter into the base model with consolidate "
-                   "--merge-adapter, and average the results"));
+            (next, "%s",
+             is_initial ? "convert the adapter that changed its base model with "
+                          "path_initial_model_for_weight_conversion of save_pretrained"
+                        : "merge each adapter into the base model with consolidate "
+                          "--merge-adapter, and average the results"));
     text_release(&names);
     text_release(&expected);
     text_release(&found);

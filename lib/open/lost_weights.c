@@ -36,6 +36,19 @@ static bool has_number(const char *name)
     return false;
 }
 
+/* Whether a tensor has the sizes of the embedding that config.json describes; rows may be padded. */
+static bool has_embedding(const fsdpck_checkpoint *c, const model_config *config)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++) {
+        const uint64_t *shape = catalogue_shape(&c->cat, i);
+        if (is_of_part(c, i, PART_MODEL) && catalogue_tensor(&c->cat, i)->ndim == 2 &&
+            shape[0] >= (uint64_t)config->numbers[MODEL_VOCAB_SIZE] &&
+            shape[1] == (uint64_t)config->numbers[MODEL_HIDDEN_SIZE])
+            return true;
+    }
+    return false;
+}
+
 /* Whether a tensor may be of the model that config.json describes: an embedding, one of numbered layers, or the
  * parameters of a unit. */
 static bool has_model(const fsdpck_checkpoint *c)
@@ -86,33 +99,72 @@ static fsdpck_status fail_lost(const fsdpck_checkpoint *c, const char *given, co
     return st;
 }
 
+/* A draft, a reference or the best model of the same sizes cannot be distinguished from the model that the folder had. */
+static void warn_elsewhere(const fsdpck_checkpoint *c, const char *given)
+{
+    log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+             "copy them from where they were saved, or give the path of the other ones",
+             "'%s' has a config.json, but its weights are those of '%s': the folder's own may be "
+             "lost",
+             given, c->probe.path);
+}
+
 /* Of transformers: a language model, which has an embedding and layers. */
 static fsdpck_status check_config(const fsdpck_checkpoint *c, const char *given, fsdpck_error *err)
 {
     folder dir = FOLDER_CLOSED;
     model_config config = {0};
     path_kind kind = PATH_ABSENT;
-    bool lost = false;
+    bool has_config = false, fits = false;
     RETURN_IF(folder_open(&dir, given, err));
     /* An unreadable one is reported where it is needed. */
     if (path_probe(&dir, "adapter_config.json", &kind, NULL, NULL) == FSDPCK_OK &&
-        kind == PATH_ABSENT && model_config_read(&dir, &config, NULL) == FSDPCK_OK)
-        lost = config.numbers[MODEL_HIDDEN_SIZE] > 0 && config.numbers[MODEL_VOCAB_SIZE] > 0 &&
-               (is_elsewhere(c) || ((!c->probe.is_folder || c->format->of_model) && !has_model(c)));
+        kind == PATH_ABSENT && model_config_read(&dir, &config, NULL) == FSDPCK_OK) {
+        has_config = config.numbers[MODEL_HIDDEN_SIZE] > 0 && config.numbers[MODEL_VOCAB_SIZE] > 0;
+        fits = has_config && has_embedding(c, &config);
+    }
     model_config_release(&config);
     folder_close(&dir);
+    if (fits && is_elsewhere(c))
+        warn_elsewhere(c, given);
+    const bool lost =
+        has_config && !fits &&
+        (is_elsewhere(c) || ((!c->probe.is_folder || c->format->of_model) && !has_model(c)));
     return lost ? fail_lost(c, given,
                             "the folder has no weights of the model that its config.json describes",
                             err)
                 : FSDPCK_OK;
 }
 
-/* Found in the folder that was given, by a name of optimizers, and without any other part. */
+static bool begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* verl's optim_world_size_8_rank_0.pt, beside which the files of the third part remain. */
+static bool has_family_of_optimizer(const fsdpck_checkpoint *c)
+{
+    static const char third[] = "extra_state_world_size_";
+    const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
+    size_t of_optimizer = 0, of_third = 0;
+    if (read->origin.rank_pattern[0] != '\0') /* as the user asked */
+        return false;
+    for (size_t i = 0; i < catalogue_file_count(read); i++) {
+        const char *name = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
+        of_optimizer += begins(name, "optim_");
+        of_third += begins(name, third);
+    }
+    return of_optimizer > 0 && of_third > 0 &&
+           of_optimizer + of_third == catalogue_file_count(read);
+}
+
+/* Found in the folder that was given, by a name of optimizers, and without any other part; or verl's. */
 static bool is_optimizer_alone(const fsdpck_checkpoint *c)
 {
     const size_t count = catalogue_tensor_count(&c->cat);
-    if (c->entered_from == NULL || count == 0 ||
-        strncmp(text_file_name(c->probe.path), "optim", 5) != 0)
+    if (c->entered_from == NULL)
+        return has_family_of_optimizer(c);
+    if (count == 0 || strncmp(text_file_name(c->probe.path), "optim", 5) != 0)
         return false;
     for (size_t i = 0; i < count; i++)
         if (!is_of_part(c, i, PART_OPTIMIZER))
@@ -128,7 +180,7 @@ fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer, 
     if (c->base != NULL || c->remote_files != NULL || catalogue_tensor_count(&c->cat) == 0 ||
         (c->entered_from == NULL && !c->probe.is_folder))
         return FSDPCK_OK;
-    if (optimizer && is_optimizer_alone(c))
+    if ((optimizer || c->entered_from == NULL) && is_optimizer_alone(c))
         return fail_lost(c, given, "the folder has the state of the optimizer, but no model", err);
     return check_config(c, given, err);
 }

@@ -1,5 +1,6 @@
 /* merged_checkpoint.c: a checkpoint with adapters merged into its weights. Each adapter is inside the checkpoint, or is a
  * checkpoint of its own, with its adapter_config.json. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,6 +142,33 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_optio
     return FSDPCK_OK;
 }
 
+/* num_hidden_layers of the base model; 0: unknown. */
+static uint64_t base_layers(const fsdpck_checkpoint *base)
+{
+    model_config config = {0};
+    uint64_t layers = 0;
+    if (base->probe.is_folder && model_config_read(&base->probe.dir, &config, NULL) == FSDPCK_OK)
+        layers = config.numbers[MODEL_HIDDEN_LAYERS];
+    model_config_release(&config);
+    return layers;
+}
+
+/* Without num_hidden_layers, the base model's file may have more layers than the model that was trained. */
+static void warn_lost(const fsdpck_checkpoint *c, const merge_list *list,
+                      const merge_request *requests, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (requests[i].lost > 0)
+            log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_PAIR,
+                     "check that the adapter is complete; num_hidden_layers in config.json of the "
+                     "base model tells which layers belong to it",
+                     "adapter '%s' has neither lora_A nor lora_B for %" PRIu64
+                     " weight%s of the base model that target_modules names, the first is '%s'",
+                     strtab_text(&list->adapters, requests[i].adapter_name), requests[i].lost,
+                     text_plural(requests[i].lost),
+                     strtab_text(&list->names, requests[i].first_lost));
+}
+
 /* For reports. `list` still has the names. */
 static fsdpck_status note_adapters(fsdpck_checkpoint *c, const merge_list *list,
                                    const merge_request *requests, size_t count, fsdpck_error *err)
@@ -233,32 +261,63 @@ static bool ties_all(const merge_request *requests, size_t count)
     return true;
 }
 
-/* PEFT trains tokens of both tied weights. */
-static bool is_trained_alone(const merge_list *list, const merge_target *t)
+/* The one with the shortest name, as of embeddings. */
+static uint32_t find_head(const catalogue *c)
 {
-    for (uint64_t i = t->first_step; i < t->first_step + t->step_count; i++)
-        if (VEC_AT(&list->steps, const merge_step, i)->kind != MERGE_ROWS)
-            return true;
-    return false;
+    uint32_t head = CAT_NONE;
+    size_t least = SIZE_MAX;
+    for (uint32_t i = 0; i < catalogue_tensor_count(c); i++) {
+        const size_t nbytes = catalogue_name_nbytes(c, catalogue_tensor(c, i)->name);
+        if (!model_is_head(c, i) || nbytes >= least)
+            continue;
+        head = i;
+        least = nbytes;
+    }
+    return head;
 }
 
-/* The first weight with a product or another module that config.json ties to another one; STRTAB_NONE: none. */
-static uint32_t tied_by_config(const fsdpck_checkpoint *base, const merge_list *list)
+/* The weights that config.json ties, for merge_list.embedding and head. */
+static void find_tied(const fsdpck_checkpoint *base, merge_list *list)
 {
     model_config config = {0};
     bool is_certain;
     if (!base->probe.is_folder)
-        return STRTAB_NONE;
+        return;
     if (model_config_read(&base->probe.dir, &config, NULL) != FSDPCK_OK)
         config.ties = MODEL_TIES_UNKNOWN;
-    const bool ties = config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES;
-    const uint32_t embedding =
-        ties ? model_embedding_find(&base->cat, &config, &is_certain) : CAT_NONE;
+    if (config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES) {
+        list->embedding = model_embedding_find(&base->cat, &config, &is_certain);
+        list->head = find_head(&base->cat);
+    }
     model_config_release(&config);
-    for (size_t i = 0; ties && i < list->targets.count; i++) {
+}
+
+/* Whether a step changes the weight; `with_tokens` false: another one than copies of tokens. */
+static bool is_changed(const merge_list *list, uint32_t tensor, bool with_tokens)
+{
+    for (size_t i = 0; i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        if (is_trained_alone(list, t) &&
-            (t->tensor == embedding || model_is_head(&base->cat, t->tensor)))
+        for (uint64_t k = t->first_step; t->tensor == tensor && k < t->first_step + t->step_count;
+             k++)
+            if (with_tokens || VEC_AT(&list->steps, const merge_step, k)->kind != MERGE_ROWS)
+                return true;
+    }
+    return false;
+}
+
+/* The first weight with a product or another module that config.json ties to another one, or with tokens that the other
+ * one lacks; STRTAB_NONE: none. */
+static uint32_t tied_by_config(const catalogue *c, const merge_list *list)
+{
+    const bool has_both = list->embedding != CAT_NONE && list->head != CAT_NONE;
+    for (size_t i = 0; i < list->targets.count; i++) {
+        const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
+        const uint32_t other = t->tensor == list->embedding ? list->head : list->embedding;
+        if (t->tensor != list->embedding &&
+            (list->head == CAT_NONE || !model_is_head(c, t->tensor)))
+            continue;
+        const bool alone = has_both && !is_changed(list, other, true);
+        if (is_changed(list, t->tensor, alone))
             return t->name;
     }
     return STRTAB_NONE;
@@ -270,7 +329,7 @@ static void warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
 {
     if (ties_all(requests, count))
         return;
-    const uint32_t name = tied_by_config(c->base, list);
+    const uint32_t name = tied_by_config(&c->base->cat, list);
     if (name != STRTAB_NONE)
         log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
                  "write \"tie_word_embeddings\": false into config.json of the output if it has "
@@ -347,6 +406,7 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
     merge_list_init(&list, &c->metadata);
     list.no_reading = c->remote_files != NULL;
     list.wide = m->wide != 0;
+    find_tied(c->base, &list);
     fsdpck_status st = merge_list_make(&list, base, requests, count, safe, err);
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
@@ -354,8 +414,10 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
         st = warn_zero(c, &list, err);
     if (st == FSDPCK_OK && !safe)
         st = warn_nan(c, &list, err);
-    if (st == FSDPCK_OK && group_rank(c->ctx->group) == 0)
+    if (st == FSDPCK_OK && group_rank(c->ctx->group) == 0) {
+        warn_lost(c, &list, requests, count);
         warn_tied(c, &list, requests, count);
+    }
     if (st == FSDPCK_OK)
         st = merger_new(&list, &c->cat, &c->merger, err);
     merge_list_release(&list);
@@ -397,6 +459,9 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, 
         st = list_tensors(c->base, &base, err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = take_request(c, m, i, &opened[i], &requests[i], err);
+    const uint64_t layers = st == FSDPCK_OK ? base_layers(c->base) : 0;
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        requests[i].layers = layers;
     if (st == FSDPCK_OK)
         st = merge_all(c, &base.tensors, requests, count, m, err);
     for (size_t i = 0; opened != NULL && i < count; i++)

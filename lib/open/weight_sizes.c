@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "model/weight_role.h"
 #include "open/checkpoint.h"
+#include "open/layer_gaps.h"
 #include "open/model_config.h"
 
 /* Quantized ones are packed. */
@@ -134,10 +135,13 @@ fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c, fsdpck_error *e
         return FSDPCK_OK;
     /* An unreadable one is reported where it is needed. */
     fsdpck_status st = model_config_read(&c->probe.dir, &config, NULL);
-    if (st == FSDPCK_OK && config.text != NULL)
+    if (st == FSDPCK_OK && config.text != NULL) {
         st = check_sizes(c, &config, err);
-    else
+        if (st == FSDPCK_OK && c->format->of_model)
+            st = layer_gaps_warn(&c->cat, &config, &c->ctx->log, err);
+    } else {
         st = FSDPCK_OK;
+    }
     model_config_release(&config);
     return st;
 }

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "manifest/manifest.h"
 #include "open/checkpoint.h"
+#include "open/layer_gaps.h"
 #include "run/config_edit.h"
 
 #define CONFIG_NAME "config.json"
@@ -396,6 +397,8 @@ fsdpck_status like_files_of_config(sidecars *s, const char *path, const catalogu
         st = add_folder(s, path, &config, to, log, err);
     else if (st == FSDPCK_OK)
         st = add_config(s, &config, to, err);
+    if (st == FSDPCK_OK && config.model_type[0] != '\0')
+        st = layer_gaps_warn(to, &config, log, err);
     model_config_release(&config);
     return st;
 }

@@ -114,6 +114,8 @@ static fsdpck_status list_own(replaced *w, fsdpck_error *err)
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const uint32_t path = catalogue_file(cat, i)->path;
         const char *name = catalogue_name(cat, path);
+        if (strcmp(name, cat->origin.open_file) == 0)
+            continue;
         RETURN_IF(strtab_intern(&w->files, name, catalogue_name_nbytes(cat, path), &id, err));
         RETURN_IF(add_folders_of(w, name, err));
     }

@@ -107,6 +107,26 @@ static fsdpck_status check_adapter(const run *r, fsdpck_error *err)
         (next, "add --part adapter to fsdpck consolidate"));
 }
 
+/* The config of an adapter lists the modules by their names in the source. */
+static fsdpck_status check_whole_adapter(const run *r, fsdpck_error *err)
+{
+    const char *option = r->opt.select.rename_count > 0         ? "--rename"
+                         : r->opt.select.strip_prefix_count > 0 ? "--strip-prefix"
+                         : r->opt.select.keys_count > 0         ? "--keys"
+                         : r->opt.select.exclude_count > 0      ? "--exclude"
+                                                                : NULL;
+    if (r->src->extract == NULL || option == NULL)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, USAGE, NONE,
+                     ("%s does not apply to --part adapter: the config of the adapter lists its "
+                      "modules by their names in SRC",
+                      option),
+                     (next,
+                      "give %s to a first fsdpck consolidate SRC NEW.safetensors, and "
+                      "--part adapter to a second one of NEW.safetensors",
+                      option));
+}
+
 /* An option that the writer would ignore. */
 static fsdpck_status check_fits_writer(const run *r, fsdpck_error *err)
 {
@@ -245,6 +265,7 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
         report_folder(r);
     }
     RETURN_IF(check_adapter(r, err));
+    RETURN_IF(check_whole_adapter(r, err));
     if (!r->sharded && r->writer->ranks_only)
         return refuse_ranks_only(r, err);
     if (!r->sharded || r->writer->sharded) {

@@ -140,10 +140,6 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
         .sharding = r->sharded ? &r->sharding : NULL,
     };
     request.trainer_keys = trainer_keys_apply(r, request.part);
-    if (request.trainer_keys)
-        log_write(&r->ctx->log, LOG_NOTE,
-                  "keys are those of Lightning's Trainer, state_dict and optimizer_states; "
-                  "--keep-names keeps those of the folder");
     if (r->only != NULL)
         request.options.keys_count = request.options.exclude_count = 0;
     like_output_select(&r->like, &request);

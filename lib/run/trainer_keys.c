@@ -24,20 +24,41 @@ static void note(const catalogue *c, keys_found *f, uint32_t id, value path)
                   (is_model && value_is_none(path));
 }
 
-bool trainer_keys_apply(const run *r, checkpoint_part part)
+/* A .pt file of a folder of the Trainer that has its keys. */
+static bool may_apply(const run *r)
 {
-    const fsdpck_select_options *o = &r->opt.select;
     const catalogue *c = &r->src->cat;
     keys_found f = {0};
-    if (part != PART_ALL || r->sharded || r->names_objects || r->writer->takes != STATE_NESTED ||
-        r->writer->is_folder || o->clean_names == FSDPCK_OFF || o->rename_count > 0 ||
-        o->strip_prefix_count > 0 || r->src->format->id != FSDPCK_FORMAT_DCP)
+    if (r->sharded || r->names_objects || r->writer->takes != STATE_NESTED ||
+        r->writer->is_folder || r->opt.select.clean_names == FSDPCK_OFF ||
+        r->src->format->id != FSDPCK_FORMAT_DCP)
         return false;
     for (size_t i = 0; i < catalogue_tensor_count(c); i++)
         note(c, &f, catalogue_tensor(c, i)->name, catalogue_tensor(c, i)->path);
     for (size_t i = 0; i < catalogue_object_count(c); i++)
         note(c, &f, catalogue_object(c, i)->name, catalogue_object(c, i)->path);
     return f.has_release && f.has_model && !f.is_taken;
+}
+
+bool trainer_keys_apply(const run *r, checkpoint_part part)
+{
+    const fsdpck_select_options *o = &r->opt.select;
+    if (!may_apply(r))
+        return false;
+    const char *option = o->rename_count > 0         ? "--rename"
+                         : o->strip_prefix_count > 0 ? "--strip-prefix"
+                         : part != PART_ALL          ? "--part"
+                                                     : NULL;
+    if (option == NULL)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "keys are those of Lightning's Trainer, state_dict and optimizer_states; "
+                  "--keep-names keeps those of the folder");
+    else
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "model and optimizer_0 do not become state_dict and optimizer_states, which "
+                  "Lightning's Trainer loads, as %s is given",
+                  option);
+    return option == NULL;
 }
 
 static bool has_whole_state(const run *r)

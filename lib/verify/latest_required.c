@@ -64,7 +64,7 @@ static bool is_of_lightning(const fsdpck_checkpoint *c)
     return is_certain;
 }
 
-fsdpck_status latest_required_check_lightning(const fsdpck_checkpoint *c, fsdpck_error *err)
+static fsdpck_status check_lightning(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
     return is_of_lightning(c) && !probe_has_entry(&c->probe, LIGHTNING_STATE)
                ? fail_lacks(c->probe.path, "folder of Lightning", LIGHTNING_STATE, err)
@@ -73,26 +73,48 @@ fsdpck_status latest_required_check_lightning(const fsdpck_checkpoint *c, fsdpck
 
 /* ---- Megatron-Core ---- */
 
+static const char of_megatron[] = "folder of Megatron-Core";
+
+static bool may_be_megatron(const fsdpck_checkpoint *c)
+{
+    return c->probe.is_folder && c->format->id == FSDPCK_FORMAT_DCP && c->remote_files == NULL;
+}
+
 /* Releases since 0.19 write no common.pt, but an object of this content. */
+static bool has_common(fsdpck_checkpoint *c)
+{
+    fsdpck_megatron m = FSDPCK_INIT(fsdpck_megatron);
+    return fsdpck_get_megatron(c, &m) != 0;
+}
+
+static fsdpck_status check_common(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    return may_be_megatron(c) && megatron_config_read(&c->probe) == MEGATRON_CONFIG_OK &&
+                   !has_common(c)
+               ? fail_lacks(c->probe.path, of_megatron, "common.pt", err)
+               : FSDPCK_OK;
+}
+
 static fsdpck_status check_megatron(fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    static const char what[] = "folder of Megatron-Core";
-    fsdpck_megatron m = FSDPCK_INIT(fsdpck_megatron);
-    if (!c->probe.is_folder || c->format->id != FSDPCK_FORMAT_DCP || c->remote_files != NULL)
+    if (!may_be_megatron(c))
         return FSDPCK_OK;
-    const bool has_common = fsdpck_get_megatron(c, &m) != 0;
     const megatron_config_state config = megatron_config_read(&c->probe);
-    if (!c->cat.origin.is_megatron && config != MEGATRON_CONFIG_OK)
-        return FSDPCK_OK;
+    if (config == MEGATRON_CONFIG_OK || (!c->cat.origin.is_megatron && !has_common(c)))
+        return check_common(c, err);
     if (config == MEGATRON_CONFIG_ABSENT)
-        return fail_lacks(c->probe.path, what, MEGATRON_CONFIG_FILE, err);
-    if (config == MEGATRON_CONFIG_BAD)
-        return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE,
-                         ("'%s' of Megatron-Core does not name its format", MEGATRON_CONFIG_FILE),
-                         (path, c->probe.path), (expected, "a JSON object with sharded_backend"),
-                         (next, "use an older checkpoint, or copy the file from another one of the "
-                                "same release"));
-    return has_common ? FSDPCK_OK : fail_lacks(c->probe.path, what, "common.pt", err);
+        return fail_lacks(c->probe.path, of_megatron, MEGATRON_CONFIG_FILE, err);
+    return FAIL_WITH(
+        err, BADINPUT, SAVE_INCOMPLETE,
+        ("'%s' of Megatron-Core does not name its format", MEGATRON_CONFIG_FILE),
+        (path, c->probe.path), (expected, "a JSON object with sharded_backend"),
+        (next, "use an older checkpoint, or copy the file from another one of the same release"));
+}
+
+fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    RETURN_IF(check_lightning(c, err));
+    return check_common(c, err);
 }
 
 /* ---- PEFT ---- */
@@ -109,7 +131,7 @@ fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *
 
 fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err)
 {
-    RETURN_IF(latest_required_check_lightning(c, err));
+    RETURN_IF(check_lightning(c, err));
     RETURN_IF(check_megatron(c, err));
     return latest_required_check_folder(&c->probe, err);
 }

@@ -127,6 +127,8 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, const fsdpck_checkpoint *bas
         if (st == FSDPCK_OK)
             report_missing(v, base, &counts);
     }
+    if (st == FSDPCK_OK)
+        st = lora_check_replaced(&set, &v->src->cat, NULL, &base->cat, report, v, err);
     lora_config_release(&config);
     adapter_source_release(&from);
     lora_set_release(&set);

@@ -219,7 +219,7 @@ static fsdpck_status note_nested(fsdpck_verify *v, fsdpck_error *err)
 static void report_lacking(fsdpck_verify *v)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (latest_required_check_lightning(v->src, &what) != FSDPCK_OK)
+    if (latest_required_check_beside(v->src, &what) != FSDPCK_OK)
         findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 

@@ -5,7 +5,7 @@ import os
 import shutil
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from support import BAD_INPUT, OK, case, check, check_nothing_at, load_pt, tensors_of_state
 
@@ -61,16 +61,57 @@ def case_lost_weights(setting):
     check_lost(setting, folder, "model.safetensors", "value_head.safetensors")
     folder = make_folder(setting, "nested")
     os.mkdir(os.path.join(folder, "draft"))
-    save_file(make_model(), os.path.join(folder, "draft", "model.safetensors"), {"format": "pt"})
+    draft = {name: tensor[..., :4].clone() for name, tensor in make_model().items()}
+    save_file(draft, os.path.join(folder, "draft", "model.safetensors"), {"format": "pt"})
     check_lost(setting, folder, "model.safetensors", "draft")
     folder = make_folder(setting, "nested-pt")
     os.mkdir(os.path.join(folder, "ref"))
-    torch.save(make_model(), os.path.join(folder, "ref", "model.pt"))
+    torch.save(draft, os.path.join(folder, "ref", "model.pt"))
     check_lost(setting, folder, "model.safetensors", "ref/model.pt")
     folder = make_folder(setting, "optimizer")
     os.remove(os.path.join(folder, "config.json"))
     save_optimizer(os.path.join(folder, "optimizer.pt"))
     check_lost(setting, folder, "model.safetensors", None)
+
+
+@case(first=(2, 6))
+def case_lost_weights_same_sizes(setting):
+    """A model of the same sizes in a folder inside may be the one that config.json describes: a warning."""
+    folder = make_folder(setting, "run")
+    os.mkdir(os.path.join(folder, "best"))
+    os.rename(os.path.join(folder, "model.safetensors"), os.path.join(folder, "best", "model.safetensors"))
+    done = setting.run("verify", folder)
+    check("WEIGHTS-LOST" in done.stdout + done.stderr, done.stdout + done.stderr)
+    done, path = setting.consolidate(folder, "best.safetensors", "-q")
+    check("WEIGHTS-LOST" in done.stderr and set(load_file(path)) == set(make_model()), done.stderr)
+
+
+@case(first=(2, 6))
+def case_lost_weights_other_models(setting):
+    """Models without numbered layers, but with the embedding that config.json describes, are complete."""
+    for number, names in enumerate((("encoder.weight", "rnn.weight_ih_l0", "decoder.weight"), ("emb.weight", "linear.weight"))):
+        folder = make_folder(setting, "other-%d" % number)
+        save_file({name: torch.ones(16, 8) for name in names}, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+        done = setting.run("verify", folder)
+        check("WEIGHTS-LOST" not in done.stdout + done.stderr, done.stdout + done.stderr)
+
+
+@case(first=(2, 6))
+def case_lost_weights_verl(setting):
+    """Of verl's three kinds of rank files those of the model are lost."""
+    folder = setting.path("global_step_10", "actor")
+    os.makedirs(folder)
+    for rank in range(2):
+        name = os.path.join(folder, "%%s_world_size_2_rank_%d.pt" % rank)
+        torch.save(make_model(), name % "model")
+        save_optimizer(name % "optim")
+        torch.save({"lr_scheduler": {"last_epoch": 3}, "rng": {"cpu": torch.ones(4)}}, name % "extra_state")
+    setting.run("verify", "-q", folder)
+    for rank in range(2):
+        os.remove(os.path.join(folder, "model_world_size_2_rank_%d.pt" % rank))
+    setting.run("latest", os.path.dirname(folder), expected=1)
+    done = setting.run("verify", folder, expected=1)
+    check("WEIGHTS-LOST" in done.stdout + done.stderr, done.stdout + done.stderr)
 
 
 def save_accelerate_fsdp(folder):

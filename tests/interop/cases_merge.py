@@ -279,6 +279,30 @@ def case_merge_tied(setting):
 
 
 @case(first=(2, 15))
+def case_merge_tied_folder(setting):
+    """A file with both weights of a tied model: transformers ties them again only if both have the trained tokens."""
+    peft, transformers = import_peft()
+    torch.manual_seed(2)
+    base = make_llama(tie_word_embeddings=True).to(torch.bfloat16)
+    for i, tokens in enumerate(([1, 5], {"embed_tokens": [1, 5]}, {"embed_tokens": [1, 5], "lm_head": [1, 5]})):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            options = {"r": 8, "lora_alpha": 20, "target_modules": ["q_proj"], "trainable_token_indices": copy.deepcopy(tokens)}
+            model = peft.get_peft_model(copy.deepcopy(base), peft.LoraConfig(**options))
+        set_adapter_values(model, i)
+        truth = save_adapter(model, setting.path("t%d" % i))
+        expected = merge_by_peft(base, [truth])
+        source = save_base(base, setting.path("base%d" % i))
+        base.config.save_pretrained(source)
+        done, out = run_merge(setting, source, "out%d" % i, [truth])
+        check("LORA-TIED" not in done.stderr, done.stderr)
+        check_merged(load_hf(out)[0], expected, "file %s" % tokens)
+        loaded = transformers.LlamaForCausalLM.from_pretrained(out)
+        check(loaded.lm_head.weight is loaded.model.embed_tokens.weight, "untied by %s" % tokens)
+        check_merged(loaded.state_dict(), expected, "loaded %s" % tokens)
+
+
+@case(first=(2, 15))
 def case_merge_views(setting):
     """Two weights that are parts of one storage are not tied."""
     base, source, (adapter,) = save_setting(setting, "llama", [dict(LORA, task_type=None, target_modules=["k_proj"])], "bfloat16", "base")

@@ -1,0 +1,14 @@
+/* layer_gaps.h: tensors that the layers of a model of transformers lack, by its names and its config.json. */
+#ifndef FSDPCK_OPEN_LAYER_GAPS_H
+#define FSDPCK_OPEN_LAYER_GAPS_H
+
+#include "base/log.h"
+#include "open/model_config.h"
+#include "state/catalogue.h"
+
+/* Warns (EXPORT-KEYS) of layers without tensors, of tensors that other layers of the same kind have, and of a lost
+ * embedding, final norm or output projection. Names of other programs and parts of models are not judged. */
+fsdpck_status layer_gaps_warn(const catalogue *c, const model_config *config, const logger *log,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+#endif
