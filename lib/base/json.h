@@ -1,8 +1,8 @@
 /* json.h: strict JSON (RFC 8259) in one pass without a tree, and a writer.
  *
- * Reading: a pull parser over bytes in memory. No recursion, depth at most 64, no NaN, no comments,
- * no trailing commas; UTF-8 is checked (no surrogates, no overlong forms). The caller checks for
- * duplicate keys, because objects may be large.
+ * Reading: a pull parser over bytes in memory. No recursion, depth at most 64, no NaN unless
+ * takes_python_numbers is set, no comments, no trailing commas; UTF-8 is checked (no surrogates, no overlong
+ * forms). The caller checks for duplicate keys, because objects may be large.
  *
  *     json_reader r;
  *     json_reader_init(&r, text, nbytes, "ST-JSON");
@@ -71,6 +71,8 @@ typedef struct json_reader {
     uint8_t stack[JSON_DEPTH_LIMIT]; /* 'o' or 'a' */
     unsigned depth;
     int state;
+    /* Set after json_reader_init: NaN, Infinity and -Infinity, which Python writes, are NUMBERs. */
+    bool takes_python_numbers;
     text_buf unescaped;
 } json_reader;
 

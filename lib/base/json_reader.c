@@ -284,6 +284,23 @@ static fsdpck_status read_word(json_reader *r, json_token *token, const char *wo
     return FSDPCK_OK;
 }
 
+/* One of Python's numbers at r->at. */
+static bool read_python_number(json_reader *r, json_token *token)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; r->takes_python_numbers && i < sizeof words / sizeof *words; i++) {
+        const size_t n = strlen(words[i]);
+        if (r->nbytes - r->at < n || memcmp(r->text + r->at, words[i], n) != 0)
+            continue;
+        token->kind = JSON_NUMBER;
+        token->text = r->text + r->at;
+        token->nbytes = n;
+        r->at += n;
+        return true;
+    }
+    return false;
+}
+
 static fsdpck_status open_container(json_reader *r, json_token *token, int c, fsdpck_error *err)
 {
     if (r->depth >= JSON_DEPTH_LIMIT)
@@ -309,6 +326,10 @@ static fsdpck_status read_value(json_reader *r, json_token *token, fsdpck_error 
     const int c = peek(r);
     if (c == '{' || c == '[')
         return open_container(r, token, c, err);
+    if (read_python_number(r, token)) {
+        value_done(r);
+        return FSDPCK_OK;
+    }
     fsdpck_status st;
     if (c == '"') {
         token->kind = JSON_STRING;

@@ -228,6 +228,7 @@ fsdpck_status map_read_config(tensor_map *m, const char *text, size_t nbytes, fs
     json_reader r;
     json_token t;
     json_reader_init(&r, text, nbytes, FSDPCK_FINDING_MAP_CONFIG);
+    r.takes_python_numbers = true;
     fsdpck_status st = json_expect(&r, JSON_OBJECT, &t, err);
     if (st == FSDPCK_OK)
         st = read_members(m, &r, err);

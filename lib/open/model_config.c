@@ -158,6 +158,7 @@ static fsdpck_status parse(model_config *c, fsdpck_error *err)
     json_reader r;
     json_token t;
     json_reader_init(&r, c->text, c->nbytes, FSDPCK_FINDING_MAP_CONFIG);
+    r.takes_python_numbers = true;
     fsdpck_status st = json_expect(&r, JSON_OBJECT, &t, err);
     if (st == FSDPCK_OK)
         st = read_members(c, &r, err);

@@ -125,6 +125,7 @@ fsdpck_status config_edit(const char *text, size_t nbytes, const config_change *
 {
     edit_state e = {.change = change, .text = text, .out = out, .omitted = SIZE_MAX};
     json_reader_init(&e.r, text, nbytes, FSDPCK_FINDING_MAP_CONFIG);
+    e.r.takes_python_numbers = true;
     fsdpck_status st = edit_top(&e, err);
     json_reader_release(&e.r);
     return st == FSDPCK_OK ? text_check(out, err) : st;

@@ -120,6 +120,7 @@ static fsdpck_status search_settings(module_search *m, const char *name, fsdpck_
     if (text == NULL)
         return FSDPCK_OK;
     json_reader_init(&r, text, nbytes, FSDPCK_FINDING_MAP_CONFIG);
+    r.takes_python_numbers = true;
     const fsdpck_status st = find_classes(m, &r, &local);
     json_reader_release(&r);
     free(text);

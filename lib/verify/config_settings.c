@@ -173,6 +173,7 @@ fsdpck_status config_settings_read(const model_config *config, config_settings *
     if (config->text == NULL)
         return FSDPCK_OK;
     json_reader_init(&r, config->text, config->nbytes, FSDPCK_FINDING_MAP_CONFIG);
+    r.takes_python_numbers = true;
     const fsdpck_status st = read_members(s, &r, &local);
     json_reader_release(&r);
     s->is_read = st == FSDPCK_OK;
@@ -227,5 +228,5 @@ bool config_settings_differ(const config_settings *a, const config_settings *b, 
         return false;
     if (x->kind != y->kind)
         return true;
-    return x->kind == JSON_NUMBER ? x->number != y->number : strcmp(x->text, y->text) != 0;
+    return strcmp(x->text, y->text) != 0 && (x->kind != JSON_NUMBER || x->number != y->number);
 }
