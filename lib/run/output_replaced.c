@@ -75,8 +75,8 @@ static fsdpck_status add_folders_of(replaced *w, const char *path, fsdpck_error 
     return FSDPCK_OK;
 }
 
-/* Files that no index and no number shows to be parts: those that the manifest names. */
-static fsdpck_status add_of_manifest(replaced *w, fsdpck_error *err)
+/* Files that no index and no number shows to be parts: those that the manifest names, or `only` this one. */
+static fsdpck_status add_of_manifest(replaced *w, const char *only, fsdpck_error *err)
 {
     manifest m;
     const char *from;
@@ -90,6 +90,8 @@ static fsdpck_status add_of_manifest(replaced *w, fsdpck_error *err)
             const char *name = manifest_file_name(&m, i);
             path_kind kind;
             uint64_t size = 0;
+            if (only != NULL && strcmp(name, only) != 0)
+                continue;
             st = path_probe(&w->in->dir, name, &kind, &size, err);
             if (st == FSDPCK_OK && size == VEC_AT(&m.files, const manifest_file, i)->nbytes)
                 st = strtab_intern(&w->files, name, strlen(name), &id, err);
@@ -110,7 +112,9 @@ static fsdpck_status list_own(replaced *w, fsdpck_error *err)
     if (side[0] != '\0')
         RETURN_IF(strtab_intern(&w->folders, side, strlen(side), &id, err));
     if (cat->origin.by_suffix)
-        return add_of_manifest(w, err);
+        return add_of_manifest(w, NULL, err);
+    if (cat->origin.open_file[0] != '\0')
+        RETURN_IF(add_of_manifest(w, cat->origin.open_file, err));
     for (size_t i = 0; i < catalogue_file_count(cat); i++) {
         const uint32_t path = catalogue_file(cat, i)->path;
         const char *name = catalogue_name(cat, path);

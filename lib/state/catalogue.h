@@ -172,8 +172,8 @@ typedef struct cat_origin {
     bool by_suffix;       /* read for their suffix alone: no index, number or name of a set */
     bool is_megatron;     /* has the marks of Megatron-Core's torch_dist */
     bool has_lightning;   /* meta.pt of Lightning, which was read */
-    /* A file of the catalogue that may be the user's own: nothing in it shows that it belongs to the
-     * checkpoint. An output must not replace it. "" if none. */
+    /* A file of the catalogue that may be the user's own: its content does not show that it belongs
+     * to the checkpoint. An output replaces it only if the manifest names it. "" if none. */
     char open_file[16];
     bool omits_empty_dicts; /* an empty dict has no entry: in a list its place is a hole (DCP) */
     /* Of all safetensors files that were read, and of their index; or NULL. Borrowed from the
