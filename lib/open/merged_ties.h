@@ -8,7 +8,7 @@
 /* Finds the weights that config.json ties, for merge_list.embedding and head. */
 void merged_find_tied(const fsdpck_checkpoint *base, merge_list *list);
 
-/* Warns (LORA-TIED), after the list is complete, where the output differs from what was trained. */
+/* Warns (LORA-TIED), after the list is complete, where the output differs from the trained model. */
 void merged_warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
                       const merge_request *requests, size_t count);
 

@@ -1,4 +1,4 @@
-/* The numbers that only Python writes. */
+/* Numbers that only Python's JSON has. */
 #include <criterion/criterion.h>
 #include <string.h>
 
