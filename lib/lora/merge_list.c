@@ -287,7 +287,8 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
     RETURN_IF(lora_check_config(&k->set, k->adapter, k->own, k->request->config, &lost,
                                 stop_at_fault, NULL, err));
     k->request->lost = lost.unproven;
-    if (lost.unproven > 0)
+    k->request->first_lost = STRTAB_NONE;
+    if (lost.first != LORA_NONE)
         k->request->first_lost = strtab_find(&k->list->names, lora_text(&k->set, lost.first),
                                              strtab_nbytes(&k->set.names, lost.first));
     return FSDPCK_OK;

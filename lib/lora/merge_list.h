@@ -35,7 +35,7 @@ typedef struct merge_request {
         replaced; /* modules with factors; tensors of the adapter that replace others */
     double least_scale, largest_scale;
     uint64_t lost;       /* modules that the adapter may have lost, as `layers` is unknown */
-    uint32_t first_lost; /* the weight of the first, in merge_list.names */
+    uint32_t first_lost; /* the weight of the first, in merge_list.names; STRTAB_NONE: unknown */
 } merge_request;
 
 /* `list` must be initialized and empty; its input 0 becomes `base`. `safe`: products are rounded before they are added,

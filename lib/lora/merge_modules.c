@@ -282,6 +282,8 @@ static fsdpck_status check_replaced(const list_maker *k, uint32_t i, fsdpck_erro
     const char *name = lora_text(&k->set, t->base);
     const uint32_t base = lora_set_find_base(&k->set, name, strtab_nbytes(&k->set.names, t->base));
     lora_shape old, made;
+    if (base == LORA_NONE || base < k->own)
+        return FSDPCK_OK; /* it is its own base: not replaced */
     old.ndim = tensor_of(k, base, &old.dims)->ndim;
     made.ndim = tensor_of(k, i, &made.dims)->ndim;
     return lora_check_replacing(name, lora_text(&k->set, t->saved), old, made, err);

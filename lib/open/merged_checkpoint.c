@@ -167,7 +167,9 @@ static void warn_lost(const fsdpck_checkpoint *c, const merge_list *list,
                      " weight%s of the base model that target_modules names, the first is '%s'",
                      strtab_text(&list->adapters, requests[i].adapter_name), requests[i].lost,
                      text_plural(requests[i].lost),
-                     strtab_text(&list->names, requests[i].first_lost));
+                     requests[i].first_lost == STRTAB_NONE
+                         ? ""
+                         : strtab_text(&list->names, requests[i].first_lost));
 }
 
 /* For reports. `list` still has the names. */
