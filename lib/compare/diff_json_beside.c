@@ -1,8 +1,9 @@
 #include "compare/diff_json_beside.h"
-#include "open/state_files.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "open/state_files.h"
 
 typedef struct json_text {
     char *text;

@@ -154,16 +154,20 @@ static fsdpck_status read_model_type(const fsdpck_checkpoint *c, char type[64], 
     return st;
 }
 
+enum { JOINED_TRIED_MAX = 64 };
+
 /* Whether "NAME.gate_up_proj" [E, 2 I, H] and "NAME.down_proj" [E, H, I] are among the tensors. Other models have
  * the former as [E, H, 2 I]. */
 static bool has_joined_experts(const map_inputs *l, const catalogue *cat)
 {
     static const char joined[] = ".experts.gate_up_proj", down[] = "down_proj";
-    for (size_t i = 0; i < l->inputs.count; i++) {
+    unsigned tried = 0; /* each is compared with all names */
+    for (size_t i = 0; i < l->inputs.count && tried < JOINED_TRIED_MAX; i++) {
         const map_input *in = VEC_AT(&l->inputs, const map_input, i);
         char name[512];
         if (!text_ends_with(in->name, in->nbytes, joined) || in->nbytes >= sizeof name)
             continue;
+        tried++;
         const int stem = (int)(in->nbytes - strlen("gate_up_proj"));
         const int n = snprintf(name, sizeof name, "%.*s%s", stem, in->name, down);
         for (size_t k = 0; k < l->inputs.count; k++) {
