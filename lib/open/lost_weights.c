@@ -158,13 +158,12 @@ static bool has_family_of_optimizer(const fsdpck_checkpoint *c)
            of_optimizer + of_third == catalogue_file_count(read);
 }
 
-/* Found in the folder that was given, by a name of optimizers, and without any other part; or verl's. */
+/* Found in the folder that was given, by a name of optimizers, and without any other part. */
 static bool is_optimizer_alone(const fsdpck_checkpoint *c)
 {
     const size_t count = catalogue_tensor_count(&c->cat);
-    if (c->entered_from == NULL)
-        return has_family_of_optimizer(c);
-    if (count == 0 || strncmp(text_file_name(c->probe.path), "optim", 5) != 0)
+    if (c->entered_from == NULL || count == 0 ||
+        strncmp(text_file_name(c->probe.path), "optim", 5) != 0)
         return false;
     for (size_t i = 0; i < count; i++)
         if (!is_of_part(c, i, PART_OPTIMIZER))
@@ -180,7 +179,12 @@ fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer, 
     if (c->base != NULL || c->remote_files != NULL || catalogue_tensor_count(&c->cat) == 0 ||
         (c->entered_from == NULL && !c->probe.is_folder))
         return FSDPCK_OK;
-    if ((optimizer || c->entered_from == NULL) && is_optimizer_alone(c))
+    if (c->entered_from == NULL && has_family_of_optimizer(c))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+                 "copy the files of the model from where they were saved, if they are missing",
+                 "'%s' has files of the optimizer and of further state, but none of the model",
+                 given);
+    if (optimizer && is_optimizer_alone(c))
         return fail_lost(c, given, "the folder has the state of the optimizer, but no model", err);
     return check_config(c, given, err);
 }
