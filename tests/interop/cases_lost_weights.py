@@ -110,7 +110,8 @@ def case_lost_weights_verl(setting):
     for rank in range(2):
         os.remove(os.path.join(folder, "model_world_size_2_rank_%d.pt" % rank))
     for done in (setting.run("latest", setting.path("verl")), setting.run("verify", folder),
-                 setting.run("reshard", "-q", folder, setting.path("out"), "--format", "pt-ranks", "--world-size", 2)):
+                 setting.run("reshard", "-q", folder, setting.path("out"), "--format", "pt-ranks", "--world-size", 2,
+                             "--per-rank", "first")):
         check("WEIGHTS-LOST" in done.stdout + done.stderr, done.stdout + done.stderr)
 
 
