@@ -179,7 +179,7 @@ fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer, 
     if (c->base != NULL || c->remote_files != NULL || catalogue_tensor_count(&c->cat) == 0 ||
         (c->entered_from == NULL && !c->probe.is_folder))
         return FSDPCK_OK;
-    if (c->entered_from == NULL && has_family_of_optimizer(c))
+    if (has_family_of_optimizer(c))
         log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
                  "copy the files of the model from where they were saved, if they are missing",
                  "'%s' has files of the optimizer and of further state, but none of the model",
