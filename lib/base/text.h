@@ -12,6 +12,18 @@ static inline bool text_ends_with(const char *text, size_t nbytes, const char *e
     return nbytes >= n && memcmp(text + nbytes - n, end, n) == 0;
 }
 
+static inline bool text_begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Whether the name is the key, or below it: "model" and "model.w" of "model". */
+static inline bool text_has_key(const char *name, const char *key)
+{
+    const size_t n = strlen(key);
+    return strncmp(name, key, n) == 0 && (name[n] == '.' || name[n] == '\0');
+}
+
 /* Parts of a relative path: 0 for "", 2 for "a/b". */
 static inline unsigned text_path_depth(const char *path)
 {

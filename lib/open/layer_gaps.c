@@ -149,11 +149,6 @@ static bool has_norms(const gap_search *s)
     return false;
 }
 
-static bool begins(const char *name, const char *with)
-{
-    return strncmp(name, with, strlen(with)) == 0;
-}
-
 /* Tensors outside the layers, by parts of their names that families share. */
 static void find_lost_ends(gap_search *s, model_ties ties)
 {
@@ -161,10 +156,10 @@ static void find_lost_ends(gap_search *s, model_ties ties)
     for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
         const cat_tensor *t = catalogue_tensor(s->c, i);
         const char *name = catalogue_name(s->c, t->name);
-        const bool is_outside = begins(name, "model.") && !begins(name, layers_prefix);
+        const bool is_outside = text_begins(name, "model.") && !text_begins(name, layers_prefix);
         embedding = embedding || (is_outside && t->ndim == 2 && strstr(name, "embed") != NULL);
         norm = norm || (is_outside && strstr(name, "norm") != NULL);
-        head = head || !begins(name, "model.");
+        head = head || !text_begins(name, "model.");
     }
     const struct {
         bool lost;
@@ -184,7 +179,7 @@ static fsdpck_status search(gap_search *s, const model_config *config, fsdpck_er
     for (size_t i = 0; i < catalogue_tensor_count(s->c); i++) {
         const char *name = catalogue_name(s->c, catalogue_tensor(s->c, i)->name);
         /* Older releases save this buffer, in all layers or in one. */
-        if (begins(name, layers_prefix) && strstr(name, "inv_freq") == NULL)
+        if (text_begins(name, layers_prefix) && strstr(name, "inv_freq") == NULL)
             RETURN_IF(add_tensor(s, name, err));
     }
     if (s->tensors.count == 0)

@@ -136,11 +136,6 @@ static fsdpck_status check_config(const fsdpck_checkpoint *c, const char *given,
                 : FSDPCK_OK;
 }
 
-static bool begins(const char *name, const char *with)
-{
-    return strncmp(name, with, strlen(with)) == 0;
-}
-
 /* verl's optim_world_size_8_rank_0.pt, beside which the files of the third part remain. */
 static bool has_family_of_optimizer(const fsdpck_checkpoint *c)
 {
@@ -151,8 +146,8 @@ static bool has_family_of_optimizer(const fsdpck_checkpoint *c)
         return false;
     for (size_t i = 0; i < catalogue_file_count(read); i++) {
         const char *name = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
-        of_optimizer += begins(name, "optim_");
-        of_third += begins(name, third);
+        of_optimizer += text_begins(name, "optim_");
+        of_third += text_begins(name, third);
     }
     return of_optimizer > 0 && of_third > 0 &&
            of_optimizer + of_third == catalogue_file_count(read);

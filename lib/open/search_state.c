@@ -76,10 +76,7 @@ bool trainer_state_is_json(const char *name)
 {
     static const char *const names[] = {TRAINER_STATE_JSON, "adapter_config.json",
                                         "checkpoint_manifest.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
+    return TEXT_IS_IN(name, strlen(name), names);
 }
 
 bool model_json_has_name(const char *name)
@@ -93,10 +90,7 @@ bool model_json_has_name(const char *name)
                                         "vocab.json",
                                         "preprocessor_config.json",
                                         "processor_config.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
+    return TEXT_IS_IN(name, strlen(name), names);
 }
 
 fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,

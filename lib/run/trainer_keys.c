@@ -2,11 +2,7 @@
 
 #include <string.h>
 
-static bool is_key(const char *name, const char *key)
-{
-    const size_t n = strlen(key);
-    return strncmp(name, key, n) == 0 && (name[n] == '.' || name[n] == '\0');
-}
+#include "base/text.h"
 
 typedef struct keys_found {
     bool has_release; /* which the Trainer records, and Fabric does not */
@@ -17,11 +13,11 @@ typedef struct keys_found {
 static void note(const catalogue *c, keys_found *f, uint32_t id, value path)
 {
     const char *name = catalogue_name(c, id);
-    const bool is_model = is_key(name, "model");
+    const bool is_model = text_has_key(name, "model");
     f->has_release = f->has_release || strcmp(name, "pytorch-lightning_version") == 0;
     f->has_model = f->has_model || is_model;
-    f->is_taken = f->is_taken || is_key(name, "state_dict") || is_key(name, "optimizer_states") ||
-                  (is_model && value_is_none(path));
+    f->is_taken = f->is_taken || text_has_key(name, "state_dict") ||
+                  text_has_key(name, "optimizer_states") || (is_model && value_is_none(path));
 }
 
 /* A .pt file of a folder of the Trainer that has its keys. */

@@ -16,12 +16,6 @@ static fsdpck_status fail_lacks(const char *path, const char *what, const char *
 
 /* ---- Lightning ---- */
 
-static bool is_key(const char *name, const char *key)
-{
-    const size_t n = strlen(key);
-    return strncmp(name, key, n) == 0 && (name[n] == '.' || name[n] == '\0');
-}
-
 /* "optimizer_0.state.weight.exp_avg" */
 static bool is_numbered_optimizer(const char *name)
 {
@@ -36,9 +30,9 @@ static bool is_numbered_optimizer(const char *name)
 /* Whether it is of the model or of an optimizer. *is_certain: under a key that only Lightning uses. */
 static bool has_lightning_key(const char *name, bool *is_certain)
 {
-    const bool is_its = is_key(name, "state_dict") || is_numbered_optimizer(name);
+    const bool is_its = text_has_key(name, "state_dict") || is_numbered_optimizer(name);
     *is_certain = *is_certain || is_its;
-    return is_its || is_key(name, "model");
+    return is_its || text_has_key(name, "model");
 }
 
 /* FSDPStrategy and ModelParallelStrategy of Lightning: 'epoch=1-step=7.ckpt', a folder of DCP. */
