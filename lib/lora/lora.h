@@ -17,6 +17,7 @@
  *     base_model.model.X.lora_embedding_A.NAME, _B            base_model.model.X.lora_embedding_A, _B
  *     base_model.model.X.lora_magnitude_vector.NAME.weight    base_model.model.X.lora_magnitude_vector
  *     base_model.model.X.modules_to_save.NAME.weight          base_model.model.X.weight
+ *     base_model.model.X.base_layer.out_proj.lora_A.NAME.weight    the same without .NAME: X is a nn.MultiheadAttention
  *     base_model.model.X.token_adapter.trainable_tokens_delta.NAME      the same without .NAME
  *     base_model.model.X.base_layer.weight, X.original_module.weight    none: of the base model
  *
@@ -80,6 +81,10 @@ typedef struct lora_module {
     /* LORA_PARAMETER: the name of the parameter in the module, "gate_up_proj", LORA_NONE if unknown. */
     uint32_t parameter;
     unsigned nesting; /* wrappers of the same module outside this one */
+    /* nn.MultiheadAttention: its weight is in_proj_weight. PEFT targets its out_proj with it, by its name: `holder` of that
+     * module is the number of this one, LORA_NONE of others. */
+    bool is_attention;
+    uint32_t holder;
     uint32_t a, b, a_bias, b_bias, magnitude, tokens;
     uint32_t base_weight, base_bias;
 } lora_module;

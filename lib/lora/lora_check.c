@@ -222,9 +222,12 @@ static fsdpck_status check_shape(const check_state *s, const lora_module *m, fsd
 static fsdpck_status find_weight(const check_state *s, const lora_module *m, const catalogue *base,
                                  text_buf *name, uint32_t *tensor, fsdpck_error *err)
 {
-    RETURN_IF(lora_module_key(s->set, m, name, err));
-    if (m->kind != LORA_PARAMETER)
-        text_puts(name, ".weight");
+    name->nbytes = 0;
+    text_puts(name, lora_text(s->set, m->path));
+    if (m->kind == LORA_PARAMETER && m->parameter != LORA_NONE)
+        text_printf(name, ".%s", lora_text(s->set, m->parameter));
+    else if (m->kind != LORA_PARAMETER)
+        text_puts(name, m->is_attention ? ".in_proj_weight" : ".weight");
     RETURN_IF(text_check(name, err));
     *tensor = catalogue_find(base, name->text, name->nbytes);
     return FSDPCK_OK;

@@ -43,11 +43,10 @@ static fsdpck_status fail_config(const config_check *s, const char *member, cons
 
 /* ---- which modules PEFT targets ---- */
 
-/* As re.match(r".*\.[^.]*\.(\d+)\.", path): the last number with two segments before it and one after it. */
+/* As re.match(r".*?\.[^.]*\.(\d+)\.", path): the first number with two segments before it and one after it. */
 static bool layer_of(const char *path, size_t nbytes, uint64_t *layer)
 {
     size_t at = 0, begin, end;
-    bool any = false;
     for (unsigned i = 0; lora_name_next(path, nbytes, &at, &begin, &end); i++) {
         uint64_t n = 0;
         size_t k = begin;
@@ -56,9 +55,9 @@ static bool layer_of(const char *path, size_t nbytes, uint64_t *layer)
         if (i < 2 || end == begin || k < end || end == nbytes)
             continue;
         *layer = n;
-        any = true;
+        return true;
     }
-    return any;
+    return false;
 }
 
 static bool layer_is_chosen(const lora_config *c, const char *path, size_t nbytes)

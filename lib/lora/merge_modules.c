@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lora/lora_check.h"
+#include "lora/lora_internal.h"
 #include "lora/merge_list_internal.h"
 
 static const cat_tensor *tensor_of(const list_maker *k, uint32_t index, const uint64_t **shape)
@@ -38,10 +39,7 @@ static fsdpck_status numbers_of(const list_maker *k, const lora_module *m, lora_
                                 fsdpck_error *err)
 {
     text_buf key = {0};
-    text_puts(&key, path_of(k, m));
-    if (m->kind == LORA_PARAMETER)
-        text_printf(&key, ".%s", lora_text(&k->set, m->parameter));
-    fsdpck_status st = text_check(&key, err);
+    fsdpck_status st = lora_module_key(&k->set, m, &key, err);
     if (st == FSDPCK_OK)
         st = lora_config_numbers(k->request->config, key.text, key.nbytes, n, err);
     text_release(&key);
@@ -193,6 +191,26 @@ static fsdpck_status add_bias(list_maker *k, const lora_module *m, const merge_s
     return list_maker_add(k, m->base_bias, &s, err);
 }
 
+/* PEFT rounds these products before it adds them. */
+static bool is_rounded(const lora_module *m)
+{
+    return m->kind == LORA_EMBEDDING || m->kind == LORA_PARAMETER || m->is_attention ||
+           m->holder != LORA_NONE;
+}
+
+/* Adds a product to its weight. PEFT adds that of out_proj of nn.MultiheadAttention twice, in a training too: first as a part
+ * of the module around it, then as a linear module, without safe_merge. */
+static fsdpck_status add_to_weight(list_maker *k, const lora_module *m, merge_step s,
+                                   fsdpck_error *err)
+{
+    RETURN_IF(list_maker_add(k, m->base_weight, &s, err));
+    if (m->holder == LORA_NONE)
+        return FSDPCK_OK;
+    s.round_delta = false;
+    s.finite = false;
+    return list_maker_add(k, m->base_weight, &s, err);
+}
+
 static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_error *err)
 {
     const lora_config *config = k->request->config;
@@ -212,8 +230,7 @@ static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_err
                     .a = list_maker_use(k, m->a),
                     .b = list_maker_use(k, m->b),
                     .magnitude = list_maker_use(k, m->magnitude),
-                    .round_delta =
-                        k->safe || m->kind == LORA_EMBEDDING || m->kind == LORA_PARAMETER,
+                    .round_delta = k->safe || is_rounded(m),
                     .finite = k->safe};
     const cat_tensor *ta = tensor_of(k, m->a, &a), *tw = tensor_of(k, m->base_weight, &w);
     const uint64_t experts = m->kind == LORA_PARAMETER && tw->ndim == 3 ? w[0] : 1;
@@ -223,7 +240,7 @@ static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_err
     RETURN_IF(find_orientation(k, m, &s.transposed, err));
     s.scale = n.scaling;
     note_scale(k->request, s.scale);
-    RETURN_IF(list_maker_add(k, m->base_weight, &s, err));
+    RETURN_IF(add_to_weight(k, m, s, err));
     return add_bias(k, m, &s, err);
 }
 
