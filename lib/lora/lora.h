@@ -125,6 +125,16 @@ uint32_t lora_set_find_base(const lora_set *set, const char *name, size_t nbytes
 /* The catalogue's tensor of an index of set->tensors; CAT_NONE for LORA_NONE. */
 uint32_t lora_cat_tensor(const lora_set *set, uint32_t i);
 
+/* ---- weights that are tied to the embedding (lora_head.c) ---- */
+
+/* Whether a path of a module is one that models have for their output projection: "lm_head", "cls.predictions.decoder". */
+bool lora_is_head(const char *path, size_t nbytes);
+/* Likewise the name of its weight. */
+bool lora_is_head_weight(const char *name, size_t nbytes);
+/* The bytes of the path of such a module in a name of an adapter, or of a second embedding if `shared`; 0: none. *path: its
+ * first byte, inside the name. */
+size_t lora_tied_path(const char *name, size_t nbytes, bool shared, const char **path);
+
 /* ---- adapter_config.json ---- */
 
 typedef enum lora_bias_kind { LORA_BIAS_NONE, LORA_BIAS_ALL, LORA_BIAS_ONLY } lora_bias_kind;

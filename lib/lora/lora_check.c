@@ -146,8 +146,9 @@ static bool fits_base(const check_state *s, const lora_module *m, const uint64_t
         return of_a == ndim && a[1] == w[1] && b[0] == w[0] &&
                memcmp(a + 2, w + 2, (ndim - 2) * sizeof *w) == 0;
     default:
-        /* Conv1D of transformers is [in, out], with fan_in_fan_out. */
-        return ndim == 2 && fits_matrix(a, b, w, s->config == NULL || s->config->fan_in_fan_out);
+        /* Conv1D of transformers is [in, out]. PEFT knows it by its class: beside linear modules, as lm_head, fan_in_fan_out
+         * of the config is false. */
+        return ndim == 2 && fits_matrix(a, b, w, true);
     }
 }
 

@@ -20,6 +20,8 @@ typedef struct merge_checkpoint {
     const source *src;
     const lora_input *inputs;
     size_t count;
+    /* Of these, the last are second names, which the checkpoint lacks, of weights that its model ties to them. */
+    size_t tied;
 } merge_checkpoint;
 
 typedef struct merge_request {

@@ -266,7 +266,7 @@ static fsdpck_status add_tokens(list_maker *k, const lora_module *m, fsdpck_erro
 }
 
 /* Tensors of the adapter that replace those of the base model: of modules_to_save, and what else PEFT saves. */
-static fsdpck_status add_replaced(list_maker *k, uint32_t i, fsdpck_error *err)
+static fsdpck_status add_replaced(list_maker *k, uint32_t i, bool tied, fsdpck_error *err)
 {
     const lora_tensor *t = lora_tensor_at(&k->set, i);
     const lora_role role = list_maker_role(k, i);
@@ -284,8 +284,13 @@ static fsdpck_status add_replaced(list_maker *k, uint32_t i, fsdpck_error *err)
     const uint32_t base = lora_set_find_base(&k->set, name, strtab_nbytes(&k->set.names, t->base));
     if (base == LORA_NONE || base < k->own)
         return FSDPCK_OK; /* reported as not used */
+    if (list_maker_is_tied(k, base) != tied)
+        return FSDPCK_OK;
     k->used[i] = 1;
     k->request->replaced++;
+    /* PEFT saves one weight under both names. */
+    if (tied && (!s.unties || k->request->config->ties_tokens) && list_maker_is_replaced(k, base))
+        return FSDPCK_OK;
     return list_maker_add(k, base, &s, err);
 }
 
@@ -325,7 +330,9 @@ static fsdpck_status add_modules(list_maker *k, bool embeddings, fsdpck_error *e
 fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
-        RETURN_IF(add_replaced(k, i, err));
+        RETURN_IF(add_replaced(k, i, false, err));
+    for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
+        RETURN_IF(add_replaced(k, i, true, err));
     RETURN_IF(add_modules(k, true, err));
     RETURN_IF(add_modules(k, false, err));
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
