@@ -131,9 +131,8 @@ uint32_t lora_cat_tensor(const lora_set *set, uint32_t i);
 bool lora_is_head(const char *path, size_t nbytes);
 /* Likewise the name of its weight. */
 bool lora_is_head_weight(const char *name, size_t nbytes);
-/* The bytes of the path of such a module in a name of an adapter, or of a second embedding if `shared`; 0: none. *path: its
- * first byte, inside the name. */
-size_t lora_tied_path(const char *name, size_t nbytes, bool shared, const char **path);
+/* The bytes of the path of such a module in a name of an adapter; 0: none. *path: its first byte, inside the name. */
+size_t lora_head_path(const char *name, size_t nbytes, const char **path);
 
 /* ---- adapter_config.json ---- */
 
@@ -162,8 +161,9 @@ typedef struct lora_config {
     lora_names target_modules, target_parameters, modules_to_save, exclude_modules;
     vec layers; /* uint64_t: layers_to_transform; empty: all */
     bool has_layers_pattern;
-    bool has_tokens;  /* trainable_token_indices is not null */
-    bool ties_tokens; /* ensure_weight_tying */
+    bool has_tokens;    /* trainable_token_indices is not null */
+    strtab token_names; /* its keys, if it is an object */
+    bool ties_tokens;   /* ensure_weight_tying */
     char initial[32]; /* init_lora_weights, if it is a text: "pissa" also changes the base model */
     char unmergeable
         [48]; /* the first member that changes the arithmetic of a merge in a way that this
@@ -192,6 +192,10 @@ fsdpck_status lora_config_numbers(const lora_config *config, const char *key, si
  * tensors of the base model and the shapes determine them. */
 fsdpck_status lora_set_name_parameters(lora_set *set, const catalogue *c, const lora_config *config,
                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Of a module with trainable tokens, the number of the one whose rows it shares, as PEFT does it in models with tied
+ * weights: its own if it has rows of its own. PEFT saves rows once. */
+uint32_t lora_tokens_owner(const lora_set *set, const catalogue *c, const lora_config *config,
+                           uint32_t module);
 /* Whether PEFT targets a module by this member: its path equals a name or ends with a dot and the name, or
  * the regular expression matches all of it. */
 fsdpck_status lora_names_match(const lora_names *names, const char *path, size_t nbytes,

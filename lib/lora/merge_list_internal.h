@@ -24,7 +24,7 @@ typedef struct list_maker {
     budget *owner;
     vec target_of; /* uint32_t: target plus 1, by tensor of the base checkpoint */
     vec tied_target; /* uint32_t: likewise by second name, 0 while it shares the target of its tensor */
-    vec pending;   /* pending_step */
+    vec pending;     /* pending_step */
 
     /* Of one request. Tensors of the adapter, if it is beside, come before those of the base. */
     merge_request *request;

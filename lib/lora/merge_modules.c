@@ -244,8 +244,9 @@ static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_err
     return add_bias(k, m, &s, err);
 }
 
-static fsdpck_status add_tokens(list_maker *k, const lora_module *m, fsdpck_error *err)
+static fsdpck_status add_tokens(list_maker *k, uint32_t index, fsdpck_error *err)
 {
+    const lora_module *m = lora_module_at(&k->set, index);
     vec *rows = &k->list->rows;
     merge_step s = {.kind = MERGE_ROWS,
                     .input = k->input,
@@ -258,8 +259,10 @@ static fsdpck_status add_tokens(list_maker *k, const lora_module *m, fsdpck_erro
         return FSDPCK_OK;
     }
     s.a = list_maker_use(k, m->tokens);
-    RETURN_IF(merge_token_rows(k->request->config, path_of(k, m),
-                               strtab_nbytes(&k->set.names, m->path), rows, err));
+    const lora_module *owner =
+        lora_module_at(&k->set, lora_tokens_owner(&k->set, &k->joined, k->request->config, index));
+    RETURN_IF(merge_token_rows(k->request->config, path_of(k, owner),
+                               strtab_nbytes(&k->set.names, owner->path), rows, err));
     s.row_count = rows->count - s.first_row;
     k->request->replaced++;
     return list_maker_add(k, m->base_weight, &s, err);
@@ -311,22 +314,29 @@ static fsdpck_status check_replaced(const list_maker *k, uint32_t i, fsdpck_erro
     return lora_check_replacing(name, lora_text(&k->set, t->saved), old, made, err);
 }
 
+static bool is_embedding(const list_maker *k, const lora_module *m)
+{
+    const char *path = path_of(k, m);
+    return m->kind == LORA_EMBEDDING ||
+           (m->kind == LORA_TOKENS && !lora_is_head(path, strlen(path)));
+}
+
 /* The modules of one adapter: embeddings, or all others. */
 static fsdpck_status add_modules(list_maker *k, bool embeddings, fsdpck_error *err)
 {
-    for (size_t i = 0; i < lora_module_count(&k->set); i++) {
+    for (uint32_t i = 0; i < lora_module_count(&k->set); i++) {
         const lora_module *m = lora_module_at(&k->set, i);
-        if (m->adapter != k->adapter || (m->kind == LORA_EMBEDDING) != embeddings)
+        if (m->adapter != k->adapter || is_embedding(k, m) != embeddings)
             continue;
         if (m->kind == LORA_TOKENS)
-            RETURN_IF(add_tokens(k, m, err));
+            RETURN_IF(add_tokens(k, i, err));
         else if (m->kind != LORA_SAVED)
             RETURN_IF(add_product(k, m, err));
     }
     return FSDPCK_OK;
 }
 
-/* Embeddings come first, as in models: an output projection that is tied to one gets both products. */
+/* Embeddings come first, as in models: an output projection that is tied to one gets both changes. */
 fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)

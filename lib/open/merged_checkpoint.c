@@ -15,7 +15,7 @@
 /* An adapter of the request, with what merging reads. */
 typedef struct opened_adapter {
     map_inputs inputs;
-    vec names; /* lora_input */
+    vec names;   /* lora_input */
     strtab tied; /* texts of names that the files lack */
     merge_checkpoint tensors;
     lora_config config;
@@ -302,9 +302,8 @@ static fsdpck_status skip_unmerged(fsdpck_checkpoint *c, const merge_request *re
 }
 
 /* c->cat from the weights of c->base and the requests. */
-static fsdpck_status merge_all(fsdpck_checkpoint *c, opened_adapter *base,
-                               merge_request *requests, size_t count, const fsdpck_merge_options *m,
-                               fsdpck_error *err)
+static fsdpck_status merge_all(fsdpck_checkpoint *c, opened_adapter *base, merge_request *requests,
+                               size_t count, const fsdpck_merge_options *m, fsdpck_error *err)
 {
     const bool safe = m->safe != 0;
     merge_list list;

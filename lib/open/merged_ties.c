@@ -102,22 +102,10 @@ static fsdpck_status add_path(tied_names *t, const char *path, size_t nbytes, ui
     return tensor == CAT_NONE ? st : add_name(t, path, nbytes, ".bias", tensor, err);
 }
 
-static bool is_shared(const merge_list *list, const vec *names)
-{
-    for (size_t i = 0; i < names->count; i++) {
-        const lora_input *in = VEC_AT(names, const lora_input, i);
-        if (in->tensor == list->embedding)
-            return text_is(in->name, in->nbytes, "shared.weight") ||
-                   text_ends_with(in->name, in->nbytes, ".shared.weight");
-    }
-    return false;
-}
-
 fsdpck_status merged_add_tied(const merge_list *list, const merge_request *requests, size_t count,
                               vec *names, strtab *texts, size_t *added, fsdpck_error *err)
 {
     tied_names t = {names, texts, VEC_OF(uint32_t, names->owner)};
-    const bool shared = is_shared(list, names);
     fsdpck_status st = FSDPCK_OK;
     *added = 0;
     if (list->embedding == CAT_NONE || !list->is_certain)
@@ -127,7 +115,7 @@ fsdpck_status merged_add_tied(const merge_list *list, const merge_request *reque
         for (size_t j = 0; beside != NULL && j < beside->count && st == FSDPCK_OK; j++) {
             const lora_input *in = &beside->inputs[j];
             const char *path;
-            const size_t n = lora_tied_path(in->name, in->nbytes, shared, &path);
+            const size_t n = lora_head_path(in->name, in->nbytes, &path);
             if (n > 0)
                 st = add_path(&t, path, n, list->embedding, err);
         }
@@ -166,12 +154,11 @@ static bool is_tensor_changed(const merge_list *list, uint32_t tensor)
 static bool is_head(const catalogue *c, const merge_list *list, uint32_t tensor)
 {
     const uint32_t name = catalogue_tensor(c, tensor)->name;
-    return tensor == list->head || (lora_is_head_weight(catalogue_name(c, name),
-                                                        catalogue_name_nbytes(c, name)) &&
-                                    shape_equal(catalogue_shape(c, tensor),
-                                                catalogue_tensor(c, tensor)->ndim,
-                                                catalogue_shape(c, list->embedding),
-                                                catalogue_tensor(c, list->embedding)->ndim));
+    return tensor == list->head ||
+           (lora_is_head_weight(catalogue_name(c, name), catalogue_name_nbytes(c, name)) &&
+            shape_equal(catalogue_shape(c, tensor), catalogue_tensor(c, tensor)->ndim,
+                        catalogue_shape(c, list->embedding),
+                        catalogue_tensor(c, list->embedding)->ndim));
 }
 
 /* The first weight with a product or another module that config.json ties to another one, or with tokens that the other

@@ -341,7 +341,7 @@ Test(lora_config_make, adapter_alone)
     bool chosen[COUNT(t)];
     find(t, COUNT(t));
     check_made(&facts, parts, COUNT(parts));
-    lora_choose(&set, 0, NULL, chosen);
+    lora_choose(&set, &cat, 0, NULL, chosen);
     cr_assert(chosen[0] && chosen[1] && chosen[2]);
     release();
 }
