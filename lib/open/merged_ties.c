@@ -14,18 +14,25 @@ static bool ties_all(const merge_request *requests, size_t count)
     return true;
 }
 
+/* lm_head, or a weight with the name of an output projection and the shape of the embedding. */
+static bool is_head(const catalogue *c, uint32_t embedding, uint32_t tensor)
+{
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    return model_is_head(c, tensor) ||
+           (tensor != embedding &&
+            lora_is_head_weight(catalogue_name(c, name), catalogue_name_nbytes(c, name)) &&
+            shape_equal(catalogue_shape(c, tensor), catalogue_tensor(c, tensor)->ndim,
+                        catalogue_shape(c, embedding), catalogue_tensor(c, embedding)->ndim));
+}
+
 /* The one with the shortest name, as of embeddings. */
 static uint32_t find_head(const catalogue *c, uint32_t embedding)
 {
     uint32_t head = CAT_NONE;
     size_t least = SIZE_MAX;
     for (uint32_t i = 0; i < catalogue_tensor_count(c) && embedding != CAT_NONE; i++) {
-        const uint32_t name = catalogue_tensor(c, i)->name;
-        const size_t nbytes = catalogue_name_nbytes(c, name);
-        if (i == embedding || nbytes >= least ||
-            !lora_is_head_weight(catalogue_name(c, name), nbytes) ||
-            !shape_equal(catalogue_shape(c, i), catalogue_tensor(c, i)->ndim,
-                         catalogue_shape(c, embedding), catalogue_tensor(c, embedding)->ndim))
+        const size_t nbytes = catalogue_name_nbytes(c, catalogue_tensor(c, i)->name);
+        if (nbytes >= least || !is_head(c, embedding, i))
             continue;
         head = i;
         least = nbytes;
@@ -151,16 +158,6 @@ static bool is_tensor_changed(const merge_list *list, uint32_t tensor)
     return false;
 }
 
-static bool is_head(const catalogue *c, const merge_list *list, uint32_t tensor)
-{
-    const uint32_t name = catalogue_tensor(c, tensor)->name;
-    return tensor == list->head ||
-           (lora_is_head_weight(catalogue_name(c, name), catalogue_name_nbytes(c, name)) &&
-            shape_equal(catalogue_shape(c, tensor), catalogue_tensor(c, tensor)->ndim,
-                        catalogue_shape(c, list->embedding),
-                        catalogue_tensor(c, list->embedding)->ndim));
-}
-
 /* The first weight with a product or another module that config.json ties to another one, or with tokens that the other
  * one lacks; STRTAB_NONE: none. */
 static uint32_t tied_by_config(const catalogue *c, const merge_list *list)
@@ -170,7 +167,7 @@ static uint32_t tied_by_config(const catalogue *c, const merge_list *list)
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
         const uint32_t other = t->tensor == list->embedding ? list->head : list->embedding;
         if (t->tensor != list->embedding &&
-            (list->head == CAT_NONE || !is_head(c, list, t->tensor)))
+            (list->head == CAT_NONE || !is_head(c, list->embedding, t->tensor)))
             continue;
         const bool alone = has_both && !is_tensor_changed(list, other);
         if (is_changed(list, t, alone))
