@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "average/average_internal.h"
+#include "base/text.h"
 #include "plan/coverage.h"
 #include "state/catalogue_copy.h"
 
@@ -18,6 +19,17 @@ static fsdpck_status fail_kind(const averager *v, uint32_t tensor, fsdpck_error 
         ("'%s' has the dtype %s, which is not averaged", name, dtype_get((dtype)t->dtype)->name),
         (tensor, name), (expected, "floats of 16, 32 or 64 bits"),
         (next, "give --dequantize if it has scales, or omit it with --exclude"));
+}
+
+bool average_is_quantized(const averager *v, uint32_t tensor)
+{
+    static const char *const names[] = {"qweight", "qzeros", "weight_packed"};
+    const cat_tensor *t = catalogue_tensor(v->from->cat, tensor);
+    const dtype_info *d = dtype_get((dtype)t->dtype);
+    const char *name = catalogue_name(v->from->cat, t->name), *dot = strrchr(name, '.');
+    name = dot == NULL ? name : dot + 1;
+    return t->ndim >= 2 && d->kind == DTYPE_IS_INT &&
+           (d->itemsize_bytes == 1 || TEXT_IS_IN(name, strlen(name), names));
 }
 
 /* All inputs must have every element exactly once. */
@@ -116,8 +128,9 @@ static fsdpck_status add_any(averager *v, uint32_t tensor, fsdpck_error *err)
     const bool computed = average_number_type(d) != DTYPE_NONE;
     if (!computed && (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX))
         return fail_kind(v, tensor, err);
-    return computed || !v->trust_others ? add_tensor(v, tensor, computed, err)
-                                        : keep_chunks(v, tensor, err);
+    return computed || !v->trust_others || average_is_quantized(v, tensor)
+               ? add_tensor(v, tensor, computed, err)
+               : keep_chunks(v, tensor, err);
 }
 
 static fsdpck_status fill(averager *v, fsdpck_error *err)
