@@ -286,7 +286,8 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
         RETURN_IF(add_targets(k, err));
     RETURN_IF(list_maker_add_modules(k, err));
     RETURN_IF(check_used(k, err));
-    lora_lost lost = {.layers = k->request->layers, .first = LORA_NONE};
+    lora_lost lost = {
+        .layers = k->request->layers, .shared = k->request->shared, .first = LORA_NONE};
     RETURN_IF(lora_check_config(&k->set, k->adapter, k->own, k->request->config, &lost,
                                 stop_at_fault, NULL, err));
     k->request->lost = lost.unproven;

@@ -31,6 +31,7 @@ typedef struct merge_request {
     const char *name;    /* for messages: the folder of `beside`; else unused */
     const lora_config *config;
     uint64_t layers; /* of the base model by its config; 0: unknown */
+    uint64_t shared; /* the last of these use keys and values of others */
     /* Results. */
     uint32_t adapter_name; /* in merge_list.adapters */
     uint64_t modules,

@@ -96,7 +96,8 @@ static unsigned shown_by_others(const list_maker *k, const lora_module *m, const
         const lora_module *o = lora_module_at(&k->set, i);
         if (o->adapter != m->adapter || o->kind != m->kind || o->a == LORA_NONE ||
             o->b == LORA_NONE || o->base_weight == LORA_NONE ||
-            (m->kind == LORA_PARAMETER && o->path != m->path))
+            (m->kind == LORA_PARAMETER && o->path != m->path) ||
+            lora_is_head(path_of(k, o), strlen(path_of(k, o))))
             continue;
         const unsigned fits = orientations(k, o);
         if (fits != FITS && fits != FITS_TRANSPOSED)
@@ -105,6 +106,18 @@ static unsigned shown_by_others(const list_maker *k, const lora_module *m, const
         *last = o;
     }
     return shown;
+}
+
+/* An output projection is a linear module; PEFT sets fan_in_fan_out to false for an adapter of one and of Conv1D. */
+static bool has_head(const list_maker *k, const lora_module *of)
+{
+    for (size_t i = 0; i < lora_module_count(&k->set); i++) {
+        const lora_module *m = lora_module_at(&k->set, i);
+        const char *path = path_of(k, m);
+        if (m->adapter == of->adapter && m->kind == LORA_LINEAR && lora_is_head(path, strlen(path)))
+            return true;
+    }
+    return false;
 }
 
 static fsdpck_status fail_shape(const list_maker *k, const lora_module *m, fsdpck_error *err)
@@ -162,7 +175,8 @@ static fsdpck_status find_orientation(const list_maker *k, const lora_module *m,
             return fail_square(k, m, "merge it with PEFT", err);
         return FSDPCK_OK;
     }
-    *transposed = k->request->config->fan_in_fan_out;
+    *transposed =
+        k->request->config->fan_in_fan_out || (others == FITS_TRANSPOSED && has_head(k, m));
     if (!*transposed && (others & FITS_TRANSPOSED))
         return fail_square(k, m, "set fan_in_fan_out in adapter_config.json", err);
     if (*transposed && others == FITS)

@@ -146,15 +146,18 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_optio
     return FSDPCK_OK;
 }
 
-/* num_hidden_layers of the base model; 0: unknown. */
-static uint64_t base_layers(const fsdpck_checkpoint *base)
+/* Layers of the base model; 0: unknown. */
+static void count_layers(const fsdpck_checkpoint *base, merge_request *requests, size_t count)
 {
     model_config config = {0};
-    uint64_t layers = 0;
+    bool is_known = false;
     if (base->probe.is_folder && model_config_read(&base->probe.dir, &config, NULL) == FSDPCK_OK)
-        layers = config.numbers[MODEL_HIDDEN_LAYERS];
+        is_known = true;
+    for (size_t i = 0; is_known && i < count; i++) {
+        requests[i].layers = config.numbers[MODEL_HIDDEN_LAYERS];
+        requests[i].shared = config.numbers[MODEL_KV_SHARED_LAYERS];
+    }
     model_config_release(&config);
-    return layers;
 }
 
 /* Without num_hidden_layers, the base model's file may have more layers than the model that was trained. */
@@ -369,9 +372,8 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, 
         st = list_tensors(c->base, &base, err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = take_request(c, m, i, &opened[i], &requests[i], err);
-    const uint64_t layers = st == FSDPCK_OK ? base_layers(c->base) : 0;
-    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        requests[i].layers = layers;
+    if (st == FSDPCK_OK)
+        count_layers(c->base, requests, count);
     if (st == FSDPCK_OK)
         st = merge_all(c, &base, requests, count, m, err);
     for (size_t i = 0; opened != NULL && i < count; i++)

@@ -6,11 +6,11 @@ import os
 import warnings
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from cases_merge import check_merged, merge_by_peft, run_merge, save_adapter, save_base, set_adapter_values
 from peft_models import import_peft, make_gpt2, make_llama
-from support import UNSUPPORTED, case, check, check_nothing_at, load_hf
+from support import BAD_INPUT, UNSUPPORTED, case, check, check_nothing_at, load_hf
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 2, "vocab_size": 64}
 
@@ -34,6 +34,16 @@ def make_bert(kind="Bert"):
     config = getattr(transformers, kind + "Config")(
         **SMALL, num_hidden_layers=2, intermediate_size=48, max_position_embeddings=16, pad_token_id=1)
     return getattr(transformers, kind + "ForMaskedLM")(config)
+
+
+def make_gemma3n():
+    """The last two of six layers use keys and values of others."""
+    _, transformers = import_peft()
+    return transformers.Gemma3nForCausalLM(transformers.Gemma3nTextConfig(
+        vocab_size=64, vocab_size_per_layer_input=64, hidden_size=32, hidden_size_per_layer_input=8, intermediate_size=[48] * 6,
+        num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2, head_dim=8, sliding_window=8, laurel_rank=4,
+        altup_num_inputs=2, num_kv_shared_layers=2, layer_types=["sliding_attention", "full_attention"] * 3,
+        activation_sparsity_pattern=[0.0] * 6, max_position_embeddings=32))
 
 
 def make_tied():
@@ -88,7 +98,7 @@ TIED = {
                                   "trainable_token_indices": {"lm_head": [2, 5], "embed_tokens": [1, 5]}}, False, False),
     "untied-tokens": (make_llama, {"target_modules": ["q_proj"],
                                    "trainable_token_indices": {"lm_head": [1, 5], "embed_tokens": [1, 5]}}, False, False),
-    "gpt2": (make_gpt2, {"target_modules": ["c_attn", "lm_head"]}, False, True),
+    "gpt2": (make_gpt2, {"target_modules": ["c_attn", "c_proj", "lm_head"], "fan_in_fan_out": True}, False, True),
     "whisper": (make_whisper, {"target_modules": ["q_proj", "proj_out"]}, False, True),
     "whisper-tokens": (make_whisper, {"target_modules": ["q_proj"], "trainable_token_indices": [1, 5]}, False, False),
     "bert": (make_bert, {"target_modules": ["query", "decoder"], "bias": "all"}, False, True),
@@ -158,3 +168,30 @@ def case_merge_multihead(setting):
     done, out = run_merge(setting, save_base(base, setting.path("bias-base")), "bias-out", [truth], expected=UNSUPPORTED)
     check("LORA-KIND" in done.stderr, done.stderr)
     check_nothing_at(out)
+
+
+@case(first=(2, 15))
+def case_merge_shared_values(setting):
+    """Released files of Gemma 3n have weights for keys and values of all layers; the model, and so PEFT's adapter, has not."""
+    torch.manual_seed(2)
+    base = make_gemma3n()
+    model, truth = make_adapter(setting, "shared", base, {"target_modules": ["q_proj", "k_proj", "v_proj"]})
+    expected = merge_by_peft(base, [truth])
+    source = setting.path("base")
+    base.save_pretrained(source)
+    weights = load_file(os.path.join(source, "model.safetensors"))
+    check("model.layers.4.self_attn.k_proj.weight" not in weights, "the model has keys of its own in each layer")
+    more = {name.replace("layers.0", "layers.%d" % layer): tensor.clone() for name, tensor in weights.items() for layer in (4, 5)
+            if name.startswith("model.layers.0.self_attn") and name.split(".")[4] in ("k_proj", "v_proj", "k_norm")}
+    for name, extra in (("own", {}), ("released", more)):
+        save_file({**weights, **extra}, os.path.join(source, "model.safetensors"), {"format": "pt"})
+        done, out = run_merge(setting, source, name, [truth])
+        found = load_hf(out)[0]
+        check_merged({key: found[key] for key in weights}, {key: expected[key] for key in weights}, name)
+        check("EXPORT-KEYS" not in done.stderr, done.stderr)
+    # A layer before them that lost its adapter is still found.
+    tensors = load_file(os.path.join(truth, "adapter_model.safetensors"))
+    save_file({key: tensor for key, tensor in tensors.items() if "layers.3.self_attn.k_proj" not in key},
+              os.path.join(truth, "adapter_model.safetensors"), {"format": "pt"})
+    done, _ = run_merge(setting, source, "never", [truth], expected=BAD_INPUT)
+    check("LORA-PAIR" in done.stderr and "layers.3.self_attn.k_proj" in done.stderr, done.stderr)
