@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "average/average_internal.h"
-#include "base/text.h"
 #include "plan/coverage.h"
 #include "state/catalogue_copy.h"
 
@@ -19,17 +18,6 @@ static fsdpck_status fail_kind(const averager *v, uint32_t tensor, fsdpck_error 
         ("'%s' has the dtype %s, which is not averaged", name, dtype_get((dtype)t->dtype)->name),
         (tensor, name), (expected, "floats of 16, 32 or 64 bits"),
         (next, "give --dequantize if it has scales, or omit it with --exclude"));
-}
-
-bool average_is_quantized(const averager *v, uint32_t tensor)
-{
-    static const char *const names[] = {"qweight", "qzeros", "weight_packed"};
-    const cat_tensor *t = catalogue_tensor(v->from->cat, tensor);
-    const dtype_info *d = dtype_get((dtype)t->dtype);
-    const char *name = catalogue_name(v->from->cat, t->name), *dot = strrchr(name, '.');
-    name = dot == NULL ? name : dot + 1;
-    return t->ndim >= 2 && d->kind == DTYPE_IS_INT &&
-           (d->itemsize_bytes == 1 || TEXT_IS_IN(name, strlen(name), names));
 }
 
 /* All inputs must have every element exactly once. */
