@@ -116,8 +116,9 @@ static fsdpck_status add_any(averager *v, uint32_t tensor, fsdpck_error *err)
     const bool computed = average_number_type(d) != DTYPE_NONE;
     if (!computed && (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX))
         return fail_kind(v, tensor, err);
-    return computed || !v->trust_others ? add_tensor(v, tensor, computed, err)
-                                        : keep_chunks(v, tensor, err);
+    return computed || !v->trust_others || average_is_quantized(v, tensor)
+               ? add_tensor(v, tensor, computed, err)
+               : keep_chunks(v, tensor, err);
 }
 
 static fsdpck_status fill(averager *v, fsdpck_error *err)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "average/average_internal.h"
+#include "base/text.h"
 
 bool averager_takes(const averager *v, uint32_t tensor)
 {
@@ -12,6 +13,17 @@ bool averager_computes(const averager *v, uint32_t tensor)
 {
     const uint32_t slot = *VEC_AT(&v->slot_of, const uint32_t, tensor);
     return slot != AVERAGE_NONE && VEC_AT(&v->slots, const average_tensor, slot)->computed;
+}
+
+bool average_is_quantized(const averager *v, uint32_t tensor)
+{
+    static const char *const names[] = {"qweight", "qzeros", "weight_packed"};
+    const cat_tensor *t = catalogue_tensor(v->from->cat, tensor);
+    const dtype_info *d = dtype_get((dtype)t->dtype);
+    const char *name = catalogue_name(v->from->cat, t->name), *dot = strrchr(name, '.');
+    name = dot == NULL ? name : dot + 1;
+    return t->ndim >= 2 && d->kind == DTYPE_IS_INT &&
+           (d->itemsize_bytes == 1 || TEXT_IS_IN(name, strlen(name), names));
 }
 
 static _Atomic uint64_t *distance_at(const averager *v, uint32_t tensor, size_t input)

@@ -74,6 +74,9 @@ static inline const char *average_name(const averager *v, const average_tensor *
     return catalogue_name(v->out, catalogue_tensor(v->out, t->tensor)->name);
 }
 
+/* average_distance.c: whether a tensor is a weight of integers, whose scales are averaged: it must be equal. */
+bool average_is_quantized(const averager *v, uint32_t tensor);
+
 /* An error of one input. */
 static inline void average_name_input(const averager *v, size_t input, fsdpck_error *err)
 {

@@ -21,6 +21,13 @@ typedef struct average_stream {
 static fsdpck_status fail_unequal(const averager *v, const average_reader *r, size_t input,
                                   uint64_t element, fsdpck_error *err)
 {
+    if (average_is_quantized(v, r->t->tensor))
+        return FAIL_WITH(err, UNSUPPORTED, AVERAGE_KIND,
+                         ("'%s' is a quantized weight, and differs between '%s' and '%s'",
+                          average_name(v, r->t), v->from->name, v->inputs[input].name),
+                         (path, v->inputs[input].name), (tensor, average_name(v, r->t)),
+                         (found, "element %" PRIu64 " is the first that differs", element),
+                         (next, "give --dequantize if it has scales, or omit it with --exclude"));
     return FAIL_WITH(err, BADINPUT, AVERAGE_DIFFER,
                      ("'%s' is not averaged, and differs between '%s' and '%s'",
                       average_name(v, r->t), v->from->name, v->inputs[input].name),

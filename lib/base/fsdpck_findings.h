@@ -348,6 +348,8 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LINK_TARGET = 470,
     FSDPCK_FINDING_DCP_KEY_LOST = 490,
     FSDPCK_FINDING_WEIGHTS_LOST = 491,
+    FSDPCK_FINDING_EMA_PARTIAL = 500,
+    FSDPCK_FINDING_AVERAGE_BASE = 501,
 } fsdpck_finding_id;
 
 #endif

@@ -17,6 +17,7 @@
  *     base_model.model.X.lora_embedding_A.NAME, _B            base_model.model.X.lora_embedding_A, _B
  *     base_model.model.X.lora_magnitude_vector.NAME.weight    base_model.model.X.lora_magnitude_vector
  *     base_model.model.X.modules_to_save.NAME.weight          base_model.model.X.weight
+ *     base_model.model.X.base_layer.out_proj.lora_A.NAME.weight    the same without .NAME: X is a nn.MultiheadAttention
  *     base_model.model.X.token_adapter.trainable_tokens_delta.NAME      the same without .NAME
  *     base_model.model.X.base_layer.weight, X.original_module.weight    none: of the base model
  *
@@ -80,6 +81,10 @@ typedef struct lora_module {
     /* LORA_PARAMETER: the name of the parameter in the module, "gate_up_proj", LORA_NONE if unknown. */
     uint32_t parameter;
     unsigned nesting; /* wrappers of the same module outside this one */
+    /* nn.MultiheadAttention: its weight is in_proj_weight. PEFT targets its out_proj with it, by its name: `holder` of that
+     * module is the number of this one, LORA_NONE of others. */
+    bool is_attention;
+    uint32_t holder;
     uint32_t a, b, a_bias, b_bias, magnitude, tokens;
     uint32_t base_weight, base_bias;
 } lora_module;
@@ -120,6 +125,15 @@ uint32_t lora_set_find_base(const lora_set *set, const char *name, size_t nbytes
 /* The catalogue's tensor of an index of set->tensors; CAT_NONE for LORA_NONE. */
 uint32_t lora_cat_tensor(const lora_set *set, uint32_t i);
 
+/* ---- weights that are tied to the embedding (lora_head.c) ---- */
+
+/* Whether a path of a module is one that models have for their output projection: "lm_head", "cls.predictions.decoder". */
+bool lora_is_head(const char *path, size_t nbytes);
+/* Likewise the name of its weight. */
+bool lora_is_head_weight(const char *name, size_t nbytes);
+/* The bytes of the path of such a module in a name of an adapter; 0: none. *path: its first byte, inside the name. */
+size_t lora_head_path(const char *name, size_t nbytes, const char **path);
+
 /* ---- adapter_config.json ---- */
 
 typedef enum lora_bias_kind { LORA_BIAS_NONE, LORA_BIAS_ALL, LORA_BIAS_ONLY } lora_bias_kind;
@@ -147,8 +161,9 @@ typedef struct lora_config {
     lora_names target_modules, target_parameters, modules_to_save, exclude_modules;
     vec layers; /* uint64_t: layers_to_transform; empty: all */
     bool has_layers_pattern;
-    bool has_tokens;  /* trainable_token_indices is not null */
-    bool ties_tokens; /* ensure_weight_tying */
+    bool has_tokens;    /* trainable_token_indices is not null */
+    strtab token_names; /* its keys, if it is an object */
+    bool ties_tokens;   /* ensure_weight_tying */
     char initial[32]; /* init_lora_weights, if it is a text: "pissa" also changes the base model */
     char unmergeable
         [48]; /* the first member that changes the arithmetic of a merge in a way that this
@@ -177,6 +192,10 @@ fsdpck_status lora_config_numbers(const lora_config *config, const char *key, si
  * tensors of the base model and the shapes determine them. */
 fsdpck_status lora_set_name_parameters(lora_set *set, const catalogue *c, const lora_config *config,
                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Of a module with trainable tokens, the number of the one whose rows it shares, as PEFT does it in models with tied
+ * weights: its own if it has rows of its own. PEFT saves rows once. */
+uint32_t lora_tokens_owner(const lora_set *set, const catalogue *c, const lora_config *config,
+                           uint32_t module);
 /* Whether PEFT targets a module by this member: its path equals a name or ends with a dot and the name, or
  * the regular expression matches all of it. */
 fsdpck_status lora_names_match(const lora_names *names, const char *path, size_t nbytes,

@@ -15,6 +15,7 @@ typedef struct check_state {
     lora_found_fn found;
     void *ctx;
     bool has_magnitude;
+    bool has_linear; /* a module is of torch's class, whose weight is [out, in] */
 } check_state;
 
 /* Hands a fault on. */
@@ -146,9 +147,34 @@ static bool fits_base(const check_state *s, const lora_module *m, const uint64_t
         return of_a == ndim && a[1] == w[1] && b[0] == w[0] &&
                memcmp(a + 2, w + 2, (ndim - 2) * sizeof *w) == 0;
     default:
-        /* Conv1D of transformers is [in, out], with fan_in_fan_out. */
-        return ndim == 2 && fits_matrix(a, b, w, s->config == NULL || s->config->fan_in_fan_out);
+        /* Conv1D of transformers is [in, out], with fan_in_fan_out; PEFT sets that to false where the adapter has a linear
+         * module too, as lm_head. */
+        return ndim == 2 &&
+               fits_matrix(a, b, w,
+                           s->config == NULL || s->has_linear || s->config->fan_in_fan_out);
     }
+}
+
+static bool is_linear(const check_state *s, const lora_module *m)
+{
+    unsigned of_a, of_b, ndim;
+    const char *path = lora_text(s->set, m->path);
+    if (m->adapter != s->adapter || m->kind != LORA_LINEAR || m->a == LORA_NONE ||
+        m->b == LORA_NONE)
+        return false;
+    const uint64_t *a = shape_of(s, m->a, &of_a), *b = shape_of(s, m->b, &of_b);
+    if (lora_is_head(path, strlen(path)))
+        return true;
+    if (of_a != 2 || of_b != 2 || m->base_weight == LORA_NONE)
+        return false;
+    const uint64_t *w = shape_of(s, m->base_weight, &ndim);
+    return ndim == 2 && fits_matrix(a, b, w, false);
+}
+
+static void find_linear(check_state *s)
+{
+    for (size_t i = 0; i < lora_module_count(s->set); i++)
+        s->has_linear = s->has_linear || is_linear(s, lora_module_at(s->set, i));
 }
 
 static void print_shape(const uint64_t *dims, unsigned ndim, char *text, size_t capacity)
@@ -222,9 +248,12 @@ static fsdpck_status check_shape(const check_state *s, const lora_module *m, fsd
 static fsdpck_status find_weight(const check_state *s, const lora_module *m, const catalogue *base,
                                  text_buf *name, uint32_t *tensor, fsdpck_error *err)
 {
-    RETURN_IF(lora_module_key(s->set, m, name, err));
-    if (m->kind != LORA_PARAMETER)
-        text_puts(name, ".weight");
+    name->nbytes = 0;
+    text_puts(name, lora_text(s->set, m->path));
+    if (m->kind == LORA_PARAMETER && m->parameter != LORA_NONE)
+        text_printf(name, ".%s", lora_text(s->set, m->parameter));
+    else if (m->kind != LORA_PARAMETER)
+        text_puts(name, m->is_attention ? ".in_proj_weight" : ".weight");
     RETURN_IF(text_check(name, err));
     *tensor = catalogue_find(base, name->text, name->nbytes);
     return FSDPCK_OK;
@@ -268,6 +297,7 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
     check_state s = {
         .set = set, .c = c, .adapter = adapter, .config = config, .found = found, .ctx = ctx};
     RETURN_IF(check_foreign(&s, err));
+    find_linear(&s);
     for (size_t i = 0; i < lora_module_count(set); i++) {
         const lora_module *m = lora_module_at(set, i);
         if (m->adapter != adapter)
@@ -307,10 +337,11 @@ fsdpck_status lora_check_base(const lora_set *set, const catalogue *c, uint32_t 
                               lora_base_counts *counts, lora_found_fn found, void *ctx,
                               fsdpck_error *err)
 {
-    const check_state s = {
+    check_state s = {
         .set = set, .c = c, .adapter = adapter, .config = config, .found = found, .ctx = ctx};
     text_buf name = {0};
     fsdpck_status st = FSDPCK_OK;
+    find_linear(&s);
     *counts = (lora_base_counts){0};
     for (size_t i = 0; i < lora_module_count(set) && st == FSDPCK_OK; i++) {
         const lora_module *m = lora_module_at(set, i);

@@ -43,11 +43,10 @@ static fsdpck_status fail_config(const config_check *s, const char *member, cons
 
 /* ---- which modules PEFT targets ---- */
 
-/* As re.match(r".*\.[^.]*\.(\d+)\.", path): the last number with two segments before it and one after it. */
+/* As re.match(r".*?\.[^.]*\.(\d+)\.", path): the first number with two segments before it and one after it. */
 static bool layer_of(const char *path, size_t nbytes, uint64_t *layer)
 {
     size_t at = 0, begin, end;
-    bool any = false;
     for (unsigned i = 0; lora_name_next(path, nbytes, &at, &begin, &end); i++) {
         uint64_t n = 0;
         size_t k = begin;
@@ -56,9 +55,9 @@ static bool layer_of(const char *path, size_t nbytes, uint64_t *layer)
         if (i < 2 || end == begin || k < end || end == nbytes)
             continue;
         *layer = n;
-        any = true;
+        return true;
     }
-    return any;
+    return false;
 }
 
 static bool layer_is_chosen(const lora_config *c, const char *path, size_t nbytes)
@@ -302,6 +301,17 @@ static void note_unproven(config_check *s, const char *name, size_t nbytes)
         s->lost->first = strtab_find(&s->set->names, name, nbytes);
 }
 
+/* Files of Gemma 3n have weights for keys and values of all layers, its model does not.
+ * Source: transformers 5.23.0 (models/gemma3n: num_kv_shared_layers). */
+static bool has_shared_values(const config_check *s, const char *path, size_t nbytes)
+{
+    const layer_number first = first_number(path, nbytes);
+    return s->lost != NULL && s->lost->shared > 0 && s->lost->shared < s->lost->layers &&
+           first.nnumbers > 0 && first.layer >= s->lost->layers - s->lost->shared &&
+           strstr(path, "tower") == NULL &&
+           (text_ends_with(path, nbytes, ".k_proj") || text_ends_with(path, nbytes, ".v_proj"));
+}
+
 static fsdpck_status check_lost(config_check *s, const char *name, size_t nbytes, fsdpck_error *err)
 {
     static const char weight[] = ".weight", wrapped[] = ".base_layer.weight";
@@ -312,7 +322,8 @@ static fsdpck_status check_lost(config_check *s, const char *name, size_t nbytes
     /* A wrapper without an adapter has kept its segment. */
     bool lost = text_ends_with(name, nbytes, wrapped);
     const size_t n = nbytes - (lost ? sizeof wrapped : sizeof weight) + 1;
-    if (strtab_find(&s->paths, name, n) != STRTAB_NONE || saved_around(c, name, n, true) > 0)
+    if (strtab_find(&s->paths, name, n) != STRTAB_NONE || saved_around(c, name, n, true) > 0 ||
+        has_shared_values(s, name, n))
         return FSDPCK_OK;
     if (!lost)
         RETURN_IF(others_show(s, name, n, &lost, err));

@@ -120,6 +120,24 @@ static fsdpck_status read_layers(lora_config *c, const char *key, json_reader *r
     }
 }
 
+/* null, a list of rows, or an object with such a list for each name of a module. */
+static fsdpck_status read_tokens(lora_config *c, json_reader *r, const json_token *first,
+                                 fsdpck_error *err)
+{
+    json_token t = *first;
+    uint32_t id;
+    c->has_tokens = t.kind != JSON_NULL;
+    while (first->kind == JSON_OBJECT) {
+        RETURN_IF(json_next(r, &t, err));
+        if (t.kind == JSON_OBJECT_END)
+            break;
+        RETURN_IF(strtab_intern(&c->token_names, t.text, t.nbytes, &id, err));
+        RETURN_IF(json_next(r, &t, err));
+        RETURN_IF(json_skip(r, &t, err));
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status read_bias(lora_config *c, const json_token *t, fsdpck_error *err)
 {
     static const char *const words[] = {"none", "all", "lora_only"};
@@ -206,7 +224,7 @@ static fsdpck_status read_member(lora_config *c, const char *key, json_reader *r
     if (strcmp(key, "layers_pattern") == 0)
         c->has_layers_pattern = t->kind == JSON_STRING ? t->nbytes > 0 : t->kind == JSON_ARRAY;
     if (strcmp(key, "trainable_token_indices") == 0)
-        c->has_tokens = t->kind != JSON_NULL;
+        return read_tokens(c, r, t, err);
     if (strcmp(key, "init_lora_weights") == 0 && t->kind == JSON_STRING)
         (void)escape_text(c->initial, sizeof c->initial, t->text, t->nbytes);
     if (c->unmergeable[0] == '\0' && changes_merge(key, t))
@@ -248,6 +266,7 @@ static void init(lora_config *c, budget *owner)
     strtab_init(&c->target_parameters.texts, owner);
     strtab_init(&c->modules_to_save.texts, owner);
     strtab_init(&c->exclude_modules.texts, owner);
+    strtab_init(&c->token_names, owner);
     c->layers = VEC_OF(uint64_t, owner);
 }
 
@@ -288,6 +307,7 @@ void lora_config_release(lora_config *c)
     strtab_release(&c->target_parameters.texts);
     strtab_release(&c->modules_to_save.texts);
     strtab_release(&c->exclude_modules.texts);
+    strtab_release(&c->token_names);
     vec_release(&c->layers);
     if (c->text != NULL)
         budget_free(c->owner, c->text, (uint64_t)c->nbytes + 1);

@@ -162,7 +162,7 @@ static size_t leaf_begin(const char *path, size_t nbytes)
 
 static bool is_target(const make_state *s, const lora_module *m)
 {
-    return has_rank(s, m) && m->kind != LORA_PARAMETER;
+    return has_rank(s, m) && m->kind != LORA_PARAMETER && m->holder == LORA_NONE;
 }
 
 /* Modules of the base model without this adapter: their last segments cannot stand for the others. */
@@ -240,7 +240,7 @@ static fsdpck_status put_ranks(const make_state *s, json_writer *w, fsdpck_error
     for (size_t i = 0; i < lora_module_count(s->set); i++) {
         const lora_module *m = lora_module_at(s->set, i);
         const uint64_t r = has_rank(s, m) ? lora_module_rank(s->set, s->c, m) : s->r;
-        if (r == s->r)
+        if (r == s->r || m->holder != LORA_NONE)
             continue;
         put_pattern_key(s, m, &key);
         if (text_check(&key, NULL) == FSDPCK_OK)

@@ -57,7 +57,8 @@ uint32_t lora_bias_of(const lora_set *set, const lora_config *config)
     return config != NULL ? config->bias : bias_of_tensors(set);
 }
 
-void lora_choose(const lora_set *set, uint32_t adapter, const lora_config *config, bool *chosen)
+void lora_choose(const lora_set *set, const catalogue *c, uint32_t adapter,
+                 const lora_config *config, bool *chosen)
 {
     const uint32_t bias = lora_bias_of(set, config);
     bool has_tokens = config != NULL && config->has_tokens;
@@ -68,8 +69,11 @@ void lora_choose(const lora_set *set, uint32_t adapter, const lora_config *confi
                                               text_ends_with(name, strlen(name), ".bias"));
         has_tokens = has_tokens || (chosen[i] && t->role == LORA_ROLE_TOKENS);
     }
-    for (size_t i = 0; i < lora_module_count(set); i++) {
+    for (uint32_t i = 0; i < lora_module_count(set); i++) {
         const lora_module *m = lora_module_at(set, i);
+        if (m->adapter == adapter && m->tokens != LORA_NONE &&
+            lora_tokens_owner(set, c, config, i) != i)
+            chosen[m->tokens] = false;
         if (bias == LORA_BIAS_ONLY && m->base_bias != LORA_NONE && m->kind != LORA_SAVED &&
             m->kind != LORA_TOKENS)
             chosen[m->base_bias] = true;

@@ -1,6 +1,6 @@
 /* lora_extract.h: presents one adapter of a checkpoint as adapter_model.safetensors has it.
  *
- *     RETURN_IF(lora_choose(&set, adapter, &config, chosen, err));        // which tensors
+ *     lora_choose(&set, &cat, adapter, &config, chosen);                  // which tensors
  *     catalogue_init(&seen, &budget);
  *     RETURN_IF(lora_extract_new(&cat, &src, &set, chosen, &seen, &x, err));   // seals `seen`
  *     lora_extract_source(x)
@@ -18,7 +18,8 @@ typedef struct lora_extract lora_extract;
 
 /* chosen[i]: whether PEFT saves tensor i of the set with this adapter: its own, trained biases, and the
  * weights of embeddings that it targets. config: NULL for none. */
-void lora_choose(const lora_set *set, uint32_t adapter, const lora_config *config, bool *chosen);
+void lora_choose(const lora_set *set, const catalogue *c, uint32_t adapter,
+                 const lora_config *config, bool *chosen);
 
 /* `base` must be sealed; `out` must be initialized and empty. */
 fsdpck_status lora_extract_new(const catalogue *base, const source *src, const lora_set *set,

@@ -31,7 +31,7 @@ bool lora_name_next(const char *name, size_t nbytes, size_t *at, size_t *begin, 
 
 /* lora_module.c: number of experts of a parameter, 1 where it is no stack, 0 where the base model is elsewhere. */
 uint64_t lora_module_experts(const lora_set *set, const catalogue *c, const lora_module *m);
-/* lora_module.c: the path by which patterns find the module, in place of the text. */
+/* lora_module.c: the path by which names and patterns of the config find the module, in place of the text. */
 fsdpck_status lora_module_key(const lora_set *set, const lora_module *m, text_buf *key,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 

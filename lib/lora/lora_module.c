@@ -25,8 +25,9 @@ uint64_t lora_module_rank(const lora_set *set, const catalogue *c, const lora_mo
 fsdpck_status lora_module_key(const lora_set *set, const lora_module *m, text_buf *key,
                               fsdpck_error *err)
 {
+    const uint32_t path = m->holder == LORA_NONE ? m->path : lora_module_at(set, m->holder)->path;
     key->nbytes = 0;
-    text_append(key, strtab_text(&set->names, m->path), strtab_nbytes(&set->names, m->path));
+    text_append(key, strtab_text(&set->names, path), strtab_nbytes(&set->names, path));
     if (m->kind == LORA_PARAMETER && m->parameter != LORA_NONE) {
         text_puts(key, ".");
         text_append(key, strtab_text(&set->names, m->parameter),

@@ -69,6 +69,7 @@ static fsdpck_status find_module(lora_set *set, const catalogue *c, const lora_n
                          .kind = LORA_LINEAR,
                          .parameter = LORA_NONE,
                          .nesting = nesting_of(n->name, n->wrapped_nbytes),
+                         .holder = LORA_NONE,
                          .a = LORA_NONE,
                          .b = LORA_NONE,
                          .a_bias = LORA_NONE,
@@ -255,7 +256,7 @@ static fsdpck_status find_parameters(lora_set *set, const strtab *holders, fsdpc
         lora_module *m = VEC_AT(&set->modules, lora_module, i);
         const char *path = strtab_text(&set->names, m->path);
         const size_t n = strtab_nbytes(&set->names, m->path);
-        if (m->kind == LORA_LINEAR && m->base_weight == LORA_NONE &&
+        if (m->kind == LORA_LINEAR && m->base_weight == LORA_NONE && !m->is_attention &&
             (strtab_find(&nested, path, n) != STRTAB_NONE ||
              strtab_find(holders, path, n) != STRTAB_NONE))
             m->kind = LORA_PARAMETER;
@@ -290,6 +291,28 @@ static void find_base_model(lora_set *set, const strtab *holders)
     set->has_base = modules > 0 ? with > 0 : strtab_find(&set->adapters, "", 0) == STRTAB_NONE;
 }
 
+/* PEFT wraps nn.MultiheadAttention, and its out_proj inside the wrapper.
+ * Source: peft 0.21.2 (tuners/lora/layer.py: MultiheadAttention). */
+static fsdpck_status find_attention(lora_set *set, uint32_t index, fsdpck_error *err)
+{
+    static const char inside[] = ".base_layer.out_proj";
+    lora_module *m = VEC_AT(&set->modules, lora_module, index);
+    text_buf key = {0};
+    if (m->kind != LORA_LINEAR || m->base_weight != LORA_NONE)
+        return FSDPCK_OK;
+    text_append(&key, strtab_text(&set->module_keys, index),
+                strtab_nbytes(&set->module_keys, index));
+    text_puts(&key, inside);
+    RETURN_IF(text_check(&key, err));
+    const uint32_t out = strtab_find(&set->module_keys, key.text, key.nbytes);
+    text_release(&key);
+    if (out == STRTAB_NONE)
+        return FSDPCK_OK;
+    m->is_attention = true;
+    VEC_AT(&set->modules, lora_module, out)->holder = index;
+    return find_below(set, m->path, ".in_proj_weight", &m->base_weight, err);
+}
+
 static fsdpck_status join_base(lora_set *set, const catalogue *c, fsdpck_error *err)
 {
     strtab holders;
@@ -299,6 +322,8 @@ static fsdpck_status join_base(lora_set *set, const catalogue *c, fsdpck_error *
         RETURN_IF(find_below(set, m->path, ".weight", &m->base_weight, err));
         RETURN_IF(find_below(set, m->path, ".bias", &m->base_bias, err));
     }
+    for (uint32_t i = 0; i < set->modules.count; i++)
+        RETURN_IF(find_attention(set, i, err));
     strtab_init(&holders, set->names.owner);
     fsdpck_status st = find_holders(set, c, &holders, err);
     if (st == FSDPCK_OK)

@@ -78,6 +78,7 @@ typedef struct merge_list {
     /* Set by the caller: tensors of input 0 that the config of the model ties, which PEFT trains tokens of together;
      * CAT_NONE: unknown or not tied. */
     uint32_t embedding, head;
+    bool is_certain; /* no other tensor may be the embedding */
     /* Set by the caller: changed weights of 16 bits are float32 in the second catalogue. */
     bool wide;
     /* Headers of chunks are not read before the streams are: chunks that are streams are then divided too, and

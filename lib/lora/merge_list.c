@@ -116,11 +116,14 @@ static fsdpck_status add_targets(list_maker *k, fsdpck_error *err)
     const size_t tensors = catalogue_tensor_count(k->base->cat);
     if (tensors > 0 && vec_push_n(&k->target_of, tensors, err) == NULL)
         return FSDPCK_LIMIT;
+    if (k->base->tied > 0 && vec_push_n(&k->tied_target, k->base->tied, err) == NULL)
+        return FSDPCK_LIMIT;
     for (size_t i = k->own; i < lora_tensor_count(&k->set); i++) {
         const lora_tensor *t = lora_tensor_at(&k->set, i);
         merge_target made = {.tensor = list_maker_tensor(k, (uint32_t)i)};
         const lora_role role = list_maker_role(k, (uint32_t)i);
-        if (role != LORA_ROLE_BASE && role != LORA_ROLE_ORIGINAL)
+        if ((role != LORA_ROLE_BASE && role != LORA_ROLE_ORIGINAL) ||
+            list_maker_is_tied(k, (uint32_t)i))
             continue;
         RETURN_IF(strtab_intern(&k->list->names, lora_text(&k->set, t->base),
                                 strtab_nbytes(&k->set.names, t->base), &made.name, err));
@@ -283,7 +286,8 @@ static fsdpck_status make_one(list_maker *k, fsdpck_error *err)
         RETURN_IF(add_targets(k, err));
     RETURN_IF(list_maker_add_modules(k, err));
     RETURN_IF(check_used(k, err));
-    lora_lost lost = {.layers = k->request->layers, .first = LORA_NONE};
+    lora_lost lost = {
+        .layers = k->request->layers, .shared = k->request->shared, .first = LORA_NONE};
     RETURN_IF(lora_check_config(&k->set, k->adapter, k->own, k->request->config, &lost,
                                 stop_at_fault, NULL, err));
     k->request->lost = lost.unproven;
@@ -323,12 +327,13 @@ fsdpck_status merge_list_make(merge_list *list, const merge_checkpoint *base,
                     .safe = safe,
                     .owner = owner,
                     .target_of = VEC_OF(uint32_t, owner),
+                    .tied_target = VEC_OF(uint32_t, owner),
                     .pending = VEC_OF(pending_step, owner)};
     fsdpck_status st = vec_add(&list->inputs, &(merge_input){base->cat, base->src}, err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = make_request(&k, &requests[i], err);
     if (st == FSDPCK_OK)
         st = group_steps(&k, err);
-    VEC_RELEASE_ALL(&k.target_of, &k.pending);
+    VEC_RELEASE_ALL(&k.target_of, &k.tied_target, &k.pending);
     return st;
 }

@@ -20,6 +20,8 @@ typedef struct merge_checkpoint {
     const source *src;
     const lora_input *inputs;
     size_t count;
+    /* Of these, the last are second names, which the checkpoint lacks, of weights that its model ties to them. */
+    size_t tied;
 } merge_checkpoint;
 
 typedef struct merge_request {
@@ -29,6 +31,7 @@ typedef struct merge_request {
     const char *name;    /* for messages: the folder of `beside`; else unused */
     const lora_config *config;
     uint64_t layers; /* of the base model by its config; 0: unknown */
+    uint64_t shared; /* the last of these use keys and values of others */
     /* Results. */
     uint32_t adapter_name; /* in merge_list.adapters */
     uint64_t modules,

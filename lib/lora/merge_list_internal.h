@@ -23,7 +23,8 @@ typedef struct list_maker {
     bool safe;
     budget *owner;
     vec target_of; /* uint32_t: target plus 1, by tensor of the base checkpoint */
-    vec pending;   /* pending_step */
+    vec tied_target; /* uint32_t: likewise by second name, 0 while it shares the target of its tensor */
+    vec pending;     /* pending_step */
 
     /* Of one request. Tensors of the adapter, if it is beside, come before those of the base. */
     merge_request *request;
@@ -47,6 +48,10 @@ uint32_t list_maker_use(list_maker *k, uint32_t index);
 /* Adds a step to the target of a tensor of the base checkpoint, an index of the set. */
 fsdpck_status list_maker_add(list_maker *k, uint32_t base, const merge_step *step,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether a tensor of the set is a second name of a tensor of the base checkpoint. */
+bool list_maker_is_tied(const list_maker *k, uint32_t index);
+/* Whether a step replaces the target of a tensor of the base checkpoint, an index of the set, until now. */
+bool list_maker_is_replaced(const list_maker *k, uint32_t base);
 void list_maker_note_missing(list_maker *k, const char *path);
 
 /* merge_ties.c: repeats the steps of each weight for those that are tied to it. */

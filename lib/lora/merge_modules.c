@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lora/lora_check.h"
+#include "lora/lora_internal.h"
 #include "lora/merge_list_internal.h"
 
 static const cat_tensor *tensor_of(const list_maker *k, uint32_t index, const uint64_t **shape)
@@ -38,10 +39,7 @@ static fsdpck_status numbers_of(const list_maker *k, const lora_module *m, lora_
                                 fsdpck_error *err)
 {
     text_buf key = {0};
-    text_puts(&key, path_of(k, m));
-    if (m->kind == LORA_PARAMETER)
-        text_printf(&key, ".%s", lora_text(&k->set, m->parameter));
-    fsdpck_status st = text_check(&key, err);
+    fsdpck_status st = lora_module_key(&k->set, m, &key, err);
     if (st == FSDPCK_OK)
         st = lora_config_numbers(k->request->config, key.text, key.nbytes, n, err);
     text_release(&key);
@@ -98,7 +96,8 @@ static unsigned shown_by_others(const list_maker *k, const lora_module *m, const
         const lora_module *o = lora_module_at(&k->set, i);
         if (o->adapter != m->adapter || o->kind != m->kind || o->a == LORA_NONE ||
             o->b == LORA_NONE || o->base_weight == LORA_NONE ||
-            (m->kind == LORA_PARAMETER && o->path != m->path))
+            (m->kind == LORA_PARAMETER && o->path != m->path) ||
+            lora_is_head(path_of(k, o), strlen(path_of(k, o))))
             continue;
         const unsigned fits = orientations(k, o);
         if (fits != FITS && fits != FITS_TRANSPOSED)
@@ -107,6 +106,18 @@ static unsigned shown_by_others(const list_maker *k, const lora_module *m, const
         *last = o;
     }
     return shown;
+}
+
+/* An output projection is a linear module; PEFT sets fan_in_fan_out to false for an adapter of one and of Conv1D. */
+static bool has_head(const list_maker *k, const lora_module *of)
+{
+    for (size_t i = 0; i < lora_module_count(&k->set); i++) {
+        const lora_module *m = lora_module_at(&k->set, i);
+        const char *path = path_of(k, m);
+        if (m->adapter == of->adapter && m->kind == LORA_LINEAR && lora_is_head(path, strlen(path)))
+            return true;
+    }
+    return false;
 }
 
 static fsdpck_status fail_shape(const list_maker *k, const lora_module *m, fsdpck_error *err)
@@ -164,7 +175,8 @@ static fsdpck_status find_orientation(const list_maker *k, const lora_module *m,
             return fail_square(k, m, "merge it with PEFT", err);
         return FSDPCK_OK;
     }
-    *transposed = k->request->config->fan_in_fan_out;
+    *transposed =
+        k->request->config->fan_in_fan_out || (others == FITS_TRANSPOSED && has_head(k, m));
     if (!*transposed && (others & FITS_TRANSPOSED))
         return fail_square(k, m, "set fan_in_fan_out in adapter_config.json", err);
     if (*transposed && others == FITS)
@@ -193,6 +205,26 @@ static fsdpck_status add_bias(list_maker *k, const lora_module *m, const merge_s
     return list_maker_add(k, m->base_bias, &s, err);
 }
 
+/* PEFT rounds these products before it adds them. */
+static bool is_rounded(const lora_module *m)
+{
+    return m->kind == LORA_EMBEDDING || m->kind == LORA_PARAMETER || m->is_attention ||
+           m->holder != LORA_NONE;
+}
+
+/* Adds a product to its weight. PEFT adds that of out_proj of nn.MultiheadAttention twice, in a training too: first as a part
+ * of the module around it, then as a linear module, without safe_merge. */
+static fsdpck_status add_to_weight(list_maker *k, const lora_module *m, merge_step s,
+                                   fsdpck_error *err)
+{
+    RETURN_IF(list_maker_add(k, m->base_weight, &s, err));
+    if (m->holder == LORA_NONE)
+        return FSDPCK_OK;
+    s.round_delta = false;
+    s.finite = false;
+    return list_maker_add(k, m->base_weight, &s, err);
+}
+
 static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_error *err)
 {
     const lora_config *config = k->request->config;
@@ -212,8 +244,7 @@ static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_err
                     .a = list_maker_use(k, m->a),
                     .b = list_maker_use(k, m->b),
                     .magnitude = list_maker_use(k, m->magnitude),
-                    .round_delta =
-                        k->safe || m->kind == LORA_EMBEDDING || m->kind == LORA_PARAMETER,
+                    .round_delta = k->safe || is_rounded(m),
                     .finite = k->safe};
     const cat_tensor *ta = tensor_of(k, m->a, &a), *tw = tensor_of(k, m->base_weight, &w);
     const uint64_t experts = m->kind == LORA_PARAMETER && tw->ndim == 3 ? w[0] : 1;
@@ -223,12 +254,13 @@ static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_err
     RETURN_IF(find_orientation(k, m, &s.transposed, err));
     s.scale = n.scaling;
     note_scale(k->request, s.scale);
-    RETURN_IF(list_maker_add(k, m->base_weight, &s, err));
+    RETURN_IF(add_to_weight(k, m, s, err));
     return add_bias(k, m, &s, err);
 }
 
-static fsdpck_status add_tokens(list_maker *k, const lora_module *m, fsdpck_error *err)
+static fsdpck_status add_tokens(list_maker *k, uint32_t index, fsdpck_error *err)
 {
+    const lora_module *m = lora_module_at(&k->set, index);
     vec *rows = &k->list->rows;
     merge_step s = {.kind = MERGE_ROWS,
                     .input = k->input,
@@ -241,15 +273,17 @@ static fsdpck_status add_tokens(list_maker *k, const lora_module *m, fsdpck_erro
         return FSDPCK_OK;
     }
     s.a = list_maker_use(k, m->tokens);
-    RETURN_IF(merge_token_rows(k->request->config, path_of(k, m),
-                               strtab_nbytes(&k->set.names, m->path), rows, err));
+    const lora_module *owner =
+        lora_module_at(&k->set, lora_tokens_owner(&k->set, &k->joined, k->request->config, index));
+    RETURN_IF(merge_token_rows(k->request->config, path_of(k, owner),
+                               strtab_nbytes(&k->set.names, owner->path), rows, err));
     s.row_count = rows->count - s.first_row;
     k->request->replaced++;
     return list_maker_add(k, m->base_weight, &s, err);
 }
 
 /* Tensors of the adapter that replace those of the base model: of modules_to_save, and what else PEFT saves. */
-static fsdpck_status add_replaced(list_maker *k, uint32_t i, fsdpck_error *err)
+static fsdpck_status add_replaced(list_maker *k, uint32_t i, bool tied, fsdpck_error *err)
 {
     const lora_tensor *t = lora_tensor_at(&k->set, i);
     const lora_role role = list_maker_role(k, i);
@@ -267,8 +301,13 @@ static fsdpck_status add_replaced(list_maker *k, uint32_t i, fsdpck_error *err)
     const uint32_t base = lora_set_find_base(&k->set, name, strtab_nbytes(&k->set.names, t->base));
     if (base == LORA_NONE || base < k->own)
         return FSDPCK_OK; /* reported as not used */
+    if (list_maker_is_tied(k, base) != tied)
+        return FSDPCK_OK;
     k->used[i] = 1;
     k->request->replaced++;
+    /* PEFT saves one weight under both names. */
+    if (tied && (!s.unties || k->request->config->ties_tokens) && list_maker_is_replaced(k, base))
+        return FSDPCK_OK;
     return list_maker_add(k, base, &s, err);
 }
 
@@ -289,26 +328,35 @@ static fsdpck_status check_replaced(const list_maker *k, uint32_t i, fsdpck_erro
     return lora_check_replacing(name, lora_text(&k->set, t->saved), old, made, err);
 }
 
+static bool is_embedding(const list_maker *k, const lora_module *m)
+{
+    const char *path = path_of(k, m);
+    return m->kind == LORA_EMBEDDING ||
+           (m->kind == LORA_TOKENS && !lora_is_head(path, strlen(path)));
+}
+
 /* The modules of one adapter: embeddings, or all others. */
 static fsdpck_status add_modules(list_maker *k, bool embeddings, fsdpck_error *err)
 {
-    for (size_t i = 0; i < lora_module_count(&k->set); i++) {
+    for (uint32_t i = 0; i < lora_module_count(&k->set); i++) {
         const lora_module *m = lora_module_at(&k->set, i);
-        if (m->adapter != k->adapter || (m->kind == LORA_EMBEDDING) != embeddings)
+        if (m->adapter != k->adapter || is_embedding(k, m) != embeddings)
             continue;
         if (m->kind == LORA_TOKENS)
-            RETURN_IF(add_tokens(k, m, err));
+            RETURN_IF(add_tokens(k, i, err));
         else if (m->kind != LORA_SAVED)
             RETURN_IF(add_product(k, m, err));
     }
     return FSDPCK_OK;
 }
 
-/* Embeddings come first, as in models: an output projection that is tied to one gets both products. */
+/* Embeddings come first, as in models: an output projection that is tied to one gets both changes. */
 fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
 {
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
-        RETURN_IF(add_replaced(k, i, err));
+        RETURN_IF(add_replaced(k, i, false, err));
+    for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
+        RETURN_IF(add_replaced(k, i, true, err));
     RETURN_IF(add_modules(k, true, err));
     RETURN_IF(add_modules(k, false, err));
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)

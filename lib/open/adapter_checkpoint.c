@@ -257,7 +257,7 @@ static fsdpck_status make(fsdpck_checkpoint *c, lora_set *set, const fsdpck_adap
     }
     fsdpck_status st = take_config(c, set, adapter, from, &config, err);
     if (st == FSDPCK_OK)
-        lora_choose(set, adapter, from->text == NULL ? NULL : &config, chosen);
+        lora_choose(set, &c->base->cat, adapter, from->text == NULL ? NULL : &config, chosen);
     if (st == FSDPCK_OK && like != NULL)
         st = check_like(c, set, adapter, &config, like, err);
     if (st == FSDPCK_OK && like != NULL)

@@ -167,6 +167,57 @@ fsdpck_status average_check_adapters(fsdpck_checkpoint *const *inputs, size_t co
     return st;
 }
 
+/* base_model_name_or_path; empty: absent, null, or "". */
+static fsdpck_status read_base_model(const adapter_source *from, text_buf *text, fsdpck_error *err)
+{
+    json_reader r;
+    json_token t;
+    json_reader_init(&r, from->text, from->nbytes, FSDPCK_FINDING_LORA_CONFIG);
+    fsdpck_status st = json_expect(&r, JSON_OBJECT, &t, err);
+    while (st == FSDPCK_OK && (st = json_next(&r, &t, err)) == FSDPCK_OK &&
+           t.kind != JSON_OBJECT_END) {
+        const bool is_base = json_is(&t, "base_model_name_or_path");
+        st = json_next(&r, &t, err);
+        if (st == FSDPCK_OK && is_base && t.kind == JSON_STRING)
+            text_append(text, t.text, t.nbytes);
+        if (st == FSDPCK_OK)
+            st = json_skip(&r, &t, err);
+    }
+    json_reader_release(&r);
+    return st == FSDPCK_OK ? text_check(text, err) : st;
+}
+
+/* Of a checkpoint without a readable config it is empty. */
+static void base_model_of(const fsdpck_checkpoint *c, text_buf *text)
+{
+    adapter_source from;
+    text->nbytes = 0;
+    if (adapter_source_find(c, NULL, false, NULL, &from, NULL) == FSDPCK_OK && from.text != NULL &&
+        read_base_model(&from, text, NULL) != FSDPCK_OK)
+        text->nbytes = 0;
+    adapter_source_release(&from);
+}
+
+void average_warn_base(fsdpck_checkpoint *const *inputs, size_t count, size_t shape)
+{
+    text_buf first = {0}, other = {0};
+    char one[200], two[200];
+    bool same = true;
+    base_model_of(inputs[shape], &first);
+    for (size_t i = 0; first.nbytes > 0 && same && i < count; i++) {
+        base_model_of(inputs[i], &other);
+        same = other.nbytes == 0 ||
+               (other.nbytes == first.nbytes && memcmp(other.text, first.text, first.nbytes) == 0);
+        if (!same)
+            log_warn(&inputs[shape]->ctx->log, FSDPCK_FINDING_AVERAGE_BASE, "",
+                     "base_model_name_or_path of '%s' is '%s', and that of '%s' is '%s'",
+                     inputs[i]->path, escape_text(two, sizeof two, other.text, other.nbytes),
+                     inputs[shape]->path, escape_text(one, sizeof one, first.text, first.nbytes));
+    }
+    text_release(&first);
+    text_release(&other);
+}
+
 bool checkpoint_is_adapter_folder(const fsdpck_checkpoint *c)
 {
     static const char *const weights[] = {"adapter_model.safetensors", "adapter_model.bin"};

@@ -99,6 +99,8 @@ void average_warn_inputs(fsdpck_checkpoint *const *inputs, size_t count, size_t 
     warn_of_configs(inputs, count, shape);
     const uint64_t adapters = adapters_count_tensors(&inputs[shape]->cat);
     if (count > 1 && adapters > 0)
+        average_warn_base(inputs, count, shape);
+    if (count > 1 && adapters > 0)
         log_warn(&inputs[shape]->ctx->log, FSDPCK_FINDING_AVERAGE_LORA, "",
                  "%" PRIu64 " tensors of LoRA are averaged one by one: the product of the averages "
                  "of lora_A and lora_B is not the average of their products",

@@ -302,6 +302,8 @@ fsdpck_status average_steps_check(fsdpck_checkpoint *const *inputs, size_t count
 /* Warns where the average may differ from the user's expectation: other config.json (AVERAGE-CONFIG),
  * adapters (AVERAGE-LORA). `shape`: the input whose files are copied. */
 void average_warn_inputs(fsdpck_checkpoint *const *inputs, size_t count, size_t shape);
+/* average_adapters.c: warns where folders of adapters name different base models. */
+void average_warn_base(fsdpck_checkpoint *const *inputs, size_t count, size_t shape);
 
 /* average_adapters.c: BADINPUT (LORA-CONFIG) if the inputs are adapters whose configs differ. */
 fsdpck_status average_check_adapters(fsdpck_checkpoint *const *inputs, size_t count, size_t shape,

@@ -37,6 +37,34 @@ static fsdpck_status list_inputs(const fsdpck_checkpoint *base, vec *inputs, fsd
         (next, "omit --part ema"));
 }
 
+/* Weights of the model without an average: the output lacks them. */
+static fsdpck_status warn_partial(fsdpck_checkpoint *c, const vec *inputs, fsdpck_error *err)
+{
+    map_inputs weights = {0};
+    strtab averaged;
+    const char *first = NULL;
+    size_t count = 0;
+    uint32_t id;
+    strtab_init(&averaged, &c->metadata);
+    fsdpck_status st = map_inputs_list(c->base, &weights, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < inputs->count; i++) {
+        const map_input *in = VEC_AT(inputs, const map_input, i);
+        st = strtab_intern(&averaged, in->name, in->nbytes, &id, err);
+    }
+    for (size_t i = 0; st == FSDPCK_OK && i < weights.inputs.count; i++) {
+        const map_input *in = VEC_AT(&weights.inputs, const map_input, i);
+        if (strtab_find(&averaged, in->name, in->nbytes) == STRTAB_NONE && count++ == 0)
+            first = in->name;
+    }
+    if (st == FSDPCK_OK && count > 0 && group_rank(c->ctx->group) == 0)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_EMA_PARTIAL, "",
+                 "the moving average lacks %zu of %zu tensors of the model, the first is '%s'",
+                 count, weights.inputs.count, first);
+    map_inputs_release(&weights);
+    strtab_release(&averaged);
+    return st;
+}
+
 /* All other tensors. */
 static fsdpck_status skip_others(fsdpck_checkpoint *c, const vec *inputs, fsdpck_error *err)
 {
@@ -61,6 +89,7 @@ static fsdpck_status fill(fsdpck_checkpoint *c, vec *inputs, fsdpck_error *err)
     RETURN_IF(checkpoint_load_inner(c->base, err));
     RETURN_IF(map_read(keep, strlen(keep), &c->metadata, &c->map, err));
     RETURN_IF(list_inputs(c->base, inputs, err));
+    RETURN_IF(warn_partial(c, inputs, err));
     RETURN_IF(map_adapter_new(c->map, &c->base->cat, &c->base->src, inputs->items, inputs->count,
                               &c->cat, &c->mapper, err));
     c->src = *map_adapter_source(c->mapper);

@@ -95,13 +95,22 @@ static bool is_first_norm(uint64_t layer, size_t lacking, const char *suffix)
     return layer == 0 && lacking == 1 && strstr(suffix, "norm") != NULL;
 }
 
-/* Layers whose tensors are some of another layer's. */
-static void compare_layers(gap_search *s, uint64_t layers)
+static size_t find_layer(const gap_search *s, uint64_t layer)
+{
+    size_t at = 0;
+    while (at < s->tensors.count && tensor_at(s, at)->layer < layer)
+        at++;
+    return at;
+}
+
+/* Layers from `begin` to `layers` whose tensors are some of another layer's. */
+static void compare_layers(gap_search *s, uint64_t begin, uint64_t layers)
 {
     layer_kind kinds[KINDS_MAX];
+    const size_t from = find_layer(s, begin);
     size_t count = 0;
     uint32_t first = 0;
-    for (size_t at = 0; at < s->tensors.count && tensor_at(s, at)->layer < layers;) {
+    for (size_t at = from; at < s->tensors.count && tensor_at(s, at)->layer < layers;) {
         const layer_kind k = layer_from(s, at);
         size_t i = 0;
         while (i < count && count_lacking(s, &k, &kinds[i], &first) != 0)
@@ -112,7 +121,7 @@ static void compare_layers(gap_search *s, uint64_t layers)
             kinds[count++] = k;
         at += k.count;
     }
-    for (size_t at = 0; at < s->tensors.count && tensor_at(s, at)->layer < layers;) {
+    for (size_t at = from; at < s->tensors.count && tensor_at(s, at)->layer < layers;) {
         const layer_kind k = layer_from(s, at);
         for (size_t i = 0; i < count; i++) {
             const size_t lacking = count_lacking(s, &k, &kinds[i], &first);
@@ -185,8 +194,12 @@ static fsdpck_status search(gap_search *s, const model_config *config, fsdpck_er
     if (s->tensors.count == 0)
         return FSDPCK_OK;
     qsort(s->tensors.items, s->tensors.count, sizeof(layer_tensor), compare_tensors);
-    compare_layers(s, config->numbers[MODEL_HIDDEN_LAYERS]);
-    find_lost_layers(s, config->numbers[MODEL_HIDDEN_LAYERS]);
+    const uint64_t layers = config->numbers[MODEL_HIDDEN_LAYERS];
+    const uint64_t shared = config->numbers[MODEL_KV_SHARED_LAYERS];
+    const uint64_t own = shared < layers ? layers - shared : layers;
+    compare_layers(s, 0, own);
+    compare_layers(s, own, layers);
+    find_lost_layers(s, layers);
     find_lost_ends(s, config->ties);
     if (s->lost > 0)
         log_warn(s->log, FSDPCK_FINDING_EXPORT_KEYS,

@@ -15,7 +15,8 @@
 /* An adapter of the request, with what merging reads. */
 typedef struct opened_adapter {
     map_inputs inputs;
-    vec names; /* lora_input */
+    vec names;   /* lora_input */
+    strtab tied; /* texts of names that the files lack */
     merge_checkpoint tensors;
     lora_config config;
 } opened_adapter;
@@ -39,7 +40,8 @@ static fsdpck_status list_tensors(fsdpck_checkpoint *c, opened_adapter *a, fsdpc
         const lora_input made = {in->name, in->nbytes, in->tensor};
         RETURN_IF(vec_add(&a->names, &made, err));
     }
-    a->tensors = (merge_checkpoint){&c->cat, &c->src, a->names.items, a->names.count};
+    a->tensors = (merge_checkpoint){
+        .cat = &c->cat, .src = &c->src, .inputs = a->names.items, .count = a->names.count};
     return FSDPCK_OK;
 }
 
@@ -47,6 +49,7 @@ static void opened_adapter_release(opened_adapter *a)
 {
     map_inputs_release(&a->inputs);
     vec_release(&a->names);
+    strtab_release(&a->tied);
     lora_config_release(&a->config);
 }
 
@@ -143,15 +146,18 @@ static fsdpck_status take_request(fsdpck_checkpoint *c, const fsdpck_merge_optio
     return FSDPCK_OK;
 }
 
-/* num_hidden_layers of the base model; 0: unknown. */
-static uint64_t base_layers(const fsdpck_checkpoint *base)
+/* Layers of the base model; 0: unknown. */
+static void count_layers(const fsdpck_checkpoint *base, merge_request *requests, size_t count)
 {
     model_config config = {0};
-    uint64_t layers = 0;
+    bool is_known = false;
     if (base->probe.is_folder && model_config_read(&base->probe.dir, &config, NULL) == FSDPCK_OK)
-        layers = config.numbers[MODEL_HIDDEN_LAYERS];
+        is_known = true;
+    for (size_t i = 0; is_known && i < count; i++) {
+        requests[i].layers = config.numbers[MODEL_HIDDEN_LAYERS];
+        requests[i].shared = config.numbers[MODEL_KV_SHARED_LAYERS];
+    }
     model_config_release(&config);
-    return layers;
 }
 
 /* Without num_hidden_layers, the base model's file may have more layers than the model that was trained. */
@@ -299,9 +305,8 @@ static fsdpck_status skip_unmerged(fsdpck_checkpoint *c, const merge_request *re
 }
 
 /* c->cat from the weights of c->base and the requests. */
-static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *base,
-                               merge_request *requests, size_t count, const fsdpck_merge_options *m,
-                               fsdpck_error *err)
+static fsdpck_status merge_all(fsdpck_checkpoint *c, opened_adapter *base, merge_request *requests,
+                               size_t count, const fsdpck_merge_options *m, fsdpck_error *err)
 {
     const bool safe = m->safe != 0;
     merge_list list;
@@ -309,7 +314,12 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, const merge_checkpoint *bas
     list.no_reading = c->remote_files != NULL;
     list.wide = m->wide != 0;
     merged_find_tied(c->base, &list);
-    fsdpck_status st = merge_list_make(&list, base, requests, count, safe, err);
+    fsdpck_status st = merged_add_tied(&list, requests, count, &base->names, &base->tied,
+                                       &base->tensors.tied, err);
+    base->tensors.inputs = base->names.items;
+    base->tensors.count = base->names.count;
+    if (st == FSDPCK_OK)
+        st = merge_list_make(&list, &base->tensors, requests, count, safe, err);
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
     if (st == FSDPCK_OK)
@@ -354,6 +364,7 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, 
     opened_adapter *opened = calloc(count, sizeof *opened);
     merge_request *requests = calloc(count, sizeof *requests);
     opened_adapter base = {.names = VEC_OF(lora_input, &c->metadata)};
+    strtab_init(&base.tied, &c->metadata);
     fsdpck_status st = FSDPCK_OK;
     if (opened == NULL || requests == NULL)
         st = error_set_nomem(err, count * sizeof *opened);
@@ -361,11 +372,10 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_merge_options *m, 
         st = list_tensors(c->base, &base, err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
         st = take_request(c, m, i, &opened[i], &requests[i], err);
-    const uint64_t layers = st == FSDPCK_OK ? base_layers(c->base) : 0;
-    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        requests[i].layers = layers;
     if (st == FSDPCK_OK)
-        st = merge_all(c, &base.tensors, requests, count, m, err);
+        count_layers(c->base, requests, count);
+    if (st == FSDPCK_OK)
+        st = merge_all(c, &base, requests, count, m, err);
     for (size_t i = 0; opened != NULL && i < count; i++)
         opened_adapter_release(&opened[i]);
     opened_adapter_release(&base);

@@ -1,5 +1,8 @@
 #include "open/merged_ties.h"
 
+#include <string.h>
+
+#include "base/text.h"
 #include "open/model_embedding.h"
 
 /* Whether the adapter was trained with the embedding and the output projection as one. */
@@ -11,14 +14,25 @@ static bool ties_all(const merge_request *requests, size_t count)
     return true;
 }
 
+/* lm_head, or a weight with the name of an output projection and the shape of the embedding. */
+static bool is_head(const catalogue *c, uint32_t embedding, uint32_t tensor)
+{
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    return model_is_head(c, tensor) ||
+           (tensor != embedding &&
+            lora_is_head_weight(catalogue_name(c, name), catalogue_name_nbytes(c, name)) &&
+            shape_equal(catalogue_shape(c, tensor), catalogue_tensor(c, tensor)->ndim,
+                        catalogue_shape(c, embedding), catalogue_tensor(c, embedding)->ndim));
+}
+
 /* The one with the shortest name, as of embeddings. */
-static uint32_t find_head(const catalogue *c)
+static uint32_t find_head(const catalogue *c, uint32_t embedding)
 {
     uint32_t head = CAT_NONE;
     size_t least = SIZE_MAX;
-    for (uint32_t i = 0; i < catalogue_tensor_count(c); i++) {
+    for (uint32_t i = 0; i < catalogue_tensor_count(c) && embedding != CAT_NONE; i++) {
         const size_t nbytes = catalogue_name_nbytes(c, catalogue_tensor(c, i)->name);
-        if (!model_is_head(c, i) || nbytes >= least)
+        if (nbytes >= least || !is_head(c, embedding, i))
             continue;
         head = i;
         least = nbytes;
@@ -30,27 +44,116 @@ static uint32_t find_head(const catalogue *c)
 void merged_find_tied(const fsdpck_checkpoint *base, merge_list *list)
 {
     model_config config = {0};
-    bool is_certain;
     if (!base->probe.is_folder)
         return;
     if (model_config_read(&base->probe.dir, &config, NULL) != FSDPCK_OK)
         config.ties = MODEL_TIES_UNKNOWN;
     if (config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES) {
-        list->embedding = model_embedding_find(&base->cat, &config, &is_certain);
-        list->head = find_head(&base->cat);
+        list->embedding = model_embedding_find(&base->cat, &config, &list->is_certain);
+        list->head = find_head(&base->cat, list->embedding);
     }
     model_config_release(&config);
 }
 
-/* Whether a step changes the weight; `with_tokens` false: another one than copies of tokens. */
-static bool is_changed(const merge_list *list, uint32_t tensor, bool with_tokens)
+/* --- names that the files lack --- */
+
+static uint32_t find_name(const vec *names, const char *name, size_t nbytes)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        const lora_input *in = VEC_AT(names, const lora_input, i);
+        if (text_is(in->name, in->nbytes, name) && strlen(name) == nbytes)
+            return in->tensor;
+    }
+    return CAT_NONE;
+}
+
+typedef struct tied_names {
+    const vec *names; /* lora_input */
+    strtab *texts;
+    vec tensors; /* uint32_t by text */
+} tied_names;
+
+/* PATH.KEY for a tensor, unless the base model has that name. */
+static fsdpck_status add_name(tied_names *t, const char *path, size_t nbytes, const char *key,
+                              uint32_t tensor, fsdpck_error *err)
+{
+    text_buf name = {0};
+    uint32_t id;
+    const size_t known = strtab_count(t->texts);
+    text_append(&name, path, nbytes);
+    text_puts(&name, key);
+    fsdpck_status st = text_check(&name, err);
+    if (st == FSDPCK_OK && find_name(t->names, name.text, name.nbytes) == CAT_NONE)
+        st = strtab_intern(t->texts, name.text, name.nbytes, &id, err);
+    text_release(&name);
+    if (st == FSDPCK_OK && strtab_count(t->texts) > known)
+        st = vec_add(&t->tensors, &tensor, err);
+    return st;
+}
+
+/* The weight of an output projection is that of the embedding, and the bias of P.decoder is P.bias. */
+static fsdpck_status add_path(tied_names *t, const char *path, size_t nbytes, uint32_t embedding,
+                              fsdpck_error *err)
+{
+    static const char decoder[] = ".decoder";
+    text_buf bias = {0};
+    RETURN_IF(add_name(t, path, nbytes, ".weight", embedding, err));
+    if (!text_ends_with(path, nbytes, decoder))
+        return FSDPCK_OK;
+    text_append(&bias, path, nbytes - sizeof decoder + 1);
+    text_puts(&bias, ".bias");
+    fsdpck_status st = text_check(&bias, err);
+    const uint32_t tensor =
+        st == FSDPCK_OK ? find_name(t->names, bias.text, bias.nbytes) : CAT_NONE;
+    text_release(&bias);
+    return tensor == CAT_NONE ? st : add_name(t, path, nbytes, ".bias", tensor, err);
+}
+
+fsdpck_status merged_add_tied(const merge_list *list, const merge_request *requests, size_t count,
+                              vec *names, strtab *texts, size_t *added, fsdpck_error *err)
+{
+    tied_names t = {names, texts, VEC_OF(uint32_t, names->owner)};
+    fsdpck_status st = FSDPCK_OK;
+    *added = 0;
+    if (list->embedding == CAT_NONE || !list->is_certain)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < count; i++) {
+        const merge_checkpoint *beside = requests[i].beside;
+        for (size_t j = 0; beside != NULL && j < beside->count && st == FSDPCK_OK; j++) {
+            const lora_input *in = &beside->inputs[j];
+            const char *path;
+            const size_t n = lora_head_path(in->name, in->nbytes, &path);
+            if (n > 0)
+                st = add_path(&t, path, n, list->embedding, err);
+        }
+    }
+    for (uint32_t i = 0; i < t.tensors.count && st == FSDPCK_OK; i++) {
+        const lora_input made = {strtab_text(texts, i), strtab_nbytes(texts, i),
+                                 *VEC_AT(&t.tensors, const uint32_t, i)};
+        st = vec_add(names, &made, err);
+    }
+    *added = t.tensors.count;
+    vec_release(&t.tensors);
+    return st;
+}
+
+/* --- the warning --- */
+
+/* Whether a step changes the target; `with_tokens` false: another one than copies of tokens. */
+static bool is_changed(const merge_list *list, const merge_target *t, bool with_tokens)
+{
+    for (uint64_t k = t->first_step; k < t->first_step + t->step_count; k++)
+        if (with_tokens || VEC_AT(&list->steps, const merge_step, k)->kind != MERGE_ROWS)
+            return true;
+    return false;
+}
+
+static bool is_tensor_changed(const merge_list *list, uint32_t tensor)
 {
     for (size_t i = 0; i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        for (uint64_t k = t->first_step; t->tensor == tensor && k < t->first_step + t->step_count;
-             k++)
-            if (with_tokens || VEC_AT(&list->steps, const merge_step, k)->kind != MERGE_ROWS)
-                return true;
+        if (t->tensor == tensor && is_changed(list, t, true))
+            return true;
     }
     return false;
 }
@@ -64,10 +167,10 @@ static uint32_t tied_by_config(const catalogue *c, const merge_list *list)
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
         const uint32_t other = t->tensor == list->embedding ? list->head : list->embedding;
         if (t->tensor != list->embedding &&
-            (list->head == CAT_NONE || !model_is_head(c, t->tensor)))
+            (list->head == CAT_NONE || !is_head(c, list->embedding, t->tensor)))
             continue;
-        const bool alone = has_both && !is_changed(list, other, true);
-        if (is_changed(list, t->tensor, alone))
+        const bool alone = has_both && !is_tensor_changed(list, other);
+        if (is_changed(list, t, alone))
             return t->name;
     }
     return STRTAB_NONE;

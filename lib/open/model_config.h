@@ -24,6 +24,7 @@ typedef enum model_number {
     MODEL_VOCAB_SIZE,
     MODEL_HIDDEN_SIZE,
     MODEL_HIDDEN_LAYERS,
+    MODEL_KV_SHARED_LAYERS, /* the last ones use keys and values of others, and have no weights for them */
     MODEL_NUMBERS
 } model_number;
 

@@ -214,6 +214,16 @@ static bool is_of_merged(const fsdpck_checkpoint *src, const char *name)
     return strcmp(name, "adapter_config.json") == 0 && checkpoint_merged(src) != NULL;
 }
 
+/* What a trainer wrote about one run is not that of an average. */
+static bool is_of_run(const fsdpck_checkpoint *src, const char *name)
+{
+    static const char *const names[] = {"trainer_state.json", "train_results.json",
+                                        "eval_results.json", "all_results.json"};
+    while (src != NULL && src->average == NULL)
+        src = src->base;
+    return src != NULL && src->average_rule.count > 1 && TEXT_IS_IN(name, strlen(name), names);
+}
+
 static void warn_of_name(const logger *log, const char *name)
 {
     char text[256];
@@ -250,7 +260,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     free(names);
     for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++) {
         const char *name = name_of(VEC_AT(&s->files, const sidecar, i));
-        if (!is_of_merged(src, name))
+        if (!is_of_merged(src, name) && !is_of_run(src, name))
             (void)choose_file(s, i);
         warn_of_name(&src->ctx->log, name);
     }

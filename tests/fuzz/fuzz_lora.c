@@ -97,7 +97,7 @@ static void check_adapter(lora_set *set, const catalogue *cat, uint32_t adapter,
     size_t faults = 0;
     bool chosen[TENSORS_MAX];
     fsdpck_error_init(&err);
-    lora_choose(set, adapter, config, chosen);
+    lora_choose(set, cat, adapter, config, chosen);
     fsdpck_status st = lora_check(set, cat, adapter, config, ignore_fault, &faults, &err);
     if (st != FSDPCK_OK)
         check_refusal(st, &err);

@@ -154,6 +154,48 @@ static const struct {
      3,
      "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"fan_in_fan_out\": true}",
      FSDPCK_FINDING_NONE},
+    /* PEFT sets it to false for an adapter of Conv1D and linear modules. */
+    {"[in, out] beside lm_head",
+     {{"base_model.model.q.base_layer.weight", 2, {6, 8}},
+      {"base_model.model.q.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.q.lora_B.default.weight", 2, {8, 2}},
+      {"base_model.model.lm_head.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.lm_head.lora_B.default.weight", 2, {9, 2}}},
+     5,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\", \"lm_head\"]}",
+     FSDPCK_FINDING_NONE},
+    {"the first index of a path is the layer",
+     {{"base_model.model.encoder.block.1.layer.0.q.lora_A.weight", 2, {2, 6}},
+      {"base_model.model.encoder.block.1.layer.0.q.lora_B.weight", 2, {8, 2}}},
+     2,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"layers_to_transform\": [1]}",
+     FSDPCK_FINDING_NONE},
+    {"the last index of a path is no layer",
+     {{"base_model.model.encoder.block.1.layer.0.q.lora_A.weight", 2, {2, 6}},
+      {"base_model.model.encoder.block.1.layer.0.q.lora_B.weight", 2, {8, 2}}},
+     2,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"layers_to_transform\": [0]}",
+     FSDPCK_FINDING_LORA_CONFIG},
+    {"nn.MultiheadAttention, with the rank of its own name in both",
+     {{"base_model.model.a.base_layer.in_proj_weight", 2, {18, 6}},
+      {"base_model.model.a.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.a.lora_B.default.weight", 2, {18, 2}},
+      {"base_model.model.a.base_layer.out_proj.base_layer.weight", 2, {6, 6}},
+      {"base_model.model.a.base_layer.out_proj.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.a.base_layer.out_proj.lora_B.default.weight", 2, {6, 2}}},
+     6,
+     "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": [\"a\"], \"rank_pattern\": {\"a\": 2, "
+     "\"out_proj\": 4}}",
+     FSDPCK_FINDING_NONE},
+    {"nn.MultiheadAttention of another shape",
+     {{"base_model.model.a.base_layer.in_proj_weight", 2, {12, 6}},
+      {"base_model.model.a.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.a.lora_B.default.weight", 2, {18, 2}},
+      {"base_model.model.a.base_layer.out_proj.lora_A.default.weight", 2, {2, 6}},
+      {"base_model.model.a.base_layer.out_proj.lora_B.default.weight", 2, {6, 2}}},
+     5,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"a\"]}",
+     FSDPCK_FINDING_LORA_SHAPE},
     {"embedding",
      {{"base_model.model.e.base_layer.weight", 2, {10, 6}},
       {"base_model.model.e.lora_embedding_A.default", 2, {2, 10}},
@@ -341,7 +383,7 @@ Test(lora_config_make, adapter_alone)
     bool chosen[COUNT(t)];
     find(t, COUNT(t));
     check_made(&facts, parts, COUNT(parts));
-    lora_choose(&set, 0, NULL, chosen);
+    lora_choose(&set, &cat, 0, NULL, chosen);
     cr_assert(chosen[0] && chosen[1] && chosen[2]);
     release();
 }
