@@ -64,6 +64,9 @@ typedef struct merge_target {
     uint32_t step_count;
 } merge_target;
 
+/* An embedding and an output projection that the config ties; compared if an adapter changes one. */
+typedef enum merge_pair { MERGE_PAIR_UNKNOWN, MERGE_PAIR_EQUAL, MERGE_PAIR_DIFFERENT } merge_pair;
+
 typedef struct merge_list {
     vec inputs;      /* merge_input */
     vec targets;     /* merge_target, in the order of the second catalogue */
@@ -74,10 +77,12 @@ typedef struct merge_list {
     /* The first weight that products change or that another module replaces, and one that shares its storage:
      * in `names`; STRTAB_NONE: none. */
     uint32_t tied, tied_to;
-    bool unties; /* a module replaces it: both differ then */
-    /* Set by the caller: tensors of input 0 that the config of the model ties, which PEFT trains tokens of together;
-     * CAT_NONE: unknown or not tied. */
+    bool unties;    /* a module replaces it: both differ then */
+    bool by_config; /* they are equal, and the config ties them */
+    /* Set by the caller: tensors of input 0 that the config of the model ties; CAT_NONE: unknown or not tied. They are
+     * one weight if they hold the same bytes. PEFT trains tokens of both together. */
     uint32_t embedding, head;
+    merge_pair pair;
     bool is_certain; /* no other tensor may be the embedding */
     /* Set by the caller: changed weights of 16 bits are float32 in the second catalogue. */
     bool wide;

@@ -1,5 +1,6 @@
 /* merge_ties.c: weights that share one storage. PEFT adds products in place, which changes all of them. A module of
  * modules_to_save is another module with storage of its own: it unties them. */
+#include "lora/merge_equal.h"
 #include "lora/merge_list_internal.h"
 
 /* By target: whether a step replaces it. */
@@ -44,49 +45,112 @@ static fsdpck_status is_tied(const list_maker *k, uint32_t one, uint32_t other, 
     return FSDPCK_OK;
 }
 
-/* A file of a tied model may have both weights. */
-static bool shares_tokens(const list_maker *k, const merge_step *s, uint32_t one, uint32_t other)
+/* Whether a file of a model whose config ties two weights has both. */
+static bool has_both(const list_maker *k, uint32_t one, uint32_t other)
+{
+    const merge_list *list = k->list;
+    return one != other && (one == list->embedding || one == list->head) &&
+           (other == list->embedding || other == list->head);
+}
+
+/* A file of a tied model may have both weights. Like transformers 5, takes them for tied if they are equal. */
+static fsdpck_status is_tied_by_config(list_maker *k, uint32_t one, uint32_t other, bool *tied,
+                                       fsdpck_error *err)
+{
+    merge_list *list = k->list;
+    *tied = false;
+    if (!has_both(k, one, other))
+        return FSDPCK_OK;
+    if (list->pair == MERGE_PAIR_UNKNOWN && list->no_reading)
+        return FAIL_WITH(
+            err, UNSUPPORTED, LORA_TIED,
+            ("the base model has an embedding and an output projection that config.json ties "
+             "(tie_word_embeddings), and files of other hosts cannot be compared"),
+            (next, "merge on a host that has all files of the base model, or write "
+                   "\"tie_word_embeddings\": false into its config.json if both differ"));
+    if (list->pair == MERGE_PAIR_UNKNOWN) {
+        bool equal;
+        RETURN_IF(merge_is_equal(k->base->cat, k->base->src, one, other, k->owner, &equal, err));
+        list->pair = equal ? MERGE_PAIR_EQUAL : MERGE_PAIR_DIFFERENT;
+    }
+    *tied = list->pair == MERGE_PAIR_EQUAL;
+    return FSDPCK_OK;
+}
+
+/* PEFT trains tokens of the embedding for an output projection too, unless that has tokens of its own. */
+static bool shares_tokens(const list_maker *k, const pending_step *p, uint32_t target)
 {
     const catalogue *c = k->base->cat;
-    const merge_list *list = k->list;
+    const uint32_t one = VEC_AT(&k->list->targets, const merge_target, p->target)->tensor;
+    const uint32_t other = VEC_AT(&k->list->targets, const merge_target, target)->tensor;
     const cat_tensor *a = catalogue_tensor(c, one), *b = catalogue_tensor(c, other);
-    const bool both = (one == list->embedding && other == list->head) ||
-                      (one == list->head && other == list->embedding);
-    return both && s->kind == MERGE_ROWS &&
-           shape_equal(catalogue_shape(c, one), a->ndim, catalogue_shape(c, other), b->ndim);
+    if (p->step.kind != MERGE_ROWS || one != k->list->embedding || !has_both(k, one, other) ||
+        !shape_equal(catalogue_shape(c, one), a->ndim, catalogue_shape(c, other), b->ndim))
+        return false;
+    for (size_t i = 0; i < k->pending.count; i++) {
+        const pending_step *own = VEC_AT(&k->pending, const pending_step, i);
+        if (own->target == target && own->step.kind == MERGE_ROWS &&
+            own->step.adapter == p->step.adapter)
+            return false;
+    }
+    return true;
+}
+
+static bool share_storage(const catalogue *c, uint32_t one, uint32_t other)
+{
+    const uint32_t alias = catalogue_tensor(c, one)->alias;
+    return alias != CAT_NONE && alias == catalogue_tensor(c, other)->alias;
 }
 
 /* PEFT trains tokens of all tied weights together. */
-static void note_tied(merge_list *list, const pending_step *p, uint32_t other)
+static void note_tied(const list_maker *k, const pending_step *p, uint32_t other)
 {
+    merge_list *list = k->list;
+    const merge_target *one = VEC_AT(&list->targets, const merge_target, p->target);
+    const merge_target *two = VEC_AT(&list->targets, const merge_target, other);
     const bool in_place = p->step.kind == MERGE_REPLACE && !p->step.unties;
     if (list->tied != STRTAB_NONE || p->step.kind == MERGE_ROWS || in_place)
         return;
-    list->tied = VEC_AT(&list->targets, const merge_target, p->target)->name;
-    list->tied_to = VEC_AT(&list->targets, const merge_target, other)->name;
+    list->tied = one->name;
+    list->tied_to = two->name;
     list->unties = p->step.unties;
+    list->by_config = !share_storage(k->base->cat, one->tensor, two->tensor);
+}
+
+/* Whether a change of one target is one of the other too. */
+static fsdpck_status shares(list_maker *k, const pending_step *p, uint32_t target, bool *shared,
+                            fsdpck_error *err)
+{
+    const uint32_t one = VEC_AT(&k->list->targets, const merge_target, p->target)->tensor;
+    const uint32_t other = VEC_AT(&k->list->targets, const merge_target, target)->tensor;
+    *shared = false;
+    if (target == p->target)
+        return FSDPCK_OK;
+    if (catalogue_tensor(k->base->cat, one)->alias != CAT_NONE)
+        RETURN_IF(is_tied(k, one, other, shared, err));
+    if (*shared)
+        return FSDPCK_OK;
+    *shared = shares_tokens(k, p, target);
+    if (*shared)
+        return FSDPCK_OK;
+    return is_tied_by_config(k, one, other, shared, err);
 }
 
 /* The step, then the same one for each weight that is tied to its own, so that all have one order. */
-static fsdpck_status share_step(const list_maker *k, const pending_step *p, const uint8_t *replaced,
+static fsdpck_status share_step(list_maker *k, const pending_step *p, const uint8_t *replaced,
                                 vec *shared, fsdpck_error *err)
 {
     RETURN_IF(vec_add(shared, p, err));
     const uint32_t tensor = VEC_AT(&k->list->targets, const merge_target, p->target)->tensor;
     const bool is_alias = catalogue_tensor(k->base->cat, tensor)->alias != CAT_NONE;
-    if (!is_alias && p->step.kind != MERGE_ROWS)
+    if (!is_alias && tensor != k->list->embedding && tensor != k->list->head)
         return FSDPCK_OK;
     for (uint32_t j = 0; j < k->list->targets.count; j++) {
-        const uint32_t other = VEC_AT(&k->list->targets, const merge_target, j)->tensor;
         const pending_step made = {j, p->step};
-        bool tied = false;
-        if (j == p->target)
-            continue;
-        if (is_alias)
-            RETURN_IF(is_tied(k, tensor, other, &tied, err));
-        tied = tied || shares_tokens(k, &p->step, tensor, other);
+        bool tied;
+        RETURN_IF(shares(k, p, j, &tied, err));
         if (tied)
-            note_tied(k->list, p, j);
+            note_tied(k, p, j);
         const bool has_own = p->step.kind == MERGE_REPLACE && replaced[j] == IN_PLACE;
         if (tied && replaced[p->target] != UNTIED && replaced[j] != UNTIED && !has_own)
             RETURN_IF(vec_add(shared, &made, err));

@@ -148,32 +148,78 @@ static bool is_changed(const merge_list *list, const merge_target *t, bool with_
     return false;
 }
 
-static bool is_tensor_changed(const merge_list *list, uint32_t tensor)
+/* The targets of a tensor: a second name that the files lack may have become one. */
+static size_t count_targets(const merge_list *list, uint32_t tensor, bool changed)
 {
+    size_t count = 0;
     for (size_t i = 0; i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        if (t->tensor == tensor && is_changed(list, t, true))
-            return true;
+        count += t->tensor == tensor && (!changed || is_changed(list, t, true));
     }
-    return false;
+    return count;
 }
 
 /* The first weight with a product or another module that config.json ties to another one, or with tokens that the other
- * one lacks; STRTAB_NONE: none. */
-static uint32_t tied_by_config(const catalogue *c, const merge_list *list)
+ * one lacks; NULL: none. */
+static const merge_target *tied_by_config(const merge_list *list)
 {
-    const bool has_both = list->embedding != CAT_NONE && list->head != CAT_NONE;
     for (size_t i = 0; i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        const uint32_t other = t->tensor == list->embedding ? list->head : list->embedding;
-        if (t->tensor != list->embedding &&
-            (list->head == CAT_NONE || !is_head(c, list->embedding, t->tensor)))
+        const bool is_embedding = t->tensor == list->embedding;
+        if (!is_embedding && (list->head == CAT_NONE || t->tensor != list->head))
             continue;
-        const bool alone = has_both && !is_tensor_changed(list, other);
+        const bool alone =
+            list->embedding != CAT_NONE && list->head != CAT_NONE &&
+            count_targets(list, is_embedding ? list->head : list->embedding, true) == 0;
         if (is_changed(list, t, alone))
-            return t->name;
+            return t;
     }
-    return STRTAB_NONE;
+    return NULL;
+}
+
+#define UNTIE_CONFIG "write \"tie_word_embeddings\": false into config.json of the output"
+
+/* One of two tied weights that the base model's files have. */
+static void warn_pair(const fsdpck_checkpoint *c, const merge_list *list)
+{
+    const char *tied = strtab_text(&list->names, list->tied);
+    const char *to = strtab_text(&list->names, list->tied_to);
+    if (list->unties)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED, UNTIE_CONFIG,
+                 "the adapter replaces '%s', which %s '%s': the weights differ in the output, as "
+                 "after merge_and_unload",
+                 tied, list->by_config ? "config.json ties to" : "shares its storage with", to);
+    else
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
+                 "train again with ensure_weight_tying if the outputs of the model differ",
+                 "the adapter changes '%s', which %s '%s': the change is in both, as after "
+                 "merge_and_unload, but the training had it in one",
+                 tied, list->by_config ? "config.json ties to" : "shares its storage with", to);
+}
+
+/* A weight that config.json ties to one with another name or with other values. */
+static void warn_config(const fsdpck_checkpoint *c, const merge_list *list, const merge_target *t)
+{
+    const char *name = strtab_text(&list->names, t->name);
+    if (list->head != CAT_NONE)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED, UNTIE_CONFIG " if both weights are right",
+                 "the adapter changes '%s', which config.json ties to another weight "
+                 "(tie_word_embeddings), but the base model has both and they differ: each has its "
+                 "own changes, as after merge_and_unload",
+                 name);
+    else if (count_targets(list, list->embedding, false) > 1)
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED, UNTIE_CONFIG,
+                 "the adapter replaces a weight that config.json ties to another one "
+                 "(tie_word_embeddings), the first is '%s': the weights differ in the output, as "
+                 "after merge_and_unload",
+                 name);
+    else
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
+                 "train again with ensure_weight_tying if the outputs of the model differ",
+                 "the adapter changes '%s', which config.json ties to another weight "
+                 "(tie_word_embeddings): the change is in both, as after merge_and_unload, but the "
+                 "training had it in one",
+                 name);
 }
 
 /* PEFT trains one of two tied weights, and transformers takes the other from it when it loads the result. */
@@ -182,26 +228,11 @@ void merged_warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
 {
     if (ties_all(requests, count))
         return;
-    const uint32_t name = tied_by_config(&c->base->cat, list);
-    if (name != STRTAB_NONE)
-        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
-                 "write \"tie_word_embeddings\": false into config.json of the output if it has "
-                 "both weights; "
-                 "otherwise train again with ensure_weight_tying",
-                 "the adapter changes '%s', which config.json ties to another weight "
-                 "(tie_word_embeddings): "
-                 "a model that loads the output has the change in both, the training had it in one",
-                 strtab_text(&list->names, name));
-    else if (list->tied != STRTAB_NONE && list->unties)
-        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
-                 "write \"tie_word_embeddings\": false into config.json of the output",
-                 "the adapter replaces '%s', which shares its storage with '%s': the weights "
-                 "differ in the output, as after merge_and_unload",
-                 strtab_text(&list->names, list->tied), strtab_text(&list->names, list->tied_to));
-    else if (list->tied != STRTAB_NONE)
-        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
-                 "train again with ensure_weight_tying if the outputs of the model differ",
-                 "the adapter changes '%s', which shares its storage with '%s': the change is in "
-                 "both, as after merge_and_unload, but the training had it in one",
-                 strtab_text(&list->names, list->tied), strtab_text(&list->names, list->tied_to));
+    if (list->tied != STRTAB_NONE) {
+        warn_pair(c, list);
+        return;
+    }
+    const merge_target *t = list->pair == MERGE_PAIR_EQUAL ? NULL : tied_by_config(list);
+    if (t != NULL)
+        warn_config(c, list, t);
 }

@@ -129,6 +129,55 @@ def case_merge_tied_models(setting):
         check_extracted(setting, name, model, truth)
 
 
+# Options, whether a warning names the tie where both weights are equal, and where they differ.
+PAIRS = {
+    "head": ({"target_modules": ["q_proj", "lm_head"]}, True, True),
+    "embedding": ({"target_modules": ["q_proj", "embed_tokens"]}, True, True),
+    "both": ({"target_modules": ["q_proj", "embed_tokens", "lm_head"]}, True, True),
+    "head-tied": ({"target_modules": ["q_proj", "lm_head"], "ensure_weight_tying": True}, False, False),
+    "embedding-tied": ({"target_modules": ["q_proj", "embed_tokens"], "ensure_weight_tying": True}, False, False),
+    "saved-head": ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, True, True),
+    "saved-embedding": ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}, True, True),
+    "saved-both": ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}, True, True),
+    "head-saved-embedding": ({"target_modules": ["q_proj", "lm_head"], "modules_to_save": ["embed_tokens"]}, True, True),
+    "saved-tied": ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}, False, False),
+    "neither": ({"target_modules": ["q_proj"]}, False, False),
+    "tokens": ({"target_modules": ["q_proj"], "trainable_token_indices": [1, 5]}, False, False),
+    "tokens-head": ({"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [1, 5]}}, False, True),
+    "tokens-both": ({"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [1, 5], "embed_tokens": [1, 5]}}, False, False),
+    "tokens-differ": ({"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [2, 5], "embed_tokens": [1, 5]}}, False, False)}
+
+
+def save_pair(setting, make, name, more):
+    """A folder of a tied model that has both weights, equal or not, and the model that transformers makes of it."""
+    torch.manual_seed(2)
+    base = make().to(torch.bfloat16)
+    folder = setting.path(name + "-base")
+    base.save_pretrained(folder)
+    weights = load_file(os.path.join(folder, "model.safetensors"))
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"] + more
+    save_file(weights, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    return type(base).from_pretrained(folder, dtype=torch.bfloat16)
+
+
+@case(first=(2, 15))
+def case_merge_tied_pairs(setting):
+    """A folder with both of two tied weights: transformers 5 ties them if they are equal."""
+    for name, (options, *warns) in PAIRS.items():
+        for kind, more in (("equal", 0), ("differ", 1)):
+            what = name + "-" + kind
+            base = save_pair(setting, make_tied, what, more)
+            check((base.lm_head.weight is base.model.embed_tokens.weight) == (kind == "equal"), what + ": transformers ties by other rules")
+            _, truth = make_adapter(setting, what, base, options)
+            expected = merge_by_peft(base, [truth])
+            done, out = run_merge(setting, setting.path(what + "-base"), what + "-out", [truth])
+            check_merged(load_hf(out)[0], expected, what)
+            loaded = type(base).from_pretrained(out, dtype=torch.bfloat16)
+            check_merged(loaded.state_dict(), expected, what + " loaded")
+            check(("LORA-TIED" in done.stderr) == warns[kind == "differ"], "%s: %s" % (what, done.stderr))
+            check(("but the base model has both and they differ" in done.stderr) == (warns[1] and kind == "differ"), done.stderr)
+
+
 @case(first=(2, 15))
 def case_merge_layers(setting):
     """layers_to_transform: the first index of a path is that of the layer, also in encoder.block.1.layer.0."""
