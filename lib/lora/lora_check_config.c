@@ -312,16 +312,28 @@ static bool has_shared_values(const config_check *s, const char *path, size_t nb
            (text_ends_with(path, nbytes, ".k_proj") || text_ends_with(path, nbytes, ".v_proj"));
 }
 
+/* The bytes of the path of a module whose weight has this name, also of nn.MultiheadAttention; 0: it is none. A wrapper
+ * without an adapter has kept its segment: then *lost. */
+static size_t path_of_weight(const char *name, size_t nbytes, bool *lost)
+{
+    static const char *const ends[] = {".base_layer.weight", ".base_layer.in_proj_weight",
+                                       ".weight", ".in_proj_weight"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        *lost = i < 2;
+        if (text_ends_with(name, nbytes, ends[i]))
+            return nbytes - strlen(ends[i]);
+    }
+    return 0;
+}
+
 static fsdpck_status check_lost(config_check *s, const char *name, size_t nbytes, fsdpck_error *err)
 {
-    static const char weight[] = ".weight", wrapped[] = ".base_layer.weight";
     const lora_config *c = s->config;
     const char *member;
-    if (!c->target_modules.is_set || !text_ends_with(name, nbytes, weight))
+    bool lost;
+    const size_t n = path_of_weight(name, nbytes, &lost);
+    if (!c->target_modules.is_set || n == 0)
         return FSDPCK_OK;
-    /* A wrapper without an adapter has kept its segment. */
-    bool lost = text_ends_with(name, nbytes, wrapped);
-    const size_t n = nbytes - (lost ? sizeof wrapped : sizeof weight) + 1;
     if (strtab_find(&s->paths, name, n) != STRTAB_NONE || saved_around(c, name, n, true) > 0 ||
         has_shared_values(s, name, n))
         return FSDPCK_OK;

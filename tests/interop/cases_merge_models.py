@@ -220,6 +220,24 @@ def case_merge_multihead(setting):
 
 
 @case(first=(2, 15))
+def case_merge_multihead_lost(setting):
+    """An adapter that lost one of three modules."""
+    torch.manual_seed(2)
+    base = torch.nn.ModuleDict({"layers": torch.nn.ModuleList(Attention() for _ in range(3))})
+    _, truth = make_adapter(setting, "lost", base, {"target_modules": ["attn", "lin"]})
+    source = save_base(base, setting.path("base"))
+    run_merge(setting, source, "whole", [truth])
+    file = os.path.join(truth, "adapter_model.safetensors")
+    tensors = load_file(file)
+    left = {key: tensor for key, tensor in tensors.items() if "layers.1.attn" not in key}
+    check(len(left) < len(tensors), sorted(tensors))
+    save_file(left, file, {"format": "pt"})
+    done, out = run_merge(setting, source, "never", [truth], expected=BAD_INPUT)
+    check("LORA-PAIR" in done.stderr and "'layers.1.attn'" in done.stderr, done.stderr)
+    check_nothing_at(out)
+
+
+@case(first=(2, 15))
 def case_merge_shared_values(setting):
     """Released files of Gemma 3n have weights for keys and values of all layers; the model, and so PEFT's adapter, has not."""
     torch.manual_seed(2)
