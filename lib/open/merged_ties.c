@@ -177,6 +177,28 @@ static const merge_target *tied_by_config(const merge_list *list)
     return NULL;
 }
 
+fsdpck_status merged_check_tied(const merge_list *list, const merge_request *requests, size_t count,
+                                fsdpck_error *err)
+{
+    if (list->embedding == CAT_NONE || !list->is_certain || list->head != CAT_NONE ||
+        ties_all(requests, count) || count_targets(list, list->embedding, false) != 1)
+        return FSDPCK_OK;
+    for (size_t i = 0; i < list->targets.count; i++) {
+        const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
+        for (uint64_t k = t->first_step; k < t->first_step + t->step_count; k++)
+            if (t->tensor == list->embedding && VEC_AT(&list->steps, const merge_step, k)->unties)
+                return FAIL_WITH(
+                    err, UNSUPPORTED, LORA_TIED,
+                    ("the adapter replaces '%s', which config.json ties to an output projection "
+                     "(tie_word_embeddings) that the base model's files lack",
+                     strtab_text(&list->names, t->name)),
+                    (tensor, strtab_text(&list->names, t->name)),
+                    (next, "merge it with PEFT, or write \"tie_word_embeddings\": false into "
+                           "config.json of the base model if the model has no output projection"));
+    }
+    return FSDPCK_OK;
+}
+
 #define UNTIE_CONFIG "write \"tie_word_embeddings\": false into config.json of the output"
 
 /* One of two tied weights that the base model's files have. */

@@ -129,6 +129,22 @@ def case_merge_tied_models(setting):
         check_extracted(setting, name, model, truth)
 
 
+@case(first=(2, 15))
+def case_merge_saved_embedding(setting):
+    """PEFT unties the embedding: the model gets an output projection with the old values, whose name no file has."""
+    for name, make, module, head in (("llama", make_tied, "embed_tokens", "lm_head"), ("t5", make_t5, "shared", "lm_head"),
+                                     ("bert", make_bert, "word_embeddings", "cls.predictions.decoder")):
+        torch.manual_seed(2)
+        base = make()
+        _, truth = make_adapter(setting, name, base, {"target_modules": ["q_proj", "q", "query"], "modules_to_save": [module]})
+        merged = merge_by_peft(base, [truth])
+        check(merged[head + ".weight"].equal(base.state_dict()[head + ".weight"]), name + ": PEFT changed both")
+        base.save_pretrained(setting.path(name + "-base"))
+        done, out = run_merge(setting, setting.path(name + "-base"), name + "-out", [truth], expected=UNSUPPORTED)
+        check("LORA-TIED" in done.stderr and module + ".weight" in done.stderr, done.stderr)
+        check_nothing_at(out)
+
+
 # Options, whether a warning names the tie where both weights are equal, and where they differ.
 PAIRS = {
     "head": ({"target_modules": ["q_proj", "lm_head"]}, True, True),
