@@ -140,8 +140,16 @@ void like_names_put(const like_names *n, const char *what, text_buf *out)
                     n->count > LIKE_NAMES_SHOWN ? ", ..." : "");
 }
 
+static bool is_tied_copy(const vec *ties, size_t tensor)
+{
+    for (size_t i = 0; ties != NULL && i < ties->count; i++)
+        if (VEC_AT(ties, const tied_pair, i)->alias == tensor)
+            return true;
+    return false;
+}
+
 void like_output_compare_names(const like_output *l, const catalogue *to, bool allows_head,
-                               like_names *missing, like_names *extra)
+                               const vec *ties, like_names *missing, like_names *extra)
 {
     const catalogue *base = &l->base->cat;
     for (size_t i = 0; i < catalogue_tensor_count(base); i++)
@@ -149,7 +157,7 @@ void like_output_compare_names(const like_output *l, const catalogue *to, bool a
             like_names_add(missing, base, i);
     for (size_t i = 0; i < catalogue_tensor_count(to); i++)
         if (!is_named_in(to, base, i) && !(allows_head && model_is_head(to, i)) &&
-            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0)
+            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0 && !is_tied_copy(ties, i))
             like_names_add(extra, to, i);
 }
 
@@ -212,7 +220,7 @@ static fsdpck_status check_names(const like_output *l, const target *t,
     const catalogue *to = &t->cat;
     like_names missing = {0}, extra = {0};
     text_buf text = {0}, lines = {0};
-    like_output_compare_names(l, to, false, &missing, &extra);
+    like_output_compare_names(l, to, false, NULL, &missing, &extra);
     like_names_put(&missing, "missing", &text);
     like_names_put(&extra, "not in the folder of --like", &text);
     if (extra.count > 0)

@@ -50,9 +50,10 @@ void like_names_add(like_names *n, const catalogue *c, size_t tensor);
 /* "2 missing: 'a', 'b'"; nothing for an empty list. After "; " if there is text. */
 void like_names_put(const like_names *n, const char *what, text_buf *out);
 /* The tensors that `to` lacks, and those that only it has. allows_head: it may have an output projection
- * (lm_head) of its own. Both lists are zeroed before; release their names. */
+ * (lm_head) of its own. ties: tied_pair of `to`, whose aliases it may have too; NULL: none. Both lists are zeroed
+ * before; release their names. */
 void like_output_compare_names(const like_output *l, const catalogue *to, bool allows_head,
-                               like_names *missing, like_names *extra);
+                               const vec *ties, like_names *missing, like_names *extra);
 /* The next step where names differ: `usual`, or that for a folder whose weights are quantized. */
 const char *like_output_names_advice(const like_output *l, const catalogue *to, const char *usual);
 /* Whether the folder's tensor is quantized, and the target's of the same name is not. */

@@ -8,6 +8,7 @@
 #include "open/rekey_flat.h"
 #include "run/average_distances.h"
 #include "run/like_files.h"
+#include "run/like_ties.h"
 #include "run/manifest_files.h"
 #include "run/manifest_run.h"
 #include "run/output_paths.h"
@@ -31,6 +32,7 @@ void run_release(run *r)
     target_release(&r->to);
     select_result_release(&r->selected);
     like_output_release(&r->like);
+    vec_release(&r->like_ties);
     sidecars_release(&r->side);
     optim_state_map_release(&r->optim_state_map);
     layout_release(&r->layout);
@@ -48,6 +50,7 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_opt
     strtab_init(&r->replaced, NULL);
     r->replaced_stamps = VEC_OF(path_stamp, NULL);
     target_init(&r->to, &src->metadata);
+    r->like_ties = VEC_OF(tied_pair, &src->metadata);
     layout_init(&r->layout, &src->metadata);
     unit_list_init(&r->units, &src->metadata);
 }
@@ -142,6 +145,8 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
     request.trainer_keys = trainer_keys_apply(r, request.part);
     if (r->only != NULL)
         request.options.keys_count = request.options.exclude_count = 0;
+    request.like_ties = r->like_ties.items;
+    request.like_tie_count = r->like_ties.count;
     like_output_select(&r->like, &request);
     r->opt.select.part = (int)request.part;
     if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)
@@ -432,6 +437,7 @@ fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err)
 
 static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 {
+    RETURN_IF(like_ties_prepare(r, err));
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_check_same_plan(r, err));
     if (r->check != NULL)

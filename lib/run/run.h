@@ -8,6 +8,7 @@
  *     run_public.c       the two public calls: a run onto one rank, a run onto many
  *     like_output.c      an output that equals a model folder in all but the values
  *     like_files.c       its config, tokenizer and other files; config_edit.c changes config.json
+ *     like_ties.c        finds tied copies that the folder lacks
  *     tied_head.c        compares an omitted output projection with the embedding
  *     reshard_layout.c   a run onto many: options -> mesh and rules
  *     advise.c           warnings about legal but probably unintended requests
@@ -62,6 +63,7 @@ typedef struct run {
     unit_list units; /* of a flat writer, over `layout`; borrowed by `sharding` and `to` */
     sidecars side;
     like_output like;
+    vec like_ties;      /* tied_pair: like_ties.h */
     run_check_fn check; /* NULL: none */
     select_result selected;
     optim_state_map optim_state_map; /* reshard */

@@ -126,6 +126,10 @@ typedef struct select_request {
     /* Omit lm_head.weight if like_model lacks it and this embedding, a tensor of it, has the same shape. */
     bool omits_tied_head;
     uint32_t like_embedding;
+    /* Likewise aliases that like_model lacks: source tensors with the elements of `first`, a different one for each
+     * alias or the same. */
+    const tied_pair *like_ties;
+    size_t like_tie_count;
 } select_request;
 
 /* For a catalogue that does not record its sharding: infers the simplest specs that explain the

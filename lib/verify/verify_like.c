@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "run/like_output.h"
+#include "run/like_ties.h"
 #include "run/tied_head.h"
 #include "verify/config_check.h"
 #include "verify/model_facts.h"
@@ -19,6 +20,7 @@ struct verify_like {
     model_ties base_ties;
     /* During the check: */
     fsdpck_verify *v;
+    vec ties;            /* tied_pair: copies that BASE lacks */
     model_config config; /* of the output */
     bool is_unread;      /* it has a config.json, but another kind of file */
 };
@@ -34,6 +36,7 @@ fsdpck_status verify_like_open(verify_like **out, const fsdpck_verify_options *o
     verify_like *w = calloc(1, sizeof *w);
     if (w == NULL)
         return error_set_nomem(err, sizeof *w);
+    w->ties = VEC_OF(tied_pair, NULL);
     w->ctx = fsdpck_context_new();
     fsdpck_status st = w->ctx == NULL ? error_set_nomem(err, sizeof *w->ctx) : FSDPCK_OK;
     if (st == FSDPCK_OK)
@@ -56,6 +59,7 @@ void verify_like_close(verify_like *w)
 {
     if (w == NULL)
         return;
+    vec_release(&w->ties);
     model_config_release(&w->config);
     like_output_release(&w->like);
     fsdpck_close(w->base);
@@ -108,7 +112,7 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
     const bool is_export = w->v->src->format->of_model;
     like_names missing = {0}, extra = {0};
     like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
-                              &missing, &extra);
+                              &w->ties, &missing, &extra);
     fsdpck_status st =
         report_names(w, &missing, &w->base->cat,
                      missing.count == 1 ? "tensor in the folder of --like is missing"
@@ -364,6 +368,16 @@ static fsdpck_status check_tie(const verify_like *w, const model_facts *ours, fs
     return st;
 }
 
+/* A loader ties them again. Their bytes are read, so only from level coverage on. */
+static fsdpck_status find_ties(verify_like *w, fsdpck_error *err)
+{
+    run_options o;
+    if (w->v->level < CHECK_COVERAGE || w->v->found.counts[FINDING_ERROR] > 0)
+        return FSDPCK_OK;
+    run_options_init(&o);
+    return like_ties_find(w->v->src, &o, &w->like, output_of(w), NULL, &w->ties, err);
+}
+
 fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *err)
 {
     if (w == NULL)
@@ -378,6 +392,8 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
     if (st == FSDPCK_OK)
         st = group_agree(v->src->ctx->group, check_tie(w, &ours, err), err);
     w->like.config.ties = ties_of(w);
+    if (st == FSDPCK_OK)
+        st = group_agree(v->src->ctx->group, find_ties(w, err), err);
     if (st == FSDPCK_OK)
         st = check_names(w, err);
     if (st == FSDPCK_OK)
