@@ -276,6 +276,44 @@ static void check_quantization(const verify_like *w)
     }
 }
 
+static bool is_quantized_dtype(const catalogue *c, size_t tensor)
+{
+    const dtype d = (dtype)catalogue_tensor(c, tensor)->dtype;
+    return dtype_get(d)->itemsize_bytes == 1 && d != DTYPE_BOOL;
+}
+
+static uint32_t find_quantized(const catalogue *c)
+{
+    for (uint32_t i = 0; i < catalogue_tensor_count(c); i++)
+        if (is_quantized_dtype(c, i))
+            return i;
+    return CAT_NONE;
+}
+
+/* One of both folders has a quantization_config, and the tensors of SRC are as in BASE. */
+static void check_quantization_kept(const verify_like *w)
+{
+    const uint32_t quantized = find_quantized(output_of(w));
+    const bool is_stray = w->config.is_quantized && !w->like.config.is_quantized &&
+                          quantized == CAT_NONE,
+               is_lost = !w->config.is_quantized && w->like.config.is_quantized &&
+                         quantized != CAT_NONE;
+    fsdpck_error what;
+    if (w->config.text == NULL || w->like.config.text == NULL || (!is_stray && !is_lost))
+        return;
+    FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
+              ("config.json %s 'quantization_config', but the tensors are %squantized",
+               is_stray ? "has a" : "has no", is_stray ? "not " : ""),
+              (path_in, w->v->src->path, "config.json"),
+              (next, is_stray ? "remove 'quantization_config' from config.json"
+                              : "copy 'quantization_config' from config.json of the folder of "
+                                "--like"));
+    if (is_lost)
+        error_tensor(&what, catalogue_name(output_of(w),
+                                           catalogue_tensor(output_of(w), quantized)->name));
+    findings_report(&w->v->found, &what);
+}
+
 /* BASE has none because it is tied. A loader of SRC would create one with random values. */
 static void check_head(const verify_like *w, const model_facts *ours, const model_facts *theirs)
 {
@@ -308,6 +346,7 @@ static void check_config(const verify_like *w, const model_facts *ours, const mo
     check_head(w, ours, theirs);
     check_dtype(w, ours, theirs);
     check_quantization(w);
+    check_quantization_kept(w);
 }
 
 /* An unreadable config.json is a finding, and reads as one without members. Links are not followed, though
