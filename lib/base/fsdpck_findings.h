@@ -348,6 +348,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LINK_TARGET = 470,
     FSDPCK_FINDING_DCP_KEY_LOST = 490,
     FSDPCK_FINDING_WEIGHTS_LOST = 491,
+    FSDPCK_FINDING_IDX_NONE = 510,
 } fsdpck_finding_id;
 
 #endif
