@@ -165,6 +165,7 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
             names[count++] = in->entries[i];
     const bool lacks = hf_missing_family_of(in, names, count, ".safetensors", &entry);
     if (!lacks) {
+        hf_gap_report_index(req, names, count);
         hf_gap_warn(req, names, count);
         hf_gap_warn_ranks(req, names, count);
         hf_gap_note_joined(req, names, count);
@@ -189,23 +190,6 @@ static fsdpck_status refuse_slices(const open_request *req, const char *entry, f
                      (next, "give the folder that they were converted from"));
 }
 
-/* model-00001-of-00002.safetensors beside config.json, as save_pretrained writes them: transformers finds such files by
- * the index alone. Other writers of numbered files have other names, or no config.json. */
-static void warn_no_index(const open_request *req, const choice *c)
-{
-    const shard_name *p = &c->family_parts;
-    char usual[64];
-    if (c->alone != NULL || c->families != 1 || p->file_count < 2 || p->is_variant ||
-        !probe_has_entry(req->probe, "config.json"))
-        return;
-    snprintf(usual, sizeof usual, "model-%05u-of-%05u.safetensors", (unsigned)p->file_number,
-             (unsigned)p->file_count);
-    if (strcmp(c->family, usual) == 0)
-        format_report(req->found, req->found_ctx, FORMAT_WARNING, FSDPCK_FINDING_IDX_NONE,
-                      req->path, HF_SINGLE_FILE ".index.json",
-                      "index is missing: transformers cannot load the numbered files without it");
-}
-
 /* *by_suffix: nothing else shows that the files belong together. */
 static fsdpck_status add_without_index(const open_request *req, st_files *s, bool *by_suffix,
                                        fsdpck_error *err)
@@ -216,7 +200,6 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
     *by_suffix = c.alone == NULL && c.families != 1;
     if (c.alone == NULL)
         RETURN_IF(check_numbered(req, &c, err));
-    warn_no_index(req, &c);
     for (size_t i = 0; i < in->entry_count; i++) {
         if (chosen(&c, in->entries[i])) {
             RETURN_IF(refuse_slices(req, in->entries[i], err));

@@ -30,8 +30,8 @@ static bool is_in_base(const search *s, uint32_t i)
 {
     const catalogue *base = &s->l->base->cat;
     const uint32_t name = catalogue_tensor(s->to, i)->name;
-    return catalogue_find(base, catalogue_name(s->to, name),
-                          catalogue_name_nbytes(s->to, name)) != CAT_NONE;
+    return catalogue_find(base, catalogue_name(s->to, name), catalogue_name_nbytes(s->to, name)) !=
+           CAT_NONE;
 }
 
 /* A folder with "tie_word_embeddings": false that lacks the output projection is none of this model. */
@@ -58,8 +58,7 @@ static fsdpck_status add_candidates(search *s, uint32_t extra, fsdpck_error *err
     for (uint32_t k = 0; k < catalogue_tensor_count(s->to); k++)
         if (has_same_type(s, extra, k) &&
             (catalogue_tensor(s->to, k)->flags & CAT_TENSOR_STORAGE) == 0 && is_in_base(s, k))
-            RETURN_IF(
-                vec_add(&s->candidates, &(tied_pair){.first = k, .alias = extra}, err));
+            RETURN_IF(vec_add(&s->candidates, &(tied_pair){.first = k, .alias = extra}, err));
     const size_t count = s->candidates.count - before;
     if (count > FEW_CANDIDATES && nbytes > CANDIDATE_NBYTES_MAX / count)
         s->candidates.count = before;
@@ -118,8 +117,7 @@ static fsdpck_status read_digests(search *s, const run_options *options, const u
     o.select.part = FSDPCK_PART_MODEL;
     o.select.clean_names = FSDPCK_ON;
     o.select.replicas = options->select.replicas;
-    fsdpck_status st =
-        group_agree(s->src->ctx->group, list_globs(s, &globs, used, err), err);
+    fsdpck_status st = group_agree(s->src->ctx->group, list_globs(s, &globs, used, err), err);
     if (st == FSDPCK_OK) {
         o.select.keys = globs.items;
         o.select.keys_count = globs.count;
@@ -189,8 +187,8 @@ static fsdpck_status list_copies(search *s, bool vectors, vec *pairs, fsdpck_err
                 *VEC_AT(&s->digests, const uint64_t, p->first) ||
             (is_vector && !shares_storage(s, p) && !is_beside_copy(s, pairs, p->alias)))
             continue;
-        RETURN_IF(vec_add(pairs, &(tied_pair){.first = source_of(s, p->first), .alias = alias},
-                          err));
+        RETURN_IF(
+            vec_add(pairs, &(tied_pair){.first = source_of(s, p->first), .alias = alias}, err));
     }
     return FSDPCK_OK;
 }

@@ -8,7 +8,6 @@
 #include "open/rekey_flat.h"
 #include "run/average_distances.h"
 #include "run/like_files.h"
-#include "run/like_ties.h"
 #include "run/manifest_files.h"
 #include "run/manifest_run.h"
 #include "run/output_paths.h"
@@ -435,13 +434,14 @@ fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err)
     return g == NULL ? FSDPCK_OK : group_check_same(g, plan_hash(r->plan), "plans", err);
 }
 
-static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
+static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **report,
+                             fsdpck_error *err)
 {
-    RETURN_IF(like_ties_prepare(r, err));
+    if (checks->before != NULL)
+        RETURN_IF(checks->before(r, err));
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_check_same_plan(r, err));
-    if (r->check != NULL)
-        RETURN_IF(r->check(r, err));
+    RETURN_IF(checks->planned(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
     /* A forged source may request excessive space: errors of the source are reported first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
@@ -468,7 +468,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 }
 
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const run_options *options, bool sharded, run_check_fn check,
+                            const run_options *options, bool sharded, const run_checks *checks,
                             fsdpck_report **report, fsdpck_error *err)
 {
     run r;
@@ -477,8 +477,7 @@ fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const c
     run_init(&r, ctx, src, options);
     r.dst = dst;
     r.sharded = sharded;
-    r.check = check;
-    const fsdpck_status st = run_all(&r, report, err);
+    const fsdpck_status st = run_all(&r, checks, report, err);
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);
     return st;

@@ -203,7 +203,8 @@ static bool is_written_with_primary(select_state *a, uint32_t k)
 {
     select_pick *pick = VEC_AT(&a->picks, select_pick, k);
     const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
-    if (pick->is_alias || pick->is_omitted_tie || (is_tied && a->request->tied == SELECT_TIED_FIRST))
+    if (pick->is_alias || pick->is_omitted_tie ||
+        (is_tied && a->request->tied == SELECT_TIED_FIRST))
         return true;
     pick->is_linked = is_tied && a->request->tied == SELECT_TIED_LINK;
     return pick->is_linked;

@@ -294,10 +294,10 @@ static uint32_t find_quantized(const catalogue *c)
 static void check_quantization_kept(const verify_like *w)
 {
     const uint32_t quantized = find_quantized(output_of(w));
-    const bool is_stray = w->config.is_quantized && !w->like.config.is_quantized &&
-                          quantized == CAT_NONE,
-               is_lost = !w->config.is_quantized && w->like.config.is_quantized &&
-                         quantized != CAT_NONE;
+    const bool is_stray =
+                   w->config.is_quantized && !w->like.config.is_quantized && quantized == CAT_NONE,
+               is_lost =
+                   !w->config.is_quantized && w->like.config.is_quantized && quantized != CAT_NONE;
     fsdpck_error what;
     if (w->config.text == NULL || w->like.config.text == NULL || (!is_stray && !is_lost))
         return;
@@ -309,8 +309,8 @@ static void check_quantization_kept(const verify_like *w)
                               : "copy 'quantization_config' from config.json of the folder of "
                                 "--like"));
     if (is_lost)
-        error_tensor(&what, catalogue_name(output_of(w),
-                                           catalogue_tensor(output_of(w), quantized)->name));
+        error_tensor(&what,
+                     catalogue_name(output_of(w), catalogue_tensor(output_of(w), quantized)->name));
     findings_report(&w->v->found, &what);
 }
 

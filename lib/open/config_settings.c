@@ -1,4 +1,4 @@
-#include "verify/config_settings.h"
+#include "open/config_settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,6 +252,11 @@ const config_setting *config_settings_of(const config_settings *s, size_t index)
     if (index == find_key("rope_type") && found->kind != JSON_STRING && !s->rope_by_layer)
         return &plain_rope;
     return found;
+}
+
+const config_setting *config_settings_find(const config_settings *s, const char *key)
+{
+    return config_settings_of(s, find_key(key));
 }
 
 uint64_t config_settings_number(const config_settings *s, const char *key)
