@@ -267,12 +267,46 @@ static bool is_user_dtype(const target *to, const catalogue *from, size_t i, dty
            ours != (dtype)catalogue_tensor(from, at)->dtype;
 }
 
+/* Whether an embedding or output projection has another number of rows only. */
+static bool is_resized(const like_output *l, const catalogue *to, size_t i, uint32_t k)
+{
+    bool is_certain;
+    const catalogue *base = &l->base->cat;
+    const uint64_t *ours = catalogue_shape(to, i), *theirs = catalogue_shape(base, k);
+    return catalogue_tensor(to, i)->ndim == 2 && catalogue_tensor(base, k)->ndim == 2 &&
+           ours[0] != theirs[0] && ours[1] == theirs[1] &&
+           (model_is_head(base, k) || model_embedding_find(base, &l->config, &is_certain) == k);
+}
+
+/* Writes a map's name into `next` where it is known. */
+static void put_shape_advice(const like_output *l, const fsdpck_checkpoint *from,
+                             const catalogue *to, size_t i, uint32_t k, text_buf *next)
+{
+    if (!is_resized(l, to, i, k))
+        text_puts(next, "check that the folder of --like belongs to this model");
+    else if (from->map_name != NULL)
+        text_printf(
+            next,
+            "for a resized vocabulary, give --map %s --config FILE in place of --like, with "
+            "a config.json that has vocab_size %" PRIu64
+            "; otherwise, check that the folder of --like belongs to this model",
+            from->map_name, catalogue_shape(to, i)[0]);
+    else
+        text_printf(next,
+                    "for a resized vocabulary, omit --like, and write a config.json with "
+                    "vocab_size %" PRIu64
+                    " beside the output; otherwise, check that the folder of --like belongs to "
+                    "this model",
+                    catalogue_shape(to, i)[0]);
+}
+
 static fsdpck_status refuse_type(const like_output *l, const target *t, size_t i, uint32_t k,
                                  const fsdpck_checkpoint *from, bool is_shape, fsdpck_error *err)
 {
     const catalogue *base = &l->base->cat, *to = &t->cat;
     const uint32_t line = line_of(from, t, i);
-    text_buf found = {0}, expected = {0};
+    text_buf found = {0}, expected = {0}, next = {0};
+    put_shape_advice(l, from, to, i, k, &next);
     like_output_put_type(to, i, &found);
     if (line != 0)
         text_printf(&found, ", made by line %u of map '%s'", line, from->map_name);
@@ -281,14 +315,16 @@ static fsdpck_status refuse_type(const like_output *l, const target *t, size_t i
     if (st == FSDPCK_OK)
         st = text_check(&expected, err);
     if (st == FSDPCK_OK)
-        st = FAIL_AS(err, FSDPCK_BADINPUT,
-                     is_shape ? FSDPCK_FINDING_EXPORT_SHAPE : FSDPCK_FINDING_EXPORT_DTYPE,
-                     ("tensor has a different %s in the folder of --like",
-                      is_shape ? "shape" : "kind of dtype"),
-                     (path, l->base->path),
-                     (tensor, catalogue_name(to, catalogue_tensor(to, i)->name)),
-                     (expected, "%s", expected.text), (found, "%s", found.text),
-                     (next, "check that the folder of --like belongs to this model"));
+        st = text_check(&next, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_AS(
+            err, FSDPCK_BADINPUT,
+            is_shape ? FSDPCK_FINDING_EXPORT_SHAPE : FSDPCK_FINDING_EXPORT_DTYPE,
+            ("tensor has a different %s in the folder of --like",
+             is_shape ? "shape" : "kind of dtype"),
+            (path, l->base->path), (tensor, catalogue_name(to, catalogue_tensor(to, i)->name)),
+            (expected, "%s", expected.text), (found, "%s", found.text), (next, "%s", next.text));
+    text_release(&next);
     text_release(&found);
     text_release(&expected);
     return st;
