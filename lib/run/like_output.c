@@ -90,9 +90,12 @@ void like_names_add(like_names *n, const catalogue *c, size_t tensor)
     const uint32_t name = catalogue_tensor(c, tensor)->name;
     char text[200];
     n->first = n->count == 0 ? (uint32_t)tensor : n->first;
-    if (n->count++ >= LIKE_NAMES_SHOWN)
-        return;
     escape_text(text, sizeof text, catalogue_name(c, name), catalogue_name_nbytes(c, name));
+    if (n->count++ >= LIKE_NAMES_SHOWN) {
+        if (n->log != NULL)
+            log_write(n->log, LOG_DETAIL, "%s: '%s'", n->kind, text);
+        return;
+    }
     text_printf(&n->names, "%s'%s'", n->count > 1 ? ", " : "", text);
 }
 
@@ -132,12 +135,19 @@ static bool may_be_missing(const like_output *l, const catalogue *to, size_t ten
     return l->config.ties == MODEL_TIES_YES && model_is_head(c, tensor);
 }
 
+void like_names_put_more(const like_names *n, text_buf *out)
+{
+    if (n->count > LIKE_NAMES_SHOWN)
+        text_printf(out, ", and %" PRIu64 " more%s", n->count - LIKE_NAMES_SHOWN,
+                    n->log == NULL ? "" : " (-v lists them)");
+}
+
 void like_names_put(const like_names *n, const char *what, text_buf *out)
 {
     if (n->count > 0)
-        text_printf(out, "%s%" PRIu64 " %s: %s%s", out->nbytes > 0 ? "; " : "", n->count, what,
-                    n->names.text == NULL ? "" : n->names.text,
-                    n->count > LIKE_NAMES_SHOWN ? ", ..." : "");
+        text_printf(out, "%s%" PRIu64 " %s: %s", out->nbytes > 0 ? "; " : "", n->count, what,
+                    n->names.text == NULL ? "" : n->names.text);
+    like_names_put_more(n, out);
 }
 
 static bool is_tied_copy(const vec *ties, size_t tensor)
@@ -218,7 +228,9 @@ static fsdpck_status check_names(const like_output *l, const target *t,
                                  const fsdpck_checkpoint *from, fsdpck_error *err)
 {
     const catalogue *to = &t->cat;
-    like_names missing = {0}, extra = {0};
+    const logger *log = &from->ctx->log;
+    like_names missing = {.log = log, .kind = "missing"},
+               extra = {.log = log, .kind = "not in the folder of --like"};
     text_buf text = {0}, lines = {0};
     like_output_compare_names(l, to, false, NULL, &missing, &extra);
     like_names_put(&missing, "missing", &text);

@@ -11,6 +11,7 @@
 #ifndef FSDPCK_RUN_LIKE_OUTPUT_H
 #define FSDPCK_RUN_LIKE_OUTPUT_H
 
+#include "base/log.h"
 #include "open/model_config.h"
 #include "run/run_options.h"
 #include "select/select.h"
@@ -44,9 +45,14 @@ typedef struct like_names {
     text_buf names; /* the first few */
     uint64_t count;
     uint32_t first; /* the first tensor */
+    /* Gets the further names, as "KIND: 'NAME'"; NULL: none. */
+    const logger *log;
+    const char *kind;
 } like_names;
 
 void like_names_add(like_names *n, const catalogue *c, size_t tensor);
+/* ", and 3 more" if some are not among the first. */
+void like_names_put_more(const like_names *n, text_buf *out);
 /* "2 missing: 'a', 'b'"; nothing for an empty list. After "; " if there is text. */
 void like_names_put(const like_names *n, const char *what, text_buf *out);
 /* The tensors that `to` lacks, and those that only it has. allows_head: it may have an output projection

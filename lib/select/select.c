@@ -430,8 +430,7 @@ void select_result_release(select_result *result)
 {
     free(result->other_params_first);
     name_list_release(&result->left_out_names);
-    for (size_t i = 0; i < result->tied_names_count; i++)
-        free(result->tied_names[i]);
+    name_list_release(&result->tied_names);
     name_list_release(&result->carried_names);
     name_list_release(&result->parted_names);
     name_list_release(&result->overlap_names);

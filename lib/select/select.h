@@ -138,8 +138,6 @@ typedef struct select_request {
 fsdpck_status select_infer_specs(catalogue *c, uint64_t *otherwise,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-#define SELECT_NAMES_MAX 20u
-
 typedef struct name_list {
     char **list;
     size_t count, capacity;
@@ -154,8 +152,7 @@ typedef struct select_result {
     /* Bytes of elements before a cast: nbytes_in is the sum of the others and left_out_nbytes. */
     uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes;
     uint64_t merged, merged_nbytes; /* optimizer state that is one tensor for a whole flat unit */
-    char *tied_names[SELECT_NAMES_MAX]; /* "b = a" */
-    size_t tied_names_count;
+    name_list tied_names; /* "b = a" */
     bool unordered;       /* numbers of optimizer state follow a list of unknown order */
     uint64_t not_in_like; /* tensors sharded by the rules despite a `like` */
     uint32_t moved_first; /* target tensor: the first of layout.moved */

@@ -65,18 +65,12 @@ static void put_tie(const select_state *a, const select_pick *first, const selec
 fsdpck_status select_record_tie(select_state *a, const select_pick *first, const select_pick *tied,
                                 fsdpck_error *err)
 {
-    select_result *r = a->result;
-    r->tied++;
-    if (r->tied_names_count >= SELECT_NAMES_MAX)
-        return FSDPCK_OK;
     text_buf both = {0};
+    a->result->tied++;
     put_tie(a, first, tied, &both);
     fsdpck_status st = text_check(&both, err);
-    char *line = st == FSDPCK_OK ? malloc(512) : NULL;
-    if (line != NULL)
-        r->tied_names[r->tied_names_count++] = escape_text(line, 512, both.text, both.nbytes);
-    else if (st == FSDPCK_OK)
-        st = error_set_nomem(err, 512);
+    if (st == FSDPCK_OK)
+        st = name_list_add(&a->result->tied_names, both.text, both.nbytes, err);
     text_release(&both);
     return st;
 }

@@ -110,7 +110,9 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
     static const char export_first[] =
         "export it first, with fsdpck consolidate --like or --map, and verify the output";
     const bool is_export = w->v->src->format->of_model;
-    like_names missing = {0}, extra = {0};
+    const logger *log = &w->v->src->ctx->log;
+    like_names missing = {.log = log, .kind = "missing"},
+               extra = {.log = log, .kind = "not in the folder of --like"};
     like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
                               &w->ties, &missing, &extra);
     fsdpck_status st =
@@ -142,12 +144,13 @@ static fsdpck_status report_types(const verify_like *w, const like_names *n, fsd
                                   finding_severity severity, const char *differs, fsdpck_error *err)
 {
     const catalogue *c = output_of(w), *base = &w->base->cat;
-    text_buf expected = {0}, found = {0};
+    text_buf expected = {0}, found = {0}, more = {0};
     if (n->count == 0)
         return FSDPCK_OK;
     const uint32_t name = catalogue_tensor(c, n->first)->name;
     const uint32_t k =
         catalogue_find(base, catalogue_name(c, name), catalogue_name_nbytes(c, name));
+    like_names_put_more(n, &more);
     like_output_put_type(base, k, &expected);
     like_output_put_type(c, n->first, &found);
     fsdpck_status st = text_check(&n->names, err);
@@ -161,7 +164,7 @@ static fsdpck_status report_types(const verify_like *w, const like_names *n, fsd
             &what, FSDPCK_BADINPUT, id,
             ("%" PRIu64 " tensor%s a different %s than in the folder of --like: %s%s", n->count,
              n->count == 1 ? " has" : "s have", differs, n->names.text,
-             n->count > LIKE_NAMES_SHOWN ? ", ..." : ""),
+             more.text == NULL ? "" : more.text),
             (path, w->v->src->path), (tensor, catalogue_name(c, name)),
             (expected, "%s", expected.text), (found, "%s", found.text),
             (next,
@@ -170,6 +173,7 @@ static fsdpck_status report_types(const verify_like *w, const like_names *n, fsd
                  : "check that the folder of --like belongs to this model, and export again"));
         findings_report_as(&w->v->found, severity, &what);
     }
+    text_release(&more);
     text_release(&expected);
     text_release(&found);
     return st;
@@ -183,7 +187,10 @@ static bool is_float_cast(dtype a, dtype b)
 static fsdpck_status check_types(const verify_like *w, fsdpck_error *err)
 {
     const catalogue *c = output_of(w), *base = &w->base->cat;
-    like_names shapes = {0}, casts = {0}, kinds = {0};
+    const logger *log = &w->v->src->ctx->log;
+    like_names shapes = {.log = log, .kind = "other shape"},
+               casts = {.log = log, .kind = "other dtype"},
+               kinds = {.log = log, .kind = "other kind of dtype"};
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         const uint32_t k =
