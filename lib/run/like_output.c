@@ -137,9 +137,11 @@ static bool may_be_missing(const like_output *l, const catalogue *to, size_t ten
 
 void like_names_put_more(const like_names *n, text_buf *out)
 {
-    if (n->count > LIKE_NAMES_SHOWN)
-        text_printf(out, ", and %" PRIu64 " more%s", n->count - LIKE_NAMES_SHOWN,
-                    n->log == NULL ? "" : " (-v lists them)");
+    if (n->count <= LIKE_NAMES_SHOWN)
+        return;
+    text_printf(out, ", and %" PRIu64 " more", n->count - LIKE_NAMES_SHOWN);
+    if (n->lists != NULL)
+        text_printf(out, " (%s lists them)", n->lists);
 }
 
 void like_names_put(const like_names *n, const char *what, text_buf *out)
@@ -229,8 +231,8 @@ static fsdpck_status check_names(const like_output *l, const target *t,
 {
     const catalogue *to = &t->cat;
     const logger *log = &from->ctx->log;
-    like_names missing = {.log = log, .kind = "missing"},
-               extra = {.log = log, .kind = "not in the folder of --like"};
+    like_names missing = {.lists = "-v", .log = log, .kind = "missing"},
+               extra = {.lists = "-v", .log = log, .kind = "not in the folder of --like"};
     text_buf text = {0}, lines = {0};
     like_output_compare_names(l, to, false, NULL, &missing, &extra);
     like_names_put(&missing, "missing", &text);

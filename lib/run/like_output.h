@@ -45,7 +45,8 @@ typedef struct like_names {
     text_buf names; /* the first few */
     uint64_t count;
     uint32_t first; /* the first tensor */
-    /* Gets the further names, as "KIND: 'NAME'"; NULL: none. */
+    const char *lists; /* "-v": lists the further names; NULL: unknown */
+    /* Gets them, as "KIND: 'NAME'"; NULL: none. */
     const logger *log;
     const char *kind;
 } like_names;

@@ -13,6 +13,9 @@
 #include "verify/model_facts.h"
 #include "verify/verify_near.h"
 
+/* The command that lists the names that a message has no space for. */
+#define DIFF_LISTS "fsdpck diff"
+
 struct verify_like {
     fsdpck_context *ctx; /* its warnings are not findings of the output */
     fsdpck_checkpoint *base;
@@ -110,9 +113,7 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
     static const char export_first[] =
         "export it first, with fsdpck consolidate --like or --map, and verify the output";
     const bool is_export = w->v->src->format->of_model;
-    const logger *log = &w->v->src->ctx->log;
-    like_names missing = {.log = log, .kind = "missing"},
-               extra = {.log = log, .kind = "not in the folder of --like"};
+    like_names missing = {.lists = DIFF_LISTS}, extra = {.lists = DIFF_LISTS};
     like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
                               &w->ties, &missing, &extra);
     fsdpck_status st =
@@ -187,10 +188,8 @@ static bool is_float_cast(dtype a, dtype b)
 static fsdpck_status check_types(const verify_like *w, fsdpck_error *err)
 {
     const catalogue *c = output_of(w), *base = &w->base->cat;
-    const logger *log = &w->v->src->ctx->log;
-    like_names shapes = {.log = log, .kind = "other shape"},
-               casts = {.log = log, .kind = "other dtype"},
-               kinds = {.log = log, .kind = "other kind of dtype"};
+    like_names shapes = {.lists = DIFF_LISTS}, casts = {.lists = DIFF_LISTS},
+               kinds = {.lists = DIFF_LISTS};
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         const uint32_t k =
