@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "verify/latest_list.h"
 #include "verify/latest_parts.h"
+#include "verify/latest_recorded.h"
 
 /* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
@@ -109,8 +110,11 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
                           uint64_t *found, const latest_step **complete, fsdpck_error *err)
 {
     const uint64_t max_count = o->max_count > 0 ? o->max_count : 1;
+    const latest_step *last = NULL; /* that was found */
     for (size_t i = 0; *found < max_count && i < count; i++) {
         fsdpck_error why = FSDPCK_ERROR_INIT;
+        if (latest_recorded_is_copy(&list[i], last))
+            continue;
         const fsdpck_status st = check_step(ctx, list, count, i, o, &why);
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
         if ((is_absent || latest_step_is_unknown(st, &why)) &&
@@ -126,6 +130,7 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
             *complete = &list[i];
         fn(arg, list[i].path, list[i].name.step, st == FSDPCK_OK ? NULL : &why);
         *found += st == FSDPCK_OK;
+        last = st == FSDPCK_OK ? &list[i] : last;
     }
     return FSDPCK_OK;
 }
@@ -157,6 +162,8 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     fsdpck_status st = folder_open(&dir, root, err);
     if (st == FSDPCK_OK)
         st = latest_list_read(&l, root, &dir, err);
+    if (st == FSDPCK_OK)
+        st = latest_recorded_add(ctx, &l, o.open, err);
     latest_step *const list = l.steps.items;
     const size_t count = l.steps.count;
     if (st != FSDPCK_OK)
@@ -170,6 +177,8 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
                           &ctx->log);
     if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0))
         latest_list_warn(&l, complete, &ctx->log);
+    if (st == FSDPCK_OK)
+        latest_recorded_warn(ctx, &l, complete, o.open);
     latest_list_release(&l);
     folder_close(&dir);
     return st;
