@@ -19,7 +19,7 @@ static bool matches_any(const char *const *globs, size_t count, const char *name
 }
 
 /* Recognized by the file names of transformers, diffusers, torch, Meta and DeepSpeed. */
-static bool is_weights_name(const char *name)
+bool checkpoint_is_weights_name(const char *name)
 {
     static const char *const globs[] = {"model.safetensors",
                                         "model.safetensors.index.json",
@@ -140,7 +140,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
         if (!is_unread_folder(c, read, entry) && !is_unread_rank(c, read, entry) &&
-            (!is_weights_name(entry) || is_read(read, entry)))
+            (!checkpoint_is_weights_name(entry) || is_read(read, entry)))
             continue;
         first = first == NULL ? entry : first;
         count++;

@@ -26,6 +26,7 @@ bool trainer_state_is_read(const catalogue *c, const char *entry)
 typedef enum state_ends {
     ENDS_UNKNOWN,
     ENDS_ZIP,       /* with its end record; torch.save writes no comment after it */
+    ENDS_ZIP_CUT,   /* without it */
     ENDS_PICKLE,    /* of pickle.dump, with its last opcode */
     ENDS_PICKLE_CUT /* without it */
 } state_ends;
@@ -33,8 +34,8 @@ typedef enum state_ends {
 static state_ends ends_of(const uint8_t *head, const uint8_t *end, size_t end_nbytes)
 {
     static const uint8_t legacy[] = {0x80, 2, 0x8a, 0x0a}; /* torch.save: more than one pickle */
-    if (memcmp(head, "PK\3\4", 4) == 0 && memcmp(end, "PK\5\6", 4) == 0)
-        return ENDS_ZIP;
+    if (memcmp(head, "PK\3\4", 4) == 0)
+        return memcmp(end, "PK\5\6", 4) == 0 ? ENDS_ZIP : ENDS_ZIP_CUT;
     if (head[0] != 0x80 || head[1] < 2 || head[1] > 5 || memcmp(head, legacy, sizeof legacy) == 0)
         return ENDS_UNKNOWN;
     return end[end_nbytes - 1] == '.' ? ENDS_PICKLE : ENDS_PICKLE_CUT;
@@ -102,6 +103,35 @@ static fsdpck_status fail_damaged(const probe_input *in, const char *entry, cons
                                : "a run that resumes from this folder needs it"));
 }
 
+/* Under any name, a file that is not complete: empty, or without the end that its kind has. The readers of weights
+ * report other weights. */
+static bool is_incomplete(const probe_input *in, const char *entry)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".bin", ".pkl", ".ckpt"};
+    path_kind kind;
+    uint64_t nbytes;
+    bool known, has_suffix = false;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        has_suffix = has_suffix || text_ends_with(entry, strlen(entry), suffixes[i]);
+    if (!has_suffix || entry[0] == '.' || format_file_count(entry) > 0 ||
+        checkpoint_is_weights_name(entry) || (format_is_rank_file(entry, &known) && known) ||
+        path_probe(&in->dir, entry, &kind, &nbytes, NULL) != FSDPCK_OK || kind != PATH_FILE)
+        return false;
+    if (nbytes == 0)
+        return true;
+    const state_ends ends = read_ends(in, entry);
+    return ends == ENDS_ZIP_CUT || ends == ENDS_PICKLE_CUT;
+}
+
+static fsdpck_status add_incomplete(const probe_input *in, strtab *names, fsdpck_error *err)
+{
+    uint32_t id;
+    for (size_t i = 0; in->is_folder && i < in->entry_count; i++)
+        if (is_incomplete(in, in->entries[i]))
+            RETURN_IF(strtab_intern(names, in->entries[i], strlen(in->entries[i]), &id, err));
+    return FSDPCK_OK;
+}
+
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
                                   fsdpck_error *err)
 {
@@ -112,6 +142,8 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
     for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < in->entry_count; i++)
         if (trainer_state_is_json(in->entries[i]) || model_json_has_name(in->entries[i]))
             st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
+    if (st == FSDPCK_OK)
+        st = add_incomplete(in, &all, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&all); i++)
         if (read == NULL || !trainer_state_is_read(read, strtab_text(&all, i)))
             st = strtab_intern(names, strtab_text(&all, i), strtab_nbytes(&all, i), &id, err);
