@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/numbered_files.h"
+#include "open/shard_gaps.h"
 #include "open/single_rank_file.h"
 
 static bool matches_any(const char *const *globs, size_t count, const char *name)
@@ -133,6 +134,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     char next[400];
     uint64_t count = 0;
     numbered_files_warn(c, read);
+    shard_gaps_warn(c, read);
     if (!c->probe.is_folder)
         warn_file_of_set(c);
     if (!c->probe.is_folder || catalogue_file_count(read) == 0)
