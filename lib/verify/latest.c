@@ -16,12 +16,13 @@
 
 /* ---- pointer files ---- */
 
-/* latest_checkpointed_iteration.txt holds "1000", DeepSpeed's latest "global_step1000". */
-static void read_pointer(const folder *dir, uint64_t *step, bool *known)
+/* latest_checkpointed_iteration.txt holds "1000", DeepSpeed's latest "global_step1000". *empty: a file without text. */
+static void read_pointer(const folder *dir, uint64_t *step, bool *known, const char **empty)
 {
     static const char *const names[] = {"latest_checkpointed_iteration.txt", "latest",
                                         "latest_checkpoint.txt", "latest.txt"};
     *known = false;
+    *empty = NULL;
     for (size_t i = 0; !*known && i < sizeof names / sizeof *names; i++) {
         path_kind kind;
         char *text = NULL;
@@ -31,6 +32,8 @@ static void read_pointer(const folder *dir, uint64_t *step, bool *known)
             continue;
         while (nbytes > 0 && strchr(" \r\n\t/", text[nbytes - 1]) != NULL)
             nbytes--;
+        if (nbytes == 0)
+            *empty = names[i];
         char word[POINTER_NBYTES_MAX + 1];
         memcpy(word, text, nbytes);
         word[nbytes] = '\0';
@@ -49,10 +52,15 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
 {
     uint64_t pointed;
     bool known;
+    const char *empty;
     const latest_step *newest = list;
     while (newest < list + count && (!latest_step_may_count(newest) || newest->is_run))
         newest++;
-    read_pointer(dir, &pointed, &known);
+    read_pointer(dir, &pointed, &known, &empty);
+    if (empty != NULL && newest < list + count)
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
+                 "write the name of the step to resume from into it",
+                 "'%s', which names the latest checkpoint, is empty", empty);
     if (!known || newest == list + count || pointed == newest->name.step)
         return;
     if (complete == NULL || complete == newest)
