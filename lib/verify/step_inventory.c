@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "manifest/manifest.h"
 #include "open/checkpoint.h"
 
 /* Limits of a candidate. */
@@ -176,11 +177,23 @@ static fsdpck_status add_file(step_inventory *s, const char *path, const step_na
 
 /* ---- folders ---- */
 
+/* Settings, which a trainer writes with each step, such as config.json. Results of an evaluation belong to some steps, the
+ * index to one number of shards. */
+static bool is_settings(const char *name)
+{
+    static const char *const others[] = {"result", "metric", "eval", "predict", "log", ".index."};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strstr(name, others[i]) != NULL)
+            return false;
+    return text_ends_with(name, strlen(name), ".json") && strcmp(name, MANIFEST_NAME) != 0;
+}
+
 static bool is_weights(const char *name, bool *counted)
 {
     const size_t n = strlen(name);
     *counted = format_file_count(name) == 0 || format_is_shard_of_rank(name);
-    return is_of_metadata(name) || weights_stem_nbytes(name) < n || text_ends_with(name, n, ".pkl");
+    return is_of_metadata(name) || weights_stem_nbytes(name) < n ||
+           text_ends_with(name, n, ".pkl") || is_settings(name);
 }
 
 typedef struct inventory_walk {

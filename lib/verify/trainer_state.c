@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "manifest/manifest.h"
+#include "open/megatron_config.h"
 #include "open/state_files.h"
 #include "open/state_list.h"
 
@@ -64,6 +66,30 @@ static fsdpck_status check_json(const probe_input *in, const char *entry, fsdpck
     return st == FSDPCK_LIMIT ? FSDPCK_OK : st;
 }
 
+/* Under any name, unless it is large. The manifest and the files of Megatron-Core have checks of their own. */
+static bool is_other_json(const char *entry)
+{
+    static const char *const checked[] = {MANIFEST_NAME, MEGATRON_CONFIG_FILE, "integrity.json"};
+    return text_ends_with(entry, strlen(entry), ".json") && !trainer_state_is_json(entry) &&
+           !model_json_has_name(entry) && !TEXT_IS_IN(entry, strlen(entry), checked);
+}
+
+/* Empty, or an object or a list without an end. */
+static bool is_json_cut(const probe_input *in, const char *entry)
+{
+    enum { NBYTES_MAX = 4 << 20 };
+    char *text = NULL;
+    size_t nbytes, at = 0;
+    if (file_read_whole(&in->dir, entry, NBYTES_MAX, &text, &nbytes, NULL) != FSDPCK_OK)
+        return false;
+    while (at < nbytes && memchr(" \t\r\n", text[at], 4) != NULL)
+        at++;
+    const bool opens = at < nbytes && (text[at] == '{' || text[at] == '[');
+    const bool is_cut = at == nbytes || (opens && !json_text_has_end(text, nbytes));
+    free(text);
+    return is_cut;
+}
+
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
                                   bool ends_only, fsdpck_error *err)
 {
@@ -74,6 +100,8 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
         return FSDPCK_OK;
     if (trainer_state_is_json(entry) || model_json_has_name(entry))
         return check_json(in, entry, err);
+    if (is_other_json(entry))
+        return FAIL(err, BADINPUT, NONE, "JSON is empty or has no end: the file was truncated");
     const state_ends ends = read_ends(in, entry);
     if (ends == ENDS_PICKLE || (ends_only && ends == ENDS_ZIP))
         return FSDPCK_OK;
@@ -113,6 +141,8 @@ static bool is_incomplete(const probe_input *in, const char *entry)
     bool known, has_suffix = false;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
         has_suffix = has_suffix || text_ends_with(entry, strlen(entry), suffixes[i]);
+    if (is_other_json(entry) && entry[0] != '.')
+        return is_json_cut(in, entry);
     if (!has_suffix || entry[0] == '.' || format_file_count(entry) > 0 ||
         checkpoint_is_weights_name(entry) || (format_is_rank_file(entry, &known) && known) ||
         path_probe(&in->dir, entry, &kind, &nbytes, NULL) != FSDPCK_OK || kind != PATH_FILE)
