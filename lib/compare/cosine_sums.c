@@ -79,12 +79,12 @@ static inline void load_halves(const uint8_t *from, float *to)
     SCAN_CLONES static void name(const uint8_t *a, const uint8_t *b, uint32_t n, lane_sums *sums) \
     {                                                                                             \
         double ab[LANES] = {0}, aa[LANES] = {0}, bb[LANES] = {0};                                 \
-        for (uint32_t begin = 0; begin < n; begin += RUN * LANES) {                               \
+        for (size_t left = n / (RUN * LANES); left > 0; left--) {                                 \
             number xy[LANES] = {0}, xx[LANES] = {0}, yy[LANES] = {0};                             \
-            for (uint32_t i = begin; i < begin + RUN * LANES; i += LANES) {                       \
+            for (unsigned i = 0; i < RUN; i++, a += LANES * (nbytes), b += LANES * (nbytes)) {    \
                 number x[LANES], y[LANES];                                                        \
-                load(a + i * (nbytes), x);                                                        \
-                load(b + i * (nbytes), y);                                                        \
+                load(a, x);                                                                       \
+                load(b, y);                                                                       \
                 for (unsigned k = 0; k < LANES; k++) {                                            \
                     xy[k] += x[k] * y[k];                                                         \
                     xx[k] += x[k] * x[k];                                                         \

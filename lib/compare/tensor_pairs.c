@@ -6,6 +6,9 @@
 #include "group/remote_folder.h"
 #include "run/digest_run.h"
 
+/* Filled at a time on each side: both, read and then compared, fit the L2 cache. */
+#define STEP_NBYTES ((uint64_t)256 << 10)
+
 /* As tiles: each tensor is divided at the same elements, whatever the size of a tile. */
 #define PAIR_ALIGN FILE_DIRECT_ALIGN
 
@@ -183,9 +186,9 @@ static fsdpck_status visit_item(void *ctx, unsigned worker, uint64_t item, fsdpc
     plan_get_item(p->a->plan, exec_own_item(p->a->exec, item), &whole);
     if (whole.file != 0)
         return FSDPCK_OK;
-    uint64_t nbytes = exec_fill_nbytes(p->a->exec, &whole);
-    const uint64_t other = exec_fill_nbytes(p->b->exec, &whole);
-    nbytes = nbytes > other ? nbytes : other; /* strided sources want more at a time */
+    uint64_t nbytes = exec_fill_nbytes(p->a->exec, &whole, STEP_NBYTES);
+    const uint64_t other = exec_fill_nbytes(p->b->exec, &whole, STEP_NBYTES);
+    nbytes = nbytes > other ? nbytes : other;
     nbytes = nbytes < p->fill_nbytes ? nbytes : p->fill_nbytes;
     output_range range = whole;
     for (; range.begin < whole.end; range.begin = range.end) {

@@ -30,7 +30,7 @@ static void checksum_range(worker *w, const output_range *range, uint64_t item_b
     exec_checksums_add_other(x, &w->parts, range, w->tile + w->at);
 }
 
-static uint64_t tensor_fill_nbytes(const struct exec *x, uint32_t target_tensor)
+static uint64_t tensor_fill_nbytes(const struct exec *x, uint32_t target_tensor, uint64_t step)
 {
     const catalogue *from = plan_source(x->r.plan);
     const uint32_t tensor = plan_source_tensor(x->r.plan, target_tensor);
@@ -40,7 +40,7 @@ static uint64_t tensor_fill_nbytes(const struct exec *x, uint32_t target_tensor)
     if (flags & TENSOR_WIDE)
         return tile;
     if (!(flags & TENSOR_ACROSS))
-        return x->step_nbytes;
+        return step;
     const uint64_t nbytes = box_nelems(catalogue_shape(from, tensor) + dim, t->ndim - dim) *
                             dtype_get((dtype)t->dtype)->itemsize_bytes;
     while (tile % (2 * FILE_DIRECT_ALIGN) == 0 && tile / 2 >= x->step_nbytes &&
@@ -51,17 +51,18 @@ static uint64_t tensor_fill_nbytes(const struct exec *x, uint32_t target_tensor)
 
 /* Bytes of an item to fill at a time: small steps fit the caches, but larger tiles give longer
  * reads of strided sources. */
-static uint64_t fill_nbytes(const struct exec *x, const output_range *item)
+static uint64_t fill_nbytes(const struct exec *x, const output_range *item, uint64_t step)
 {
     const catalogue *to = &x->r.target->cat;
     range_walk walk;
     range_part part;
-    uint64_t most = x->engine->whole_tiles ? x->tile_nbytes : x->step_nbytes;
+    uint64_t most = x->engine->whole_tiles ? x->tile_nbytes : step;
     range_walk_begin(&walk, x->r.plan, item);
     while (most < x->tile_nbytes && range_walk_next(&walk, &part)) {
         if (part.kind != RANGE_PART_CHUNK)
             continue;
-        const uint64_t nbytes = tensor_fill_nbytes(x, catalogue_chunk(to, part.chunk)->tensor);
+        const uint64_t nbytes =
+            tensor_fill_nbytes(x, catalogue_chunk(to, part.chunk)->tensor, step);
         most = nbytes > most ? nbytes : most;
     }
     return most;
@@ -105,7 +106,7 @@ fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_
 static fsdpck_status run_range(worker *w, const output_range *whole, uint64_t item_begin,
                                fsdpck_error *err)
 {
-    const uint64_t nbytes = fill_nbytes(w->x, whole);
+    const uint64_t nbytes = fill_nbytes(w->x, whole, w->x->step_nbytes);
     output_range tile = {.file = whole->file, .end = whole->begin};
     while (exec_next_tile(whole, nbytes, &tile))
         RETURN_IF(exec_run_tile(w, &tile, item_begin, err));
@@ -173,9 +174,9 @@ void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes)
     *nbytes = x->tile_nbytes;
 }
 
-uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range)
+uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range, uint64_t step_nbytes)
 {
-    return fill_nbytes(x, range);
+    return fill_nbytes(x, range, step_nbytes);
 }
 
 fsdpck_status exec_fill(struct exec *x, unsigned worker_index, const output_range *range,

@@ -129,8 +129,8 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MU
 fsdpck_status exec_fill(struct exec *x, unsigned worker, const output_range *range,
                         const uint8_t **bytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes);
-/* The best length of a range to fill at a time. */
-uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range);
+/* The best length of a range to fill at a time: step_nbytes, or more if its sources are strided. */
+uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range, uint64_t step_nbytes);
 /* Whether any part of a target tensor comes from compressed chunks. */
 bool exec_is_streamed(const struct exec *x, uint32_t target_tensor);
 fsdpck_status exec_check_replicas(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -12,11 +12,12 @@ TIME = os.path.exists("/usr/bin/time")
 
 
 class Runner:
-    def __init__(self, name, command, output, compare=True, verify=None, source=None, cold=()):
+    def __init__(self, name, command, output, compare=True, verify=None, source=None, cold=(), warm=()):
         self.name, self.command, self.output, self.compare = name, command, pathlib.Path(output), compare
         self.verify = verify  # called with the first output, which is not kept
         self.source = source  # where it is not the race's
         self.cold = cold  # folders to read from the disk
+        self.warm = warm  # those to read from the page cache, if not the source alone
         self.seconds, self.rss = [], 0
 
 
@@ -62,8 +63,8 @@ def evict(path):
 def prepare(runner, source):
     for path in runner.cold:
         evict(path)
-    if not runner.cold:
-        warm(runner.source or source)
+    for path in () if runner.cold else runner.warm or [runner.source or source]:
+        warm(path)
 
 
 def spread(values):

@@ -227,14 +227,13 @@ def race_nearness(a, race):
         remove(folder)
         subprocess.run([a.program, "consolidate", source, f"{folder}/", "--format", "hf", "--map", "torchtitan-llama3",
                         "--config", config], check=True, stdout=subprocess.DEVNULL)
-        (folder / "config.json").write_text(config.read_text())
     files = [str(path) for folder in folders for path in sorted(folder.glob("*.safetensors"))]
     nothing = a.work / "nothing"
     for where, cold in (("the page cache", []), ("the disk", folders)):
         runners = [Runner("fsdpck verify --like", [a.program, "verify", folders[0], "--like", folders[1]], nothing,
-                          compare=False, source=folders[0], cold=cold),
-                   Runner("floor: reads only, two threads", [a.floor, "--read", *files], nothing, compare=False,
-                          source=folders[1], cold=cold)]
+                          compare=False, cold=cold, warm=folders),
+                   Runner("floor: reads only, two threads", [a.floor, "--read", *files], nothing, compare=False, cold=cold,
+                          warm=folders)]
         race(f"nearness of two folders of {a.bytes / 2e9:.1f} GB, from {where}", folders[0], runners, a.rounds, None)
     for folder in folders:
         remove(folder)

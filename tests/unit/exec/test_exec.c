@@ -50,8 +50,8 @@ static uint64_t fill_nbytes(exec_harness *w)
                             .memory_nbytes = (uint64_t)64 << 20,
                             .metadata = &w->metadata};
     cr_assert_eq(exec_resolve(&r, &x, NULL), FSDPCK_OK);
-    const uint64_t nbytes =
-        exec_fill_nbytes(x, &(output_range){.end = catalogue_file(&w->to.cat, 0)->nbytes});
+    const uint64_t nbytes = exec_fill_nbytes(
+        x, &(output_range){.end = catalogue_file(&w->to.cat, 0)->nbytes}, (uint64_t)1 << 20);
     exec_free(x);
     plan_free(p);
     return nbytes;
