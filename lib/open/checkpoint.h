@@ -29,8 +29,7 @@
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json
  *     lost_weights.c      folders whose model is lost; layer_gaps.c: tensors that layers lack
- *     shard_gaps.c        a shard that is the only one left
- *     unfinished_files.c  files that are not complete: downloads, outputs before their commit
+ *     shard_gaps.c        the only shard that is left; unfinished_files.c: incomplete downloads and outputs
  *     model_parallel_files.c other files of model-parallel ranks
  *     state_files.c       files of a trainer's state beside the weights, for callers
  *     adapters_public.c   adapters for callers

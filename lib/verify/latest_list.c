@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "open/single_rank_file.h"
-#include "verify/latest_recorded.h"
+#include "verify/latest_name.h"
 
 /* Newest first; equal steps are ordered by name, so that the result is deterministic. */
 static int compare_candidates(const void *a, const void *b)
@@ -46,7 +46,7 @@ static bool is_candidate(const folder *dir, const char *name, step_name *s)
 static fsdpck_status add_candidate(latest_list *l, const char *root, const char *name,
                                    const step_name *s, fsdpck_error *err)
 {
-    const bool is_nameless = latest_recorded_has_name(name, s);
+    const bool is_nameless = latest_name_has_no_step(name, s);
     vec *to = is_nameless ? &l->nameless : s->kind <= STEP_UNKNOWN ? &l->unnumbered : &l->steps;
     const latest_step c = {.path = folder_path_join(root, name), .name = *s};
     if (c.path == NULL)

@@ -6,32 +6,7 @@
 
 #include "base/text.h"
 #include "open/state_files.h"
-
-/* ---- names ---- */
-
-/* Lightning counts interruptions by the scheduler in 'hpc_ckpt_3.ckpt'. */
-static bool is_of_scheduler(const char *name)
-{
-    return text_begins(name, "hpc_ckpt_");
-}
-
-/* 'last.ckpt', 'last-v1.ckpt', 'latest-rank0.pt' */
-static bool is_newest_by_name(const char *name)
-{
-    static const char *const words[] = {"last", "latest"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t n = strlen(words[i]);
-        if (strncmp(name, words[i], n) == 0 && (name[n] == '\0' || strchr(".-_", name[n]) != NULL))
-            return true;
-    }
-    return is_of_scheduler(name);
-}
-
-bool latest_recorded_has_name(const char *name, const step_name *s)
-{
-    return is_of_scheduler(name) ||
-           (s->kind <= STEP_UNKNOWN && (!s->has_numbers || is_newest_by_name(name)));
-}
+#include "verify/latest_name.h"
 
 bool latest_recorded_is_copy(const latest_step *c, const latest_step *found)
 {
@@ -62,9 +37,9 @@ static bool is_checkpoint(const char *path)
     if (path_probe(NULL, path, &kind, NULL, NULL) != FSDPCK_OK || kind == PATH_FILE)
         return !trainer_state_has_name(text_file_name(path));
     if (kind != PATH_FOLDER || probe_gather(path, &in, NULL) != FSDPCK_OK)
-        return is_newest_by_name(text_file_name(path)); /* a link whose target is gone */
+        return latest_name_is_newest(text_file_name(path)); /* a link whose target is gone */
     const bool is = probe_readers(&in, NULL) != NULL ||
-                    (in.entry_count > 0 && is_newest_by_name(text_file_name(path)));
+                    (in.entry_count > 0 && latest_name_is_newest(text_file_name(path)));
     probe_release(&in);
     return is;
 }
@@ -126,7 +101,7 @@ static fsdpck_status move_known(latest_list *l, fsdpck_error *err)
     for (size_t i = 0; i < l->nameless.count; i++) {
         latest_step *c = VEC_AT(&l->nameless, latest_step, i);
         const bool moves = st == FSDPCK_OK && c->is_recorded && latest_step_may_count(c) &&
-                           is_newest_by_name(text_file_name(c->path));
+                           latest_name_is_newest(text_file_name(c->path));
         if (moves)
             st = vec_add(&l->steps, c, err);
         if (!moves || st != FSDPCK_OK)
@@ -185,7 +160,7 @@ void latest_recorded_warn(fsdpck_context *ctx, const latest_list *l, const lates
         step = chosen->name.step < INT64_MAX ? (int64_t)chosen->name.step : -1;
     for (size_t i = 0; i < l->nameless.count; i++) {
         const latest_step *c = VEC_AT(&l->nameless, const latest_step, i);
-        const bool is_newest = is_newest_by_name(text_file_name(c->path));
+        const bool is_newest = latest_name_is_newest(text_file_name(c->path));
         if (!latest_step_may_count(c) || (!is_newest && (chosen == NULL || !c->is_recorded)) ||
             (c->is_recorded && step >= 0 && c->name.step <= (uint64_t)step))
             continue;

@@ -5,9 +5,6 @@
 
 #include "verify/latest_list.h"
 
-/* s: what the name tells. */
-bool latest_recorded_has_name(const char *name, const step_name *s);
-
 /* Moves those of l->nameless that are the newest checkpoint by convention and record their step to l->steps, where their
  * order beside the others is known; drops those that are none, or links to others. */
 fsdpck_status latest_recorded_add(fsdpck_context *ctx, latest_list *l,
