@@ -30,6 +30,14 @@ static int64_t recorded_step_of(fsdpck_context *ctx, const char *path,
     return is_known ? step.step : -1;
 }
 
+/* Of a folder whose content is not read: its files may be lost. */
+static bool is_of_checkpoint(const char *name)
+{
+    static const char *const names[] = {"last", "latest"};
+    return TEXT_IS_IN(name, strlen(name), names) ||
+           (latest_name_is_newest(name) && text_ends_with(name, strlen(name), ".ckpt"));
+}
+
 static bool is_checkpoint(const char *path)
 {
     path_kind kind;
@@ -39,7 +47,7 @@ static bool is_checkpoint(const char *path)
     if (kind != PATH_FOLDER || probe_gather(path, &in, NULL) != FSDPCK_OK)
         return latest_name_is_newest(text_file_name(path)); /* a link whose target is gone */
     const bool is = probe_readers(&in, NULL) != NULL ||
-                    (in.entry_count > 0 && latest_name_is_newest(text_file_name(path)));
+                    (in.entry_count > 0 && is_of_checkpoint(text_file_name(path)));
     probe_release(&in);
     return is;
 }

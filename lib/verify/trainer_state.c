@@ -150,7 +150,8 @@ static bool is_incomplete(const probe_input *in, const char *entry)
     if (nbytes == 0)
         return true;
     const state_ends ends = read_ends(in, entry);
-    return ends == ENDS_ZIP_CUT || ends == ENDS_PICKLE_CUT;
+    return ends == ENDS_ZIP_CUT || (ends == ENDS_PICKLE_CUT &&
+                                    !text_ends_with(entry, strlen(entry), ".bin")); /* any data */
 }
 
 static fsdpck_status add_incomplete(const probe_input *in, strtab *names, fsdpck_error *err)
