@@ -131,27 +131,48 @@ static fsdpck_status fail_damaged(const probe_input *in, const char *entry, cons
                                : "a run that resumes from this folder needs it"));
 }
 
-/* Under any name, a file that is not complete: empty, or without the end that its kind has. The readers of weights
- * report other weights. */
-static bool is_incomplete(const probe_input *in, const char *entry)
+/* Under any name, what torch.save or pickle.dump may have written; the readers of weights report other weights. */
+static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nbytes)
 {
     static const char *const suffixes[] = {".pt", ".pth", ".bin", ".pkl", ".ckpt"};
     path_kind kind;
-    uint64_t nbytes;
     bool known, has_suffix = false;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
         has_suffix = has_suffix || text_ends_with(entry, strlen(entry), suffixes[i]);
+    return has_suffix && entry[0] != '.' && format_file_count(entry) == 0 &&
+           !checkpoint_is_weights_name(entry) && !(format_is_rank_file(entry, &known) && known) &&
+           path_probe(&in->dir, entry, &kind, nbytes, NULL) == FSDPCK_OK && kind == PATH_FILE;
+}
+
+/* Empty, or without the end that its kind has. */
+static bool is_incomplete(const probe_input *in, const char *entry)
+{
+    uint64_t nbytes;
     if (is_other_json(entry) && entry[0] != '.')
         return is_json_cut(in, entry);
-    if (!has_suffix || entry[0] == '.' || format_file_count(entry) > 0 ||
-        checkpoint_is_weights_name(entry) || (format_is_rank_file(entry, &known) && known) ||
-        path_probe(&in->dir, entry, &kind, &nbytes, NULL) != FSDPCK_OK || kind != PATH_FILE)
+    if (!may_be_saved(in, entry, &nbytes))
         return false;
-    if (nbytes == 0)
-        return true;
-    const state_ends ends = read_ends(in, entry);
-    return ends == ENDS_ZIP_CUT || (ends == ENDS_PICKLE_CUT &&
-                                    !text_ends_with(entry, strlen(entry), ".bin")); /* any data */
+    const state_ends ends = nbytes == 0 ? ENDS_UNKNOWN : read_ends(in, entry);
+    return nbytes == 0 || ends == ENDS_ZIP_CUT ||
+           (ends == ENDS_PICKLE_CUT &&
+            !text_ends_with(entry, strlen(entry), ".bin")); /* any data */
+}
+
+bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const char *entry)
+{
+    uint64_t nbytes;
+    fsdpck_checkpoint *c = NULL;
+    const logger log = ctx->log;
+    if (!may_be_saved(in, entry, &nbytes) || read_ends(in, entry) != ENDS_ZIP)
+        return false;
+    char *path = folder_path_join(in->path, entry);
+    ctx->log = (logger){0};
+    const bool is_saved =
+        path != NULL && checkpoint_open(ctx, path, NULL, NULL, NULL, &c, NULL) == FSDPCK_OK;
+    fsdpck_close(c);
+    ctx->log = log;
+    free(path);
+    return is_saved;
 }
 
 static fsdpck_status add_incomplete(const probe_input *in, strtab *names, fsdpck_error *err)

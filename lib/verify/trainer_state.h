@@ -25,6 +25,9 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Whether torch.save wrote the entry, under any name, and it can be opened. Not weights that have another form. */
+bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const char *entry);
+
 /* Of Lightning's folders of DCP, which it writes last. */
 #define LIGHTNING_STATE "meta.pt"
 
