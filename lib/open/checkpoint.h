@@ -29,7 +29,7 @@
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json
  *     lost_weights.c      folders whose model is lost; layer_gaps.c: tensors that layers lack
- *     unfinished_files.c  files that are not complete: downloads, outputs before their commit
+ *     shard_gaps.c        the only shard that is left; unfinished_files.c: incomplete downloads and outputs
  *     model_parallel_files.c other files of model-parallel ranks
  *     state_files.c       files of a trainer's state beside the weights, for callers
  *     adapters_public.c   adapters for callers
@@ -222,6 +222,8 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read);
+/* Whether weights that a folder may have in several forms have this name. */
+bool checkpoint_is_weights_name(const char *name);
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
 bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights);
 void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
