@@ -21,11 +21,21 @@ bool convert_is_reshard(const fsdpck_report *p)
     return p->mesh != NULL && p->mesh[0] != '\0';
 }
 
-static void put_names(FILE *to, char *const *names, size_t count, size_t shown)
+/* unlisted: names that the report does not have. */
+static void put_first_names(FILE *to, char *const *names, size_t count, size_t shown,
+                            uint64_t unlisted)
 {
     for (size_t i = 0; i < count && i < shown; i++)
         fprintf(to, "%s%s", i == 0 ? "" : ", ", names[i]);
-    fputs(count > shown ? ", ...\n" : "\n", to);
+    if (count > shown)
+        fprintf(to, ", and %" PRIu64 " more%s", count - shown + unlisted,
+                unlisted > 0 ? "" : " (--json lists all)");
+    fputs("\n", to);
+}
+
+static void put_names(FILE *to, char *const *names, size_t count, size_t shown)
+{
+    put_first_names(to, names, count, shown, 0);
 }
 
 static const char *count_sidecars(char *text, size_t capacity, const fsdpck_report *p)
@@ -168,7 +178,8 @@ static void print_left_out(const cli *c, const command_request *r, const fsdpck_
     }
     if (p->sidecars_count > 0) {
         printf("not copied: %s beside the weights\n", count_sidecars(n, sizeof n, p));
-        print_names(p->sidecars, p->sidecars_count);
+        printf("  ");
+        put_first_names(stdout, p->sidecars, p->sidecars_count, NAMES_SHOWN, p->sidecars_more);
     }
 }
 

@@ -29,7 +29,9 @@ static void note_left_out(const cli *c, const fsdpck_digests_info *k)
     fputs("  ", stderr);
     for (size_t i = 0; i < k->left_out_names_count && i < shown; i++)
         fprintf(stderr, "%s%s", i == 0 ? "" : ", ", k->left_out_names[i]);
-    fputs(k->left_out_names_count > shown ? ", ...\n" : "\n", stderr);
+    if (k->left_out_names_count > shown)
+        fprintf(stderr, ", and %zu more (-v lists all)", k->left_out_names_count - shown);
+    fputs("\n", stderr);
     funlockfile(stderr);
 }
 

@@ -115,8 +115,9 @@ static inline bool open_request_report(const open_request *req, fsdpck_status st
 
 /* Reports a property of a valid file that causes trouble in other readers. The findings table
  * supplies the next step. `name` is a file in the folder, or NULL. */
-static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_id id,
-                               const char *path, const char *name, const char *message)
+static inline void format_report(format_found_fn found, void *ctx, format_severity severity,
+                                 fsdpck_finding_id id, const char *path, const char *name,
+                                 const char *message)
 {
     fsdpck_error what;
     const finding_kind *kind = finding_get(id);
@@ -127,7 +128,13 @@ static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_
     error_path_in(&what, path, name);
     if (kind != NULL)
         error_next(&what, "%s", kind->next);
-    found(ctx, FORMAT_NOTE, &what);
+    found(ctx, severity, &what);
+}
+
+static inline void format_note(format_found_fn found, void *ctx, fsdpck_finding_id id,
+                               const char *path, const char *name, const char *message)
+{
+    format_report(found, ctx, FORMAT_NOTE, id, path, name, message);
 }
 
 /* Checks the parts of the files outside chunks: pickles of objects and, with `sums`, every record

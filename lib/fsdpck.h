@@ -603,7 +603,7 @@ typedef struct fsdpck_report {
     uint64_t left_out_nbytes;
     char *const *left_out_names; /* all tensors, then all objects */
     size_t left_out_names_count;
-    char *const *tied_names; /* "b = a", the first 20 */
+    char *const *tied_names; /* "b = a" */
     size_t tied_names_count;
     char *const
         *sidecars; /* files beside the weights that were not copied; folders end in a slash */

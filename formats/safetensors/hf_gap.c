@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/safetensors/hf_shadow.h"
 #include "formats/safetensors/shard_name.h"
 
 /* Each suspect name is compared with all others. */
@@ -132,4 +133,19 @@ void hf_gap_note_joined(const open_request *req, const char *const *names, size_
             "one of the files",
             count, list.text == NULL ? "?" : list.text, list.failed ? ", ..." : "");
     text_release(&list);
+}
+
+void hf_gap_report_index(const open_request *req, const char *const *names, size_t count)
+{
+    shard_name stated;
+    char usual[64];
+    if (count < 2 || !shard_name_parse(names[0], &stated) || stated.file_count != count ||
+        !probe_has_entry(req->probe, "config.json"))
+        return;
+    snprintf(usual, sizeof usual, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors",
+             stated.file_number, stated.file_count);
+    if (strcmp(names[0], usual) == 0)
+        format_report(req->found, req->found_ctx, FORMAT_WARNING, FSDPCK_FINDING_IDX_NONE,
+                      req->path, HF_SINGLE_FILE ".index.json",
+                      "index is missing: transformers cannot load the numbered files without it");
 }

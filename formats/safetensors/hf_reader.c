@@ -165,6 +165,7 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
             names[count++] = in->entries[i];
     const bool lacks = hf_missing_family_of(in, names, count, ".safetensors", &entry);
     if (!lacks) {
+        hf_gap_report_index(req, names, count);
         hf_gap_warn(req, names, count);
         hf_gap_warn_ranks(req, names, count);
         hf_gap_note_joined(req, names, count);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "open/checkpoint.h"
+#include "open/average_checks.h"
 
 /* Members that give the tensors of an adapter their meaning. Names and shapes show the others. */
 static const char *const members[] = {"peft_type",

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "open/checkpoint.h"
+#include "open/average_checks.h"
 #include "select/select_rules.h"
 
 /* Differences that are logged. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "open/checkpoint.h"
+#include "open/average_checks.h"
 #include "open/model_config.h"
 
 /* --- training steps --- */

@@ -5,7 +5,7 @@
 
 #include "average/coefficients.h"
 #include "base/struct_copy.h"
-#include "open/checkpoint.h"
+#include "open/average_checks.h"
 
 /* Of the sum of the weights from 1, without a warning: three weights of 0.333. */
 #define SUM_ERROR_MAX 1e-3

@@ -29,7 +29,7 @@
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json
  *     lost_weights.c      folders whose model is lost; layer_gaps.c: tensors that layers lack
- *     unfinished_files.c  files that are not complete: downloads, outputs before their commit
+ *     shard_gaps.c        the only shard that is left; unfinished_files.c: incomplete downloads and outputs
  *     model_parallel_files.c other files of model-parallel ranks
  *     state_files.c       files of a trainer's state beside the weights, for callers
  *     adapters_public.c   adapters for callers
@@ -222,6 +222,8 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read);
+/* Whether weights that a folder may have in several forms have this name. */
+bool checkpoint_is_weights_name(const char *name);
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
 bool checkpoint_has_placeholders(const fsdpck_checkpoint *c, uint64_t *empty, uint64_t *weights);
 void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
@@ -292,38 +294,6 @@ fsdpck_status checkpoint_dequantize(fsdpck_checkpoint *base, fsdpck_checkpoint *
  * after a failure. BADINPUT (AVERAGE-DIFFER) if it has none. */
 fsdpck_status checkpoint_ema(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* average_order.c: the training steps of the inputs, oldest first, -1 for none. *steps is freed by the caller. */
-fsdpck_status average_steps_find(fsdpck_checkpoint *const *inputs, size_t count, int64_t **steps,
-                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* USAGE if all are known and they decrease. */
-fsdpck_status average_steps_check(fsdpck_checkpoint *const *inputs, size_t count,
-                                  const int64_t *steps, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Warns where the average may differ from the user's expectation: other config.json (AVERAGE-CONFIG),
- * adapters (AVERAGE-LORA). `shape`: the input whose files are copied. */
-void average_warn_inputs(fsdpck_checkpoint *const *inputs, size_t count, size_t shape);
-/* average_adapters.c: warns where folders of adapters name different base models. */
-void average_warn_base(fsdpck_checkpoint *const *inputs, size_t count, size_t shape);
-
-/* average_adapters.c: BADINPUT (LORA-CONFIG) if the inputs are adapters whose configs differ. */
-fsdpck_status average_check_adapters(fsdpck_checkpoint *const *inputs, size_t count, size_t shape,
-                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-/* average_match.c: the tensors of the inputs of an average, by name. */
-typedef struct average_match {
-    fsdpck_checkpoint *const *inputs;
-    size_t count;
-    size_t shape;                /* the input that all others must equal */
-    checkpoint_part part;        /* or PART_ALL */
-    const select_options *rules; /* keys and exclude */
-    bool trusts_objects;         /* they need not be equal */
-    vec tensors;                 /* uint32_t: average_request.tensors */
-    uint8_t *takes_objects;      /* of the template, zeroed: those that the rules select */
-} average_match;
-
-/* Fills m->tensors. BADINPUT (AVERAGE-DIFFER) if names, shapes, dtypes or objects differ; each
- * difference is logged. */
-fsdpck_status average_match_find(average_match *m, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* merged_checkpoint.c: the adapters of `merge` merged into the weights; *out as for derived_checkpoint_new.
  * `beside` has the checkpoint of each adapter, NULL for those inside; *out keeps it, if set.

@@ -49,13 +49,27 @@ static bool has_embedding(const fsdpck_checkpoint *c, const model_config *config
     return false;
 }
 
+/* LLaVA's "model.mm_projector.0.weight", which has its own file beside adapters and in steps of the first stage. */
+static bool is_projector(const char *name)
+{
+    return strstr(name, "mm_projector.") != NULL || strstr(name, "vision_resampler.") != NULL;
+}
+
+static bool has_projector(const fsdpck_checkpoint *c)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++)
+        if (is_projector(catalogue_name(&c->cat, catalogue_tensor(&c->cat, i)->name)))
+            return true;
+    return false;
+}
+
 /* Whether a tensor may be of the model that config.json describes: an embedding, one of numbered layers, or the
  * parameters of a unit. */
 static bool has_model(const fsdpck_checkpoint *c)
 {
     for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++) {
         const char *name = catalogue_name(&c->cat, catalogue_tensor(&c->cat, i)->name);
-        if (is_of_part(c, i, PART_MODEL) &&
+        if (is_of_part(c, i, PART_MODEL) && !is_projector(name) &&
             (weight_role_of(name) == WEIGHT_TABLE || has_number(name) ||
              strstr(name, "flat_param") != NULL))
             return true;
@@ -109,22 +123,67 @@ static void warn_elsewhere(const fsdpck_checkpoint *c, const char *given)
              given, c->probe.path);
 }
 
+/* ---- adapters ---- */
+
+static bool has_adapter_file(const fsdpck_checkpoint *c)
+{
+    const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
+    static const char word[] = "adapter_model";
+    if (!c->probe.is_folder && text_begins(text_file_name(c->probe.path), word))
+        return true;
+    for (size_t i = 0; i < catalogue_file_count(read); i++)
+        if (text_begins(
+                text_file_name(catalogue_name(read, catalogue_file(read, (uint32_t)i)->path)),
+                word))
+            return true;
+    return false;
+}
+
+static bool has_table(const fsdpck_checkpoint *c)
+{
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++)
+        if (weight_role_of(catalogue_name(&c->cat, catalogue_tensor(&c->cat, i)->name)) ==
+            WEIGHT_TABLE)
+            return true;
+    return false;
+}
+
+/* The folder has PEFT's adapter_config.json: an adapter, or a model into which it was merged. Others are a value head,
+ * LLaVA's non_lora_trainables.bin, a second adapter in a folder inside. */
+static fsdpck_status check_adapter(const fsdpck_checkpoint *c, const char *given, fsdpck_error *err)
+{
+    const bool is_whole_model = !c->probe.is_folder || c->format->of_model;
+    const bool is_here = has_adapter_file(c) || adapters_are_likely(&c->cat) || has_table(c);
+    if (!is_whole_model || (is_here && !is_elsewhere(c)))
+        return FSDPCK_OK;
+    return fail_lost(
+        c, given, "the folder has no weights of the adapter that its adapter_config.json describes",
+        err);
+}
+
+/* ---- models ---- */
+
 /* Of transformers: a language model, which has an embedding and layers. */
 static fsdpck_status check_config(const fsdpck_checkpoint *c, const char *given, fsdpck_error *err)
 {
     folder dir = FOLDER_CLOSED;
     model_config config = {0};
     path_kind kind = PATH_ABSENT;
-    bool has_config = false, fits = false;
+    bool has_config = false, fits = false, is_adapter = false;
     RETURN_IF(folder_open(&dir, given, err));
     /* An unreadable one is reported where it is needed. */
-    if (path_probe(&dir, "adapter_config.json", &kind, NULL, NULL) == FSDPCK_OK &&
-        kind == PATH_ABSENT && model_config_read(&dir, &config, NULL) == FSDPCK_OK) {
-        has_config = config.numbers[MODEL_HIDDEN_SIZE] > 0 && config.numbers[MODEL_VOCAB_SIZE] > 0;
+    if (path_probe(&dir, "adapter_config.json", &kind, NULL, NULL) == FSDPCK_OK)
+        is_adapter = kind == PATH_FILE;
+    if (!is_adapter && model_config_read(&dir, &config, NULL) == FSDPCK_OK) {
+        has_config = config.numbers[MODEL_HIDDEN_SIZE] > 0 &&
+                     config.numbers[MODEL_VOCAB_SIZE] > 0 &&
+                     !(config.has_only_projector && has_projector(c));
         fits = has_config && has_embedding(c, &config);
     }
     model_config_release(&config);
     folder_close(&dir);
+    if (is_adapter)
+        return check_adapter(c, given, err);
     if (fits && is_elsewhere(c))
         warn_elsewhere(c, given);
     const bool lost =

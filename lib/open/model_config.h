@@ -35,6 +35,8 @@ typedef struct model_config {
     model_ties ties;     /* at the top, else in text_config */
     model_ties nested_ties;
     bool is_quantized; /* has a quantization_config */
+    /* LLaVA trained the projector alone, and saves it alone: "tune_mm_mlp_adapter" */
+    bool has_only_projector;
     /* Its weight_block_size: at the top, else in text_config. 0: absent or null. */
     uint64_t block[2];
     bool bad_block; /* not two positive numbers */

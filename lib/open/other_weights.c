@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/numbered_files.h"
+#include "open/shard_gaps.h"
 #include "open/single_rank_file.h"
 
 static bool matches_any(const char *const *globs, size_t count, const char *name)
@@ -19,7 +20,7 @@ static bool matches_any(const char *const *globs, size_t count, const char *name
 }
 
 /* Recognized by the file names of transformers, diffusers, torch, Meta and DeepSpeed. */
-static bool is_weights_name(const char *name)
+bool checkpoint_is_weights_name(const char *name)
 {
     static const char *const globs[] = {"model.safetensors",
                                         "model.safetensors.index.json",
@@ -133,6 +134,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     char next[400];
     uint64_t count = 0;
     numbered_files_warn(c, read);
+    shard_gaps_warn(c, read);
     if (!c->probe.is_folder)
         warn_file_of_set(c);
     if (!c->probe.is_folder || catalogue_file_count(read) == 0)
@@ -140,7 +142,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
         if (!is_unread_folder(c, read, entry) && !is_unread_rank(c, read, entry) &&
-            (!is_weights_name(entry) || is_read(read, entry)))
+            (!checkpoint_is_weights_name(entry) || is_read(read, entry)))
             continue;
         first = first == NULL ? entry : first;
         count++;

@@ -72,6 +72,11 @@ static bool is_whole(const char *text, size_t nbytes, bool is_list)
     return false;
 }
 
+bool json_text_has_end(const char *text, size_t nbytes)
+{
+    return is_whole(text, nbytes, true);
+}
+
 bool trainer_state_is_json(const char *name)
 {
     static const char *const names[] = {TRAINER_STATE_JSON, "adapter_config.json",

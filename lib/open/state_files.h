@@ -22,6 +22,8 @@ fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
 bool trainer_state_is_json(const char *name);
 /* The same of a file of the model, which a loader of the weights reads: config.json, tokenizer.json. */
 bool model_json_has_name(const char *name);
+/* Whether an object or list ends, without its numbers. */
+bool json_text_has_end(const char *text, size_t nbytes);
 /* Reads such an entry of the folder. *text: to be freed. BADINPUT if it is empty or was truncated. */
 fsdpck_status trainer_state_read_json(const probe_input *in, const char *name, char **text,
                                       size_t *nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;

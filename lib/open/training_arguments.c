@@ -121,10 +121,15 @@ static void take_all(tensor_map *m, const value_pool *pool, value arguments)
     take_vocabulary(m, pool, arguments);
 }
 
+typedef struct visit {
+    arguments_fn fn;
+    void *ctx;
+} visit;
+
 /* `common`: the dict that has 'args', an object with attributes or a dict. */
-static void take_common(void *ctx, value_pool *pool, value common)
+static void visit_common(void *ctx, value_pool *pool, value common)
 {
-    tensor_map *m = ctx;
+    const visit *v = ctx;
     value dict, found;
     if (!value_as_dict(pool, common, &dict) || !value_dict_find(pool, dict, "args", &found))
         return;
@@ -132,13 +137,25 @@ static void take_common(void *ctx, value_pool *pool, value common)
     if (call != NULL && call->has_state)
         found = call->state;
     if (value_as_dict(pool, found, &dict))
-        take_all(m, pool, dict);
+        v->fn(v->ctx, pool, dict);
+}
+
+fsdpck_status training_arguments_visit(fsdpck_checkpoint *of, arguments_fn fn, void *ctx,
+                                       fsdpck_error *err)
+{
+    bool found;
+    visit v = {fn, ctx};
+    while (of->base != NULL)
+        of = of->base;
+    return common_state_read(of, visit_common, &v, &found, err);
+}
+
+static void take_of_map(void *ctx, const value_pool *pool, value arguments)
+{
+    take_all(ctx, pool, arguments);
 }
 
 fsdpck_status training_arguments_take(fsdpck_checkpoint *of, tensor_map *m, fsdpck_error *err)
 {
-    bool found;
-    while (of->base != NULL)
-        of = of->base;
-    return common_state_read(of, take_common, m, &found, err);
+    return training_arguments_visit(of, take_of_map, m, err);
 }

@@ -12,7 +12,8 @@
 #include "open/layer_gaps.h"
 #include "run/config_edit.h"
 
-#define CONFIG_NAME "config.json"
+#define CONFIG_NAME    "config.json"
+#define TEMPLATES_NAME "additional_chat_templates"
 /* Real settings and modules have some 100 KB. */
 #define SETTINGS_NBYTES_MAX (UINT64_C(4) << 20)
 
@@ -25,13 +26,28 @@ static bool is_of_model(const char *name)
         "tokenizer.json",
         "tokenizer_config.json",
         "tokenizer.model",
-        "tokenizer.model.v3",
         "tekken.json",
         "tiktoken.model",
         "spiece.model",
+        "spm.model",
+        "spm_char.model",
+        "sentencepiece.model",
         "sentencepiece.bpe.model",
+        "source.spm",
+        "target.spm",
         "vocab.json",
         "vocab.txt",
+        "vocab-src.json",
+        "vocab-tgt.json",
+        "target_vocab.json",
+        "entity_vocab.json",
+        "emoji.json",
+        "byte_maps.json",
+        "word_shape.json",
+        "word_pronunciation.json",
+        "dict.txt",
+        "bpe.codes",
+        "prophetnet.tokenizer",
         "merges.txt",
         "normalizer.json",
         "added_tokens.json",
@@ -41,11 +57,13 @@ static bool is_of_model(const char *name)
         /* images, video, audio */
         "preprocessor_config.json",
         "processor_config.json",
+        "audio_tokenizer_config.json",
         "image_processor_config.json",
         "video_preprocessor_config.json",
         "feature_extractor_config.json",
     };
-    return TEXT_IS_IN(name, strlen(name), names) || text_ends_with(name, strlen(name), ".tiktoken");
+    return TEXT_IS_IN(name, strlen(name), names) || sidecars_is_versioned_tokenizer(name) ||
+           text_ends_with(name, strlen(name), ".tiktoken");
 }
 
 /* --- Python files --- */
@@ -293,6 +311,32 @@ static fsdpck_status add_file(module_search *m, const char *name, const char *of
     return FSDPCK_OK;
 }
 
+/* Further templates: additional_chat_templates/rag.jinja. */
+static fsdpck_status add_templates(module_search *m, const char *of, const logger *log,
+                                   fsdpck_error *err)
+{
+    folder dir = FOLDER_CLOSED;
+    char **names = NULL;
+    size_t count = 0;
+    if (folder_open_inside(&dir, &m->s->dir, TEMPLATES_NAME, NULL) != FSDPCK_OK)
+        return FSDPCK_OK;
+    fsdpck_status st = folder_list(&dir, NULL, &names, &count, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
+        bool copied = false;
+        if (!text_ends_with(names[i], strlen(names[i]), ".jinja"))
+            continue;
+        st = sidecars_add_inside(m->s, &dir, TEMPLATES_NAME, names[i], &copied, err);
+        if (st == FSDPCK_OK && !copied)
+            log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy it to the output",
+                     "'%s/%s' in the folder of %s is not copied: it is not a regular file, or too "
+                     "large",
+                     TEMPLATES_NAME, names[i], of);
+    }
+    free(names);
+    folder_close(&dir);
+    return st;
+}
+
 static fsdpck_status add_files(module_search *m, const like_output *l, const catalogue *to,
                                const logger *log, fsdpck_error *err)
 {
@@ -305,7 +349,10 @@ static fsdpck_status add_files(module_search *m, const like_output *l, const cat
             RETURN_IF(edit_config(m->s, l, to, log, err));
             continue;
         }
-        RETURN_IF(add_file(m, name, "--like", log, err));
+        if (strcmp(name, TEMPLATES_NAME) == 0)
+            RETURN_IF(add_templates(m, "--like", log, err));
+        else
+            RETURN_IF(add_file(m, name, "--like", log, err));
     }
     return FSDPCK_OK;
 }
@@ -373,6 +420,8 @@ static fsdpck_status add_folder(sidecars *s, const char *path, const model_confi
     for (size_t i = 0; st == FSDPCK_OK && i < in.entry_count; i++) {
         if (strcmp(in.entries[i], CONFIG_NAME) == 0)
             st = add_config(s, config, to, err);
+        else if (strcmp(in.entries[i], TEMPLATES_NAME) == 0)
+            st = add_templates(&m, "--config", log, err);
         else if (is_wanted(&m, in.entries[i]))
             st = add_file(&m, in.entries[i], "--config", log, err);
     }

@@ -90,9 +90,12 @@ void like_names_add(like_names *n, const catalogue *c, size_t tensor)
     const uint32_t name = catalogue_tensor(c, tensor)->name;
     char text[200];
     n->first = n->count == 0 ? (uint32_t)tensor : n->first;
-    if (n->count++ >= LIKE_NAMES_SHOWN)
-        return;
     escape_text(text, sizeof text, catalogue_name(c, name), catalogue_name_nbytes(c, name));
+    if (n->count++ >= LIKE_NAMES_SHOWN) {
+        if (n->log != NULL)
+            log_write(n->log, LOG_DETAIL, "%s: '%s'", n->kind, text);
+        return;
+    }
     text_printf(&n->names, "%s'%s'", n->count > 1 ? ", " : "", text);
 }
 
@@ -132,16 +135,33 @@ static bool may_be_missing(const like_output *l, const catalogue *to, size_t ten
     return l->config.ties == MODEL_TIES_YES && model_is_head(c, tensor);
 }
 
+void like_names_put_more(const like_names *n, text_buf *out)
+{
+    if (n->count <= LIKE_NAMES_SHOWN)
+        return;
+    text_printf(out, ", and %" PRIu64 " more", n->count - LIKE_NAMES_SHOWN);
+    if (n->lists != NULL)
+        text_printf(out, " (%s lists them)", n->lists);
+}
+
 void like_names_put(const like_names *n, const char *what, text_buf *out)
 {
     if (n->count > 0)
-        text_printf(out, "%s%" PRIu64 " %s: %s%s", out->nbytes > 0 ? "; " : "", n->count, what,
-                    n->names.text == NULL ? "" : n->names.text,
-                    n->count > LIKE_NAMES_SHOWN ? ", ..." : "");
+        text_printf(out, "%s%" PRIu64 " %s: %s", out->nbytes > 0 ? "; " : "", n->count, what,
+                    n->names.text == NULL ? "" : n->names.text);
+    like_names_put_more(n, out);
+}
+
+static bool is_tied_copy(const vec *ties, size_t tensor)
+{
+    for (size_t i = 0; ties != NULL && i < ties->count; i++)
+        if (VEC_AT(ties, const tied_pair, i)->alias == tensor)
+            return true;
+    return false;
 }
 
 void like_output_compare_names(const like_output *l, const catalogue *to, bool allows_head,
-                               like_names *missing, like_names *extra)
+                               const vec *ties, like_names *missing, like_names *extra)
 {
     const catalogue *base = &l->base->cat;
     for (size_t i = 0; i < catalogue_tensor_count(base); i++)
@@ -149,7 +169,7 @@ void like_output_compare_names(const like_output *l, const catalogue *to, bool a
             like_names_add(missing, base, i);
     for (size_t i = 0; i < catalogue_tensor_count(to); i++)
         if (!is_named_in(to, base, i) && !(allows_head && model_is_head(to, i)) &&
-            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0)
+            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0 && !is_tied_copy(ties, i))
             like_names_add(extra, to, i);
 }
 
@@ -210,9 +230,11 @@ static fsdpck_status check_names(const like_output *l, const target *t,
                                  const fsdpck_checkpoint *from, fsdpck_error *err)
 {
     const catalogue *to = &t->cat;
-    like_names missing = {0}, extra = {0};
+    const logger *log = &from->ctx->log;
+    like_names missing = {.lists = "-v", .log = log, .kind = "missing"},
+               extra = {.lists = "-v", .log = log, .kind = "not in the folder of --like"};
     text_buf text = {0}, lines = {0};
-    like_output_compare_names(l, to, false, &missing, &extra);
+    like_output_compare_names(l, to, false, NULL, &missing, &extra);
     like_names_put(&missing, "missing", &text);
     like_names_put(&extra, "not in the folder of --like", &text);
     if (extra.count > 0)
@@ -259,12 +281,46 @@ static bool is_user_dtype(const target *to, const catalogue *from, size_t i, dty
            ours != (dtype)catalogue_tensor(from, at)->dtype;
 }
 
+/* Whether an embedding or output projection has another number of rows only. */
+static bool is_resized(const like_output *l, const catalogue *to, size_t i, uint32_t k)
+{
+    bool is_certain;
+    const catalogue *base = &l->base->cat;
+    const uint64_t *ours = catalogue_shape(to, i), *theirs = catalogue_shape(base, k);
+    return catalogue_tensor(to, i)->ndim == 2 && catalogue_tensor(base, k)->ndim == 2 &&
+           ours[0] != theirs[0] && ours[1] == theirs[1] &&
+           (model_is_head(base, k) || model_embedding_find(base, &l->config, &is_certain) == k);
+}
+
+/* Writes a map's name into `next` where it is known. */
+static void put_shape_advice(const like_output *l, const fsdpck_checkpoint *from,
+                             const catalogue *to, size_t i, uint32_t k, text_buf *next)
+{
+    if (!is_resized(l, to, i, k))
+        text_puts(next, "check that the folder of --like belongs to this model");
+    else if (from->map_name != NULL)
+        text_printf(
+            next,
+            "for a resized vocabulary, give --map %s --config FILE in place of --like, with "
+            "a config.json that has vocab_size %" PRIu64
+            "; otherwise, check that the folder of --like belongs to this model",
+            from->map_name, catalogue_shape(to, i)[0]);
+    else
+        text_printf(next,
+                    "for a resized vocabulary, omit --like, and write a config.json with "
+                    "vocab_size %" PRIu64
+                    " beside the output; otherwise, check that the folder of --like belongs to "
+                    "this model",
+                    catalogue_shape(to, i)[0]);
+}
+
 static fsdpck_status refuse_type(const like_output *l, const target *t, size_t i, uint32_t k,
                                  const fsdpck_checkpoint *from, bool is_shape, fsdpck_error *err)
 {
     const catalogue *base = &l->base->cat, *to = &t->cat;
     const uint32_t line = line_of(from, t, i);
-    text_buf found = {0}, expected = {0};
+    text_buf found = {0}, expected = {0}, next = {0};
+    put_shape_advice(l, from, to, i, k, &next);
     like_output_put_type(to, i, &found);
     if (line != 0)
         text_printf(&found, ", made by line %u of map '%s'", line, from->map_name);
@@ -273,14 +329,16 @@ static fsdpck_status refuse_type(const like_output *l, const target *t, size_t i
     if (st == FSDPCK_OK)
         st = text_check(&expected, err);
     if (st == FSDPCK_OK)
-        st = FAIL_AS(err, FSDPCK_BADINPUT,
-                     is_shape ? FSDPCK_FINDING_EXPORT_SHAPE : FSDPCK_FINDING_EXPORT_DTYPE,
-                     ("tensor has a different %s in the folder of --like",
-                      is_shape ? "shape" : "kind of dtype"),
-                     (path, l->base->path),
-                     (tensor, catalogue_name(to, catalogue_tensor(to, i)->name)),
-                     (expected, "%s", expected.text), (found, "%s", found.text),
-                     (next, "check that the folder of --like belongs to this model"));
+        st = text_check(&next, err);
+    if (st == FSDPCK_OK)
+        st = FAIL_AS(
+            err, FSDPCK_BADINPUT,
+            is_shape ? FSDPCK_FINDING_EXPORT_SHAPE : FSDPCK_FINDING_EXPORT_DTYPE,
+            ("tensor has a different %s in the folder of --like",
+             is_shape ? "shape" : "kind of dtype"),
+            (path, l->base->path), (tensor, catalogue_name(to, catalogue_tensor(to, i)->name)),
+            (expected, "%s", expected.text), (found, "%s", found.text), (next, "%s", next.text));
+    text_release(&next);
     text_release(&found);
     text_release(&expected);
     return st;

@@ -11,6 +11,7 @@
 #ifndef FSDPCK_RUN_LIKE_OUTPUT_H
 #define FSDPCK_RUN_LIKE_OUTPUT_H
 
+#include "base/log.h"
 #include "open/model_config.h"
 #include "run/run_options.h"
 #include "select/select.h"
@@ -44,15 +45,22 @@ typedef struct like_names {
     text_buf names; /* the first few */
     uint64_t count;
     uint32_t first; /* the first tensor */
+    const char *lists; /* "-v": lists the further names; NULL: unknown */
+    /* Gets them, as "KIND: 'NAME'"; NULL: none. */
+    const logger *log;
+    const char *kind;
 } like_names;
 
 void like_names_add(like_names *n, const catalogue *c, size_t tensor);
+/* ", and 3 more" if some are not among the first. */
+void like_names_put_more(const like_names *n, text_buf *out);
 /* "2 missing: 'a', 'b'"; nothing for an empty list. After "; " if there is text. */
 void like_names_put(const like_names *n, const char *what, text_buf *out);
 /* The tensors that `to` lacks, and those that only it has. allows_head: it may have an output projection
- * (lm_head) of its own. Both lists are zeroed before; release their names. */
+ * (lm_head) of its own. ties: tied_pair of `to`, whose aliases it may have too; NULL: none. Both lists are zeroed
+ * before; release their names. */
 void like_output_compare_names(const like_output *l, const catalogue *to, bool allows_head,
-                               like_names *missing, like_names *extra);
+                               const vec *ties, like_names *missing, like_names *extra);
 /* The next step where names differ: `usual`, or that for a folder whose weights are quantized. */
 const char *like_output_names_advice(const like_output *l, const catalogue *to, const char *usual);
 /* Whether the folder's tensor is quantized, and the target's of the same name is not. */

@@ -109,6 +109,11 @@ static fsdpck_status list_own(replaced *w, fsdpck_error *err)
     uint32_t id;
     RETURN_IF(strtab_intern(&w->folders, "", 0, &id, err));
     RETURN_IF(strtab_intern(&w->files, MANIFEST_NAME, strlen(MANIFEST_NAME), &id, err));
+    for (size_t i = 0; i < w->r->side.files.count; i++) {
+        const sidecar *f = VEC_AT(&w->r->side.files, const sidecar, i);
+        if (f->copied && f->inside)
+            RETURN_IF(add_folders_of(w, f->path, err));
+    }
     if (side[0] != '\0')
         RETURN_IF(strtab_intern(&w->folders, side, strlen(side), &id, err));
     if (cat->origin.by_suffix)

@@ -31,6 +31,7 @@ void run_release(run *r)
     target_release(&r->to);
     select_result_release(&r->selected);
     like_output_release(&r->like);
+    vec_release(&r->like_ties);
     sidecars_release(&r->side);
     optim_state_map_release(&r->optim_state_map);
     layout_release(&r->layout);
@@ -48,6 +49,7 @@ void run_init(run *r, fsdpck_context *ctx, fsdpck_checkpoint *src, const run_opt
     strtab_init(&r->replaced, NULL);
     r->replaced_stamps = VEC_OF(path_stamp, NULL);
     target_init(&r->to, &src->metadata);
+    r->like_ties = VEC_OF(tied_pair, &src->metadata);
     layout_init(&r->layout, &src->metadata);
     unit_list_init(&r->units, &src->metadata);
 }
@@ -142,6 +144,8 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
     request.trainer_keys = trainer_keys_apply(r, request.part);
     if (r->only != NULL)
         request.options.keys_count = request.options.exclude_count = 0;
+    request.like_ties = r->like_ties.items;
+    request.like_tie_count = r->like_ties.count;
     like_output_select(&r->like, &request);
     r->opt.select.part = (int)request.part;
     if (o->select.objects == FSDPCK_OBJECTS_OPAQUE && !flat)
@@ -430,12 +434,14 @@ fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err)
     return g == NULL ? FSDPCK_OK : group_check_same(g, plan_hash(r->plan), "plans", err);
 }
 
-static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
+static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **report,
+                             fsdpck_error *err)
 {
+    if (checks->before != NULL)
+        RETURN_IF(checks->before(r, err));
     RETURN_IF(group_agree(r->ctx->group, prepare(r, err), err));
     RETURN_IF(run_check_same_plan(r, err));
-    if (r->check != NULL)
-        RETURN_IF(r->check(r, err));
+    RETURN_IF(checks->planned(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
     /* A forged source may request excessive space: errors of the source are reported first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
@@ -462,7 +468,7 @@ static fsdpck_status run_all(run *r, fsdpck_report **report, fsdpck_error *err)
 }
 
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const run_options *options, bool sharded, run_check_fn check,
+                            const run_options *options, bool sharded, const run_checks *checks,
                             fsdpck_report **report, fsdpck_error *err)
 {
     run r;
@@ -471,8 +477,7 @@ fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const c
     run_init(&r, ctx, src, options);
     r.dst = dst;
     r.sharded = sharded;
-    r.check = check;
-    const fsdpck_status st = run_all(&r, report, err);
+    const fsdpck_status st = run_all(&r, checks, report, err);
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);
     return st;

@@ -8,6 +8,7 @@
  *     run_public.c       the two public calls: a run onto one rank, a run onto many
  *     like_output.c      an output that equals a model folder in all but the values
  *     like_files.c       its config, tokenizer and other files; config_edit.c changes config.json
+ *     like_ties.c        finds tied copies that the folder lacks
  *     tied_head.c        compares an omitted output projection with the embedding
  *     reshard_layout.c   a run onto many: options -> mesh and rules
  *     advise.c           warnings about legal but probably unintended requests
@@ -35,8 +36,13 @@
 #include "select/optim_state_map.h"
 
 struct run;
-/* A check of a planned run before it reads data. Collective. */
+/* A step of a run. Collective. */
 typedef fsdpck_status (*run_check_fn)(struct run *r, fsdpck_error *err);
+
+typedef struct run_checks {
+    run_check_fn before;  /* before the selection; NULL: none */
+    run_check_fn planned; /* before the run reads data */
+} run_checks;
 
 typedef struct run {
     fsdpck_context *ctx;
@@ -62,7 +68,7 @@ typedef struct run {
     unit_list units; /* of a flat writer, over `layout`; borrowed by `sharding` and `to` */
     sidecars side;
     like_output like;
-    run_check_fn check; /* NULL: none */
+    vec like_ties; /* tied_pair: like_ties.h */
     select_result selected;
     optim_state_map optim_state_map; /* reshard */
     target to;
@@ -143,9 +149,9 @@ fsdpck_status run_read_output(void *arg, size_t file_index, uint64_t offset_byte
 /* Compares the stored bytes with those written (READ-BACK), for the files of this host. */
 fsdpck_status run_read_back(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* A complete run: fsdpck_consolidate, or fsdpck_reshard if `sharded`. check: NULL for none. */
+/* A complete run: fsdpck_consolidate, or fsdpck_reshard if `sharded`. */
 fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
-                            const run_options *options, bool sharded, run_check_fn check,
+                            const run_options *options, bool sharded, const run_checks *checks,
                             fsdpck_report **report, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

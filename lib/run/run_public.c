@@ -1,4 +1,5 @@
 #include "run/average_inputs_check.h"
+#include "run/like_ties.h"
 #include "run/lost_values.h"
 #include "run/tied_head.h"
 
@@ -23,7 +24,8 @@ fsdpck_status fsdpck_consolidate(fsdpck_context *ctx, fsdpck_checkpoint *src, co
     if (report != NULL)
         *report = NULL;
     RETURN_IF(run_options_of_consolidate(&o, options, err));
-    return run_transform(ctx, src, dst, &o, false, check_consolidated, report, err);
+    const run_checks checks = {.before = like_ties_prepare, .planned = check_consolidated};
+    return run_transform(ctx, src, dst, &o, false, &checks, report, err);
 }
 
 fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const char *dst,
@@ -34,5 +36,6 @@ fsdpck_status fsdpck_reshard(fsdpck_context *ctx, fsdpck_checkpoint *src, const 
     if (report != NULL)
         *report = NULL;
     RETURN_IF(run_options_of_reshard(&o, options, err));
-    return run_transform(ctx, src, dst, &o, true, check_resharded, report, err);
+    const run_checks checks = {.planned = check_resharded};
+    return run_transform(ctx, src, dst, &o, true, &checks, report, err);
 }

@@ -382,8 +382,8 @@ fsdpck_status report_make(const report_input *in, fsdpck_report **report, fsdpck
     GOTO_IF(copy_names(in->selected->left_out_names.list, in->selected->left_out_names.count,
                        &r->left_out_names, &r->left_out_names_count, err),
             out);
-    GOTO_IF(copy_names(in->selected->tied_names, in->selected->tied_names_count, &r->tied_names,
-                       &r->tied_names_count, err),
+    GOTO_IF(copy_names(in->selected->tied_names.list, in->selected->tied_names.count,
+                       &r->tied_names, &r->tied_names_count, err),
             out);
     GOTO_IF(copy_names(in->selected->carried_names.list, in->selected->carried_names.count,
                        &r->carried_names, &r->carried_names_count, err),

@@ -15,6 +15,7 @@
 
 #define COPY_NBYTES             ((size_t)1 << 20)
 #define SIDECAR_PATH_NBYTES_MAX 4096u
+#define INSIDE_NBYTES_MAX       (UINT64_C(1) << 20)
 
 bool sidecars_is_weights(const char *path)
 {
@@ -72,15 +73,21 @@ static const char *name_of(const sidecar *f)
 
 const char *sidecars_output(const sidecars *s, const sidecar *f)
 {
-    return s->flat ? name_of(f) : f->path;
+    return s->flat && !f->inside ? name_of(f) : f->path;
+}
+
+bool sidecars_is_versioned_tokenizer(const char *name)
+{
+    static const char prefix[] = "tokenizer.model.v";
+    return text_begins(name, prefix) && name[strlen(prefix)] >= '0' && name[strlen(prefix)] <= '9';
 }
 
 /* Kinds of files that belong to a model: settings, tokenizer, templates, modules, texts. */
 static bool is_of_kind(const char *name)
 {
-    static const char *const suffixes[] = {".json",     ".jinja", ".py",  ".txt",   ".model",
-                                           ".tiktoken", ".bpe",   ".spm", ".yaml",  ".yml",
-                                           ".toml",     ".md",    ".v3",  ".tekken"};
+    static const char *const suffixes[] = {
+        ".json", ".jinja", ".py",   ".txt", ".model",  ".tiktoken", ".bpe",      ".spm",
+        ".yaml", ".yml",   ".toml", ".md",  ".tekken", ".codes",    ".tokenizer"};
     static const char *const texts[] = {"LICENSE", "LICENCE", "COPYING", "NOTICE", "README"};
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
         if (text_ends_with(name, strlen(name), suffixes[i]))
@@ -88,7 +95,7 @@ static bool is_of_kind(const char *name)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (strcmp(name, texts[i]) == 0)
             return true;
-    return false;
+    return sidecars_is_versioned_tokenizer(name);
 }
 
 /* A manifest cannot contain other names. */
@@ -157,6 +164,34 @@ fsdpck_status sidecars_add_text(sidecars *s, const char *name, const text_buf *t
 {
     RETURN_IF(add_name(s, "", name, err));
     return set_text(s, VEC_AT(&s->files, sidecar, s->files.count - 1), text, err);
+}
+
+fsdpck_status sidecars_add_inside(sidecars *s, const folder *dir, const char *folder_name,
+                                  const char *name, bool *copied, fsdpck_error *err)
+{
+    file f = FILE_CLOSED;
+    text_buf text = {0};
+    fsdpck_status st = FSDPCK_OK;
+    *copied = false;
+    RETURN_IF(add_name(s, folder_name, name, err));
+    sidecar *added = VEC_AT(&s->files, sidecar, s->files.count - 1);
+    added->inside = true;
+    if (!is_utf8(name) || s->files.count > SIDECARS_MAX_COUNT ||
+        model_file_open(dir, name, false, &f, NULL) != FSDPCK_OK)
+        return FSDPCK_OK;
+    if (f.nbytes > 0 && f.nbytes <= INSIDE_NBYTES_MAX &&
+        f.nbytes <= SIDECARS_NBYTES_MAX - s->nbytes) {
+        text.text = malloc(f.nbytes);
+        text.nbytes = f.nbytes;
+        st = text.text == NULL ? error_set_nomem(err, f.nbytes)
+                               : file_read_at(&f, 0, text.text, f.nbytes, err);
+        if (st == FSDPCK_OK)
+            st = set_text(s, added, &text, err);
+        *copied = st == FSDPCK_OK;
+        free(text.text);
+    }
+    file_abandon(&f);
+    return st;
 }
 
 char *sidecars_folder_above(const fsdpck_checkpoint *src)

@@ -28,7 +28,8 @@ typedef struct sidecar {
     uint64_t crc64; /* once copied */
     size_t index;   /* in the output */
     bool copied;
-    char *text; /* contents that replace those of the file; NULL: the file's own */
+    char *text;  /* contents that replace those of the file; NULL: the file's own */
+    bool inside; /* of a folder inside, also in the output: `path` */
 } sidecar;
 
 typedef struct sidecars {
@@ -50,6 +51,12 @@ void sidecars_init(sidecars *s, bool flat);
  * limits. */
 fsdpck_status sidecars_add_file(sidecars *s, const char *name, bool wanted, bool *copied,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds a regular file of at most 1 MiB in a folder inside: `dir`, of this name. */
+fsdpck_status sidecars_add_inside(sidecars *s, const folder *dir, const char *folder_name,
+                                  const char *name, bool *copied,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* "tokenizer.model.v7", of Mistral. */
+bool sidecars_is_versioned_tokenizer(const char *name);
 /* Adds a file of the checkpoint's own folder that is copied whatever its kind is, if it is a regular file within the
  * limits. After sidecars_find, which found none. */
 fsdpck_status sidecars_add_state(sidecars *s, const fsdpck_checkpoint *src, const char *name,

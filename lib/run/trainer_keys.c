@@ -65,6 +65,16 @@ static bool has_whole_state(const run *r)
            o->objects != FSDPCK_OBJECTS_DROP && r->only == NULL;
 }
 
+/* The whole state, but changed by options: its objects are in the metadata of the output. */
+static void note_without(const run *r, const char *name)
+{
+    if (r->opt.select.part == (int)PART_ALL && r->only == NULL)
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "'%s' is not copied, as options select or rename tensors or objects: Lightning "
+                  "does not load the output without it",
+                  name);
+}
+
 fsdpck_status trainer_file_add(run *r, fsdpck_error *err)
 {
     static const char name[] = "meta.pt";
@@ -72,8 +82,12 @@ fsdpck_status trainer_file_add(run *r, fsdpck_error *err)
     bool copied;
     if (src->format->id != FSDPCK_FORMAT_DCP || r->writer != src->format->writer ||
         src->adapter != NULL || src->remote_files != NULL || r->like.base != NULL ||
-        r->side.files.count > 0 || !has_whole_state(r) || !src->cat.origin.has_lightning)
+        r->side.files.count > 0 || !src->cat.origin.has_lightning)
         return FSDPCK_OK;
+    if (!has_whole_state(r)) {
+        note_without(r, name);
+        return FSDPCK_OK;
+    }
     RETURN_IF(sidecars_add_state(&r->side, src, name, &copied, err));
     if (!copied)
         log_warn(&r->ctx->log, FSDPCK_FINDING_SIDE_UNREAD, "copy it: Lightning requires it",

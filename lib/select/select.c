@@ -203,7 +203,8 @@ static bool is_written_with_primary(select_state *a, uint32_t k)
 {
     select_pick *pick = VEC_AT(&a->picks, select_pick, k);
     const bool is_tied = pick->tied_to != CAT_NONE && pick->param == CAT_NONE;
-    if (pick->is_alias || pick->is_tied_head || (is_tied && a->request->tied == SELECT_TIED_FIRST))
+    if (pick->is_alias || pick->is_omitted_tie ||
+        (is_tied && a->request->tied == SELECT_TIED_FIRST))
         return true;
     pick->is_linked = is_tied && a->request->tied == SELECT_TIED_LINK;
     return pick->is_linked;
@@ -429,8 +430,7 @@ void select_result_release(select_result *result)
 {
     free(result->other_params_first);
     name_list_release(&result->left_out_names);
-    for (size_t i = 0; i < result->tied_names_count; i++)
-        free(result->tied_names[i]);
+    name_list_release(&result->tied_names);
     name_list_release(&result->carried_names);
     name_list_release(&result->parted_names);
     name_list_release(&result->overlap_names);

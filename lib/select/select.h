@@ -126,6 +126,10 @@ typedef struct select_request {
     /* Omit lm_head.weight if like_model lacks it and this embedding, a tensor of it, has the same shape. */
     bool omits_tied_head;
     uint32_t like_embedding;
+    /* Likewise aliases that like_model lacks: source tensors with the elements of `first`, a different one for each
+     * alias or the same. */
+    const tied_pair *like_ties;
+    size_t like_tie_count;
 } select_request;
 
 /* For a catalogue that does not record its sharding: infers the simplest specs that explain the
@@ -133,8 +137,6 @@ typedef struct select_request {
  * tensors without a spec though others have one, as no mesh or a different mesh explains them. */
 fsdpck_status select_infer_specs(catalogue *c, uint64_t *otherwise,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
-
-#define SELECT_NAMES_MAX 20u
 
 typedef struct name_list {
     char **list;
@@ -150,8 +152,7 @@ typedef struct select_result {
     /* Bytes of elements before a cast: nbytes_in is the sum of the others and left_out_nbytes. */
     uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes;
     uint64_t merged, merged_nbytes; /* optimizer state that is one tensor for a whole flat unit */
-    char *tied_names[SELECT_NAMES_MAX]; /* "b = a" */
-    size_t tied_names_count;
+    name_list tied_names; /* "b = a" */
     bool unordered;       /* numbers of optimizer state follow a list of unknown order */
     uint64_t not_in_like; /* tensors sharded by the rules despite a `like` */
     uint32_t moved_first; /* target tensor: the first of layout.moved */

@@ -13,10 +13,10 @@ typedef struct select_pick {
     uint32_t target; /* CAT_NONE: dropped as a tie */
     uint32_t
         tied_to; /* index of a pick that is the same tensor under a different name, or CAT_NONE */
-    bool shares_view;  /* tied_to is the same view of the same storage, in the same dtype */
-    uint32_t param;    /* its parameter in the units, or CAT_NONE */
-    bool is_linked;    /* shares the target tensor of the pick that it is tied to */
-    bool is_tied_head; /* omitted: select_request.omits_tied_head */
+    bool shares_view;    /* tied_to is the same view of the same storage, in the same dtype */
+    uint32_t param;      /* its parameter in the units, or CAT_NONE */
+    bool is_linked;      /* shares the target tensor of the pick that it is tied to */
+    bool is_omitted_tie; /* omitted: select_request.omits_tied_head, like_ties */
     bool is_alias; /* an additional name of a parameter of the units, without its own location */
     /* Optimizer state for a flat writer: `param` is the parameter that it belongs to. With
      * use_orig_params, a scalar is on the ranks with a shard of `held_by`. */

@@ -65,18 +65,12 @@ static void put_tie(const select_state *a, const select_pick *first, const selec
 fsdpck_status select_record_tie(select_state *a, const select_pick *first, const select_pick *tied,
                                 fsdpck_error *err)
 {
-    select_result *r = a->result;
-    r->tied++;
-    if (r->tied_names_count >= SELECT_NAMES_MAX)
-        return FSDPCK_OK;
     text_buf both = {0};
+    a->result->tied++;
     put_tie(a, first, tied, &both);
     fsdpck_status st = text_check(&both, err);
-    char *line = st == FSDPCK_OK ? malloc(512) : NULL;
-    if (line != NULL)
-        r->tied_names[r->tied_names_count++] = escape_text(line, 512, both.text, both.nbytes);
-    else if (st == FSDPCK_OK)
-        st = error_set_nomem(err, 512);
+    if (st == FSDPCK_OK)
+        st = name_list_add(&a->result->tied_names, both.text, both.nbytes, err);
     text_release(&both);
     return st;
 }
@@ -313,15 +307,48 @@ static fsdpck_status omit_tied_head(select_state *a, fsdpck_error *err)
     const bool is_recorded = head->tied_to != CAT_NONE || embedding->tied_to != CAT_NONE;
     embedding->tied_to = CAT_NONE;
     head->tied_to = (uint32_t)(embedding - (select_pick *)a->picks.items);
-    head->is_tied_head = true;
+    head->is_omitted_tie = true;
     return is_recorded ? FSDPCK_OK : select_record_tie(a, embedding, head, err);
+}
+
+/* Takes `alias` out of the chain that `first` is tied along, and ties it to `first`. */
+static void tie_behind(select_state *a, uint32_t alias, uint32_t first)
+{
+    select_pick *p = VEC_AT(&a->picks, select_pick, alias),
+                *at = VEC_AT(&a->picks, select_pick, first);
+    for (; at->tied_to != CAT_NONE; at = VEC_AT(&a->picks, select_pick, at->tied_to)) {
+        if (at->tied_to != alias)
+            continue;
+        at->tied_to = p->tied_to;
+        break;
+    }
+    p->tied_to = first;
+    p->is_omitted_tie = true;
+}
+
+static fsdpck_status omit_like_ties(select_state *a, fsdpck_error *err)
+{
+    const select_request *r = a->request;
+    for (size_t i = 0; i < r->like_tie_count; i++) {
+        const uint32_t alias = pick_of(a, r->like_ties[i].alias),
+                       first = pick_of(a, r->like_ties[i].first);
+        if (alias == CAT_NONE || first == CAT_NONE)
+            continue;
+        const select_pick *p = VEC_AT(&a->picks, const select_pick, alias);
+        const bool is_recorded = p->tied_to != CAT_NONE;
+        tie_behind(a, alias, first);
+        if (!is_recorded)
+            RETURN_IF(select_record_tie(a, VEC_AT(&a->picks, const select_pick, first), p, err));
+    }
+    return FSDPCK_OK;
 }
 
 fsdpck_status select_find_ties(select_state *a, fsdpck_error *err)
 {
     RETURN_IF(tie_storages(a, err));
     RETURN_IF(tie_described(a, err));
-    return omit_tied_head(a, err);
+    RETURN_IF(omit_tied_head(a, err));
+    return omit_like_ties(a, err);
 }
 
 /* --- applying ties --- */
@@ -342,7 +369,7 @@ static fsdpck_status drop_tied(select_state *a, const select_pick *p, const sele
 {
     a->result->tied_dropped++;
     a->result->tied_dropped_nbytes += catalogue_tensor_nbytes(a->from, p->source);
-    if (head == p || head->target == CAT_NONE || p->is_tied_head)
+    if (head == p || head->target == CAT_NONE || p->is_omitted_tie)
         return FSDPCK_OK;
     return add_name(a, &a->to->dropped, p, head->target, err);
 }

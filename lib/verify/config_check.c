@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "verify/config_settings.h"
+#include "open/config_settings.h"
 
 /* More heads, or rows of a head, are read as this many: no product overflows. */
 #define HEADS_MAX (UINT64_C(1) << 24)

@@ -9,18 +9,20 @@
 #include "io/file.h"
 #include "verify/latest_list.h"
 #include "verify/latest_parts.h"
+#include "verify/latest_recorded.h"
 
 /* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
 
 /* ---- pointer files ---- */
 
-/* latest_checkpointed_iteration.txt holds "1000", DeepSpeed's latest "global_step1000". */
-static void read_pointer(const folder *dir, uint64_t *step, bool *known)
+/* latest_checkpointed_iteration.txt holds "1000", DeepSpeed's latest "global_step1000". *empty: a file without text. */
+static void read_pointer(const folder *dir, uint64_t *step, bool *known, const char **empty)
 {
     static const char *const names[] = {"latest_checkpointed_iteration.txt", "latest",
                                         "latest_checkpoint.txt", "latest.txt"};
     *known = false;
+    *empty = NULL;
     for (size_t i = 0; !*known && i < sizeof names / sizeof *names; i++) {
         path_kind kind;
         char *text = NULL;
@@ -30,6 +32,8 @@ static void read_pointer(const folder *dir, uint64_t *step, bool *known)
             continue;
         while (nbytes > 0 && strchr(" \r\n\t/", text[nbytes - 1]) != NULL)
             nbytes--;
+        if (nbytes == 0)
+            *empty = names[i];
         char word[POINTER_NBYTES_MAX + 1];
         memcpy(word, text, nbytes);
         word[nbytes] = '\0';
@@ -48,10 +52,15 @@ static void compare_pointer(const fsdpck_context *ctx, const folder *dir, const 
 {
     uint64_t pointed;
     bool known;
+    const char *empty;
     const latest_step *newest = list;
     while (newest < list + count && (!latest_step_may_count(newest) || newest->is_run))
         newest++;
-    read_pointer(dir, &pointed, &known);
+    read_pointer(dir, &pointed, &known, &empty);
+    if (empty != NULL && newest < list + count)
+        log_warn(&ctx->log, FSDPCK_FINDING_LATEST_POINTER,
+                 "write the name of the step to resume from into it",
+                 "'%s', which names the latest checkpoint, is empty", empty);
     if (!known || newest == list + count || pointed == newest->name.step)
         return;
     if (complete == NULL || complete == newest)
@@ -109,8 +118,11 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
                           uint64_t *found, const latest_step **complete, fsdpck_error *err)
 {
     const uint64_t max_count = o->max_count > 0 ? o->max_count : 1;
+    const latest_step *last = NULL; /* that was found */
     for (size_t i = 0; *found < max_count && i < count; i++) {
         fsdpck_error why = FSDPCK_ERROR_INIT;
+        if (latest_recorded_is_copy(&list[i], last))
+            continue;
         const fsdpck_status st = check_step(ctx, list, count, i, o, &why);
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
         if ((is_absent || latest_step_is_unknown(st, &why)) &&
@@ -126,6 +138,7 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
             *complete = &list[i];
         fn(arg, list[i].path, list[i].name.step, st == FSDPCK_OK ? NULL : &why);
         *found += st == FSDPCK_OK;
+        last = st == FSDPCK_OK ? &list[i] : last;
     }
     return FSDPCK_OK;
 }
@@ -157,6 +170,8 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     fsdpck_status st = folder_open(&dir, root, err);
     if (st == FSDPCK_OK)
         st = latest_list_read(&l, root, &dir, err);
+    if (st == FSDPCK_OK)
+        st = latest_recorded_add(ctx, &l, o.open, err);
     latest_step *const list = l.steps.items;
     const size_t count = l.steps.count;
     if (st != FSDPCK_OK)
@@ -170,6 +185,8 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
                           &ctx->log);
     if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0))
         latest_list_warn(&l, complete, &ctx->log);
+    if (st == FSDPCK_OK)
+        latest_recorded_warn(ctx, &l, complete, o.open);
     latest_list_release(&l);
     folder_close(&dir);
     return st;

@@ -6,12 +6,15 @@
 
 #include "base/text.h"
 #include "open/single_rank_file.h"
+#include "verify/latest_name.h"
 
 /* Newest first; equal steps are ordered by name, so that the result is deterministic. */
 static int compare_candidates(const void *a, const void *b)
 {
     const latest_step *x = a, *y = b;
     const int order = step_name_compare(&y->name, &x->name);
+    if (order == 0 && x->is_recorded != y->is_recorded) /* a copy of the other */
+        return x->is_recorded ? 1 : -1;
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
@@ -37,14 +40,14 @@ static bool may_be_checkpoint(const folder *dir, const char *name)
 static bool is_candidate(const folder *dir, const char *name, step_name *s)
 {
     step_name_read(name, weights_stem_nbytes(name), s);
-    return name[0] != '.' && s->mark != STEP_EVALUATION && s->has_numbers &&
-           may_be_checkpoint(dir, name);
+    return name[0] != '.' && s->mark != STEP_EVALUATION && may_be_checkpoint(dir, name);
 }
 
 static fsdpck_status add_candidate(latest_list *l, const char *root, const char *name,
                                    const step_name *s, fsdpck_error *err)
 {
-    vec *to = s->kind <= STEP_UNKNOWN ? &l->unnumbered : &l->steps;
+    const bool is_nameless = latest_name_has_no_step(name, s);
+    vec *to = is_nameless ? &l->nameless : s->kind <= STEP_UNKNOWN ? &l->unnumbered : &l->steps;
     const latest_step c = {.path = folder_path_join(root, name), .name = *s};
     if (c.path == NULL)
         return error_set_nomem(err, strlen(root));
@@ -66,15 +69,22 @@ fsdpck_status latest_list_read(latest_list *l, const char *root, const folder *d
         if (is_candidate(dir, names[i], &s))
             st = add_candidate(l, root, names[i], &s, err);
     }
-    if (l->steps.count > 1)
-        qsort(l->steps.items, l->steps.count, sizeof(latest_step), compare_candidates);
+    latest_list_sort(l);
     free(names);
     return st;
 }
 
+void latest_list_sort(latest_list *l)
+{
+    if (l->steps.count > 1)
+        qsort(l->steps.items, l->steps.count, sizeof(latest_step), compare_candidates);
+}
+
 void latest_list_init(latest_list *l)
 {
-    *l = (latest_list){.steps = VEC_OF(latest_step, NULL), .unnumbered = VEC_OF(latest_step, NULL)};
+    *l = (latest_list){.steps = VEC_OF(latest_step, NULL),
+                       .unnumbered = VEC_OF(latest_step, NULL),
+                       .nameless = VEC_OF(latest_step, NULL)};
 }
 
 void latest_list_release(latest_list *l)
@@ -83,7 +93,9 @@ void latest_list_release(latest_list *l)
         free(VEC_AT(&l->steps, latest_step, i)->path);
     for (size_t i = 0; i < l->unnumbered.count; i++)
         free(VEC_AT(&l->unnumbered, latest_step, i)->path);
-    VEC_RELEASE_ALL(&l->steps, &l->unnumbered);
+    for (size_t i = 0; i < l->nameless.count; i++)
+        free(VEC_AT(&l->nameless, latest_step, i)->path);
+    VEC_RELEASE_ALL(&l->steps, &l->unnumbered, &l->nameless);
 }
 
 /* ---- warnings ---- */

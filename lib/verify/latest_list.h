@@ -7,6 +7,7 @@
 typedef struct latest_list {
     vec steps;      /* latest_step, newest first */
     vec unnumbered; /* latest_step: the name contains numbers, but none is certainly that of a step */
+    vec nameless;   /* latest_step: "last.ckpt", "hpc_ckpt_1.ckpt", "final" */
 } latest_list;
 
 void latest_list_init(latest_list *l);
@@ -16,6 +17,8 @@ fsdpck_status latest_list_read(latest_list *l, const char *root, const folder *d
  * of its number.
  * chosen: the newest complete step; NULL if none. */
 void latest_list_warn(const latest_list *l, const latest_step *chosen, const logger *log);
+/* Newest first. */
+void latest_list_sort(latest_list *l);
 void latest_list_release(latest_list *l);
 
 #endif

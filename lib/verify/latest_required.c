@@ -105,13 +105,37 @@ static fsdpck_status check_megatron(fsdpck_checkpoint *c, fsdpck_error *err)
         (next, "use an older checkpoint, or copy the file from another one of the same release"));
 }
 
-fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *err)
+/* ---- OLMo-core ---- */
+
+/* stepN/train/, stepN/model_and_optim/ and, after both, stepN/.metadata.json, without which its Checkpointer does not
+ * find the step. */
+static fsdpck_status check_olmo(const probe_input *in, fsdpck_error *err)
 {
-    RETURN_IF(check_lightning(c, err));
-    return check_common(c, err);
+    static const char last[] = ".metadata.json";
+    path_kind kind;
+    if (!in->is_folder || !probe_has_entry(in, "model_and_optim") ||
+        !probe_has_entry(in, "train") || probe_has_entry(in, last) ||
+        path_probe(&in->dir, "train", &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FOLDER)
+        return FSDPCK_OK;
+    return FAIL_WITH(
+        err, BADINPUT, SAVE_INCOMPLETE, ("step of OLMo-core lacks '%s'", last), (path, in->path),
+        (expected, "'%s', which is written last; the step is not found without it", last),
+        (next, "use an older checkpoint, or copy the file from where it was written"));
 }
 
-/* ---- PEFT ---- */
+fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    probe_input above;
+    RETURN_IF(check_lightning(c, err));
+    RETURN_IF(check_common(c, err));
+    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
+        return FSDPCK_OK;
+    const fsdpck_status st = check_olmo(&above, err);
+    probe_release(&above);
+    return st;
+}
+
+/* ---- folders, whatever is read in them ---- */
 
 fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *err)
 {
@@ -120,7 +144,7 @@ fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *
         (probe_has_entry(in, "adapter_model.safetensors") ||
          probe_has_entry(in, "adapter_model.bin")))
         return fail_lacks(in->path, "folder of an adapter", config, err);
-    return FSDPCK_OK;
+    return check_olmo(in, err);
 }
 
 fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err)

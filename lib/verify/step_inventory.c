@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "manifest/manifest.h"
 #include "open/checkpoint.h"
 
 /* Limits of a candidate. */
@@ -115,6 +116,27 @@ static void merge_files(text_buf *name, const text_buf *pattern)
     text_puts(name, text_file_name(pattern->text));
 }
 
+/* Of files that the metadata states: what steps have in common, but no name that one may lack. */
+static fsdpck_status add_shared_pattern(step_inventory *s, const char *path, const step_name *of,
+                                        fsdpck_error *err)
+{
+    text_buf name = {0}, pattern = {0};
+    uint32_t id;
+    append_name(path, of, &name);
+    if (!name.failed && name.text != NULL)
+        append_pattern(name.text, name.nbytes, &pattern);
+    fsdpck_status st = text_check(&name, err);
+    if (st == FSDPCK_OK)
+        st = text_check(&pattern, err);
+    if (st == FSDPCK_OK && pattern.nbytes > 0)
+        st = add_pattern(s, &pattern, &id, err);
+    if (st == FSDPCK_OK && pattern.nbytes > 0)
+        *VEC_AT(&s->counts, uint32_t, id) = 1;
+    text_release(&name);
+    text_release(&pattern);
+    return st;
+}
+
 /* counted: otherwise files of this pattern are one. */
 static fsdpck_status add_path(step_inventory *s, const char *path, const step_name *of,
                               bool counted, fsdpck_error *err)
@@ -149,16 +171,29 @@ static fsdpck_status add_file(step_inventory *s, const char *path, const step_na
         free(above);
         RETURN_IF(st);
     }
-    return is_of_metadata(path) ? FSDPCK_OK : add_path(s, path, of, counted, err);
+    return is_of_metadata(path) ? add_shared_pattern(s, path, of, err)
+                                : add_path(s, path, of, counted, err);
 }
 
 /* ---- folders ---- */
+
+/* Settings, which a trainer writes with each step, such as config.json. Results of an evaluation belong to some steps, the
+ * index to one number of shards. */
+static bool is_settings(const char *name)
+{
+    static const char *const others[] = {"result", "metric", "eval", "predict", "log", ".index."};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strstr(name, others[i]) != NULL)
+            return false;
+    return text_ends_with(name, strlen(name), ".json") && strcmp(name, MANIFEST_NAME) != 0;
+}
 
 static bool is_weights(const char *name, bool *counted)
 {
     const size_t n = strlen(name);
     *counted = format_file_count(name) == 0 || format_is_shard_of_rank(name);
-    return is_of_metadata(name) || weights_stem_nbytes(name) < n || text_ends_with(name, n, ".pkl");
+    return is_of_metadata(name) || weights_stem_nbytes(name) < n ||
+           text_ends_with(name, n, ".pkl") || is_settings(name);
 }
 
 typedef struct inventory_walk {

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "manifest/manifest.h"
+#include "open/megatron_config.h"
 #include "open/state_files.h"
 #include "open/state_list.h"
 
@@ -26,6 +28,7 @@ bool trainer_state_is_read(const catalogue *c, const char *entry)
 typedef enum state_ends {
     ENDS_UNKNOWN,
     ENDS_ZIP,       /* with its end record; torch.save writes no comment after it */
+    ENDS_ZIP_CUT,   /* without it */
     ENDS_PICKLE,    /* of pickle.dump, with its last opcode */
     ENDS_PICKLE_CUT /* without it */
 } state_ends;
@@ -33,8 +36,8 @@ typedef enum state_ends {
 static state_ends ends_of(const uint8_t *head, const uint8_t *end, size_t end_nbytes)
 {
     static const uint8_t legacy[] = {0x80, 2, 0x8a, 0x0a}; /* torch.save: more than one pickle */
-    if (memcmp(head, "PK\3\4", 4) == 0 && memcmp(end, "PK\5\6", 4) == 0)
-        return ENDS_ZIP;
+    if (memcmp(head, "PK\3\4", 4) == 0)
+        return memcmp(end, "PK\5\6", 4) == 0 ? ENDS_ZIP : ENDS_ZIP_CUT;
     if (head[0] != 0x80 || head[1] < 2 || head[1] > 5 || memcmp(head, legacy, sizeof legacy) == 0)
         return ENDS_UNKNOWN;
     return end[end_nbytes - 1] == '.' ? ENDS_PICKLE : ENDS_PICKLE_CUT;
@@ -63,6 +66,30 @@ static fsdpck_status check_json(const probe_input *in, const char *entry, fsdpck
     return st == FSDPCK_LIMIT ? FSDPCK_OK : st;
 }
 
+/* Under any name, unless it is large. The manifest and the files of Megatron-Core have checks of their own. */
+static bool is_other_json(const char *entry)
+{
+    static const char *const checked[] = {MANIFEST_NAME, MEGATRON_CONFIG_FILE, "integrity.json"};
+    return text_ends_with(entry, strlen(entry), ".json") && !trainer_state_is_json(entry) &&
+           !model_json_has_name(entry) && !TEXT_IS_IN(entry, strlen(entry), checked);
+}
+
+/* Empty, or an object or a list without an end. */
+static bool is_json_cut(const probe_input *in, const char *entry)
+{
+    enum { NBYTES_MAX = 4 << 20 };
+    char *text = NULL;
+    size_t nbytes, at = 0;
+    if (file_read_whole(&in->dir, entry, NBYTES_MAX, &text, &nbytes, NULL) != FSDPCK_OK)
+        return false;
+    while (at < nbytes && memchr(" \t\r\n", text[at], 4) != NULL)
+        at++;
+    const bool opens = at < nbytes && (text[at] == '{' || text[at] == '[');
+    const bool is_cut = at == nbytes || (opens && !json_text_has_end(text, nbytes));
+    free(text);
+    return is_cut;
+}
+
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
                                   bool ends_only, fsdpck_error *err)
 {
@@ -73,6 +100,8 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
         return FSDPCK_OK;
     if (trainer_state_is_json(entry) || model_json_has_name(entry))
         return check_json(in, entry, err);
+    if (is_other_json(entry))
+        return FAIL(err, BADINPUT, NONE, "JSON is empty or has no end: the file was truncated");
     const state_ends ends = read_ends(in, entry);
     if (ends == ENDS_PICKLE || (ends_only && ends == ENDS_ZIP))
         return FSDPCK_OK;
@@ -102,6 +131,59 @@ static fsdpck_status fail_damaged(const probe_input *in, const char *entry, cons
                                : "a run that resumes from this folder needs it"));
 }
 
+/* Under any name, what torch.save or pickle.dump may have written; the readers of weights report other weights. */
+static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nbytes)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".bin", ".pkl", ".ckpt"};
+    path_kind kind;
+    bool known, has_suffix = false;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        has_suffix = has_suffix || text_ends_with(entry, strlen(entry), suffixes[i]);
+    return has_suffix && entry[0] != '.' && format_file_count(entry) == 0 &&
+           !checkpoint_is_weights_name(entry) && !(format_is_rank_file(entry, &known) && known) &&
+           path_probe(&in->dir, entry, &kind, nbytes, NULL) == FSDPCK_OK && kind == PATH_FILE;
+}
+
+/* Empty, or without the end that its kind has. */
+static bool is_incomplete(const probe_input *in, const char *entry)
+{
+    uint64_t nbytes;
+    if (is_other_json(entry) && entry[0] != '.')
+        return is_json_cut(in, entry);
+    if (!may_be_saved(in, entry, &nbytes))
+        return false;
+    const state_ends ends = nbytes == 0 ? ENDS_UNKNOWN : read_ends(in, entry);
+    return nbytes == 0 || ends == ENDS_ZIP_CUT ||
+           (ends == ENDS_PICKLE_CUT &&
+            !text_ends_with(entry, strlen(entry), ".bin")); /* any data */
+}
+
+bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const char *entry)
+{
+    uint64_t nbytes;
+    fsdpck_checkpoint *c = NULL;
+    const logger log = ctx->log;
+    if (!may_be_saved(in, entry, &nbytes) || read_ends(in, entry) != ENDS_ZIP)
+        return false;
+    char *path = folder_path_join(in->path, entry);
+    ctx->log = (logger){0};
+    const bool is_saved =
+        path != NULL && checkpoint_open(ctx, path, NULL, NULL, NULL, &c, NULL) == FSDPCK_OK;
+    fsdpck_close(c);
+    ctx->log = log;
+    free(path);
+    return is_saved;
+}
+
+static fsdpck_status add_incomplete(const probe_input *in, strtab *names, fsdpck_error *err)
+{
+    uint32_t id;
+    for (size_t i = 0; in->is_folder && i < in->entry_count; i++)
+        if (is_incomplete(in, in->entries[i]))
+            RETURN_IF(strtab_intern(names, in->entries[i], strlen(in->entries[i]), &id, err));
+    return FSDPCK_OK;
+}
+
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
                                   fsdpck_error *err)
 {
@@ -112,6 +194,8 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
     for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < in->entry_count; i++)
         if (trainer_state_is_json(in->entries[i]) || model_json_has_name(in->entries[i]))
             st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
+    if (st == FSDPCK_OK)
+        st = add_incomplete(in, &all, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&all); i++)
         if (read == NULL || !trainer_state_is_read(read, strtab_text(&all, i)))
             st = strtab_intern(names, strtab_text(&all, i), strtab_nbytes(&all, i), &id, err);

@@ -20,9 +20,13 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
                                          const catalogue *read, bool ends_only,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Adds the names of such files, and of the model's JSON files, except those in `read`. */
+/* Adds the names of such files, of the model's JSON files, and of others that are empty or were truncated, except
+ * those in `read`. */
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether torch.save wrote the entry, under any name, and it can be opened. Not weights that have another form. */
+bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const char *entry);
 
 /* Of Lightning's folders of DCP, which it writes last. */
 #define LIGHTNING_STATE "meta.pt"

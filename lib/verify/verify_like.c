@@ -7,10 +7,14 @@
 #include <string.h>
 
 #include "run/like_output.h"
+#include "run/like_ties.h"
 #include "run/tied_head.h"
 #include "verify/config_check.h"
 #include "verify/model_facts.h"
 #include "verify/verify_near.h"
+
+/* The command that lists the names that a message has no space for. */
+#define DIFF_LISTS "fsdpck diff"
 
 struct verify_like {
     fsdpck_context *ctx; /* its warnings are not findings of the output */
@@ -19,6 +23,7 @@ struct verify_like {
     model_ties base_ties;
     /* During the check: */
     fsdpck_verify *v;
+    vec ties;            /* tied_pair: copies that BASE lacks */
     model_config config; /* of the output */
     bool is_unread;      /* it has a config.json, but another kind of file */
 };
@@ -34,6 +39,7 @@ fsdpck_status verify_like_open(verify_like **out, const fsdpck_verify_options *o
     verify_like *w = calloc(1, sizeof *w);
     if (w == NULL)
         return error_set_nomem(err, sizeof *w);
+    w->ties = VEC_OF(tied_pair, NULL);
     w->ctx = fsdpck_context_new();
     fsdpck_status st = w->ctx == NULL ? error_set_nomem(err, sizeof *w->ctx) : FSDPCK_OK;
     if (st == FSDPCK_OK)
@@ -56,6 +62,7 @@ void verify_like_close(verify_like *w)
 {
     if (w == NULL)
         return;
+    vec_release(&w->ties);
     model_config_release(&w->config);
     like_output_release(&w->like);
     fsdpck_close(w->base);
@@ -106,9 +113,9 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
     static const char export_first[] =
         "export it first, with fsdpck consolidate --like or --map, and verify the output";
     const bool is_export = w->v->src->format->of_model;
-    like_names missing = {0}, extra = {0};
+    like_names missing = {.lists = DIFF_LISTS}, extra = {.lists = DIFF_LISTS};
     like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
-                              &missing, &extra);
+                              &w->ties, &missing, &extra);
     fsdpck_status st =
         report_names(w, &missing, &w->base->cat,
                      missing.count == 1 ? "tensor in the folder of --like is missing"
@@ -138,12 +145,13 @@ static fsdpck_status report_types(const verify_like *w, const like_names *n, fsd
                                   finding_severity severity, const char *differs, fsdpck_error *err)
 {
     const catalogue *c = output_of(w), *base = &w->base->cat;
-    text_buf expected = {0}, found = {0};
+    text_buf expected = {0}, found = {0}, more = {0};
     if (n->count == 0)
         return FSDPCK_OK;
     const uint32_t name = catalogue_tensor(c, n->first)->name;
     const uint32_t k =
         catalogue_find(base, catalogue_name(c, name), catalogue_name_nbytes(c, name));
+    like_names_put_more(n, &more);
     like_output_put_type(base, k, &expected);
     like_output_put_type(c, n->first, &found);
     fsdpck_status st = text_check(&n->names, err);
@@ -157,7 +165,7 @@ static fsdpck_status report_types(const verify_like *w, const like_names *n, fsd
             &what, FSDPCK_BADINPUT, id,
             ("%" PRIu64 " tensor%s a different %s than in the folder of --like: %s%s", n->count,
              n->count == 1 ? " has" : "s have", differs, n->names.text,
-             n->count > LIKE_NAMES_SHOWN ? ", ..." : ""),
+             more.text == NULL ? "" : more.text),
             (path, w->v->src->path), (tensor, catalogue_name(c, name)),
             (expected, "%s", expected.text), (found, "%s", found.text),
             (next,
@@ -166,6 +174,7 @@ static fsdpck_status report_types(const verify_like *w, const like_names *n, fsd
                  : "check that the folder of --like belongs to this model, and export again"));
         findings_report_as(&w->v->found, severity, &what);
     }
+    text_release(&more);
     text_release(&expected);
     text_release(&found);
     return st;
@@ -179,7 +188,8 @@ static bool is_float_cast(dtype a, dtype b)
 static fsdpck_status check_types(const verify_like *w, fsdpck_error *err)
 {
     const catalogue *c = output_of(w), *base = &w->base->cat;
-    like_names shapes = {0}, casts = {0}, kinds = {0};
+    like_names shapes = {.lists = DIFF_LISTS}, casts = {.lists = DIFF_LISTS},
+               kinds = {.lists = DIFF_LISTS};
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         const uint32_t k =
@@ -272,6 +282,44 @@ static void check_quantization(const verify_like *w)
     }
 }
 
+static bool is_quantized_dtype(const catalogue *c, size_t tensor)
+{
+    const dtype d = (dtype)catalogue_tensor(c, tensor)->dtype;
+    return dtype_get(d)->itemsize_bytes == 1 && d != DTYPE_BOOL;
+}
+
+static uint32_t find_quantized(const catalogue *c)
+{
+    for (uint32_t i = 0; i < catalogue_tensor_count(c); i++)
+        if (is_quantized_dtype(c, i))
+            return i;
+    return CAT_NONE;
+}
+
+/* One of both folders has a quantization_config, and the tensors of SRC are as in BASE. */
+static void check_quantization_kept(const verify_like *w)
+{
+    const uint32_t quantized = find_quantized(output_of(w));
+    const bool is_stray =
+                   w->config.is_quantized && !w->like.config.is_quantized && quantized == CAT_NONE,
+               is_lost =
+                   !w->config.is_quantized && w->like.config.is_quantized && quantized != CAT_NONE;
+    fsdpck_error what;
+    if (w->config.text == NULL || w->like.config.text == NULL || (!is_stray && !is_lost))
+        return;
+    FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
+              ("config.json %s 'quantization_config', but the tensors are %squantized",
+               is_stray ? "has a" : "has no", is_stray ? "not " : ""),
+              (path_in, w->v->src->path, "config.json"),
+              (next, is_stray ? "remove 'quantization_config' from config.json"
+                              : "copy 'quantization_config' from config.json of the folder of "
+                                "--like"));
+    if (is_lost)
+        error_tensor(&what,
+                     catalogue_name(output_of(w), catalogue_tensor(output_of(w), quantized)->name));
+    findings_report(&w->v->found, &what);
+}
+
 /* BASE has none because it is tied. A loader of SRC would create one with random values. */
 static void check_head(const verify_like *w, const model_facts *ours, const model_facts *theirs)
 {
@@ -304,6 +352,7 @@ static void check_config(const verify_like *w, const model_facts *ours, const mo
     check_head(w, ours, theirs);
     check_dtype(w, ours, theirs);
     check_quantization(w);
+    check_quantization_kept(w);
 }
 
 /* An unreadable config.json is a finding, and reads as one without members. Links are not followed, though
@@ -364,6 +413,16 @@ static fsdpck_status check_tie(const verify_like *w, const model_facts *ours, fs
     return st;
 }
 
+/* A loader ties them again. Their bytes are read, so only from level coverage on. */
+static fsdpck_status find_ties(verify_like *w, fsdpck_error *err)
+{
+    run_options o;
+    if (w->v->level < CHECK_COVERAGE || w->v->found.counts[FINDING_ERROR] > 0)
+        return FSDPCK_OK;
+    run_options_init(&o);
+    return like_ties_find(w->v->src, &o, &w->like, output_of(w), NULL, &w->ties, err);
+}
+
 fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *err)
 {
     if (w == NULL)
@@ -378,6 +437,8 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
     if (st == FSDPCK_OK)
         st = group_agree(v->src->ctx->group, check_tie(w, &ours, err), err);
     w->like.config.ties = ties_of(w);
+    if (st == FSDPCK_OK)
+        st = group_agree(v->src->ctx->group, find_ties(w, err), err);
     if (st == FSDPCK_OK)
         st = check_names(w, err);
     if (st == FSDPCK_OK)

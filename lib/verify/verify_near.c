@@ -52,8 +52,8 @@ static void put_far_names(const near_check *k, const near_role *role, text_buf *
         return;
     for (uint64_t i = 0; i < role->far; i++)
         like_names_add(&names, &k->v->src->cat, k->near->rows[role->first + i].tensor);
-    text_printf(text, ": %s%s", names.names.text == NULL ? "" : names.names.text,
-                names.count > LIKE_NAMES_SHOWN ? ", ..." : "");
+    text_printf(text, ": %s", names.names.text == NULL ? "" : names.names.text);
+    like_names_put_more(&names, text);
     text_release(&names.names);
 }
 

@@ -186,3 +186,46 @@ def case_export_like_order(setting):
     check_same_tensors(load_hf(folder)[0], expected, "--dtype")
     rows = [name for name, _, _ in header_of(os.path.join(folder, "model.safetensors"))]
     check(rows[-1] == "gate.bias", "not aligned: %s" % rows)
+
+
+def tied_models(T):
+    """Models whose files lack copies other than lm_head."""
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 37}
+    wide = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+            "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "vocab_size": 37, "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
+    audio = {"num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 20}
+    t5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2, "vocab_size": 37}
+    return ((T.T5ForConditionalGeneration, T.T5Config(**t5)),
+            (T.WhisperForConditionalGeneration, T.WhisperConfig(**wide, **audio)),
+            (T.BertForMaskedLM, T.BertConfig(**small)),
+            (T.RobertaForMaskedLM, T.RobertaConfig(**small)),
+            (T.BigBirdPegasusForConditionalGeneration, T.BigBirdPegasusConfig(**wide)))
+
+
+@case(first=(2, 15))
+def case_export_like_tied_copies(setting):
+    """save_pretrained writes one of several tied names; a state_dict has them all, in one storage or in several."""
+    for number, (make, config) in enumerate(tied_models(transformers())):
+        model = make(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.randn(parameter.shape))
+        base = setting.path("base%d" % number)
+        model.save_pretrained(base)
+        state = model.state_dict()
+        copies = set(state) - set(load_hf(base)[0])
+        check(len(copies) > 0, "no tied copies in " + make.__name__)
+        source = setting.path("source%d.pt" % number)
+        for values in (dict(state), {name: tensor.clone() for name, tensor in state.items()}):
+            torch.save(values, source)
+            done, folder = setting.consolidate(source, "out/", "--like", base)
+            check(all(name + " = " in done.stdout for name in copies), done.stdout)
+            with open(folder + "/model.safetensors", "rb") as one, open(base + "/model.safetensors", "rb") as other:
+                check(one.read() == other.read(), make.__name__ + ": not the file of save_pretrained")
+            shutil.rmtree(folder)
+        # A copy of another value is none.
+        name = next(n for n in sorted(copies) if state[n].dim() == 2 and n != "lm_head.weight")
+        values[name][-1, -1] += 1
+        torch.save(values, source)
+        done = setting.run("consolidate", source, setting.path("no"), "--like", base, expected=BAD_INPUT)
+        check("EXPORT-KEYS" in done.stderr and name in done.stderr, done.stderr)

@@ -274,8 +274,8 @@ Test(flat_writer, a_shared_name_has_no_place_of_its_own)
     cr_assert_eq(unit_list_close(&units, &err), FSDPCK_OK);
     write_all("fsdp=4");
     cr_expect_eq(result.tied_dropped, 1);
-    cr_assert_eq(result.tied_names_count, 1);
-    cr_expect_str_eq(result.tied_names[0], "head.weight = emb.weight");
+    cr_assert_eq(result.tied_names.count, 1);
+    cr_expect_str_eq(result.tied_names.list[0], "head.weight = emb.weight");
     expect_flat("_flat_param", (const run_of[]){{0, 21}, {100, 3}, {200, 3}, {0, 0}}, 4);
 }
 

@@ -4,8 +4,8 @@
  *     RETURN_IF(config_settings_read(&config, &s, err));
  *     if (s.is_read) ... config_settings_number(&s, "head_dim"), config_settings_of(&s, i) ...
  */
-#ifndef FSDPCK_VERIFY_CONFIG_SETTINGS_H
-#define FSDPCK_VERIFY_CONFIG_SETTINGS_H
+#ifndef FSDPCK_OPEN_CONFIG_SETTINGS_H
+#define FSDPCK_OPEN_CONFIG_SETTINGS_H
 
 #include "base/json.h"
 #include "open/model_config.h"
@@ -32,6 +32,8 @@ size_t config_settings_count(void);
 const char *config_settings_key(size_t index);
 /* That at the top, else that in text_config. */
 const config_setting *config_settings_of(const config_settings *s, size_t index);
+/* The same by its key, which must be one of them. */
+const config_setting *config_settings_find(const config_settings *s, const char *key);
 /* 0: absent. */
 uint64_t config_settings_number(const config_settings *s, const char *key);
 /* Whether both have the setting, and another value. */

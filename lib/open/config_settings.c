@@ -1,4 +1,4 @@
-#include "verify/config_settings.h"
+#include "open/config_settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,8 @@ static const char *const keys[] = {
     "beta_slow",
     "mscale",
     "mscale_all_dim",
+    "long_factor",
+    "short_factor",
     "partial_rotary_factor",
     "rotary_pct",
     "rotary_emb_base",
@@ -56,6 +58,9 @@ static const char *const keys[] = {
     "topk_method",
     "n_group",
     "topk_group",
+    "layer_types",
+    "model_type",
+    "architectures",
 };
 #define KEYS (sizeof keys / sizeof *keys)
 
@@ -82,7 +87,7 @@ static bool is_rope(const char *key)
 /* Members that count only in an object of RoPE: elsewhere, the same word may mean another thing. */
 static bool is_of_rope(size_t index)
 {
-    return index >= find_key("rope_type") && index <= find_key("mscale_all_dim");
+    return index >= find_key("rope_type") && index <= find_key("short_factor");
 }
 
 /* Older names of kinds of RoPE; that of images computes the same for text. */
@@ -134,6 +139,47 @@ static void take_member(config_settings *s, place_of_member where, bool nested, 
         take_value(nested ? &s->nested[i] : &s->top[i], i, t);
 }
 
+/* FNV-1a of the items. Lists inside lists are not compared. */
+static fsdpck_status read_list(config_setting *s, json_reader *r, fsdpck_error *err)
+{
+    json_token t;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    size_t count = 0;
+    *s = (config_setting){.kind = JSON_ARRAY};
+    RETURN_IF(json_next(r, &t, err));
+    for (; t.kind != JSON_ARRAY_END; count++) {
+        config_setting item;
+        take_value(&item, KEYS, &t);
+        if (item.kind == JSON_END)
+            s->kind = JSON_END;
+        if (item.kind == JSON_NUMBER)
+            snprintf(item.text, sizeof item.text, "%.17g", item.number);
+        for (const char *at = item.text; at == item.text || at[-1] != '\0'; at++)
+            hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+        if (count == 0)
+            snprintf(s->text, sizeof s->text, "[%.20s", item.text);
+        RETURN_IF(json_skip(r, &t, err));
+        RETURN_IF(json_next(r, &t, err));
+    }
+    const size_t n = strlen(s->text);
+    if (count > 1)
+        snprintf(s->text + n, sizeof s->text - n, ", ...] of %zu", count);
+    else
+        snprintf(s->text + n, sizeof s->text - n, n == 0 ? "[]" : "]");
+    s->u64 = hash;
+    return FSDPCK_OK;
+}
+
+/* The setting that a member of this name is; NULL: none. */
+static config_setting *find_setting(config_settings *s, place_of_member where, bool nested,
+                                    const char *key)
+{
+    const size_t i = find_key(key);
+    if (i == KEYS || (where != IN_ROPE && is_of_rope(i)))
+        return NULL;
+    return nested ? &s->nested[i] : &s->top[i];
+}
+
 static fsdpck_status read_members(config_settings *s, json_reader *r, fsdpck_error *err)
 {
     json_token t;
@@ -157,6 +203,8 @@ static fsdpck_status read_members(config_settings *s, json_reader *r, fsdpck_err
             nested = true;
         } else if (t.kind == JSON_OBJECT && where != IN_ROPE && is_rope(key)) {
             where = IN_ROPE;
+        } else if (t.kind == JSON_ARRAY && find_setting(s, where, nested, key) != NULL) {
+            RETURN_IF(read_list(find_setting(s, where, nested, key), r, err));
         } else {
             take_member(s, where, nested, key, &t);
             RETURN_IF(json_skip(r, &t, err));
@@ -206,6 +254,11 @@ const config_setting *config_settings_of(const config_settings *s, size_t index)
     return found;
 }
 
+const config_setting *config_settings_find(const config_settings *s, const char *key)
+{
+    return config_settings_of(s, find_key(key));
+}
+
 uint64_t config_settings_number(const config_settings *s, const char *key)
 {
     const size_t i = find_key(key);
@@ -219,11 +272,33 @@ static bool has_off(size_t index)
            index == find_key("final_logit_softcapping");
 }
 
+static bool is_window(size_t index)
+{
+    return index == find_key("sliding_window") || index == find_key("max_window_layers");
+}
+
+static json_kind window_of(const config_settings *s)
+{
+    return config_settings_of(s, find_key("use_sliding_window"))->kind;
+}
+
+/* Models with the switch ignore the window while it is off, as it is by default. */
+static bool has_no_window(const config_settings *a, const config_settings *b)
+{
+    const json_kind x = window_of(a), y = window_of(b);
+    return (x == JSON_FALSE && (y == JSON_FALSE || y == JSON_END)) ||
+           (x == JSON_END && y == JSON_FALSE);
+}
+
 bool config_settings_differ(const config_settings *a, const config_settings *b, size_t index)
 {
     const config_setting *x = config_settings_of(a, index), *y = config_settings_of(b, index);
     if (x->kind == JSON_END || y->kind == JSON_END || index == find_key("hidden_size"))
         return false;
+    if (is_window(index) && has_no_window(a, b))
+        return false;
+    if (x->kind == JSON_ARRAY && y->kind == JSON_ARRAY)
+        return x->u64 != y->u64;
     if ((x->kind == JSON_NULL || y->kind == JSON_NULL) && !has_off(index))
         return false;
     if (x->kind != y->kind)

@@ -1,0 +1,21 @@
+/* latest_recorded.h: checkpoints of a run whose step is not in their names: last.ckpt and hpc_ckpt_1.ckpt of Lightning,
+ * which number saves or nothing. Their files may record it. */
+#ifndef FSDPCK_VERIFY_LATEST_RECORDED_H
+#define FSDPCK_VERIFY_LATEST_RECORDED_H
+
+#include "verify/latest_list.h"
+
+/* Moves those of l->nameless that are the newest checkpoint by convention and record their step to l->steps, where their
+ * order beside the others is known; drops those that are none, or links to others. */
+fsdpck_status latest_recorded_add(fsdpck_context *ctx, latest_list *l,
+                                  const fsdpck_open_options *open,
+                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether it has the step of `found`, a checkpoint that is printed; NULL: none. */
+bool latest_recorded_is_copy(const latest_step *c, const latest_step *found);
+
+/* LATEST-NAME: those that were not considered and may be newer than `chosen` (NULL: none). */
+void latest_recorded_warn(fsdpck_context *ctx, const latest_list *l, const latest_step *chosen,
+                          const fsdpck_open_options *open);
+
+#endif
