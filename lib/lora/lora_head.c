@@ -26,8 +26,11 @@ bool lora_is_head(const char *path, size_t nbytes)
 
 bool lora_is_head_weight(const char *name, size_t nbytes)
 {
-    static const char weight[] = ".weight";
-    return text_ends_with(name, nbytes, weight) && lora_is_head(name, nbytes - sizeof weight + 1);
+    static const char *const ends[] = {".base_layer.weight", ".weight"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (text_ends_with(name, nbytes, ends[i]))
+            return lora_is_head(name, nbytes - strlen(ends[i]));
+    return false;
 }
 
 size_t lora_head_path(const char *name, size_t nbytes, const char **path)

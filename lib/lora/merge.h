@@ -79,11 +79,14 @@ typedef struct merge_list {
     uint32_t tied, tied_to;
     bool unties;    /* a module replaces it: both differ then */
     bool by_config; /* they are equal, and the config ties them */
+    bool by_bytes;  /* they are equal, and only the first changes: see is_untold */
     /* Set by the caller: tensors of input 0 that the config of the model ties; CAT_NONE: unknown or not tied. They are
      * one weight if they hold the same bytes. PEFT trains tokens of both together. */
     uint32_t embedding, head;
     merge_pair pair;
     bool is_certain; /* no other tensor may be the embedding */
+    /* No config says whether the model ties them: each has its own changes. */
+    bool is_untold;
     /* Set by the caller: changed weights of 16 bits are float32 in the second catalogue. */
     bool wide;
     /* Headers of chunks are not read before the streams are: chunks that are streams are then divided too, and

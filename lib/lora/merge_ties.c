@@ -45,6 +45,12 @@ static fsdpck_status is_tied(const list_maker *k, uint32_t one, uint32_t other, 
     return FSDPCK_OK;
 }
 
+static bool share_storage(const catalogue *c, uint32_t one, uint32_t other)
+{
+    const uint32_t alias = catalogue_tensor(c, one)->alias;
+    return alias != CAT_NONE && alias == catalogue_tensor(c, other)->alias;
+}
+
 /* Whether a file of a model whose config ties two weights has both. */
 static bool has_both(const list_maker *k, uint32_t one, uint32_t other)
 {
@@ -77,6 +83,28 @@ static fsdpck_status is_tied_by_config(list_maker *k, uint32_t one, uint32_t oth
     return FSDPCK_OK;
 }
 
+/* Without a config: they stay two weights, and the caller warns if they are equal. */
+static fsdpck_status note_untold(list_maker *k, const pending_step *p, uint32_t target,
+                                 fsdpck_error *err)
+{
+    merge_list *list = k->list;
+    const merge_target *one = VEC_AT(&list->targets, const merge_target, p->target);
+    const merge_target *two = VEC_AT(&list->targets, const merge_target, target);
+    bool equal;
+    if (list->no_reading || list->tied != STRTAB_NONE || p->step.unties ||
+        !has_both(k, one->tensor, two->tensor) ||
+        share_storage(k->base->cat, one->tensor, two->tensor))
+        return FSDPCK_OK;
+    RETURN_IF(merge_is_equal(k->base->cat, k->base->src, one->tensor, two->tensor, k->owner, &equal,
+                             err));
+    if (equal) {
+        list->tied = one->name;
+        list->tied_to = two->name;
+        list->by_bytes = true;
+    }
+    return FSDPCK_OK;
+}
+
 /* PEFT trains tokens of the embedding for an output projection too, unless that has tokens of its own. */
 static bool shares_tokens(const list_maker *k, const pending_step *p, uint32_t target)
 {
@@ -94,12 +122,6 @@ static bool shares_tokens(const list_maker *k, const pending_step *p, uint32_t t
             return false;
     }
     return true;
-}
-
-static bool share_storage(const catalogue *c, uint32_t one, uint32_t other)
-{
-    const uint32_t alias = catalogue_tensor(c, one)->alias;
-    return alias != CAT_NONE && alias == catalogue_tensor(c, other)->alias;
 }
 
 /* PEFT trains tokens of all tied weights together. */
@@ -130,6 +152,8 @@ static fsdpck_status shares(list_maker *k, const pending_step *p, uint32_t targe
         RETURN_IF(is_tied(k, one, other, shared, err));
     if (*shared)
         return FSDPCK_OK;
+    if (k->list->is_untold)
+        return note_untold(k, p, target, err);
     *shared = shares_tokens(k, p, target);
     if (*shared)
         return FSDPCK_OK;

@@ -1,5 +1,6 @@
 #include "open/merged_ties.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -40,15 +41,32 @@ static uint32_t find_head(const catalogue *c, uint32_t embedding)
     return head;
 }
 
+/* config.json in the folder, else in the folder around it, as trainers save it beside the steps. */
+static fsdpck_status read_config(const fsdpck_checkpoint *base, model_config *config)
+{
+    path_kind kind;
+    *config = (model_config){0};
+    if (base->probe.is_folder)
+        RETURN_IF(model_config_read(&base->probe.dir, config, NULL));
+    if (!base->probe.is_folder || config->text != NULL)
+        return FSDPCK_OK;
+    char *path = folder_path_join(base->path, "../config.json");
+    if (path == NULL)
+        return FSDPCK_LIMIT;
+    fsdpck_status st = path_probe(NULL, path, &kind, NULL, NULL);
+    if (st == FSDPCK_OK && kind == PATH_FILE)
+        st = model_config_read_file(path, config, NULL);
+    free(path);
+    return st;
+}
+
 /* The weights that config.json ties, for merge_list.embedding and head. */
 void merged_find_tied(const fsdpck_checkpoint *base, merge_list *list)
 {
-    model_config config = {0};
-    if (!base->probe.is_folder)
-        return;
-    if (model_config_read(&base->probe.dir, &config, NULL) != FSDPCK_OK)
-        config.ties = MODEL_TIES_UNKNOWN;
-    if (config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES) {
+    model_config config;
+    const bool is_read = read_config(base, &config) == FSDPCK_OK;
+    list->is_untold = !is_read || config.text == NULL;
+    if (list->is_untold || config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES) {
         list->embedding = model_embedding_find(&base->cat, &config, &list->is_certain);
         list->head = find_head(&base->cat, list->embedding);
     }
@@ -115,7 +133,7 @@ fsdpck_status merged_add_tied(const merge_list *list, const merge_request *reque
     tied_names t = {names, texts, VEC_OF(uint32_t, names->owner)};
     fsdpck_status st = FSDPCK_OK;
     *added = 0;
-    if (list->embedding == CAT_NONE || !list->is_certain)
+    if (list->embedding == CAT_NONE || !list->is_certain || list->is_untold)
         return FSDPCK_OK;
     for (size_t i = 0; i < count; i++) {
         const merge_checkpoint *beside = requests[i].beside;
@@ -180,8 +198,9 @@ static const merge_target *tied_by_config(const merge_list *list)
 fsdpck_status merged_check_tied(const merge_list *list, const merge_request *requests, size_t count,
                                 fsdpck_error *err)
 {
-    if (list->embedding == CAT_NONE || !list->is_certain || list->head != CAT_NONE ||
-        ties_all(requests, count) || count_targets(list, list->embedding, false) != 1)
+    if (list->embedding == CAT_NONE || !list->is_certain || list->is_untold ||
+        list->head != CAT_NONE || ties_all(requests, count) ||
+        count_targets(list, list->embedding, false) != 1)
         return FSDPCK_OK;
     for (size_t i = 0; i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
@@ -206,7 +225,14 @@ static void warn_pair(const fsdpck_checkpoint *c, const merge_list *list)
 {
     const char *tied = strtab_text(&list->names, list->tied);
     const char *to = strtab_text(&list->names, list->tied_to);
-    if (list->unties)
+    if (list->by_bytes)
+        log_warn(
+            &c->ctx->log, FSDPCK_FINDING_LORA_TIED,
+            "put config.json of the model into SRC; if it ties the weights, both have all changes",
+            "the adapter changes '%s', and '%s' has the same values in the base model, but no "
+            "config.json says whether the model ties them: each has its own changes only",
+            tied, to);
+    else if (list->unties)
         log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED, UNTIE_CONFIG,
                  "the adapter replaces '%s', which %s '%s': the weights differ in the output, as "
                  "after merge_and_unload",
@@ -254,7 +280,8 @@ void merged_warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
         warn_pair(c, list);
         return;
     }
-    const merge_target *t = list->pair == MERGE_PAIR_EQUAL ? NULL : tied_by_config(list);
+    const bool is_pair = list->pair == MERGE_PAIR_EQUAL || list->is_untold;
+    const merge_target *t = is_pair ? NULL : tied_by_config(list);
     if (t != NULL)
         warn_config(c, list, t);
 }

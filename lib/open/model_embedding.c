@@ -1,5 +1,7 @@
 #include "open/model_embedding.h"
 
+#include <string.h>
+
 #include "base/text.h"
 
 static const char *name_of(const catalogue *c, size_t tensor, size_t *nbytes)
@@ -9,41 +11,45 @@ static const char *name_of(const catalogue *c, size_t tensor, size_t *nbytes)
     return catalogue_name(c, name);
 }
 
-bool model_is_head(const catalogue *c, size_t tensor)
+/* Whether the weight's module has one of the names. PEFT moves the weight of a module with an adapter to its member
+ * base_layer. */
+static bool is_weight_of(const char *name, size_t nbytes, const char *const *modules, size_t count)
 {
-    size_t nbytes;
-    const char *name = name_of(c, tensor, &nbytes);
-    return text_is(name, nbytes, "lm_head.weight") ||
-           text_ends_with(name, nbytes, ".lm_head.weight");
+    static const char *const ends[] = {".base_layer.weight", ".weight"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        if (!text_ends_with(name, nbytes, ends[i]))
+            continue;
+        const size_t end = nbytes - strlen(ends[i]);
+        size_t begin = end;
+        while (begin > 0 && name[begin - 1] != '.')
+            begin--;
+        return text_is_one_of(name + begin, end - begin, modules, count);
+    }
+    return false;
 }
 
-/* Where they begin; 0: the name has no more. */
-static size_t last_two_parts(const char *name, size_t nbytes)
+bool model_is_head(const catalogue *c, size_t tensor)
 {
-    unsigned parts = 2;
-    for (; nbytes > 0; nbytes--)
-        if (name[nbytes - 1] == '.' && parts-- == 1)
-            return nbytes;
-    return 0;
+    static const char *const head[] = {"lm_head"};
+    size_t nbytes;
+    const char *name = name_of(c, tensor, &nbytes);
+    return is_weight_of(name, nbytes, head, 1);
 }
 
 /* Names that are the embedding's in every family. */
 static bool is_sure_name(const char *name, size_t nbytes)
 {
-    static const char *const sure[] = {"embed_tokens.weight", "wte.weight"};
-    const size_t at = last_two_parts(name, nbytes);
-    return TEXT_IS_IN(name + at, nbytes - at, sure);
+    static const char *const sure[] = {"embed_tokens", "wte"};
+    return is_weight_of(name, nbytes, sure, sizeof sure / sizeof *sure);
 }
 
 /* Names that families have for it. Other tensors may have them too, of another shape. */
 static bool is_usual_name(const char *name, size_t nbytes)
 {
-    static const char *const usual[] = {
-        "embed_tokens.weight",   "wte.weight",        "word_embeddings.weight",
-        "tok_embeddings.weight", "embed_in.weight",   "shared.weight",
-        "word_embedding.weight", "embeddings.weight", "tokens_embed.weight"};
-    const size_t at = last_two_parts(name, nbytes);
-    return TEXT_IS_IN(name + at, nbytes - at, usual);
+    static const char *const usual[] = {"embed_tokens",   "wte",        "word_embeddings",
+                                        "tok_embeddings", "embed_in",   "shared",
+                                        "word_embedding", "embeddings", "tokens_embed"};
+    return is_weight_of(name, nbytes, usual, sizeof usual / sizeof *usual);
 }
 
 static bool has_stated_shape(const catalogue *c, const model_config *config, size_t tensor)

@@ -195,6 +195,32 @@ def case_merge_tied_pairs(setting):
 
 
 @case(first=(2, 15))
+def case_merge_tied_inside(setting):
+    """A sharded state has both of two tied weights: config.json in the folder or around it tells; without one, the user is told."""
+    import torch.distributed.checkpoint as dcp
+    for name in ("head", "embedding", "both", "neither"):
+        torch.manual_seed(2)
+        base = make_tied().to(torch.bfloat16)
+        model, truth = make_adapter(setting, name, base, PAIRS[name][0])
+        expected = merge_by_peft(base, [truth])
+        for where in ("in", "around", "nowhere"):
+            folder = setting.path("%s-%s/step" % (name, where))
+            dcp.save({"model": model.state_dict()}, checkpoint_id=folder, no_dist=True)
+            if where != "nowhere":
+                base.config.save_pretrained(folder if where == "in" else os.path.dirname(folder))
+            config = ("--adapter-config", os.path.join(truth, "adapter_config.json"))
+            done, out = run_merge(setting, folder, "%s-%s-out" % (name, where), ["self"], *config)
+            untold = name != "neither" and where == "nowhere"
+            skipped = {"head": ["model.embed_tokens.weight"], "embedding": ["lm_head.weight"],
+                       "both": ["model.embed_tokens.weight", "lm_head.weight"]}[name] if untold else []
+            found = load_hf(out)[0]
+            check_merged({key: found[key] for key in found if key not in skipped},
+                         {key: expected[key] for key in expected if key not in skipped}, "%s %s" % (name, where))
+            check(("LORA-TIED" in done.stderr) == (name != "neither"), "%s %s: %s" % (name, where, done.stderr))
+            check(("no config.json says" in done.stderr) == untold, "%s %s: %s" % (name, where, done.stderr))
+
+
+@case(first=(2, 15))
 def case_merge_layers(setting):
     """layers_to_transform: the first index of a path is that of the layer, also in encoder.block.1.layer.0."""
     for name, layers in (("one", [1]), ("two", [0, 2])):
