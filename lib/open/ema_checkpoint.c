@@ -57,7 +57,8 @@ static fsdpck_status warn_partial(fsdpck_checkpoint *c, const vec *inputs, fsdpc
             first = in->name;
     }
     if (st == FSDPCK_OK && count > 0 && group_rank(c->ctx->group) == 0)
-        log_warn(&c->ctx->log, FSDPCK_FINDING_EMA_PARTIAL, "",
+        log_warn(&c->ctx->log, FSDPCK_FINDING_EMA_PARTIAL,
+                 "list them with --json: they are in left_out",
                  "the moving average lacks %zu of %zu tensors of the model, the first is '%s'",
                  count, weights.inputs.count, first);
     map_inputs_release(&weights);
