@@ -167,8 +167,7 @@ static void find_families(const target *t, own_families *own)
 static bool is_family_key(const target *t, value key, const own_families *own)
 {
     for (size_t i = 0; i < own->count; i++)
-        if (own->families[i].key != NULL &&
-            value_is_str(&t->cat.pool, key, own->families[i].key))
+        if (own->families[i].key != NULL && value_is_str(&t->cat.pool, key, own->families[i].key))
             return true;
     return false;
 }
@@ -252,6 +251,20 @@ static fsdpck_status lay_out_family(layout_state *s, const family *f, fsdpck_err
     return st;
 }
 
+/* A family whose files are alone is read back without its key. */
+static fsdpck_status lay_out_families(layout_state *s, const own_families *own, fsdpck_error *err)
+{
+    size_t written = 0;
+    for (size_t i = 0; i < own->count; i++) {
+        const uint64_t files = catalogue_file_count(&s->t->cat);
+        RETURN_IF(lay_out_family(s, &own->families[i], err));
+        if (catalogue_file_count(&s->t->cat) == files)
+            continue;
+        s->t->dropped_key = written++ == 0 ? own->families[i].key : NULL;
+    }
+    return FSDPCK_OK;
+}
+
 static fsdpck_status add_settings(target *t, const char *name, fsdpck_error *err)
 {
     text_buf text = {0};
@@ -277,12 +290,10 @@ static fsdpck_status lay_out(layout_state *s, const char *pattern, fsdpck_error 
                                                 : plain_pattern};
 
     RETURN_IF(rank_pattern_check(whole.pattern, t->world_size, err));
-    if (pattern != NULL || own.count == 0 || !all_have_families(t, &own)) {
+    if (pattern != NULL || own.count == 0 || !all_have_families(t, &own))
         RETURN_IF(lay_out_family(s, &whole, err));
-    } else {
-        for (size_t i = 0; i < own.count; i++)
-            RETURN_IF(lay_out_family(s, &own.families[i], err));
-    }
+    else
+        RETURN_IF(lay_out_families(s, &own, err));
     if (trainer != NULL && trainer->settings_name != NULL)
         RETURN_IF(add_settings(t, trainer->settings_name, err));
     for (uint64_t i = 0; i < s->nchunks; i++) {

@@ -21,7 +21,9 @@ typedef struct config_check {
     strtab layers;    /* the same, to their last number */
     strtab stacks;    /* the same, before their first number */
     vec last;         /* uint32_t by template: the module with the largest numbers */
-    strtab saved;     /* names in the base model of tensors of the adapter that replace others */
+    strtab
+        wrapped; /* paths of modules of other adapters of the same model: modules in memory, not only in a file */
+    strtab saved; /* names in the base model of tensors of the adapter that replace others */
     text_buf scratch;
 } config_check;
 
@@ -225,6 +227,19 @@ static layer_number first_number(const char *path, size_t nbytes)
     return found;
 }
 
+/* Of another adapter. "all-linear" does not target embeddings and output projections. */
+static fsdpck_status note_wrapped(config_check *s, const lora_module *m, fsdpck_error *err)
+{
+    const char *path = lora_text(s->set, m->path);
+    const size_t nbytes = strtab_nbytes(&s->set->names, m->path);
+    uint32_t id;
+    if (s->own > 0 || (m->kind != LORA_LINEAR && m->kind != LORA_EMBEDDING) ||
+        (s->config->target_modules.is_all &&
+         (m->kind != LORA_LINEAR || lora_is_head(path, nbytes))))
+        return FSDPCK_OK;
+    return strtab_intern(&s->wrapped, path, nbytes, &id, err);
+}
+
 static fsdpck_status note_module(config_check *s, uint32_t index, fsdpck_error *err)
 {
     const lora_module *m = lora_module_at(s->set, index);
@@ -337,6 +352,7 @@ static fsdpck_status check_lost(config_check *s, const char *name, size_t nbytes
     if (strtab_find(&s->paths, name, n) != STRTAB_NONE || saved_around(c, name, n, true) > 0 ||
         has_shared_values(s, name, n))
         return FSDPCK_OK;
+    lost = lost || strtab_find(&s->wrapped, name, n) != STRTAB_NONE;
     if (!lost)
         RETURN_IF(others_show(s, name, n, &lost, err));
     bool beside = false;
@@ -380,9 +396,10 @@ static fsdpck_status check_lacking(config_check *s, fsdpck_error *err)
 {
     const strtab *names = &s->set->names;
     uint32_t id;
-    for (uint32_t i = 0; i < lora_module_count(s->set); i++)
-        if (lora_module_at(s->set, i)->adapter == s->adapter)
-            RETURN_IF(note_module(s, i, err));
+    for (uint32_t i = 0; i < lora_module_count(s->set); i++) {
+        const lora_module *m = lora_module_at(s->set, i);
+        RETURN_IF(m->adapter == s->adapter ? note_module(s, i, err) : note_wrapped(s, m, err));
+    }
     for (size_t i = 0; i < lora_tensor_count(s->set); i++) {
         const lora_tensor *t = lora_tensor_at(s->set, i);
         const bool own =
@@ -450,7 +467,7 @@ fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t ow
                       .found = found,
                       .ctx = ctx,
                       .last = VEC_OF(uint32_t, owner)};
-    strtab *const tables[] = {&s.paths, &s.templates, &s.layers, &s.stacks, &s.saved};
+    strtab *const tables[] = {&s.paths, &s.templates, &s.layers, &s.stacks, &s.wrapped, &s.saved};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         strtab_init(tables[i], owner);
     const fsdpck_status st = check_all(&s, err);

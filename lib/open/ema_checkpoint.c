@@ -58,7 +58,7 @@ static fsdpck_status warn_partial(fsdpck_checkpoint *c, const vec *inputs, fsdpc
     }
     if (st == FSDPCK_OK && count > 0 && group_rank(c->ctx->group) == 0)
         log_warn(&c->ctx->log, FSDPCK_FINDING_EMA_PARTIAL,
-                 "list them with --json: they are in left_out",
+                 "list them with --json (left_out), and convert them with --part model and --keys",
                  "the moving average lacks %zu of %zu tensors of the model, the first is '%s'",
                  count, weights.inputs.count, first);
     map_inputs_release(&weights);

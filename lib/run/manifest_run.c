@@ -26,13 +26,23 @@ void manifest_run_request_checksums(run *r)
 
 /* ---- tensors ---- */
 
+/* The bytes before a tensor's name in the output. */
+static size_t dropped_nbytes(const target *t, const char *name, size_t nbytes)
+{
+    const size_t n = t->dropped_key == NULL ? 0 : strlen(t->dropped_key);
+    return n > 0 && n < nbytes && memcmp(name, t->dropped_key, n) == 0 && name[n] == '.' ? n + 1
+                                                                                         : 0;
+}
+
 fsdpck_status manifest_add_rows(manifest *m, const digest_rows *d, const target *t,
                                 fsdpck_error *err)
 {
     for (uint64_t i = 0; i < d->count; i++) {
         const digest_row *row = &d->rows[i];
         const cat_tensor *ct = catalogue_tensor(&t->cat, row->tensor);
-        RETURN_IF(manifest_add_tensor(m, row->name, row->name_nbytes, (dtype)ct->dtype, ct->ndim,
+        const size_t dropped = dropped_nbytes(t, row->name, row->name_nbytes);
+        RETURN_IF(manifest_add_tensor(m, row->name + dropped, row->name_nbytes - dropped,
+                                      (dtype)ct->dtype, ct->ndim,
                                       catalogue_shape(&t->cat, row->tensor), row->digest, err));
     }
     return FSDPCK_OK;

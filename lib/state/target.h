@@ -106,6 +106,8 @@ struct target {
     bool want_file_crc; /* exec must fill file_crc */
     uint64_t *file_crc; /* raw, of each file with zeros for the bytes that seal() writes; see
                          * target_file_crc */
+    /* The first part of all names, which the output lacks: it has the files of one part alone. NULL: none. */
+    const char *dropped_key;
     bool is_folder;     /* output is a folder of files */
     bool has_index;     /* with an index, which contains the texts of cat.origin.index_metadata */
     target_filter pack; /* of a writer that compresses: filter.h; then it has no deferred or

@@ -178,6 +178,27 @@ def case_lora_two_adapters(setting):
 
 
 @case(first=(2, 15))
+def case_lora_two_adapters_lost(setting):
+    """What one of two adapters lost shows by the config, as modules of the other prove that they exist. Nothing else may be reported."""
+    model = make_peft("llama", ("default", "other"))
+    truth = save_truth(setting, model)
+    state = model.state_dict()
+    layers = sorted({key.split(".layers.")[1].split(".")[0] for key in state if ".layers." in key and ".lora_A.default." in key})
+    modules = sorted({key.split(".lora_A.")[0].rsplit(".", 1)[1] for key in state if ".lora_A.default." in key})
+    cases = {"layer": ".layers.%s." % layers[-1], "module": "." + modules[-1] + ".lora_", "nothing": "no such name"}
+    for lost, part in cases.items():
+        torch.save({"model": {key: value for key, value in state.items() if not (".default." in key and part in key)}},
+                   setting.path(lost + ".pt"))
+        model.config.save_pretrained(setting.folder)
+        config = os.path.join(truth, CONFIG)
+        for options in (("--part", "adapter", "--adapter", "default"), ("--merge-adapter", "self:default")):
+            expected = 0 if lost == "nothing" else BAD_INPUT
+            done, _ = setting.consolidate(setting.path(lost + ".pt"), "%s%d" % (lost, len(options)), *options, "--adapter-config", config,
+                                          expected=expected)
+            check(("LORA-PAIR" in done.stderr) == (expected != 0), done.stderr)
+
+
+@case(first=(2, 15))
 def case_lora_rank_files(setting):
     """verl's folder, with what it knows of the adapter beside the ranks' files."""
     model = make_peft("llama_bf16")
