@@ -1,4 +1,5 @@
 /* average_adapters.c: folders of adapters: whether their configs permit an average, and whether a checkpoint is one. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,19 @@ static fsdpck_status read_values(json_reader *r, config_values *v, fsdpck_error 
     }
 }
 
+/* Of lora_train_meta.json, which has no more than these. */
+static fsdpck_status take_facts(const lora_facts *facts, config_values *v, fsdpck_error *err)
+{
+    for (size_t i = 0; i < MEMBER_COUNT; i++) {
+        if (strcmp(members[i], "r") == 0 && facts->r > 0)
+            text_printf(&v->text[i], "%" PRIu64, facts->r);
+        if (strcmp(members[i], "lora_alpha") == 0 && facts->has_alpha)
+            text_printf(&v->text[i], "%.17g", facts->alpha);
+        RETURN_IF(text_check(&v->text[i], err));
+    }
+    return FSDPCK_OK;
+}
+
 /* *found: whether the checkpoint has a config. */
 static fsdpck_status values_of(const fsdpck_checkpoint *c, config_values *v, bool *found,
                                fsdpck_error *err)
@@ -86,6 +100,9 @@ static fsdpck_status values_of(const fsdpck_checkpoint *c, config_values *v, boo
         json_reader_release(&r);
         if (st != FSDPCK_OK)
             error_path(err, from.path);
+    } else if (st == FSDPCK_OK && (from.facts.r > 0 || from.facts.has_alpha)) {
+        *found = true;
+        st = take_facts(&from.facts, v, err);
     }
     adapter_source_release(&from);
     return st;
@@ -93,7 +110,7 @@ static fsdpck_status values_of(const fsdpck_checkpoint *c, config_values *v, boo
 
 static const char *shown(const text_buf *text)
 {
-    return text->nbytes == 0 ? "absent or null" : text->text;
+    return text->nbytes == 0 ? "absent, null or false" : text->text;
 }
 
 static bool same_value(const text_buf *a, const text_buf *b)
