@@ -9,7 +9,8 @@
 #define BLOCK 1024u
 /* Numbers per step in floats, which need no copy. */
 #define SPAN (16 * BLOCK)
-/* Parallel sums that compilers vectorize, added in the same order for every vector width. */
+/* Parallel sums that compilers vectorize, added in the same order for every vector width. Fused products are rounded
+ * once, so machines without them may have other last bits. */
 #define LANES 32u
 /* Products that a lane adds in floats before their sum goes to a double. */
 #define RUN 16u

@@ -21,8 +21,8 @@ fsdpck_status lora_check(const lora_set *set, const catalogue *c, uint32_t adapt
  * module shows that they belong to the trained model. */
 typedef struct lora_lost {
     uint64_t layers; /* of the base model by its config: those in it are LORA-PAIR; 0: unknown */
-    uint64_t
-        shared; /* the last of these have no keys and values of their own, though files may hold weights for them */
+    /* The last of these have no keys and values of their own, though files may hold weights for them. */
+    uint64_t shared;
     uint64_t unproven; /* result: modules that may be lost, while `layers` is unknown */
     uint32_t first;    /* result: the weight of the first of them, in set->names */
 } lora_lost;

@@ -21,8 +21,8 @@ typedef struct config_check {
     strtab layers;    /* the same, to their last number */
     strtab stacks;    /* the same, before their first number */
     vec last;         /* uint32_t by template: the module with the largest numbers */
-    strtab
-        wrapped; /* paths of modules of other adapters of the same model: modules in memory, not only in a file */
+    /* Paths of modules of other adapters of the same model: these exist in memory, not only in a file. */
+    strtab wrapped;
     strtab saved; /* names in the base model of tensors of the adapter that replace others */
     text_buf scratch;
 } config_check;

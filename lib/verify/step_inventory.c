@@ -116,18 +116,24 @@ static void merge_files(text_buf *name, const text_buf *pattern)
     text_puts(name, text_file_name(pattern->text));
 }
 
+/* The name of a file in its step, and its pattern; to be released also after a failure. */
+static fsdpck_status describe_path(const char *path, const step_name *of, text_buf *name,
+                                   text_buf *pattern, fsdpck_error *err)
+{
+    append_name(path, of, name);
+    if (!name->failed && name->text != NULL)
+        append_pattern(name->text, name->nbytes, pattern);
+    RETURN_IF(text_check(name, err));
+    return text_check(pattern, err);
+}
+
 /* Of files that the metadata states: what steps have in common, but no name that one may lack. */
 static fsdpck_status add_shared_pattern(step_inventory *s, const char *path, const step_name *of,
                                         fsdpck_error *err)
 {
     text_buf name = {0}, pattern = {0};
     uint32_t id;
-    append_name(path, of, &name);
-    if (!name.failed && name.text != NULL)
-        append_pattern(name.text, name.nbytes, &pattern);
-    fsdpck_status st = text_check(&name, err);
-    if (st == FSDPCK_OK)
-        st = text_check(&pattern, err);
+    fsdpck_status st = describe_path(path, of, &name, &pattern, err);
     if (st == FSDPCK_OK && pattern.nbytes > 0)
         st = add_pattern(s, &pattern, &id, err);
     if (st == FSDPCK_OK && pattern.nbytes > 0)
@@ -142,12 +148,7 @@ static fsdpck_status add_path(step_inventory *s, const char *path, const step_na
                               bool counted, fsdpck_error *err)
 {
     text_buf name = {0}, pattern = {0};
-    append_name(path, of, &name);
-    if (!name.failed && name.text != NULL)
-        append_pattern(name.text, name.nbytes, &pattern);
-    fsdpck_status st = text_check(&name, err);
-    if (st == FSDPCK_OK)
-        st = text_check(&pattern, err);
+    fsdpck_status st = describe_path(path, of, &name, &pattern, err);
     if (st == FSDPCK_OK && name.nbytes > 0 && !counted) {
         merge_files(&name, &pattern);
         st = text_check(&name, err);
