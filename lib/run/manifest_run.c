@@ -26,12 +26,17 @@ void manifest_run_request_checksums(run *r)
 
 /* ---- tensors ---- */
 
-/* The bytes before a tensor's name in the output. */
-static size_t dropped_nbytes(const target *t, const char *name, size_t nbytes)
+/* The name is that in the output: see target.dropped_key. */
+static fsdpck_status add_row(manifest *m, const target *t, const char *name, size_t nbytes,
+                             uint32_t tensor, uint64_t digest, fsdpck_error *err)
 {
+    const cat_tensor *ct = catalogue_tensor(&t->cat, tensor);
     const size_t n = t->dropped_key == NULL ? 0 : strlen(t->dropped_key);
-    return n > 0 && n < nbytes && memcmp(name, t->dropped_key, n) == 0 && name[n] == '.' ? n + 1
-                                                                                         : 0;
+    const bool has_key =
+        n > 0 && n < nbytes && memcmp(name, t->dropped_key, n) == 0 && name[n] == '.';
+    const size_t dropped = has_key ? n + 1 : 0;
+    return manifest_add_tensor(m, name + dropped, nbytes - dropped, (dtype)ct->dtype, ct->ndim,
+                               catalogue_shape(&t->cat, tensor), digest, err);
 }
 
 fsdpck_status manifest_add_rows(manifest *m, const digest_rows *d, const target *t,
@@ -39,11 +44,8 @@ fsdpck_status manifest_add_rows(manifest *m, const digest_rows *d, const target 
 {
     for (uint64_t i = 0; i < d->count; i++) {
         const digest_row *row = &d->rows[i];
-        const cat_tensor *ct = catalogue_tensor(&t->cat, row->tensor);
-        const size_t dropped = dropped_nbytes(t, row->name, row->name_nbytes);
-        RETURN_IF(manifest_add_tensor(m, row->name + dropped, row->name_nbytes - dropped,
-                                      (dtype)ct->dtype, ct->ndim,
-                                      catalogue_shape(&t->cat, row->tensor), row->digest, err));
+        RETURN_IF(
+            add_row(m, t, row->name, row->name_nbytes, (uint32_t)row->tensor, row->digest, err));
     }
     return FSDPCK_OK;
 }
@@ -60,9 +62,7 @@ static fsdpck_status add_linked_rows(manifest *m, const digest_rows *d, const ta
         const char *name = catalogue_name(&t->cat, second->name);
         const size_t nbytes = catalogue_name_nbytes(&t->cat, second->name);
         if (at < d->count && digest_rows_find(d, name, nbytes) == d->count)
-            RETURN_IF(manifest_add_tensor(m, name, nbytes, (dtype)ct->dtype, ct->ndim,
-                                          catalogue_shape(&t->cat, second->tensor),
-                                          d->rows[at].digest, err));
+            RETURN_IF(add_row(m, t, name, nbytes, second->tensor, d->rows[at].digest, err));
     }
     return FSDPCK_OK;
 }

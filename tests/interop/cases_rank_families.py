@@ -1,6 +1,7 @@
 """Rank files of one kind or several: reshard keeps the names of the files, and all outer keys of their states."""
 
 import itertools
+import json
 import os
 
 import torch
@@ -82,3 +83,24 @@ def case_rank_families_optimizer(setting):
             state = optimizer_of(tensors)
             name = "-".join(("optimizer", *keys, "tensors" if tensors else "objects"))
             check_kept(setting, name, {FOLDERS["verl"][1]: {keys[0]: state} if keys else state}, tensors)
+
+
+@case()
+def case_rank_families_linked(setting):
+    """The model's files alone, with two names of one tensor: the manifest has the names that torch reads."""
+    source, model = setting.path("verl"), setting.path("model.json")
+    os.mkdir(source)
+    weight = torch.arange(8.)
+    for rank in range(2):
+        torch.save({"w": weight, "head": weight}, os.path.join(source, "model_world_size_2_rank_%d.pt" % rank))
+        torch.save({"state": {"w": {"exp_avg": weight + 1}}, "param_groups": [{"lr": .1, "params": ["w"]}]},
+                   os.path.join(source, "optim_world_size_2_rank_%d.pt" % rank))
+    with open(model, "w") as f:
+        json.dump({"version": 1, "world_size": 2, "modules": [{"name": "", "class": "M", "params": [
+            {"name": "w", "shape": [8], "dtype": "float32"}, {"name": "head", "same_as": "w"}]}]}, f)
+    out = setting.path("out")
+    setting.run("reshard", source, out, "--part", "model", "--world-size", 2, "--tied", "link", "--model", model)
+    with open(os.path.join(out, "fsdpck-manifest.json")) as f:
+        names = {tensor["name"] for tensor in json.load(f)["tensors"]}
+    check(names == {"w", "head"}, "manifest: %s" % names)
+    setting.run("verify", "--level", "checksum", out)
