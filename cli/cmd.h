@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "fsdpck.h"
 
@@ -23,10 +24,20 @@ typedef struct completion {
     void (*print)(const struct cli *c, const struct opt_spec *spec);
 } completion;
 
+/* See report_page.h. */
+typedef struct report_page {
+    const char *path; /* NULL: none */
+    char *temporary;  /* its name until it is complete */
+    FILE *file;
+    bool quiet;
+    int failed; /* errno */
+} report_page;
+
 typedef struct cli {
     fsdpck_context *ctx;
     const char *command; /* its name, for messages */
     bool json;
+    report_page *page; /* of --html */
     bool quiet;
     int verbose;
     double started_seconds;

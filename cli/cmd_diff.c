@@ -19,6 +19,8 @@ static const opt_row comparing_rows[] = {
      .help = "keep: compare objects too; drop: compare tensors only; default keep"},
     {"stat", .kind = OPT_FLAG, .at = AT(stat),
      .help = "print a table of the tensors whose values differ"},
+    {"html", .kind = OPT_TEXT, .at = AT(html), .value = "FILE", .words = OPT_WORDS_FILES,
+     .help = "write the report to FILE as a web page instead; replaces only such a page"},
     {0},
 };
 

@@ -3,10 +3,12 @@
 #include "inspect_print.h"
 #include "progress_print.h"
 #include "report.h"
+#include "report_page.h"
 
 typedef struct inspect_options {
     command_options reading;
     int tree, table, objects, json, quiet, verbose;
+    char *html;
 } inspect_options;
 
 static const opt_row showing_rows[] = {
@@ -18,6 +20,9 @@ static const opt_row showing_rows[] = {
      .help = "list everything that is not a tensor, one per line; nothing is executed"},
     {"json", .kind = OPT_FLAG, .at = offsetof(inspect_options, json),
      .help = "report as JSON; with --table all tensors, with --objects all objects"},
+    {"html", .kind = OPT_TEXT, .at = offsetof(inspect_options, html), .value = "FILE",
+     .words = OPT_WORDS_FILES,
+     .help = "write the report to FILE as a web page instead; replaces only such a page"},
     {0},
 };
 
@@ -32,7 +37,7 @@ static const opt_row saying_rows[] = {
 static int show(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt)
 {
     if (c->json)
-        return inspect_print_json(c, ckpt, w->table || w->tree, w->objects != 0);
+        return inspect_print_json(c, ckpt, w->table || w->tree || w->html != NULL, w->objects != 0);
     if (w->table)
         return inspect_print_table(c, ckpt);
     if (w->tree)
@@ -48,6 +53,9 @@ static int run(cli *c, const inspect_options *w, const char *path)
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
+    const int unusable = report_page_start(c, w->html);
+    if (unusable >= 0)
+        return unusable;
     command_open_options(&w->reading, &o);
     fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *ckpt = NULL;

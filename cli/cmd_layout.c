@@ -13,6 +13,8 @@ static const opt_row showing_rows[] = {
      .choices = "dcp|pt-ranks|dcp-safetensors|fsdp1",
      .help = "target format of reshard; it can change how tensors are sharded"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON"},
+    {"html", .kind = OPT_TEXT, .at = AT(html), .value = "FILE", .words = OPT_WORDS_FILES,
+     .help = "write the report to FILE as a web page instead; replaces only such a page"},
     {0},
 };
 

@@ -51,6 +51,7 @@ typedef struct command_options {
     uint64_t threads, memory_nbytes;
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
+    char *html;         /* of layout and diff */
     /* of average */
     int average_part; /* --part, with one more choice: FSDPCK_PART_ALL + 1 is ema */
     char *weights, *schedule, *average_base, *scale, *slerp;

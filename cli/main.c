@@ -237,7 +237,8 @@ static const command *choose_command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    cli c = {.ctx = fsdpck_context_new(), .started_seconds = report_now()};
+    report_page page = {0};
+    cli c = {.ctx = fsdpck_context_new(), .page = &page, .started_seconds = report_now()};
     if (c.ctx == NULL) {
         fputs("fsdpck: out of memory\n", stderr);
         return FSDPCK_LIMIT;

@@ -1,12 +1,14 @@
 #include "report.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
+#include "report_page.h"
 #include "warnings.h"
 
 double report_now(void)
@@ -117,9 +119,14 @@ static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
     json_end_object(w);
 }
 
+/* The text of a json_report. */
 static void print(text_buf *text)
 {
-    fwrite(text->text, 1, text->nbytes, stdout);
+    json_report *r = (json_report *)((char *)text - offsetof(json_report, text));
+    if (r->page != NULL)
+        report_page_put(r->page, text->text, text->nbytes);
+    else
+        fwrite(text->text, 1, text->nbytes, stdout);
     text->nbytes = 0;
 }
 
@@ -127,7 +134,7 @@ json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, cons
                                const fsdpck_info *source)
 {
     json_writer *const w = &r->w;
-    *r = (json_report){.exit_code = exit_code};
+    *r = (json_report){.exit_code = exit_code, .page = c->page->path != NULL ? c->page : NULL};
     json_writer_init(w, &r->text, JSON_TABS);
     w->drain = print;
     json_begin_object(w);
@@ -213,6 +220,8 @@ int report_end(json_report *r)
     } else {
         print(&r->text);
     }
+    if (r->page != NULL && !report_page_finish(r->page))
+        r->exit_code = FSDPCK_IO;
     text_release(&r->text);
     return r->exit_code;
 }
@@ -351,8 +360,10 @@ int report_no_memory(const cli *c)
 
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
+    const bool is_page = c->page->path != NULL;
+    if (!c->json || is_page)
+        failure_text(c, err);
     if (c->json)
         return failure_json(c, source, err);
-    failure_text(c, err);
     return (int)err->status;
 }
