@@ -20,6 +20,7 @@ struct table {
     size_t nbytes, capacity;
     cell *cells;
     size_t ncells, cells_capacity;
+    size_t blanks; /* to be printed before the next text of the line */
     bool indented;
     bool failed;
 };
@@ -55,6 +56,10 @@ void table_add(table *c, const char *const *cells)
 {
     if (c == NULL || c->failed)
         return;
+    if (cells == NULL) {
+        c->failed = true;
+        return;
+    }
     c->failed =
         !grow((void **)&c->cells, &c->cells_capacity, c->ncells + c->ncolumns, sizeof *c->cells);
     for (size_t i = 0; !c->failed && i < c->ncolumns; i++) {
@@ -85,19 +90,20 @@ static void put_spaces(size_t n)
     }
 }
 
-/* Prints column i. The last one gets no trailing blanks. */
-static void put_cell(const table *c, size_t i, const char *text, size_t nbytes, size_t width)
+/* Prints column i. A line gets no trailing blanks. */
+static void put_cell(table *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
     const size_t fill = c->widths[i] - width;
-    if (i > 0 || c->indented)
-        putchar(' ');
-    if (i == 0 && c->indented)
-        putchar(' ');
+    c->blanks = i > 0 ? c->blanks + 1 : c->indented ? 2 : 0;
     if (c->heads[i].right)
-        put_spaces(fill);
-    fwrite(text, 1, nbytes, stdout);
-    if (!c->heads[i].right && i + 1 < c->ncolumns)
-        put_spaces(fill);
+        c->blanks += fill;
+    if (nbytes > 0) {
+        put_spaces(c->blanks);
+        fwrite(text, 1, nbytes, stdout);
+        c->blanks = 0;
+    }
+    if (!c->heads[i].right)
+        c->blanks += fill;
 }
 
 bool table_print(table *c)

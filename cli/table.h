@@ -22,7 +22,7 @@ typedef struct table_column {
 /* heads are borrowed; at most 12. */
 table *table_new(const table_column *heads, size_t count);
 table *table_new_indented(const table_column *heads, size_t count);
-/* One text per column, copied; names from files must be escaped. */
+/* One text per column, copied; names from files must be escaped. NULL: memory ran out for them. */
 void table_add(table *t, const char *const *cells);
 size_t table_rows(const table *t);
 /* Prints and frees. False if memory ran out, here or before. */
