@@ -10,8 +10,10 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "fsdpck.h"
+#include "terminal.h"
 
 struct cli;
 struct opt_spec;
@@ -29,6 +31,10 @@ typedef struct cli {
     bool json;
     bool quiet;
     int verbose;
+    int color;         /* a color_mode: --color */
+    int no_pager;      /* --no-pager */
+    pid_t pager;       /* its process, see pager.h; 0: none */
+    terminal out, err; /* stdout and stderr */
     double started_seconds;
     void *popt;                   /* parsed options, see opt.h */
     const char *source_path;      /* operand SRC or A, as given; NULL: none */

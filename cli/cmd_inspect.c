@@ -1,6 +1,7 @@
 /* fsdpck inspect: summary, tree, table, objects or JSON, from the metadata only. */
 #include "command_options.h"
 #include "inspect_print.h"
+#include "pager.h"
 #include "progress_print.h"
 #include "report.h"
 
@@ -71,6 +72,8 @@ static int run(cli *c, const inspect_options *w, const char *path)
     progress_display *view = progress_start(c, PROGRESS_AUTO);
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);
     progress_stop(view);
+    if (st == FSDPCK_OK)
+        pager_start(c);
     const int code = st == FSDPCK_OK ? show(c, w, ckpt) : report_failure(c, NULL, &err);
     fsdpck_close(ckpt);
     return code;
@@ -85,6 +88,8 @@ int cmd_inspect(cli *c, int argc, const char **argv)
         {"Reading:", options_reading, &w.reading},
         {"", options_keying, &w.reading},
         {"", saying_rows, &w},
+        {"", options_pager, c},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

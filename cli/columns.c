@@ -7,12 +7,16 @@
 
 #define COLUMNS_MAX 12u
 
+/* Least width of names that are shortened. */
+#define NAME_WIDTH_MIN 20u
+
 /* A cell: its end in `text`, and its width in characters. */
 typedef struct cell {
     size_t end, width;
 } cell;
 
 struct table {
+    const terminal *to;
     const table_column *heads;
     size_t ncolumns;
     size_t widths[COLUMNS_MAX];
@@ -25,17 +29,23 @@ struct table {
     bool failed;
 };
 
-/* Approximate width on a terminal, in any locale: U+3000 to U+DFFF take two columns, combining accents
- * (U+0300 to U+036F) none. (libsmartcols loops forever over some of these in the C locale.) */
-static size_t width_of(const char *text, size_t nbytes)
+/* Approximate width of the character at text[i] on a terminal, in any locale, and 0 inside one: U+3000 to U+DFFF
+ * take two columns, combining accents (U+0300 to U+036F) none. (libsmartcols loops forever over some of these in the C
+ * locale.) */
+static size_t width_at(const char *text, size_t nbytes, size_t i)
 {
     const unsigned char *s = (const unsigned char *)text;
+    const bool accent = s[i] == 0xCC || (s[i] == 0xCD && i + 1 < nbytes && s[i + 1] < 0xB0);
+    if ((s[i] & 0xC0) == 0x80 || accent)
+        return 0;
+    return s[i] >= 0xE3 && s[i] <= 0xED ? 2 : 1;
+}
+
+static size_t width_of(const char *text, size_t nbytes)
+{
     size_t width = 0;
-    for (size_t i = 0; i < nbytes; i++) {
-        const bool accent = s[i] == 0xCC || (s[i] == 0xCD && i + 1 < nbytes && s[i + 1] < 0xB0);
-        if ((s[i] & 0xC0) != 0x80 && !accent)
-            width += s[i] >= 0xE3 && s[i] <= 0xED ? 2 : 1;
-    }
+    for (size_t i = 0; i < nbytes; i++)
+        width += width_at(text, nbytes, i);
     return width;
 }
 
@@ -90,28 +100,78 @@ static void put_spaces(size_t n)
     }
 }
 
+/* Prints `most` columns of a text, with "..." in the middle. Returns the printed width. */
+static size_t put_shortened(const char *text, size_t nbytes, size_t width, size_t most)
+{
+    const size_t head = (most - 3) / 2, tail = most - 3 - head;
+    size_t end = 0, begin = 0, shown = 0, passed = 0;
+    while (end < nbytes && shown + width_at(text, nbytes, end) <= head)
+        shown += width_at(text, nbytes, end++);
+    while (begin < nbytes && width - passed > tail)
+        passed += width_at(text, nbytes, begin++);
+    while (begin < nbytes && width_at(text, nbytes, begin) == 0)
+        begin++;
+    fwrite(text, 1, end, stdout);
+    fputs("...", stdout);
+    fwrite(text + begin, 1, nbytes - begin, stdout);
+    return shown + 3 + width - passed;
+}
+
 /* Prints column i. A line gets no trailing blanks. */
 static void put_cell(table *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
-    const size_t fill = c->widths[i] - width;
+    const bool shortened = width > c->widths[i];
+    const size_t fill = shortened ? 0 : c->widths[i] - width;
+    size_t unused = fill;
     c->blanks = i > 0 ? c->blanks + 1 : c->indented ? 2 : 0;
-    if (c->heads[i].right)
+    if (c->heads[i].kind == TABLE_NUMBER)
         c->blanks += fill;
     if (nbytes > 0) {
         put_spaces(c->blanks);
-        fwrite(text, 1, nbytes, stdout);
         c->blanks = 0;
+        if (shortened)
+            unused = c->widths[i] - put_shortened(text, nbytes, width, c->widths[i]);
+        else
+            fwrite(text, 1, nbytes, stdout);
     }
-    if (!c->heads[i].right)
-        c->blanks += fill;
+    if (c->heads[i].kind != TABLE_NUMBER)
+        c->blanks += unused;
+}
+
+static void put_heads(table *c)
+{
+    fputs(paint(c->to, PAINT_HEADING), stdout);
+    for (size_t i = 0; i < c->ncolumns; i++)
+        put_cell(c, i, c->heads[i].head, strlen(c->heads[i].head), strlen(c->heads[i].head));
+    fputs(paint(c->to, PAINT_END), stdout);
+}
+
+/* Makes the widest names narrower until the lines fit the terminal. */
+static void fit_widths(table *c)
+{
+    size_t width = c->ncolumns - 1 + (c->indented ? 2 : 0);
+    for (size_t i = 0; i < c->ncolumns; i++)
+        width += c->widths[i];
+    while (c->to->columns > 0 && width > c->to->columns) {
+        size_t widest = c->ncolumns;
+        for (size_t i = 0; i < c->ncolumns; i++)
+            if (c->heads[i].kind == TABLE_NAME && c->widths[i] > NAME_WIDTH_MIN &&
+                (widest == c->ncolumns || c->widths[i] > c->widths[widest]))
+                widest = i;
+        if (widest == c->ncolumns)
+            return;
+        c->widths[widest]--;
+        width--;
+    }
 }
 
 bool table_print(table *c)
 {
     if (c == NULL)
         return false;
-    for (size_t i = 0; i < c->ncolumns && c->ncells > 0; i++)
-        put_cell(c, i, c->heads[i].head, strlen(c->heads[i].head), strlen(c->heads[i].head));
+    fit_widths(c);
+    if (c->ncells > 0)
+        put_heads(c);
     for (size_t k = 0, at = 0; k < c->ncells; k++) {
         if (k % c->ncolumns == 0)
             putchar('\n');
@@ -127,11 +187,12 @@ bool table_print(table *c)
     return ok;
 }
 
-table *table_new(const table_column *heads, size_t count)
+table *table_new(const terminal *to, const table_column *heads, size_t count)
 {
     table *c = calloc(1, sizeof *c);
     if (c == NULL)
         return NULL;
+    c->to = to;
     c->heads = heads;
     c->ncolumns = count;
     for (size_t i = 0; i < count; i++)
@@ -139,9 +200,9 @@ table *table_new(const table_column *heads, size_t count)
     return c;
 }
 
-table *table_new_indented(const table_column *heads, size_t count)
+table *table_new_indented(const terminal *to, const table_column *heads, size_t count)
 {
-    table *c = table_new(heads, count);
+    table *c = table_new(to, heads, count);
     if (c != NULL)
         c->indented = true;
     return c;

@@ -31,10 +31,12 @@ static void print_steps(fsdpck_checkpoint *ckpt)
         printf("%s%" PRId64 " (%s)", i > 0 ? ", " : "", step.step, step.source);
 }
 
-static void print_origin(fsdpck_checkpoint *ckpt, const fsdpck_info *info)
+static void print_origin(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_info *info)
 {
     char path[4200];
-    printf("%s\n", fsdpck_escape(path, sizeof path, info->path, strlen(info->path)));
+    printf("%s%s%s\n", paint(&c->out, PAINT_HEADING),
+           fsdpck_escape(path, sizeof path, info->path, strlen(info->path)),
+           paint(&c->out, PAINT_END));
     printf("  format      %s", info->format);
     if (info->torch_version[0] != '\0')
         printf(", torch %s", info->torch_version);
@@ -185,7 +187,7 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
     if (!inspect_collect(ckpt, &s))
         return report_no_memory(c);
     char a[32], b[32], name[NAME_CAPACITY], shape[512];
-    print_origin(ckpt, &s.info);
+    print_origin(c, ckpt, &s.info);
     print_megatron(ckpt);
     print_parts(&s.info, s.has_state_beside);
     print_adapters(ckpt);
@@ -214,9 +216,10 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
 
 int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt, name_order order)
 {
-    static const table_column columns[] = {{"NAME", false}, {"DTYPE", false},  {"SHAPE", false},
-                                           {"BYTES", true}, {"LAYOUT", false}, {"PART", false}};
-    table *rows = table_new(columns, 6);
+    static const table_column columns[] = {{"NAME", TABLE_NAME},   {"DTYPE", TABLE_TEXT},
+                                           {"SHAPE", TABLE_TEXT},  {"BYTES", TABLE_NUMBER},
+                                           {"LAYOUT", TABLE_TEXT}, {"PART", TABLE_TEXT}};
+    table *rows = table_new(&c->out, columns, 6);
     fsdpck_info info = FSDPCK_INIT(fsdpck_info);
     fsdpck_get_info(ckpt, &info);
     uint64_t *indices = name_order_tensors(ckpt, order);

@@ -138,11 +138,14 @@ static bool print_line(const name_tree *tree, name_order order, line *at, lines 
 
 int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt, name_order order)
 {
-    static const table_column columns[] = {
-        {"NAME", false}, {"TENSORS", true}, {"BYTES", true}, {"DTYPE", false}, {"SHAPE", false}};
+    static const table_column columns[] = {{"NAME", TABLE_NAME},
+                                           {"TENSORS", TABLE_NUMBER},
+                                           {"BYTES", TABLE_NUMBER},
+                                           {"DTYPE", TABLE_TEXT},
+                                           {"SHAPE", TABLE_TEXT}};
     name_tree tree;
     lines todo = {0};
-    table *rows = table_new(columns, 5);
+    table *rows = table_new(&c->out, columns, 5);
     bool ok = name_tree_build(&tree, ckpt);
     line at = {0}; /* the root, which has no line */
     ok = ok && print_line(&tree, order, &at, &todo, rows);

@@ -188,14 +188,17 @@ static bool joins_object(const name_tree *tree, const name_node *leaf)
            compare_bytes(last->name, last->name_nbytes, leaf->name, leaf->name_nbytes) == 0;
 }
 
-/* Adds the modules of an entry after byte `at`, then its leaf; *module: the module of the leaf. */
-static bool add_entry(name_tree *tree, uint64_t tensors, const entry *e, size_t at, size_t *module)
+/* Adds the modules of an entry below *module, then its leaf; *module: the module of the leaf. */
+static bool add_entry(name_tree *tree, uint64_t tensors, const entry *e, size_t *module)
 {
-    for (size_t n; (n = part_nbytes(e->name, e->name_nbytes, at)) + at < e->name_nbytes;) {
+    size_t at = tree->nodes[*module].prefix_nbytes;
+    for (size_t n; (n = part_nbytes(e->name, e->name_nbytes, at)) + at < e->name_nbytes &&
+                   tree->nodes[*module].depth < NAME_TREE_DEPTH;) {
         const name_node node = {.name = e->name + at,
                                 .name_nbytes = n,
                                 .prefix_nbytes = at + n + 1,
                                 .parent = *module,
+                                .depth = tree->nodes[*module].depth + 1,
                                 .first = UINT64_MAX,
                                 .hash = HASH_BEGIN};
         if (!add_node(tree, &node))
@@ -246,7 +249,7 @@ bool name_tree_build(name_tree *tree, const fsdpck_checkpoint *ckpt)
         const size_t shared = i == 0 ? 0 : common_prefix_nbytes(&list[i - 1], &list[i]);
         while (tree->nodes[module].prefix_nbytes > shared)
             module = tree->nodes[module].parent;
-        ok = add_entry(tree, info.tensors, &list[i], shared, &module);
+        ok = add_entry(tree, info.tensors, &list[i], &module);
     }
     free(list);
     if (ok)

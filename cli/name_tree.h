@@ -17,6 +17,9 @@ typedef enum name_order {
 
 typedef enum name_kind { NAME_MODULE, NAME_TENSOR, NAME_OBJECT } name_kind;
 
+/* Most modules above a leaf: dots after that do not separate parts. */
+#define NAME_TREE_DEPTH 64u
+
 /* Nodes are in preorder, sorted by name: those below node i are i + 1 to end - 1. Node 0 is the root. */
 typedef struct name_node {
     const char *name; /* the part of this node; not terminated */
@@ -28,6 +31,7 @@ typedef struct name_node {
     uint64_t dtypes; /* bits of name_tree.dtypes */
     uint64_t hash;   /* of everything below and of its own type, without its own name */
     name_kind kind;
+    unsigned depth; /* modules above */
 } name_node;
 
 typedef struct name_tree {
