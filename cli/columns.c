@@ -4,11 +4,9 @@
 #include <string.h>
 
 #include "table.h"
+#include "text_width.h"
 
 #define COLUMNS_MAX 12u
-
-/* Least width of names that are shortened. */
-#define NAME_WIDTH_MIN 20u
 
 /* A cell: its end in `text`, and its width in characters. */
 typedef struct cell {
@@ -28,26 +26,6 @@ struct table {
     bool indented;
     bool failed;
 };
-
-/* Approximate width of the character at text[i] on a terminal, in any locale, and 0 inside one: U+3000 to U+DFFF
- * take two columns, combining accents (U+0300 to U+036F) none. (libsmartcols loops forever over some of these in the C
- * locale.) */
-static size_t width_at(const char *text, size_t nbytes, size_t i)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    const bool accent = s[i] == 0xCC || (s[i] == 0xCD && i + 1 < nbytes && s[i + 1] < 0xB0);
-    if ((s[i] & 0xC0) == 0x80 || accent)
-        return 0;
-    return s[i] >= 0xE3 && s[i] <= 0xED ? 2 : 1;
-}
-
-static size_t width_of(const char *text, size_t nbytes)
-{
-    size_t width = 0;
-    for (size_t i = 0; i < nbytes; i++)
-        width += width_at(text, nbytes, i);
-    return width;
-}
 
 static bool grow(void **items, size_t *capacity, size_t wanted, size_t item_nbytes)
 {
@@ -79,7 +57,7 @@ void table_add(table *c, const char *const *cells)
             return;
         memcpy(c->text + c->nbytes, cells[i], n);
         c->nbytes += n;
-        const size_t width = width_of(cells[i], n);
+        const size_t width = text_width(cells[i], n);
         c->cells[c->ncells++] = (cell){c->nbytes, width};
         if (width > c->widths[i])
             c->widths[i] = width;
@@ -100,28 +78,10 @@ static void put_spaces(size_t n)
     }
 }
 
-/* Prints `most` columns of a text, with "..." in the middle. Returns the printed width. */
-static size_t put_shortened(const char *text, size_t nbytes, size_t width, size_t most)
-{
-    const size_t head = (most - 3) / 2, tail = most - 3 - head;
-    size_t end = 0, begin = 0, shown = 0, passed = 0;
-    while (end < nbytes && shown + width_at(text, nbytes, end) <= head)
-        shown += width_at(text, nbytes, end++);
-    while (begin < nbytes && width - passed > tail)
-        passed += width_at(text, nbytes, begin++);
-    while (begin < nbytes && width_at(text, nbytes, begin) == 0)
-        begin++;
-    fwrite(text, 1, end, stdout);
-    fputs("...", stdout);
-    fwrite(text + begin, 1, nbytes - begin, stdout);
-    return shown + 3 + width - passed;
-}
-
 /* Prints column i. A line gets no trailing blanks. */
 static void put_cell(table *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
-    const bool shortened = width > c->widths[i];
-    const size_t fill = shortened ? 0 : c->widths[i] - width;
+    const size_t fill = width < c->widths[i] ? c->widths[i] - width : 0;
     size_t unused = fill;
     c->blanks = i > 0 ? c->blanks + 1 : c->indented ? 2 : 0;
     if (c->heads[i].kind == TABLE_NUMBER)
@@ -129,10 +89,7 @@ static void put_cell(table *c, size_t i, const char *text, size_t nbytes, size_t
     if (nbytes > 0) {
         put_spaces(c->blanks);
         c->blanks = 0;
-        if (shortened)
-            unused = c->widths[i] - put_shortened(text, nbytes, width, c->widths[i]);
-        else
-            fwrite(text, 1, nbytes, stdout);
+        unused = c->widths[i] - text_print(text, nbytes, c->widths[i]);
     }
     if (c->heads[i].kind != TABLE_NUMBER)
         c->blanks += unused;
@@ -155,7 +112,7 @@ static void fit_widths(table *c)
     while (c->to->columns > 0 && width > c->to->columns) {
         size_t widest = c->ncolumns;
         for (size_t i = 0; i < c->ncolumns; i++)
-            if (c->heads[i].kind == TABLE_NAME && c->widths[i] > NAME_WIDTH_MIN &&
+            if (c->heads[i].kind == TABLE_NAME && c->widths[i] > SHORTENED_WIDTH_MIN &&
                 (widest == c->ncolumns || c->widths[i] > c->widths[widest]))
                 widest = i;
         if (widest == c->ncolumns)

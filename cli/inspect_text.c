@@ -7,6 +7,7 @@
 #include "inspect_print.h"
 #include "report.h"
 #include "table.h"
+#include "text_width.h"
 
 #define NAME_CAPACITY 1024u
 
@@ -181,12 +182,30 @@ static void print_balance(const inspect_totals *s)
            report_bytes(b, sizeof b, s->rank_nbytes[most]), most);
 }
 
+static void print_largest(const cli *c, const fsdpck_checkpoint *ckpt, const inspect_totals *s)
+{
+    for (size_t i = 0; i < s->largest_count; i++) {
+        char a[32], name[NAME_CAPACITY], shape[512], type[600];
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
+        fsdpck_get_tensor(ckpt, s->largest[i], &t);
+        snprintf(type, sizeof type, " %s %s, %s", t.dtype,
+                 report_shape(shape, sizeof shape, t.shape, t.ndim),
+                 report_bytes(a, sizeof a, t.nbytes));
+        const size_t others = (size_t)printf("  %-11s ", i == 0 ? "largest" : "") + strlen(type);
+        const size_t columns = c->out.columns == 0 ? SIZE_MAX : c->out.columns;
+        escaped_name(name, t.name, t.name_nbytes);
+        text_print(name, strlen(name),
+                   columns > others + SHORTENED_WIDTH_MIN ? columns - others : SHORTENED_WIDTH_MIN);
+        puts(type);
+    }
+}
+
 int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
 {
     inspect_totals s;
     if (!inspect_collect(ckpt, &s))
         return report_no_memory(c);
-    char a[32], b[32], name[NAME_CAPACITY], shape[512];
+    char a[32], b[32];
     print_origin(c, ckpt, &s.info);
     print_megatron(ckpt);
     print_parts(&s.info, s.has_state_beside);
@@ -197,14 +216,7 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
         printf("  %-11s %s %s, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,
                report_count(a, sizeof a, s.dtypes[i].tensors, "tensor"),
                report_bytes(b, sizeof b, s.dtypes[i].nbytes));
-    for (size_t i = 0; i < s.largest_count; i++) {
-        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
-        fsdpck_get_tensor(ckpt, s.largest[i], &t);
-        printf("  %-11s %s %s %s, %s\n", i == 0 ? "largest" : "",
-               escaped_name(name, t.name, t.name_nbytes), t.dtype,
-               report_shape(shape, sizeof shape, t.shape, t.ndim),
-               report_bytes(a, sizeof a, t.nbytes));
-    }
+    print_largest(c, ckpt, &s);
     print_balance(&s);
     for (size_t i = 0; i < INSPECT_NEXT && s.next[i][0] != '\0'; i++)
         printf("  %-11s %s\n", i == 0 ? "next" : "", s.next[i]);
