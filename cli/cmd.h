@@ -11,8 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "fsdpck.h"
+#include "terminal.h"
 
 struct cli;
 struct opt_spec;
@@ -40,6 +42,10 @@ typedef struct cli {
     report_page *page; /* of --html */
     bool quiet;
     int verbose;
+    int color;         /* a color_mode: --color */
+    int no_pager;      /* --no-pager */
+    pid_t pager;       /* its process, see pager.h; 0: none */
+    terminal out, err; /* stdout and stderr */
     double started_seconds;
     void *popt;                   /* parsed options, see opt.h */
     const char *source_path;      /* operand SRC or A, as given; NULL: none */

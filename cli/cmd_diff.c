@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "diff_print.h"
+#include "pager.h"
 #include "progress_print.h"
 #include "report.h"
 
@@ -69,6 +70,8 @@ static int run(cli *c, const command_request *r)
         st = fsdpck_diff_new(c->ctx, in.src, b, &o, &d, &err);
     progress_stop(view);
     int code;
+    if (st == FSDPCK_OK)
+        pager_start(c);
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
     else
@@ -95,6 +98,8 @@ int cmd_diff(cli *c, int argc, const char **argv)
         {"", options_replicas, &w},
         {"Running:", options_running, &w},
         {"", options_detail_diff, &w},
+        {"", options_pager, c},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

@@ -159,6 +159,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
         {"", options_replicas, &w},
         {"Running:", options_running, &w},
         {"", options_detail_digest, &w},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

@@ -245,6 +245,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
         {"Reading:", options_reading, &w.reading},
         {"", options_hosts, &w.reading},
         {"Running:", running_rows, &w},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

@@ -318,6 +318,21 @@ const opt_row options_running[] = {
     {0},
 };
 
+const opt_row options_terminal[] = {
+    {"color", .kind = OPT_CHOICE, .at = offsetof(cli, color), .value = "WHEN",
+     .choices = "auto|always|never",
+     .help =
+         "colours in reports and messages: auto (on a terminal, unless NO_COLOR is set), always "
+         "or never"},
+    {0},
+};
+
+const opt_row options_pager[] = {
+    {"no-pager", .kind = OPT_FLAG, .at = offsetof(cli, no_pager),
+     .help = "do not show the report in a pager"},
+    {0},
+};
+
 const opt_row options_detail_diff[] = {
     VERBOSE_ROW("print more details"),
     QUIET_ROW("print only errors, warnings and, if A and B differ, one line"),

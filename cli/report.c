@@ -286,7 +286,8 @@ static void print_text(const char *lead, const char *text, const char *tail)
 
 static void failure_text(const cli *c, const fsdpck_error *err)
 {
-    fprintf(stderr, "fsdpck%s%s: ", c->command[0] == '\0' ? "" : " ", c->command);
+    fprintf(stderr, "%sfsdpck%s%s:%s ", paint(&c->err, PAINT_ERROR),
+            c->command[0] == '\0' ? "" : " ", c->command, paint(&c->err, PAINT_END));
     print_text("'", err->path, "': ");
     print_text("", err->message, "");
     print_text(" [", fsdpck_finding_name(err->finding), "]");
@@ -354,7 +355,8 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
 
 int report_no_memory(const cli *c)
 {
-    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
+    fprintf(stderr, "%sfsdpck %s:%s out of memory\n", paint(&c->err, PAINT_ERROR), c->command,
+            paint(&c->err, PAINT_END));
     return FSDPCK_LIMIT;
 }
 
