@@ -7,6 +7,7 @@
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_part_folders.h"
+#include "io/path_stamp.h"
 
 /* Of files left from another save. */
 #define STALE_NAMED 8u
@@ -16,9 +17,27 @@
 typedef struct unnamed {
     int64_t highest;                /* rank of an empty one */
     int64_t of_part[DCP_PARTS_MAX]; /* the highest rank of each part */
-    uint64_t stale, nbytes;
-    text_buf names; /* of a few stale ones */
+    uint64_t stale, nbytes, newer;  /* newer: than the metadata */
+    text_buf names;                 /* of a few stale ones */
 } unnamed;
+
+/* 0: unknown. */
+static int64_t mtime_of(const dcp_folder *d, const char *path)
+{
+    path_stamp stamp;
+    return path_stamp_get(&stamp, &d->dir, path, NULL) == FSDPCK_OK && stamp.kind == PATH_FILE
+               ? stamp.mtime_ns
+               : 0;
+}
+
+/* Times of one save are in steps, and not exact on several hosts. */
+static bool is_newer(const dcp_folder *d, const char *path, const char *prefix)
+{
+    char metadata[80];
+    snprintf(metadata, sizeof metadata, "%s.metadata", prefix);
+    const int64_t of_metadata = mtime_of(d, metadata), own = mtime_of(d, path);
+    return of_metadata > 0 && own > of_metadata && own - of_metadata > 1000000000;
+}
 
 /* `prefix` is "", or that of a part. */
 static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *const *entries,
@@ -43,6 +62,7 @@ static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *cons
             if (u->stale++ < STALE_NAMED)
                 text_printf(&u->names, "%s'%s'", u->stale > 1 ? ", " : "", path.text);
             u->nbytes += nbytes;
+            u->newer += is_newer(d, path.text, prefix);
         } else if ((int64_t)rank > u->highest) {
             u->highest = rank;
         }
@@ -109,6 +129,26 @@ static fsdpck_status count_in_parts(dcp_folder *d, unsigned part_folders, unname
     return FSDPCK_OK;
 }
 
+static void warn_of_unnamed(const dcp_folder *d, const unnamed *u)
+{
+    const char *names = u->names.text != NULL ? u->names.text : "";
+    const char *more = u->stale > STALE_NAMED ? ", ..." : "";
+    if (u->newer > 0)
+        log_warn(
+            &d->log, FSDPCK_FINDING_DCP_NEWER,
+            "verify this save, and decide whether to resume from it; the other files are not read",
+            "%" PRIu64 " .distcp file%s not in the metadata, %" PRIu64
+            " of them newer than it, as after a newer save that was interrupted: %s%s (%" PRIu64
+            " bytes)",
+            u->stale, u->stale == 1 ? " is" : "s are", u->newer, names, more, u->nbytes);
+    else
+        log_warn(&d->log, FSDPCK_FINDING_DCP_STALE, "verify this save, then remove the other files",
+                 "%" PRIu64
+                 " .distcp file%s not in the metadata, left from another save: %s%s (%" PRIu64
+                 " bytes)",
+                 u->stale, u->stale == 1 ? " is" : "s are", names, more, u->nbytes);
+}
+
 fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
                               fsdpck_error *err)
 {
@@ -125,12 +165,7 @@ fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks 
             ? count_in_parts(d, marks->part_folders, &u, err)
             : count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &u, err);
     if (st == FSDPCK_OK && u.stale > 0)
-        log_warn(&d->log, FSDPCK_FINDING_DCP_STALE, "verify this save, then remove the other files",
-                 "%" PRIu64
-                 " .distcp file%s not in the metadata, left from another save: %s%s (%" PRIu64
-                 " bytes)",
-                 u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
-                 u.stale > STALE_NAMED ? ", ..." : "", u.nbytes);
+        warn_of_unnamed(d, &u);
     text_release(&u.names);
     RETURN_IF(st);
     const int64_t highest = u.highest;

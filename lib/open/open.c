@@ -216,6 +216,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .copies = per_rank_copies(&rule),
         .repair_strided = o->repair_strided,
         .assume_tp_first = o->assume_tp_first,
+        .assume_lost_keys = o->assume_lost_keys != 0,
         .hdf5_fill = o->hdf5_fill != 0,
         .hdf5_separator = o->hdf5_separator,
         .keep_flat_shards = viewed,
@@ -223,7 +224,6 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .found = c->found,
         .found_ctx = c->found_ctx,
     };
-    missing_files_drop(c->ctx, c->path);
     const fsdpck_status st = c->format->open(&request, into, &c->self, err);
     if (st != FSDPCK_OK) {
         error_path(err, c->path);
@@ -272,6 +272,7 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
             return error_set_nomem(err, strlen(o->model_path));
         RETURN_IF(described_model_read(c, o->model_path, &d, err));
     }
+    missing_files_drop(c->ctx, c->path);
     fsdpck_status st = read_metadata(c, o, &d, err);
     described_model_release(&d);
     if (st == FSDPCK_OK && o->format == NULL)
