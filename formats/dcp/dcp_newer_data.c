@@ -39,8 +39,8 @@ bool dcp_is_newer(int64_t mtime_ns, int64_t than_ns, uint64_t nbytes)
     return later_ns > PAUSE_NS && (later_ns - PAUSE_NS) / NS_PER_BYTE > nbytes;
 }
 
-static void warn(const dcp_folder *d, const dated_file *newer, size_t count, size_t all,
-                 const char *metadata, uint64_t later_ns)
+static void warn_newer(const dcp_folder *d, const dated_file *newer, size_t count, size_t all,
+                       const char *metadata, uint64_t later_ns)
 {
     text_buf names = {.limit_bytes = 4096};
     for (size_t i = 0; i < count && i < FILES_NAMED; i++)
@@ -65,8 +65,8 @@ static void see_folder(const dcp_folder *d, dated_file *files, size_t count, con
     int64_t before_ns = stamp.mtime_ns;
     for (size_t i = 0; i < count; i++) {
         if (dcp_is_newer(files[i].mtime_ns, before_ns, files[i].nbytes)) {
-            warn(d, &files[i], count - i, count, metadata,
-                 (uint64_t)files[i].mtime_ns - (uint64_t)stamp.mtime_ns);
+            warn_newer(d, &files[i], count - i, count, metadata,
+                       (uint64_t)files[i].mtime_ns - (uint64_t)stamp.mtime_ns);
             return;
         }
         before_ns = files[i].mtime_ns > before_ns ? files[i].mtime_ns : before_ns;

@@ -107,6 +107,10 @@ static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t c
     fsdpck_status st = latest_step_check(ctx, &list[at], o, &state, err);
     if (st == FSDPCK_OK)
         st = latest_step_compare(ctx, list, count, at, &state, o, err);
+    if (st == FSDPCK_OK && !resume_state_has(&state, RESUME_MODEL))
+        log_warn(&ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+                 "copy the files of the model from where they were saved, if they are missing",
+                 "step '%s' contains no model", text_file_name(list[at].path));
     resume_state_release(&state);
     return st;
 }
