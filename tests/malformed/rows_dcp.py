@@ -244,6 +244,21 @@ def values():
     def stale(path):
         shutil.copy(path + "/__3_0.distcp", path + "/__9_0.distcp")
 
+    def stale_copy(path):
+        shutil.copy(path + "/__3_0.distcp", path + "/__3_0 (copy).distcp")
+
+    def newer_by(seconds, copy=None):
+        """The file of rank 3, or a copy of it, is newer than the metadata."""
+
+        def change(path):
+            file = path + "/__3_0.distcp"
+            if copy is not None:
+                file = shutil.copy(file, os.path.join(path, copy))
+            date = os.stat(path + "/.metadata").st_mtime + seconds
+            os.utime(file, (date, date))
+
+        return change
+
     def second(data=None, **words):
         """A folder that also has the metadata of a save without collectives, the last or an older one."""
 
@@ -264,6 +279,9 @@ def values():
         row("D20", "on-disk", "A", None, folder(swapped_files, files=two)),
         row("D20", "in-metadata", "A", None, folder(files=two, places=[((0, 0), SECOND, 0, N), ((2, 0), FIRST, 0, N)])),
         row("D22", "one", "W", "DCP-STALE", bent(stale)),
+        row("D22", "other-name", "A", "DCP-STALE", bent(stale_copy)),
+        row("D22", "newer", "W", "DCP-NEWER", bent(newer_by(30, "__9_0.distcp")), says=("'__9_0.distcp'",)),
+        row("D22", "newer-named", "W", "DCP-NEWER", bent(newer_by(3600)), says=("'__3_0.distcp'",)),
         row("D22", "metadata-equal", "W", "DCP-STALE", second()),
         row("D22", "metadata-unreadable", "W", "DCP-STALE", second(b"junk")),
         row("D22", "metadata-elsewhere", "W", "DCP-STALE", second(places=elsewhere)),
