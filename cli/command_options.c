@@ -35,6 +35,7 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->repair_strided = w->repair_strided;
     open->assume_tp_first = (w->assume & 1) != 0;
     open->assume_order = (w->assume & 2) != 0;
+    open->assume_lost_keys = (w->assume & 4) != 0;
     open->model_path = w->model;
     open->hdf5_separator = w->hdf5_separator;
     open->hdf5_fill = w->hdf5_fill;

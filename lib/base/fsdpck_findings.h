@@ -351,6 +351,8 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_EMA_PARTIAL = 500,
     FSDPCK_FINDING_AVERAGE_BASE = 501,
     FSDPCK_FINDING_IDX_NONE = 510,
+    FSDPCK_FINDING_DCP_EMPTY_LOST = 530,
+    FSDPCK_FINDING_DCP_NEWER = 531,
 } fsdpck_finding_id;
 
 #endif
