@@ -411,11 +411,13 @@ const format_reader *probe_readers(const probe_input *in, const char **near_miss
 
 /* search_folders.c: checkpoints below a folder, in breadth-first order. */
 #define SEARCH_RESULTS_MAX 10u
+#define SEARCH_ENTRIES_MAX 16384u /* folders, and files with a suffix of weights */
 typedef struct search_result {
     char *paths[SEARCH_RESULTS_MAX];
     size_t count;      /* in paths */
     size_t more;       /* found, but not in paths: checkpoints, */
     size_t more_state; /* and files of a trainer's state */
+    bool is_limited;   /* SEARCH_ENTRIES_MAX was reached: further checkpoints may exist */
     bool unread;       /* some entry could not be read; `why`: the first error */
     fsdpck_error why;
     /* Folders in which a trainer stores a part of its state. */
@@ -438,6 +440,8 @@ fsdpck_status search_folders(const char *path, search_result *found,
 /* NO-CHECKPOINT, near_miss: what it resembles, or NULL; and USAGE, which lists the paths found (open_fail.c). */
 fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
                                       const char *near_miss, fsdpck_error *err);
+/* SEARCH-LIMIT */
+fsdpck_status open_fail_limited(const char *path, fsdpck_error *err);
 fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err);
 /* All that was found are files of a trainer's state, such as optimizer.bin. BADINPUT (WEIGHTS-LOST). */
 bool search_has_state_only(const search_result *found);

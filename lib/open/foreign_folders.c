@@ -21,13 +21,23 @@ static const foreign_kind vescale = {"of veScale, with an optimizer folder for e
                                      "give the folder 'model' in it, or one of the folders in "
                                      "'optimizer', which are read one by one"};
 
-static bool has_file(const probe_input *in, const char *folder_name, const char *name)
+static const foreign_kind nanotron = {
+    "of nanotron, with a safetensors file for each parameter and rank",
+    "convert it to a Hugging Face folder with nanotron's examples/llama/convert_nanotron_to_hf.py"};
+
+static bool has_kind(const probe_input *in, const char *folder_name, const char *name,
+                     path_kind expected)
 {
     char path[512];
     path_kind kind;
     const int n = snprintf(path, sizeof path, "%s/%s", folder_name, name);
     return n > 0 && (size_t)n < sizeof path &&
-           path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+           path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == expected;
+}
+
+static bool has_file(const probe_input *in, const char *folder_name, const char *name)
+{
+    return has_kind(in, folder_name, name, PATH_FILE);
 }
 
 static bool any_matches(const probe_input *in, const char *glob)
@@ -59,6 +69,20 @@ static bool is_zarr(const probe_input *in)
     return false;
 }
 
+/* Each module is a folder, and the modules of a pipeline stage are in 'pp_block'. The folder of a step contains
+ * model/model, that of the model contains model. */
+static bool is_nanotron(const probe_input *in)
+{
+    static const char *const above[] = {"model/model", "model", "."};
+    static const char *const blocks[] = {"token_position_embeddings/pp_block",
+                                         "final_layer_norm/pp_block", "decoder/0/pp_block"};
+    for (size_t i = 0; i < sizeof above / sizeof *above; i++)
+        for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
+            if (has_kind(in, above[i], blocks[k], PATH_FOLDER))
+                return true;
+    return false;
+}
+
 const foreign_kind *foreign_folder_kind(const probe_input *in)
 {
     static const char stage[] =
@@ -76,6 +100,8 @@ const foreign_kind *foreign_folder_kind(const probe_input *in)
         return &colossal;
     if (has_file(in, "model", ".metadata") && has_file(in, "optimizer/pp_0", ".metadata"))
         return &vescale;
+    if (is_nanotron(in))
+        return &nanotron;
     return is_zarr(in) ? &zarr : NULL;
 }
 

@@ -20,6 +20,22 @@ char *escaped_copy(const char *text)
     return copy == NULL ? NULL : escape_text(copy, capacity, text, nbytes);
 }
 
+static void note_found(const fsdpck_checkpoint *c, const search_result *found)
+{
+    const logger *log = &c->ctx->log;
+    if (found->is_limited)
+        log_warn(log, FSDPCK_FINDING_SEARCH_LIMIT, "if it is not the one you mean, give its path",
+                 "'%s' may contain further checkpoints: the search for them ended after %u folders "
+                 "and files",
+                 c->probe.path, SEARCH_ENTRIES_MAX);
+    if (found->foreign != NULL)
+        log_write(log, LOG_NOTE, "ignoring folder '%s' %s, which fsdpck does not read",
+                  found->foreign_path, found->foreign->title);
+    log_write(log, LOG_NOTE, "reading the %s checkpoint %sinside: '%s'",
+              found->is_limited ? "first" : "only", found->is_limited ? "found " : "",
+              found->paths[0]);
+}
+
 /* Continues with the only checkpoint inside the folder. */
 static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
                                  const fsdpck_open_options *o, fsdpck_error *err)
@@ -30,7 +46,8 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
     RETURN_IF(viewed ? open_search_ranks(c, &found, err) : search_folders(path, &found, err));
     fsdpck_status st = search_check_parts(&found, err);
     if (st == FSDPCK_OK && found.count == 0)
-        st = open_fail_no_checkpoint(&c->probe, path, near_miss, err);
+        st = found.is_limited ? open_fail_limited(path, err)
+                              : open_fail_no_checkpoint(&c->probe, path, near_miss, err);
     else if (st == FSDPCK_OK && found.count > 1)
         st = search_has_state_only(&found) ? search_fail_state_only(&found, path, err)
                                            : open_fail_several(&found, path, err);
@@ -39,6 +56,7 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
                  "make it readable: it may be another checkpoint, or a part of this one",
                  "'%s' cannot be read: %s", found.why.path, found.why.message);
     if (st == FSDPCK_OK) {
+        note_found(c, &found);
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);
         c->remote_files = NULL;
@@ -81,7 +99,6 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     RETURN_IF(enter_found(c, near_miss, o, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
-    log_write(&c->ctx->log, LOG_NOTE, "reading the only checkpoint inside: '%s'", c->probe.path);
     RETURN_IF(open_agree_format(c, o, err));
     if (c->format == NULL)
         return FAIL(err, CHANGED, NONE, "folder changed while it was read");

@@ -50,6 +50,14 @@ fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
     return st;
 }
 
+fsdpck_status open_fail_limited(const char *path, fsdpck_error *err)
+{
+    return FAIL_WITH(
+        err, BADINPUT, SEARCH_LIMIT,
+        ("search for checkpoints inside ended after %u folders and files", SEARCH_ENTRIES_MAX),
+        (path, path), (next, "give the path of the checkpoint inside"));
+}
+
 fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err)
 {
     const fsdpck_status st =
@@ -59,7 +67,8 @@ fsdpck_status open_fail_several(const search_result *found, const char *path, fs
     for (size_t i = 0; i < found->count; i++)
         text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
     if (found->more + found->more_state > 0)
-        text_printf(&list, ", and %zu more", found->more + found->more_state);
+        text_printf(&list, ", and %s%zu more", found->is_limited ? "at least " : "",
+                    found->more + found->more_state);
     if (search_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
         text_printf(&list,
                     "; if they are one checkpoint with a file per rank: --source-rank-pattern '%s'",

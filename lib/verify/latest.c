@@ -142,11 +142,14 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
         if ((is_absent || latest_step_is_unknown(st, &why)) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
+            const bool is_limited = why.finding == FSDPCK_FINDING_SEARCH_LIMIT;
+            if (is_limited)
+                why.next[0] = '\0';
             if (err != NULL)
                 *err = why;
             error_path(err, list[i].path);
-            error_next(
-                err, "make it readable, or move it away: it may be the newest complete checkpoint");
+            error_next(err, "%s, or move it away: it may be the newest complete checkpoint",
+                       is_limited ? "remove other folders from it" : "make it readable");
             return is_absent ? FSDPCK_IO : st;
         }
         if (st == FSDPCK_OK && *found == 0)

@@ -28,7 +28,8 @@ bool latest_step_may_count(const latest_step *c)
 
 bool latest_step_is_unknown(fsdpck_status st, const fsdpck_error *why)
 {
-    if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
+    if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL ||
+        (st != FSDPCK_OK && why->finding == FSDPCK_FINDING_SEARCH_LIMIT))
         return true;
     if (why->finding != FSDPCK_FINDING_NONE)
         return false;
@@ -140,6 +141,8 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
         *err = found->why;
         return found->why.status;
     }
+    if (found->is_limited)
+        return open_fail_limited(c->path, err);
     if (st != FSDPCK_OK && (found->count == 0 || found->more > 0))
         return st;
     fsdpck_error_init(err);

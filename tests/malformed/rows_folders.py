@@ -173,5 +173,7 @@ ROWS = [
     foreign("zarr", "a/.zarray", "a/0.0"),
     foreign("zarr-3", "a/zarr.json", "a/c/0"),
     foreign("colossal", "pytorch_model-stage-00001-shard-00001.bin", "pytorch_model-stage-00002-shard-00001.bin"),
+    foreign("nanotron", "model/model/final_layer_norm/pp_block/model_weight.safetensors"),
+    foreign("nanotron-model", "model/decoder/0/pp_block/attn/qkv_proj/model_weight.safetensors"),
     foreign("vescale", "model/.metadata", "optimizer/pp_0/.metadata"),
 ]
