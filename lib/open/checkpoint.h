@@ -31,7 +31,7 @@
  *     lost_weights.c      folders whose model is lost; layer_gaps.c: tensors that layers lack
  *     shard_gaps.c        the only shard that is left; unfinished_files.c: incomplete downloads and outputs
  *     model_parallel_files.c other files of model-parallel ranks
- *     state_files.c       files of a trainer's state beside the weights, for callers
+ *     state_files.c       files of a trainer's state beside the weights, for callers; other_files.c: all others
  *     adapters_public.c   adapters for callers
  *     catalogue_public.c  the catalogue for callers
  *     findings_public.c   the table of findings for callers
@@ -150,9 +150,12 @@ struct fsdpck_checkpoint {
     bool adapters_known; /* checkpoint_list_adapters has run */
     vec adapters;        /* found_adapter */
     strtab adapter_names;
-    bool state_files_known; /* trainer_state_list has run */
-    vec state_files;        /* found_state_file */
-    bool inner_loaded;      /* checkpoint_load_inner has run */
+    bool state_files_known;    /* trainer_state_list has run */
+    vec state_files;           /* found_state_file */
+    bool other_files_known;    /* other_files_list has run */
+    vec other_files;           /* found_state_file */
+    uint64_t other_files_more; /* that are not listed */
+    bool inner_loaded;         /* checkpoint_load_inner has run */
     struct remote_folder
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
     format_found_fn found; /* only while opening */
@@ -226,6 +229,8 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read);
+/* Whether a file of torch.save has the number of a rank, other than a trainer's state has. */
+bool checkpoint_is_rank_name(const char *name);
 /* Whether weights that a folder may have in several forms have this name. */
 bool checkpoint_is_weights_name(const char *name);
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */

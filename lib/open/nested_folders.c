@@ -11,7 +11,7 @@
 #include "open/search_state.h"
 #include "open/state_list.h"
 
-static bool is_read_folder(const catalogue *read, const char *entry)
+bool nested_folder_is_read(const catalogue *read, const char *entry)
 {
     const size_t n = strlen(entry);
     for (size_t i = 0; i < catalogue_file_count(read); i++) {
@@ -89,7 +89,7 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
     path_kind kind;
     fsdpck_error why = FSDPCK_ERROR_INIT;
     if (entry[0] == '.' || nested_folder_is_step(entry) || is_of_consolidation(entry) ||
-        is_read_folder(read, entry))
+        nested_folder_is_read(read, entry))
         return FSDPCK_OK;
     const fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
     if (is_there == FSDPCK_OK && kind != PATH_FOLDER)

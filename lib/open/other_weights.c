@@ -45,7 +45,7 @@ bool checkpoint_is_weights_name(const char *name)
 
 /* What torch.save writes for a rank, under any name, except the state of random generators and
  * optimizers, which often lies beside exported weights. */
-static bool is_rank_name(const char *name)
+bool checkpoint_is_rank_name(const char *name)
 {
     static const char *const others[] = {"*rng*",          "random*",    "*optim*",  "sched*",
                                          "*lr_sched*",     "scaler*",    "adapter*", "*tokenizer*",
@@ -91,7 +91,8 @@ static bool is_unread_folder(const fsdpck_checkpoint *c, const catalogue *read, 
 /* The reader of rank files reports them itself. */
 static bool is_unread_rank(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
-    return c->format != format_reader_of_pattern && is_rank_name(entry) && !is_read(read, entry);
+    return c->format != format_reader_of_pattern && checkpoint_is_rank_name(entry) &&
+           !is_read(read, entry);
 }
 
 static void put_next(char *next, size_t capacity, const char *first)
@@ -101,7 +102,7 @@ static void put_next(char *next, size_t capacity, const char *first)
         snprintf(next, capacity,
                  "move the files that are not read into a folder of their own, then compare: "
                  "fsdpck diff DIR FOLDER");
-    else if (is_rank_name(first))
+    else if (checkpoint_is_rank_name(first))
         snprintf(next, capacity, "to read the rank files instead, give --source-format %s",
                  format_reader_of_pattern->name);
     else

@@ -116,7 +116,9 @@ void trainer_state_release(fsdpck_checkpoint *c)
 {
     for (size_t i = 0; i < c->state_files.count; i++)
         free(VEC_AT(&c->state_files, found_state_file, i)->path);
-    vec_release(&c->state_files);
+    for (size_t i = 0; i < c->other_files.count; i++)
+        free(VEC_AT(&c->other_files, found_state_file, i)->path);
+    VEC_RELEASE_ALL(&c->state_files, &c->other_files);
 }
 
 static bool has_folder(const char *folder_path, const char *name)

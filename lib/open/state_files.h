@@ -12,6 +12,8 @@ void trainer_state_release(fsdpck_checkpoint *c);
 /* state_files.c: lists in c->state_files, once, such files beside the weights that are not read as the checkpoint, and
  * TRAINER_STATE_JSON. */
 fsdpck_status trainer_state_list(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether this file of `in`, the folder of the checkpoint or the one above, is read as the checkpoint. */
+bool state_file_is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry);
 /* Opens such a file, without a message. */
 fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
                               fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
