@@ -8,6 +8,7 @@
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
 #include "open/foreign_folders.h"
+#include "open/other_files.h"
 #include "open/state_files.h"
 #include "open/symlink_file.h"
 #include "statedict/shard_metadata.h"
@@ -297,9 +298,12 @@ static fsdpck_status open_adapters(fsdpck_context *ctx, const fsdpck_merge_optio
     const char *name;
     o.threads = of->threads;
     o.no_follow = of->no_follow;
-    for (size_t i = 0; i < m->adapter_count; i++)
-        if (!merge_adapter_is_self(m->adapters[i], &name))
-            RETURN_IF(fsdpck_open(ctx, m->adapters[i], &o, &beside[i], err));
+    for (size_t i = 0; i < m->adapter_count; i++) {
+        if (merge_adapter_is_self(m->adapters[i], &name))
+            continue;
+        RETURN_IF(fsdpck_open(ctx, m->adapters[i], &o, &beside[i], err));
+        RETURN_IF(other_files_warn_adapter(beside[i], err));
+    }
     return FSDPCK_OK;
 }
 

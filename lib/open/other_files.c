@@ -1,5 +1,6 @@
 #include "open/other_files.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "open/nested_folders.h"
 #include "open/state_files.h"
 
-enum { FILES_MOST = 1000 };
+enum { FILES_MOST = 1000, LIST_NBYTES = 400 };
 
 static bool has_suffix(const char *name)
 {
@@ -115,4 +116,41 @@ fsdpck_status other_files_list(fsdpck_checkpoint *c, fsdpck_error *err)
     const fsdpck_status st = add_files(c, &above, err);
     probe_release(&above);
     return st;
+}
+
+/* Directly beside the weights: tensors in folders below are of a trainer's state. Opening is collective, so ranks of a
+ * group, which may have other files on their hosts, decide by the name. */
+static bool has_tensors(fsdpck_checkpoint *of, const found_state_file *f)
+{
+    fsdpck_checkpoint *c = NULL;
+    if (of->ctx->group != NULL)
+        return strchr(f->name, '/') == NULL;
+    const bool has = strchr(f->name, '/') == NULL &&
+                     state_file_open(of, f, &c, NULL) == FSDPCK_OK &&
+                     catalogue_tensor_count(&c->cat) > 0;
+    fsdpck_close(c);
+    return has;
+}
+
+fsdpck_status other_files_warn_adapter(fsdpck_checkpoint *adapter, fsdpck_error *err)
+{
+    text_buf names = {.limit_bytes = LIST_NBYTES};
+    uint64_t count = 0;
+    char name[256];
+    RETURN_IF(other_files_list(adapter, err));
+    for (size_t i = 0; i < adapter->other_files.count; i++) {
+        const found_state_file *f = VEC_AT(&adapter->other_files, const found_state_file, i);
+        if (!has_tensors(adapter, f))
+            continue;
+        count++;
+        text_printf(&names, "%s'%s'", names.nbytes > 0 ? ", " : "",
+                    escape_text(name, sizeof name, f->name, strlen(f->name)));
+    }
+    if (count > 0)
+        log_warn(&adapter->ctx->log, FSDPCK_FINDING_LORA_BESIDE, "",
+                 "%" PRIu64 " file%s beside the adapter in '%s' %s not merged: %s%s",
+                 count, text_plural(count), adapter->path, count == 1 ? "is" : "are",
+                 names.text == NULL ? "" : names.text, names.failed ? ", ..." : "");
+    text_release(&names);
+    return FSDPCK_OK;
 }
