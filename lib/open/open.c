@@ -10,6 +10,7 @@
 #include "open/foreign_folders.h"
 #include "open/other_files.h"
 #include "open/state_files.h"
+#include "open/stated_files.h"
 #include "open/symlink_file.h"
 #include "statedict/shard_metadata.h"
 
@@ -228,6 +229,8 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
     described_model_release(&d);
     if (st == FSDPCK_OK && o->format == NULL)
         st = checkpoint_check_megatron_rank(c, err);
+    if (st == FSDPCK_OK && o->format == NULL && o->rank_pattern == NULL)
+        st = stated_files_check(c, err);
     return st;
 }
 

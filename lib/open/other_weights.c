@@ -10,6 +10,7 @@
 #include "open/numbered_files.h"
 #include "open/shard_gaps.h"
 #include "open/single_rank_file.h"
+#include "open/stated_files.h"
 
 static bool matches_any(const char *const *globs, size_t count, const char *name)
 {
@@ -113,7 +114,8 @@ static void put_next(char *next, size_t capacity, const char *first)
 static void warn_file_of_set(const fsdpck_checkpoint *c)
 {
     const char *name = text_file_name(c->path);
-    const uint64_t files = format_file_count(name);
+    const uint64_t stated = stated_file_count(name), of_format = format_file_count(name);
+    const uint64_t files = stated > of_format && c->entered_from == NULL ? stated : of_format;
     bool known;
     if (files > 1)
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",

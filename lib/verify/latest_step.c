@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "open/numbered_files.h"
+#include "open/stated_files.h"
 #include "verify/latest_check.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
@@ -99,6 +100,7 @@ static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found
     fsdpck_error none = FSDPCK_ERROR_INIT;
     bool any = false;
     for (size_t i = 0; i < found->count; i++) {
+        RETURN_IF(stated_file_check(found->paths[i], err));
         const fsdpck_status st = latest_check_one(ctx, found->paths[i], o, state, err);
         if (st != FSDPCK_OK && err->finding == FSDPCK_FINDING_KEY_NONE) {
             none = *err;
