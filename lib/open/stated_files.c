@@ -192,7 +192,7 @@ static fsdpck_status fail_missing(const stated_search *s, const char *path, fsdp
     return FSDPCK_BADINPUT;
 }
 
-/* is_known: the reader of the files knows this total, and checks it. */
+/* is_known: the reader of the files checks this total. */
 static fsdpck_status check_pair(stated_search *s, const char *path, const stated_pair *p,
                                 bool is_known, fsdpck_error *err)
 {
