@@ -26,6 +26,8 @@
  *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
+ *     step_manifest.c     checkpoint_manifest.json of VeOmni
+ *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json
  *     lost_weights.c      folders whose model is lost; layer_gaps.c: tensors that layers lack

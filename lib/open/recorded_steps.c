@@ -8,6 +8,7 @@
 #include "base/struct_copy.h"
 #include "open/checkpoint.h"
 #include "open/state_files.h"
+#include "open/step_manifest.h"
 
 /* Keys of the trainer's step, the most reliable first. */
 static const char *const step_keys[] = {
@@ -183,6 +184,13 @@ static void add_trainer_state(fsdpck_checkpoint *c)
     free(text);
 }
 
+static void add_manifest(fsdpck_checkpoint *c)
+{
+    step_manifest m;
+    if (step_manifest_read(&c->probe, &m))
+        add_step(c, m.step, "", STEP_MANIFEST);
+}
+
 /* An unreadable record is no error: the step is then unknown. */
 int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
 {
@@ -190,6 +198,7 @@ int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
         c->steps_known = true;
         add_objects(c);
         add_trainer_state(c);
+        add_manifest(c);
         add_step(c, checkpoint_iteration(c), "", "common state");
         add_tensors(c);
         /* The step of a file comes from its objects. */
