@@ -449,6 +449,10 @@ typedef struct deepspeed_steps {
     int64_t global, skipped, optimizer;
 } deepspeed_steps;
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
+/* The step in a file of the trainer, and that in the name of the folder, which is the same unless one of them
+ * is of another save. *recorded_in: the file, a constant. False if one of them is unknown. */
+bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
+                             const char **recorded_in);
 
 /* open_ranks.c */
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */

@@ -303,30 +303,11 @@ static void warn_state_folders(const probe_input *in, const cat_origin *origin, 
     }
 }
 
-/* 100 of "global_step_100"; -1 of other names. */
-static int64_t step_in_name(const char *path)
-{
-    static const char word[] = "global_step_";
-    const char *name = text_file_name(path);
-    const size_t n = sizeof word - 1;
-    if (strncmp(name, word, n) != 0)
-        return -1;
-    const size_t digits = strspn(name + n, "0123456789");
-    return digits > 0 && digits <= 18 && name[n + digits] == '\0'
-               ? (int64_t)strtoull(name + n, NULL, 10)
-               : -1;
-}
-
 /* All ranks write extra_state/ before the manifest, and not all of them weights. */
 static void warn_of_step(const probe_input *in, const cat_origin *origin, const step_manifest *m,
                          const logger *log)
 {
     const uint64_t recorded = (uint64_t)m->world_size;
-    const int64_t named = step_in_name(in->path);
-    if (m->step >= 0 && named >= 0 && m->step != named)
-        log_warn(log, FSDPCK_FINDING_VEOMNI_STEP, "",
-                 "'%s' records step %" PRId64 ", but the folder is '%s'", STEP_MANIFEST, m->step,
-                 in->path);
     if (!state_list_has_folder(in, "extra_state"))
         log_warn(log, FSDPCK_FINDING_FILE_OF_SET, copy_others,
                  "'%s' lacks the folder 'extra_state' with a file of each of %" PRIu64
