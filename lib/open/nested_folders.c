@@ -44,13 +44,11 @@ static bool is_of_consolidation(const char *name)
     return strcmp(name, "sharded") == 0;
 }
 
-/* Of a trainer's folder for state, the rest of a checkpoint counts too: .distcp files without their .metadata. */
-static bool is_nested(const probe_input *in, const char *path, bool of_trainer, bool *has_reader)
+static bool is_nested(const probe_input *in, const char *path, bool *has_reader)
 {
-    const char *name = text_file_name(path), *near_miss = NULL;
-    *has_reader = probe_readers(in, &near_miss) != NULL;
-    return in->is_folder && (*has_reader || is_global_step(name) || search_is_part(in, path) ||
-                             (of_trainer && near_miss != NULL));
+    const char *name = text_file_name(path);
+    *has_reader = probe_readers(in, NULL) != NULL;
+    return in->is_folder && (*has_reader || is_global_step(name) || search_is_part(in, path));
 }
 
 static void note_unread(nested_folders *l, const char *path, const fsdpck_error *why)
@@ -72,7 +70,7 @@ static fsdpck_status add_path(nested_folders *l, char *path, bool is_state, bool
         return error_set_nomem(err, PATH_MAX);
     if (is_there == FSDPCK_OK && !is_system_folder(path)) {
         is_there = probe_gather(path, &in, why);
-        is = is_there == FSDPCK_OK && is_nested(&in, path, of_trainer, &f.has_reader);
+        is = is_there == FSDPCK_OK && is_nested(&in, path, &f.has_reader);
         if (is_there == FSDPCK_OK)
             probe_release(&in);
     }

@@ -43,7 +43,7 @@ static const char *trainer_with_megatron(const fsdpck_checkpoint *c)
 static const char *trainer_of_files(const fsdpck_checkpoint *c)
 {
     step_manifest m;
-    /* transformers' Trainer, and what is made of it, such as axolotl, trl and LLaMA-Factory */
+    /* transformers' Trainer, also in axolotl, trl and LLaMA-Factory */
     if (has_entry(c, TRAINER_STATE_JSON, PATH_FILE) || has_entry(c, "training_args.bin", PATH_FILE))
         return "transformers";
     if (!c->probe.is_folder)
