@@ -43,6 +43,7 @@ typedef struct command_options {
     int no_manifest, sha256, output_local;
     int hdf5_groups, compress;
     int torch, force, no_sync, read_back, direct, dry_run;
+    char *html; /* also of layout and diff */
     /* options_group */
     uint64_t group_size, group_hosts;
     int group_local;
@@ -88,6 +89,9 @@ extern const opt_row options_running[];
 extern const opt_row options_detail_diff[]; /* one of these three, after options_running */
 extern const opt_row options_detail_plan[];
 extern const opt_row options_detail_digest[];
+extern const opt_row
+    options_pager[]; /* of commands that call pager_start; the values are the cli */
+extern const opt_row options_terminal[]; /* last; the values are the cli */
 
 /* All parts of the library's options, by value. Each command takes the parts that it has. */
 typedef struct job_options {
