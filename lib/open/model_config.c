@@ -67,12 +67,7 @@ static void take_number(model_config *c, bool nested, const char *key, const jso
 /* A member at the top or, if nested, in text_config; those at the top have precedence. */
 static void take_member(model_config *c, bool nested, const char *key, const json_token *t)
 {
-    const bool is_bool = t->kind == JSON_TRUE || t->kind == JSON_FALSE;
-    if (strcmp(key, "tie_word_embeddings") == 0 && is_bool) {
-        const model_ties ties = t->kind == JSON_TRUE ? MODEL_TIES_YES : MODEL_TIES_NO;
-        c->nested_ties = nested ? ties : c->nested_ties;
-        c->ties = nested ? c->ties : ties;
-    }
+    model_ties_take(&c->stated_ties, nested, key, strlen(key), t);
     if (!nested && strcmp(key, "model_type") == 0 && t->kind == JSON_STRING &&
         t->nbytes < sizeof c->model_type && memchr(t->text, '\0', t->nbytes) == NULL)
         snprintf(c->model_type, sizeof c->model_type, "%.*s", (int)t->nbytes, t->text);
@@ -145,7 +140,7 @@ static fsdpck_status read_members(model_config *c, json_reader *r, fsdpck_error 
         snprintf(key, sizeof key, "%.*s", (int)(t.nbytes < sizeof key ? t.nbytes : 0), t.text);
         RETURN_IF(json_next(r, &t, err));
         if (!nested && strcmp(key, "text_config") == 0 && t.kind == JSON_OBJECT) {
-            nested = true;
+            nested = c->stated_ties.has_nested = true;
             continue;
         }
         take_member(c, nested, key, &t);
@@ -166,8 +161,7 @@ static fsdpck_status parse(model_config *c, fsdpck_error *err)
     if (st == FSDPCK_OK)
         st = read_members(c, &r, err);
     json_reader_release(&r);
-    if (c->ties == MODEL_TIES_UNKNOWN)
-        c->ties = c->nested_ties;
+    c->ties = model_ties_of(&c->stated_ties, &c->ties_by_default);
     return st;
 }
 

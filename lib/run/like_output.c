@@ -226,6 +226,14 @@ static void put_lines(const like_output *l, const target *to, const fsdpck_check
         text_printf(out, " of map '%s'", from->map_name);
 }
 
+/* The folder's config.json unties an output projection, which it lacks. */
+static bool lacks_head(const like_output *l, const catalogue *to, const like_names *missing,
+                       const like_names *extra)
+{
+    return missing->count == 0 && extra->count == 1 && model_is_head(to, extra->first) &&
+           l->config.ties == MODEL_TIES_NO;
+}
+
 static fsdpck_status check_names(const like_output *l, const target *t,
                                  const fsdpck_checkpoint *from, fsdpck_error *err)
 {
@@ -247,7 +255,10 @@ static fsdpck_status check_names(const like_output *l, const target *t,
             (next, "%s",
              like_output_names_advice(
                  l, to,
-                 extra.count > 0
+                 lacks_head(l, to, &missing, &extra)
+                     ? "if the model is tied, write \"tie_word_embeddings\": true into "
+                       "config.json of the folder of --like; if not, restore the tensor there"
+                 : extra.count > 0
                      ? "check that the folder of --like belongs to this model; omit tensors "
                        "with --exclude"
                      : "check that the folder of --like belongs to this model")));

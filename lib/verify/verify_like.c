@@ -323,16 +323,18 @@ static void check_quantization_kept(const verify_like *w)
 /* BASE has none because it is tied. A loader of SRC would create one with random values. */
 static void check_head(const verify_like *w, const model_facts *ours, const model_facts *theirs)
 {
+    const char *const type = w->config.ties_by_default ? w->config.model_type : "";
     fsdpck_error what;
     if (w->config.ties != MODEL_TIES_NO || w->base_ties != MODEL_TIES_YES ||
         ours->head != CAT_NONE || theirs->head != CAT_NONE)
         return;
     FAIL_WITH(
         &what, BADINPUT, EXPORT_CONFIG,
-        ("config.json has \"tie_word_embeddings\": false, but there is no output projection: a "
-         "loader gives it random values"),
+        ("config.json %s, but there is no output projection: a loader gives it random values",
+         type[0] == '\0' ? "has \"tie_word_embeddings\": false" : "lacks \"tie_word_embeddings\""),
         (path_in, w->v->src->path, "config.json"),
-        (expected, "\"tie_word_embeddings\": true, as in the folder of --like"), (found, "false"),
+        (expected, "\"tie_word_embeddings\": true, as in the folder of --like"),
+        (found, "%s%s", type[0] == '\0' ? "false" : "false, the default for model_type ", type),
         (next, "write \"tie_word_embeddings\": true into config.json, or export the output "
                "projection too"));
     findings_report(&w->v->found, &what);
