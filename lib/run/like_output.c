@@ -85,10 +85,29 @@ void like_output_release(like_output *l)
 
 /* --- the comparison --- */
 
+static void add_escaped(text_buf *all, const char *name, size_t nbytes)
+{
+    char *text = malloc(4 * nbytes + 1);
+    if (text == NULL) {
+        all->failed = 1;
+        return;
+    }
+    escape_text(text, 4 * nbytes + 1, name, nbytes);
+    text_append(all, text, strlen(text) + 1);
+    free(text);
+}
+
+void like_names_release(like_names *n)
+{
+    text_release(&n->names);
+    text_release(&n->all);
+}
+
 void like_names_add(like_names *n, const catalogue *c, size_t tensor)
 {
     const uint32_t name = catalogue_tensor(c, tensor)->name;
     char text[200];
+    add_escaped(&n->all, catalogue_name(c, name), catalogue_name_nbytes(c, name));
     n->first = n->count == 0 ? (uint32_t)tensor : n->first;
     escape_text(text, sizeof text, catalogue_name(c, name), catalogue_name_nbytes(c, name));
     if (n->count++ >= LIKE_NAMES_SHOWN) {
@@ -264,10 +283,15 @@ static fsdpck_status check_names(const like_output *l, const target *t,
                      : "check that the folder of --like belongs to this model")));
     if (st == FSDPCK_BADINPUT && lines.nbytes > 0)
         error_found(err, "%s", lines.text);
+    if (st == FSDPCK_BADINPUT) {
+        text_append(&missing.all, extra.all.text, extra.all.nbytes);
+        missing.all.failed |= extra.all.failed;
+        named_tensors_keep(from->ctx, err, &missing.all);
+    }
     text_release(&text);
     text_release(&lines);
-    text_release(&missing.names);
-    text_release(&extra.names);
+    like_names_release(&missing);
+    like_names_release(&extra);
     return st;
 }
 

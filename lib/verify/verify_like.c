@@ -13,8 +13,8 @@
 #include "verify/model_facts.h"
 #include "verify/verify_near.h"
 
-/* The command that lists the names that a message has no space for. */
-#define DIFF_LISTS "fsdpck diff"
+/* The option that lists the names that a message has no space for. */
+#define LISTS "--json"
 
 struct verify_like {
     fsdpck_context *ctx; /* its warnings are not findings of the output */
@@ -85,7 +85,7 @@ static uint64_t count_listed(const catalogue *c)
     return count;
 }
 
-static fsdpck_status report_names(const verify_like *w, const like_names *n, const catalogue *of,
+static fsdpck_status report_names(const verify_like *w, like_names *n, const catalogue *of,
                                   const char *what_text, const char *next, fsdpck_error *err)
 {
     text_buf text = {0};
@@ -103,6 +103,7 @@ static fsdpck_status report_names(const verify_like *w, const like_names *n, con
                   (found, "%" PRIu64 " tensor%s", in_output, text_plural(in_output)),
                   (next, "%s", next));
         findings_report(&w->v->found, &what);
+        named_tensors_keep(w->v->src->ctx, &what, &n->all);
     }
     text_release(&text);
     return st;
@@ -113,7 +114,7 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
     static const char export_first[] =
         "export it first, with fsdpck consolidate --like or --map, and verify the output";
     const bool is_export = w->v->src->format->of_model;
-    like_names missing = {.lists = DIFF_LISTS}, extra = {.lists = DIFF_LISTS};
+    like_names missing = {.lists = LISTS}, extra = {.lists = LISTS};
     like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
                               &w->ties, &missing, &extra);
     fsdpck_status st =
@@ -135,13 +136,13 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
                                                  "model, and how the export names tensors"
                                                : export_first),
             err);
-    text_release(&missing.names);
-    text_release(&extra.names);
+    like_names_release(&missing);
+    like_names_release(&extra);
     return st;
 }
 
 /* One finding for all tensors of a list. */
-static fsdpck_status report_types(const verify_like *w, const like_names *n, fsdpck_finding_id id,
+static fsdpck_status report_types(const verify_like *w, like_names *n, fsdpck_finding_id id,
                                   finding_severity severity, const char *differs, fsdpck_error *err)
 {
     const catalogue *c = output_of(w), *base = &w->base->cat;
@@ -173,6 +174,7 @@ static fsdpck_status report_types(const verify_like *w, const like_names *n, fsd
                  ? "if this was not intended, export again with the dtypes in the folder of --like"
                  : "check that the folder of --like belongs to this model, and export again"));
         findings_report_as(&w->v->found, severity, &what);
+        named_tensors_keep(w->v->src->ctx, &what, &n->all);
     }
     text_release(&more);
     text_release(&expected);
@@ -188,8 +190,7 @@ static bool is_float_cast(dtype a, dtype b)
 static fsdpck_status check_types(const verify_like *w, fsdpck_error *err)
 {
     const catalogue *c = output_of(w), *base = &w->base->cat;
-    like_names shapes = {.lists = DIFF_LISTS}, casts = {.lists = DIFF_LISTS},
-               kinds = {.lists = DIFF_LISTS};
+    like_names shapes = {.lists = LISTS}, casts = {.lists = LISTS}, kinds = {.lists = LISTS};
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         const uint32_t k =
@@ -209,9 +210,9 @@ static fsdpck_status check_types(const verify_like *w, fsdpck_error *err)
                           err);
     if (st == FSDPCK_OK)
         st = report_types(w, &casts, FSDPCK_FINDING_EXPORT_DTYPE, FINDING_WARNING, "dtype", err);
-    text_release(&shapes.names);
-    text_release(&casts.names);
-    text_release(&kinds.names);
+    like_names_release(&shapes);
+    like_names_release(&casts);
+    like_names_release(&kinds);
     return st;
 }
 
