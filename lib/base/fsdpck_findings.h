@@ -351,6 +351,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_EMA_PARTIAL = 500,
     FSDPCK_FINDING_AVERAGE_BASE = 501,
     FSDPCK_FINDING_IDX_NONE = 510,
+    FSDPCK_FINDING_EXPORT_VOCAB = 540,
 } fsdpck_finding_id;
 
 #endif

@@ -70,6 +70,29 @@ def check_verifies(setting, folder, base, finding=None):
 
 
 @case(first=(2, 15))
+def case_export_like_resized_vocabulary(setting):
+    """resize_token_embeddings changes embedding, output projection and config.json."""
+    for tied in (False, True):
+        config = transformers().LlamaConfig(**GEOMETRY, tie_word_embeddings=tied)
+        base = save_base(setting, "base-%s" % tied, config, torch.bfloat16)
+        model = transformers().AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+        model.resize_token_embeddings(VOCABULARY + 3, mean_resizing=False)
+        tuned = setting.path("tuned-%s" % tied)
+        model.save_pretrained(tuned)
+        done = setting.run("verify", "--json", tuned, "--like", base)
+        found = [(f["finding"], f["tensors"]) for f in json.loads(done.stdout)["findings"]]
+        names = ["model.embed_tokens.weight", *([] if tied else ["lm_head.weight"])]
+        check([(f, sorted(n)) for f, n in found] == [("EXPORT-VOCAB", sorted(names))], "%r" % found)
+        setting.run("verify", "--strict", tuned, "--like", base, "--set", "EXPORT-VOCAB=note")
+        with open(os.path.join(tuned, "config.json"), encoding="utf-8") as file:
+            text = file.read()
+        with open(os.path.join(tuned, "config.json"), "w", encoding="utf-8") as file:
+            file.write(text.replace('"vocab_size": %d' % (VOCABULARY + 3), '"vocab_size": %d' % VOCABULARY))
+        done = setting.run("verify", tuned, "--like", base, expected=1)
+        check("EXPORT-SHAPE" in done.stdout and '"vocab_size": %d' % (VOCABULARY + 3) in done.stdout, done.stdout)
+
+
+@case(first=(2, 15))
 def case_map_export_like_llama(setting):
     adapter = make_adapter("llama3", "Llama3StateDictAdapter", SIZES)
     state = make_state(adapter, SIZES, torch.bfloat16)
