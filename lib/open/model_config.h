@@ -55,8 +55,11 @@ fsdpck_status model_config_read_file(const char *path, model_config *config,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 void model_config_release(model_config *config);
 
-/* Opens file `name` of the folder. cache_links: follow a link of the Hugging Face cache. */
-fsdpck_status model_file_open(const folder *dir, const char *name, bool cache_links, file *f,
+/* Links of the Hugging Face cache to follow: none, those of a snapshot, or those of a folder inside a snapshot. */
+typedef enum cache_links { CACHE_LINKS_NONE, CACHE_LINKS, CACHE_LINKS_INSIDE } cache_links;
+
+/* Opens file `name` of the folder. */
+fsdpck_status model_file_open(const folder *dir, const char *name, cache_links links, file *f,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -69,6 +69,44 @@ def check_verifies(setting, folder, base, finding=None):
     check(finding is None or finding in done.stdout, done.stdout)
 
 
+def make_cache(folder, cache):
+    """A snapshot with the links that huggingface_hub makes."""
+    transformers()
+    from huggingface_hub.file_download import _create_symlink
+    repository = os.path.join(cache, "models--org--name")
+    blobs, snapshot = os.path.join(repository, "blobs"), os.path.join(repository, "snapshots", "0123456789abcdef" * 2 + "01234567")
+    os.makedirs(blobs)
+    for root, _, files in os.walk(folder):
+        for name in files:
+            path = os.path.join(root, name)
+            blob, link = os.path.join(blobs, os.urandom(20).hex()), os.path.join(snapshot, os.path.relpath(path, folder))
+            os.makedirs(os.path.dirname(link), exist_ok=True)
+            shutil.copy(path, blob)
+            _create_symlink(blob, link, new_blob=True)
+            check(os.path.islink(link) and not os.path.isabs(os.readlink(link)), "no relative link")
+    return snapshot
+
+
+@case(first=(2, 15))
+def case_export_like_hub_cache(setting):
+    """BASE as snapshot_download leaves it: the output has files of its own, with all chat templates."""
+    base = save_base(setting, "base", transformers().LlamaConfig(**GEOMETRY, tie_word_embeddings=False), torch.bfloat16)
+    from tokenizers import Tokenizer, models
+    tokenizer = transformers().PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")))
+    tokenizer.chat_template = {"default": "{{ messages }}", "rag": "{{ documents }}"}
+    tokenizer.save_pretrained(base)
+    check(os.path.exists(os.path.join(base, "additional_chat_templates", "rag.jinja")), "no additional template")
+    snapshot = make_cache(base, setting.path("cache"))
+    expected = load_hf(base)[0]
+    done, found = setting.consolidate(base, "out", "--like", snapshot)
+    check("SIDE-UNREAD" not in done.stderr, done.stderr)
+    for root, folders, files in os.walk(found):
+        check(not any(os.path.islink(os.path.join(root, name)) for name in folders + files), "a link in " + root)
+    check_loads(found, expected, torch.bfloat16)
+    check(transformers().AutoTokenizer.from_pretrained(found).chat_template == tokenizer.chat_template, "chat templates")
+    check_verifies(setting, found, snapshot)
+
+
 @case(first=(2, 15))
 def case_export_like_resized_vocabulary(setting):
     """resize_token_embeddings changes embedding, output projection and config.json."""
