@@ -344,6 +344,9 @@ typedef struct like_map {
     const char *name; /* a constant; NULL: none is needed */
     char model_type[64];
 } like_map;
+/* UNSUPPORTED if it is no folder of safetensors files. */
+fsdpck_status checkpoint_check_like(const fsdpck_checkpoint *like,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Chooses the built-in map from the names of `c` to those of `like`, by its config.json. UNSUPPORTED
  * (EXPORT-MAP) if none fits, USAGE (EXPORT-MAP) if two do. */
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,

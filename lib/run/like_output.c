@@ -56,10 +56,7 @@ fsdpck_status like_output_open(like_output *l, const run_options *o, fsdpck_erro
     if (option != NULL)
         return FAIL_WITH(err, USAGE, NONE, ("%s and --like contradict each other", option),
                          (next, "omit one of them"));
-    if (!base->probe.is_folder || !base->format->of_model)
-        return FAIL_WITH(err, UNSUPPORTED, NONE,
-                         ("--like requires a Hugging Face folder of safetensors files"),
-                         (path, base->path), (found, "format '%s'", base->format->name));
+    RETURN_IF(checkpoint_check_like(base, err));
     l->base = base;
     l->usual = like_output_usual(&base->cat);
     l->index = find_index(&base->probe);

@@ -158,7 +158,9 @@ static void report_number(const verify_like *w, const model_facts *f, model_numb
               (expected, "%" PRIu64 ", the number of %s", f->numbers[number], counted[number]),
               (found, "%" PRIu64, f->config->numbers[number]));
     if (resized)
-        error_next(&what, "write \"%s\": %" PRIu64 " into config.json",
+        error_next(&what,
+                   "write \"%s\": %" PRIu64
+                   " into config.json, or export again without rows of padding",
                    f->config->number_keys[number], f->numbers[number]);
     findings_report(&w->v->found, &what);
 }

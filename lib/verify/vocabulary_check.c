@@ -49,11 +49,12 @@ void vocabulary_put_advice(const model_facts *ours, const model_facts *theirs, t
         text_printf(next,
                     "for a resized vocabulary, export an output projection of %" PRIu64
                     " rows, as the embedding has; else check that the folder of --like belongs to "
-                    "this model",
+                    "this model, and export again",
                     rows_of(ours));
     else
         text_printf(next,
                     "for a resized vocabulary, write \"vocab_size\": %" PRIu64
-                    " into config.json; else check that the folder of --like belongs to this model",
+                    " into config.json; else check that the folder of --like belongs to this "
+                    "model, and export again",
                     rows_of(ours));
 }
