@@ -63,10 +63,30 @@ fsdpck_status like_output_open(like_output *l, const run_options *o, fsdpck_erro
     return model_config_read(&base->probe.dir, &l->config, err);
 }
 
+/* Tensors that save_pretrained of a model omits, because the model makes them: _keys_to_ignore_on_save of transformers.
+ * Marian's positions are constants. */
+static const char *const *made_by_model(const like_output *l, size_t *count)
+{
+    static const char *const marian[] = {"model.encoder.embed_positions.weight",
+                                         "model.decoder.embed_positions.weight"};
+    const bool is_marian = strcmp(l->config.model_type, "marian") == 0;
+    *count = is_marian ? sizeof marian / sizeof *marian : 0;
+    return marian;
+}
+
+static bool is_made_by_model(const like_output *l, const catalogue *c, size_t tensor)
+{
+    size_t count;
+    const char *const *names = made_by_model(l, &count);
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    return text_is_one_of(catalogue_name(c, name), catalogue_name_nbytes(c, name), names, count);
+}
+
 void like_output_select(const like_output *l, select_request *request)
 {
     if (l->base == NULL)
         return;
+    request->like_made = made_by_model(l, &request->like_made_count);
     request->like_model = &l->base->cat;
     request->like_usual = l->usual;
     bool is_certain;
@@ -134,7 +154,8 @@ bool like_output_is_dequantized(const like_output *l, const catalogue *to, uint3
 /* Ends of the names of scales. */
 static const char *const scales[] = {"_scale_inv", "_scale"};
 
-/* An output projection that the model takes from the embedding; a scale of a dequantized tensor. */
+/* An output projection that the model takes from the embedding; a scale of a dequantized tensor; one that the model
+ * makes. */
 static bool may_be_missing(const like_output *l, const catalogue *to, size_t tensor)
 {
     const catalogue *c = &l->base->cat;
@@ -148,7 +169,8 @@ static bool may_be_missing(const like_output *l, const catalogue *to, size_t ten
         if (scaled != CAT_NONE && like_output_is_dequantized(l, to, scaled))
             return true;
     }
-    return l->config.ties == MODEL_TIES_YES && model_is_head(c, tensor);
+    return (l->config.ties == MODEL_TIES_YES && model_is_head(c, tensor)) ||
+           is_made_by_model(l, c, tensor);
 }
 
 void like_names_put_more(const like_names *n, text_buf *out)
@@ -185,7 +207,8 @@ void like_output_compare_names(const like_output *l, const catalogue *to, bool a
             like_names_add(missing, base, i);
     for (size_t i = 0; i < catalogue_tensor_count(to); i++)
         if (!is_named_in(to, base, i) && !(allows_head && model_is_head(to, i)) &&
-            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0 && !is_tied_copy(ties, i))
+            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0 && !is_tied_copy(ties, i) &&
+            !is_made_by_model(l, to, i))
             like_names_add(extra, to, i);
 }
 

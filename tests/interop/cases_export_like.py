@@ -290,3 +290,25 @@ def case_export_like_tied_copies(setting):
         torch.save(values, source)
         done = setting.run("consolidate", source, setting.path("no"), "--like", base, expected=BAD_INPUT)
         check("EXPORT-KEYS" in done.stderr and name in done.stderr, done.stderr)
+
+
+@case(first=(2, 15))
+def case_export_like_marian(setting):
+    """A state has the positions, which save_pretrained omits and from_pretrained makes."""
+    config = transformers().MarianConfig(vocab_size=24, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+                                         decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=12,
+                                         pad_token_id=0, decoder_start_token_id=0, eos_token_id=1)
+    base = setting.path("base")
+    torch.manual_seed(1)
+    transformers().MarianMTModel(config).save_pretrained(base)
+    torch.manual_seed(2)
+    state = transformers().MarianMTModel(config).state_dict()
+    positions = [name for name in state if name.endswith("embed_positions.weight")]
+    check(len(positions) == 2 and not any(name in load_hf(base)[0] for name in positions), "%r" % positions)
+    source = setting.path("state.pt")
+    torch.save(state, source)
+    _, found = setting.consolidate(source, "out", "--like", base)
+    again, info = transformers().MarianMTModel.from_pretrained(found, output_loading_info=True)
+    check(not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), "loads: %r" % (info,))
+    check_same_tensors(again.state_dict(), state, "from_pretrained")
+    check_verifies(setting, found, base)
