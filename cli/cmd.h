@@ -10,8 +10,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <sys/types.h>
 
 #include "fsdpck.h"
+#include "terminal.h"
 
 struct cli;
 struct opt_spec;
@@ -23,12 +26,26 @@ typedef struct completion {
     void (*print)(const struct cli *c, const struct opt_spec *spec);
 } completion;
 
+/* See report_page.h. */
+typedef struct report_page {
+    const char *path; /* NULL: none */
+    char *temporary;  /* its name until it is complete */
+    FILE *file;
+    bool quiet;
+    int failed; /* errno */
+} report_page;
+
 typedef struct cli {
     fsdpck_context *ctx;
     const char *command; /* its name, for messages */
     bool json;
+    report_page *page; /* of --html */
     bool quiet;
     int verbose;
+    int color;         /* a color_mode: --color */
+    int no_pager;      /* --no-pager */
+    pid_t pager;       /* its process, see pager.h; 0: none */
+    terminal out, err; /* stdout and stderr */
     double started_seconds;
     void *popt;                   /* parsed options, see opt.h */
     const char *source_path;      /* operand SRC or A, as given; NULL: none */

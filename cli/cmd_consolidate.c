@@ -73,6 +73,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"", options_group, &w},
         {"Running:", options_running, &w},
         {"", options_detail_plan, &w},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

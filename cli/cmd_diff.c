@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "diff_print.h"
+#include "pager.h"
 #include "progress_print.h"
 #include "report.h"
 
@@ -19,6 +20,8 @@ static const opt_row comparing_rows[] = {
      .help = "keep: compare objects too; drop: compare tensors only; default keep"},
     {"stat", .kind = OPT_FLAG, .at = AT(stat),
      .help = "print a table of the tensors whose values differ"},
+    {"html", .kind = OPT_TEXT, .at = AT(html), .value = "FILE", .words = OPT_WORDS_FILES,
+     .help = "write the report to FILE as a web page instead; replaces only such a page"},
     {0},
 };
 
@@ -67,6 +70,8 @@ static int run(cli *c, const command_request *r)
         st = fsdpck_diff_new(c->ctx, in.src, b, &o, &d, &err);
     progress_stop(view);
     int code;
+    if (st == FSDPCK_OK)
+        pager_start(c);
     if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
     else
@@ -93,6 +98,8 @@ int cmd_diff(cli *c, int argc, const char **argv)
         {"", options_replicas, &w},
         {"Running:", options_running, &w},
         {"", options_detail_diff, &w},
+        {"", options_pager, c},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

@@ -1,6 +1,8 @@
 /* fsdpck digest: digests of tensors, comparison with a list, SHA-256 of files, manifests. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "convert_run.h"
 #include "digest_print.h"
@@ -30,6 +32,24 @@ static const opt_row manifest_rows[] = {
     {0},
 };
 
+/* A folder that is not one checkpoint: the files of a run, of an evaluation, ... */
+static void advise_all_files(const command_request *r, fsdpck_error *err)
+{
+    static const char all[] =
+        "for the SHA-256 of all files in SRC: cd SRC; find . -type f -exec sha256sum {} +";
+    struct stat st;
+    const bool is_several = err->status == FSDPCK_USAGE && r->open.format == NULL;
+    if ((!is_several && err->finding != FSDPCK_FINDING_NO_CHECKPOINT &&
+         err->finding != FSDPCK_FINDING_WEIGHTS_LOST) ||
+        stat(r->src, &st) != 0 || !S_ISDIR(st.st_mode))
+        return;
+    const size_t n = strlen(err->next);
+    if (n + sizeof "; " + sizeof all <= sizeof err->next)
+        snprintf(err->next + n, sizeof err->next - n, "%s%s", n > 0 ? "; " : "", all);
+    else if (is_several) /* a long list */
+        snprintf(err->next, sizeof err->next, "give one of them; %s", all);
+}
+
 /* Only the SHA-256 of the files: no tensor is read. */
 static int run_files(cli *c, const command_request *r)
 {
@@ -38,6 +58,8 @@ static int run_files(cli *c, const command_request *r)
     convert_inputs in = {0};
     progress_display *view = progress_start(c, (progress_mode)r->given->progress);
     fsdpck_status st = convert_inputs_open(c, r, &in, &err);
+    if (st != FSDPCK_OK && in.src == NULL)
+        advise_all_files(r, &err);
     if (st == FSDPCK_OK)
         st = fsdpck_files_new(c->ctx, in.src, in.options.work.threads, 1, &files, &err);
     progress_stop(view);
@@ -159,6 +181,7 @@ int cmd_digest(cli *c, int argc, const char **argv)
         {"", options_replicas, &w},
         {"Running:", options_running, &w},
         {"", options_detail_digest, &w},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

@@ -1,23 +1,36 @@
 /* fsdpck inspect: summary, tree, table, objects or JSON, from the metadata only. */
 #include "command_options.h"
 #include "inspect_print.h"
+#include "pager.h"
 #include "progress_print.h"
 #include "report.h"
+#include "report_page.h"
 
 typedef struct inspect_options {
     command_options reading;
     int tree, table, objects, json, quiet, verbose;
+    int sort; /* a name_order; -1: not given */
+    char *html;
 } inspect_options;
 
 static const opt_row showing_rows[] = {
     {"tree", .kind = OPT_FLAG, .at = offsetof(inspect_options, tree),
-     .help = "print names as a tree"},
+     .help =
+         "show the modules of the names with their tensors, bytes and dtypes; layers with equal "
+         "contents are one line"},
     {"table", .kind = OPT_FLAG, .at = offsetof(inspect_options, table),
      .help = "list every tensor with dtype, shape, size and the layout that its chunks imply"},
     {"objects", .kind = OPT_FLAG, .at = offsetof(inspect_options, objects),
      .help = "list everything that is not a tensor, one per line; nothing is executed"},
+    {"sort", .kind = OPT_CHOICE, .at = offsetof(inspect_options, sort), .value = "KEY",
+     .choices = "name|size|order",
+     .help = "order of --tree and --table: name, size (largest first) or order (as in SRC); "
+             "default: name for --tree, order for --table"},
     {"json", .kind = OPT_FLAG, .at = offsetof(inspect_options, json),
      .help = "report as JSON; with --table all tensors, with --objects all objects"},
+    {"html", .kind = OPT_TEXT, .at = offsetof(inspect_options, html), .value = "FILE",
+     .words = OPT_WORDS_FILES,
+     .help = "write the report to FILE as a web page instead; replaces only such a page"},
     {0},
 };
 
@@ -29,14 +42,21 @@ static const opt_row saying_rows[] = {
     {0},
 };
 
+/* The members of name_order are in the order of the choices of --sort. */
+static name_order order_of(const inspect_options *w, name_order otherwise)
+{
+    return w->sort < 0 ? otherwise : (name_order)w->sort;
+}
+
 static int show(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt)
 {
     if (c->json)
-        return inspect_print_json(c, ckpt, w->table || w->tree, w->objects != 0);
+        return inspect_print_json(c, ckpt, w->table || w->tree || w->html != NULL, w->objects != 0,
+                                  order_of(w, NAME_ORDER_STORED));
     if (w->table)
-        return inspect_print_table(c, ckpt);
+        return inspect_print_table(c, ckpt, order_of(w, NAME_ORDER_STORED));
     if (w->tree)
-        return inspect_print_tree(c, ckpt);
+        return inspect_print_tree(c, ckpt, order_of(w, NAME_ORDER_NAME));
     if (w->objects)
         return inspect_print_objects(c, ckpt);
     return inspect_print_summary(c, ckpt);
@@ -48,12 +68,20 @@ static int run(cli *c, const inspect_options *w, const char *path)
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
+    if (w->sort >= 0 && !w->tree && !w->table && w->html == NULL)
+        return opt_usage_error_next(c, "give --tree or --table",
+                                    "--sort applies only to --tree and --table");
+    const int unusable = report_page_start(c, w->html);
+    if (unusable >= 0)
+        return unusable;
     command_open_options(&w->reading, &o);
     fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *ckpt = NULL;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);
     progress_stop(view);
+    if (st == FSDPCK_OK)
+        pager_start(c);
     const int code = st == FSDPCK_OK ? show(c, w, ckpt) : report_failure(c, NULL, &err);
     fsdpck_close(ckpt);
     return code;
@@ -61,13 +89,15 @@ static int run(cli *c, const inspect_options *w, const char *path)
 
 int cmd_inspect(cli *c, int argc, const char **argv)
 {
-    inspect_options w = {0};
+    inspect_options w = {.sort = -1};
     command_options_init(&w.reading);
     const opt_group groups[] = {
         {"Output:", showing_rows, &w},
         {"Reading:", options_reading, &w.reading},
         {"", options_keying, &w.reading},
         {"", saying_rows, &w},
+        {"", options_pager, c},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {
@@ -77,6 +107,7 @@ int cmd_inspect(cli *c, int argc, const char **argv)
                  "metadata only.",
         .groups = groups,
         .examples = "  fsdpck inspect step-1000\n"
+                    "  fsdpck inspect --tree --sort size step-1000\n"
                     "  fsdpck inspect --table step-1000 | grep norm\n"
                     "  fsdpck inspect --json step-1000\n",
     };

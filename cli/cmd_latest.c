@@ -134,6 +134,7 @@ int cmd_latest(cli *c, int argc, const char **argv)
         {"Choosing:", choosing_rows, &w},
         {"Reading:", options_reading, &w.reading},
         {"Output:", saying_rows, &w},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

@@ -1,6 +1,7 @@
 /* fsdpck layout: the layout of a resharded checkpoint, or of a model description. */
 #include "convert_run.h"
 #include "layout_description.h"
+#include "pager.h"
 #include "progress_print.h"
 #include "report.h"
 
@@ -13,6 +14,8 @@ static const opt_row showing_rows[] = {
      .choices = "dcp|pt-ranks|dcp-safetensors|fsdp1",
      .help = "target format of reshard; it can change how tensors are sharded"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON"},
+    {"html", .kind = OPT_TEXT, .at = AT(html), .value = "FILE", .words = OPT_WORDS_FILES,
+     .help = "write the report to FILE as a web page instead; replaces only such a page"},
     {0},
 };
 
@@ -22,13 +25,14 @@ static const opt_row saying_rows[] = {
     {0},
 };
 
-static int show(const cli *c, const command_request *r, const convert_inputs *in, fsdpck_layout *l)
+static int show(cli *c, const command_request *r, const convert_inputs *in, fsdpck_layout *l)
 {
     layout_scope scope;
     fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
     fsdpck_layout_get_info(l, &k);
     if (!layout_choose_scope(c, r->given->show_rank, k.world_size, &scope))
         return FSDPCK_USAGE;
+    pager_start(c);
     return c->json ? layout_print_json(c, &in->info, l, &scope)
                    : layout_print_text(c, r, &in->info, l, &scope);
 }
@@ -76,6 +80,8 @@ int cmd_layout(cli *c, int argc, const char **argv)
         {"Reading:", options_reading, &w},
         {"", options_keying, &w},
         {"", saying_rows, &w},
+        {"", options_pager, c},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

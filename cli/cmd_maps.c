@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opt.h"
+#include "command_options.h"
+#include "pager.h"
 #include "report.h"
 
 #define SOURCE "# Source: "
@@ -86,6 +87,7 @@ static int run(cli *c, const char *wanted)
                                     wanted);
     if (c->json)
         return print_json(c, wanted);
+    pager_start(c);
     if (text != NULL)
         fputs(text, stdout);
     else
@@ -96,7 +98,8 @@ static int run(cli *c, const char *wanted)
 int cmd_maps(cli *c, int argc, const char **argv)
 {
     int json = 0;
-    const opt_group groups[] = {{"Options:", rows, &json}, {0}};
+    const opt_group groups[] = {
+        {"Options:", rows, &json}, {"", options_pager, c}, {"", options_terminal, c}, {0}};
     const opt_spec spec = {
         .usage = "maps [OPTION]... [NAME]",
         .about = "Lists the tensor maps that are built in, with the code that each was compared\n"

@@ -61,6 +61,7 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"", options_group, &w},
         {"Running:", options_running, &w},
         {"", options_detail_plan, &w},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

@@ -6,13 +6,14 @@
 #include "command_options.h"
 #include "progress_print.h"
 #include "report.h"
+#include "report_page.h"
 #include "verify_print.h"
 
 typedef struct verify_options {
     command_options reading;
     uint64_t threads, memory_nbytes, peer_timeout_seconds;
     char **set;
-    char *manifest, *expect, *like, *prove_map, *sample, *max_duration;
+    char *manifest, *expect, *like, *prove_map, *sample, *max_duration, *html;
     int dequantize, no_nearness, stats, sha256, level, strict, require_checksums, json, quiet,
         verbose;
     int progress;
@@ -85,6 +86,9 @@ static const opt_row running_rows[] = {
     {"progress", .kind = OPT_CHOICE, .at = offsetof(verify_options, progress), .value = "WHEN",
      .choices = "auto|always|never", .help = "show progress: auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = offsetof(verify_options, json), .help = "report as JSON"},
+    {"html", .kind = OPT_TEXT, .at = offsetof(verify_options, html), .value = "FILE",
+     .words = OPT_WORDS_FILES,
+     .help = "write the report to FILE as a web page instead; replaces only such a page"},
     {"verbose", 'v', OPT_FLAG, .at = offsetof(verify_options, verbose), .help = "print notes too"},
     {"quiet", 'q', OPT_FLAG, .at = offsetof(verify_options, quiet),
      .help = "print only findings, no summary"},
@@ -187,6 +191,9 @@ static int run(cli *c, verify_options *w, const char *path)
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
+    const int unusable = report_page_start(c, w->html);
+    if (unusable >= 0)
+        return unusable;
     command_open_options(&w->reading, &open);
     open.threads = (unsigned)w->threads;
     if (w->peer_timeout_seconds > 0)
@@ -238,6 +245,7 @@ int cmd_verify(cli *c, int argc, const char **argv)
         {"Reading:", options_reading, &w.reading},
         {"", options_hosts, &w.reading},
         {"Running:", running_rows, &w},
+        {"", options_terminal, c},
         {0},
     };
     const opt_spec spec = {

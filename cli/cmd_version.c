@@ -1,7 +1,7 @@
 /* fsdpck version: the version, and the formats and engines that are built in. */
 #include <stdio.h>
 
-#include "opt.h"
+#include "command_options.h"
 #include "report.h"
 
 static void print_kind(const char *kind)
@@ -43,7 +43,7 @@ static const opt_row rows[] = {
 int cmd_version(cli *c, int argc, const char **argv)
 {
     int json = 0;
-    const opt_group groups[] = {{"Options:", rows, &json}, {0}};
+    const opt_group groups[] = {{"Options:", rows, &json}, {"", options_terminal, c}, {0}};
     const opt_spec spec = {
         .usage = "version [OPTION]...",
         .about = "Shows the version and the formats and engines that are built in.",

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "table.h"
+#include "text_width.h"
 
 #define COLUMNS_MAX 12u
 
@@ -13,6 +14,7 @@ typedef struct cell {
 } cell;
 
 struct table {
+    const terminal *to;
     const table_column *heads;
     size_t ncolumns;
     size_t widths[COLUMNS_MAX];
@@ -20,23 +22,10 @@ struct table {
     size_t nbytes, capacity;
     cell *cells;
     size_t ncells, cells_capacity;
+    size_t blanks; /* to be printed before the next text of the line */
     bool indented;
     bool failed;
 };
-
-/* Approximate width on a terminal, in any locale: U+3000 to U+DFFF take two columns, combining accents
- * (U+0300 to U+036F) none. (libsmartcols loops forever over some of these in the C locale.) */
-static size_t width_of(const char *text, size_t nbytes)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    size_t width = 0;
-    for (size_t i = 0; i < nbytes; i++) {
-        const bool accent = s[i] == 0xCC || (s[i] == 0xCD && i + 1 < nbytes && s[i + 1] < 0xB0);
-        if ((s[i] & 0xC0) != 0x80 && !accent)
-            width += s[i] >= 0xE3 && s[i] <= 0xED ? 2 : 1;
-    }
-    return width;
-}
 
 static bool grow(void **items, size_t *capacity, size_t wanted, size_t item_nbytes)
 {
@@ -55,6 +44,10 @@ void table_add(table *c, const char *const *cells)
 {
     if (c == NULL || c->failed)
         return;
+    if (cells == NULL) {
+        c->failed = true;
+        return;
+    }
     c->failed =
         !grow((void **)&c->cells, &c->cells_capacity, c->ncells + c->ncolumns, sizeof *c->cells);
     for (size_t i = 0; !c->failed && i < c->ncolumns; i++) {
@@ -64,7 +57,7 @@ void table_add(table *c, const char *const *cells)
             return;
         memcpy(c->text + c->nbytes, cells[i], n);
         c->nbytes += n;
-        const size_t width = width_of(cells[i], n);
+        const size_t width = text_width(cells[i], n);
         c->cells[c->ncells++] = (cell){c->nbytes, width};
         if (width > c->widths[i])
             c->widths[i] = width;
@@ -85,27 +78,57 @@ static void put_spaces(size_t n)
     }
 }
 
-/* Prints column i. The last one gets no trailing blanks. */
-static void put_cell(const table *c, size_t i, const char *text, size_t nbytes, size_t width)
+/* Prints column i. A line gets no trailing blanks. */
+static void put_cell(table *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
-    const size_t fill = c->widths[i] - width;
-    if (i > 0 || c->indented)
-        putchar(' ');
-    if (i == 0 && c->indented)
-        putchar(' ');
-    if (c->heads[i].right)
-        put_spaces(fill);
-    fwrite(text, 1, nbytes, stdout);
-    if (!c->heads[i].right && i + 1 < c->ncolumns)
-        put_spaces(fill);
+    const size_t fill = width < c->widths[i] ? c->widths[i] - width : 0;
+    size_t unused = fill;
+    c->blanks = i > 0 ? c->blanks + 1 : c->indented ? 2 : 0;
+    if (c->heads[i].kind == TABLE_NUMBER)
+        c->blanks += fill;
+    if (nbytes > 0) {
+        put_spaces(c->blanks);
+        c->blanks = 0;
+        unused = c->widths[i] - text_print(text, nbytes, c->widths[i]);
+    }
+    if (c->heads[i].kind != TABLE_NUMBER)
+        c->blanks += unused;
+}
+
+static void put_heads(table *c)
+{
+    fputs(paint(c->to, PAINT_HEADING), stdout);
+    for (size_t i = 0; i < c->ncolumns; i++)
+        put_cell(c, i, c->heads[i].head, strlen(c->heads[i].head), strlen(c->heads[i].head));
+    fputs(paint(c->to, PAINT_END), stdout);
+}
+
+/* Makes the widest names narrower until the lines fit the terminal. */
+static void fit_widths(table *c)
+{
+    size_t width = c->ncolumns - 1 + (c->indented ? 2 : 0);
+    for (size_t i = 0; i < c->ncolumns; i++)
+        width += c->widths[i];
+    while (c->to->columns > 0 && width > c->to->columns) {
+        size_t widest = c->ncolumns;
+        for (size_t i = 0; i < c->ncolumns; i++)
+            if (c->heads[i].kind == TABLE_NAME && c->widths[i] > SHORTENED_WIDTH_MIN &&
+                (widest == c->ncolumns || c->widths[i] > c->widths[widest]))
+                widest = i;
+        if (widest == c->ncolumns)
+            return;
+        c->widths[widest]--;
+        width--;
+    }
 }
 
 bool table_print(table *c)
 {
     if (c == NULL)
         return false;
-    for (size_t i = 0; i < c->ncolumns && c->ncells > 0; i++)
-        put_cell(c, i, c->heads[i].head, strlen(c->heads[i].head), strlen(c->heads[i].head));
+    fit_widths(c);
+    if (c->ncells > 0)
+        put_heads(c);
     for (size_t k = 0, at = 0; k < c->ncells; k++) {
         if (k % c->ncolumns == 0)
             putchar('\n');
@@ -121,11 +144,12 @@ bool table_print(table *c)
     return ok;
 }
 
-table *table_new(const table_column *heads, size_t count)
+table *table_new(const terminal *to, const table_column *heads, size_t count)
 {
     table *c = calloc(1, sizeof *c);
     if (c == NULL)
         return NULL;
+    c->to = to;
     c->heads = heads;
     c->ncolumns = count;
     for (size_t i = 0; i < count; i++)
@@ -133,9 +157,9 @@ table *table_new(const table_column *heads, size_t count)
     return c;
 }
 
-table *table_new_indented(const table_column *heads, size_t count)
+table *table_new_indented(const terminal *to, const table_column *heads, size_t count)
 {
-    table *c = table_new(heads, count);
+    table *c = table_new(to, heads, count);
     if (c != NULL)
         c->indented = true;
     return c;

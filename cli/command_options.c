@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "group_print.h"
+#include "report_page.h"
 
 /* Default level of --compress gzip, as in h5py. */
 #define GZIP_LEVEL 4u
@@ -34,6 +35,7 @@ void command_open_options(const command_options *w, fsdpck_open_options *open)
     open->repair_strided = w->repair_strided;
     open->assume_tp_first = (w->assume & 1) != 0;
     open->assume_order = (w->assume & 2) != 0;
+    open->assume_lost_keys = (w->assume & 4) != 0;
     open->model_path = w->model;
     open->hdf5_separator = w->hdf5_separator;
     open->hdf5_fill = w->hdf5_fill;
@@ -286,8 +288,9 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         request_output(w, &r.job);
         if (w->peer_timeout_seconds > 0)
             fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
-        if (!request_adapter(c, w, &r))
-            code = FSDPCK_USAGE;
+        code = report_page_start(c, w->html);
+        if (code >= 0 || !request_adapter(c, w, &r))
+            code = code >= 0 ? code : FSDPCK_USAGE;
         else if (w->model_bandwidth != NULL &&
                  !group_parse_bandwidth(c, w->model_bandwidth, &r.job))
             code = FSDPCK_USAGE;

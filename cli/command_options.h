@@ -51,6 +51,7 @@ typedef struct command_options {
     uint64_t threads, memory_nbytes;
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
+    char *html;         /* of layout and diff */
     /* of average */
     int average_part; /* --part, with one more choice: FSDPCK_PART_ALL + 1 is ema */
     char *weights, *schedule, *average_base, *scale, *slerp;
@@ -88,6 +89,9 @@ extern const opt_row options_running[];
 extern const opt_row options_detail_diff[]; /* one of these three, after options_running */
 extern const opt_row options_detail_plan[];
 extern const opt_row options_detail_digest[];
+extern const opt_row
+    options_pager[]; /* of commands that call pager_start; the values are the cli */
+extern const opt_row options_terminal[]; /* last; the values are the cli */
 
 /* All parts of the library's options, by value. Each command takes the parts that it has. */
 typedef struct job_options {

@@ -145,7 +145,8 @@ void convert_warn_left_out(const cli *c, const fsdpck_report *p)
     if (p->left_out_tensors + p->left_out_objects == 0)
         return;
     flockfile(stderr);
-    fprintf(stderr, "fsdpck %s: warning: ", c->command);
+    fprintf(stderr, "fsdpck %s: %swarning:%s ", c->command, paint(&c->err, PAINT_WARNING),
+            paint(&c->err, PAINT_END));
     put_left_out(stderr, p);
     fputs(": ", stderr);
     put_names(stderr, p->left_out_names, p->left_out_names_count, NAMES_SHOWN);

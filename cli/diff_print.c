@@ -11,18 +11,20 @@
 
 #define SHAPE_CAPACITY 512u
 #define NAME_CAPACITY  1024u
+#define WORDS_WIDTH    9u /* of most kinds of differences */
 
 static const struct {
     fsdpck_finding_id finding;
     const char *words;
+    paint_kind color;
 } kinds[] = {
-    [FSDPCK_DIFF_ONLY_A] = {FSDPCK_FINDING_DIFF_ONLY_A, "only in A"},
-    [FSDPCK_DIFF_ONLY_B] = {FSDPCK_FINDING_DIFF_ONLY_B, "only in B"},
-    [FSDPCK_DIFF_TYPE] = {FSDPCK_FINDING_DIFF_TYPE, "different dtype or shape"},
-    [FSDPCK_DIFF_VALUES] = {FSDPCK_FINDING_DIFF_VALUES, "values"},
-    [FSDPCK_DIFF_OBJECT_ONLY_A] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in A"},
-    [FSDPCK_DIFF_OBJECT_ONLY_B] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in B"},
-    [FSDPCK_DIFF_OBJECT] = {FSDPCK_FINDING_DIFF_OBJECT, "object"},
+    [FSDPCK_DIFF_ONLY_A] = {FSDPCK_FINDING_DIFF_ONLY_A, "only in A", PAINT_REMOVED},
+    [FSDPCK_DIFF_ONLY_B] = {FSDPCK_FINDING_DIFF_ONLY_B, "only in B", PAINT_ADDED},
+    [FSDPCK_DIFF_TYPE] = {FSDPCK_FINDING_DIFF_TYPE, "different dtype or shape", PAINT_CHANGED},
+    [FSDPCK_DIFF_VALUES] = {FSDPCK_FINDING_DIFF_VALUES, "values", PAINT_CHANGED},
+    [FSDPCK_DIFF_OBJECT_ONLY_A] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in A", PAINT_REMOVED},
+    [FSDPCK_DIFF_OBJECT_ONLY_B] = {FSDPCK_FINDING_DIFF_OBJECT, "object only in B", PAINT_ADDED},
+    [FSDPCK_DIFF_OBJECT] = {FSDPCK_FINDING_DIFF_OBJECT, "object", PAINT_CHANGED},
 };
 
 static void print_type(const char *dtype, const uint64_t *shape, unsigned ndim)
@@ -59,10 +61,12 @@ static const char *file_prefix(const fsdpck_diff_row *r, char *out, size_t capac
     return out;
 }
 
-static void print_row(const fsdpck_diff_row *r)
+static void print_row(const cli *c, const fsdpck_diff_row *r)
 {
     char name[NAME_CAPACITY];
-    printf("%-9s  ", kinds[r->kind].words);
+    const size_t width = strlen(kinds[r->kind].words);
+    printf("%s%s%s%*s", paint(&c->out, kinds[r->kind].color), kinds[r->kind].words,
+           paint(&c->out, PAINT_END), width < WORDS_WIDTH ? (int)(WORDS_WIDTH - width) + 2 : 2, "");
     fputs(file_prefix(r, name, sizeof name), stdout);
     fputs(fsdpck_escape(name, sizeof name, r->name, r->name_nbytes), stdout);
     if (r->kind >= FSDPCK_DIFF_OBJECT_ONLY_A && r->rank >= 0)
@@ -95,12 +99,12 @@ static void print_row(const fsdpck_diff_row *r)
     putchar('\n');
 }
 
-static bool print_stat(const fsdpck_diff *d, uint64_t count)
+static bool print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
 {
-    static const table_column columns[] = {{"NAME", false},  {"DTYPE", false},
-                                           {"SHAPE", false}, {"DIFFERING", true},
-                                           {"OF", true},     {"LARGEST DIFFERENCE", true}};
-    table *rows = table_new(columns, 6);
+    static const table_column columns[] = {
+        {"NAME", TABLE_NAME},        {"DTYPE", TABLE_TEXT}, {"SHAPE", TABLE_TEXT},
+        {"DIFFERING", TABLE_NUMBER}, {"OF", TABLE_NUMBER},  {"LARGEST DIFFERENCE", TABLE_NUMBER}};
+    table *rows = table_new(&c->out, columns, 6);
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], differing[40], of[40], largest[40];
         fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
@@ -197,7 +201,7 @@ static void count_rows(const fsdpck_diff *d, uint64_t rows, uint64_t *of_kind)
     }
 }
 
-static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
+static void print_totals(const cli *c, const fsdpck_diff *d, const fsdpck_diff_info *k)
 {
     char a[40], b[40], n[40];
     uint64_t counts[FSDPCK_DIFF_OBJECT + 1] = {0};
@@ -207,7 +211,7 @@ static void print_totals(const fsdpck_diff *d, const fsdpck_diff_info *k)
     if (k->objects_compared > 0)
         printf(" and %s", report_count(n, sizeof n, k->objects_compared, "object"));
     if (k->rows == 0) {
-        puts(": equal");
+        printf(": %sequal%s\n", paint(&c->out, PAINT_OK), paint(&c->out, PAINT_END));
     } else {
         printf(": %s differ", report_number(a, sizeof a, counts[FSDPCK_DIFF_VALUES]));
         printf("; %s only in A", report_number(a, sizeof a, counts[FSDPCK_DIFF_ONLY_A]));
@@ -232,14 +236,14 @@ int diff_print_text(const cli *c, const command_request *r, const fsdpck_diff *d
             printf("%s and %s differ\n", r->src, r->dst);
         return code;
     }
-    if (r->given->stat && !print_stat(d, k.rows))
+    if (r->given->stat && !print_stat(c, d, k.rows))
         return report_no_memory(c);
     for (uint64_t i = 0; !r->given->stat && i < k.rows; i++) {
         fsdpck_diff_row row = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &row);
-        print_row(&row);
+        print_row(c, &row);
     }
-    print_totals(d, &k);
+    print_totals(c, d, &k);
     char next[160];
     if (cast_next(r, d, k.rows, next, sizeof next)[0] != '\0')
         printf("next: %s\n", next);

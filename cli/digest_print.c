@@ -20,8 +20,10 @@ static void note_left_out(const cli *c, const fsdpck_digests_info *k)
     if (!some)
         return;
     flockfile(stderr);
-    fprintf(stderr, "fsdpck %s: %sleft out: %s", c->command, c->quiet ? "warning: " : "",
-            report_count(a, sizeof a, k->left_out_tensors, "tensor"));
+    fprintf(stderr, "fsdpck %s: ", c->command);
+    if (c->quiet)
+        fprintf(stderr, "%swarning:%s ", paint(&c->err, PAINT_WARNING), paint(&c->err, PAINT_END));
+    fprintf(stderr, "left out: %s", report_count(a, sizeof a, k->left_out_tensors, "tensor"));
     if (k->left_out_tensors > 0)
         fprintf(stderr, " (%s)", report_bytes(n, sizeof n, k->left_out_nbytes));
     fprintf(stderr, ", %s\n", report_count(b, sizeof b, k->left_out_objects, "object"));
@@ -274,7 +276,10 @@ static void on_result(void *arg, const fsdpck_digest_result *r)
         if (ok && v->c->quiet)
             return;
         print_name(r->name, r->name_nbytes);
-        printf(": %s%s", ok ? "" : "FAILED: ", verdicts[r->verdict].words);
+        const terminal *const to = &v->c->out;
+        printf(": %s%s%s%s", paint(to, ok ? PAINT_OK : PAINT_ERROR),
+               ok ? "OK" : "FAILED:", paint(to, PAINT_END), ok ? "" : " ");
+        fputs(ok ? "" : verdicts[r->verdict].words, stdout);
         if (r->verdict == FSDPCK_DIGEST_TYPE_DIFFERS) {
             fputs(": expected ", stdout);
             print_name(r->expected, r->expected_nbytes);
@@ -333,8 +338,8 @@ static int finish_text(const check_printer *v, const command_request *r, const f
     char a[40];
     if (bad == 0)
         return 0;
-    fprintf(stderr, "fsdpck %s: mismatch with the list: %s\n", v->c->command,
-            report_count(a, sizeof a, bad, "tensor"));
+    fprintf(stderr, "%sfsdpck %s:%s mismatch with the list: %s\n", paint(&v->c->err, PAINT_ERROR),
+            v->c->command, paint(&v->c->err, PAINT_END), report_count(a, sizeof a, bad, "tensor"));
     if (is_of_part(v, r, d))
         fprintf(stderr, "  next:     %s\n", part_next);
     return FSDPCK_FINDING;

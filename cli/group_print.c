@@ -139,12 +139,12 @@ static void add_rank(table *rows, const fsdpck_group_plan *g, unsigned rank)
     add_row(rows, name, g->ranks[rank].host, true, loads);
 }
 
-static void print_table(const fsdpck_group_plan *g, const load_totals *s, bool each)
+static void print_table(const cli *c, const fsdpck_group_plan *g, const load_totals *s, bool each)
 {
-    table_column columns[2 + LOADS] = {{"RANK", false}, {"HOST", true}};
+    table_column columns[2 + LOADS] = {{"RANK", TABLE_TEXT}, {"HOST", TABLE_NUMBER}};
     for (int k = 0; k < LOADS; k++)
-        columns[2 + k] = (table_column){kinds[k].head, true};
-    table *rows = table_new(columns, 2 + LOADS);
+        columns[2 + k] = (table_column){kinds[k].head, TABLE_NUMBER};
+    table *rows = table_new(&c->out, columns, 2 + LOADS);
     for (unsigned r = 0; each && r < g->size; r++)
         add_rank(rows, g, r);
     if (g->size > 1) {
@@ -185,7 +185,7 @@ void group_print_text(const cli *c, const command_request *r, const fsdpck_group
            report_count(b, sizeof b, g->hosts, "host"),
            r->job.dry_run.group_local ? "on local disks of the hosts that saved it"
                                       : "on a shared file system");
-    print_table(g, &s, g->size <= RANKS_SHOWN || c->verbose > 0);
+    print_table(c, g, &s, g->size <= RANKS_SHOWN || c->verbose > 0);
     if (s.total[LOAD_RECEIVED] > 0)
         printf("sent between ranks: %s of %s\n", report_bytes(a, sizeof a, s.total[LOAD_RECEIVED]),
                report_bytes(b, sizeof b, s.total[LOAD_READ]));

@@ -114,13 +114,14 @@ static void put_object(json_writer *w, fsdpck_checkpoint *ckpt, uint64_t index)
     json_end_object(w);
 }
 
+/* `tensors`: their order, or NULL. */
 static void put_lists(json_report *r, fsdpck_checkpoint *ckpt, const fsdpck_info *info,
-                      bool tensors, bool objects)
+                      const uint64_t *tensors, bool objects)
 {
-    if (tensors) {
+    if (tensors != NULL) {
         json_member_array(&r->w, "tensors");
         for (uint64_t i = 0; i < info->tensors; i++)
-            put_tensor(&r->w, ckpt, i);
+            put_tensor(&r->w, ckpt, tensors[i]);
         json_end_array(&r->w);
     }
     if (objects) {
@@ -170,12 +171,18 @@ static void put_megatron(json_writer *w, fsdpck_checkpoint *ckpt)
     json_end_object(w);
 }
 
-int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects)
+int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects,
+                       name_order order)
 {
     inspect_totals s;
     json_report r;
     if (!inspect_collect(ckpt, &s))
-        return FSDPCK_LIMIT;
+        return report_no_memory(c);
+    uint64_t *indices = tensors ? name_order_tensors(ckpt, order) : NULL;
+    if (tensors && indices == NULL) {
+        inspect_totals_release(&s);
+        return report_no_memory(c);
+    }
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);
     if (fsdpck_get_step(ckpt, 0, &step))
         s.info.step = step.step;
@@ -186,7 +193,8 @@ int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool
     put_adapters(&r.w, ckpt);
     put_state_files(&r.w, ckpt);
     put_totals(&r, ckpt, &s);
-    put_lists(&r, ckpt, &s.info, tensors, objects);
+    put_lists(&r, ckpt, &s.info, indices, objects);
+    free(indices);
     inspect_totals_release(&s);
     return report_end(&r);
 }

@@ -4,6 +4,7 @@
 #define FSDPCK_CLI_INSPECT_PRINT_H
 
 #include "cmd.h"
+#include "name_tree.h"
 
 #define INSPECT_TOP    5u
 #define INSPECT_DTYPES 32u
@@ -33,9 +34,11 @@ void inspect_totals_release(inspect_totals *sums);
 const char *inspect_state_words(fsdpck_state_kind kind);
 
 int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt);
-int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects);
-int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt);
-int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt);
+/* Tensors in `order`, if they are listed. */
+int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects,
+                       name_order order);
+int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt, name_order order);
+int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt, name_order order);
 int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt);
 
 #endif

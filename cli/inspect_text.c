@@ -1,4 +1,4 @@
-/* Text output of fsdpck inspect: summary, table, tree, objects. */
+/* Text output of fsdpck inspect: summary, table, objects. inspect_tree.c prints the tree. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include "inspect_print.h"
 #include "report.h"
 #include "table.h"
+#include "text_width.h"
 
 #define NAME_CAPACITY 1024u
 
@@ -31,10 +32,12 @@ static void print_steps(fsdpck_checkpoint *ckpt)
         printf("%s%" PRId64 " (%s)", i > 0 ? ", " : "", step.step, step.source);
 }
 
-static void print_origin(fsdpck_checkpoint *ckpt, const fsdpck_info *info)
+static void print_origin(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_info *info)
 {
     char path[4200];
-    printf("%s\n", fsdpck_escape(path, sizeof path, info->path, strlen(info->path)));
+    printf("%s%s%s\n", paint(&c->out, PAINT_HEADING),
+           fsdpck_escape(path, sizeof path, info->path, strlen(info->path)),
+           paint(&c->out, PAINT_END));
     printf("  format      %s", info->format);
     if (info->torch_version[0] != '\0')
         printf(", torch %s", info->torch_version);
@@ -179,13 +182,31 @@ static void print_balance(const inspect_totals *s)
            report_bytes(b, sizeof b, s->rank_nbytes[most]), most);
 }
 
+static void print_largest(const cli *c, const fsdpck_checkpoint *ckpt, const inspect_totals *s)
+{
+    for (size_t i = 0; i < s->largest_count; i++) {
+        char a[32], name[NAME_CAPACITY], shape[512], type[600];
+        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
+        fsdpck_get_tensor(ckpt, s->largest[i], &t);
+        snprintf(type, sizeof type, " %s %s, %s", t.dtype,
+                 report_shape(shape, sizeof shape, t.shape, t.ndim),
+                 report_bytes(a, sizeof a, t.nbytes));
+        const size_t others = (size_t)printf("  %-11s ", i == 0 ? "largest" : "") + strlen(type);
+        const size_t columns = c->out.columns == 0 ? SIZE_MAX : c->out.columns;
+        escaped_name(name, t.name, t.name_nbytes);
+        text_print(name, strlen(name),
+                   columns > others + SHORTENED_WIDTH_MIN ? columns - others : SHORTENED_WIDTH_MIN);
+        puts(type);
+    }
+}
+
 int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
 {
     inspect_totals s;
     if (!inspect_collect(ckpt, &s))
         return report_no_memory(c);
-    char a[32], b[32], name[NAME_CAPACITY], shape[512];
-    print_origin(ckpt, &s.info);
+    char a[32], b[32];
+    print_origin(c, ckpt, &s.info);
     print_megatron(ckpt);
     print_parts(&s.info, s.has_state_beside);
     print_adapters(ckpt);
@@ -195,14 +216,7 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
         printf("  %-11s %s %s, %s\n", i == 0 ? "dtypes" : "", s.dtypes[i].dtype,
                report_count(a, sizeof a, s.dtypes[i].tensors, "tensor"),
                report_bytes(b, sizeof b, s.dtypes[i].nbytes));
-    for (size_t i = 0; i < s.largest_count; i++) {
-        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
-        fsdpck_get_tensor(ckpt, s.largest[i], &t);
-        printf("  %-11s %s %s %s, %s\n", i == 0 ? "largest" : "",
-               escaped_name(name, t.name, t.name_nbytes), t.dtype,
-               report_shape(shape, sizeof shape, t.shape, t.ndim),
-               report_bytes(a, sizeof a, t.nbytes));
-    }
+    print_largest(c, ckpt, &s);
     print_balance(&s);
     for (size_t i = 0; i < INSPECT_NEXT && s.next[i][0] != '\0'; i++)
         printf("  %-11s %s\n", i == 0 ? "next" : "", s.next[i]);
@@ -212,18 +226,20 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
 
 /* ---- table ---- */
 
-int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
+int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt, name_order order)
 {
-    static const table_column columns[] = {{"NAME", false}, {"DTYPE", false},  {"SHAPE", false},
-                                           {"BYTES", true}, {"LAYOUT", false}, {"PART", false}};
-    table *rows = table_new(columns, 6);
+    static const table_column columns[] = {{"NAME", TABLE_NAME},   {"DTYPE", TABLE_TEXT},
+                                           {"SHAPE", TABLE_TEXT},  {"BYTES", TABLE_NUMBER},
+                                           {"LAYOUT", TABLE_TEXT}, {"PART", TABLE_TEXT}};
+    table *rows = table_new(&c->out, columns, 6);
     fsdpck_info info = FSDPCK_INIT(fsdpck_info);
     fsdpck_get_info(ckpt, &info);
-    for (uint64_t i = 0; i < info.tensors; i++) {
+    uint64_t *indices = name_order_tensors(ckpt, order);
+    for (uint64_t i = 0; indices != NULL && i < info.tensors; i++) {
         char name[NAME_CAPACITY], shape[512], nbytes[32], layout[128];
         fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
-        fsdpck_get_tensor(ckpt, i, &t);
-        fsdpck_describe_chunks(ckpt, i, layout, sizeof layout);
+        fsdpck_get_tensor(ckpt, indices[i], &t);
+        fsdpck_describe_chunks(ckpt, indices[i], layout, sizeof layout);
         const char *const cells[] = {escaped_name(name, t.name, t.name_nbytes),
                                      t.dtype,
                                      report_shape(shape, sizeof shape, t.shape, t.ndim),
@@ -232,92 +248,9 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt)
                                      fsdpck_part_name(t.part)};
         table_add(rows, cells);
     }
-    return table_print(rows) ? 0 : report_no_memory(c);
-}
-
-/* ---- tree ---- */
-
-typedef struct tree_name {
-    const char *name;
-    size_t nbytes;
-    uint64_t index;
-    bool is_object;
-} tree_name;
-
-static int compare_names(const void *left, const void *right)
-{
-    const tree_name *a = left, *b = right;
-    const size_t n = a->nbytes < b->nbytes ? a->nbytes : b->nbytes;
-    const int order = memcmp(a->name, b->name, n);
-    if (order != 0)
-        return order;
-    return a->nbytes < b->nbytes ? -1 : a->nbytes > b->nbytes;
-}
-
-/* Length in bytes of the common prefix of a and b that ends with a dot. */
-static size_t common_prefix_nbytes(const tree_name *a, const tree_name *b)
-{
-    size_t shared = 0;
-    for (size_t i = 0; i < a->nbytes && i < b->nbytes && a->name[i] == b->name[i]; i++) {
-        if (a->name[i] == '.')
-            shared = i + 1;
-    }
-    return shared;
-}
-
-static void print_indented(size_t depth, const char *text, size_t nbytes, const char *tail)
-{
-    char part[NAME_CAPACITY];
-    printf("%*s%s%s\n", (int)(2 * (depth < 40 ? depth : 40)), "",
-           fsdpck_escape(part, sizeof part, text, nbytes), tail);
-}
-
-/* Prints a line for each dotted part of `n` after byte `at`, then its leaf. */
-static void print_branch(const fsdpck_checkpoint *ckpt, const tree_name *n, size_t at)
-{
-    size_t depth = 0;
-    for (size_t i = 0; i < at; i++)
-        depth += n->name[i] == '.';
-    const char *dot;
-    while ((dot = memchr(n->name + at, '.', n->nbytes - at)) != NULL) {
-        const size_t end = (size_t)(dot - n->name);
-        print_indented(depth++, n->name + at, end - at, "");
-        at = end + 1;
-    }
-    char tail[640] = "  (object)";
-    if (!n->is_object) {
-        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
-        char shape[512];
-        fsdpck_get_tensor(ckpt, n->index, &t);
-        snprintf(tail, sizeof tail, "  %s %s", t.dtype,
-                 report_shape(shape, sizeof shape, t.shape, t.ndim));
-    }
-    print_indented(depth, n->name + at, n->nbytes - at, tail);
-}
-
-int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt)
-{
-    fsdpck_info info = FSDPCK_INIT(fsdpck_info);
-    fsdpck_get_info(ckpt, &info);
-    const size_t count = info.tensors + info.objects;
-    tree_name *names = calloc(count + 1, sizeof *names);
-    if (names == NULL)
-        return report_no_memory(c);
-    for (uint64_t i = 0; i < info.tensors; i++) {
-        fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
-        fsdpck_get_tensor(ckpt, i, &t);
-        names[i] = (tree_name){t.name, t.name_nbytes, i, false};
-    }
-    for (uint64_t i = 0; i < info.objects; i++) {
-        fsdpck_object o = FSDPCK_INIT(fsdpck_object);
-        fsdpck_get_object(ckpt, i, &o);
-        names[info.tensors + i] = (tree_name){o.name, o.name_nbytes, i, true};
-    }
-    qsort(names, count, sizeof *names, compare_names);
-    for (size_t i = 0; i < count; i++)
-        print_branch(ckpt, &names[i], i == 0 ? 0 : common_prefix_nbytes(&names[i - 1], &names[i]));
-    free(names);
-    return 0;
+    const bool ok = indices != NULL;
+    free(indices);
+    return table_print(rows) && ok ? 0 : report_no_memory(c);
 }
 
 /* ---- objects ---- */

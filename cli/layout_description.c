@@ -1,5 +1,6 @@
 #include "layout_description.h"
 
+#include "pager.h"
 #include "report.h"
 
 /* The first option given that asks for something of a checkpoint; NULL where there is none. */
@@ -22,7 +23,8 @@ static const char *find_foreign_option(const command_request *r)
         {r->open.per_rank != FSDPCK_PER_RANK_AUTO, "--per-rank"},
         {r->open.model_path != NULL, "--model"},
         {r->open.repair_strided != 0, "--repair-strided"},
-        {r->open.assume_tp_first != 0 || r->open.assume_order != 0, "--assume"},
+        {r->open.assume_tp_first != 0 || r->open.assume_order != 0 || r->open.assume_lost_keys != 0,
+         "--assume"},
         {r->open.hdf5_separator != NULL, "--hdf5-sep"},
         {r->open.hdf5_fill != 0, "--hdf5-fill"},
         {r->open.no_follow != 0, "--no-follow"},
@@ -65,7 +67,7 @@ static bool ranks_agree(const cli *c, const command_request *r)
     return false;
 }
 
-int layout_description_run(const cli *c, const command_request *r)
+int layout_description_run(cli *c, const command_request *r)
 {
     const char *foreign = find_foreign_option(r);
     if (foreign != NULL)
@@ -75,18 +77,20 @@ int layout_description_run(const cli *c, const command_request *r)
     if (!ranks_agree(c, r))
         return FSDPCK_USAGE;
     fsdpck_error err = FSDPCK_ERROR_INIT;
-    model_layout l = {.path = r->src};
+    model_layout l = {.out = &c->out, .path = r->src};
     layout_scope scope;
     l.about.struct_nbytes = sizeof l.about;
     l.all.struct_nbytes = sizeof l.all;
     int code;
-    if (open_all(c, r, &l, &err) != FSDPCK_OK)
+    if (open_all(c, r, &l, &err) != FSDPCK_OK) {
         code = report_failure(c, NULL, &err);
-    else if (!layout_choose_scope(c, r->given->show_rank, l.all.world_size, &scope))
+    } else if (!layout_choose_scope(c, r->given->show_rank, l.all.world_size, &scope)) {
         code = FSDPCK_USAGE;
-    else
+    } else {
+        pager_start(c);
         code = c->json ? layout_description_json(c, &l, &scope)
                        : layout_description_text(c, &l, &scope);
+    }
     fsdpck_units_free(l.units);
     fsdpck_model_close(l.model);
     return code;

@@ -5,6 +5,7 @@
 #include "layout_print.h"
 
 typedef struct model_layout {
+    const terminal *out;
     const char *path;
     bool ranks_given; /* by an option, not by the description */
     fsdpck_model *model;
@@ -15,7 +16,7 @@ typedef struct model_layout {
 
 /* Runs the command for r->src, which fsdpck_model_probe has accepted. This and the next two functions
  * return the exit code. */
-int layout_description_run(const cli *c, const command_request *r);
+int layout_description_run(cli *c, const command_request *r);
 
 int layout_description_text(const cli *c, const model_layout *l, const layout_scope *scope);
 int layout_description_json(const cli *c, const model_layout *l, const layout_scope *scope);

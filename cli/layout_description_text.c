@@ -113,7 +113,7 @@ static bool print_rows(const row_kind *kind, const subject *of, uint64_t count)
 {
     bool ok = true;
     for (uint64_t k = 0; ok && k < count;) {
-        table *rows = table_new_indented(kind->columns, kind->count);
+        table *rows = table_new_indented(of->l->out, kind->columns, kind->count);
         for (const uint64_t end = k + ROWS_MAX; k < count && k < end; k++)
             kind->add(of, k, rows);
         ok = table_print(rows);
@@ -121,9 +121,9 @@ static bool print_rows(const row_kind *kind, const subject *of, uint64_t count)
     return ok;
 }
 
-static const table_column flat_columns[] = {{"NAME", false},  {"DTYPE", false},
-                                            {"SHAPE", false}, {"ELEMENTS", true},
-                                            {"OFFSET", true}, {"PADDING", true}};
+static const table_column flat_columns[] = {{"NAME", TABLE_NAME},     {"DTYPE", TABLE_TEXT},
+                                            {"SHAPE", TABLE_TEXT},    {"ELEMENTS", TABLE_NUMBER},
+                                            {"OFFSET", TABLE_NUMBER}, {"PADDING", TABLE_NUMBER}};
 
 static void add_flat_row(const subject *of, uint64_t k, table *rows)
 {
@@ -142,8 +142,9 @@ static void add_flat_row(const subject *of, uint64_t k, table *rows)
 static const row_kind flat_rows = {flat_columns, 6, add_flat_row};
 
 static const table_column group_columns[] = {
-    {"NAME", false},        {"DTYPE", false},    {"SHAPE", false}, {"ELEMENTS", true},
-    {"FIRST SHARD", false}, {"GATHERED", false}, {"PADDING", true}};
+    {"NAME", TABLE_NAME},       {"DTYPE", TABLE_TEXT},       {"SHAPE", TABLE_TEXT},
+    {"ELEMENTS", TABLE_NUMBER}, {"FIRST SHARD", TABLE_TEXT}, {"GATHERED", TABLE_TEXT},
+    {"PADDING", TABLE_NUMBER}};
 
 /* "6,144 bfloat16", or for an extension "64 float8_e4m3fn + 4 float32" */
 static char *gathered_text(const subject *of, uint64_t k, uint64_t inputs, char *text,
@@ -199,7 +200,7 @@ static bool print_unit(const model_layout *l, uint64_t index)
 /* ---- contents of a rank ---- */
 
 static const table_column flat_piece_columns[] = {
-    {"NAME", false}, {"ELEMENTS", false}, {"AT", true}, {"BOXES", false}};
+    {"NAME", TABLE_NAME}, {"ELEMENTS", TABLE_TEXT}, {"AT", TABLE_NUMBER}, {"BOXES", TABLE_TEXT}};
 
 /* "[0, 2]+[1, 3] [1, 0]+[2, 5]": offsets and sizes, the first few */
 static char *boxes_text(const subject *of, uint64_t k, unsigned ndim,
@@ -238,8 +239,9 @@ static void add_flat_piece(const subject *of, uint64_t k, table *rows)
 static const row_kind keep_flat_shards = {flat_piece_columns, 4, add_flat_piece};
 
 static const table_column group_piece_columns[] = {
-    {"NAME", false}, {"DTYPE", false}, {"SHAPE", false},  {"OFFSET", false},
-    {"OF", false},   {"BYTES", true},  {"PADDING", true}, {"AFTER FORWARD", false}};
+    {"NAME", TABLE_NAME},      {"DTYPE", TABLE_TEXT},        {"SHAPE", TABLE_TEXT},
+    {"OFFSET", TABLE_TEXT},    {"OF", TABLE_TEXT},           {"BYTES", TABLE_NUMBER},
+    {"PADDING", TABLE_NUMBER}, {"AFTER FORWARD", TABLE_TEXT}};
 
 static void add_group_piece(const subject *of, uint64_t k, table *rows)
 {
@@ -303,8 +305,11 @@ static bool print_rank(const model_layout *l, uint64_t rank)
 
 /* ---- parameters in no unit ---- */
 
-static const table_column whole_columns[] = {
-    {"NAME", false}, {"DTYPE", false}, {"SHAPE", false}, {"BYTES", true}, {"WHY", false}};
+static const table_column whole_columns[] = {{"NAME", TABLE_NAME},
+                                             {"DTYPE", TABLE_TEXT},
+                                             {"SHAPE", TABLE_TEXT},
+                                             {"BYTES", TABLE_NUMBER},
+                                             {"WHY", TABLE_TEXT}};
 
 static void add_whole_row(const model_layout *l, const fsdpck_param *p, table *rows)
 {
@@ -325,7 +330,7 @@ static bool print_whole(const model_layout *l)
         return true;
     printf("in no unit, full on every rank:\n");
     bool ok = true;
-    table *rows = table_new_indented(whole_columns, 5);
+    table *rows = table_new_indented(l->out, whole_columns, 5);
     for (uint64_t i = 0; ok && i < l->about.names; i++) {
         fsdpck_param p = {.struct_nbytes = sizeof p};
         fsdpck_model_get_param(l->model, i, &p);
@@ -335,7 +340,7 @@ static bool print_whole(const model_layout *l)
         if (table_rows(rows) < ROWS_MAX)
             continue;
         ok = table_print(rows);
-        rows = table_new_indented(whole_columns, 5);
+        rows = table_new_indented(l->out, whole_columns, 5);
     }
     ok = table_print(rows) && ok;
     putchar('\n');

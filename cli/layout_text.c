@@ -45,12 +45,13 @@ fsdpck_layout_tensor *layout_tensors(fsdpck_layout *l)
     return list;
 }
 
-static bool print_tensors(fsdpck_layout *l, uint64_t count)
+static bool print_tensors(const cli *c, fsdpck_layout *l, uint64_t count)
 {
-    static const table_column columns[] = {
-        {"NAME", false},        {"DTYPE", false}, {"SHAPE", false}, {"PLACEMENTS", false},
-        {"FIRST SHARD", false}, {"SHARDS", true}, {"EMPTY", true}};
-    table *rows = table_new(columns, 7);
+    static const table_column columns[] = {{"NAME", TABLE_NAME},        {"DTYPE", TABLE_TEXT},
+                                           {"SHAPE", TABLE_TEXT},       {"PLACEMENTS", TABLE_TEXT},
+                                           {"FIRST SHARD", TABLE_TEXT}, {"SHARDS", TABLE_NUMBER},
+                                           {"EMPTY", TABLE_NUMBER}};
+    table *rows = table_new(&c->out, columns, 7);
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], first[SHAPE_CAPACITY];
         char pieces[40], empty[40];
@@ -71,12 +72,13 @@ static bool print_tensors(fsdpck_layout *l, uint64_t count)
 }
 
 /* One table per rank, so that memory does not grow with the number of ranks. */
-static bool print_rank(const fsdpck_layout *l, const fsdpck_layout_tensor *tensors, uint64_t count,
-                       uint64_t rank)
+static bool print_rank(const cli *c, const fsdpck_layout *l, const fsdpck_layout_tensor *tensors,
+                       uint64_t count, uint64_t rank)
 {
-    static const table_column columns[] = {{"NAME", false},   {"DTYPE", false}, {"SHAPE", false},
-                                           {"OFFSET", false}, {"OF", false},    {"BYTES", true},
-                                           {"PADDING", true}};
+    static const table_column columns[] = {{"NAME", TABLE_NAME},     {"DTYPE", TABLE_TEXT},
+                                           {"SHAPE", TABLE_TEXT},    {"OFFSET", TABLE_TEXT},
+                                           {"OF", TABLE_TEXT},       {"BYTES", TABLE_NUMBER},
+                                           {"PADDING", TABLE_NUMBER}};
     char a[40], b[40];
     fsdpck_layout_rank sums = FSDPCK_INIT(fsdpck_layout_rank);
     fsdpck_layout_get_rank(l, rank, &sums);
@@ -85,7 +87,7 @@ static bool print_rank(const fsdpck_layout *l, const fsdpck_layout_tensor *tenso
     if (sums.empty_tensors > 0)
         printf(", %s without elements", report_number(a, sizeof a, sums.empty_tensors));
     putchar('\n');
-    table *rows = table_new(columns, 7);
+    table *rows = table_new(&c->out, columns, 7);
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], offset[SHAPE_CAPACITY];
         char of[SHAPE_CAPACITY], nbytes[40], padding[40];
@@ -104,14 +106,14 @@ static bool print_rank(const fsdpck_layout *l, const fsdpck_layout_tensor *tenso
     return table_print(rows);
 }
 
-static bool print_ranks(fsdpck_layout *l, uint64_t count, const layout_scope *scope)
+static bool print_ranks(const cli *c, fsdpck_layout *l, uint64_t count, const layout_scope *scope)
 {
     fsdpck_layout_tensor *tensors = layout_tensors(l);
     bool ok = tensors != NULL;
     for (uint64_t rank = scope->first; ok && rank < scope->last; rank++) {
         if (rank > scope->first)
             putchar('\n');
-        ok = print_rank(l, tensors, count, rank);
+        ok = print_rank(c, l, tensors, count, rank);
     }
     free(tensors);
     return ok;
@@ -183,8 +185,8 @@ int layout_print_text(const cli *c, const command_request *r, const fsdpck_info 
 {
     fsdpck_layout_info k = FSDPCK_INIT(fsdpck_layout_info);
     fsdpck_layout_get_info(l, &k);
-    const bool ok =
-        scope->first < scope->last ? print_ranks(l, k.tensors, scope) : print_tensors(l, k.tensors);
+    const bool ok = scope->first < scope->last ? print_ranks(c, l, k.tensors, scope)
+                                               : print_tensors(c, l, k.tensors);
     if (!ok)
         return report_no_memory(c);
     putchar('\n');

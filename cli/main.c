@@ -9,6 +9,8 @@
 
 #include "cmd.h"
 #include "complete.h"
+#include "opt.h"
+#include "pager.h"
 #include "report.h"
 #include "warnings.h"
 
@@ -135,13 +137,14 @@ static void install_handlers(fsdpck_context *ctx)
 }
 
 /* A report that could not be written is a failure too. */
-static int finish(int code)
+static int finish(cli *c, int code)
 {
+    const bool paged = pager_finish(c);
     if (signal_seen != 0) {
         signal(signal_seen, SIG_DFL);
         raise(signal_seen);
     }
-    const bool lost = fflush(stdout) != 0 || ferror(stdout);
+    const bool lost = !paged && (fflush(stdout) != 0 || ferror(stdout));
     if (lost && pipe_broken) {
         signal(SIGPIPE, SIG_DFL);
         raise(SIGPIPE);
@@ -237,18 +240,20 @@ static const command *choose_command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    cli c = {.ctx = fsdpck_context_new(), .started_seconds = report_now()};
+    report_page page = {0};
+    cli c = {.ctx = fsdpck_context_new(), .page = &page, .started_seconds = report_now()};
     if (c.ctx == NULL) {
         fputs("fsdpck: out of memory\n", stderr);
         return FSDPCK_LIMIT;
     }
     const command *k = choose_command(argc, argv);
     c.command = k->name;
+    opt_find_color(&c, argc, (const char **)argv);
     fsdpck_context_set_log(c.ctx, on_log, &c);
     install_handlers(c.ctx);
     int code = run_command(&c, k, argc, argv);
     fsdpck_context_set_log(c.ctx, NULL, NULL);
-    code = finish(code);
+    code = finish(&c, code);
     fsdpck_context_free(c.ctx);
     return code;
 }

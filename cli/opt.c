@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/similar.h"
 #include "report.h"
@@ -190,6 +191,18 @@ void opt_find_json(cli *c, int argc, const char **argv)
         c->json = c->json || strcmp(argv[i], "--json") == 0;
 }
 
+static void find_terminals(cli *c)
+{
+    c->out = terminal_of(STDOUT_FILENO, (color_mode)c->color);
+    c->err = terminal_of(STDERR_FILENO, (color_mode)c->color);
+}
+
+void opt_find_color(cli *c, int argc, const char **argv)
+{
+    c->color = terminal_find_color(argc, argv);
+    find_terminals(c);
+}
+
 bool opt_size(const cli *c, const char *option, const char *text, uint64_t min, uint64_t *nbytes)
 {
     static const struct {
@@ -359,6 +372,7 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
         c->source_path = operands[0];
     if (code < 0)
         code = parse_values(c, &p);
+    find_terminals(c);
     for (size_t i = 0; i < p.count; i++) {
         free(p.given[i]);
         free(p.texts[i]);

@@ -93,6 +93,9 @@ bool opt_size(const cli *c, const char *option, const char *text, uint64_t min, 
 /* Number of entries of an OPT_LIST; 0 for NULL. */
 size_t opt_list_count(char **list);
 
+/* Sets c->color to the --color in argv, for messages before options are parsed, and c->out and c->err. */
+void opt_find_color(cli *c, int argc, const char **argv);
+
 /* Sets c->json if argv contains --json, so that usage errors are reported as JSON too. */
 void opt_find_json(cli *c, int argc, const char **argv);
 

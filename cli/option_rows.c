@@ -45,10 +45,12 @@ const opt_row options_reading[] = {
     {"repair-strided", .kind = OPT_FLAG, .at = AT(repair_strided),
      .help = "recompute recorded boxes of FSDP+TP folders (torch 2.10 to 2.15) that do not fit "
              "their data, if all of them then fit"},
-    {"assume", .kind = OPT_SET, .at = AT(assume), .value = "WHAT", .choices = "fsdp2-tp-2.3|order",
+    {"assume", .kind = OPT_SET, .at = AT(assume), .value = "WHAT",
+     .choices = "fsdp2-tp-2.3|order|lost-keys",
      .help = "fsdp2-tp-2.3: FSDP2 with TP of torch 2.3 or 2.4 wrote SRC; its files record the "
              "wrong order of shards; order: the optimizer received the parameters in the "
-             "order of model.parameters(); repeatable"},
+             "order of model.parameters(); lost-keys: keys of the state that the metadata lists "
+             "without a tensor or an object are omitted (DCP-KEY-LOST); repeatable"},
     {"hdf5-sep", .kind = OPT_TEXT, .at = AT(hdf5_separator), .value = "TEXT",
      .help = "separator between the names of HDF5 groups and datasets; default: '.'"},
     {"hdf5-fill", .kind = OPT_FLAG, .at = AT(hdf5_fill),
@@ -315,6 +317,21 @@ const opt_row options_running[] = {
     {"progress", .kind = OPT_CHOICE, .at = AT(progress), .value = "WHEN",
      .choices = "auto|always|never", .help = "show progress: auto, always or never"},
     {"json", .kind = OPT_FLAG, .at = AT(json), .help = "report as JSON, on failure too"},
+    {0},
+};
+
+const opt_row options_terminal[] = {
+    {"color", .kind = OPT_CHOICE, .at = offsetof(cli, color), .value = "WHEN",
+     .choices = "auto|always|never",
+     .help =
+         "colours in reports and messages: auto (on a terminal, unless NO_COLOR is set), always "
+         "or never"},
+    {0},
+};
+
+const opt_row options_pager[] = {
+    {"no-pager", .kind = OPT_FLAG, .at = offsetof(cli, no_pager),
+     .help = "do not show the report in a pager"},
     {0},
 };
 

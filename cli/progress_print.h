@@ -1,5 +1,5 @@
 /* progress_print.h: prints the progress of the library on stderr: on a terminal a line that is redrawn,
- * elsewhere a line every 30 seconds. Only this file checks whether stderr is a terminal.
+ * elsewhere a line every 30 seconds.
  *
  *     progress_display *v = progress_start(c, mode);   // NULL is fine: nothing is drawn
  *     ... library call ...

@@ -1,6 +1,7 @@
 #include "report.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <time.h>
 
 #include "fsdpck_verify.h"
+#include "report_page.h"
 #include "warnings.h"
 
 double report_now(void)
@@ -118,9 +120,14 @@ static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
     json_end_object(w);
 }
 
+/* The text of a json_report. */
 static void print(text_buf *text)
 {
-    fwrite(text->text, 1, text->nbytes, stdout);
+    json_report *r = (json_report *)((char *)text - offsetof(json_report, text));
+    if (r->page != NULL)
+        report_page_put(r->page, text->text, text->nbytes);
+    else
+        fwrite(text->text, 1, text->nbytes, stdout);
     text->nbytes = 0;
 }
 
@@ -128,7 +135,7 @@ json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, cons
                                const fsdpck_info *source)
 {
     json_writer *const w = &r->w;
-    *r = (json_report){.exit_code = exit_code};
+    *r = (json_report){.exit_code = exit_code, .page = c->page->path != NULL ? c->page : NULL};
     json_writer_init(w, &r->text, JSON_TABS);
     w->drain = print;
     json_begin_object(w);
@@ -214,6 +221,8 @@ int report_end(json_report *r)
     } else {
         print(&r->text);
     }
+    if (r->page != NULL && !report_page_finish(r->page))
+        r->exit_code = FSDPCK_IO;
     text_release(&r->text);
     return r->exit_code;
 }
@@ -287,7 +296,8 @@ static void print_text(const char *lead, const char *text, const char *tail)
 
 static void failure_text(const cli *c, const fsdpck_error *err)
 {
-    fprintf(stderr, "fsdpck%s%s: ", c->command[0] == '\0' ? "" : " ", c->command);
+    fprintf(stderr, "%sfsdpck%s%s:%s ", paint(&c->err, PAINT_ERROR),
+            c->command[0] == '\0' ? "" : " ", c->command, paint(&c->err, PAINT_END));
     print_text("'", err->path, "': ");
     print_text("", err->message, "");
     print_text(" [", fsdpck_finding_name(err->finding), "]");
@@ -355,14 +365,17 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
 
 int report_no_memory(const cli *c)
 {
-    fprintf(stderr, "fsdpck %s: out of memory\n", c->command);
+    fprintf(stderr, "%sfsdpck %s:%s out of memory\n", paint(&c->err, PAINT_ERROR), c->command,
+            paint(&c->err, PAINT_END));
     return FSDPCK_LIMIT;
 }
 
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
+    const bool is_page = c->page->path != NULL;
+    if (!c->json || is_page)
+        failure_text(c, err);
     if (c->json)
         return failure_json(c, source, err);
-    failure_text(c, err);
     return (int)err->status;
 }

@@ -40,6 +40,7 @@ typedef struct json_report {
     text_buf text;    /* not printed yet */
     unsigned written; /* bits of report_member */
     int exit_code;
+    report_page *page; /* NULL: stdout */
 } json_report;
 
 /* Begin an envelope; the caller adds members. The first leaves out the findings, the second leaves their

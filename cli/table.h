@@ -1,28 +1,33 @@
-/* table.h: columns of text on stdout. Columns are as wide as their longest text and never truncated to
- * the width of the terminal.
+/* table.h: columns of text on stdout. Columns are as wide as their longest text. If a table is wider than the
+ * terminal, its names are shortened in the middle; without a terminal they never are.
  *
- *     static const table_column columns[] = {{"NAME", false}, {"BYTES", true}};
- *     table *rows = table_new(columns, 2);        // NULL is fine for the next two
+ *     static const table_column columns[] = {{"NAME", TABLE_NAME}, {"BYTES", TABLE_NUMBER}};
+ *     table *rows = table_new(&c->out, columns, 2);        // NULL is fine for the next two
  *     table_add(rows, (const char *const[]){name, nbytes});
  *     if (!table_print(rows)) no memory;
  */
 #ifndef FSDPCK_CLI_TABLE_H
 #define FSDPCK_CLI_TABLE_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "terminal.h"
 
 typedef struct table table; /* columns.c */
 
+typedef enum table_kind {
+    TABLE_TEXT,
+    TABLE_NUMBER, /* aligned to the right */
+    TABLE_NAME    /* may be shortened */
+} table_kind;
+
 typedef struct table_column {
     const char *head;
-    bool right; /* aligned to the right */
+    table_kind kind;
 } table_column;
 
-/* heads are borrowed; at most 12. */
-table *table_new(const table_column *heads, size_t count);
-table *table_new_indented(const table_column *heads, size_t count);
-/* One text per column, copied; names from files must be escaped. */
+/* `to` is stdout. heads are borrowed, as `to`; at most 12. */
+table *table_new(const terminal *to, const table_column *heads, size_t count);
+table *table_new_indented(const terminal *to, const table_column *heads, size_t count);
+/* One text per column, copied; names from files must be escaped. NULL: memory ran out for them. */
 void table_add(table *t, const char *const *cells);
 size_t table_rows(const table *t);
 /* Prints and frees. False if memory ran out, here or before. */

@@ -36,11 +36,11 @@ static bool add_role(table *rows, const fsdpck_near_role *r)
     return true;
 }
 
-bool verify_print_roles(const fsdpck_verify *v)
+bool verify_print_roles(const cli *c, const fsdpck_verify *v)
 {
     static const table_column columns[] = {
-        {"ROLE", false}, {"TENSORS", true},    {"JUDGED", true},
-        {"FAR", true},   {"MIN COSINE", true}, {"MEDIAN COSINE", true},
+        {"ROLE", TABLE_NAME},  {"TENSORS", TABLE_NUMBER},    {"JUDGED", TABLE_NUMBER},
+        {"FAR", TABLE_NUMBER}, {"MIN COSINE", TABLE_NUMBER}, {"MEDIAN COSINE", TABLE_NUMBER},
     };
     fsdpck_nearness n = FSDPCK_INIT(fsdpck_nearness);
     fsdpck_near_role r = FSDPCK_INIT(fsdpck_near_role);
@@ -48,7 +48,7 @@ bool verify_print_roles(const fsdpck_verify *v)
     fsdpck_verify_get_nearness(v, &n);
     if (n.judged == 0)
         return true;
-    table *rows = table_new(columns, sizeof columns / sizeof *columns);
+    table *rows = table_new(&c->out, columns, sizeof columns / sizeof *columns);
     for (uint64_t i = 0; i < ROLES_SHOWN && fsdpck_verify_get_near_role(v, i, &r); i++)
         whole = add_role(rows, &r) && whole;
     if (!table_print(rows) || !whole)

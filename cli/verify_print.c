@@ -23,11 +23,12 @@ static void print_field(const char *label, const char *text)
 
 /* The general next step of a kind of finding is printed once for consecutive findings: `before` is the
  * previous finding, or FSDPCK_FINDING_NONE. */
-static void print_finding(const fsdpck_finding *f, fsdpck_finding_id before)
+static void print_finding(const cli *c, const fsdpck_finding *f, fsdpck_finding_id before)
 {
     const fsdpck_error *e = f->what;
     char where[40];
-    printf("%s: ", f->severity);
+    printf("%s%s:%s ", paint(&c->out, paint_of_severity(f->severity)), f->severity,
+           paint(&c->out, PAINT_END));
     if (e->path[0] != '\0')
         printf("'%s': ", e->path);
     printf("%s", e->message);
@@ -45,23 +46,36 @@ static void print_finding(const fsdpck_finding *f, fsdpck_finding_id before)
     print_field("next:", said ? e->next : report_next(e->finding, e->next));
 }
 
+/* "3 errors" in the colour of errors. */
+static void print_painted(const cli *c, paint_kind kind, uint64_t count, const char *noun)
+{
+    char text[40];
+    printf("%s%s%s", paint(&c->out, kind), report_count(text, sizeof text, count, noun),
+           paint(&c->out, PAINT_END));
+}
+
 static void print_counts(const cli *c, const fsdpck_verify_info *k)
 {
-    char a[40];
     const char *read = k->stopped ? "the data read until --max-duration" : "a sample";
     const bool partial = k->sampled || k->stopped;
     if (k->errors == 0 && partial)
         printf("not verified: no error in %s, at level %s", read, level_name(k->level));
     else if (k->errors == 0)
-        printf("no error at level %s", level_name(k->level));
+        printf("%sno error%s at level %s", paint(&c->out, PAINT_OK), paint(&c->out, PAINT_END),
+               level_name(k->level));
     else
-        printf("%s%s%s", report_count(a, sizeof a, k->errors, "error"), partial ? " in " : "",
-               partial ? read : "");
-    if (k->warnings > 0)
-        printf(", %s", report_count(a, sizeof a, k->warnings, "warning"));
-    if (k->notes > 0)
-        printf(", %s%s", report_count(a, sizeof a, k->notes, "note"),
-               c->verbose != 0 ? "" : " (shown with -v)");
+        print_painted(c, PAINT_ERROR, k->errors, "error");
+    if (k->errors > 0 && partial)
+        printf(" in %s", read);
+    if (k->warnings > 0) {
+        fputs(", ", stdout);
+        print_painted(c, PAINT_WARNING, k->warnings, "warning");
+    }
+    if (k->notes > 0) {
+        fputs(", ", stdout);
+        print_painted(c, PAINT_NOTE, k->notes, "note");
+        fputs(c->verbose != 0 ? "" : " (shown with -v)", stdout);
+    }
     if (k->ignored > 0)
         printf(", %" PRIu64 " ignored", k->ignored);
     putchar('\n');
@@ -157,7 +171,7 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
             fsdpck_verify_get_finding(v, i + n, &f);
             if (!is_shown(c, &f))
                 continue;
-            print_finding(&f, before);
+            print_finding(c, &f, before);
             before = f.what->finding;
         }
         if (alike > told && is_shown(c, &f))
@@ -176,9 +190,9 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
     fsdpck_verify_get_info(v, &k);
     fsdpck_verify_get_source(v, &source);
     print_findings(c, v, &k);
-    if (k.statistics > 0 && !verify_print_statistics(v))
+    if (k.statistics > 0 && !verify_print_statistics(c, v))
         return report_no_memory(c);
-    if (!c->quiet && !verify_print_roles(v))
+    if (!c->quiet && !verify_print_roles(c, v))
         return report_no_memory(c);
     if (!c->quiet)
         print_summary(c, path, v, &k, &source);

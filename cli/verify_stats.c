@@ -62,16 +62,17 @@ static bool add_row(table *rows, const fsdpck_tensor *t, const fsdpck_tensor_sta
     return true;
 }
 
-bool verify_print_statistics(const fsdpck_verify *v)
+bool verify_print_statistics(const cli *c, const fsdpck_verify *v)
 {
     static const table_column columns[] = {
-        {"TENSOR", false}, {"DTYPE", false}, {"SHAPE", false},     {"MEAN", true},
-        {"STD", true},     {"MIN", true},    {"MAX", true},        {"ZEROS", true},
-        {"NAN", true},     {"INF", true},    {"EXPONENTS", false},
+        {"TENSOR", TABLE_NAME}, {"DTYPE", TABLE_TEXT},     {"SHAPE", TABLE_TEXT},
+        {"MEAN", TABLE_NUMBER}, {"STD", TABLE_NUMBER},     {"MIN", TABLE_NUMBER},
+        {"MAX", TABLE_NUMBER},  {"ZEROS", TABLE_NUMBER},   {"NAN", TABLE_NUMBER},
+        {"INF", TABLE_NUMBER},  {"EXPONENTS", TABLE_TEXT},
     };
     fsdpck_tensor t = FSDPCK_INIT(fsdpck_tensor);
     fsdpck_tensor_statistics s = FSDPCK_INIT(fsdpck_tensor_statistics);
-    table *rows = table_new(columns, sizeof columns / sizeof *columns);
+    table *rows = table_new(&c->out, columns, sizeof columns / sizeof *columns);
     bool whole = true;
     for (uint64_t i = 0;
          fsdpck_verify_get_statistics(v, i, &s) && fsdpck_verify_get_tensor(v, i, &t); i++)

@@ -9,7 +9,8 @@ void warnings_print(cli *c)
     fsdpck_warning w = FSDPCK_INIT(fsdpck_warning);
     flockfile(stderr);
     for (; fsdpck_context_warning(c->ctx, c->warnings_printed, &w); c->warnings_printed++) {
-        fprintf(stderr, "fsdpck %s: warning: %s", c->command, w.message);
+        fprintf(stderr, "fsdpck %s: %swarning:%s %s", c->command, paint(&c->err, PAINT_WARNING),
+                paint(&c->err, PAINT_END), w.message);
         if (w.finding != FSDPCK_FINDING_NONE)
             fprintf(stderr, " [%s]", fsdpck_finding_name(w.finding));
         fputc('\n', stderr);

@@ -84,6 +84,7 @@ typedef struct open_request {
     rank_copies_rule copies;
     bool repair_strided;        /* --repair-strided: derive boxes that do not fit their blobs */
     bool assume_tp_first;       /* --assume fsdp2-tp-2.3: apply the last Shard of a dim first */
+    bool assume_lost_keys;      /* --assume lost-keys: DCP-KEY-LOST is a warning */
     bool hdf5_fill;             /* --hdf5-fill: unwritten elements take the file's fill value */
     const char *hdf5_separator; /* --hdf5-sep: between names of groups and datasets; NULL: "." */
     /* A model description will resolve flat parameters (lib/statedict/unflatten.h). Keep possible

@@ -238,8 +238,7 @@ typedef struct fsdpck_open_options {
     fsdpck_optim_keys optim_keys;
     int source_local; /* in a group: files of one name on several hosts differ, named "HOST:NAME" */
     const char *hdf5_separator; /* between the names of HDF5 groups and datasets; NULL: "." */
-    /* Use the file's fill value for elements of HDF5 datasets that were never written. Without it they
-     * are errors (H5-UNWRITTEN). */
+    /* Use the file's fill value for unwritten elements of HDF5 datasets; else errors (H5-UNWRITTEN). */
     int hdf5_fill;
     /* Numbers in optimizer state follow the order of the model's parameters within each param_group.
      * The files cannot confirm it. Without it, ambiguous numbers are errors (MODEL-NEEDED). */
@@ -257,6 +256,7 @@ typedef struct fsdpck_open_options {
     int map_import; /* apply the inverse of `map`; map_config is the checkpoint's own by default */
     const fsdpck_adapter_options *adapter; /* read one adapter alone, as PEFT saves it; or NULL */
     const fsdpck_merge_options *merge;     /* merge adapters into the weights; or NULL */
+    int assume_lost_keys; /* keys without a tensor or an object (DCP-KEY-LOST) are a warning */
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one

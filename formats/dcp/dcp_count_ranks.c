@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_part_folders.h"
+#include "io/path_stamp.h"
 
 /* Of files left from another save. */
 #define STALE_NAMED 8u
@@ -16,13 +18,43 @@
 typedef struct unnamed {
     int64_t highest;                /* rank of an empty one */
     int64_t of_part[DCP_PARTS_MAX]; /* the highest rank of each part */
-    uint64_t stale, nbytes;
-    text_buf names; /* of a few stale ones */
+    uint64_t stale, nbytes, newer;  /* newer: than the metadata */
+    text_buf names;                 /* of a few stale ones */
 } unnamed;
 
+/* 0: unknown. */
+static int64_t mtime_of(const dcp_folder *d, const char *path)
+{
+    path_stamp stamp;
+    return path_stamp_get(&stamp, &d->dir, path, NULL) == FSDPCK_OK && stamp.kind == PATH_FILE
+               ? stamp.mtime_ns
+               : 0;
+}
+
+/* Times of one save are in steps, and not exact on several hosts. */
+static bool is_newer(const dcp_folder *d, const char *path, const char *prefix)
+{
+    char metadata[80];
+    snprintf(metadata, sizeof metadata, "%s.metadata", prefix);
+    const int64_t of_metadata = mtime_of(d, metadata), own = mtime_of(d, path);
+    return of_metadata > 0 && own > of_metadata && own - of_metadata > 1000000000;
+}
+
+/* Of a name that torch does not give: copies, or files of another program. */
+static void note_other_name(const dcp_folder *d, const open_request *req, const char *path)
+{
+    path_kind kind;
+    if (text_ends_with(path, strlen(path), ".distcp") &&
+        strtab_find(&d->names.paths, path, strlen(path)) == STRTAB_NONE &&
+        path_probe(&d->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE)
+        format_note(req->found, req->found_ctx, FSDPCK_FINDING_DCP_STALE, d->dir.path, path,
+                    "file is not in the metadata and is not read");
+}
+
 /* `prefix` is "", or that of a part. */
-static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *const *entries,
-                                   size_t count, unnamed *u, fsdpck_error *err)
+static fsdpck_status count_unnamed(dcp_folder *d, const open_request *req, const char *prefix,
+                                   char *const *entries, size_t count, unnamed *u,
+                                   fsdpck_error *err)
 {
     text_buf path = {0};
     fsdpck_status st = FSDPCK_OK;
@@ -31,11 +63,13 @@ static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *cons
         const uint32_t rank = dcp_rank_of_blobs(entries[i]);
         path_kind kind;
         uint64_t nbytes;
-        if (rank == CAT_NONE)
-            continue;
         path.nbytes = 0;
         text_printf(&path, "%s%s", prefix, entries[i]);
         GOTO_IF(text_check(&path, err), out);
+        if (rank == CAT_NONE) {
+            note_other_name(d, req, path.text);
+            continue;
+        }
         if (strtab_find(&d->names.paths, path.text, path.nbytes) != STRTAB_NONE)
             continue;
         GOTO_IF(path_probe(&d->dir, path.text, &kind, &nbytes, err), out);
@@ -43,6 +77,7 @@ static fsdpck_status count_unnamed(dcp_folder *d, const char *prefix, char *cons
             if (u->stale++ < STALE_NAMED)
                 text_printf(&u->names, "%s'%s'", u->stale > 1 ? ", " : "", path.text);
             u->nbytes += nbytes;
+            u->newer += is_newer(d, path.text, prefix);
         } else if ((int64_t)rank > u->highest) {
             u->highest = rank;
         }
@@ -80,8 +115,8 @@ static void count_named_in_parts(const dcp_folder *d, const dcp_part_folders *fo
     }
 }
 
-static fsdpck_status count_in_parts(dcp_folder *d, unsigned part_folders, unnamed *u,
-                                    fsdpck_error *err)
+static fsdpck_status count_in_parts(dcp_folder *d, const open_request *req, unsigned part_folders,
+                                    unnamed *u, fsdpck_error *err)
 {
     const dcp_part_folders *f = dcp_part_folders_get(part_folders);
     int64_t all = u->highest;
@@ -98,7 +133,7 @@ static fsdpck_status count_in_parts(dcp_folder *d, unsigned part_folders, unname
         RETURN_IF(folder_list(&d->dir, folder_name, &entries, &count, err));
         snprintf(prefix, sizeof prefix, "%s/", folder_name);
         u->highest = u->of_part[part];
-        const fsdpck_status st = count_unnamed(d, prefix, entries, count, u, err);
+        const fsdpck_status st = count_unnamed(d, req, prefix, entries, count, u, err);
         free(entries);
         RETURN_IF(st);
         u->of_part[part] = u->highest;
@@ -107,6 +142,26 @@ static fsdpck_status count_in_parts(dcp_folder *d, unsigned part_folders, unname
     u->highest = all;
     warn_mixed_parts(d, f, u);
     return FSDPCK_OK;
+}
+
+static void warn_of_unnamed(const dcp_folder *d, const unnamed *u)
+{
+    const char *names = u->names.text != NULL ? u->names.text : "";
+    const char *more = u->stale > STALE_NAMED ? ", ..." : "";
+    if (u->newer > 0)
+        log_warn(
+            &d->log, FSDPCK_FINDING_DCP_NEWER,
+            "verify this save, and decide whether to resume from it; the other files are not read",
+            "%" PRIu64 " .distcp file%s not in the metadata, %" PRIu64
+            " of them newer than it, as after a newer save that was interrupted: %s%s (%" PRIu64
+            " bytes)",
+            u->stale, u->stale == 1 ? " is" : "s are", u->newer, names, more, u->nbytes);
+    else
+        log_warn(&d->log, FSDPCK_FINDING_DCP_STALE, "verify this save, then remove the other files",
+                 "%" PRIu64
+                 " .distcp file%s not in the metadata, left from another save: %s%s (%" PRIu64
+                 " bytes)",
+                 u->stale, u->stale == 1 ? " is" : "s are", names, more, u->nbytes);
 }
 
 fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks *marks,
@@ -122,15 +177,10 @@ fsdpck_status dcp_count_ranks(dcp_folder *d, const open_request *req, dcp_marks 
     }
     const fsdpck_status st =
         marks->part_folders > 0
-            ? count_in_parts(d, marks->part_folders, &u, err)
-            : count_unnamed(d, "", req->probe->entries, req->probe->entry_count, &u, err);
+            ? count_in_parts(d, req, marks->part_folders, &u, err)
+            : count_unnamed(d, req, "", req->probe->entries, req->probe->entry_count, &u, err);
     if (st == FSDPCK_OK && u.stale > 0)
-        log_warn(&d->log, FSDPCK_FINDING_DCP_STALE, "verify this save, then remove the other files",
-                 "%" PRIu64
-                 " .distcp file%s not in the metadata, left from another save: %s%s (%" PRIu64
-                 " bytes)",
-                 u.stale, u.stale == 1 ? " is" : "s are", u.names.text != NULL ? u.names.text : "",
-                 u.stale > STALE_NAMED ? ", ..." : "", u.nbytes);
+        warn_of_unnamed(d, &u);
     text_release(&u.names);
     RETURN_IF(st);
     const int64_t highest = u.highest;

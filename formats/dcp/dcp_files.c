@@ -8,6 +8,7 @@
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
+#include "io/path_stamp.h"
 
 /* --- sizes --- */
 
@@ -21,6 +22,7 @@ typedef struct size_job {
     dcp_folder *d;
     const catalogue *cat;
     file_state *states;
+    int64_t *mtimes_ns; /* INT64_MIN: unknown */
     bool no_follow;
 } size_job;
 
@@ -28,12 +30,17 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
 {
     const size_job *s = ctx;
     file_state *state = &s->states[job];
+    const char *name = catalogue_name(s->cat, catalogue_file(s->cat, job)->path);
+    path_stamp stamp;
     path_kind kind;
     uint64_t identity;
     (void)worker;
 
-    RETURN_IF(path_identify(&s->d->dir, catalogue_name(s->cat, catalogue_file(s->cat, job)->path),
-                            &kind, &state->nbytes, &identity, err));
+    RETURN_IF(path_identify(&s->d->dir, name, &kind, &state->nbytes, &identity, err));
+    s->mtimes_ns[job] =
+        path_stamp_get(&stamp, &s->d->dir, name, NULL) == FSDPCK_OK && stamp.kind == PATH_FILE
+            ? stamp.mtime_ns
+            : INT64_MIN;
     state->kind = (uint8_t)kind;
     if (kind == PATH_FILE)
         file_set_expect(&s->d->blobs, (uint32_t)job, state->nbytes, identity);
@@ -130,12 +137,8 @@ static fsdpck_status report_missing(dcp_folder *d, const open_request *req, cons
 
     for (uint32_t i = 0; i < nfiles; i++) {
         const char *name = catalogue_name(cat, catalogue_file(cat, i)->path);
-        if (!is_missing(states, i)) {
-            if (states[i].kind == PATH_ABSENT)
-                log_write(&d->log, LOG_NOTE, "file '%s' is missing; it held only empty chunks",
-                          name);
+        if (!is_missing(states, i))
             continue;
-        }
         if (missing++ == 0) {
             first = name;
             first_id = i;
@@ -452,9 +455,13 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
     const size_t nfiles = catalogue_file_count(cat);
     fsdpck_status st = FSDPCK_OK;
     file_state *states = budget_alloc(d->owner, nfiles * sizeof *states, err);
+    int64_t *mtimes_ns =
+        states == NULL ? NULL : budget_alloc(d->owner, nfiles * sizeof *mtimes_ns, err);
 
-    if (states == NULL)
+    if (mtimes_ns == NULL) {
+        budget_free(d->owner, states, nfiles * sizeof *states);
         return FSDPCK_LIMIT;
+    }
     mark_needed(d, cat, states);
     for (size_t i = 0; i < nfiles; i++) {
         uint32_t index;
@@ -462,7 +469,8 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
             file_set_add(&d->blobs, catalogue_name(cat, catalogue_file(cat, i)->path), &index, err),
             out);
     }
-    size_job job = {.d = d, .cat = cat, .states = states, .no_follow = req->no_follow};
+    size_job job = {
+        .d = d, .cat = cat, .states = states, .mtimes_ns = mtimes_ns, .no_follow = req->no_follow};
     GOTO_IF(pool_run(req->nthreads, nfiles, probe_file, &job, req->cancel, err), out);
     for (size_t i = 0; i < nfiles; i++)
         catalogue_file(cat, i)->nbytes = states[i].nbytes;
@@ -480,7 +488,10 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
         st = check_repeats(d, req, states, err);
     if (st == FSDPCK_OK)
         st = check_ends(d, req, err);
+    if (st == FSDPCK_OK)
+        st = dcp_warn_of_newer(d, mtimes_ns, err);
 out:
+    budget_free(d->owner, mtimes_ns, nfiles * sizeof *mtimes_ns);
     budget_free(d->owner, states, nfiles * sizeof *states);
     return st;
 }

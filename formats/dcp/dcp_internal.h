@@ -55,6 +55,17 @@ typedef struct dcp_folder {
 fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* Warns of files, or ends of files, that are missing and held only shards without elements
+ * (dcp_empty_lost.c), after dcp_files_check. DCP-EMPTY-LOST. */
+fsdpck_status dcp_warn_of_empty_lost(dcp_folder *d, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Warns of data files that are newer than the `.metadata` of their folder (dcp_newer_data.c); by file,
+ * INT64_MIN: unknown. DCP-NEWER. */
+fsdpck_status dcp_warn_of_newer(const dcp_folder *d, const int64_t *mtimes_ns,
+                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Later than a copy of `nbytes` bytes that began at `than_ns` would be. */
+bool dcp_is_newer(int64_t mtime_ns, int64_t than_ns, uint64_t nbytes);
+
 /* Checks only the ranges, against the sizes in the catalogue. `d` may be NULL (no folder). */
 fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;

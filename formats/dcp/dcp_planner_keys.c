@@ -6,6 +6,8 @@
 
 #include "base/text.h"
 
+#define KEYS_NAMED 20u
+
 fsdpck_status dcp_planner_path(value_pool *pool, value given, value *path, fsdpck_error *err)
 {
     const value_kind kind = value_kind_of(given);
@@ -82,8 +84,9 @@ fsdpck_status dcp_note_unlisted(dcp_builder *b, const dcp_metadata *m, const uin
     return FSDPCK_OK;
 }
 
-fsdpck_status dcp_check_unlisted(const dcp_builder *b, fsdpck_error *err)
+fsdpck_status dcp_check_unlisted(const dcp_builder *b, const open_request *req, fsdpck_error *err)
 {
+    text_buf names = {.limit_bytes = 4096};
     uint64_t count = 0;
     const char *first = "";
 
@@ -92,10 +95,21 @@ fsdpck_status dcp_check_unlisted(const dcp_builder *b, fsdpck_error *err)
         const uint32_t fqn = strtab_find(&b->names->fqns, text, strtab_nbytes(&b->unlisted, i));
         if (fqn != STRTAB_NONE && *VEC_AT(&b->listed, const uint8_t, fqn))
             continue; /* in the metadata of another rank */
-        if (count++ == 0)
+        if (count == 0)
             first = text;
+        if (count++ < KEYS_NAMED)
+            text_printf(&names, "%s'%s'", count > 1 ? ", " : "", text);
     }
-    if (count == 0)
+    if (count > 0 && req->assume_lost_keys)
+        log_warn(&req->log, FSDPCK_FINDING_DCP_KEY_LOST,
+                 "use another copy of the metadata, or an earlier checkpoint, if these keys are "
+                 "required",
+                 "%" PRIu64 " key%s of the state %s omitted: the metadata records neither a tensor "
+                 "nor an object for %s: %s%s",
+                 count, text_plural(count), count == 1 ? "is" : "are", count == 1 ? "it" : "them",
+                 names.text != NULL ? names.text : "", count > KEYS_NAMED ? ", ..." : "");
+    text_release(&names);
+    if (count == 0 || req->assume_lost_keys)
         return FSDPCK_OK;
     return FAIL_WITH(err, BADINPUT, DCP_KEY_LOST,
                      ("the metadata lists keys of the state without a tensor or an object"),

@@ -3,6 +3,7 @@
 #define FSDPCK_DCP_PLANNER_KEYS_H
 
 #include "formats/dcp/dcp_catalogue.h"
+#include "formats/format.h"
 
 /* Nested keys, as a tuple of str and int; None for any other value of a planner. */
 fsdpck_status dcp_planner_path(value_pool *pool, value given, value *path,
@@ -12,7 +13,8 @@ bool dcp_path_gives_name(const value_pool *pool, value path, const char *name, s
 /* Adds the keys of one `.metadata` that none of its items has to b->unlisted. seen: by FQN, its items. */
 fsdpck_status dcp_note_unlisted(dcp_builder *b, const dcp_metadata *m, const uint8_t *seen,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* After the last `.metadata`: DCP-KEY-LOST if none has an item of such a key. */
-fsdpck_status dcp_check_unlisted(const dcp_builder *b, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After the last `.metadata`: DCP-KEY-LOST if none has an item of such a key; with assume_lost_keys a warning. */
+fsdpck_status dcp_check_unlisted(const dcp_builder *b, const open_request *req,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

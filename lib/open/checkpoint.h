@@ -70,14 +70,6 @@ typedef struct missing_file {
     char *name;   /* escaped */
 } missing_file;
 
-/* The tensors of one error. */
-typedef struct named_tensors {
-    fsdpck_finding_id finding;
-    char *path, *first; /* path and tensor of the error */
-    text_buf names;     /* escaped, each with its NUL */
-    struct named_tensors *next;
-} named_tensors;
-
 struct fsdpck_context {
     logger log;
     fsdpck_log_fn user_fn;
@@ -93,7 +85,7 @@ struct fsdpck_context {
     bool warnings_more;    /* more than are kept */
     missing_file *missing; /* likewise under warnings_lock */
     size_t missing_count, missing_capacity;
-    named_tensors *named; /* likewise; the newest first */
+    struct named_tensors *named; /* likewise; the newest first */
 };
 
 /* What Megatron-Core records of a run, see fsdpck_megatron. */
@@ -220,6 +212,10 @@ void named_tensors_drop(fsdpck_context *ctx, const char *path); /* likewise */
 fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_options *from,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* fsdpck_open without checkpoint_warn_lost. */
+fsdpck_status checkpoint_open_converted(fsdpck_context *ctx, const char *path,
+                                        const fsdpck_open_options *options, fsdpck_checkpoint **out,
+                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* fsdpck_open with a callback for every error (open_request.found; may be NULL). */
 fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               const fsdpck_open_options *options, format_found_fn found,
@@ -244,9 +240,12 @@ void checkpoint_warn_placeholders(const fsdpck_checkpoint *c);
  * folder's config.json states. */
 fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* BADINPUT (WEIGHTS-LOST): lost_weights.c. optimizer: also if only the state of the optimizer is there. */
+/* BADINPUT (WEIGHTS-LOST): lost_weights.c. optimizer: also if only the state of the optimizer or of the trainer is
+ * there. */
 fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer,
                                     fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Warns of WEIGHTS-LOST if the folder that was given has only the optimizer, or only a trainer's state. */
+void checkpoint_warn_lost(const fsdpck_checkpoint *c);
 /* The part of `path` below `above`; NULL if it is elsewhere. */
 const char *checkpoint_path_below(const char *path, const char *above);
 /* FILE-UNFINISHED: the path is an output of fsdpck before its commit; a file that was read is not
@@ -444,6 +443,14 @@ void search_omit_state(search_result *found);
 /* Without a trainer's state, if there is anything else. */
 fsdpck_status search_folders(const char *path, search_result *found,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* NO-CHECKPOINT, near_miss: what it resembles, or NULL; and USAGE, which lists the paths found (open_fail.c). */
+fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
+                                      const char *near_miss, fsdpck_error *err);
+fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err);
+/* All that was found are files of a trainer's state, such as optimizer.bin. BADINPUT (WEIGHTS-LOST). */
+bool search_has_state_only(const search_result *found);
+fsdpck_status search_fail_state_only(const search_result *found, const char *path,
+                                     fsdpck_error *err);
 /* SAVE-INCOMPLETE if one part's folder contains no checkpoint but its sibling does. SRC-FOREIGN if only folders of
  * other formats were found. */
 fsdpck_status search_check_parts(const search_result *found, fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -7,6 +7,10 @@
 #include "model/weight_role.h"
 #include "open/checkpoint.h"
 #include "open/model_config.h"
+#include "open/state_files.h"
+
+/* Of a trainer's state, in messages. */
+#define FILES_NAMED 4u
 
 const char *checkpoint_path_below(const char *path, const char *above)
 {
@@ -163,6 +167,8 @@ static fsdpck_status check_adapter(const fsdpck_checkpoint *c, const char *given
 
 /* ---- models ---- */
 
+static const char optimizer_word[] = "optim";
+
 /* Of transformers: a language model, which has an embedding and layers. */
 static fsdpck_status check_config(const fsdpck_checkpoint *c, const char *given, fsdpck_error *err)
 {
@@ -195,21 +201,25 @@ static fsdpck_status check_config(const fsdpck_checkpoint *c, const char *given,
                 : FSDPCK_OK;
 }
 
-/* verl's optim_world_size_8_rank_0.pt, beside which the files of the third part remain. */
-static bool has_family_of_optimizer(const fsdpck_checkpoint *c)
+/* accelerate's optimizer_0_rank0.bin, verl's optim_world_size_8_rank_0.pt: all files are of the optimizer, or of verl's
+ * third part. A folder that fsdpck wrote has its manifest. *third: the latter are there. */
+static bool has_family_of_optimizer(const fsdpck_checkpoint *c, bool *third)
 {
-    static const char third[] = "extra_state_world_size_";
+    static const char of_verl[] = "extra_state_world_size_";
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
     size_t of_optimizer = 0, of_third = 0;
-    if (read->origin.rank_pattern[0] != '\0') /* as the user asked */
+    if (c->format->id != FSDPCK_FORMAT_PT_RANKS ||
+        probe_has_entry(&c->probe, "fsdpck-manifest.json") ||
+        read->origin.rank_pattern[0] != '\0') /* as the user asked */
         return false;
     for (size_t i = 0; i < catalogue_file_count(read); i++) {
         const char *name = catalogue_name(read, catalogue_file(read, (uint32_t)i)->path);
-        of_optimizer += text_begins(name, "optim_");
-        of_third += text_begins(name, third);
+        of_optimizer += text_begins(name, optimizer_word);
+        of_third += text_begins(name, of_verl);
     }
-    return of_optimizer > 0 && of_third > 0 &&
-           of_optimizer + of_third == catalogue_file_count(read);
+    *third = of_third > 0;
+    return of_optimizer > 0 && of_optimizer + of_third == catalogue_file_count(read) &&
+           !text_begins(text_file_name(c->probe.path), optimizer_word);
 }
 
 /* Found in the folder that was given, by a name of optimizers, and without any other part. */
@@ -217,7 +227,7 @@ static bool is_optimizer_alone(const fsdpck_checkpoint *c)
 {
     const size_t count = catalogue_tensor_count(&c->cat);
     if (c->entered_from == NULL || count == 0 ||
-        strncmp(text_file_name(c->probe.path), "optim", 5) != 0)
+        !text_begins(text_file_name(c->probe.path), optimizer_word))
         return false;
     for (size_t i = 0; i < count; i++)
         if (!is_of_part(c, i, PART_OPTIMIZER))
@@ -225,20 +235,76 @@ static bool is_optimizer_alone(const fsdpck_checkpoint *c)
     return true;
 }
 
+/* Found in the folder that was given, such as 'scheduler.bin', and without floating-point tensors that may be weights. */
+static bool is_state_alone(const fsdpck_checkpoint *c)
+{
+    if (c->entered_from == NULL || !trainer_state_is_file(c->probe.path))
+        return false;
+    for (size_t i = 0; i < catalogue_tensor_count(&c->cat); i++) {
+        const cat_tensor *t = catalogue_tensor(&c->cat, i);
+        if (t->ndim > 0 && dtype_get((dtype)t->dtype)->kind == DTYPE_IS_FLOAT)
+            return false;
+    }
+    return true;
+}
+
+void checkpoint_warn_lost(const fsdpck_checkpoint *c)
+{
+    static const char next[] =
+        "copy the files of the model from where they were saved, if they are missing";
+    bool third = false;
+    if (c->remote_files != NULL)
+        return;
+    if (is_optimizer_alone(c))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST, next,
+                 "'%s' has the state of the optimizer, but no model", c->entered_from);
+    else if (is_state_alone(c))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST, next,
+                 "'%s' has a trainer's state ('%s'), but no weights", c->entered_from,
+                 text_file_name(c->probe.path));
+    else if (has_family_of_optimizer(c, &third))
+        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST, next,
+                 "'%s' has files of the optimizer%s, but none of the model", c->path,
+                 third ? " and of further state" : "");
+}
+
+bool search_has_state_only(const search_result *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        if (!trainer_state_is_file(found->paths[i]))
+            return false;
+    return found->count > 0 && found->more == 0;
+}
+
+fsdpck_status search_fail_state_only(const search_result *found, const char *path,
+                                     fsdpck_error *err)
+{
+    text_buf list = {0};
+    for (size_t i = 0; i < found->count && i < FILES_NAMED; i++)
+        text_printf(&list, "%s'%s'", i == 0 ? "" : ", ", text_file_name(found->paths[i]));
+    FAIL_WITH(err, BADINPUT, WEIGHTS_LOST,
+              ("folder contains a trainer's state (%s%s), but no weights",
+               list.text != NULL ? list.text : "",
+               found->count > FILES_NAMED || found->more_state > 0 ? ", ..." : ""),
+              (path, path),
+              (next, "copy the files of the model from where they were saved, or use another "
+                     "checkpoint; to read one of these files, give its path"));
+    text_release(&list);
+    return FSDPCK_BADINPUT;
+}
+
 fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer, fsdpck_error *err)
 {
     while (c->base != NULL && c->average == NULL)
         c = c->base;
     const char *given = c->entered_from != NULL ? c->entered_from : c->path;
-    if (c->base != NULL || c->remote_files != NULL || catalogue_tensor_count(&c->cat) == 0 ||
-        (c->entered_from == NULL && !c->probe.is_folder))
+    if (c->base != NULL || c->remote_files != NULL)
         return FSDPCK_OK;
-    if (has_family_of_optimizer(c))
-        log_warn(&c->ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
-                 "copy the files of the model from where they were saved, if they are missing",
-                 "'%s' has files of the optimizer and of further state, but none of the model",
-                 given);
     if (optimizer && is_optimizer_alone(c))
         return fail_lost(c, given, "the folder has the state of the optimizer, but no model", err);
+    if (optimizer && is_state_alone(c))
+        return fail_lost(c, given, "the folder has a trainer's state, but no weights", err);
+    if (catalogue_tensor_count(&c->cat) == 0 || (c->entered_from == NULL && !c->probe.is_folder))
+        return FSDPCK_OK;
     return check_config(c, given, err);
 }

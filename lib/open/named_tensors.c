@@ -5,6 +5,14 @@
 #include "fsdpck_verify.h"
 #include "open/checkpoint.h"
 
+/* The tensors of one error. */
+typedef struct named_tensors {
+    fsdpck_finding_id finding;
+    char *path, *first; /* path and tensor of the error */
+    text_buf names;     /* escaped, each with its NUL */
+    struct named_tensors *next;
+} named_tensors;
+
 static bool is_about(const named_tensors *t, const fsdpck_error *what)
 {
     return t->finding == what->finding && strcmp(t->path, what->path) == 0 &&

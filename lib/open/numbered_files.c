@@ -14,7 +14,8 @@ enum {
     LIST_NBYTES = 200,
     /* Each of the first is compared with all names. */
     SUSPECTS_MOST = 1000,
-    MISSING_MOST = 1 << 16
+    MISSING_MOST = 1 << 16,
+    SERIES_MOST = 64 /* that are compared with each other */
 };
 
 typedef enum series_kind {
@@ -30,6 +31,12 @@ typedef struct numbered_name {
     uint32_t number;
 } numbered_name;
 
+/* Names that differ only in the rank. */
+typedef struct rank_series {
+    numbered_name last;      /* with the highest number */
+    bool is_of_each_process; /* by its name; others may be of the ranks of one dim of the mesh */
+} rank_series;
+
 /* Of one folder. */
 typedef struct numbered_search {
     const probe_input *in;
@@ -40,6 +47,8 @@ typedef struct numbered_search {
     const char *above; /* a name with a higher number than a missing one */
     const char *last;  /* of SERIES_STATE with the highest rank */
     uint64_t last_rank;
+    rank_series series[SERIES_MOST]; /* of files that the reader of the weights does not read */
+    size_t series_count;
 } numbered_search;
 
 /* ---- names ---- */
@@ -199,12 +208,34 @@ static void add_below(numbered_search *s, const numbered_name *n)
         add_missing(s, n, 0);
 }
 
+static bool is_same_series(const numbered_name *a, const numbered_name *b)
+{
+    return text_equal(a->name, a->at, b->name, b->at) &&
+           strcmp(a->name + a->at + a->nbytes, b->name + b->at + b->nbytes) == 0;
+}
+
+static void add_to_series(numbered_search *s, const numbered_name *n)
+{
+    size_t i = 0;
+    if (n->kind == SERIES_MODEL || is_read(s->read, n->name))
+        return;
+    while (i < s->series_count && !is_same_series(&s->series[i].last, n))
+        i++;
+    if (i == SERIES_MOST)
+        return;
+    if (i == s->series_count)
+        s->series[s->series_count++] = (rank_series){*n, n->kind == SERIES_STATE};
+    else if (n->number > s->series[i].last.number)
+        s->series[i].last = *n;
+}
+
 static void search_folder(numbered_search *s)
 {
     for (size_t i = 0; s->in->is_folder && i < s->in->entry_count; i++) {
         numbered_name n;
         if (!is_numbered(s->in->entries[i], &n))
             continue;
+        add_to_series(s, &n);
         if (s->is_state && n.kind == SERIES_RANK)
             n.kind = SERIES_STATE;
         add_below(s, &n);
@@ -253,6 +284,56 @@ static void warn_ranks(const numbered_search *s, const cat_origin *o, const logg
                  s->last, s->in->path, s->last_rank, ranks, text_plural(ranks));
 }
 
+/* The file that shows the most ranks: of each process, or any. */
+static const rank_series *highest_series(const numbered_search *s, bool of_each_process)
+{
+    const rank_series *highest = NULL;
+    for (size_t i = 0; i < s->series_count; i++)
+        if ((!of_each_process || s->series[i].is_of_each_process) &&
+            (highest == NULL || s->series[i].last.number > highest->last.number))
+            highest = &s->series[i];
+    return highest;
+}
+
+static void warn_one_series(const numbered_search *s, const rank_series *shorter,
+                            const char *shown_by, uint64_t ranks, const logger *log)
+{
+    text_buf by = {0};
+    if (shown_by != NULL)
+        text_printf(&by, "'%s' shows %" PRIu64 " ranks", shown_by, ranks);
+    else
+        text_printf(&by, "%" PRIu64 " ranks wrote the weights", ranks);
+    if (text_check(&by, NULL) == FSDPCK_OK)
+        log_warn(
+            log, FSDPCK_FINDING_FILE_OF_SET,
+            "copy the files of the other ranks: a run that resumes from this folder needs them",
+            "'%s' is the last file of its kind in '%s', but %s: files of the last ranks are "
+            "missing",
+            shorter->last.name, s->in->path, by.text);
+    text_release(&by);
+}
+
+/* A kind of files that ends before another one, or before the ranks of the weights. Files of each process have all
+ * ranks. Others have those of one dim of the mesh, whose size divides the number of ranks, or that of rank 0 alone. */
+static void warn_series(const numbered_search *s, const cat_origin *o, const logger *log)
+{
+    const uint64_t of_weights = o != NULL && o->world_size > 0 ? (uint64_t)o->world_size : 0;
+    const rank_series *any = highest_series(s, false), *each = highest_series(s, true);
+    for (size_t i = 0; i < s->series_count; i++) {
+        const rank_series *one = &s->series[i];
+        const rank_series *longest = one->is_of_each_process ? any : each;
+        const uint64_t own = one->last.number + UINT64_C(1);
+        uint64_t ranks = longest == NULL ? 0 : longest->last.number + UINT64_C(1);
+        const bool by_weights = of_weights >= ranks;
+        ranks = by_weights ? of_weights : ranks;
+        /* warn_ranks has warned of the longest kind */
+        if (own >= ranks || (by_weights && s->last != NULL && own == s->last_rank + 1) ||
+            (!one->is_of_each_process && ranks % own == 0))
+            continue;
+        warn_one_series(s, one, by_weights ? NULL : longest->last.name, ranks, log);
+    }
+}
+
 static void warn_one(const probe_input *in, bool is_state, const catalogue *read,
                      const cat_origin *origin, const logger *log)
 {
@@ -262,6 +343,7 @@ static void warn_one(const probe_input *in, bool is_state, const catalogue *read
     warn_missing(&s, log);
     if (origin != NULL)
         warn_ranks(&s, origin, log);
+    warn_series(&s, origin, log);
     text_release(&s.missing);
 }
 

@@ -20,74 +20,6 @@ char *escaped_copy(const char *text)
     return copy == NULL ? NULL : escape_text(copy, capacity, text, nbytes);
 }
 
-/* fsdpck-model(5): JSON that begins with its version. */
-static bool looks_like_model(const probe_input *in)
-{
-    static const char key[] = "\"version\"";
-    size_t at = 0;
-    if (in->is_folder)
-        return false;
-    while (at < in->head_nbytes && memchr(" \t\r\n", in->head[at], 4) != NULL)
-        at++;
-    if (at == in->head_nbytes || in->head[at++] != '{')
-        return false;
-    while (at < in->head_nbytes && memchr(" \t\r\n", in->head[at], 4) != NULL)
-        at++;
-    return in->head_nbytes - at >= sizeof key - 1 &&
-           memcmp(in->head + at, key, sizeof key - 1) == 0;
-}
-
-static fsdpck_status fail_no_checkpoint(const probe_input *in, const char *path,
-                                        const char *near_miss, fsdpck_error *err)
-{
-    const bool is_model = looks_like_model(in);
-    const bool is_of_system = in->is_folder && is_system_folder(path);
-    if (is_of_system)
-        near_miss = "it is a system folder of devices, processes or settings";
-    if (is_model)
-        near_miss = "it resembles a model description";
-    if (!in->is_folder && in->nbytes == 0)
-        return FAIL_WITH(err, BADINPUT, NO_CHECKPOINT, ("file is empty"), (path, path),
-                         (next, "copy it again from where it was saved: the save or a copy may "
-                                "have been interrupted"));
-    const fsdpck_status st =
-        FAIL_AS(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
-                FSDPCK_FINDING_NO_CHECKPOINT,
-                ("not a checkpoint that fsdpck can read%s%s", near_miss == NULL ? "" : ": ",
-                 near_miss == NULL ? "" : near_miss),
-                (path, path));
-    if (is_of_system)
-        error_next(err, "give the folder that the checkpoint was written to");
-    else if (is_model)
-        error_next(err, "give it as --model FILE together with the checkpoint; fsdpck layout shows "
-                        "its contents");
-    else
-        error_next(err, "fsdpck-formats(5) lists the formats; a DCP folder contains '.metadata'");
-    return st;
-}
-
-static fsdpck_status fail_several(const search_result *found, const char *path, fsdpck_error *err)
-{
-    const fsdpck_status st =
-        FAIL_WITH(err, USAGE, NONE, ("folder contains several checkpoints"), (path, path));
-    text_buf list = {0};
-    text_puts(&list, "choose one of them:");
-    for (size_t i = 0; i < found->count; i++)
-        text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
-    if (found->more + found->more_state > 0)
-        text_printf(&list, ", and %zu more", found->more + found->more_state);
-    text_buf pattern = {0};
-    if (search_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
-        text_printf(&list,
-                    "; if they are one checkpoint with a file per rank: --source-rank-pattern '%s'",
-                    pattern.text);
-    if (text_check(&list, NULL) == FSDPCK_OK)
-        error_next(err, "%s", list.text);
-    text_release(&pattern);
-    text_release(&list);
-    return st;
-}
-
 /* Continues with the only checkpoint inside the folder. */
 static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
                                  const fsdpck_open_options *o, fsdpck_error *err)
@@ -98,9 +30,10 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
     RETURN_IF(viewed ? open_search_ranks(c, &found, err) : search_folders(path, &found, err));
     fsdpck_status st = search_check_parts(&found, err);
     if (st == FSDPCK_OK && found.count == 0)
-        st = fail_no_checkpoint(&c->probe, path, near_miss, err);
+        st = open_fail_no_checkpoint(&c->probe, path, near_miss, err);
     else if (st == FSDPCK_OK && found.count > 1)
-        st = fail_several(&found, path, err);
+        st = search_has_state_only(&found) ? search_fail_state_only(&found, path, err)
+                                           : open_fail_several(&found, path, err);
     if (st == FSDPCK_OK && found.unread)
         log_warn(&c->ctx->log, FSDPCK_FINDING_SIDE_UNREAD,
                  "make it readable: it may be another checkpoint, or a part of this one",
@@ -140,7 +73,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     if (c->format != NULL)
         return FSDPCK_OK;
     if (!c->probe.is_folder)
-        return fail_no_checkpoint(&c->probe, path, near_miss, err);
+        return open_fail_no_checkpoint(&c->probe, path, near_miss, err);
     RETURN_IF(foreign_folder_check(&c->probe, err));
     c->entered_from = strdup(path);
     if (c->entered_from == NULL)
@@ -216,6 +149,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .copies = per_rank_copies(&rule),
         .repair_strided = o->repair_strided,
         .assume_tp_first = o->assume_tp_first,
+        .assume_lost_keys = o->assume_lost_keys != 0,
         .hdf5_fill = o->hdf5_fill != 0,
         .hdf5_separator = o->hdf5_separator,
         .keep_flat_shards = viewed,
@@ -223,7 +157,6 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .found = c->found,
         .found_ctx = c->found_ctx,
     };
-    missing_files_drop(c->ctx, c->path);
     const fsdpck_status st = c->format->open(&request, into, &c->self, err);
     if (st != FSDPCK_OK) {
         error_path(err, c->path);
@@ -272,6 +205,7 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
             return error_set_nomem(err, strlen(o->model_path));
         RETURN_IF(described_model_read(c, o->model_path, &d, err));
     }
+    missing_files_drop(c->ctx, c->path);
     fsdpck_status st = read_metadata(c, o, &d, err);
     described_model_release(&d);
     if (st == FSDPCK_OK && o->format == NULL)
@@ -399,6 +333,15 @@ static fsdpck_status convert(fsdpck_checkpoint **c, fsdpck_open_options *o, fsdp
 
 fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path, const fsdpck_open_options *options,
                           fsdpck_checkpoint **out, fsdpck_error *err)
+{
+    RETURN_IF(checkpoint_open_converted(ctx, path, options, out, err));
+    checkpoint_warn_lost(*out);
+    return FSDPCK_OK;
+}
+
+fsdpck_status checkpoint_open_converted(fsdpck_context *ctx, const char *path,
+                                        const fsdpck_open_options *options, fsdpck_checkpoint **out,
+                                        fsdpck_error *err)
 {
     fsdpck_open_options o;
     *out = NULL;

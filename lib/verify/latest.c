@@ -90,6 +90,21 @@ static bool warn_is_checkpoint(const fsdpck_context *ctx, const char *root, bool
     return is_checkpoint;
 }
 
+/* Another candidate of the same number may be the model. */
+static void warn_no_model(const fsdpck_context *ctx, const latest_step *list, size_t count,
+                          size_t at, const resume_state *state)
+{
+    const bool has_other =
+        (at > 0 && step_name_compare(&list[at - 1].name, &list[at].name) == 0) ||
+        (at + 1 < count && step_name_compare(&list[at + 1].name, &list[at].name) == 0);
+    if (!has_other && !resume_state_has(state, RESUME_MODEL) &&
+        resume_state_has(state, RESUME_OPTIMIZER))
+        log_warn(&ctx->log, FSDPCK_FINDING_WEIGHTS_LOST,
+                 "copy the files of the model from where they were saved, if they are missing",
+                 "step '%s' has the state of the optimizer, but no model",
+                 text_file_name(list[at].path));
+}
+
 /* Complete in itself, and compared with older steps. */
 static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t count, size_t at,
                                 const fsdpck_latest_options *o, fsdpck_error *err)
@@ -101,12 +116,12 @@ static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t c
     if (list[at].name.is_too_large)
         return FAIL(err, UNSUPPORTED, NONE,
                     "number of the step has more than 64 bits; its order is unknown");
-    if (o->allow_missing_state)
-        return latest_step_check(ctx, &list[at], o, NULL, err);
     resume_state_init(&state, list[at].path);
     fsdpck_status st = latest_step_check(ctx, &list[at], o, &state, err);
-    if (st == FSDPCK_OK)
+    if (st == FSDPCK_OK && !o->allow_missing_state)
         st = latest_step_compare(ctx, list, count, at, &state, o, err);
+    if (st == FSDPCK_OK)
+        warn_no_model(ctx, list, count, at, &state);
     resume_state_release(&state);
     return st;
 }

@@ -123,7 +123,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
                                   nested_folders *nested, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = NULL;
-    fsdpck_status st = fsdpck_open(ctx, path, o->open, &c, err);
+    fsdpck_status st = checkpoint_open_converted(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK)
         st = checkpoint_check_lost(c, false, err);
     if (st == FSDPCK_OK)

@@ -40,7 +40,44 @@ static fsdpck_status add_number(step_inventory *s, const latest_step *list, size
     fsdpck_status st = FSDPCK_OK;
     for (; *at < count && is_same_number(&list[*at], &list[first]); ++*at)
         if (st == FSDPCK_OK && latest_step_may_count(&list[*at]))
-            st = step_inventory_add(s, list[*at].path, &list[*at].name, err);
+            st = step_inventory_add(s, list[*at].path, NULL, &list[*at].name, err);
+    return st;
+}
+
+/* The name of an older step's folder, with its number marked; NULL: none. */
+static char *folder_of_older(const latest_step *list, size_t count, size_t at)
+{
+    for (size_t i = at + 1; i < count; i++) {
+        const step_name *n = &list[i].name;
+        const char *base = text_file_name(list[i].path);
+        path_kind kind;
+        if (is_same_number(&list[i], &list[at]) || list[i].is_recorded ||
+            !latest_step_may_count(&list[i]) || n->end <= n->begin ||
+            path_probe(NULL, list[i].path, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FOLDER)
+            continue;
+        text_buf marked = {0};
+        text_append(&marked, base, n->begin);
+        text_append(&marked, &(const char){STEP_INVENTORY_NUMBER}, 1);
+        text_puts(&marked, base + n->end);
+        char *copy = marked.failed || marked.text == NULL ? NULL : strdup(marked.text);
+        text_release(&marked);
+        return copy;
+    }
+    return NULL;
+}
+
+/* A folder without a number in its name, such as 'last', is compared as if it had the name of the others. A copy of it
+ * beside it is another step. */
+static fsdpck_status add_recorded(step_inventory *s, const latest_step *list, size_t count,
+                                  size_t at, fsdpck_error *err)
+{
+    path_kind kind;
+    char *as =
+        path_probe(NULL, list[at].path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER
+            ? folder_of_older(list, count, at)
+            : NULL;
+    const fsdpck_status st = step_inventory_add(s, list[at].path, as, &list[at].name, err);
+    free(as);
     return st;
 }
 
@@ -60,9 +97,16 @@ static bool is_alike(const step_inventory *a, const step_inventory *b)
 static fsdpck_status gather(parts_comparison *p, const latest_step *list, size_t count, size_t at,
                             fsdpck_error *err)
 {
-    while (at > 0 && is_same_number(&list[at - 1], &list[at]))
-        at--;
-    RETURN_IF(add_number(&p->has, list, count, &at, err));
+    const latest_step *chosen = &list[at];
+    if (chosen->is_recorded) {
+        RETURN_IF(add_recorded(&p->has, list, count, at, err));
+        while (at < count && is_same_number(&list[at], chosen))
+            at++;
+    } else {
+        while (at > 0 && is_same_number(&list[at - 1], &list[at]))
+            at--;
+        RETURN_IF(add_number(&p->has, list, count, &at, err));
+    }
     while (at < count && p->older_count < OLDER_MAX) {
         older_step *o = &p->older[p->older_count];
         o->first = &list[at];
@@ -173,8 +217,14 @@ static void print_name(const latest_step *chosen, const char *name, text_buf *ou
     const char *base = text_file_name(chosen->path);
     text_buf full = {.limit_bytes = 4096};
     char text[256];
+    if (chosen->is_recorded) { /* compared under the name of another */
+        text_puts(&full, base);
+        name += strcspn(name, "/");
+    }
     for (; *name != '\0'; name++) {
-        if (*name == STEP_INVENTORY_NUMBER)
+        if (*name == STEP_INVENTORY_NUMBER && chosen->is_recorded)
+            text_printf(&full, "%" PRIu64, chosen->name.step);
+        else if (*name == STEP_INVENTORY_NUMBER)
             text_append(&full, base + chosen->name.begin, chosen->name.end - chosen->name.begin);
         else
             text_append(&full, name, 1);

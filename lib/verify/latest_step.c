@@ -89,15 +89,6 @@ static fsdpck_status check_no_run(latest_step *c, const search_result *found, fs
     return FSDPCK_OK;
 }
 
-static fsdpck_status fail_no_weights(const latest_step *c, const search_result *found,
-                                     fsdpck_error *err)
-{
-    return FAIL_WITH(err, BADINPUT, SAVE_INCOMPLETE,
-                     ("folder contains a trainer's state ('%s'), but no weights",
-                      text_file_name(found->paths[0])),
-                     (path, c->path), (next, "use an older checkpoint"));
-}
-
 /* Some may be without tensors, such as a file of arguments. The trainer's state is checked
  * separately. */
 static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found,
@@ -152,8 +143,8 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
     if (st != FSDPCK_OK && (found->count == 0 || found->more > 0))
         return st;
     fsdpck_error_init(err);
-    if (trainer_state_is_all(found))
-        return fail_no_weights(c, found, err);
+    if (search_has_state_only(found))
+        return search_fail_state_only(found, c->path, err);
     if (st != FSDPCK_OK)
         RETURN_IF(check_found(ctx, found, o, state, err));
     return check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err);

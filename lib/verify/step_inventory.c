@@ -255,8 +255,8 @@ static fsdpck_status add_folder(inventory_walk *w, fsdpck_error *err)
     return st;
 }
 
-fsdpck_status step_inventory_add(step_inventory *s, const char *path, const step_name *name,
-                                 fsdpck_error *err)
+fsdpck_status step_inventory_add(step_inventory *s, const char *path, const char *as,
+                                 const step_name *name, fsdpck_error *err)
 {
     path_kind kind;
     bool counted;
@@ -269,7 +269,7 @@ fsdpck_status step_inventory_add(step_inventory *s, const char *path, const step
         return FSDPCK_OK;
     RETURN_IF(folder_open(&w.dir, path, err));
     strtab_init(&w.folders, NULL);
-    w.base = strdup(base);
+    w.base = strdup(as != NULL ? as : base);
     const fsdpck_status st =
         w.base == NULL ? error_set_nomem(err, strlen(base)) : add_folder(&w, err);
     free(w.base);

@@ -2,7 +2,7 @@
  *
  *     step_inventory s;
  *     step_inventory_init(&s);
- *     RETURN_IF(step_inventory_add(&s, path, &name, err));       // each candidate of this number
+ *     RETURN_IF(step_inventory_add(&s, path, NULL, &name, err));  // each candidate of this number
  *     if (step_inventory_count(&s, pattern, nbytes) < ...) ...
  *     step_inventory_release(&s);
  */
@@ -28,9 +28,10 @@ typedef struct step_inventory {
 void step_inventory_init(step_inventory *s);
 void step_inventory_release(step_inventory *s);
 
-/* path: of the candidate; name: the number in its name. An unreadable folder below is omitted. */
-fsdpck_status step_inventory_add(step_inventory *s, const char *path, const step_name *name,
-                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* path: of the candidate; as: the name to use for its folder, or NULL; name: the number in its name. An unreadable folder
+ * below is omitted. */
+fsdpck_status step_inventory_add(step_inventory *s, const char *path, const char *as,
+                                 const step_name *name, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Names of this pattern; 0: none. */
 uint32_t step_inventory_count(const step_inventory *s, const char *pattern, size_t nbytes);

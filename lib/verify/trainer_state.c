@@ -9,14 +9,6 @@
 #include "open/state_files.h"
 #include "open/state_list.h"
 
-bool trainer_state_is_all(const search_result *found)
-{
-    for (size_t i = 0; i < found->count; i++)
-        if (!trainer_state_is_file(found->paths[i]))
-            return false;
-    return found->count > 0;
-}
-
 bool trainer_state_is_read(const catalogue *c, const char *entry)
 {
     for (size_t i = 0; i < catalogue_file_count(c); i++)

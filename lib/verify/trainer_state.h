@@ -5,9 +5,6 @@
 
 #include "open/checkpoint.h"
 
-/* Whether all paths are such files: the folder with them contains no weights. */
-bool trainer_state_is_all(const search_result *found);
-
 /* Opens the entry of a folder, which has such a name. ends_only: a zip with its end record is not
  * opened. OK also if it is not a file, or of a kind that is not read, such as a pickle of
  * pickle.dump with its end; otherwise the error of checkpoint_open. */

@@ -280,9 +280,12 @@ static fsdpck_status prove_map(fsdpck_verify *v, const char *path, fsdpck_error 
 static void check_sizes(fsdpck_verify *v)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
-    if (checkpoint_check_lost(v->src, true, &what) != FSDPCK_OK)
+    if (checkpoint_check_lost(v->src, true, &what) != FSDPCK_OK) {
         findings_report_as(&v->found, FINDING_ERROR, &what);
-    else if (v->like == NULL && checkpoint_check_sizes(v->src, &what) != FSDPCK_OK)
+        return;
+    }
+    checkpoint_warn_lost(v->src);
+    if (v->like == NULL && checkpoint_check_sizes(v->src, &what) != FSDPCK_OK)
         findings_report_as(&v->found, FINDING_ERROR, &what);
 }
 

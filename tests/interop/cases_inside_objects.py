@@ -99,3 +99,9 @@ def case_dcp_key_without_value(setting):
             said = done.stdout + done.stderr
             check("DCP-KEY-LOST" in said and "tensor:   %s\n" % lost in said, "without %s: %s" % (lost, said))
         check_nothing_at(setting.path("out.pt"))
+        done, out = setting.consolidate(setting.path("dcp"), "without-%s.pt" % lost, "-q", "--assume", "lost-keys")
+        check("DCP-KEY-LOST" in done.stderr and "'%s'" % lost in done.stderr, "omitted %s: %s" % (lost, done.stderr))
+        state = load_pt(out)
+        check(("step" in state) == (lost != "step"), "step in %s" % sorted(state))
+        there = {"model.a": FULL, **({"model.b": FULL + 1} if lost != "model.b" else {})}
+        check_same_tensors(tensors_of_state(state), there, lost)

@@ -31,6 +31,7 @@ import cases_attributes  # noqa: E402, F401
 import cases_average  # noqa: E402, F401
 import cases_containers  # noqa: E402, F401
 import cases_conversion  # noqa: E402, F401
+import cases_dcp_interrupted  # noqa: E402, F401
 import cases_deepspeed  # noqa: E402, F401
 import cases_dequantize  # noqa: E402, F401
 import cases_export_like  # noqa: E402, F401

@@ -87,7 +87,7 @@ def from_fixture(fixture, change=None, release=SEED):
         source = os.path.join(FIXTURES, release, fixture)
         path = os.path.join(folder, os.path.basename(fixture))
         if os.path.isdir(source):
-            shutil.copytree(source, path, symlinks=True)
+            shutil.copytree(source, path, symlinks=True, copy_function=shutil.copyfile)  # all of one time
         else:
             shutil.copy(source, path)
         for where, _, names in os.walk(path):

@@ -244,6 +244,21 @@ def values():
     def stale(path):
         shutil.copy(path + "/__3_0.distcp", path + "/__9_0.distcp")
 
+    def stale_copy(path):
+        shutil.copy(path + "/__3_0.distcp", path + "/__3_0 (copy).distcp")
+
+    def newer_by(seconds, copy=None):
+        """The file of rank 3, or a copy of it, is newer than the metadata."""
+
+        def change(path):
+            file = path + "/__3_0.distcp"
+            if copy is not None:
+                file = shutil.copy(file, os.path.join(path, copy))
+            date = os.stat(path + "/.metadata").st_mtime + seconds
+            os.utime(file, (date, date))
+
+        return change
+
     def second(data=None, **words):
         """A folder that also has the metadata of a save without collectives, the last or an older one."""
 
@@ -264,6 +279,9 @@ def values():
         row("D20", "on-disk", "A", None, folder(swapped_files, files=two)),
         row("D20", "in-metadata", "A", None, folder(files=two, places=[((0, 0), SECOND, 0, N), ((2, 0), FIRST, 0, N)])),
         row("D22", "one", "W", "DCP-STALE", bent(stale)),
+        row("D22", "other-name", "A", "DCP-STALE", bent(stale_copy)),
+        row("D22", "newer", "W", "DCP-NEWER", bent(newer_by(30, "__9_0.distcp")), says=("'__9_0.distcp'",)),
+        row("D22", "newer-named", "W", "DCP-NEWER", bent(newer_by(3600)), says=("'__3_0.distcp'",)),
         row("D22", "metadata-equal", "W", "DCP-STALE", second()),
         row("D22", "metadata-unreadable", "W", "DCP-STALE", second(b"junk")),
         row("D22", "metadata-elsewhere", "W", "DCP-STALE", second(places=elsewhere)),
@@ -298,6 +316,23 @@ def large_object(where):
     return path
 
 
+def third_is_empty(change):
+    """Rank 2 has no rows of the tensor; `change` is made to its file."""
+    none = dcp.blob((0, 3))
+    return folder(lambda path: change(path + "/__2_0.distcp"), chunks=[((0, 0), (2, 3)), ((2, 0), (2, 3)), ((4, 0), (0, 3))],
+                  places=[((0, 0), FIRST, 0, N), ((2, 0), SECOND, 0, N), ((4, 0), "__2_0.distcp", 0, len(none))],
+                  files={FIRST: BLOB, SECOND: BLOB, "__2_0.distcp": none})
+
+
+def empty_after_data(where):
+    """The second file ends with an empty shard, of which the last byte is cut."""
+    none = dcp.blob((0, 3))
+    return folder(lambda path: os.truncate(path + "/" + SECOND, N + len(none) - 1),
+                  chunks=[((0, 0), (2, 3)), ((2, 0), (2, 3)), ((4, 0), (0, 3))],
+                  places=[((0, 0), FIRST, 0, N), ((2, 0), SECOND, 0, N), ((4, 0), SECOND, N, len(none))],
+                  files={FIRST: BLOB, SECOND: BLOB + none})(where)
+
+
 def good():
     rows = [
         row("D26", "object-differs", "W", "DCP-DIFFER", from_fixture("dcp-nocollective", other_object), commands=("consolidate",),
@@ -305,6 +340,12 @@ def good():
         row("D30", "large-object", "L", "DCP-OBJECT", large_object, at="coverage",
             expect={"digest": 0}),
         row("D24", "empty-chunk", "A", None, folder(chunks=[((0, 0), (2, 3)), ((2, 0), (2, 3)), ((4, 0), (0, 3))])),
+        *[row("D34", f"empty-{name}", "W", "DCP-EMPTY-LOST", third_is_empty(change), says=says) for name, change, says in (
+            ("missing", os.remove, ("'__2_0.distcp' (missing)",)),
+            ("cut", lambda path: os.truncate(path, 100), (f"'__2_0.distcp' (100 of {len(dcp.blob((0, 3)))} bytes)",)),
+            ("to-nothing", lambda path: os.truncate(path, 0), (f"'__2_0.distcp' (0 of {len(dcp.blob((0, 3)))} bytes)",)))],
+        row("D34", "empty-whole", "A", None, third_is_empty(lambda path: None)),
+        row("D34", "empty-after-data-cut", "W", "DCP-EMPTY-LOST", empty_after_data, says=("'__1_0.distcp' (",)),
         row("D24", "uneven", "A", None, from_fixture("dcp-fsdp2")),
         row("D24", "zero-dim", "A", None, folder(shape=(0, 3), chunks=[((0, 0), (0, 3))], files={FIRST: blob((0, 3))},
                                                  places=[((0, 0), FIRST, 0, len(blob((0, 3))))])),
@@ -398,6 +439,8 @@ def objects():
         row("D32", "keys-too-many", "R", "KEY-NEST", keys("w", 0), says=("('w', 0)",)),
         row("D32", "keys-too-few", "R", "KEY-NEST", folder(fqn="w.0", fields={"planner_data": {"w.0": ("w",)}})),
         row("D32", "keys-without-a-value", "R", "DCP-KEY-LOST", folder(fields={"planner_data": {"w": ("w",), "v.0": ("v", 0)}})),
+        row("D32", "keys-omitted", "W", "DCP-KEY-LOST", folder(fields={"planner_data": {"w": ("w",), "v.0": ("v", 0), "u": ("u",)}}),
+            options=("--assume", "lost-keys"), says=("2 keys", "'v.0', 'u'")),
         row("D32", "keys-of-another-planner", "A", None, folder(fields={"planner_data": {"w": ("w",), "v": ("a", "b")}})),
         row("D32", "keys-of-an-int", "A", None, folder(fqn="w.0", fields={"planner_data": {"w.0": ("w", 0)}})),
         row("D32", "keys-with-dots", "A", None, folder(fqn="w.0.x", fields={"planner_data": {"w.0.x": ("w.0", "x")}})),

@@ -1,0 +1,72 @@
+/* Paths that are no checkpoint, and folders that contain several. */
+#include <string.h>
+
+#include "base/text.h"
+#include "open/checkpoint.h"
+
+/* fsdpck-model(5): JSON that begins with its version. */
+static bool looks_like_model(const probe_input *in)
+{
+    static const char key[] = "\"version\"";
+    size_t at = 0;
+    if (in->is_folder)
+        return false;
+    while (at < in->head_nbytes && memchr(" \t\r\n", in->head[at], 4) != NULL)
+        at++;
+    if (at == in->head_nbytes || in->head[at++] != '{')
+        return false;
+    while (at < in->head_nbytes && memchr(" \t\r\n", in->head[at], 4) != NULL)
+        at++;
+    return in->head_nbytes - at >= sizeof key - 1 &&
+           memcmp(in->head + at, key, sizeof key - 1) == 0;
+}
+
+fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
+                                      const char *near_miss, fsdpck_error *err)
+{
+    const bool is_model = looks_like_model(in);
+    const bool is_of_system = in->is_folder && is_system_folder(path);
+    if (is_of_system)
+        near_miss = "it is a system folder of devices, processes or settings";
+    if (is_model)
+        near_miss = "it resembles a model description";
+    if (!in->is_folder && in->nbytes == 0)
+        return FAIL_WITH(err, BADINPUT, NO_CHECKPOINT, ("file is empty"), (path, path),
+                         (next, "copy it again from where it was saved: the save or a copy may "
+                                "have been interrupted"));
+    const fsdpck_status st =
+        FAIL_AS(err, format_is_foreign(in) ? FSDPCK_UNSUPPORTED : FSDPCK_BADINPUT,
+                FSDPCK_FINDING_NO_CHECKPOINT,
+                ("not a checkpoint that fsdpck can read%s%s", near_miss == NULL ? "" : ": ",
+                 near_miss == NULL ? "" : near_miss),
+                (path, path));
+    if (is_of_system)
+        error_next(err, "give the folder that the checkpoint was written to");
+    else if (is_model)
+        error_next(err, "give it as --model FILE together with the checkpoint; fsdpck layout shows "
+                        "its contents");
+    else
+        error_next(err, "fsdpck-formats(5) lists the formats; a DCP folder contains '.metadata'");
+    return st;
+}
+
+fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err)
+{
+    const fsdpck_status st =
+        FAIL_WITH(err, USAGE, NONE, ("folder contains several checkpoints"), (path, path));
+    text_buf list = {0}, pattern = {0};
+    text_puts(&list, "choose one of them:");
+    for (size_t i = 0; i < found->count; i++)
+        text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
+    if (found->more + found->more_state > 0)
+        text_printf(&list, ", and %zu more", found->more + found->more_state);
+    if (search_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
+        text_printf(&list,
+                    "; if they are one checkpoint with a file per rank: --source-rank-pattern '%s'",
+                    pattern.text);
+    if (text_check(&list, NULL) == FSDPCK_OK)
+        error_next(err, "%s", list.text);
+    text_release(&pattern);
+    text_release(&list);
+    return st;
+}
