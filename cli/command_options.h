@@ -43,6 +43,7 @@ typedef struct command_options {
     int no_manifest, sha256, output_local;
     int hdf5_groups, compress;
     int torch, force, no_sync, read_back, direct, dry_run;
+    char *html; /* also of layout and diff */
     /* options_group */
     uint64_t group_size, group_hosts;
     int group_local;
@@ -51,7 +52,6 @@ typedef struct command_options {
     uint64_t threads, memory_nbytes;
     uint64_t peer_timeout_seconds;
     int engine, progress, json, quiet, verbose;
-    char *html;         /* of layout and diff */
     /* of average */
     int average_part; /* --part, with one more choice: FSDPCK_PART_ALL + 1 is ema */
     char *weights, *schedule, *average_base, *scale, *slerp;

@@ -282,6 +282,8 @@ const opt_row options_writing[] = {
      .help = "write with O_DIRECT: auto, on or off"},
     {"dry-run", .kind = OPT_FLAG, .at = AT(dry_run),
      .help = "check and plan, print the totals of the plan, write nothing"},
+    {"html", .kind = OPT_TEXT, .at = AT(html), .value = "FILE", .words = OPT_WORDS_FILES,
+     .help = "write the report to FILE as a web page instead; replaces only such a page"},
     {0},
 };
 

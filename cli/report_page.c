@@ -34,6 +34,13 @@ static bool is_page(const char *path)
     return strstr(head, MARK) != NULL;
 }
 
+/* Whether nothing else is at this path. */
+static bool is_free(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) != 0 || (S_ISREG(st.st_mode) && is_page(path));
+}
+
 /* Before work that can take long. */
 static bool is_in_writable_folder(const char *path)
 {
@@ -48,7 +55,6 @@ static bool is_in_writable_folder(const char *path)
 
 int report_page_start(cli *c, const char *path)
 {
-    struct stat st;
     if (path == NULL)
         return -1;
     c->json = true;
@@ -56,7 +62,7 @@ int report_page_start(cli *c, const char *path)
         return -1;
     if (path[0] == '\0')
         return fail(path, FSDPCK_USAGE, "empty file name", "give a name: --html report.html");
-    if (stat(path, &st) == 0 && !(S_ISREG(st.st_mode) && is_page(path)))
+    if (!is_free(path))
         return fail(path, FSDPCK_USAGE, "exists and is not a page of fsdpck: it is not replaced",
                     "give --html another name, or remove the file");
     if (!is_in_writable_folder(path))
@@ -113,6 +119,9 @@ static int publish(report_page *page)
     const bool lost = ferror(page->file) != 0;
     if (fclose(page->file) != 0 || lost)
         return errno != 0 ? errno : EIO;
+    /* The command may have written something there. */
+    if (!is_free(page->path))
+        return EEXIST;
     return rename(page->temporary, page->path) == 0 ? 0 : errno;
 }
 
