@@ -353,6 +353,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_IDX_NONE = 510,
     FSDPCK_FINDING_DCP_EMPTY_LOST = 530,
     FSDPCK_FINDING_DCP_NEWER = 531,
+    FSDPCK_FINDING_EXPORT_VOCAB = 540,
     FSDPCK_FINDING_STEP_NAME = 550,
 } fsdpck_finding_id;
 

@@ -2,6 +2,7 @@
  *
  *     context.c           logging, progress, cancellation, warnings
  *     missing_files.c     the files that FILE-MISSING is about
+ *     named_tensors.c     all tensors that an error is about
  *     open_ranks.c        path -> the files that the ranks of a group find there
  *     probe.c             a path or folder -> the input of the format probes
  *     open.c              path -> format reader -> sealed catalogue, parts
@@ -63,7 +64,7 @@
 /* Warnings that a context keeps. */
 #define CONTEXT_WARNINGS_MAX 1000u
 
-/* Missing files that a context keeps. */
+/* Missing files that a context keeps, and names of tensors for an error. */
 #define CONTEXT_MISSING_MAX 1000000u
 
 typedef struct missing_file {
@@ -86,6 +87,7 @@ struct fsdpck_context {
     bool warnings_more;    /* more than are kept */
     missing_file *missing; /* likewise under warnings_lock */
     size_t missing_count, missing_capacity;
+    struct named_tensors *named; /* likewise; the newest first */
 };
 
 /* What Megatron-Core records of a run, see fsdpck_megatron. */
@@ -200,10 +202,13 @@ struct fsdpck_checkpoint {
  * dims, as rank files also name slices of it. NULL without a mesh. */
 const mesh *catalogue_largest_mesh(const catalogue *c);
 
-/* missing_files.c: keeps a line of log_missing_file; drops those of a folder, or of all folders for
- * NULL. */
+/* missing_files.c: keeps a line of log_missing_file; drops those of a folder, and the names of tensors for its errors,
+ * or all for NULL. */
 void missing_files_keep(fsdpck_context *ctx, const log_line *line);
 void missing_files_drop(fsdpck_context *ctx, const char *parent);
+/* named_tensors.c: keeps names, escaped and each with its NUL, of an error that is complete; takes their memory. */
+void named_tensors_keep(fsdpck_context *ctx, const fsdpck_error *what, text_buf *names);
+void named_tensors_drop(fsdpck_context *ctx, const char *path); /* likewise */
 
 /* Copies a caller's options over defaults; `from` may be NULL. Errors: USAGE. */
 fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_options *from,
@@ -340,6 +345,9 @@ typedef struct like_map {
     const char *name; /* a constant; NULL: none is needed */
     char model_type[64];
 } like_map;
+/* UNSUPPORTED if it is no folder of safetensors files. */
+fsdpck_status checkpoint_check_like(const fsdpck_checkpoint *like,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Chooses the built-in map from the names of `c` to those of `like`, by its config.json. UNSUPPORTED
  * (EXPORT-MAP) if none fits, USAGE (EXPORT-MAP) if two do. */
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
