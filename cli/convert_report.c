@@ -66,7 +66,8 @@ static const char *left_out_hint(const command_request *r, const fsdpck_info *in
 {
     if (r->sources != NULL)
         return strcmp(p->part, "model") == 0 ? "; --part all includes optimizer state" : "";
-    if (info->map[0] != '\0' || info->dequantized > 0 || info->merged != NULL || info->has_adapter)
+    if (info->map[0] != '\0' || info->dequantized > 0 || info->merged != NULL ||
+        info->has_adapter || r->given->base != NULL) /* --like takes neither */
         return "";
     if (!convert_is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
         p->format_id != FSDPCK_FORMAT_DCP)

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "fsdpck_verify.h"
 #include "report_page.h"
 #include "warnings.h"
 
@@ -112,6 +113,8 @@ static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
             json_member_i64(w, "step", source->step);
         if (source->world_size >= 0)
             json_member_i64(w, "world_size", source->world_size);
+        if (source->recorded_world_size > 0)
+            json_member_i64(w, "recorded_world_size", source->recorded_world_size);
         add_text(w, "mesh", source->mesh);
         if (source->sharded_otherwise > 0)
             json_member_u64(w, "cut_otherwise", source->sharded_otherwise);
@@ -258,16 +261,25 @@ void report_texts(json_writer *w, const char *key, char *const *texts, size_t co
     json_end_array(w);
 }
 
-void report_missing_files(const cli *c, json_writer *w, const fsdpck_error *what)
+typedef const char *next_name(fsdpck_context *ctx, const fsdpck_error *what, size_t *cursor);
+
+static void put_names(const cli *c, json_writer *w, const char *key, const fsdpck_error *what,
+                      next_name *next)
 {
     size_t cursor = 0;
-    const char *name = fsdpck_context_missing_file(c->ctx, what, &cursor);
+    const char *name = next(c->ctx, what, &cursor);
     if (name == NULL)
         return;
-    json_member_array(w, "files");
-    for (; name != NULL; name = fsdpck_context_missing_file(c->ctx, what, &cursor))
+    json_member_array(w, key);
+    for (; name != NULL; name = next(c->ctx, what, &cursor))
         report_put_text(w, name);
     json_end_array(w);
+}
+
+void report_all_names(const cli *c, json_writer *w, const fsdpck_error *what)
+{
+    put_names(c, w, "files", what, fsdpck_context_missing_file);
+    put_names(c, w, "tensors", what, fsdpck_context_named_tensor);
 }
 
 const char *report_next(fsdpck_finding_id finding, const char *next)
@@ -345,7 +357,7 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
     if (finding != FSDPCK_FINDING_NONE) {
         warnings_begin_finding(w, finding, "error", err->message, report_next(finding, err->next));
         add_text(w, "path", err->path);
-        report_missing_files(c, w, err);
+        report_all_names(c, w, err);
         json_end_object(w);
     }
     json_end_array(w);

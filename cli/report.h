@@ -90,8 +90,8 @@ void report_put_text(json_writer *w, const char *text);
 /* Adds a list of texts. */
 void report_texts(json_writer *w, const char *key, char *const *texts, size_t count);
 
-/* For FILE-MISSING: the member "files", if the names are known. */
-void report_missing_files(const cli *c, json_writer *w, const fsdpck_error *what);
+/* The members "files" and "tensors": all that the error is about, if their names are known. */
+void report_all_names(const cli *c, json_writer *w, const fsdpck_error *what);
 
 /* The next step: `next`, or if it is "" the one from the table of findings. */
 const char *report_next(fsdpck_finding_id finding, const char *next);

@@ -215,7 +215,7 @@ static void put_finding(const cli *c, json_writer *w, const fsdpck_finding *f)
         json_member_u64(w, "offset", e->offset_bytes);
     put_field(w, "expected", e->expected);
     put_field(w, "found", e->found);
-    report_missing_files(c, w, e);
+    report_all_names(c, w, e);
     json_end_object(w);
 }
 

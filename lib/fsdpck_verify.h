@@ -339,6 +339,13 @@ FSDPCK_API int fsdpck_verify_get_source(const fsdpck_verify *v, fsdpck_info *inf
 FSDPCK_API void fsdpck_verify_get_finding(const fsdpck_verify *v, uint64_t index,
                                           fsdpck_finding *finding);
 
+/* The tensors that a finding EXPORT-KEYS, EXPORT-SHAPE or EXPORT-DTYPE is about, one per call, of verify and of a
+ * refused export: the message lists the first few. As fsdpck_context_missing_file: *cursor begins at 0, and NULL
+ * follows the last. Names are escaped as by fsdpck_escape, at most a million, and belong to the context until
+ * what->path is opened again. */
+FSDPCK_API const char *fsdpck_context_named_tensor(fsdpck_context *ctx, const fsdpck_error *what,
+                                                   size_t *cursor);
+
 /* Statistics of one tensor over the finite numbers read. A complex element counts as two numbers.
  * Independent of the number of threads. Replicas count once. */
 typedef struct fsdpck_tensor_statistics {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "state/model_ties.h"
 
 #define CONFIG_NBYTES_MAX (UINT64_C(16) << 20)
 
@@ -25,40 +25,15 @@ void hf_ties_release(hf_ties *t)
     vec_release(&t->fills);
 }
 
-/* "tie_word_embeddings": true at the top of the document. */
-static fsdpck_status read_config(json_reader *r, bool *tied, fsdpck_error *err)
-{
-    static const char key[] = "tie_word_embeddings";
-    json_token t;
-    RETURN_IF(json_next(r, &t, err));
-    if (t.kind != JSON_OBJECT)
-        return FSDPCK_OK;
-    for (;;) {
-        RETURN_IF(json_next(r, &t, err));
-        if (t.kind != JSON_KEY)
-            return FSDPCK_OK;
-        const bool is_tied = t.nbytes == strlen(key) && memcmp(t.text, key, t.nbytes) == 0;
-        RETURN_IF(json_next(r, &t, err));
-        if (is_tied)
-            *tied = t.kind == JSON_TRUE;
-        RETURN_IF(json_skip(r, &t, err));
-    }
-}
-
 /* An unreadable config is ignored: it is not part of the weights. */
 static bool config_ties(const open_request *req)
 {
     char *text = NULL;
     size_t nbytes = 0;
-    bool tied = false;
-    json_reader r;
     if (file_read_whole(&req->probe->dir, "config.json", CONFIG_NBYTES_MAX, &text, &nbytes, NULL) !=
         FSDPCK_OK)
         return false;
-    json_reader_init(&r, text, nbytes, FSDPCK_FINDING_NONE);
-    if (read_config(&r, &tied, NULL) != FSDPCK_OK)
-        tied = false;
-    json_reader_release(&r);
+    const bool tied = model_ties_read(text, nbytes) == MODEL_TIES_YES;
     free(text);
     return tied;
 }

@@ -7,8 +7,8 @@
  *     hf_ties_release(&ties);
  *
  * The description (open_request.names) or `config.json` beside the index defines tied names: with
- * "tie_word_embeddings": true the output head `lm_head.weight` is the embedding (transformers 5;
- * without that entry nothing is tied).
+ * "tie_word_embeddings": true, or a model type for which transformers has this default, the output head
+ * `lm_head.weight` is the embedding (state/model_ties.h).
  */
 #ifndef FSDPCK_HF_TIES_H
 #define FSDPCK_HF_TIES_H

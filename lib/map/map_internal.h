@@ -24,6 +24,7 @@
 #define FSDPCK_MAP_MAP_INTERNAL_H
 
 #include "map/map.h"
+#include "state/model_ties.h"
 
 #define MAP_CAPTURES_MAX 4u
 /* Names that a pattern with alternatives stands for. */
@@ -155,8 +156,7 @@ struct tensor_map {
     text_buf dropped;            /* the names of the `drop` lines */
     text_buf needed;             /* those of the `needs` lines */
     vec ties;                    /* map_tie */
-    bool tied, nested_tied;      /* tie_word_embeddings, at the top and in text_config */
-    bool ties_at_top;            /* it is at the top */
+    model_ties_config stated;    /* whether config.json ties the embeddings */
     uint64_t head_dim;           /* of config.json, at the top, else in text_config; 0: absent */
     bool head_dim_at_top;
     map_config_sizes top, nested; /* of config.json, and of its text_config */

@@ -64,7 +64,8 @@ const char *map_adapter_untied(const map_adapter *v)
 fsdpck_status map_add_ties(map_adapter *v, fsdpck_error *err)
 {
     const tensor_map *m = v->m;
-    const bool ties = m->ties_at_top ? m->tied : m->nested_tied;
+    bool by_default;
+    const bool ties = model_ties_of(&m->stated, &by_default) == MODEL_TIES_YES;
     if (m->forward == NULL || find_made(v, score, strlen(score)) != CAT_NONE)
         return FSDPCK_OK;
     for (size_t i = 0; i < m->ties.count; i++)

@@ -92,19 +92,6 @@ static fsdpck_status take_member(tensor_map *m, uint32_t key_text, bool in_text_
     return FSDPCK_OK;
 }
 
-/* "tie_word_embeddings", at the top or in text_config. */
-static void take_tie(tensor_map *m, bool in_text_config, const json_token *t)
-{
-    if (t->kind != JSON_TRUE && t->kind != JSON_FALSE)
-        return;
-    if (in_text_config) {
-        m->nested_tied = t->kind == JSON_TRUE;
-    } else {
-        m->tied = t->kind == JSON_TRUE;
-        m->ties_at_top = true;
-    }
-}
-
 /* "head_dim", at the top or in text_config. */
 static void take_head_dim(tensor_map *m, bool in_text_config, const json_token *t)
 {
@@ -202,17 +189,16 @@ static fsdpck_status read_members(tensor_map *m, json_reader *r, fsdpck_error *e
         }
         const uint32_t key = strtab_find(&m->texts, t.text, t.nbytes);
         const bool nested = !in_text_config && is_key(&t, "text_config");
-        const bool ties = is_key(&t, "tie_word_embeddings"), head_dim = is_key(&t, "head_dim"),
-                   type = is_key(&t, "model_type");
-        const char *name = t.text;
-        const size_t nbytes = t.nbytes;
+        const bool head_dim = is_key(&t, "head_dim"), type = is_key(&t, "model_type");
+        char name[32];
+        const size_t nbytes = t.nbytes < sizeof name ? t.nbytes : 0;
+        memcpy(name, t.text, nbytes);
         RETURN_IF(json_next(r, &t, err));
         if (nested && t.kind == JSON_OBJECT) {
-            in_text_config = true;
+            in_text_config = m->stated.has_nested = true;
             continue;
         }
-        if (ties)
-            take_tie(m, in_text_config, &t);
+        model_ties_take(&m->stated, in_text_config, name, nbytes, &t);
         if (head_dim)
             take_head_dim(m, in_text_config, &t);
         take_size(in_text_config ? &m->nested : &m->top, name, nbytes, &t);

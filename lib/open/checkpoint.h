@@ -2,6 +2,7 @@
  *
  *     context.c           logging, progress, cancellation, warnings
  *     missing_files.c     the files that FILE-MISSING is about
+ *     named_tensors.c     all tensors that an error is about
  *     open_ranks.c        path -> the files that the ranks of a group find there
  *     probe.c             a path or folder -> the input of the format probes
  *     open.c              path -> format reader -> sealed catalogue, parts
@@ -26,6 +27,8 @@
  *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
+ *     step_manifest.c     checkpoint_manifest.json of VeOmni
+ *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json
  *     lost_weights.c      folders whose model is lost; layer_gaps.c: tensors that layers lack
@@ -61,7 +64,7 @@
 /* Warnings that a context keeps. */
 #define CONTEXT_WARNINGS_MAX 1000u
 
-/* Missing files that a context keeps. */
+/* Missing files that a context keeps, and names of tensors for an error. */
 #define CONTEXT_MISSING_MAX 1000000u
 
 typedef struct missing_file {
@@ -84,6 +87,7 @@ struct fsdpck_context {
     bool warnings_more;    /* more than are kept */
     missing_file *missing; /* likewise under warnings_lock */
     size_t missing_count, missing_capacity;
+    struct named_tensors *named; /* likewise; the newest first */
 };
 
 /* What Megatron-Core records of a run, see fsdpck_megatron. */
@@ -150,12 +154,10 @@ struct fsdpck_checkpoint {
     bool adapters_known; /* checkpoint_list_adapters has run */
     vec adapters;        /* found_adapter */
     strtab adapter_names;
-    bool state_files_known;    /* trainer_state_list has run */
-    vec state_files;           /* found_state_file */
-    bool other_files_known;    /* other_files_list has run */
-    vec other_files;           /* found_state_file */
-    uint64_t other_files_more; /* that are not listed */
-    bool inner_loaded;         /* checkpoint_load_inner has run */
+    bool state_files_known, other_files_known; /* trainer_state_list, other_files_list have run */
+    vec state_files, other_files;              /* found_state_file */
+    uint64_t other_files_more;                 /* that are not listed */
+    bool inner_loaded;                         /* checkpoint_load_inner has run */
     struct remote_folder
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
     format_found_fn found; /* only while opening */
@@ -201,10 +203,13 @@ struct fsdpck_checkpoint {
  * dims, as rank files also name slices of it. NULL without a mesh. */
 const mesh *catalogue_largest_mesh(const catalogue *c);
 
-/* missing_files.c: keeps a line of log_missing_file; drops those of a folder, or of all folders for
- * NULL. */
+/* missing_files.c: keeps a line of log_missing_file; drops those of a folder, and the names of tensors for its errors,
+ * or all for NULL. */
 void missing_files_keep(fsdpck_context *ctx, const log_line *line);
 void missing_files_drop(fsdpck_context *ctx, const char *parent);
+/* named_tensors.c: keeps names, escaped and each with its NUL, of an error that is complete; takes their memory. */
+void named_tensors_keep(fsdpck_context *ctx, const fsdpck_error *what, text_buf *names);
+void named_tensors_drop(fsdpck_context *ctx, const char *path); /* likewise */
 
 /* Copies a caller's options over defaults; `from` may be NULL. Errors: USAGE. */
 fsdpck_status open_options_take(fsdpck_open_options *o, const fsdpck_open_options *from,
@@ -343,6 +348,9 @@ typedef struct like_map {
     const char *name; /* a constant; NULL: none is needed */
     char model_type[64];
 } like_map;
+/* UNSUPPORTED if it is no folder of safetensors files. */
+fsdpck_status checkpoint_check_like(const fsdpck_checkpoint *like,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Chooses the built-in map from the names of `c` to those of `like`, by its config.json. UNSUPPORTED
  * (EXPORT-MAP) if none fits, USAGE (EXPORT-MAP) if two do. */
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
@@ -442,12 +450,6 @@ void search_omit_state(search_result *found);
 /* Without a trainer's state, if there is anything else. */
 fsdpck_status search_folders(const char *path, search_result *found,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* NO-CHECKPOINT, near_miss: what it resembles, or NULL; and USAGE, which lists the paths found (open_fail.c). */
-fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
-                                      const char *near_miss, fsdpck_error *err);
-/* SEARCH-LIMIT */
-fsdpck_status open_fail_limited(const char *path, fsdpck_error *err);
-fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err);
 /* All that was found are files of a trainer's state, such as optimizer.bin. BADINPUT (WEIGHTS-LOST). */
 bool search_has_state_only(const search_result *found);
 fsdpck_status search_fail_state_only(const search_result *found, const char *path,
@@ -471,6 +473,10 @@ typedef struct deepspeed_steps {
     int64_t global, skipped, optimizer;
 } deepspeed_steps;
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
+/* The step in a file of the trainer, and that in the name of the folder, which is the same unless one of them
+ * is of another save. *recorded_in: the file, a constant. False if one of them is unknown. */
+bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
+                             const char **recorded_in);
 
 /* open_ranks.c */
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */

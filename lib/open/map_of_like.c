@@ -86,11 +86,24 @@ static fsdpck_status choose(const map_inputs *l, const fsdpck_checkpoint *like, 
     return st;
 }
 
+fsdpck_status checkpoint_check_like(const fsdpck_checkpoint *like, fsdpck_error *err)
+{
+    if (like->probe.is_folder && like->format->of_model)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, UNSUPPORTED, NONE,
+                     ("--like requires a Hugging Face folder of safetensors files"),
+                     (path, like->path), (found, "format '%s'", like->format->name),
+                     (next, "give the folder with config.json and the weights; if these are in "
+                            "another format, convert them to safetensors first: fsdpck "
+                            "consolidate BASE NEW/"));
+}
+
 fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoint *like,
                                     like_map *chosen, fsdpck_error *err)
 {
     map_inputs l;
     *chosen = (like_map){0};
+    RETURN_IF(checkpoint_check_like(like, err));
     RETURN_IF(checkpoint_load_inner(c, err));
     fsdpck_status st = map_inputs_list(c, &l, err);
     const size_t equal = st == FSDPCK_OK ? count_equal(&l, like) : 0;
@@ -108,6 +121,7 @@ fsdpck_status checkpoint_check_like_map(fsdpck_checkpoint *c, const fsdpck_check
     model_config config;
     map_inputs l;
     bool is_for;
+    RETURN_IF(checkpoint_check_like(like, err));
     if (given == NULL)
         return FSDPCK_OK;
     RETURN_IF(checkpoint_load_inner(c, err));

@@ -66,7 +66,8 @@ void merged_find_tied(const fsdpck_checkpoint *base, merge_list *list)
     model_config config;
     const bool is_read = read_config(base, &config) == FSDPCK_OK;
     list->is_untold = !is_read || config.text == NULL;
-    if (list->is_untold || config.ties == MODEL_TIES_YES || config.nested_ties == MODEL_TIES_YES) {
+    if (list->is_untold || config.ties == MODEL_TIES_YES ||
+        config.stated_ties.nested.ties == MODEL_TIES_YES) {
         list->embedding = model_embedding_find(&base->cat, &config, &list->is_certain);
         list->head = find_head(&base->cat, list->embedding);
     }

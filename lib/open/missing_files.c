@@ -63,6 +63,7 @@ void missing_files_drop(fsdpck_context *ctx, const char *parent)
         ctx->missing_capacity = 0;
     }
     pthread_mutex_unlock(&ctx->warnings_lock);
+    named_tensors_drop(ctx, parent);
 }
 
 const char *fsdpck_context_missing_file(fsdpck_context *ctx, const fsdpck_error *what,

@@ -9,25 +9,28 @@
 
 #define CONFIG_NAME "config.json"
 
-/* A link of the Hugging Face cache: "../../blobs/HASH". Other links may point to any file, which
- * would then be published with the model. */
-static bool is_cache_link(const folder *dir, const char *name)
+/* A link of the Hugging Face cache: "../../blobs/HASH", and "../../../blobs/HASH" in a folder of the snapshot. Other
+ * links may point to any file, which would then be published with the model. */
+static bool is_cache_link(const folder *dir, const char *name, cache_links links)
 {
-    static const char blobs[] = "../../blobs/";
+    static const char up[] = "../", blobs[] = "../../blobs/";
     char to[256];
     const ssize_t n = readlinkat(dir->fd, name, to, sizeof to - 1);
     if (n < 0)
         return false;
     to[n] = '\0';
-    const char *const hash = to + strlen(blobs);
-    return strncmp(to, blobs, strlen(blobs)) == 0 && *hash != '\0' && *hash != '.' &&
+    const bool is_deep = links == CACHE_LINKS_INSIDE;
+    if (is_deep && strncmp(to, up, strlen(up)) != 0)
+        return false;
+    const char *const rest = is_deep ? to + strlen(up) : to, *const hash = rest + strlen(blobs);
+    return strncmp(rest, blobs, strlen(blobs)) == 0 && *hash != '\0' && *hash != '.' &&
            strchr(hash, '/') == NULL;
 }
 
-fsdpck_status model_file_open(const folder *dir, const char *name, bool cache_links, file *f,
+fsdpck_status model_file_open(const folder *dir, const char *name, cache_links links, file *f,
                               fsdpck_error *err)
 {
-    const bool follow = cache_links && is_cache_link(dir, name);
+    const bool follow = links != CACHE_LINKS_NONE && is_cache_link(dir, name, links);
     return file_open_read(f, dir, name, follow ? 0 : FILE_NO_FOLLOW, err);
 }
 
@@ -67,12 +70,7 @@ static void take_number(model_config *c, bool nested, const char *key, const jso
 /* A member at the top or, if nested, in text_config; those at the top have precedence. */
 static void take_member(model_config *c, bool nested, const char *key, const json_token *t)
 {
-    const bool is_bool = t->kind == JSON_TRUE || t->kind == JSON_FALSE;
-    if (strcmp(key, "tie_word_embeddings") == 0 && is_bool) {
-        const model_ties ties = t->kind == JSON_TRUE ? MODEL_TIES_YES : MODEL_TIES_NO;
-        c->nested_ties = nested ? ties : c->nested_ties;
-        c->ties = nested ? c->ties : ties;
-    }
+    model_ties_take(&c->stated_ties, nested, key, strlen(key), t);
     if (!nested && strcmp(key, "model_type") == 0 && t->kind == JSON_STRING &&
         t->nbytes < sizeof c->model_type && memchr(t->text, '\0', t->nbytes) == NULL)
         snprintf(c->model_type, sizeof c->model_type, "%.*s", (int)t->nbytes, t->text);
@@ -145,7 +143,7 @@ static fsdpck_status read_members(model_config *c, json_reader *r, fsdpck_error 
         snprintf(key, sizeof key, "%.*s", (int)(t.nbytes < sizeof key ? t.nbytes : 0), t.text);
         RETURN_IF(json_next(r, &t, err));
         if (!nested && strcmp(key, "text_config") == 0 && t.kind == JSON_OBJECT) {
-            nested = true;
+            nested = c->stated_ties.has_nested = true;
             continue;
         }
         take_member(c, nested, key, &t);
@@ -166,8 +164,7 @@ static fsdpck_status parse(model_config *c, fsdpck_error *err)
     if (st == FSDPCK_OK)
         st = read_members(c, &r, err);
     json_reader_release(&r);
-    if (c->ties == MODEL_TIES_UNKNOWN)
-        c->ties = c->nested_ties;
+    c->ties = model_ties_of(&c->stated_ties, &c->ties_by_default);
     return st;
 }
 
@@ -192,7 +189,7 @@ fsdpck_status model_config_read(const folder *dir, model_config *config, fsdpck_
     RETURN_IF(path_probe(dir, CONFIG_NAME, &kind, NULL, err));
     if (kind == PATH_ABSENT)
         return FSDPCK_OK;
-    RETURN_IF(model_file_open(dir, CONFIG_NAME, true, &f, err));
+    RETURN_IF(model_file_open(dir, CONFIG_NAME, CACHE_LINKS, &f, err));
     const fsdpck_status st = read_text(&f, config, err);
     if (st != FSDPCK_OK)
         error_path(err, f.path);

@@ -13,12 +13,10 @@
 #define FSDPCK_OPEN_MODEL_CONFIG_H
 
 #include "io/file.h"
+#include "state/model_ties.h"
 
 /* Real ones have some KB. */
 #define MODEL_CONFIG_NBYTES_MAX ((uint64_t)16 << 20)
-
-/* "tie_word_embeddings" */
-typedef enum model_ties { MODEL_TIES_UNKNOWN, MODEL_TIES_NO, MODEL_TIES_YES } model_ties;
 
 typedef enum model_number {
     MODEL_VOCAB_SIZE,
@@ -31,9 +29,10 @@ typedef enum model_number {
 typedef struct model_config {
     char *text; /* config.json; NULL: the folder has none */
     size_t nbytes;
-    char model_type[64]; /* "llama"; "" if it is absent or longer */
-    model_ties ties;     /* at the top, else in text_config */
-    model_ties nested_ties;
+    char model_type[64];  /* "llama"; "" if it is absent or longer */
+    model_ties ties;      /* as transformers reads it */
+    bool ties_by_default; /* by the model type: no member states it */
+    model_ties_config stated_ties;
     bool is_quantized; /* has a quantization_config */
     /* LLaVA trained the projector alone, and saves it alone: "tune_mm_mlp_adapter" */
     bool has_only_projector;
@@ -56,8 +55,11 @@ fsdpck_status model_config_read_file(const char *path, model_config *config,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
 void model_config_release(model_config *config);
 
-/* Opens file `name` of the folder. cache_links: follow a link of the Hugging Face cache. */
-fsdpck_status model_file_open(const folder *dir, const char *name, bool cache_links, file *f,
+/* Links of the Hugging Face cache to follow: none, those of a snapshot, or those of a folder inside a snapshot. */
+typedef enum cache_links { CACHE_LINKS_NONE, CACHE_LINKS, CACHE_LINKS_INSIDE } cache_links;
+
+/* Opens file `name` of the folder. */
+fsdpck_status model_file_open(const folder *dir, const char *name, cache_links links, file *f,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

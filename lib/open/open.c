@@ -8,6 +8,7 @@
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
 #include "open/foreign_folders.h"
+#include "open/open_fail.h"
 #include "open/other_files.h"
 #include "open/state_files.h"
 #include "open/stated_files.h"
@@ -31,7 +32,7 @@ static void note_found(const fsdpck_checkpoint *c, const search_result *found)
                  "and files",
                  c->probe.path, SEARCH_ENTRIES_MAX);
     if (found->foreign != NULL)
-        log_write(log, LOG_NOTE, "ignoring folder '%s' %s, which fsdpck does not read",
+        log_write(log, LOG_NOTE, "ignoring '%s', a checkpoint %s, which fsdpck does not read",
                   found->foreign_path, found->foreign->title);
     log_write(log, LOG_NOTE, "reading the %s checkpoint %sinside: '%s'",
               found->is_limited ? "first" : "only", found->is_limited ? "found " : "",

@@ -45,6 +45,22 @@ fsdpck_status probe_list_entries(probe_input *in, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* OWNER/NAME of the Hugging Face Hub, not a typing error in a path: no folder has the first name. */
+static bool is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    path_kind kind;
+    if (slash == NULL || slash == path || path[0] == '.' || path[0] == '~' || slash[1] == '\0' ||
+        strchr(slash + 1, '/') != NULL)
+        return false;
+    char *owner = strndup(path, (size_t)(slash - path));
+    const bool is_absent = owner != NULL &&
+                           path_probe(NULL, owner, &kind, NULL, NULL) == FSDPCK_OK &&
+                           kind == PATH_ABSENT;
+    free(owner);
+    return is_absent;
+}
+
 fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
 {
     memset(in, 0, sizeof *in);
@@ -54,6 +70,13 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
         return FAIL_WITH(err, USAGE, NONE, ("checkpoint name is empty"),
                          (next, "give a file or folder; '.' is the current folder"));
     RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
+    if (kind == PATH_ABSENT && is_hub_name(path))
+        return FAIL_WITH(
+            err, IO, NONE, ("no such file or folder"), (path, path), (sys_errno, ENOENT),
+            (next,
+             "for a model of the Hugging Face Hub, run hf download %s --local-dir DIR, "
+             "and give DIR",
+             path));
     if (kind == PATH_ABSENT)
         return FAIL_WITH(err, IO, NONE, ("no such file or folder"), (path, path),
                          (sys_errno, ENOENT));

@@ -80,7 +80,7 @@ static fsdpck_status read_small(const sidecars *s, const char *name, char **text
 {
     file f = FILE_CLOSED;
     *text = NULL;
-    if (model_file_open(&s->dir, name, true, &f, NULL) != FSDPCK_OK)
+    if (model_file_open(&s->dir, name, CACHE_LINKS, &f, NULL) != FSDPCK_OK)
         return FSDPCK_OK;
     fsdpck_status st = FSDPCK_OK;
     if (f.nbytes <= SETTINGS_NBYTES_MAX) {
@@ -306,7 +306,8 @@ static fsdpck_status add_file(module_search *m, const char *name, const char *of
     RETURN_IF(sidecars_add_file(m->s, name, wanted, &copied, err));
     if (wanted && !copied)
         log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy it to the output",
-                 "'%s' in the folder of %s is not copied: it is not a regular file, or too large",
+                 "'%s' in the folder of %s is not copied: it is a link to another place, no "
+                 "regular file, or too large",
                  name, of);
     return FSDPCK_OK;
 }
@@ -328,7 +329,8 @@ static fsdpck_status add_templates(module_search *m, const char *of, const logge
         st = sidecars_add_inside(m->s, &dir, TEMPLATES_NAME, names[i], &copied, err);
         if (st == FSDPCK_OK && !copied)
             log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy it to the output",
-                     "'%s/%s' in the folder of %s is not copied: it is not a regular file, or too "
+                     "'%s/%s' in the folder of %s is not copied: it is a link to another place, no "
+                     "regular file, or too "
                      "large",
                      TEMPLATES_NAME, names[i], of);
     }

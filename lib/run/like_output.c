@@ -56,20 +56,37 @@ fsdpck_status like_output_open(like_output *l, const run_options *o, fsdpck_erro
     if (option != NULL)
         return FAIL_WITH(err, USAGE, NONE, ("%s and --like contradict each other", option),
                          (next, "omit one of them"));
-    if (!base->probe.is_folder || !base->format->of_model)
-        return FAIL_WITH(err, UNSUPPORTED, NONE,
-                         ("--like requires a Hugging Face folder of safetensors files"),
-                         (path, base->path), (found, "format '%s'", base->format->name));
+    RETURN_IF(checkpoint_check_like(base, err));
     l->base = base;
     l->usual = like_output_usual(&base->cat);
     l->index = find_index(&base->probe);
     return model_config_read(&base->probe.dir, &l->config, err);
 }
 
+/* Tensors that save_pretrained of a model omits, because the model makes them: _keys_to_ignore_on_save of transformers.
+ * Marian's positions are constants. */
+static const char *const *made_by_model(const like_output *l, size_t *count)
+{
+    static const char *const marian[] = {"model.encoder.embed_positions.weight",
+                                         "model.decoder.embed_positions.weight"};
+    const bool is_marian = strcmp(l->config.model_type, "marian") == 0;
+    *count = is_marian ? sizeof marian / sizeof *marian : 0;
+    return marian;
+}
+
+static bool is_made_by_model(const like_output *l, const catalogue *c, size_t tensor)
+{
+    size_t count;
+    const char *const *names = made_by_model(l, &count);
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    return text_is_one_of(catalogue_name(c, name), catalogue_name_nbytes(c, name), names, count);
+}
+
 void like_output_select(const like_output *l, select_request *request)
 {
     if (l->base == NULL)
         return;
+    request->like_made = made_by_model(l, &request->like_made_count);
     request->like_model = &l->base->cat;
     request->like_usual = l->usual;
     bool is_certain;
@@ -85,10 +102,29 @@ void like_output_release(like_output *l)
 
 /* --- the comparison --- */
 
+static void add_escaped(text_buf *all, const char *name, size_t nbytes)
+{
+    char *text = malloc(4 * nbytes + 1);
+    if (text == NULL) {
+        all->failed = 1;
+        return;
+    }
+    escape_text(text, 4 * nbytes + 1, name, nbytes);
+    text_append(all, text, strlen(text) + 1);
+    free(text);
+}
+
+void like_names_release(like_names *n)
+{
+    text_release(&n->names);
+    text_release(&n->all);
+}
+
 void like_names_add(like_names *n, const catalogue *c, size_t tensor)
 {
     const uint32_t name = catalogue_tensor(c, tensor)->name;
     char text[200];
+    add_escaped(&n->all, catalogue_name(c, name), catalogue_name_nbytes(c, name));
     n->first = n->count == 0 ? (uint32_t)tensor : n->first;
     escape_text(text, sizeof text, catalogue_name(c, name), catalogue_name_nbytes(c, name));
     if (n->count++ >= LIKE_NAMES_SHOWN) {
@@ -118,7 +154,8 @@ bool like_output_is_dequantized(const like_output *l, const catalogue *to, uint3
 /* Ends of the names of scales. */
 static const char *const scales[] = {"_scale_inv", "_scale"};
 
-/* An output projection that the model takes from the embedding; a scale of a dequantized tensor. */
+/* An output projection that the model takes from the embedding; a scale of a dequantized tensor; one that the model
+ * makes. */
 static bool may_be_missing(const like_output *l, const catalogue *to, size_t tensor)
 {
     const catalogue *c = &l->base->cat;
@@ -132,7 +169,8 @@ static bool may_be_missing(const like_output *l, const catalogue *to, size_t ten
         if (scaled != CAT_NONE && like_output_is_dequantized(l, to, scaled))
             return true;
     }
-    return l->config.ties == MODEL_TIES_YES && model_is_head(c, tensor);
+    return (l->config.ties == MODEL_TIES_YES && model_is_head(c, tensor)) ||
+           is_made_by_model(l, c, tensor);
 }
 
 void like_names_put_more(const like_names *n, text_buf *out)
@@ -169,7 +207,8 @@ void like_output_compare_names(const like_output *l, const catalogue *to, bool a
             like_names_add(missing, base, i);
     for (size_t i = 0; i < catalogue_tensor_count(to); i++)
         if (!is_named_in(to, base, i) && !(allows_head && model_is_head(to, i)) &&
-            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0 && !is_tied_copy(ties, i))
+            (catalogue_tensor(to, i)->flags & CAT_TENSOR_STORAGE) == 0 && !is_tied_copy(ties, i) &&
+            !is_made_by_model(l, to, i))
             like_names_add(extra, to, i);
 }
 
@@ -226,6 +265,14 @@ static void put_lines(const like_output *l, const target *to, const fsdpck_check
         text_printf(out, " of map '%s'", from->map_name);
 }
 
+/* The folder's config.json unties an output projection, which it lacks. */
+static bool lacks_head(const like_output *l, const catalogue *to, const like_names *missing,
+                       const like_names *extra)
+{
+    return missing->count == 0 && extra->count == 1 && model_is_head(to, extra->first) &&
+           l->config.ties == MODEL_TIES_NO;
+}
+
 static fsdpck_status check_names(const like_output *l, const target *t,
                                  const fsdpck_checkpoint *from, fsdpck_error *err)
 {
@@ -247,16 +294,24 @@ static fsdpck_status check_names(const like_output *l, const target *t,
             (next, "%s",
              like_output_names_advice(
                  l, to,
-                 extra.count > 0
+                 lacks_head(l, to, &missing, &extra)
+                     ? "if the model is tied, write \"tie_word_embeddings\": true into "
+                       "config.json of the folder of --like; if not, restore the tensor there"
+                 : extra.count > 0
                      ? "check that the folder of --like belongs to this model; omit tensors "
                        "with --exclude"
                      : "check that the folder of --like belongs to this model")));
     if (st == FSDPCK_BADINPUT && lines.nbytes > 0)
         error_found(err, "%s", lines.text);
+    if (st == FSDPCK_BADINPUT) {
+        text_append(&missing.all, extra.all.text, extra.all.nbytes);
+        missing.all.failed |= extra.all.failed;
+        named_tensors_keep(from->ctx, err, &missing.all);
+    }
     text_release(&text);
     text_release(&lines);
-    text_release(&missing.names);
-    text_release(&extra.names);
+    like_names_release(&missing);
+    like_names_release(&extra);
     return st;
 }
 

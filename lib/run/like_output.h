@@ -43,8 +43,9 @@ void like_output_release(like_output *l);
 
 typedef struct like_names {
     text_buf names; /* the first few */
+    text_buf all;   /* each with its NUL, for named_tensors_keep */
     uint64_t count;
-    uint32_t first; /* the first tensor */
+    uint32_t first;    /* the first tensor */
     const char *lists; /* "-v": lists the further names; NULL: unknown */
     /* Gets them, as "KIND: 'NAME'"; NULL: none. */
     const logger *log;
@@ -52,6 +53,7 @@ typedef struct like_names {
 } like_names;
 
 void like_names_add(like_names *n, const catalogue *c, size_t tensor);
+void like_names_release(like_names *n);
 /* ", and 3 more" if some are not among the first. */
 void like_names_put_more(const like_names *n, text_buf *out);
 /* "2 missing: 'a', 'b'"; nothing for an empty list. After "; " if there is text. */

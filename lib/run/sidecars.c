@@ -36,7 +36,7 @@ bool sidecars_is_weights(const char *path)
 /* A regular file, or a link to one in the cache; not open where it is anything else. */
 static fsdpck_status open_plain(const sidecars *s, const char *name, file *f, fsdpck_error *err)
 {
-    return model_file_open(&s->dir, name, s->flat, f, err);
+    return model_file_open(&s->dir, name, s->flat ? CACHE_LINKS : CACHE_LINKS_NONE, f, err);
 }
 
 /* True only for a file that may be copied. */
@@ -177,7 +177,8 @@ fsdpck_status sidecars_add_inside(sidecars *s, const folder *dir, const char *fo
     sidecar *added = VEC_AT(&s->files, sidecar, s->files.count - 1);
     added->inside = true;
     if (!is_utf8(name) || s->files.count > SIDECARS_MAX_COUNT ||
-        model_file_open(dir, name, false, &f, NULL) != FSDPCK_OK)
+        model_file_open(dir, name, s->flat ? CACHE_LINKS_INSIDE : CACHE_LINKS_NONE, &f, NULL) !=
+            FSDPCK_OK)
         return FSDPCK_OK;
     if (f.nbytes > 0 && f.nbytes <= INSIDE_NBYTES_MAX &&
         f.nbytes <= SIDECARS_NBYTES_MAX - s->nbytes) {

@@ -112,6 +112,13 @@ static bool may_be_picked(const select_state *a, size_t i)
            part_wanted(a, a->parts->tensor_part[i]);
 }
 
+static bool is_made_by_model(const select_state *a, const text_buf *name)
+{
+    const select_request *r = a->request;
+    return text_is_one_of(name->text, name->nbytes, r->like_made, r->like_made_count) &&
+           catalogue_find(r->like_model, name->text, name->nbytes) == CAT_NONE;
+}
+
 static fsdpck_status pick_tensors(select_state *a, fsdpck_error *err)
 {
     text_buf name = {0}, marks = {0};
@@ -125,7 +132,7 @@ static fsdpck_status pick_tensors(select_state *a, fsdpck_error *err)
         bool wanted = may_be_picked(a, i);
         if (wanted)
             GOTO_IF(name_tensor(a, i, &name, &marks, &wanted, err), out);
-        if (wanted)
+        if (wanted && !is_made_by_model(a, &name))
             GOTO_IF(pick_tensor(a, i, &name, &marks, err), out);
         else
             GOTO_IF(select_omit_tensor(a, i, err), out);

@@ -130,6 +130,9 @@ typedef struct select_request {
      * alias or the same. */
     const tied_pair *like_ties;
     size_t like_tie_count;
+    /* Leave out tensors with these names if like_model lacks them: its model makes them. */
+    const char *const *like_made;
+    size_t like_made_count;
 } select_request;
 
 /* For a catalogue that does not record its sharding: infers the simplest specs that explain the
@@ -152,10 +155,10 @@ typedef struct select_result {
     /* Bytes of elements before a cast: nbytes_in is the sum of the others and left_out_nbytes. */
     uint64_t nbytes_in, nbytes_out, tied_dropped_nbytes;
     uint64_t merged, merged_nbytes; /* optimizer state that is one tensor for a whole flat unit */
-    name_list tied_names; /* "b = a" */
-    bool unordered;       /* numbers of optimizer state follow a list of unknown order */
-    uint64_t not_in_like; /* tensors sharded by the rules despite a `like` */
-    uint32_t moved_first; /* target tensor: the first of layout.moved */
+    name_list tied_names;           /* "b = a" */
+    bool unordered;                 /* numbers of optimizer state follow a list of unknown order */
+    uint64_t not_in_like;           /* tensors sharded by the rules despite a `like` */
+    uint32_t moved_first;           /* target tensor: the first of layout.moved */
     /* Tensors omitted under their own names but written inside objects. */
     uint64_t carried, carried_nbytes;
     name_list carried_names; /* "model.w in 'ema'" */

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "open/numbered_files.h"
+#include "open/open_fail.h"
 #include "open/stated_files.h"
 #include "verify/latest_check.h"
 #include "verify/latest_required.h"

@@ -10,11 +10,9 @@
 #include "run/like_ties.h"
 #include "run/tied_head.h"
 #include "verify/config_check.h"
+#include "verify/like_types.h"
 #include "verify/model_facts.h"
 #include "verify/verify_near.h"
-
-/* The command that lists the names that a message has no space for. */
-#define DIFF_LISTS "fsdpck diff"
 
 struct verify_like {
     fsdpck_context *ctx; /* its warnings are not findings of the output */
@@ -70,7 +68,7 @@ void verify_like_close(verify_like *w)
     free(w);
 }
 
-/* --- names and types --- */
+/* --- names --- */
 
 static const catalogue *output_of(const verify_like *w)
 {
@@ -85,7 +83,7 @@ static uint64_t count_listed(const catalogue *c)
     return count;
 }
 
-static fsdpck_status report_names(const verify_like *w, const like_names *n, const catalogue *of,
+static fsdpck_status report_names(const verify_like *w, like_names *n, const catalogue *of,
                                   const char *what_text, const char *next, fsdpck_error *err)
 {
     text_buf text = {0};
@@ -103,6 +101,7 @@ static fsdpck_status report_names(const verify_like *w, const like_names *n, con
                   (found, "%" PRIu64 " tensor%s", in_output, text_plural(in_output)),
                   (next, "%s", next));
         findings_report(&w->v->found, &what);
+        named_tensors_keep(w->v->src->ctx, &what, &n->all);
     }
     text_release(&text);
     return st;
@@ -113,7 +112,7 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
     static const char export_first[] =
         "export it first, with fsdpck consolidate --like or --map, and verify the output";
     const bool is_export = w->v->src->format->of_model;
-    like_names missing = {.lists = DIFF_LISTS}, extra = {.lists = DIFF_LISTS};
+    like_names missing = {.lists = LIKE_LISTS}, extra = {.lists = LIKE_LISTS};
     like_output_compare_names(&w->like, output_of(w), w->like.config.ties == MODEL_TIES_YES,
                               &w->ties, &missing, &extra);
     fsdpck_status st =
@@ -135,89 +134,16 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
                                                  "model, and how the export names tensors"
                                                : export_first),
             err);
-    text_release(&missing.names);
-    text_release(&extra.names);
-    return st;
-}
-
-/* One finding for all tensors of a list. */
-static fsdpck_status report_types(const verify_like *w, const like_names *n, fsdpck_finding_id id,
-                                  finding_severity severity, const char *differs, fsdpck_error *err)
-{
-    const catalogue *c = output_of(w), *base = &w->base->cat;
-    text_buf expected = {0}, found = {0}, more = {0};
-    if (n->count == 0)
-        return FSDPCK_OK;
-    const uint32_t name = catalogue_tensor(c, n->first)->name;
-    const uint32_t k =
-        catalogue_find(base, catalogue_name(c, name), catalogue_name_nbytes(c, name));
-    like_names_put_more(n, &more);
-    like_output_put_type(base, k, &expected);
-    like_output_put_type(c, n->first, &found);
-    fsdpck_status st = text_check(&n->names, err);
-    if (st == FSDPCK_OK)
-        st = text_check(&expected, err);
-    if (st == FSDPCK_OK)
-        st = text_check(&found, err);
-    if (st == FSDPCK_OK) {
-        fsdpck_error what;
-        FAIL_AS(
-            &what, FSDPCK_BADINPUT, id,
-            ("%" PRIu64 " tensor%s a different %s than in the folder of --like: %s%s", n->count,
-             n->count == 1 ? " has" : "s have", differs, n->names.text,
-             more.text == NULL ? "" : more.text),
-            (path, w->v->src->path), (tensor, catalogue_name(c, name)),
-            (expected, "%s", expected.text), (found, "%s", found.text),
-            (next,
-             severity == FINDING_WARNING
-                 ? "if this was not intended, export again with the dtypes in the folder of --like"
-                 : "check that the folder of --like belongs to this model, and export again"));
-        findings_report_as(&w->v->found, severity, &what);
-    }
-    text_release(&more);
-    text_release(&expected);
-    text_release(&found);
-    return st;
-}
-
-static bool is_float_cast(dtype a, dtype b)
-{
-    return dtype_get(a)->kind == DTYPE_IS_FLOAT && dtype_get(b)->kind == DTYPE_IS_FLOAT;
-}
-
-static fsdpck_status check_types(const verify_like *w, fsdpck_error *err)
-{
-    const catalogue *c = output_of(w), *base = &w->base->cat;
-    like_names shapes = {.lists = DIFF_LISTS}, casts = {.lists = DIFF_LISTS},
-               kinds = {.lists = DIFF_LISTS};
-    for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
-        const cat_tensor *t = catalogue_tensor(c, i);
-        const uint32_t k =
-            catalogue_find(base, catalogue_name(c, t->name), catalogue_name_nbytes(c, t->name));
-        if (k == CAT_NONE || (t->flags & CAT_TENSOR_STORAGE) != 0)
-            continue;
-        const cat_tensor *b = catalogue_tensor(base, k);
-        if (!shape_equal(catalogue_shape(c, i), t->ndim, catalogue_shape(base, k), b->ndim))
-            like_names_add(&shapes, c, i);
-        else if (t->dtype != b->dtype && !like_output_is_dequantized(&w->like, c, k))
-            like_names_add(is_float_cast((dtype)t->dtype, (dtype)b->dtype) ? &casts : &kinds, c, i);
-    }
-    fsdpck_status st =
-        report_types(w, &shapes, FSDPCK_FINDING_EXPORT_SHAPE, FINDING_ERROR, "shape", err);
-    if (st == FSDPCK_OK)
-        st = report_types(w, &kinds, FSDPCK_FINDING_EXPORT_DTYPE, FINDING_ERROR, "kind of dtype",
-                          err);
-    if (st == FSDPCK_OK)
-        st = report_types(w, &casts, FSDPCK_FINDING_EXPORT_DTYPE, FINDING_WARNING, "dtype", err);
-    text_release(&shapes.names);
-    text_release(&casts.names);
-    text_release(&kinds.names);
+    like_names_release(&missing);
+    like_names_release(&extra);
     return st;
 }
 
 /* --- config.json --- */
 
-static void report_number(const verify_like *w, const model_facts *f, model_number number)
+/* resized: the number of rows is not that of BASE, so that its config.json does not help. */
+static void report_number(const verify_like *w, const model_facts *f, model_number number,
+                          bool resized)
 {
     static const char *const counted[MODEL_NUMBERS] = {
         [MODEL_VOCAB_SIZE] = "rows of the embedding",
@@ -231,6 +157,11 @@ static void report_number(const verify_like *w, const model_facts *f, model_numb
               (tensor, catalogue_name(f->cat, catalogue_tensor(f->cat, f->embedding)->name)),
               (expected, "%" PRIu64 ", the number of %s", f->numbers[number], counted[number]),
               (found, "%" PRIu64, f->config->numbers[number]));
+    if (resized)
+        error_next(&what,
+                   "write \"%s\": %" PRIu64
+                   " into config.json, or export again without rows of padding",
+                   f->config->number_keys[number], f->numbers[number]);
     findings_report(&w->v->found, &what);
 }
 
@@ -241,7 +172,7 @@ static void check_numbers(const verify_like *w, const model_facts *ours, const m
         const uint64_t stated = ours->config->numbers[i], is = ours->numbers[i];
         if (stated != 0 && is != 0 && stated != is &&
             (stated != theirs->config->numbers[i] || is != theirs->numbers[i]))
-            report_number(w, ours, i);
+            report_number(w, ours, i, i == MODEL_VOCAB_SIZE && is != theirs->numbers[i]);
     }
 }
 
@@ -323,16 +254,18 @@ static void check_quantization_kept(const verify_like *w)
 /* BASE has none because it is tied. A loader of SRC would create one with random values. */
 static void check_head(const verify_like *w, const model_facts *ours, const model_facts *theirs)
 {
+    const char *const type = w->config.ties_by_default ? w->config.model_type : "";
     fsdpck_error what;
     if (w->config.ties != MODEL_TIES_NO || w->base_ties != MODEL_TIES_YES ||
         ours->head != CAT_NONE || theirs->head != CAT_NONE)
         return;
     FAIL_WITH(
         &what, BADINPUT, EXPORT_CONFIG,
-        ("config.json has \"tie_word_embeddings\": false, but there is no output projection: a "
-         "loader gives it random values"),
+        ("config.json %s, but there is no output projection: a loader gives it random values",
+         type[0] == '\0' ? "has \"tie_word_embeddings\": false" : "lacks \"tie_word_embeddings\""),
         (path_in, w->v->src->path, "config.json"),
-        (expected, "\"tie_word_embeddings\": true, as in the folder of --like"), (found, "false"),
+        (expected, "\"tie_word_embeddings\": true, as in the folder of --like"),
+        (found, "%s%s", type[0] == '\0' ? "false" : "false, the default for model_type ", type),
         (next, "write \"tie_word_embeddings\": true into config.json, or export the output "
                "projection too"));
     findings_report(&w->v->found, &what);
@@ -442,7 +375,7 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
     if (st == FSDPCK_OK)
         st = check_names(w, err);
     if (st == FSDPCK_OK)
-        st = check_types(w, err);
+        st = like_types_check(v, &w->like, &ours, &theirs, err);
     if (st == FSDPCK_OK) {
         check_config(w, &ours, &theirs);
         st = config_check(v, &w->config, w->base, &w->like.config, err);

@@ -54,7 +54,7 @@ static void put_far_names(const near_check *k, const near_role *role, text_buf *
         like_names_add(&names, &k->v->src->cat, k->near->rows[role->first + i].tensor);
     text_printf(text, ": %s", names.names.text == NULL ? "" : names.names.text);
     like_names_put_more(&names, text);
-    text_release(&names.names);
+    like_names_release(&names);
 }
 
 static void put_expected(const near_check *k, const near_role *role, char *text, size_t capacity)

@@ -69,6 +69,67 @@ def check_verifies(setting, folder, base, finding=None):
     check(finding is None or finding in done.stdout, done.stdout)
 
 
+def make_cache(folder, cache):
+    """A snapshot with the links that huggingface_hub makes."""
+    transformers()
+    from huggingface_hub.file_download import _create_symlink
+    repository = os.path.join(cache, "models--org--name")
+    blobs, snapshot = os.path.join(repository, "blobs"), os.path.join(repository, "snapshots", "0123456789abcdef" * 2 + "01234567")
+    os.makedirs(blobs)
+    for root, _, files in os.walk(folder):
+        for name in files:
+            path = os.path.join(root, name)
+            blob, link = os.path.join(blobs, os.urandom(20).hex()), os.path.join(snapshot, os.path.relpath(path, folder))
+            os.makedirs(os.path.dirname(link), exist_ok=True)
+            shutil.copy(path, blob)
+            _create_symlink(blob, link, new_blob=True)
+            check(os.path.islink(link) and not os.path.isabs(os.readlink(link)), "no relative link")
+    return snapshot
+
+
+@case(first=(2, 15))
+def case_export_like_hub_cache(setting):
+    """BASE as snapshot_download leaves it: the output has files of its own, with all chat templates."""
+    base = save_base(setting, "base", transformers().LlamaConfig(**GEOMETRY, tie_word_embeddings=False), torch.bfloat16)
+    from tokenizers import Tokenizer, models
+    tokenizer = transformers().PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")))
+    tokenizer.chat_template = {"default": "{{ messages }}", "rag": "{{ documents }}"}
+    tokenizer.save_pretrained(base)
+    check(os.path.exists(os.path.join(base, "additional_chat_templates", "rag.jinja")), "no additional template")
+    snapshot = make_cache(base, setting.path("cache"))
+    expected = load_hf(base)[0]
+    done, found = setting.consolidate(base, "out", "--like", snapshot)
+    check("SIDE-UNREAD" not in done.stderr, done.stderr)
+    for root, folders, files in os.walk(found):
+        check(not any(os.path.islink(os.path.join(root, name)) for name in folders + files), "a link in " + root)
+    check_loads(found, expected, torch.bfloat16)
+    check(transformers().AutoTokenizer.from_pretrained(found).chat_template == tokenizer.chat_template, "chat templates")
+    check_verifies(setting, found, snapshot)
+
+
+@case(first=(2, 15))
+def case_export_like_resized_vocabulary(setting):
+    """resize_token_embeddings changes embedding, output projection and config.json."""
+    for tied in (False, True):
+        config = transformers().LlamaConfig(**GEOMETRY, tie_word_embeddings=tied)
+        base = save_base(setting, "base-%s" % tied, config, torch.bfloat16)
+        model = transformers().AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+        model.resize_token_embeddings(VOCABULARY + 3, mean_resizing=False)
+        tuned = setting.path("tuned-%s" % tied)
+        model.save_pretrained(tuned)
+        done = setting.run("verify", "--json", tuned, "--like", base)
+        found = [(f["finding"], f["tensors"]) for f in json.loads(done.stdout)["findings"]]
+        names = ["model.embed_tokens.weight", *([] if tied else ["lm_head.weight"])]
+        check([(f, sorted(n)) for f, n in found] == [("EXPORT-VOCAB", sorted(names))], "%r" % found)
+        setting.run("verify", "--strict", tuned, "--like", base, "--set", "EXPORT-VOCAB=note")
+        with open(os.path.join(tuned, "config.json"), encoding="utf-8") as file:
+            text = file.read()
+        with open(os.path.join(tuned, "config.json"), "w", encoding="utf-8") as file:
+            file.write(text.replace('"vocab_size": %d' % (VOCABULARY + 3), '"vocab_size": %d' % VOCABULARY))
+        done = setting.run("verify", tuned, "--like", base, expected=1)
+        check("EXPORT-SHAPE" in done.stdout and '"vocab_size": %d' % (VOCABULARY + 3) in done.stdout, done.stdout)
+
+
 @case(first=(2, 15))
 def case_map_export_like_llama(setting):
     adapter = make_adapter("llama3", "Llama3StateDictAdapter", SIZES)
@@ -229,3 +290,25 @@ def case_export_like_tied_copies(setting):
         torch.save(values, source)
         done = setting.run("consolidate", source, setting.path("no"), "--like", base, expected=BAD_INPUT)
         check("EXPORT-KEYS" in done.stderr and name in done.stderr, done.stderr)
+
+
+@case(first=(2, 15))
+def case_export_like_marian(setting):
+    """A state has the positions, which save_pretrained omits and from_pretrained makes."""
+    config = transformers().MarianConfig(vocab_size=24, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+                                         decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=12,
+                                         pad_token_id=0, decoder_start_token_id=0, eos_token_id=1)
+    base = setting.path("base")
+    torch.manual_seed(1)
+    transformers().MarianMTModel(config).save_pretrained(base)
+    torch.manual_seed(2)
+    state = transformers().MarianMTModel(config).state_dict()
+    positions = [name for name in state if name.endswith("embed_positions.weight")]
+    check(len(positions) == 2 and not any(name in load_hf(base)[0] for name in positions), "%r" % positions)
+    source = setting.path("state.pt")
+    torch.save(state, source)
+    _, found = setting.consolidate(source, "out", "--like", base)
+    again, info = transformers().MarianMTModel.from_pretrained(found, output_loading_info=True)
+    check(not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), "loads: %r" % (info,))
+    check_same_tensors(again.state_dict(), state, "from_pretrained")
+    check_verifies(setting, found, base)

@@ -236,6 +236,29 @@ def case_ties_filled(setting):
         check_same_tensors({embedding: found[embedding]}, {embedding: state["emb.weight"]}, "kept by " + kind)
 
 
+@case(first=(2, 15))
+def case_defaults_of_tied_embeddings(setting):
+    """lib/state/model_ties.def is what transformers makes of each model type."""
+    from tie_defaults import HEAD, find_rows, print_rows
+    rows = find_rows()
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib/state/model_ties.def"), encoding="utf-8") as file:
+        table = file.read()
+    check(len(rows) > 300 and table == HEAD + print_rows(rows), "lib/state/model_ties.def: run scripts/make_tie_defaults")
+    # The program, on an index that lists the output projection, which no file has.
+    from safetensors.torch import save_file
+    folder = setting.path("folder")
+    os.mkdir(folder)
+    save_file({"model.embed_tokens.weight": torch.arange(6.).reshape(3, 2)}, os.path.join(folder, "model-00001-of-00001.safetensors"))
+    places = {name: "model-00001-of-00001.safetensors" for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="utf-8") as out:
+        json.dump({"metadata": {"total_size": 24}, "weight_map": places}, out)
+    for name, tied, _ in rows[::17]:
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as out:
+            json.dump({"model_type": name}, out)
+        done, _ = setting.consolidate(folder, name + ".pt", expected=0 if tied else BAD_INPUT)
+        check(("IDX-TIED" in done.stderr) == tied, "%s: %s" % (name, done.stderr))
+
+
 def rank_tied(folder):
     """FSDP2 with the head's parameter being the embedding's."""
     from cases_fsdp import fully_shard

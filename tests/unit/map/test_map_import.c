@@ -117,6 +117,32 @@ Test(map_import, import_of_numbers_experts_and_ties)
     map_case_release(&c);
 }
 
+/* Without the member, the model type decides. */
+Test(map_import, ties_by_default)
+{
+    static const struct {
+        const char *config;
+        bool tied;
+    } cases[] = {
+        {"{\"model_type\": \"gemma\"}", true},
+        {"{\"model_type\": \"llama\"}", false},
+        {"{\"model_type\": \"x\"}", false},
+        {"{\"model_type\": \"gemma\", \"tie_word_embeddings\": false}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        map_case c;
+        map_step s = {0};
+        map_case_init(&c);
+        map_case_add(&c, "embed", 1, (uint64_t[]){2}, 1);
+        cr_assert_eq(import(&c, &s, "tok_embed -> embed\nhead -> lm_head\ntied head = tok_embed\n",
+                            cases[i].config),
+                     FSDPCK_OK, "%s", err.message);
+        cr_expect_eq(catalogue_tensor_count(&s.seen), cases[i].tied ? 2 : 1, "%s", cases[i].config);
+        map_step_release(&s);
+        map_case_release(&c);
+    }
+}
+
 Test(map_import, import_refusals)
 {
     static const struct {

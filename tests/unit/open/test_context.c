@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "fsdpck_verify.h"
 #include "open/checkpoint.h"
 
 typedef struct log_record {
@@ -91,5 +92,33 @@ Test(context, warnings_come_from_any_thread)
     while (fsdpck_context_warning(ctx, count, &w))
         count++;
     cr_expect_eq(count, 400);
+    fsdpck_context_free(ctx);
+}
+
+/* Of one error, until its path is opened again. */
+Test(context, names_of_tensors_are_kept_for_their_error)
+{
+    static const char names[] = "a\0b\0c"; /* and its NUL */
+    fsdpck_context *ctx = fsdpck_context_new();
+    cr_assert_not_null(ctx);
+    fsdpck_error keys, other;
+    FAIL_WITH(&keys, BADINPUT, EXPORT_KEYS, ("3 tensors"), (path, "x\ny"), (tensor, "a"));
+    FAIL_WITH(&other, BADINPUT, EXPORT_KEYS, ("3 tensors"), (path, "x\ny"), (tensor, "b"));
+    text_buf all = {0};
+    size_t cursor = 0;
+    text_append(&all, names, sizeof names);
+    named_tensors_keep(ctx, &keys, &all);
+    cr_expect_null(all.text);
+    cr_expect_null(fsdpck_context_named_tensor(ctx, &other, &cursor));
+    cr_expect_str_eq(fsdpck_context_named_tensor(ctx, &keys, &cursor), "a");
+    cr_expect_str_eq(fsdpck_context_named_tensor(ctx, &keys, &cursor), "b");
+    cr_expect_str_eq(fsdpck_context_named_tensor(ctx, &keys, &cursor), "c");
+    cr_expect_null(fsdpck_context_named_tensor(ctx, &keys, &cursor));
+    cursor = 0;
+    named_tensors_drop(ctx, "other");
+    cr_expect_not_null(fsdpck_context_named_tensor(ctx, &keys, &cursor));
+    cursor = 0;
+    named_tensors_drop(ctx, "x\ny");
+    cr_expect_null(fsdpck_context_named_tensor(ctx, &keys, &cursor));
     fsdpck_context_free(ctx);
 }
