@@ -166,7 +166,7 @@ fsdpck_status ds_check_scalars(ds_state *s, fsdpck_error *err)
 
 /* --- copies of one file --- */
 
-enum { TELLING_NBYTES = 256, FROZEN_NBYTES = 8 };
+enum { TELLING_NBYTES = 256 };
 
 /* Whether all master weights of a rank, or all its optimizer state, have the checksums of those of
  * another. Zeros do not count. */
@@ -250,56 +250,4 @@ fsdpck_status ds_check_copies(const ds_state *s, fsdpck_error *err)
     }
     budget_free(s->req->metadata, sums, s->world * sizeof *sums);
     return st;
-}
-
-/* Frozen parameters are sorted by name, then by rank. */
-static bool same_frozen(const ds_state *s, uint32_t a, uint32_t b)
-{
-    uint64_t nbytes = 0;
-    const ds_whole *x = NULL, *y = NULL;
-    for (size_t i = 0; i < s->frozen.count; i++) {
-        const ds_whole *w = VEC_AT(&s->frozen, const ds_whole, i);
-        x = w->rank == a ? w : x;
-        y = w->rank == b ? w : y;
-        if (x == NULL || y == NULL || x->name != y->name || (w != x && w != y))
-            continue;
-        const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, x->piece);
-        const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard, y->piece);
-        if (ds_pieces_compare(s->reader, p, q) != DS_EQUAL)
-            return false;
-        nbytes += p->crc32 == crc32_zeros(p->record_nbytes) ? 0 : p->record_nbytes;
-    }
-    return nbytes >= FROZEN_NBYTES;
-}
-
-fsdpck_status ds_check_frozen_copies(const ds_state *s, fsdpck_error *err)
-{
-    if (s->stage != 3 || s->frozen.count == 0)
-        return FSDPCK_OK;
-    rank_sum *sums = budget_alloc(s->req->metadata, s->world * sizeof *sums, err);
-    if (sums == NULL)
-        return FSDPCK_LIMIT;
-    for (uint64_t i = 0; i < s->world; i++)
-        sums[i] = (rank_sum){.rank = (uint32_t)i};
-    for (size_t i = 0; i < s->frozen.count; i++) {
-        const ds_whole *w = VEC_AT(&s->frozen, const ds_whole, i);
-        if (w->rank < s->world)
-            sums[w->rank].sum = sums[w->rank].sum * UINT64_C(0x9e3779b97f4a7c15) +
-                                VEC_AT(&s->reader->pieces, const torch_shard, w->piece)->crc32;
-    }
-    qsort(sums, s->world, sizeof *sums, by_sum);
-    for (uint64_t i = 1; i < s->world; i++) {
-        const uint32_t a = sums[i - 1].rank, b = sums[i].rank;
-        if (sums[i].sum != sums[i - 1].sum || !same_frozen(s, a, b))
-            continue;
-        log_warn(&s->req->log, FSDPCK_FINDING_RANK_COPIED,
-                 "compare these files with the original files of the ranks",
-                 "model states of ranks %" PRIu32 " and %" PRIu32
-                 " have equal parts of all frozen parameters, but each rank should have its own: "
-                 "one file may be a copy of another rank's file",
-                 a, b);
-        break;
-    }
-    budget_free(s->req->metadata, sums, s->world * sizeof *sums);
-    return FSDPCK_OK;
 }

@@ -247,8 +247,6 @@ fsdpck_status ds_check_scalars(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK
 /* RANK-COPIED for ranks with equal partitions: a warning if only their master weights are known to be
  * equal, BADINPUT if also their optimizer state is. */
 fsdpck_status ds_check_copies(const ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* ZeRO 3, after ds_sort_frozen. RANK-COPIED, a warning, for ranks whose parts of all frozen parameters are equal. */
-fsdpck_status ds_check_frozen_copies(const ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ds_flat.c: after all optimizer files and the first file of model states are read. RANK-SHAPE,
  * RANK-DISAGREE. */

@@ -182,7 +182,6 @@ static fsdpck_status build(ds_open *o, fsdpck_error *err)
     }
     RETURN_IF(ds_check_scalars(s, err));
     ds_sort_frozen(s);
-    RETURN_IF(ds_check_frozen_copies(s, err));
     RETURN_IF(ds_build_state(o, err));
     return ds_build_optimizer(s, err);
 }
