@@ -8,6 +8,7 @@
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
 #include "open/foreign_folders.h"
+#include "open/pointer_file.h"
 #include "open/state_files.h"
 #include "open/symlink_file.h"
 #include "statedict/shard_metadata.h"
@@ -82,6 +83,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
     log_write(&c->ctx->log, LOG_NOTE, "reading the only checkpoint inside: '%s'", c->probe.path);
+    pointer_file_warn(c);
     RETURN_IF(open_agree_format(c, o, err));
     if (c->format == NULL)
         return FAIL(err, CHANGED, NONE, "folder changed while it was read");
