@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "opt.h"
+
 /* Near the start of each page. */
 #define MARK        "<!-- a report of fsdpck -->"
 #define MARK_NBYTES ((size_t)128)
@@ -57,11 +59,15 @@ int report_page_start(cli *c, const char *path)
 {
     if (path == NULL)
         return -1;
+    if (c->json)
+        return opt_usage_error_next(c, "omit one of them",
+                                    "--html and --json contradict each other");
     c->json = true;
     if (fsdpck_context_rank(c->ctx) != 0)
         return -1;
-    if (path[0] == '\0')
-        return fail(path, FSDPCK_USAGE, "empty file name", "give a name: --html report.html");
+    if (path[0] == '\0' || strcmp(path, "-") == 0)
+        return fail(path, FSDPCK_USAGE, "is not a name for a page",
+                    "give a name: --html report.html");
     if (!is_free(path))
         return fail(path, FSDPCK_USAGE, "exists and is not a page of fsdpck: it is not replaced",
                     "give --html another name, or remove the file");

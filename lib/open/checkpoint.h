@@ -27,6 +27,8 @@
  *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
+ *     step_manifest.c     checkpoint_manifest.json of VeOmni
+ *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json
  *     lost_weights.c      folders whose model is lost; layer_gaps.c: tensors that layers lack
@@ -470,6 +472,10 @@ typedef struct deepspeed_steps {
     int64_t global, skipped, optimizer;
 } deepspeed_steps;
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
+/* The step in a file of the trainer, and that in the name of the folder, which is the same unless one of them
+ * is of another save. *recorded_in: the file, a constant. False if one of them is unknown. */
+bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
+                             const char **recorded_in);
 
 /* open_ranks.c */
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */

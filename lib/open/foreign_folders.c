@@ -21,6 +21,11 @@ static const foreign_kind vescale = {"of veScale, with an optimizer folder for e
                                      "give the folder 'model' in it, or one of the folders in "
                                      "'optimizer', which are read one by one"};
 
+static const foreign_kind compressed = {
+    "in compressed files, as Composer writes them",
+    "decompress them first, by the end of the name: gzip -dk, zstd -d, xz -dk, bzip2 -dk, lz4 -d "
+    "or lzop -d"};
+
 static bool has_file(const probe_input *in, const char *folder_name, const char *name)
 {
     char path[512];
@@ -90,4 +95,14 @@ fsdpck_status foreign_folder_check(const probe_input *in, fsdpck_error *err)
 {
     const foreign_kind *kind = foreign_folder_kind(in);
     return kind == NULL ? FSDPCK_OK : foreign_folder_fail(kind, in->path, err);
+}
+
+fsdpck_status foreign_folder_check_compressed(const probe_input *in, fsdpck_error *err)
+{
+    static const char *const globs[] = {"*.pt.bz2", "*.pt.gz", "*.pt.lz4", "*.pt.lzma",
+                                        "*.pt.lzo", "*.pt.xz", "*.pt.zst"};
+    for (size_t i = 0; in->is_folder && i < sizeof globs / sizeof *globs; i++)
+        if (any_matches(in, globs[i]))
+            return foreign_folder_fail(&compressed, in->path, err);
+    return FSDPCK_OK;
 }

@@ -60,10 +60,10 @@ static void note_unread(nested_folders *l, const char *path, const fsdpck_error 
 }
 
 /* Takes `path`, which may be NULL. is_there, why: the result of looking for it. */
-static fsdpck_status add_path(nested_folders *l, char *path, bool is_state, fsdpck_status is_there,
-                              fsdpck_error *why, fsdpck_error *err)
+static fsdpck_status add_path(nested_folders *l, char *path, bool is_state, bool of_trainer,
+                              fsdpck_status is_there, fsdpck_error *why, fsdpck_error *err)
 {
-    nested_folder f = {.path = path, .is_state = is_state};
+    nested_folder f = {.path = path, .is_state = is_state, .of_trainer = of_trainer};
     probe_input in;
     bool is = false;
     if (path == NULL)
@@ -95,7 +95,13 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
     if (is_there == FSDPCK_OK && kind != PATH_FOLDER)
         return FSDPCK_OK;
     return add_path(l, folder_path_join(c->probe.path, entry),
-                    state_list_has_folder(&c->probe, entry), is_there, &why, err);
+                    state_list_has_folder(&c->probe, entry), false, is_there, &why, err);
+}
+
+static bool is_absent(const char *path)
+{
+    path_kind kind;
+    return path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT;
 }
 
 /* Folders beside the weights: in the folder `levels` above them, with the rest of the path inside. */
@@ -119,11 +125,11 @@ static fsdpck_status add_beside(nested_folders *l, const char *weights, const ch
                              ? NULL
                              : folder_path_join(above, inside[0] == '\0' ? in.entries[i] : entry);
             free(entry);
-            if (path != NULL && !search_is_state_folder(weights, path))
+            if (path != NULL && (!search_is_state_folder(weights, path) || is_absent(path)))
                 free(path);
             else
-                st = add_path(l, path, state_list_has_folder(&in, in.entries[i]), FSDPCK_OK, &why,
-                              err);
+                st = add_path(l, path, state_list_has_folder(&in, in.entries[i]), true, FSDPCK_OK,
+                              &why, err);
         }
         probe_release(&in);
     }

@@ -14,6 +14,7 @@ typedef struct nested_folder {
     char *path;
     bool has_reader; /* otherwise it contains no checkpoint */
     bool is_state;   /* only files of a trainer's state that state_list.h lists */
+    bool of_trainer; /* search_is_state_folder: kept apart from the weights */
 } nested_folder;
 typedef struct nested_folders {
     vec list;                  /* nested_folder */

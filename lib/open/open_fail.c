@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "open/checkpoint.h"
+#include "open/foreign_folders.h"
 
 /* fsdpck-model(5): JSON that begins with its version. */
 static bool looks_like_model(const probe_input *in)
@@ -24,6 +25,7 @@ static bool looks_like_model(const probe_input *in)
 fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
                                       const char *near_miss, fsdpck_error *err)
 {
+    RETURN_IF(foreign_folder_check_compressed(in, err));
     const bool is_model = looks_like_model(in);
     const bool is_of_system = in->is_folder && is_system_folder(path);
     if (is_of_system)
@@ -46,7 +48,7 @@ fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
         error_next(err, "give it as --model FILE together with the checkpoint; fsdpck layout shows "
                         "its contents");
     else
-        error_next(err, "fsdpck-formats(5) lists the formats; a DCP folder contains '.metadata'");
+        error_next(err, "%s", format_foreign_next(in));
     return st;
 }
 

@@ -47,9 +47,9 @@ bool checkpoint_is_weights_name(const char *name)
  * optimizers, which often lies beside exported weights. */
 static bool is_rank_name(const char *name)
 {
-    static const char *const others[] = {"*rng*",          "random*",    "*optim*",  "sched*",
-                                         "*lr_sched*",     "scaler*",    "adapter*", "*tokenizer*",
-                                         "training_args*", "dataloader*"};
+    static const char *const others[] = {
+        "*rng*",    "random*",     "*optim*",        "sched*",         "*lr_sched*", "scaler*",
+        "adapter*", "*tokenizer*", "trainer_state*", "training_args*", "dataloader*"};
     bool known;
     return format_is_rank_file(name, &known) &&
            (known || !matches_any(others, sizeof others / sizeof *others, name));

@@ -18,6 +18,8 @@ fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
 /* trainer_state.json, which transformers writes last. */
 #define TRAINER_STATE_JSON        "trainer_state.json"
 #define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
+/* In a DCP folder of Lightning: the values that are not tensors. */
+#define LIGHTNING_STATE "meta.pt"
 /* Whether it is that file, or another whose content is a JSON object. */
 bool trainer_state_is_json(const char *name);
 /* The same of a file of the model, which a loader of the weights reads: config.json, tokenizer.json. */
