@@ -357,6 +357,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_STEP_NAME = 550,
     FSDPCK_FINDING_SEARCH_LIMIT = 560,
     FSDPCK_FINDING_LORA_BESIDE = 561,
+    FSDPCK_FINDING_LATEST_TARGET = 590,
 } fsdpck_finding_id;
 
 #endif

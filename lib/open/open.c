@@ -10,6 +10,7 @@
 #include "open/foreign_folders.h"
 #include "open/open_fail.h"
 #include "open/other_files.h"
+#include "open/pointer_file.h"
 #include "open/state_files.h"
 #include "open/stated_files.h"
 #include "open/symlink_file.h"
@@ -102,6 +103,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     RETURN_IF(enter_found(c, near_miss, o, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
+    pointer_file_warn(c);
     RETURN_IF(open_agree_format(c, o, err));
     if (c->format == NULL)
         return FAIL(err, CHANGED, NONE, "folder changed while it was read");

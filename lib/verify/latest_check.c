@@ -5,6 +5,7 @@
 
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
+#include "open/pointer_file.h"
 #include "run/manifest_files.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
@@ -23,7 +24,9 @@ static void log_warnings_only(void *arg, const log_line *line)
     const finding_kind *kind = finding_get(line->finding);
     const bool is_of_set = f->is_file && line->finding == FSDPCK_FINDING_FILE_OF_SET;
     const bool is_of_weights = f->is_state && line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
-    if (f->to.fn != NULL && !is_of_set && !is_of_weights &&
+    const bool is_pointer =
+        line->finding == FSDPCK_FINDING_LATEST_TARGET; /* checked after the open */
+    if (f->to.fn != NULL && !is_of_set && !is_of_weights && !is_pointer &&
         (kind == NULL || kind->severity >= FINDING_WARNING))
         f->to.fn(f->to.ctx, line);
 }
@@ -167,6 +170,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
         st = latest_required_check(c, err);
+    if (st == FSDPCK_OK)
+        st = pointer_file_check(&c->probe, err);
     if (st == FSDPCK_OK)
         st = check_has_tensors(c, err);
     if (c != NULL && state != NULL &&

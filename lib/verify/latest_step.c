@@ -8,6 +8,7 @@
 #include "open/numbered_files.h"
 #include "open/open_fail.h"
 #include "open/stated_files.h"
+#include "open/pointer_file.h"
 #include "verify/latest_check.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
@@ -153,7 +154,8 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
         return search_fail_state_only(found, c->path, err);
     if (st != FSDPCK_OK)
         RETURN_IF(check_found(ctx, found, o, state, err));
-    return check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err);
+    RETURN_IF(check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err));
+    return found->count == 1 ? pointer_file_check_around(c->path, found->paths[0], err) : FSDPCK_OK;
 }
 
 static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_status st,

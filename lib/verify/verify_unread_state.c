@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "findings/finding_kinds.h"
 #include "open/numbered_files.h"
+#include "open/pointer_file.h"
 #include "open/state_files.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
@@ -229,6 +230,8 @@ static void report_lacking(fsdpck_verify *v)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
     if (latest_required_check_beside(v->src, &what) != FSDPCK_OK)
+        findings_report_as(&v->found, FINDING_WARNING, &what);
+    if (pointer_file_check(&v->src->probe, &what) != FSDPCK_OK)
         findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 
