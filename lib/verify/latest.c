@@ -10,6 +10,7 @@
 #include "verify/latest_list.h"
 #include "verify/latest_parts.h"
 #include "verify/latest_recorded.h"
+#include "verify/latest_uncertain.h"
 
 /* Size limit of a pointer file: it contains a number or a name. */
 #define POINTER_NBYTES_MAX 4096u
@@ -198,8 +199,10 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     if (st == FSDPCK_OK && complete != NULL)
         latest_parts_warn(list, count, (size_t)(complete - list), o.allow_missing_state != 0,
                           &ctx->log);
-    if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0))
+    if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0)) {
+        latest_uncertain_warn(ctx, &l, complete, o.open);
         latest_list_warn(&l, complete, &ctx->log);
+    }
     if (st == FSDPCK_OK)
         latest_recorded_warn(ctx, &l, complete, o.open);
     latest_list_release(&l);
