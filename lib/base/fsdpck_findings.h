@@ -354,6 +354,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_DCP_EMPTY_LOST = 530,
     FSDPCK_FINDING_DCP_NEWER = 531,
     FSDPCK_FINDING_EXPORT_VOCAB = 540,
+    FSDPCK_FINDING_EXPORT_FILES = 580,
 } fsdpck_finding_id;
 
 #endif
