@@ -8,8 +8,7 @@
 
 #define NAMED_MAX 5u
 
-/* Files of one purpose, of which releases of transformers write different ones: the output needs one of `by` if BASE
- * has one of `of`. */
+/* Files of one purpose; each release of transformers writes its own. A file in `of` is not lost if the output has one in `by`. */
 typedef struct replaced {
     const char *const *of, *const *by;
     size_t of_count, by_count;
