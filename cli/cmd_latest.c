@@ -40,6 +40,7 @@ static const opt_row saying_rows[] = {
 typedef struct view {
     const cli *c;
     report_items found, skipped; /* with --json */
+    uint64_t skipped_count;
 } view;
 
 static void put_candidate(json_writer *w, const char *path, uint64_t step, const fsdpck_error *why)
@@ -57,6 +58,7 @@ static void put_candidate(json_writer *w, const char *path, uint64_t step, const
 static void print_candidate(void *arg, const char *path, uint64_t step, const fsdpck_error *why)
 {
     view *v = arg;
+    v->skipped_count += why != NULL;
     if (v->c->json) {
         put_candidate(why == NULL ? &v->found.w : &v->skipped.w, path, step, why);
         return;
@@ -86,7 +88,9 @@ static int finish(const cli *c, const view *v, uint64_t found)
     if (found == 0)
         warnings_put_finding(
             w, FSDPCK_FINDING_NO_CHECKPOINT, "error", "no complete checkpoint",
-            "see the reason for each skipped checkpoint; run fsdpck verify on one for details");
+            v->skipped_count > 0
+                ? "see the reason for each skipped checkpoint; run fsdpck verify on one for details"
+                : "give a folder of checkpoints with names such as step-1000");
     json_end_array(w);
     json_member_array(w, "checkpoints");
     report_put_items(w, &v->found);

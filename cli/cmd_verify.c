@@ -230,7 +230,7 @@ static int run(cli *c, verify_options *w, const char *path)
     if (st != FSDPCK_OK)
         code = report_failure(c, NULL, &err);
     else
-        code = c->json ? verify_print_json(c, v) : verify_print_text(c, path, v);
+        code = c->json ? verify_print_json(c, w->like, v) : verify_print_text(c, path, w->like, v);
     fsdpck_verify_free(v);
     return code;
 }

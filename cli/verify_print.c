@@ -81,7 +81,7 @@ static void print_counts(const cli *c, const fsdpck_verify_info *k)
     putchar('\n');
 }
 
-static void print_summary(const cli *c, const char *path, const fsdpck_verify *v,
+static void print_summary(const cli *c, const char *path, const char *like, const fsdpck_verify *v,
                           const fsdpck_verify_info *k, const fsdpck_info *source)
 {
     char a[40], b[40], n[40], name[1024];
@@ -91,6 +91,8 @@ static void print_summary(const cli *c, const char *path, const fsdpck_verify *v
         printf("  checked    %s, %s in %s\n", report_count(a, sizeof a, source->tensors, "tensor"),
                report_count(b, sizeof b, source->chunks, "chunk"),
                report_count(n, sizeof n, source->files, "file"));
+    if (k->opened && like != NULL)
+        printf("  like       %s\n", fsdpck_escape(name, sizeof name, like, strlen(like)));
     if (k->state_files > 0)
         printf("  state      %s of the trainer beside the weights checked too\n",
                report_count(a, sizeof a, k->state_files, "file"));
@@ -183,7 +185,7 @@ static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_ve
         printf("... and %" PRIu64 " more\n", k->errors + k->warnings + k->notes - k->listed);
 }
 
-int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
+int verify_print_text(const cli *c, const char *path, const char *like, const fsdpck_verify *v)
 {
     fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
     fsdpck_info source = FSDPCK_INIT(fsdpck_info);
@@ -195,7 +197,7 @@ int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v)
     if (!c->quiet && !verify_print_roles(c, v))
         return report_no_memory(c);
     if (!c->quiet)
-        print_summary(c, path, v, &k, &source);
+        print_summary(c, path, like, v, &k, &source);
     return exit_code(&k);
 }
 
@@ -259,7 +261,7 @@ static void put_failure(json_report *r, const fsdpck_verify *v)
     report_put_error(r, f.what);
 }
 
-int verify_print_json(const cli *c, const fsdpck_verify *v)
+int verify_print_json(const cli *c, const char *like, const fsdpck_verify *v)
 {
     fsdpck_info source = FSDPCK_INIT(fsdpck_info);
     fsdpck_verify_info k = FSDPCK_INIT(fsdpck_verify_info);
@@ -276,6 +278,8 @@ int verify_print_json(const cli *c, const fsdpck_verify *v)
     json_member_bool(w, "out_of_time", k.stopped);
     json_member_string(w, "not_seen", k.not_seen);
     put_totals(&r, &k, &source);
+    if (like != NULL)
+        report_name(w, "like", like, strlen(like));
     verify_put_nearness(w, v);
     report_begin_member(&r, REPORT_FINDINGS); /* with the warnings */
     for (uint64_t i = 0; i < k.listed; i++) {

@@ -5,8 +5,9 @@
 #include "cmd.h"
 #include "report.h"
 
-int verify_print_text(const cli *c, const char *path, const fsdpck_verify *v);
-int verify_print_json(const cli *c, const fsdpck_verify *v);
+/* like: as given; NULL: none. */
+int verify_print_text(const cli *c, const char *path, const char *like, const fsdpck_verify *v);
+int verify_print_json(const cli *c, const char *like, const fsdpck_verify *v);
 
 /* verify_stats.c. False if memory runs out. */
 bool verify_print_statistics(const cli *c, const fsdpck_verify *v);

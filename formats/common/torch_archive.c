@@ -96,6 +96,14 @@ static fsdpck_status tar_failed(const uint8_t *head, fsdpck_error *err)
                      (next, "extract the files in it first: tar -xf FILE"));
 }
 
+static bool are_zeros(const uint8_t *bytes, size_t nbytes)
+{
+    size_t i = 0;
+    while (i < nbytes && bytes[i] == 0)
+        i++;
+    return i == nbytes;
+}
+
 static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64_t offset,
                                       fsdpck_error *err)
 {
@@ -108,7 +116,8 @@ static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64
     return FAIL_WITH(err, BADINPUT, PT_CONTAINER,
                      ("this is %s", what != NULL ? what : "not a file that torch.save wrote"),
                      (offset, offset),
-                     (expected, "a file of torch.save: a zip, or its older stream format"));
+                     (expected, "a file of torch.save: a zip, or its older stream format"),
+                     (found, "%s", are_zeros(head, nbytes) ? "zeros" : ""));
 }
 
 /* --- small records --- */

@@ -22,6 +22,9 @@ static void add_context(const dcp_folder *d, const cat_chunk *c, fsdpck_error *e
     text_release(&path);
     error_tensor(err, catalogue_name(d->cat, catalogue_tensor(d->cat, c->tensor)->name));
     error_offset(err, c->offset_bytes);
+    if (err != NULL && err->status == FSDPCK_BADINPUT &&
+        err->finding == FSDPCK_FINDING_PT_CONTAINER)
+        error_next(err, "copy this file again from where it was written");
 }
 
 static fsdpck_status locate_blob(dcp_folder *d, uint64_t chunk, place *where, fsdpck_error *err)

@@ -170,6 +170,15 @@ static uint64_t count_tensors(const findings *f, fsdpck_finding_id id)
     return count;
 }
 
+static void say_others(fsdpck_error *first, uint64_t count, const char *what)
+{
+    char found[sizeof first->found];
+    memcpy(found, first->found, sizeof found);
+    first->found[0] = '\0';
+    error_found(first, "%s%s%" PRIu64 " %s affected; this is the first", found,
+                found[0] == '\0' ? "" : "; ", count, what);
+}
+
 void findings_merge_tensors(findings *f, fsdpck_finding_id id)
 {
     const uint64_t same = count_tensors(f, id);
@@ -189,11 +198,33 @@ void findings_merge_tensors(findings *f, fsdpck_finding_id id)
         kept++;
     }
     f->kept = kept;
-    char found[sizeof first->what.found];
-    if (same < 2)
-        return;
-    memcpy(found, first->what.found, sizeof found);
-    first->what.found[0] = '\0';
-    error_found(&first->what, "%s%s%" PRIu64 " tensors affected; this is the first", found,
-                found[0] == '\0' ? "" : "; ", same);
+    if (same >= 2)
+        say_others(&first->what, same, "tensors");
+}
+
+void findings_merge_files(findings *f, fsdpck_finding_id id)
+{
+    size_t kept = 0;
+    finding *first = NULL; /* of the file */
+    uint64_t same = 0;
+    findings_sort(f);
+    for (size_t i = 0; i < f->kept; i++) {
+        const finding *one = &f->list[i];
+        const bool is_one = one->what.finding == id && one->what.has_offset;
+        if (is_one && first != NULL && first->severity == one->severity &&
+            strcmp(first->what.path, one->what.path) == 0) {
+            f->counts[one->severity]--;
+            same++;
+            continue;
+        }
+        if (is_one && same > 1)
+            say_others(&first->what, same, "blobs of this file");
+        f->list[kept] = *one;
+        first = is_one ? &f->list[kept] : first;
+        same = is_one ? 1 : same;
+        kept++;
+    }
+    if (same > 1)
+        say_others(&first->what, same, "blobs of this file");
+    f->kept = kept;
 }

@@ -77,6 +77,9 @@ void findings_remove(findings *f, finding_severity severity, const fsdpck_error 
  * cause. */
 void findings_merge_tensors(findings *f, fsdpck_finding_id id);
 
+/* Keeps, of each file, the finding of this id with the lowest offset, with the number of the others. Sorts. */
+void findings_merge_files(findings *f, fsdpck_finding_id id);
+
 /* Sorts the findings: the worst first, then by group, file and offset. The order does not depend on
  * threads. */
 void findings_sort(findings *f);

@@ -374,6 +374,33 @@ fsdpck_status like_files_find(sidecars *s, const like_output *l, const catalogue
     return st;
 }
 
+static fsdpck_status add_names(const module_search *m, const probe_input *in, strtab *names,
+                               fsdpck_error *err)
+{
+    uint32_t id;
+    for (size_t i = 0; i < in->entry_count; i++) {
+        const char *name = in->entries[i];
+        if (is_wanted(m, name) && strcmp(name, CONFIG_NAME) != 0)
+            RETURN_IF(strtab_intern(names, name, strlen(name), &id, err));
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status like_files_names(const like_output *l, strtab *names, fsdpck_error *err)
+{
+    sidecars s;
+    module_search m = {.s = &s};
+    sidecars_init(&s, true);
+    RETURN_IF(folder_open_same(&s.dir, &l->base->probe.dir, l->base->path, err));
+    strtab_init(&m.names, NULL);
+    fsdpck_status st = find_modules(&m, &l->base->probe, err);
+    if (st == FSDPCK_OK)
+        st = add_names(&m, &l->base->probe, names, err);
+    strtab_release(&m.names);
+    sidecars_release(&s);
+    return st;
+}
+
 /* --- the folder of --config --- */
 
 /* Whether a tensor is stored quantized. *dtype: of most floating elements; NULL: there are none. */

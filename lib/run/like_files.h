@@ -23,5 +23,8 @@ fsdpck_status like_files_find(sidecars *s, const like_output *l, const catalogue
  * `s` has no files to be copied, the other files of its folder are added too. */
 fsdpck_status like_files_of_config(sidecars *s, const char *path, const catalogue *to,
                                    const logger *log, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Adds the names of the files that like_files_find copies, without config.json. */
+fsdpck_status like_files_names(const like_output *l, strtab *names,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

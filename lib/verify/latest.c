@@ -11,6 +11,7 @@
 #include "verify/latest_list.h"
 #include "verify/latest_parts.h"
 #include "verify/latest_recorded.h"
+#include "verify/latest_uncertain.h"
 
 /* ---- pointer files ---- */
 
@@ -187,8 +188,10 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     if (st == FSDPCK_OK && complete != NULL)
         latest_parts_warn(list, count, (size_t)(complete - list), o.allow_missing_state != 0,
                           &ctx->log);
-    if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0))
+    if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0)) {
+        latest_uncertain_warn(ctx, &l, complete, o.open);
         latest_list_warn(&l, complete, &ctx->log);
+    }
     if (st == FSDPCK_OK)
         latest_recorded_warn(ctx, &l, complete, o.open);
     latest_list_release(&l);

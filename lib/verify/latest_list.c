@@ -1,6 +1,5 @@
 #include "verify/latest_list.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,39 +99,6 @@ void latest_list_release(latest_list *l)
 
 /* ---- warnings ---- */
 
-static bool is_checkpoint(const char *path)
-{
-    path_kind kind;
-    search_result found;
-    if (path_probe(NULL, path, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FOLDER)
-        return true;
-    if (search_folders(path, &found, NULL) != FSDPCK_OK)
-        return false;
-    const bool any = found.count > 0;
-    search_result_release(&found);
-    return any;
-}
-
-static void warn_unnumbered(const latest_list *l, const logger *log)
-{
-    const char *first = NULL;
-    uint64_t count = 0;
-    for (size_t i = 0; i < l->unnumbered.count; i++) {
-        const char *path = VEC_AT(&l->unnumbered, const latest_step, i)->path;
-        if (!is_checkpoint(path))
-            continue;
-        first = first == NULL ? path : first;
-        count++;
-    }
-    if (count > 0)
-        log_warn(log, FSDPCK_FINDING_LATEST_NAME,
-                 "check these by hand, or rename them to names such as step-1000",
-                 "%" PRIu64
-                 " name%s numbers, but no certain step, and %s not considered, such as '%s'",
-                 count, count == 1 ? " contains" : "s contain", count == 1 ? "was" : "were",
-                 text_file_name(first));
-}
-
 /* Epochs beside steps, or a number without a word beside numbers with one. */
 static bool may_be_later(const latest_step *chosen, const latest_step *other)
 {
@@ -167,9 +133,8 @@ static void warn_several(const latest_step *chosen, const logger *log)
 
 void latest_list_warn(const latest_list *l, const latest_step *chosen, const logger *log)
 {
-    warn_unnumbered(l, log);
-    if (chosen != NULL)
-        warn_order(l, chosen, log);
-    if (chosen != NULL)
-        warn_several(chosen, log);
+    if (chosen == NULL)
+        return;
+    warn_order(l, chosen, log);
+    warn_several(chosen, log);
 }

@@ -15,9 +15,7 @@ bool latest_recorded_is_copy(const latest_step *c, const latest_step *found)
 
 /* ---- steps ---- */
 
-/* Without a message. -1: unknown. */
-static int64_t recorded_step_of(fsdpck_context *ctx, const char *path,
-                                const fsdpck_open_options *open)
+int64_t latest_recorded_step(fsdpck_context *ctx, const char *path, const fsdpck_open_options *open)
 {
     fsdpck_checkpoint *c = NULL;
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);
@@ -52,8 +50,7 @@ static bool is_checkpoint(const char *path)
     return is;
 }
 
-/* A link to a step. */
-static bool is_same_file(const latest_list *l, const char *path)
+bool latest_recorded_is_link(const latest_list *l, const char *path)
 {
     uint64_t own = 0, other = 0;
     path_kind kind;
@@ -65,6 +62,17 @@ static bool is_same_file(const latest_list *l, const char *path)
             other == own)
             return true;
     return false;
+}
+
+int64_t latest_recorded_step_of_chosen(fsdpck_context *ctx, const latest_step *chosen,
+                                       const fsdpck_open_options *open)
+{
+    int64_t step = -1;
+    if (chosen != NULL)
+        step = latest_recorded_step(ctx, chosen->path, open);
+    if (step < 0 && chosen != NULL && step_name_has_word(&chosen->name))
+        step = chosen->name.step < INT64_MAX ? (int64_t)chosen->name.step : -1;
+    return step;
 }
 
 static const latest_step *newest_of(const latest_list *l)
@@ -81,7 +89,7 @@ static bool counts_steps(fsdpck_context *ctx, const latest_step *newest,
 {
     if (newest == NULL)
         return true;
-    const int64_t recorded = recorded_step_of(ctx, newest->path, open);
+    const int64_t recorded = latest_recorded_step(ctx, newest->path, open);
     return recorded < 0 ? newest->name.kind == STEP_STEP || newest->name.kind == STEP_CHECKPOINT
                         : (uint64_t)recorded == newest->name.step && newest->name.minor == 0;
 }
@@ -90,11 +98,11 @@ static bool counts_steps(fsdpck_context *ctx, const latest_step *newest,
 static bool take(fsdpck_context *ctx, latest_list *l, latest_step *c,
                  const fsdpck_open_options *open)
 {
-    if (!is_checkpoint(c->path) || is_same_file(l, c->path)) {
+    if (!is_checkpoint(c->path) || latest_recorded_is_link(l, c->path)) {
         free(c->path);
         return false;
     }
-    const int64_t step = recorded_step_of(ctx, c->path, open);
+    const int64_t step = latest_recorded_step(ctx, c->path, open);
     c->is_recorded = step >= 0;
     c->name = (step_name){.kind = c->is_recorded ? STEP_STEP : STEP_NONE,
                           .mark = c->name.mark,
@@ -161,11 +169,8 @@ static void warn_one(const latest_step *c, const latest_step *chosen, const logg
 void latest_recorded_warn(fsdpck_context *ctx, const latest_list *l, const latest_step *chosen,
                           const fsdpck_open_options *open)
 {
-    int64_t step = -1;
-    if (l->nameless.count > 0 && chosen != NULL)
-        step = recorded_step_of(ctx, chosen->path, open);
-    if (step < 0 && chosen != NULL && step_name_has_word(&chosen->name))
-        step = chosen->name.step < INT64_MAX ? (int64_t)chosen->name.step : -1;
+    const int64_t step =
+        l->nameless.count > 0 ? latest_recorded_step_of_chosen(ctx, chosen, open) : -1;
     for (size_t i = 0; i < l->nameless.count; i++) {
         const latest_step *c = VEC_AT(&l->nameless, const latest_step, i);
         const bool is_newest = latest_name_is_newest(text_file_name(c->path));

@@ -14,6 +14,15 @@ fsdpck_status latest_recorded_add(fsdpck_context *ctx, latest_list *l,
 /* Whether it has the step of `found`, a checkpoint that is printed; NULL: none. */
 bool latest_recorded_is_copy(const latest_step *c, const latest_step *found);
 
+/* The step that the files of the checkpoint record, without a message. -1: unknown. */
+int64_t latest_recorded_step(fsdpck_context *ctx, const char *path,
+                             const fsdpck_open_options *open);
+/* That of `chosen` (NULL: none), or the number after a word in its name. -1: unknown. */
+int64_t latest_recorded_step_of_chosen(fsdpck_context *ctx, const latest_step *chosen,
+                                       const fsdpck_open_options *open);
+/* Whether the path is a link to one of l->steps. */
+bool latest_recorded_is_link(const latest_list *l, const char *path);
+
 /* LATEST-NAME: those that were not considered and may be newer than `chosen` (NULL: none). */
 void latest_recorded_warn(fsdpck_context *ctx, const latest_list *l, const latest_step *chosen,
                           const fsdpck_open_options *open);

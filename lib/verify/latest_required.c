@@ -155,6 +155,18 @@ fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *e
     return st;
 }
 
+/* ---- Trainer of transformers ---- */
+
+/* training_args.bin, optimizer.pt, scheduler.pt and, after them, trainer_state.json, which resuming reads. */
+static fsdpck_status check_trainer(const probe_input *in, fsdpck_error *err)
+{
+    static const char last[] = "trainer_state.json";
+    if (!in->is_folder || probe_has_entry(in, last) || !probe_has_entry(in, "training_args.bin") ||
+        (!probe_has_entry(in, "optimizer.pt") && !probe_has_entry(in, "scheduler.pt")))
+        return FSDPCK_OK;
+    return fail_lacks(in->path, "step of transformers", last, err);
+}
+
 /* ---- folders, whatever is read in them ---- */
 
 fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *err)
@@ -165,6 +177,7 @@ fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *
          probe_has_entry(in, "adapter_model.bin")))
         return fail_lacks(in->path, "folder of an adapter", config, err);
     RETURN_IF(check_veomni(in, err));
+    RETURN_IF(check_trainer(in, err));
     return check_olmo(in, err);
 }
 

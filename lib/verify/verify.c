@@ -325,6 +325,7 @@ static fsdpck_status look(fsdpck_verify *v, fsdpck_context *ctx, const char *pat
     verify_add_warnings(v, ctx); /* first: the conversions may add many */
     findings_merge_tensors(&v->found, FSDPCK_FINDING_RANK_FLAT);
     findings_merge_tensors(&v->found, FSDPCK_FINDING_MODEL_NEEDED);
+    findings_merge_files(&v->found, FSDPCK_FINDING_PT_CONTAINER);
     if (st == FSDPCK_OK)
         st = verify_conversions(v, err);
     if (st == FSDPCK_OK)

@@ -10,6 +10,7 @@
 #include "run/like_ties.h"
 #include "run/tied_head.h"
 #include "verify/config_check.h"
+#include "verify/like_files_lost.h"
 #include "verify/like_types.h"
 #include "verify/model_facts.h"
 #include "verify/verify_near.h"
@@ -380,6 +381,8 @@ fsdpck_status verify_like_check(verify_like *w, fsdpck_verify *v, fsdpck_error *
         check_config(w, &ours, &theirs);
         st = config_check(v, &w->config, w->base, &w->like.config, err);
     }
+    if (st == FSDPCK_OK)
+        st = like_files_lost_check(v, &w->like, err);
     if (st == FSDPCK_OK)
         st = verify_near_check(v, w->base, errors, err);
     return st;
