@@ -1,10 +1,10 @@
 /* fsdpck inspect: summary, tree, table, objects or JSON, from the metadata only. */
 #include "command_options.h"
+#include "html_option.h"
 #include "inspect_print.h"
 #include "pager.h"
 #include "progress_print.h"
 #include "report.h"
-#include "report_page.h"
 
 typedef struct inspect_options {
     command_options reading;
@@ -71,7 +71,7 @@ static int run(cli *c, const inspect_options *w, const char *path)
     if (w->sort >= 0 && !w->tree && !w->table && w->html == NULL)
         return opt_usage_error_next(c, "give --tree or --table",
                                     "--sort applies only to --tree and --table");
-    const int unusable = report_page_start(c, w->html);
+    const int unusable = html_option_start(c, w->html);
     if (unusable >= 0)
         return unusable;
     command_open_options(&w->reading, &o);

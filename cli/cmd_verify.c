@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "command_options.h"
+#include "html_option.h"
 #include "progress_print.h"
 #include "report.h"
-#include "report_page.h"
 #include "verify_print.h"
 
 typedef struct verify_options {
@@ -191,7 +191,7 @@ static int run(cli *c, verify_options *w, const char *path)
     c->json = w->json != 0;
     c->quiet = w->quiet != 0;
     c->verbose = w->verbose;
-    const int unusable = report_page_start(c, w->html);
+    const int unusable = html_option_start(c, w->html);
     if (unusable >= 0)
         return unusable;
     command_open_options(&w->reading, &open);

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "group_print.h"
-#include "report_page.h"
+#include "html_option.h"
 
 /* Default level of --compress gzip, as in h5py. */
 #define GZIP_LEVEL 4u
@@ -288,7 +288,7 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         request_output(w, &r.job);
         if (w->peer_timeout_seconds > 0)
             fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
-        code = report_page_start(c, w->html);
+        code = html_option_start(c, w->html);
         if (code >= 0 || !request_adapter(c, w, &r))
             code = code >= 0 ? code : FSDPCK_USAGE;
         else if (w->model_bandwidth != NULL &&

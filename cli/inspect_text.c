@@ -49,6 +49,9 @@ static void print_origin(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_inf
         printf("  note        %s\n", info->note);
     if (info->world_size > 0)
         printf("  ranks       %" PRId64 "\n", info->world_size);
+    if (info->recorded_world_size > 0)
+        printf("  recorded    world size %" PRId64 " (checkpoint_manifest.json)\n",
+               info->recorded_world_size);
     char n[40];
     if (info->mesh != NULL && info->mesh[0] != '\0')
         printf("  mesh        %s%s", info->mesh,

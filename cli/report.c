@@ -113,6 +113,8 @@ static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
             json_member_i64(w, "step", source->step);
         if (source->world_size >= 0)
             json_member_i64(w, "world_size", source->world_size);
+        if (source->recorded_world_size > 0)
+            json_member_i64(w, "recorded_world_size", source->recorded_world_size);
         add_text(w, "mesh", source->mesh);
         if (source->sharded_otherwise > 0)
             json_member_u64(w, "cut_otherwise", source->sharded_otherwise);

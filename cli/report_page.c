@@ -15,14 +15,6 @@
 extern const unsigned char report_page_head[], report_page_tail[];
 extern const unsigned report_page_head_nbytes, report_page_tail_nbytes;
 
-static int fail(const char *path, fsdpck_status code, const char *what, const char *next)
-{
-    char escaped[4200];
-    fprintf(stderr, "fsdpck: '%s': %s\n  next:     %s\n",
-            fsdpck_escape(escaped, sizeof escaped, path, strlen(path)), what, next);
-    return (int)code;
-}
-
 static bool is_page(const char *path)
 {
     char head[MARK_NBYTES + 1];
@@ -34,42 +26,10 @@ static bool is_page(const char *path)
     return strstr(head, MARK) != NULL;
 }
 
-/* Whether nothing else is at this path. */
-static bool is_free(const char *path)
+bool report_page_is_free(const char *path)
 {
     struct stat st;
     return stat(path, &st) != 0 || (S_ISREG(st.st_mode) && is_page(path));
-}
-
-/* Before work that can take long. */
-static bool is_in_writable_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL)
-        return access(".", W_OK) == 0;
-    char *folder = strndup(path, (size_t)(slash - path) + 1);
-    const bool can = folder != NULL && access(folder, W_OK) == 0;
-    free(folder);
-    return can;
-}
-
-int report_page_start(cli *c, const char *path)
-{
-    if (path == NULL)
-        return -1;
-    c->json = true;
-    if (fsdpck_context_rank(c->ctx) != 0)
-        return -1;
-    if (path[0] == '\0')
-        return fail(path, FSDPCK_USAGE, "empty file name", "give a name: --html report.html");
-    if (!is_free(path))
-        return fail(path, FSDPCK_USAGE, "exists and is not a page of fsdpck: it is not replaced",
-                    "give --html another name, or remove the file");
-    if (!is_in_writable_folder(path))
-        return fail(path, FSDPCK_IO, strerror(errno),
-                    "give --html a file in a folder that can be written");
-    *c->page = (report_page){.path = path, .quiet = c->quiet};
-    return -1;
 }
 
 static int create(report_page *page)
@@ -120,12 +80,21 @@ static int publish(report_page *page)
     if (fclose(page->file) != 0 || lost)
         return errno != 0 ? errno : EIO;
     /* The command may have written something there. */
-    if (!is_free(page->path))
+    if (!report_page_is_free(page->path))
         return EEXIST;
     return rename(page->temporary, page->path) == 0 ? 0 : errno;
 }
 
-static void tell(const report_page *page)
+static void print_failure(const report_page *page)
+{
+    char escaped[4200];
+    fprintf(stderr,
+            "fsdpck: '%s': the page was not written: %s\n  next:     give --html another file\n",
+            fsdpck_escape(escaped, sizeof escaped, page->path, strlen(page->path)),
+            strerror(page->failed));
+}
+
+static void print_name(const report_page *page)
 {
     char escaped[4200];
     if (!page->quiet)
@@ -140,10 +109,9 @@ bool report_page_finish(report_page *page)
         page->failed = publish(page);
     const bool done = page->failed == 0;
     if (done)
-        tell(page);
+        print_name(page);
     else
-        fail(page->path, FSDPCK_IO, strerror(page->failed),
-             "the page was not written: give --html another file");
+        print_failure(page);
     if (!done && page->temporary != NULL)
         unlink(page->temporary);
     free(page->temporary);

@@ -1,9 +1,4 @@
-/* report_page.h: --html FILE, the JSON envelope of a report in a web page that draws it.
- *
- *     code = report_page_start(c, w->html);
- *     if (code >= 0)
- *         return code;
- *     ... the command, as with --json
+/* report_page.h: the JSON envelope of a report in a web page that draws it, see html_option.h.
  *
  * The page (report_page.html) needs no other file. Only a page is ever replaced.
  */
@@ -12,9 +7,8 @@
 
 #include "cmd.h"
 
-/* Checks FILE and sets c->json, so that the report goes there; under mpirun that of rank 0. NULL: no page.
- * Returns -1, or the exit code of a failure that it has reported. */
-int report_page_start(cli *c, const char *path);
+/* Whether nothing but a page is at this path. */
+bool report_page_is_free(const char *path);
 
 /* For report.c. The first call creates the page under a temporary name. */
 void report_page_put(report_page *page, const char *json, size_t nbytes);

@@ -5,19 +5,17 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define COLUMNS_DEFAULT 80u
-#define COLUMNS_MAX     10000u
+#define COLUMNS_MAX 10000u
 
+/* 0: not a terminal. mpirun gives its processes a pseudo-terminal without a size, and passes on what they print. */
 static unsigned width_of(int fd)
 {
     const char *text = getenv("COLUMNS");
     const unsigned long given = text == NULL ? 0 : strtoul(text, NULL, 10);
     struct winsize size;
-    if (given > 0 && given <= COLUMNS_MAX)
-        return (unsigned)given;
-    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    return COLUMNS_DEFAULT;
+    if (isatty(fd) != 1 || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return 0;
+    return given > 0 && given <= COLUMNS_MAX ? (unsigned)given : size.ws_col;
 }
 
 static bool allows_color(void)
@@ -28,10 +26,10 @@ static bool allows_color(void)
 
 terminal terminal_of(int fd, color_mode mode)
 {
-    const bool is_terminal = isatty(fd) == 1;
+    const unsigned columns = width_of(fd);
     return (terminal){
-        .columns = is_terminal ? width_of(fd) : 0,
-        .colored = mode == COLOR_ALWAYS || (mode == COLOR_AUTO && is_terminal && allows_color()),
+        .columns = columns,
+        .colored = mode == COLOR_ALWAYS || (mode == COLOR_AUTO && columns > 0 && allows_color()),
     };
 }
 

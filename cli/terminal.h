@@ -30,8 +30,8 @@ typedef enum paint_kind {
     PAINT_CHANGED
 } paint_kind;
 
-/* The output of a file descriptor. COLOR_AUTO means colours on a terminal, unless NO_COLOR is set and not empty, or
- * TERM is unset or "dumb". The width is COLUMNS, else that of the terminal, else 80. */
+/* The output of a file descriptor. COLOR_AUTO means colours on a terminal that has a size, unless NO_COLOR is set and not
+ * empty, or TERM is unset or "dumb". The width is COLUMNS, else that of the terminal. */
 terminal terminal_of(int fd, color_mode mode);
 
 /* The control sequence that begins a colour, or PAINT_END; "" without colours. */

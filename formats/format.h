@@ -278,6 +278,8 @@ extern const format_writer *const format_writer_of_adapter;
 /* For input without a reader: whether it is a known kind that is not supported, such as GGUF. If not,
  * it may be the rest of a checkpoint. */
 bool format_is_foreign(const probe_input *in);
+/* The next step with such input. */
+const char *format_foreign_next(const probe_input *in);
 /* Whether the name is a rank file's: of a *known trainer, or any with a word "rank" and a number. */
 bool format_is_rank_file(const char *name, bool *known);
 /* Whether the name is that of one of several HDF5 files of a Keras model: "m_00000.weights.h5". */

@@ -56,6 +56,13 @@ bool format_is_foreign(const probe_input *in)
     return in->is_folder ? ranks_are_foreign(in) : torch_is_foreign(in->head, in->head_nbytes);
 }
 
+const char *format_foreign_next(const probe_input *in)
+{
+    const char *next = in->is_folder ? NULL : torch_container_next(in->head, in->head_nbytes);
+    return next != NULL ? next
+                        : "fsdpck-formats(5) lists the formats; a DCP folder contains '.metadata'";
+}
+
 bool format_is_rank_file(const char *name, bool *known)
 {
     if (deepspeed_name_has_rank(name)) {

@@ -317,13 +317,13 @@ typedef struct fsdpck_info {
     int has_adapter;            /* one adapter alone is read (open options) */
     const char *adapter, *adapter_config; /* then: its name, and the path of its config or "" */
     const fsdpck_merged *merged; /* adapters that were merged into the weights; NULL: none */
+    int64_t recorded_world_size; /* ranks in checkpoint_manifest.json of VeOmni; -1: none */
 } fsdpck_info;
 
 /* Fills *info. Counts all tensors: takes time proportional to their number. */
 FSDPCK_API void fsdpck_get_info(const fsdpck_checkpoint *ckpt, fsdpck_info *info);
 
-/* Name of built-in tensor map number `index`, in the order of the names, and in *text (may be NULL) its
- * text, fsdpck-map(5). Both are constants. Returns NULL after the last. */
+/* Name and *text (may be NULL) of built-in tensor map `index`: constants. NULL after the last. */
 FSDPCK_API const char *fsdpck_builtin_map(size_t index, const char **text);
 
 /* One tensor. */

@@ -13,31 +13,38 @@ static const uint64_t INFLATED_PICKLE_LIMIT = (uint64_t)64 << 20;
 
 /* --- other kinds of files --- */
 
+#define DECOMPRESS(command) "decompress it first: " command " FILE"
+
 static const struct container {
     const char *bytes;
     uint8_t nbytes;
     uint16_t offset;
     const char *what;
     bool foreign; /* a complete file, but not a checkpoint of a supported kind */
+    const char *next;
 } containers[] = {
-    {"7z\xBC\xAF\x27\x1C", 6, 0, "a 7z archive", true},
-    {"\x1F\x8B", 2, 0, "a gzip file", true},
-    {"\x28\xB5\x2F\xFD", 4, 0, "a zstd file", true},
+    {"7z\xBC\xAF\x27\x1C", 6, 0, "a 7z archive", true, "extract the files in it first"},
+    /* Those that Composer writes, as in ep0-ba10-rank0.pt.zst */
+    {"\x1F\x8B", 2, 0, "a gzip file", true, DECOMPRESS("gzip -dk")},
+    {"\x28\xB5\x2F\xFD", 4, 0, "a zstd file", true, DECOMPRESS("zstd -d")},
     {"\xFD"
      "7zXZ",
-     5, 0, "an xz file", true},
-    {"BZh", 3, 0, "a bzip2 file", true},
-    {"Rar!", 4, 0, "a RAR archive", true},
-    {"\x89HDF\r\n", 6, 0, "an HDF5 file", true},
-    {"PYTORCH1", 8, 0, "a preview archive of torch before 1.0", true},
-    {"{\"", 2, 8, "a safetensors file", false},
-    {"GGUF", 4, 0, "a GGUF file", true},
-    {"\x93NUMPY", 6, 0, "a numpy file", true},
+     5, 0, "an xz file", true, DECOMPRESS("xz -dk")},
+    {"\x5D\x00\x00", 3, 0, "an lzma file", true, DECOMPRESS("xz -dk")},
+    {"BZh", 3, 0, "a bzip2 file", true, DECOMPRESS("bzip2 -dk")},
+    {"\x04\x22\x4D\x18", 4, 0, "an lz4 file", true, DECOMPRESS("lz4 -d")},
+    {"\x89LZO", 5, 0, "an lzop file", true, DECOMPRESS("lzop -d")},
+    {"Rar!", 4, 0, "a RAR archive", true, "extract the files in it first"},
+    {"\x89HDF\r\n", 6, 0, "an HDF5 file", true, NULL},
+    {"PYTORCH1", 8, 0, "a preview archive of torch before 1.0", true, NULL},
+    {"{\"", 2, 8, "a safetensors file", false, NULL},
+    {"GGUF", 4, 0, "a GGUF file", true, NULL},
+    {"\x93NUMPY", 6, 0, "a numpy file", true, NULL},
     {"\x7F"
      "ELF",
-     4, 0, "an ELF program", true},
-    {"%PDF", 4, 0, "a PDF file", true},
-    {"version https://git-lfs", 23, 0, "a git-lfs pointer, not the file itself", false},
+     4, 0, "an ELF program", true, NULL},
+    {"%PDF", 4, 0, "a PDF file", true, NULL},
+    {"version https://git-lfs", 23, 0, "a git-lfs pointer, not the file itself", false, NULL},
 };
 
 static const struct container *find_container(const uint8_t *head, size_t nbytes)
@@ -73,13 +80,37 @@ static bool are_zeros(const uint8_t *bytes, size_t nbytes)
     return i == nbytes;
 }
 
+const char *torch_container_next(const uint8_t *head, size_t nbytes)
+{
+    const struct container *c = find_container(head, nbytes);
+    return c == NULL ? NULL : c->next;
+}
+
+static bool is_tar(const uint8_t *head, size_t nbytes)
+{
+    return nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0;
+}
+
+/* torch before 0.1.10 wrote these files; a tar of Composer contains composer_states.pt. */
+static fsdpck_status tar_failed(const uint8_t *head, fsdpck_error *err)
+{
+    static const char *const names[] = {"sys_info", "pickle", "tensors", "storages"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp((const char *)head, names[i], 100) == 0)
+            return FAIL(err, UNSUPPORTED, PT_TAR,
+                        "tar format of torch before 0.1.10 is not supported");
+    return FAIL_WITH(err, UNSUPPORTED, NO_CHECKPOINT,
+                     ("not a checkpoint that fsdpck can read: a tar archive"),
+                     (next, "extract the files in it first: tar -xf FILE"));
+}
+
 static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64_t offset,
                                       fsdpck_error *err)
 {
     const char *what = torch_name_container(head, nbytes);
 
-    if (nbytes >= 262 && memcmp(head + 257, "ustar", 5) == 0)
-        return FAIL(err, UNSUPPORTED, PT_TAR, "tar format of torch before 0.1.10 is not supported");
+    if (is_tar(head, nbytes))
+        return tar_failed(head, err);
     if (nbytes == 0)
         return FAIL(err, BADINPUT, ZIP_EMPTY, "file is empty");
     return FAIL_WITH(err, BADINPUT, PT_CONTAINER,
@@ -212,6 +243,9 @@ static fsdpck_status open_parts(const zip_input *in, torch_archive *a, torch_cal
         a->is_legacy = true;
         return torch_legacy_open(in, a, calls, err);
     }
+    /* Before the search for a zip, which a tar may end with. */
+    if (is_tar(head, n))
+        return tar_failed(head, err);
     if (n < 4 || load_le16(head) != 0x4b50) {
         /* A valid zip after other bytes is reported as such. */
         fsdpck_status st = zip_open(in, a->owner, &a->zip, err);

@@ -67,6 +67,8 @@ typedef struct torch_archive {
 
 /* Name of another known container that begins with these bytes ("an HDF5 file"), or NULL. */
 const char *torch_name_container(const uint8_t *head, size_t nbytes);
+/* The next step with such a file, in which FILE is its name; NULL: none. */
+const char *torch_container_next(const uint8_t *head, size_t nbytes);
 /* True for an unsupported kind of file; false for a file that may be a damaged checkpoint. */
 bool torch_is_foreign(const uint8_t *head, size_t nbytes);
 

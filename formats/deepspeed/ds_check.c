@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
 #include "base/text.h"
 #include "formats/deepspeed/ds_internal.h"
 
@@ -162,92 +161,4 @@ fsdpck_status ds_check_scalars(ds_state *s, fsdpck_error *err)
             all[kept++] = all[i];
     s->scalars.count = kept;
     return FSDPCK_OK;
-}
-
-/* --- copies of one file --- */
-
-enum { TELLING_NBYTES = 256 };
-
-/* Whether all master weights of a rank, or all its optimizer state, have the checksums of those of
- * another. Zeros do not count. */
-static bool same_partitions(const ds_state *s, bool is_state, uint32_t a, uint32_t b)
-{
-    uint64_t nbytes = 0;
-    for (size_t i = 0, k = 0; i < s->partitions.count; i++) {
-        const ds_partition *x = VEC_AT(&s->partitions, const ds_partition, i);
-        if ((x->slot != 0) != is_state || x->rank != a)
-            continue;
-        while (k < s->partitions.count) {
-            const ds_partition *y = VEC_AT(&s->partitions, const ds_partition, k);
-            if (y->slot == x->slot && y->rank == b && y->group == x->group)
-                break;
-            k++;
-        }
-        if (k == s->partitions.count)
-            return false;
-        const torch_shard *p = VEC_AT(&s->reader->pieces, const torch_shard, x->piece);
-        const torch_shard *q = VEC_AT(&s->reader->pieces, const torch_shard,
-                                      VEC_AT(&s->partitions, const ds_partition, k)->piece);
-        if (ds_pieces_compare(s->reader, p, q) != DS_EQUAL)
-            return false;
-        nbytes += p->crc32 == crc32_zeros(p->record_nbytes) ? 0 : p->record_nbytes;
-    }
-    return nbytes >= TELLING_NBYTES;
-}
-
-typedef struct rank_sum {
-    uint64_t sum;
-    uint32_t rank;
-} rank_sum;
-
-static int by_sum(const void *a, const void *b)
-{
-    const rank_sum *x = a, *y = b;
-    ORDER_BY(x->sum, y->sum);
-    return x->rank < y->rank ? -1 : x->rank > y->rank;
-}
-
-/* Weights that were never trained may be equal by chance, such as ones; trained state is not. */
-static fsdpck_status report_copy(const ds_state *s, uint32_t a, uint32_t b, fsdpck_error *err)
-{
-    static const char next[] = "compare these files with the original files of the ranks";
-    if (same_partitions(s, true, a, b))
-        return FAIL_WITH(err, BADINPUT, RANK_COPIED,
-                         ("optimizer files of ranks %" PRIu32 " and %" PRIu32
-                          " have equal weights and equal optimizer state: one file is a copy of "
-                          "the other",
-                          a, b),
-                         (path, s->req->path), (next, next));
-    log_warn(&s->req->log, FSDPCK_FINDING_RANK_COPIED, next,
-             "optimizer files of ranks %" PRIu32 " and %" PRIu32
-             " have equal weights, but each rank should have its own: one file may be a copy "
-             "of another rank's file",
-             a, b);
-    return FSDPCK_OK;
-}
-
-fsdpck_status ds_check_copies(const ds_state *s, fsdpck_error *err)
-{
-    rank_sum *sums = budget_alloc(s->req->metadata, s->world * sizeof *sums, err);
-    if (sums == NULL)
-        return FSDPCK_LIMIT;
-    for (uint64_t i = 0; i < s->world; i++)
-        sums[i].rank = (uint32_t)i;
-    for (size_t i = 0; i < s->partitions.count; i++) {
-        const ds_partition *x = VEC_AT(&s->partitions, const ds_partition, i);
-        if (x->slot == 0)
-            sums[x->rank].sum = sums[x->rank].sum * UINT64_C(0x9e3779b97f4a7c15) +
-                                VEC_AT(&s->reader->pieces, const torch_shard, x->piece)->crc32;
-    }
-    qsort(sums, s->world, sizeof *sums, by_sum);
-    fsdpck_status st = FSDPCK_OK;
-    for (uint64_t i = 1; i < s->world; i++) {
-        if (sums[i].sum != sums[i - 1].sum ||
-            !same_partitions(s, false, sums[i - 1].rank, sums[i].rank))
-            continue;
-        st = report_copy(s, sums[i - 1].rank, sums[i].rank, err);
-        break;
-    }
-    budget_free(s->req->metadata, sums, s->world * sizeof *sums);
-    return st;
 }

@@ -14,6 +14,7 @@
  *     ds_optim.c          one optimizer file -> ds_partition, ds_scalar
  *     ds_model.c          one file of model states -> ds_param
  *     ds_check.c          compares the files of all ranks
+ *     ds_copies.c         copies of one rank's file under another rank's name
  *     ds_flat.c           lays out flat tensors; the interval of a flat tensor -> chunks
  *     ds_chunks.c         tensors, objects and chunks -> catalogue
  *     ds_build.c          parameters, buffers and frozen parameters -> catalogue
@@ -244,9 +245,14 @@ fsdpck_status ds_add_scalar(ds_open *o, uint32_t slot, uint64_t group, bool of_p
 fsdpck_status ds_check_files(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Compares the steps in the optimizers of all ranks (RANK-MIXED), and keeps the scalars of rank 0. */
 fsdpck_status ds_check_scalars(ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* ds_copies.c */
 /* RANK-COPIED for ranks with equal partitions: a warning if only their master weights are known to be
  * equal, BADINPUT if also their optimizer state is. */
 fsdpck_status ds_check_copies(const ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* RANK-COPIED for ranks of ZeRO 3 with equal fragments of all frozen parameters: a warning. After
+ * ds_sort_frozen. */
+fsdpck_status ds_check_frozen_copies(const ds_state *s, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* ds_flat.c: after all optimizer files and the first file of model states are read. RANK-SHAPE,
  * RANK-DISAGREE. */

@@ -224,6 +224,7 @@ static fsdpck_status read_all(ds_state *s, fsdpck_error *err)
     RETURN_IF(check_one_save(s, err));
     if (!s->is_universal)
         RETURN_IF(ds_check_copies(s, err));
+    RETURN_IF(ds_check_frozen_copies(s, err));
     return catalogue_seal(s->cat, err);
 }
 

@@ -1,9 +1,11 @@
 /* ranks_trainer_files.c: the files of known trainers, and similar folders of other programs. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "formats/pt/ranks_internal.h"
 
 /* verl 0.2 to 0.9 (FSDPCheckpointManager), accelerate 1.0 to 1.14 (use_dcp=False), Meta's Llama. */
@@ -140,6 +142,37 @@ fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf
     return st == FSDPCK_OK ? text_check(out, err) : st;
 }
 
+/* 0: not recorded */
+static uint64_t ranks_of_settings(const char *text)
+{
+    json_reader r;
+    json_token t;
+    uint64_t ranks = 0;
+    json_reader_init(&r, text, strlen(text), FSDPCK_FINDING_NONE);
+    fsdpck_status st = json_expect(&r, JSON_OBJECT, &t, NULL);
+    while (st == FSDPCK_OK && (st = json_next(&r, &t, NULL)) == FSDPCK_OK && t.kind == JSON_KEY) {
+        const bool is_ranks = is_world_size(&t);
+        st = json_next(&r, &t, NULL);
+        if (st == FSDPCK_OK && is_ranks && t.is_u64)
+            ranks = t.u64;
+        if (st == FSDPCK_OK)
+            st = json_skip(&r, &t, NULL);
+    }
+    json_reader_release(&r);
+    return ranks;
+}
+
+static void warn_settings_ranks(const open_request *req, const char *name, const cat_origin *o)
+{
+    const uint64_t ranks = ranks_of_settings(o->settings);
+    if (ranks > 0 && o->world_size > 0 && ranks != (uint64_t)o->world_size)
+        log_warn(&req->log, FSDPCK_FINDING_RANK_MIXED, "use a copy of the whole folder",
+                 "'%s' records %" PRIu64 " rank%s, but the files are of %" PRId64
+                 " rank%s: one of them is of another save",
+                 name, ranks, text_plural(ranks), o->world_size,
+                 text_plural((uint64_t)o->world_size));
+}
+
 static void read_settings(const open_request *req, const char *name, cat_origin *o)
 {
     char *text = NULL;
@@ -158,6 +191,8 @@ static void read_settings(const open_request *req, const char *name, cat_origin 
         st = ranks_settings_put(text, 1, &made, &err);
     if (st == FSDPCK_OK)
         memcpy(o->settings, text, nbytes + 1);
+    if (st == FSDPCK_OK)
+        warn_settings_ranks(req, name, o);
     else
         log_warn(&req->log, FSDPCK_FINDING_SIDE_UNREAD, "",
                  "cannot keep '%s', so a new one is written: %s", name, err.message);

@@ -5,6 +5,7 @@
 #include "formats/common/renamed_file.h"
 #include "formats/safetensors/dcp_safetensors_check.h"
 #include "formats/safetensors/dcp_safetensors_global.h"
+#include "formats/safetensors/optim_folder.h"
 #include "formats/safetensors/shard_name.h"
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
@@ -373,9 +374,20 @@ static void warn_of_ranks(const open_request *req, const census *c)
     text_release(&list);
 }
 
+static void warn_of_optimizer(const open_request *req, uint64_t here, uint64_t ranks)
+{
+    if (here < ranks)
+        log_warn(&req->log, FSDPCK_FINDING_FILE_OF_SET,
+                 "compare the names with those of the folder in which they were saved",
+                 "files of %" PRIu64 " rank%s found, but %" PRIu64
+                 " ranks wrote the optimizer in '../optim': files of the last ranks may be missing",
+                 here, text_plural(here), ranks);
+}
+
 static void describe(const open_request *req, const census *c, cat_origin *origin)
 {
     path_kind kind;
+    uint64_t ranks;
     snprintf(origin->format, sizeof origin->format, "dcp-safetensors");
     snprintf(origin->torch_version, sizeof origin->torch_version, "2.8 or newer");
     origin->world_size = (int64_t)expected_ranks(req, c);
@@ -385,10 +397,11 @@ static void describe(const open_request *req, const census *c, cat_origin *origi
         kind == PATH_FOLDER) {
         snprintf(origin->trainer, sizeof origin->trainer, "automodel");
         snprintf(origin->side_folder, sizeof origin->side_folder, ".hf_metadata");
-        if (path_probe(&req->probe->dir, "../optim/.metadata", &kind, NULL, NULL) == FSDPCK_OK &&
-            kind == PATH_FILE)
+        if (optim_folder_ranks(req->probe, &ranks)) {
             snprintf(origin->note, sizeof origin->note,
                      "the optimizer is in '../optim', a checkpoint of its own");
+            warn_of_optimizer(req, (uint64_t)origin->world_size, ranks);
+        }
     }
     origin->ranks_unknown = req->expect_ranks == 0 && c->told_files == 0;
     if (origin->ranks_unknown)

@@ -7,9 +7,10 @@
 #include "base/text.h"
 #include "compare/diff.h"
 #include "compare/diff_json_beside.h"
+#include "open/other_files.h"
 #include "open/state_files.h"
 
-enum { LIST_NBYTES = 400 };
+enum { LIST_NBYTES = 400, BLOCK_NBYTES = 1 << 20 };
 
 /* trainer_state.json is a log, and no checkpoint. */
 static bool is_compared(const found_state_file *f)
@@ -17,11 +18,11 @@ static bool is_compared(const found_state_file *f)
     return strcmp(f->name, TRAINER_STATE_JSON) != 0;
 }
 
-static const found_state_file *find_file(const fsdpck_checkpoint *c, const char *name)
+static const found_state_file *find_file(const vec *files, const char *name)
 {
-    for (size_t i = 0; i < c->state_files.count; i++)
-        if (strcmp(VEC_AT(&c->state_files, const found_state_file, i)->name, name) == 0)
-            return VEC_AT(&c->state_files, const found_state_file, i);
+    for (size_t i = 0; i < files->count; i++)
+        if (strcmp(VEC_AT(files, const found_state_file, i)->name, name) == 0)
+            return VEC_AT(files, const found_state_file, i);
     return NULL;
 }
 
@@ -98,9 +99,9 @@ static uint64_t count_rows(const fsdpck_diff *d)
 static fsdpck_status compare_files(fsdpck_diff *d, const fsdpck_diff_options *o, bool selected,
                                    files_left *left, fsdpck_error *err)
 {
-    const fsdpck_checkpoint *a = d->a.src, *b = d->b.src;
-    for (size_t i = 0; i < a->state_files.count; i++) {
-        const found_state_file *f = VEC_AT(&a->state_files, const found_state_file, i);
+    const vec *a = &d->a.src->state_files, *b = &d->b.src->state_files;
+    for (size_t i = 0; i < a->count; i++) {
+        const found_state_file *f = VEC_AT(a, const found_state_file, i);
         const found_state_file *other = find_file(b, f->name);
         if (!is_compared(f))
             continue;
@@ -109,13 +110,121 @@ static fsdpck_status compare_files(fsdpck_diff *d, const fsdpck_diff_options *o,
         else if (!d->brief || count_rows(d) == 0)
             RETURN_IF(compare_file(d, f, other, o, left, err));
     }
-    for (size_t i = 0; i < b->state_files.count; i++) {
-        const found_state_file *f = VEC_AT(&b->state_files, const found_state_file, i);
+    for (size_t i = 0; i < b->count; i++) {
+        const found_state_file *f = VEC_AT(b, const found_state_file, i);
         if (is_compared(f) && find_file(a, f->name) == NULL)
             leave(left, f, false, true);
     }
     return FSDPCK_OK;
 }
+
+/* ---- files of other names ---- */
+
+/* False if one cannot be read. */
+static bool same_bytes(const file *a, const file *b, uint8_t *of_a, uint8_t *of_b)
+{
+    bool same = a->nbytes == b->nbytes;
+    for (uint64_t at = 0; same && at < a->nbytes; at += BLOCK_NBYTES) {
+        const uint64_t n = a->nbytes - at < BLOCK_NBYTES ? a->nbytes - at : BLOCK_NBYTES;
+        same = file_read_at(a, at, of_a, n, NULL) == FSDPCK_OK &&
+               file_read_at(b, at, of_b, n, NULL) == FSDPCK_OK && memcmp(of_a, of_b, n) == 0;
+    }
+    return same;
+}
+
+static bool have_same_bytes(const found_state_file *a, const found_state_file *b)
+{
+    file of_a = FILE_CLOSED, of_b = FILE_CLOSED;
+    uint8_t *blocks = malloc((size_t)2 * BLOCK_NBYTES);
+    const bool same = blocks != NULL &&
+                      file_open_read(&of_a, NULL, a->path, 0, NULL) == FSDPCK_OK &&
+                      file_open_read(&of_b, NULL, b->path, 0, NULL) == FSDPCK_OK &&
+                      same_bytes(&of_a, &of_b, blocks, blocks + BLOCK_NBYTES);
+    file_abandon(&of_a);
+    file_abandon(&of_b);
+    free(blocks);
+    return same;
+}
+
+/* One that is not read, or damaged, is named: it may be no checkpoint. */
+static fsdpck_status compare_other(fsdpck_diff *d, const found_state_file *a,
+                                   const found_state_file *b, const fsdpck_diff_options *o,
+                                   files_left *left, fsdpck_error *err)
+{
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    const fsdpck_status st = compare_file(d, a, b, o, left, &why);
+    if (st == FSDPCK_BADINPUT || st == FSDPCK_IO)
+        leave(left, a, true, true);
+    else if (st != FSDPCK_OK && err != NULL)
+        *err = why;
+    return st == FSDPCK_BADINPUT || st == FSDPCK_IO ? FSDPCK_OK : st;
+}
+
+/* The same bytes are equal, whatever they are. */
+static fsdpck_status compare_others(fsdpck_diff *d, const fsdpck_diff_options *o, bool selected,
+                                    files_left *left, fsdpck_error *err)
+{
+    const vec *a = &d->a.src->other_files, *b = &d->b.src->other_files;
+    for (size_t i = 0; i < a->count; i++) {
+        const found_state_file *f = VEC_AT(a, const found_state_file, i);
+        const found_state_file *other = find_file(b, f->name);
+        if (other != NULL && have_same_bytes(f, other))
+            continue;
+        if (other == NULL || selected)
+            leave(left, f, true, other != NULL);
+        else if (!d->brief || count_rows(d) == 0)
+            RETURN_IF(compare_other(d, f, other, o, left, err));
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        const found_state_file *f = VEC_AT(b, const found_state_file, i);
+        if (find_file(a, f->name) == NULL)
+            leave(left, f, false, true);
+    }
+    left->of_a += d->a.src->other_files_more;
+    left->of_b += d->b.src->other_files_more;
+    return FSDPCK_OK;
+}
+
+static void warn_others_left(const logger *log, const files_left *l)
+{
+    if (l->of_a + l->of_b > 0)
+        log_warn(log, FSDPCK_FINDING_STATE_BESIDE,
+                 "compare these files one by one: fsdpck diff A/ema.pt B/ema.pt",
+                 "not compared: %" PRIu64 " other file%s beside the weights of A, %" PRIu64
+                 " of B: %s%s",
+                 l->of_a, text_plural(l->of_a), l->of_b, l->names.text == NULL ? "" : l->names.text,
+                 l->names.failed ? ", ..." : "");
+}
+
+/* A file alone has nothing beside it. */
+static bool has_beside(const fsdpck_checkpoint *c)
+{
+    return c->probe.is_folder || c->entered_from != NULL;
+}
+
+static fsdpck_status diff_others(fsdpck_diff *d, const fsdpck_diff_options *o, bool selected,
+                                 fsdpck_error *err)
+{
+    files_left left = {.names = {.limit_bytes = LIST_NBYTES}};
+    const size_t count = d->beside.count;
+    const logger *log = &d->a.ctx->log;
+    if (!has_beside(d->a.src) || !has_beside(d->b.src))
+        return FSDPCK_OK;
+    RETURN_IF(other_files_list(d->a.src, err));
+    RETURN_IF(other_files_list(d->b.src, err));
+    const fsdpck_status st = compare_others(d, o, selected, &left, err);
+    if (st == FSDPCK_OK && group_rank(d->a.ctx->group) == 0)
+        warn_others_left(log, &left);
+    text_release(&left.names);
+    if (st == FSDPCK_OK && d->beside.count > count)
+        log_write(log, LOG_NOTE,
+                  "comparing also %zu file%s of other names beside the weights, such as '%s'",
+                  d->beside.count - count, text_plural(d->beside.count - count),
+                  VEC_AT(&d->beside, const diff_file, count)->name);
+    return st;
+}
+
+/* ---- */
 
 static void warn_left(const logger *log, const files_left *l)
 {
@@ -210,7 +319,7 @@ static fsdpck_status diff_beside(fsdpck_diff *d, const fsdpck_diff_options *opti
         RETURN_IF(warn_nested(d, err));
     }
     note_compared(&ctx->log, d);
-    return FSDPCK_OK;
+    return diff_others(d, &o, selected, err);
 }
 
 fsdpck_status fsdpck_diff_new(fsdpck_context *ctx, fsdpck_checkpoint *a, fsdpck_checkpoint *b,

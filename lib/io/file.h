@@ -76,6 +76,13 @@ fsdpck_status folder_open_same(folder *d, const folder *from, const char *path,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 void folder_close(folder *d);
 
+/* Equal for two paths to one folder. */
+typedef struct folder_id {
+    uint64_t dev, ino;
+} folder_id;
+/* False for a folder that is not local. */
+bool folder_identify(const folder *d, folder_id *id);
+
 /* Names in a folder without "." and "..", bytewise sorted. *names is one allocation: free(). At
  * most 2^20 entries (LIMIT). */
 fsdpck_status folder_list(const folder *d, const char *sub, char ***names, size_t *count,

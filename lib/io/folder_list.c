@@ -174,3 +174,12 @@ fsdpck_status path_check_folders(const folder *dir, const char *path, fsdpck_err
     }
     return FSDPCK_OK;
 }
+
+bool folder_identify(const folder *d, folder_id *id)
+{
+    struct stat st;
+    if (d->fd < 0 || fstat(d->fd, &st) != 0)
+        return false;
+    *id = (folder_id){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
+    return true;
+}

@@ -4,7 +4,17 @@
 
 #include "base/struct_copy.h"
 #include "open/checkpoint.h"
+#include "open/step_manifest.h"
+#include "open/trainer_name.h"
 #include "statedict/unflatten.h"
+
+static int64_t recorded_world_size(const fsdpck_checkpoint *c)
+{
+    step_manifest m;
+    while (c->base != NULL)
+        c = c->base;
+    return step_manifest_read(&c->probe, &m) ? m.world_size : -1;
+}
 
 void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
 {
@@ -14,7 +24,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     all.entered = c->entered;
     all.format = c->format->name;
     all.format_id = c->format->id;
-    all.trainer = o->trainer;
+    all.trainer = checkpoint_trainer(c);
     all.torch_version = o->torch_version;
     all.note = o->note;
     all.model_key = c->parts.model_key;
@@ -57,6 +67,7 @@ void fsdpck_get_info(const fsdpck_checkpoint *c, fsdpck_info *info)
     }
     for (size_t i = 0; i < c->parts.object_count; i++)
         all.part_objects[c->parts.object_part[i]]++;
+    all.recorded_world_size = recorded_world_size(c);
     struct_copy_out(info, &all, sizeof all);
 }
 

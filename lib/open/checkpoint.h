@@ -27,12 +27,14 @@
  *     map_of_like.c       the tensor maps for the names of a checkpoint
  *     model_config.c      config.json and other small files of a model folder
  *     recorded_steps.c    training steps that the checkpoint records
+ *     step_manifest.c     checkpoint_manifest.json of VeOmni
+ *     trainer_name.c      the program that wrote the checkpoint
  *     other_weights.c     other weights in the same folder
  *     weight_sizes.c      weights without elements, sizes that contradict config.json
  *     lost_weights.c      folders whose model is lost; layer_gaps.c: tensors that layers lack
  *     shard_gaps.c        the only shard that is left; unfinished_files.c: incomplete downloads and outputs
  *     model_parallel_files.c other files of model-parallel ranks
- *     state_files.c       files of a trainer's state beside the weights, for callers
+ *     state_files.c       files of a trainer's state beside the weights, for callers; other_files.c: all others
  *     adapters_public.c   adapters for callers
  *     catalogue_public.c  the catalogue for callers
  *     findings_public.c   the table of findings for callers
@@ -152,9 +154,10 @@ struct fsdpck_checkpoint {
     bool adapters_known; /* checkpoint_list_adapters has run */
     vec adapters;        /* found_adapter */
     strtab adapter_names;
-    bool state_files_known; /* trainer_state_list has run */
-    vec state_files;        /* found_state_file */
-    bool inner_loaded;      /* checkpoint_load_inner has run */
+    bool state_files_known, other_files_known; /* trainer_state_list, other_files_list have run */
+    vec state_files, other_files;              /* found_state_file */
+    uint64_t other_files_more;                 /* that are not listed */
+    bool inner_loaded;                         /* checkpoint_load_inner has run */
     struct remote_folder
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
     format_found_fn found; /* only while opening */
@@ -231,6 +234,8 @@ fsdpck_status checkpoint_check_model_parallel(const fsdpck_checkpoint *c,
                                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Warns of weights that are not read: others in the folder, other files of the set (other_weights.c). */
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read);
+/* Whether a file of torch.save has the number of a rank, other than a trainer's state has. */
+bool checkpoint_is_rank_name(const char *name);
 /* Whether weights that a folder may have in several forms have this name. */
 bool checkpoint_is_weights_name(const char *name);
 /* Whether most weights of the model have no elements, or slices have their names (weight_sizes.c). */
@@ -419,11 +424,13 @@ const format_reader *probe_readers(const probe_input *in, const char **near_miss
 
 /* search_folders.c: checkpoints below a folder, in breadth-first order. */
 #define SEARCH_RESULTS_MAX 10u
+#define SEARCH_ENTRIES_MAX 16384u /* folders, and files with a suffix of weights */
 typedef struct search_result {
     char *paths[SEARCH_RESULTS_MAX];
     size_t count;      /* in paths */
     size_t more;       /* found, but not in paths: checkpoints, */
     size_t more_state; /* and files of a trainer's state */
+    bool is_limited;   /* SEARCH_ENTRIES_MAX was reached: further checkpoints may exist */
     bool unread;       /* some entry could not be read; `why`: the first error */
     fsdpck_error why;
     /* Folders in which a trainer stores a part of its state. */
@@ -443,10 +450,6 @@ void search_omit_state(search_result *found);
 /* Without a trainer's state, if there is anything else. */
 fsdpck_status search_folders(const char *path, search_result *found,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* NO-CHECKPOINT, near_miss: what it resembles, or NULL; and USAGE, which lists the paths found (open_fail.c). */
-fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
-                                      const char *near_miss, fsdpck_error *err);
-fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err);
 /* All that was found are files of a trainer's state, such as optimizer.bin. BADINPUT (WEIGHTS-LOST). */
 bool search_has_state_only(const search_result *found);
 fsdpck_status search_fail_state_only(const search_result *found, const char *path,
@@ -470,6 +473,10 @@ typedef struct deepspeed_steps {
     int64_t global, skipped, optimizer;
 } deepspeed_steps;
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
+/* The step in a file of the trainer, and that in the name of the folder, which is the same unless one of them
+ * is of another save. *recorded_in: the file, a constant. False if one of them is unknown. */
+bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
+                             const char **recorded_in);
 
 /* open_ranks.c */
 /* Collective. Like probe_gather, into c->probe, over the files of all hosts. */

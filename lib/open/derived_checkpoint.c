@@ -14,6 +14,7 @@ void checkpoint_init_tables(fsdpck_checkpoint *c)
     c->ties = VEC_OF(tied_pair, &c->metadata);
     c->adapters = VEC_OF(found_adapter, &c->metadata);
     c->state_files = VEC_OF(found_state_file, &c->metadata);
+    c->other_files = VEC_OF(found_state_file, &c->metadata);
     strtab_init(&c->adapter_names, &c->metadata);
 }
 

@@ -21,13 +21,28 @@ static const foreign_kind vescale = {"of veScale, with an optimizer folder for e
                                      "give the folder 'model' in it, or one of the folders in "
                                      "'optimizer', which are read one by one"};
 
-static bool has_file(const probe_input *in, const char *folder_name, const char *name)
+static const foreign_kind nanotron = {
+    "of nanotron, with a safetensors file for each parameter and rank",
+    "convert it to a Hugging Face folder with nanotron's examples/llama/convert_nanotron_to_hf.py"};
+
+static const foreign_kind compressed = {
+    "in compressed files, as Composer writes them",
+    "decompress them first, by the end of the name: gzip -dk, zstd -d, xz -dk, bzip2 -dk, lz4 -d "
+    "or lzop -d"};
+
+static bool has_kind(const probe_input *in, const char *folder_name, const char *name,
+                     path_kind expected)
 {
     char path[512];
     path_kind kind;
     const int n = snprintf(path, sizeof path, "%s/%s", folder_name, name);
     return n > 0 && (size_t)n < sizeof path &&
-           path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE;
+           path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == expected;
+}
+
+static bool has_file(const probe_input *in, const char *folder_name, const char *name)
+{
+    return has_kind(in, folder_name, name, PATH_FILE);
 }
 
 static bool any_matches(const probe_input *in, const char *glob)
@@ -59,6 +74,20 @@ static bool is_zarr(const probe_input *in)
     return false;
 }
 
+/* Each module is a folder, and the modules of a pipeline stage are in 'pp_block'. The folder of a step contains
+ * model/model, that of the model contains model. */
+static bool is_nanotron(const probe_input *in)
+{
+    static const char *const above[] = {"model/model", "model", "."};
+    static const char *const blocks[] = {"token_position_embeddings/pp_block",
+                                         "final_layer_norm/pp_block", "decoder/0/pp_block"};
+    for (size_t i = 0; i < sizeof above / sizeof *above; i++)
+        for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
+            if (has_kind(in, above[i], blocks[k], PATH_FOLDER))
+                return true;
+    return false;
+}
+
 const foreign_kind *foreign_folder_kind(const probe_input *in)
 {
     static const char stage[] =
@@ -76,6 +105,8 @@ const foreign_kind *foreign_folder_kind(const probe_input *in)
         return &colossal;
     if (has_file(in, "model", ".metadata") && has_file(in, "optimizer/pp_0", ".metadata"))
         return &vescale;
+    if (is_nanotron(in))
+        return &nanotron;
     return is_zarr(in) ? &zarr : NULL;
 }
 
@@ -90,4 +121,14 @@ fsdpck_status foreign_folder_check(const probe_input *in, fsdpck_error *err)
 {
     const foreign_kind *kind = foreign_folder_kind(in);
     return kind == NULL ? FSDPCK_OK : foreign_folder_fail(kind, in->path, err);
+}
+
+fsdpck_status foreign_folder_check_compressed(const probe_input *in, fsdpck_error *err)
+{
+    static const char *const globs[] = {"*.pt.bz2", "*.pt.gz", "*.pt.lz4", "*.pt.lzma",
+                                        "*.pt.lzo", "*.pt.xz", "*.pt.zst"};
+    for (size_t i = 0; in->is_folder && i < sizeof globs / sizeof *globs; i++)
+        if (any_matches(in, globs[i]))
+            return foreign_folder_fail(&compressed, in->path, err);
+    return FSDPCK_OK;
 }

@@ -135,7 +135,16 @@ static void compare_layers(gap_search *s, uint64_t begin, uint64_t layers)
     }
 }
 
-/* Layers without any tensor below others. The number of layers is not compared: families count them differently. */
+/* Layers of LongCat-Flash have two of each, and it counts them twice. */
+static bool has_sublayers(const gap_search *s)
+{
+    for (uint32_t i = 0; i < strtab_count(&s->suffixes); i++)
+        if (text_begins(strtab_text(&s->suffixes, i), "self_attn.1."))
+            return true;
+    return false;
+}
+
+/* Layers without any tensor: below others, or the last ones. */
 static void find_lost_layers(gap_search *s, uint64_t layers)
 {
     uint64_t next = 0;
@@ -147,6 +156,8 @@ static void find_lost_layers(gap_search *s, uint64_t layers)
         next = layer + 1;
         at += k.count;
     }
+    if (next < layers && !has_sublayers(s))
+        add_lost(s, layers - next, next, "*");
 }
 
 /* OLMo's norms have no weights. */

@@ -11,7 +11,7 @@
 #include "open/search_state.h"
 #include "open/state_list.h"
 
-static bool is_read_folder(const catalogue *read, const char *entry)
+bool nested_folder_is_read(const catalogue *read, const char *entry)
 {
     const size_t n = strlen(entry);
     for (size_t i = 0; i < catalogue_file_count(read); i++) {
@@ -60,10 +60,10 @@ static void note_unread(nested_folders *l, const char *path, const fsdpck_error 
 }
 
 /* Takes `path`, which may be NULL. is_there, why: the result of looking for it. */
-static fsdpck_status add_path(nested_folders *l, char *path, bool is_state, fsdpck_status is_there,
-                              fsdpck_error *why, fsdpck_error *err)
+static fsdpck_status add_path(nested_folders *l, char *path, bool is_state, bool of_trainer,
+                              fsdpck_status is_there, fsdpck_error *why, fsdpck_error *err)
 {
-    nested_folder f = {.path = path, .is_state = is_state};
+    nested_folder f = {.path = path, .is_state = is_state, .of_trainer = of_trainer};
     probe_input in;
     bool is = false;
     if (path == NULL)
@@ -89,13 +89,19 @@ static fsdpck_status add_entry(nested_folders *l, const fsdpck_checkpoint *c, co
     path_kind kind;
     fsdpck_error why = FSDPCK_ERROR_INIT;
     if (entry[0] == '.' || nested_folder_is_step(entry) || is_of_consolidation(entry) ||
-        is_read_folder(read, entry))
+        nested_folder_is_read(read, entry))
         return FSDPCK_OK;
     const fsdpck_status is_there = path_probe(&c->probe.dir, entry, &kind, NULL, &why);
     if (is_there == FSDPCK_OK && kind != PATH_FOLDER)
         return FSDPCK_OK;
     return add_path(l, folder_path_join(c->probe.path, entry),
-                    state_list_has_folder(&c->probe, entry), is_there, &why, err);
+                    state_list_has_folder(&c->probe, entry), false, is_there, &why, err);
+}
+
+static bool is_absent(const char *path)
+{
+    path_kind kind;
+    return path_probe(NULL, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_ABSENT;
 }
 
 /* Folders beside the weights: in the folder `levels` above them, with the rest of the path inside. */
@@ -119,11 +125,11 @@ static fsdpck_status add_beside(nested_folders *l, const char *weights, const ch
                              ? NULL
                              : folder_path_join(above, inside[0] == '\0' ? in.entries[i] : entry);
             free(entry);
-            if (path != NULL && !search_is_state_folder(weights, path))
+            if (path != NULL && (!search_is_state_folder(weights, path) || is_absent(path)))
                 free(path);
             else
-                st = add_path(l, path, state_list_has_folder(&in, in.entries[i]), FSDPCK_OK, &why,
-                              err);
+                st = add_path(l, path, state_list_has_folder(&in, in.entries[i]), true, FSDPCK_OK,
+                              &why, err);
         }
         probe_release(&in);
     }

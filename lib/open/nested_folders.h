@@ -9,11 +9,13 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "fsdpck.h"
+#include "state/catalogue.h"
 
 typedef struct nested_folder {
     char *path;
     bool has_reader; /* otherwise it contains no checkpoint */
     bool is_state;   /* only files of a trainer's state that state_list.h lists */
+    bool of_trainer; /* search_is_state_folder: kept apart from the weights */
 } nested_folder;
 typedef struct nested_folders {
     vec list;                  /* nested_folder */
@@ -23,6 +25,8 @@ typedef struct nested_folders {
 
 /* By its name, a step of a run: 'checkpoint-500' beside the final weights is no part of them. */
 bool nested_folder_is_step(const char *name);
+/* Whether the checkpoint reads files of this folder. */
+bool nested_folder_is_read(const catalogue *read, const char *entry);
 void nested_folders_init(nested_folders *l);
 fsdpck_status nested_folders_add(nested_folders *l, const fsdpck_checkpoint *c,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "open/state_list.h"
+#include "open/step_manifest.h"
 
 enum {
     NAME_NBYTES_MAX = 256,
@@ -72,10 +73,10 @@ static bool ends_name(const char *rest)
     return false;
 }
 
-/* "rng_state_3.pth" of transformers, "random_states_3.pkl" of accelerate. */
+/* "rng_state_3.pth" of transformers, "random_states_3.pkl" of accelerate, "trainer_state_rank_3.pt" of VeOmni. */
 static bool is_state(const char *name, numbered_name *n)
 {
-    static const char *const words[] = {"rng_state_", "random_states_"};
+    static const char *const words[] = {"rng_state_", "random_states_", "trainer_state_rank_"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const size_t nbytes = strlen(words[i]);
         if (strncmp(name, words[i], nbytes) == 0 && take_number(name, nbytes, n) &&
@@ -261,6 +262,9 @@ static void warn_missing(const numbered_search *s, const logger *log)
              s->missing.failed ? ", ..." : "");
 }
 
+static const char copy_others[] =
+    "copy the files of the other ranks: a run that resumes from this folder needs them";
+
 /* Each process writes its state. Those that wrote weights are all known, or only some of them. */
 static void warn_ranks(const numbered_search *s, const cat_origin *o, const logger *log)
 {
@@ -269,19 +273,36 @@ static void warn_ranks(const numbered_search *s, const cat_origin *o, const logg
     if (s->last == NULL || ranks == 0 || of_state == ranks)
         return;
     if (of_state < ranks)
-        log_warn(
-            log, FSDPCK_FINDING_FILE_OF_SET,
-            "copy the files of the other ranks: a run that resumes from this folder needs them",
-            "'%s' is the last file of its kind in '%s', but %" PRIu64
-            " ranks wrote the weights: %" PRIu64 " file%s of the last ranks %s missing",
-            s->last, s->in->path, ranks, ranks - of_state, text_plural(ranks - of_state),
-            ranks - of_state == 1 ? "is" : "are");
+        log_warn(log, FSDPCK_FINDING_FILE_OF_SET, copy_others,
+                 "'%s' is the last file of its kind in '%s', but %" PRIu64
+                 " ranks wrote the weights: %" PRIu64 " file%s of the last ranks %s missing",
+                 s->last, s->in->path, ranks, ranks - of_state, text_plural(ranks - of_state),
+                 ranks - of_state == 1 ? "is" : "are");
     else if (o->ranks_unknown)
         log_warn(log, FSDPCK_FINDING_FILE_OF_SET,
                  "give --source-ranks N, where N is the number of ranks that saved the checkpoint",
                  "'%s' in '%s' is of rank %" PRIu64 ", but weights of %" PRIu64
                  " rank%s only were found: files of the last ranks may be missing",
                  s->last, s->in->path, s->last_rank, ranks, text_plural(ranks));
+}
+
+/* What the trainer recorded is exact. */
+static void warn_recorded(const numbered_search *s, uint64_t ranks, const logger *log)
+{
+    const uint64_t of_state = s->last_rank + 1;
+    if (s->last == NULL || of_state == ranks)
+        return;
+    if (of_state < ranks)
+        log_warn(log, FSDPCK_FINDING_FILE_OF_SET, copy_others,
+                 "'%s' is the last file of its kind in '%s', but '%s' records %" PRIu64
+                 " ranks: %" PRIu64 " file%s of the last ranks %s missing",
+                 s->last, s->in->path, STEP_MANIFEST, ranks, ranks - of_state,
+                 text_plural(ranks - of_state), ranks - of_state == 1 ? "is" : "are");
+    else
+        log_warn(log, FSDPCK_FINDING_RANK_MIXED, "remove the files that do not belong to this step",
+                 "'%s' in '%s' is of rank %" PRIu64 ", but '%s' records %" PRIu64
+                 " rank%s: one of them is of another save",
+                 s->last, s->in->path, s->last_rank, STEP_MANIFEST, ranks, text_plural(ranks));
 }
 
 /* The file that shows the most ranks: of each process, or any. */
@@ -304,12 +325,10 @@ static void warn_one_series(const numbered_search *s, const rank_series *shorter
     else
         text_printf(&by, "%" PRIu64 " ranks wrote the weights", ranks);
     if (text_check(&by, NULL) == FSDPCK_OK)
-        log_warn(
-            log, FSDPCK_FINDING_FILE_OF_SET,
-            "copy the files of the other ranks: a run that resumes from this folder needs them",
-            "'%s' is the last file of its kind in '%s', but %s: files of the last ranks are "
-            "missing",
-            shorter->last.name, s->in->path, by.text);
+        log_warn(log, FSDPCK_FINDING_FILE_OF_SET, copy_others,
+                 "'%s' is the last file of its kind in '%s', but %s: files of the last ranks are "
+                 "missing",
+                 shorter->last.name, s->in->path, by.text);
     text_release(&by);
 }
 
@@ -335,38 +354,64 @@ static void warn_series(const numbered_search *s, const cat_origin *o, const log
 }
 
 static void warn_one(const probe_input *in, bool is_state, const catalogue *read,
-                     const cat_origin *origin, const logger *log)
+                     const cat_origin *origin, uint64_t recorded, const logger *log)
 {
     numbered_search s = {
         .in = in, .read = read, .is_state = is_state, .missing = {.limit_bytes = LIST_NBYTES}};
     search_folder(&s);
     warn_missing(&s, log);
-    if (origin != NULL)
+    if (recorded > 0)
+        warn_recorded(&s, recorded, log);
+    else if (origin != NULL)
         warn_ranks(&s, origin, log);
-    warn_series(&s, origin, log);
+    if (recorded == 0)
+        warn_series(&s, origin, log);
     text_release(&s.missing);
 }
 
-static void warn_state_folders(const probe_input *in, const cat_origin *origin, const logger *log)
+static void warn_state_folders(const probe_input *in, const cat_origin *origin, uint64_t recorded,
+                               const logger *log)
 {
     const char *name;
     for (size_t i = 0; (name = state_list_folder(in, i)) != NULL; i++) {
         char *path = folder_path_join(in->path, name);
         probe_input below;
         if (path != NULL && probe_gather(path, &below, NULL) == FSDPCK_OK) {
-            warn_one(&below, true, NULL, origin, log);
+            warn_one(&below, true, NULL, origin, recorded, log);
             probe_release(&below);
         }
         free(path);
     }
 }
 
+/* All ranks write extra_state/ before the manifest, and not all of them weights. */
+static void warn_of_step(const probe_input *in, const cat_origin *origin, const step_manifest *m,
+                         const logger *log)
+{
+    const uint64_t recorded = (uint64_t)m->world_size;
+    if (!state_list_has_folder(in, "extra_state"))
+        log_warn(log, FSDPCK_FINDING_FILE_OF_SET, copy_others,
+                 "'%s' lacks the folder 'extra_state' with a file of each of %" PRIu64
+                 " ranks that '%s' records",
+                 in->path, recorded, STEP_MANIFEST);
+    if (origin != NULL && origin->world_size > 0 && (uint64_t)origin->world_size > recorded)
+        log_warn(log, FSDPCK_FINDING_RANK_MIXED, "use a copy of the whole step folder",
+                 "%" PRId64 " ranks wrote the weights in '%s', but '%s' records %" PRIu64
+                 " rank%s: one of them is of another save",
+                 origin->world_size, in->path, STEP_MANIFEST, recorded, text_plural(recorded));
+}
+
 void numbered_files_warn_folder(const probe_input *in, const catalogue *read,
                                 const cat_origin *origin, const logger *log)
 {
-    warn_one(in, false, read, origin, log);
+    step_manifest m;
+    const bool has_manifest = step_manifest_read(in, &m);
+    const uint64_t recorded = has_manifest ? (uint64_t)m.world_size : 0;
+    warn_one(in, false, read, origin, recorded, log);
     if (in->is_folder)
-        warn_state_folders(in, origin, log);
+        warn_state_folders(in, origin, recorded, log);
+    if (has_manifest)
+        warn_of_step(in, origin, &m, log);
 }
 
 void numbered_files_warn(const fsdpck_checkpoint *c, const catalogue *read)

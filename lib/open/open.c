@@ -8,7 +8,11 @@
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
 #include "open/foreign_folders.h"
+#include "open/open_fail.h"
+#include "open/other_files.h"
+#include "open/pointer_file.h"
 #include "open/state_files.h"
+#include "open/stated_files.h"
 #include "open/symlink_file.h"
 #include "statedict/shard_metadata.h"
 
@@ -18,6 +22,22 @@ char *escaped_copy(const char *text)
     const size_t capacity = 4 * nbytes + 1;
     char *copy = malloc(capacity);
     return copy == NULL ? NULL : escape_text(copy, capacity, text, nbytes);
+}
+
+static void note_found(const fsdpck_checkpoint *c, const search_result *found)
+{
+    const logger *log = &c->ctx->log;
+    if (found->is_limited)
+        log_warn(log, FSDPCK_FINDING_SEARCH_LIMIT, "if it is not the one you mean, give its path",
+                 "'%s' may contain further checkpoints: the search for them ended after %u folders "
+                 "and files",
+                 c->probe.path, SEARCH_ENTRIES_MAX);
+    if (found->foreign != NULL)
+        log_write(log, LOG_NOTE, "ignoring '%s', a checkpoint %s, which fsdpck does not read",
+                  found->foreign_path, found->foreign->title);
+    log_write(log, LOG_NOTE, "reading the %s checkpoint %sinside: '%s'",
+              found->is_limited ? "first" : "only", found->is_limited ? "found " : "",
+              found->paths[0]);
 }
 
 /* Continues with the only checkpoint inside the folder. */
@@ -30,7 +50,8 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
     RETURN_IF(viewed ? open_search_ranks(c, &found, err) : search_folders(path, &found, err));
     fsdpck_status st = search_check_parts(&found, err);
     if (st == FSDPCK_OK && found.count == 0)
-        st = open_fail_no_checkpoint(&c->probe, path, near_miss, err);
+        st = found.is_limited ? open_fail_limited(path, err)
+                              : open_fail_no_checkpoint(&c->probe, path, near_miss, err);
     else if (st == FSDPCK_OK && found.count > 1)
         st = search_has_state_only(&found) ? search_fail_state_only(&found, path, err)
                                            : open_fail_several(&found, path, err);
@@ -39,6 +60,7 @@ static fsdpck_status enter_found(fsdpck_checkpoint *c, const char *near_miss,
                  "make it readable: it may be another checkpoint, or a part of this one",
                  "'%s' cannot be read: %s", found.why.path, found.why.message);
     if (st == FSDPCK_OK) {
+        note_found(c, &found);
         probe_release(&c->probe);
         remote_folder_free(c->remote_files);
         c->remote_files = NULL;
@@ -81,7 +103,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     RETURN_IF(enter_found(c, near_miss, o, err));
     c->entered = true;
     c->format = probe_readers(&c->probe, &near_miss);
-    log_write(&c->ctx->log, LOG_NOTE, "reading the only checkpoint inside: '%s'", c->probe.path);
+    pointer_file_warn(c);
     RETURN_IF(open_agree_format(c, o, err));
     if (c->format == NULL)
         return FAIL(err, CHANGED, NONE, "folder changed while it was read");
@@ -210,6 +232,8 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
     described_model_release(&d);
     if (st == FSDPCK_OK && o->format == NULL)
         st = checkpoint_check_megatron_rank(c, err);
+    if (st == FSDPCK_OK && o->format == NULL && o->rank_pattern == NULL)
+        st = stated_files_check(c, err);
     return st;
 }
 
@@ -280,9 +304,12 @@ static fsdpck_status open_adapters(fsdpck_context *ctx, const fsdpck_merge_optio
     const char *name;
     o.threads = of->threads;
     o.no_follow = of->no_follow;
-    for (size_t i = 0; i < m->adapter_count; i++)
-        if (!merge_adapter_is_self(m->adapters[i], &name))
-            RETURN_IF(fsdpck_open(ctx, m->adapters[i], &o, &beside[i], err));
+    for (size_t i = 0; i < m->adapter_count; i++) {
+        if (merge_adapter_is_self(m->adapters[i], &name))
+            continue;
+        RETURN_IF(fsdpck_open(ctx, m->adapters[i], &o, &beside[i], err));
+        RETURN_IF(other_files_warn_adapter(beside[i], err));
+    }
     return FSDPCK_OK;
 }
 

@@ -1,8 +1,9 @@
-/* Paths that are no checkpoint, and folders that contain several. */
+#include "open/open_fail.h"
+
 #include <string.h>
 
 #include "base/text.h"
-#include "open/checkpoint.h"
+#include "open/foreign_folders.h"
 
 /* fsdpck-model(5): JSON that begins with its version. */
 static bool looks_like_model(const probe_input *in)
@@ -24,6 +25,7 @@ static bool looks_like_model(const probe_input *in)
 fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
                                       const char *near_miss, fsdpck_error *err)
 {
+    RETURN_IF(foreign_folder_check_compressed(in, err));
     const bool is_model = looks_like_model(in);
     const bool is_of_system = in->is_folder && is_system_folder(path);
     if (is_of_system)
@@ -46,8 +48,16 @@ fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
         error_next(err, "give it as --model FILE together with the checkpoint; fsdpck layout shows "
                         "its contents");
     else
-        error_next(err, "fsdpck-formats(5) lists the formats; a DCP folder contains '.metadata'");
+        error_next(err, "%s", format_foreign_next(in));
     return st;
+}
+
+fsdpck_status open_fail_limited(const char *path, fsdpck_error *err)
+{
+    return FAIL_WITH(
+        err, BADINPUT, SEARCH_LIMIT,
+        ("search for checkpoints inside ended after %u folders and files", SEARCH_ENTRIES_MAX),
+        (path, path), (next, "give the path of the checkpoint inside"));
 }
 
 fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err)
@@ -59,7 +69,8 @@ fsdpck_status open_fail_several(const search_result *found, const char *path, fs
     for (size_t i = 0; i < found->count; i++)
         text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
     if (found->more + found->more_state > 0)
-        text_printf(&list, ", and %zu more", found->more + found->more_state);
+        text_printf(&list, ", and %s%zu more", found->is_limited ? "at least " : "",
+                    found->more + found->more_state);
     if (search_rank_pattern(found, &pattern) && text_check(&pattern, NULL) == FSDPCK_OK)
         text_printf(&list,
                     "; if they are one checkpoint with a file per rank: --source-rank-pattern '%s'",

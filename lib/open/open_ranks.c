@@ -113,7 +113,7 @@ fsdpck_status open_probe_ranks(fsdpck_checkpoint *c, const char *path, const fsd
 
 /* ---- folders below ---- */
 
-/* Paths of one rank, as they are below `root`, each with its NUL. */
+/* Paths of one rank, as they are below `root`, each with its NUL. An empty one: the search was limited. */
 static fsdpck_status encode_paths(const search_result *own, const char *root, text_buf *text,
                                   fsdpck_error *err)
 {
@@ -122,6 +122,8 @@ static fsdpck_status encode_paths(const search_result *own, const char *root, te
         const char *inside = own->paths[i] + skip;
         text_append(text, inside, strlen(inside) + 1);
     }
+    if (own->is_limited)
+        text_append(text, "", 1);
     return text_check(text, err);
 }
 
@@ -140,6 +142,10 @@ static fsdpck_status merge_paths(void *ctx, unsigned rank, const uint8_t *bytes,
         const char *inside = (const char *)bytes + at;
         size_t i = 0;
         at += strlen(inside) + 1;
+        if (inside[0] == '\0') {
+            w->found->is_limited = true;
+            continue;
+        }
         while (i < w->found->count && strcmp(w->found->paths[i] + skip, inside) != 0)
             i++;
         if (i < w->found->count)

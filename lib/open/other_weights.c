@@ -10,6 +10,7 @@
 #include "open/numbered_files.h"
 #include "open/shard_gaps.h"
 #include "open/single_rank_file.h"
+#include "open/stated_files.h"
 
 static bool matches_any(const char *const *globs, size_t count, const char *name)
 {
@@ -45,11 +46,11 @@ bool checkpoint_is_weights_name(const char *name)
 
 /* What torch.save writes for a rank, under any name, except the state of random generators and
  * optimizers, which often lies beside exported weights. */
-static bool is_rank_name(const char *name)
+bool checkpoint_is_rank_name(const char *name)
 {
-    static const char *const others[] = {"*rng*",          "random*",    "*optim*",  "sched*",
-                                         "*lr_sched*",     "scaler*",    "adapter*", "*tokenizer*",
-                                         "training_args*", "dataloader*"};
+    static const char *const others[] = {
+        "*rng*",    "random*",     "*optim*",        "sched*",         "*lr_sched*", "scaler*",
+        "adapter*", "*tokenizer*", "trainer_state*", "training_args*", "dataloader*"};
     bool known;
     return format_is_rank_file(name, &known) &&
            (known || !matches_any(others, sizeof others / sizeof *others, name));
@@ -91,7 +92,8 @@ static bool is_unread_folder(const fsdpck_checkpoint *c, const catalogue *read, 
 /* The reader of rank files reports them itself. */
 static bool is_unread_rank(const fsdpck_checkpoint *c, const catalogue *read, const char *entry)
 {
-    return c->format != format_reader_of_pattern && is_rank_name(entry) && !is_read(read, entry);
+    return c->format != format_reader_of_pattern && checkpoint_is_rank_name(entry) &&
+           !is_read(read, entry);
 }
 
 static void put_next(char *next, size_t capacity, const char *first)
@@ -101,7 +103,7 @@ static void put_next(char *next, size_t capacity, const char *first)
         snprintf(next, capacity,
                  "move the files that are not read into a folder of their own, then compare: "
                  "fsdpck diff DIR FOLDER");
-    else if (is_rank_name(first))
+    else if (checkpoint_is_rank_name(first))
         snprintf(next, capacity, "to read the rank files instead, give --source-format %s",
                  format_reader_of_pattern->name);
     else
@@ -112,7 +114,8 @@ static void put_next(char *next, size_t capacity, const char *first)
 static void warn_file_of_set(const fsdpck_checkpoint *c)
 {
     const char *name = text_file_name(c->path);
-    const uint64_t files = format_file_count(name);
+    const uint64_t stated = stated_file_count(name), of_format = format_file_count(name);
+    const uint64_t files = stated > of_format && c->entered_from == NULL ? stated : of_format;
     bool known;
     if (files > 1)
         log_warn(&c->ctx->log, FSDPCK_FINDING_FILE_OF_SET, "",

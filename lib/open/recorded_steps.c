@@ -1,13 +1,17 @@
 /* Training steps that a checkpoint records: in its own state, in trainer_state.json, in the optimizer's
  * state, in the name of its folder. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/step_name.h"
 #include "base/struct_copy.h"
+#include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/state_files.h"
+#include "open/step_manifest.h"
 
 /* Keys of the trainer's step, the most reliable first. */
 static const char *const step_keys[] = {
@@ -172,15 +176,77 @@ static int64_t global_step_of(const char *text, size_t nbytes)
     return step;
 }
 
-static void add_trainer_state(fsdpck_checkpoint *c)
+/* Beside the only file of the weights too, if the folder was given. -1: none. */
+static int64_t step_of_trainer_state(const fsdpck_checkpoint *c)
 {
     char *text = NULL;
     size_t nbytes;
-    if (!c->probe.is_folder || !probe_has_entry(&c->probe, TRAINER_STATE_JSON) ||
+    const bool has =
+        c->probe.is_folder ? probe_has_entry(&c->probe, TRAINER_STATE_JSON) : c->entered;
+    if (!has ||
         trainer_state_read_json(&c->probe, TRAINER_STATE_JSON, &text, &nbytes, NULL) != FSDPCK_OK)
-        return;
-    add_step(c, global_step_of(text, nbytes), "", TRAINER_STATE_JSON);
+        return -1;
+    const int64_t step = global_step_of(text, nbytes);
     free(text);
+    return step;
+}
+
+static int64_t step_of_manifest(const fsdpck_checkpoint *c)
+{
+    step_manifest m;
+    return step_manifest_read(&c->probe, &m) ? m.step : -1;
+}
+
+/* The object global_step of Lightning's meta.pt. */
+static int64_t step_of_lightning(fsdpck_checkpoint *c)
+{
+    for (uint32_t i = 0; c->format->id == FSDPCK_FORMAT_DCP && i < catalogue_object_count(&c->cat);
+         i++)
+        if (strcmp(catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name), "global_step") == 0)
+            return int_object(c, i);
+    return -1;
+}
+
+/* Of the folder with the weights; "" if it is not in the path. */
+static void folder_name(const fsdpck_checkpoint *c, char *name, size_t capacity)
+{
+    const char *path = c->probe.path, *end = path + strlen(path);
+    name[0] = '\0';
+    if (!c->probe.is_folder)
+        while (end > path && *--end != '/') {
+        }
+    const char *at = end;
+    while (at > path && at[-1] != '/')
+        at--;
+    if ((size_t)(end - at) < capacity)
+        snprintf(name, capacity, "%.*s", (int)(end - at), at);
+}
+
+bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,
+                             const char **recorded_in)
+{
+    char name[256];
+    step_name s;
+    while (c->base != NULL)
+        c = c->base;
+    folder_name(c, name, sizeof name);
+    step_name_read(name, strlen(name), &s);
+    *recorded = -1;
+    if (s.is_too_large || s.step > INT64_MAX)
+        return false;
+    *named = (int64_t)s.step;
+    if (s.kind == STEP_CHECKPOINT && strncmp(name, "checkpoint-", 11) == 0) {
+        *recorded_in = TRAINER_STATE_JSON;
+        *recorded = step_of_trainer_state(c);
+    } else if (s.kind == STEP_STEP && strncmp(name, "global_step_", 12) == 0) {
+        *recorded_in = STEP_MANIFEST;
+        *recorded = step_of_manifest(c);
+    } else if (s.kind == STEP_STEP && text_ends_with(name, strlen(name), ".ckpt") &&
+               strstr(name, "step=") != NULL && probe_has_entry(&c->probe, LIGHTNING_STATE)) {
+        *recorded_in = LIGHTNING_STATE;
+        *recorded = step_of_lightning(c);
+    }
+    return *recorded >= 0;
 }
 
 /* An unreadable record is no error: the step is then unknown. */
@@ -189,7 +255,8 @@ int fsdpck_get_step(fsdpck_checkpoint *c, size_t index, fsdpck_step *step)
     if (!c->steps_known) {
         c->steps_known = true;
         add_objects(c);
-        add_trainer_state(c);
+        add_step(c, step_of_trainer_state(c), "", TRAINER_STATE_JSON);
+        add_step(c, step_of_manifest(c), "", STEP_MANIFEST);
         add_step(c, checkpoint_iteration(c), "", "common state");
         add_tensors(c);
         /* The step of a file comes from its objects. */

@@ -8,14 +8,12 @@
 #include "open/foreign_folders.h"
 #include "open/state_files.h"
 
-/* Limits of depth and of folders. */
-#define SEARCH_DEPTH   4u
-#define SEARCH_FOLDERS 4096u
-
 typedef struct search {
-    char *paths[SEARCH_FOLDERS]; /* queue of folders still to search */
-    unsigned depths[SEARCH_FOLDERS];
+    char *paths[SEARCH_ENTRIES_MAX]; /* queue of folders and files still to search */
     size_t head, tail;
+    folder_id
+        searched[SEARCH_ENTRIES_MAX]; /* links may lead to the same folder again, or in a circle */
+    size_t searched_count;
     search_result *found;
 } search;
 
@@ -151,7 +149,53 @@ static bool found_foreign(search_result *found, const probe_input *in)
     return true;
 }
 
-static void visit(search *s, char *path, unsigned depth)
+/* Packages of Python and JavaScript contain thousands of folders, and no checkpoints of the user. */
+static bool is_of_packages(const char *name)
+{
+    static const char *const names[] = {"site-packages", "dist-packages", "node_modules",
+                                        "__pycache__"};
+    return TEXT_IS_IN(name, strlen(name), names);
+}
+
+/* Remembers the folder otherwise. */
+static bool is_searched(search *s, const folder *dir)
+{
+    folder_id id;
+    if (!folder_identify(dir, &id))
+        return false;
+    for (size_t i = 0; i < s->searched_count; i++)
+        if (s->searched[i].dev == id.dev && s->searched[i].ino == id.ino)
+            return true;
+    s->searched[s->searched_count++] = id;
+    return false;
+}
+
+static void add_entries(search *s, const probe_input *in)
+{
+    for (size_t i = 0; i < in->entry_count; i++) {
+        fsdpck_error why = FSDPCK_ERROR_INIT;
+        path_kind kind;
+        if (in->entries[i][0] == '.')
+            continue;
+        const fsdpck_status st = path_probe(&in->dir, in->entries[i], &kind, NULL, &why);
+        if (st != FSDPCK_OK) {
+            keep_error(s->found, st, &why);
+            continue;
+        }
+        if (!(kind == PATH_FOLDER && !is_of_packages(in->entries[i])) &&
+            !(kind == PATH_FILE && looks_like_weights(in->entries[i])))
+            continue;
+        char *child =
+            s->tail == SEARCH_ENTRIES_MAX ? NULL : folder_path_join(in->path, in->entries[i]);
+        if (child != NULL)
+            s->paths[s->tail++] = child;
+        else
+            s->found->is_limited = true;
+    }
+}
+
+/* is_first: the folder that the user gave. Takes `path`. */
+static void visit(search *s, char *path, bool is_first)
 {
     probe_input in;
     fsdpck_error why = FSDPCK_ERROR_INIT;
@@ -165,38 +209,18 @@ static void visit(search *s, char *path, unsigned depth)
         free(path);
         return;
     }
-    if (probe_readers(&in, NULL) != NULL && depth > 0) {
+    if (!is_first && probe_readers(&in, NULL) != NULL) {
         add_found(s->found, path);
         probe_release(&in);
         return;
     }
-    if (depth > 0 && found_foreign(s->found, &in)) {
-        free(path);
-        probe_release(&in);
-        return;
-    }
-    if (in.is_folder && depth > 0 && search_is_part(&in, path) &&
-        s->found->part_count < SEARCH_RESULTS_MAX) {
-        char *part = strdup(path);
-        if (part != NULL)
-            s->found->parts[s->found->part_count++] = part;
-    }
-    for (size_t i = 0; in.is_folder && depth < SEARCH_DEPTH && i < in.entry_count; i++) {
-        path_kind kind;
-        if (in.entries[i][0] == '.' || s->tail == SEARCH_FOLDERS)
-            continue;
-        st = path_probe(&in.dir, in.entries[i], &kind, NULL, &why);
-        if (st != FSDPCK_OK) {
-            keep_error(s->found, st, &why);
-            continue;
+    if (in.is_folder && !is_searched(s, &in.dir) && (is_first || !found_foreign(s->found, &in))) {
+        if (!is_first && search_is_part(&in, path) && s->found->part_count < SEARCH_RESULTS_MAX) {
+            char *part = strdup(path);
+            if (part != NULL)
+                s->found->parts[s->found->part_count++] = part;
         }
-        if (kind != PATH_FOLDER && !(kind == PATH_FILE && looks_like_weights(in.entries[i])))
-            continue;
-        char *child = folder_path_join(in.path, in.entries[i]);
-        if (child == NULL)
-            continue;
-        s->depths[s->tail] = depth + 1;
-        s->paths[s->tail++] = child;
+        add_entries(s, &in);
     }
     probe_release(&in);
     free(path);
@@ -213,11 +237,9 @@ fsdpck_status search_folders(const char *path, search_result *found, fsdpck_erro
         return error_set_nomem(err, sizeof *s);
     }
     s->found = found;
-    visit(s, first, 0);
-    while (s->head < s->tail) {
-        const size_t i = s->head++;
-        visit(s, s->paths[i], s->depths[i]);
-    }
+    visit(s, first, true);
+    while (s->head < s->tail)
+        visit(s, s->paths[s->head++], false);
     free(s);
     search_omit_state(found);
     return FSDPCK_OK;

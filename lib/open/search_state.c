@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "open/checkpoint.h"
 #include "open/state_files.h"
+#include "open/step_manifest.h"
 
 /* With the config and the tokenizer. */
 #define AUTOMODEL_SIDE_FOLDER ".hf_metadata"
@@ -29,6 +30,7 @@ bool trainer_state_has_name(const char *name)
                                         "latest_train_state.pt",
                                         "recipe_state.pt",
                                         "trainer_state.pt",
+                                        "trainer_state_rank_*.pt",
                                         "training_state.pt",
                                         "client_state.pt",
                                         "extra_state.pt",
@@ -79,8 +81,7 @@ bool json_text_has_end(const char *text, size_t nbytes)
 
 bool trainer_state_is_json(const char *name)
 {
-    static const char *const names[] = {TRAINER_STATE_JSON, "adapter_config.json",
-                                        "checkpoint_manifest.json"};
+    static const char *const names[] = {TRAINER_STATE_JSON, "adapter_config.json", STEP_MANIFEST};
     return TEXT_IS_IN(name, strlen(name), names);
 }
 
@@ -116,7 +117,9 @@ void trainer_state_release(fsdpck_checkpoint *c)
 {
     for (size_t i = 0; i < c->state_files.count; i++)
         free(VEC_AT(&c->state_files, found_state_file, i)->path);
-    vec_release(&c->state_files);
+    for (size_t i = 0; i < c->other_files.count; i++)
+        free(VEC_AT(&c->other_files, found_state_file, i)->path);
+    VEC_RELEASE_ALL(&c->state_files, &c->other_files);
 }
 
 static bool has_folder(const char *folder_path, const char *name)

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "open/state_list.h"
 
-static bool is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)
+bool state_file_is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry)
 {
     const catalogue *read = c->adapter == NULL ? &c->cat : &c->read;
     if (in != &c->probe) /* the folder that contains the checkpoint */
@@ -23,8 +23,8 @@ static fsdpck_status add_unread(fsdpck_checkpoint *c, const probe_input *in, con
 {
     path_kind kind;
     found_state_file f = {0};
-    if (is_read(c, in, name) || path_probe(&in->dir, name, &kind, &f.nbytes, NULL) != FSDPCK_OK ||
-        kind != PATH_FILE)
+    if (state_file_is_read(c, in, name) ||
+        path_probe(&in->dir, name, &kind, &f.nbytes, NULL) != FSDPCK_OK || kind != PATH_FILE)
         return FSDPCK_OK;
     f.path = folder_path_join(in->path, name);
     if (f.path == NULL)

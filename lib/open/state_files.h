@@ -12,12 +12,16 @@ void trainer_state_release(fsdpck_checkpoint *c);
 /* state_files.c: lists in c->state_files, once, such files beside the weights that are not read as the checkpoint, and
  * TRAINER_STATE_JSON. */
 fsdpck_status trainer_state_list(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether this file of `in`, the folder of the checkpoint or the one above, is read as the checkpoint. */
+bool state_file_is_read(const fsdpck_checkpoint *c, const probe_input *in, const char *entry);
 /* Opens such a file, without a message. */
 fsdpck_status state_file_open(fsdpck_checkpoint *of, const found_state_file *f,
                               fsdpck_checkpoint **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* trainer_state.json, which transformers writes last. */
 #define TRAINER_STATE_JSON        "trainer_state.json"
 #define TRAINER_STATE_JSON_NBYTES ((uint64_t)64 << 20)
+/* In a DCP folder of Lightning: the values that are not tensors. */
+#define LIGHTNING_STATE "meta.pt"
 /* Whether it is that file, or another whose content is a JSON object. */
 bool trainer_state_is_json(const char *name);
 /* The same of a file of the model, which a loader of the weights reads: config.json, tokenizer.json. */

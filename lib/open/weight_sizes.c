@@ -131,13 +131,15 @@ fsdpck_status checkpoint_check_sizes(const fsdpck_checkpoint *c, fsdpck_error *e
     model_config config;
     while (c->base != NULL && c->average == NULL)
         c = c->base;
-    if (c->base != NULL || !c->probe.is_folder)
+    const bool is_alone = !c->probe.is_folder && c->entered_from != NULL &&
+                          checkpoint_is_weights_name(c->probe.name);
+    if (c->base != NULL || (!c->probe.is_folder && !is_alone))
         return FSDPCK_OK;
     /* An unreadable one is reported where it is needed. */
     fsdpck_status st = model_config_read(&c->probe.dir, &config, NULL);
     if (st == FSDPCK_OK && config.text != NULL) {
-        st = check_sizes(c, &config, err);
-        if (st == FSDPCK_OK && c->format->of_model)
+        st = is_alone ? FSDPCK_OK : check_sizes(c, &config, err);
+        if (st == FSDPCK_OK && (is_alone || c->format->of_model))
             st = layer_gaps_warn(&c->cat, &config, &c->ctx->log, err);
     } else {
         st = FSDPCK_OK;

@@ -7,42 +7,28 @@
 #include "base/struct_copy.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "open/pointer_file.h"
 #include "verify/latest_list.h"
 #include "verify/latest_parts.h"
 #include "verify/latest_recorded.h"
 #include "verify/latest_uncertain.h"
 
-/* Size limit of a pointer file: it contains a number or a name. */
-#define POINTER_NBYTES_MAX 4096u
-
 /* ---- pointer files ---- */
 
-/* latest_checkpointed_iteration.txt holds "1000", DeepSpeed's latest "global_step1000". *empty: a file without text. */
+/* *empty: a file without text. */
 static void read_pointer(const folder *dir, uint64_t *step, bool *known, const char **empty)
 {
-    static const char *const names[] = {"latest_checkpointed_iteration.txt", "latest",
-                                        "latest_checkpoint.txt", "latest.txt"};
     *known = false;
     *empty = NULL;
-    for (size_t i = 0; !*known && i < sizeof names / sizeof *names; i++) {
-        path_kind kind;
-        char *text = NULL;
-        size_t nbytes;
-        if (path_probe(dir, names[i], &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FILE ||
-            file_read_whole(dir, names[i], POINTER_NBYTES_MAX, &text, &nbytes, NULL) != FSDPCK_OK)
-            continue;
-        while (nbytes > 0 && strchr(" \r\n\t/", text[nbytes - 1]) != NULL)
-            nbytes--;
-        if (nbytes == 0)
-            *empty = names[i];
-        char word[POINTER_NBYTES_MAX + 1];
-        memcpy(word, text, nbytes);
-        word[nbytes] = '\0';
-        const char *name = text_file_name(word);
+    for (size_t i = 0; !*known && i < POINTER_FILES; i++) {
+        char *text = pointer_file_read(dir, pointer_file_name(i));
         step_name s;
-        step_name_read(name, weights_stem_nbytes(name), &s);
+        if (text == NULL)
+            continue;
+        if (text[0] == '\0')
+            *empty = pointer_file_name(i);
+        *known = pointer_file_step(text, &s);
         *step = s.step;
-        *known = s.kind > STEP_UNKNOWN && !s.is_too_large;
         free(text);
     }
 }
@@ -143,11 +129,14 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
         const bool is_absent = st != FSDPCK_OK && path_is_dangling(NULL, list[i].path);
         if ((is_absent || latest_step_is_unknown(st, &why)) &&
             (*found == 0 || st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)) {
+            const bool is_limited = why.finding == FSDPCK_FINDING_SEARCH_LIMIT;
+            if (is_limited)
+                why.next[0] = '\0';
             if (err != NULL)
                 *err = why;
             error_path(err, list[i].path);
-            error_next(
-                err, "make it readable, or move it away: it may be the newest complete checkpoint");
+            error_next(err, "%s, or move it away: it may be the newest complete checkpoint",
+                       is_limited ? "remove other folders from it" : "make it readable");
             return is_absent ? FSDPCK_IO : st;
         }
         if (st == FSDPCK_OK && *found == 0)

@@ -1,9 +1,11 @@
 #include "verify/latest_check.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "compare/digest.h"
 #include "findings/finding_kinds.h"
+#include "open/pointer_file.h"
 #include "run/manifest_files.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
@@ -22,15 +24,42 @@ static void log_warnings_only(void *arg, const log_line *line)
     const finding_kind *kind = finding_get(line->finding);
     const bool is_of_set = f->is_file && line->finding == FSDPCK_FINDING_FILE_OF_SET;
     const bool is_of_weights = f->is_state && line->finding == FSDPCK_FINDING_RANKS_UNKNOWN;
-    if (f->to.fn != NULL && !is_of_set && !is_of_weights &&
+    const bool is_pointer =
+        line->finding == FSDPCK_FINDING_LATEST_TARGET; /* checked after the open */
+    if (f->to.fn != NULL && !is_of_set && !is_of_weights && !is_pointer &&
         (kind == NULL || kind->severity >= FINDING_WARNING))
         f->to.fn(f->to.ctx, line);
+}
+
+/* Written last: one that is empty, or was cut, is of a copy that did not end. */
+static fsdpck_status check_manifest_text(const fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    char *text = NULL;
+    size_t nbytes;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    manifest m;
+    if (!c->probe.is_folder || c->remote_files != NULL ||
+        !probe_has_entry(&c->probe, MANIFEST_NAME) ||
+        file_read_whole(&c->probe.dir, MANIFEST_NAME, MANIFEST_NBYTES_MAX, &text, &nbytes, NULL) !=
+            FSDPCK_OK)
+        return FSDPCK_OK;
+    manifest_init(&m, NULL);
+    const fsdpck_status st = manifest_read(&m, text, nbytes, &why);
+    manifest_release(&m);
+    free(text);
+    if (st != FSDPCK_BADINPUT)
+        return FSDPCK_OK;
+    if (err != NULL)
+        *err = why;
+    error_path_in(err, c->probe.path, MANIFEST_NAME);
+    return st;
 }
 
 /* The files in the folder's manifest exist with their sizes. */
 static fsdpck_status check_manifest(const fsdpck_checkpoint *c, fsdpck_error *err)
 {
     manifest m;
+    RETURN_IF(check_manifest_text(c, err));
     manifest_init(&m, NULL);
     const fsdpck_status st = manifest_files_check(c, &m, NULL, NULL, err);
     manifest_release(&m);
@@ -141,6 +170,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);
     if (st == FSDPCK_OK)
         st = latest_required_check(c, err);
+    if (st == FSDPCK_OK)
+        st = pointer_file_check(&c->probe, err);
     if (st == FSDPCK_OK)
         st = check_has_tensors(c, err);
     if (c != NULL && state != NULL &&

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "open/megatron_config.h"
+#include "open/step_manifest.h"
 #include "verify/trainer_state.h"
 
 static fsdpck_status fail_lacks(const char *path, const char *what, const char *name,
@@ -123,11 +124,30 @@ static fsdpck_status check_olmo(const probe_input *in, fsdpck_error *err)
         (next, "use an older checkpoint, or copy the file from where it was written"));
 }
 
+/* ---- VeOmni ---- */
+
+static bool is_folder(const probe_input *in, const char *path)
+{
+    path_kind kind;
+    return path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
+}
+
+/* global_step_N/model/ckpt/, extra_state/ and, after the files of all ranks, the manifest, without which VeOmni does
+ * not take the step for a checkpoint. */
+static fsdpck_status check_veomni(const probe_input *in, fsdpck_error *err)
+{
+    return in->is_folder && !probe_has_entry(in, STEP_MANIFEST) && is_folder(in, "model/ckpt") &&
+                   is_folder(in, "extra_state")
+               ? fail_lacks(in->path, "step of VeOmni", STEP_MANIFEST, err)
+               : FSDPCK_OK;
+}
+
 fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     probe_input above;
     RETURN_IF(check_lightning(c, err));
     RETURN_IF(check_common(c, err));
+    RETURN_IF(check_veomni(&c->probe, err));
     if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
         return FSDPCK_OK;
     const fsdpck_status st = check_olmo(&above, err);
@@ -157,6 +177,7 @@ fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *
          probe_has_entry(in, "adapter_model.bin")))
         return fail_lacks(in->path, "folder of an adapter", config, err);
     RETURN_IF(check_trainer(in, err));
+    RETURN_IF(check_veomni(in, err));
     return check_olmo(in, err);
 }
 

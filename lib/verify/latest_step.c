@@ -6,6 +6,9 @@
 
 #include "base/text.h"
 #include "open/numbered_files.h"
+#include "open/open_fail.h"
+#include "open/stated_files.h"
+#include "open/pointer_file.h"
 #include "verify/latest_check.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
@@ -28,7 +31,8 @@ bool latest_step_may_count(const latest_step *c)
 
 bool latest_step_is_unknown(fsdpck_status st, const fsdpck_error *why)
 {
-    if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL)
+    if (st == FSDPCK_CANCELLED || st == FSDPCK_INTERNAL ||
+        (st != FSDPCK_OK && why->finding == FSDPCK_FINDING_SEARCH_LIMIT))
         return true;
     if (why->finding != FSDPCK_FINDING_NONE)
         return false;
@@ -98,6 +102,7 @@ static fsdpck_status check_found(fsdpck_context *ctx, const search_result *found
     fsdpck_error none = FSDPCK_ERROR_INIT;
     bool any = false;
     for (size_t i = 0; i < found->count; i++) {
+        RETURN_IF(stated_file_check(found->paths[i], err));
         const fsdpck_status st = latest_check_one(ctx, found->paths[i], o, state, err);
         if (st != FSDPCK_OK && err->finding == FSDPCK_FINDING_KEY_NONE) {
             none = *err;
@@ -140,6 +145,8 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
         *err = found->why;
         return found->why.status;
     }
+    if (found->is_limited)
+        return open_fail_limited(c->path, err);
     if (st != FSDPCK_OK && (found->count == 0 || found->more > 0))
         return st;
     fsdpck_error_init(err);
@@ -147,7 +154,8 @@ static fsdpck_status check_folders(fsdpck_context *ctx, latest_step *c, fsdpck_s
         return search_fail_state_only(found, c->path, err);
     if (st != FSDPCK_OK)
         RETURN_IF(check_found(ctx, found, o, state, err));
-    return check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err);
+    RETURN_IF(check_state_beside(ctx, c->path, st != FSDPCK_OK, o, err));
+    return found->count == 1 ? pointer_file_check_around(c->path, found->paths[0], err) : FSDPCK_OK;
 }
 
 static fsdpck_status check_below(fsdpck_context *ctx, latest_step *c, fsdpck_status st,

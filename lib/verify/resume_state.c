@@ -10,7 +10,7 @@
 
 /* Limits of folders and of their depth below a step. */
 #define FOLDERS_MAX 1024u
-#define DEPTH_MAX   4u
+#define DEPTH_MAX   16u
 
 typedef struct name_row {
     const char *glob;

@@ -8,7 +8,7 @@
 #include "open/checkpoint.h"
 
 /* Limits of a candidate. */
-enum { FOLDERS_MAX = 1024, DEPTH_MAX = 4, FILES_MAX = 1 << 16 };
+enum { FOLDERS_MAX = 1024, DEPTH_MAX = 16, FILES_MAX = 1 << 16 };
 
 static const char digits[] = "0123456789";
 

@@ -140,7 +140,8 @@ static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nby
 static bool is_incomplete(const probe_input *in, const char *entry)
 {
     uint64_t nbytes;
-    if (is_other_json(entry) && entry[0] != '.')
+    if (is_other_json(entry) &&
+        (entry[0] != '.' || strcmp(entry, ".metadata.json") == 0)) /* OLMo-core */
         return is_json_cut(in, entry);
     if (!may_be_saved(in, entry, &nbytes))
         return false;
@@ -167,6 +168,28 @@ bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const ch
     return is_saved;
 }
 
+/* config.json and tokenizers in a folder of their own, such as huggingface/ of verl and .hf_metadata/ of NeMo Automodel. */
+static fsdpck_status add_of_side_folder(const probe_input *in, const char *side, strtab *names,
+                                        fsdpck_error *err)
+{
+    char **entries = NULL;
+    size_t count = 0;
+    uint32_t id;
+    fsdpck_status st = FSDPCK_OK;
+    if (folder_list(&in->dir, side, &entries, &count, NULL) != FSDPCK_OK)
+        return FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
+        char *path = folder_path_join(side, entries[i]);
+        if (path == NULL)
+            st = error_set_nomem(err, strlen(entries[i]));
+        else if (text_ends_with(path, strlen(path), ".json") && is_json_cut(in, path))
+            st = strtab_intern(names, path, strlen(path), &id, err);
+        free(path);
+    }
+    free(entries);
+    return st;
+}
+
 static fsdpck_status add_incomplete(const probe_input *in, strtab *names, fsdpck_error *err)
 {
     uint32_t id;
@@ -188,6 +211,8 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
             st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
     if (st == FSDPCK_OK)
         st = add_incomplete(in, &all, err);
+    if (st == FSDPCK_OK && read != NULL && read->origin.side_folder[0] != '\0')
+        st = add_of_side_folder(in, read->origin.side_folder, &all, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&all); i++)
         if (read == NULL || !trainer_state_is_read(read, strtab_text(&all, i)))
             st = strtab_intern(names, strtab_text(&all, i), strtab_nbytes(&all, i), &id, err);

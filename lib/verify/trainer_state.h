@@ -3,6 +3,7 @@
 #ifndef FSDPCK_VERIFY_TRAINER_STATE_H
 #define FSDPCK_VERIFY_TRAINER_STATE_H
 
+#include "open/state_files.h"
 #include "open/checkpoint.h"
 
 /* Opens the entry of a folder, which has such a name. ends_only: a zip with its end record is not
@@ -24,9 +25,6 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
 
 /* Whether torch.save wrote the entry, under any name, and it can be opened. Not weights that have another form. */
 bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const char *entry);
-
-/* Of Lightning's folders of DCP, which it writes last. */
-#define LIGHTNING_STATE "meta.pt"
 
 /* Whether a file of the catalogue is this entry of its folder. */
 bool trainer_state_is_read(const catalogue *c, const char *entry);

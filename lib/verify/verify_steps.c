@@ -1,11 +1,28 @@
-/* Steps of DeepSpeed: those of the training, those that loss scaling skipped, and those of the optimizer. */
+/* The step in the name of the folder. Steps of DeepSpeed: those of the training, those that loss scaling
+ * skipped, and those of the optimizer. */
 #include <inttypes.h>
 
 #include "verify/verify_internal.h"
 
+static void check_name(fsdpck_verify *v)
+{
+    int64_t recorded, named;
+    const char *recorded_in;
+    fsdpck_error what;
+    if (!checkpoint_step_of_name(v->src, &recorded, &named, &recorded_in) || recorded == named)
+        return;
+    FAIL_WITH(&what, BADINPUT, STEP_NAME,
+              ("'%s' records another step than the name of the folder", recorded_in),
+              (path, v->src->path), (expected, "step %" PRId64, named),
+              (found, "step %" PRId64, recorded));
+    findings_report(&v->found, &what);
+}
+
 void verify_steps(fsdpck_verify *v)
 {
     fsdpck_checkpoint *c = v->src;
+    if (c->remote_files == NULL && c->ctx->group == NULL)
+        check_name(v);
     deepspeed_steps s;
     fsdpck_error what;
     /* Files of other hosts are read only while all ranks serve them. */

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "findings/finding_kinds.h"
 #include "open/numbered_files.h"
+#include "open/pointer_file.h"
 #include "open/state_files.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
@@ -202,15 +203,23 @@ static void report_nested(fsdpck_verify *v, const nested_folder *f)
         escape_text(v->nested_first, sizeof v->nested_first, name, strlen(name));
 }
 
-/* The files of a folder that is_state are checked. */
-static fsdpck_status note_nested(fsdpck_verify *v, fsdpck_error *err)
+/* The files of a folder that is_state are checked. One that the trainer itself keeps apart from the weights is checked
+ * as they are. */
+static fsdpck_status note_nested(const state_walk *w, fsdpck_error *err)
 {
+    fsdpck_verify *v = w->v;
     nested_folders nested;
     nested_folders_init(&nested);
-    const fsdpck_status st = nested_folders_add(&nested, v->src, err);
-    for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++)
-        if (!VEC_AT(&nested.list, const nested_folder, i)->is_state)
-            report_nested(v, VEC_AT(&nested.list, const nested_folder, i));
+    fsdpck_status st = nested_folders_add(&nested, v->src, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++) {
+        const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
+        if (f->is_state)
+            continue;
+        if (f->of_trainer && f->has_reader)
+            st = check_content(w, f->path, text_file_name(f->path), err);
+        else
+            report_nested(v, f);
+    }
     nested_folders_warn_unread(&nested, &v->src->ctx->log);
     nested_folders_release(&nested);
     return st;
@@ -221,6 +230,8 @@ static void report_lacking(fsdpck_verify *v)
 {
     fsdpck_error what = FSDPCK_ERROR_INIT;
     if (latest_required_check_beside(v->src, &what) != FSDPCK_OK)
+        findings_report_as(&v->found, FINDING_WARNING, &what);
+    if (pointer_file_check(&v->src->probe, &what) != FSDPCK_OK)
         findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 
@@ -236,7 +247,7 @@ fsdpck_status verify_unread_state(fsdpck_verify *v, fsdpck_context *ctx, verify_
     report_lacking(v);
     if (in->is_folder)
         RETURN_IF(check_folder(&w, in, read, err));
-    RETURN_IF(note_nested(v, err));
+    RETURN_IF(note_nested(&w, err));
     if (v->src->entered_from == NULL)
         return FSDPCK_OK;
     RETURN_IF(probe_gather(v->src->entered_from, &above, err));

@@ -6,7 +6,8 @@ import shutil
 
 import torch
 
-from deepspeed_training import Model, files, groups_of, load, moments_of, script_weights, to_universal, train, weights_of
+from deepspeed_training import (Model, files, groups_of, load, moments_of, script_weights, to_universal, train, train_unsharded,
+                                weights_of)
 from support import BAD_INPUT, UNSUPPORTED, case, check, check_same_names, check_same_tensors, load_hf, load_pt, tensors_of_state
 
 FOUND = 1  # verify: an error
@@ -90,6 +91,41 @@ def case_deepspeed_zero2(setting):
 @case(first=(2, 15))
 def case_deepspeed_zero3(setting):
     check_stage(setting, 3, {"zero_optimization": {"sub_group_size": 40}})
+
+
+def state_of(setting, step):
+    """(weights, optimizer state) as fsdpck gathers them."""
+    _, made = setting.consolidate(step, "all.pt", "--part", "all", "--force")
+    state = load_pt(made, weights_only=False)
+    return state["model"], {name: tensors_of_state(slots) for name, slots in state["optim"]["state"].items()}
+
+
+def check_close(found, expected, rtol=1e-5, atol=1e-6):
+    """Both: (weights, optimizer state). Up to the rounding of sums; atol: a part of the largest value."""
+    check_same_names(found[0], expected[0], "weights")
+    check_same_names(found[1], expected[1], "moments")
+    pairs = [(found[0][name], tensor) for name, tensor in expected[0].items()]
+    for name, slots in expected[1].items():
+        check_same_names(found[1][name], slots, name)
+        pairs += [(found[1][name][slot], value) for slot, value in slots.items()]
+    for one, other in pairs:
+        largest = other.abs().max().item() if other.is_floating_point() else 0.0
+        torch.testing.assert_close(one, other, rtol=rtol, atol=atol * largest)
+
+
+@case(first=(2, 15))
+def case_deepspeed_unsharded(setting):
+    """Weights and moments are those of a training without shards: of torch alone in fp32, and of DeepSpeed on one rank, with the same data
+    on all ranks."""
+    for stage in (1, 2, 3):
+        for ranks in (2, 3, 4):
+            step = train(ranks, setting.path("run%d-%d" % (stage, ranks)), stage, config={"gradient_clipping": 0.0})
+            check_close(state_of(setting, step), train_unsharded(ranks))
+        for dtype in (torch.bfloat16, torch.float16):
+            config = {"same_data": True, "gradient_clipping": 0.0}
+            one, two = (state_of(setting, train(ranks, setting.path("%s%d-%d" % (str(dtype)[6:], stage, ranks)), stage, dtype, config))
+                        for ranks in (1, 2))
+            check_close(two, one, 2e-2, 1e-3)  # gradients of tied weights are summed in the short type
 
 
 @case(first=(2, 15))

@@ -111,6 +111,17 @@ def rename_to(folder, name):
 
 
 @case(first=(2, 15))
+def case_megatron_newest_experts(setting):
+    """The same release with experts on 2 and 4 ranks."""
+    use_release(NEWER)
+    for ranks, family in ((2, "mixtral"), (4, "qwen3_moe")):
+        folder, weights, state = train(setting, ranks, family, "fully_reshardable", EP2, prefix="")
+        check(not os.path.exists(os.path.join(folder, "common.pt")), "common.pt")
+        check_folder(setting, folder, weights, state)
+        shutil.rmtree(folder)
+
+
+@case(first=(2, 15))
 def case_megatron_faults(setting):
     """One lost, one cut, one foreign file of a save each; an interrupted save."""
     use_release()

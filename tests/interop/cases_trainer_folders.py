@@ -116,8 +116,8 @@ def case_automodel(setting):
     setting.run("reshard", step + "/model", setting.path("cut"), "--world-size", "2")
     check(sorted(os.listdir(setting.path("cut/.hf_metadata"))) == sorted(os.listdir(step + "/model/.hf_metadata")), "cut")
     check(setting.run("latest", setting.path("run")).stdout.strip() == step, "latest")
-    done = setting.run("verify", "-v", step)
-    check("'%s/optim': folder is a checkpoint of its own" % step in done.stdout, done.stdout)
+    done = setting.run("verify", step)
+    check("beside the weights checked too" in done.stdout, done.stdout)
     os.rename(step + "/optim/.metadata", setting.path("metadata"))
     check("SAVE-INCOMPLETE" in setting.run("latest", setting.path("run"), expected=FOUND).stderr, "optim without metadata")
     os.rename(setting.path("metadata"), step + "/optim/.metadata")
@@ -169,11 +169,15 @@ def case_verl_megatron(setting):
     write(actor + "/model/huggingface/config.json", '{"model_type": "mine"}')
     write(actor + "/ckpt_contents.json", '{"schema_version": 2}')
     for source in (setting.path("run"), actor):
-        check(source_of(setting, source)["trainer"] == "megatron", "trainer")
+        check(source_of(setting, source)["trainer"] == "verl", "trainer")
         check("the optimizer is in '../../optimizer/dist_ckpt'" in setting.run("inspect", source).stdout, "note")
         check_model(setting, source, weights_of(model))
-    check("optimizer/dist_ckpt': folder is a checkpoint of its own" in setting.run("verify", "-v", actor).stdout, "verify")
+    check("3 files of the trainer beside the weights checked too" in setting.run("verify", actor).stdout, "verify")
+    os.rename(actor + "/optimizer/dist_ckpt/__0_0.distcp", setting.path("lost"))
+    check("FILE-MISSING" in setting.run("verify", actor, expected=FOUND).stdout, "a lost file of the optimizer")
+    os.rename(setting.path("lost"), actor + "/optimizer/dist_ckpt/__0_0.distcp")
     os.remove(actor + "/optimizer/dist_ckpt/.metadata")
+    check("SAVE-INCOMPLETE" in setting.run("verify", actor, expected=FOUND).stdout, "lost metadata of the optimizer")
     setting.run("latest", setting.path("run"), expected=FOUND)
 
 

@@ -94,6 +94,35 @@ def automodel(change=None):
     return from_fixture("hf-shards", put)
 
 
+def veomni(manifest, change=None):
+    """A step of VeOmni of 2026, with this checkpoint_manifest.json and the files of two ranks."""
+    def put(path):
+        step = os.path.join(os.path.dirname(path), "global_step_3")
+        os.makedirs(step + "/model")
+        os.rename(path + "/pytorch_model_fsdp_0", step + "/model/ckpt")
+        os.rename(path + "/optimizer_0", step + "/model/optimizer")
+        for folder in ("loader", "extra_state"):
+            os.makedirs(os.path.join(step, folder))
+            for rank in range(2):
+                with open(os.path.join(step, folder, "rank_%d.pt" % rank), "wb") as f:
+                    f.write(saved({"step": 3}))
+        with open(step + "/checkpoint_manifest.json", "wb") as f:
+            f.write(manifest)
+        if change is not None:
+            change(step)
+        return step
+    return from_fixture("parts-accelerate", put)
+
+
+def bytes_of(name, data):
+    def build(where):
+        path = os.path.join(where, name)
+        with open(path, "wb") as f:
+            f.write(data)
+        return path
+    return build
+
+
 def link(text):
     """A file of Composer beside the checkpoint."""
     def put(path):
@@ -131,6 +160,13 @@ def lightning(data):
 
 META = saved({"epoch": 1, "callbacks": {"shift": tensor()}})
 SHARD = "shard-00002-model-00001-of-00001.safetensors"
+STEP = b'{"format_version": 1, "global_step": 3, "world_size": 2, "modules": []}'
+MANIFESTS = {"deep": b'{"world_size": ' + b"[" * 900 + b"]" * 900 + b"}", "text": b'{"world_size": "2"}',
+             "huge": b'{"world_size": 99999999999999999999, "global_step": -1}',
+             "negative": b'{"world_size": -2}', "twice": b'{"world_size": 9, "world_size": 2, "global_step": 9, "global_step": 3}'}
+COMPRESSED = {"gz": (b"\x1f\x8b\x08" + b"\0" * 60, "gzip -dk"), "zst": (b"\x28\xb5\x2f\xfd" + b"\0" * 60, "zstd -d"),
+              "lzma": (b"\x5d\x00\x00\x80\x00" + b"\0" * 60, "xz -dk"), "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 60, "lz4 -d"),
+              "lzo": (b"\x89LZO\0\r\n\x1a\n" + b"\0" * 60, "lzop -d")}
 LINKS = {"address": b"s3://bucket/ep0-ba10", "absolute": b"/etc", "up": b"../ep0-ba10", "none": b"ep0-ba11", "empty": b"",
          "zero": b"ep0-ba10\0", "escape": b"\x1b[31mINJECTED", "line": b"ep0-ba10\nINJECTED"}
 
@@ -157,6 +193,11 @@ ROWS = [
     row("F04", "automodel-cut", "R", "ST-HEADER-SIZE", automodel(cut("model/" + SHARD))),
     row("F04", "automodel-of-another", "R", "CHUNK-GAP", automodel(replaced(
         "model/" + SHARD, "hf-files/shard-00002-model-00001-of-00002.safetensors")), at="coverage"),
+    row("F04", "automodel-optim-lost", "R", "FILE-MISSING", automodel(lost("optim/__1_0.distcp")), commands=("structure",)),
+    row("F04", "automodel-optim-cut", "R", "FILE-SHORT", automodel(cut("optim/__1_0.distcp")), commands=("structure",)),
+    row("F04", "automodel-optim-metadata-lost", "R", "SAVE-INCOMPLETE", automodel(lost("optim/.metadata")), commands=("structure",)),
+    row("F04", "automodel-config-cut", "R", "SIDE-UNREAD", automodel(lambda p: os.truncate(p + "/model/.hf_metadata/config.json", 1)),
+        commands=("structure",)),
     row("F04", "automodel-no-shards", "R", "SAVE-INCOMPLETE", automodel(
         lambda p: [os.remove(p + "/model/shard-%05d-model-00001-of-00001.safetensors" % (r + 1)) for r in range(4)])),
     *[row("F05", "link-" + name, "R", "LINK-TARGET", link(text)) for name, text in LINKS.items()],
@@ -168,10 +209,27 @@ ROWS = [
         commands=("structure",), says=("meta.pt",)),
     row("F07", "lightning-tensor", "W", "SIDE-UNREAD", lightning(saved({"epoch": 1, "shift": tensor()})), says=("shift",)),
     row("F07", "lightning-no-dict", "A", None, lightning(saved([1, 2]))),
+    row("F08", "veomni", "A", None, veomni(STEP)),
+    row("F08", "veomni-weights-lost", "R", "FILE-MISSING", veomni(STEP, lost("model/ckpt/__1_0.distcp"))),
+    row("F08", "veomni-weights-cut", "R", "FILE-SHORT", veomni(STEP, cut("model/optimizer/__1_0.distcp"))),
+    row("F08", "veomni-weights-of-another", "R", "FILE-SHORT", veomni(STEP, replaced("model/optimizer/__1_0.distcp", "dcp-fsdp2/__1_0.distcp"))),
+    row("F08", "veomni-rank-lost", "W", "FILE-OF-SET", veomni(STEP, lost("loader/rank_1.pt"))),
+    row("F08", "veomni-rank-extra", "W", "RANK-MIXED", veomni(STEP.replace(b": 2", b": 1"))),
+    row("F08", "veomni-rank-cut", "R", "SIDE-UNREAD", veomni(STEP, cut("extra_state/rank_1.pt")), commands=("structure",)),
+    row("F08", "veomni-step-of-another", "W", "STEP-NAME", veomni(STEP.replace(b": 3", b": 4")), commands=("structure",)),
+    row("F08", "veomni-manifest-lost", "W", "SAVE-INCOMPLETE", veomni(STEP, lost("checkpoint_manifest.json")), commands=("structure",)),
+    row("F08", "veomni-manifest-cut", "R", "SIDE-UNREAD", veomni(STEP[:-9]), commands=("structure",)),
+    *[row("F08", "veomni-manifest-" + name, "A", None, veomni(text)) for name, text in MANIFESTS.items()],
+    *[row("F09", "compressed-" + name, "U", "NO-CHECKPOINT", bytes_of("ep0-ba10-rank0.pt." + name, data), says=(says,))
+      for name, (data, says) in COMPRESSED.items()],
+    row("F09", "compressed-folder", "U", "SRC-FOREIGN", files("ep0-ba10-rank0.pt.zst"),
+        commands=("inspect", "structure", "consolidate", "reshard", "digest"), expect={"structure": 4}),
     foreign("orbax", "_CHECKPOINT_METADATA", "d/0"),
     foreign("ocdbt", "manifest.ocdbt", "d/0"),
     foreign("zarr", "a/.zarray", "a/0.0"),
     foreign("zarr-3", "a/zarr.json", "a/c/0"),
     foreign("colossal", "pytorch_model-stage-00001-shard-00001.bin", "pytorch_model-stage-00002-shard-00001.bin"),
+    foreign("nanotron", "model/model/final_layer_norm/pp_block/model_weight.safetensors"),
+    foreign("nanotron-model", "model/decoder/0/pp_block/attn/qkv_proj/model_weight.safetensors"),
     foreign("vescale", "model/.metadata", "optimizer/pp_0/.metadata"),
 ]

@@ -1,10 +1,11 @@
 """E: folders of DeepSpeed. What is bent is a value in the pickle of one file, or of all of a kind."""
 
 import os
+import struct
 
-from pickle_builder import Call, Global, tensor
+from pickle_builder import Call, Global, archive, pickle, tensor
 from rows import Row, from_fixture
-from zero_builder import flat, folder_of, names, shape, slices, stage, universal_of
+from zero_builder import flat, folder_of, model_states, names, shape, slices, stage, universal_of
 
 LARGE = 2**62
 
@@ -43,6 +44,20 @@ def exchanged(folder):
     """State of two groups with each other's size, which is too far from their own for padding."""
     own = {"fp32_flat_groups": [flat(1), flat(6)], "base": state({0: {"exp_avg": flat(6)}})}
     return folder_of(True, model={"param_shapes": [{"a": shape(2)}, {"b": shape(12)}]}, optim=own)(folder)
+
+
+def fragments(number=None):
+    """The same fragment on both ranks; number: of one value, as in the weight of a norm."""
+    frozen = {"frozen_param_shapes": {"f": shape(12)}, "frozen_param_fragments": {"f": flat(6)}}
+
+    def build(folder):
+        path = folder_of(True, model=frozen)(folder)
+        for which in (0, 3) if number is not None else ():
+            with open(os.path.join(path, names(True)[which]), "wb") as f:
+                f.write(archive(pickle(model_states(True, **frozen)), {"0": struct.pack("<6f", *[number] * 6)}))
+        return path
+
+    return build
 
 
 BASE = "single_partition_of_fp32_groups"
@@ -110,6 +125,8 @@ ROWS = [
     row("E10", "fragment", "R", "RANK-SHAPE", model(True, frozen_param_fragments={"f": flat(1)})),
     row("E10", "fragment-lost", "R", "RANK-SHAPE", model(True, frozen_param_fragments={})),
     row("E10", "frozen-shape", "R", "CHUNK-BOUNDS", model(True, frozen_param_shapes={"f": shape(LARGE, LARGE)})),
+    row("E10", "fragments-copied", "W", "RANK-COPIED", fragments(), says=("ranks 0 and 1",)),
+    row("E10", "fragments-constant", "A", None, fragments(0.75)),
     row("E11", "version", "R", "RANK-MIXED", second(ds_version="0.19.7")),
     row("E11", "version-of-model", "R", "RANK-MIXED", model(ds_version="0.1")),
     row("E11", "ranks-of-model", "R", "RANK-MIXED", model(dp_world_size=3)),
