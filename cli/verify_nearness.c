@@ -8,6 +8,8 @@
 
 /* Roles in the table; those with the lowest cosines come first. */
 #define ROLES_SHOWN 40u
+/* Tensors that are named as not judged. */
+#define GROWN_SHOWN 3u
 
 /* Why a tensor is not judged; in the order of fsdpck_near_state. */
 static const char *state_name(fsdpck_near_state state)
@@ -74,6 +76,26 @@ static void print_not_finite(const fsdpck_verify *v)
                report_count(tensors, sizeof tensors, in, "tensor"));
 }
 
+/* Their values may be a training's or noise: no cosine tells. */
+static void print_grown(const fsdpck_verify *v)
+{
+    char name[1024];
+    uint64_t count = 0;
+    fsdpck_near_tensor t = FSDPCK_INIT(fsdpck_near_tensor);
+    for (uint64_t i = 0; fsdpck_verify_get_near_tensor(v, i, &t); i++) {
+        if (t.state != FSDPCK_NEAR_GROWN)
+            continue;
+        if (count < GROWN_SHOWN)
+            printf("%s%s", count == 0 ? "  values     not judged, as the norm grew: " : ", ",
+                   fsdpck_escape(name, sizeof name, t.name, t.name_nbytes));
+        count++;
+    }
+    if (count > GROWN_SHOWN)
+        printf(", and %" PRIu64 " more (--json lists all)", count - GROWN_SHOWN);
+    if (count > 0)
+        putchar('\n');
+}
+
 void verify_print_nearness(const fsdpck_verify *v)
 {
     char tensors[40], roles[40];
@@ -98,6 +120,7 @@ void verify_print_nearness(const fsdpck_verify *v)
     if (n.other_tensors > 0)
         printf("  values     %s not compared: integers, or quantized in only one of the folders\n",
                report_count(tensors, sizeof tensors, n.other_tensors, "tensor"));
+    print_grown(v);
     print_not_finite(v);
 }
 

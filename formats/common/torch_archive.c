@@ -72,6 +72,14 @@ const char *torch_name_container(const uint8_t *head, size_t nbytes)
                : NULL;
 }
 
+static bool are_zeros(const uint8_t *bytes, size_t nbytes)
+{
+    size_t i = 0;
+    while (i < nbytes && bytes[i] == 0)
+        i++;
+    return i == nbytes;
+}
+
 const char *torch_container_next(const uint8_t *head, size_t nbytes)
 {
     const struct container *c = find_container(head, nbytes);
@@ -94,14 +102,6 @@ static fsdpck_status tar_failed(const uint8_t *head, fsdpck_error *err)
     return FAIL_WITH(err, UNSUPPORTED, NO_CHECKPOINT,
                      ("not a checkpoint that fsdpck can read: a tar archive"),
                      (next, "extract the files in it first: tar -xf FILE"));
-}
-
-static bool are_zeros(const uint8_t *bytes, size_t nbytes)
-{
-    size_t i = 0;
-    while (i < nbytes && bytes[i] == 0)
-        i++;
-    return i == nbytes;
 }
 
 static fsdpck_status container_failed(const uint8_t *head, size_t nbytes, uint64_t offset,

@@ -176,8 +176,8 @@ fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *
         (probe_has_entry(in, "adapter_model.safetensors") ||
          probe_has_entry(in, "adapter_model.bin")))
         return fail_lacks(in->path, "folder of an adapter", config, err);
-    RETURN_IF(check_veomni(in, err));
     RETURN_IF(check_trainer(in, err));
+    RETURN_IF(check_veomni(in, err));
     return check_olmo(in, err);
 }
 
