@@ -9,7 +9,6 @@
 #include "open/checkpoint.h"
 #include "open/foreign_folders.h"
 #include "open/open_fail.h"
-#include "open/other_files.h"
 #include "open/pointer_file.h"
 #include "open/state_files.h"
 #include "open/stated_files.h"
@@ -308,7 +307,6 @@ static fsdpck_status open_adapters(fsdpck_context *ctx, const fsdpck_merge_optio
         if (merge_adapter_is_self(m->adapters[i], &name))
             continue;
         RETURN_IF(fsdpck_open(ctx, m->adapters[i], &o, &beside[i], err));
-        RETURN_IF(other_files_warn_adapter(beside[i], err));
     }
     return FSDPCK_OK;
 }

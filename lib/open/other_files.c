@@ -132,7 +132,7 @@ static bool has_tensors(fsdpck_checkpoint *of, const found_state_file *f)
     return has;
 }
 
-fsdpck_status other_files_warn_adapter(fsdpck_checkpoint *adapter, fsdpck_error *err)
+static fsdpck_status warn_adapter(fsdpck_checkpoint *adapter, fsdpck_error *err)
 {
     text_buf names = {.limit_bytes = LIST_NBYTES};
     uint64_t count = 0;
@@ -152,5 +152,14 @@ fsdpck_status other_files_warn_adapter(fsdpck_checkpoint *adapter, fsdpck_error 
                  count, text_plural(count), adapter->path, count == 1 ? "is" : "are",
                  names.text == NULL ? "" : names.text, names.failed ? ", ..." : "");
     text_release(&names);
+    return FSDPCK_OK;
+}
+
+fsdpck_status other_files_warn_adapters(const fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *merged = checkpoint_merged(c);
+    for (size_t i = 0; merged != NULL && i < merged->beside_count; i++)
+        if (merged->beside[i] != NULL)
+            RETURN_IF(warn_adapter(merged->beside[i], err));
     return FSDPCK_OK;
 }

@@ -8,8 +8,8 @@
 /* Lists them in c->other_files, once: those of the folder and of the folders in it, by their suffixes. Weights that
  * WEIGHTS-BESIDE or STATE-BESIDE name are omitted, and so are folders of steps. */
 fsdpck_status other_files_list(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* LORA-BESIDE if such files beside an adapter have tensors: merging the adapter omits them. */
-fsdpck_status other_files_warn_adapter(fsdpck_checkpoint *adapter,
-                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* LORA-BESIDE for each merged adapter with such files that have tensors: merging omits them. */
+fsdpck_status other_files_warn_adapters(const fsdpck_checkpoint *c,
+                                        fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group/remote_folder.h"
+#include "open/other_files.h"
 #include "open/rekey_flat.h"
 #include "run/average_distances.h"
 #include "run/like_files.h"
@@ -108,6 +109,7 @@ fsdpck_status run_select(run *r, fsdpck_error *err)
     const run_options *o = &r->opt;
     const bool flat = r->writer->takes == STATE_NAMES_ONLY;
     const bool mapped = r->src->map != NULL;
+    RETURN_IF(other_files_warn_adapters(r->src, err));
     if (mapped && (o->select.part == (int)PART_OPTIMIZER || o->select.part == (int)PART_OTHER))
         return FAIL(err, USAGE, NONE, "a tensor map applies to the model part only");
     select_request request = {
