@@ -9,6 +9,7 @@
 #include "run/manifest_files.h"
 #include "verify/latest_required.h"
 #include "verify/trainer_state.h"
+#include "verify/verify_internal.h"
 
 typedef struct warning_filter {
     logger to;
@@ -165,6 +166,8 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
         st = digest_check_boxes(c, err);
     if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
         st = check_records(ctx, c, o, err);
+    if (st == FSDPCK_OK && o->level >= FSDPCK_LEVEL_COVERAGE)
+        st = adapters_check(c, err);
     if (st == FSDPCK_OK && c->probe.is_folder)
         st = trainer_state_check_folder(ctx, &c->probe, c->adapter == NULL ? &c->cat : &c->read,
                                         o->level < FSDPCK_LEVEL_COVERAGE, err);

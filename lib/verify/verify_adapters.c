@@ -51,34 +51,35 @@ static fsdpck_status find_zeros(fsdpck_verify *v, const lora_set *set, fsdpck_er
     return FSDPCK_OK;
 }
 
-static fsdpck_status check_each(fsdpck_verify *v, lora_set *set, const lora_config *config,
+static fsdpck_status check_each(const fsdpck_checkpoint *src, lora_set *set,
+                                const lora_config *config, lora_found_fn found, void *ctx,
                                 fsdpck_error *err)
 {
-    RETURN_IF(lora_set_name_parameters(set, &v->src->cat, config, err));
+    RETURN_IF(lora_set_name_parameters(set, &src->cat, config, err));
     for (uint32_t i = 0; i < lora_adapter_count(set); i++)
-        RETURN_IF(lora_check(set, &v->src->cat, i, config, report, v, err));
-    return find_zeros(v, set, err);
+        RETURN_IF(lora_check(set, &src->cat, i, config, found, ctx, err));
+    return FSDPCK_OK;
 }
 
 /* With the config beside the weights, which is that of the only adapter. */
-static fsdpck_status check_with_config(fsdpck_verify *v, lora_set *set, fsdpck_error *err)
+static fsdpck_status check_with_config(fsdpck_checkpoint *src, lora_set *set, lora_found_fn found,
+                                       void *ctx, fsdpck_error *err)
 {
     adapter_source from;
     lora_config config = {0};
     fsdpck_error what = FSDPCK_ERROR_INIT;
     bool has_config = false;
-    fsdpck_status st = adapter_source_find(v->src, NULL, false, NULL, &from, &what);
+    fsdpck_status st = adapter_source_find(src, NULL, false, NULL, &from, &what);
     if (st == FSDPCK_OK && from.text != NULL && lora_adapter_count(set) == 1) {
-        st = lora_config_read(from.text, from.nbytes, &v->src->metadata, &config, &what);
+        st = lora_config_read(from.text, from.nbytes, &src->metadata, &config, &what);
         has_config = st == FSDPCK_OK;
     }
     if (st == FSDPCK_BADINPUT || st == FSDPCK_UNSUPPORTED) {
         error_path(&what, from.path);
-        RETURN_IF(report(v, &what, err));
-        st = FSDPCK_OK;
+        st = found(ctx, &what, err);
     }
     if (st == FSDPCK_OK)
-        st = check_each(v, set, has_config ? &config : NULL, err);
+        st = check_each(src, set, has_config ? &config : NULL, found, ctx, err);
     else if (err != NULL)
         *err = what;
     lora_config_release(&config);
@@ -135,6 +136,32 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, const fsdpck_checkpoint *bas
     return st;
 }
 
+/* ctx: the checkpoint. The first error is the result. */
+static fsdpck_status fail_with(void *ctx, const fsdpck_error *fault, fsdpck_error *err)
+{
+    const fsdpck_checkpoint *src = ctx;
+    const finding_kind *kind = finding_get(fault->finding);
+    if (fault->status != FSDPCK_BADINPUT || kind == NULL || kind->severity != FINDING_ERROR)
+        return FSDPCK_OK;
+    if (err != NULL) {
+        *err = *fault;
+        error_path(err, src->path);
+    }
+    return fault->status;
+}
+
+fsdpck_status adapters_check(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    lora_set set;
+    if (!adapters_are_likely(&c->cat))
+        return FSDPCK_OK;
+    fsdpck_status st = checkpoint_find_adapters(c, &set, err);
+    if (st == FSDPCK_OK && (lora_adapter_count(&set) > 0 || set.has_prefix))
+        st = check_with_config(c, &set, fail_with, c, err);
+    lora_set_release(&set);
+    return st;
+}
+
 fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err)
 {
     static const fsdpck_finding_id ids[] = {FSDPCK_FINDING_LORA_PAIR, FSDPCK_FINDING_LORA_RANK,
@@ -144,7 +171,9 @@ fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err)
         return FSDPCK_OK;
     fsdpck_status st = checkpoint_find_adapters(v->src, &set, err);
     if (st == FSDPCK_OK && (lora_adapter_count(&set) > 0 || set.has_prefix))
-        st = check_with_config(v, &set, err);
+        st = check_with_config(v->src, &set, report, v, err);
+    if (st == FSDPCK_OK)
+        st = find_zeros(v, &set, err);
     lora_set_release(&set);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         findings_merge_tensors(&v->found, ids[i]);
