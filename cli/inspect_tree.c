@@ -25,21 +25,21 @@ typedef struct lines {
     size_t count, capacity;
 } lines;
 
-static bool push(lines *todo, line item)
+static bool push(lines *pending, line item)
 {
     if (item.label == NULL)
         return false;
-    if (todo->count == todo->capacity) {
-        const size_t more = todo->capacity + todo->capacity / 2 + 64;
-        line *moved = realloc(todo->items, more * sizeof *moved);
+    if (pending->count == pending->capacity) {
+        const size_t more = pending->capacity + pending->capacity / 2 + 64;
+        line *moved = realloc(pending->items, more * sizeof *moved);
         if (moved == NULL) {
             free(item.label);
             return false;
         }
-        todo->items = moved;
-        todo->capacity = more;
+        pending->items = moved;
+        pending->capacity = more;
     }
-    todo->items[todo->count++] = item;
+    pending->items[pending->count++] = item;
     return true;
 }
 
@@ -106,19 +106,21 @@ static void add_row(const name_tree *tree, const line *at, table *rows)
 }
 
 /* Adds the lines of the parts of `at`, the first one last. */
-static bool push_parts(const name_tree *tree, const name_groups *parts, const line *at, lines *todo)
+static bool push_parts(const name_tree *tree, const name_groups *parts, const line *at,
+                       lines *pending)
 {
     bool ok = true;
     for (size_t i = parts->count; ok && i-- > 0;)
-        ok = push(todo, (line){.node = parts->groups[i].node,
-                               .label = name_group_label(tree, parts, &parts->groups[i]),
-                               .times = parts->groups[i].count,
-                               .depth = at->depth + (at->label != NULL)});
+        ok = push(pending, (line){.node = parts->groups[i].node,
+                                  .label = name_group_label(tree, parts, &parts->groups[i]),
+                                  .times = parts->groups[i].count,
+                                  .depth = at->depth + (at->label != NULL)});
     return ok;
 }
 
 /* Follows single parts from the line, prints it, and adds the lines of the parts at the end. */
-static bool print_line(const name_tree *tree, name_order order, line *at, lines *todo, table *rows)
+static bool print_line(const name_tree *tree, name_order order, line *at, lines *pending,
+                       table *rows)
 {
     name_groups parts;
     bool ok = name_groups_make(tree, at->node, order, &parts);
@@ -131,7 +133,7 @@ static bool print_line(const name_tree *tree, name_order order, line *at, lines 
     }
     if (ok && at->label != NULL)
         add_row(tree, at, rows);
-    ok = ok && push_parts(tree, &parts, at, todo);
+    ok = ok && push_parts(tree, &parts, at, pending);
     name_groups_release(&parts);
     return ok;
 }
@@ -144,17 +146,17 @@ int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt, name_order o
                                            {"DTYPE", TABLE_TEXT},
                                            {"SHAPE", TABLE_TEXT}};
     name_tree tree;
-    lines todo = {0};
+    lines pending = {0};
     table *rows = table_new(&c->out, columns, 5);
     bool ok = name_tree_build(&tree, ckpt);
     line at = {0}; /* the root, which has no line */
-    ok = ok && print_line(&tree, order, &at, &todo, rows);
-    while (todo.count > 0) {
-        at = todo.items[--todo.count];
-        ok = ok && print_line(&tree, order, &at, &todo, rows);
+    ok = ok && print_line(&tree, order, &at, &pending, rows);
+    while (pending.count > 0) {
+        at = pending.items[--pending.count];
+        ok = ok && print_line(&tree, order, &at, &pending, rows);
         free(at.label);
     }
-    free(todo.items);
+    free(pending.items);
     name_tree_release(&tree);
     ok = table_print(rows) && ok;
     return ok ? 0 : report_no_memory(c);
