@@ -11,8 +11,8 @@
 typedef struct search {
     char *paths[SEARCH_ENTRIES_MAX]; /* queue of folders and files still to search */
     size_t head, tail;
-    folder_id
-        searched[SEARCH_ENTRIES_MAX]; /* links may lead to the same folder again, or in a circle */
+    /* With the folder that the user gave. Links may lead to the same folder again, or in a circle. */
+    folder_id searched[SEARCH_ENTRIES_MAX + 1];
     size_t searched_count;
     search_result *found;
 } search;
