@@ -223,7 +223,7 @@ int report_end(json_report *r)
     } else {
         print(&r->text);
     }
-    if (r->page != NULL && !report_page_finish(r->page))
+    if (r->page != NULL && !report_page_finish(r->page, !r->text.failed) && !r->text.failed)
         r->exit_code = FSDPCK_IO;
     text_release(&r->text);
     return r->exit_code;

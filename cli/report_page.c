@@ -102,11 +102,15 @@ static void print_name(const report_page *page)
                fsdpck_escape(escaped, sizeof escaped, page->path, strlen(page->path)));
 }
 
-bool report_page_finish(report_page *page)
+bool report_page_finish(report_page *page, bool is_whole)
 {
     report_page_put(page, "", 0);
-    if (page->failed == 0)
+    if (page->failed == 0 && is_whole) {
         page->failed = publish(page);
+    } else if (page->failed == 0) {
+        fclose(page->file);
+        page->failed = ENOMEM;
+    }
     const bool done = page->failed == 0;
     if (done)
         print_name(page);

@@ -12,7 +12,8 @@ bool report_page_is_free(const char *path);
 
 /* For report.c. The first call creates the page under a temporary name. */
 void report_page_put(report_page *page, const char *json, size_t nbytes);
-/* Completes the page and gives it its name. Returns false after it has reported a failure. */
-bool report_page_finish(report_page *page);
+/* Completes the page and gives it its name; without the whole report (memory ran out), removes it. Returns false after
+ * it has reported a failure. */
+bool report_page_finish(report_page *page, bool is_whole);
 
 #endif
