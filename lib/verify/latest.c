@@ -15,10 +15,11 @@
 
 /* ---- pointer files ---- */
 
-/* *empty: a file without text. */
+/* *known: *step is the step that the file names; *empty: a file without text. */
 static void read_pointer(const folder *dir, uint64_t *step, bool *known, const char **empty)
 {
     *known = false;
+    *step = 0;
     *empty = NULL;
     for (size_t i = 0; !*known && i < POINTER_FILES; i++) {
         char *text = pointer_file_read(dir, pointer_file_name(i));
