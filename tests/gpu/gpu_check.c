@@ -190,7 +190,7 @@ static void check(checker *c, uint64_t rounds)
     free(c->want);
     free(c->scratch);
     gpu_worker_free(c->lane);
-    c->gpu->calls->host_free(c->gpu, memory);
+    c->gpu->calls->host_free(c->gpu, memory, SPAN_NBYTES + gpu_worker_host_nbytes(STAGING_NBYTES));
     printf("%s: %" PRIu64 " boxes, %" PRIu64 " bytes as the processor's\n", c->gpu->name, c->boxes,
            c->bytes);
     c->gpu->calls->close(c->gpu);

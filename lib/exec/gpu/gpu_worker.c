@@ -69,7 +69,7 @@ uint64_t gpu_worker_host_nbytes(uint64_t staging_nbytes)
 static fsdpck_status allocate(gpu_worker *l, uint64_t tile_span, uint8_t *pinned, fsdpck_error *err)
 {
     const gpu_calls *calls = l->gpu->calls;
-    RETURN_IF(calls->stream_new(l->gpu, &l->stream, err));
+    RETURN_IF(calls->stream_new(l->gpu, false, &l->stream, err));
     RETURN_IF(calls->device_new(l->gpu,
                                 GPU_WORKER_ALIGN + GPU_WORKER_SLOTS * l->slot_nbytes +
                                     align_up(tile_span, GPU_WORKER_ALIGN),

@@ -12,7 +12,7 @@ static void free_memory(worker *w)
         engine_threads.worker_close(w);
         return;
     }
-    own->pinned_by->calls->host_free(own->pinned_by, w->memory);
+    own->pinned_by->calls->host_free(own->pinned_by, w->memory, w->memory_nbytes);
     own->pinned_by = NULL;
     w->memory = NULL;
 }

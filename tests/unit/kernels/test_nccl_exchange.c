@@ -167,27 +167,28 @@ static void expect_aborted(fake_nccl *f, nccl *n, nccl_comm *c, fsdpck_status st
 Test(nccl, exchanges_that_fail_abort)
 {
     fake_nccl *f = tell();
-    uint8_t byte = 0;
-    const nccl_transfer move = move_of(&byte, 1, false);
+    const uint8_t byte = 0;
+    uint8_t other;
+    const nccl_transfer moves[] = {move_of(&byte, 1, false), move_of(&other, 1, true)};
     nccl *n = load();
     nccl_comm *c;
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
     f->send_result = FAKE_NCCL_SYSTEM_ERROR;
-    expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
+    expect_aborted(f, n, c, nccl_exchange(c, moves, 2, NULL, NULL));
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
     f->end_result = FAKE_NCCL_IN_PROGRESS;
     f->end_async = FAKE_NCCL_REMOTE_ERROR;
-    expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
+    expect_aborted(f, n, c, nccl_exchange(c, moves, 2, NULL, NULL));
     cr_assert_eq(join(n, &hurried, &c, NULL), FSDPCK_OK);
     f->end_result = FAKE_NCCL_IN_PROGRESS;
     f->end_waiting = -1;
-    expect_aborted(f, n, c, nccl_exchange(c, &move, 1, NULL, NULL));
+    expect_aborted(f, n, c, nccl_exchange(c, moves, 2, NULL, NULL));
     cr_assert_eq(join(n, &patient, &c, NULL), FSDPCK_OK);
     f->end_async = FAKE_NCCL_REMOTE_ERROR;
-    cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_OK);
+    cr_assert_eq(nccl_exchange(c, moves, 2, NULL, NULL), FSDPCK_OK);
     expect_aborted(f, n, c, nccl_wait(c, never, NULL, NULL));
     cr_assert_eq(join(n, &hurried, &c, NULL), FSDPCK_OK);
-    cr_assert_eq(nccl_exchange(c, &move, 1, NULL, NULL), FSDPCK_OK);
+    cr_assert_eq(nccl_exchange(c, moves, 2, NULL, NULL), FSDPCK_OK);
     expect_aborted(f, n, c, nccl_wait(c, never, NULL, NULL));
     nccl_unload(n);
 }
