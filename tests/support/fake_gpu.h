@@ -77,6 +77,7 @@ typedef struct fake_gpu {
     atomic_uint_fast64_t device_nbytes;         /* total allocated */
     atomic_uint_fast64_t stack_nbytes;          /* the least of a thread that called; 0: none did */
     atomic_uint_fast64_t urgent_streams;
+    atomic_uint_fast64_t convert_align; /* the least of sources that are converted; 0: none was */
     /* Its own. */
     unsigned id;          /* of this fake, in its process */
     atomic_bool is_lost;  /* an operation has failed */

@@ -90,6 +90,13 @@ static void place_by_reference(const launch *l)
     }
 }
 
+static void note_least(atomic_uint_fast64_t *least, uint64_t value)
+{
+    uint_fast64_t now = atomic_load(least);
+    while ((now == 0 || value < now) && !atomic_compare_exchange_weak(least, &now, value))
+        continue;
+}
+
 /* All bytes of each box lie in one allocation. */
 static void check_boxes(fake_gpu *f, const launch *l)
 {
@@ -103,6 +110,8 @@ static void check_boxes(fake_gpu *f, const launch *l)
             src += (dims[d] - 1) * dims[b->ndim + d];
             dst += (dims[d] - 1) * dims[2 * b->ndim + d];
         }
+        if (converts)
+            note_least(&f->convert_align, (uint64_t)1 << b->src_log2);
         (void)fake_device_bytes(f, l->p->src + b->src, src);
         (void)fake_device_bytes(f, l->p->dst + b->dst, dst);
     }

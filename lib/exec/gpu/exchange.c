@@ -303,8 +303,8 @@ static fsdpck_status run_while_exchanging(exchange *e, uint64_t number, fsdpck_e
                        .tiles = VEC_OF(uint32_t, NULL)};
     fsdpck_status st = list_jobs(&jobs, err);
     if (st == FSDPCK_OK)
-        st = pool_run(x->nworkers, jobs.messages.count + jobs.tiles.count, run_job, &jobs,
-                      x->r.cancel, err);
+        st = exec_pool_run(x, x->nworkers, jobs.messages.count + jobs.tiles.count, run_job, &jobs,
+                           x->r.cancel, err);
     VEC_RELEASE_ALL(&jobs.messages, &jobs.tiles);
     return st;
 }
