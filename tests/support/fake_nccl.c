@@ -152,11 +152,24 @@ static void joined_path(const fake_comm *c, int rank, char *path)
     (void)snprintf(path, PATH_NBYTES, "%s/joined-%d", c->folder, rank);
 }
 
+/* As NCCL's log has it. */
+static void log_network(void)
+{
+    const char *level = getenv("NCCL_DEBUG"), *path = getenv("NCCL_DEBUG_FILE");
+    FILE *f = level != NULL && strcmp(level, "INFO") == 0 && path != NULL ? fopen(path, "a") : NULL;
+    if (f == NULL)
+        return;
+    (void)fprintf(f, "host:1:1 [0] NCCL INFO NET/Fake : no device\n"
+                     "host:1:1 [0] NCCL INFO Using network Fake\n");
+    (void)fclose(f);
+}
+
 int ncclCommInitRankConfig(fake_comm **out, int size, fake_id id, int rank, fake_config *config)
 {
     char path[PATH_NBYTES], hidden[PATH_NBYTES + 8];
     int result = told.init_result;
     told.inits++;
+    log_network();
     if (config->blocking != 0 || config->magic != 0xcafebeef || id.folder[0] != '/' || rank >= size)
         told.bad_config = 1;
     const bool faulty = has_fault("join", rank, 1, &result);
