@@ -126,7 +126,8 @@ static fsdpck_status fail_damaged(const probe_input *in, const char *entry, cons
 /* Under any name, what torch.save or pickle.dump may have written; the readers of weights report other weights. */
 static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nbytes)
 {
-    static const char *const suffixes[] = {".pt", ".pth", ".bin", ".pkl", ".ckpt"};
+    static const char *const suffixes[] = {".pt",   ".pth",     ".bin",   ".pkl",
+                                           ".ckpt", ".pth.tar", ".pt.tar"};
     path_kind kind;
     bool known, has_suffix = false;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
