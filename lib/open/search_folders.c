@@ -7,6 +7,7 @@
 #include "open/checkpoint.h"
 #include "open/folder_set.h"
 #include "open/foreign_folders.h"
+#include "open/search_state.h"
 #include "open/state_files.h"
 
 typedef struct search {
@@ -149,7 +150,7 @@ static bool found_foreign(search_result *found, const probe_input *in)
 }
 
 /* Packages of Python and JavaScript contain thousands of folders, and no checkpoints of the user. */
-static bool is_of_packages(const char *name)
+bool search_is_of_packages(const char *name)
 {
     static const char *const names[] = {"site-packages", "dist-packages", "node_modules",
                                         "__pycache__"};
@@ -179,7 +180,7 @@ static void add_entries(search *s, const probe_input *in)
             keep_error(s->found, st, &why);
             continue;
         }
-        if (!(kind == PATH_FOLDER && !is_of_packages(in->entries[i])) &&
+        if (!(kind == PATH_FOLDER && !search_is_of_packages(in->entries[i])) &&
             !(kind == PATH_FILE && looks_like_weights(in->entries[i])))
             continue;
         char *child =
