@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/adapter_files.h"
 #include "open/nested_folders.h"
 #include "open/state_files.h"
 
@@ -143,7 +144,7 @@ static fsdpck_status warn_adapter(fsdpck_checkpoint *adapter, fsdpck_error *err)
     RETURN_IF(other_files_list(adapter, err));
     for (size_t i = 0; i < adapter->other_files.count; i++) {
         const found_state_file *f = VEC_AT(&adapter->other_files, const found_state_file, i);
-        if (!has_tensors(adapter, f))
+        if (adapter_files_is_other(&adapter->cat, f->name) || !has_tensors(adapter, f))
             continue;
         count++;
         text_printf(&names, "%s'%s'", names.nbytes > 0 ? ", " : "",
