@@ -65,7 +65,7 @@ static void put_state_files(json_writer *w, fsdpck_checkpoint *ckpt)
     json_member_array(w, "state_files");
     for (size_t i = 0; fsdpck_get_state_file(ckpt, i, &f); i++) {
         json_begin_object(w);
-        report_name(w, "name", f.name, strlen(f.name));
+        report_path(w, "name", f.name);
         json_member_string(w, "content", inspect_state_words(f.kind));
         JSON_COUNTS(w, {"bytes", f.nbytes}, {"tensors", f.tensors},
                     {"tensor_bytes", f.tensor_nbytes});

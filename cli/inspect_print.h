@@ -22,8 +22,8 @@ typedef struct inspect_totals {
     size_t largest_count;
     uint64_t *rank_nbytes; /* by rank; free() */
     size_t rank_count;
-    bool has_state_beside;         /* an optimizer's, in a file of the trainer */
-    char next[INSPECT_NEXT][9000]; /* likely next command lines, up to the first empty one */
+    bool has_state_beside;          /* an optimizer's, in a file of the trainer */
+    char next[INSPECT_NEXT][34000]; /* likely next command lines, up to the first empty one */
 } inspect_totals;
 
 /* False if memory runs out. */

@@ -120,7 +120,7 @@ FSDPCK_API int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_
 
 /* The names of the files that a finding FILE-MISSING is about, one per call; an error has space for a
  * few only. *cursor begins at 0. Returns NULL after the last, and at once if the files are not known by
- * name. Names are relative to what->path, escaped as by fsdpck_escape, and at most a million. They belong
+ * name. Names are relative to what->path, not escaped, and at most a million. They belong
  * to the context until the same path is opened again:
  *
  *     size_t cursor = 0;
@@ -581,7 +581,7 @@ typedef struct fsdpck_group_plan {
 } fsdpck_group_plan;
 
 /* Result of fsdpck_consolidate and fsdpck_reshard. The library allocates it and sets struct_nbytes; read
- * no member beyond it. Texts and arrays belong to the report. Names are escaped. */
+ * no member beyond it. Texts and arrays belong to the report. Paths are not escaped, names are. */
 typedef struct fsdpck_report {
     size_t struct_nbytes;
     const char *format;                        /* name of the writer */

@@ -69,7 +69,7 @@
 
 typedef struct missing_file {
     char *folder; /* not escaped */
-    char *name;   /* escaped */
+    char *name;   /* likewise */
 } missing_file;
 
 struct fsdpck_context {
