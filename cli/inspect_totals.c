@@ -153,7 +153,7 @@ static void suggest_state(inspect_totals *s, fsdpck_checkpoint *ckpt)
     }
 }
 
-bool inspect_collect(fsdpck_checkpoint *ckpt, inspect_totals *s)
+bool inspect_collect(fsdpck_checkpoint *ckpt, const fsdpck_error *damage, inspect_totals *s)
 {
     uint64_t sizes[INSPECT_TOP];
     memset(s, 0, sizeof *s);
@@ -171,8 +171,10 @@ bool inspect_collect(fsdpck_checkpoint *ckpt, inspect_totals *s)
         if (s->rank_count > 0)
             add_ranks(ckpt, s, &t);
     }
-    suggest(s, ckpt);
-    suggest_state(s, ckpt);
+    if (damage == NULL) {
+        suggest(s, ckpt);
+        suggest_state(s, ckpt);
+    }
     return true;
 }
 

@@ -389,12 +389,12 @@ void report_put_error(json_report *r, const fsdpck_error *err)
     json_end_array(w);
 }
 
-static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
+json_writer *report_begin_failure(json_report *r, const cli *c, const fsdpck_info *source,
+                                  const fsdpck_error *err)
 {
     const fsdpck_finding_id finding = finding_of(err);
-    json_report r;
     json_writer *const w = report_begin_findings(
-        &r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
+        r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
     if (finding != FSDPCK_FINDING_NONE) {
         warnings_begin_finding(w, finding, "error", err->message, report_next(finding, err->next));
         report_path(w, "path", err->path);
@@ -402,8 +402,8 @@ static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_er
         json_end_object(w);
     }
     json_end_array(w);
-    report_put_error(&r, err);
-    return report_end(&r);
+    report_put_error(r, err);
+    return w;
 }
 
 int report_no_memory(const cli *c)
@@ -415,10 +415,11 @@ int report_no_memory(const cli *c)
 
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
-    const bool is_page = c->page->path != NULL;
-    if (!c->json || is_page)
+    json_report r;
+    if (!c->json || c->page->path != NULL)
         failure_text(c, err);
-    if (c->json)
-        return failure_json(c, source, err);
-    return (int)err->status;
+    if (!c->json)
+        return (int)err->status;
+    report_begin_failure(&r, c, source, err);
+    return report_end(&r);
 }

@@ -77,6 +77,9 @@ void report_items_release(report_items *items);
  * exit code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
+/* Begins the envelope of a failed run that has more members. */
+json_writer *report_begin_failure(json_report *r, const cli *c, const fsdpck_info *source,
+                                  const fsdpck_error *err);
 /* Adds the members error and next of a failed run. */
 void report_put_error(json_report *r, const fsdpck_error *err);
 

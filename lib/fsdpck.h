@@ -257,12 +257,12 @@ typedef struct fsdpck_open_options {
     const fsdpck_adapter_options *adapter; /* read one adapter alone, as PEFT saves it; or NULL */
     const fsdpck_merge_options *merge;     /* merge adapters into the weights; or NULL */
     int assume_lost_keys; /* keys without a tensor or an object (DCP-KEY-LOST) are a warning */
+    int partial;          /* set *out though files are missing or cut: it can be walked, not read */
 } fsdpck_open_options;
 
-/* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
- * checkpoint further down, the call opens that one. *out is freed with fsdpck_close. Collective in a
- * group. Errors: BADINPUT (malformed, incomplete or hostile), UNSUPPORTED, IO, LIMIT, USAGE (several
- * checkpoints below `path`; err.next lists them). */
+/* Reads the metadata of the checkpoint at `path`, a folder or a file, or the only one in a folder. *out
+ * is freed with fsdpck_close. Collective in a group. Errors: BADINPUT (malformed, incomplete or hostile),
+ * UNSUPPORTED, IO, LIMIT, USAGE (several checkpoints below `path`; err.next lists them). */
 FSDPCK_API fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path,
                                      const fsdpck_open_options *options, fsdpck_checkpoint **out,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
