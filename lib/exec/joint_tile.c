@@ -135,7 +135,8 @@ static fsdpck_status run_tile(joint_tile *t, fsdpck_error *err)
     first->at = t->range.begin % FILE_DIRECT_ALIGN;
     tile_parts_find(&first->parts, x->r.plan, &t->range);
     (void)fill_non_chunks(first, &t->range);
-    RETURN_IF(pool_run(x->nworkers, FILL_JOBS * x->nworkers, fill_part, t, x->r.cancel, err));
+    RETURN_IF(
+        exec_pool_run(x, x->nworkers, FILL_JOBS * x->nworkers, fill_part, t, x->r.cancel, err));
     return pool_run(x->nworkers, (nbytes + t->part_nbytes - 1) / t->part_nbytes, finish_part, t,
                     x->r.cancel, err);
 }
