@@ -6,9 +6,9 @@
 #include "formats/common/pickle_opcodes.h"
 
 /* Fits the processor's cache, so that bytes are parsed where they were read. */
-#define ROOM      ((size_t)256 << 10)
-#define HEAD      9u
-#define PROTO_END 2u
+#define ROOM_NBYTES ((size_t)256 << 10)
+#define HEAD        9u
+#define PROTO_END   2u
 /* Bytes after the last frame: the pickler puts so few in no frame. */
 #define TAIL_MOST 3u
 
@@ -18,7 +18,7 @@ static bool begin_frame(dcp_window *w, const uint8_t *head, uint64_t rest)
     const uint64_t nbytes = load_le64(head + 1);
     /* A file of tiny frames would take a read for each. */
     if (head[0] != OP_FRAME || nbytes == 0 || nbytes > rest - HEAD ||
-        w->nframes++ > 16 + w->from->nbytes / 4096)
+        w->nframes++ > 64 + w->from->nbytes / 4096)
         return false;
     w->file_at += HEAD;
     w->frame_left = nbytes;
@@ -29,20 +29,23 @@ fsdpck_status dcp_window_open(dcp_window *w, const dcp_bytes *from, budget *owne
 {
     uint8_t head[PROTO_END + HEAD];
 
-    *w = (dcp_window){.from = from, .owner = owner, .file_at = PROTO_END};
+    *w = (dcp_window){.from = from,
+                      .owner = owner,
+                      .room = from->window_nbytes > 0 ? from->window_nbytes : ROOM_NBYTES,
+                      .file_at = PROTO_END};
     if (from->nbytes < sizeof head ||
         from->read(from->ctx, 0, head, sizeof head, NULL) != FSDPCK_OK || head[0] != OP_PROTO ||
         head[1] < 4 || head[1] > PICKLE_PROTOCOL_MAX ||
         !begin_frame(w, head + PROTO_END, from->nbytes - PROTO_END))
         return DCP_ODD;
     /* Zeros after the end: no opcode is read from what was there before. */
-    w->bytes = budget_alloc(owner, ROOM + DCP_LOOK, NULL);
+    w->bytes = budget_alloc(owner, w->room + DCP_LOOK, NULL);
     return w->bytes != NULL ? FSDPCK_OK : DCP_ODD;
 }
 
 void dcp_window_release(dcp_window *w)
 {
-    budget_free(w->owner, w->bytes, ROOM + DCP_LOOK);
+    budget_free(w->owner, w->bytes, w->room + DCP_LOOK);
     w->bytes = NULL;
 }
 
@@ -66,8 +69,8 @@ fsdpck_status dcp_window_fill(dcp_window *w)
         w->cuts[i] -= w->at;
     w->end -= w->at;
     w->at = 0;
-    while (!w->whole && ROOM - w->end > HEAD && w->ncuts < DCP_WINDOW_CUTS) {
-        const uint64_t room = ROOM - w->end - HEAD;
+    while (!w->whole && w->room - w->end > HEAD && w->ncuts < DCP_WINDOW_CUTS) {
+        const uint64_t room = w->room - w->end - HEAD;
         const uint64_t n = w->frame_left < room ? w->frame_left : room;
         const uint64_t rest = w->from->nbytes - w->file_at - n;
         const bool last = n == w->frame_left;

@@ -22,6 +22,7 @@ typedef struct dcp_bytes {
     void *ctx;
     uint64_t nbytes;
     fsdpck_status (*read)(void *ctx, uint64_t at, void *dst, uint64_t nbytes, fsdpck_error *err);
+    size_t window_nbytes; /* of the buffer, more than 2 DCP_LOOK; 0: as is fast */
 } dcp_bytes;
 
 /* Not for this reader; without an error. */
@@ -34,6 +35,7 @@ typedef struct dcp_window {
     const dcp_bytes *from;
     budget *owner;
     uint8_t *bytes;
+    size_t room;         /* of them, without DCP_LOOK zeros after them */
     size_t at, end;      /* of what was not taken yet */
     uint64_t file_at;    /* next byte of the file */
     uint64_t frame_left; /* bytes of the frame that are not in the buffer */
