@@ -68,6 +68,7 @@ enum {
     OUTPUT_REPLACE = 1, /* --force */
     OUTPUT_NO_SYNC = 2, /* --no-sync: no fsync at all */
     OUTPUT_SHARED = 4,  /* other processes will join */
+    OUTPUT_LOCKED = 8,  /* hold a lock on the partial, as with OUTPUT_SHARED */
 };
 
 /* Whether the folder `name` in `parent`, which is or was replaced, may be removed. An absent one may. */
@@ -97,7 +98,11 @@ typedef struct output {
     int published;             /* enum output_published */
     bool sync_later;           /* output_publish leaves syncing the parent folder to its caller */
     char *old_name;            /* in the parent folder: the replaced object, until it is removed */
-    logger log;                /* set after output_begin: warns of failed removals */
+    bool adopted;              /* an earlier process began it: output_adopt */
+    bool keeps; /* set by the caller: output_release leaves the partial and its journal */
+    char *
+        journal_name; /* in the parent folder: removed before the final name is given; NULL: none */
+    logger log;       /* set after output_begin: warns of failed removals */
     output_check_fn check_replaced; /* likewise; NULL: none */
     const void *check_ctx;
 } output;
@@ -116,6 +121,24 @@ fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigne
                           const char *partial_name, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Makes this process's data durable, and closes the files. */
 fsdpck_status output_flush(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The partial of a run that was killed, for a run that continues it: files that exist keep their bytes. The
+ * caller must know that the same files will be added: output_find_journals. */
+typedef enum output_adopted {
+    OUTPUT_ADOPTED,
+    OUTPUT_ADOPT_ABSENT, /* no such partial */
+    OUTPUT_ADOPT_BUSY,   /* a process that lives has it, or the file system has no locks */
+    OUTPUT_ADOPT_FOREIGN /* of another user or kind */
+} output_adopted;
+/* Unless *adopted is OUTPUT_ADOPTED, the output is released. Fails like output_begin. */
+fsdpck_status output_adopt(output *o, const char *path, output_kind kind, unsigned flags,
+                           const char *partial_name, output_adopted *adopted,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Names of the partials of `path` that have a journal; their files may be absent. */
+fsdpck_status output_find_journals(const char *path, strtab *names,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Sets journal_name by the partial's name. The caller creates the journal (journal.h). */
+fsdpck_status output_name_journal(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* For a joined output that will not be finished: removes the partial if the process that began it
  * with OUTPUT_SHARED has ended, as far as the file system can determine that (flock). */
 void output_abandon(output *o);
