@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -311,29 +312,37 @@ static uint8_t *header_bytes(const journal_header *h, size_t *nbytes)
     return bytes;
 }
 
+static journal_lock lock_file(int fd)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return JOURNAL_LOCKED;
+    return errno == EWOULDBLOCK ? JOURNAL_BUSY : JOURNAL_NO_LOCK;
+}
+
 static fsdpck_status open_writer(journal_writer **out, const folder *parent, const char *name,
-                                 int flags, fsdpck_error *err)
+                                 int flags, journal_lock *lock, fsdpck_error *err)
 {
     journal_writer *w = calloc(1, sizeof *w);
+    *out = NULL;
     if (w == NULL)
         return error_set_nomem(err, sizeof *w);
-    const int rc =
-        descriptor_open(parent->fd, name, O_WRONLY | O_APPEND | O_NOFOLLOW | flags, 0600, &w->fd);
+    const int rc = descriptor_open(parent->fd, name, O_RDWR | O_APPEND | O_NOFOLLOW | flags, 0600,
+                                   &w->fd);
     if (rc != 0) {
         free(w);
-        return error_set_errno(err, rc, "creating the journal", name);
+        return error_set_errno(err, rc, "opening the journal", name);
     }
     pthread_mutex_init(&w->lock, NULL);
+    *lock = lock_file(w->fd);
     *out = w;
     return FSDPCK_OK;
 }
 
 fsdpck_status journal_create(journal_writer **out, const folder *parent, const char *name,
-                             const journal_header *h, fsdpck_error *err)
+                             const journal_header *h, journal_lock *lock, fsdpck_error *err)
 {
     size_t nbytes;
-    *out = NULL;
-    RETURN_IF(open_writer(out, parent, name, O_CREAT | O_EXCL, err));
+    RETURN_IF(open_writer(out, parent, name, O_CREAT | O_EXCL, lock, err));
     uint8_t *bytes = header_bytes(h, &nbytes);
     fsdpck_status st = FSDPCK_OK;
     if (bytes == NULL) {
@@ -352,18 +361,23 @@ fsdpck_status journal_create(journal_writer **out, const folder *parent, const c
     return st;
 }
 
-fsdpck_status journal_continue(journal_writer **out, const folder *parent, const char *name,
-                               const journal *j, fsdpck_error *err)
+fsdpck_status journal_open(journal_writer **out, const folder *parent, const char *name,
+                           journal_lock *lock, fsdpck_error *err)
 {
-    *out = NULL;
-    RETURN_IF(open_writer(out, parent, name, 0, err));
-    (*out)->seed = j->seed;
-    if (j->valid_nbytes <= INT64_MAX && ftruncate((*out)->fd, (off_t)j->valid_nbytes) == 0)
+    RETURN_IF(open_writer(out, parent, name, 0, lock, err));
+    if (*lock == JOURNAL_BUSY) {
+        journal_close(*out);
+        *out = NULL;
+    }
+    return FSDPCK_OK;
+}
+
+fsdpck_status journal_continue(journal_writer *w, const journal *j, fsdpck_error *err)
+{
+    w->seed = j->seed;
+    if (j->valid_nbytes <= INT64_MAX && ftruncate(w->fd, (off_t)j->valid_nbytes) == 0)
         return FSDPCK_OK;
-    const fsdpck_status st = error_set_errno(err, errno, "cutting the journal", name);
-    journal_close(*out);
-    *out = NULL;
-    return st;
+    return error_set_errno(err, errno, "cutting the journal", NULL);
 }
 
 static void flush_locked(journal_writer *w)

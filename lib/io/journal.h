@@ -6,10 +6,11 @@
  *     journal_flush(w);                            // what is still in memory
  *     journal_close(w);                            // the file stays
  *
- *     journal j;
- *     RETURN_IF(journal_read(&j, &parent, name, &budget, &err));     // after a kill
+ *     journal j;                                                     // after a kill
+ *     RETURN_IF(journal_open(&w, &parent, name, &lock, &err));
+ *     RETURN_IF(journal_read(&j, &parent, name, &budget, &err));
  *     if (journal_compare(&j.header, &mine, &changed) == JOURNAL_SAME)
- *         RETURN_IF(journal_continue(&w, &parent, name, &j, &err));  // appends to it
+ *         RETURN_IF(journal_continue(w, &j, &err));                  // appends to it
  *     journal_release(&j);
  *
  * The file is a header and records of 40 bytes, little-endian. Header and records end with a CRC-64. That
@@ -93,12 +94,23 @@ const journal_range *journal_find(const journal *j, uint32_t index, uint64_t beg
 
 typedef struct journal_writer journal_writer;
 
+/* The writer's lock on the file, which ends with the process. */
+typedef enum journal_lock {
+    JOURNAL_LOCKED,
+    JOURNAL_BUSY,   /* another process has it */
+    JOURNAL_NO_LOCK /* the file system has no locks */
+} journal_lock;
+
 /* A new file, mode 0600. */
 fsdpck_status journal_create(journal_writer **w, const folder *parent, const char *name,
-                             const journal_header *h, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                             const journal_header *h, journal_lock *lock,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* An existing file, to be continued. If it is busy, *w is NULL. */
+fsdpck_status journal_open(journal_writer **w, const folder *parent, const char *name,
+                           journal_lock *lock, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Appends to the file that *j was read from, without its torn end. */
-fsdpck_status journal_continue(journal_writer **w, const folder *parent, const char *name,
-                               const journal *j, fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status journal_continue(journal_writer *w, const journal *j,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After a failed write nothing more is written; see journal_error. */
 void journal_add(journal_writer *w, const journal_range *range);
 void journal_flush(journal_writer *w);

@@ -173,13 +173,17 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
     return remember_partial(o, o->self.fd, err);
 }
 
-int output_open_locked(const output *o)
+int output_open_locked(const output *o, bool *is_busy)
 {
     int fd = -1;
-    if (descriptor_open(o->parent.fd, o->partial_name, O_RDONLY | O_NOFOLLOW, 0, &fd) != 0)
+    /* NFS locks a file only for a descriptor that can write. */
+    const int flags = (o->kind == OUTPUT_FILE ? O_RDWR : O_RDONLY) | O_NOFOLLOW;
+    *is_busy = false;
+    if (descriptor_open(o->parent.fd, o->partial_name, flags, 0, &fd) != 0)
         return -1;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
+    *is_busy = errno == EWOULDBLOCK;
     close(fd);
     return -1;
 }
@@ -209,13 +213,14 @@ fsdpck_status output_open_parent(output *o, const char *path, output_kind kind, 
 fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
                            fsdpck_error *err)
 {
+    bool is_busy;
     fsdpck_status st = output_open_parent(o, path, kind, flags, err);
     if (st == FSDPCK_OK)
         st = output_check_final_name(o, err);
     if (st == FSDPCK_OK)
         st = begin_partial(o, err);
-    if (st == FSDPCK_OK && (flags & (OUTPUT_SHARED | OUTPUT_LOCKED)) != 0)
-        o->lock_fd = output_open_locked(o);
+    if (st == FSDPCK_OK)
+        o->lock_fd = output_open_locked(o, &is_busy);
     if (st != FSDPCK_OK)
         output_release(o);
     return st;
@@ -262,7 +267,8 @@ void output_abandon(output *o)
 {
     if (!o->joined || o->partial_name == NULL)
         return;
-    const int fd = output_open_locked(o);
+    bool is_busy;
+    const int fd = output_open_locked(o, &is_busy);
     if (fd < 0)
         return;
     if (is_partial(o, fd))

@@ -68,7 +68,6 @@ enum {
     OUTPUT_REPLACE = 1, /* --force */
     OUTPUT_NO_SYNC = 2, /* --no-sync: no fsync at all */
     OUTPUT_SHARED = 4,  /* other processes will join */
-    OUTPUT_LOCKED = 8,  /* hold a lock on the partial, as with OUTPUT_SHARED */
 };
 
 /* Whether the folder `name` in `parent`, which is or was replaced, may be removed. An absent one may. */
@@ -89,7 +88,7 @@ typedef struct output {
     fsdpck_error close_error; /* guarded by the cache's lock: the first of a file closed early */
     int created;
     int joined;  /* begun by another process */
-    int lock_fd; /* held by the process that began it, as long as it lives; -1: none */
+    int lock_fd; /* held by the process that began or adopted it, as long as it lives; -1: no locks */
     int committed;
     uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */
     unsigned old_mode;         /* of the replaced object: copied to the new one */
@@ -123,10 +122,12 @@ fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigne
 fsdpck_status output_flush(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* The partial of a run that was killed, for a run that continues it: files that exist keep their bytes. The
  * caller must know that the same files will be added: output_find_journals. */
+/* Where the file system has no locks, lock_fd is -1: the caller must find out in another way whether its process
+ * lives. */
 typedef enum output_adopted {
     OUTPUT_ADOPTED,
     OUTPUT_ADOPT_ABSENT, /* no such partial */
-    OUTPUT_ADOPT_BUSY,   /* a process that lives has it, or the file system has no locks */
+    OUTPUT_ADOPT_BUSY,   /* a process that lives has it */
     OUTPUT_ADOPT_FOREIGN /* of another user or kind */
 } output_adopted;
 /* Unless *adopted is OUTPUT_ADOPTED, the output is released. Fails like output_begin. */

@@ -105,16 +105,18 @@ static bool is_own(const output *o, const struct stat *st)
 static output_adopted lock_partial(output *o)
 {
     struct stat named, locked;
+    bool is_busy;
     if (fstatat(o->parent.fd, o->partial_name, &named, AT_SYMLINK_NOFOLLOW) != 0)
         return OUTPUT_ADOPT_ABSENT;
     if (!is_own(o, &named))
         return OUTPUT_ADOPT_FOREIGN;
-    o->lock_fd = output_open_locked(o);
-    if (o->lock_fd < 0)
+    o->lock_fd = output_open_locked(o, &is_busy);
+    if (is_busy)
         return OUTPUT_ADOPT_BUSY;
-    if (fstat(o->lock_fd, &locked) != 0 || locked.st_dev != named.st_dev ||
-        locked.st_ino != named.st_ino ||
-        !output_is_same(o, o->partial_name, (uint64_t)named.st_dev, (uint64_t)named.st_ino))
+    if (o->lock_fd >= 0 && (fstat(o->lock_fd, &locked) != 0 || locked.st_dev != named.st_dev ||
+                            locked.st_ino != named.st_ino))
+        return OUTPUT_ADOPT_ABSENT;
+    if (!output_is_same(o, o->partial_name, (uint64_t)named.st_dev, (uint64_t)named.st_ino))
         return OUTPUT_ADOPT_ABSENT;
     o->new_dev = (uint64_t)named.st_dev;
     o->new_ino = (uint64_t)named.st_ino;

@@ -135,6 +135,10 @@ static bool can_continue(run *r, char *text, size_t capacity, const char **why)
     run_resume *p = &r->resume;
     fsdpck_error err = FSDPCK_ERROR_INIT;
     size_t at;
+    if (p->writer == NULL) {
+        *why = "its journal cannot be opened";
+        return false;
+    }
     if (journal_read(&p->finished, &r->out.parent, r->out.journal_name, &r->src->metadata, &err) !=
         FSDPCK_OK) {
         snprintf(text, capacity, "%s", err.message);
@@ -148,35 +152,55 @@ static bool can_continue(run *r, char *text, size_t capacity, const char **why)
     return d == JOURNAL_SAME;
 }
 
+static const char in_use[] = "another run has it, or the file system has no locks";
+
+/* Locks the journal of an adopted output; false: another run may have it. */
+static bool lock_journal(run *r)
+{
+    run_resume *p = &r->resume;
+    journal_lock lock = JOURNAL_NO_LOCK;
+    if (journal_open(&p->writer, &r->out.parent, r->out.journal_name, &lock, NULL) != FSDPCK_OK)
+        return r->out.lock_fd >= 0; /* it cannot be read either: see can_continue */
+    return lock == JOURNAL_LOCKED || (lock == JOURNAL_NO_LOCK && r->out.lock_fd >= 0);
+}
+
+static fsdpck_status forget(run *r, bool keeps)
+{
+    run_resume *p = &r->resume;
+    journal_close(p->writer);
+    p->writer = NULL;
+    journal_release(&p->finished);
+    r->out.keeps = keeps;
+    output_release(&r->out);
+    return FSDPCK_OK;
+}
+
 static fsdpck_status try_partial(run *r, const char *partial, fsdpck_error *err)
 {
     run_resume *p = &r->resume;
     char text[1024];
     const char *why = NULL;
     output_adopted adopted;
-    output out;
-    output *o = p->continues ? &out : &r->out;
-    RETURN_IF(
-        output_adopt(o, r->dst, run_output_kind(r), run_output_flags(r), partial, &adopted, err));
+    if (p->continues) /* a second one of the same output */
+        return FSDPCK_OK;
+    RETURN_IF(output_adopt(&r->out, r->dst, run_output_kind(r), run_output_flags(r), partial,
+                           &adopted, err));
+    r->out.log = r->ctx->log;
     if (adopted == OUTPUT_ADOPT_BUSY)
-        warn_fresh(r, partial, "was not used",
-                   "another run has it, or the file system has no locks");
+        warn_fresh(r, partial, "was not used", in_use);
     else if (adopted == OUTPUT_ADOPT_FOREIGN)
         warn_fresh(r, partial, "was not used", "it is of another user or kind");
     if (adopted != OUTPUT_ADOPTED)
         return FSDPCK_OK;
-    o->log = r->ctx->log;
-    if (p->continues) { /* a second one of the same output */
-        output_release(o);
-        return FSDPCK_OK;
+    if (!lock_journal(r)) {
+        warn_fresh(r, partial, "was not used", in_use);
+        return forget(r, true);
     }
     p->continues = can_continue(r, text, sizeof text, &why);
     if (p->continues)
         return FSDPCK_OK;
     warn_fresh(r, partial, "was removed", why);
-    journal_release(&p->finished);
-    output_release(o);
-    return FSDPCK_OK;
+    return forget(r, false);
 }
 
 fsdpck_status resume_find(run *r, fsdpck_error *err)
@@ -209,34 +233,28 @@ fsdpck_status resume_find(run *r, fsdpck_error *err)
 
 /* ---- the journal of this run ---- */
 
-static fsdpck_status begin_journal(run *r, fsdpck_error *err)
-{
-    run_resume *p = &r->resume;
-    const folder *parent = &r->out.parent;
-    if (p->continues)
-        return journal_continue(&p->writer, parent, r->out.journal_name, &p->finished, err);
-    RETURN_IF(output_name_journal(&r->out, err));
-    p->header.partial_ino = r->out.new_ino;
-    return journal_create(&p->writer, parent, r->out.journal_name, &p->header, err);
-}
-
 fsdpck_status resume_begin(run *r, fsdpck_error *err)
 {
     run_resume *p = &r->resume;
+    journal_lock lock;
     if (!p->continues)
-        RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r),
-                               run_output_flags(r) | (p->on ? OUTPUT_LOCKED : 0u), err));
+        RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
     r->out.log = r->ctx->log;
-    if (p->on && r->out.lock_fd < 0) {
-        log_write(&r->ctx->log, LOG_NOTE,
-                  "--resume does not apply to this run: the file system of '%s' has no locks",
-                  r->dst);
-        p->on = false;
-    }
     if (!p->on)
         return FSDPCK_OK;
-    RETURN_IF(begin_journal(r, err));
     exec_use_journal(r->exec, p->continues ? &p->finished : NULL, p->writer);
+    if (p->continues)
+        return journal_continue(p->writer, &p->finished, err);
+    RETURN_IF(output_name_journal(&r->out, err));
+    p->header.partial_ino = r->out.new_ino;
+    RETURN_IF(journal_create(&p->writer, &r->out.parent, r->out.journal_name, &p->header, &lock,
+                             err));
+    exec_use_journal(r->exec, NULL, p->writer);
+    if (r->out.lock_fd >= 0 || lock == JOURNAL_LOCKED)
+        return FSDPCK_OK;
+    log_write(&r->ctx->log, LOG_NOTE,
+              "the file system of '%s' has no locks: a later run with --resume cannot use this one",
+              r->dst);
     return FSDPCK_OK;
 }
 
