@@ -326,8 +326,8 @@ static fsdpck_status open_writer(journal_writer **out, const folder *parent, con
     *out = NULL;
     if (w == NULL)
         return error_set_nomem(err, sizeof *w);
-    const int rc = descriptor_open(parent->fd, name, O_RDWR | O_APPEND | O_NOFOLLOW | flags, 0600,
-                                   &w->fd);
+    const int rc =
+        descriptor_open(parent->fd, name, O_RDWR | O_APPEND | O_NOFOLLOW | flags, 0600, &w->fd);
     if (rc != 0) {
         free(w);
         return error_set_errno(err, rc, "opening the journal", name);

@@ -3,7 +3,7 @@
  *     journal_writer *w;
  *     RETURN_IF(journal_create(&w, &parent, name, &header, &err));   // a new file
  *     journal_add(w, &range);                      // any thread; after the range was written
- *     journal_flush(w);                            // what is still in memory
+ *     journal_flush(w);                            // those in memory
  *     journal_close(w);                            // the file stays
  *
  *     journal j;                                                     // after a kill
@@ -15,7 +15,7 @@
  *
  * The file is a header and records of 40 bytes, little-endian. Header and records end with a CRC-64. That
  * of a record begins with that of the header, so that records of another journal are not accepted. A
- * record that is cut or wrong ends the journal: it and what follows are ignored. Records are appended in
+ * record that is cut or wrong ends the journal: it and all bytes after it are ignored. Records are appended in
  * batches with O_APPEND, without fsync. So a record proves nothing: the reader must compare the bytes of a
  * range with its checksum.
  *

@@ -307,6 +307,27 @@ void output_remove_quiet(const output *o, const char *name)
                  "'%s' next to '%s' could not be removed: %s", name, o->path, strerror(rc));
 }
 
+fsdpck_status output_name_journal(output *o, fsdpck_error *err)
+{
+    static const char suffix[] = ".journal";
+    const size_t n = strlen(o->partial_name) - strlen(".partial");
+    free(o->journal_name);
+    o->journal_name = malloc(n + sizeof suffix);
+    if (o->journal_name == NULL)
+        return error_set_nomem(err, n + sizeof suffix);
+    memcpy(o->journal_name, o->partial_name, n);
+    memcpy(o->journal_name + n, suffix, sizeof suffix);
+    return FSDPCK_OK;
+}
+
+void output_remove_journal(output *o)
+{
+    if (o->journal_name != NULL && !o->joined)
+        output_remove_quiet(o, o->journal_name);
+    free(o->journal_name);
+    o->journal_name = NULL;
+}
+
 void output_release(output *o)
 {
     open_cache_release(&o->cache);

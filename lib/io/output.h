@@ -87,7 +87,7 @@ typedef struct output {
     open_cache cache;
     fsdpck_error close_error; /* guarded by the cache's lock: the first of a file closed early */
     int created;
-    int joined;  /* begun by another process */
+    int joined; /* begun by another process */
     int lock_fd; /* held by the process that began or adopted it, as long as it lives; -1: no locks */
     int committed;
     uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */

@@ -23,29 +23,6 @@ static char *with_suffix(const char *name, size_t stem_nbytes, const char *suffi
     return made;
 }
 
-char *output_name_of_journal(const char *partial_name)
-{
-    size_t stem_nbytes, name_nbytes;
-    if (leftover_parse(partial_name, &stem_nbytes, &name_nbytes) == LEFTOVER_NONE)
-        return NULL;
-    return with_suffix(partial_name, stem_nbytes, ".journal");
-}
-
-fsdpck_status output_name_journal(output *o, fsdpck_error *err)
-{
-    free(o->journal_name);
-    o->journal_name = output_name_of_journal(o->partial_name);
-    return o->journal_name != NULL ? FSDPCK_OK : error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
-}
-
-void output_remove_journal(output *o)
-{
-    if (o->journal_name != NULL && !o->joined)
-        output_remove_quiet(o, o->journal_name);
-    free(o->journal_name);
-    o->journal_name = NULL;
-}
-
 /* ---- finding ---- */
 
 /* Whether a decorated name is that of this output: output_decorate cuts long names. */

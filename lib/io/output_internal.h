@@ -51,8 +51,6 @@ fsdpck_status output_open_self(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Opens the partial with a lock that ends with the process; -1 if another process has it (*is_busy), or it
  * does not exist, or the file system has no locks. */
 int output_open_locked(const output *o, bool *is_busy);
-/* The name of the journal that belongs to a partial name, malloc'd; NULL if out of memory. */
-char *output_name_of_journal(const char *partial_name);
 /* Removes the journal, if the output has one. */
 void output_remove_journal(output *o);
 /* For an adopted folder, before it is made durable: removes files that this run did not add. */

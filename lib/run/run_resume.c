@@ -35,7 +35,7 @@ static const char *why_not(const run *r)
     return NULL;
 }
 
-/* ---- what must be the same ---- */
+/* ---- the header of the journal ---- */
 
 static uint64_t hash_u64(uint64_t h, uint64_t v)
 {
@@ -258,7 +258,7 @@ fsdpck_status resume_begin(run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* What was written and is only in the page cache after a failed fsync cannot be trusted: output_finish removes it. */
+/* After a failed fsync, bytes that are only in the page cache may be lost: output_finish then removes the partial. */
 static bool is_worth_keeping(const run *r, fsdpck_status st)
 {
     const run_resume *p = &r->resume;

@@ -77,7 +77,8 @@ def size_of(path):
 class Bench:
     def __init__(self, options):
         self.program, self.work = options.program, pathlib.Path(options.work)
-        self.nbytes, self.threads = int(options.bytes), options.threads
+        self.nbytes = int(options.bytes)
+        self.always = ["--threads", str(options.threads), *(["--no-sync"] if options.no_sync else [])]
         self.work.mkdir(parents=True, exist_ok=True)
         self.source = self.work / "source"
         if not self.source.exists():
@@ -88,7 +89,7 @@ class Bench:
 
     def command(self, job, dst, extra=()):
         fill = {"in": str(self.source), "part": str(max(self.nbytes // 5, 1 << 20))}
-        return [self.program, *(a.format(**fill) for a in job[1]), str(dst), "--threads", str(self.threads), *extra]
+        return [self.program, *(a.format(**fill) for a in job[1]), str(dst), *self.always, *extra]
 
     def run(self, arguments):
         subprocess.run([self.program, "-q", *arguments] if arguments[0].startswith("-") else
@@ -198,6 +199,7 @@ def main():
     p.add_argument("--kills", type=int, default=50)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--no-sync", action="store_true")
     p.add_argument("--seed", type=int, default=None)
     options = p.parse_args()
     {"kills": kills, "cost": cost}[options.mode](options)
