@@ -31,6 +31,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "group/group.h"
+#include "io/journal.h"
 #include "io/output.h"
 #include "kernels/gpu.h"
 #include "plan/plan.h"
@@ -98,6 +99,8 @@ struct exec_stats {
         read_amplification; /* planned bytes read per byte needed, including rows that are read again because row blocks exceed the memory */
     uint64_t buffer_nbytes; /* memory for data, all workers */
     uint64_t gpu_tiles;     /* filled by a GPU */
+    uint64_t kept_ranges, kept_nbytes; /* of a journal: not written, see exec_use_journal */
+    uint64_t differing_ranges;         /* of a journal: the output has other bytes there */
     unsigned workers;
 };
 
@@ -111,6 +114,14 @@ fsdpck_status exec_resolve(const exec_request *r, struct exec **x,
 /* Collective in a group, before exec_run: distributes the items over the ranks that `takes` work.
  * If the source is on the ranks' own disks, an item goes to the rank with most of its bytes. */
 fsdpck_status exec_assign_work(struct exec *x, bool takes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Hash of what the located chunks add to plan_hash: where their elements are, and what copying does to them. */
+uint64_t exec_hash(const struct exec *x);
+/* Whether elements are computed while they are copied, from more than the source's bytes and the plan. */
+bool exec_is_computed(const struct exec *x);
+/* Before exec_run with an output: ranges of `old` (NULL: none) that the output contains with the same checksum are
+ * kept, and each range that is written or kept is added to w. Both are borrowed until exec_free. Engine of threads
+ * only. */
+void exec_use_journal(struct exec *x, const journal *old, journal_writer *w);
 /* This rank's items: job 0 to count - 1 -> item. */
 uint64_t exec_own_item_count(const struct exec *x);
 uint64_t exec_own_item(const struct exec *x, uint64_t job);
