@@ -43,7 +43,7 @@ struct fake_comm {
 
 extern fake_nccl told; /* by the test */
 
-/* Whether a variable names this fault of the rank; *result: what it says. */
+/* Whether a variable names this fault of the rank; *result: its value. */
 bool has_fault(const char *what, int rank, unsigned number, int *result);
 uint64_t current_device(void);
 void message_path(const fake_comm *c, int from, int to, unsigned number, char *path);
