@@ -84,6 +84,18 @@ static fsdpck_status is_tied_by_config(list_maker *k, uint32_t one, uint32_t oth
     return FSDPCK_OK;
 }
 
+/* Whether the adapter has tokens for both targets. */
+static bool has_own_tokens(const list_maker *k, const pending_step *p, uint32_t target)
+{
+    for (size_t i = 0; p->step.kind == MERGE_ROWS && i < k->pending.count; i++) {
+        const pending_step *own = VEC_AT(&k->pending, const pending_step, i);
+        if (own->target == target && own->step.kind == MERGE_ROWS &&
+            own->step.adapter == p->step.adapter)
+            return true;
+    }
+    return false;
+}
+
 /* Without a config: they stay two weights, and the caller warns if they are equal. */
 static fsdpck_status note_untold(list_maker *k, const pending_step *p, uint32_t target,
                                  fsdpck_error *err)
@@ -94,7 +106,7 @@ static fsdpck_status note_untold(list_maker *k, const pending_step *p, uint32_t 
     bool equal;
     const bool in_both = p->step.kind == MERGE_PRODUCT && p->step.together != MERGE_ALONE;
     if (list->no_reading || list->tied != STRTAB_NONE || p->step.unties || in_both ||
-        !has_both(k, one->tensor, two->tensor) ||
+        has_own_tokens(k, p, target) || !has_both(k, one->tensor, two->tensor) ||
         share_storage(k->base->cat, one->tensor, two->tensor))
         return FSDPCK_OK;
     RETURN_IF(merge_is_equal(k->base->cat, k->base->src, one->tensor, two->tensor, k->owner, &equal,
@@ -117,13 +129,7 @@ static bool shares_tokens(const list_maker *k, const pending_step *p, uint32_t t
     if (p->step.kind != MERGE_ROWS || one != k->list->embedding || !has_both(k, one, other) ||
         !shape_equal(catalogue_shape(c, one), a->ndim, catalogue_shape(c, other), b->ndim))
         return false;
-    for (size_t i = 0; i < k->pending.count; i++) {
-        const pending_step *own = VEC_AT(&k->pending, const pending_step, i);
-        if (own->target == target && own->step.kind == MERGE_ROWS &&
-            own->step.adapter == p->step.adapter)
-            return false;
-    }
-    return true;
+    return !has_own_tokens(k, p, target);
 }
 
 /* Where the training had the change in one of both weights alone. */
