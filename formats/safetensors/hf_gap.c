@@ -135,6 +135,15 @@ void hf_gap_note_joined(const open_request *req, const char *const *names, size_
     text_release(&list);
 }
 
+void hf_gap_warn_sets(const open_request *req, const char *one, const char *other)
+{
+    log_warn(&req->log, FSDPCK_FINDING_RANK_MIXED,
+             "if they are several models, move the files of each to a folder of its own",
+             "no index: numbered files of several sets are read as one model, such as '%s' and "
+             "'%s'",
+             one, other);
+}
+
 void hf_gap_report_index(const open_request *req, const char *const *names, size_t count)
 {
     shard_name stated;

@@ -111,6 +111,7 @@ static fsdpck_status choose_index(const probe_input *in, const char **name, fsdp
 typedef struct choice {
     const char *alone;
     const char *family; /* one file of the numbered ones */
+    const char *other;  /* one of another family, or NULL */
     shard_name family_parts;
     size_t families;
 } choice;
@@ -131,6 +132,7 @@ static void survey(const probe_input *in, choice *c)
                                 (parts.is_variant && !c->family_parts.is_variant)))
             continue;
         /* A variant is read only if no other files are numbered. */
+        c->other = c->family;
         c->families = !parts.is_variant && c->families > 0 && c->family_parts.is_variant
                           ? 1
                           : c->families + 1;
@@ -170,6 +172,8 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
         hf_gap_warn(req, names, count);
         hf_gap_warn_ranks(req, names, count);
         hf_gap_note_joined(req, names, count);
+        if (c->families > 1)
+            hf_gap_warn_sets(req, c->other, c->family);
     }
     budget_free(req->metadata, names, in->entry_count * sizeof *names);
     fsdpck_error what = FSDPCK_ERROR_INIT;
@@ -184,18 +188,6 @@ static const char next_of_model[] = "to read this model of the run, give its pat
 static const char next_of_extra[] =
     "remove the file if it is a leftover, because a loader may read it; to read it, give its path";
 
-/* DeepSeek's model0-mp4.safetensors: no file contains which tensors are split, or along which dim. */
-static fsdpck_status refuse_slices(const open_request *req, const char *entry, fsdpck_error *err)
-{
-    shard_name parts;
-    if (!shard_name_parse(entry, &parts) || !parts.is_slice || parts.file_count == 1)
-        return FSDPCK_OK;
-    return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
-                     ("files of tensor-parallel ranks, which hold slices of tensors"),
-                     (path, req->path), (found, "'%s'", entry),
-                     (next, "give the folder that they were converted from"));
-}
-
 /* *by_suffix: nothing else shows that the files belong together. */
 static fsdpck_status add_without_index(const open_request *req, st_files *s, bool *by_suffix,
                                        fsdpck_error *err)
@@ -208,7 +200,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
         RETURN_IF(check_numbered(req, &c, err));
     for (size_t i = 0; i < in->entry_count; i++) {
         if (chosen(&c, in->entries[i])) {
-            RETURN_IF(refuse_slices(req, in->entries[i], err));
+            RETURN_IF(hf_missing_check_slices(req, in->entries[i], err));
             RETURN_IF(st_files_add(s, in->entries[i], err));
         } else if (shard_name_is_safetensors(in->entries[i])) {
             log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA,

@@ -5,26 +5,40 @@
 
 #include "base/text.h"
 
-static const char *const suffixes[] = {".aria2", ".part", ".crdownload", ".!qB"};
+static const struct {
+    const char *text;
+    uint64_t most_nbytes; /* 0: any */
+} suffixes[] = {
+    {".aria2", 0}, {".part", 0},       {".crdownload", 0},
+    {".!qB", 0},   {".st", 64u << 10}, {".lftp-pget-status", 0},
+};
 
 enum { SUFFIX_COUNT = sizeof suffixes / sizeof suffixes[0], ID_DIGITS = 8 };
 
-size_t unfinished_stem_nbytes(const char *name)
+static bool is_control_file(const folder *dir, const char *path, size_t suffix)
 {
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < SUFFIX_COUNT; i++)
-        if (n > strlen(suffixes[i]) && text_ends_with(name, n, suffixes[i]))
-            return n - strlen(suffixes[i]);
+    path_kind kind;
+    uint64_t nbytes = 0;
+    return path_probe(dir, path, &kind, &nbytes, NULL) == FSDPCK_OK && kind == PATH_FILE &&
+           (suffixes[suffix].most_nbytes == 0 || nbytes <= suffixes[suffix].most_nbytes);
+}
+
+size_t unfinished_stem_nbytes(const folder *dir, const char *path)
+{
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < SUFFIX_COUNT; i++) {
+        const size_t end = strlen(suffixes[i].text);
+        if (n > end && text_ends_with(path, n, suffixes[i].text))
+            return suffixes[i].most_nbytes == 0 || is_control_file(dir, path, i) ? n - end : 0;
+    }
     return 0;
 }
 
 bool unfinished_has_control(const folder *dir, const char *path, char *control, size_t capacity)
 {
     for (size_t i = 0; i < SUFFIX_COUNT; i++) {
-        path_kind kind;
-        const int n = snprintf(control, capacity, "%s%s", path, suffixes[i]);
-        if (n > 0 && (size_t)n < capacity &&
-            path_probe(dir, control, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FILE)
+        const int n = snprintf(control, capacity, "%s%s", path, suffixes[i].text);
+        if (n > 0 && (size_t)n < capacity && is_control_file(dir, control, i))
             return true;
     }
     return false;
