@@ -275,12 +275,18 @@ static bool is_of_run(const fsdpck_checkpoint *src, const char *name)
     return src != NULL && src->average_rule.count > 1 && TEXT_IS_IN(name, strlen(name), names);
 }
 
-static void warn_of_name(const logger *log, const char *name)
+static void warn_of_name(const sidecars *s, const logger *log, const char *name)
 {
     char text[256];
-    if (is_of_kind(name) && !is_utf8(name))
+    if (!is_of_kind(name))
+        return;
+    if (!is_utf8(name))
         log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "rename the file, or copy it yourself",
                  "'%s' is not copied: its name is not UTF-8",
+                 escape_text(text, sizeof text, name, strlen(name)));
+    else if (path_is_dangling(&s->dir, name))
+        log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy the file from where it was written",
+                 "'%s' is not copied: it is a link to a file that does not exist",
                  escape_text(text, sizeof text, name, strlen(name)));
 }
 
@@ -313,7 +319,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
         const char *name = name_of(VEC_AT(&s->files, const sidecar, i));
         if (!is_of_adapter(src, name) && !is_of_run(src, name))
             (void)choose_file(s, i);
-        warn_of_name(&src->ctx->log, name);
+        warn_of_name(s, &src->ctx->log, name);
     }
     return st;
 }

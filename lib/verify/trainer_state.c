@@ -77,9 +77,18 @@ static bool is_config_json(const char *name)
            (model_json_has_name(name) || text_ends_with(name, strlen(name), "_config.json"));
 }
 
+static bool is_of_tokenizer(const char *name)
+{
+    static const char *const ends[] = {".model", ".jinja", ".tiktoken", "vocab.txt", "merges.txt"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (text_ends_with(name, strlen(name), ends[i]))
+            return true;
+    return false;
+}
+
 bool trainer_state_is_of_model(const char *entry)
 {
-    return strchr(entry, '/') == NULL ? model_json_has_name(entry)
+    return strchr(entry, '/') == NULL ? model_json_has_name(entry) || is_of_tokenizer(entry)
                                       : is_config_json(text_file_name(entry));
 }
 
@@ -105,6 +114,8 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
     const logger log = ctx->log;
     fsdpck_checkpoint *c = NULL;
     path_kind kind;
+    if (path_is_dangling(&in->dir, entry))
+        return FAIL(err, BADINPUT, NONE, "it is a link to a file that does not exist");
     if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
     if (trainer_state_is_json(entry) || model_json_has_name(entry))
@@ -154,10 +165,13 @@ static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nby
            path_probe(&in->dir, entry, &kind, nbytes, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
 
-/* Empty, or without the end that its kind has. */
+/* Empty, without the end that its kind has, or a link to nothing. */
 static bool is_incomplete(const probe_input *in, const char *entry)
 {
     uint64_t nbytes;
+    if (is_of_tokenizer(entry) || text_ends_with(entry, strlen(entry), ".json"))
+        if (entry[0] != '.' && path_is_dangling(&in->dir, entry))
+            return true;
     if (is_other_json(entry) &&
         (entry[0] != '.' || strcmp(entry, ".metadata.json") == 0)) /* OLMo-core */
         return is_json_cut(in, entry);
