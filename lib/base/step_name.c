@@ -256,6 +256,11 @@ void step_name_read(const char *name, size_t nbytes, step_name *out)
     }
     while (kind > STEP_NUMBER && s.found[kind].kind == STEP_NONE)
         kind--;
+    /* distil-whisper's "checkpoint-{step}-epoch-{epoch}": no run has more epochs than steps */
+    const step_name *checkpoint = &s.found[STEP_CHECKPOINT];
+    if (kind == STEP_EPOCH && checkpoint->kind != STEP_NONE && !s.conflicts[STEP_CHECKPOINT] &&
+        checkpoint->step > s.found[STEP_EPOCH].step)
+        kind = STEP_CHECKPOINT;
     *out = s.found[kind];
     if (s.conflicts[kind] || (kind == STEP_NUMBER && s.plain_count > 1))
         *out = (step_name){.kind = STEP_UNKNOWN};

@@ -154,7 +154,7 @@ static fsdpck_status check_file_beside(const state_walk *w, const probe_input *i
                                        const char *entry, fsdpck_error *err)
 {
     path_kind kind;
-    if (!path_is_dangling(&in->dir, entry) &&
+    if (trainer_state_broken(in, entry) == NULL &&
         path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
     /* verify_like reports it. */

@@ -56,6 +56,9 @@ static const name_case cases[] = {
     {"checkpoint_1_5000", STEP_CHECKPOINT, 1},
     {"1000", STEP_NUMBER, 1000},
     {"big8", STEP_NUMBER, 8},
+    /* distil-whisper: {step} and {epoch} */
+    {"checkpoint-500-epoch-3", STEP_CHECKPOINT, 500},
+    {"checkpoint-2-epoch-3", STEP_EPOCH, 3},
     /* Python's f"{step:,}"; not a decimal comma, nor a list */
     {"step-1,000", STEP_STEP, 1000},
     {"step=12,345,678-v1", STEP_STEP, 12345678},
