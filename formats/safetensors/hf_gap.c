@@ -136,19 +136,28 @@ void hf_gap_note_joined(const open_request *req, const char *const *names, size_
     text_release(&list);
 }
 
+/* transformers, diffusers, torchtune */
+static bool is_of_trainer(const char *name)
+{
+    static const char *const prefixes[] = {"model", "diffusion_pytorch_model", "ft-model"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        is = is ||
+             (text_begins(name, prefixes[i]) && strchr(".-", name[strlen(prefixes[i])]) != NULL);
+    return is;
+}
+
 void hf_gap_report_index(const open_request *req, const char *const *names, size_t count)
 {
-    static const char *const prefixes[] = {"model", "diffusion_pytorch_model"};
     shard_name stated;
     char index[NAME_NBYTES_MAX];
     if (count < 2 || !shard_name_parse(names[0], &stated) || stated.file_count != count ||
-        !probe_has_entry(req->probe, "config.json") ||
-        !TEXT_IS_IN(names[0], strcspn(names[0], ".-"), prefixes) ||
+        !probe_has_entry(req->probe, "config.json") || !is_of_trainer(names[0]) ||
         !shard_name_index(names[0], index, sizeof index))
         return;
     format_report(req->found, req->found_ctx, FORMAT_WARNING, FSDPCK_FINDING_IDX_NONE, req->path,
                   index,
-                  text_begins(names[0], prefixes[1])
+                  text_begins(names[0], "diffusion")
                       ? "index is missing: diffusers cannot load the numbered files without it"
                       : "index is missing: transformers cannot load the numbered files without it");
 }

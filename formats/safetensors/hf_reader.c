@@ -112,6 +112,7 @@ typedef struct choice {
     const char *family; /* one file of the numbered ones */
     shard_name family_parts;
     size_t families;
+    bool has_visible; /* then no hidden file is read */
 } choice;
 
 static bool same_family(const choice *c, const char *name, const shard_name *parts)
@@ -124,6 +125,8 @@ static void survey(const probe_input *in, choice *c)
     *c = (choice){.alone = find_single_file(in)};
     for (size_t i = 0; i < in->entry_count; i++) {
         shard_name parts;
+        c->has_visible = c->has_visible ||
+                         (in->entries[i][0] != '.' && shard_name_is_safetensors(in->entries[i]));
         if (!shard_name_parse(in->entries[i], &parts))
             continue;
         if (c->families > 0 && (same_family(c, in->entries[i], &parts) ||
@@ -147,7 +150,7 @@ static bool chosen(const choice *c, const char *name)
         return strcmp(name, c->alone) == 0;
     if (c->families == 1)
         return shard_name_parse(name, &parts) && same_family(c, name, &parts);
-    return true;
+    return name[0] != '.' || !c->has_visible;
 }
 
 /* Of the chosen files: a variant that is not read may lack some. */
@@ -190,6 +193,18 @@ static fsdpck_status refuse_slices(const open_request *req, const char *entry, f
                      (next, "give the folder that they were converted from"));
 }
 
+static void warn_extra(const open_request *req, const choice *c, const char *entry)
+{
+    const char *model = c->alone != NULL ? c->alone : c->families == 1 ? c->family : NULL;
+    const char *next = shard_name_is_of_models(entry) ? next_of_model : next_of_extra;
+    if (model != NULL)
+        log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next,
+                 "'%s' is not read: it is not part of the model '%s'", entry, model);
+    else
+        log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next, "'%s' is not read: it is hidden",
+                 entry);
+}
+
 /* *by_suffix: nothing else shows that the files belong together. */
 static fsdpck_status add_without_index(const open_request *req, st_files *s, bool *by_suffix,
                                        fsdpck_error *err)
@@ -205,10 +220,7 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
             RETURN_IF(refuse_slices(req, in->entries[i], err));
             RETURN_IF(st_files_add(s, in->entries[i], err));
         } else if (shard_name_is_safetensors(in->entries[i])) {
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA,
-                     shard_name_is_of_models(in->entries[i]) ? next_of_model : next_of_extra,
-                     "'%s' is not read: it is not part of the model '%s'", in->entries[i],
-                     c.alone != NULL ? c.alone : c.family);
+            warn_extra(req, &c, in->entries[i]);
         }
     }
     return FSDPCK_OK;
