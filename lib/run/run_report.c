@@ -89,7 +89,7 @@ static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name
     text_printf(&text, "%s%s", name, kind == PATH_FOLDER ? "/" : "");
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK) {
-        list[r->sidecars_count] = escaped_copy(text.text);
+        list[r->sidecars_count] = strdup(text.text);
         st = list[r->sidecars_count] == NULL ? error_set_nomem(err, text.nbytes) : FSDPCK_OK;
     }
     r->sidecars_count += st == FSDPCK_OK;
@@ -203,7 +203,7 @@ static fsdpck_status list_copied(const report_input *in, fsdpck_report *r, fsdpc
         const sidecar *f = VEC_AT(&s->files, const sidecar, i);
         if (!f->copied)
             continue;
-        list[r->copied_count] = escaped_copy(sidecars_output(s, f));
+        list[r->copied_count] = strdup(sidecars_output(s, f));
         if (list[r->copied_count] == NULL)
             return error_set_nomem(err, strlen(f->path));
         r->copied_count++;
@@ -287,7 +287,13 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->other_params_nbytes = a->other_params_nbytes;
     r->attributes_lost = lost_attributes_count(in->to, in->writer->takes == STATE_NESTED).tensors;
     r->bytes_read = done.bytes_read;
-    r->bytes_written = output_nbytes(in);
+    r->bytes_written = output_nbytes(in) - done.kept_nbytes;
+    r->resumable = in->resume->on;
+    r->resumed = in->resume->continues;
+    r->kept_ranges = done.kept_ranges;
+    r->kept_nbytes = done.kept_nbytes;
+    if (in->resume->finished.nbytes > done.kept_nbytes)
+        r->rewritten_nbytes = in->resume->finished.nbytes - done.kept_nbytes;
     r->direct_nbytes = done.direct_bytes;
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/shell_word.h"
 #include "base/text.h"
 #include "findings/finding_kinds.h"
 #include "open/numbered_files.h"
@@ -191,11 +192,14 @@ static fsdpck_status check_folder(const state_walk *w, const probe_input *in, co
 static void report_nested(fsdpck_verify *v, const nested_folder *f)
 {
     fsdpck_error what;
+    char word[sizeof what.next - 40];
+    if (shell_word(word, sizeof word, f->path)[0] == '\0')
+        memcpy(word, "FOLDER", sizeof "FOLDER");
     FAIL_WITH(&what, BADINPUT, STATE_BESIDE,
               (f->has_reader ? "folder is a checkpoint of its own: not checked"
                              : "folder is named as a part of the checkpoint, but contains no "
                                "checkpoint"),
-              (path, f->path), (next, "check it with: fsdpck verify '%s'", f->path));
+              (path, f->path), (next, "check it with: fsdpck verify %s", word));
     if (!f->has_reader)
         error_next(&what, "copy the folder again, or use an older checkpoint");
     findings_report_as(&v->found, f->has_reader ? FINDING_NOTE : FINDING_WARNING, &what);
