@@ -86,6 +86,13 @@ static int run(cli *c, const inspect_options *w, const char *path)
     if (w->sort >= 0 && !w->tree && !w->table && w->html == NULL)
         return opt_usage_error_next(c, "give --tree or --table",
                                     "--sort applies only to --tree and --table");
+    if (w->tree && w->table)
+        return opt_usage_error_next(c, "give one of them",
+                                    "--tree and --table contradict each other");
+    if (w->objects && (w->tree || w->table) && !c->json && w->html == NULL)
+        return opt_usage_error_next(c, "give one of them, or --json",
+                                    "--objects and --%s contradict each other",
+                                    w->tree ? "tree" : "table");
     const int unusable = html_option_start(c, w->html);
     if (unusable >= 0)
         return unusable;
@@ -110,13 +117,9 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     inspect_options w = {.sort = -1};
     command_options_init(&w.reading);
     const opt_group groups[] = {
-        {"Output:", showing_rows, &w},
-        {"Reading:", options_reading, &w.reading},
-        {"", options_keying, &w.reading},
-        {"", saying_rows, &w},
-        {"", options_pager, c},
-        {"", options_terminal, c},
-        {0},
+        {"Output:", showing_rows, &w},    {"Reading:", options_reading, &w.reading},
+        {"", options_keying, &w.reading}, {"", saying_rows, &w},
+        {"", options_terminal, c},        {0},
     };
     const opt_spec spec = {
         .usage = "inspect [OPTION]... SRC",
