@@ -11,6 +11,7 @@
 typedef struct inspect_options {
     command_options reading;
     int tree, table, objects, json, quiet, verbose;
+    int partials, clean_partials;
     int sort; /* a name_order; -1: not given */
     char *html;
 } inspect_options;
@@ -28,6 +29,11 @@ static const opt_row showing_rows[] = {
      .choices = "name|size|order",
      .help = "order of --tree and --table: name, size (largest first) or order (as in SRC); "
              "default: name for --tree, order for --table"},
+    {"partials", .kind = OPT_FLAG, .at = offsetof(inspect_options, partials),
+     .help =
+         "list unfinished outputs that killed runs left in folder SRC, instead of a checkpoint"},
+    {"clean-partials", .kind = OPT_FLAG, .at = offsetof(inspect_options, clean_partials),
+     .help = "with --partials: remove those that no process uses"},
     {"json", .kind = OPT_FLAG, .at = offsetof(inspect_options, json),
      .help = "report as JSON; with --table all tensors, with --objects all objects"},
     {"html", .kind = OPT_TEXT, .at = offsetof(inspect_options, html), .value = "FILE",
@@ -93,6 +99,13 @@ static int run(cli *c, const inspect_options *w, const char *path)
         return opt_usage_error_next(c, "give one of them, or --json",
                                     "--objects and --%s contradict each other",
                                     w->tree ? "tree" : "table");
+    if (w->clean_partials && !w->partials)
+        return opt_usage_error(c, "--clean-partials requires --partials");
+    if (w->partials && (w->tree || w->table || w->objects || w->html != NULL))
+        return opt_usage_error(c, "--partials lists no checkpoint: it takes only --json and "
+                                  "--clean-partials");
+    if (w->partials)
+        return inspect_print_partials(c, path, w->clean_partials != 0);
     const int unusable = html_option_start(c, w->html);
     if (unusable >= 0)
         return unusable;
@@ -100,7 +113,7 @@ static int run(cli *c, const inspect_options *w, const char *path)
     fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *ckpt = NULL;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
-    o.partial = 1;
+    o.damaged = 1;
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);
     progress_stop(view);
     if (st == FSDPCK_OK)
@@ -130,7 +143,8 @@ int cmd_inspect(cli *c, int argc, const char **argv)
         .examples = "  fsdpck inspect step-1000\n"
                     "  fsdpck inspect --tree --sort size step-1000\n"
                     "  fsdpck inspect --table step-1000 | grep norm\n"
-                    "  fsdpck inspect --json step-1000\n",
+                    "  fsdpck inspect --json step-1000\n"
+                    "  fsdpck inspect --partials runs\n",
     };
     const char *operands[1];
     int code = opt_parse(c, &spec, argc, argv, operands, 1);

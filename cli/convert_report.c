@@ -434,6 +434,17 @@ static void print_like(const command_request *r, const fsdpck_info *info)
                                   : "");
 }
 
+static void print_resume(const fsdpck_report *p)
+{
+    char ranges[40], kept[32], rewritten[32];
+    if (!p->resumed)
+        return;
+    printf("continued: kept %s, %s; %s written again\n",
+           report_count(ranges, sizeof ranges, p->kept_ranges, "range"),
+           report_bytes(kept, sizeof kept, p->kept_nbytes),
+           report_bytes(rewritten, sizeof rewritten, p->rewritten_nbytes));
+}
+
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                         const fsdpck_info *info, const fsdpck_report *p)
 {
@@ -454,6 +465,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_che
                report_bytes(b, sizeof b, (uint64_t)rate));
     }
     putchar('\n');
+    print_resume(p);
     if (convert_is_reshard(p))
         print_mesh(r, info, p);
     printf("part: %s", p->part);

@@ -89,6 +89,17 @@ static void put_adapter(json_writer *w, const fsdpck_info *info)
     json_end_object(w);
 }
 
+static void put_resume(json_writer *w, const fsdpck_report *p)
+{
+    if (!p->resumable)
+        return;
+    json_member_object(w, "resume");
+    json_member_bool(w, "continued", p->resumed != 0);
+    JSON_COUNTS(w, {"kept_ranges", p->kept_ranges}, {"kept_bytes", p->kept_nbytes},
+                {"rewritten_bytes", p->rewritten_nbytes});
+    json_end_object(w);
+}
+
 int convert_print_json(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p)
 {
@@ -110,6 +121,7 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_chec
     json_member_string(w, "note", info->note);
     put_hosts(w, p);
     put_counts(&out, p);
+    put_resume(w, p);
     /* These commands do not compare the checksums of the source. */
     REPORT_MEMBER_COUNTS(&out, REPORT_UNCHECKED, {"tensors", p->tensors_out},
                          {"bytes", p->bytes_written});

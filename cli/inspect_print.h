@@ -41,4 +41,7 @@ int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt, name_order 
 int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt, name_order order);
 int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt);
 
+/* Unfinished outputs in a folder; `clean` removes those that no process has. */
+int inspect_print_partials(const cli *c, const char *path, bool clean);
+
 #endif

@@ -287,6 +287,13 @@ const opt_row options_writing[] = {
     {0},
 };
 
+const opt_row options_resume[] = {
+    {"resume", .kind = OPT_FLAG, .at = AT(resume),
+     .help = "continue an earlier run with --resume that was killed, if SRC and the options are "
+             "the same"},
+    {0},
+};
+
 const opt_row options_group[] = {
     {"group-size", .kind = OPT_COUNT, .at = AT(group_size), .value = "N", .min = 1,
      .max = RANKS_MAX,

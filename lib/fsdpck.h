@@ -257,7 +257,7 @@ typedef struct fsdpck_open_options {
     const fsdpck_adapter_options *adapter; /* read one adapter alone, as PEFT saves it; or NULL */
     const fsdpck_merge_options *merge;     /* merge adapters into the weights; or NULL */
     int assume_lost_keys; /* keys without a tensor or an object (DCP-KEY-LOST) are a warning */
-    int partial;          /* set *out though files are missing or cut: it can be walked, not read */
+    int damaged;          /* set *out though files are missing or cut: it can be walked, not read */
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file, or the only one in a folder. *out
@@ -505,6 +505,9 @@ typedef struct fsdpck_output_options {
     int hdf5_groups;          /* hdf5: a dot in a name begins a group */
     unsigned gzip_level;      /* hdf5: 1 to 9: tensors of 16 KiB or more in chunks, shuffled and
                                   deflated; 0: uncompressed */
+    /* Record finished ranges in a journal beside the unfinished output, and continue that of an earlier
+     * call that was killed, if the source, the options and the version are the same. */
+    int resume;
 } fsdpck_output_options;
 
 /* Shards of the output. Zeros are the defaults. */
@@ -641,6 +644,10 @@ typedef struct fsdpck_report {
     fsdpck_format_id format_id; /* of `format` */
     uint64_t adapter_tensors_in, adapter_tensors_out; /* of LoRA: in the source, and written */
     uint64_t sidecars_more;                           /* not in sidecars, which has the first 100 */
+    /* resume: whether the run had a journal, and whether it continued an earlier one. Ranges that were not written
+     * again, and bytes of recorded ranges that were. */
+    int resumable, resumed;
+    uint64_t kept_ranges, kept_nbytes, rewritten_nbytes;
 } fsdpck_report;
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with

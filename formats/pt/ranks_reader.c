@@ -340,14 +340,14 @@ static void fill_source(void *self, catalogue *cat, source *src)
     src->locate = locate;
 }
 
-/* A trainer's settings, kept or rewritten. */
+/* A trainer's settings, kept or rewritten. Another file of that name is not of the checkpoint. */
 static bool owns(const probe_input *in, const cat_origin *origin, const char *path, uint64_t nbytes)
 {
     (void)in;
     (void)nbytes;
     const ranks_trainer *trainer = ranks_trainer_find(origin->trainer);
     return trainer != NULL && trainer->settings_name != NULL &&
-           strcmp(path, trainer->settings_name) == 0;
+           strcmp(path, trainer->settings_name) == 0 && ranks_settings_count(origin->settings) > 0;
 }
 
 const format_reader pt_ranks_reader = {

@@ -70,8 +70,7 @@ fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_erro
                                         : "remove it or choose another name"));
 }
 
-/* Checks the object under the final name; keeps its identity if it may be replaced. */
-static fsdpck_status check_final_name(output *o, fsdpck_error *err)
+fsdpck_status output_check_final_name(output *o, fsdpck_error *err)
 {
     struct stat st;
     if (fstatat(o->parent.fd, o->final_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -129,7 +128,7 @@ static int create_partial(output *o, struct output_entry *entry)
     return mkdirat(o->parent.fd, o->partial_name, 0700) == 0 ? 0 : errno;
 }
 
-static fsdpck_status open_self(output *o, fsdpck_error *err)
+fsdpck_status output_open_self(output *o, fsdpck_error *err)
 {
     const int rc = descriptor_open(o->parent.fd, o->partial_name,
                                    O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &o->self.fd);
@@ -170,24 +169,26 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
         o->new_ino = entry->f.ino;
         return FSDPCK_OK;
     }
-    RETURN_IF(open_self(o, err));
+    RETURN_IF(output_open_self(o, err));
     return remember_partial(o, o->self.fd, err);
 }
 
-/* Opens the partial with a lock that ends with the process; -1 if another process has it, or it
- * does not exist. */
-static int open_locked(const output *o)
+int output_open_locked(const output *o, bool *is_busy)
 {
     int fd = -1;
-    if (descriptor_open(o->parent.fd, o->partial_name, O_RDONLY | O_NOFOLLOW, 0, &fd) != 0)
+    /* NFS locks a file only for a descriptor that can write. */
+    const int flags = (o->kind == OUTPUT_FILE ? O_RDWR : O_RDONLY) | O_NOFOLLOW;
+    *is_busy = false;
+    if (descriptor_open(o->parent.fd, o->partial_name, flags, 0, &fd) != 0)
         return -1;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
+    *is_busy = errno == EWOULDBLOCK;
     close(fd);
     return -1;
 }
 
-static fsdpck_status open_parent(output *o, const char *path, output_kind kind, unsigned flags,
+fsdpck_status output_open_parent(output *o, const char *path, output_kind kind, unsigned flags,
                                  fsdpck_error *err)
 {
     memset(o, 0, sizeof(*o));
@@ -212,13 +213,14 @@ static fsdpck_status open_parent(output *o, const char *path, output_kind kind, 
 fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
                            fsdpck_error *err)
 {
-    fsdpck_status st = open_parent(o, path, kind, flags, err);
+    bool is_busy;
+    fsdpck_status st = output_open_parent(o, path, kind, flags, err);
     if (st == FSDPCK_OK)
-        st = check_final_name(o, err);
+        st = output_check_final_name(o, err);
     if (st == FSDPCK_OK)
         st = begin_partial(o, err);
-    if (st == FSDPCK_OK && (flags & OUTPUT_SHARED) != 0)
-        o->lock_fd = open_locked(o);
+    if (st == FSDPCK_OK)
+        o->lock_fd = output_open_locked(o, &is_busy);
     if (st != FSDPCK_OK)
         output_release(o);
     return st;
@@ -238,14 +240,14 @@ fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigne
                           const char *partial_name, fsdpck_error *err)
 {
     struct output_entry *entry;
-    fsdpck_status st = open_parent(o, path, kind, flags, err);
+    fsdpck_status st = output_open_parent(o, path, kind, flags, err);
     o->joined = 1;
     if (st == FSDPCK_OK && (o->partial_name = strdup(partial_name)) == NULL)
         st = error_set_nomem(err, strlen(partial_name));
     if (st == FSDPCK_OK && kind == OUTPUT_FILE)
         st = output_entry_push(o, "", &entry, err);
     else if (st == FSDPCK_OK)
-        st = open_self(o, err);
+        st = output_open_self(o, err);
     if (st == FSDPCK_OK)
         st = remember_joined(o, err);
     if (st != FSDPCK_OK)
@@ -265,7 +267,8 @@ void output_abandon(output *o)
 {
     if (!o->joined || o->partial_name == NULL)
         return;
-    const int fd = open_locked(o);
+    bool is_busy;
+    const int fd = output_open_locked(o, &is_busy);
     if (fd < 0)
         return;
     if (is_partial(o, fd))
@@ -304,6 +307,27 @@ void output_remove_quiet(const output *o, const char *name)
                  "'%s' next to '%s' could not be removed: %s", name, o->path, strerror(rc));
 }
 
+fsdpck_status output_name_journal(output *o, fsdpck_error *err)
+{
+    static const char suffix[] = ".journal";
+    const size_t n = strlen(o->partial_name) - strlen(".partial");
+    free(o->journal_name);
+    o->journal_name = malloc(n + sizeof suffix);
+    if (o->journal_name == NULL)
+        return error_set_nomem(err, n + sizeof suffix);
+    memcpy(o->journal_name, o->partial_name, n);
+    memcpy(o->journal_name + n, suffix, sizeof suffix);
+    return FSDPCK_OK;
+}
+
+void output_remove_journal(output *o)
+{
+    if (o->journal_name != NULL && !o->joined)
+        output_remove_quiet(o, o->journal_name);
+    free(o->journal_name);
+    o->journal_name = NULL;
+}
+
 void output_release(output *o)
 {
     open_cache_release(&o->cache);
@@ -316,8 +340,10 @@ void output_release(output *o)
         folder_close(&output_sub_at(o, i)->dir);
     vec_release(&o->subs);
     folder_close(&o->self);
-    if (o->created && !o->committed)
+    if (o->created && !o->committed && !o->keeps) {
+        output_remove_journal(o);
         remove_partial(o);
+    }
     if (o->lock_fd > 0)
         close(o->lock_fd);
     o->lock_fd = -1;
@@ -326,6 +352,8 @@ void output_release(output *o)
     free(o->final_name);
     free(o->partial_name);
     free(o->old_name);
+    free(o->journal_name);
+    o->journal_name = NULL;
     o->old_name = NULL;
     o->path = NULL;
     o->final_name = NULL;

@@ -254,6 +254,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
 fsdpck_status output_publish(output *o, fsdpck_error *err)
 {
     fsdpck_status st;
+    output_remove_journal(o);
     if (o->old_ino == 0 && o->old_dev == 0) {
         o->published = PUBLISHED_NEW;
         st = publish_new(o, err);
@@ -364,7 +365,9 @@ fsdpck_status output_finish(output *o, fsdpck_error *err)
     if (!o->created || o->committed)
         return FAIL(err, INTERNAL, NONE, "an output was committed twice or never begun");
     const mode_t mask = (mode_t)platform_file_mask();
-    fsdpck_status st = finish_files(o, mask, err);
+    fsdpck_status st = o->adopted ? output_remove_others(o, err) : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = finish_files(o, mask, err);
     for (size_t i = 0; st == FSDPCK_OK && i < o->subs.count; i++)
         st = finish_folder(o, &output_sub_at(o, i)->dir, 0777 & ~mask, err);
     if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)

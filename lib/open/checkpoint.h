@@ -253,8 +253,8 @@ fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer,
 void checkpoint_warn_lost(const fsdpck_checkpoint *c);
 /* The part of `path` below `above`; NULL if it is elsewhere. */
 const char *checkpoint_path_below(const char *path, const char *above);
-/* FILE-UNFINISHED: the path is an output of fsdpck before its commit; a file that was read is not
- * completely downloaded (unfinished_files.c). */
+/* FILE-UNFINISHED: the path is an output of fsdpck before its commit, or NeMo marks it as unfinished; a file that was
+ * read is not completely downloaded (unfinished_files.c). */
 fsdpck_status checkpoint_check_partial(const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status checkpoint_check_downloads(const fsdpck_checkpoint *c, const catalogue *read,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;

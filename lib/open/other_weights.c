@@ -8,6 +8,7 @@
 
 #include "base/shell_word.h"
 #include "base/text.h"
+#include "open/adapter_files.h"
 #include "open/checkpoint.h"
 #include "open/numbered_files.h"
 #include "open/shard_gaps.h"
@@ -158,6 +159,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
         if (!is_unread_folder(c, read, entry) && !is_unread_rank(c, read, entry) &&
+            !adapter_files_is_other(read, entry) &&
             (!checkpoint_is_weights_name(entry) || is_read(read, entry)))
             continue;
         first = first == NULL ? entry : first;

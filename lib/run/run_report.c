@@ -284,7 +284,13 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->other_params_nbytes = a->other_params_nbytes;
     r->attributes_lost = lost_attributes_count(in->to, in->writer->takes == STATE_NESTED).tensors;
     r->bytes_read = done.bytes_read;
-    r->bytes_written = output_nbytes(in);
+    r->bytes_written = output_nbytes(in) - done.kept_nbytes;
+    r->resumable = in->resume->on;
+    r->resumed = in->resume->continues;
+    r->kept_ranges = done.kept_ranges;
+    r->kept_nbytes = done.kept_nbytes;
+    if (in->resume->finished.nbytes > done.kept_nbytes)
+        r->rewritten_nbytes = in->resume->finished.nbytes - done.kept_nbytes;
     r->direct_nbytes = done.direct_bytes;
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;

@@ -14,9 +14,9 @@
 #include "verify/trainer_state.h"
 #include "verify/verify_internal.h"
 
-static void report_damaged(fsdpck_verify *v, const char *path, const fsdpck_error *why)
+static void report_damaged(fsdpck_verify *v, const char *path, bool of_model,
+                           const fsdpck_error *why)
 {
-    const bool of_model = model_json_has_name(text_file_name(path));
     fsdpck_error what;
     FAIL_WITH(&what, BADINPUT, SIDE_UNREAD,
               ("%s beside the weights cannot be read",
@@ -133,9 +133,9 @@ static fsdpck_status check_path_beside(const state_walk *w, const probe_input *i
     fsdpck_verify *v = w->v;
     fsdpck_error why = FSDPCK_ERROR_INIT;
     fsdpck_status st = trainer_state_check(w->ctx, in, entry, false, &why);
-    const bool of_model = model_json_has_name(entry);
+    const bool of_model = trainer_state_is_of_model(entry);
     if (st == FSDPCK_BADINPUT)
-        report_damaged(v, path, &why);
+        report_damaged(v, path, of_model, &why);
     if (st == FSDPCK_BADINPUT || (st == FSDPCK_OK && (trainer_state_is_json(entry) || of_model))) {
         v->state_checked += !of_model;
         return FSDPCK_OK;
