@@ -6,6 +6,7 @@
 
 #include "open/checkpoint.h"
 #include "open/model_embedding.h"
+#include "open/model_type.h"
 
 static bool is_index(const char *name)
 {
@@ -320,6 +321,7 @@ static fsdpck_status check_names(const like_output *l, const target *t,
     if (st == FSDPCK_BADINPUT && lines.nbytes > 0)
         error_found(err, "%s", lines.text);
     if (st == FSDPCK_BADINPUT) {
+        model_type_name_other(from, l->base, err);
         text_append(&missing.all, extra.all.text, extra.all.nbytes);
         missing.all.failed |= extra.all.failed;
         named_tensors_keep(from->ctx, err, &missing.all);
@@ -410,6 +412,8 @@ static fsdpck_status refuse_type(const like_output *l, const target *t, size_t i
             (path, l->base->path), (tensor, catalogue_name(to, catalogue_tensor(to, i)->name)),
             (expected, "%s", expected.text), (found, "%s", found.text), (next, "%s", next.text));
     text_release(&next);
+    if (is_shape && st == FSDPCK_BADINPUT)
+        model_type_name_other(from, l->base, err);
     text_release(&found);
     text_release(&expected);
     return st;
