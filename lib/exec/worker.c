@@ -156,12 +156,6 @@ static bool any_direct(const struct exec *x)
     return false;
 }
 
-fsdpck_status exec_pool_run(const struct exec *x, unsigned nworkers, uint64_t njobs, pool_job_fn fn,
-                            void *ctx, const cancel_token *cancel, fsdpck_error *err)
-{
-    return pool_run_deep(x->engine->stack_nbytes, nworkers, njobs, fn, ctx, cancel, err);
-}
-
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
 {
     uint64_t memory;
