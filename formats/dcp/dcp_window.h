@@ -49,12 +49,23 @@ fsdpck_status dcp_window_open(dcp_window *w, const dcp_bytes *from,
                               budget *owner) FSDPCK_MUST_CHECK;
 /* Moves what was not taken to the front, and reads more. */
 fsdpck_status dcp_window_fill(dcp_window *w) FSDPCK_MUST_CHECK;
-/* After w->at has passed `from`..w->at, one or more opcodes: false if one of them crosses the end of
- * a frame. */
-bool dcp_window_passed(dcp_window *w, size_t from);
-/* The same for one opcode, of any kind. */
-bool dcp_window_passed_one(dcp_window *w);
 void dcp_window_release(dcp_window *w);
+
+bool dcp_window_pass_ends(dcp_window *w, size_t from);
+bool dcp_window_pass_end(dcp_window *w);
+
+/* After w->at has passed from..w->at, opcodes of a record: false if one of them crosses the end of a
+ * frame. */
+static inline bool dcp_window_passed(dcp_window *w, size_t from)
+{
+    return w->ncuts == 0 || w->cuts[0] > w->at || dcp_window_pass_ends(w, from);
+}
+
+/* The same for one opcode, of any kind. */
+static inline bool dcp_window_passed_one(dcp_window *w)
+{
+    return w->ncuts == 0 || w->cuts[0] > w->at || dcp_window_pass_end(w);
+}
 
 static inline bool dcp_window_is_low(const dcp_window *w)
 {
