@@ -308,10 +308,14 @@ static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error 
         RETURN_IF(pickle_close_mark(m, &first, err));
         return pickle_do_tuple(m, VALUE_TUPLE, first, err);
     case OP_APPENDS:
-        RETURN_IF(pickle_close_batch(m, false, &first, err));
+        if (m->gap_marks != 0 && m->gap_marks == m->marks.count)
+            return pickle_end_gap(m, false, err);
+        RETURN_IF(pickle_close_mark(m, &first, err));
         return pickle_do_items(m, first, err);
     case OP_SETITEMS:
-        RETURN_IF(pickle_close_batch(m, true, &first, err));
+        if (m->gap_marks != 0 && m->gap_marks == m->marks.count)
+            return pickle_end_gap(m, true, err);
+        RETURN_IF(pickle_close_mark(m, &first, err));
         return pickle_do_pairs(m, first, err);
     default:
         return run_rare(m, op, err);
