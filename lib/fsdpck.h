@@ -352,9 +352,8 @@ typedef struct fsdpck_chunk {
     int64_t rank;           /* that wrote it; -1: unknown */
     uint64_t offset_nbytes; /* in the file, of its bytes or of the blob that contains them */
     uint64_t nbytes;        /* of the same */
-    uint64_t
-        offsets[64]; /* as many as the tensor has dims, in elements; the others have no meaning */
-    uint64_t sizes[64]; /* likewise */
+    uint64_t offsets[64];   /* ndim of the tensor, in elements */
+    uint64_t sizes[64];     /* likewise */
 } fsdpck_chunk;
 
 /* Chunk number `index`, below info.chunks. Constant time. */

@@ -1,11 +1,6 @@
 /* pickle_gap.c: parts of a pickle that the caller has read itself. */
 #include "formats/common/pickle_internal.h"
 
-fsdpck_status pickle_refuse_gap(const pickle_machine *m, fsdpck_error *err)
-{
-    return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK, "pickle is not as its gaps need it", err);
-}
-
 /* Stores the memo entries of a gap that are fetched later. */
 static fsdpck_status store_entries(pickle_machine *m, size_t gap, uint64_t first, uint64_t count,
                                    fsdpck_error *err)

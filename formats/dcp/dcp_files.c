@@ -1,4 +1,4 @@
-/* dcp_files.c: checks that the files of the blobs exist, and what follows their last blob. */
+/* dcp_files.c: checks that the files of the blobs exist, and that no other blob follows the last one. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -38,7 +38,7 @@ fsdpck_status dcp_window_open(dcp_window *w, const dcp_bytes *from, budget *owne
         head[1] < 4 || head[1] > PICKLE_PROTOCOL_MAX ||
         !begin_frame(w, head + PROTO_END, from->nbytes - PROTO_END))
         return DCP_ODD;
-    /* Zeros after the end: no opcode is read from what was there before. */
+    /* Zeros after the end: a matcher stops there. */
     w->bytes = budget_alloc(owner, w->room + DCP_LOOK, NULL);
     return w->bytes != NULL ? FSDPCK_OK : DCP_ODD;
 }

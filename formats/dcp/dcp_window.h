@@ -36,7 +36,7 @@ typedef struct dcp_window {
     budget *owner;
     uint8_t *bytes;
     size_t room;         /* of them, without DCP_LOOK zeros after them */
-    size_t at, end;      /* of what was not taken yet */
+    size_t at, end;      /* of the bytes that were not taken yet */
     uint64_t file_at;    /* next byte of the file */
     uint64_t frame_left; /* bytes of the frame that are not in the buffer */
     uint64_t nframes;
@@ -47,7 +47,7 @@ typedef struct dcp_window {
 
 fsdpck_status dcp_window_open(dcp_window *w, const dcp_bytes *from,
                               budget *owner) FSDPCK_MUST_CHECK;
-/* Moves what was not taken to the front, and reads more. */
+/* Moves the bytes that were not taken to the front, and reads more. */
 fsdpck_status dcp_window_fill(dcp_window *w) FSDPCK_MUST_CHECK;
 void dcp_window_release(dcp_window *w);
 
