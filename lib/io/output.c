@@ -173,19 +173,28 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
     return remember_partial(o, o->self.fd, err);
 }
 
+/* Returns 0, or the errno value of the lock. */
+static int open_and_lock(const output *o, int flags, int *fd)
+{
+    int rc = descriptor_open(o->parent.fd, o->partial_name, flags | O_NOFOLLOW, 0, fd);
+    if (rc == 0 && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
+        rc = errno;
+        close(*fd);
+    }
+    if (rc != 0)
+        *fd = -1;
+    return rc;
+}
+
 int output_open_locked(const output *o, bool *is_busy)
 {
-    int fd = -1;
+    int fd;
+    int rc = open_and_lock(o, O_RDONLY, &fd);
     /* NFS locks a file only for a descriptor that can write. */
-    const int flags = (o->kind == OUTPUT_FILE ? O_RDWR : O_RDONLY) | O_NOFOLLOW;
-    *is_busy = false;
-    if (descriptor_open(o->parent.fd, o->partial_name, flags, 0, &fd) != 0)
-        return -1;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-        return fd;
-    *is_busy = errno == EWOULDBLOCK;
-    close(fd);
-    return -1;
+    if (rc == EBADF && o->kind == OUTPUT_FILE)
+        rc = open_and_lock(o, O_RDWR, &fd);
+    *is_busy = rc == EWOULDBLOCK;
+    return fd;
 }
 
 fsdpck_status output_open_parent(output *o, const char *path, output_kind kind, unsigned flags,
