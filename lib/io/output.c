@@ -12,6 +12,7 @@
 
 #include "base/platform.h"
 #include "io/descriptor.h"
+#include "io/leftover.h"
 #include "io/output_internal.h"
 #include "io/output_remove.h"
 
@@ -272,6 +273,8 @@ static bool is_partial(const output *o, int fd)
            (uint64_t)st.st_ino == o->new_ino;
 }
 
+static void remove_journals(const output *o);
+
 void output_abandon(output *o)
 {
     if (!o->joined || o->partial_name == NULL)
@@ -280,8 +283,11 @@ void output_abandon(output *o)
     const int fd = output_open_locked(o, &is_busy);
     if (fd < 0)
         return;
-    if (is_partial(o, fd))
-        output_remove_quiet(o, o->partial_name);
+    if (is_partial(o, fd)) {
+        if (o->journal_name != NULL)
+            remove_journals(o);
+        output_remove_name(o, o->partial_name);
+    }
     close(fd);
 }
 
@@ -305,10 +311,10 @@ static void remove_partial(const output *o)
                  "'%s' next to '%s' is not the output of this run and was not removed",
                  o->partial_name, o->path);
     else
-        output_remove_quiet(o, o->partial_name);
+        output_remove_name(o, o->partial_name);
 }
 
-void output_remove_quiet(const output *o, const char *name)
+void output_remove_name(const output *o, const char *name)
 {
     const int rc = remove_tree(o->parent.fd, name);
     if (rc != 0)
@@ -316,10 +322,12 @@ void output_remove_quiet(const output *o, const char *name)
                  "'%s' next to '%s' could not be removed: %s", name, o->path, strerror(rc));
 }
 
-fsdpck_status output_name_journal(output *o, fsdpck_error *err)
+fsdpck_status output_name_journal(output *o, unsigned rank, fsdpck_error *err)
 {
-    static const char suffix[] = ".journal";
+    char suffix[24] = ".journal";
     const size_t n = strlen(o->partial_name) - strlen(".partial");
+    if (rank > 0)
+        snprintf(suffix, sizeof suffix, ".journal-%u", rank);
     free(o->journal_name);
     o->journal_name = malloc(n + sizeof suffix);
     if (o->journal_name == NULL)
@@ -329,10 +337,27 @@ fsdpck_status output_name_journal(output *o, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-void output_remove_journal(output *o)
+/* Those of all ranks. */
+static void remove_journals(const output *o)
 {
-    if (o->journal_name != NULL && !o->joined)
-        output_remove_quiet(o, o->journal_name);
+    const size_t n = strlen(o->partial_name) - strlen(".partial");
+    char **names = NULL;
+    size_t count = 0, stem_nbytes, name_nbytes;
+    if (folder_list(&o->parent, NULL, &names, &count, NULL) != FSDPCK_OK)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (leftover_parse(names[i], &stem_nbytes, &name_nbytes) == LEFTOVER_JOURNAL &&
+            stem_nbytes == n && memcmp(names[i], o->partial_name, n) == 0)
+            output_remove_name(o, names[i]);
+    free(names);
+}
+
+void output_remove_journals(output *o)
+{
+    if (o->journal_name == NULL)
+        return;
+    if (!o->joined)
+        remove_journals(o);
     free(o->journal_name);
     o->journal_name = NULL;
 }
@@ -350,7 +375,7 @@ void output_release(output *o)
     vec_release(&o->subs);
     folder_close(&o->self);
     if (o->created && !o->committed && !o->keeps) {
-        output_remove_journal(o);
+        output_remove_journals(o);
         remove_partial(o);
     }
     if (o->lock_fd > 0)
