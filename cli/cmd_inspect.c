@@ -1,4 +1,6 @@
 /* fsdpck inspect: summary, tree, table, objects or JSON, from the metadata only. */
+#include <stdio.h>
+
 #include "command_options.h"
 #include "html_option.h"
 #include "inspect_print.h"
@@ -54,18 +56,31 @@ static name_order order_of(const inspect_options *w, name_order otherwise)
     return w->sort < 0 ? otherwise : (name_order)w->sort;
 }
 
-static int show(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt)
+static int show(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt,
+                const fsdpck_error *damage)
 {
     if (c->json)
-        return inspect_print_json(c, ckpt, w->table || w->tree || w->html != NULL, w->objects != 0,
-                                  order_of(w, NAME_ORDER_STORED));
+        return inspect_print_json(c, ckpt, damage, w->table || w->tree || w->html != NULL,
+                                  w->objects != 0, order_of(w, NAME_ORDER_STORED));
     if (w->table)
         return inspect_print_table(c, ckpt, order_of(w, NAME_ORDER_STORED));
     if (w->tree)
         return inspect_print_tree(c, ckpt, order_of(w, NAME_ORDER_NAME));
     if (w->objects)
         return inspect_print_objects(c, ckpt);
-    return inspect_print_summary(c, ckpt);
+    return inspect_print_summary(c, ckpt, damage);
+}
+
+/* The contents of a damaged checkpoint as far as they are described, and the failure. */
+static int show_damaged(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt,
+                        const fsdpck_error *err)
+{
+    const int code = show(c, w, ckpt, err);
+    if (c->json)
+        return code;
+    fflush(stdout);
+    const int failed = report_failure(c, NULL, err);
+    return code != 0 ? code : failed;
 }
 
 static int run(cli *c, const inspect_options *w, const char *path)
@@ -91,11 +106,14 @@ static int run(cli *c, const inspect_options *w, const char *path)
     fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *ckpt = NULL;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
+    o.partial = 1;
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);
     progress_stop(view);
     if (st == FSDPCK_OK)
         pager_start(c);
-    const int code = st == FSDPCK_OK ? show(c, w, ckpt) : report_failure(c, NULL, &err);
+    const int code = st == FSDPCK_OK ? show(c, w, ckpt, NULL)
+                     : ckpt != NULL  ? show_damaged(c, w, ckpt, &err)
+                                     : report_failure(c, NULL, &err);
     fsdpck_close(ckpt);
     return code;
 }

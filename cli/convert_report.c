@@ -7,6 +7,7 @@
 #include "average_print.h"
 #include "group_print.h"
 #include "map_print.h"
+#include "python_text.h"
 #include "report.h"
 
 #define NAMES_SHOWN 5u
@@ -25,8 +26,10 @@ bool convert_is_reshard(const fsdpck_report *p)
 static void put_first_names(FILE *to, char *const *names, size_t count, size_t shown,
                             uint64_t unlisted)
 {
+    char escaped[4200];
     for (size_t i = 0; i < count && i < shown; i++)
-        fprintf(to, "%s%s", i == 0 ? "" : ", ", names[i]);
+        fprintf(to, "%s%s", i == 0 ? "" : ", ",
+                fsdpck_escape(escaped, sizeof escaped, names[i], strlen(names[i])));
     if (count > shown)
         fprintf(to, ", and %" PRIu64 " more%s", count - shown + unlisted,
                 unlisted > 0 ? "" : " (--json lists all)");
@@ -281,12 +284,6 @@ static void print_mesh(const command_request *r, const fsdpck_info *info, const 
     printf(", %s replicated\n", report_count(a, sizeof a, p->replicated, "tensor"));
 }
 
-/* Whether DST can be pasted into a Python string. */
-static bool is_plain(const char *path)
-{
-    return path[strcspn(path, "'\"\\\n\r\t{}")] == '\0';
-}
-
 /* Whether DST contains a DCP folder for each part. */
 static bool is_in_parts(const command_request *r, const fsdpck_report *p)
 {
@@ -324,35 +321,35 @@ static const char *on_each_rank(const fsdpck_report *p, char *text, size_t capac
 char *convert_next_step(const command_request *r, const fsdpck_report *p, char *text,
                         size_t capacity)
 {
-    char path[1024], ranks[40];
-    const char *const dst = is_plain(r->dst) ? r->dst : "DST";
-    fsdpck_escape(path, sizeof path, dst, strlen(dst));
+    char path[1100], ranks[40];
     text[0] = '\0';
     if (!convert_is_reshard(p) || r->job.dry_run.mode != 0)
         return text;
+    if (python_text(path, sizeof path, r->dst)[0] == '\0')
+        snprintf(path, sizeof path, "DST");
     if (p->format_id == FSDPCK_FORMAT_DCP && is_in_parts(r, p))
         snprintf(
             text, capacity,
-            "call torch.distributed.checkpoint.load for each folder in '%s', as the trainer does",
+            "call torch.distributed.checkpoint.load for each folder in %s, as the trainer does",
             path);
     else if (p->format_id == FSDPCK_FORMAT_DCP)
-        snprintf(text, capacity,
-                 "torch.distributed.checkpoint.load(state_dict, checkpoint_id='%s')", path);
+        snprintf(text, capacity, "torch.distributed.checkpoint.load(state_dict, checkpoint_id=%s)",
+                 path);
     else if (p->format_id == FSDPCK_FORMAT_DCP_SAFETENSORS)
         snprintf(text, capacity,
                  "torch.distributed.checkpoint.load(state_dict, "
-                 "storage_reader=HuggingFaceStorageReader('%s'))",
+                 "storage_reader=HuggingFaceStorageReader(%s))",
                  path);
     else if (is_flat(p))
         snprintf(text, capacity,
-                 "%s, load the rank's file in '%s' with torch.load(weights_only=False), and pass "
+                 "%s, load the rank's file in %s with torch.load(weights_only=False), and pass "
                  "the result to load_state_dict() under LOCAL_STATE_DICT, with strict=False for "
                  "use_orig_params; the optimizer is in the file beside it",
                  on_each_rank(p, ranks, sizeof ranks), path);
     else
         snprintf(text, capacity,
                  "%s, in its process group, call torch.load for the rank's file in "
-                 "'%s' with weights_only=False; for torch %s, device %s (--torch, --device-type)",
+                 "%s with weights_only=False; for torch %s, device %s (--torch, --device-type)",
                  on_each_rank(p, ranks, sizeof ranks), path, torch_releases(p->torch_minor),
                  r->job.output.device_type == NULL ? "cuda" : r->job.output.device_type);
     return text;

@@ -120,7 +120,7 @@ FSDPCK_API int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_
 
 /* The names of the files that a finding FILE-MISSING is about, one per call; an error has space for a
  * few only. *cursor begins at 0. Returns NULL after the last, and at once if the files are not known by
- * name. Names are relative to what->path, escaped as by fsdpck_escape, and at most a million. They belong
+ * name. Names are relative to what->path, not escaped, and at most a million. They belong
  * to the context until the same path is opened again:
  *
  *     size_t cursor = 0;
@@ -257,12 +257,12 @@ typedef struct fsdpck_open_options {
     const fsdpck_adapter_options *adapter; /* read one adapter alone, as PEFT saves it; or NULL */
     const fsdpck_merge_options *merge;     /* merge adapters into the weights; or NULL */
     int assume_lost_keys; /* keys without a tensor or an object (DCP-KEY-LOST) are a warning */
+    int partial;          /* set *out though files are missing or cut: it can be walked, not read */
 } fsdpck_open_options;
 
-/* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
- * checkpoint further down, the call opens that one. *out is freed with fsdpck_close. Collective in a
- * group. Errors: BADINPUT (malformed, incomplete or hostile), UNSUPPORTED, IO, LIMIT, USAGE (several
- * checkpoints below `path`; err.next lists them). */
+/* Reads the metadata of the checkpoint at `path`, a folder or a file, or the only one in a folder. *out
+ * is freed with fsdpck_close. Collective in a group. Errors: BADINPUT (malformed, incomplete or hostile),
+ * UNSUPPORTED, IO, LIMIT, USAGE (several checkpoints below `path`; err.next lists them). */
 FSDPCK_API fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path,
                                      const fsdpck_open_options *options, fsdpck_checkpoint **out,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -584,7 +584,7 @@ typedef struct fsdpck_group_plan {
 } fsdpck_group_plan;
 
 /* Result of fsdpck_consolidate and fsdpck_reshard. The library allocates it and sets struct_nbytes; read
- * no member beyond it. Texts and arrays belong to the report. Names are escaped. */
+ * no member beyond it. Texts and arrays belong to the report. Paths are not escaped, names are. */
 typedef struct fsdpck_report {
     size_t struct_nbytes;
     const char *format;                        /* name of the writer */

@@ -7,6 +7,7 @@
 #include "formats/safetensors/hf_gap.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_missing.h"
+#include "formats/safetensors/hf_note.h"
 #include "formats/safetensors/hf_shadow.h"
 #include "formats/safetensors/hf_ties.h"
 #include "formats/safetensors/shard_name.h"
@@ -171,7 +172,12 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
         hf_gap_note_joined(req, names, count);
     }
     budget_free(req->metadata, names, in->entry_count * sizeof *names);
-    return lacks ? hf_missing_family_error(req, ".safetensors", entry, err) : FSDPCK_OK;
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    const fsdpck_status st =
+        lacks ? hf_missing_family_error(req, ".safetensors", entry, &what) : FSDPCK_OK;
+    if (st != FSDPCK_OK && err != NULL)
+        *err = what;
+    return open_request_tolerate(req, st, &what) ? FSDPCK_OK : st;
 }
 
 static const char next_of_model[] = "to read this model of the run, give its path";
@@ -231,7 +237,8 @@ static fsdpck_status add_indexed(const open_request *req, const hf_index *ix, st
     qsort(names, count, sizeof *names, text_compare);
     fsdpck_status st = hf_missing_check(req, names, count, ".safetensors", err);
     for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
-        st = st_files_add(s, names[i], err);
+        if (!open_request_is_damaged(req) || probe_has_entry(req->probe, names[i]))
+            st = st_files_add(s, names[i], err);
     for (size_t i = 0; st == FSDPCK_OK && i < req->probe->entry_count; i++) {
         const char *entry = req->probe->entries[i];
         if (shard_name_is_safetensors(entry) && !is_among(names, count, entry) &&
@@ -392,52 +399,6 @@ static fsdpck_status fill(const st_files *s, const hf_ties *ties, budget *owner,
     return st == FSDPCK_OK ? catalogue_seal(cat, err) : st;
 }
 
-/* --- the note for inspect --- */
-
-static bool is_sidecar(const char *name)
-{
-    static const char *const starts[] = {
-        "config.json",
-        "generation_config.json",
-        "tokenizer",
-        "special_tokens_map.json",
-        "vocab",
-        "merges.txt",
-        "chat_template",
-        "preprocessor_config.json",
-        "processor_config.json",
-        "adapter_config.json",
-    };
-    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
-        if (strncmp(name, starts[i], strlen(starts[i])) == 0)
-            return true;
-    return false;
-}
-
-static void describe(const open_request *req, const st_files *s, cat_origin *origin)
-{
-    text_buf note = {.limit_bytes = sizeof origin->note - 1};
-    snprintf(origin->format, sizeof origin->format, "hf");
-    if (hf_shadow_zeroed_scalars(req->probe, s)) {
-        text_puts(&note, "0-dim tensors may be zeros that torch wrote by mistake: 'sharded/' has "
-                         "the correct values; ");
-        log_warn(&req->log, FSDPCK_FINDING_ST_ZERO_DIM, "read its folder 'sharded' instead",
-                 "'%s' holds 0-dim tensors consolidated by torch, which writes them as zeros",
-                 req->path);
-    }
-    bool any = false;
-    for (size_t i = 0; i < req->probe->entry_count; i++) {
-        if (!is_sidecar(req->probe->entries[i]))
-            continue;
-        text_printf(&note, "%s%s",
-                    any ? ", " : "files next to the weights: ", req->probe->entries[i]);
-        any = true;
-    }
-    if (note.text != NULL)
-        snprintf(origin->note, sizeof origin->note, "%s%s", note.text, note.failed ? "..." : "");
-    text_release(&note);
-}
-
 static fsdpck_status open_folder(const open_request *req, catalogue *cat, void **self,
                                  fsdpck_error *err)
 {
@@ -459,12 +420,12 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     st_files_warn_extra_fields(s, &req->log);
     st_files_warn_tied(s, &req->log);
     st_files_note_unpadded(s, req);
-    if (index_name != NULL) {
+    if (index_name != NULL && !open_request_is_damaged(req)) {
         GOTO_IF(check_index(req, &ix, s, &ties, err), out);
         GOTO_IF(hf_shadow_check(req, s, index_name, err), out);
     }
     GOTO_IF(fill(s, &ties, req->metadata, cat, err), out);
-    describe(req, s, &cat->origin);
+    hf_note_describe(req, s, &cat->origin);
     GOTO_IF(st_files_keep_metadata(s, &cat->origin, err), out);
     st_files_keep_index(s, &ix.metadata, cat);
     st_files_drop_headers(s);

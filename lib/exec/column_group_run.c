@@ -149,6 +149,15 @@ static uint64_t sum_row_block(worker *w, const void *ctx)
     return crc;
 }
 
+/* As the first member is; all have the dtype. */
+static bool is_plain(const row_block *b)
+{
+    const member_buffer *s = &b->member_buffers[0];
+    return exec_elements_are_plain(b->worker->x, s->chunk,
+                                   (s->range.begin - s->chunk_begin) / b->itemsize,
+                                   (s->range.end - s->chunk_begin + b->itemsize - 1) / b->itemsize);
+}
+
 /* Shares lie one after the other. */
 static fsdpck_status fill_members(worker *w, const row_block *b, fsdpck_error *err)
 {
@@ -160,7 +169,8 @@ static fsdpck_status fill_members(worker *w, const row_block *b, fsdpck_error *e
                            last->bytes + (last->range.end - last->range.begin),
                            false};
     bool done = false;
-    if (w->column_group == w->tile && !exec_chunk_is_for_threads(w->x, b->member_buffers[0].chunk))
+    if (w->column_group == w->tile &&
+        !exec_chunk_is_for_threads(w->x, b->member_buffers[0].chunk) && !is_plain(b))
         RETURN_IF(w->x->engine->fill(w, &f, &done, err));
     return done ? FSDPCK_OK : fill_row_block(w, b, err);
 }

@@ -57,7 +57,7 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item, uint
     const catalogue *to = &x->r.target->cat;
     range_walk walk;
     range_part part;
-    uint64_t most = x->engine->whole_tiles ? x->tile_nbytes : step;
+    uint64_t most = x->engine->whole_tiles && !exec_range_is_plain(x, item) ? x->tile_nbytes : step;
     range_walk_begin(&walk, x->r.plan, item);
     while (most < x->tile_nbytes && range_walk_next(&walk, &part)) {
         if (part.kind != RANGE_PART_CHUNK)
@@ -239,7 +239,7 @@ fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
     RETURN_IF(x->engine->run_items(x, &done, err));
     if (done)
         s.items = 0;
-    return pool_run(x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
+    return exec_pool_run(x, x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
 }
 
 /* ---- the engine of threads: the reading thread places the data ---- */

@@ -139,6 +139,10 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MU
  * exec_check_replicas and source.check_unchanged itself. */
 fsdpck_status exec_fill(struct exec *x, unsigned worker, const output_range *range,
                         const uint8_t **bytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* pool_run on a run's workers, whose threads have the stacks that its engine needs. */
+fsdpck_status exec_pool_run(const struct exec *x, unsigned nworkers, uint64_t njobs, pool_job_fn fn,
+                            void *ctx, const cancel_token *cancel,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes);
 /* The best length of a range to fill at a time: step_nbytes, or more if its sources are strided. */
 uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range, uint64_t step_nbytes);

@@ -111,6 +111,8 @@ struct exec {
 /* Reads of one file with a smaller gap are joined: a system call costs about as much as reading
  * this many bytes. */
 #define GATHER_GAP_NBYTES ((uint64_t)16 << 10)
+/* Shorter runs cost threads more than a device. */
+#define THIN_NBYTES ((uint64_t)128)
 /* A run of at least this length is read directly to its destination. */
 #define GATHER_RUN_NBYTES ((uint64_t)32 << 10)
 /* Most bytes that are read at a time of rows apart from each other. */
@@ -192,6 +194,12 @@ dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
 /* Whether only threads convert or compute the elements of a target chunk. */
 bool exec_chunk_is_for_threads(const struct exec *x, uint64_t target_chunk);
+/* Whether elements of a target chunk are copied as they are, in runs that threads copy as fast as memory
+ * allows: a device would gain nothing. */
+bool exec_elements_are_plain(const struct exec *x, uint64_t target_chunk, uint64_t first_elem,
+                             uint64_t end_elem);
+/* The same of all chunks of a range. */
+bool exec_range_is_plain(const struct exec *x, const output_range *range);
 /* Whether a target chunk is filled with others, apart from the tiles of its file. */
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
 /* Whether a source chunk belongs to a tensor that is stored across. */

@@ -153,7 +153,8 @@ static fsdpck_status fill_all(joint_tile *t, fsdpck_error *err)
         return FSDPCK_OK;
     tile_parts_find(&first->parts, x->r.plan, &t->range);
     (void)fill_non_chunks(first, &t->range);
-    RETURN_IF(pool_run(x->nworkers, FILL_JOBS * x->nworkers, fill_part, t, x->r.cancel, err));
+    RETURN_IF(
+        exec_pool_run(x, x->nworkers, FILL_JOBS * x->nworkers, fill_part, t, x->r.cancel, err));
     t->overflows = count_overflows(x) - before;
     return FSDPCK_OK;
 }

@@ -120,7 +120,7 @@ fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_C
 fsdpck_status run_resolve(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
 uint64_t run_memory_nbytes(const run *r);
-uint64_t run_memory_default_nbytes(void);
+uint64_t run_memory_default_nbytes(fsdpck_engine engine);
 /* Opens r->gpu if requested; DEVICE if it is not available. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* For a reshard, after run_select: fills r->optim_state_map and warns of probably unintended

@@ -89,7 +89,7 @@ static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name
     text_printf(&text, "%s%s", name, kind == PATH_FOLDER ? "/" : "");
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK) {
-        list[r->sidecars_count] = escaped_copy(text.text);
+        list[r->sidecars_count] = strdup(text.text);
         st = list[r->sidecars_count] == NULL ? error_set_nomem(err, text.nbytes) : FSDPCK_OK;
     }
     r->sidecars_count += st == FSDPCK_OK;
@@ -200,7 +200,7 @@ static fsdpck_status list_copied(const report_input *in, fsdpck_report *r, fsdpc
         const sidecar *f = VEC_AT(&s->files, const sidecar, i);
         if (!f->copied)
             continue;
-        list[r->copied_count] = escaped_copy(sidecars_output(s, f));
+        list[r->copied_count] = strdup(sidecars_output(s, f));
         if (list[r->copied_count] == NULL)
             return error_set_nomem(err, strlen(f->path));
         r->copied_count++;

@@ -244,10 +244,25 @@ static bool is_empty_data(const sidecars *s, const char *name)
            path_probe(&s->dir, name, &kind, &nbytes, NULL) == FSDPCK_OK && nbytes == 0;
 }
 
-/* transformers would apply the adapter of such a file again. */
-static bool is_of_merged(const fsdpck_checkpoint *src, const char *name)
+/* PEFT's file of an adapter, of any kind. */
+static bool reads_adapter(const fsdpck_checkpoint *src)
 {
-    return strcmp(name, "adapter_config.json") == 0 && checkpoint_merged(src) != NULL;
+    while (src->base != NULL)
+        src = src->base;
+    const catalogue *read = src->adapter == NULL ? &src->cat : &src->read;
+    for (size_t i = 0; i < catalogue_file_count(read); i++)
+        if (text_begins(catalogue_name(read, catalogue_file(read, i)->path), "adapter_model."))
+            return true;
+    return false;
+}
+
+/* transformers takes a folder with this file for that of an adapter, loads the base model that it names in place of the
+ * weights, and then the adapter, or applies a merged one again. */
+static bool is_of_adapter(const fsdpck_checkpoint *src, const char *name)
+{
+    return strcmp(name, "adapter_config.json") == 0 &&
+           (checkpoint_merged(src) != NULL ||
+            !(adapters_are_likely(&src->cat) || reads_adapter(src)));
 }
 
 /* What a trainer wrote about one run is not that of an average. */
@@ -296,7 +311,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
     free(names);
     for (size_t i = 0; st == FSDPCK_OK && policy != SIDECARS_NAMED && i < s->files.count; i++) {
         const char *name = name_of(VEC_AT(&s->files, const sidecar, i));
-        if (!is_of_merged(src, name) && !is_of_run(src, name))
+        if (!is_of_adapter(src, name) && !is_of_run(src, name))
             (void)choose_file(s, i);
         warn_of_name(&src->ctx->log, name);
     }

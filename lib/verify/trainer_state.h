@@ -3,8 +3,8 @@
 #ifndef FSDPCK_VERIFY_TRAINER_STATE_H
 #define FSDPCK_VERIFY_TRAINER_STATE_H
 
-#include "open/state_files.h"
 #include "open/checkpoint.h"
+#include "open/state_files.h"
 
 /* Opens the entry of a folder, which has such a name. ends_only: a zip with its end record is not
  * opened. OK also if it is not a file, or of a kind that is not read, such as a pickle of
@@ -22,6 +22,9 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
  * those in `read`. */
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Whether the JSON file of the folder, or of one inside, belongs to the model. */
+bool trainer_state_is_of_model(const char *entry);
 
 /* Whether torch.save wrote the entry, under any name, and it can be opened. Not weights that have another form. */
 bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const char *entry);

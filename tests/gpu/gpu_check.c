@@ -21,6 +21,7 @@ typedef struct checker {
     gpu_worker *lane;
     uint8_t *memory; /* span, then the lane's */
     uint8_t *want;
+    uint8_t kinds[GPU_KINDS_NBYTES];
     uint8_t *scratch;
     uint64_t state, seed;
     uint64_t boxes, bytes;
@@ -175,8 +176,8 @@ static void check(checker *c, uint64_t rounds)
          &err);
     c->memory = memory;
     must(c,
-         gpu_worker_new(c->gpu, SPAN_NBYTES, STAGING_NBYTES, c->memory + SPAN_NBYTES, &c->lane,
-                        &err),
+         gpu_worker_new(c->gpu, SPAN_NBYTES, STAGING_NBYTES, c->memory + SPAN_NBYTES, c->kinds,
+                        &c->lane, &err),
          &err);
     c->want = malloc(SPAN_NBYTES);
     c->scratch = aligned_alloc(64, ELEMENT_OPS_SCRATCH_NBYTES);
@@ -190,7 +191,7 @@ static void check(checker *c, uint64_t rounds)
     free(c->want);
     free(c->scratch);
     gpu_worker_free(c->lane);
-    c->gpu->calls->host_free(c->gpu, memory);
+    c->gpu->calls->host_free(c->gpu, memory, SPAN_NBYTES + gpu_worker_host_nbytes(STAGING_NBYTES));
     printf("%s: %" PRIu64 " boxes, %" PRIu64 " bytes as the processor's\n", c->gpu->name, c->boxes,
            c->bytes);
     c->gpu->calls->close(c->gpu);

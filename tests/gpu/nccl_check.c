@@ -48,7 +48,7 @@ static void exchange(gpu *g, gpu_stream *s, nccl_comm *c)
         exit(1);
     }
     g->calls->device_free(g, device);
-    g->calls->host_free(g, memory);
+    g->calls->host_free(g, memory, 2 * NBYTES);
 }
 
 int main(void)
@@ -68,11 +68,13 @@ int main(void)
         printf("skipped: %s\n", err.message);
         return SKIPPED;
     }
-    must_be_ok(g->calls->stream_new(g, &s, &err), &err); /* makes the device current */
+    must_be_ok(g->calls->stream_new(g, true, &s, &err), &err);
+    const int before = g->calls->enter(g);
     must_be_ok(nccl_make_id(n, id, &err), &err);
     must_be_ok(nccl_join(n, id, 0, 1, &watch, &c, &err), &err);
     exchange(g, s, c);
     nccl_leave(&c);
+    g->calls->leave(g, before);
     g->calls->stream_free(s);
     printf("%s: NCCL %u, one rank\n", g->name, nccl_version(n));
     nccl_unload(n);
