@@ -292,8 +292,8 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->resumed = in->resume->continues;
     r->kept_ranges = done.kept_ranges;
     r->kept_nbytes = done.kept_nbytes;
-    if (in->resume->finished.nbytes > done.kept_nbytes)
-        r->rewritten_nbytes = in->resume->finished.nbytes - done.kept_nbytes;
+    if (done.recorded_nbytes > done.kept_nbytes)
+        r->rewritten_nbytes = done.recorded_nbytes - done.kept_nbytes;
     r->direct_nbytes = done.direct_bytes;
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;
