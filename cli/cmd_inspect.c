@@ -92,6 +92,13 @@ static int run(cli *c, const inspect_options *w, const char *path)
     if (w->sort >= 0 && !w->tree && !w->table && w->html == NULL)
         return opt_usage_error_next(c, "give --tree or --table",
                                     "--sort applies only to --tree and --table");
+    if (w->tree && w->table)
+        return opt_usage_error_next(c, "give one of them",
+                                    "--tree and --table contradict each other");
+    if (w->objects && (w->tree || w->table) && !c->json && w->html == NULL)
+        return opt_usage_error_next(c, "give one of them, or --json",
+                                    "--objects and --%s contradict each other",
+                                    w->tree ? "tree" : "table");
     if (w->clean_partials && !w->partials)
         return opt_usage_error(c, "--clean-partials requires --partials");
     if (w->partials && (w->tree || w->table || w->objects || w->html != NULL))
@@ -106,7 +113,7 @@ static int run(cli *c, const inspect_options *w, const char *path)
     fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *ckpt = NULL;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
-    o.partial = 1;
+    o.damaged = 1;
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);
     progress_stop(view);
     if (st == FSDPCK_OK)
@@ -123,13 +130,9 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     inspect_options w = {.sort = -1};
     command_options_init(&w.reading);
     const opt_group groups[] = {
-        {"Output:", showing_rows, &w},
-        {"Reading:", options_reading, &w.reading},
-        {"", options_keying, &w.reading},
-        {"", saying_rows, &w},
-        {"", options_pager, c},
-        {"", options_terminal, c},
-        {0},
+        {"Output:", showing_rows, &w},    {"Reading:", options_reading, &w.reading},
+        {"", options_keying, &w.reading}, {"", saying_rows, &w},
+        {"", options_terminal, c},        {0},
     };
     const opt_spec spec = {
         .usage = "inspect [OPTION]... SRC",

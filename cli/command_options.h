@@ -90,8 +90,6 @@ extern const opt_row options_running[];
 extern const opt_row options_detail_diff[]; /* one of these three, after options_running */
 extern const opt_row options_detail_plan[];
 extern const opt_row options_detail_digest[];
-extern const opt_row
-    options_pager[]; /* of commands that call pager_start; the values are the cli */
 extern const opt_row options_terminal[]; /* last; the values are the cli */
 
 /* All parts of the library's options, by value. Each command takes the parts that it has. */

@@ -317,12 +317,31 @@ static const char *on_each_rank(const fsdpck_report *p, char *text, size_t capac
     return text;
 }
 
-/* The call that loads the output in torch; "" for a dry run or another command. */
+/* A model folder of Hugging Face as it is written without --like, from a source of another kind. */
+static bool lacks_config(const command_request *r, const fsdpck_report *p)
+{
+    static const char name[] = "/config.json";
+    if (p->format_id != FSDPCK_FORMAT_HF || r->given->base != NULL || r->job.dry_run.mode != 0)
+        return false;
+    for (size_t i = 0; i < p->outputs_count; i++) {
+        const size_t n = strlen(p->outputs[i]);
+        if (n >= sizeof name && strcmp(p->outputs[i] + n - sizeof name + 1, name) == 0)
+            return false;
+    }
+    return true;
+}
+
+/* The call that loads the output in torch, or the file that it lacks; "" for a dry run or another command. */
 char *convert_next_step(const command_request *r, const fsdpck_report *p, char *text,
                         size_t capacity)
 {
     char path[1100], ranks[40];
     text[0] = '\0';
+    if (lacks_config(r, p))
+        snprintf(
+            text, capacity,
+            "loaders require config.json beside the weights: export with --like BASE, a folder of "
+            "this model, or copy it");
     if (!convert_is_reshard(p) || r->job.dry_run.mode != 0)
         return text;
     if (python_text(path, sizeof path, r->dst)[0] == '\0')

@@ -73,8 +73,8 @@ static int print_json(const cli *c, const fsdpck_partials *list)
     json_member_array(w, "partials");
     for (size_t i = 0; fsdpck_get_partial(list, i, &p); i++) {
         json_begin_object(w);
-        report_name(w, "name", p.name, strlen(p.name));
-        report_name(w, "of", p.of, strlen(p.of));
+        report_path(w, "name", p.name);
+        report_path(w, "of", p.of);
         json_member_string(w, "kind", kinds[p.kind]);
         json_member_string(w, "in_use", holders[p.holder]);
         json_member_u64(w, "bytes", p.nbytes);

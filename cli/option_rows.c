@@ -330,17 +330,13 @@ const opt_row options_running[] = {
 };
 
 const opt_row options_terminal[] = {
+    {"no-pager", .kind = OPT_FLAG, .at = offsetof(cli, no_pager),
+     .help = "do not show the report in a pager"},
     {"color", .kind = OPT_CHOICE, .at = offsetof(cli, color), .value = "WHEN",
      .choices = "auto|always|never",
      .help =
          "colours in reports and messages: auto (on a terminal, unless NO_COLOR is set), always "
          "or never"},
-    {0},
-};
-
-const opt_row options_pager[] = {
-    {"no-pager", .kind = OPT_FLAG, .at = offsetof(cli, no_pager),
-     .help = "do not show the report in a pager"},
     {0},
 };
 

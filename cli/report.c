@@ -174,6 +174,17 @@ static void print(text_buf *text)
     text->nbytes = 0;
 }
 
+/* In a page alone: a report of the same run is otherwise the same text. */
+static void put_run(json_writer *w)
+{
+    char text[32];
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc) != NULL && strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc) > 0)
+        json_member_string(w, "time", text);
+    json_member_string(w, "version", fsdpck_version());
+}
+
 json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, const char *verdict,
                                const fsdpck_info *source)
 {
@@ -187,6 +198,8 @@ json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, cons
     json_member_i64(w, "exit_code", exit_code);
     json_member_string(w, "verdict", verdict);
     add_source(c, w, source);
+    if (r->page != NULL)
+        put_run(w);
     json_member_double(w, "seconds", report_seconds_since(c->started_seconds));
     json_member_i64(w, "peak_rss", peak_rss_bytes());
     return w;

@@ -257,7 +257,7 @@ typedef struct fsdpck_open_options {
     const fsdpck_adapter_options *adapter; /* read one adapter alone, as PEFT saves it; or NULL */
     const fsdpck_merge_options *merge;     /* merge adapters into the weights; or NULL */
     int assume_lost_keys; /* keys without a tensor or an object (DCP-KEY-LOST) are a warning */
-    int partial;          /* set *out though files are missing or cut: it can be walked, not read */
+    int damaged;          /* set *out though files are missing or cut: it can be walked, not read */
 } fsdpck_open_options;
 
 /* Reads the metadata of the checkpoint at `path`, a folder or a file, or the only one in a folder. *out

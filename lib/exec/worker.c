@@ -196,7 +196,6 @@ static void add_stats(struct exec_stats *to, const struct exec_stats *from)
     to->gpu_tiles += from->gpu_tiles;
     to->kept_ranges += from->kept_ranges;
     to->kept_nbytes += from->kept_nbytes;
-    to->differing_ranges += from->differing_ranges;
 }
 
 void exec_get_stats(const struct exec *x, struct exec_stats *stats)

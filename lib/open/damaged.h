@@ -1,4 +1,4 @@
-/* damaged.h: checkpoints with missing or cut files, opened to be inspected (`partial` of fsdpck_open_options). */
+/* damaged.h: checkpoints with missing or cut files, opened to be inspected (`damaged` of fsdpck_open_options). */
 #ifndef FSDPCK_OPEN_DAMAGED_H
 #define FSDPCK_OPEN_DAMAGED_H
 

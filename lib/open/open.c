@@ -203,7 +203,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .names = &names,
         .found = c->found,
         .found_ctx = c->found_ctx,
-        .damage = o->partial && !viewed && c->ctx->group == NULL ? &c->damage : NULL,
+        .damage = o->damaged && !viewed && c->ctx->group == NULL ? &c->damage : NULL,
     };
     const fsdpck_status st = c->format->open(&request, into, &c->self, err);
     if (st != FSDPCK_OK) {

@@ -1,4 +1,4 @@
-/* A checkpoint opened with `partial`: its files are described, and no bytes are read. */
+/* A checkpoint opened with `damaged`: its files are described, and no bytes are read. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ Test(damaged, is_walked_but_not_read)
     fsdpck_error err = FSDPCK_ERROR_INIT;
     cr_expect_eq(fsdpck_open(ctx, path, &o, &src, &err), FSDPCK_BADINPUT);
     cr_assert_null(src);
-    o.partial = 1;
+    o.damaged = 1;
     cr_expect_eq(fsdpck_open(ctx, path, &o, &src, NULL), FSDPCK_BADINPUT);
     cr_assert_not_null(src);
     fsdpck_close(src);
