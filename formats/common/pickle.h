@@ -30,12 +30,31 @@
 #define FSDPCK_FORMATS_COMMON_PICKLE_H
 
 #include "base/alloc.h"
+#include "formats/common/pickle_memo.h"
 #include "state/value.h"
+
+/* Parts that the caller has read itself and left out of the bytes, each of whole items of a list or
+ * whole pairs of a dict, between MARK and APPENDS or SETITEMS. PICKLE_GAP stands for each. The
+ * machine gives them to on_gap; it fails, without a message for users, wherever a gap could have
+ * another meaning than the opcodes that were left out. */
+#define PICKLE_GAP 0xFF
+
+typedef struct pickle_gap {
+    uint64_t memoized; /* MEMOIZE opcodes in it */
+    bool pairs;
+} pickle_gap;
+
+typedef struct pickle_gaps {
+    vec gaps;              /* pickle_gap */
+    vec fetched;           /* uint64_t: memo entries that they fetch */
+    uint64_t whole_nbytes; /* of the pickle with them */
+} pickle_gaps;
 
 typedef struct pickle_input {
     const uint8_t *bytes;
     size_t nbytes;
     uint64_t file_offset_bytes; /* for messages */
+    const pickle_gaps *gaps;    /* NULL: none */
 } pickle_input;
 
 typedef struct pickle_limits {
@@ -76,6 +95,13 @@ typedef struct pickle_hooks {
      * opcode. */
     fsdpck_status (*on_duplicate_key)(void *ctx, value_pool *pool, value dict, value key,
                                       fsdpck_error *err);
+    /* The items or pairs of a gap enter a list (with its note, as in on_items) or a dict. `first_memo`
+     * is the first memo entry that was left out: all before it are stored. */
+    fsdpck_status (*on_gap)(void *ctx, value_pool *pool, const pickle_memo *memo, size_t gap,
+                            uint64_t first_memo, uint64_t *list_note, fsdpck_error *err);
+    /* The value, without cells, of the k-th memo entry in a gap. */
+    fsdpck_status (*on_gap_memo)(void *ctx, value_pool *pool, size_t gap, uint64_t k, value *v,
+                                 fsdpck_error *err);
 } pickle_hooks;
 
 /* For an on_call hook, with built false: converts calls with which old protocols write plain data.

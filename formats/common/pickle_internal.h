@@ -50,6 +50,9 @@ typedef struct pickle_machine {
     uint64_t pinned; /* cells that must stay */
     pickle_recent recent[PICKLE_RECENT];
     uint64_t last_dict; /* first cell + 1 of the last dict; its note refers to the one before */
+    size_t gap;         /* number of the next gap */
+    size_t gap_marks;   /* open marks at a gap whose mark is still open; 0: none */
+    bool gap_pairs;     /* that gap's kind: only SETITEMS, or only APPENDS, may close its mark */
 } pickle_machine;
 
 enum { PICKLE_NESTING_MAX = 10000 };
@@ -60,6 +63,8 @@ fsdpck_status pickle_fail_input(const pickle_machine *m, fsdpck_finding_id findi
 fsdpck_status pickle_fail_limit(const pickle_machine *m, fsdpck_finding_id finding,
                                 const char *text, fsdpck_error *err);
 fsdpck_status pickle_fail_stack(const pickle_machine *m, fsdpck_error *err);
+/* A gap, or an opcode after it, that the machine cannot give the meaning of the whole pickle. */
+fsdpck_status pickle_refuse_gap(const pickle_machine *m, fsdpck_error *err);
 fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err);
 
 static inline pickle_slot *pickle_slot_at(const pickle_machine *m, size_t i)
@@ -118,6 +123,11 @@ static inline fsdpck_status pickle_deepen(const pickle_machine *m, pickle_slot *
 
 /* Closes the last mark: *first is the stack index of the first value above it. */
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err);
+
+/* pickle_gap.c */
+fsdpck_status pickle_do_gap(pickle_machine *m, fsdpck_error *err);
+/* APPENDS, or SETITEMS (pairs), of a batch with a gap. */
+fsdpck_status pickle_end_gap(pickle_machine *m, bool pairs, fsdpck_error *err);
 
 /* pickle_build.c: containers. `first` is the stack index of the first value taken; the result, or
  * the changed value, is the slot at or below it. */

@@ -30,6 +30,15 @@ fsdpck_status pickle_memo_prepare(pickle_memo *m, uint64_t max_entries, fsdpck_e
     return FSDPCK_OK;
 }
 
+bool pickle_memo_get(const pickle_memo *m, uint64_t index, value *v)
+{
+    const value *entry = pickle_memo_at(m, index);
+    if (entry == NULL || *entry == PICKLE_MEMO_UNSET)
+        return false;
+    *v = *entry;
+    return true;
+}
+
 void pickle_memo_release(pickle_memo *m)
 {
     VEC_RELEASE_ALL(&m->blocks, &m->entries);

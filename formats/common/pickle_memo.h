@@ -56,6 +56,9 @@ static inline uint64_t pickle_memo_ones(uint64_t bits)
     return bits * UINT64_C(0x0101010101010101) >> 56;
 }
 
+/* The value of an index; false if it is not stored, or never fetched. */
+bool pickle_memo_get(const pickle_memo *m, uint64_t index, value *v);
+
 /* NULL if the index is never fetched. */
 static inline value *pickle_memo_at(const pickle_memo *m, uint64_t index)
 {

@@ -64,7 +64,8 @@ enum pickle_opcode {
     OP_STACK_GLOBAL = 0x93,
     OP_MEMOIZE = 0x94,
     OP_FRAME = 0x95,
-    OP_BYTEARRAY8 = 0x96
+    OP_BYTEARRAY8 = 0x96,
+    OP_GAP = 0xFF /* PICKLE_GAP; unknown in bytes without gaps */
 };
 
 /* Named in messages only. */

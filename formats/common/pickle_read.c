@@ -226,6 +226,8 @@ static fsdpck_status run_rare(pickle_machine *m, uint8_t op, fsdpck_error *err)
         return pickle_do_stack_global(m, err);
     case OP_GLOBAL:
         return pickle_do_global(m, err);
+    case OP_GAP:
+        return pickle_do_gap(m, err);
     case OP_SHORT_BINBYTES:
     case OP_SHORT_BINSTRING:
     case OP_BINSTRING:
@@ -251,6 +253,15 @@ static inline fsdpck_status do_last(pickle_machine *m, size_t count,
 {
     RETURN_IF(pickle_need(m, count, err));
     return fn(m, m->stack.count - count, err);
+}
+
+static inline fsdpck_status do_batch(pickle_machine *m, bool pairs, fsdpck_error *err)
+{
+    size_t first = 0;
+    if (m->gap_marks != 0 && m->gap_marks == m->marks.count)
+        return pickle_end_gap(m, pairs, err);
+    RETURN_IF(pickle_close_mark(m, &first, err));
+    return pairs ? pickle_do_pairs(m, first, err) : pickle_do_items(m, first, err);
 }
 
 /* One opcode, except STOP and MEMOIZE. The cases are those that a large .metadata contains for each
@@ -306,11 +317,8 @@ static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error 
         RETURN_IF(pickle_close_mark(m, &first, err));
         return pickle_do_tuple(m, VALUE_TUPLE, first, err);
     case OP_APPENDS:
-        RETURN_IF(pickle_close_mark(m, &first, err));
-        return pickle_do_items(m, first, err);
     case OP_SETITEMS:
-        RETURN_IF(pickle_close_mark(m, &first, err));
-        return pickle_do_pairs(m, first, err);
+        return do_batch(m, op == OP_SETITEMS, err);
     default:
         return run_rare(m, op, err);
     }
@@ -361,7 +369,7 @@ static void report_before(pickle_machine *m, fsdpck_error *err)
         return;
     memcpy(bytes, in->bytes, nbytes);
     bytes[nbytes] = OP_STOP;
-    const pickle_input before = {bytes, nbytes + 1, in->file_offset_bytes};
+    const pickle_input before = {bytes, nbytes + 1, in->file_offset_bytes, NULL};
     m->in = &before;
     if (run(m, nbytes + 1, &made, &what) != FSDPCK_OK && is_about_code(what.finding)) {
         const size_t at = strlen(err->message);
@@ -396,6 +404,9 @@ fsdpck_status pickle_read(const pickle_input *in, const pickle_limits *limits, v
         report_before(&m, err);
     if (st != FSDPCK_OK)
         goto out;
+    for (size_t i = 0; in->gaps != NULL && i < in->gaps->fetched.count; i++)
+        GOTO_IF(pickle_memo_mark(&m.memo, *VEC_AT(&in->gaps->fetched, const uint64_t, i), err),
+                out);
     GOTO_IF(pickle_memo_prepare(&m.memo, limits->max_memo, err), out);
     GOTO_IF(run(&m, nbytes, &made, err), out);
     *root = made;

@@ -14,6 +14,8 @@ struct skim {
     size_t at;                  /* next byte */
     size_t op_at;               /* opcode being read */
     size_t limit;               /* end of the frame, or of the bytes */
+    uint64_t memo_limit;        /* memo indices are below it */
+    size_t ngaps;               /* found so far */
     size_t long_frame_at;       /* FRAME opcode whose length exceeds the pickle */
     uint64_t long_frame_nbytes; /* its length; 0: none */
     bool in_frame;
@@ -162,18 +164,18 @@ static fsdpck_status skim_proto(struct skim *s, fsdpck_error *err)
 /* A pickler numbers its entries from 0, and each needs an opcode. */
 static fsdpck_status check_index(const struct skim *s, uint64_t index, fsdpck_error *err)
 {
-    if (index < s->in->nbytes)
+    if (index < s->memo_limit)
         return FSDPCK_OK;
     const fsdpck_status st =
         bad(s, FSDPCK_FINDING_PKL_MEMO, "memo index exceeds the size of the pickle", err);
-    error_expected(err, "less than %zu", s->in->nbytes);
+    error_expected(err, "less than %" PRIu64, s->memo_limit);
     error_found(err, "%" PRIu64, index);
     return st;
 }
 
 static inline fsdpck_status skim_fetch(struct skim *s, uint64_t index, fsdpck_error *err)
 {
-    if (index >= s->in->nbytes)
+    if (index >= s->memo_limit)
         return check_index(s, index, err);
     return s->memo != NULL ? pickle_memo_mark(s->memo, index, err) : FSDPCK_OK;
 }
@@ -276,6 +278,10 @@ static fsdpck_status skim_other(struct skim *s, uint8_t op, fsdpck_error *err)
         return skim_index(s, 1, true, err);
     case OP_LONG_BINGET:
         return skim_index(s, 4, true, err);
+    case OP_GAP:
+        if (s->in->gaps != NULL && s->ngaps++ < s->in->gaps->gaps.count)
+            return FSDPCK_OK;
+        return skim_refused(s, op, err);
     default:
         return skim_refused(s, op, err);
     }
@@ -341,7 +347,10 @@ static fsdpck_status skim_run(struct skim *s, fsdpck_error *err)
 fsdpck_status pickle_skim_all(const pickle_input *in, pickle_memo *memo, size_t *nbytes,
                               fsdpck_error *err)
 {
-    struct skim s = {.in = in, .memo = memo, .limit = in->nbytes};
+    struct skim s = {.in = in,
+                     .memo = memo,
+                     .limit = in->nbytes,
+                     .memo_limit = in->gaps != NULL ? in->gaps->whole_nbytes : in->nbytes};
     while (!s.stopped) {
         RETURN_IF(skim_run(&s, err));
         if (s.at > in->nbytes || (s.at == in->nbytes && !s.stopped))

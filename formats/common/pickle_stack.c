@@ -45,8 +45,15 @@ fsdpck_status pickle_too_deep(const pickle_machine *m, fsdpck_error *err)
     return pickle_fail_limit(m, FSDPCK_FINDING_PKL_DEPTH, "containers are nested too deeply", err);
 }
 
+fsdpck_status pickle_refuse_gap(const pickle_machine *m, fsdpck_error *err)
+{
+    return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK, "pickle is not as its gaps need it", err);
+}
+
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err)
 {
+    if (m->gap_marks != 0 && m->gap_marks == m->marks.count)
+        return pickle_refuse_gap(m, err);
     if (m->marks.count == 0)
         return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK,
                                  "opcode requires a mark, but the stack has none", err);

@@ -17,10 +17,8 @@ static fsdpck_status malformed(fsdpck_error *err, const char *record, const char
 fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value items, uint32_t *at,
                             fsdpck_error *err)
 {
-    vec *dims = &parser->m->dims;
     const value_kind kind = value_kind_inline(items);
     uint64_t sizes[NDIM_MAX];
-    uint64_t all = 0;
 
     if (dcp_note_what(items) == DCP_NOTE_SIZE) {
         *at = dcp_note_index(items);
@@ -41,17 +39,27 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
         if (!value_as_u64(pool, item, &sizes[i]))
             return FAIL(err, BADINPUT, CHUNK_BOUNDS,
                         "torch.Size in metadata holds a number that is negative or too large");
-        all |= sizes[i];
     }
+    return dcp_size_add(parser->m, sizes, (unsigned)ndim, at, err);
+}
+
+fsdpck_status dcp_size_add(dcp_metadata *m, const uint64_t *sizes, unsigned ndim, uint32_t *at,
+                           fsdpck_error *err)
+{
+    vec *dims = &m->dims;
+    uint64_t all = 0;
+
+    for (unsigned i = 0; i < ndim; i++)
+        all |= sizes[i];
     const bool wide = all > UINT32_MAX;
     if (dims->count > UINT32_MAX - 1 - 2 * NDIM_MAX)
         return FAIL(err, LIMIT, PKL_LIMIT, "metadata holds too many sizes");
-    uint32_t *words = vec_push_n(dims, 1 + (wide ? 2 * ndim : ndim), err);
+    uint32_t *words = vec_push_n(dims, 1 + (size_t)(wide ? 2 * ndim : ndim), err);
     if (words == NULL)
         return FSDPCK_LIMIT;
     *at = (uint32_t)(words - (uint32_t *)dims->items);
-    *words++ = (uint32_t)ndim | (wide ? WIDE_MARK : 0);
-    for (size_t i = 0; i < ndim; i++) {
+    *words++ = ndim | (wide ? WIDE_MARK : 0);
+    for (unsigned i = 0; i < ndim; i++) {
         *words++ = (uint32_t)sizes[i];
         if (wide)
             *words++ = (uint32_t)(sizes[i] >> 32);
@@ -68,6 +76,16 @@ unsigned dcp_size_get(const dcp_metadata *m, uint32_t at, uint64_t *sizes)
     for (unsigned i = 0; sizes != NULL && i < ndim; i++)
         sizes[i] = wide ? words[2 * i] | ((uint64_t)words[2 * i + 1] << 32) : words[i];
     return ndim;
+}
+
+bool dcp_size_is(const dcp_metadata *m, uint32_t at, const uint64_t *sizes, unsigned ndim)
+{
+    const uint32_t *words = VEC_AT(&m->dims, uint32_t, at);
+    const bool wide = (*words & WIDE_MARK) != 0;
+    bool is = (*words++ & ~WIDE_MARK) == ndim;
+    for (unsigned i = 0; is && i < ndim; i++)
+        is = sizes[i] == (wide ? words[2 * i] | ((uint64_t)words[2 * i + 1] << 32) : words[i]);
+    return is;
 }
 
 /* Words of a record, its head included: equal sizes have equal words, since they determine the
@@ -94,6 +112,21 @@ uint64_t dcp_size_hash(const dcp_metadata *m, uint32_t at, uint64_t seed)
         h ^= h >> 32;
     }
     return h * (seed | 1);
+}
+
+dcp_entry *dcp_entry_add(dcp_metadata *m, fsdpck_error *err)
+{
+    if (m->entries.count >= DCP_NONE) {
+        FAIL(err, LIMIT, PKL_LIMIT, "metadata holds more than 2^32 entries");
+        return NULL;
+    }
+    dcp_entry *entry = vec_push(&m->entries, err);
+    if (entry == NULL)
+        return NULL;
+    entry->fqn = DCP_NONE;
+    entry->hint = DCP_NONE;
+    entry->file = DCP_FILE_LIMIT - 1;
+    return entry;
 }
 
 /* --- states --- */
@@ -178,38 +211,55 @@ static fsdpck_status build_properties(dcp_parser *parser, const value_pool *pool
     return FSDPCK_OK;
 }
 
+static fsdpck_status list_new(dcp_metadata *m, uint64_t *list_note, fsdpck_error *err)
+{
+    RETURN_IF(
+        vec_add(&m->lists, &(dcp_chunk_list){.first_run = DCP_NONE, .last_run = DCP_NONE}, err));
+    *list_note = m->lists.count;
+    return FSDPCK_OK;
+}
+
+static fsdpck_status list_add_run(dcp_metadata *m, dcp_chunk_list *list, uint32_t first,
+                                  uint32_t count, fsdpck_error *err)
+{
+    if (count > DCP_NONE - 1 - list->count || m->runs.count >= DCP_NONE - 1)
+        return FAIL(err, LIMIT, PKL_LIMIT, "a tensor has more than 2^32 chunks");
+    list->count += count;
+    dcp_run *run = list->last_run == DCP_NONE ? NULL : VEC_AT(&m->runs, dcp_run, list->last_run);
+    if (run != NULL && run->first + run->count == first) {
+        run->count += count;
+        return FSDPCK_OK;
+    }
+    RETURN_IF(vec_add(&m->runs, &(dcp_run){.first = first, .count = count, .next = DCP_NONE}, err));
+    const uint32_t at = (uint32_t)(m->runs.count - 1);
+    if (list->last_run == DCP_NONE)
+        list->first_run = at;
+    else
+        VEC_AT(&m->runs, dcp_run, list->last_run)->next = at;
+    list->last_run = at;
+    return FSDPCK_OK;
+}
+
 fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count,
                            uint64_t *list_note, fsdpck_error *err)
 {
     dcp_metadata *m = parser->m;
     if (count == 0)
         return FSDPCK_OK;
-    if (*list_note == 0) {
-        RETURN_IF(vec_add(&m->lists, &(dcp_chunk_list){.first_run = DCP_NONE, .last_run = DCP_NONE},
-                          err));
-        *list_note = m->lists.count;
-    }
-    dcp_chunk_list *list = VEC_AT(&m->lists, dcp_chunk_list, *list_note - 1);
-    if (count > DCP_NONE - 1 - list->count || m->runs.count >= DCP_NONE - 1)
-        return FAIL(err, LIMIT, PKL_LIMIT, "a tensor has more than 2^32 chunks");
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t index = dcp_note_index(chunks[i]);
-        dcp_run *run =
-            list->last_run == DCP_NONE ? NULL : VEC_AT(&m->runs, dcp_run, list->last_run);
-        if (run != NULL && run->first + run->count == index) {
-            run->count++;
-            continue;
-        }
-        RETURN_IF(vec_add(&m->runs, &(dcp_run){.first = index, .count = 1, .next = DCP_NONE}, err));
-        const uint32_t at = (uint32_t)(m->runs.count - 1);
-        if (list->last_run == DCP_NONE)
-            list->first_run = at;
-        else
-            VEC_AT(&m->runs, dcp_run, list->last_run)->next = at;
-        list->last_run = at;
-    }
-    list->count += (uint32_t)count;
+    if (*list_note == 0)
+        RETURN_IF(list_new(m, list_note, err));
+    for (size_t i = 0; i < count; i++)
+        RETURN_IF(list_add_run(m, VEC_AT(&m->lists, dcp_chunk_list, *list_note - 1),
+                               dcp_note_index(chunks[i]), 1, err));
     return FSDPCK_OK;
+}
+
+fsdpck_status dcp_list_add_run(dcp_metadata *m, uint32_t first, uint32_t count, uint64_t *list_note,
+                               fsdpck_error *err)
+{
+    if (*list_note == 0)
+        RETURN_IF(list_new(m, list_note, err));
+    return list_add_run(m, VEC_AT(&m->lists, dcp_chunk_list, *list_note - 1), first, count, err);
 }
 
 static fsdpck_status tensor_chunks(dcp_parser *parser, const value_pool *pool, value list,
@@ -285,16 +335,12 @@ static fsdpck_status intern_inside(strtab *paths, const char *folder_name, const
     return st;
 }
 
-static fsdpck_status path_id(dcp_parser *parser, const value_pool *pool, value path, uint32_t *id,
-                             fsdpck_error *err)
+fsdpck_status dcp_parser_path(dcp_parser *parser, const char *text, size_t nbytes, uint32_t *id,
+                              fsdpck_error *err)
 {
     strtab *paths = &parser->names->paths;
     const size_t before = strtab_count(paths);
-    size_t nbytes;
 
-    if (value_kind_of(path) != VALUE_STR)
-        return malformed(err, "_StorageInfo", "relative_path is not a str");
-    const char *text = value_text(pool, path, &nbytes);
     if (parser->names->folder == NULL)
         RETURN_IF(strtab_intern(paths, text, nbytes, id, err));
     else
@@ -304,6 +350,16 @@ static fsdpck_status path_id(dcp_parser *parser, const value_pool *pool, value p
     if (before >= DCP_FILE_LIMIT - 1)
         return FAIL(err, LIMIT, PKL_LIMIT, "metadata names more than %u files", DCP_FILE_LIMIT - 1);
     return path_check_inside(text, nbytes, FSDPCK_FINDING_DCP_PATH, err);
+}
+
+static fsdpck_status path_id(dcp_parser *parser, const value_pool *pool, value path, uint32_t *id,
+                             fsdpck_error *err)
+{
+    size_t nbytes;
+    if (value_kind_of(path) != VALUE_STR)
+        return malformed(err, "_StorageInfo", "relative_path is not a str");
+    const char *text = value_text(pool, path, &nbytes);
+    return dcp_parser_path(parser, text, nbytes, id, err);
 }
 
 static fsdpck_status transform_id(dcp_parser *parser, const value_pool *pool, value list,

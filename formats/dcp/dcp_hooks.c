@@ -1,57 +1,9 @@
 #include "formats/dcp/dcp_hooks.h"
-#include "formats/common/torch_archive.h"
 
 #include <string.h>
 
-fsdpck_status dcp_parser_init(dcp_parser *parser, value_pool *pool, fsdpck_error *err)
-{
-    static const char *const names[DCP_KEY_COUNT] = {
-        [DCP_KEY_OFFSETS] = "offsets",
-        [DCP_KEY_SIZES] = "sizes",
-        [DCP_KEY_FQN] = "fqn",
-        [DCP_KEY_INDEX] = "index",
-        [DCP_KEY_OFFSET] = "offset",
-        [DCP_KEY_RELATIVE_PATH] = "relative_path",
-        [DCP_KEY_LENGTH] = "length",
-        [DCP_KEY_TRANSFORMS] = "transform_descriptors",
-        [DCP_KEY_PROPERTIES] = "properties",
-        [DCP_KEY_SIZE] = "size",
-        [DCP_KEY_CHUNKS] = "chunks",
-        [DCP_KEY_DTYPE] = "dtype",
-    };
-    for (size_t i = 0; i < DCP_KEY_COUNT; i++)
-        RETURN_IF(value_new_str(pool, names[i], strlen(names[i]), &parser->keys[i], err));
-    return FSDPCK_OK;
-}
-
-dcp_symbol dcp_parser_symbol(dcp_parser *parser, const value_pool *pool, value callee)
-{
-    if (value_kind_of(callee) != VALUE_SYMBOL)
-        return DCP_SYMBOL_OTHER;
-    const size_t slot = dcp_cache_slot(callee, DCP_CACHE_SYMBOLS);
-    if (parser->symbols[slot].handle != callee) {
-        parser->symbols[slot].handle = callee;
-        parser->symbols[slot].symbol = dcp_symbol_of(pool, callee);
-    }
-    return parser->symbols[slot].symbol;
-}
-
-fsdpck_status dcp_parser_fqn(dcp_parser *parser, const value_pool *pool, value text, uint32_t *id,
-                             fsdpck_error *err)
-{
-    const size_t slot = dcp_cache_slot(text, DCP_CACHE_TEXTS);
-    size_t nbytes;
-
-    if (parser->fqns[slot].handle == text) {
-        *id = parser->fqns[slot].id;
-        return FSDPCK_OK;
-    }
-    const char *bytes = value_text(pool, text, &nbytes);
-    RETURN_IF(strtab_intern(&parser->names->fqns, bytes, nbytes, id, err));
-    parser->fqns[slot].handle = text;
-    parser->fqns[slot].id = *id;
-    return FSDPCK_OK;
-}
+#include "formats/common/torch_archive.h"
+#include "formats/dcp/dcp_gaps.h"
 
 static fsdpck_status record_new(vec *records, dcp_note what, value *note, fsdpck_error *err)
 {
@@ -63,29 +15,36 @@ static fsdpck_status record_new(vec *records, dcp_note what, value *note, fsdpck
     return FSDPCK_OK;
 }
 
-static fsdpck_status entry_push(dcp_metadata *m, dcp_entry **entry, fsdpck_error *err)
+static fsdpck_status chunk_new(dcp_parser *parser, value *note, fsdpck_error *err)
 {
-    if (m->entries.count >= DCP_NONE)
-        return FAIL(err, LIMIT, PKL_LIMIT, "metadata holds more than 2^32 entries");
-    *entry = vec_push(&m->entries, err);
-    if (*entry == NULL)
-        return FSDPCK_LIMIT;
-    (*entry)->fqn = DCP_NONE;
-    (*entry)->hint = DCP_NONE;
-    (*entry)->file = DCP_FILE_LIMIT - 1;
+    uint32_t index;
+    if (parser->gaps == NULL)
+        return record_new(&parser->m->chunks, DCP_NOTE_CHUNK, note, err);
+    if (!dcp_gaps_next_chunk(parser, &index))
+        return DCP_ODD;
+    *note = dcp_note_make(DCP_NOTE_CHUNK, index);
     return FSDPCK_OK;
+}
+
+static fsdpck_status entry_new(dcp_parser *parser, uint32_t *index, fsdpck_error *err)
+{
+    if (parser->gaps != NULL)
+        return dcp_gaps_next_entry(parser, index) ? FSDPCK_OK : DCP_ODD;
+    *index = (uint32_t)parser->m->entries.count;
+    return dcp_entry_add(parser->m, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
 }
 
 /* A _StorageInfo nearly always follows the MetadataIndex that it belongs to: both share one
  * entry. */
-static fsdpck_status info_new(dcp_metadata *m, value *note, fsdpck_error *err)
+static fsdpck_status info_new(dcp_parser *parser, value *note, fsdpck_error *err)
 {
-    dcp_entry *entry =
-        m->entries.count > 0 ? VEC_AT(&m->entries, dcp_entry, m->entries.count - 1) : NULL;
-    if (entry == NULL || entry->has_info)
-        RETURN_IF(entry_push(m, &entry, err));
-    entry->has_info = 1;
-    *note = dcp_note_make(DCP_NOTE_INFO, m->entries.count - 1);
+    const vec *entries = &parser->m->entries;
+    const size_t count = parser->gaps != NULL ? parser->gaps->next_entry : entries->count;
+    uint32_t index = (uint32_t)(count - 1);
+    if (count == 0 || VEC_AT(entries, dcp_entry, index)->has_info)
+        RETURN_IF(entry_new(parser, &index, err));
+    VEC_AT(entries, dcp_entry, index)->has_info = 1;
+    *note = dcp_note_make(DCP_NOTE_INFO, index);
     return FSDPCK_OK;
 }
 
@@ -101,12 +60,12 @@ static fsdpck_status class_new(dcp_parser *parser, const value_pool *pool, dcp_s
                                value callee, value *note, bool *replaced, fsdpck_error *err)
 {
     dcp_metadata *m = parser->m;
-    dcp_entry *entry = NULL;
+    uint32_t index;
 
     *replaced = true;
     switch (symbol) {
     case DCP_SYMBOL_CHUNK:
-        return record_new(&m->chunks, DCP_NOTE_CHUNK, note, err);
+        return chunk_new(parser, note, err);
     case DCP_SYMBOL_TENSOR:
         RETURN_IF(record_new(&m->tensors, DCP_NOTE_TENSOR, note, err));
         *VEC_AT(&m->tensors, dcp_tensor, m->tensors.count - 1) =
@@ -120,11 +79,11 @@ static fsdpck_status class_new(dcp_parser *parser, const value_pool *pool, dcp_s
         *note = dcp_note_make(DCP_NOTE_BYTES, 0);
         return FSDPCK_OK;
     case DCP_SYMBOL_INDEX:
-        RETURN_IF(entry_push(m, &entry, err));
-        *note = dcp_note_make(DCP_NOTE_INDEX, m->entries.count - 1);
+        RETURN_IF(entry_new(parser, &index, err));
+        *note = dcp_note_make(DCP_NOTE_INDEX, index);
         return FSDPCK_OK;
     case DCP_SYMBOL_INFO:
-        return info_new(m, note, err);
+        return info_new(parser, note, err);
     default:
         *replaced = false;
         return FSDPCK_OK;
@@ -201,13 +160,13 @@ static fsdpck_status on_build_host(void *ctx, value_pool *pool, value host, valu
 
 /* A pair of storage_data. If index and info do not share an entry, the pair gets a new one, so that
  * neither is overwritten while the other may still be read. */
-static fsdpck_status pair_entry(dcp_metadata *m, value key, value item, fsdpck_error *err)
+static fsdpck_status pair_entry(dcp_parser *parser, value key, value item, fsdpck_error *err)
 {
+    dcp_metadata *m = parser->m;
     if (dcp_note_what(item) != DCP_NOTE_INFO)
         return FAIL(err, BADINPUT, DCP_META_TYPE,
                     "storage_data contains a value other than _StorageInfo");
     const uint32_t k = dcp_note_index(key), i = dcp_note_index(item);
-    dcp_entry *entry = NULL;
     if (VEC_AT(&m->entries, dcp_entry, k)->fqn == DCP_NONE ||
         VEC_AT(&m->entries, dcp_entry, i)->file == DCP_FILE_LIMIT - 1)
         return FAIL(err, BADINPUT, DCP_META_TYPE,
@@ -216,7 +175,11 @@ static fsdpck_status pair_entry(dcp_metadata *m, value key, value item, fsdpck_e
         VEC_AT(&m->entries, dcp_entry, k)->paired = 1;
         return FSDPCK_OK;
     }
-    RETURN_IF(entry_push(m, &entry, err));
+    if (parser->gaps != NULL)
+        return DCP_ODD;
+    dcp_entry *entry = dcp_entry_add(m, err);
+    if (entry == NULL)
+        return FSDPCK_LIMIT;
     const dcp_entry *index = VEC_AT(&m->entries, dcp_entry, k);
     *entry = *VEC_AT(&m->entries, dcp_entry, i);
     entry->fqn = index->fqn;
@@ -238,7 +201,7 @@ static fsdpck_status on_pair(void *ctx, value_pool *pool, value key, value item,
     *taken = false;
     if (key_what == DCP_NOTE_INDEX) {
         *taken = true;
-        return pair_entry(m, key, item, err);
+        return pair_entry(parser, key, item, err);
     }
     if ((item_what != DCP_NOTE_TENSOR && item_what != DCP_NOTE_BYTES) ||
         value_kind_of(key) != VALUE_STR)
@@ -272,5 +235,7 @@ pickle_hooks dcp_hooks_make(dcp_parser *parser)
         .on_build_host = on_build_host,
         .on_pair = on_pair,
         .on_items = on_items,
+        .on_gap = dcp_on_gap,
+        .on_gap_memo = dcp_on_gap_memo,
     };
 }

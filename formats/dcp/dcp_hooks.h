@@ -44,6 +44,7 @@ typedef struct dcp_parser {
     dcp_metadata *m;
     dcp_names *names;
     bool opaque_calls;
+    struct dcp_gaps *gaps; /* of a condensed `.metadata` (dcp_gaps.h); NULL: none */
     value keys[DCP_KEY_COUNT];
     /* Last result, by a hash of the handle. */
     struct {
@@ -68,7 +69,11 @@ dcp_symbol dcp_parser_symbol(dcp_parser *parser, const value_pool *pool, value c
 fsdpck_status dcp_parser_fqn(dcp_parser *parser, const value_pool *pool, value text, uint32_t *id,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* `parser` is zeroed except m, names, opaque_calls. */
+/* Id of a relative_path in names.paths. DCP-PATH, PKL-LIMIT. */
+fsdpck_status dcp_parser_path(dcp_parser *parser, const char *text, size_t nbytes, uint32_t *id,
+                              fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* `parser` is zeroed except m, names, opaque_calls, gaps. */
 fsdpck_status dcp_parser_init(dcp_parser *parser, value_pool *pool,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
@@ -102,5 +107,8 @@ fsdpck_status dcp_size_from(dcp_parser *parser, const value_pool *pool, value it
 /* Adds chunk notes to the list whose note (index + 1, 0: none yet) is *list_note. */
 fsdpck_status dcp_list_add(dcp_parser *parser, const value *chunks, size_t count,
                            uint64_t *list_note, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same for chunks first..first + count - 1. */
+fsdpck_status dcp_list_add_run(dcp_metadata *m, uint32_t first, uint32_t count, uint64_t *list_note,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "formats/dcp/dcp_hooks.h"
+#include "formats/dcp/dcp_gaps.h"
 
 fsdpck_status dcp_names_init(dcp_names *n, budget *owner, fsdpck_error *err)
 {
@@ -128,39 +128,77 @@ static fsdpck_status read_root(value_pool *pool, value root, dcp_metadata *m, fs
     return FSDPCK_OK;
 }
 
-fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
-                                bool opaque_calls, dcp_metadata *m, fsdpck_error *err)
+/* gaps: NULL, or of `in`. */
+static fsdpck_status read_pickle(const pickle_input *in, dcp_names *names, value_pool *pool,
+                                 bool opaque_calls, dcp_gaps *gaps, dcp_metadata *m,
+                                 size_t *consumed_nbytes, fsdpck_error *err)
 {
     const pickle_limits limits = PICKLE_LIMITS_DEFAULT;
-    fsdpck_status st = FSDPCK_LIMIT;
-    size_t consumed_nbytes;
     value root;
 
-    metadata_init(m, pool->owner);
     dcp_parser *parser = budget_alloc(pool->owner, sizeof *parser, err);
     if (parser == NULL)
         return FSDPCK_LIMIT;
     parser->m = m;
     parser->names = names;
     parser->opaque_calls = opaque_calls;
+    parser->gaps = gaps;
     const pickle_hooks hooks = dcp_hooks_make(parser);
-    GOTO_IF(dcp_parser_init(parser, pool, err), out);
-    st = FSDPCK_LIMIT;
-    /* Position 0 of dims means "none". */
-    if (vec_push(&m->dims, err) == NULL)
-        goto out;
-    GOTO_IF(pickle_read(in, &limits, pool, &hooks, &root, &consumed_nbytes, err), out);
-    if (consumed_nbytes != in->nbytes) {
-        st = FAIL_WITH(err, BADINPUT, PKL_TRAILING, ("bytes after the end of the pickle"),
-                       (offset, in->file_offset_bytes + consumed_nbytes),
-                       (expected, "%zu bytes", consumed_nbytes), (found, "%zu bytes", in->nbytes));
-        goto out;
-    }
-    m->is_by_fsdpck = in->nbytes > 1 && in->bytes[0] == 0x80 && in->bytes[1] == 2;
-    st = read_root(pool, root, m, err);
-out:
+    fsdpck_status st = dcp_parser_init(parser, pool, err);
+    if (st == FSDPCK_OK)
+        st = pickle_read(in, &limits, pool, &hooks, &root, consumed_nbytes, err);
     budget_free(pool->owner, parser, sizeof *parser);
+    if (st == FSDPCK_OK && *consumed_nbytes != in->nbytes)
+        st = FAIL_WITH(err, BADINPUT, PKL_TRAILING, ("bytes after the end of the pickle"),
+                       (offset, in->file_offset_bytes + *consumed_nbytes),
+                       (expected, "%zu bytes", *consumed_nbytes), (found, "%zu bytes", in->nbytes));
+    return st == FSDPCK_OK ? read_root(pool, root, m, err) : st;
+}
+
+fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
+                                bool opaque_calls, dcp_metadata *m, fsdpck_error *err)
+{
+    size_t consumed_nbytes;
+
+    metadata_init(m, pool->owner);
+    /* Position 0 of dims means "none". */
+    fsdpck_status st = vec_push(&m->dims, err) != NULL ? FSDPCK_OK : FSDPCK_LIMIT;
+    if (st == FSDPCK_OK)
+        st = read_pickle(in, names, pool, opaque_calls, NULL, m, &consumed_nbytes, err);
+    m->is_by_fsdpck = in->nbytes > 1 && in->bytes[0] == 0x80 && in->bytes[1] == 2;
     if (st != FSDPCK_OK)
         dcp_metadata_release(m);
     return st;
+}
+
+bool dcp_metadata_read_condensed(const dcp_bytes *from, dcp_names *names, value_pool *pool,
+                                 bool opaque_calls, dcp_metadata *m)
+{
+    const size_t nfqns = strtab_count(&names->fqns), npaths = strtab_count(&names->paths);
+    const size_t ntransforms = strtab_count(&names->transforms), ncells = pool->cells.count;
+    dcp_condensed c;
+    dcp_gaps gaps = {0};
+    size_t consumed_nbytes;
+
+    metadata_init(m, pool->owner);
+    bool done = vec_push(&m->dims, NULL) != NULL;
+    done = dcp_condense(from, m, &c) == FSDPCK_OK && done;
+    if (done && dcp_gaps_init(&gaps, &c, pool->owner) == FSDPCK_OK) {
+        const pickle_input in = dcp_condensed_input(&c);
+        done = read_pickle(&in, names, pool, opaque_calls, &gaps, m, &consumed_nbytes, NULL) ==
+                   FSDPCK_OK &&
+               dcp_gaps_are_filled(&gaps, m);
+    } else {
+        done = false;
+    }
+    dcp_gaps_release(&gaps);
+    dcp_condensed_release(&c);
+    if (done)
+        return true;
+    dcp_metadata_release(m);
+    strtab_truncate(&names->fqns, nfqns);
+    strtab_truncate(&names->paths, npaths);
+    strtab_truncate(&names->transforms, ntransforms);
+    value_cells_rewind(pool, ncells);
+    return false;
 }

@@ -17,6 +17,7 @@
 #define FSDPCK_DCP_METADATA_H
 
 #include "formats/common/pickle.h"
+#include "formats/dcp/dcp_window.h"
 #include "state/dtype.h"
 #include "state/value.h"
 
@@ -112,11 +113,21 @@ typedef struct dcp_metadata {
 fsdpck_status dcp_metadata_read(const pickle_input *in, dcp_names *names, value_pool *pool,
                                 bool opaque_calls, dcp_metadata *m,
                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same, from a file that is never in memory as a whole (dcp_condense.h), with the same records,
+ * names and values. False: the file is not as torch writes it, or has an error; *m is released and
+ * `names` is as before. */
+bool dcp_metadata_read_condensed(const dcp_bytes *from, dcp_names *names, value_pool *pool,
+                                 bool opaque_calls, dcp_metadata *m) FSDPCK_MUST_CHECK;
 void dcp_metadata_release(dcp_metadata *m);
 
 /* ndim of the torch.Size at `at`; `sizes` (NDIM_MAX, may be NULL) receives its items. */
 unsigned dcp_size_get(const dcp_metadata *m, uint32_t at, uint64_t *sizes);
 bool dcp_size_equal(const dcp_metadata *m, uint32_t a, uint32_t b);
+bool dcp_size_is(const dcp_metadata *m, uint32_t at, const uint64_t *sizes, unsigned ndim);
+fsdpck_status dcp_size_add(dcp_metadata *m, const uint64_t *sizes, unsigned ndim, uint32_t *at,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* An entry with nothing known; NULL: LIMIT. */
+dcp_entry *dcp_entry_add(dcp_metadata *m, fsdpck_error *err);
 /* Hash over the items, seeded. */
 uint64_t dcp_size_hash(const dcp_metadata *m, uint32_t at, uint64_t seed);
 

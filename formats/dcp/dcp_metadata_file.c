@@ -13,6 +13,7 @@ typedef struct metadata_bytes {
     uint32_t index;
     uint64_t nbytes;
     uint8_t *bytes;
+    const cancel_token *cancel;
 } metadata_bytes;
 
 static fsdpck_status read_some(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
@@ -22,6 +23,14 @@ static fsdpck_status read_some(void *ctx, unsigned worker, uint64_t job, fsdpck_
     const uint64_t n = m->nbytes - at < READ_NBYTES ? m->nbytes - at : READ_NBYTES;
     (void)worker;
     return file_set_read_at(m->files, m->index, at, m->bytes + at, n, err);
+}
+
+static fsdpck_status read_part(void *ctx, uint64_t at, void *dst, uint64_t nbytes,
+                               fsdpck_error *err)
+{
+    const metadata_bytes *m = ctx;
+    RETURN_IF(cancel_check(m->cancel, err));
+    return file_set_read_at(m->files, m->index, at, dst, nbytes, err);
 }
 
 fsdpck_status dcp_metadata_read_file(dcp_folder *d, const open_request *req, const char *name,
@@ -37,10 +46,14 @@ fsdpck_status dcp_metadata_read_file(dcp_folder *d, const open_request *req, con
         return FAIL_WITH(err, LIMIT, PKL_LIMIT, ("metadata file is too large"),
                          (expected, "at most %" PRIu64 " bytes", METADATA_LIMIT),
                          (found, "%" PRIu64 " bytes", nbytes));
+    metadata_bytes read = {&d->metadatas, index, nbytes, NULL, req->cancel};
+    const dcp_bytes from = {.ctx = &read, .nbytes = nbytes, .read = read_part};
+    if (dcp_metadata_read_condensed(&from, names, pool, req->opaque_calls, m))
+        return FSDPCK_OK;
     uint8_t *bytes = budget_alloc(d->owner, nbytes, err);
     if (bytes == NULL)
         return FSDPCK_LIMIT;
-    metadata_bytes read = {&d->metadatas, index, nbytes, bytes};
+    read.bytes = bytes;
     fsdpck_status st =
         pool_run(req->nthreads > 0 ? req->nthreads : 1, (nbytes + READ_NBYTES - 1) / READ_NBYTES,
                  read_some, &read, req->cancel, err);

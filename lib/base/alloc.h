@@ -100,6 +100,8 @@ const char *strtab_text(const strtab *t, uint32_t id);
 size_t strtab_nbytes(const strtab *t, uint32_t id);
 bool strtab_is(const strtab *t, uint32_t id, const char *text, size_t nbytes);
 size_t strtab_count(const strtab *t);
+/* Removes the strings with ids of `count` and above. */
+void strtab_truncate(strtab *t, size_t count);
 void strtab_release(strtab *t);
 
 /* Text under construction, with a limit. A zeroed `text_buf` with a limit is ready. After a failed

@@ -96,6 +96,18 @@ static size_t bucket_of(const strtab *t, const char *text, size_t nbytes, uint32
     }
 }
 
+static void fill_buckets(strtab *t)
+{
+    const size_t mask = t->bucket_count - 1;
+    memset(t->buckets, 0xFF, t->bucket_count * sizeof *t->buckets); /* STRTAB_NONE everywhere */
+    for (uint32_t id = 0; id < t->entries.count; id++) {
+        size_t i = entry_at(t, id)->hash & mask;
+        while (t->buckets[i] != STRTAB_NONE)
+            i = (i + 1) & mask;
+        t->buckets[i] = id;
+    }
+}
+
 static fsdpck_status grow_buckets(strtab *t, fsdpck_error *err)
 {
     const size_t count = t->bucket_count > 0 ? t->bucket_count * 2 : FIRST_BUCKETS;
@@ -105,17 +117,10 @@ static fsdpck_status grow_buckets(strtab *t, fsdpck_error *err)
     uint32_t *buckets = budget_alloc(t->owner, nbytes, err);
     if (buckets == NULL)
         return FSDPCK_LIMIT;
-    memset(buckets, 0xFF, (size_t)nbytes); /* STRTAB_NONE everywhere */
-    const size_t mask = count - 1;
-    for (uint32_t id = 0; id < t->entries.count; id++) {
-        size_t i = entry_at(t, id)->hash & mask;
-        while (buckets[i] != STRTAB_NONE)
-            i = (i + 1) & mask;
-        buckets[i] = id;
-    }
     budget_free(t->owner, t->buckets, t->bucket_count * sizeof(uint32_t));
     t->buckets = buckets;
     t->bucket_count = count;
+    fill_buckets(t);
     return FSDPCK_OK;
 }
 
@@ -162,6 +167,15 @@ uint32_t strtab_find(const strtab *t, const char *text, size_t nbytes)
     text = nbytes > 0 ? text : "";
     const uint32_t hash = hash_bytes((const uint8_t *)text, nbytes, t->seed);
     return t->buckets[bucket_of(t, text, nbytes, hash)];
+}
+
+void strtab_truncate(strtab *t, size_t count)
+{
+    if (count >= t->entries.count)
+        return;
+    t->text.count = entry_at(t, (uint32_t)count)->text_at;
+    t->entries.count = count;
+    fill_buckets(t);
 }
 
 void strtab_release(strtab *t)

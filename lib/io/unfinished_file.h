@@ -19,6 +19,12 @@ size_t unfinished_stem_nbytes(const folder *dir, const char *path);
 /* Whether a control file lies beside `path`, relative to dir (NULL: the working folder); its path in
  * control[0..capacity). */
 bool unfinished_has_control(const folder *dir, const char *path, char *control, size_t capacity);
+/* Whether the file with which NeMo marks an unfinished save exists: `NAME-unfinished` beside `NAME.ckpt`, `NAME.nemo`,
+ * `NAME-EMA.ckpt` or the folder `NAME`, beside the folder `NAME` around `path`, or beside the folder of a model-parallel
+ * rank that contains `NAME.ckpt`. Its path in marker[0..capacity). */
+bool unfinished_has_marker(const char *path, char *marker, size_t capacity);
+/* Whether the file is a pointer of git-lfs, in place of the file itself. */
+bool unfinished_is_pointer(const folder *dir, const char *name);
 /* `.NAME.fsdpck-XXXXXXXX.partial`: an output before its commit (output.h). */
 bool unfinished_is_partial_output(const char *name, size_t nbytes);
 

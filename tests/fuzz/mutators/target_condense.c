@@ -1,0 +1,3 @@
+#include "tests/fuzz/mutators/mutate.h"
+
+MUTATOR(mutate_pickle)
