@@ -140,12 +140,14 @@ static void turn_tp_first(const ranks_declared *c, placement *pl)
 
 /* --- DTensors --- */
 
+/* FSDP2 gives the local tensors of a parameter without elements other shapes: [0,0] for a half of [2,0]. */
 static bool fits(const ranks_declared *c, const placement *pl, shard_rule rule,
                  const uint64_t *local, uint64_t *offsets, uint64_t *sizes)
 {
     return shard_box(&c->mesh->m, pl, c->ndim, c->shape, c->mesh->coord, rule, offsets, sizes,
                      NULL) == FSDPCK_OK &&
-           (c->ndim == 0 || memcmp(sizes, local, c->ndim * sizeof *sizes) == 0);
+           (c->ndim == 0 || memcmp(sizes, local, c->ndim * sizeof *sizes) == 0 ||
+            (box_nelems(c->shape, c->ndim) == 0 && box_nelems(local, c->ndim) == 0));
 }
 
 static fsdpck_status misfit(ranks_parse *p, uint32_t entry, const ranks_declared *c,

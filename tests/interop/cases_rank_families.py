@@ -104,3 +104,36 @@ def case_rank_families_linked(setting):
         names = {tensor["name"] for tensor in json.load(f)["tensors"]}
     check(names == {"w", "head"}, "manifest: %s" % names)
     setting.run("verify", "--level", "checksum", out)
+
+
+class Empty(torch.nn.Module):
+    """Parameters without elements, as of a layer of no outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.full = torch.nn.Parameter(torch.arange(12.).view(4, 3))
+        self.narrow = torch.nn.Parameter(torch.empty(2, 0))
+        self.none = torch.nn.Parameter(torch.empty(0, 5))
+
+
+def save_empty(folder):
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    model = Empty()
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    os.makedirs(folder, exist_ok=True)
+    torch.save({"model": model.state_dict()}, os.path.join(folder, "model_world_size_2_rank_%d.pt" % dist.get_rank()))
+
+
+@case(first=(2, 15))
+def case_rank_families_no_elements(setting):
+    """FSDP2 has [0,0] for a half of [2,0]."""
+    from process_group import run_ranks
+    folder = setting.path("ranks")
+    run_ranks(2, save_empty, folder)
+    _, out = setting.consolidate(folder, "out.pt")
+    found, expected = torch.load(out)["model"], Empty().state_dict()
+    check_same_names(found, expected, "no elements")
+    check(all(found[name].shape == expected[name].shape and torch.equal(found[name], expected[name]) for name in expected), found)
+    setting.run("verify", folder)
