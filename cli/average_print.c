@@ -94,7 +94,7 @@ static void put_inputs(const command_request *r, const fsdpck_average_info *a, j
     json_member_array(w, "inputs");
     for (size_t i = 0; i < a->inputs; i++) {
         json_begin_object(w);
-        report_name(w, "path", r->sources[i], strlen(r->sources[i]));
+        report_path(w, "path", r->sources[i]);
         if (a->coefficients != NULL)
             json_member_double(w, "coefficient", a->coefficients[i]);
         if (a->steps[i] >= 0)
@@ -135,7 +135,7 @@ void average_put_json(const command_request *r, const fsdpck_checkpoint *src, js
     json_member_string(w, "schedule", o->schedule);
     json_member_string(w, "slerp", o->slerp);
     if (o->average_base != NULL) {
-        report_name(w, "base", o->average_base, strlen(o->average_base));
+        report_path(w, "base", o->average_base);
         json_member_string(w, "scale", o->scale == NULL ? "1" : o->scale);
     }
     json_member_string(w, "accumulate", o->accumulate == 1 ? "fp64" : "fp32");

@@ -70,6 +70,7 @@ int cmd_consolidate(cli *c, int argc, const char **argv)
         {"", options_hdf5_groups, &w},
         {"", compress_rows, &w},
         {"", options_writing, &w},
+        {"", options_resume, &w},
         {"", options_group, &w},
         {"Running:", options_running, &w},
         {"", options_detail_plan, &w},

@@ -98,7 +98,6 @@ int cmd_diff(cli *c, int argc, const char **argv)
         {"", options_replicas, &w},
         {"Running:", options_running, &w},
         {"", options_detail_diff, &w},
-        {"", options_pager, c},
         {"", options_terminal, c},
         {0},
     };

@@ -1,6 +1,7 @@
 /* fsdpck help: the overview, the help of a command, the explanation of a finding, or a manual page. */
 #include <stdio.h>
 
+#include "base/similar.h"
 #include "help_topics.h"
 #include "opt.h"
 #include "report.h"
@@ -30,13 +31,37 @@ int cmd_help_missing(void)
     return FSDPCK_USAGE;
 }
 
+/* The command or topic most similar to an unknown word; "" if none is. */
+static const char *similar_command(const char *word)
+{
+    const char *best = "";
+    size_t least = similar_limit(word);
+    for (const command *k = commands; k->name != NULL; k++) {
+        const size_t distance = similar_distance(word, k->name);
+        best = distance < least ? k->name : best;
+        least = distance < least ? distance : least;
+    }
+    for (const help_topic *t = help_topics; t->name != NULL; t++) {
+        const size_t distance = similar_distance(word, t->name);
+        best = distance < least ? t->name : best;
+        least = distance < least ? distance : least;
+    }
+    return best;
+}
+
 int cmd_help_unknown(cli *c, const char *word, int argc, const char **argv)
 {
+    char next[128];
+    const char *similar = similar_command(word);
     opt_find_json(c, argc, argv);
+    snprintf(next, sizeof next,
+             "did you mean '%s'? Run fsdpck help for the list of commands and topics", similar);
     return opt_usage_error_next(
         c,
-        "run fsdpck help for the list of commands and topics; see fsdpck-findings(7) for "
-        "the ids of findings",
+        similar[0] != '\0'
+            ? next
+            : "run fsdpck help for the list of commands and topics; see fsdpck-findings(7) for "
+              "the ids of findings",
         "unknown command '%s'", word);
 }
 

@@ -1,4 +1,6 @@
 /* fsdpck inspect: summary, tree, table, objects or JSON, from the metadata only. */
+#include <stdio.h>
+
 #include "command_options.h"
 #include "html_option.h"
 #include "inspect_print.h"
@@ -9,6 +11,7 @@
 typedef struct inspect_options {
     command_options reading;
     int tree, table, objects, json, quiet, verbose;
+    int partials, clean_partials;
     int sort; /* a name_order; -1: not given */
     char *html;
 } inspect_options;
@@ -26,6 +29,11 @@ static const opt_row showing_rows[] = {
      .choices = "name|size|order",
      .help = "order of --tree and --table: name, size (largest first) or order (as in SRC); "
              "default: name for --tree, order for --table"},
+    {"partials", .kind = OPT_FLAG, .at = offsetof(inspect_options, partials),
+     .help =
+         "list unfinished outputs that killed runs left in folder SRC, instead of a checkpoint"},
+    {"clean-partials", .kind = OPT_FLAG, .at = offsetof(inspect_options, clean_partials),
+     .help = "with --partials: remove those that no process uses"},
     {"json", .kind = OPT_FLAG, .at = offsetof(inspect_options, json),
      .help = "report as JSON; with --table all tensors, with --objects all objects"},
     {"html", .kind = OPT_TEXT, .at = offsetof(inspect_options, html), .value = "FILE",
@@ -48,18 +56,31 @@ static name_order order_of(const inspect_options *w, name_order otherwise)
     return w->sort < 0 ? otherwise : (name_order)w->sort;
 }
 
-static int show(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt)
+static int show(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt,
+                const fsdpck_error *damage)
 {
     if (c->json)
-        return inspect_print_json(c, ckpt, w->table || w->tree || w->html != NULL, w->objects != 0,
-                                  order_of(w, NAME_ORDER_STORED));
+        return inspect_print_json(c, ckpt, damage, w->table || w->tree || w->html != NULL,
+                                  w->objects != 0, order_of(w, NAME_ORDER_STORED));
     if (w->table)
         return inspect_print_table(c, ckpt, order_of(w, NAME_ORDER_STORED));
     if (w->tree)
         return inspect_print_tree(c, ckpt, order_of(w, NAME_ORDER_NAME));
     if (w->objects)
         return inspect_print_objects(c, ckpt);
-    return inspect_print_summary(c, ckpt);
+    return inspect_print_summary(c, ckpt, damage);
+}
+
+/* The contents of a damaged checkpoint as far as they are described, and the failure. */
+static int show_damaged(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt,
+                        const fsdpck_error *err)
+{
+    const int code = show(c, w, ckpt, err);
+    if (c->json)
+        return code;
+    fflush(stdout);
+    const int failed = report_failure(c, NULL, err);
+    return code != 0 ? code : failed;
 }
 
 static int run(cli *c, const inspect_options *w, const char *path)
@@ -71,6 +92,20 @@ static int run(cli *c, const inspect_options *w, const char *path)
     if (w->sort >= 0 && !w->tree && !w->table && w->html == NULL)
         return opt_usage_error_next(c, "give --tree or --table",
                                     "--sort applies only to --tree and --table");
+    if (w->tree && w->table)
+        return opt_usage_error_next(c, "give one of them",
+                                    "--tree and --table contradict each other");
+    if (w->objects && (w->tree || w->table) && !c->json && w->html == NULL)
+        return opt_usage_error_next(c, "give one of them, or --json",
+                                    "--objects and --%s contradict each other",
+                                    w->tree ? "tree" : "table");
+    if (w->clean_partials && !w->partials)
+        return opt_usage_error(c, "--clean-partials requires --partials");
+    if (w->partials && (w->tree || w->table || w->objects || w->html != NULL))
+        return opt_usage_error(c, "--partials lists no checkpoint: it takes only --json and "
+                                  "--clean-partials");
+    if (w->partials)
+        return inspect_print_partials(c, path, w->clean_partials != 0);
     const int unusable = html_option_start(c, w->html);
     if (unusable >= 0)
         return unusable;
@@ -78,11 +113,14 @@ static int run(cli *c, const inspect_options *w, const char *path)
     fsdpck_error err = FSDPCK_ERROR_INIT;
     fsdpck_checkpoint *ckpt = NULL;
     progress_display *view = progress_start(c, PROGRESS_AUTO);
+    o.damaged = 1;
     const fsdpck_status st = fsdpck_open(c->ctx, path, &o, &ckpt, &err);
     progress_stop(view);
     if (st == FSDPCK_OK)
         pager_start(c);
-    const int code = st == FSDPCK_OK ? show(c, w, ckpt) : report_failure(c, NULL, &err);
+    const int code = st == FSDPCK_OK ? show(c, w, ckpt, NULL)
+                     : ckpt != NULL  ? show_damaged(c, w, ckpt, &err)
+                                     : report_failure(c, NULL, &err);
     fsdpck_close(ckpt);
     return code;
 }
@@ -92,13 +130,9 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     inspect_options w = {.sort = -1};
     command_options_init(&w.reading);
     const opt_group groups[] = {
-        {"Output:", showing_rows, &w},
-        {"Reading:", options_reading, &w.reading},
-        {"", options_keying, &w.reading},
-        {"", saying_rows, &w},
-        {"", options_pager, c},
-        {"", options_terminal, c},
-        {0},
+        {"Output:", showing_rows, &w},    {"Reading:", options_reading, &w.reading},
+        {"", options_keying, &w.reading}, {"", saying_rows, &w},
+        {"", options_terminal, c},        {0},
     };
     const opt_spec spec = {
         .usage = "inspect [OPTION]... SRC",
@@ -109,7 +143,8 @@ int cmd_inspect(cli *c, int argc, const char **argv)
         .examples = "  fsdpck inspect step-1000\n"
                     "  fsdpck inspect --tree --sort size step-1000\n"
                     "  fsdpck inspect --table step-1000 | grep norm\n"
-                    "  fsdpck inspect --json step-1000\n",
+                    "  fsdpck inspect --json step-1000\n"
+                    "  fsdpck inspect --partials runs\n",
     };
     const char *operands[1];
     int code = opt_parse(c, &spec, argc, argv, operands, 1);

@@ -46,7 +46,7 @@ typedef struct view {
 static void put_candidate(json_writer *w, const char *path, uint64_t step, const fsdpck_error *why)
 {
     json_begin_object(w);
-    report_name(w, "path", path, strlen(path));
+    report_path(w, "path", path);
     json_member_u64(w, "step", step);
     if (why != NULL) {
         json_member_string(w, "finding", fsdpck_finding_name(why->finding));
@@ -58,6 +58,8 @@ static void put_candidate(json_writer *w, const char *path, uint64_t step, const
 static void print_candidate(void *arg, const char *path, uint64_t step, const fsdpck_error *why)
 {
     view *v = arg;
+    char escaped[4200];
+    const char *shown = why != NULL && why->path[0] != '\0' ? why->path : path;
     v->skipped_count += why != NULL;
     if (v->c->json) {
         put_candidate(why == NULL ? &v->found.w : &v->skipped.w, path, step, why);
@@ -67,7 +69,7 @@ static void print_candidate(void *arg, const char *path, uint64_t step, const fs
         puts(path); /* not escaped: scripts use it as a path */
     else if (!v->c->quiet)
         fprintf(stderr, "fsdpck %s: skipped '%s': %s%s%s%s\n", v->c->command,
-                why->path[0] != '\0' ? why->path : path, why->message,
+                fsdpck_escape(escaped, sizeof escaped, shown, strlen(shown)), why->message,
                 why->finding == FSDPCK_FINDING_NONE ? "" : " [", fsdpck_finding_name(why->finding),
                 why->finding == FSDPCK_FINDING_NONE ? "" : "]");
     if (why != NULL && !v->c->quiet && why->finding == FSDPCK_FINDING_LATEST_STATE)

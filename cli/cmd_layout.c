@@ -80,7 +80,6 @@ int cmd_layout(cli *c, int argc, const char **argv)
         {"Reading:", options_reading, &w},
         {"", options_keying, &w},
         {"", saying_rows, &w},
-        {"", options_pager, c},
         {"", options_terminal, c},
         {0},
     };

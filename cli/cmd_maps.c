@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/similar.h"
 #include "command_options.h"
 #include "pager.h"
 #include "report.h"
@@ -79,12 +80,28 @@ static const opt_row rows[] = {
     {0},
 };
 
+static int fail_unknown(const cli *c, const char *wanted)
+{
+    const char *name, *best = NULL;
+    char next[128] = "";
+    size_t least = similar_limit(wanted);
+    for (size_t i = 0; (name = fsdpck_builtin_map(i, NULL)) != NULL; i++) {
+        const size_t distance = similar_distance(wanted, name);
+        best = distance < least ? name : best;
+        least = distance < least ? distance : least;
+    }
+    if (best != NULL)
+        snprintf(next, sizeof next, "did you mean '%s'? ", best);
+    const size_t n = strlen(next);
+    snprintf(next + n, sizeof next - n, "%s the maps with: fsdpck maps", n > 0 ? "List" : "list");
+    return opt_usage_error_next(c, next, "unknown map '%s'", wanted);
+}
+
 static int run(cli *c, const char *wanted)
 {
     const char *text = wanted == NULL ? NULL : find_map(wanted);
     if (wanted != NULL && text == NULL)
-        return opt_usage_error_next(c, "list the maps with: fsdpck maps", "unknown map '%s'",
-                                    wanted);
+        return fail_unknown(c, wanted);
     if (c->json)
         return print_json(c, wanted);
     pager_start(c);
@@ -98,8 +115,7 @@ static int run(cli *c, const char *wanted)
 int cmd_maps(cli *c, int argc, const char **argv)
 {
     int json = 0;
-    const opt_group groups[] = {
-        {"Options:", rows, &json}, {"", options_pager, c}, {"", options_terminal, c}, {0}};
+    const opt_group groups[] = {{"Options:", rows, &json}, {"", options_terminal, c}, {0}};
     const opt_spec spec = {
         .usage = "maps [OPTION]... [NAME]",
         .about = "Lists the tensor maps that are built in, with the code that each was compared\n"

@@ -58,6 +58,7 @@ int cmd_reshard(cli *c, int argc, const char **argv)
         {"", options_device_type, &w},
         {"", torch_rows, &w},
         {"", options_writing, &w},
+        {"", options_resume, &w},
         {"", options_group, &w},
         {"Running:", options_running, &w},
         {"", options_detail_plan, &w},

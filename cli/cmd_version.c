@@ -1,18 +1,36 @@
 /* fsdpck version: the version, and the formats and engines that are built in. */
 #include <stdio.h>
+#include <string.h>
 
 #include "command_options.h"
 #include "report.h"
 
-static void print_kind(const char *kind)
+static const char *const kinds[] = {"reader", "writer", "engine", "group"};
+
+#define KINDS (sizeof kinds / sizeof *kinds)
+
+static void print_kind(const char *kind, int width)
 {
     const char *name, *description;
     char state[256];
     for (size_t i = 0; (name = fsdpck_builtin(kind, i, &description)) != NULL; i++) {
         fsdpck_builtin_state(name, state, sizeof state);
-        printf("  %-8s %-16s %s%s%s\n", i == 0 ? kind : "", name, description,
+        printf("  %-8s %-*s %s%s%s\n", i == 0 ? kind : "", width, name, description,
                state[0] == '\0' ? "" : "; ", state);
     }
+}
+
+static int print_kinds(void)
+{
+    const char *name;
+    int width = 0;
+    for (size_t k = 0; k < KINDS; k++)
+        for (size_t i = 0; (name = fsdpck_builtin(kinds[k], i, NULL)) != NULL; i++)
+            if ((int)strlen(name) > width)
+                width = (int)strlen(name);
+    for (size_t k = 0; k < KINDS; k++)
+        print_kind(kinds[k], width);
+    return 0;
 }
 
 static void put_kind(json_writer *w, const char *kind)
@@ -26,11 +44,10 @@ static void put_kind(json_writer *w, const char *kind)
 
 static int print_json(const cli *c)
 {
-    static const char *const kinds[] = {"reader", "writer", "engine", "group"};
     json_report r;
     json_writer *const w = report_begin(&r, c, 0, "none", NULL);
     json_member_string(w, "version", fsdpck_version());
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+    for (size_t i = 0; i < KINDS; i++)
         put_kind(w, kinds[i]);
     return report_end(&r);
 }
@@ -55,11 +72,7 @@ int cmd_version(cli *c, int argc, const char **argv)
         code = print_json(c);
     } else if (code < 0) {
         printf("fsdpck %s\n", fsdpck_version());
-        print_kind("reader");
-        print_kind("writer");
-        print_kind("engine");
-        print_kind("group");
-        code = 0;
+        code = print_kinds();
     }
     opt_release(c, &spec);
     return code;

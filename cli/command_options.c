@@ -154,6 +154,7 @@ static void request_output(const command_options *w, job_options *t)
     t->work.memory_nbytes = w->memory_nbytes;
     t->output.force = w->force;
     t->output.no_sync = w->no_sync;
+    t->output.resume = w->resume;
     t->output.read_back = w->read_back;
     t->output.no_manifest = w->no_manifest;
     t->output.sha256 = w->sha256;

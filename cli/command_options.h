@@ -42,7 +42,7 @@ typedef struct command_options {
     char *manifest; /* also of digest */
     int no_manifest, sha256, output_local;
     int hdf5_groups, compress;
-    int torch, force, no_sync, read_back, direct, dry_run;
+    int torch, resume, force, no_sync, read_back, direct, dry_run;
     char *html; /* also of layout and diff */
     /* options_group */
     uint64_t group_size, group_hosts;
@@ -84,13 +84,12 @@ extern const opt_row options_sharding[];
 extern const opt_row options_max_shard[], options_align[], options_device_type[];
 extern const opt_row options_hdf5_groups[]; /* like those before, of single writers */
 extern const opt_row options_writing[];
+extern const opt_row options_resume[];
 extern const opt_row options_group[];
 extern const opt_row options_running[];
 extern const opt_row options_detail_diff[]; /* one of these three, after options_running */
 extern const opt_row options_detail_plan[];
 extern const opt_row options_detail_digest[];
-extern const opt_row
-    options_pager[]; /* of commands that call pager_start; the values are the cli */
 extern const opt_row options_terminal[]; /* last; the values are the cli */
 
 /* All parts of the library's options, by value. Each command takes the parts that it has. */

@@ -7,6 +7,7 @@
 #include "average_print.h"
 #include "group_print.h"
 #include "map_print.h"
+#include "python_text.h"
 #include "report.h"
 
 #define NAMES_SHOWN 5u
@@ -25,8 +26,10 @@ bool convert_is_reshard(const fsdpck_report *p)
 static void put_first_names(FILE *to, char *const *names, size_t count, size_t shown,
                             uint64_t unlisted)
 {
+    char escaped[4200];
     for (size_t i = 0; i < count && i < shown; i++)
-        fprintf(to, "%s%s", i == 0 ? "" : ", ", names[i]);
+        fprintf(to, "%s%s", i == 0 ? "" : ", ",
+                fsdpck_escape(escaped, sizeof escaped, names[i], strlen(names[i])));
     if (count > shown)
         fprintf(to, ", and %" PRIu64 " more%s", count - shown + unlisted,
                 unlisted > 0 ? "" : " (--json lists all)");
@@ -281,12 +284,6 @@ static void print_mesh(const command_request *r, const fsdpck_info *info, const 
     printf(", %s replicated\n", report_count(a, sizeof a, p->replicated, "tensor"));
 }
 
-/* Whether DST can be pasted into a Python string. */
-static bool is_plain(const char *path)
-{
-    return path[strcspn(path, "'\"\\\n\r\t{}")] == '\0';
-}
-
 /* Whether DST contains a DCP folder for each part. */
 static bool is_in_parts(const command_request *r, const fsdpck_report *p)
 {
@@ -320,39 +317,58 @@ static const char *on_each_rank(const fsdpck_report *p, char *text, size_t capac
     return text;
 }
 
-/* The call that loads the output in torch; "" for a dry run or another command. */
+/* A model folder of Hugging Face as it is written without --like, from a source of another kind. */
+static bool lacks_config(const command_request *r, const fsdpck_report *p)
+{
+    static const char name[] = "/config.json";
+    if (p->format_id != FSDPCK_FORMAT_HF || r->given->base != NULL || r->job.dry_run.mode != 0)
+        return false;
+    for (size_t i = 0; i < p->outputs_count; i++) {
+        const size_t n = strlen(p->outputs[i]);
+        if (n >= sizeof name && strcmp(p->outputs[i] + n - sizeof name + 1, name) == 0)
+            return false;
+    }
+    return true;
+}
+
+/* The call that loads the output in torch, or the file that it lacks; "" for a dry run or another command. */
 char *convert_next_step(const command_request *r, const fsdpck_report *p, char *text,
                         size_t capacity)
 {
-    char path[1024], ranks[40];
-    const char *const dst = is_plain(r->dst) ? r->dst : "DST";
-    fsdpck_escape(path, sizeof path, dst, strlen(dst));
+    char path[1100], ranks[40];
     text[0] = '\0';
+    if (lacks_config(r, p))
+        snprintf(
+            text, capacity,
+            "loaders require config.json beside the weights: export with --like BASE, a folder of "
+            "this model, or copy it");
     if (!convert_is_reshard(p) || r->job.dry_run.mode != 0)
         return text;
+    if (python_text(path, sizeof path, r->dst)[0] == '\0')
+        snprintf(path, sizeof path, "DST");
     if (p->format_id == FSDPCK_FORMAT_DCP && is_in_parts(r, p))
         snprintf(
             text, capacity,
-            "call torch.distributed.checkpoint.load for each folder in '%s', as the trainer does",
+            "call torch.distributed.checkpoint.load for each folder in %s, as the trainer does",
             path);
     else if (p->format_id == FSDPCK_FORMAT_DCP)
-        snprintf(text, capacity,
-                 "torch.distributed.checkpoint.load(state_dict, checkpoint_id='%s')", path);
+        snprintf(text, capacity, "torch.distributed.checkpoint.load(state_dict, checkpoint_id=%s)",
+                 path);
     else if (p->format_id == FSDPCK_FORMAT_DCP_SAFETENSORS)
         snprintf(text, capacity,
                  "torch.distributed.checkpoint.load(state_dict, "
-                 "storage_reader=HuggingFaceStorageReader('%s'))",
+                 "storage_reader=HuggingFaceStorageReader(%s))",
                  path);
     else if (is_flat(p))
         snprintf(text, capacity,
-                 "%s, load the rank's file in '%s' with torch.load(weights_only=False), and pass "
+                 "%s, load the rank's file in %s with torch.load(weights_only=False), and pass "
                  "the result to load_state_dict() under LOCAL_STATE_DICT, with strict=False for "
                  "use_orig_params; the optimizer is in the file beside it",
                  on_each_rank(p, ranks, sizeof ranks), path);
     else
         snprintf(text, capacity,
                  "%s, in its process group, call torch.load for the rank's file in "
-                 "'%s' with weights_only=False; for torch %s, device %s (--torch, --device-type)",
+                 "%s with weights_only=False; for torch %s, device %s (--torch, --device-type)",
                  on_each_rank(p, ranks, sizeof ranks), path, torch_releases(p->torch_minor),
                  r->job.output.device_type == NULL ? "cuda" : r->job.output.device_type);
     return text;
@@ -418,6 +434,17 @@ static void print_like(const command_request *r, const fsdpck_info *info)
                                   : "");
 }
 
+static void print_resume(const fsdpck_report *p)
+{
+    char ranges[40], kept[32], rewritten[32];
+    if (!p->resumed)
+        return;
+    printf("continued: kept %s, %s; %s written again\n",
+           report_count(ranges, sizeof ranges, p->kept_ranges, "range"),
+           report_bytes(kept, sizeof kept, p->kept_nbytes),
+           report_bytes(rewritten, sizeof rewritten, p->rewritten_nbytes));
+}
+
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                         const fsdpck_info *info, const fsdpck_report *p)
 {
@@ -438,6 +465,7 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_che
                report_bytes(b, sizeof b, (uint64_t)rate));
     }
     putchar('\n');
+    print_resume(p);
     if (convert_is_reshard(p))
         print_mesh(r, info, p);
     printf("part: %s", p->part);

@@ -58,9 +58,9 @@ static void put_outputs(json_report *out, const command_request *r, const fsdpck
     else
         report_begin_member(out, REPORT_OUTPUTS);
     for (size_t i = 0; i < p->outputs_count; i++)
-        report_put_text(&out->w, p->outputs[i]);
+        report_put_path(&out->w, p->outputs[i]);
     if (r->job.output.manifest_path != NULL)
-        report_put_text(&out->w, r->job.output.manifest_path);
+        report_put_path(&out->w, r->job.output.manifest_path);
     json_end_array(&out->w);
 }
 
@@ -84,7 +84,19 @@ static void put_adapter(json_writer *w, const fsdpck_info *info)
         return;
     json_member_object(w, "adapter");
     report_name(w, "name", info->adapter, strlen(info->adapter));
-    report_name(w, "config", info->adapter_config, strlen(info->adapter_config));
+    json_put_key(w, "config", strlen("config"));
+    report_put_path(w, info->adapter_config);
+    json_end_object(w);
+}
+
+static void put_resume(json_writer *w, const fsdpck_report *p)
+{
+    if (!p->resumable)
+        return;
+    json_member_object(w, "resume");
+    json_member_bool(w, "continued", p->resumed != 0);
+    JSON_COUNTS(w, {"kept_ranges", p->kept_ranges}, {"kept_bytes", p->kept_nbytes},
+                {"rewritten_bytes", p->rewritten_nbytes});
     json_end_object(w);
 }
 
@@ -101,8 +113,7 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_chec
     put_adapter(w, info);
     average_put_json(r, src, w);
     map_put_json(w, info);
-    if (r->given->base != NULL)
-        report_name(w, "like", r->given->base, strlen(r->given->base));
+    report_path(w, "like", r->given->base);
     json_member_bool(w, "dry_run", r->job.dry_run.mode != 0);
     if (convert_is_reshard(p))
         put_mesh(w, p);
@@ -110,6 +121,7 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_chec
     json_member_string(w, "note", info->note);
     put_hosts(w, p);
     put_counts(&out, p);
+    put_resume(w, p);
     /* These commands do not compare the checksums of the source. */
     REPORT_MEMBER_COUNTS(&out, REPORT_UNCHECKED, {"tensors", p->tensors_out},
                          {"bytes", p->bytes_written});
@@ -117,8 +129,8 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_chec
     report_texts(w, "tied", p->tied_names, p->tied_names_count);
     if (p->carried > 0)
         report_texts(w, "carried", p->carried_names, p->carried_names_count);
-    report_texts(w, "sidecars", p->sidecars, p->sidecars_count);
-    report_texts(w, "copied", p->copied, p->copied_count);
+    report_paths(w, "sidecars", p->sidecars, p->sidecars_count);
+    report_paths(w, "copied", p->copied, p->copied_count);
     json_member_string(w, "plan", p->plan_text);
     if (p->group != NULL)
         group_put_json(c, r, p->group, w);

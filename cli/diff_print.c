@@ -271,7 +271,7 @@ static void put_row(json_writer *w, const fsdpck_diff_row *r)
     report_name(w, r->kind < FSDPCK_DIFF_OBJECT_ONLY_A ? "tensor" : "object", r->name,
                 r->name_nbytes);
     if (r->file != NULL)
-        report_name(w, "file", r->file, strlen(r->file));
+        report_path(w, "file", r->file);
     put_type(w, "a", r->dtype_a, r->shape_a, r->ndim_a);
     put_type(w, "b", r->dtype_b, r->shape_b, r->ndim_b);
     if (r->kind == FSDPCK_DIFF_VALUES) {
@@ -322,7 +322,7 @@ int diff_print_json(const cli *c, const command_request *r, const fsdpck_info *i
         report_begin_findings(&out, c, code, k.rows == 0 ? "clean" : "findings", info);
     put_findings(w, d, k.rows);
     json_end_array(w);
-    report_name(w, "against", r->dst, strlen(r->dst));
+    report_path(w, "against", r->dst);
     json_member_string(w, "part", k.part);
     REPORT_MEMBER_COUNTS(&out, REPORT_COUNTS, {"tensors_a", k.tensors_a},
                          {"tensors_b", k.tensors_b}, {"tensors_compared", k.tensors_compared},

@@ -87,7 +87,7 @@ static void put_manifest(json_report *out, const command_request *r)
 {
     report_begin_member(out, REPORT_OUTPUTS);
     if (r->job.output.manifest_path != NULL)
-        report_put_text(&out->w, r->job.output.manifest_path);
+        report_put_path(&out->w, r->job.output.manifest_path);
     json_end_array(&out->w);
 }
 
@@ -157,7 +157,7 @@ static int print_files_json(const cli *c, const fsdpck_info *info, const fsdpck_
         for (unsigned k = 0; k < 32; k++)
             snprintf(hex + 2 * k, 3, "%02x", f.sha256[k]);
         json_begin_object(w);
-        report_name(w, "name", f.name, strlen(f.name));
+        report_path(w, "name", f.name);
         json_member_u64(w, "bytes", f.nbytes);
         put_hex(w, "crc64", f.crc64);
         json_member_string(w, "sha256", hex);
@@ -354,7 +354,7 @@ int digest_print_check(const cli *c, const command_request *r, const fsdpck_info
     report_items_init(&v.findings);
     int code;
     if (fsdpck_digests_check(d, list, nbytes, on_result, &v, &bad, &err) != FSDPCK_OK) {
-        fsdpck_escape(err.path, sizeof err.path, r->given->check, strlen(r->given->check));
+        report_set_path(&err, r->given->check);
         code = report_failure(c, info, &err);
     } else if (c->json) {
         code = finish_json(&v, r, info, d, bad);

@@ -25,7 +25,7 @@ static int report_unwritable(const cli *c, const char *path)
     fsdpck_error err = FSDPCK_ERROR_INIT;
     err.status = FSDPCK_IO;
     err.sys_errno = errno;
-    fsdpck_escape(err.path, sizeof err.path, path, strlen(path));
+    report_set_path(&err, path);
     snprintf(err.message, sizeof err.message, "cannot create the page: %s", strerror(errno));
     snprintf(err.next, sizeof err.next, "give --html a file in a folder that can be written");
     return report_failure(c, NULL, &err);

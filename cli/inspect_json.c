@@ -65,7 +65,7 @@ static void put_state_files(json_writer *w, fsdpck_checkpoint *ckpt)
     json_member_array(w, "state_files");
     for (size_t i = 0; fsdpck_get_state_file(ckpt, i, &f); i++) {
         json_begin_object(w);
-        report_name(w, "name", f.name, strlen(f.name));
+        report_path(w, "name", f.name);
         json_member_string(w, "content", inspect_state_words(f.kind));
         JSON_COUNTS(w, {"bytes", f.nbytes}, {"tensors", f.tensors},
                     {"tensor_bytes", f.tensor_nbytes});
@@ -89,6 +89,8 @@ static void put_totals(json_report *r, const fsdpck_checkpoint *ckpt, const insp
         put_tensor(w, ckpt, s->largest[i]);
     json_end_array(w);
     json_member_u64s(w, "bytes_per_rank", s->rank_nbytes, s->rank_count);
+    if (r->exit_code != 0)
+        return; /* the next step of the failure */
     report_begin_member(r, REPORT_NEXT);
     for (size_t i = 0; i < INSPECT_NEXT && s->next[i][0] != '\0'; i++)
         json_put_cstr(w, s->next[i]);
@@ -171,12 +173,12 @@ static void put_megatron(json_writer *w, fsdpck_checkpoint *ckpt)
     json_end_object(w);
 }
 
-int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects,
-                       name_order order)
+int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error *damage,
+                       bool tensors, bool objects, name_order order)
 {
     inspect_totals s;
     json_report r;
-    if (!inspect_collect(ckpt, &s))
+    if (!inspect_collect(ckpt, damage, &s))
         return report_no_memory(c);
     uint64_t *indices = tensors ? name_order_tensors(ckpt, order) : NULL;
     if (tensors && indices == NULL) {
@@ -186,7 +188,10 @@ int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool
     fsdpck_step step = FSDPCK_INIT(fsdpck_step);
     if (fsdpck_get_step(ckpt, 0, &step))
         s.info.step = step.step;
-    report_begin(&r, c, 0, "none", &s.info);
+    if (damage == NULL)
+        report_begin(&r, c, 0, "none", &s.info);
+    else
+        report_begin_failure(&r, c, &s.info, damage);
     put_steps(&r.w, ckpt);
     put_megatron(&r.w, ckpt);
     put_counts(&r, &s.info);

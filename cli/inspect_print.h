@@ -22,23 +22,26 @@ typedef struct inspect_totals {
     size_t largest_count;
     uint64_t *rank_nbytes; /* by rank; free() */
     size_t rank_count;
-    bool has_state_beside;         /* an optimizer's, in a file of the trainer */
-    char next[INSPECT_NEXT][9000]; /* likely next command lines, up to the first empty one */
+    bool has_state_beside;          /* an optimizer's, in a file of the trainer */
+    char next[INSPECT_NEXT][34000]; /* likely next command lines, up to the first empty one */
 } inspect_totals;
 
-/* False if memory runs out. */
-bool inspect_collect(fsdpck_checkpoint *ckpt, inspect_totals *sums);
+/* damage: NULL, or why the checkpoint can only be described; no next commands then. False if memory runs out. */
+bool inspect_collect(fsdpck_checkpoint *ckpt, const fsdpck_error *damage, inspect_totals *sums);
 void inspect_totals_release(inspect_totals *sums);
 
 /* "optimizer state": what a file of the trainer's state holds. */
 const char *inspect_state_words(fsdpck_state_kind kind);
 
-int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt);
+int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error *damage);
 /* Tensors in `order`, if they are listed. */
-int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, bool tensors, bool objects,
-                       name_order order);
+int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error *damage,
+                       bool tensors, bool objects, name_order order);
 int inspect_print_table(const cli *c, const fsdpck_checkpoint *ckpt, name_order order);
 int inspect_print_tree(const cli *c, const fsdpck_checkpoint *ckpt, name_order order);
 int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt);
+
+/* Unfinished outputs in a folder; `clean` removes those that no process has. */
+int inspect_print_partials(const cli *c, const char *path, bool clean);
 
 #endif

@@ -203,13 +203,16 @@ static void print_largest(const cli *c, const fsdpck_checkpoint *ckpt, const ins
     }
 }
 
-int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt)
+int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error *damage)
 {
     inspect_totals s;
-    if (!inspect_collect(ckpt, &s))
+    if (!inspect_collect(ckpt, damage, &s))
         return report_no_memory(c);
     char a[32], b[32];
     print_origin(c, ckpt, &s.info);
+    if (damage != NULL)
+        printf("  damaged     %s%s%s [%s]\n", paint(&c->out, PAINT_ERROR), damage->message,
+               paint(&c->out, PAINT_END), fsdpck_finding_name(damage->finding));
     print_megatron(ckpt);
     print_parts(&s.info, s.has_state_beside);
     print_adapters(ckpt);
@@ -274,7 +277,9 @@ int inspect_print_objects(const cli *c, fsdpck_checkpoint *ckpt)
         if (fsdpck_print_object(ckpt, i, 400, &text, &err) == FSDPCK_OK)
             printf("%s%s = %s\n", name, rank, text == NULL ? "" : text);
         else
-            printf("%s%s: %s [%s]\n", name, rank, err.message, fsdpck_finding_name(err.finding));
+            printf("%s%s: %s%s%s%s\n", name, rank, err.message,
+                   err.finding != FSDPCK_FINDING_NONE ? " [" : "", fsdpck_finding_name(err.finding),
+                   err.finding != FSDPCK_FINDING_NONE ? "]" : "");
         free(text);
     }
     return 0;

@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shell_word.h"
 #include "inspect_print.h"
+
+/* Longer paths are too long for a system call. */
+#define WORD_CAPACITY SHELL_WORD_CAPACITY(4096)
 
 static void add_dtype(inspect_totals *s, const fsdpck_tensor *t)
 {
@@ -51,28 +55,6 @@ static void add_ranks(const fsdpck_checkpoint *ckpt, inspect_totals *s, const fs
     }
 }
 
-/* Single quotes, so that the line can be pasted into a shell. */
-static void shell_quote(char *out, size_t capacity, const char *path)
-{
-    const bool plain =
-        path[0] != '\0' && path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                             "0123456789_./=+,@%:-")] == '\0';
-    size_t n = 0;
-    if (!plain && n < capacity - 1)
-        out[n++] = '\'';
-    for (; *path != '\0' && n + 6 < capacity; path++) {
-        if (*path == '\'') {
-            memcpy(out + n, "'\\''", 4);
-            n += 4;
-        } else {
-            out[n++] = *path;
-        }
-    }
-    if (!plain)
-        out[n++] = '\'';
-    out[n] = '\0';
-}
-
 /* An adapter without its base model is merged, one inside a state is written. */
 static void suggest_adapter(inspect_totals *s, fsdpck_checkpoint *ckpt, const char *path)
 {
@@ -95,46 +77,40 @@ static void suggest_adapter(inspect_totals *s, fsdpck_checkpoint *ckpt, const ch
 
 static void suggest(inspect_totals *s, fsdpck_checkpoint *ckpt)
 {
-    char path[2100], escaped[4200];
-    shell_quote(path, sizeof path, s->info.path);
-    fsdpck_escape(escaped, sizeof escaped, path, strlen(path));
+    char path[WORD_CAPACITY], model[WORD_CAPACITY], repair[WORD_CAPACITY + 12];
+    shell_word(path, sizeof path, s->info.path);
     const bool has_more = s->info.part_tensors[FSDPCK_PART_OPTIMIZER] > 0 || s->info.objects > 0;
     const bool is_target = s->info.format_id == FSDPCK_FORMAT_SAFETENSORS;
     const char *const dst = is_target ? "model.pt" : "model.safetensors";
-    char model[2100], repair[4300];
     model[0] = repair[0] = '\0';
-    if (s->info.model_path[0] != '\0') {
-        shell_quote(model, sizeof model, s->info.model_path);
-        snprintf(repair, sizeof repair, " --model ");
-        fsdpck_escape(repair + 9, sizeof repair - 9, model, strlen(model));
-    } else if (s->info.boxes_suspect) {
+    if (s->info.model_path[0] != '\0')
+        snprintf(repair, sizeof repair, " --model %s",
+                 shell_word(model, sizeof model, s->info.model_path));
+    else if (s->info.boxes_suspect)
         snprintf(repair, sizeof repair, " --repair-strided");
-    }
     size_t n = 0;
     if (s->info.flat_parameters > 0) {
         snprintf(s->next[n++], sizeof s->next[0],
                  "fsdpck consolidate --model FILE %s %s  # FILE describes the model: "
                  "fsdpck-model(5)",
-                 escaped, dst);
+                 path, dst);
         return;
     }
     /* The files do not show whether FSDP1 or FSDP2 wrote them. */
     if (s->info.order_suspect) {
         snprintf(s->next[n++], sizeof s->next[0],
-                 "fsdpck consolidate --assume fsdp2-tp-2.3 %s %s  # if FSDP2 wrote it", escaped,
-                 dst);
+                 "fsdpck consolidate --assume fsdp2-tp-2.3 %s %s  # if FSDP2 wrote it", path, dst);
         snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate %s %s  # if FSDP1 wrote it",
-                 escaped, dst);
+                 path, dst);
         return;
     }
     const bool has_model = s->info.part_tensors[FSDPCK_PART_MODEL] > 0;
     if (has_model)
-        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, escaped,
-                 dst);
+        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, path, dst);
     if (has_more || !has_model)
         snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s everything.pt", repair,
-                 escaped);
-    suggest_adapter(s, ckpt, escaped);
+                 path);
+    suggest_adapter(s, ckpt, path);
 }
 
 const char *inspect_state_words(fsdpck_state_kind kind)
@@ -162,7 +138,7 @@ const char *inspect_state_words(fsdpck_state_kind kind)
 /* The file with the optimizer's state is a checkpoint of its own. */
 static void suggest_state(inspect_totals *s, fsdpck_checkpoint *ckpt)
 {
-    char path[2100], escaped[4200];
+    char path[WORD_CAPACITY];
     fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
     size_t n = 0;
     while (n < INSPECT_NEXT && s->next[n][0] != '\0')
@@ -171,14 +147,13 @@ static void suggest_state(inspect_totals *s, fsdpck_checkpoint *ckpt)
         if (f.kind != FSDPCK_STATE_OPTIMIZER || s->has_state_beside)
             continue;
         s->has_state_beside = true;
-        shell_quote(path, sizeof path, f.path);
-        fsdpck_escape(escaped, sizeof escaped, path, strlen(path));
+        shell_word(path, sizeof path, f.path);
         if (n < INSPECT_NEXT)
-            snprintf(s->next[n], sizeof s->next[0], "fsdpck inspect %s", escaped);
+            snprintf(s->next[n], sizeof s->next[0], "fsdpck inspect %s", path);
     }
 }
 
-bool inspect_collect(fsdpck_checkpoint *ckpt, inspect_totals *s)
+bool inspect_collect(fsdpck_checkpoint *ckpt, const fsdpck_error *damage, inspect_totals *s)
 {
     uint64_t sizes[INSPECT_TOP];
     memset(s, 0, sizeof *s);
@@ -196,8 +171,10 @@ bool inspect_collect(fsdpck_checkpoint *ckpt, inspect_totals *s)
         if (s->rank_count > 0)
             add_ranks(ckpt, s, &t);
     }
-    suggest(s, ckpt);
-    suggest_state(s, ckpt);
+    if (damage == NULL) {
+        suggest(s, ckpt);
+        suggest_state(s, ckpt);
+    }
     return true;
 }
 

@@ -67,7 +67,23 @@ static void put_ranks(json_report *r, fsdpck_layout *l, uint64_t count, const la
     free(tensors);
 }
 
-static void put_totals(json_report *r, const fsdpck_layout_info *k)
+/* As many as a mesh has in practice; "ranks" has all. */
+#define RANKS_LISTED 65536u
+
+static void put_bytes_per_rank(json_writer *w, const fsdpck_layout *l, uint64_t world_size)
+{
+    if (world_size > RANKS_LISTED)
+        return;
+    json_member_array(w, "bytes_per_rank");
+    for (uint64_t rank = 0; rank < world_size; rank++) {
+        fsdpck_layout_rank sums = FSDPCK_INIT(fsdpck_layout_rank);
+        fsdpck_layout_get_rank(l, rank, &sums);
+        json_put_u64(w, sums.nbytes);
+    }
+    json_end_array(w);
+}
+
+static void put_totals(json_report *r, const fsdpck_layout *l, const fsdpck_layout_info *k)
 {
     json_writer *const w = &r->w;
     json_member_string(w, "mesh", k->mesh);
@@ -85,6 +101,7 @@ static void put_totals(json_report *r, const fsdpck_layout_info *k)
     json_member_double(w, "imbalance",
                        layout_imbalance(k->rank_nbytes_max, k->rank_nbytes_total, k->world_size));
     json_end_object(w);
+    put_bytes_per_rank(w, l, k->world_size);
     json_member_object(w, "training_nbytes");
     JSON_COUNTS(w, {"parameters", k->param_nbytes}, {"gradients", k->grad_nbytes},
                 {"adam", k->adam_nbytes});
@@ -99,7 +116,7 @@ int layout_print_json(const cli *c, const fsdpck_info *info, fsdpck_layout *l,
     json_report r;
     fsdpck_layout_get_info(l, &k);
     report_begin(&r, c, 0, "none", info);
-    put_totals(&r, &k);
+    put_totals(&r, l, &k);
     report_list(&r, "tensors");
     for (uint64_t i = 0; i < k.tensors; i++)
         put_tensor(&r.w, l, i);

@@ -79,7 +79,7 @@ void map_put_json(json_writer *w, const fsdpck_info *info)
     if (info->map[0] == '\0')
         return;
     json_member_object(w, "map");
-    report_name(w, "name", info->map, strlen(info->map));
+    report_path(w, "name", info->map);
     json_member_object(w, "variables");
     /* "heads=32, kv_heads=8" */
     for (const char *at = info->map_variables; *at != '\0';) {

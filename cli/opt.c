@@ -256,8 +256,7 @@ bool opt_count(const cli *c, const char *option, const char *text, uint64_t min,
     return true;
 }
 
-static bool opt_choice(const cli *c, const char *option, const char *text, const char *choices,
-                       int *index)
+static bool find_choice(const char *text, const char *choices, int *index)
 {
     const size_t n = strlen(text);
     int i = 0;
@@ -269,14 +268,39 @@ static bool opt_choice(const cli *c, const char *option, const char *text, const
         }
         at += k;
         if (*at == '\0')
-            break;
+            return false;
     }
+}
+
+static bool opt_choice(const cli *c, const char *option, const char *text, const char *choices,
+                       int *index)
+{
+    if (find_choice(text, choices, index))
+        return true;
     opt_usage_error(c, "%s: '%s' is not one of %s", option, text, choices);
     return false;
 }
 
-static int parse_operands(const cli *c, const opt_spec *spec, poptContext pc, const char **operands,
-                          unsigned count)
+/* An option without its value may have taken the operand: --color SRC. */
+static int report_missing_operand(const cli *c, const opt_spec *spec, const parse *p)
+{
+    int index;
+    for (size_t i = 0; i < p->count; i++) {
+        char next[160];
+        const opt_row *row = p->rows[i];
+        if (row->kind != OPT_CHOICE || p->texts[i] == NULL ||
+            find_choice(p->texts[i], row->choices, &index))
+            continue;
+        snprintf(next, sizeof next, "write --%s=%.*s, or another of its values", row->name,
+                 (int)strcspn(row->choices, "|"), row->choices);
+        return opt_usage_error_next(c, next, "--%s requires a value: '%s' is not one of %s",
+                                    row->name, p->texts[i], row->choices);
+    }
+    return opt_usage_error(c, "missing operand: fsdpck %s", spec->usage);
+}
+
+static int parse_operands(const cli *c, const opt_spec *spec, const parse *p, poptContext pc,
+                          const char **operands, unsigned count)
 {
     const char *operand;
     unsigned n = 0;
@@ -288,7 +312,7 @@ static int parse_operands(const cli *c, const opt_spec *spec, poptContext pc, co
     if (spec->operand_count != NULL)
         *spec->operand_count = n;
     if (n < count && !spec->operands_optional)
-        return opt_usage_error(c, "missing operand: fsdpck %s", spec->usage);
+        return report_missing_operand(c, spec, p);
     return -1;
 }
 
@@ -367,7 +391,7 @@ int opt_parse(cli *c, const opt_spec *spec, int argc, const char **argv, const c
         code = 0;
     }
     if (code < 0)
-        code = parse_operands(c, spec, pc, operands, count);
+        code = parse_operands(c, spec, &p, pc, operands, count);
     if (code < 0 && count > 0 && !spec->operands_optional)
         c->source_path = operands[0];
     if (code < 0)

@@ -287,6 +287,13 @@ const opt_row options_writing[] = {
     {0},
 };
 
+const opt_row options_resume[] = {
+    {"resume", .kind = OPT_FLAG, .at = AT(resume),
+     .help = "continue an earlier run with --resume that was killed, if SRC and the options are "
+             "the same"},
+    {0},
+};
+
 const opt_row options_group[] = {
     {"group-size", .kind = OPT_COUNT, .at = AT(group_size), .value = "N", .min = 1,
      .max = RANKS_MAX,
@@ -323,17 +330,13 @@ const opt_row options_running[] = {
 };
 
 const opt_row options_terminal[] = {
+    {"no-pager", .kind = OPT_FLAG, .at = offsetof(cli, no_pager),
+     .help = "do not show the report in a pager"},
     {"color", .kind = OPT_CHOICE, .at = offsetof(cli, color), .value = "WHEN",
      .choices = "auto|always|never",
      .help =
          "colours in reports and messages: auto (on a terminal, unless NO_COLOR is set), always "
          "or never"},
-    {0},
-};
-
-const opt_row options_pager[] = {
-    {"no-pager", .kind = OPT_FLAG, .at = offsetof(cli, no_pager),
-     .help = "do not show the report in a pager"},
     {0},
 };
 

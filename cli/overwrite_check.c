@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "report.h"
+
 /* Whether `path` names the file `written`, or a file in the folder `written`. */
 static bool is_inside(const char *path, const char *written)
 {
@@ -37,7 +39,7 @@ static fsdpck_status check(const command_request *r, const char *dst, fsdpck_err
             if (read[i].path == NULL || written[k] == NULL || !is_inside(read[i].path, written[k]))
                 continue;
             err->status = FSDPCK_USAGE;
-            fsdpck_escape(err->path, sizeof err->path, written[k], strlen(written[k]));
+            report_set_path(err, written[k]);
             struct stat found;
             const bool is_folder = stat(read[i].path, &found) == 0 && S_ISDIR(found.st_mode);
             snprintf(err->message, sizeof err->message, "%s would replace the %s of %s",

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "base/utf8.h"
 #include "fsdpck_verify.h"
 #include "report_page.h"
 #include "warnings.h"
@@ -90,6 +91,46 @@ void report_put_text(json_writer *w, const char *text)
     free(escaped);
 }
 
+void report_put_path(json_writer *w, const char *path)
+{
+    text_buf text = {0};
+    for (const char *at = path; *at != '\0';) {
+        uint32_t c;
+        char byte[4];
+        const unsigned n = utf8_decode((const uint8_t *)at, strlen(at), &c);
+        if (n == 0) {
+            snprintf(byte + 1, sizeof byte - 1, "%02X", (unsigned)(uint8_t)*at);
+            byte[0] = '\0';
+        }
+        text_append(&text, n > 0 ? at : byte, n > 0 ? n : 3);
+        at += n > 0 ? n : 1;
+    }
+    json_put_string(w, text.text, text.nbytes);
+    w->out->failed |= text.failed;
+    text_release(&text);
+}
+
+void report_path(json_writer *w, const char *key, const char *path)
+{
+    if (path == NULL || path[0] == '\0')
+        return;
+    json_put_key(w, key, strlen(key));
+    report_put_path(w, path);
+}
+
+void report_paths(json_writer *w, const char *key, char *const *paths, size_t count)
+{
+    json_member_array(w, key);
+    for (size_t i = 0; i < count; i++)
+        report_put_path(w, paths[i]);
+    json_end_array(w);
+}
+
+void report_set_path(fsdpck_error *err, const char *path)
+{
+    snprintf(err->path, sizeof err->path, "%s", path);
+}
+
 /* Adds nothing for "". */
 static void add_text(json_writer *w, const char *key, const char *text)
 {
@@ -103,9 +144,9 @@ static void add_source(const cli *c, json_writer *w, const fsdpck_info *source)
 {
     json_member_object(w, "source");
     if (source == NULL)
-        add_text(w, "path", c->source_path);
+        report_path(w, "path", c->source_path);
     if (source != NULL) {
-        add_text(w, "path", source->path);
+        report_path(w, "path", source->path);
         add_text(w, "format", source->format);
         add_text(w, "trainer", source->trainer);
         add_text(w, "torch_version", source->torch_version);
@@ -133,6 +174,17 @@ static void print(text_buf *text)
     text->nbytes = 0;
 }
 
+/* In a page alone: a report of the same run is otherwise the same text. */
+static void put_run(json_writer *w)
+{
+    char text[32];
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc) != NULL && strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc) > 0)
+        json_member_string(w, "time", text);
+    json_member_string(w, "version", fsdpck_version());
+}
+
 json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, const char *verdict,
                                const fsdpck_info *source)
 {
@@ -146,6 +198,8 @@ json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, cons
     json_member_i64(w, "exit_code", exit_code);
     json_member_string(w, "verdict", verdict);
     add_source(c, w, source);
+    if (r->page != NULL)
+        put_run(w);
     json_member_double(w, "seconds", report_seconds_since(c->started_seconds));
     json_member_i64(w, "peak_rss", peak_rss_bytes());
     return w;
@@ -264,7 +318,7 @@ void report_texts(json_writer *w, const char *key, char *const *texts, size_t co
 typedef const char *next_name(fsdpck_context *ctx, const fsdpck_error *what, size_t *cursor);
 
 static void put_names(const cli *c, json_writer *w, const char *key, const fsdpck_error *what,
-                      next_name *next)
+                      next_name *next, void (*put)(json_writer *w, const char *name))
 {
     size_t cursor = 0;
     const char *name = next(c->ctx, what, &cursor);
@@ -272,14 +326,14 @@ static void put_names(const cli *c, json_writer *w, const char *key, const fsdpc
         return;
     json_member_array(w, key);
     for (; name != NULL; name = next(c->ctx, what, &cursor))
-        report_put_text(w, name);
+        put(w, name);
     json_end_array(w);
 }
 
 void report_all_names(const cli *c, json_writer *w, const fsdpck_error *what)
 {
-    put_names(c, w, "files", what, fsdpck_context_missing_file);
-    put_names(c, w, "tensors", what, fsdpck_context_named_tensor);
+    put_names(c, w, "files", what, fsdpck_context_missing_file, report_put_path);
+    put_names(c, w, "tensors", what, fsdpck_context_named_tensor, report_put_text);
 }
 
 const char *report_next(fsdpck_finding_id finding, const char *next)
@@ -333,7 +387,7 @@ void report_put_error(json_report *r, const fsdpck_error *err)
     json_member_string(w, "status", fsdpck_status_name(err->status));
     add_text(w, "finding", fsdpck_finding_name(finding));
     add_text(w, "message", err->message);
-    add_text(w, "path", err->path);
+    report_path(w, "path", err->path);
     add_text(w, "tensor", err->tensor);
     if (err->has_offset)
         json_member_u64(w, "offset", err->offset_bytes);
@@ -348,21 +402,21 @@ void report_put_error(json_report *r, const fsdpck_error *err)
     json_end_array(w);
 }
 
-static int failure_json(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
+json_writer *report_begin_failure(json_report *r, const cli *c, const fsdpck_info *source,
+                                  const fsdpck_error *err)
 {
     const fsdpck_finding_id finding = finding_of(err);
-    json_report r;
     json_writer *const w = report_begin_findings(
-        &r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
+        r, c, (int)err->status, is_of_input(finding) ? "findings" : "none", source);
     if (finding != FSDPCK_FINDING_NONE) {
         warnings_begin_finding(w, finding, "error", err->message, report_next(finding, err->next));
-        add_text(w, "path", err->path);
+        report_path(w, "path", err->path);
         report_all_names(c, w, err);
         json_end_object(w);
     }
     json_end_array(w);
-    report_put_error(&r, err);
-    return report_end(&r);
+    report_put_error(r, err);
+    return w;
 }
 
 int report_no_memory(const cli *c)
@@ -374,10 +428,11 @@ int report_no_memory(const cli *c)
 
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
-    const bool is_page = c->page->path != NULL;
-    if (!c->json || is_page)
+    json_report r;
+    if (!c->json || c->page->path != NULL)
         failure_text(c, err);
-    if (c->json)
-        return failure_json(c, source, err);
-    return (int)err->status;
+    if (!c->json)
+        return (int)err->status;
+    report_begin_failure(&r, c, source, err);
+    return report_end(&r);
 }

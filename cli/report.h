@@ -77,6 +77,9 @@ void report_items_release(report_items *items);
  * exit code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
+/* Begins the envelope of a failed run that has more members. */
+json_writer *report_begin_failure(json_report *r, const cli *c, const fsdpck_info *source,
+                                  const fsdpck_error *err);
 /* Adds the members error and next of a failed run. */
 void report_put_error(json_report *r, const fsdpck_error *err);
 
@@ -85,10 +88,18 @@ int report_no_memory(const cli *c);
 
 /* Adds a name that may contain any byte, escaped. */
 void report_name(json_writer *w, const char *key, const char *name, size_t nbytes);
+/* Adds a path, not escaped, so that a program can open it: a byte that is not UTF-8 is U+0000 and two hexadecimal digits.
+ * Nothing for "" and NULL. */
+void report_path(json_writer *w, const char *key, const char *path);
+/* Adds it to a list. */
+void report_put_path(json_writer *w, const char *path);
 /* Adds a text to a list. */
 void report_put_text(json_writer *w, const char *text);
 /* Adds a list of texts. */
 void report_texts(json_writer *w, const char *key, char *const *texts, size_t count);
+void report_paths(json_writer *w, const char *key, char *const *paths, size_t count);
+/* Sets the path of an error. */
+void report_set_path(fsdpck_error *err, const char *path);
 
 /* The members "files" and "tensors": all that the error is about, if their names are known. */
 void report_all_names(const cli *c, json_writer *w, const fsdpck_error *what);

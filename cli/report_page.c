@@ -15,6 +15,20 @@
 extern const unsigned char report_page_head[], report_page_tail[];
 extern const unsigned report_page_head_nbytes, report_page_tail_nbytes;
 
+/* Nothing was added to it. */
+static bool ends_as_page(const char *path)
+{
+    static const char end[] = "</html>\n";
+    char last[sizeof end] = "";
+    FILE *file = fopen(path, "rb");
+    const bool is = file != NULL && fseek(file, -(long)(sizeof end - 1), SEEK_END) == 0 &&
+                    fread(last, 1, sizeof end - 1, file) == sizeof end - 1 &&
+                    strcmp(last, end) == 0;
+    if (file != NULL)
+        fclose(file);
+    return is;
+}
+
 static bool is_page(const char *path)
 {
     char head[MARK_NBYTES + 1];
@@ -23,13 +37,13 @@ static bool is_page(const char *path)
     if (file != NULL)
         fclose(file);
     head[nbytes] = '\0';
-    return strstr(head, MARK) != NULL;
+    return strstr(head, MARK) != NULL && ends_as_page(path);
 }
 
 bool report_page_is_free(const char *path)
 {
     struct stat st;
-    return stat(path, &st) != 0 || (S_ISREG(st.st_mode) && is_page(path));
+    return lstat(path, &st) != 0 || (S_ISREG(st.st_mode) && is_page(path));
 }
 
 static int create(report_page *page)

@@ -1,5 +1,5 @@
 /* table.h: columns of text on stdout. Columns are as wide as their longest text. If a table is wider than the
- * terminal, its names are shortened in the middle; without a terminal they never are.
+ * terminal, its names are shortened, with most of their ends kept; without a terminal they never are.
  *
  *     static const table_column columns[] = {{"NAME", TABLE_NAME}, {"BYTES", TABLE_NUMBER}};
  *     table *rows = table_new(&c->out, columns, 2);        // NULL is fine for the next two

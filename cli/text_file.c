@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report.h"
+
 #define FIRST_NBYTES ((size_t)64 << 10)
 
 static fsdpck_status fail(fsdpck_error *err, fsdpck_status status, const char *path,
@@ -12,7 +14,7 @@ static fsdpck_status fail(fsdpck_error *err, fsdpck_status status, const char *p
 {
     err->status = status;
     err->sys_errno = status == FSDPCK_IO ? errno : 0;
-    fsdpck_escape(err->path, sizeof err->path, path, strlen(path));
+    report_set_path(err, path);
     snprintf(err->message, sizeof err->message, "%s%s%s%s%s", before, what, behind,
              status == FSDPCK_IO ? ": " : "", status == FSDPCK_IO ? strerror(errno) : "");
     return status;

@@ -32,7 +32,8 @@ size_t text_print(const char *text, size_t nbytes, size_t most)
         fwrite(text, 1, nbytes, stdout);
         return rest;
     }
-    const size_t mark = strlen(MARK), head = (most - mark) / 2, tail = most - mark - head;
+    /* Ends of names differ more than their beginnings. */
+    const size_t mark = strlen(MARK), head = (most - mark) / 4, tail = most - mark - head;
     while (end < nbytes && shown + width_at(text, nbytes, end) <= head)
         shown += width_at(text, nbytes, end++);
     while (begin < nbytes && rest > tail)

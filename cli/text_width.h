@@ -10,7 +10,7 @@
 /* Approximate, in any locale. */
 size_t text_width(const char *text, size_t nbytes);
 
-/* Prints a text on stdout, in the middle shortened to `most` columns if it is wider; `most` is at least 3. Returns the
+/* Prints a text on stdout, shortened to `most` columns if it is wider, a quarter before the dots; `most` is at least 3. Returns the
  * printed width. */
 size_t text_print(const char *text, size_t nbytes, size_t most);
 

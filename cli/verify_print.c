@@ -26,11 +26,11 @@ static void print_field(const char *label, const char *text)
 static void print_finding(const cli *c, const fsdpck_finding *f, fsdpck_finding_id before)
 {
     const fsdpck_error *e = f->what;
-    char where[40];
+    char where[40], path[4 * sizeof e->path];
     printf("%s%s:%s ", paint(&c->out, paint_of_severity(f->severity)), f->severity,
            paint(&c->out, PAINT_END));
     if (e->path[0] != '\0')
-        printf("'%s': ", e->path);
+        printf("'%s': ", fsdpck_escape(path, sizeof path, e->path, strlen(e->path)));
     printf("%s", e->message);
     if (e->finding != FSDPCK_FINDING_NONE)
         printf(" [%s]", fsdpck_finding_name(e->finding));
@@ -211,7 +211,7 @@ static void put_finding(const cli *c, json_writer *w, const fsdpck_finding *f)
     const fsdpck_error *e = f->what;
     warnings_begin_finding(w, e->finding, f->severity, e->message,
                            report_next(e->finding, e->next));
-    put_field(w, "path", e->path);
+    report_path(w, "path", e->path);
     put_field(w, "tensor", e->tensor);
     if (e->has_offset)
         json_member_u64(w, "offset", e->offset_bytes);
@@ -278,8 +278,7 @@ int verify_print_json(const cli *c, const char *like, const fsdpck_verify *v)
     json_member_bool(w, "out_of_time", k.stopped);
     json_member_string(w, "not_seen", k.not_seen);
     put_totals(&r, &k, &source);
-    if (like != NULL)
-        report_name(w, "like", like, strlen(like));
+    report_path(w, "like", like);
     verify_put_nearness(w, v);
     report_begin_member(&r, REPORT_FINDINGS); /* with the warnings */
     for (uint64_t i = 0; i < k.listed; i++) {

@@ -95,6 +95,9 @@ typedef struct open_request {
      * with one of them as its status. NULL: the first error ends it. */
     format_found_fn found;
     void *found_ctx;
+    /* Not NULL: the reader continues without files that are missing, and with those that end early, if the rest describes
+     * tensors. The first such error is kept there (FSDPCK_OK before). Their bytes must not be read. */
+    fsdpck_error *damage;
 } open_request;
 
 /* Opens the folder that was probed. */
@@ -112,6 +115,22 @@ static inline bool open_request_report(const open_request *req, fsdpck_status st
         return false;
     req->found(req->found_ctx, FORMAT_ERROR, what);
     return true;
+}
+
+/* True if the reader can continue without the lost data: `damage` of the request has the error. Single thread. */
+static inline bool open_request_tolerate(const open_request *req, fsdpck_status st,
+                                         const fsdpck_error *what)
+{
+    if (req->damage == NULL || st != FSDPCK_BADINPUT)
+        return false;
+    if (req->damage->status == FSDPCK_OK)
+        *req->damage = *what;
+    return true;
+}
+
+static inline bool open_request_is_damaged(const open_request *req)
+{
+    return req->damage != NULL && req->damage->status != FSDPCK_OK;
 }
 
 /* Reports a property of a valid file that causes trouble in other readers. The findings table
@@ -292,5 +311,7 @@ bool format_is_shard_of_rank(const char *name);
 /* Number of files that the name states: 5 of "model-00001-of-00005.safetensors", 4 of
  * "model_world_size_4_rank_0.pt"; 0 if it states none. */
 uint64_t format_file_count(const char *name);
+/* The index without which transformers or diffusers do not load a file of this name (shard_name.h). */
+bool format_index_name(const char *name, char *index, size_t capacity);
 
 #endif

@@ -4,7 +4,7 @@
  *     RETURN_IF(gpu_open(local_rank, &g, err));              // DEVICE if none is usable
  *     RETURN_IF(g->calls->host_new(g, nbytes, &pinned, err));
  *     RETURN_IF(g->calls->device_new(g, nbytes, &device, err));
- *     RETURN_IF(g->calls->stream_new(g, &s, err));
+ *     RETURN_IF(g->calls->stream_new(g, false, &s, err));
  *     RETURN_IF(g->calls->copy_in(s, device, pinned, nbytes, err));
  *     RETURN_IF(g->calls->place(s, &what, err));             // many boxes, one launch
  *     RETURN_IF(g->calls->copy_out(s, pinned, device, nbytes, err));
@@ -14,7 +14,7 @@
  *
  * A stream executes its work later, in order. Memory used by that work must not change until a
  * later mark has been waited for. All calls may be made from any thread; one thread at a time uses
- * a stream. Failures are DEVICE, with the driver's message. After a failure only the free functions and
+ * a stream. The calling thread's current device is the same afterwards. Failures are DEVICE, with the driver's message. After a failure only the free functions and
  * close may be called for the stream; they still work.
  *
  * The calls are a table of functions so that tests can replace the device.
@@ -115,20 +115,23 @@ typedef struct gpu_copy {
  * have joined dims that are contiguous on both sides. dims has room for 3 * (copy.ndim + 1). */
 bool gpu_box_prepare(gpu_box *box, uint64_t *dims, const gpu_copy *copy);
 
-/* Checksum of copied bytes: words of 8 bytes, each times its odd number, as 64 bits. It detects
- * every single flipped bit. The last word is padded with zeros. */
+/* Checksum of copied bytes: words of 8 bytes, each mixed with its number, are added as 64 bits. It
+ * detects every change within one word; changes of several words cancel only by chance. The last word is
+ * padded with zeros. The checksum of a single word is the word. */
 uint64_t gpu_sum(const void *bytes, uint64_t nbytes);
 
 enum { GPU_MARKS = 4 };
 
 typedef struct gpu_calls {
     void (*close)(gpu *g);
-    /* Pinned host memory, a multiple of 4096. The free functions accept 0 and NULL. */
+    /* Pinned host memory in whole pages, on the device's side of the machine. The free functions accept 0
+     * and NULL. */
     fsdpck_status (*host_new)(gpu *g, uint64_t nbytes, void **memory, fsdpck_error *err);
-    void (*host_free)(gpu *g, void *memory);
+    void (*host_free)(gpu *g, void *memory, uint64_t nbytes);
     fsdpck_status (*device_new)(gpu *g, uint64_t nbytes, gpu_address *memory, fsdpck_error *err);
     void (*device_free)(gpu *g, gpu_address memory);
-    fsdpck_status (*stream_new)(gpu *g, gpu_stream **stream, fsdpck_error *err);
+    /* urgent: its kernels go before those of other streams. */
+    fsdpck_status (*stream_new)(gpu *g, bool urgent, gpu_stream **stream, fsdpck_error *err);
     /* Waits for the pending work. */
     void (*stream_free)(gpu_stream *s);
     fsdpck_status (*copy_in)(gpu_stream *s, gpu_address to, const void *from, uint64_t nbytes,
@@ -148,13 +151,16 @@ typedef struct gpu_calls {
     fsdpck_status (*is_done)(gpu_stream *s, unsigned mark, bool *done, fsdpck_error *err);
     /* The stream in the form that NCCL requires. */
     void *(*stream_handle)(gpu_stream *s);
+    /* Makes the device current in the calling thread, as NCCL requires; `leave` restores the
+     * one before. All other calls do so themselves. */
+    int (*enter)(gpu *g);
+    void (*leave)(gpu *g, int before);
 } gpu_calls;
 
 /* First member of each implementation's own struct. */
 struct gpu {
     const gpu_calls *calls;
-    char name[64]; /* "NVIDIA H200" */
-    uint64_t memory_nbytes;
+    char name[64];         /* "NVIDIA H200" */
     unsigned index, count; /* number of the device, and of all devices */
     unsigned capability;   /* 90: sm_90 */
     uint8_t uuid[16];      /* of the device, or of its part under MIG; zeros: unknown */

@@ -120,7 +120,7 @@ FSDPCK_API int fsdpck_context_warning(fsdpck_context *ctx, size_t index, fsdpck_
 
 /* The names of the files that a finding FILE-MISSING is about, one per call; an error has space for a
  * few only. *cursor begins at 0. Returns NULL after the last, and at once if the files are not known by
- * name. Names are relative to what->path, escaped as by fsdpck_escape, and at most a million. They belong
+ * name. Names are relative to what->path, not escaped, and at most a million. They belong
  * to the context until the same path is opened again:
  *
  *     size_t cursor = 0;
@@ -257,12 +257,12 @@ typedef struct fsdpck_open_options {
     const fsdpck_adapter_options *adapter; /* read one adapter alone, as PEFT saves it; or NULL */
     const fsdpck_merge_options *merge;     /* merge adapters into the weights; or NULL */
     int assume_lost_keys; /* keys without a tensor or an object (DCP-KEY-LOST) are a warning */
+    int damaged;          /* set *out though files are missing or cut: it can be walked, not read */
 } fsdpck_open_options;
 
-/* Reads the metadata of the checkpoint at `path`, a folder or a file. If a folder contains exactly one
- * checkpoint further down, the call opens that one. *out is freed with fsdpck_close. Collective in a
- * group. Errors: BADINPUT (malformed, incomplete or hostile), UNSUPPORTED, IO, LIMIT, USAGE (several
- * checkpoints below `path`; err.next lists them). */
+/* Reads the metadata of the checkpoint at `path`, a folder or a file, or the only one in a folder. *out
+ * is freed with fsdpck_close. Collective in a group. Errors: BADINPUT (malformed, incomplete or hostile),
+ * UNSUPPORTED, IO, LIMIT, USAGE (several checkpoints below `path`; err.next lists them). */
 FSDPCK_API fsdpck_status fsdpck_open(fsdpck_context *ctx, const char *path,
                                      const fsdpck_open_options *options, fsdpck_checkpoint **out,
                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
@@ -475,7 +475,7 @@ typedef struct fsdpck_work_options {
     size_t struct_nbytes;
     unsigned threads; /* 0: as many as affinity and cgroup allow */
     uint64_t
-        memory_nbytes; /* buffers, in addition to metadata; 0: 256 MiB, less on small machines */
+        memory_nbytes; /* buffers, in addition to metadata; 0: 256 MiB (GPU: 1 GiB), less on small machines */
     fsdpck_engine engine;
 } fsdpck_work_options;
 
@@ -505,6 +505,9 @@ typedef struct fsdpck_output_options {
     int hdf5_groups;          /* hdf5: a dot in a name begins a group */
     unsigned gzip_level;      /* hdf5: 1 to 9: tensors of 16 KiB or more in chunks, shuffled and
                                   deflated; 0: uncompressed */
+    /* Record finished ranges in a journal beside the unfinished output, and continue that of an earlier
+     * call that was killed, if the source, the options and the version are the same. */
+    int resume;
 } fsdpck_output_options;
 
 /* Shards of the output. Zeros are the defaults. */
@@ -581,7 +584,7 @@ typedef struct fsdpck_group_plan {
 } fsdpck_group_plan;
 
 /* Result of fsdpck_consolidate and fsdpck_reshard. The library allocates it and sets struct_nbytes; read
- * no member beyond it. Texts and arrays belong to the report. Names are escaped. */
+ * no member beyond it. Texts and arrays belong to the report. Paths are not escaped, names are. */
 typedef struct fsdpck_report {
     size_t struct_nbytes;
     const char *format;                        /* name of the writer */
@@ -641,6 +644,10 @@ typedef struct fsdpck_report {
     fsdpck_format_id format_id; /* of `format` */
     uint64_t adapter_tensors_in, adapter_tensors_out; /* of LoRA: in the source, and written */
     uint64_t sidecars_more;                           /* not in sidecars, which has the first 100 */
+    /* resume: whether the run had a journal, and whether it continued an earlier one. Ranges that were not written
+     * again, and bytes of recorded ranges that were. */
+    int resumable, resumed;
+    uint64_t kept_ranges, kept_nbytes, rewritten_nbytes;
 } fsdpck_report;
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with

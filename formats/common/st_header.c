@@ -65,7 +65,7 @@ static int by_offset(const void *a, const void *b)
     return x->name < y->name ? -1 : x->name > y->name;
 }
 
-static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
+static fsdpck_status check_tiling(st_header *h, bool may_end_early, fsdpck_error *err)
 {
     st_entry *e = h->entries.items;
     const size_t count = h->entries.count;
@@ -88,7 +88,7 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
         }
         end = e[i].end_bytes;
     }
-    if (end == h->data_nbytes)
+    if (end == h->data_nbytes || (may_end_early && end > h->data_nbytes))
         return FSDPCK_OK;
     const bool cut = end > h->data_nbytes;
     return FAIL_AS(err, FSDPCK_BADINPUT,
@@ -99,8 +99,9 @@ static fsdpck_status check_tiling(st_header *h, fsdpck_error *err)
                    (found, "%" PRIu64 " byte%s", h->data_nbytes, text_plural(h->data_nbytes)));
 }
 
-fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,
-                              uint64_t data_nbytes, budget *owner, st_header *h, fsdpck_error *err)
+static fsdpck_status parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,
+                           uint64_t data_nbytes, bool may_end_early, budget *owner, st_header *h,
+                           fsdpck_error *err)
 {
     init(h, owner);
     h->data_offset_bytes = text_offset_bytes + nbytes;
@@ -110,10 +111,16 @@ fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_off
         err->offset_bytes +=
             text_offset_bytes; /* until now it counted from the start of the text */
     if (st == FSDPCK_OK)
-        st = check_tiling(h, err);
+        st = check_tiling(h, may_end_early, err);
     if (st != FSDPCK_OK)
         st_header_release(h);
     return st;
+}
+
+fsdpck_status st_header_parse(const char *text, size_t nbytes, uint64_t text_offset_bytes,
+                              uint64_t data_nbytes, budget *owner, st_header *h, fsdpck_error *err)
+{
+    return parse(text, nbytes, text_offset_bytes, data_nbytes, false, owner, h, err);
 }
 
 /* --- from a file --- */
@@ -175,8 +182,8 @@ fsdpck_status st_header_read(const st_input *in, budget *owner, st_header *h, fs
         memcpy(whole, first + 8, (size_t)(have - 8));
         GOTO_IF(in->read(in->ctx, base + have, whole + (have - 8), n - (have - 8), err), out);
     }
-    st = st_header_parse(whole != NULL ? whole : first + 8, (size_t)n, base + 8, in->nbytes - 8 - n,
-                         owner, h, err);
+    st = parse(whole != NULL ? whole : first + 8, (size_t)n, base + 8, in->nbytes - 8 - n,
+               in->may_end_early, owner, h, err);
 out:
     budget_free(owner, whole, n);
     budget_free(owner, first, have);

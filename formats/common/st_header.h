@@ -40,6 +40,7 @@ typedef struct st_input {
     void *ctx;
     uint64_t base_offset_bytes; /* start of the stream in the file */
     uint64_t nbytes;            /* of the stream */
+    bool may_end_early;         /* the header is wanted, though the data are incomplete */
 } st_input;
 
 typedef struct st_entry {

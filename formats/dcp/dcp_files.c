@@ -4,24 +4,18 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "formats/common/renamed_file.h"
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
+#include "formats/dcp/dcp_missing.h"
 #include "io/path_stamp.h"
 
 /* --- sizes --- */
 
-typedef struct file_state {
-    uint64_t nbytes;
-    uint8_t needed;
-    uint8_t kind; /* path_kind */
-} file_state;
-
 typedef struct size_job {
     dcp_folder *d;
     const catalogue *cat;
-    file_state *states;
+    dcp_file_state *states;
     int64_t *mtimes_ns; /* INT64_MIN: unknown */
     bool no_follow;
 } size_job;
@@ -29,7 +23,7 @@ typedef struct size_job {
 static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err)
 {
     const size_job *s = ctx;
-    file_state *state = &s->states[job];
+    dcp_file_state *state = &s->states[job];
     const char *name = catalogue_name(s->cat, catalogue_file(s->cat, job)->path);
     path_stamp stamp;
     path_kind kind;
@@ -50,12 +44,7 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
     return FSDPCK_OK;
 }
 
-static const dcp_repeat *repeat_at(const dcp_folder *d, size_t i)
-{
-    return VEC_AT(&d->repeats, const dcp_repeat, i);
-}
-
-static void mark_needed(const dcp_folder *d, const catalogue *cat, file_state *states)
+static void mark_needed(const dcp_folder *d, const catalogue *cat, dcp_file_state *states)
 {
     for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
         const cat_chunk *c = catalogue_chunk(cat, i);
@@ -65,111 +54,7 @@ static void mark_needed(const dcp_folder *d, const catalogue *cat, file_state *s
     for (size_t i = 0; i < catalogue_object_count(cat); i++)
         states[catalogue_object(cat, i)->file].needed = 1;
     for (size_t i = 0; i < d->repeats.count; i++)
-        states[repeat_at(d, i)->file].needed = 1;
-}
-
-static bool is_missing(const file_state *states, uint32_t file_id)
-{
-    return states[file_id].needed && states[file_id].kind == PATH_ABSENT;
-}
-
-/* Appends the names of up to ten items in missing files to `text`; returns the total number. */
-static uint64_t list_lost(const dcp_folder *d, const catalogue *cat, const file_state *states,
-                          text_buf *text)
-{
-    uint64_t lost = 0;
-    uint32_t last = CAT_NONE;
-
-    for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
-        const cat_chunk *c = catalogue_chunk(cat, i);
-        if (c->place == LOCATION_EMPTY || c->tensor == last || !is_missing(states, c->file))
-            continue;
-        last = c->tensor;
-        if (lost++ < 10)
-            text_printf(text, "%s'%s'", lost > 1 ? ", " : "",
-                        catalogue_name(cat, catalogue_tensor(cat, c->tensor)->name));
-    }
-    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
-        const cat_object *o = catalogue_object(cat, i);
-        if (is_missing(states, o->file) && lost++ < 10)
-            text_printf(text, "%s'%s'", lost > 1 ? ", " : "", catalogue_name(cat, o->name));
-    }
-    for (size_t i = 0; i < d->repeats.count; i++)
-        if (is_missing(states, repeat_at(d, i)->file) && lost++ < 10)
-            text_printf(text, "%s'%s'", lost > 1 ? ", " : "",
-                        dcp_object_name(cat, repeat_at(d, i)->object));
-    return lost;
-}
-
-/* End of the last blob of a file, which is its size; 0: unknown. */
-static uint64_t size_of_missing(const catalogue *cat, uint32_t file_id)
-{
-    uint64_t nbytes = 0, end;
-
-    for (uint64_t i = 0; i < catalogue_chunk_count(cat); i++) {
-        const cat_chunk *c = catalogue_chunk(cat, i);
-        if (c->place != LOCATION_EMPTY && c->file == file_id &&
-            checked_add(c->offset_bytes, c->nbytes, &end) && end > nbytes)
-            nbytes = end;
-    }
-    for (size_t i = 0; i < catalogue_object_count(cat); i++) {
-        const cat_object *o = catalogue_object(cat, i);
-        if (o->file == file_id && checked_add(o->offset_bytes, o->nbytes, &end) && end > nbytes)
-            nbytes = end;
-    }
-    return nbytes;
-}
-
-static bool is_named(const void *ctx, const char *entry)
-{
-    const dcp_folder *d = ctx;
-    return strtab_find(&d->names.paths, entry, strlen(entry)) != STRTAB_NONE;
-}
-
-static fsdpck_status report_missing(dcp_folder *d, const open_request *req, const catalogue *cat,
-                                    const file_state *states, fsdpck_error *err)
-{
-    const size_t nfiles = catalogue_file_count(cat);
-    text_buf files = {.limit_bytes = 16384}, lost = {.limit_bytes = 65536};
-    uint64_t missing = 0;
-    uint32_t first_id = 0;
-    const char *first = "";
-
-    for (uint32_t i = 0; i < nfiles; i++) {
-        const char *name = catalogue_name(cat, catalogue_file(cat, i)->path);
-        if (!is_missing(states, i))
-            continue;
-        if (missing++ == 0) {
-            first = name;
-            first_id = i;
-        } else {
-            text_printf(&files, "%s'%s'", missing > 2 ? ", " : "", name);
-        }
-        log_missing_file(&d->log, d->dir.path, name);
-    }
-    if (missing == 0)
-        return FSDPCK_OK;
-    const uint64_t nlost = list_lost(d, cat, states, &lost);
-    const char *other = renamed_file_find(req->probe, size_of_missing(cat, first_id), is_named, d);
-    if (missing == 1)
-        FAIL(err, BADINPUT, FILE_MISSING, "file '%s' is missing", first);
-    else
-        FAIL(err, BADINPUT, FILE_MISSING, "%" PRIu64 " files are missing: '%s', %s", missing, first,
-             files.text != NULL ? files.text : "");
-    error_path(err, d->dir.path);
-    error_expected(err, "%zu file%s that the metadata names", nfiles, text_plural(nfiles));
-    error_found(err, "%" PRIu64 " missing", missing);
-    error_next(err,
-               "%s%s%s%s%scopy the missing file%s from where the checkpoint was written (often all "
-               "files of one node); tensors and objects with missing parts (%" PRIu64 "): %s%s",
-               other != NULL ? "'" : "", other != NULL ? other : "",
-               other != NULL ? "' has the size of '" : "", other != NULL ? first : "",
-               other != NULL ? "': rename it back if it is that file; otherwise " : "",
-               text_plural(missing), nlost, lost.text != NULL ? lost.text : "",
-               nlost > 10 ? ", ..." : "");
-    text_release(&files);
-    text_release(&lost);
-    return FSDPCK_BADINPUT;
+        states[dcp_repeat_at(d, i)->file].needed = 1;
 }
 
 /* --- ends --- */
@@ -217,10 +102,10 @@ static fsdpck_status check_ends(dcp_folder *d, const open_request *req, fsdpck_e
 }
 
 static fsdpck_status check_repeat(const dcp_folder *d, const dcp_repeat *r,
-                                  const file_state *states, fsdpck_error *err)
+                                  const dcp_file_state *states, fsdpck_error *err)
 {
     const uint64_t nbytes = states[r->file].nbytes;
-    if (is_missing(states, r->file) || checked_range(r->offset_bytes, r->nbytes, nbytes))
+    if (dcp_is_missing(states, r->file) || checked_range(r->offset_bytes, r->nbytes, nbytes))
         return FSDPCK_OK;
     return FAIL_WITH(
         err, BADINPUT, FILE_SHORT, ("file ends before the end of its blobs"),
@@ -232,12 +117,12 @@ static fsdpck_status check_repeat(const dcp_folder *d, const dcp_repeat *r,
 
 /* The values of other ranks, of objects that several ranks have. */
 static fsdpck_status check_repeats(const dcp_folder *d, const open_request *req,
-                                   const file_state *states, fsdpck_error *err)
+                                   const dcp_file_state *states, fsdpck_error *err)
 {
     fsdpck_status failed = FSDPCK_OK;
     for (size_t i = 0; i < d->repeats.count; i++) {
         fsdpck_error what = FSDPCK_ERROR_INIT;
-        const fsdpck_status st = check_repeat(d, repeat_at(d, i), states, &what);
+        const fsdpck_status st = check_repeat(d, dcp_repeat_at(d, i), states, &what);
         if (st == FSDPCK_OK)
             continue;
         if (err != NULL && failed == FSDPCK_OK)
@@ -251,15 +136,15 @@ static fsdpck_status check_repeats(const dcp_folder *d, const open_request *req,
 
 /* --- all --- */
 
-static fsdpck_status check_ranges(dcp_folder *d, const open_request *req, const file_state *states,
-                                  fsdpck_error *err)
+static fsdpck_status check_ranges(dcp_folder *d, const open_request *req,
+                                  const dcp_file_state *states, fsdpck_error *err)
 {
     const size_t nfiles = catalogue_file_count(d->cat);
     uint8_t *missing = budget_alloc(d->owner, nfiles, err);
     if (missing == NULL)
         return FSDPCK_LIMIT;
     for (uint32_t f = 0; f < nfiles; f++)
-        missing[f] = is_missing(states, f);
+        missing[f] = dcp_is_missing(states, f);
     const fsdpck_status st = dcp_ranges_check_files(d, d->cat, req, missing, err);
     budget_free(d->owner, missing, nfiles);
     return st;
@@ -270,7 +155,7 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
     catalogue *cat = d->cat;
     const size_t nfiles = catalogue_file_count(cat);
     fsdpck_status st = FSDPCK_OK;
-    file_state *states = budget_alloc(d->owner, nfiles * sizeof *states, err);
+    dcp_file_state *states = budget_alloc(d->owner, nfiles * sizeof *states, err);
     int64_t *mtimes_ns =
         states == NULL ? NULL : budget_alloc(d->owner, nfiles * sizeof *mtimes_ns, err);
 
@@ -290,21 +175,24 @@ fsdpck_status dcp_files_check(dcp_folder *d, const open_request *req, fsdpck_err
     GOTO_IF(pool_run(req->nthreads, nfiles, probe_file, &job, req->cancel, err), out);
     for (size_t i = 0; i < nfiles; i++)
         catalogue_file(cat, i)->nbytes = states[i].nbytes;
-    st = report_missing(d, req, cat, states, err);
-    if (st != FSDPCK_OK && !open_request_report(req, st, err))
-        goto out;
     fsdpck_error what = FSDPCK_ERROR_INIT;
+    st = dcp_report_missing(d, req, cat, states, err);
+    if (st != FSDPCK_OK && !open_request_tolerate(req, st, err) &&
+        !open_request_report(req, st, err))
+        goto out;
     const fsdpck_status ranges = check_ranges(d, req, states, &what);
     if (st == FSDPCK_OK && ranges != FSDPCK_OK) {
         st = ranges;
         if (err != NULL)
             *err = what;
     }
-    if (st == FSDPCK_OK)
+    if (open_request_tolerate(req, ranges, &what) || open_request_is_damaged(req))
+        st = FSDPCK_OK;
+    else if (st == FSDPCK_OK)
         st = check_repeats(d, req, states, err);
-    if (st == FSDPCK_OK)
+    if (st == FSDPCK_OK && !open_request_is_damaged(req))
         st = check_ends(d, req, err);
-    if (st == FSDPCK_OK)
+    if (st == FSDPCK_OK && !open_request_is_damaged(req))
         st = dcp_warn_of_newer(d, mtimes_ns, err);
 out:
     budget_free(d->owner, mtimes_ns, nfiles * sizeof *mtimes_ns);

@@ -300,7 +300,8 @@ static fsdpck_status fill(dcp_folder *d, const open_request *req, dcp_builder *b
     keep_tables(d, b);
     RETURN_IF(dcp_lightning_add_file(d, req, &lightning_file, err));
     RETURN_IF(dcp_files_check(d, req, err));
-    RETURN_IF(dcp_warn_of_empty_lost(d, err));
+    if (!open_request_is_damaged(req))
+        RETURN_IF(dcp_warn_of_empty_lost(d, err));
     if (!marks.no_collectives)
         RETURN_IF(dcp_count_ranks(d, req, &marks, err));
     if (b->stray_blobs > 0)

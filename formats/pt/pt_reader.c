@@ -18,7 +18,7 @@ typedef struct pt_file {
 
 static bool named_so(const char *name)
 {
-    static const char *const suffixes[] = {".pt", ".pth", ".ckpt"};
+    static const char *const suffixes[] = {".pt", ".pth", ".ckpt", ".pth.tar", ".pt.tar"};
     const size_t n = name == NULL ? 0 : strlen(name);
 
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {

@@ -461,5 +461,7 @@ bool ranks_is_torch_checkpointing(const probe_input *in);
  * kept. BADINPUT if `text` is not a JSON object. "": as verl writes them for FSDP2. */
 fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf *out,
                                  fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The number of ranks that such settings record; 0: none, or they are no settings. */
+uint64_t ranks_settings_count(const char *text);
 
 #endif

@@ -205,9 +205,14 @@ fsdpck_status ranks_check_complete(ranks_state *s, fsdpck_error *err)
     expect(s, &c);
     list_missing(s, &c, &names, &missing);
     fsdpck_status st = FSDPCK_OK;
+    fsdpck_error lost = FSDPCK_ERROR_INIT;
     if (missing > 0)
-        st = error_missing(s, &c, &names, missing, err);
-    else if (s->req->expect_ranks > 0 &&
+        st = error_missing(s, &c, &names, missing, &lost);
+    if (missing > 0 && err != NULL)
+        *err = lost;
+    if (open_request_tolerate(s->req, st, &lost))
+        st = FSDPCK_OK;
+    else if (missing == 0 && s->req->expect_ranks > 0 &&
              s->list->files.count > s->req->expect_ranks * s->list->families.count)
         st = too_many(s, highest_rank(s->list), err);
     text_release(&names);

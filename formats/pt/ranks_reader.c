@@ -101,7 +101,7 @@ static void state_release(ranks_state *s)
     text_release(&s->partial);
 }
 
-/* With request->found, reports all unreadable files. */
+/* With request->found, reports all unreadable files; with request->damage, does without them. */
 static fsdpck_status parse_files(ranks_state *s, fsdpck_error *err)
 {
     const vec *files = &s->list->files;
@@ -111,7 +111,7 @@ static fsdpck_status parse_files(ranks_state *s, fsdpck_error *err)
         fsdpck_error what;
         fsdpck_error_init(&what);
         const fsdpck_status st = ranks_parse_file(s, VEC_AT(files, const ranks_file, i), &what);
-        if (st == FSDPCK_OK)
+        if (st == FSDPCK_OK || (s->file_unread && open_request_tolerate(s->req, st, &what)))
             continue;
         const bool told = s->file_unread && open_request_report(s->req, st, &what);
         if ((failed == FSDPCK_OK || !told) && err != NULL)
@@ -141,11 +141,15 @@ static fsdpck_status read_all(ranks_state *s, fsdpck_error *err)
     RETURN_IF(ranks_meta_check(s, err));
     if (!stated)
         RETURN_IF(ranks_check_complete(s, err));
-    RETURN_IF(ranks_warn_kinds(s, err));
-    RETURN_IF(ranks_warn_partial(s, err));
+    const bool is_whole = !open_request_is_damaged(s->req);
+    if (is_whole)
+        RETURN_IF(ranks_warn_kinds(s, err));
+    if (is_whole)
+        RETURN_IF(ranks_warn_partial(s, err));
     RETURN_IF(ranks_mark_stages(s, err));
     RETURN_IF(ranks_part_stages(s, err));
-    RETURN_IF(ranks_warn_lacking(s, err));
+    if (is_whole)
+        RETURN_IF(ranks_warn_lacking(s, err));
     RETURN_IF(ranks_merge(s, err));
     return catalogue_seal(s->cat, err);
 }
@@ -336,14 +340,14 @@ static void fill_source(void *self, catalogue *cat, source *src)
     src->locate = locate;
 }
 
-/* A trainer's settings, kept or rewritten. */
+/* A trainer's settings, kept or rewritten. Another file of that name is not of the checkpoint. */
 static bool owns(const probe_input *in, const cat_origin *origin, const char *path, uint64_t nbytes)
 {
     (void)in;
     (void)nbytes;
     const ranks_trainer *trainer = ranks_trainer_find(origin->trainer);
     return trainer != NULL && trainer->settings_name != NULL &&
-           strcmp(path, trainer->settings_name) == 0;
+           strcmp(path, trainer->settings_name) == 0 && ranks_settings_count(origin->settings) > 0;
 }
 
 const format_reader pt_ranks_reader = {

@@ -142,8 +142,7 @@ fsdpck_status ranks_settings_put(const char *text, uint64_t world_size, text_buf
     return st == FSDPCK_OK ? text_check(out, err) : st;
 }
 
-/* 0: not recorded */
-static uint64_t ranks_of_settings(const char *text)
+uint64_t ranks_settings_count(const char *text)
 {
     json_reader r;
     json_token t;
@@ -164,7 +163,7 @@ static uint64_t ranks_of_settings(const char *text)
 
 static void warn_settings_ranks(const open_request *req, const char *name, const cat_origin *o)
 {
-    const uint64_t ranks = ranks_of_settings(o->settings);
+    const uint64_t ranks = ranks_settings_count(o->settings);
     if (ranks > 0 && o->world_size > 0 && ranks != (uint64_t)o->world_size)
         log_warn(&req->log, FSDPCK_FINDING_RANK_MIXED, "use a copy of the whole folder",
                  "'%s' records %" PRIu64 " rank%s, but the files are of %" PRId64

@@ -8,6 +8,7 @@
 
 #include "formats/common/renamed_file.h"
 #include "formats/safetensors/shard_name.h"
+#include "io/dead_link.h"
 
 enum { NAME_NBYTES_MAX = 512, PADDED_DIGITS = 5, VARIANTS_MOST = 8, MISSING_MOST = 1 << 16 };
 
@@ -183,6 +184,17 @@ fsdpck_status hf_missing_family_error(const open_request *req, const char *suffi
     return st;
 }
 
+fsdpck_status hf_missing_check_slices(const open_request *req, const char *entry, fsdpck_error *err)
+{
+    shard_name parts;
+    if (!shard_name_parse(entry, &parts) || !parts.is_slice || parts.file_count == 1)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
+                     ("files of tensor-parallel ranks, which hold slices of tensors"),
+                     (path, req->path), (found, "'%s'", entry),
+                     (next, "give the folder that they were converted from"));
+}
+
 /* --- names in an index --- */
 
 typedef struct indexed_names {
@@ -203,6 +215,7 @@ static fsdpck_status check_present(const open_request *req, const char *const *n
 {
     const probe_input *in = req->probe;
     text_buf list = {.limit_bytes = 300};
+    char link_to[200] = "", link[300] = "";
     size_t missing = 0;
     for (size_t i = 0; i < count; i++) {
         path_kind kind;
@@ -214,6 +227,8 @@ static fsdpck_status check_present(const open_request *req, const char *const *n
         if (kind != PATH_ABSENT)
             continue;
         missing++;
+        if (link[0] == '\0' && dead_link_target(&in->dir, names[i], link_to, sizeof link_to))
+            snprintf(link, sizeof link, "%.80s", names[i]);
         log_missing_file(&req->log, in->path, names[i]);
         text_printf(&list, "%s%s", missing > 1 ? ", " : "", names[i]);
     }
@@ -231,6 +246,12 @@ static fsdpck_status check_present(const open_request *req, const char *const *n
                 err,
                 "rename '%s' if it is a missing file; otherwise copy or download the missing files",
                 other);
+        else if (link[0] != '\0')
+            error_next(
+                err,
+                "'%s' is a link to '%s', which does not exist: restore the target (of a cache "
+                "of the Hub, the folder 'blobs'), or copy or download the missing files",
+                link, link_to);
         else
             error_next(err, "copy or download the missing files");
     }
@@ -242,7 +263,13 @@ fsdpck_status hf_missing_check(const open_request *req, const char *const *names
                                const char *suffix, fsdpck_error *err)
 {
     const char *entry;
-    RETURN_IF(check_present(req, names, count, suffix, err));
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    const fsdpck_status st = check_present(req, names, count, suffix, &what);
+    if (st != FSDPCK_OK && err != NULL)
+        *err = what;
+    if (open_request_tolerate(req, st, &what))
+        return FSDPCK_OK;
+    RETURN_IF(st);
     if (hf_missing_family_of(req->probe, names, count, suffix, &entry))
         return hf_missing_family_error(req, suffix, entry, err);
     return FSDPCK_OK;

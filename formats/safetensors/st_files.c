@@ -118,13 +118,14 @@ static fsdpck_status read_file(void *ctx, uint64_t offset_bytes, void *dst, uint
     return file_set_read_at(&r->s->files, r->file, offset_bytes, dst, nbytes, err);
 }
 
-static fsdpck_status read_one(st_files *s, uint64_t job, fsdpck_error *err)
+static fsdpck_status read_one(st_files *s, uint64_t job, bool may_end_early, fsdpck_error *err)
 {
     opened *o = VEC_AT(&s->opened, opened, job);
     reading r = {.s = s, .file = (uint32_t)job};
     fsdpck_status st = file_set_nbytes(&s->files, r.file, &o->nbytes, err);
     if (st == FSDPCK_OK) {
-        const st_input in = {.read = read_file, .ctx = &r, .nbytes = o->nbytes};
+        const st_input in = {
+            .read = read_file, .ctx = &r, .nbytes = o->nbytes, .may_end_early = may_end_early};
         st = st_header_read(&in, s->owner, &o->header, err);
     }
     if (st != FSDPCK_OK)
@@ -138,13 +139,26 @@ static fsdpck_status read_header(void *ctx, unsigned worker, uint64_t job, fsdpc
     fsdpck_error what = FSDPCK_ERROR_INIT;
     (void)worker;
 
-    const fsdpck_status st = read_one(s, job, &what);
+    const fsdpck_status st = read_one(s, job, false, &what);
     if (st == FSDPCK_OK)
         return st;
-    VEC_AT(&s->opened, opened, job)->is_bad = open_request_report(s->req, st, &what);
+    VEC_AT(&s->opened, opened, job)->is_bad =
+        open_request_report(s->req, st, &what) || s->req->damage != NULL;
     if (VEC_AT(&s->opened, opened, job)->is_bad)
         return FSDPCK_OK;
     if (err != NULL)
+        *err = what;
+    return st;
+}
+
+/* For the status; with request->damage, without the data that are lost. */
+static fsdpck_status read_again(st_files *s, size_t i, fsdpck_error *err)
+{
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    fsdpck_status st = read_one(s, i, false, &what);
+    if (what.finding == FSDPCK_FINDING_FILE_SHORT && open_request_tolerate(s->req, st, &what))
+        st = read_one(s, i, true, &what);
+    if (st != FSDPCK_OK && err != NULL)
         *err = what;
     return st;
 }
@@ -154,7 +168,7 @@ fsdpck_status st_files_read_headers(st_files *s, fsdpck_error *err)
     fsdpck_status st = pool_run(s->nthreads, s->opened.count, read_header, s, s->cancel, err);
     for (size_t i = 0; st == FSDPCK_OK && i < s->opened.count; i++)
         if (VEC_AT(&s->opened, opened, i)->is_bad)
-            st = read_one(s, i, err); /* again, for the status */
+            st = read_again(s, i, err);
     s->req = NULL;
     return st;
 }
@@ -191,6 +205,16 @@ static bool is_stored(const st_files *s, const char *name, size_t nbytes)
     return false;
 }
 
+/* Whether a text of a file's `__metadata__` is the name of a tensor there, and its key that of a tensor in no file. */
+static bool is_tie(const st_files *s, const st_header *h, uint32_t key)
+{
+    const uint32_t id = *VEC_AT(&h->metadata, const uint32_t, key);
+    return strtab_find(&h->names, strtab_text(&h->metadata_texts, id),
+                       strtab_nbytes(&h->metadata_texts, id)) != STRTAB_NONE &&
+           !is_stored(s, strtab_text(&h->metadata_keys, key),
+                      strtab_nbytes(&h->metadata_keys, key));
+}
+
 void st_files_warn_tied(const st_files *s, const logger *log)
 {
     const char *tied = NULL, *stored = NULL;
@@ -202,9 +226,7 @@ void st_files_warn_tied(const st_files *s, const logger *log)
             const uint32_t id = *VEC_AT(&h->metadata, const uint32_t, key);
             const char *text = strtab_text(&h->metadata_texts, id);
             const char *name = strtab_text(&h->metadata_keys, key);
-            if (strtab_find(&h->names, text, strtab_nbytes(&h->metadata_texts, id)) ==
-                    STRTAB_NONE ||
-                is_stored(s, name, strtab_nbytes(&h->metadata_keys, key)))
+            if (!is_tie(s, h, key))
                 continue;
             tied = count == 0 ? name : tied;
             stored = count == 0 ? text : stored;
@@ -239,6 +261,8 @@ static fsdpck_status keep_of_file(st_files *s, const st_header *h, fsdpck_error 
             RETURN_IF(cat_metadata_add(&s->metadata, name, nbytes,
                                        strtab_text(&h->metadata_texts, text),
                                        strtab_nbytes(&h->metadata_texts, text), err));
+        if (is_tie(s, h, key))
+            RETURN_IF(cat_metadata_add_tie(&s->metadata, name, nbytes, err));
     }
     return FSDPCK_OK;
 }

@@ -359,6 +359,8 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LORA_BESIDE = 561,
     FSDPCK_FINDING_EXPORT_FILES = 580,
     FSDPCK_FINDING_LATEST_TARGET = 590,
+    FSDPCK_FINDING_LATEST_RUNS = 610,
+    FSDPCK_FINDING_RESUME_FRESH = 630,
 } fsdpck_finding_id;
 
 #endif

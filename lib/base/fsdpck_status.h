@@ -92,7 +92,7 @@ typedef struct fsdpck_error {
     uint64_t offset_bytes;     /* from the start of the file `path` */
     fsdpck_finding_id finding; /* its kind; FSDPCK_FINDING_NONE: none */
     char message[512];         /* lower case, no full stop, no newline */
-    char path[1024];           /* the file, escaped for a terminal, or "" */
+    char path[1024];           /* the file, not escaped for a terminal, or "" */
     char tensor[512];          /* its name, escaped, or "" */
     char expected[256];        /* value that a rule requires, or "" */
     char found[256];           /* value in the file, or "" */

@@ -2,7 +2,7 @@
  *
  * platform_linux.c and platform_posix.c define the same names; CMake selects one. Functions of type
  * int return 0 or an errno value. Other folders use only the questions about the machine
- * (processors, memory), platform_memory_file and platform_random.
+ * (processors, memory), pages, platform_memory_file and platform_random.
  */
 #ifndef FSDPCK_BASE_PLATFORM_H
 #define FSDPCK_BASE_PLATFORM_H
@@ -31,6 +31,12 @@ uint64_t platform_memory_bytes(void);
 /* Gives memory back to the system until it is written again: its contents are then undefined. Advice
  * only; POSIX: nothing. */
 void platform_discard(void *memory, uint64_t nbytes);
+/* Whole pages, large ones if possible, in memory of this NUMA node if possible (-1: of any). NULL: none
+ * left. POSIX: pages of any kind. */
+void *platform_pages_new(uint64_t nbytes, int node);
+void platform_pages_free(void *pages, uint64_t nbytes);
+/* NUMA node of a device, by its PCI address "0000:3B:00.0"; -1: unknown. POSIX: unknown. */
+int platform_device_node(const char *pci_address);
 /* The process's file mode creation mask. POSIX: by setting and restoring it. */
 unsigned platform_file_mask(void);
 /* An empty nameless file for reading and writing, in memory if possible; its descriptor is closed

@@ -76,6 +76,26 @@ uint64_t platform_memory_bytes(void)
     return nbytes;
 }
 
+void *platform_pages_new(uint64_t nbytes, int node)
+{
+    (void)node;
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    return nbytes > UINT64_MAX - page ? NULL
+                                      : aligned_alloc(page, (nbytes + page - 1) / page * page);
+}
+
+void platform_pages_free(void *pages, uint64_t nbytes)
+{
+    (void)nbytes;
+    free(pages);
+}
+
+int platform_device_node(const char *pci_address)
+{
+    (void)pci_address;
+    return -1;
+}
+
 unsigned platform_file_mask(void)
 {
     const mode_t old = umask(077);

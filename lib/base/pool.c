@@ -94,13 +94,15 @@ static void block_signals(sigset_t *old)
 }
 
 /* Starts workers 1.. as far as the system allows; returns their number. */
-static unsigned start_workers(struct pool *p, struct worker *workers, unsigned nthreads)
+static unsigned start_workers(struct pool *p, struct worker *workers, unsigned nthreads,
+                              uint64_t stack_nbytes)
 {
     pthread_attr_t attr;
     if (nthreads < 2 || pthread_attr_init(&attr) != 0)
         return 0;
     long least = sysconf(_SC_THREAD_STACK_MIN);
-    const size_t stack = least > STACK_BYTES ? (size_t)least : STACK_BYTES;
+    size_t stack = least > STACK_BYTES ? (size_t)least : STACK_BYTES;
+    stack = stack_nbytes > stack ? (size_t)stack_nbytes : stack;
     (void)pthread_attr_setstacksize(&attr, stack); /* else the default, which is larger */
     sigset_t old;
     block_signals(&old);
@@ -120,6 +122,13 @@ static unsigned start_workers(struct pool *p, struct worker *workers, unsigned n
 fsdpck_status pool_run(unsigned nthreads, uint64_t njobs, pool_job_fn fn, void *ctx,
                        const cancel_token *cancel, fsdpck_error *err)
 {
+    return pool_run_deep(0, nthreads, njobs, fn, ctx, cancel, err);
+}
+
+fsdpck_status pool_run_deep(uint64_t stack_nbytes, unsigned nthreads, uint64_t njobs,
+                            pool_job_fn fn, void *ctx, const cancel_token *cancel,
+                            fsdpck_error *err)
+{
     struct pool p = {.fn = fn, .ctx = ctx, .cancel = cancel, .njobs = njobs, .err = err};
     if (nthreads > THREADS_MOST)
         nthreads = THREADS_MOST;
@@ -128,7 +137,8 @@ fsdpck_status pool_run(unsigned nthreads, uint64_t njobs, pool_job_fn fn, void *
     if (pthread_mutex_init(&p.lock, NULL) != 0)
         return error_set_nomem(err, sizeof(p.lock));
     struct worker *workers = nthreads > 1 ? calloc(nthreads - 1, sizeof(*workers)) : NULL;
-    const unsigned started = workers != NULL ? start_workers(&p, workers, nthreads) : 0;
+    const unsigned started =
+        workers != NULL ? start_workers(&p, workers, nthreads, stack_nbytes) : 0;
     work(&p, 0);
     for (unsigned i = 0; i < started; i++)
         pthread_join(workers[i].thread, NULL);

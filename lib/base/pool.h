@@ -23,6 +23,10 @@ typedef struct cancel_token {
 
 typedef fsdpck_status (*pool_job_fn)(void *ctx, unsigned worker, uint64_t job, fsdpck_error *err);
 
+/* stack_nbytes: of the threads that it starts, if larger than usual. */
+fsdpck_status pool_run_deep(uint64_t stack_nbytes, unsigned nthreads, uint64_t njobs,
+                            pool_job_fn fn, void *ctx, const cancel_token *cancel,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status pool_run(unsigned nthreads, uint64_t njobs, pool_job_fn fn, void *ctx,
                        const cancel_token *cancel, fsdpck_error *err) FSDPCK_MUST_CHECK;
 

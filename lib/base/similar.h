@@ -12,7 +12,8 @@
 /* Longer words are similar to none. */
 #define SIMILAR_NBYTES_MAX 32u
 
-/* Levenshtein distance, with '_' equal to '-'; SIMILAR_NBYTES_MAX if a word is longer than that. */
+/* Edits from a to b: insert, delete or replace a byte, or exchange two neighbours; '_' equals '-'. SIMILAR_NBYTES_MAX if
+ * a word is longer than that. */
 size_t similar_distance(const char *a, const char *b);
 /* At this distance from `word`, a word is a different one. */
 size_t similar_limit(const char *word);

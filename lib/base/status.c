@@ -170,15 +170,26 @@ fsdpck_status error_set_nomem(fsdpck_error *err, uint64_t nbytes)
                      "out of memory: cannot allocate %" PRIu64 " bytes", nbytes);
 }
 
+/* A longer path ends with "...", after a whole character. */
 void error_path(fsdpck_error *err, const char *path)
 {
-    if (err != NULL && path != NULL && err->path[0] == '\0')
-        escape_text(err->path, sizeof(err->path), path, strlen(path));
+    if (err == NULL || path == NULL || err->path[0] != '\0')
+        return;
+    size_t n = strlen(path);
+    const bool fits = n < sizeof err->path;
+    if (!fits) {
+        n = sizeof err->path - sizeof "...";
+        while (n > 0 && ((uint8_t)path[n] & 0xC0) == 0x80)
+            n--;
+    }
+    memcpy(err->path, path, n);
+    memcpy(err->path + n, "...", fits ? 0 : 3);
+    err->path[n + (fits ? 0 : 3)] = '\0';
 }
 
 void error_path_in(fsdpck_error *err, const char *folder, const char *name)
 {
-    char path[2 * sizeof err->path];
+    char path[4 * sizeof err->path];
     if (err == NULL || err->path[0] != '\0')
         return;
     const bool both = folder != NULL && folder[0] != '\0' && name != NULL && name[0] != '\0';

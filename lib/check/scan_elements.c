@@ -94,11 +94,18 @@ SCAN_CLONES static void scan_8(const uint8_t *bytes, uint64_t n, dtype d, scan_c
     s->nelems += n;
 }
 
+/* An exponent alone: neither zero, nor negative, nor infinite. */
+SCAN_CLONES static void scan_exponents(const uint8_t *bytes, uint64_t n, scan_counts *s)
+{
+    for (uint64_t i = 0; i < n; i++)
+        s->nan += bytes[i] == 0xff;
+    s->nelems += n;
+}
+
 bool scan_supported(dtype d)
 {
     const dtype_class kind = (dtype_class)dtype_get(d)->kind;
-    return (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX) && d != DTYPE_FLOAT8_E8M0FNU &&
-           dtype_get(d)->packing == 1;
+    return (kind == DTYPE_IS_FLOAT || kind == DTYPE_IS_COMPLEX) && dtype_get(d)->packing == 1;
 }
 
 /* For most tensors that are not constant, the second element already shows it. */
@@ -139,6 +146,9 @@ void scan_add_elements(dtype d, const uint8_t *bytes, uint64_t n, scan_counts *s
     case DTYPE_FLOAT64:
     case DTYPE_COMPLEX128:
         scan_64(bytes, floats, UINT64_C(0x7ff0000000000000), sign64, s);
+        break;
+    case DTYPE_FLOAT8_E8M0FNU:
+        scan_exponents(bytes, n, s);
         break;
     default:
         scan_8(bytes, n, d, s);

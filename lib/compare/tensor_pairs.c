@@ -203,7 +203,8 @@ fsdpck_status tensor_pairs_walk(tensor_pairs *p, const char *phase, pair_element
 {
     walk w = {p, fn, ctx};
     progress_phase(&p->a->ctx->progress, phase, catalogue_file(&p->a->to.cat, 0)->nbytes);
-    return pool_run(p->workers, exec_own_item_count(p->a->exec), visit_item, &w, cancel, err);
+    return exec_pool_run(p->a->exec, p->workers, exec_own_item_count(p->a->exec), visit_item, &w,
+                         cancel, err);
 }
 
 fsdpck_status tensor_pairs_fill(const tensor_pairs *p, unsigned worker, size_t pair, bool second,

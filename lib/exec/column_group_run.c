@@ -12,6 +12,7 @@ typedef struct member_buffer {
     uint64_t run;         /* bytes of a row */
     output_range range;
     uint8_t *bytes; /* of range.begin */
+    kept_range kept;
 } member_buffer;
 
 typedef struct row_block {
@@ -20,6 +21,7 @@ typedef struct row_block {
     member_buffer *member_buffers;
     uint32_t count;
     uint64_t itemsize;
+    bool is_kept; /* an earlier run wrote it */
 } row_block;
 
 static const column_group_info *find_column_group(const struct exec *x, uint64_t item)
@@ -147,6 +149,15 @@ static uint64_t sum_row_block(worker *w, const void *ctx)
     return crc;
 }
 
+/* As the first member is; all have the dtype. */
+static bool is_plain(const row_block *b)
+{
+    const member_buffer *s = &b->member_buffers[0];
+    return exec_elements_are_plain(b->worker->x, s->chunk,
+                                   (s->range.begin - s->chunk_begin) / b->itemsize,
+                                   (s->range.end - s->chunk_begin + b->itemsize - 1) / b->itemsize);
+}
+
 /* Shares lie one after the other. */
 static fsdpck_status fill_members(worker *w, const row_block *b, fsdpck_error *err)
 {
@@ -158,12 +169,26 @@ static fsdpck_status fill_members(worker *w, const row_block *b, fsdpck_error *e
                            last->bytes + (last->range.end - last->range.begin),
                            false};
     bool done = false;
-    if (w->column_group == w->tile && !exec_chunk_is_for_threads(w->x, b->member_buffers[0].chunk))
+    if (w->column_group == w->tile &&
+        !exec_chunk_is_for_threads(w->x, b->member_buffers[0].chunk) && !is_plain(b))
         RETURN_IF(w->x->engine->fill(w, &f, &done, err));
     return done ? FSDPCK_OK : fill_row_block(w, b, err);
 }
 
-static fsdpck_status write_member(const row_block *b, const member_buffer *s, fsdpck_error *err)
+/* Whether an earlier run wrote all of a row block. Then its bytes are in the buffers. */
+static fsdpck_status read_kept(const row_block *b, bool *is_kept, fsdpck_error *err)
+{
+    *is_kept = b->worker->x->finished != NULL;
+    for (uint32_t i = 0; *is_kept && i < b->count; i++) {
+        member_buffer *s = &b->member_buffers[i];
+        if (s->range.begin < s->range.end)
+            RETURN_IF(resume_read(b->worker, &s->range, s->bytes, is_kept, &s->kept, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status write_member(const row_block *b, const member_buffer *s, uint64_t overflows,
+                                  fsdpck_error *err)
 {
     struct exec *x = b->worker->x;
     const range_part part = {.begin = s->range.begin,
@@ -174,7 +199,12 @@ static fsdpck_status write_member(const row_block *b, const member_buffer *s, fs
         return FSDPCK_OK;
     if (exec_checksums_wanted(x))
         exec_checksums_add(x, &part, s->bytes);
-    RETURN_IF(write_range(b->worker, &s->range, s->bytes, err));
+    if (b->is_kept) {
+        resume_count(b->worker, &s->range, &s->kept);
+    } else {
+        RETURN_IF(write_range(b->worker, &s->range, s->bytes, err));
+        resume_record(b->worker, &s->range, s->bytes, overflows);
+    }
     progress_add(x->r.progress, s->range.end - s->range.begin);
     return FSDPCK_OK;
 }
@@ -198,15 +228,21 @@ fsdpck_status column_group_run_item(worker *w, uint64_t item, fsdpck_error *err)
         return error_set_nomem(err, x->column_group_nbytes);
     }
     begin_row_block(&b, &what);
+    const uint64_t before = w->stats.cast_overflows;
     w->gather.base = w->column_group;
     w->gather.grouped = true;
-    fsdpck_status st = fill_members(w, &b, err);
+    fsdpck_status st = read_kept(&b, &b.is_kept, err);
+    if (st == FSDPCK_OK && !b.is_kept)
+        st = fill_members(w, &b, err);
+    uint64_t overflows = w->stats.cast_overflows - before; /* recorded with the first member */
     w->gather.base = w->tile;
     w->gather.grouped = false;
     w->gather.count = 0; /* after a failure */
     w->gather.dims_count = 0;
-    for (uint32_t i = 0; st == FSDPCK_OK && i < b.count; i++)
-        st = write_member(&b, &b.member_buffers[i], err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < b.count; i++) {
+        st = write_member(&b, &b.member_buffers[i], overflows, err);
+        overflows = b.member_buffers[i].range.begin < b.member_buffers[i].range.end ? 0 : overflows;
+    }
     free(b.member_buffers);
     return st;
 }

@@ -255,7 +255,7 @@ fsdpck_status compress_run(struct exec *x, fsdpck_error *err)
     pthread_cond_init(&p.moved, NULL);
     fsdpck_status st = begin(&p, err);
     if (st == FSDPCK_OK)
-        st = pool_run(x->nworkers, p.t->pack.cell_count, run_job, &p, x->r.cancel, err);
+        st = exec_pool_run(x, x->nworkers, p.t->pack.cell_count, run_job, &p, x->r.cancel, err);
     if (st == FSDPCK_OK)
         st = finish(&p, err);
     end(&p);

@@ -24,7 +24,7 @@ typedef struct engine_place {
     bool
         direct; /* runs may be read directly to their destination; boxes need not be counted in advance */
     /* Reserves memory to read into, for a number of boxes with a total number of dims. The first
-     * box goes to dst. */
+     * box is copied to dst; NULL: it is converted. */
     fsdpck_status (*reserve)(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
                              unsigned dims, uint8_t **buffer, fsdpck_error *err);
     /* Moves from there one box, copied or converted; or contiguous bytes. */
@@ -48,8 +48,12 @@ typedef struct engine_fill {
 typedef struct engine {
     bool (*suits)(const exec_request *r);
     uint64_t staging_nbytes_max; /* of a worker */
-    bool whole_tiles;            /* tiles are filled whole, including column groups: long copies */
-    bool wants_owners;           /* needs exec.owners if ranks read from each other's disks */
+    /* Tiles are halved to have this many workers; 0: as many as requested. */
+    unsigned workers_enough;
+    uint64_t stack_nbytes; /* of its threads; 0: the usual */
+    bool slow_open;        /* worker_open is called by many threads at a time */
+    bool whole_tiles;      /* tiles that are not plain are filled whole, including column groups */
+    bool wants_owners;     /* needs exec.owners if ranks read from each other's disks */
     fsdpck_status (*open)(struct exec *x, fsdpck_error *err);
     void (*close)(struct exec *x);
     /* Memory of a worker for a given staging size. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "exec/column_group.h"
 #include "exec/exec_internal.h"
 
@@ -56,7 +57,7 @@ static uint64_t fill_nbytes(const struct exec *x, const output_range *item, uint
     const catalogue *to = &x->r.target->cat;
     range_walk walk;
     range_part part;
-    uint64_t most = x->engine->whole_tiles ? x->tile_nbytes : step;
+    uint64_t most = x->engine->whole_tiles && !exec_range_is_plain(x, item) ? x->tile_nbytes : step;
     range_walk_begin(&walk, x->r.plan, item);
     while (most < x->tile_nbytes && range_walk_next(&walk, &part)) {
         if (part.kind != RANGE_PART_CHUNK)
@@ -82,12 +83,47 @@ bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *ti
 }
 
 fsdpck_status exec_finish_tile(worker *w, const output_range *range, uint64_t item_begin,
-                               bool wanted, fsdpck_error *err)
+                               bool wanted, uint64_t overflows, fsdpck_error *err)
 {
     checksum_range(w, range, item_begin);
-    if (wanted)
+    if (wanted) {
         RETURN_IF(write_range(w, range, w->tile + w->at, err));
+        resume_record(w, range, w->tile + w->at, overflows);
+    }
     progress_add(w->x->r.progress, range->end - range->begin);
+    return FSDPCK_OK;
+}
+
+/* Deferred bytes are zeros until their checksum is known, as in a tile that is filled. */
+static void zero_deferred(worker *w, const output_range *range)
+{
+    tile_walk walk;
+    const range_part *part;
+    tile_parts_begin(&walk, &w->parts);
+    while ((part = tile_parts_next(&walk)) != NULL)
+        if (part->kind == RANGE_PART_DEFERRED)
+            memset(w->tile + w->at + (part->begin - range->begin), 0, part->end - part->begin);
+}
+
+fsdpck_status exec_finish_kept(worker *w, const output_range *range, uint64_t item_begin,
+                               const kept_range *kept, fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    uint8_t *bytes = w->tile + w->at;
+    const uint64_t nbytes = range->end - range->begin;
+    tile_parts_find(&w->parts, x->r.plan, range);
+    if (x->deferred_count > 0)
+        zero_deferred(w, range);
+    checksum_range(w, range, item_begin);
+    progress_add(x->r.progress, nbytes);
+    /* With other tiles, other deferred bytes are known at this time. */
+    if (x->deferred_count > 0 && crc64_update(0, bytes, nbytes) != kept->crc64) {
+        RETURN_IF(write_range(w, range, bytes, err));
+        resume_record(w, range, bytes, kept->overflows);
+        w->stats.cast_overflows += kept->overflows;
+        return FSDPCK_OK;
+    }
+    resume_count(w, range, kept);
     return FSDPCK_OK;
 }
 
@@ -95,11 +131,16 @@ fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_
                             fsdpck_error *err)
 {
     struct exec *x = w->x;
-    bool wanted;
+    const uint64_t overflows = w->stats.cast_overflows;
+    kept_range kept;
+    bool wanted, is_kept;
     w->at = range->begin % FILE_DIRECT_ALIGN;
     RETURN_IF(cancel_check(x->r.cancel, err));
+    RETURN_IF(resume_read(w, range, w->tile + w->at, &is_kept, &kept, err));
+    if (is_kept)
+        return exec_finish_kept(w, range, item_begin, &kept, err);
     RETURN_IF(fill_tile(w, range, &wanted, err));
-    return exec_finish_tile(w, range, item_begin, wanted, err);
+    return exec_finish_tile(w, range, item_begin, wanted, w->stats.cast_overflows - overflows, err);
 }
 
 /* A range without chunks of column groups, tile by tile. */
@@ -198,7 +239,7 @@ fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err)
     RETURN_IF(x->engine->run_items(x, &done, err));
     if (done)
         s.items = 0;
-    return pool_run(x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
+    return exec_pool_run(x, x->nworkers, s.items + bands, run_job, &s, x->r.cancel, err);
 }
 
 /* ---- the engine of threads: the reading thread places the data ---- */

@@ -112,7 +112,10 @@ static fsdpck_status run_own_items(struct exec *x, fsdpck_error *err)
     if (x->r.target->pack.place != NULL && x->out != NULL)
         return compress_run(x, err);
     RETURN_IF(engine_threads_run(x, err));
-    return joint_tile_run_items(x, err);
+    RETURN_IF(joint_tile_run_items(x, err));
+    if (x->journal != NULL)
+        journal_flush(x->journal);
+    return FSDPCK_OK;
 }
 
 /* Streams modify bytes that tiles wrote. One rank handles them after all ranks have written their

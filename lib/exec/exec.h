@@ -31,6 +31,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "group/group.h"
+#include "io/journal.h"
 #include "io/output.h"
 #include "kernels/gpu.h"
 #include "plan/plan.h"
@@ -98,6 +99,8 @@ struct exec_stats {
         read_amplification; /* planned bytes read per byte needed, including rows that are read again because row blocks exceed the memory */
     uint64_t buffer_nbytes; /* memory for data, all workers */
     uint64_t gpu_tiles;     /* filled by a GPU */
+    uint64_t kept_ranges, kept_nbytes; /* of a journal: not written, see exec_use_journal */
+    uint64_t recorded_nbytes;          /* of all ranges of a journal */
     unsigned workers;
 };
 
@@ -111,6 +114,14 @@ fsdpck_status exec_resolve(const exec_request *r, struct exec **x,
 /* Collective in a group, before exec_run: distributes the items over the ranks that `takes` work.
  * If the source is on the ranks' own disks, an item goes to the rank with most of its bytes. */
 fsdpck_status exec_assign_work(struct exec *x, bool takes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Hash of what the located chunks add to plan_hash: where their elements are, and what copying does to them. */
+uint64_t exec_hash(const struct exec *x);
+/* Whether elements are computed while they are copied, from more than the source's bytes and the plan. */
+bool exec_is_computed(const struct exec *x);
+/* Before exec_run with an output: ranges of `old` (NULL: none) that the output contains with the same checksum are
+ * kept, and each range that is written or kept is added to w. Both are borrowed until exec_free. Engine of threads
+ * only. */
+void exec_use_journal(struct exec *x, const journal *old, journal_writer *w);
 /* This rank's items: job 0 to count - 1 -> item. */
 uint64_t exec_own_item_count(const struct exec *x);
 uint64_t exec_own_item(const struct exec *x, uint64_t job);
@@ -128,6 +139,10 @@ fsdpck_status exec_run(struct exec *x, output *out, fsdpck_error *err) FSDPCK_MU
  * exec_check_replicas and source.check_unchanged itself. */
 fsdpck_status exec_fill(struct exec *x, unsigned worker, const output_range *range,
                         const uint8_t **bytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* pool_run on a run's workers, whose threads have the stacks that its engine needs. */
+fsdpck_status exec_pool_run(const struct exec *x, unsigned nworkers, uint64_t njobs, pool_job_fn fn,
+                            void *ctx, const cancel_token *cancel,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 void exec_fill_limits(const struct exec *x, unsigned *workers, uint64_t *nbytes);
 /* The best length of a range to fill at a time: step_nbytes, or more if its sources are strided. */
 uint64_t exec_fill_nbytes(const struct exec *x, const output_range *range, uint64_t step_nbytes);

@@ -70,7 +70,10 @@ fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err)
                         remote_folder_received_nbytes(x->r.source_folder) - x->travelled_before +
                             x->exchanged_nbytes,
                         s.gpu_tiles,
-                        x->exchanged_nbytes};
+                        x->exchanged_nbytes,
+                        s.kept_ranges,
+                        s.kept_nbytes,
+                        s.recorded_nbytes};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_stats = s;
     x->all_stats.bytes_read = words[0];
@@ -85,6 +88,9 @@ fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err)
     x->all_stats.bytes_travelled = words[9];
     x->all_stats.gpu_tiles = words[10];
     x->all_stats.bytes_exchanged = words[11];
+    x->all_stats.kept_ranges = words[12];
+    x->all_stats.kept_nbytes = words[13];
+    x->all_stats.recorded_nbytes = words[14];
     if (words[11] > 0)
         x->engine->note_exchanged(x, words[11]);
     x->has_all_stats = true;

@@ -143,5 +143,6 @@ fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes,
     const source *src = w->x->r.source;
     w->stats.reads++;
     w->stats.bytes_read += nbytes;
+    progress_move(w->x->r.progress, nbytes);
     return src->read_at(src->ctx, file_index, offset_bytes, dst, nbytes, err);
 }

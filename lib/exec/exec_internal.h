@@ -74,7 +74,9 @@ struct exec {
     uint64_t compare_first; /* of this rank's part */
     vec streams;            /* uint64_t: source chunks to be decoded */
     output *out;
-    uint8_t *deferred_done; /* by index in target.lates: written with their tile */
+    const journal *finished; /* by an earlier run; NULL: none */
+    journal_writer *journal; /* NULL: none */
+    uint8_t *deferred_done;  /* by index in target.lates: written with their tile */
     uint64_t deferred_count;
     vec column_groups; /* column_group_info, see column_group.h */
     vec members;       /* uint32_t: target chunks */
@@ -109,6 +111,8 @@ struct exec {
 /* Reads of one file with a smaller gap are joined: a system call costs about as much as reading
  * this many bytes. */
 #define GATHER_GAP_NBYTES ((uint64_t)16 << 10)
+/* Shorter runs cost threads more than a device. */
+#define THIN_NBYTES ((uint64_t)128)
 /* A run of at least this length is read directly to its destination. */
 #define GATHER_RUN_NBYTES ((uint64_t)32 << 10)
 /* Most bytes that are read at a time of rows apart from each other. */
@@ -203,6 +207,14 @@ bool replica_is_trusted(const plan *p, uint32_t tensor);
 fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
                           uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* --- exec_plain.c --- */
+/* Whether elements of a target chunk are copied as they are, in runs that threads copy as fast as memory
+ * allows: a device would gain nothing. */
+bool exec_elements_are_plain(const struct exec *x, uint64_t target_chunk, uint64_t first_elem,
+                             uint64_t end_elem);
+/* The same of all chunks of a range. */
+bool exec_range_is_plain(const struct exec *x, const output_range *range);
+
 /* --- resolve.c --- */
 /* By all ranks, whatever they have come to: st of each. x may be NULL where it is not OK. */
 fsdpck_status exec_resolve_all(struct exec *x, group *g, fsdpck_status st,
@@ -274,18 +286,37 @@ bool write_range_is_direct(const struct exec *x, uint32_t file_index);
 fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* --- exec_resume.c: ranges that an earlier run wrote --- */
+typedef struct kept_range {
+    uint64_t crc64;     /* of the bytes */
+    uint64_t overflows; /* of exec_stats.cast_overflows */
+    uint64_t ranges;    /* of the journal */
+} kept_range;
+/* Reads a range of the output into `bytes` if the journal covers it. *is_kept: the bytes have their checksums. */
+fsdpck_status resume_read(worker *w, const output_range *range, uint8_t *bytes, bool *is_kept,
+                          kept_range *kept, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Counts a range that is not written again. */
+void resume_count(worker *w, const output_range *range, const kept_range *kept);
+/* After a range was written. */
+void resume_record(worker *w, const output_range *range, const uint8_t *bytes, uint64_t overflows);
+
 /* --- engine_threads.c --- */
 /* The next range of an item outside of column groups; the search begins at r->end. */
 bool exec_next_range(const struct exec *x, const output_range *item, output_range *r);
 /* The next tile of a range; it begins at tile->end. */
 bool exec_next_tile(const output_range *whole, uint64_t nbytes, output_range *tile);
-/* Fills, checksums and writes a tile. `item_begin`: this worker has completed the file from there
- * on. */
+/* Fills, checksums and writes a tile, unless an earlier run did. `item_begin`: this worker has completed the
+ * file from there on. */
 fsdpck_status exec_run_tile(worker *w, const output_range *range, uint64_t item_begin,
                             fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* The second half of it: checksums, and writes if `wanted`. */
+/* The second half of it: checksums, and writes if `wanted`. `overflows`: elements of the tile that are out of
+ * range of their new dtype. */
 fsdpck_status exec_finish_tile(worker *w, const output_range *range, uint64_t item_begin,
-                               bool wanted, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                               bool wanted, uint64_t overflows,
+                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Of a tile that is kept (exec_resume.c): checksums. */
+fsdpck_status exec_finish_kept(worker *w, const output_range *range, uint64_t item_begin,
+                               const kept_range *kept, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status engine_threads_run(struct exec *x, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* --- joint_tile.c: tiles that all workers fill together --- */

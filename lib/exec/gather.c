@@ -109,7 +109,9 @@ static fsdpck_status read_together(worker *w, const sort_pair *sorted, unsigned 
         return read_run(w, first, err);
     for (unsigned k = i; !w->place->direct && k < j; k++)
         dims += 3u * g->read_ops[sorted[k].item].ndim;
-    RETURN_IF(w->place->reserve(w, end - begin, first->dst, j - i, dims, &buffer, err));
+    const bool copies = first->from == first->to && first->ops == 0;
+    RETURN_IF(
+        w->place->reserve(w, end - begin, copies ? first->dst : NULL, j - i, dims, &buffer, err));
     RETURN_IF(read_op_read(w, first, begin, buffer, end - begin, err));
     for (; i < j; i++) {
         const read_op *q = &g->read_ops[sorted[i].item];

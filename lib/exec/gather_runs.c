@@ -87,7 +87,8 @@ fsdpck_status gather_runs(worker *w, const read_op *box, const element_ops *c, c
             shape.src_strides[d] = packed[d];
             shape.dst_strides[d] = s->dst_strides[d];
         }
-        RETURN_IF(w->place->reserve(w, b->span_bytes, dst, 1, 3 * s->ndim, &buffer, err));
+        RETURN_IF(w->place->reserve(w, b->span_bytes, element_ops_is_copy(c) ? dst : NULL, 1,
+                                    3 * s->ndim, &buffer, err));
         for (uint64_t i = 0; i < b->part[along]; i++) {
             const uint64_t at = src_at + i * s->src_strides[along];
             const fsdpck_status st = worker_read(w, box->file, at, buffer + i * run, run, err);

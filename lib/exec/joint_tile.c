@@ -2,6 +2,7 @@
  * of each of its rows, for which nearly all of it is read. All workers fill one tile together, so that
  * tiles are large and few although memory is small: each worker reads a part of the rows. Then each
  * writes a part of the tile. */
+#include "base/crc.h"
 #include "base/platform.h"
 #include "exec/exec_internal.h"
 
@@ -17,6 +18,9 @@ typedef struct joint_tile {
     uint64_t part_nbytes; /* written at a time */
     output_range range;
     uint8_t *tile;
+    bool is_kept; /* an earlier run wrote it */
+    kept_range kept;
+    uint64_t overflows; /* elements of the tile out of range of their new dtype */
 } joint_tile;
 
 /* Consecutive items of one file. */
@@ -121,9 +125,38 @@ static fsdpck_status finish_part(void *ctx, unsigned worker_index, uint64_t job,
     tile_parts_find(&w->parts, t->x->r.plan, &part);
     w->tile = t->tile + job * t->part_nbytes;
     w->at = part.begin % FILE_DIRECT_ALIGN;
-    const fsdpck_status st = exec_finish_tile(w, &part, part.begin, true, err);
+    kept_range kept = job == 0 ? t->kept : (kept_range){0};
+    if (t->is_kept)
+        kept.crc64 = crc64_update(0, w->tile + w->at, part.end - part.begin);
+    const fsdpck_status st =
+        t->is_kept ? exec_finish_kept(w, &part, part.begin, &kept, err)
+                   : exec_finish_tile(w, &part, part.begin, true, job == 0 ? t->overflows : 0, err);
     w->tile = own;
     return st;
+}
+
+static uint64_t count_overflows(const struct exec *x)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < x->nworkers; i++)
+        count += x->workers[i]->stats.cast_overflows;
+    return count;
+}
+
+static fsdpck_status fill_all(joint_tile *t, fsdpck_error *err)
+{
+    struct exec *x = t->x;
+    worker *first = x->workers[0];
+    const uint64_t before = count_overflows(x);
+    RETURN_IF(resume_read(first, &t->range, first->tile + first->at, &t->is_kept, &t->kept, err));
+    if (t->is_kept)
+        return FSDPCK_OK;
+    tile_parts_find(&first->parts, x->r.plan, &t->range);
+    (void)fill_non_chunks(first, &t->range);
+    RETURN_IF(
+        exec_pool_run(x, x->nworkers, FILL_JOBS * x->nworkers, fill_part, t, x->r.cancel, err));
+    t->overflows = count_overflows(x) - before;
+    return FSDPCK_OK;
 }
 
 static fsdpck_status run_tile(joint_tile *t, fsdpck_error *err)
@@ -133,9 +166,7 @@ static fsdpck_status run_tile(joint_tile *t, fsdpck_error *err)
     const uint64_t nbytes = t->range.end - align_down(t->range.begin);
     t->part_nbytes = align_up((nbytes + x->nworkers - 1) / x->nworkers);
     first->at = t->range.begin % FILE_DIRECT_ALIGN;
-    tile_parts_find(&first->parts, x->r.plan, &t->range);
-    (void)fill_non_chunks(first, &t->range);
-    RETURN_IF(pool_run(x->nworkers, FILL_JOBS * x->nworkers, fill_part, t, x->r.cancel, err));
+    RETURN_IF(fill_all(t, err));
     return pool_run(x->nworkers, (nbytes + t->part_nbytes - 1) / t->part_nbytes, finish_part, t,
                     x->r.cancel, err);
 }

@@ -72,7 +72,7 @@ static fsdpck_status buffer_memory(struct exec *x, uint64_t *memory, fsdpck_erro
     return FSDPCK_OK;
 }
 
-/* Halves the tiles, then removes workers, until all fits. */
+/* Halves the tiles, unless the engine has enough workers, then removes workers, until all fits. */
 static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
 {
     unsigned workers = x->r.nthreads > 0 ? x->r.nthreads : 1;
@@ -90,6 +90,8 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         workers *= 2;
     if (workers > jobs + 1)
         workers = (unsigned)jobs + 1;
+    const unsigned enough = x->engine->workers_enough;
+    const unsigned wanted = enough == 0 || enough > workers ? workers : enough;
     for (;;) {
         const uint64_t staging = tile < staging_max ? tile : staging_max;
         uint64_t need = worker_nbytes(x, tile, staging) + compress_worker_nbytes(x);
@@ -100,7 +102,7 @@ static void choose_sizes(struct exec *x, bool direct, uint64_t memory)
         x->tile_nbytes = tile;
         x->staging_nbytes = staging;
         x->nworkers = fit < workers ? (unsigned)fit : workers;
-        if (fit >= workers)
+        if (fit >= wanted)
             return;
         const bool halve = tile % (2 * FILE_DIRECT_ALIGN) == 0 && tile / 2 >= least;
         if (!halve)
@@ -119,12 +121,14 @@ static uint64_t choose_step(uint64_t tile)
     return tile;
 }
 
-static fsdpck_status new_worker(struct exec *x, worker **out, fsdpck_error *err)
+static fsdpck_status new_worker(void *ctx, unsigned thread, uint64_t index, fsdpck_error *err)
 {
+    struct exec *x = ctx;
+    (void)thread;
     worker *w = calloc(1, sizeof *w);
     if (w == NULL)
         return error_set_nomem(err, sizeof *w);
-    *out = w;
+    x->workers[index] = w;
     w->x = x;
     w->memory_nbytes = worker_nbytes(x, x->tile_nbytes, x->staging_nbytes);
     w->gather.sorted = calloc(2 * GATHER_READ_OPS, sizeof(sort_pair));
@@ -163,10 +167,10 @@ fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
     x->workers = calloc(x->nworkers, sizeof *x->workers);
     if (x->workers == NULL)
         return error_set_nomem(err, x->nworkers * sizeof *x->workers);
-    for (unsigned i = 0; i < x->nworkers; i++) {
-        RETURN_IF(new_worker(x, &x->workers[i], err));
+    RETURN_IF(exec_pool_run(x, x->engine->slow_open ? x->nworkers : 1, x->nworkers, new_worker, x,
+                            NULL, err));
+    for (unsigned i = 0; i < x->nworkers; i++)
         x->stats.buffer_nbytes += x->workers[i]->memory_nbytes;
-    }
     x->stats.workers = x->nworkers;
     x->stream_workers = x->nworkers;
     if (x->stream_nbytes > 0) {
@@ -190,6 +194,8 @@ static void add_stats(struct exec_stats *to, const struct exec_stats *from)
     to->replicas_compared += from->replicas_compared;
     to->streams += from->streams;
     to->gpu_tiles += from->gpu_tiles;
+    to->kept_ranges += from->kept_ranges;
+    to->kept_nbytes += from->kept_nbytes;
 }
 
 void exec_get_stats(const struct exec *x, struct exec_stats *stats)

@@ -13,6 +13,7 @@
 #include "base/checked.h"
 #include "base/platform.h"
 #include "base/text.h"
+#include "io/dead_link.h"
 #include "io/descriptor.h"
 #include "io/file_identity.h"
 #include "io/remote.h"
@@ -235,7 +236,7 @@ static fsdpck_status open_regular(int *fd, struct stat *st, const folder *dir, c
     if (no_follow)
         RETURN_IF(path_check_folders(dir, path, err));
     if (fstatat(fd_of(dir), path, st, no_follow ? AT_SYMLINK_NOFOLLOW : 0) != 0)
-        return error_set_errno(err, errno, "open", shown);
+        return dead_link_error(dir, path, errno, shown, err);
     RETURN_IF(check_regular(st, shown, err));
     const int oflags = O_RDONLY | O_NONBLOCK | O_NOCTTY | (no_follow ? O_NOFOLLOW : 0);
     const int rc = descriptor_open(fd_of(dir), path, oflags, 0, fd);

@@ -12,6 +12,7 @@
 
 #include "base/platform.h"
 #include "io/descriptor.h"
+#include "io/leftover.h"
 #include "io/output_internal.h"
 #include "io/output_remove.h"
 
@@ -70,8 +71,7 @@ fsdpck_status output_error_exists(const output *o, const char *what, fsdpck_erro
                                         : "remove it or choose another name"));
 }
 
-/* Checks the object under the final name; keeps its identity if it may be replaced. */
-static fsdpck_status check_final_name(output *o, fsdpck_error *err)
+fsdpck_status output_check_final_name(output *o, fsdpck_error *err)
 {
     struct stat st;
     if (fstatat(o->parent.fd, o->final_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -129,7 +129,7 @@ static int create_partial(output *o, struct output_entry *entry)
     return mkdirat(o->parent.fd, o->partial_name, 0700) == 0 ? 0 : errno;
 }
 
-static fsdpck_status open_self(output *o, fsdpck_error *err)
+fsdpck_status output_open_self(output *o, fsdpck_error *err)
 {
     const int rc = descriptor_open(o->parent.fd, o->partial_name,
                                    O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, &o->self.fd);
@@ -170,24 +170,35 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
         o->new_ino = entry->f.ino;
         return FSDPCK_OK;
     }
-    RETURN_IF(open_self(o, err));
+    RETURN_IF(output_open_self(o, err));
     return remember_partial(o, o->self.fd, err);
 }
 
-/* Opens the partial with a lock that ends with the process; -1 if another process has it, or it
- * does not exist. */
-static int open_locked(const output *o)
+/* Returns 0, or the errno value of the lock. */
+static int open_and_lock(const output *o, int flags, int *fd)
 {
-    int fd = -1;
-    if (descriptor_open(o->parent.fd, o->partial_name, O_RDONLY | O_NOFOLLOW, 0, &fd) != 0)
-        return -1;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-        return fd;
-    close(fd);
-    return -1;
+    int rc = descriptor_open(o->parent.fd, o->partial_name, flags | O_NOFOLLOW, 0, fd);
+    if (rc == 0 && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
+        rc = errno;
+        close(*fd);
+    }
+    if (rc != 0)
+        *fd = -1;
+    return rc;
 }
 
-static fsdpck_status open_parent(output *o, const char *path, output_kind kind, unsigned flags,
+int output_open_locked(const output *o, bool *is_busy)
+{
+    int fd;
+    int rc = open_and_lock(o, O_RDONLY, &fd);
+    /* NFS locks a file only for a descriptor that can write. */
+    if (rc == EBADF && o->kind == OUTPUT_FILE)
+        rc = open_and_lock(o, O_RDWR, &fd);
+    *is_busy = rc == EWOULDBLOCK;
+    return fd;
+}
+
+fsdpck_status output_open_parent(output *o, const char *path, output_kind kind, unsigned flags,
                                  fsdpck_error *err)
 {
     memset(o, 0, sizeof(*o));
@@ -212,13 +223,14 @@ static fsdpck_status open_parent(output *o, const char *path, output_kind kind, 
 fsdpck_status output_begin(output *o, const char *path, output_kind kind, unsigned flags,
                            fsdpck_error *err)
 {
-    fsdpck_status st = open_parent(o, path, kind, flags, err);
+    bool is_busy;
+    fsdpck_status st = output_open_parent(o, path, kind, flags, err);
     if (st == FSDPCK_OK)
-        st = check_final_name(o, err);
+        st = output_check_final_name(o, err);
     if (st == FSDPCK_OK)
         st = begin_partial(o, err);
-    if (st == FSDPCK_OK && (flags & OUTPUT_SHARED) != 0)
-        o->lock_fd = open_locked(o);
+    if (st == FSDPCK_OK)
+        o->lock_fd = output_open_locked(o, &is_busy);
     if (st != FSDPCK_OK)
         output_release(o);
     return st;
@@ -238,14 +250,14 @@ fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigne
                           const char *partial_name, fsdpck_error *err)
 {
     struct output_entry *entry;
-    fsdpck_status st = open_parent(o, path, kind, flags, err);
+    fsdpck_status st = output_open_parent(o, path, kind, flags, err);
     o->joined = 1;
     if (st == FSDPCK_OK && (o->partial_name = strdup(partial_name)) == NULL)
         st = error_set_nomem(err, strlen(partial_name));
     if (st == FSDPCK_OK && kind == OUTPUT_FILE)
         st = output_entry_push(o, "", &entry, err);
     else if (st == FSDPCK_OK)
-        st = open_self(o, err);
+        st = output_open_self(o, err);
     if (st == FSDPCK_OK)
         st = remember_joined(o, err);
     if (st != FSDPCK_OK)
@@ -261,15 +273,21 @@ static bool is_partial(const output *o, int fd)
            (uint64_t)st.st_ino == o->new_ino;
 }
 
+static void remove_journals(const output *o);
+
 void output_abandon(output *o)
 {
     if (!o->joined || o->partial_name == NULL)
         return;
-    const int fd = open_locked(o);
+    bool is_busy;
+    const int fd = output_open_locked(o, &is_busy);
     if (fd < 0)
         return;
-    if (is_partial(o, fd))
-        output_remove_quiet(o, o->partial_name);
+    if (is_partial(o, fd)) {
+        if (o->journal_name != NULL)
+            remove_journals(o);
+        output_remove_name(o, o->partial_name);
+    }
     close(fd);
 }
 
@@ -293,15 +311,55 @@ static void remove_partial(const output *o)
                  "'%s' next to '%s' is not the output of this run and was not removed",
                  o->partial_name, o->path);
     else
-        output_remove_quiet(o, o->partial_name);
+        output_remove_name(o, o->partial_name);
 }
 
-void output_remove_quiet(const output *o, const char *name)
+void output_remove_name(const output *o, const char *name)
 {
     const int rc = remove_tree(o->parent.fd, name);
     if (rc != 0)
         log_warn(&o->log, FSDPCK_FINDING_SAVE_LEFTOVER, "remove it",
                  "'%s' next to '%s' could not be removed: %s", name, o->path, strerror(rc));
+}
+
+fsdpck_status output_name_journal(output *o, unsigned rank, fsdpck_error *err)
+{
+    char suffix[24] = ".journal";
+    const size_t n = strlen(o->partial_name) - strlen(".partial");
+    if (rank > 0)
+        snprintf(suffix, sizeof suffix, ".journal-%u", rank);
+    free(o->journal_name);
+    o->journal_name = malloc(n + sizeof suffix);
+    if (o->journal_name == NULL)
+        return error_set_nomem(err, n + sizeof suffix);
+    memcpy(o->journal_name, o->partial_name, n);
+    memcpy(o->journal_name + n, suffix, sizeof suffix);
+    return FSDPCK_OK;
+}
+
+/* Those of all ranks. */
+static void remove_journals(const output *o)
+{
+    const size_t n = strlen(o->partial_name) - strlen(".partial");
+    char **names = NULL;
+    size_t count = 0, stem_nbytes, name_nbytes;
+    if (folder_list(&o->parent, NULL, &names, &count, NULL) != FSDPCK_OK)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (leftover_parse(names[i], &stem_nbytes, &name_nbytes) == LEFTOVER_JOURNAL &&
+            stem_nbytes == n && memcmp(names[i], o->partial_name, n) == 0)
+            output_remove_name(o, names[i]);
+    free(names);
+}
+
+void output_remove_journals(output *o)
+{
+    if (o->journal_name == NULL)
+        return;
+    if (!o->joined)
+        remove_journals(o);
+    free(o->journal_name);
+    o->journal_name = NULL;
 }
 
 void output_release(output *o)
@@ -316,8 +374,10 @@ void output_release(output *o)
         folder_close(&output_sub_at(o, i)->dir);
     vec_release(&o->subs);
     folder_close(&o->self);
-    if (o->created && !o->committed)
+    if (o->created && !o->committed && !o->keeps) {
+        output_remove_journals(o);
         remove_partial(o);
+    }
     if (o->lock_fd > 0)
         close(o->lock_fd);
     o->lock_fd = -1;
@@ -326,6 +386,8 @@ void output_release(output *o)
     free(o->final_name);
     free(o->partial_name);
     free(o->old_name);
+    free(o->journal_name);
+    o->journal_name = NULL;
     o->old_name = NULL;
     o->path = NULL;
     o->final_name = NULL;

@@ -87,8 +87,8 @@ typedef struct output {
     open_cache cache;
     fsdpck_error close_error; /* guarded by the cache's lock: the first of a file closed early */
     int created;
-    int joined;  /* begun by another process */
-    int lock_fd; /* held by the process that began it, as long as it lives; -1: none */
+    int joined; /* begun by another process */
+    int lock_fd; /* held by the process that began or adopted it, as long as it lives; -1: no locks */
     int committed;
     uint64_t old_dev, old_ino; /* what OUTPUT_REPLACE found at the beginning; 0, 0: nothing */
     unsigned old_mode;         /* of the replaced object: copied to the new one */
@@ -97,7 +97,11 @@ typedef struct output {
     int published;             /* enum output_published */
     bool sync_later;           /* output_publish leaves syncing the parent folder to its caller */
     char *old_name;            /* in the parent folder: the replaced object, until it is removed */
-    logger log;                /* set after output_begin: warns of failed removals */
+    bool adopted;              /* an earlier process began it: output_adopt */
+    bool keeps; /* set by the caller: output_release leaves the partial and its journal */
+    char *
+        journal_name; /* in the parent folder: removed, with those of other ranks, before the final name is given; NULL: none */
+    logger log;       /* set after output_begin: warns of failed removals */
     output_check_fn check_replaced; /* likewise; NULL: none */
     const void *check_ctx;
 } output;
@@ -116,6 +120,29 @@ fsdpck_status output_join(output *o, const char *path, output_kind kind, unsigne
                           const char *partial_name, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Makes this process's data durable, and closes the files. */
 fsdpck_status output_flush(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The partial of a run that was killed, for a run that continues it: files that exist keep their bytes. The
+ * caller must know that the same files will be added: output_find_journals. */
+/* Where the file system has no locks, lock_fd is -1: the caller must find out in another way whether its process
+ * lives. */
+typedef enum output_adopted {
+    OUTPUT_ADOPTED,
+    OUTPUT_ADOPT_ABSENT, /* no such partial */
+    OUTPUT_ADOPT_BUSY,   /* a process that lives has it */
+    OUTPUT_ADOPT_FOREIGN /* of another user or kind */
+} output_adopted;
+/* Unless *adopted is OUTPUT_ADOPTED, the output is released. Fails like output_begin. */
+fsdpck_status output_adopt(output *o, const char *path, output_kind kind, unsigned flags,
+                           const char *partial_name, output_adopted *adopted,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Names of the partials of `path` that have a journal; their files may be absent. */
+fsdpck_status output_find_journals(const char *path, strtab *names,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Sets journal_name by the partial's name, for the journal of a rank. The caller creates the journal (journal.h). */
+fsdpck_status output_name_journal(output *o, unsigned rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Removes an object in the parent folder, if it exists; a warning names it if that fails. */
+void output_remove_name(const output *o, const char *name);
+
 /* For a joined output that will not be finished: removes the partial if the process that began it
  * with OUTPUT_SHARED has ended, as far as the file system can determine that (flock). */
 void output_abandon(output *o);

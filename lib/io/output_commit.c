@@ -122,7 +122,7 @@ static fsdpck_status publish_new(output *o, fsdpck_error *err)
     const fsdpck_status st = sync_parent(o, err);
     /* Its durability is unknown: remove it. */
     if (st != FSDPCK_OK && output_is_same(o, o->final_name, o->new_dev, o->new_ino))
-        output_remove_quiet(o, o->final_name);
+        output_remove_name(o, o->final_name);
     return st;
 }
 
@@ -163,7 +163,7 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
         if (renameat(dirfd, *old_name, dirfd, o->final_name) != 0)
             warn_not_restored(o, *old_name);
         else
-            output_remove_quiet(o, *old_name);
+            output_remove_name(o, *old_name);
     }
     return st;
 }
@@ -183,7 +183,7 @@ static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck
     }
     if (st != FSDPCK_OK) {
         if (renamed)
-            output_remove_quiet(o, o->final_name);
+            output_remove_name(o, o->final_name);
         if (platform_rename_noreplace(dirfd, old_name, o->final_name) != 0)
             warn_not_restored(o, old_name);
     }
@@ -254,6 +254,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
 fsdpck_status output_publish(output *o, fsdpck_error *err)
 {
     fsdpck_status st;
+    output_remove_journals(o);
     if (o->old_ino == 0 && o->old_dev == 0) {
         o->published = PUBLISHED_NEW;
         st = publish_new(o, err);
@@ -364,7 +365,9 @@ fsdpck_status output_finish(output *o, fsdpck_error *err)
     if (!o->created || o->committed)
         return FAIL(err, INTERNAL, NONE, "an output was committed twice or never begun");
     const mode_t mask = (mode_t)platform_file_mask();
-    fsdpck_status st = finish_files(o, mask, err);
+    fsdpck_status st = o->adopted ? output_remove_others(o, err) : FSDPCK_OK;
+    if (st == FSDPCK_OK)
+        st = finish_files(o, mask, err);
     for (size_t i = 0; st == FSDPCK_OK && i < o->subs.count; i++)
         st = finish_folder(o, &output_sub_at(o, i)->dir, 0777 & ~mask, err);
     if (st == FSDPCK_OK && o->kind == OUTPUT_FOLDER)

@@ -88,8 +88,8 @@ fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err)
     const output *o = ctx;
     struct output_entry *entry = (struct output_entry *)slot;
     struct stat st;
-    const int flags =
-        entry->created || o->joined ? O_RDWR | O_NOFOLLOW : O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
+    const int create = entry->created || o->joined ? 0 : o->adopted ? O_CREAT : O_CREAT | O_EXCL;
+    const int flags = O_RDWR | O_NOFOLLOW | create;
     const int rc =
         descriptor_open(dirfd_of(o, entry), name_of(o, entry), flags, 0600, &entry->f.fd);
     if (rc != 0) {
@@ -104,7 +104,7 @@ fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err)
             open_direct(o, entry);
         return FSDPCK_OK;
     }
-    if (known && is_new) {
+    if (known && is_new && (!o->adopted || (S_ISREG(st.st_mode) && st.st_nlink == 1))) {
         entry->f.dev = (uint64_t)st.st_dev;
         entry->f.ino = (uint64_t)st.st_ino;
         return FSDPCK_OK;
@@ -187,7 +187,7 @@ static bool is_inside_name(const char *name, size_t *sub_nbytes)
 
 static fsdpck_status sub_make(output *o, struct output_sub *sub, fsdpck_error *err)
 {
-    if (!o->joined && mkdirat(o->self.fd, sub->name, 0700) != 0)
+    if (!o->joined && mkdirat(o->self.fd, sub->name, 0700) != 0 && !(o->adopted && errno == EEXIST))
         return error_set_errno(err, errno, "creating the folder", sub->dir.path);
     const int rc = descriptor_open(o->self.fd, sub->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0,
                                    &sub->dir.fd);

@@ -63,6 +63,42 @@ static fsdpck_status check_pair(const check_state *s, const lora_module *m, fsdp
 
 /* ---- ranks ---- */
 
+static bool fits_rank(uint64_t rows, uint64_t experts, uint64_t r)
+{
+    return experts == 0 ? r > 0 && rows % r == 0 : rows / experts == r;
+}
+
+/* Without the base model, the adapter of a parameter may belong to any one that the config names for its module, and
+ * rank_pattern may give each another rank. */
+static fsdpck_status fits_unnamed(const check_state *s, const lora_module *m, uint64_t rows,
+                                  bool *fits, fsdpck_error *err)
+{
+    const char *path = lora_text(s->set, m->path), *leaf;
+    const size_t nbytes = strtab_nbytes(&s->set->names, m->path);
+    const uint64_t experts = lora_module_experts(s->set, s->c, m);
+    text_buf key = {0};
+    size_t n;
+    fsdpck_status st = FSDPCK_OK;
+    for (uint32_t i = 0;
+         st == FSDPCK_OK && !*fits && m->kind == LORA_PARAMETER && m->parameter == LORA_NONE &&
+         i < strtab_count(&s->config->target_parameters.texts);
+         i++) {
+        lora_numbers numbers = {0};
+        if (!lora_target_leaf(s->config, i, path, nbytes, &leaf, &n))
+            continue;
+        key.nbytes = 0;
+        text_append(&key, path, nbytes);
+        text_puts(&key, ".");
+        text_append(&key, leaf, n);
+        st = text_check(&key, err);
+        if (st == FSDPCK_OK)
+            st = lora_config_numbers(s->config, key.text, key.nbytes, &numbers, err);
+        *fits = fits_rank(rows, experts, numbers.r);
+    }
+    text_release(&key);
+    return st;
+}
+
 static fsdpck_status check_rank_of_config(const check_state *s, const lora_module *m, uint64_t rows,
                                           fsdpck_error *err)
 {
@@ -74,7 +110,8 @@ static fsdpck_status check_rank_of_config(const check_state *s, const lora_modul
     text_release(&key);
     RETURN_IF(st);
     const uint64_t experts = lora_module_experts(s->set, s->c, m);
-    const bool fits = experts == 0 ? n.r > 0 && rows % n.r == 0 : rows / experts == n.r;
+    bool fits = fits_rank(rows, experts, n.r);
+    RETURN_IF(fits_unnamed(s, m, rows, &fits, err));
     if (fits)
         return FSDPCK_OK;
     const bool is_slice = experts == 1 && rows > 0 && n.r > rows && n.r % rows == 0;

@@ -34,7 +34,7 @@ fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t ow
                                 const lora_config *config, lora_lost *lost, lora_found_fn found,
                                 void *ctx, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* lora_check_config.c: whether modules_to_save names a module around a tensor of the base model. */
+/* lora_targets.c: whether modules_to_save names a module around a tensor of the base model. */
 bool lora_config_saves(const lora_config *config, const char *name, size_t nbytes);
 
 typedef struct lora_base_counts {

@@ -2,7 +2,7 @@
 #ifndef FSDPCK_LORA_LORA_INTERNAL_H
 #define FSDPCK_LORA_LORA_INTERNAL_H
 
-#include "lora/lora.h"
+#include "lora/lora_check.h"
 
 /* The parts of a tensor's name, each inside the name. */
 typedef struct lora_name {
@@ -34,6 +34,46 @@ uint64_t lora_module_experts(const lora_set *set, const catalogue *c, const lora
 /* lora_module.c: the path by which names and patterns of the config find the module, in place of the text. */
 fsdpck_status lora_module_key(const lora_set *set, const lora_module *m, text_buf *key,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* The arguments of lora_check_config. */
+typedef struct lora_config_check {
+    const lora_set *set;
+    uint32_t adapter;
+    size_t own;
+    const lora_config *config;
+    lora_lost *lost; /* or NULL */
+    lora_found_fn found;
+    void *ctx;
+} lora_config_check;
+
+/* Hands a fault to the caller of the check. */
+#define LORA_REPORT(check, err, finding, ...)                     \
+    do {                                                          \
+        fsdpck_error fault_ = FSDPCK_ERROR_INIT;                  \
+        (void)FAIL_WITH(&fault_, BADINPUT, finding, __VA_ARGS__); \
+        RETURN_IF((check)->found((check)->ctx, &fault_, err));    \
+    } while (0)
+
+/* lora_targets.c: as re.match(r".*?\.[^.]*\.(\d+)\.", path): the first number with two segments before it and one after it. */
+bool lora_layer_of(const char *path, size_t nbytes, uint64_t *layer);
+/* lora_targets.c: the member by which the config does not target a module; NULL: it does. */
+fsdpck_status lora_find_contradiction(const lora_config *c, const char *path, size_t nbytes,
+                                      const char **member, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* lora_targets.c: whether modules_to_save names the module. PEFT compares ends of texts, also inside a segment: "norm" names
+ * "input_layernorm" too. */
+bool lora_is_saved_name(const lora_config *c, const char *path, size_t nbytes);
+/* lora_targets.c: the bytes of the outermost module around `name`, itself too if `whole`, that modules_to_save names; 0:
+ * none. */
+size_t lora_saved_around(const lora_config *c, const char *name, size_t nbytes, bool whole);
+
+/* lora_lacking.c: tensors that the config names and the adapter lacks. */
+fsdpck_status lora_check_lacking(const lora_config_check *check,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* lora_parameters.c: whether a text of target_parameters may name a parameter of the module `path`, and its name there,
+ * borrowed from the config. */
+bool lora_target_leaf(const lora_config *config, uint32_t target, const char *path, size_t nbytes,
+                      const char **leaf, size_t *leaf_nbytes);
 
 /* lora_extract.c: the lora_bias_kind of an adapter, of the config or, without one, of the tensors. */
 uint32_t lora_bias_of(const lora_set *set, const lora_config *config);

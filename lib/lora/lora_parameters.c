@@ -120,27 +120,29 @@ static fsdpck_status add_candidate(candidates *k, const char *leaf, size_t nbyte
     return id < known ? FSDPCK_OK : vec_add(&k->tensors, &tensor, err);
 }
 
+bool lora_target_leaf(const lora_config *config, uint32_t target, const char *path, size_t nbytes,
+                      const char **leaf, size_t *leaf_nbytes)
+{
+    const strtab *targets = &config->target_parameters.texts;
+    const char *text = strtab_text(targets, target);
+    const size_t n = strtab_nbytes(targets, target);
+    const size_t module = module_nbytes(text, n);
+    const size_t head = memchr(text, '.', n) == NULL ? 0 : module + 1;
+    *leaf = text + head;
+    *leaf_nbytes = n - head;
+    return head == 0 || (module <= nbytes && memcmp(path + nbytes - module, text, module) == 0 &&
+                         (module == nbytes || module == 0 || path[nbytes - module - 1] == '.'));
+}
+
 /* Parameters of the config whose module is `path`. */
 static fsdpck_status add_of_config(candidates *k, const lora_config *config, const char *path,
                                    size_t nbytes, fsdpck_error *err)
 {
-    const strtab *targets = &config->target_parameters.texts;
-    for (uint32_t i = 0; i < strtab_count(targets); i++) {
-        const char *target = strtab_text(targets, i);
-        const size_t n = strtab_nbytes(targets, i);
-        size_t head = n;
-        while (head > 0 && target[head - 1] != '.')
-            head--;
-        if (head == 0) { /* the name of a parameter alone */
-            RETURN_IF(add_candidate(k, target, n, CAT_NONE, err));
-            continue;
-        }
-        const size_t module = head - 1;
-        if (module > nbytes || memcmp(path + nbytes - module, target, module) != 0 ||
-            (module < nbytes && module > 0 && path[nbytes - module - 1] != '.'))
-            continue;
-        RETURN_IF(add_candidate(k, target + head, n - head, CAT_NONE, err));
-    }
+    const char *leaf;
+    size_t n;
+    for (uint32_t i = 0; i < strtab_count(&config->target_parameters.texts); i++)
+        if (lora_target_leaf(config, i, path, nbytes, &leaf, &n))
+            RETURN_IF(add_candidate(k, leaf, n, CAT_NONE, err));
     return FSDPCK_OK;
 }
 

@@ -170,17 +170,24 @@ static fsdpck_status group_steps(list_maker *k, fsdpck_error *err)
 static const char *advice(const list_maker *k)
 {
     static const char titan[] = "tok_embeddings.weight", experts[] = ".experts.";
-    bool is_titan = false, has_experts = false, lacks_experts = true;
+    static const char inner[] = ".base_layer";
+    bool is_titan = false, has_experts = false, lacks_experts = true, lacks_wrapper = true;
     for (size_t i = 0; i < k->base->count; i++) {
         const lora_input *in = &k->base->inputs[i];
         is_titan = is_titan || text_ends_with(in->name, in->nbytes, titan);
         has_experts = has_experts || strstr(in->name, experts) != NULL;
     }
-    for (size_t i = 0; i < k->missing_count && i < sizeof k->missing / sizeof k->missing[0]; i++)
-        lacks_experts = lacks_experts && strstr(k->missing[i], "experts") != NULL;
+    for (size_t i = 0; i < k->missing_count && i < sizeof k->missing / sizeof k->missing[0]; i++) {
+        const char *path = k->missing[i];
+        lacks_experts = lacks_experts && strstr(path, "experts") != NULL;
+        lacks_wrapper = lacks_wrapper && text_ends_with(path, strlen(path), inner);
+    }
     if (is_titan)
         return "convert the base model to the names of Hugging Face first, with fsdpck consolidate "
                "SRC BASE --map NAME (fsdpck maps lists them), and merge into BASE";
+    /* The second parameter of a module has its wrapper inside that of the first. */
+    if (lacks_wrapper && k->missing_count > 0)
+        return "save the adapter again: it lacks the tensors of another parameter of the module";
     if (has_experts && lacks_experts)
         return "the base model has its experts under other names: convert it with fsdpck "
                "consolidate SRC BASE --map NAME, or with --import (fsdpck maps lists them), and "
@@ -311,7 +318,9 @@ static fsdpck_status make_request(list_maker *k, merge_request *request, fsdpck_
     catalogue_init(&k->joined, k->owner);
     k->set = (lora_set){0};
     k->used = NULL;
+    k->together = NULL;
     const fsdpck_status st = make_one(k, err);
+    budget_free(k->owner, k->together, k->together == NULL ? 0 : lora_module_count(&k->set) + 1);
     budget_free(k->owner, k->used, k->used == NULL ? 0 : lora_tensor_count(&k->set));
     lora_set_release(&k->set);
     catalogue_release(&k->joined);

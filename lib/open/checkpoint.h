@@ -69,7 +69,7 @@
 
 typedef struct missing_file {
     char *folder; /* not escaped */
-    char *name;   /* escaped */
+    char *name;
 } missing_file;
 
 struct fsdpck_context {
@@ -125,10 +125,10 @@ typedef struct found_state_file {
 
 struct fsdpck_checkpoint {
     fsdpck_context *ctx;
-    char *path;       /* the path that was opened, maybe below the requested one */
-    char *model_path; /* of the description; NULL where there is none */
-    bool entered;
-    char *entered_from; /* the folder that was given, if `entered`; else NULL */
+    char *path;         /* the path that was opened, maybe below the requested one */
+    char *model_path;   /* of the description; NULL where there is none */
+    char *entered_from; /* the folder that was given, if `entered` */
+    bool entered, opaque_calls;
     probe_input probe;
     const format_reader *format;
     void *self; /* the reader's */
@@ -146,7 +146,6 @@ struct fsdpck_checkpoint {
     vec ties;                   /* tied_pair, from the model description */
     char *mesh;                 /* as text; NULL where none is known */
     uint64_t sharded_otherwise; /* tensors that the inferred mesh does not explain */
-    bool opaque_calls;
     recorded_step steps[CHECKPOINT_STEPS_MAX];
     size_t steps_count;
     bool steps_known;
@@ -160,8 +159,9 @@ struct fsdpck_checkpoint {
     bool inner_loaded;                         /* checkpoint_load_inner has run */
     struct remote_folder
         *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
-    format_found_fn found; /* only while opening */
+    format_found_fn found; /* only while opening, as found_ctx */
     void *found_ctx;
+    fsdpck_error damage; /* why no bytes can be read (damaged.h); status OK: they can */
     /* With a tensor map, or dequantized: the checkpoint that this is made of, which owns probe,
      * format, self and remote_files. Otherwise NULL. */
     fsdpck_checkpoint *base;
@@ -253,8 +253,8 @@ fsdpck_status checkpoint_check_lost(const fsdpck_checkpoint *c, bool optimizer,
 void checkpoint_warn_lost(const fsdpck_checkpoint *c);
 /* The part of `path` below `above`; NULL if it is elsewhere. */
 const char *checkpoint_path_below(const char *path, const char *above);
-/* FILE-UNFINISHED: the path is an output of fsdpck before its commit; a file that was read is not
- * completely downloaded (unfinished_files.c). */
+/* FILE-UNFINISHED: the path is an output of fsdpck before its commit, or NeMo marks it as unfinished; a file that was
+ * read is not completely downloaded (unfinished_files.c). */
 fsdpck_status checkpoint_check_partial(const char *path, fsdpck_error *err) FSDPCK_MUST_CHECK;
 fsdpck_status checkpoint_check_downloads(const fsdpck_checkpoint *c, const catalogue *read,
                                          fsdpck_error *err) FSDPCK_MUST_CHECK;

@@ -8,6 +8,7 @@
 #include "map/map_choose.h"
 #include "open/checkpoint.h"
 #include "open/model_config.h"
+#include "open/model_type.h"
 
 #define NAMES_SHOWN 3u
 
@@ -61,8 +62,9 @@ static fsdpck_status refuse_none(const map_inputs *l, const fsdpck_checkpoint *l
     return st;
 }
 
-static fsdpck_status choose(const map_inputs *l, const fsdpck_checkpoint *like, size_t equal,
-                            like_map *chosen, fsdpck_error *err)
+static fsdpck_status choose(const map_inputs *l, const fsdpck_checkpoint *of,
+                            const fsdpck_checkpoint *like, size_t equal, like_map *chosen,
+                            fsdpck_error *err)
 {
     map_choice c;
     model_config config;
@@ -81,6 +83,7 @@ static fsdpck_status choose(const map_inputs *l, const fsdpck_checkpoint *like, 
     } else if (st == FSDPCK_OK && 2 * equal < catalogue_tensor_count(&like->cat)) {
         /* With more names, the comparison of the output with the folder names the others. */
         st = refuse_none(l, like, &config, err);
+        model_type_name_other(of, like, err);
     }
     model_config_release(&config);
     return st;
@@ -108,7 +111,7 @@ fsdpck_status checkpoint_choose_map(fsdpck_checkpoint *c, const fsdpck_checkpoin
     fsdpck_status st = map_inputs_list(c, &l, err);
     const size_t equal = st == FSDPCK_OK ? count_equal(&l, like) : 0;
     if (st == FSDPCK_OK && equal < catalogue_tensor_count(&like->cat))
-        st = choose(&l, like, equal, chosen, err);
+        st = choose(&l, c, like, equal, chosen, err);
     map_inputs_release(&l);
     return st;
 }
@@ -143,28 +146,6 @@ fsdpck_status checkpoint_check_like_map(fsdpck_checkpoint *c, const fsdpck_check
              choice.fits->name));
     model_config_release(&config);
     map_inputs_release(&l);
-    return st;
-}
-
-/* config.json of the source, beside the weights or in the trainer's folder for it; "" for none. */
-static fsdpck_status read_model_type(const fsdpck_checkpoint *c, char type[64], fsdpck_error *err)
-{
-    folder dir = FOLDER_CLOSED;
-    model_config config = {0};
-    type[0] = '\0';
-    while (c->base != NULL)
-        c = c->base;
-    if (!c->probe.is_folder || c->remote_files != NULL)
-        return FSDPCK_OK;
-    const char *inside = c->cat.origin.side_folder;
-    fsdpck_status st = FSDPCK_OK;
-    if (inside[0] == '\0')
-        st = model_config_read(&c->probe.dir, &config, err);
-    else if (folder_open_inside(&dir, &c->probe.dir, inside, NULL) == FSDPCK_OK)
-        st = model_config_read(&dir, &config, err);
-    memcpy(type, config.model_type, sizeof config.model_type);
-    model_config_release(&config);
-    folder_close(&dir);
     return st;
 }
 
@@ -207,7 +188,7 @@ fsdpck_status checkpoint_print_maps(fsdpck_checkpoint *c, text_buf *out, bool *b
     if (c->map != NULL)
         return FSDPCK_OK;
     /* A config.json that cannot be read states no type. */
-    if (read_model_type(c, type, NULL) != FSDPCK_OK)
+    if (model_type_read(c, type, NULL) != FSDPCK_OK)
         type[0] = '\0';
     *by_type = type[0] != '\0';
     fsdpck_status st = map_inputs_list(c, &l, err);

@@ -1,5 +1,6 @@
 /* mapped_checkpoint.c: a checkpoint under the names and layouts that a tensor map gives its model part. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -397,6 +398,29 @@ static fsdpck_status check_sizes(const fsdpck_checkpoint *c, const fsdpck_open_o
     return check_layers(c, hf, sizes.num_hidden_layers, o->map_config != NULL, err);
 }
 
+/* The built-in maps that fit the names, after another one, which does not, failed. */
+static void advise_map(const fsdpck_checkpoint *c, const map_inputs *l, fsdpck_error *err)
+{
+    const map_entry *given = map_find(c->map_name);
+    text_buf maps = {0};
+    if (err == NULL || c->map_forward != NULL || given == NULL ||
+        (err->finding != FSDPCK_FINDING_MAP_UNTAKEN && err->finding != FSDPCK_FINDING_MAP_SOURCE))
+        return;
+    const map_entry alone[] = {*given, {0}};
+    const map_input *inputs = l->inputs.items;
+    fsdpck_status st = map_print_fitting(alone, "", inputs, l->inputs.count, NULL, &maps, NULL);
+    if (st == FSDPCK_OK && maps.nbytes == 0)
+        st = map_print_fitting(map_entries, "", inputs, l->inputs.count, NULL, &maps, NULL);
+    else
+        maps.nbytes = 0;
+    if (st == FSDPCK_OK && maps.nbytes > 0)
+        snprintf(err->next, sizeof err->next,
+                 "built-in maps that fit the names: %s; give one with --map, or --like BASE, "
+                 "which chooses by the model type",
+                 maps.text);
+    text_release(&maps);
+}
+
 static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, fsdpck_error *err)
 {
     fsdpck_checkpoint *base = c->base;
@@ -413,6 +437,8 @@ static fsdpck_status apply(fsdpck_checkpoint *c, const fsdpck_open_options *o, f
     if (st == FSDPCK_OK)
         st = map_check_head_tensors(c->map, o->map_import ? &base->cat : &c->cat, &base->cat,
                                     l.inputs.items, l.inputs.count, err);
+    if (st != FSDPCK_OK)
+        advise_map(c, &l, err);
     map_inputs_release(&l);
     if (st == FSDPCK_OK)
         st = check_sizes(c, o, err);

@@ -160,22 +160,26 @@ static void count_layers(const fsdpck_checkpoint *base, merge_request *requests,
     model_config_release(&config);
 }
 
-/* Without num_hidden_layers, the base model's file may have more layers than the model that was trained. */
+/* Without num_hidden_layers, the base model's file may have more layers than the model that was trained, and it may have more
+ * modules outside of them. */
 static void warn_lost(const fsdpck_checkpoint *c, const merge_list *list,
                       const merge_request *requests, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (requests[i].lost > 0)
-            log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_PAIR,
-                     "check that the adapter is complete; num_hidden_layers in config.json of the "
-                     "base model tells which layers belong to it",
-                     "adapter '%s' has neither lora_A nor lora_B for %" PRIu64
-                     " weight%s of the base model that target_modules names, the first is '%s'",
-                     strtab_text(&list->adapters, requests[i].adapter_name), requests[i].lost,
-                     text_plural(requests[i].lost),
-                     requests[i].first_lost == STRTAB_NONE
-                         ? ""
-                         : strtab_text(&list->names, requests[i].first_lost));
+            log_warn(
+                &c->ctx->log, FSDPCK_FINDING_LORA_PAIR,
+                requests[i].layers > 0
+                    ? "check that the adapter is complete"
+                    : "check that the adapter is complete; num_hidden_layers in config.json of "
+                      "the base model tells which layers belong to it",
+                "adapter '%s' has neither lora_A nor lora_B for %" PRIu64
+                " weight%s of the base model that the config names, the first is '%s'",
+                strtab_text(&list->adapters, requests[i].adapter_name), requests[i].lost,
+                text_plural(requests[i].lost),
+                requests[i].first_lost == STRTAB_NONE
+                    ? ""
+                    : strtab_text(&list->names, requests[i].first_lost));
 }
 
 /* For reports. `list` still has the names. */
@@ -321,7 +325,7 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, opened_adapter *base, merge
     if (st == FSDPCK_OK)
         st = merge_list_make(&list, &base->tensors, requests, count, safe, err);
     if (st == FSDPCK_OK)
-        st = merged_check_tied(&list, requests, count, err);
+        st = merged_check_tied(&list, err);
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
     if (st == FSDPCK_OK)

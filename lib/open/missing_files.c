@@ -19,13 +19,6 @@ static bool grow(fsdpck_context *ctx)
     return true;
 }
 
-static char *escaped(const char *name)
-{
-    const size_t nbytes = strlen(name);
-    char *copy = malloc(4 * nbytes + 1);
-    return copy == NULL ? NULL : escape_text(copy, 4 * nbytes + 1, name, nbytes);
-}
-
 static void release(missing_file *f)
 {
     free(f->folder);
@@ -37,7 +30,7 @@ void missing_files_keep(fsdpck_context *ctx, const log_line *line)
     pthread_mutex_lock(&ctx->warnings_lock);
     if (grow(ctx)) {
         missing_file *f = &ctx->missing[ctx->missing_count];
-        *f = (missing_file){strdup(line->folder), escaped(line->missing)};
+        *f = (missing_file){strdup(line->folder), strdup(line->missing)};
         if (f->folder != NULL && f->name != NULL)
             ctx->missing_count++;
         else
@@ -70,14 +63,15 @@ const char *fsdpck_context_missing_file(fsdpck_context *ctx, const fsdpck_error 
                                         size_t *cursor)
 {
     const char *name = NULL;
-    char parent[sizeof what->path];
+    fsdpck_error parent;
     if (what->finding != FSDPCK_FINDING_FILE_MISSING)
         return NULL;
     pthread_mutex_lock(&ctx->warnings_lock);
     for (; *cursor < ctx->missing_count && name == NULL; (*cursor)++) {
         const missing_file *f = &ctx->missing[*cursor];
-        escape_text(parent, sizeof parent, f->folder, strlen(f->folder));
-        if (strcmp(parent, what->path) == 0)
+        fsdpck_error_init(&parent);
+        error_path(&parent, f->folder); /* as long as that of `what` */
+        if (strcmp(parent.path, what->path) == 0)
             name = f->name;
     }
     pthread_mutex_unlock(&ctx->warnings_lock);

@@ -29,13 +29,12 @@ static void release(named_tensors *t)
 
 void named_tensors_drop(fsdpck_context *ctx, const char *path)
 {
-    char escaped[sizeof((fsdpck_error *)NULL)->path];
-    if (path != NULL)
-        escape_text(escaped, sizeof escaped, path, strlen(path));
+    fsdpck_error about = FSDPCK_ERROR_INIT;
+    error_path(&about, path); /* as long as that of the error */
     pthread_mutex_lock(&ctx->warnings_lock);
     for (named_tensors **at = &ctx->named; *at != NULL;) {
         named_tensors *t = *at;
-        if (path != NULL && strcmp(t->path, escaped) != 0) {
+        if (path != NULL && strcmp(t->path, about.path) != 0) {
             at = &t->next;
             continue;
         }

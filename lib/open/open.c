@@ -7,6 +7,7 @@
 #include "base/struct_copy.h"
 #include "group/remote_folder.h"
 #include "open/checkpoint.h"
+#include "open/damaged.h"
 #include "open/foreign_folders.h"
 #include "open/open_fail.h"
 #include "open/pointer_file.h"
@@ -147,6 +148,31 @@ static const char *twin(const void *match, const char *name, size_t nbytes, unsi
     return match == NULL ? NULL : description_alias(match, name, nbytes, k, alias_nbytes);
 }
 
+/* Without what needs bytes of objects or tensors. */
+static fsdpck_status describe_damaged(fsdpck_checkpoint *c, catalogue *cat, fsdpck_error *err)
+{
+    if (catalogue_tensor_count(cat) + catalogue_object_count(cat) == 0)
+        return c->damage.status;
+    RETURN_IF(checkpoint_parts_find(cat, &c->parts, err));
+    RETURN_IF(select_infer_specs(cat, &c->sharded_otherwise, err));
+    damaged_refuse_reads(c);
+    return print_mesh(c, err);
+}
+
+/* Of the optimizer; and the mesh. m: the description; NULL: none. */
+static fsdpck_status name_parameters(fsdpck_checkpoint *c, const fsdpck_open_options *o,
+                                     const model *m, fsdpck_error *err)
+{
+    const bool assume_order = o->assume_order != 0;
+    if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)
+        RETURN_IF(checkpoint_rekey(c, (optim_keys)o->optim_keys, m, assume_order, err));
+    else
+        RETURN_IF(checkpoint_infer_params(c, m, assume_order, err));
+    c->parts.assumes_order = assume_order;
+    RETURN_IF(select_infer_specs(&c->cat, &c->sharded_otherwise, err));
+    return print_mesh(c, err);
+}
+
 static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_options *o,
                                    described_model *d, fsdpck_error *err)
 {
@@ -177,12 +203,15 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .names = &names,
         .found = c->found,
         .found_ctx = c->found_ctx,
+        .damage = o->damaged && !viewed && c->ctx->group == NULL ? &c->damage : NULL,
     };
     const fsdpck_status st = c->format->open(&request, into, &c->self, err);
     if (st != FSDPCK_OK) {
         error_path(err, c->path);
         return st;
     }
+    if (open_request_is_damaged(&request))
+        return describe_damaged(c, into, err);
     RETURN_IF(checkpoint_check_downloads(c, into, err));
     checkpoint_warn_other_weights(c, into);
     c->format->source(c->self, into, viewed ? &c->read_src : &c->src);
@@ -198,14 +227,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     checkpoint_warn_placeholders(c);
     c->src.root = c->path;
     c->src.root_is_file = !c->probe.is_folder;
-    if (o->optim_keys != FSDPCK_OPTIM_KEYS_KEEP)
-        RETURN_IF(checkpoint_rekey(c, (optim_keys)o->optim_keys, viewed ? &d->m : NULL,
-                                   assume_order, err));
-    else
-        RETURN_IF(checkpoint_infer_params(c, viewed ? &d->m : NULL, assume_order, err));
-    c->parts.assumes_order = assume_order;
-    RETURN_IF(select_infer_specs(&c->cat, &c->sharded_otherwise, err));
-    return print_mesh(c, err);
+    return name_parameters(c, o, viewed ? &d->m : NULL, err);
 }
 
 static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
@@ -229,6 +251,8 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
     missing_files_drop(c->ctx, c->path);
     fsdpck_status st = read_metadata(c, o, &d, err);
     described_model_release(&d);
+    if (c->damage.status != FSDPCK_OK)
+        return st;
     if (st == FSDPCK_OK && o->format == NULL)
         st = checkpoint_check_megatron_rank(c, err);
     if (st == FSDPCK_OK && o->format == NULL && o->rank_pattern == NULL)
@@ -388,6 +412,8 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                               void *found_ctx, fsdpck_checkpoint **out, fsdpck_error *err)
 {
     fsdpck_open_options o;
+    fsdpck_error own = FSDPCK_ERROR_INIT;
+    err = err == NULL ? &own : err; /* readers keep it as damage */
     *out = NULL;
     RETURN_IF(open_options_take(&o, options, err));
     fsdpck_checkpoint *c = calloc(1, sizeof *c);
@@ -405,15 +431,19 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
                     : "ulimit -v or the job's memory limit: metadata may use half of it");
     checkpoint_init_tables(c);
     /* A rank that fails still serves its files until all ranks have its status. */
-    const fsdpck_status st =
-        group_agree_result(ctx->group, open_inner(c, path, &o, err), true, err);
+    fsdpck_status st = group_agree_result(ctx->group, open_inner(c, path, &o, err), true, err);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK) {
+        if (c->damage.status != FSDPCK_OK)
+            *err = c->damage;
+        st = c->damage.status != FSDPCK_OK ? c->damage.status : st;
         fsdpck_close(c);
         return st;
     }
     *out = c;
-    return FSDPCK_OK;
+    if (c->damage.status != FSDPCK_OK)
+        *err = c->damage;
+    return c->damage.status;
 }
 
 void fsdpck_close(fsdpck_checkpoint *c)

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/shell_word.h"
+#include "base/step_name.h"
 #include "base/text.h"
 #include "open/foreign_folders.h"
 
@@ -60,11 +62,44 @@ fsdpck_status open_fail_limited(const char *path, fsdpck_error *err)
         (path, path), (next, "give the path of the checkpoint inside"));
 }
 
+/* The name in the folder at `path` below which a checkpoint was found, with its end. */
+static const char *entry_of(const char *found, const char *path, size_t *nbytes)
+{
+    const size_t n = strlen(path);
+    const char *entry = strncmp(found, path, n) == 0 ? found + n : text_file_name(found);
+    entry += strspn(entry, "/");
+    *nbytes = strcspn(entry, "/");
+    return entry;
+}
+
+/* Whether these are steps of a run, by their names: "run/step-1", "run/step-2". */
+static bool are_steps(const search_result *found, const char *path)
+{
+    size_t first_nbytes = 0;
+    const char *first = NULL;
+    bool differ = false;
+    for (size_t i = 0; i < found->count; i++) {
+        size_t nbytes;
+        step_name step;
+        const char *entry = entry_of(found->paths[i], path, &nbytes);
+        step_name_read(entry, nbytes, &step);
+        if (!step_name_has_word(&step))
+            return false;
+        differ = differ || (first != NULL && !text_equal(first, first_nbytes, entry, nbytes));
+        first = entry;
+        first_nbytes = nbytes;
+    }
+    return differ;
+}
+
 fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err)
 {
     const fsdpck_status st =
         FAIL_WITH(err, USAGE, NONE, ("folder contains several checkpoints"), (path, path));
     text_buf list = {0}, pattern = {0};
+    char word[256];
+    if (are_steps(found, path) && shell_word(word, sizeof word, path)[0] != '\0')
+        text_printf(&list, "run fsdpck latest %s for the newest complete one, or ", word);
     text_puts(&list, "choose one of them:");
     for (size_t i = 0; i < found->count; i++)
         text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "open/adapter_files.h"
 #include "open/nested_folders.h"
 #include "open/state_files.h"
 
@@ -12,10 +13,14 @@ enum { FILES_MOST = 1000, LIST_NBYTES = 400 };
 
 static bool has_suffix(const char *name)
 {
-    static const char *const suffixes[] = {".pt",   ".pth", ".bin",  ".pkl", ".pickle",
-                                           ".ckpt", ".h5",  ".hdf5", ".npz", ".npy"};
-    const char *dot = strrchr(name, '.');
-    return dot != NULL && dot != name && TEXT_IS_IN(dot, strlen(dot), suffixes);
+    static const char *const suffixes[] = {".pt",      ".pth",    ".bin",  ".pkl",  ".pickle",
+                                           ".ckpt",    ".h5",     ".hdf5", ".npz",  ".npy",
+                                           ".pth.tar", ".pt.tar", ".gguf", ".onnx", ".msgpack"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (n > strlen(suffixes[i]) && text_ends_with(name, n, suffixes[i]))
+            return true;
+    return false;
 }
 
 static bool is_listed(const fsdpck_checkpoint *c, const char *path)
@@ -140,7 +145,7 @@ static fsdpck_status warn_adapter(fsdpck_checkpoint *adapter, fsdpck_error *err)
     RETURN_IF(other_files_list(adapter, err));
     for (size_t i = 0; i < adapter->other_files.count; i++) {
         const found_state_file *f = VEC_AT(&adapter->other_files, const found_state_file, i);
-        if (!has_tensors(adapter, f))
+        if (adapter_files_is_other(&adapter->cat, f->name) || !has_tensors(adapter, f))
             continue;
         count++;
         text_printf(&names, "%s'%s'", names.nbytes > 0 ? ", " : "",
@@ -148,8 +153,8 @@ static fsdpck_status warn_adapter(fsdpck_checkpoint *adapter, fsdpck_error *err)
     }
     if (count > 0)
         log_warn(&adapter->ctx->log, FSDPCK_FINDING_LORA_BESIDE, "",
-                 "%" PRIu64 " file%s beside the adapter in '%s' %s not merged: %s%s",
-                 count, text_plural(count), adapter->path, count == 1 ? "is" : "are",
+                 "%" PRIu64 " file%s beside the adapter in '%s' %s not merged: %s%s", count,
+                 text_plural(count), adapter->path, count == 1 ? "is" : "are",
                  names.text == NULL ? "" : names.text, names.failed ? ", ..." : "");
     text_release(&names);
     return FSDPCK_OK;

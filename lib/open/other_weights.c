@@ -3,9 +3,12 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/shell_word.h"
 #include "base/text.h"
+#include "open/adapter_files.h"
 #include "open/checkpoint.h"
 #include "open/numbered_files.h"
 #include "open/shard_gaps.h"
@@ -96,9 +99,20 @@ static bool is_unread_rank(const fsdpck_checkpoint *c, const catalogue *read, co
            !is_read(read, entry);
 }
 
-static void put_next(char *next, size_t capacity, const char *first)
+/* "compare them: fsdpck diff DIR DIR/FIRST" with the paths, if they fit. */
+static void put_comparison(char *next, size_t capacity, const char *above, const char *first)
 {
-    const bool plain = strcspn(first, " '\"\\\n\t") == strlen(first) && strlen(first) < 300;
+    char one[1024], two[1024];
+    char *path = folder_path_join(above, first);
+    const bool fits = path != NULL && shell_word(one, sizeof one, above)[0] != '\0' &&
+                      shell_word(two, sizeof two, path)[0] != '\0';
+    snprintf(next, capacity, "compare them: fsdpck diff %s %s", fits ? one : "DIR",
+             fits ? two : "DIR/NAME");
+    free(path);
+}
+
+static void put_next(char *next, size_t capacity, const char *above, const char *first)
+{
     if (format_file_count(first) > 0 && is_safetensors(first))
         snprintf(next, capacity,
                  "move the files that are not read into a folder of their own, then compare: "
@@ -107,7 +121,7 @@ static void put_next(char *next, size_t capacity, const char *first)
         snprintf(next, capacity, "to read the rank files instead, give --source-format %s",
                  format_reader_of_pattern->name);
     else
-        snprintf(next, capacity, "compare them: fsdpck diff DIR DIR/%s", plain ? first : "NAME");
+        put_comparison(next, capacity, above, first);
 }
 
 /* A file of several may be given by mistake, or because the others are lost. */
@@ -134,7 +148,7 @@ static void warn_file_of_set(const fsdpck_checkpoint *c)
 void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *read)
 {
     const char *first = NULL;
-    char next[400];
+    char next[2100];
     uint64_t count = 0;
     numbered_files_warn(c, read);
     shard_gaps_warn(c, read);
@@ -145,6 +159,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
         if (!is_unread_folder(c, read, entry) && !is_unread_rank(c, read, entry) &&
+            !adapter_files_is_other(read, entry) &&
             (!checkpoint_is_weights_name(entry) || is_read(read, entry)))
             continue;
         first = first == NULL ? entry : first;
@@ -152,7 +167,7 @@ void checkpoint_warn_other_weights(const fsdpck_checkpoint *c, const catalogue *
     }
     if (count == 0)
         return;
-    put_next(next, sizeof next, first);
+    put_next(next, sizeof next, c->probe.path, first);
     const size_t files = catalogue_file_count(read);
     char more[40] = "", others[40] = "";
     if (files > 1)

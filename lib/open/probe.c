@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "io/dead_link.h"
 #include "open/checkpoint.h"
 
 void probe_release(probe_input *in)
@@ -70,6 +71,10 @@ fsdpck_status probe_gather(const char *path, probe_input *in, fsdpck_error *err)
         return FAIL_WITH(err, USAGE, NONE, ("checkpoint name is empty"),
                          (next, "give a file or folder; '.' is the current folder"));
     RETURN_IF(path_probe(NULL, path, &kind, NULL, err));
+    char link_to[300];
+    if (kind == PATH_ABSENT && dead_link_target(NULL, path, link_to, sizeof link_to))
+        return FAIL_WITH(err, IO, NONE, ("link to '%s', which does not exist", link_to),
+                         (path, path), (sys_errno, ENOENT));
     if (kind == PATH_ABSENT && is_hub_name(path))
         return FAIL_WITH(
             err, IO, NONE, ("no such file or folder"), (path, path), (sys_errno, ENOENT),

@@ -5,15 +5,15 @@
 
 #include "base/text.h"
 #include "open/checkpoint.h"
+#include "open/folder_set.h"
 #include "open/foreign_folders.h"
+#include "open/search_state.h"
 #include "open/state_files.h"
 
 typedef struct search {
     char *paths[SEARCH_ENTRIES_MAX]; /* queue of folders and files still to search */
     size_t head, tail;
-    /* With the folder that the user gave. Links may lead to the same folder again, or in a circle. */
-    folder_id searched[SEARCH_ENTRIES_MAX + 1];
-    size_t searched_count;
+    folder_set searched; /* with the folder that the user gave */
     search_result *found;
 } search;
 
@@ -30,8 +30,8 @@ char *folder_path_join(const char *folder_path, const char *name)
 
 size_t weights_stem_nbytes(const char *name)
 {
-    static const char *const suffixes[] = {".safetensors", ".pt", ".pth", ".bin",
-                                           ".ckpt",        ".h5", ".hdf5"};
+    static const char *const suffixes[] = {".safetensors", ".pt",   ".pth",     ".bin",   ".ckpt",
+                                           ".h5",          ".hdf5", ".pth.tar", ".pt.tar"};
     const size_t n = strlen(name);
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         const size_t k = strlen(suffixes[i]);
@@ -150,7 +150,7 @@ static bool found_foreign(search_result *found, const probe_input *in)
 }
 
 /* Packages of Python and JavaScript contain thousands of folders, and no checkpoints of the user. */
-static bool is_of_packages(const char *name)
+bool search_is_of_packages(const char *name)
 {
     static const char *const names[] = {"site-packages", "dist-packages", "node_modules",
                                         "__pycache__"};
@@ -161,13 +161,11 @@ static bool is_of_packages(const char *name)
 static bool is_searched(search *s, const folder *dir)
 {
     folder_id id;
-    if (!folder_identify(dir, &id))
-        return false;
-    for (size_t i = 0; i < s->searched_count; i++)
-        if (s->searched[i].dev == id.dev && s->searched[i].ino == id.ino)
-            return true;
-    s->searched[s->searched_count++] = id;
-    return false;
+    bool is_new = true;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    if (folder_identify(dir, &id))
+        keep_error(s->found, folder_set_add(&s->searched, &id, &is_new, &why), &why);
+    return !is_new;
 }
 
 static void add_entries(search *s, const probe_input *in)
@@ -182,7 +180,7 @@ static void add_entries(search *s, const probe_input *in)
             keep_error(s->found, st, &why);
             continue;
         }
-        if (!(kind == PATH_FOLDER && !is_of_packages(in->entries[i])) &&
+        if (!(kind == PATH_FOLDER && !search_is_of_packages(in->entries[i])) &&
             !(kind == PATH_FILE && looks_like_weights(in->entries[i])))
             continue;
         char *child =
@@ -237,9 +235,11 @@ fsdpck_status search_folders(const char *path, search_result *found, fsdpck_erro
         return error_set_nomem(err, sizeof *s);
     }
     s->found = found;
+    folder_set_init(&s->searched);
     visit(s, first, true);
     while (s->head < s->tail)
         visit(s, s->paths[s->head++], false);
+    folder_set_release(&s->searched);
     free(s);
     search_omit_state(found);
     return FSDPCK_OK;

@@ -1,5 +1,5 @@
 /* Refuses files that are not complete although their format may be valid: downloads with a control
- * file beside them, and outputs of fsdpck before their commit. */
+ * file beside them, saves of NeMo with a marker, and outputs of fsdpck before their commit. */
 #include <string.h>
 
 #include "base/text.h"
@@ -20,6 +20,13 @@ fsdpck_status checkpoint_check_partial(const char *path, fsdpck_error *err)
                              (next, "repeat the run, and remove its leftovers"));
         at += n + (at[n] == '/');
     }
+    char marker[PATH_NBYTES_MAX];
+    if (unfinished_has_marker(path, marker, sizeof marker))
+        return FAIL_WITH(err, BADINPUT, FILE_UNFINISHED,
+                         ("checkpoint is marked as unfinished: its save did not complete"),
+                         (path, path), (found, "'%s'", marker),
+                         (next, "use an older checkpoint; remove the marker only if this one is "
+                                "known to be complete"));
     return FSDPCK_OK;
 }
 
@@ -51,7 +58,7 @@ static fsdpck_status check_entries(const fsdpck_checkpoint *c, const catalogue *
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
         char name[PATH_NBYTES_MAX];
-        const size_t n = unfinished_stem_nbytes(entry);
+        const size_t n = unfinished_stem_nbytes(&c->probe.dir, entry);
         if (n == 0 || n >= sizeof name)
             continue;
         memcpy(name, entry, n);

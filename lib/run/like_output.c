@@ -6,19 +6,36 @@
 
 #include "open/checkpoint.h"
 #include "open/model_embedding.h"
+#include "open/model_type.h"
 
 static bool is_index(const char *name)
 {
     return text_ends_with(name, strlen(name), ".safetensors.index.json");
 }
 
-static const char *find_index(const probe_input *in)
+/* Whether numbered files were read, and not the whole model in one file. */
+static bool reads_numbered(const fsdpck_checkpoint *base)
+{
+    for (size_t i = 0; i < catalogue_file_count(&base->cat); i++)
+        if (format_file_count(catalogue_name(&base->cat, catalogue_file(&base->cat, i)->path)) > 0)
+            return true;
+    return false;
+}
+
+/* Of a variant: 'model.safetensors.index.fp16.json'. */
+static const char *find_index(const fsdpck_checkpoint *base)
 {
     static const char usual[] = "model.safetensors.index.json";
+    static const char of_variant[] = ".safetensors.index.";
+    const probe_input *in = &base->probe;
     if (probe_has_entry(in, usual))
         return usual;
     for (size_t i = 0; i < in->entry_count; i++)
         if (is_index(in->entries[i]))
+            return in->entries[i];
+    for (size_t i = 0; reads_numbered(base) && i < in->entry_count; i++)
+        if (strstr(in->entries[i], of_variant) != NULL &&
+            text_ends_with(in->entries[i], strlen(in->entries[i]), ".json"))
             return in->entries[i];
     return NULL;
 }
@@ -59,7 +76,7 @@ fsdpck_status like_output_open(like_output *l, const run_options *o, fsdpck_erro
     RETURN_IF(checkpoint_check_like(base, err));
     l->base = base;
     l->usual = like_output_usual(&base->cat);
-    l->index = find_index(&base->probe);
+    l->index = find_index(base);
     return model_config_read(&base->probe.dir, &l->config, err);
 }
 
@@ -304,6 +321,7 @@ static fsdpck_status check_names(const like_output *l, const target *t,
     if (st == FSDPCK_BADINPUT && lines.nbytes > 0)
         error_found(err, "%s", lines.text);
     if (st == FSDPCK_BADINPUT) {
+        model_type_name_other(from, l->base, err);
         text_append(&missing.all, extra.all.text, extra.all.nbytes);
         missing.all.failed |= extra.all.failed;
         named_tensors_keep(from->ctx, err, &missing.all);
@@ -394,6 +412,8 @@ static fsdpck_status refuse_type(const like_output *l, const target *t, size_t i
             (path, l->base->path), (tensor, catalogue_name(to, catalogue_tensor(to, i)->name)),
             (expected, "%s", expected.text), (found, "%s", found.text), (next, "%s", next.text));
     text_release(&next);
+    if (is_shape && st == FSDPCK_BADINPUT)
+        model_type_name_other(from, l->base, err);
     text_release(&found);
     text_release(&expected);
     return st;

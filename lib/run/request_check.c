@@ -391,6 +391,9 @@ static bool writes_on_this_host(const run *r)
 
 fsdpck_status request_check_output(run *r, fsdpck_error *err)
 {
+    if (r->opt.output.resume && r->opt.output.output_local)
+        return FAIL_WITH(err, USAGE, NONE, ("--resume does not apply to --output-local"),
+                         (next, "omit one of them"));
     if (!writes_on_this_host(r))
         return FSDPCK_OK;
     RETURN_IF(check_parent(r, err));
@@ -421,7 +424,8 @@ static bool free_space(const run *r, uint64_t *nbytes)
 fsdpck_status request_check_space(const run *r, fsdpck_error *err)
 {
     uint64_t needed = 0, have;
-    if (!writes_on_this_host(r))
+    /* An adopted output has its space already, or output_add reserves it. */
+    if (!writes_on_this_host(r) || r->resume.continues)
         return FSDPCK_OK;
     for (size_t i = 0; i < catalogue_file_count(&r->to.cat); i++)
         if ((!r->local.on || r->local.here[i]) &&

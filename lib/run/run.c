@@ -26,6 +26,7 @@ void run_release(run *r)
     exec_close_gpu(r->gpu);
     plan_free(r->plan);
     local_output_release(&r->local, r->ctx->group);
+    resume_release(&r->resume);
     output_release(&r->out);
     strtab_release(&r->replaced);
     vec_release(&r->replaced_stamps);
@@ -235,8 +236,7 @@ static fsdpck_status add_files(run *r, fsdpck_error *err)
 
 static fsdpck_status begin_output(run *r, fsdpck_error *err)
 {
-    RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
-    r->out.log = r->ctx->log;
+    RETURN_IF(resume_begin(r, err));
     RETURN_IF(output_guard_replaced(r, err));
     RETURN_IF(add_files(r, err));
     return sidecars_add(&r->side, &r->out, err);
@@ -254,6 +254,8 @@ static fsdpck_status join_output(run *r, const char *partial_name, bool *writes,
     r->out.log = r->ctx->log;
     if (st == FSDPCK_OK)
         st = add_files(r, &local);
+    if (st == FSDPCK_OK)
+        st = resume_join(r, &local);
     *writes = st == FSDPCK_OK;
     if (!*writes && local.sys_errno == ENOENT &&
         strcmp(group_host(g, group_rank(g)), group_host(g, 0)) != 0) {
@@ -362,7 +364,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
 {
     manifest_run_request_checksums(r);
     const fsdpck_status st = write_own_items(r, err);
-    if (st != FSDPCK_OK)
+    if (st != FSDPCK_OK && !resume_keeps(r, st))
         output_abandon(&r->out);
     return st;
 }
@@ -445,6 +447,7 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
     RETURN_IF(run_check_same_plan(r, err));
     RETURN_IF(checks->planned(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
+    RETURN_IF(resume_find(r, err));
     /* A forged source may request excessive space: errors of the source are reported first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run.mode)
@@ -465,6 +468,7 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
         .plan = r->plan,
         .exec = r->exec,
         .local = &r->local,
+        .resume = &r->resume,
     };
     return report_make(&in, report, err);
 }
@@ -480,6 +484,7 @@ fsdpck_status run_transform(fsdpck_context *ctx, fsdpck_checkpoint *src, const c
     r.dst = dst;
     r.sharded = sharded;
     const fsdpck_status st = run_all(&r, checks, report, err);
+    resume_end(&r, st);
     progress_phase(&ctx->progress, NULL, 0);
     run_release(&r);
     return st;

@@ -4,6 +4,7 @@
  *     output_paths.c     refuses an output that would replace a file of the input
  *     output_replaced.c  files of a folder that the output replaces
  *     run.c              select -> layout -> plan -> resolve -> execute -> seal -> commit
+ *     run_resume.c       --resume: continues the output of a run that was killed
  *     run_output.c       files of an output: added, read, read back
  *     run_public.c       the two public calls: a run onto one rank, a run onto many
  *     like_output.c      an output that equals a model folder in all but the values
@@ -32,6 +33,7 @@
 #include "run/like_output.h"
 #include "run/local_output.h"
 #include "run/run_options.h"
+#include "run/run_resume.h"
 #include "run/sidecars.h"
 #include "select/optim_state_map.h"
 
@@ -77,6 +79,7 @@ typedef struct run {
     struct exec *exec;
     output out;
     local_output local; /* if each host has its own output */
+    run_resume resume;
 } run;
 
 /* An empty run with the caller's options, or the defaults where they are NULL or shorter. */
@@ -117,7 +120,7 @@ fsdpck_status run_check_same_plan(const run *r, fsdpck_error *err) FSDPCK_MUST_C
 fsdpck_status run_resolve(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Bytes of buffers to use. */
 uint64_t run_memory_nbytes(const run *r);
-uint64_t run_memory_default_nbytes(void);
+uint64_t run_memory_default_nbytes(fsdpck_engine engine);
 /* Opens r->gpu if requested; DEVICE if it is not available. */
 fsdpck_status run_check_engine(run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* For a reshard, after run_select: fills r->optim_state_map and warns of probably unintended

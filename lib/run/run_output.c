@@ -7,18 +7,22 @@
 #include "run/run.h"
 
 #define MEMORY_DEFAULT ((uint64_t)256 << 20)
+/* Tiles of 8 MiB for as many threads as a host of a GPU has. */
+#define MEMORY_DEFAULT_GPU ((uint64_t)1 << 30)
 /* Reading back goes in pieces of this size. */
 #define READ_BACK_BYTES ((size_t)4 << 20)
 
 uint64_t run_memory_nbytes(const run *r)
 {
-    return r->opt.work.memory_nbytes > 0 ? r->opt.work.memory_nbytes : run_memory_default_nbytes();
+    return r->opt.work.memory_nbytes > 0 ? r->opt.work.memory_nbytes
+                                         : run_memory_default_nbytes(r->opt.work.engine);
 }
 
-uint64_t run_memory_default_nbytes(void)
+uint64_t run_memory_default_nbytes(fsdpck_engine engine)
 {
+    const uint64_t most = engine == FSDPCK_ENGINE_GPU ? MEMORY_DEFAULT_GPU : MEMORY_DEFAULT;
     const uint64_t quarter = platform_memory_bytes() / 4;
-    const uint64_t memory = quarter < MEMORY_DEFAULT ? quarter : MEMORY_DEFAULT;
+    const uint64_t memory = quarter < most ? quarter : most;
     return memory < EXEC_MEMORY_NBYTES_MIN ? EXEC_MEMORY_NBYTES_MIN : memory;
 }
 

@@ -89,7 +89,7 @@ static fsdpck_status add_sidecar(char **list, fsdpck_report *r, const char *name
     text_printf(&text, "%s%s", name, kind == PATH_FOLDER ? "/" : "");
     fsdpck_status st = text_check(&text, err);
     if (st == FSDPCK_OK) {
-        list[r->sidecars_count] = escaped_copy(text.text);
+        list[r->sidecars_count] = strdup(text.text);
         st = list[r->sidecars_count] == NULL ? error_set_nomem(err, text.nbytes) : FSDPCK_OK;
     }
     r->sidecars_count += st == FSDPCK_OK;
@@ -134,8 +134,11 @@ static bool is_listed(const report_input *in, const probe_input *p, const char *
 {
     uint64_t nbytes = 0;
     if (is_index(name) || strcmp(name, MANIFEST_NAME) == 0 || sidecars_has(in->side, name) ||
-        path_probe(&p->dir, name, kind, &nbytes, NULL) != FSDPCK_OK ||
-        (*kind != PATH_FILE && *kind != PATH_FOLDER) ||
+        path_probe(&p->dir, name, kind, &nbytes, NULL) != FSDPCK_OK)
+        return false;
+    if (*kind == PATH_ABSENT && path_is_dangling(&p->dir, name))
+        *kind = PATH_FILE;
+    if ((*kind != PATH_FILE && *kind != PATH_FOLDER) ||
         (name[0] == '.' && is_owned(in->src, p, name, nbytes)))
         return false;
     if (p != &in->src->probe)
@@ -200,7 +203,7 @@ static fsdpck_status list_copied(const report_input *in, fsdpck_report *r, fsdpc
         const sidecar *f = VEC_AT(&s->files, const sidecar, i);
         if (!f->copied)
             continue;
-        list[r->copied_count] = escaped_copy(sidecars_output(s, f));
+        list[r->copied_count] = strdup(sidecars_output(s, f));
         if (list[r->copied_count] == NULL)
             return error_set_nomem(err, strlen(f->path));
         r->copied_count++;
@@ -284,7 +287,13 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->other_params_nbytes = a->other_params_nbytes;
     r->attributes_lost = lost_attributes_count(in->to, in->writer->takes == STATE_NESTED).tensors;
     r->bytes_read = done.bytes_read;
-    r->bytes_written = output_nbytes(in);
+    r->bytes_written = output_nbytes(in) - done.kept_nbytes;
+    r->resumable = in->resume->on;
+    r->resumed = in->resume->continues;
+    r->kept_ranges = done.kept_ranges;
+    r->kept_nbytes = done.kept_nbytes;
+    if (done.recorded_nbytes > done.kept_nbytes)
+        r->rewritten_nbytes = done.recorded_nbytes - done.kept_nbytes;
     r->direct_nbytes = done.direct_bytes;
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;

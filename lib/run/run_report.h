@@ -7,6 +7,7 @@
 #include "plan/plan.h"
 #include "run/local_output.h"
 #include "run/run_options.h"
+#include "run/run_resume.h"
 #include "run/sidecars.h"
 #include "select/optim_state_map.h"
 
@@ -23,6 +24,7 @@ typedef struct report_input {
     const plan *plan;
     const struct exec *exec;
     const local_output *local;
+    const run_resume *resume;
 } report_input;
 
 fsdpck_status report_make(const report_input *in, fsdpck_report **report,

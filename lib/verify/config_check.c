@@ -123,8 +123,8 @@ static void put_setting(const config_settings *s, size_t index, text_buf *text)
     text_puts(text, one->text);
 }
 
-static void report_settings(fsdpck_verify *v, const text_buf *names, const text_buf *expected,
-                            const text_buf *found)
+static void report_settings(fsdpck_verify *v, bool other_type, const text_buf *names,
+                            const text_buf *expected, const text_buf *found)
 {
     fsdpck_error what;
     FAIL_WITH(&what, BADINPUT, EXPORT_CONFIG,
@@ -132,9 +132,12 @@ static void report_settings(fsdpck_verify *v, const text_buf *names, const text_
                "--like in %s",
                names->text),
               (path_in, v->src->path, "config.json"), (expected, "%s", expected->text),
-              (found, "%s", found->text),
-              (next, "if the training did not change this, take config.json from the folder of "
-                     "--like"));
+              (found, "%s", found->text));
+    error_next(
+        &what, "%s",
+        other_type
+            ? "check that the folder of --like is that of this model: the types differ"
+            : "if the training did not change this, take config.json from the folder of --like");
     findings_report_as(&v->found, FINDING_WARNING, &what);
 }
 
@@ -144,7 +147,10 @@ static fsdpck_status check_settings(fsdpck_verify *v, const config_settings *our
                                     fsdpck_error *err)
 {
     text_buf names = {0}, expected = {0}, found = {0};
-    for (size_t i = 0; i < config_settings_count(); i++) {
+    /* The last keys, the model type and its class, come first: another model explains the others. */
+    const size_t count = config_settings_count(), of_model = 2;
+    for (size_t k = 0; k < count; k++) {
+        const size_t i = k < of_model ? count - of_model + k : k - of_model;
         const char *key = config_settings_key(i);
         if (!config_settings_differ(ours, theirs, i) || (!with_heads && is_of_heads(key)))
             continue;
@@ -158,7 +164,8 @@ static fsdpck_status check_settings(fsdpck_verify *v, const config_settings *our
     if (st == FSDPCK_OK)
         st = text_check(&found, err);
     if (st == FSDPCK_OK && names.nbytes > 0)
-        report_settings(v, &names, &expected, &found);
+        report_settings(v, config_settings_differ(ours, theirs, count - of_model), &names,
+                        &expected, &found);
     text_release(&names);
     text_release(&expected);
     text_release(&found);

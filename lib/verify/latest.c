@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "open/pointer_file.h"
+#include "verify/latest_index.h"
 #include "verify/latest_list.h"
 #include "verify/latest_parts.h"
 #include "verify/latest_recorded.h"
@@ -106,6 +107,8 @@ static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t c
                     "number of the step has more than 64 bits; its order is unknown");
     resume_state_init(&state, list[at].path);
     fsdpck_status st = latest_step_check(ctx, &list[at], o, &state, err);
+    if (st == FSDPCK_OK)
+        st = latest_index_check(list, count, at, &ctx->log, err);
     if (st == FSDPCK_OK && !o->allow_missing_state)
         st = latest_step_compare(ctx, list, count, at, &state, o, err);
     if (st == FSDPCK_OK)
@@ -149,6 +152,21 @@ static fsdpck_status walk(fsdpck_context *ctx, latest_step *list, size_t count,
     return FSDPCK_OK;
 }
 
+/* Names that tell no order, and other runs inside. */
+static fsdpck_status warn_runs(fsdpck_context *ctx, const char *root, const latest_list *l,
+                               const latest_step *complete, const fsdpck_open_options *open,
+                               fsdpck_error *err)
+{
+    latest_runs runs;
+    const fsdpck_status st = latest_runs_find(&runs, root, err);
+    if (st == FSDPCK_OK) {
+        latest_runs_warn(&runs, root, complete, &ctx->log);
+        latest_uncertain_warn(ctx, l, &runs, complete, open);
+    }
+    latest_runs_release(&runs);
+    return st;
+}
+
 static fsdpck_status take_options(fsdpck_latest_options *o, const fsdpck_latest_options *from,
                                   fsdpck_error *err)
 {
@@ -190,7 +208,7 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
         latest_parts_warn(list, count, (size_t)(complete - list), o.allow_missing_state != 0,
                           &ctx->log);
     if (st == FSDPCK_OK && !warn_is_checkpoint(ctx, root, *found > 0)) {
-        latest_uncertain_warn(ctx, &l, complete, o.open);
+        st = warn_runs(ctx, root, &l, complete, o.open, err);
         latest_list_warn(&l, complete, &ctx->log);
     }
     if (st == FSDPCK_OK)

@@ -16,26 +16,6 @@ typedef struct counted {
     char named[300];
 } counted;
 
-static bool is_checkpoint(const char *path)
-{
-    path_kind kind;
-    search_result found;
-    probe_input in;
-    if (path_probe(NULL, path, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FOLDER)
-        return true;
-    if (probe_gather(path, &in, NULL) == FSDPCK_OK) {
-        const bool is_itself = probe_readers(&in, NULL) != NULL;
-        probe_release(&in);
-        if (is_itself)
-            return true;
-    }
-    if (search_folders(path, &found, NULL) != FSDPCK_OK)
-        return false;
-    const bool any = found.count > 0;
-    search_result_release(&found);
-    return any;
-}
-
 static void count_name(counted *c, const char *name)
 {
     const size_t used = strlen(c->named);
@@ -67,8 +47,8 @@ static void warn_later(const char *name, int64_t recorded, int64_t step, const l
              name, recorded, step >= 0 ? "" : "which may be ", text_file_name(chosen->path));
 }
 
-void latest_uncertain_warn(fsdpck_context *ctx, const latest_list *l, const latest_step *chosen,
-                           const fsdpck_open_options *open)
+void latest_uncertain_warn(fsdpck_context *ctx, const latest_list *l, const latest_runs *runs,
+                           const latest_step *chosen, const fsdpck_open_options *open)
 {
     counted others = {0};
     const bool any = l->unnumbered.count > 0;
@@ -76,7 +56,8 @@ void latest_uncertain_warn(fsdpck_context *ctx, const latest_list *l, const late
     unsigned warned = 0;
     for (size_t i = 0; i < l->unnumbered.count; i++) {
         const char *path = VEC_AT(&l->unnumbered, const latest_step, i)->path;
-        if (!is_checkpoint(path) || latest_recorded_is_link(l, path))
+        if (latest_runs_has(runs, path) || !latest_runs_is_checkpoint(path) ||
+            latest_recorded_is_link(l, path))
             continue;
         const int64_t recorded = chosen != NULL ? latest_recorded_step(ctx, path, open) : -1;
         const bool is_later = recorded >= 0 && (step < 0 || recorded > step);

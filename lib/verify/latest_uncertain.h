@@ -2,11 +2,11 @@
 #ifndef FSDPCK_VERIFY_LATEST_UNCERTAIN_H
 #define FSDPCK_VERIFY_LATEST_UNCERTAIN_H
 
-#include "verify/latest_list.h"
+#include "verify/latest_runs.h"
 
 /* LATEST-NAME: those of l->unnumbered that record a step later than `chosen` (NULL: none), and those whose step is
- * unknown. */
-void latest_uncertain_warn(fsdpck_context *ctx, const latest_list *l, const latest_step *chosen,
-                           const fsdpck_open_options *open);
+ * unknown. Not those with `runs`. */
+void latest_uncertain_warn(fsdpck_context *ctx, const latest_list *l, const latest_runs *runs,
+                           const latest_step *chosen, const fsdpck_open_options *open);
 
 #endif

@@ -178,15 +178,20 @@ static fsdpck_status add_file(step_inventory *s, const char *path, const step_na
 
 /* ---- folders ---- */
 
-/* Settings, which a trainer writes with each step, such as config.json. Results of an evaluation belong to some steps, the
- * index to one number of shards. */
+/* Settings, which a trainer writes with each step, such as config.json and tokenizer.model, and an index. Results of an evaluation belong to
+ * some steps. */
 static bool is_settings(const char *name)
 {
-    static const char *const others[] = {"result", "metric", "eval", "predict", "log", ".index."};
+    static const char *const ends[] = {".json",  ".yaml",     ".yml",      ".model",
+                                       ".jinja", "vocab.txt", "merges.txt"};
+    static const char *const others[] = {"result", "metric", "eval", "predict", "log"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strstr(name, others[i]) != NULL)
             return false;
-    return text_ends_with(name, strlen(name), ".json") && strcmp(name, MANIFEST_NAME) != 0;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (text_ends_with(name, strlen(name), ends[i]))
+            return strcmp(name, MANIFEST_NAME) != 0;
+    return false;
 }
 
 static bool is_weights(const char *name, bool *counted)
@@ -206,6 +211,24 @@ typedef struct inventory_walk {
     size_t files;
 } inventory_walk;
 
+/* A whole model in one file needs no index, as numbered files do. */
+static bool has_no_index(const char *path)
+{
+    const size_t n = strlen(path);
+    return text_ends_with(path, n, ".safetensors") || text_ends_with(path, n, ".bin");
+}
+
+static fsdpck_status add_missing_index(inventory_walk *w, const char *path, fsdpck_error *err)
+{
+    text_buf index = {0};
+    text_printf(&index, "%s.index.json", path);
+    fsdpck_status st = text_check(&index, err);
+    if (st == FSDPCK_OK)
+        st = add_shared_pattern(w->s, index.text, w->of, err);
+    text_release(&index);
+    return st;
+}
+
 static fsdpck_status add_entry(inventory_walk *w, const char *path, fsdpck_error *err)
 {
     path_kind kind;
@@ -222,7 +245,9 @@ static fsdpck_status add_entry(inventory_walk *w, const char *path, fsdpck_error
     char *joined = folder_path_join(w->base, path);
     if (joined == NULL)
         return error_set_nomem(err, strlen(path));
-    const fsdpck_status st = add_file(w->s, joined, w->of, counted, err);
+    fsdpck_status st = add_file(w->s, joined, w->of, counted, err);
+    if (st == FSDPCK_OK && counted && has_no_index(path))
+        st = add_missing_index(w, joined, err);
     free(joined);
     return st;
 }

@@ -1,13 +1,19 @@
 #include "verify/trainer_state.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/step_name.h"
 #include "base/text.h"
+#include "io/unfinished_file.h"
 #include "manifest/manifest.h"
 #include "open/megatron_config.h"
+#include "open/search_state.h"
 #include "open/state_files.h"
 #include "open/state_list.h"
+
+enum { COMPONENTS_MAX = 64, COMPONENT_DEPTH = 2 }; /* of folders inside whose JSON files are read */
 
 bool trainer_state_is_read(const catalogue *c, const char *entry)
 {
@@ -66,6 +72,28 @@ static bool is_other_json(const char *entry)
            !model_json_has_name(entry) && !TEXT_IS_IN(entry, strlen(entry), checked);
 }
 
+/* "config.json", "scheduler_config.json" */
+static bool is_config_json(const char *name)
+{
+    return !trainer_state_is_json(name) &&
+           (model_json_has_name(name) || text_ends_with(name, strlen(name), "_config.json"));
+}
+
+static bool is_of_tokenizer(const char *name)
+{
+    static const char *const ends[] = {".model", ".jinja", ".tiktoken", "vocab.txt", "merges.txt"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (text_ends_with(name, strlen(name), ends[i]))
+            return true;
+    return false;
+}
+
+bool trainer_state_is_of_model(const char *entry)
+{
+    return strchr(entry, '/') == NULL ? model_json_has_name(entry) || is_of_tokenizer(entry)
+                                      : is_config_json(text_file_name(entry));
+}
+
 /* Empty, or an object or a list without an end. */
 static bool is_json_cut(const probe_input *in, const char *entry)
 {
@@ -82,12 +110,46 @@ static bool is_json_cut(const probe_input *in, const char *entry)
     return is_cut;
 }
 
+static bool is_empty_folder(const probe_input *in, const char *entry)
+{
+    char **names = NULL;
+    size_t count = 0;
+    const bool is_read = folder_list(&in->dir, entry, &names, &count, NULL) == FSDPCK_OK;
+    free(names);
+    return is_read && count == 0;
+}
+
+const char *trainer_state_broken(const probe_input *in, const char *entry)
+{
+    const bool of_tokenizer = is_of_tokenizer(entry);
+    const bool is_json = text_ends_with(entry, strlen(entry), ".json");
+    path_kind kind;
+    uint64_t nbytes = 0;
+    if (entry[0] == '.' || !(of_tokenizer || is_json || trainer_state_has_name(entry)))
+        return NULL;
+    if (path_is_dangling(&in->dir, entry))
+        return "it is a link to a file that does not exist";
+    if (path_probe(&in->dir, entry, &kind, &nbytes, NULL) != FSDPCK_OK)
+        return NULL;
+    if (kind == PATH_FOLDER && is_empty_folder(in, entry)) /* of a mount without its file */
+        return "it is an empty folder";
+    if (of_tokenizer && kind == PATH_FILE && nbytes == 0 &&
+        !text_ends_with(entry, strlen(entry), ".txt"))
+        return "file is empty";
+    return of_tokenizer && kind == PATH_FILE && unfinished_is_pointer(&in->dir, entry)
+               ? "it is a git-lfs pointer, not the file itself"
+               : NULL;
+}
+
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
                                   bool ends_only, fsdpck_error *err)
 {
     const logger log = ctx->log;
     fsdpck_checkpoint *c = NULL;
     path_kind kind;
+    const char *broken = trainer_state_broken(in, entry);
+    if (broken != NULL)
+        return FAIL(err, BADINPUT, NONE, "%s", broken);
     if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
     if (trainer_state_is_json(entry) || model_json_has_name(entry))
@@ -113,7 +175,7 @@ fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, co
 static fsdpck_status fail_damaged(const probe_input *in, const char *entry, const fsdpck_error *why,
                                   fsdpck_error *err)
 {
-    const bool of_model = model_json_has_name(entry);
+    const bool of_model = trainer_state_is_of_model(entry);
     return FAIL_WITH(err, BADINPUT, SIDE_UNREAD,
                      ("file '%s' of the %s cannot be read: %s", entry,
                       of_model ? "model" : "trainer's state", why->message),
@@ -126,7 +188,8 @@ static fsdpck_status fail_damaged(const probe_input *in, const char *entry, cons
 /* Under any name, what torch.save or pickle.dump may have written; the readers of weights report other weights. */
 static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nbytes)
 {
-    static const char *const suffixes[] = {".pt", ".pth", ".bin", ".pkl", ".ckpt"};
+    static const char *const suffixes[] = {".pt",   ".pth",     ".bin",   ".pkl",
+                                           ".ckpt", ".pth.tar", ".pt.tar"};
     path_kind kind;
     bool known, has_suffix = false;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
@@ -136,10 +199,24 @@ static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nby
            path_probe(&in->dir, entry, &kind, nbytes, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
 
-/* Empty, or without the end that its kind has. */
+static bool is_locked(const probe_input *in, const char *entry)
+{
+    uint64_t nbytes;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    file f = FILE_CLOSED;
+    if (!may_be_saved(in, entry, &nbytes) && !is_other_json(entry))
+        return false;
+    const fsdpck_status st = file_open_read(&f, &in->dir, entry, 0, &why);
+    file_abandon(&f);
+    return st == FSDPCK_IO && why.sys_errno == EACCES;
+}
+
+/* Empty, without the end that its kind has, or one that cannot be read. */
 static bool is_incomplete(const probe_input *in, const char *entry)
 {
     uint64_t nbytes;
+    if (trainer_state_broken(in, entry) != NULL || is_locked(in, entry))
+        return true;
     if (is_other_json(entry) &&
         (entry[0] != '.' || strcmp(entry, ".metadata.json") == 0)) /* OLMo-core */
         return is_json_cut(in, entry);
@@ -168,25 +245,68 @@ bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const ch
     return is_saved;
 }
 
-/* config.json and tokenizers in a folder of their own, such as huggingface/ of verl and .hf_metadata/ of NeMo Automodel. */
-static fsdpck_status add_of_side_folder(const probe_input *in, const char *side, strtab *names,
-                                        fsdpck_error *err)
+/* A part of the model, such as 1_Pooling/ of sentence-transformers, with its config.json. Not another step. */
+static bool is_component(const probe_input *in, const char *path)
+{
+    const char *name = text_file_name(path);
+    path_kind kind;
+    step_name s;
+    step_name_read(name, strlen(name), &s);
+    return name[0] != '.' && s.mark == STEP_UNMARKED && !step_name_has_word(&s) &&
+           !search_is_of_packages(name) &&
+           path_probe(&in->dir, path, &kind, NULL, NULL) == FSDPCK_OK && kind == PATH_FOLDER;
+}
+
+/* Takes `path`. side: all JSON files of the folder are the trainer's. */
+static fsdpck_status add_inside(const probe_input *in, char *path, bool side, strtab *folders,
+                                strtab *names, fsdpck_error *err)
+{
+    uint32_t id;
+    if (path == NULL)
+        return error_set_nomem(err, 1);
+    fsdpck_status st = FSDPCK_OK;
+    const size_t n = strlen(path);
+    if ((side ? text_ends_with(path, n, ".json") : is_config_json(text_file_name(path))) &&
+        is_json_cut(in, path))
+        st = strtab_intern(names, path, n, &id, err);
+    else if (folders != NULL && strtab_count(folders) < COMPONENTS_MAX &&
+             text_path_depth(path) <= COMPONENT_DEPTH && is_component(in, path))
+        st = strtab_intern(folders, path, n, &id, err);
+    free(path);
+    return st;
+}
+
+/* Adds the JSON files in a folder inside that have no end. */
+static fsdpck_status add_cut_json(const probe_input *in, const char *inside, bool side,
+                                  strtab *folders, strtab *names, fsdpck_error *err)
 {
     char **entries = NULL;
     size_t count = 0;
-    uint32_t id;
     fsdpck_status st = FSDPCK_OK;
-    if (folder_list(&in->dir, side, &entries, &count, NULL) != FSDPCK_OK)
+    if (folder_list(&in->dir, inside, &entries, &count, NULL) != FSDPCK_OK)
         return FSDPCK_OK;
-    for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
-        char *path = folder_path_join(side, entries[i]);
-        if (path == NULL)
-            st = error_set_nomem(err, strlen(entries[i]));
-        else if (text_ends_with(path, strlen(path), ".json") && is_json_cut(in, path))
-            st = strtab_intern(names, path, strlen(path), &id, err);
-        free(path);
-    }
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        st = add_inside(in, folder_path_join(inside, entries[i]), side, folders, names, err);
     free(entries);
+    return st;
+}
+
+static fsdpck_status add_of_components(const probe_input *in, strtab *names, fsdpck_error *err)
+{
+    strtab folders;
+    uint32_t id;
+    strtab_init(&folders, NULL);
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < in->entry_count; i++)
+        if (strtab_count(&folders) < COMPONENTS_MAX && is_component(in, in->entries[i]))
+            st = strtab_intern(&folders, in->entries[i], strlen(in->entries[i]), &id, err);
+    for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&folders); i++) {
+        char *inside = strdup(strtab_text(&folders, i)); /* adding to the table moves its texts */
+        st = inside == NULL ? error_set_nomem(err, 1)
+                            : add_cut_json(in, inside, false, &folders, names, err);
+        free(inside);
+    }
+    strtab_release(&folders);
     return st;
 }
 
@@ -211,8 +331,11 @@ fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, 
             st = strtab_intern(&all, in->entries[i], strlen(in->entries[i]), &id, err);
     if (st == FSDPCK_OK)
         st = add_incomplete(in, &all, err);
+    if (st == FSDPCK_OK)
+        st = add_of_components(in, &all, err);
+    /* huggingface/ of verl and .hf_metadata/ of NeMo Automodel, with config.json and tokenizers */
     if (st == FSDPCK_OK && read != NULL && read->origin.side_folder[0] != '\0')
-        st = add_of_side_folder(in, read->origin.side_folder, &all, err);
+        st = add_cut_json(in, read->origin.side_folder, true, NULL, &all, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&all); i++)
         if (read == NULL || !trainer_state_is_read(read, strtab_text(&all, i)))
             st = strtab_intern(names, strtab_text(&all, i), strtab_nbytes(&all, i), &id, err);

@@ -3,8 +3,8 @@
 #ifndef FSDPCK_VERIFY_TRAINER_STATE_H
 #define FSDPCK_VERIFY_TRAINER_STATE_H
 
-#include "open/state_files.h"
 #include "open/checkpoint.h"
+#include "open/state_files.h"
 
 /* Opens the entry of a folder, which has such a name. ends_only: a zip with its end record is not
  * opened. OK also if it is not a file, or of a kind that is not read, such as a pickle of
@@ -22,6 +22,13 @@ fsdpck_status trainer_state_check_folder(fsdpck_context *ctx, const probe_input 
  * those in `read`. */
 fsdpck_status trainer_state_names(const probe_input *in, const catalogue *read, strtab *names,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Why the entry of such a name, or of a tokenizer, is not the file that it names: a link to nothing, an empty folder, a
+ * pointer of git-lfs. NULL: it may be. */
+const char *trainer_state_broken(const probe_input *in, const char *entry);
+
+/* Whether the JSON file of the folder, or of one inside, belongs to the model. */
+bool trainer_state_is_of_model(const char *entry);
 
 /* Whether torch.save wrote the entry, under any name, and it can be opened. Not weights that have another form. */
 bool trainer_state_is_saved(fsdpck_context *ctx, const probe_input *in, const char *entry);

@@ -237,7 +237,7 @@ static fsdpck_status check_all(fsdpck_verify *v, fsdpck_context *ctx, fsdpck_err
         .level = v->level,
         .nthreads = thread_count(v->options.threads),
         .memory_nbytes =
-            v->options.memory_nbytes > 0 ? v->options.memory_nbytes : run_memory_default_nbytes(),
+            v->options.memory_nbytes > 0 ? v->options.memory_nbytes : run_memory_default_nbytes(FSDPCK_ENGINE_THREADS),
         .peers = ctx->group == NULL ? NULL : &peers,
         .cancel = &ctx->cancel,
         .progress = &ctx->progress,

@@ -142,9 +142,10 @@ static fsdpck_status check_names(const verify_like *w, fsdpck_error *err)
 
 /* --- config.json --- */
 
-/* resized: the number of rows is not that of BASE, so that its config.json does not help. */
+/* resized: the number of rows is not that of BASE, so that its config.json does not help. is_of_base: config.json of BASE
+ * has the same number. */
 static void report_number(const verify_like *w, const model_facts *f, model_number number,
-                          bool resized)
+                          bool resized, bool is_of_base)
 {
     static const char *const counted[MODEL_NUMBERS] = {
         [MODEL_VOCAB_SIZE] = "rows of the embedding",
@@ -163,6 +164,10 @@ static void report_number(const verify_like *w, const model_facts *f, model_numb
                    "write \"%s\": %" PRIu64
                    " into config.json, or export again without rows of padding",
                    f->config->number_keys[number], f->numbers[number]);
+    else if (is_of_base)
+        error_next(&what, "the folder of --like states the same: check that the export is "
+                          "complete, its tensor map, and that "
+                          "the folder belongs to this model");
     findings_report(&w->v->found, &what);
 }
 
@@ -173,7 +178,8 @@ static void check_numbers(const verify_like *w, const model_facts *ours, const m
         const uint64_t stated = ours->config->numbers[i], is = ours->numbers[i];
         if (stated != 0 && is != 0 && stated != is &&
             (stated != theirs->config->numbers[i] || is != theirs->numbers[i]))
-            report_number(w, ours, i, i == MODEL_VOCAB_SIZE && is != theirs->numbers[i]);
+            report_number(w, ours, i, i == MODEL_VOCAB_SIZE && is != theirs->numbers[i],
+                          stated == theirs->config->numbers[i]);
     }
 }
 

@@ -74,8 +74,8 @@ void verify_set_not_seen(fsdpck_verify *v)
     snprintf(v->not_seen, sizeof v->not_seen, "%s%s%s%s%s%s%s",
              verify_is_partial(v) ? "skipped data; " : "", not_seen_of_level(v),
              not_seen_of_files(v), doubt ? "; the order of rows (see the notes)" : "",
-             unlike ? "; values that are unrelated to those in the folder of --like" : "",
-             of_state, of_nested);
+             unlike ? "; values that are unrelated to those in the folder of --like" : "", of_state,
+             of_nested);
 }
 
 /* Without storages, which come last. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/shell_word.h"
 #include "base/text.h"
 #include "findings/finding_kinds.h"
 #include "open/numbered_files.h"
@@ -13,9 +14,9 @@
 #include "verify/trainer_state.h"
 #include "verify/verify_internal.h"
 
-static void report_damaged(fsdpck_verify *v, const char *path, const fsdpck_error *why)
+static void report_damaged(fsdpck_verify *v, const char *path, bool of_model,
+                           const fsdpck_error *why)
 {
-    const bool of_model = model_json_has_name(text_file_name(path));
     fsdpck_error what;
     FAIL_WITH(&what, BADINPUT, SIDE_UNREAD,
               ("%s beside the weights cannot be read",
@@ -132,9 +133,9 @@ static fsdpck_status check_path_beside(const state_walk *w, const probe_input *i
     fsdpck_verify *v = w->v;
     fsdpck_error why = FSDPCK_ERROR_INIT;
     fsdpck_status st = trainer_state_check(w->ctx, in, entry, false, &why);
-    const bool of_model = model_json_has_name(entry);
+    const bool of_model = trainer_state_is_of_model(entry);
     if (st == FSDPCK_BADINPUT)
-        report_damaged(v, path, &why);
+        report_damaged(v, path, of_model, &why);
     if (st == FSDPCK_BADINPUT || (st == FSDPCK_OK && (trainer_state_is_json(entry) || of_model))) {
         v->state_checked += !of_model;
         return FSDPCK_OK;
@@ -154,7 +155,8 @@ static fsdpck_status check_file_beside(const state_walk *w, const probe_input *i
                                        const char *entry, fsdpck_error *err)
 {
     path_kind kind;
-    if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
+    if (trainer_state_broken(in, entry) == NULL &&
+        path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
     /* verify_like reports it. */
     if (w->v->like != NULL && strcmp(entry, "config.json") == 0)
@@ -190,11 +192,14 @@ static fsdpck_status check_folder(const state_walk *w, const probe_input *in, co
 static void report_nested(fsdpck_verify *v, const nested_folder *f)
 {
     fsdpck_error what;
+    char word[sizeof what.next - 40];
+    if (shell_word(word, sizeof word, f->path)[0] == '\0')
+        memcpy(word, "FOLDER", sizeof "FOLDER");
     FAIL_WITH(&what, BADINPUT, STATE_BESIDE,
               (f->has_reader ? "folder is a checkpoint of its own: not checked"
                              : "folder is named as a part of the checkpoint, but contains no "
                                "checkpoint"),
-              (path, f->path), (next, "check it with: fsdpck verify '%s'", f->path));
+              (path, f->path), (next, "check it with: fsdpck verify %s", word));
     if (!f->has_reader)
         error_next(&what, "copy the folder again, or use an older checkpoint");
     findings_report_as(&v->found, f->has_reader ? FINDING_NOTE : FINDING_WARNING, &what);

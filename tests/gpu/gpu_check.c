@@ -21,6 +21,7 @@ typedef struct checker {
     gpu_worker *lane;
     uint8_t *memory; /* span, then the lane's */
     uint8_t *want;
+    uint8_t kinds[GPU_KINDS_NBYTES];
     uint8_t *scratch;
     uint64_t state, seed;
     uint64_t boxes, bytes;
@@ -175,8 +176,8 @@ static void check(checker *c, uint64_t rounds)
          &err);
     c->memory = memory;
     must(c,
-         gpu_worker_new(c->gpu, SPAN_NBYTES, STAGING_NBYTES, c->memory + SPAN_NBYTES, &c->lane,
-                        &err),
+         gpu_worker_new(c->gpu, SPAN_NBYTES, STAGING_NBYTES, c->memory + SPAN_NBYTES, c->kinds,
+                        &c->lane, &err),
          &err);
     c->want = malloc(SPAN_NBYTES);
     c->scratch = aligned_alloc(64, ELEMENT_OPS_SCRATCH_NBYTES);
@@ -190,31 +191,46 @@ static void check(checker *c, uint64_t rounds)
     free(c->want);
     free(c->scratch);
     gpu_worker_free(c->lane);
-    c->gpu->calls->host_free(c->gpu, memory);
+    c->gpu->calls->host_free(c->gpu, memory, SPAN_NBYTES + gpu_worker_host_nbytes(STAGING_NBYTES));
     printf("%s: %" PRIu64 " boxes, %" PRIu64 " bytes as the processor's\n", c->gpu->name, c->boxes,
            c->bytes);
     c->gpu->calls->close(c->gpu);
 }
 
+/* Work at the last moment, at once, and by threads. */
+static void check_fakes(uint64_t seed, uint64_t rounds)
+{
+    for (fake_mode mode = FAKE_LAST; mode <= FAKE_THREADS; mode++) {
+        static checker c;
+        static fake_gpu fake;
+        fake_gpu_init(&fake);
+        fake.bodies = true;
+        fake.mode = mode;
+        memset(&c, 0, sizeof c);
+        c.seed = seed;
+        c.gpu = &fake.base;
+        check(&c, rounds);
+        fake_gpu_release(&fake);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static checker c;
-    fake_gpu fake;
     fsdpck_error err;
     const bool faked = argc > 1 && strcmp(argv[1], "--fake") == 0;
     argc -= faked;
     argv += faked;
     c.seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    const uint64_t rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : faked ? 3 : 200;
     if (faked) {
-        fake_gpu_init(&fake);
-        fake.bodies = true;
-        c.gpu = &fake.base;
-    } else if (gpu_open(0, &c.gpu, &err) != FSDPCK_OK) {
+        check_fakes(c.seed, rounds);
+        return 0;
+    }
+    if (gpu_open(0, &c.gpu, &err) != FSDPCK_OK) {
         printf("skipped: %s\n", err.message);
         return SKIPPED;
     }
-    check(&c, argc > 2 ? strtoull(argv[2], NULL, 10) : faked ? 3 : 200);
-    if (faked)
-        fake_gpu_release(&fake);
+    check(&c, rounds);
     return 0;
 }

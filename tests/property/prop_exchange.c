@@ -122,6 +122,7 @@ static void check_no_room(void)
 typedef struct case_of {
     unsigned size, nthreads;
     bool alone; /* one rank has all files */
+    fake_mode mode;
     unsigned faulty;
     uint64_t fail_at, flip_at, flips;
 } case_of;
@@ -216,6 +217,7 @@ static void *run_rank(void *ctx)
     MUST((source_folder != NULL) == (r->c->size > 1));
     fake_gpu_init(&f);
     f.bodies = r->rank == 0;
+    f.mode = r->c->mode;
     if (r->rank == r->c->faulty) {
         f.fail_at = r->c->fail_at;
         f.flip_at = r->c->flip_at;
@@ -256,8 +258,14 @@ static void check_bytes(void)
 {
     static const unsigned sizes[] = {1, 2, 3, 4, 5};
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        for (unsigned alone = 0; alone < 2; alone++) {
-            const case_of c = {.size = sizes[i], .nthreads = 2, .alone = alone == 1, .faulty = 99};
+        for (unsigned k = 0; k < (sizes[i] == 3 ? 4u : 2u); k++) {
+            const case_of c = {.size = sizes[i],
+                               .nthreads = 2,
+                               .alone = k == 1,
+                               .mode = k < 2    ? FAKE_LAST
+                                       : k == 2 ? FAKE_EAGER
+                                                : FAKE_THREADS,
+                               .faulty = 99};
             rank_run runs[RANKS_MAX];
             MUST(run_case(&c, runs) == FSDPCK_OK);
             MUST((runs[0].sums.bytes_exchanged > 0) == (c.size > 1));

@@ -6,6 +6,10 @@
  *     FAKE_GPU_FAIL=1:30       that local rank's 30th call fails
  *     FAKE_GPU_FLIP=0:5:1      of that one's copies the 5th changes a bit, and the next 0
  *     FAKE_GPU_WRONG=1         that one's launches give wrong bytes
+ *     FAKE_GPU_LATE=1:40       that one's 40th operation fails, which a wait finds
+ *     FAKE_GPU_ROOM=1:N:M      that one has N bytes of memory, and M bytes can be pinned
+ *     FAKE_GPU_PAUSE=1:500:9   that one's first 9 operations begin after 500 us
+ *     FAKE_GPU_MODE=1          of all: work is done at once; 2: by threads
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,6 +36,7 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
 {
     uint64_t first = 0, second = 0;
     const char *count = getenv("FAKE_GPU_COUNT");
+    const char *mode = getenv("FAKE_GPU_MODE");
     *out = NULL;
     if (reads("FAKE_GPU_NONE", local_rank, &first, &second))
         return error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE,
@@ -50,6 +55,15 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
         f->flip_at = first;
         f->flips = second;
     }
+    if (reads("FAKE_GPU_LATE", local_rank, &first, &second))
+        f->late_fail_at = first;
+    if (reads("FAKE_GPU_ROOM", local_rank, &first, &second)) {
+        f->device_most = first;
+        f->pinned_most = second;
+    }
+    if (reads("FAKE_GPU_PAUSE", local_rank, &first, &second))
+        f->pause_us = (unsigned)first, f->pauses = second;
+    f->mode = mode != NULL ? (fake_mode)atoi(mode) : FAKE_LAST;
     f->wrong = reads("FAKE_GPU_WRONG", local_rank, &first, &second);
     f->on_close = close_fake;
     *out = &f->base;

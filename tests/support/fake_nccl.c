@@ -1,63 +1,17 @@
+#define _GNU_SOURCE 1 /* RTLD_DEFAULT */
 #include "tests/support/fake_nccl.h"
 
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/support/fake_gpu.h"
+#include "tests/support/fake_nccl_internal.h"
 
-enum { TYPE_UINT8 = 1, PATH_NBYTES = 160, OPS_MAX = 4096 };
-
-typedef struct fake_id {
-    char folder[128]; /* where messages lie */
-} fake_id;
-
-typedef struct fake_config {
-    size_t size;
-    unsigned magic, version;
-    int blocking;
-} fake_config;
-
-typedef struct fake_comm fake_comm;
-
-typedef struct fake_op {
-    fake_comm *comm;
-    const void *from; /* NULL: it receives */
-    void *to;
-    size_t nbytes;
-    unsigned number; /* between these two ranks */
-    int peer;
-    bool done, flip;
-} fake_op;
-
-struct fake_comm {
-    fake_comm *next;
-    int waiting;
-    int result;
-    atomic_int dead;
-    int rank, size;
-    char folder[128];
-    unsigned *sent, *received; /* by peer */
-    unsigned groups, sends, receives;
-    bool joined, hangs;
-};
-
-/* A group that is being given; a thread has one at a time. */
-typedef struct fake_group {
-    fake_op *ops;
-    unsigned count;
-    fake_gpu_handle *stream;
-    fake_comm *comm;
-} fake_group;
-
-static fake_nccl told;
+fake_nccl told;
 static _Atomic(fake_comm *) comms; /* all that were ever made */
-static _Thread_local fake_group group;
-static _Thread_local bool in_group;
 
 __attribute__((visibility("default"))) fake_nccl *fake_nccl_control(void);
 fake_nccl *fake_nccl_control(void)
@@ -65,34 +19,43 @@ fake_nccl *fake_nccl_control(void)
     return &told;
 }
 
-#define NCCL(name) __attribute__((visibility("default"))) int name
-NCCL(ncclGetVersion)(int *version);
-NCCL(ncclGetUniqueId)(fake_id *id);
-NCCL(ncclCommInitRankConfig)(fake_comm **out, int size, fake_id id, int rank, fake_config *config);
-NCCL(ncclCommGetAsyncError)(fake_comm *c, int *result);
-NCCL(ncclCommFinalize)(fake_comm *c);
-NCCL(ncclCommDestroy)(fake_comm *c);
-NCCL(ncclCommAbort)(fake_comm *c);
-NCCL(ncclGroupStart)(void);
-NCCL(ncclGroupEnd)(void);
-NCCL(ncclSend)(const void *from, size_t n, int type, int peer, fake_comm *c, void *stream);
-NCCL(ncclRecv)(void *to, size_t n, int type, int peer, fake_comm *c, void *stream);
-__attribute__((visibility("default"))) const char *ncclGetErrorString(int result);
+/* FAKE_NCCL_VERSION, or what the test says. */
+static int own_version(void)
+{
+    int whose = -1, version = 0;
+    const char *text = getenv("FAKE_NCCL_VERSION");
+    const char *here = getenv("OMPI_COMM_WORLD_RANK");
+    here = here != NULL ? here : getenv("PMI_RANK");
+    if (text != NULL && here != NULL && sscanf(text, "%d:%d", &whose, &version) == 2 &&
+        whose == atoi(here))
+        return version;
+    return told.version == 0 ? 22809 : told.version;
+}
 
 int ncclGetVersion(int *version)
 {
-    *version = told.version == 0 ? 22809 : told.version;
+    *version = own_version();
     return 0;
+}
+
+/* Of the fake GPU that is current in this thread; 0: the program has none. */
+uint64_t current_device(void)
+{
+    fake_gpu_current_fn current;
+    *(void **)(void *)&current = dlsym(RTLD_DEFAULT, FAKE_GPU_CURRENT);
+    return current == NULL ? 0 : current();
 }
 
 const char *ncclGetErrorString(int result)
 {
-    return result == FAKE_NCCL_REMOTE_ERROR ? "remote process exited" : "unhandled system error";
+    return result == FAKE_NCCL_REMOTE_ERROR    ? "remote process exited"
+           : result == FAKE_NCCL_INVALID_USAGE ? "invalid usage"
+                                               : "unhandled system error";
 }
 
 /* ---- faults told by variables ---- */
 
-static bool has_fault(const char *what, int rank, unsigned number, int *result)
+bool has_fault(const char *what, int rank, unsigned number, int *result)
 {
     char word[16];
     int whose = -1, then = 0;
@@ -120,11 +83,24 @@ static void joined_path(const fake_comm *c, int rank, char *path)
     (void)snprintf(path, PATH_NBYTES, "%s/joined-%d", c->folder, rank);
 }
 
+/* As NCCL's log has it. */
+static void log_network(void)
+{
+    const char *level = getenv("NCCL_DEBUG"), *path = getenv("NCCL_DEBUG_FILE");
+    FILE *f = level != NULL && strcmp(level, "INFO") == 0 && path != NULL ? fopen(path, "a") : NULL;
+    if (f == NULL)
+        return;
+    (void)fprintf(f, "host:1:1 [0] NCCL INFO NET/Fake : no device\n"
+                     "host:1:1 [0] NCCL INFO Using network Fake\n");
+    (void)fclose(f);
+}
+
 int ncclCommInitRankConfig(fake_comm **out, int size, fake_id id, int rank, fake_config *config)
 {
-    char path[PATH_NBYTES];
+    char path[PATH_NBYTES], hidden[PATH_NBYTES + 8];
     int result = told.init_result;
     told.inits++;
+    log_network();
     if (config->blocking != 0 || config->magic != 0xcafebeef || id.folder[0] != '/' || rank >= size)
         told.bad_config = 1;
     const bool faulty = has_fault("join", rank, 1, &result);
@@ -140,32 +116,105 @@ int ncclCommInitRankConfig(fake_comm **out, int size, fake_id id, int rank, fake
     c->result = told.init_async;
     c->rank = rank;
     c->size = size;
+    c->thread = pthread_self();
+    c->device = current_device();
+    c->meets = calloc((size_t)size, sizeof *c->meets);
+    c->met = calloc((size_t)size, sizeof *c->met);
+    c->met[rank] = true;
     memcpy(c->folder, id.folder, sizeof c->folder);
     joined_path(c, rank, path);
-    FILE *f = fopen(path, "w");
-    if (f != NULL)
-        (void)fclose(f);
+    (void)snprintf(hidden, sizeof hidden, "%s.new", path);
+    FILE *f = fopen(hidden, "w");
+    if (f != NULL && fprintf(f, "%d %llu", own_version(), (unsigned long long)c->device) > 0 &&
+        fclose(f) == 0)
+        (void)rename(hidden, path);
     *out = c;
+    c->settled = size == 1 && told.init_result == 0;
     return size > 1 ? FAKE_NCCL_IN_PROGRESS : told.init_result;
 }
 
-static bool all_joined(fake_comm *c)
+/* Ranks of several versions do not join. One device cannot be that of two ranks, which they alone find:
+ * the others go on waiting. */
+static int check_others(const fake_comm *c, int rank, int version, uint64_t device)
+{
+    if (version != own_version() || (device != 0 && device == c->device && rank != c->rank))
+        return FAKE_NCCL_INVALID_USAGE;
+    return 0;
+}
+
+/* IN_PROGRESS until all have come. */
+static int join_others(fake_comm *c)
 {
     char path[PATH_NBYTES];
-    for (int r = 0; r < c->size && !c->joined; r++) {
+    bool all = true, others_fail = false;
+    uint64_t devices[64] = {0};
+    if (c->joined)
+        return 0;
+    for (int r = 0; r < c->size; r++) {
+        int version = 0;
+        unsigned long long device = 0;
         joined_path(c, r, path);
-        if (access(path, F_OK) != 0)
-            return false;
+        FILE *f = fopen(path, "r");
+        if (f == NULL) {
+            all = false;
+            continue;
+        }
+        if (fscanf(f, "%d %llu", &version, &device) != 2)
+            abort();
+        (void)fclose(f);
+        const int result = check_others(c, r, version, device);
+        if (result != 0)
+            return result;
+        for (int k = 0; k < r && r < 64; k++)
+            others_fail = others_fail || (device != 0 && devices[k] == device);
+        devices[r % 64] = device;
     }
+    if (!all || others_fail)
+        return FAKE_NCCL_IN_PROGRESS;
     c->joined = true;
-    return true;
+    return 0;
+}
+
+static void met_path(const fake_comm *c, int from, int to, char *path)
+{
+    (void)snprintf(path, PATH_NBYTES, "%s/met-%d-%d", c->folder, from, to);
+}
+
+bool meet_others(fake_comm *c)
+{
+    char path[PATH_NBYTES];
+    bool all = true;
+    for (int r = 0; r < c->size; r++) {
+        if (!c->meets[r] || c->met[r])
+            continue;
+        met_path(c, r, c->rank, path);
+        c->met[r] = unlink(path) == 0;
+        all = all && c->met[r];
+    }
+    return all;
+}
+
+void begin_to_meet(fake_comm *c)
+{
+    char path[PATH_NBYTES];
+    for (int r = 0; r < c->size; r++) {
+        if (!c->meets[r] || c->met[r])
+            continue;
+        met_path(c, c->rank, r, path);
+        FILE *f = fopen(path, "w");
+        if (f != NULL)
+            (void)fclose(f);
+    }
 }
 
 int ncclCommGetAsyncError(fake_comm *c, int *result)
 {
-    if (atomic_load(&c->dead))
+    if (atomic_load(&c->dead) || !pthread_equal(c->thread, pthread_self()))
         return FAKE_NCCL_INVALID_ARGUMENT;
-    *result = c->waiting != 0 || !all_joined(c) ? FAKE_NCCL_IN_PROGRESS : c->result;
+    *result = c->waiting != 0 ? FAKE_NCCL_IN_PROGRESS : join_others(c);
+    if (*result == 0)
+        *result = meet_others(c) ? c->result : FAKE_NCCL_IN_PROGRESS;
+    c->settled = *result != FAKE_NCCL_IN_PROGRESS;
     if (c->waiting > 0)
         c->waiting--;
     return 0;
@@ -174,10 +223,17 @@ int ncclCommGetAsyncError(fake_comm *c, int *result)
 int ncclCommFinalize(fake_comm *c)
 {
     told.finalizes++;
-    return atomic_load(&c->dead) ? FAKE_NCCL_INVALID_ARGUMENT : told.finalize_result;
+    if (atomic_load(&c->dead) || !c->settled)
+        return FAKE_NCCL_INVALID_ARGUMENT;
+    if (told.finalize_result != 0)
+        return told.finalize_result;
+    c->waiting = 2;
+    c->settled = false;
+    c->finalized = true;
+    return FAKE_NCCL_IN_PROGRESS;
 }
 
-static void message_path(const fake_comm *c, int from, int to, unsigned number, char *path)
+void message_path(const fake_comm *c, int from, int to, unsigned number, char *path)
 {
     (void)snprintf(path, PATH_NBYTES, "%s/%d-%d-%u", c->folder, from, to, number);
 }
@@ -191,6 +247,10 @@ static void remove_files(const fake_comm *c)
             message_path(c, c->rank, to, n, path);
             (void)unlink(path);
         }
+    for (int from = 0; from < c->size; from++) {
+        met_path(c, from, c->rank, path);
+        (void)unlink(path);
+    }
     joined_path(c, c->rank, path);
     (void)unlink(path);
     (void)rmdir(c->folder);
@@ -213,6 +273,8 @@ static int end(fake_comm *c, const char *how)
 int ncclCommDestroy(fake_comm *c)
 {
     told.destroys++;
+    if (!c->finalized || !c->settled)
+        return FAKE_NCCL_INVALID_ARGUMENT;
     return end(c, "destroyed");
 }
 
@@ -220,139 +282,4 @@ int ncclCommAbort(fake_comm *c)
 {
     told.aborts++;
     return end(c, "aborted");
-}
-
-/* ---- what travels ---- */
-
-static void send_now(const fake_op *op)
-{
-    char path[PATH_NBYTES], hidden[PATH_NBYTES + 8];
-    message_path(op->comm, op->comm->rank, op->peer, op->number, path);
-    (void)snprintf(hidden, sizeof hidden, "%s.new", path);
-    FILE *f = fopen(hidden, "wb");
-    unsigned char *bytes = malloc(op->nbytes);
-    memcpy(bytes, op->from, op->nbytes);
-    if (op->flip)
-        bytes[op->nbytes / 5] ^= 4;
-    if (f == NULL || fwrite(bytes, 1, op->nbytes, f) != op->nbytes || fclose(f) != 0 ||
-        rename(hidden, path) != 0)
-        abort();
-    free(bytes);
-}
-
-static bool receive_now(const fake_op *op)
-{
-    char path[PATH_NBYTES];
-    message_path(op->comm, op->peer, op->comm->rank, op->number, path);
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return false;
-    /* Sizes must be equal. */
-    if (fread(op->to, 1, op->nbytes, f) != op->nbytes || fgetc(f) != EOF)
-        abort();
-    (void)fclose(f);
-    (void)unlink(path);
-    return true;
-}
-
-typedef struct fake_batch {
-    fake_op *ops;
-    unsigned count;
-    fake_comm *comm;
-} fake_batch;
-
-/* All of a group at once, as far as others have come. */
-static bool run_batch(void *ctx)
-{
-    fake_batch *b = ctx;
-    bool all = true;
-    for (unsigned i = 0; i < b->count && !atomic_load(&b->comm->dead); i++) {
-        fake_op *op = &b->ops[i];
-        if (op->done)
-            continue;
-        if (op->from != NULL)
-            send_now(op);
-        op->done = op->from != NULL || receive_now(op);
-        all = all && op->done;
-    }
-    if (!atomic_load(&b->comm->dead) && (!all || b->comm->hangs))
-        return false;
-    free(b->ops);
-    free(b);
-    return true;
-}
-
-int ncclGroupStart(void)
-{
-    group = (fake_group){.ops = calloc(OPS_MAX, sizeof(fake_op))};
-    in_group = true;
-    return 0;
-}
-
-static int end_group(void)
-{
-    fake_comm *c = group.comm;
-    int result = told.end_result;
-    in_group = false;
-    if (c == NULL) {
-        free(group.ops);
-        return 0;
-    }
-    c->groups++;
-    if (has_fault("stop", c->rank, c->groups, &result))
-        (void)raise(SIGSTOP);
-    c->waiting = told.end_waiting;
-    c->result = told.end_async;
-    if (has_fault("exchange", c->rank, c->groups, &result)) {
-        c->hangs = result < 0;
-        if (result >= 0) {
-            c->result = result;
-            result = 0;
-        } else {
-            result = told.end_result;
-        }
-    }
-    fake_batch *b = calloc(1, sizeof *b);
-    *b = (fake_batch){group.ops, group.count, c};
-    if (group.stream != NULL)
-        group.stream->enqueue(group.stream, run_batch, b);
-    else
-        while (!run_batch(b))
-            usleep(100);
-    return result;
-}
-
-int ncclGroupEnd(void)
-{
-    return end_group();
-}
-
-static int add(fake_op op, int type, fake_comm *c, void *stream)
-{
-    int ignored;
-    if (type != TYPE_UINT8 || op.peer < 0 || op.peer >= c->size || atomic_load(&c->dead) ||
-        !in_group || group.count == OPS_MAX)
-        return FAKE_NCCL_INVALID_ARGUMENT;
-    op.comm = c;
-    op.number = op.from != NULL ? c->sent[op.peer]++ : c->received[op.peer]++;
-    op.flip = op.from != NULL && has_fault("flip", c->rank, c->groups + 1, &ignored);
-    group.comm = c;
-    group.stream = stream;
-    group.ops[group.count++] = op;
-    return 0;
-}
-
-int ncclSend(const void *from, size_t n, int type, int peer, fake_comm *c, void *stream)
-{
-    told.sends++;
-    c->sends++;
-    const int result = add((fake_op){.from = from, .nbytes = n, .peer = peer}, type, c, stream);
-    return result != 0 ? result : told.send_result;
-}
-
-int ncclRecv(void *to, size_t n, int type, int peer, fake_comm *c, void *stream)
-{
-    told.receives++;
-    c->receives++;
-    return add((fake_op){.to = to, .nbytes = n, .peer = peer}, type, c, stream);
 }

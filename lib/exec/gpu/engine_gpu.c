@@ -7,6 +7,11 @@
 
 /* Starting a copy to a GPU takes some 10 us, as long as copying half a MiB. */
 #define GPU_STAGING_NBYTES_MAX ((uint64_t)8 << 20)
+/* A few streams keep a device busy if their copies are long: more of them would take the same lock for
+ * smaller ones. */
+#define LANES_ENOUGH 8u
+/* The driver's code, and that of tools in it, runs on them. */
+#define STACK_NBYTES ((uint64_t)2 << 20)
 
 static bool suits(const exec_request *r)
 {
@@ -50,6 +55,9 @@ static void note_exchanged(const struct exec *x, uint64_t nbytes)
 const engine engine_gpu = {
     .suits = suits,
     .staging_nbytes_max = GPU_STAGING_NBYTES_MAX,
+    .workers_enough = LANES_ENOUGH,
+    .stack_nbytes = STACK_NBYTES,
+    .slow_open = true,
     .whole_tiles = true,
     .wants_owners = true,
     .open = open_state,

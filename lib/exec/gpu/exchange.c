@@ -303,8 +303,8 @@ static fsdpck_status run_while_exchanging(exchange *e, uint64_t number, fsdpck_e
                        .tiles = VEC_OF(uint32_t, NULL)};
     fsdpck_status st = list_jobs(&jobs, err);
     if (st == FSDPCK_OK)
-        st = pool_run(x->nworkers, jobs.messages.count + jobs.tiles.count, run_job, &jobs,
-                      x->r.cancel, err);
+        st = exec_pool_run(x, x->nworkers, jobs.messages.count + jobs.tiles.count, run_job, &jobs,
+                           x->r.cancel, err);
     VEC_RELEASE_ALL(&jobs.messages, &jobs.tiles);
     return st;
 }
@@ -376,7 +376,7 @@ static bool is_empty(const exchange *e)
 }
 
 /* Round 0 has nothing yet. */
-fsdpck_status exchange_run(exchange *e, fsdpck_error *err)
+static fsdpck_status run_rounds(exchange *e, fsdpck_error *err)
 {
     for (uint64_t number = 0;; number++) {
         e->round_count += e->lists[number % ROUND_LISTS].needs.count > 0;
@@ -388,4 +388,13 @@ fsdpck_status exchange_run(exchange *e, fsdpck_error *err)
         RETURN_IF(finish_transfers(e, err));
     }
     return FSDPCK_OK;
+}
+
+fsdpck_status exchange_run(exchange *e, fsdpck_error *err)
+{
+    gpu *g = e->x->r.gpu;
+    const int before = g->calls->enter(g);
+    const fsdpck_status st = run_rounds(e, err);
+    g->calls->leave(g, before);
+    return st;
 }

@@ -13,6 +13,7 @@
 typedef struct rank_answer {
     uint64_t tile_nbytes;
     uint64_t workers;
+    unsigned nccl_version;       /* 0: none */
     uint8_t uuid[16];            /* of its GPU */
     char why_not[REASON_NBYTES]; /* "": it can */
 } rank_answer;
@@ -38,6 +39,18 @@ static void check_devices(all_answers *all, unsigned rank, const rank_answer *c)
                            rank, group_host(all->g, rank));
 }
 
+/* NCCL requires one version. */
+static void check_version(all_answers *all, unsigned rank, const rank_answer *c)
+{
+    if (all->answers.count == 0 || all->why_not[0] != '\0')
+        return;
+    const unsigned first = VEC_AT(&all->answers, const rank_answer, 0)->nccl_version;
+    if (first != c->nccl_version)
+        (void)snprintf(all->why_not, sizeof all->why_not,
+                       "rank 0 has NCCL %u, rank %u on %s has NCCL %u", first, rank,
+                       group_host(all->g, rank), c->nccl_version);
+}
+
 static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *bytes, uint64_t nbytes,
                                     fsdpck_error *err)
 {
@@ -53,6 +66,7 @@ static fsdpck_status receive_answer(void *ctx, unsigned rank, const uint8_t *byt
         (void)snprintf(all->why_not, sizeof all->why_not, "rank %u on %s: %s", rank,
                        group_host(all->g, rank), c.why_not);
     check_devices(all, rank, &c);
+    check_version(all, rank, &c);
     return vec_add(&all->answers, &c, err);
 }
 
@@ -87,6 +101,7 @@ static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpc
                        .tile_nbytes = UINT64_MAX,
                        .workers = UINT64_MAX,
                        .answers = VEC_OF(rank_answer, NULL)};
+    here.nccl_version = e->library == NULL ? 0 : nccl_version(e->library);
     memcpy(here.uuid, x->r.gpu->uuid, sizeof here.uuid);
     if (st != FSDPCK_OK)
         (void)snprintf(here.why_not, sizeof here.why_not, "%.399s", failure->message);
@@ -103,7 +118,14 @@ static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpc
 
 static bool is_stopped(void *ctx)
 {
-    return cancel_check(ctx, NULL) != FSDPCK_OK;
+    return cancel_check(((const exchange *)ctx)->x->r.cancel, NULL) != FSDPCK_OK;
+}
+
+/* A rank may read its round from slow storage, while its messages are waited for. */
+static uint64_t activity_of_others(void *ctx)
+{
+    progress *p = ((const exchange *)ctx)->x->r.progress;
+    return p == NULL ? 0 : atomic_load(&p->peers_moved_bytes);
 }
 
 /* Needs of a tile: rows split by its edges may be read whole. */
@@ -124,7 +146,7 @@ static fsdpck_status allocate_memory(exchange *e, fsdpck_error *err)
     e->capacity_nbytes =
         rounds_capacity(group_size(x->r.group), e->tiles_each, needs_nbytes(e->tile_nbytes));
     RETURN_IF(exchange_schedule(e, err));
-    RETURN_IF(g->calls->stream_new(g, &e->stream, err));
+    RETURN_IF(g->calls->stream_new(g, true, &e->stream, err));
     RETURN_IF(
         g->calls->device_new(g, 4 * e->capacity_nbytes, &e->x->of_engine->exchange_memory, err));
     for (unsigned i = 0; i < 2; i++) {
@@ -134,7 +156,6 @@ static fsdpck_status allocate_memory(exchange *e, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-/* The device is current in this thread since allocate_memory. */
 static fsdpck_status join(exchange *e, fsdpck_error *err)
 {
     typedef struct invitation {
@@ -149,9 +170,12 @@ static fsdpck_status join(exchange *e, fsdpck_error *err)
         i.failure.status = nccl_make_id(e->library, i.id, &i.failure);
     RETURN_IF(group_broadcast(g, 0, &i, sizeof i, err));
     fsdpck_status st = i.failure.status;
+    gpu *device = e->x->r.gpu;
+    const int before = device->calls->enter(device);
     if (st == FSDPCK_OK)
         st = nccl_join(e->library, i.id, group_rank(g), group_size(g), &e->watch, &e->comm,
                        &i.failure);
+    device->calls->leave(device, before);
     bool can;
     RETURN_IF(agree_on_answers(e, st, &i.failure, &can, err));
     return can ? FSDPCK_OK : FSDPCK_UNSUPPORTED;
@@ -186,7 +210,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
         group_agree(x->r.group, e != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *e), err));
     e->x = x;
     e->transfers = VEC_OF(nccl_transfer, NULL);
-    e->watch = (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel,
+    e->watch = (nccl_watch){is_stopped, activity_of_others, e,
                             group_peer_timeout(x->r.group) + SLACK_SECONDS};
     x->of_engine->exchange = e;
     const fsdpck_status st = open_all(e, err);
@@ -206,13 +230,16 @@ void exchange_close(struct exec *x, bool in_order)
     x->of_engine->exchange = NULL;
     x->exchanged_nbytes = e->travelled_nbytes;
     x->exchange_rounds = e->round_count;
+    gpu *g = x->r.gpu;
+    const int before = g->calls->enter(g);
     /* First the resources that may block the stream. */
     if (in_order)
         nccl_leave(&e->comm);
     else
         nccl_abort(&e->comm);
+    g->calls->leave(g, before);
     if (e->stream != NULL)
-        x->r.gpu->calls->stream_free(e->stream);
+        g->calls->stream_free(e->stream);
     nccl_unload(e->library);
     rounds_release(&e->rounds);
     for (unsigned i = 0; i < ROUND_LISTS; i++)

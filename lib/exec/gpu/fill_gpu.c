@@ -6,8 +6,9 @@
 static fsdpck_status reserve(worker *w, uint64_t nbytes, const uint8_t *dst, unsigned boxes,
                              unsigned dims, uint8_t **buffer, fsdpck_error *err)
 {
-    return gpu_worker_reserve(w->of_engine->gpu_worker, nbytes, gpu_span_at(w, dst), boxes, dims,
-                              buffer, err);
+    /* Copies have the alignment of their destination, converted elements their own. */
+    return gpu_worker_reserve(w->of_engine->gpu_worker, nbytes,
+                              dst == NULL ? 0 : gpu_span_at(w, dst), boxes, dims, buffer, err);
 }
 
 static void place_box(worker *w, const element_ops *c, const strided *s, uint8_t *dst,
@@ -38,16 +39,63 @@ bool fill_can_use_gpu(const struct exec *x, const output_range *range)
     return any;
 }
 
+/* Fills a tile: parts that are plain by threads, unless other ranks send some of it. */
+typedef struct tile_fill {
+    const output_range *range;
+    bool all;            /* by the device */
+    bool any_plain;      /* else */
+    uint64_t begin, end; /* of the device's parts, in the file; equal: it has none */
+} tile_fill;
+
+static fsdpck_status gather_parts(worker *w, const output_range *range, bool plain,
+                                  fsdpck_error *err)
+{
+    tile_walk walk;
+    const range_part *part;
+    tile_parts_begin(&walk, &w->parts);
+    while ((part = tile_parts_next(&walk)) != NULL)
+        if (part->kind == RANGE_PART_CHUNK &&
+            exec_elements_are_plain(w->x, part->chunk, part->first_elem, part->end_elem) == plain)
+            RETURN_IF(gather_elements(
+                w, part->chunk, part->first_elem, part->end_elem,
+                (int64_t)part->chunk_begin - (int64_t)range->begin + (int64_t)w->at, err));
+    return gather_flush(w, err);
+}
+
+static void find_parts(worker *w, tile_fill *f)
+{
+    tile_walk walk;
+    const range_part *part;
+    f->begin = f->end = f->range->end;
+    if (f->all) {
+        f->begin = f->range->begin;
+        return;
+    }
+    tile_parts_begin(&walk, &w->parts);
+    while ((part = tile_parts_next(&walk)) != NULL) {
+        if (part->kind != RANGE_PART_CHUNK)
+            continue;
+        if (exec_elements_are_plain(w->x, part->chunk, part->first_elem, part->end_elem)) {
+            f->any_plain = true;
+            continue;
+        }
+        if (f->begin == f->range->end)
+            f->begin = part->begin;
+        f->end = part->end;
+    }
+}
+
 static fsdpck_status gather_tile(worker *w, const void *ctx, fsdpck_error *err)
 {
+    const tile_fill *f = ctx;
     if (w->of_engine->tile_exchange.recv_buffer != NULL)
-        return exchange_gather(w, ctx, err);
-    return gather_range(w, ctx, err);
+        return exchange_gather(w, f->range, err);
+    return f->all ? gather_range(w, f->range, err) : gather_parts(w, f->range, false, err);
 }
 
 static uint64_t sum_range_bytes(worker *w, const void *ctx)
 {
-    const output_range *range = ctx;
+    const output_range *range = ((const tile_fill *)ctx)->range;
     fill_non_chunks(w, range);
     return crc64_update(0, w->tile + w->at, range->end - range->begin);
 }
@@ -124,14 +172,19 @@ fsdpck_status fill_try_gpu(worker *w, const engine_fill *f, bool *done, fsdpck_e
 
 fsdpck_status fill_tile_by_gpu(worker *w, const output_range *range, bool *done, fsdpck_error *err)
 {
-    const engine_fill f = {gather_tile,
-                           sum_range_bytes,
-                           range,
-                           w->tile + w->at,
-                           w->tile + w->at + (range->end - range->begin),
-                           false};
+    tile_fill tile = {.range = range, .all = w->of_engine->tile_exchange.recv_buffer != NULL};
     *done = false;
     if (w->of_engine->gpu_worker == NULL || !fill_can_use_gpu(w->x, range))
         return FSDPCK_OK;
-    return fill_try_gpu(w, &f, done, err);
+    find_parts(w, &tile);
+    if (tile.begin == tile.end)
+        return FSDPCK_OK;
+    const engine_fill f = {gather_tile,
+                           sum_range_bytes,
+                           &tile,
+                           w->tile + w->at + (tile.begin - range->begin),
+                           w->tile + w->at + (tile.end - range->begin),
+                           false};
+    RETURN_IF(fill_try_gpu(w, &f, done, err));
+    return *done && tile.any_plain ? gather_parts(w, range, true, err) : FSDPCK_OK;
 }

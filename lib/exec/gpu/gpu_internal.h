@@ -9,6 +9,7 @@ struct engine_state {
     gpu_address exchange_memory; /* kept while GPU workers may use it */
     struct exchange *exchange;   /* NULL: bytes of other ranks come by MPI */
     int given_up;                /* atomic: the warning was given */
+    uint8_t kinds[GPU_KINDS_NBYTES];
 };
 
 /* State of a tile with bytes that other ranks read (exchange.h). */
@@ -23,6 +24,7 @@ typedef struct tile_exchange {
 
 struct engine_worker {
     gpu *pinned_by; /* the device that pinned the memory; NULL: allocated by engine_threads */
+    uint8_t kinds[GPU_KINDS_NBYTES];
     gpu_worker *gpu_worker; /* NULL: it was given up; its staging is where the worker's is */
     tile_exchange tile_exchange;
 };

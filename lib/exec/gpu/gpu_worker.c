@@ -19,7 +19,6 @@
 /* Words of device memory for the counters of a tile. */
 enum { COUNT_LOST, COUNT_IN, COUNT_OUT, COUNT_RECEIVED, COUNT_EXPECTED, COUNTS };
 enum { GPU_WORKER_SLOTS = 2, MARK_DONE = GPU_WORKER_SLOTS };
-enum { GPU_WORKER_KINDS = 4 * 16 * 16 };
 
 typedef struct gpu_worker_slot {
     uint8_t *host;
@@ -45,7 +44,8 @@ struct gpu_worker {
     bool any;     /* the tile has data */
     bool refused; /* a box was unsuitable for the device */
     bool had_new_kinds;
-    uint8_t kinds_done[GPU_WORKER_KINDS / 8];
+    uint8_t *kinds;                      /* that were compared */
+    uint8_t new_kinds[GPU_KINDS_NBYTES]; /* of them: by this tile */
     gpu_box boxes[GATHER_READ_OPS];
     uint64_t dims[GPU_WORKER_DIMS];
 };
@@ -69,7 +69,7 @@ uint64_t gpu_worker_host_nbytes(uint64_t staging_nbytes)
 static fsdpck_status allocate(gpu_worker *l, uint64_t tile_span, uint8_t *pinned, fsdpck_error *err)
 {
     const gpu_calls *calls = l->gpu->calls;
-    RETURN_IF(calls->stream_new(l->gpu, &l->stream, err));
+    RETURN_IF(calls->stream_new(l->gpu, false, &l->stream, err));
     RETURN_IF(calls->device_new(l->gpu,
                                 GPU_WORKER_ALIGN + GPU_WORKER_SLOTS * l->slot_nbytes +
                                     align_up(tile_span, GPU_WORKER_ALIGN),
@@ -86,13 +86,14 @@ static fsdpck_status allocate(gpu_worker *l, uint64_t tile_span, uint8_t *pinned
 }
 
 fsdpck_status gpu_worker_new(gpu *g, uint64_t tile_span, uint64_t staging_nbytes, uint8_t *pinned,
-                             gpu_worker **out, fsdpck_error *err)
+                             uint8_t *kinds, gpu_worker **out, fsdpck_error *err)
 {
     *out = NULL;
     gpu_worker *l = calloc(1, sizeof *l);
     if (l == NULL)
         return error_set_nomem(err, sizeof *l);
     l->gpu = g;
+    l->kinds = kinds;
     l->staging_nbytes = staging_nbytes;
     l->slot_nbytes = slot_nbytes(staging_nbytes);
     const fsdpck_status st = allocate(l, tile_span, pinned, err);
@@ -130,6 +131,7 @@ fsdpck_status gpu_worker_begin(gpu_worker *l, fsdpck_error *err)
     l->any = false;
     l->refused = false;
     l->had_new_kinds = false;
+    memset(l->new_kinds, 0, sizeof l->new_kinds);
     l->from = 0;
     return l->gpu->calls->zero(l->stream, l->counts, COUNTS * sizeof(uint64_t), err);
 }
@@ -215,8 +217,10 @@ static void put(gpu_worker *l, const gpu_copy *copy)
         return;
     }
     const unsigned kind = box->way * 256u + box->from * 16u + box->to;
-    if ((l->kinds_done[kind / 8] >> kind % 8 & 1) == 0) {
-        l->kinds_done[kind / 8] |= (uint8_t)(1u << kind % 8);
+    const uint8_t bit = (uint8_t)(1u << kind % 8);
+    if ((__atomic_load_n(&l->kinds[kind / 8], __ATOMIC_RELAXED) & bit) == 0 &&
+        (__atomic_fetch_or(&l->kinds[kind / 8], bit, __ATOMIC_RELAXED) & bit) == 0) {
+        l->new_kinds[kind / 8] |= bit;
         l->had_new_kinds = true;
     }
     box->first_task = l->tasks;
@@ -302,8 +306,8 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uin
     *intact = l->counts_here[COUNT_IN] == l->sum_in &&
               l->counts_here[COUNT_RECEIVED] == l->counts_here[COUNT_EXPECTED] &&
               (span == NULL || l->counts_here[COUNT_OUT] == gpu_sum(span + from, to - from));
-    if (!*intact && l->had_new_kinds) /* new again to whoever tries it again */
-        memset(l->kinds_done, 0, sizeof l->kinds_done);
+    for (unsigned i = 0; !*intact && i < GPU_KINDS_NBYTES; i++) /* new again in the next try */
+        (void)__atomic_fetch_and(&l->kinds[i], (uint8_t)~l->new_kinds[i], __ATOMIC_RELAXED);
     return FSDPCK_OK;
 }
 

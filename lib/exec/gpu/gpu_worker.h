@@ -39,10 +39,14 @@ typedef struct gpu_worker gpu_worker;
 /* Size of pinned memory for a gpu_worker. */
 uint64_t gpu_worker_host_nbytes(uint64_t staging_nbytes);
 
-/* tile_span: bytes of the span that destinations refer to. `pinned` has gpu_worker_host_nbytes and
+/* A bit for each kind of boxes: how they are copied, from which type to which. */
+#define GPU_KINDS_NBYTES (4u * 16u * 16u / 8u)
+
+/* kinds: GPU_KINDS_NBYTES that were zeroed, which several may share: the tile that first has boxes of a kind
+ * is told so. tile_span: bytes of the span that destinations refer to. `pinned` has gpu_worker_host_nbytes and
  * 64-byte alignment; the caller owns it and frees it after gpu_worker_free. */
 fsdpck_status gpu_worker_new(gpu *g, uint64_t tile_span, uint64_t staging_nbytes, uint8_t *pinned,
-                             gpu_worker **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                             uint8_t *kinds, gpu_worker **out, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Waits for pending work. */
 void gpu_worker_free(gpu_worker *l);
 
@@ -85,7 +89,7 @@ fsdpck_status gpu_worker_put_received(gpu_worker *l, const element_ops *c, const
                                       uint64_t dst_at, uint64_t src_at,
                                       fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Whether the tile had boxes of a kind that is new to this GPU worker. */
+/* Whether the tile had boxes of a new kind. */
 bool gpu_worker_had_new_kinds(const gpu_worker *l);
 
 #endif

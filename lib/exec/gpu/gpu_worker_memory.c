@@ -12,7 +12,7 @@ static void free_memory(worker *w)
         engine_threads.worker_close(w);
         return;
     }
-    own->pinned_by->calls->host_free(own->pinned_by, w->memory);
+    own->pinned_by->calls->host_free(own->pinned_by, w->memory, w->memory_nbytes);
     own->pinned_by = NULL;
     w->memory = NULL;
 }
@@ -34,7 +34,10 @@ static fsdpck_status allocate_pinned_memory(worker *w, uint64_t tile_span, fsdpc
     RETURN_IF(g->calls->host_new(g, w->memory_nbytes, &memory, err));
     w->memory = memory;
     w->of_engine->pinned_by = g;
+    /* A kind that one worker finds wrong fails the run, with what others have filled; else threads go on,
+     * and each worker compares. */
     return gpu_worker_new(g, tile_span, x->staging_nbytes, w->memory + tile_span,
+                          x->r.gpu_required ? x->of_engine->kinds : w->of_engine->kinds,
                           &w->of_engine->gpu_worker, err);
 }
 

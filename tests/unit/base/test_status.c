@@ -106,7 +106,7 @@ Test(status, errno_gives_the_status)
                          rows[i].sys_errno == ENOMEM   ? "LIMIT-MEMORY"
                          : rows[i].sys_errno == EMFILE ? "LIMIT-OPEN"
                                                        : "");
-        cr_assert_str_eq(err.path, "a\\x0Ab");
+        cr_assert_str_eq(err.path, "a\nb");
         cr_assert_eq(strncmp(err.message, "pread failed: ", 14), 0);
     }
 }

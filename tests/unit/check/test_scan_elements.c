@@ -133,6 +133,14 @@ Test(scan, complex_and_eight_bits)
     cr_assert_eq(s.nan, 1);
     cr_assert_eq(s.inf, 0);
     cr_assert_not(s.negative);
+    const uint8_t e8m0[] = {0, 0x7f, 0x80, 0xfe, 0xff, 0xff};
+    s = (scan_counts){0};
+    scan_add_elements(DTYPE_FLOAT8_E8M0FNU, e8m0, 6, &s);
+    cr_assert_eq(s.nelems, 6);
+    cr_assert_eq(s.nan, 2);
+    cr_assert_eq(s.inf, 0);
+    cr_assert_eq(s.zeros, 0);
+    cr_assert_not(s.negative);
     cr_assert_not(scan_supported(DTYPE_INT32));
     cr_assert_not(scan_supported(DTYPE_FLOAT4_E2M1FN_X2));
 }

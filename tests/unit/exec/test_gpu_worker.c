@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "exec/gpu/gpu_worker.h"
 #include "tests/support/exec_harness.h"
 #include "tests/support/fake_gpu.h"
 
@@ -69,12 +70,14 @@ static fsdpck_status run(exec_harness *w, bool required)
 
 Test(engine_gpu, fills_all_tiles_in_bounded_memory)
 {
-    for (unsigned bodies = 0; bodies < 2; bodies++) {
+    for (unsigned k = 0; k < 4; k++) {
         exec_harness *w = world(3000, false);
         new_gpu();
-        f.bodies = bodies == 1;
+        f.bodies = k % 2 == 1;
+        f.mode = k < 2 ? FAKE_LAST : k == 2 ? FAKE_EAGER : FAKE_THREADS;
         cr_assert_eq(run(w, true), FSDPCK_OK);
-        cr_assert_eq(w->sums.gpu_tiles, (2760000 + 3003 + 32767) / 32768);
+        /* Up to the end of "cast": the float32 tensor is copied as it is. */
+        cr_assert_eq(w->sums.gpu_tiles, (2160000 + 2002 + 32767) / 32768);
         /* Once for the output, once for digests alone. */
         cr_assert_leq(atomic_load(&f.device_nbytes), 2 * w->sums.buffer_nbytes + 4096);
         cr_assert_gt(atomic_load(&f.made[FAKE_PLACE]), w->sums.gpu_tiles);
@@ -193,7 +196,12 @@ Test(engine_gpu, a_flipped_bit_is_never_written)
 Test(engine_gpu, a_read_that_fails_is_an_error_of_reading)
 {
     exec_harness *w = world(200, false);
-    for (uint64_t k = 1; k < 20; k++) {
+    new_gpu();
+    cr_assert_eq(run(w, true), FSDPCK_OK);
+    fake_gpu_release(&f);
+    const uint64_t reads = w->sums.reads;
+    cr_assert_gt(reads, 8);
+    for (uint64_t k = 1; k <= reads; k++) {
         new_gpu();
         w->source.fail_read = k;
         atomic_store(&w->source.reads, 0);
@@ -202,4 +210,119 @@ Test(engine_gpu, a_read_that_fails_is_an_error_of_reading)
         fake_gpu_release(&f);
     }
     exec_harness_free(w);
+}
+
+/* Plain and converted tensors in turn, 20 KB each in a tile of 1 MiB; plain ones at both ends. */
+static exec_harness *mixed_world(void)
+{
+    exec_harness *w = exec_harness_new(1, 1);
+    for (uint32_t k = 0; k < 9; k++) {
+        const char name[] = {(char)('a' + k), '\0'};
+        const uint32_t t = memory_source_add_tensor(
+            &w->source, name, k % 2 == 0 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16, 1, BOX(5000));
+        memory_source_add_chunk(&w->source, t, BOX(0), BOX(5000), &(memory_layout){0});
+    }
+    memory_source_seal(&w->source);
+    for (uint32_t t = 0; t < 9; t++)
+        exec_harness_add_whole(w, t, 0, DTYPE_FLOAT32);
+    cr_assert_eq(catalogue_seal(&w->to.cat, NULL), FSDPCK_OK);
+    exec_harness_place(w, 1001);
+    exec_harness_expect(w);
+    return w;
+}
+
+static fsdpck_status run_threads(exec_harness *w, unsigned nthreads, bool required)
+{
+    const logger log = {on_log, &seen};
+    const exec_harness_options o = {.nthreads = nthreads,
+                                    .memory_nbytes = (uint64_t)64 << 20,
+                                    .tile_nbytes = 1 << 20,
+                                    .gpu = &f.base,
+                                    .gpu_required = required,
+                                    .log = &log};
+    return exec_harness_run(w, &o, &err);
+}
+
+Test(engine_gpu, plain_parts_of_a_tile_stay_with_threads)
+{
+    exec_harness *w = mixed_world();
+    new_gpu();
+    cr_assert_eq(run_threads(w, 1, true), FSDPCK_OK);
+    cr_assert_eq(w->sums.gpu_tiles, 1);
+    /* Twice, see exec_harness_run: the four bfloat16 tensors and lists of boxes; the bytes from the first
+     * of them to the last, and counters. */
+    cr_assert_leq(atomic_load(&f.in_nbytes), 2 * (4 * 10000 + 4096));
+    cr_assert_leq(atomic_load(&f.out_nbytes), 2 * (7 * 20000 + 6 * 1001 + 4096));
+    /* Elements that are converted lie on multiples of their size. */
+    cr_assert_eq(atomic_load(&f.convert_align), 2);
+    fake_gpu_release(&f);
+    exec_harness_free(w);
+}
+
+Test(engine_gpu, threads_have_stacks_for_the_driver)
+{
+    exec_harness *w = world(3000, false);
+    new_gpu();
+    cr_assert_eq(run_threads(w, 4, true), FSDPCK_OK);
+    cr_assert_gt(w->sums.workers, 1);
+    cr_assert_geq(atomic_load(&f.stack_nbytes), 2 << 20);
+    fake_gpu_release(&f);
+    exec_harness_free(w);
+}
+
+/* The device is lost at some operation; a later wait finds it, in another stream too. */
+Test(engine_gpu, an_operation_that_fails_late)
+{
+    exec_harness *w = world(200, false);
+    for (uint64_t k = 1; k < 24; k++) {
+        new_gpu();
+        f.late_fail_at = k;
+        cr_assert_eq(run(w, true), FSDPCK_DEVICE, "operation %zu", (size_t)k);
+        fake_gpu_release(&f);
+        new_gpu();
+        f.late_fail_at = k;
+        cr_assert_eq(run(w, false), FSDPCK_OK);
+        cr_assert_geq(seen.warnings, 1);
+        fake_gpu_release(&f);
+    }
+    exec_harness_free(w);
+}
+
+Test(engine_gpu, no_room_on_the_device_or_for_pinned_memory)
+{
+    exec_harness *w = world(3000, false);
+    for (unsigned k = 0; k < 2; k++)
+        for (unsigned required = 0; required < 2; required++) {
+            new_gpu();
+            *(k == 0 ? &f.device_most : &f.pinned_most) = 4 << 20;
+            cr_assert_eq(run_threads(w, 4, required == 1), required ? FSDPCK_DEVICE : FSDPCK_OK);
+            cr_assert_not_null(strstr(required ? err.message : seen.text, "no more memory"));
+            fake_gpu_release(&f);
+        }
+    exec_harness_free(w);
+}
+
+/* Workers that share them compare each kind once. */
+Test(gpu_worker, a_kind_is_new_once)
+{
+    uint8_t kinds[GPU_KINDS_NBYTES] = {0};
+    const uint64_t nbytes = gpu_worker_host_nbytes(4096);
+    gpu_worker *workers[2];
+    void *pinned[2];
+    new_gpu();
+    for (unsigned i = 0; i < 2; i++) {
+        uint8_t *buffer;
+        cr_assert_eq(f.base.calls->host_new(&f.base, nbytes, &pinned[i], &err), FSDPCK_OK);
+        cr_assert_eq(gpu_worker_new(&f.base, 4096, 4096, pinned[i], kinds, &workers[i], &err),
+                     FSDPCK_OK);
+        cr_assert_eq(gpu_worker_begin(workers[i], &err), FSDPCK_OK);
+        cr_assert_eq(gpu_worker_reserve(workers[i], 500, 0, 1, 3, &buffer, &err), FSDPCK_OK);
+        gpu_worker_put_run(workers[i], 0, buffer, 500);
+        cr_assert_eq(gpu_worker_had_new_kinds(workers[i]), i == 0);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        gpu_worker_free(workers[i]);
+        f.base.calls->host_free(&f.base, pinned[i], nbytes);
+    }
+    fake_gpu_release(&f);
 }

@@ -204,6 +204,27 @@ Test(gpu_box, a_sum_sees_every_bit_and_is_made_in_any_order)
     }
 }
 
+/* A stuck or flipping line of the bus changes one bit of several words. */
+Test(gpu_box, a_sum_sees_one_bit_of_several_words)
+{
+    uint64_t words[10], stuck[10];
+    for (unsigned bit = 0; bit < 64; bit++) {
+        for (unsigned i = 0; i < 10; i++)
+            words[i] = i * 0x0123456789ABCDEFull;
+        const uint64_t sum = gpu_sum(words, sizeof words);
+        for (unsigned i = 0; i < 10; i++)
+            for (unsigned k = 0; k < i; k++) {
+                memcpy(stuck, words, sizeof words);
+                stuck[i] ^= (uint64_t)1 << bit;
+                stuck[k] ^= (uint64_t)1 << bit;
+                cr_expect_neq(gpu_sum(stuck, sizeof stuck), sum, "bit %u of %u and %u", bit, i, k);
+            }
+        for (unsigned i = 0; i < 10; i++)
+            stuck[i] = words[i] | (uint64_t)1 << bit;
+        cr_expect(memcmp(stuck, words, sizeof words) == 0 || gpu_sum(stuck, sizeof stuck) != sum);
+    }
+}
+
 Test(gpu_box, a_device_is_opened_or_its_lack_explained)
 {
     fsdpck_error err = {0};

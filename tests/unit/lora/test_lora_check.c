@@ -67,6 +67,23 @@ static fsdpck_finding_id check_all(const char *config_text)
     }
 #define LAYERS_CONFIG(more) "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"]" more "}"
 
+/* Parameters of the layers 8, 9 without an adapter, and 10; of four tensors, layer 10 has none. */
+#define EXPERTS                                                           \
+    {"base_model.model.l.8.x.base_layer.down", 3, {3, 6, 5}},             \
+        {"base_model.model.l.8.x.lora_A.default.weight", 2, {3 * 2, 5}},  \
+        {"base_model.model.l.8.x.lora_B.default.weight", 2, {6, 3 * 2}},  \
+        {"base_model.model.l.9.x.down", 3, {3, 6, 5}},                    \
+        {"base_model.model.l.10.x.base_layer.down", 3, {3, 6, 5}},        \
+        {"base_model.model.l.10.x.lora_A.default.weight", 2, {3 * 2, 5}}, \
+    {                                                                     \
+        "base_model.model.l.10.x.lora_B.default.weight", 2,               \
+        {                                                                 \
+            6, 3 * 2                                                      \
+        }                                                                 \
+    }
+#define EXPERTS_CONFIG(names) \
+    "{\"r\": 2, \"lora_alpha\": 4, \"target_parameters\": [\"" names "\"]}"
+
 static const struct {
     const char *what;
     named_shape tensors[8];
@@ -304,6 +321,27 @@ static const struct {
      7,
      LAYERS_CONFIG(", \"layers_to_transform\": [8]"),
      FSDPCK_FINDING_LORA_CONFIG},
+    {"a lost parameter before another layer",
+     {EXPERTS},
+     7,
+     EXPERTS_CONFIG("x.down"),
+     FSDPCK_FINDING_LORA_PAIR},
+    {"a parameter of two layers",
+     {EXPERTS},
+     7,
+     EXPERTS_CONFIG("l.8.x.down\", \"l.10.x.down"),
+     FSDPCK_FINDING_NONE},
+    {"a parameter behind those of the training",
+     {EXPERTS},
+     4,
+     EXPERTS_CONFIG("x.down"),
+     FSDPCK_FINDING_NONE},
+    {"a lost parameter inside its wrapper",
+     {GOOD, {"base_model.model.x.base_layer.down", 3, {3, 6, 5}}},
+     4,
+     "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"q\"], \"target_parameters\": "
+     "[\"x.down\"]}",
+     FSDPCK_FINDING_LORA_PAIR},
     {"all linear modules",
      {GOOD},
      3,
@@ -413,59 +451,6 @@ Test(lora_config_make, missing_facts)
         cr_assert(lora_config_make(&set, &cat, 0, &facts, &text, &err) == FSDPCK_USAGE);
         cr_assert_eq(err.finding, FSDPCK_FINDING_LORA_CONFIG);
         cr_assert_not_null(strstr(err.message, cases[i].member), "%s", err.message);
-        text_release(&text);
-        release();
-    }
-}
-
-/* A layer of transformers 5 with r of q, of gate_up_proj and of down_proj; 3 experts. */
-#define FUSED(q, gate_up, down)                                                              \
-    {                                                                                        \
-        {"base_model.model.q.base_layer.weight", 2, {8, 6}},                                 \
-            {"base_model.model.q.lora_A.default.weight", 2, {q, 6}},                         \
-            {"base_model.model.q.lora_B.default.weight", 2, {8, q}},                         \
-            {"base_model.model.x.base_layer.base_layer.gate_up_proj", 3, {3, 10, 6}},        \
-            {"base_model.model.x.base_layer.base_layer.down_proj", 3, {3, 6, 5}},            \
-            {"base_model.model.x.base_layer.lora_A.default.weight", 2, {3 * (gate_up), 6}},  \
-            {"base_model.model.x.base_layer.lora_B.default.weight", 2, {10, 3 * (gate_up)}}, \
-            {"base_model.model.x.lora_A.default.weight", 2, {3 * (down), 5}},                \
-            {"base_model.model.x.lora_B.default.weight", 2, {6, 3 * (down)}},                \
-    }
-
-/* PEFT 0.21.2 doubles r and lora_alpha of gate_up_proj for target_modules of gate_proj and up_proj, but not
- * for target_parameters. */
-Test(lora_config_make, fused_experts)
-{
-    static const struct {
-        const char *what;
-        named_shape tensors[9];
-        uint64_t r; /* stated */
-        bool refused;
-    } cases[] = {
-        {"doubled", FUSED(4, 8, 4), 0, true},
-        {"doubled, as stated", FUSED(4, 8, 4), 4, true},
-        {"doubled, with another pattern", FUSED(2, 8, 4), 4, true},
-        {"one rank", FUSED(4, 4, 4), 0, false},
-        {"one rank, as stated", FUSED(4, 4, 4), 4, false},
-        {"other modules are smaller than stated", FUSED(4, 8, 4), 8, false},
-        {"three times", FUSED(4, 12, 4), 0, false},
-        {"odd", FUSED(4, 9, 4), 0, false},
-        {"a half", FUSED(4, 2, 4), 0, false},
-        {"down_proj", FUSED(4, 4, 8), 0, false},
-        {"mixed", FUSED(2, 8, 4), 0, false},
-    };
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        const lora_facts facts = {.has_alpha = true, .alpha = 8, .r = cases[i].r};
-        text_buf text = {0};
-        find(cases[i].tensors, COUNT(cases[i].tensors));
-        cr_assert(lora_set_name_parameters(&set, &cat, NULL, &err) == FSDPCK_OK);
-        const fsdpck_status st = lora_config_make(&set, &cat, 0, &facts, &text, &err);
-        cr_assert(st == (cases[i].refused ? FSDPCK_BADINPUT : FSDPCK_OK), "%s: %s", cases[i].what,
-                  err.message);
-        if (cases[i].refused) {
-            cr_assert_eq(err.finding, FSDPCK_FINDING_LORA_CONFIG);
-            cr_assert_not_null(strstr(err.message, "'x.gate_up_proj'"), "%s", err.message);
-        }
         text_release(&text);
         release();
     }

@@ -113,7 +113,7 @@ Test(folder, all_missing_files_and_lost_tensors_are_named)
     cr_assert_not_null(strstr(o.err.message, "2 files"), "%s", o.err.message);
     cr_assert_not_null(strstr(o.err.message, "__0_1.distcp"));
     cr_assert_not_null(strstr(o.err.message, "__1_0.distcp"));
-    cr_assert_not_null(strstr(o.err.next, "model.0.weight"), "%s", o.err.next);
+    cr_assert_not_null(strstr(o.err.found, "model.0.weight"), "%s", o.err.found);
     cr_assert_not_null(strstr(o.log.text, "__0_1.distcp"), "each is logged besides");
     dcp_checkpoint_close(&o);
     end();

@@ -1,0 +1,185 @@
+/* output_adopt.c: the partial of a run that was killed, taken over by a later one, and its journal. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/descriptor.h"
+#include "io/leftover.h"
+#include "io/output_internal.h"
+#include "io/output_remove.h"
+
+/* The name with another suffix, malloc'd; NULL if out of memory. */
+static char *with_suffix(const char *name, size_t stem_nbytes, const char *suffix)
+{
+    const size_t n = stem_nbytes + strlen(suffix) + 1;
+    char *made = malloc(n);
+    if (made != NULL)
+        snprintf(made, n, "%.*s%s", (int)stem_nbytes, name, suffix);
+    return made;
+}
+
+/* ---- finding ---- */
+
+/* Whether a decorated name is that of this output: output_decorate cuts long names. */
+static bool is_of_output(const output *o, const char *name, size_t name_nbytes, size_t cut)
+{
+    const size_t n = strlen(o->final_name);
+    return name_nbytes == (n < cut ? n : cut) && strncmp(name + 1, o->final_name, name_nbytes) == 0;
+}
+
+static fsdpck_status add_partial_name(strtab *names, const char *journal, size_t stem_nbytes,
+                                      fsdpck_error *err)
+{
+    uint32_t id;
+    char *partial = with_suffix(journal, stem_nbytes, ".partial");
+    if (partial == NULL)
+        return error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
+    const fsdpck_status st = strtab_intern(names, partial, strlen(partial), &id, err);
+    free(partial);
+    return st;
+}
+
+fsdpck_status output_find_journals(const char *path, strtab *names, fsdpck_error *err)
+{
+    output o;
+    char **list = NULL;
+    size_t count = 0, stem_nbytes, name_nbytes;
+    fsdpck_status st = output_open_parent(&o, path, OUTPUT_FILE, 0, err);
+    char *longest = NULL;
+    if (st == FSDPCK_OK)
+        st = folder_list(&o.parent, NULL, &list, &count, err);
+    if (st == FSDPCK_OK && (longest = output_decorate(&o, ".partial")) == NULL)
+        st = error_set_nomem(err, OUTPUT_NAME_BYTES_MOST);
+    size_t cut = 0;
+    if (st == FSDPCK_OK)
+        (void)leftover_parse(longest, &stem_nbytes, &cut);
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++)
+        if (leftover_parse(list[i], &stem_nbytes, &name_nbytes) == LEFTOVER_JOURNAL &&
+            is_of_output(&o, list[i], name_nbytes, cut))
+            st = add_partial_name(names, list[i], stem_nbytes, err);
+    free(longest);
+    free(list);
+    output_release(&o);
+    return st;
+}
+
+/* ---- adopting ---- */
+
+/* Another user cannot have put it there. */
+static bool is_own(const output *o, const struct stat *st)
+{
+    const bool is_kind = o->kind == OUTPUT_FOLDER ? S_ISDIR(st->st_mode) != 0
+                                                  : S_ISREG(st->st_mode) && st->st_nlink == 1;
+    return is_kind && st->st_uid == geteuid();
+}
+
+/* Locks the partial, and checks that the locked object still has its name. */
+static output_adopted lock_partial(output *o)
+{
+    struct stat named, locked;
+    bool is_busy;
+    if (fstatat(o->parent.fd, o->partial_name, &named, AT_SYMLINK_NOFOLLOW) != 0)
+        return OUTPUT_ADOPT_ABSENT;
+    if (!is_own(o, &named))
+        return OUTPUT_ADOPT_FOREIGN;
+    o->lock_fd = output_open_locked(o, &is_busy);
+    if (is_busy)
+        return OUTPUT_ADOPT_BUSY;
+    if (o->lock_fd >= 0 && (fstat(o->lock_fd, &locked) != 0 || locked.st_dev != named.st_dev ||
+                            locked.st_ino != named.st_ino))
+        return OUTPUT_ADOPT_ABSENT;
+    if (!output_is_same(o, o->partial_name, (uint64_t)named.st_dev, (uint64_t)named.st_ino))
+        return OUTPUT_ADOPT_ABSENT;
+    o->new_dev = (uint64_t)named.st_dev;
+    o->new_ino = (uint64_t)named.st_ino;
+    return OUTPUT_ADOPTED;
+}
+
+static fsdpck_status open_adopted(output *o, fsdpck_error *err)
+{
+    struct output_entry *entry = NULL;
+    o->created = 1;
+    o->adopted = true;
+    RETURN_IF(output_name_journal(o, 0, err));
+    if (o->kind == OUTPUT_FOLDER)
+        return output_open_self(o, err);
+    RETURN_IF(output_entry_push(o, "", &entry, err));
+    entry->created = true;
+    entry->f.dev = o->new_dev;
+    entry->f.ino = o->new_ino;
+    return FSDPCK_OK;
+}
+
+fsdpck_status output_adopt(output *o, const char *path, output_kind kind, unsigned flags,
+                           const char *partial_name, output_adopted *adopted, fsdpck_error *err)
+{
+    *adopted = OUTPUT_ADOPT_ABSENT;
+    fsdpck_status st = output_open_parent(o, path, kind, flags, err);
+    if (st == FSDPCK_OK)
+        st = output_check_final_name(o, err);
+    if (st == FSDPCK_OK && (o->partial_name = strdup(partial_name)) == NULL)
+        st = error_set_nomem(err, strlen(partial_name));
+    if (st == FSDPCK_OK)
+        *adopted = lock_partial(o);
+    if (st == FSDPCK_OK && *adopted == OUTPUT_ADOPTED)
+        st = open_adopted(o, err);
+    if (st != FSDPCK_OK || *adopted != OUTPUT_ADOPTED) {
+        o->keeps = true;
+        output_release(o);
+    }
+    return st;
+}
+
+/* ---- files that this run did not add ---- */
+
+/* Names in the folder with this index, or in the output itself. */
+static fsdpck_status list_added(const output *o, int sub, strtab *added, fsdpck_error *err)
+{
+    uint32_t id;
+    for (size_t i = 0; i < o->files.count; i++) {
+        const struct output_entry *e = output_entry_at(o, i);
+        if (!e->none && e->sub == sub)
+            RETURN_IF(strtab_intern(added, e->name, strlen(e->name), &id, err));
+    }
+    for (size_t i = 0; sub == NO_SUB && i < o->subs.count; i++) {
+        const char *name = output_sub_at(o, i)->name;
+        RETURN_IF(strtab_intern(added, name, strlen(name), &id, err));
+    }
+    return FSDPCK_OK;
+}
+
+static fsdpck_status remove_others_in(const output *o, const folder *d, int sub, fsdpck_error *err)
+{
+    char **names = NULL;
+    size_t count = 0;
+    strtab added;
+    strtab_init(&added, NULL);
+    fsdpck_status st = folder_list(d, NULL, &names, &count, err);
+    if (st == FSDPCK_OK)
+        st = list_added(o, sub, &added, err);
+    for (size_t i = 0; st == FSDPCK_OK && i < count; i++) {
+        if (strtab_find(&added, names[i], strlen(names[i])) != STRTAB_NONE)
+            continue;
+        const int rc = remove_tree(d->fd, names[i]);
+        if (rc != 0)
+            st = error_set_errno(err, rc, "removing files of an earlier run", d->path);
+    }
+    strtab_release(&added);
+    free(names);
+    return st;
+}
+
+fsdpck_status output_remove_others(const output *o, fsdpck_error *err)
+{
+    if (o->kind != OUTPUT_FOLDER)
+        return FSDPCK_OK;
+    RETURN_IF(remove_others_in(o, &o->self, NO_SUB, err));
+    for (size_t i = 0; i < o->subs.count; i++)
+        RETURN_IF(remove_others_in(o, &output_sub_at(o, i)->dir, (int)i, err));
+    return FSDPCK_OK;
+}

@@ -1,0 +1,124 @@
+/* partials_public.c: lists and removes the unfinished outputs of a folder. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/struct_copy.h"
+#include "fsdpck_partials.h"
+#include "io/journal.h"
+#include "io/leftover.h"
+
+typedef struct partial_journal {
+    uint64_t ranges, nbytes;
+    bool valid;
+} partial_journal;
+
+struct fsdpck_partials {
+    vec list;                  /* leftover */
+    partial_journal *journals; /* by leftover */
+    uint8_t *removed;          /* likewise */
+};
+
+/* Of a partial: whether its journal names it. */
+static void read_journal(const folder *dir, const fsdpck_partials *p, size_t index)
+{
+    const leftover *l = VEC_AT(&p->list, const leftover, index);
+    partial_journal *to = &p->journals[index];
+    for (size_t i = 0; l->kind == LEFTOVER_PARTIAL && i < p->list.count; i++) {
+        const leftover *other = VEC_AT(&p->list, const leftover, i);
+        journal j;
+        if (other->kind != LEFTOVER_JOURNAL || strcmp(other->stem, l->stem) != 0)
+            continue;
+        if (journal_read(&j, dir, other->name, NULL, NULL) == FSDPCK_OK &&
+            j.header.partial_ino == l->ino)
+            *to = (partial_journal){j.ranges.count, j.nbytes, j.ranges.count > 0};
+        journal_release(&j);
+        return;
+    }
+}
+
+static fsdpck_status clean_all(const folder *dir, fsdpck_partials *p, fsdpck_error *err)
+{
+    fsdpck_status st = FSDPCK_OK;
+    for (size_t i = 0; i < p->list.count; i++) {
+        const leftover *l = VEC_AT(&p->list, const leftover, i);
+        const int rc = leftover_is_free(l) ? leftover_remove(dir, l) : 0;
+        p->removed[i] = rc == 0 && leftover_is_free(l);
+        if (rc != 0 && st == FSDPCK_OK)
+            st = error_set_errno(err, rc, "removing", l->name);
+    }
+    return st;
+}
+
+static fsdpck_status fill(fsdpck_partials *p, const folder *dir, bool clean, fsdpck_error *err)
+{
+    RETURN_IF(leftover_list(dir, &p->list, err));
+    p->journals = calloc(p->list.count + 1, sizeof *p->journals);
+    p->removed = calloc(p->list.count + 1, 1);
+    if (p->journals == NULL || p->removed == NULL)
+        return error_set_nomem(err, p->list.count * sizeof *p->journals);
+    for (size_t i = 0; i < p->list.count; i++)
+        read_journal(dir, p, i);
+    return clean ? clean_all(dir, p, err) : FSDPCK_OK;
+}
+
+fsdpck_status fsdpck_partials_new(struct fsdpck_context *ctx, const char *folder_path, int clean,
+                                  fsdpck_partials **out, fsdpck_error *err)
+{
+    folder dir;
+    (void)ctx;
+    *out = NULL;
+    RETURN_IF(folder_open(&dir, folder_path, err));
+    fsdpck_partials *p = calloc(1, sizeof *p);
+    fsdpck_status st = p != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *p);
+    if (st == FSDPCK_OK) {
+        p->list = VEC_OF(leftover, NULL);
+        st = fill(p, &dir, clean != 0, err);
+    }
+    folder_close(&dir);
+    if (st != FSDPCK_OK)
+        fsdpck_partials_free(p);
+    else
+        *out = p;
+    return st;
+}
+
+int fsdpck_get_partial(const fsdpck_partials *p, size_t index, fsdpck_partial *partial)
+{
+    static const fsdpck_partial_kind kinds[] = {[LEFTOVER_PARTIAL] = FSDPCK_PARTIAL_OUTPUT,
+                                                [LEFTOVER_JOURNAL] = FSDPCK_PARTIAL_JOURNAL,
+                                                [LEFTOVER_OLD] = FSDPCK_PARTIAL_REPLACED};
+    static const fsdpck_partial_holder holders[] = {[LEFTOVER_FREE] = FSDPCK_PARTIAL_FREE,
+                                                    [LEFTOVER_HELD] = FSDPCK_PARTIAL_HELD,
+                                                    [LEFTOVER_UNKNOWN] = FSDPCK_PARTIAL_UNKNOWN};
+    if (index >= p->list.count) {
+        struct_clear(partial);
+        return 0;
+    }
+    const leftover *l = VEC_AT(&p->list, const leftover, index);
+    const int64_t age = (int64_t)time(NULL) - l->mtime_ns / 1000000000;
+    const fsdpck_partial all = {.struct_nbytes = sizeof all,
+                                .name = l->name,
+                                .of = l->of,
+                                .kind = kinds[l->kind],
+                                .holder = holders[l->holder],
+                                .nbytes = l->nbytes,
+                                .age_seconds = age > 0 ? age : 0,
+                                .resumable = p->journals[index].valid,
+                                .finished_ranges = p->journals[index].ranges,
+                                .finished_nbytes = p->journals[index].nbytes,
+                                .is_only_copy = l->kind == LEFTOVER_OLD && !l->is_replaced,
+                                .removed = p->removed[index]};
+    struct_copy_out(partial, &all, sizeof all);
+    return 1;
+}
+
+void fsdpck_partials_free(fsdpck_partials *p)
+{
+    if (p == NULL)
+        return;
+    leftover_release(&p->list);
+    free(p->journals);
+    free(p->removed);
+    free(p);
+}

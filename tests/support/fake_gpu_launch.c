@@ -1,0 +1,140 @@
+/* Launches of a simulated GPU: gpu_body.h as its threads run it, or separate code. */
+#include <string.h>
+
+#include "kernels/gpu_body.h"
+#include "state/cast.h"
+#include "tests/support/fake_gpu.h"
+#include "tests/support/must.h"
+
+/* A launch with the host's addresses. */
+typedef struct launch {
+    const gpu_batch *p;
+    const gpu_box *boxes;
+    const uint64_t *dims;
+    const uint8_t *src;
+    uint8_t *dst;
+    uint64_t *lost;
+} launch;
+
+static void place_by_bodies(const launch *l)
+{
+    uint64_t lost = 0;
+    for (uint32_t task = 0; task < l->p->tasks; task++) {
+        const uint32_t box = gpu_find_box(l->boxes, l->p->count, task);
+        for (uint32_t thread = 0; thread < GPU_THREADS; thread++)
+            lost +=
+                gpu_run_task(l->boxes + box, l->dims, l->src, l->dst, task, thread, GPU_THREADS);
+    }
+    *l->lost += lost;
+}
+
+static dtype dtype_of(unsigned number)
+{
+    static const dtype types[] = {
+        [GPU_FLOAT16] = DTYPE_FLOAT16,
+        [GPU_BFLOAT16] = DTYPE_BFLOAT16,
+        [GPU_FLOAT32] = DTYPE_FLOAT32,
+        [GPU_FLOAT64] = DTYPE_FLOAT64,
+        [GPU_FLOAT8_E4M3FN] = DTYPE_FLOAT8_E4M3FN,
+        [GPU_FLOAT8_E5M2] = DTYPE_FLOAT8_E5M2,
+        [GPU_FLOAT8_E4M3FNUZ] = DTYPE_FLOAT8_E4M3FNUZ,
+        [GPU_FLOAT8_E5M2FNUZ] = DTYPE_FLOAT8_E5M2FNUZ,
+        [GPU_FLOAT8_E8M0FNU] = DTYPE_FLOAT8_E8M0FNU,
+    };
+    return types[number];
+}
+
+static uint64_t convert_one(const gpu_box *b, uint8_t *dst, const uint8_t *src)
+{
+    uint8_t in[16], flip[16];
+    memcpy(in, src, b->from_nbytes);
+    memcpy(flip, b->flip, sizeof flip);
+    for (unsigned u = 0; b->swap_nbytes > 1 && u < b->from_nbytes; u += b->swap_nbytes)
+        for (unsigned i = 0; i < b->swap_nbytes; i++)
+            in[u + i] = src[u + b->swap_nbytes - 1 - i];
+    for (unsigned i = 0; i < b->from_nbytes; i++)
+        in[i] ^= flip[i];
+    for (unsigned i = 0, carry = 1; b->negate && i < b->from_nbytes; i++) {
+        const unsigned v = (uint8_t)~in[i] + carry;
+        in[i] = (uint8_t)v;
+        carry = v >> 8;
+    }
+    if (b->from != b->to)
+        return cast_elements(dtype_of(b->from), dtype_of(b->to), dst, in, 1);
+    memcpy(dst, in, b->to_nbytes);
+    return 0;
+}
+
+/* By loops of its own, over the dims that the box has. */
+static void place_by_reference(const launch *l)
+{
+    for (uint32_t i = 0; i < l->p->count; i++) {
+        const gpu_box *b = &l->boxes[i];
+        const uint64_t *dims = l->dims + b->dims_at;
+        uint64_t at[GPU_DIMS_MAX] = {0};
+        const size_t unit = b->way == GPU_WAY_ROWS ? 1 : (size_t)1 << b->dst_log2;
+        for (uint64_t n = 0; n < b->nelems; n++) {
+            const uint8_t *src = l->src + b->src;
+            uint8_t *dst = l->dst + b->dst;
+            for (unsigned d = 0; d < b->ndim; d++) {
+                src += at[d] * dims[b->ndim + d];
+                dst += at[d] * dims[2 * b->ndim + d];
+            }
+            if (b->way == GPU_WAY_CONVERT)
+                *l->lost += convert_one(b, dst, src);
+            else
+                memcpy(dst, src, unit);
+            for (unsigned d = b->ndim; d-- > 0 && ++at[d] == dims[d];)
+                at[d] = 0;
+        }
+    }
+}
+
+static void note_least(atomic_uint_fast64_t *least, uint64_t value)
+{
+    uint_fast64_t now = atomic_load(least);
+    while ((now == 0 || value < now) && !atomic_compare_exchange_weak(least, &now, value))
+        continue;
+}
+
+/* All bytes of each box lie in one allocation. */
+static void check_boxes(fake_gpu *f, const launch *l)
+{
+    for (uint32_t i = 0; i < l->p->count; i++) {
+        const gpu_box *b = &l->boxes[i];
+        const uint64_t *dims = l->dims + b->dims_at;
+        const uint64_t unit = b->way == GPU_WAY_ROWS ? 1 : (uint64_t)1 << b->dst_log2;
+        const bool converts = b->way == GPU_WAY_CONVERT;
+        uint64_t src = converts ? b->from_nbytes : unit, dst = converts ? b->to_nbytes : unit;
+        for (unsigned d = 0; d < b->ndim; d++) {
+            src += (dims[d] - 1) * dims[b->ndim + d];
+            dst += (dims[d] - 1) * dims[2 * b->ndim + d];
+        }
+        if (converts)
+            note_least(&f->convert_align, (uint64_t)1 << b->src_log2);
+        (void)fake_device_bytes(f, l->p->src + b->src, src);
+        (void)fake_device_bytes(f, l->p->dst + b->dst, dst);
+    }
+}
+
+void fake_launch(fake_gpu *f, const gpu_batch *p)
+{
+    const launch l = {.p = p,
+                      .boxes = (const gpu_box *)(void *)fake_device_bytes(
+                          f, p->boxes, p->count * sizeof(gpu_box)),
+                      .dims = (const uint64_t *)(void *)fake_device_bytes(f, p->dims, 1),
+                      .src = fake_device_bytes(f, p->src, 1),
+                      .dst = fake_device_bytes(f, p->dst, 1),
+                      .lost = (uint64_t *)(void *)fake_device_bytes(f, p->lost, 8)};
+    MUST(p->src % 16 == 0 && p->dst % 16 == 0 && p->boxes % 8 == 0 && p->dims % 8 == 0);
+    if (p->sum != 0 &&
+        *(const uint64_t *)(void *)fake_device_bytes(f, p->sum, 8) != p->sum_expected)
+        return;
+    check_boxes(f, &l);
+    if (f->bodies)
+        place_by_bodies(&l);
+    else
+        place_by_reference(&l);
+    if (f->wrong)
+        l.dst[l.boxes[0].dst] ^= 1;
+}
