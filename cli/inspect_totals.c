@@ -43,8 +43,8 @@ static void add_largest(inspect_totals *s, uint64_t *sizes, uint64_t index, uint
 
 static void add_ranks(const fsdpck_checkpoint *ckpt, inspect_totals *s, const fsdpck_tensor *t)
 {
+    fsdpck_chunk chunk = FSDPCK_INIT(fsdpck_chunk);
     for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
-        fsdpck_chunk chunk = FSDPCK_INIT(fsdpck_chunk);
         fsdpck_get_chunk(ckpt, k, &chunk);
         if (chunk.rank < 0 || (uint64_t)chunk.rank >= s->rank_count)
             continue;

@@ -311,5 +311,7 @@ bool format_is_shard_of_rank(const char *name);
 /* Number of files that the name states: 5 of "model-00001-of-00005.safetensors", 4 of
  * "model_world_size_4_rank_0.pt"; 0 if it states none. */
 uint64_t format_file_count(const char *name);
+/* The index without which transformers or diffusers do not load a file of this name (shard_name.h). */
+bool format_index_name(const char *name, char *index, size_t capacity);
 
 #endif

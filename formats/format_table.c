@@ -89,6 +89,11 @@ bool format_is_shard_of_rank(const char *name)
     return shard_name_parse(name, &parts) && parts.rank_number > 0;
 }
 
+bool format_index_name(const char *name, char *index, size_t capacity)
+{
+    return shard_name_index(name, index, capacity);
+}
+
 uint64_t format_file_count(const char *name)
 {
     static const char *const suffixes[] = {".safetensors", ".bin", ".pt",  ".pth",

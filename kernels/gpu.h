@@ -151,8 +151,8 @@ typedef struct gpu_calls {
     fsdpck_status (*is_done)(gpu_stream *s, unsigned mark, bool *done, fsdpck_error *err);
     /* The stream in the form that NCCL requires. */
     void *(*stream_handle)(gpu_stream *s);
-    /* Makes the device current in the calling thread, as NCCL requires; `leave` restores what was
-     * current. All other calls do so themselves. */
+    /* Makes the device current in the calling thread, as NCCL requires; `leave` restores the
+     * one before. All other calls do so themselves. */
     int (*enter)(gpu *g);
     void (*leave)(gpu *g, int before);
 } gpu_calls;

@@ -240,11 +240,9 @@ GPU_FN uint32_t gpu_run_task(const gpu_box *b, const uint64_t *all_dims, const u
 }
 
 /* Word number i in gpu_sum. A bijection of the word, so that no change of one word is lost; the shift
- * before the product brings the highest bits into it. The first word stays as it is. */
+ * before the product brings the highest bits into it. */
 GPU_FN uint64_t gpu_sum_word(uint64_t word, uint64_t i)
 {
-    if (i == 0)
-        return word;
     word ^= i * 0x9E3779B97F4A7C15ull;
     word = (word ^ word >> 31) * 0xBF58476D1CE4E5B9ull;
     return word ^ word >> 32;
@@ -255,8 +253,8 @@ GPU_FN uint64_t gpu_sum_words(const uint8_t *at, uint64_t nbytes, uint64_t first
 {
     const gpu_u64 *words = (const gpu_u64 *)(const void *)at;
     const uint64_t whole = nbytes / 8;
-    uint64_t sum = 0;
-    for (uint64_t i = first; i < whole; i += step)
+    uint64_t sum = first == 0 && whole > 0 ? words[0] : 0; /* word 0 stays as it is */
+    for (uint64_t i = first == 0 ? step : first; i < whole; i += step)
         sum += gpu_sum_word(words[i], i);
     if (first == 0 && nbytes % 8 != 0) {
         uint64_t last = 0;

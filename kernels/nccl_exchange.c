@@ -191,12 +191,25 @@ static fsdpck_status aborted(const nccl_comm *c, fsdpck_error *err)
                      "a communicator of NCCL was used after its end");
 }
 
-/* Whether to continue waiting; `since` is the start of the wait. */
-static fsdpck_status may_wait(const nccl_comm *c, double since, const char *what, fsdpck_error *err)
+/* A wait for other ranks. */
+typedef struct patience {
+    double since; /* when they went on last, as far as known */
+    uint64_t activity;
+} patience;
+
+static patience begin_wait(const nccl_comm *c)
 {
+    return (patience){now(), c->watch.activity == NULL ? 0 : c->watch.activity(c->watch.ctx)};
+}
+
+static fsdpck_status may_wait(const nccl_comm *c, patience *p, const char *what, fsdpck_error *err)
+{
+    const patience here = begin_wait(c);
     if (c->watch.stop != NULL && c->watch.stop(c->watch.ctx))
         return error_set(err, FSDPCK_CANCELLED, FSDPCK_FINDING_NONE, "cancelled");
-    if (now() - since < c->watch.timeout_seconds)
+    if (here.activity != p->activity)
+        *p = here;
+    if (here.since - p->since < c->watch.timeout_seconds)
         return FSDPCK_OK;
     error_set(err, FSDPCK_DEVICE, FSDPCK_FINDING_NONE, "NCCL: %s took more than %u s", what,
               c->watch.timeout_seconds);
@@ -208,7 +221,7 @@ static fsdpck_status may_wait(const nccl_comm *c, double since, const char *what
  */
 static fsdpck_status wait_for_call(nccl_comm *c, int result, const char *what, fsdpck_error *err)
 {
-    const double since = now();
+    patience waited = begin_wait(c);
     fsdpck_status st = FSDPCK_OK;
     while (st == FSDPCK_OK && result == RESULT_IN_PROGRESS) {
         const int asked = c->n->get_async_error(c->handle, &result);
@@ -216,7 +229,7 @@ static fsdpck_status wait_for_call(nccl_comm *c, int result, const char *what, f
             result = asked;
         if (result != RESULT_IN_PROGRESS)
             break;
-        st = may_wait(c, since, what, err);
+        st = may_wait(c, &waited, what, err);
         sleep_briefly();
     }
     if (st == FSDPCK_OK && result != RESULT_SUCCESS)
@@ -322,12 +335,12 @@ fsdpck_status nccl_check(nccl_comm *c, fsdpck_error *err)
 
 fsdpck_status nccl_wait(nccl_comm *c, bool (*done)(void *ctx), void *ctx, fsdpck_error *err)
 {
-    const double since = now();
+    patience waited = begin_wait(c);
     for (;;) {
         RETURN_IF(nccl_check(c, err));
         if (done(ctx))
             return nccl_check(c, err);
-        const fsdpck_status st = may_wait(c, since, "an exchange", err);
+        const fsdpck_status st = may_wait(c, &waited, "an exchange", err);
         if (st != FSDPCK_OK)
             return abort_comm(c, st);
         sleep_briefly();

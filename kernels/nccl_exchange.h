@@ -12,7 +12,7 @@
  * has one device, the current one of the calling thread. One thread at a time uses a communicator.
  *
  * Every wait ends: communicators do not block. They are polled until they are ready, have failed,
- * the watch requests a stop (CANCELLED), or the deadline has passed. After any failure a
+ * the watch requests a stop (CANCELLED), or no rank has gone on for too long. After any failure a
  * communicator is aborted, so that its kernels leave the device, and only nccl_leave may be called
  * for it.
  */
@@ -29,8 +29,10 @@ typedef struct nccl_comm nccl_comm;
 /* Polled during waits; borrowed for the life of the communicator. */
 typedef struct nccl_watch {
     bool (*stop)(void *ctx); /* may be NULL */
+    /* A number that changes while other ranks go on with work that this one waits for; may be NULL. */
+    uint64_t (*activity)(void *ctx);
     void *ctx;
-    unsigned timeout_seconds; /* of each wait */
+    unsigned timeout_seconds; /* of each wait, since the last change */
 } nccl_watch;
 
 /* One range of device memory sent to or received from a rank. Between two ranks the n-th send

@@ -475,7 +475,7 @@ typedef struct fsdpck_work_options {
     size_t struct_nbytes;
     unsigned threads; /* 0: as many as affinity and cgroup allow */
     uint64_t
-        memory_nbytes; /* buffers, in addition to metadata; 0: 256 MiB, less on small machines */
+        memory_nbytes; /* buffers, in addition to metadata; 0: 256 MiB (GPU: 1 GiB), less on small machines */
     fsdpck_engine engine;
 } fsdpck_work_options;
 

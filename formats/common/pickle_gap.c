@@ -1,11 +1,6 @@
 /* pickle_gap.c: parts of a pickle that the caller has read itself. */
 #include "formats/common/pickle_internal.h"
 
-fsdpck_status pickle_refuse_gap(const pickle_machine *m, fsdpck_error *err)
-{
-    return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK, "pickle is not as its gaps need it", err);
-}
-
 /* Stores the memo entries of a gap that are fetched later. */
 static fsdpck_status store_entries(pickle_machine *m, size_t gap, uint64_t first, uint64_t count,
                                    fsdpck_error *err)
@@ -28,6 +23,27 @@ static fsdpck_status store_entries(pickle_machine *m, size_t gap, uint64_t first
     return FSDPCK_OK;
 }
 
+/* The items of a batch enter their list or dict. A hook takes all items of a list or none: beside a
+ * gap, it must take all. */
+static fsdpck_status take_batch(pickle_machine *m, bool pairs, size_t first, fsdpck_error *err)
+{
+    if (pairs)
+        return pickle_do_pairs(m, first, err);
+    RETURN_IF(pickle_do_items(m, first, err));
+    return value_node_of(m->pool, pickle_top(m, 0)->v)->count == 0 ? FSDPCK_OK
+                                                                   : pickle_refuse_gap(m, err);
+}
+
+fsdpck_status pickle_end_gap(pickle_machine *m, bool pairs, fsdpck_error *err)
+{
+    size_t first;
+    if (m->gap_pairs != pairs)
+        return pickle_refuse_gap(m, err);
+    m->gap_marks = 0;
+    RETURN_IF(pickle_close_mark(m, &first, err));
+    return take_batch(m, pairs, first, err);
+}
+
 /* Gives the items before the gap to their container, and the gap after them. */
 static fsdpck_status fill_container(pickle_machine *m, const pickle_gap *gap, size_t first,
                                     fsdpck_error *err)
@@ -37,7 +53,7 @@ static fsdpck_status fill_container(pickle_machine *m, const pickle_gap *gap, si
 
     if (first <= m->fence || value_kind_inline(pickle_slot_at(m, first - 1)->v) != kind)
         return pickle_refuse_gap(m, err);
-    RETURN_IF(gap->pairs ? pickle_do_pairs(m, first, err) : pickle_do_items(m, first, err));
+    RETURN_IF(take_batch(m, gap->pairs, first, err));
     const value container = pickle_slot_at(m, first - 1)->v;
     if (!gap->pairs)
         note = value_node_of(m->pool, container)->note;

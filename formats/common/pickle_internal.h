@@ -63,6 +63,8 @@ fsdpck_status pickle_fail_input(const pickle_machine *m, fsdpck_finding_id findi
 fsdpck_status pickle_fail_limit(const pickle_machine *m, fsdpck_finding_id finding,
                                 const char *text, fsdpck_error *err);
 fsdpck_status pickle_fail_stack(const pickle_machine *m, fsdpck_error *err);
+/* A gap, or an opcode after it, that the machine cannot give the meaning of the whole pickle. */
+fsdpck_status pickle_refuse_gap(const pickle_machine *m, fsdpck_error *err);
 fsdpck_status pickle_stack_grow(pickle_machine *m, fsdpck_error *err);
 
 static inline pickle_slot *pickle_slot_at(const pickle_machine *m, size_t i)
@@ -121,12 +123,11 @@ static inline fsdpck_status pickle_deepen(const pickle_machine *m, pickle_slot *
 
 /* Closes the last mark: *first is the stack index of the first value above it. */
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err);
-/* The same for APPENDS, or SETITEMS (pairs). */
-fsdpck_status pickle_close_batch(pickle_machine *m, bool pairs, size_t *first, fsdpck_error *err);
+
 /* pickle_gap.c */
 fsdpck_status pickle_do_gap(pickle_machine *m, fsdpck_error *err);
-/* A gap, or an opcode after it, that the machine cannot give the meaning of the whole pickle. */
-fsdpck_status pickle_refuse_gap(const pickle_machine *m, fsdpck_error *err);
+/* APPENDS, or SETITEMS (pairs), of a batch with a gap. */
+fsdpck_status pickle_end_gap(pickle_machine *m, bool pairs, fsdpck_error *err);
 
 /* pickle_build.c: containers. `first` is the stack index of the first value taken; the result, or
  * the changed value, is the slot at or below it. */

@@ -255,6 +255,15 @@ static inline fsdpck_status do_last(pickle_machine *m, size_t count,
     return fn(m, m->stack.count - count, err);
 }
 
+static inline fsdpck_status do_batch(pickle_machine *m, bool pairs, fsdpck_error *err)
+{
+    size_t first = 0;
+    if (m->gap_marks != 0 && m->gap_marks == m->marks.count)
+        return pickle_end_gap(m, pairs, err);
+    RETURN_IF(pickle_close_mark(m, &first, err));
+    return pairs ? pickle_do_pairs(m, first, err) : pickle_do_items(m, first, err);
+}
+
 /* One opcode, except STOP and MEMOIZE. The cases are those that a large .metadata contains for each
  * chunk. */
 static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error *err)
@@ -308,11 +317,8 @@ static inline fsdpck_status run_one(pickle_machine *m, uint8_t op, fsdpck_error 
         RETURN_IF(pickle_close_mark(m, &first, err));
         return pickle_do_tuple(m, VALUE_TUPLE, first, err);
     case OP_APPENDS:
-        RETURN_IF(pickle_close_batch(m, false, &first, err));
-        return pickle_do_items(m, first, err);
     case OP_SETITEMS:
-        RETURN_IF(pickle_close_batch(m, true, &first, err));
-        return pickle_do_pairs(m, first, err);
+        return do_batch(m, op == OP_SETITEMS, err);
     default:
         return run_rare(m, op, err);
     }

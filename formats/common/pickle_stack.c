@@ -45,11 +45,9 @@ fsdpck_status pickle_too_deep(const pickle_machine *m, fsdpck_error *err)
     return pickle_fail_limit(m, FSDPCK_FINDING_PKL_DEPTH, "containers are nested too deeply", err);
 }
 
-fsdpck_status pickle_close_batch(pickle_machine *m, bool pairs, size_t *first, fsdpck_error *err)
+fsdpck_status pickle_refuse_gap(const pickle_machine *m, fsdpck_error *err)
 {
-    if (m->gap_marks != 0 && m->gap_marks == m->marks.count && m->gap_pairs == pairs)
-        m->gap_marks = 0;
-    return pickle_close_mark(m, first, err);
+    return pickle_fail_input(m, FSDPCK_FINDING_PKL_MARK, "pickle is not as its gaps need it", err);
 }
 
 fsdpck_status pickle_close_mark(pickle_machine *m, size_t *first, fsdpck_error *err)

@@ -114,6 +114,21 @@ uint64_t dcp_size_hash(const dcp_metadata *m, uint32_t at, uint64_t seed)
     return h * (seed | 1);
 }
 
+dcp_entry *dcp_entry_add(dcp_metadata *m, fsdpck_error *err)
+{
+    if (m->entries.count >= DCP_NONE) {
+        FAIL(err, LIMIT, PKL_LIMIT, "metadata holds more than 2^32 entries");
+        return NULL;
+    }
+    dcp_entry *entry = vec_push(&m->entries, err);
+    if (entry == NULL)
+        return NULL;
+    entry->fqn = DCP_NONE;
+    entry->hint = DCP_NONE;
+    entry->file = DCP_FILE_LIMIT - 1;
+    return entry;
+}
+
 /* --- states --- */
 
 /* The dict of attributes: the state itself, or the slots of a (dict or None, slots) pair. */

@@ -151,7 +151,7 @@ static fsdpck_status put_entry(condenser *t, const dcp_raw_record *r)
     return vec_add(&t->m->entries, &made, NULL);
 }
 
-/* --- what is kept --- */
+/* --- opcodes that are kept --- */
 
 static fsdpck_status keep(condenser *t, size_t end)
 {

@@ -2,8 +2,8 @@
  *
  * Nearly all of a large `.metadata` are two sequences of opcodes, one for each chunk of a tensor and
  * one for each entry of storage_data. They are matched in a window of the file and become records of
- * dcp_metadata at once. All other opcodes are kept as they are, with PICKLE_GAP for what was taken.
- * The pickle machine then reads these, a small part, and gives the records their place:
+ * dcp_metadata at once. All other opcodes are kept as they are, with PICKLE_GAP for each sequence that
+ * was taken. The pickle machine then reads these, a small part, and gives the records their place:
  *
  *     dcp_condensed c;
  *     if (dcp_condense(&bytes, m, &c) == FSDPCK_OK)
@@ -22,7 +22,7 @@
 #include "formats/dcp/dcp_metadata.h"
 #include "formats/dcp/dcp_window.h"
 
-/* Names of which the memo entry is known. */
+/* Names in known memo entries. */
 typedef enum dcp_role {
     DCP_ROLE_NONE,
     DCP_ROLE_CHUNK, /* classes */

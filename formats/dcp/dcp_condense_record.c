@@ -34,7 +34,7 @@ dcp_role dcp_role_by_name(const uint8_t *text, size_t nbytes, bool is_class)
     return DCP_ROLE_NONE;
 }
 
-/* What is matched next. `p` is NULL after a mismatch. */
+/* `p` is the next byte to match. */
 typedef struct matcher {
     const dcp_roles *roles;
     const uint8_t *p;

@@ -70,6 +70,10 @@ bool dcp_is_newer(int64_t mtime_ns, int64_t than_ns, uint64_t nbytes);
 fsdpck_status dcp_ranges_check(dcp_folder *d, const catalogue *cat,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* The same; files marked in `missing` (by file, may be NULL) hold no ranges. req may be NULL. */
+fsdpck_status dcp_ranges_check_files(dcp_folder *d, const catalogue *cat, const open_request *req,
+                                     const uint8_t *missing, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 /* Content of the files, by file. */
 #define DCP_BLOB_OBJECT (UINT64_C(1) << 63)
 typedef struct dcp_blob {

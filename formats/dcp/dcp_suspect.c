@@ -17,13 +17,15 @@ typedef struct doubt {
 } doubt;
 
 /* The dim on which sizes differ, NDIM_MAX if none or several. */
-static unsigned uneven_dim(const dcp_boxes *b)
+static unsigned uneven_dim(const catalogue *cat, const cat_tensor *t)
 {
+    uint64_t first[NDIM_MAX], sizes[NDIM_MAX];
     unsigned dim = NDIM_MAX;
-    for (uint64_t k = 1; k < b->count; k++) {
-        const uint64_t *sizes = b->recorded + (k * 2 + 1) * b->ndim;
-        for (unsigned i = 0; i < b->ndim; i++) {
-            if (sizes[i] == b->recorded[b->ndim + i])
+    catalogue_chunk_box(cat, t->first_chunk, NULL, first);
+    for (uint64_t k = 1; k < t->nchunks; k++) {
+        catalogue_chunk_box(cat, t->first_chunk + k, NULL, sizes);
+        for (unsigned i = 0; i < t->ndim; i++) {
+            if (sizes[i] == first[i])
                 continue;
             if (dim != NDIM_MAX && dim != i)
                 return NDIM_MAX;
@@ -110,10 +112,12 @@ static fsdpck_status check_suspect_tensor(doubt *x, uint32_t tensor, bool *wrong
     if (t->nchunks < 2 || t->ndim == 0 || t->flags & CAT_TENSOR_IN_OBJECT ||
         dcp_tensor_is_flattened(x->d->cat, tensor))
         return FSDPCK_OK;
+    const unsigned dim = uneven_dim(x->d->cat, t);
+    if (dim == NDIM_MAX || !is_new(x, catalogue_shape(x->d->cat, tensor)[dim]))
+        return FSDPCK_OK;
     dcp_boxes b;
     fsdpck_status st = dcp_boxes_init(&b, x->d, tensor, err);
-    const unsigned dim = st == FSDPCK_OK ? uneven_dim(&b) : NDIM_MAX;
-    if (dim != NDIM_MAX && is_new(x, b.shape[dim]))
+    if (st == FSDPCK_OK)
         st = look(x, &b, dim, wrong, err);
     dcp_boxes_release(&b);
     return st;

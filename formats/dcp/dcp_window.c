@@ -38,7 +38,7 @@ fsdpck_status dcp_window_open(dcp_window *w, const dcp_bytes *from, budget *owne
         head[1] < 4 || head[1] > PICKLE_PROTOCOL_MAX ||
         !begin_frame(w, head + PROTO_END, from->nbytes - PROTO_END))
         return DCP_ODD;
-    /* Zeros after the end: no opcode is read from what was there before. */
+    /* Zeros after the end: a matcher stops there. */
     w->bytes = budget_alloc(owner, w->room + DCP_LOOK, NULL);
     return w->bytes != NULL ? FSDPCK_OK : DCP_ODD;
 }
@@ -115,7 +115,7 @@ static void drop_cuts(dcp_window *w, size_t passed)
     w->ncuts -= passed;
 }
 
-bool dcp_window_passed_one(dcp_window *w)
+bool dcp_window_pass_end(dcp_window *w)
 {
     size_t passed = 0;
     while (passed < w->ncuts && w->cuts[passed] == w->at)
@@ -124,7 +124,7 @@ bool dcp_window_passed_one(dcp_window *w)
     return w->ncuts == 0 || w->cuts[0] > w->at;
 }
 
-bool dcp_window_passed(dcp_window *w, size_t from)
+bool dcp_window_pass_ends(dcp_window *w, size_t from)
 {
     size_t passed = 0;
     for (; passed < w->ncuts && w->cuts[passed] <= w->at; passed++) {

@@ -36,7 +36,7 @@ typedef struct dcp_window {
     budget *owner;
     uint8_t *bytes;
     size_t room;         /* of them, without DCP_LOOK zeros after them */
-    size_t at, end;      /* of what was not taken yet */
+    size_t at, end;      /* of the bytes that were not taken yet */
     uint64_t file_at;    /* next byte of the file */
     uint64_t frame_left; /* bytes of the frame that are not in the buffer */
     uint64_t nframes;
@@ -47,14 +47,25 @@ typedef struct dcp_window {
 
 fsdpck_status dcp_window_open(dcp_window *w, const dcp_bytes *from,
                               budget *owner) FSDPCK_MUST_CHECK;
-/* Moves what was not taken to the front, and reads more. */
+/* Moves the bytes that were not taken to the front, and reads more. */
 fsdpck_status dcp_window_fill(dcp_window *w) FSDPCK_MUST_CHECK;
-/* After w->at has passed `from`..w->at, one or more opcodes: false if one of them crosses the end of
- * a frame. */
-bool dcp_window_passed(dcp_window *w, size_t from);
-/* The same for one opcode, of any kind. */
-bool dcp_window_passed_one(dcp_window *w);
 void dcp_window_release(dcp_window *w);
+
+bool dcp_window_pass_ends(dcp_window *w, size_t from);
+bool dcp_window_pass_end(dcp_window *w);
+
+/* After w->at has passed from..w->at, opcodes of a record: false if one of them crosses the end of a
+ * frame. */
+static inline bool dcp_window_passed(dcp_window *w, size_t from)
+{
+    return w->ncuts == 0 || w->cuts[0] > w->at || dcp_window_pass_ends(w, from);
+}
+
+/* The same for one opcode, of any kind. */
+static inline bool dcp_window_passed_one(dcp_window *w)
+{
+    return w->ncuts == 0 || w->cuts[0] > w->at || dcp_window_pass_end(w);
+}
 
 static inline bool dcp_window_is_low(const dcp_window *w)
 {

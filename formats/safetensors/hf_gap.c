@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "formats/safetensors/hf_shadow.h"
 #include "formats/safetensors/shard_name.h"
 
@@ -135,17 +136,37 @@ void hf_gap_note_joined(const open_request *req, const char *const *names, size_
     text_release(&list);
 }
 
+void hf_gap_warn_sets(const open_request *req, const char *one, const char *other)
+{
+    log_warn(&req->log, FSDPCK_FINDING_RANK_MIXED,
+             "if they are several models, move the files of each to a folder of its own",
+             "no index: numbered files of several sets are read as one model, such as '%s' and "
+             "'%s'",
+             one, other);
+}
+
+/* transformers, diffusers, torchtune */
+static bool is_of_trainer(const char *name)
+{
+    static const char *const prefixes[] = {"model", "diffusion_pytorch_model", "ft-model"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        is = is ||
+             (text_begins(name, prefixes[i]) && strchr(".-", name[strlen(prefixes[i])]) != NULL);
+    return is;
+}
+
 void hf_gap_report_index(const open_request *req, const char *const *names, size_t count)
 {
     shard_name stated;
-    char usual[64];
+    char index[NAME_NBYTES_MAX];
     if (count < 2 || !shard_name_parse(names[0], &stated) || stated.file_count != count ||
-        !probe_has_entry(req->probe, "config.json"))
+        !probe_has_entry(req->probe, "config.json") || !is_of_trainer(names[0]) ||
+        !shard_name_index(names[0], index, sizeof index))
         return;
-    snprintf(usual, sizeof usual, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors",
-             stated.file_number, stated.file_count);
-    if (strcmp(names[0], usual) == 0)
-        format_report(req->found, req->found_ctx, FORMAT_WARNING, FSDPCK_FINDING_IDX_NONE,
-                      req->path, HF_SINGLE_FILE ".index.json",
-                      "index is missing: transformers cannot load the numbered files without it");
+    format_report(req->found, req->found_ctx, FORMAT_WARNING, FSDPCK_FINDING_IDX_NONE, req->path,
+                  index,
+                  text_begins(names[0], "diffusion")
+                      ? "index is missing: diffusers cannot load the numbered files without it"
+                      : "index is missing: transformers cannot load the numbered files without it");
 }

@@ -184,6 +184,17 @@ fsdpck_status hf_missing_family_error(const open_request *req, const char *suffi
     return st;
 }
 
+fsdpck_status hf_missing_check_slices(const open_request *req, const char *entry, fsdpck_error *err)
+{
+    shard_name parts;
+    if (!shard_name_parse(entry, &parts) || !parts.is_slice || parts.file_count == 1)
+        return FSDPCK_OK;
+    return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
+                     ("files of tensor-parallel ranks, which hold slices of tensors"),
+                     (path, req->path), (found, "'%s'", entry),
+                     (next, "give the folder that they were converted from"));
+}
+
 /* --- names in an index --- */
 
 typedef struct indexed_names {

@@ -24,4 +24,9 @@ fsdpck_status hf_missing_family_error(const open_request *req, const char *suffi
 fsdpck_status hf_missing_check(const open_request *req, const char *const *names, size_t count,
                                const char *suffix, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
+/* UNSUPPORTED (SRC-FOREIGN) for DeepSeek's model0-mp4.safetensors: no file contains which tensors are split, or along which
+ * dim. */
+fsdpck_status hf_missing_check_slices(const open_request *req, const char *entry,
+                                      fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "formats/safetensors/hf_choice.h"
 #include "formats/safetensors/hf_gap.h"
 #include "formats/safetensors/hf_index.h"
 #include "formats/safetensors/hf_missing.h"
@@ -14,145 +15,22 @@
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
 
-#define INDEX_SUFFIX ".safetensors.index.json"
-
-static bool is_index(const char *name)
-{
-    const size_t n = strlen(name);
-    const size_t m = strlen(INDEX_SUFFIX);
-    return n > m && strcmp(name + n - m, INDEX_SUFFIX) == 0;
-}
-
-/* 'model.safetensors.index.fp16.json': of a variant of the weights. */
-static bool is_variant_index(const char *name)
-{
-    static const char before[] = ".safetensors.index.", after[] = ".json";
-    const char *at = strstr(name, before);
-    const size_t n = strlen(name), m = sizeof after - 1;
-    return at != NULL && at > name && !is_index(name) && n > m &&
-           strcmp(name + n - m, after) == 0 && name + n - m > at + sizeof before - 1;
-}
-
 static bool probe(const probe_input *in, const char **near_miss)
 {
     if (!in->is_folder) {
-        if (is_index(in->name) || is_variant_index(in->name))
+        if (hf_choice_is_index(in->name) || hf_choice_is_variant(in->name))
             *near_miss = "an index of safetensors files: give the folder that holds it";
         return false;
     }
     for (size_t i = 0; i < in->entry_count; i++)
-        if (is_index(in->entries[i]) || is_variant_index(in->entries[i]) ||
+        if (hf_choice_is_index(in->entries[i]) || hf_choice_is_variant(in->entries[i]) ||
             shard_name_is_safetensors(in->entries[i]))
             return true;
     return false;
 }
 
-/* --- which files --- */
-
-/* The whole model in one file, which loaders read without a variant's name: `model.safetensors`, or
- * the file beside the index of a variant of it. NULL: none. */
-static const char *find_single_file(const probe_input *in)
-{
-    if (probe_has_entry(in, HF_SINGLE_FILE))
-        return HF_SINGLE_FILE;
-    for (size_t i = 0; i < in->entry_count; i++) {
-        if (!is_variant_index(in->entries[i]))
-            continue;
-        const size_t n = (size_t)(strstr(in->entries[i], ".index.") - in->entries[i]);
-        for (size_t k = 0; k < in->entry_count; k++)
-            if (strncmp(in->entries[k], in->entries[i], n) == 0 && in->entries[k][n] == '\0')
-                return in->entries[k];
-    }
-    return NULL;
-}
-
-/* The index of a variant, if the folder has no other index and no whole model in one file. */
-static fsdpck_status choose_variant(const probe_input *in, const char **name, fsdpck_error *err)
-{
-    const char *first = NULL;
-    for (size_t i = 0; find_single_file(in) == NULL && i < in->entry_count; i++) {
-        if (!is_variant_index(in->entries[i]))
-            continue;
-        if (first != NULL)
-            return FAIL_WITH(err, BADINPUT, IDX_JSON, ("folder has indexes of several variants"),
-                             (path, in->path), (expected, "the index of one variant"),
-                             (found, "'%s' and '%s'", first, in->entries[i]),
-                             (next, "move each variant (index and files) to a folder of its own"));
-        first = in->entries[i];
-    }
-    *name = first;
-    return FSDPCK_OK;
-}
-
-/* The index of the folder, or NULL. */
-static fsdpck_status choose_index(const probe_input *in, const char **name, fsdpck_error *err)
-{
-    static const char usual[] = "model" INDEX_SUFFIX;
-    size_t count = 0;
-    *name = NULL;
-    for (size_t i = 0; i < in->entry_count; i++) {
-        if (!is_index(in->entries[i]))
-            continue;
-        count++;
-        *name = in->entries[i];
-        if (strcmp(*name, usual) == 0)
-            return FSDPCK_OK;
-    }
-    if (count == 0)
-        return choose_variant(in, name, err);
-    if (count == 1)
-        return FSDPCK_OK;
-    return FAIL_WITH(err, BADINPUT, IDX_JSON, ("folder has several indexes"), (path, in->path),
-                     (expected, "one index, or one with the name '%s'", usual));
-}
-
-/* Whether entry i is read without an index: only the single file, as in transformers; otherwise the
- * numbered files, if they belong to one model; otherwise all. */
-typedef struct choice {
-    const char *alone;
-    const char *family; /* one file of the numbered ones */
-    shard_name family_parts;
-    size_t families;
-} choice;
-
-static bool same_family(const choice *c, const char *name, const shard_name *parts)
-{
-    return shard_name_same_set(name, parts, c->family, &c->family_parts);
-}
-
-static void survey(const probe_input *in, choice *c)
-{
-    *c = (choice){.alone = find_single_file(in)};
-    for (size_t i = 0; i < in->entry_count; i++) {
-        shard_name parts;
-        if (!shard_name_parse(in->entries[i], &parts))
-            continue;
-        if (c->families > 0 && (same_family(c, in->entries[i], &parts) ||
-                                (parts.is_variant && !c->family_parts.is_variant)))
-            continue;
-        /* A variant is read only if no other files are numbered. */
-        c->families = !parts.is_variant && c->families > 0 && c->family_parts.is_variant
-                          ? 1
-                          : c->families + 1;
-        c->family = in->entries[i];
-        c->family_parts = parts;
-    }
-}
-
-static bool chosen(const choice *c, const char *name)
-{
-    shard_name parts;
-    if (!shard_name_is_safetensors(name))
-        return false;
-    if (c->alone != NULL)
-        return strcmp(name, c->alone) == 0;
-    if (c->families == 1)
-        return shard_name_parse(name, &parts) && same_family(c, name, &parts);
-    return true;
-}
-
 /* Of the chosen files: a variant that is not read may lack some. */
-static fsdpck_status check_numbered(const open_request *req, const choice *c, fsdpck_error *err)
+static fsdpck_status check_numbered(const open_request *req, const hf_choice *c, fsdpck_error *err)
 {
     const probe_input *in = req->probe;
     const char *entry;
@@ -162,7 +40,7 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
     if (names == NULL)
         return FSDPCK_LIMIT;
     for (size_t i = 0; i < in->entry_count; i++)
-        if (chosen(c, in->entries[i]))
+        if (hf_choice_has(c, in->entries[i]))
             names[count++] = in->entries[i];
     const bool lacks = hf_missing_family_of(in, names, count, ".safetensors", &entry);
     if (!lacks) {
@@ -170,6 +48,8 @@ static fsdpck_status check_numbered(const open_request *req, const choice *c, fs
         hf_gap_warn(req, names, count);
         hf_gap_warn_ranks(req, names, count);
         hf_gap_note_joined(req, names, count);
+        if (c->families > 1)
+            hf_gap_warn_sets(req, c->other, c->family);
     }
     budget_free(req->metadata, names, in->entry_count * sizeof *names);
     fsdpck_error what = FSDPCK_ERROR_INIT;
@@ -184,16 +64,16 @@ static const char next_of_model[] = "to read this model of the run, give its pat
 static const char next_of_extra[] =
     "remove the file if it is a leftover, because a loader may read it; to read it, give its path";
 
-/* DeepSeek's model0-mp4.safetensors: no file contains which tensors are split, or along which dim. */
-static fsdpck_status refuse_slices(const open_request *req, const char *entry, fsdpck_error *err)
+static void warn_extra(const open_request *req, const hf_choice *c, const char *entry)
 {
-    shard_name parts;
-    if (!shard_name_parse(entry, &parts) || !parts.is_slice || parts.file_count == 1)
-        return FSDPCK_OK;
-    return FAIL_WITH(err, UNSUPPORTED, SRC_FOREIGN,
-                     ("files of tensor-parallel ranks, which hold slices of tensors"),
-                     (path, req->path), (found, "'%s'", entry),
-                     (next, "give the folder that they were converted from"));
+    const char *model = c->alone != NULL ? c->alone : c->families == 1 ? c->family : NULL;
+    const char *next = shard_name_is_of_models(entry) ? next_of_model : next_of_extra;
+    if (model != NULL)
+        log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next,
+                 "'%s' is not read: it is not part of the model '%s'", entry, model);
+    else
+        log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA, next, "'%s' is not read: it is hidden",
+                 entry);
 }
 
 /* *by_suffix: nothing else shows that the files belong together. */
@@ -201,20 +81,17 @@ static fsdpck_status add_without_index(const open_request *req, st_files *s, boo
                                        fsdpck_error *err)
 {
     const probe_input *in = req->probe;
-    choice c;
-    survey(in, &c);
+    hf_choice c;
+    hf_choice_survey(in, &c);
     *by_suffix = c.alone == NULL && c.families != 1;
     if (c.alone == NULL)
         RETURN_IF(check_numbered(req, &c, err));
     for (size_t i = 0; i < in->entry_count; i++) {
-        if (chosen(&c, in->entries[i])) {
-            RETURN_IF(refuse_slices(req, in->entries[i], err));
+        if (hf_choice_has(&c, in->entries[i])) {
+            RETURN_IF(hf_missing_check_slices(req, in->entries[i], err));
             RETURN_IF(st_files_add(s, in->entries[i], err));
         } else if (shard_name_is_safetensors(in->entries[i])) {
-            log_warn(&req->log, FSDPCK_FINDING_IDX_EXTRA,
-                     shard_name_is_of_models(in->entries[i]) ? next_of_model : next_of_extra,
-                     "'%s' is not read: it is not part of the model '%s'", in->entries[i],
-                     c.alone != NULL ? c.alone : c.family);
+            warn_extra(req, &c, in->entries[i]);
         }
     }
     return FSDPCK_OK;
@@ -407,7 +284,7 @@ static fsdpck_status open_folder(const open_request *req, catalogue *cat, void *
     hf_ties ties;
     const char *index_name;
     hf_ties_init(&ties, req);
-    RETURN_IF(choose_index(req->probe, &index_name, err));
+    RETURN_IF(hf_choice_index(req->probe, &index_name, err));
     fsdpck_status st;
     GOTO_IF(st_files_open(req, &s, err), out);
     if (index_name != NULL) {
@@ -443,7 +320,8 @@ static bool owns(const probe_input *in, const cat_origin *origin, const char *pa
     const char *index;
     (void)origin;
     (void)nbytes;
-    return choose_index(in, &index, NULL) == FSDPCK_OK && index != NULL && strcmp(path, index) == 0;
+    return hf_choice_index(in, &index, NULL) == FSDPCK_OK && index != NULL &&
+           strcmp(path, index) == 0;
 }
 
 const format_reader hf_reader = {

@@ -1,5 +1,6 @@
 #include "formats/safetensors/shard_name.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -261,4 +262,37 @@ bool shard_name_is_of_models(const char *name)
     name += sizeof word - 1;
     const size_t digits = strspn(name, "0123456789");
     return digits > 0 && strcmp(name + digits, ".safetensors") == 0;
+}
+
+/* "-00001-of-00002" at `at`, of 5 digits each. */
+static bool is_numbers(const char *at)
+{
+    static const char digits[] = "0123456789", of[] = "-of-";
+    return at[0] == '-' && strspn(at + 1, digits) == 5 && strncmp(at + 6, of, 4) == 0 &&
+           strspn(at + 10, digits) == 5;
+}
+
+bool shard_name_index(const char *name, char *index, size_t capacity)
+{
+    enum { NUMBERS_NBYTES = 15 };
+    static const char *const suffixes[] = {".safetensors", ".bin"};
+    const char *at = name, *suffix = NULL;
+    while (*at != '\0' && !is_numbers(at))
+        at++;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (text_ends_with(name, strlen(name), suffixes[i]))
+            suffix = name + strlen(name) - strlen(suffixes[i]);
+    if (*at == '\0' || at == name || suffix == NULL || suffix < at + NUMBERS_NBYTES)
+        return false;
+    const char *variant = at + NUMBERS_NBYTES, *end = suffix;
+    size_t prefix_nbytes = (size_t)(at - name);
+    const char *dot = memchr(name, '.', prefix_nbytes);
+    if (variant == end && dot != NULL) {
+        variant = dot;
+        end = at;
+        prefix_nbytes = (size_t)(dot - name);
+    }
+    const int n = snprintf(index, capacity, "%.*s%s.index%.*s.json", (int)prefix_nbytes, name,
+                           suffix, (int)(end - variant), variant);
+    return n > 0 && (size_t)n < capacity && (variant == end || variant[0] == '.');
 }

@@ -42,6 +42,10 @@ bool shard_name_same_text(const char *name, const shard_name *parts, const char 
 /* The rank in a name of a safetensors file that states no number of files: vLLM's
  * model-rank-1-part-0, TensorRT-LLM's rank0, tp_rank_0, mp_rank_00, model_tp0, shard_0. */
 bool shard_name_has_rank(const char *name, uint32_t *rank);
+/* The name of the index of files that transformers or diffusers numbered: "model.safetensors.index.json" of
+ * "model-00001-of-00002.safetensors", "model.safetensors.index.fp16.json" of "model.fp16-00001-of-00002.safetensors" and of
+ * "model-00001-of-00002.fp16.safetensors". Also of ".bin". False for other names. */
+bool shard_name_index(const char *name, char *index, size_t capacity);
 /* Whether the name ends in ".safetensors". */
 bool shard_name_is_safetensors(const char *name);
 /* "model_1.safetensors": a further model of a run of accelerate. */

@@ -205,6 +205,16 @@ static bool is_stored(const st_files *s, const char *name, size_t nbytes)
     return false;
 }
 
+/* Whether a text of a file's `__metadata__` is the name of a tensor there, and its key that of a tensor in no file. */
+static bool is_tie(const st_files *s, const st_header *h, uint32_t key)
+{
+    const uint32_t id = *VEC_AT(&h->metadata, const uint32_t, key);
+    return strtab_find(&h->names, strtab_text(&h->metadata_texts, id),
+                       strtab_nbytes(&h->metadata_texts, id)) != STRTAB_NONE &&
+           !is_stored(s, strtab_text(&h->metadata_keys, key),
+                      strtab_nbytes(&h->metadata_keys, key));
+}
+
 void st_files_warn_tied(const st_files *s, const logger *log)
 {
     const char *tied = NULL, *stored = NULL;
@@ -216,9 +226,7 @@ void st_files_warn_tied(const st_files *s, const logger *log)
             const uint32_t id = *VEC_AT(&h->metadata, const uint32_t, key);
             const char *text = strtab_text(&h->metadata_texts, id);
             const char *name = strtab_text(&h->metadata_keys, key);
-            if (strtab_find(&h->names, text, strtab_nbytes(&h->metadata_texts, id)) ==
-                    STRTAB_NONE ||
-                is_stored(s, name, strtab_nbytes(&h->metadata_keys, key)))
+            if (!is_tie(s, h, key))
                 continue;
             tied = count == 0 ? name : tied;
             stored = count == 0 ? text : stored;
@@ -253,6 +261,8 @@ static fsdpck_status keep_of_file(st_files *s, const st_header *h, fsdpck_error 
             RETURN_IF(cat_metadata_add(&s->metadata, name, nbytes,
                                        strtab_text(&h->metadata_texts, text),
                                        strtab_nbytes(&h->metadata_texts, text), err));
+        if (is_tie(s, h, key))
+            RETURN_IF(cat_metadata_add_tie(&s->metadata, name, nbytes, err));
     }
     return FSDPCK_OK;
 }

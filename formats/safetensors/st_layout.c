@@ -166,6 +166,25 @@ static bool is_dropped(const target *t, const char *name, size_t nbytes)
     return false;
 }
 
+static bool has_tensor(const catalogue *cat, const char *name, size_t nbytes)
+{
+    const uint32_t id = strtab_find(&cat->names, name, nbytes);
+    for (size_t i = 0; id != STRTAB_NONE && i < catalogue_tensor_count(cat); i++)
+        if (catalogue_tensor(cat, i)->name == id)
+            return true;
+    return false;
+}
+
+/* A tie of the source whose names are not those of the output: renamed, not selected, or stored. */
+static bool is_stale(const target *t, const cat_metadata *m, uint32_t key)
+{
+    size_t nbytes, text_nbytes;
+    const char *name = cat_metadata_key(m, key, &nbytes);
+    const char *text = cat_metadata_text(m, key, &text_nbytes);
+    return cat_metadata_is_tie(m, key) &&
+           (!has_tensor(&t->cat, text, text_nbytes) || has_tensor(&t->cat, name, nbytes));
+}
+
 static void put_source_metadata(const target *t, st_header_writer *w)
 {
     const cat_metadata *m = t->cat.origin.metadata;
@@ -173,7 +192,8 @@ static void put_source_metadata(const target *t, st_header_writer *w)
         size_t nbytes, text_nbytes;
         const char *name = cat_metadata_key(m, key, &nbytes);
         const char *text = cat_metadata_text(m, key, &text_nbytes);
-        if (text != NULL && !text_is(name, nbytes, "format") && !is_dropped(t, name, nbytes))
+        if (text != NULL && !text_is(name, nbytes, "format") && !is_dropped(t, name, nbytes) &&
+            !is_stale(t, m, key))
             st_header_write_pair(w, name, nbytes, text, text_nbytes);
     }
 }

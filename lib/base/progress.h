@@ -9,7 +9,10 @@
 typedef struct progress {
     _Atomic uint64_t done_bytes;
     _Atomic uint64_t total_bytes;
-    _Atomic uint64_t peers_bytes;  /* done by other processes in this phase */
+    _Atomic uint64_t peers_bytes; /* done by other processes in this phase */
+    /* Never reset: bytes read and done by this process; the same of other processes, which changes as
+     * long as one of them goes on. */
+    _Atomic uint64_t moved_bytes, peers_moved_bytes;
     _Atomic uint32_t phase_number; /* number of the phase: equal in cooperating processes */
     _Atomic(const char *) phase;   /* constant text: "reading metadata", "writing" */
 } progress;
@@ -25,10 +28,18 @@ static inline void progress_phase(progress *p, const char *phase, uint64_t total
     atomic_fetch_add(&p->phase_number, 1);
 }
 
+/* Bytes on the way, not yet done. */
+static inline void progress_move(progress *p, uint64_t nbytes)
+{
+    if (p != NULL)
+        atomic_fetch_add_explicit(&p->moved_bytes, nbytes, memory_order_relaxed);
+}
+
 static inline void progress_add(progress *p, uint64_t nbytes)
 {
     if (p != NULL)
         atomic_fetch_add_explicit(&p->done_bytes, nbytes, memory_order_relaxed);
+    progress_move(p, nbytes);
 }
 
 #endif

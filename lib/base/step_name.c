@@ -111,10 +111,31 @@ static size_t digits(const scan *s, size_t at)
     return n;
 }
 
-/* "0.92", "1.2.0", "1e-05", "7b": with fraction, exponent or unit it is no step. Returns its length. */
+enum { GROUP_NBYTES = 3 };
+
+/* The end of the groups of three digits after text[at..end), each after one of the separators; `end` if there are none, or
+ * the digits before them are no first group. */
+static size_t groups_end(const char *text, size_t nbytes, size_t at, size_t end,
+                         const char *separators)
+{
+    size_t next = end;
+    if (end == at || end - at > GROUP_NBYTES || text[at] == '0')
+        return end;
+    while (next + GROUP_NBYTES < nbytes && strchr(separators, text[next]) != NULL) {
+        size_t n = 0;
+        while (next + 1 + n < nbytes && is_digit(text[next + 1 + n]))
+            n++;
+        if (n != GROUP_NBYTES)
+            return end;
+        next += 1 + n;
+    }
+    return next;
+}
+
+/* "0.92", "1.2.0", "1e-05", "1e3", "7b": with fraction, exponent or unit it is no step. "1,000" is one. Returns its length. */
 static size_t whole_number(const scan *s, size_t at, bool *is_step)
 {
-    size_t end = at + digits(s, at);
+    size_t end = groups_end(s->name, s->nbytes, at, at + digits(s, at), ",");
     *is_step = true;
     while (end + 1 < s->nbytes && s->name[end] == '.' && is_digit(s->name[end + 1])) {
         *is_step = false;
@@ -124,6 +145,10 @@ static size_t whole_number(const scan *s, size_t at, bool *is_step)
         (s->name[end + 1] == '-' || s->name[end + 1] == '+') && is_digit(s->name[end + 2])) {
         *is_step = false;
         end += 2 + digits(s, end + 2);
+    }
+    if (end + 1 < s->nbytes && lower(s->name[end]) == 'e' && is_digit(s->name[end + 1])) {
+        *is_step = false;
+        end += 1 + digits(s, end + 1);
     }
     const size_t unit = letters(s, end);
     const word_use use = use_of(s->name + end, unit);
@@ -136,6 +161,7 @@ static void read_number(const scan *s, size_t begin, size_t end, step_name *out)
     *out = (step_name){.begin = begin, .end = end};
     for (size_t i = begin; i < end && !out->is_too_large; i++)
         out->is_too_large =
+            is_digit(s->name[i]) &&
             !checked_mul_add(out->step, 10, (uint64_t)(s->name[i] - '0'), &out->step);
     if (out->is_too_large)
         out->step = UINT64_MAX;
@@ -230,6 +256,11 @@ void step_name_read(const char *name, size_t nbytes, step_name *out)
     }
     while (kind > STEP_NUMBER && s.found[kind].kind == STEP_NONE)
         kind--;
+    /* distil-whisper's "checkpoint-{step}-epoch-{epoch}": no run has more epochs than steps */
+    const step_name *checkpoint = &s.found[STEP_CHECKPOINT];
+    if (kind == STEP_EPOCH && checkpoint->kind != STEP_NONE && !s.conflicts[STEP_CHECKPOINT] &&
+        checkpoint->step > s.found[STEP_EPOCH].step)
+        kind = STEP_CHECKPOINT;
     *out = s.found[kind];
     if (s.conflicts[kind] || (kind == STEP_NUMBER && s.plain_count > 1))
         *out = (step_name){.kind = STEP_UNKNOWN};
@@ -240,6 +271,12 @@ void step_name_read(const char *name, size_t nbytes, step_name *out)
     out->has_numbers = rest.has_numbers;
     out->version = rest.version;
     out->mark = mark_of(&s);
+}
+
+bool step_name_is_grouped(const char *name, size_t nbytes, const step_name *s)
+{
+    return s->end > s->begin && s->end <= nbytes &&
+           groups_end(name, nbytes, s->begin, s->end, "_ '") > s->end;
 }
 
 int step_name_compare(const step_name *a, const step_name *b)

@@ -100,7 +100,7 @@ struct exec_stats {
     uint64_t buffer_nbytes; /* memory for data, all workers */
     uint64_t gpu_tiles;     /* filled by a GPU */
     uint64_t kept_ranges, kept_nbytes; /* of a journal: not written, see exec_use_journal */
-    uint64_t differing_ranges;         /* of a journal: the output has other bytes there */
+    uint64_t recorded_nbytes;          /* of all ranges of a journal */
     unsigned workers;
 };
 

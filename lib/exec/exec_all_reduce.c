@@ -73,7 +73,7 @@ fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err)
                         x->exchanged_nbytes,
                         s.kept_ranges,
                         s.kept_nbytes,
-                        s.differing_ranges};
+                        s.recorded_nbytes};
     RETURN_IF(group_sum(x->r.group, words, sizeof words / sizeof words[0], err));
     x->all_stats = s;
     x->all_stats.bytes_read = words[0];
@@ -90,7 +90,7 @@ fsdpck_status exec_all_reduce_stats(struct exec *x, fsdpck_error *err)
     x->all_stats.bytes_exchanged = words[11];
     x->all_stats.kept_ranges = words[12];
     x->all_stats.kept_nbytes = words[13];
-    x->all_stats.differing_ranges = words[14];
+    x->all_stats.recorded_nbytes = words[14];
     if (words[11] > 0)
         x->engine->note_exchanged(x, words[11]);
     x->has_all_stats = true;

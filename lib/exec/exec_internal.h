@@ -194,12 +194,6 @@ dtype exec_chunk_dtype(const struct exec *x, uint64_t chunk);
 bool exec_chunk_is_streamed(const struct exec *x, uint64_t target_chunk);
 /* Whether only threads convert or compute the elements of a target chunk. */
 bool exec_chunk_is_for_threads(const struct exec *x, uint64_t target_chunk);
-/* Whether elements of a target chunk are copied as they are, in runs that threads copy as fast as memory
- * allows: a device would gain nothing. */
-bool exec_elements_are_plain(const struct exec *x, uint64_t target_chunk, uint64_t first_elem,
-                             uint64_t end_elem);
-/* The same of all chunks of a range. */
-bool exec_range_is_plain(const struct exec *x, const output_range *range);
 /* Whether a target chunk is filled with others, apart from the tiles of its file. */
 bool exec_chunk_is_grouped(const struct exec *x, uint64_t target_chunk);
 /* Whether a source chunk belongs to a tensor that is stored across. */
@@ -212,6 +206,14 @@ bool replica_is_trusted(const plan *p, uint32_t tensor);
 /* source.read_at with its count. */
 fsdpck_status worker_read(worker *w, uint32_t file_index, uint64_t offset_bytes, void *dst,
                           uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* --- exec_plain.c --- */
+/* Whether elements of a target chunk are copied as they are, in runs that threads copy as fast as memory
+ * allows: a device would gain nothing. */
+bool exec_elements_are_plain(const struct exec *x, uint64_t target_chunk, uint64_t first_elem,
+                             uint64_t end_elem);
+/* The same of all chunks of a range. */
+bool exec_range_is_plain(const struct exec *x, const output_range *range);
 
 /* --- resolve.c --- */
 /* By all ranks, whatever they have come to: st of each. x may be NULL where it is not OK. */

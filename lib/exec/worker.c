@@ -156,12 +156,6 @@ static bool any_direct(const struct exec *x)
     return false;
 }
 
-fsdpck_status exec_pool_run(const struct exec *x, unsigned nworkers, uint64_t njobs, pool_job_fn fn,
-                            void *ctx, const cancel_token *cancel, fsdpck_error *err)
-{
-    return pool_run_deep(x->engine->stack_nbytes, nworkers, njobs, fn, ctx, cancel, err);
-}
-
 fsdpck_status exec_start_workers(struct exec *x, fsdpck_error *err)
 {
     uint64_t memory;
@@ -202,7 +196,6 @@ static void add_stats(struct exec_stats *to, const struct exec_stats *from)
     to->gpu_tiles += from->gpu_tiles;
     to->kept_ranges += from->kept_ranges;
     to->kept_nbytes += from->kept_nbytes;
-    to->differing_ranges += from->differing_ranges;
 }
 
 void exec_get_stats(const struct exec *x, struct exec_stats *stats)

@@ -33,7 +33,7 @@
 /* State that a group reads and sets while it waits; borrowed for its lifetime. */
 typedef struct group_watch {
     cancel_token *cancel;
-    progress *progress; /* on rank 0, peers_bytes has the bytes of all */
+    progress *progress; /* on rank 0, peers_bytes has the bytes of all; on all, peers_moved_bytes */
     _Atomic unsigned peer_timeout_seconds;
 } group_watch;
 

@@ -71,6 +71,15 @@ static void receive_beat(group_link *l, peer *p)
         link_receive_next(l, p);
 }
 
+/* Of the other ranks, as far as known. */
+static uint64_t sum_moved(const group_link *l)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < l->peer_count; i++)
+        sum += l->peers[i].last.moved_bytes;
+    return sum;
+}
+
 static bool can_send(group_link *l, peer *p)
 {
     int done = 0;
@@ -86,6 +95,7 @@ static void send_beat(group_link *l, peer *p, uint32_t flags)
         return;
     p->send = (beat){
         .done_bytes = atomic_load(&w->done_bytes),
+        .moved_bytes = atomic_load(&w->moved_bytes) + (l->rank == 0 ? sum_moved(l) : 0),
         .phase = atomic_load(&w->phase_number),
         .flags = flags | (atomic_load(&l->failed) ? (uint32_t)BEAT_FAILED : 0u),
         .lost = -1,
@@ -119,6 +129,7 @@ static void sum_progress(group_link *l)
         if (l->peers[i].last.phase == phase)
             sum += l->peers[i].last.done_bytes;
     atomic_store(&w->peers_bytes, sum);
+    atomic_store(&w->peers_moved_bytes, sum_moved(l));
 }
 
 static void check_silence(group_link *l, uint64_t now)

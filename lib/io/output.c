@@ -12,6 +12,7 @@
 
 #include "base/platform.h"
 #include "io/descriptor.h"
+#include "io/leftover.h"
 #include "io/output_internal.h"
 #include "io/output_remove.h"
 
@@ -173,19 +174,28 @@ static fsdpck_status begin_partial(output *o, fsdpck_error *err)
     return remember_partial(o, o->self.fd, err);
 }
 
+/* Returns 0, or the errno value of the lock. */
+static int open_and_lock(const output *o, int flags, int *fd)
+{
+    int rc = descriptor_open(o->parent.fd, o->partial_name, flags | O_NOFOLLOW, 0, fd);
+    if (rc == 0 && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
+        rc = errno;
+        close(*fd);
+    }
+    if (rc != 0)
+        *fd = -1;
+    return rc;
+}
+
 int output_open_locked(const output *o, bool *is_busy)
 {
-    int fd = -1;
+    int fd;
+    int rc = open_and_lock(o, O_RDONLY, &fd);
     /* NFS locks a file only for a descriptor that can write. */
-    const int flags = (o->kind == OUTPUT_FILE ? O_RDWR : O_RDONLY) | O_NOFOLLOW;
-    *is_busy = false;
-    if (descriptor_open(o->parent.fd, o->partial_name, flags, 0, &fd) != 0)
-        return -1;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-        return fd;
-    *is_busy = errno == EWOULDBLOCK;
-    close(fd);
-    return -1;
+    if (rc == EBADF && o->kind == OUTPUT_FILE)
+        rc = open_and_lock(o, O_RDWR, &fd);
+    *is_busy = rc == EWOULDBLOCK;
+    return fd;
 }
 
 fsdpck_status output_open_parent(output *o, const char *path, output_kind kind, unsigned flags,
@@ -263,6 +273,8 @@ static bool is_partial(const output *o, int fd)
            (uint64_t)st.st_ino == o->new_ino;
 }
 
+static void remove_journals(const output *o);
+
 void output_abandon(output *o)
 {
     if (!o->joined || o->partial_name == NULL)
@@ -271,8 +283,11 @@ void output_abandon(output *o)
     const int fd = output_open_locked(o, &is_busy);
     if (fd < 0)
         return;
-    if (is_partial(o, fd))
-        output_remove_quiet(o, o->partial_name);
+    if (is_partial(o, fd)) {
+        if (o->journal_name != NULL)
+            remove_journals(o);
+        output_remove_name(o, o->partial_name);
+    }
     close(fd);
 }
 
@@ -296,10 +311,10 @@ static void remove_partial(const output *o)
                  "'%s' next to '%s' is not the output of this run and was not removed",
                  o->partial_name, o->path);
     else
-        output_remove_quiet(o, o->partial_name);
+        output_remove_name(o, o->partial_name);
 }
 
-void output_remove_quiet(const output *o, const char *name)
+void output_remove_name(const output *o, const char *name)
 {
     const int rc = remove_tree(o->parent.fd, name);
     if (rc != 0)
@@ -307,10 +322,12 @@ void output_remove_quiet(const output *o, const char *name)
                  "'%s' next to '%s' could not be removed: %s", name, o->path, strerror(rc));
 }
 
-fsdpck_status output_name_journal(output *o, fsdpck_error *err)
+fsdpck_status output_name_journal(output *o, unsigned rank, fsdpck_error *err)
 {
-    static const char suffix[] = ".journal";
+    char suffix[24] = ".journal";
     const size_t n = strlen(o->partial_name) - strlen(".partial");
+    if (rank > 0)
+        snprintf(suffix, sizeof suffix, ".journal-%u", rank);
     free(o->journal_name);
     o->journal_name = malloc(n + sizeof suffix);
     if (o->journal_name == NULL)
@@ -320,10 +337,27 @@ fsdpck_status output_name_journal(output *o, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
-void output_remove_journal(output *o)
+/* Those of all ranks. */
+static void remove_journals(const output *o)
 {
-    if (o->journal_name != NULL && !o->joined)
-        output_remove_quiet(o, o->journal_name);
+    const size_t n = strlen(o->partial_name) - strlen(".partial");
+    char **names = NULL;
+    size_t count = 0, stem_nbytes, name_nbytes;
+    if (folder_list(&o->parent, NULL, &names, &count, NULL) != FSDPCK_OK)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (leftover_parse(names[i], &stem_nbytes, &name_nbytes) == LEFTOVER_JOURNAL &&
+            stem_nbytes == n && memcmp(names[i], o->partial_name, n) == 0)
+            output_remove_name(o, names[i]);
+    free(names);
+}
+
+void output_remove_journals(output *o)
+{
+    if (o->journal_name == NULL)
+        return;
+    if (!o->joined)
+        remove_journals(o);
     free(o->journal_name);
     o->journal_name = NULL;
 }
@@ -341,7 +375,7 @@ void output_release(output *o)
     vec_release(&o->subs);
     folder_close(&o->self);
     if (o->created && !o->committed && !o->keeps) {
-        output_remove_journal(o);
+        output_remove_journals(o);
         remove_partial(o);
     }
     if (o->lock_fd > 0)

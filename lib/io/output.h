@@ -100,7 +100,7 @@ typedef struct output {
     bool adopted;              /* an earlier process began it: output_adopt */
     bool keeps; /* set by the caller: output_release leaves the partial and its journal */
     char *
-        journal_name; /* in the parent folder: removed before the final name is given; NULL: none */
+        journal_name; /* in the parent folder: removed, with those of other ranks, before the final name is given; NULL: none */
     logger log;       /* set after output_begin: warns of failed removals */
     output_check_fn check_replaced; /* likewise; NULL: none */
     const void *check_ctx;
@@ -137,8 +137,11 @@ fsdpck_status output_adopt(output *o, const char *path, output_kind kind, unsign
 /* Names of the partials of `path` that have a journal; their files may be absent. */
 fsdpck_status output_find_journals(const char *path, strtab *names,
                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Sets journal_name by the partial's name. The caller creates the journal (journal.h). */
-fsdpck_status output_name_journal(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Sets journal_name by the partial's name, for the journal of a rank. The caller creates the journal (journal.h). */
+fsdpck_status output_name_journal(output *o, unsigned rank, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
+/* Removes an object in the parent folder, if it exists; a warning names it if that fails. */
+void output_remove_name(const output *o, const char *name);
 
 /* For a joined output that will not be finished: removes the partial if the process that began it
  * with OUTPUT_SHARED has ended, as far as the file system can determine that (flock). */

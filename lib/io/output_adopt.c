@@ -105,7 +105,7 @@ static fsdpck_status open_adopted(output *o, fsdpck_error *err)
     struct output_entry *entry = NULL;
     o->created = 1;
     o->adopted = true;
-    RETURN_IF(output_name_journal(o, err));
+    RETURN_IF(output_name_journal(o, 0, err));
     if (o->kind == OUTPUT_FOLDER)
         return output_open_self(o, err);
     RETURN_IF(output_entry_push(o, "", &entry, err));

@@ -122,7 +122,7 @@ static fsdpck_status publish_new(output *o, fsdpck_error *err)
     const fsdpck_status st = sync_parent(o, err);
     /* Its durability is unknown: remove it. */
     if (st != FSDPCK_OK && output_is_same(o, o->final_name, o->new_dev, o->new_ino))
-        output_remove_quiet(o, o->final_name);
+        output_remove_name(o, o->final_name);
     return st;
 }
 
@@ -163,7 +163,7 @@ static fsdpck_status publish_over_file(output *o, char **old_name, fsdpck_error 
         if (renameat(dirfd, *old_name, dirfd, o->final_name) != 0)
             warn_not_restored(o, *old_name);
         else
-            output_remove_quiet(o, *old_name);
+            output_remove_name(o, *old_name);
     }
     return st;
 }
@@ -183,7 +183,7 @@ static fsdpck_status publish_over_folder(output *o, const char *old_name, fsdpck
     }
     if (st != FSDPCK_OK) {
         if (renamed)
-            output_remove_quiet(o, o->final_name);
+            output_remove_name(o, o->final_name);
         if (platform_rename_noreplace(dirfd, old_name, o->final_name) != 0)
             warn_not_restored(o, old_name);
     }
@@ -254,7 +254,7 @@ static fsdpck_status publish_replacing(output *o, fsdpck_error *err)
 fsdpck_status output_publish(output *o, fsdpck_error *err)
 {
     fsdpck_status st;
-    output_remove_journal(o);
+    output_remove_journals(o);
     if (o->old_ino == 0 && o->old_dev == 0) {
         o->published = PUBLISHED_NEW;
         st = publish_new(o, err);

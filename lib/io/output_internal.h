@@ -51,13 +51,11 @@ fsdpck_status output_open_self(output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Opens the partial with a lock that ends with the process; -1 if another process has it (*is_busy), or it
  * does not exist, or the file system has no locks. */
 int output_open_locked(const output *o, bool *is_busy);
-/* Removes the journal, if the output has one. */
-void output_remove_journal(output *o);
+/* Removes the journals of all ranks, if the output has one and was not joined. */
+void output_remove_journals(output *o);
 /* For an adopted folder, before it is made durable: removes files that this run did not add. */
 fsdpck_status output_remove_others(const output *o, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* Removes an object in the parent folder; a warning names it if that fails. */
-void output_remove_quiet(const output *o, const char *name);
 /* Whether `name` in the parent has this identity. */
 bool output_is_same(const output *o, const char *name, uint64_t dev, uint64_t ino);
 

@@ -26,7 +26,8 @@ bool lora_is_head(const char *path, size_t nbytes)
 
 bool lora_is_head_weight(const char *name, size_t nbytes)
 {
-    static const char *const ends[] = {".base_layer.weight", ".weight"};
+    static const char *const ends[] = {".token_adapter.base_layer.weight", ".base_layer.weight",
+                                       ".original_module.weight", ".weight"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (text_ends_with(name, nbytes, ends[i]))
             return lora_is_head(name, nbytes - strlen(ends[i]));

@@ -343,7 +343,7 @@ static fsdpck_status check_parameter(lacking *s, const char *name, size_t nbytes
     return matches ? check_place(s, s->key.text, s->key.nbytes, name, lost, err) : FSDPCK_OK;
 }
 
-/* Whether a parameter with this target is in the module `path`, of which a file has a list. A target without module: of
+/* Whether a parameter with this target is in the module `path`, which is a list in a file. A target without module: of
  * experts. */
 static bool is_of_list(const char *path, size_t nbytes, const char *module, size_t module_nbytes)
 {

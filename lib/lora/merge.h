@@ -40,6 +40,14 @@ typedef enum merge_kind {
     MERGE_REPLACE  /* a instead of the weight; only as the first step */
 } merge_kind;
 
+/* Where the training had a change, if the weight is tied to others. */
+typedef enum merge_together {
+    MERGE_ALONE,    /* in this weight alone */
+    MERGE_TOGETHER, /* in all of them */
+    /* Likewise, and another step of the adapter, which is MERGE_TOGETHER, is the same change. */
+    MERGE_AGAIN
+} merge_together;
+
 /* One change of a tensor. Tensors are those of the input. */
 typedef struct merge_step {
     merge_kind kind;
@@ -53,6 +61,7 @@ typedef struct merge_step {
     bool round_delta; /* the product is rounded to the weight's dtype before it is added */
     bool unties;      /* of MERGE_REPLACE: by another module, with storage of its own */
     bool finite;      /* a result that is not finite is an error */
+    merge_together together;
     uint64_t first_row, row_count; /* of MERGE_ROWS: in merge_list.rows */
 } merge_step;
 

@@ -80,3 +80,76 @@ fsdpck_status merge_is_equal(const catalogue *c, const source *src, uint32_t one
     budget_free(owner, s.blocks, nbytes);
     return st;
 }
+
+/* ---- transposed ---- */
+
+typedef struct transposition {
+    const box_reader *reader;
+    uint32_t one, other;
+    uint64_t m, n; /* dims of `one` */
+    size_t itemsize;
+    uint64_t columns; /* of a block */
+    uint8_t *blocks;  /* of both */
+} transposition;
+
+static fsdpck_status compare_columns(const transposition *s, bool *equal, fsdpck_error *err)
+{
+    *equal = true;
+    for (uint64_t at = 0; at < s->n && *equal; at += s->columns) {
+        const uint64_t k = s->n - at < s->columns ? s->n - at : s->columns;
+        uint8_t *other = s->blocks + s->m * s->columns * s->itemsize;
+        RETURN_IF(box_read(s->reader, s->one, (const uint64_t[]){0, at},
+                           (const uint64_t[]){s->m, k}, s->blocks, err));
+        RETURN_IF(box_read(s->reader, s->other, (const uint64_t[]){at, 0},
+                           (const uint64_t[]){k, s->m}, other, err));
+        for (uint64_t i = 0; i < s->m && *equal; i++)
+            for (uint64_t j = 0; j < k && *equal; j++)
+                *equal = memcmp(s->blocks + (i * k + j) * s->itemsize,
+                                other + (j * s->m + i) * s->itemsize, s->itemsize) == 0;
+    }
+    return FSDPCK_OK;
+}
+
+static bool may_be_transposed(const catalogue *c, uint32_t one, uint32_t other)
+{
+    const cat_tensor *a = catalogue_tensor(c, one), *b = catalogue_tensor(c, other);
+    const uint64_t *x = catalogue_shape(c, one), *y = catalogue_shape(c, other);
+    const dtype_info *d = dtype_get((dtype)a->dtype);
+    return a->dtype == b->dtype && a->ndim == 2 && b->ndim == 2 && x[0] == y[1] && x[1] == y[0] &&
+           x[0] > 0 && x[1] > 0 && d->itemsize_bytes > 0 && d->packing <= 1;
+}
+
+fsdpck_status merge_is_transpose(const catalogue *c, const source *src, uint32_t one,
+                                 uint32_t other, budget *owner, bool *equal, fsdpck_error *err)
+{
+    const uint64_t *shape = catalogue_shape(c, one);
+    transposition s = {.one = one, .other = other};
+    box_reader r;
+    uint64_t column, nbytes;
+    *equal = false;
+    if (!may_be_transposed(c, one, other))
+        return FSDPCK_OK;
+    s.m = shape[0];
+    s.n = shape[1];
+    s.itemsize = dtype_get((dtype)catalogue_tensor(c, one)->dtype)->itemsize_bytes;
+    s.columns = 1;
+    if (checked_mul(s.m, s.itemsize, &column) && column < BLOCK_NBYTES)
+        s.columns = BLOCK_NBYTES / column;
+    if (s.columns > s.n)
+        s.columns = s.n;
+    if (!checked_mul(s.m, s.itemsize, &column) || !checked_mul(2 * s.columns, column, &nbytes))
+        return FAIL(err, LIMIT, LIMIT_SIZE, "column of a tensor is too large");
+    s.blocks = budget_alloc(owner, nbytes, err);
+    if (s.blocks == NULL)
+        return FSDPCK_LIMIT;
+    box_reader_init(&r, c, src, owner);
+    s.reader = &r;
+    fsdpck_status st = box_reader_add(&r, one, err);
+    if (st == FSDPCK_OK)
+        st = box_reader_add(&r, other, err);
+    if (st == FSDPCK_OK)
+        st = compare_columns(&s, equal, err);
+    box_reader_release(&r);
+    budget_free(owner, s.blocks, nbytes);
+    return st;
+}

@@ -318,7 +318,9 @@ static fsdpck_status make_request(list_maker *k, merge_request *request, fsdpck_
     catalogue_init(&k->joined, k->owner);
     k->set = (lora_set){0};
     k->used = NULL;
+    k->together = NULL;
     const fsdpck_status st = make_one(k, err);
+    budget_free(k->owner, k->together, k->together == NULL ? 0 : lora_module_count(&k->set) + 1);
     budget_free(k->owner, k->used, k->used == NULL ? 0 : lora_tensor_count(&k->set));
     lora_set_release(&k->set);
     catalogue_release(&k->joined);

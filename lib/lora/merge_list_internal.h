@@ -3,6 +3,7 @@
  *     merge_list.c      tensors of the base model and of adapters under one set of names; the use of each
  *     merge_modules.c   the changes that a module of an adapter makes
  *     merge_steps.c     the roles of tensors; adding a step
+ *     merge_pairs.c     products that the training had in two tied weights
  *     merge_ties.c      weights that share one storage
  *     merge_tokens.c    rows of trainable tokens
  */
@@ -34,6 +35,7 @@ typedef struct list_maker {
     catalogue joined; /* shapes and dtypes of both */
     lora_set set;
     uint8_t *used;          /* by tensor of the set */
+    uint8_t *together;      /* by module of the set: merge_together of its product */
     const char *missing[4]; /* modules without weight; the first of them */
     size_t missing_count;
 } list_maker;
@@ -53,6 +55,13 @@ bool list_maker_is_tied(const list_maker *k, uint32_t index);
 /* Whether a step replaces the target of a tensor of the base checkpoint, an index of the set, until now. */
 bool list_maker_is_replaced(const list_maker *k, uint32_t base);
 void list_maker_note_missing(list_maker *k, const char *path);
+
+/* merge_pairs.c: fills k->together. With ensure_weight_tying, PEFT trains the factors of an embedding for the output projection
+ * too, and saves them under both names. */
+fsdpck_status list_maker_find_pairs(list_maker *k, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* merge_steps.c: the numbers of a module by the config. */
+fsdpck_status list_maker_numbers(const list_maker *k, const lora_module *m, lora_numbers *n,
+                                 fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* merge_ties.c: repeats the steps of each weight for those that are tied to it. */
 fsdpck_status list_maker_add_tied(list_maker *k, fsdpck_error *err) FSDPCK_MUST_CHECK;

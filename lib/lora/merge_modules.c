@@ -35,17 +35,6 @@ static fsdpck_status fail_kind(const list_maker *k, const lora_module *m, const 
 
 /* --- numbers --- */
 
-static fsdpck_status numbers_of(const list_maker *k, const lora_module *m, lora_numbers *n,
-                                fsdpck_error *err)
-{
-    text_buf key = {0};
-    fsdpck_status st = lora_module_key(&k->set, m, &key, err);
-    if (st == FSDPCK_OK)
-        st = lora_config_numbers(k->request->config, key.text, key.nbytes, n, err);
-    text_release(&key);
-    return st;
-}
-
 static fsdpck_status check_rank(const list_maker *k, const lora_module *m, uint64_t rank,
                                 const lora_numbers *n, fsdpck_error *err)
 {
@@ -225,8 +214,9 @@ static fsdpck_status add_to_weight(list_maker *k, const lora_module *m, merge_st
     return list_maker_add(k, m->base_weight, &s, err);
 }
 
-static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_error *err)
+static fsdpck_status add_product(list_maker *k, uint32_t index, fsdpck_error *err)
 {
+    const lora_module *m = lora_module_at(&k->set, index);
     const lora_config *config = k->request->config;
     lora_numbers n;
     const uint64_t *a, *w;
@@ -245,11 +235,12 @@ static fsdpck_status add_product(list_maker *k, const lora_module *m, fsdpck_err
                     .b = list_maker_use(k, m->b),
                     .magnitude = list_maker_use(k, m->magnitude),
                     .round_delta = k->safe || is_rounded(m),
-                    .finite = k->safe};
+                    .finite = k->safe,
+                    .together = (merge_together)k->together[index]};
     const cat_tensor *ta = tensor_of(k, m->a, &a), *tw = tensor_of(k, m->base_weight, &w);
     const uint64_t experts = m->kind == LORA_PARAMETER && tw->ndim == 3 ? w[0] : 1;
     s.rank = ta->ndim > 0 && experts > 0 ? a[0] / experts : 0;
-    RETURN_IF(numbers_of(k, m, &n, err));
+    RETURN_IF(list_maker_numbers(k, m, &n, err));
     RETURN_IF(check_rank(k, m, s.rank, &n, err));
     RETURN_IF(find_orientation(k, m, &s.transposed, err));
     s.scale = n.scaling;
@@ -278,6 +269,9 @@ static fsdpck_status add_tokens(list_maker *k, uint32_t index, fsdpck_error *err
     RETURN_IF(merge_token_rows(k->request->config, path_of(k, owner),
                                strtab_nbytes(&k->set.names, owner->path), rows, err));
     s.row_count = rows->count - s.first_row;
+    /* PEFT trains rows of the embedding for the output projection too, but not the other way round. */
+    const bool is_own = owner == m && lora_is_head(path_of(k, m), strlen(path_of(k, m)));
+    s.together = is_own ? MERGE_ALONE : MERGE_TOGETHER;
     k->request->replaced++;
     return list_maker_add(k, m->base_weight, &s, err);
 }
@@ -298,6 +292,7 @@ static fsdpck_status add_replaced(list_maker *k, uint32_t i, bool tied, fsdpck_e
     if (!saved && !(i < k->own && role == LORA_ROLE_BASE))
         return FSDPCK_OK;
     s.unties = saved || lora_config_saves(k->request->config, name, strlen(name));
+    s.together = !s.unties || k->request->config->ties_tokens ? MERGE_TOGETHER : MERGE_ALONE;
     const uint32_t base = lora_set_find_base(&k->set, name, strtab_nbytes(&k->set.names, t->base));
     if (base == LORA_NONE || base < k->own)
         return FSDPCK_OK; /* reported as not used */
@@ -345,7 +340,7 @@ static fsdpck_status add_modules(list_maker *k, bool embeddings, fsdpck_error *e
         if (m->kind == LORA_TOKENS)
             RETURN_IF(add_tokens(k, i, err));
         else if (m->kind != LORA_SAVED)
-            RETURN_IF(add_product(k, m, err));
+            RETURN_IF(add_product(k, i, err));
     }
     return FSDPCK_OK;
 }
@@ -357,6 +352,7 @@ fsdpck_status list_maker_add_modules(list_maker *k, fsdpck_error *err)
         RETURN_IF(add_replaced(k, i, false, err));
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)
         RETURN_IF(add_replaced(k, i, true, err));
+    RETURN_IF(list_maker_find_pairs(k, err));
     RETURN_IF(add_modules(k, true, err));
     RETURN_IF(add_modules(k, false, err));
     for (uint32_t i = 0; i < lora_tensor_count(&k->set); i++)

@@ -1,5 +1,18 @@
 /* merge_steps.c: the tensors and steps of a list that is being made. */
+#include "base/text.h"
+#include "lora/lora_internal.h"
 #include "lora/merge_list_internal.h"
+
+fsdpck_status list_maker_numbers(const list_maker *k, const lora_module *m, lora_numbers *n,
+                                 fsdpck_error *err)
+{
+    text_buf key = {0};
+    fsdpck_status st = lora_module_key(&k->set, m, &key, err);
+    if (st == FSDPCK_OK)
+        st = lora_config_numbers(k->request->config, key.text, key.nbytes, n, err);
+    text_release(&key);
+    return st;
+}
 
 uint32_t list_maker_tensor(const list_maker *k, uint32_t index)
 {

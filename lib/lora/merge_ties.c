@@ -1,5 +1,6 @@
 /* merge_ties.c: weights that share one storage. PEFT adds products in place, which changes all of them. A module of
- * modules_to_save is another module with storage of its own: it unties them. */
+ * modules_to_save is another module with storage of its own: it unties them. Where the training had a product in all of them,
+ * merge_and_unload adds it once for each, and this library once. */
 #include "lora/merge_equal.h"
 #include "lora/merge_list_internal.h"
 
@@ -83,6 +84,18 @@ static fsdpck_status is_tied_by_config(list_maker *k, uint32_t one, uint32_t oth
     return FSDPCK_OK;
 }
 
+/* Whether the adapter has tokens for both targets. */
+static bool has_own_tokens(const list_maker *k, const pending_step *p, uint32_t target)
+{
+    for (size_t i = 0; p->step.kind == MERGE_ROWS && i < k->pending.count; i++) {
+        const pending_step *own = VEC_AT(&k->pending, const pending_step, i);
+        if (own->target == target && own->step.kind == MERGE_ROWS &&
+            own->step.adapter == p->step.adapter)
+            return true;
+    }
+    return false;
+}
+
 /* Without a config: they stay two weights, and the caller warns if they are equal. */
 static fsdpck_status note_untold(list_maker *k, const pending_step *p, uint32_t target,
                                  fsdpck_error *err)
@@ -91,8 +104,9 @@ static fsdpck_status note_untold(list_maker *k, const pending_step *p, uint32_t 
     const merge_target *one = VEC_AT(&list->targets, const merge_target, p->target);
     const merge_target *two = VEC_AT(&list->targets, const merge_target, target);
     bool equal;
-    if (list->no_reading || list->tied != STRTAB_NONE || p->step.unties ||
-        !has_both(k, one->tensor, two->tensor) ||
+    const bool in_both = p->step.kind == MERGE_PRODUCT && p->step.together != MERGE_ALONE;
+    if (list->no_reading || list->tied != STRTAB_NONE || p->step.unties || in_both ||
+        has_own_tokens(k, p, target) || !has_both(k, one->tensor, two->tensor) ||
         share_storage(k->base->cat, one->tensor, two->tensor))
         return FSDPCK_OK;
     RETURN_IF(merge_is_equal(k->base->cat, k->base->src, one->tensor, two->tensor, k->owner, &equal,
@@ -115,23 +129,16 @@ static bool shares_tokens(const list_maker *k, const pending_step *p, uint32_t t
     if (p->step.kind != MERGE_ROWS || one != k->list->embedding || !has_both(k, one, other) ||
         !shape_equal(catalogue_shape(c, one), a->ndim, catalogue_shape(c, other), b->ndim))
         return false;
-    for (size_t i = 0; i < k->pending.count; i++) {
-        const pending_step *own = VEC_AT(&k->pending, const pending_step, i);
-        if (own->target == target && own->step.kind == MERGE_ROWS &&
-            own->step.adapter == p->step.adapter)
-            return false;
-    }
-    return true;
+    return !has_own_tokens(k, p, target);
 }
 
-/* PEFT trains tokens of all tied weights together. */
+/* Where the training had the change in one of both weights alone. */
 static void note_tied(const list_maker *k, const pending_step *p, uint32_t other)
 {
     merge_list *list = k->list;
     const merge_target *one = VEC_AT(&list->targets, const merge_target, p->target);
     const merge_target *two = VEC_AT(&list->targets, const merge_target, other);
-    const bool in_place = p->step.kind == MERGE_REPLACE && !p->step.unties;
-    if (list->tied != STRTAB_NONE || p->step.kind == MERGE_ROWS || in_place)
+    if (list->tied != STRTAB_NONE || p->step.together != MERGE_ALONE)
         return;
     list->tied = one->name;
     list->tied_to = two->name;
@@ -160,10 +167,40 @@ static fsdpck_status shares(list_maker *k, const pending_step *p, uint32_t targe
     return is_tied_by_config(k, one, other, shared, err);
 }
 
+/* Whether the adapter changes the target by a step that the training had in all tied weights. */
+static bool has_together(const list_maker *k, const pending_step *p, uint32_t target)
+{
+    for (size_t i = 0; i < k->pending.count; i++) {
+        const pending_step *other = VEC_AT(&k->pending, const pending_step, i);
+        if (other->target == target && other->step.together == MERGE_TOGETHER &&
+            other->step.kind == MERGE_PRODUCT && other->step.adapter == p->step.adapter)
+            return true;
+    }
+    return false;
+}
+
+/* Whether another step makes the same change of the target of this one, which is MERGE_AGAIN. */
+static fsdpck_status is_again(list_maker *k, const pending_step *p, const uint8_t *replaced,
+                              bool *again, fsdpck_error *err)
+{
+    *again = has_together(k, p, p->target);
+    for (uint32_t j = 0; j < k->list->targets.count && !*again; j++) {
+        if (!has_together(k, p, j) || replaced[p->target] == UNTIED || replaced[j] == UNTIED)
+            continue;
+        RETURN_IF(shares(k, p, j, again, err));
+    }
+    return FSDPCK_OK;
+}
+
 /* The step, then the same one for each weight that is tied to its own, so that all have one order. */
 static fsdpck_status share_step(list_maker *k, const pending_step *p, const uint8_t *replaced,
                                 vec *shared, fsdpck_error *err)
 {
+    bool again = false;
+    if (p->step.together == MERGE_AGAIN)
+        RETURN_IF(is_again(k, p, replaced, &again, err));
+    if (again)
+        return FSDPCK_OK;
     RETURN_IF(vec_add(shared, p, err));
     const uint32_t tensor = VEC_AT(&k->list->targets, const merge_target, p->target)->tensor;
     const bool is_alias = catalogue_tensor(k->base->cat, tensor)->alias != CAT_NONE;

@@ -95,20 +95,30 @@ void fsdpck_get_tensor(const fsdpck_checkpoint *c, uint64_t index, fsdpck_tensor
     struct_copy_out(t, &all, sizeof all);
 }
 
+static void fill_chunk(const fsdpck_checkpoint *c, uint64_t index, fsdpck_chunk *out)
+{
+    const cat_chunk *k = catalogue_chunk(&c->cat, index);
+    out->rank = k->rank == UINT16_MAX ? -1 : k->rank;
+    out->file = k->place != LOCATION_EMPTY
+                    ? catalogue_name(&c->cat, catalogue_file(&c->cat, k->file)->path)
+                    : NULL;
+    out->offset_nbytes = k->offset_bytes;
+    out->nbytes = k->nbytes;
+    catalogue_chunk_box(&c->cat, index, out->offsets, out->sizes);
+}
+
 void fsdpck_get_chunk(const fsdpck_checkpoint *c, uint64_t index, fsdpck_chunk *out)
 {
     if (index >= catalogue_chunk_count(&c->cat)) {
         struct_clear(out);
         return;
     }
-    const cat_chunk *k = catalogue_chunk(&c->cat, index);
+    if (out->struct_nbytes == sizeof *out) {
+        fill_chunk(c, index, out); /* a kilobyte is not copied a million times */
+        return;
+    }
     fsdpck_chunk all = {.struct_nbytes = sizeof all};
-    all.rank = k->rank == UINT16_MAX ? -1 : k->rank;
-    if (k->place != LOCATION_EMPTY)
-        all.file = catalogue_name(&c->cat, catalogue_file(&c->cat, k->file)->path);
-    all.offset_nbytes = k->offset_bytes;
-    all.nbytes = k->nbytes;
-    catalogue_chunk_box(&c->cat, index, all.offsets, all.sizes);
+    fill_chunk(c, index, &all);
     struct_copy_out(out, &all, sizeof all);
 }
 

@@ -325,7 +325,7 @@ static fsdpck_status merge_all(fsdpck_checkpoint *c, opened_adapter *base, merge
     if (st == FSDPCK_OK)
         st = merge_list_make(&list, &base->tensors, requests, count, safe, err);
     if (st == FSDPCK_OK)
-        st = merged_check_tied(&list, requests, count, err);
+        st = merged_check_tied(&list, err);
     if (st == FSDPCK_OK)
         st = note_adapters(c, &list, requests, count, err);
     if (st == FSDPCK_OK)

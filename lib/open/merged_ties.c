@@ -6,15 +6,6 @@
 #include "base/text.h"
 #include "open/model_embedding.h"
 
-/* Whether the adapter was trained with the embedding and the output projection as one. */
-static bool ties_all(const merge_request *requests, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (requests[i].config == NULL || !requests[i].config->ties_tokens)
-            return false;
-    return true;
-}
-
 /* lm_head, or a weight with the name of an output projection and the shape of the embedding. */
 static bool is_head(const catalogue *c, uint32_t embedding, uint32_t tensor)
 {
@@ -158,12 +149,15 @@ fsdpck_status merged_add_tied(const merge_list *list, const merge_request *reque
 
 /* --- the warning --- */
 
-/* Whether a step changes the target; `with_tokens` false: another one than copies of tokens. */
-static bool is_changed(const merge_list *list, const merge_target *t, bool with_tokens)
+/* Whether the output differs from the trained model by a step of one of two weights. alone: nothing changes the other one. */
+static bool differs(const merge_list *list, const merge_target *t, bool alone)
 {
-    for (uint64_t k = t->first_step; k < t->first_step + t->step_count; k++)
-        if (with_tokens || VEC_AT(&list->steps, const merge_step, k)->kind != MERGE_ROWS)
+    for (uint64_t k = t->first_step; k < t->first_step + t->step_count; k++) {
+        const merge_step *s = VEC_AT(&list->steps, const merge_step, k);
+        const bool in_one = s->together == MERGE_ALONE;
+        if (s->kind == MERGE_ROWS ? alone || (in_one && list->head == CAT_NONE) : in_one)
             return true;
+    }
     return false;
 }
 
@@ -173,7 +167,7 @@ static size_t count_targets(const merge_list *list, uint32_t tensor, bool change
     size_t count = 0;
     for (size_t i = 0; i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        count += t->tensor == tensor && (!changed || is_changed(list, t, true));
+        count += t->tensor == tensor && (!changed || t->step_count > 0);
     }
     return count;
 }
@@ -190,23 +184,22 @@ static const merge_target *tied_by_config(const merge_list *list)
         const bool alone =
             list->embedding != CAT_NONE && list->head != CAT_NONE &&
             count_targets(list, is_embedding ? list->head : list->embedding, true) == 0;
-        if (is_changed(list, t, alone))
+        if (differs(list, t, alone))
             return t;
     }
     return NULL;
 }
 
-fsdpck_status merged_check_tied(const merge_list *list, const merge_request *requests, size_t count,
-                                fsdpck_error *err)
+fsdpck_status merged_check_tied(const merge_list *list, fsdpck_error *err)
 {
     if (list->embedding == CAT_NONE || !list->is_certain || list->is_untold ||
-        list->head != CAT_NONE || ties_all(requests, count) ||
-        count_targets(list, list->embedding, false) != 1)
+        list->head != CAT_NONE || count_targets(list, list->embedding, false) != 1)
         return FSDPCK_OK;
     for (size_t i = 0; i < list->targets.count; i++) {
         const merge_target *t = VEC_AT(&list->targets, const merge_target, i);
-        for (uint64_t k = t->first_step; k < t->first_step + t->step_count; k++)
-            if (t->tensor == list->embedding && VEC_AT(&list->steps, const merge_step, k)->unties)
+        for (uint64_t k = t->first_step; k < t->first_step + t->step_count; k++) {
+            const merge_step *s = VEC_AT(&list->steps, const merge_step, k);
+            if (t->tensor == list->embedding && s->unties && s->together == MERGE_ALONE)
                 return FAIL_WITH(
                     err, UNSUPPORTED, LORA_TIED,
                     ("the adapter replaces '%s', which config.json ties to an output projection "
@@ -215,14 +208,31 @@ fsdpck_status merged_check_tied(const merge_list *list, const merge_request *req
                     (tensor, strtab_text(&list->names, t->name)),
                     (next, "merge it with PEFT, or write \"tie_word_embeddings\": false into "
                            "config.json of the base model if the model has no output projection"));
+        }
     }
     return FSDPCK_OK;
 }
 
 #define UNTIE_CONFIG "write \"tie_word_embeddings\": false into config.json of the output"
 
+/* ensure_weight_tying has no effect on parameters, and none on tokens of the output projection alone. */
+static const char *advice(const merge_request *requests, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++) {
+        const lora_config *config = requests[i].config;
+        bool is_parameter = false;
+        if (config == NULL || lora_names_match(&config->target_parameters, name, strlen(name),
+                                               &is_parameter, NULL) != FSDPCK_OK)
+            continue;
+        if (config->ties_tokens || config->has_tokens || is_parameter)
+            return "if the outputs of the model differ, merge into a base model with both weights, "
+                   "whose config.json has \"tie_word_embeddings\": false";
+    }
+    return "train again with ensure_weight_tying if the outputs of the model differ";
+}
+
 /* One of two tied weights that the base model's files have. */
-static void warn_pair(const fsdpck_checkpoint *c, const merge_list *list)
+static void warn_pair(const fsdpck_checkpoint *c, const merge_list *list, const char *next)
 {
     const char *tied = strtab_text(&list->names, list->tied);
     const char *to = strtab_text(&list->names, list->tied_to);
@@ -239,15 +249,15 @@ static void warn_pair(const fsdpck_checkpoint *c, const merge_list *list)
                  "after merge_and_unload",
                  tied, list->by_config ? "config.json ties to" : "shares its storage with", to);
     else
-        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
-                 "train again with ensure_weight_tying if the outputs of the model differ",
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED, next,
                  "the adapter changes '%s', which %s '%s': the change is in both, as after "
                  "merge_and_unload, but the training had it in one",
                  tied, list->by_config ? "config.json ties to" : "shares its storage with", to);
 }
 
 /* A weight that config.json ties to one with another name or with other values. */
-static void warn_config(const fsdpck_checkpoint *c, const merge_list *list, const merge_target *t)
+static void warn_config(const fsdpck_checkpoint *c, const merge_list *list, const merge_target *t,
+                        const char *next)
 {
     const char *name = strtab_text(&list->names, t->name);
     if (list->head != CAT_NONE)
@@ -263,8 +273,7 @@ static void warn_config(const fsdpck_checkpoint *c, const merge_list *list, cons
                  "after merge_and_unload",
                  name);
     else
-        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED,
-                 "train again with ensure_weight_tying if the outputs of the model differ",
+        log_warn(&c->ctx->log, FSDPCK_FINDING_LORA_TIED, next,
                  "the adapter changes '%s', which config.json ties to another weight "
                  "(tie_word_embeddings): the change is in both, as after merge_and_unload, but the "
                  "training had it in one",
@@ -275,14 +284,12 @@ static void warn_config(const fsdpck_checkpoint *c, const merge_list *list, cons
 void merged_warn_tied(const fsdpck_checkpoint *c, const merge_list *list,
                       const merge_request *requests, size_t count)
 {
-    if (ties_all(requests, count))
-        return;
     if (list->tied != STRTAB_NONE) {
-        warn_pair(c, list);
+        warn_pair(c, list, advice(requests, count, strtab_text(&list->names, list->tied)));
         return;
     }
     const bool is_pair = list->pair == MERGE_PAIR_EQUAL || list->is_untold;
     const merge_target *t = is_pair ? NULL : tied_by_config(list);
     if (t != NULL)
-        warn_config(c, list, t);
+        warn_config(c, list, t, advice(requests, count, strtab_text(&list->names, t->name)));
 }

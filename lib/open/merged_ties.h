@@ -17,8 +17,7 @@ fsdpck_status merged_add_tied(const merge_list *list, const merge_request *reque
 
 /* After the list is complete. UNSUPPORTED (LORA-TIED) if another module replaces the embedding alone and the files lack the
  * other weight, whose name they do not show: it keeps the old values after merge_and_unload. */
-fsdpck_status merged_check_tied(const merge_list *list, const merge_request *requests, size_t count,
-                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+fsdpck_status merged_check_tied(const merge_list *list, fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* Warns (LORA-TIED), after the list is complete, where the output differs from the trained model. */
 void merged_warn_tied(const fsdpck_checkpoint *c, const merge_list *list,

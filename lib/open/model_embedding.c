@@ -12,10 +12,11 @@ static const char *name_of(const catalogue *c, size_t tensor, size_t *nbytes)
 }
 
 /* Whether the weight's module has one of the names. PEFT moves the weight of a module with an adapter to its member
- * base_layer. */
+ * base_layer, and that of one that is trained whole to original_module. */
 static bool is_weight_of(const char *name, size_t nbytes, const char *const *modules, size_t count)
 {
-    static const char *const ends[] = {".base_layer.weight", ".weight"};
+    static const char *const ends[] = {".token_adapter.base_layer.weight", ".base_layer.weight",
+                                       ".original_module.weight", ".weight"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         if (!text_ends_with(name, nbytes, ends[i]))
             continue;

@@ -13,8 +13,9 @@ enum { FILES_MOST = 1000, LIST_NBYTES = 400 };
 
 static bool has_suffix(const char *name)
 {
-    static const char *const suffixes[] = {".pt", ".pth",  ".bin", ".pkl", ".pickle",  ".ckpt",
-                                           ".h5", ".hdf5", ".npz", ".npy", ".pth.tar", ".pt.tar"};
+    static const char *const suffixes[] = {".pt",      ".pth",    ".bin",  ".pkl",  ".pickle",
+                                           ".ckpt",    ".h5",     ".hdf5", ".npz",  ".npy",
+                                           ".pth.tar", ".pt.tar", ".gguf", ".onnx", ".msgpack"};
     const size_t n = strlen(name);
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
         if (n > strlen(suffixes[i]) && text_ends_with(name, n, suffixes[i]))

@@ -58,7 +58,7 @@ static fsdpck_status check_entries(const fsdpck_checkpoint *c, const catalogue *
     for (size_t i = 0; i < c->probe.entry_count; i++) {
         const char *entry = c->probe.entries[i];
         char name[PATH_NBYTES_MAX];
-        const size_t n = unfinished_stem_nbytes(entry);
+        const size_t n = unfinished_stem_nbytes(&c->probe.dir, entry);
         if (n == 0 || n >= sizeof name)
             continue;
         memcpy(name, entry, n);

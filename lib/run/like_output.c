@@ -13,13 +13,29 @@ static bool is_index(const char *name)
     return text_ends_with(name, strlen(name), ".safetensors.index.json");
 }
 
-static const char *find_index(const probe_input *in)
+/* Whether numbered files were read, and not the whole model in one file. */
+static bool reads_numbered(const fsdpck_checkpoint *base)
+{
+    for (size_t i = 0; i < catalogue_file_count(&base->cat); i++)
+        if (format_file_count(catalogue_name(&base->cat, catalogue_file(&base->cat, i)->path)) > 0)
+            return true;
+    return false;
+}
+
+/* Of a variant: 'model.safetensors.index.fp16.json'. */
+static const char *find_index(const fsdpck_checkpoint *base)
 {
     static const char usual[] = "model.safetensors.index.json";
+    static const char of_variant[] = ".safetensors.index.";
+    const probe_input *in = &base->probe;
     if (probe_has_entry(in, usual))
         return usual;
     for (size_t i = 0; i < in->entry_count; i++)
         if (is_index(in->entries[i]))
+            return in->entries[i];
+    for (size_t i = 0; reads_numbered(base) && i < in->entry_count; i++)
+        if (strstr(in->entries[i], of_variant) != NULL &&
+            text_ends_with(in->entries[i], strlen(in->entries[i]), ".json"))
             return in->entries[i];
     return NULL;
 }
@@ -60,7 +76,7 @@ fsdpck_status like_output_open(like_output *l, const run_options *o, fsdpck_erro
     RETURN_IF(checkpoint_check_like(base, err));
     l->base = base;
     l->usual = like_output_usual(&base->cat);
-    l->index = find_index(&base->probe);
+    l->index = find_index(base);
     return model_config_read(&base->probe.dir, &l->config, err);
 }
 

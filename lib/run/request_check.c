@@ -391,9 +391,9 @@ static bool writes_on_this_host(const run *r)
 
 fsdpck_status request_check_output(run *r, fsdpck_error *err)
 {
-    if (r->opt.output.resume && group_size(r->ctx->group) > 1)
-        return FAIL_WITH(err, USAGE, NONE, ("--resume does not apply to several ranks"),
-                         (next, "omit it, or run one process"));
+    if (r->opt.output.resume && r->opt.output.output_local)
+        return FAIL_WITH(err, USAGE, NONE, ("--resume does not apply to --output-local"),
+                         (next, "omit one of them"));
     if (!writes_on_this_host(r))
         return FSDPCK_OK;
     RETURN_IF(check_parent(r, err));

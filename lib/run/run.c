@@ -254,6 +254,8 @@ static fsdpck_status join_output(run *r, const char *partial_name, bool *writes,
     r->out.log = r->ctx->log;
     if (st == FSDPCK_OK)
         st = add_files(r, &local);
+    if (st == FSDPCK_OK)
+        st = resume_join(r, &local);
     *writes = st == FSDPCK_OK;
     if (!*writes && local.sys_errno == ENOENT &&
         strcmp(group_host(g, group_rank(g)), group_host(g, 0)) != 0) {
@@ -362,7 +364,7 @@ static fsdpck_status write_output(run *r, fsdpck_error *err)
 {
     manifest_run_request_checksums(r);
     const fsdpck_status st = write_own_items(r, err);
-    if (st != FSDPCK_OK)
+    if (st != FSDPCK_OK && !resume_keeps(r, st))
         output_abandon(&r->out);
     return st;
 }

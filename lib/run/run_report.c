@@ -134,8 +134,11 @@ static bool is_listed(const report_input *in, const probe_input *p, const char *
 {
     uint64_t nbytes = 0;
     if (is_index(name) || strcmp(name, MANIFEST_NAME) == 0 || sidecars_has(in->side, name) ||
-        path_probe(&p->dir, name, kind, &nbytes, NULL) != FSDPCK_OK ||
-        (*kind != PATH_FILE && *kind != PATH_FOLDER) ||
+        path_probe(&p->dir, name, kind, &nbytes, NULL) != FSDPCK_OK)
+        return false;
+    if (*kind == PATH_ABSENT && path_is_dangling(&p->dir, name))
+        *kind = PATH_FILE;
+    if ((*kind != PATH_FILE && *kind != PATH_FOLDER) ||
         (name[0] == '.' && is_owned(in->src, p, name, nbytes)))
         return false;
     if (p != &in->src->probe)
@@ -289,8 +292,8 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->resumed = in->resume->continues;
     r->kept_ranges = done.kept_ranges;
     r->kept_nbytes = done.kept_nbytes;
-    if (in->resume->finished.nbytes > done.kept_nbytes)
-        r->rewritten_nbytes = in->resume->finished.nbytes - done.kept_nbytes;
+    if (done.recorded_nbytes > done.kept_nbytes)
+        r->rewritten_nbytes = done.recorded_nbytes - done.kept_nbytes;
     r->direct_nbytes = done.direct_bytes;
     r->cast_overflows = done.cast_overflows;
     r->replicas_compared = done.replicas_compared;

@@ -82,6 +82,8 @@ static fsdpck_status make_header(run *r, fsdpck_error *err)
     journal_header *h = &r->resume.header;
     const catalogue *from = &r->src->cat, *to = &r->to.cat;
     const source *src = &r->src->src;
+    h->rank = group_rank(r->ctx->group);
+    h->ranks = group_size(r->ctx->group);
     h->program = crc64_update(0, FSDPCK_VERSION, sizeof FSDPCK_VERSION);
     h->plan = hash_plan(r);
     for (size_t i = 0; i < catalogue_file_count(from); i++)
@@ -203,54 +205,66 @@ static fsdpck_status try_partial(run *r, const char *partial, fsdpck_error *err)
     return forget(r, false);
 }
 
-fsdpck_status resume_find(run *r, fsdpck_error *err)
+/* Rank 0 looks for a partial. */
+static fsdpck_status find(run *r, fsdpck_error *err)
 {
     run_resume *p = &r->resume;
     strtab names;
-    if (!r->opt.output.resume || r->opt.dry_run.mode)
-        return FSDPCK_OK;
-    const char *why = why_not(r);
-    if (why != NULL) {
-        log_write(&r->ctx->log, LOG_NOTE, "--resume does not apply to this run: %s", why);
-        return FSDPCK_OK;
-    }
-    p->on = true;
     journal_header_init(&p->header, &r->src->metadata);
     RETURN_IF(make_header(r, err));
+    if (group_rank(r->ctx->group) != 0)
+        return FSDPCK_OK;
     strtab_init(&names, NULL);
     fsdpck_status st = output_find_journals(r->dst, &names, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&names); i++)
         st = try_partial(r, strtab_text(&names, i), err);
     strtab_release(&names);
     if (st == FSDPCK_OK && p->continues)
-        log_write(&r->ctx->log, LOG_NOTE, "continuing '%s': %zu finished ranges, %" PRIu64 " bytes",
-                  r->out.partial_name, p->finished.ranges.count, p->finished.nbytes);
+        log_write(&r->ctx->log, LOG_NOTE,
+                  "continuing '%s': %zu finished ranges, %" PRIu64 " bytes%s", r->out.partial_name,
+                  p->finished.ranges.count, p->finished.nbytes,
+                  group_size(r->ctx->group) > 1 ? " of rank 0" : "");
     if (st == FSDPCK_OK && p->finished.torn_nbytes > 0)
         log_write(&r->ctx->log, LOG_DETAIL, "the last %" PRIu64 " bytes of its journal are cut",
                   p->finished.torn_nbytes);
     return st;
 }
 
+fsdpck_status resume_find(run *r, fsdpck_error *err)
+{
+    run_resume *p = &r->resume;
+    group *g = r->ctx->group;
+    if (!r->opt.output.resume || r->opt.dry_run.mode)
+        return FSDPCK_OK;
+    const char *why = why_not(r);
+    uint64_t refused = why != NULL;
+    if (g != NULL)
+        RETURN_IF(group_or(g, &refused, 1, err));
+    if (refused != 0) {
+        if (why != NULL)
+            log_write(&r->ctx->log, LOG_NOTE, "--resume does not apply to this run: %s", why);
+        return FSDPCK_OK;
+    }
+    p->on = true;
+    RETURN_IF(group_agree(g, find(r, err), err));
+    uint8_t continues = p->continues;
+    if (g != NULL)
+        RETURN_IF(group_broadcast(g, 0, &continues, sizeof continues, err));
+    p->continues = continues != 0;
+    return FSDPCK_OK;
+}
+
 /* ---- the journal of this run ---- */
 
-fsdpck_status resume_begin(run *r, fsdpck_error *err)
+static fsdpck_status create_journal(run *r, fsdpck_error *err)
 {
     run_resume *p = &r->resume;
     journal_lock lock;
-    if (!p->continues)
-        RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
-    r->out.log = r->ctx->log;
-    if (!p->on)
-        return FSDPCK_OK;
-    exec_use_journal(r->exec, p->continues ? &p->finished : NULL, p->writer);
-    if (p->continues)
-        return journal_continue(p->writer, &p->finished, err);
-    RETURN_IF(output_name_journal(&r->out, err));
     p->header.partial_ino = r->out.new_ino;
-    RETURN_IF(journal_create(&p->writer, &r->out.parent, r->out.journal_name, &p->header, &lock,
-                             err));
+    RETURN_IF(
+        journal_create(&p->writer, &r->out.parent, r->out.journal_name, &p->header, &lock, err));
     exec_use_journal(r->exec, NULL, p->writer);
-    if (r->out.lock_fd >= 0 || lock == JOURNAL_LOCKED)
+    if (r->out.joined || r->out.lock_fd >= 0 || lock == JOURNAL_LOCKED)
         return FSDPCK_OK;
     log_write(&r->ctx->log, LOG_NOTE,
               "the file system of '%s' has no locks: a later run with --resume cannot use this one",
@@ -258,12 +272,55 @@ fsdpck_status resume_begin(run *r, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+fsdpck_status resume_begin(run *r, fsdpck_error *err)
+{
+    run_resume *p = &r->resume;
+    if (!p->continues)
+        RETURN_IF(output_begin(&r->out, r->dst, run_output_kind(r), run_output_flags(r), err));
+    r->out.log = r->ctx->log;
+    if (!p->on)
+        return FSDPCK_OK;
+    if (p->continues) {
+        exec_use_journal(r->exec, &p->finished, p->writer);
+        return journal_continue(p->writer, &p->finished, err);
+    }
+    RETURN_IF(output_name_journal(&r->out, 0, err));
+    return create_journal(r, err);
+}
+
+fsdpck_status resume_join(run *r, fsdpck_error *err)
+{
+    run_resume *p = &r->resume;
+    journal_lock lock = JOURNAL_NO_LOCK;
+    size_t at;
+    if (!p->on)
+        return FSDPCK_OK;
+    RETURN_IF(output_name_journal(&r->out, group_rank(r->ctx->group), err));
+    p->header.partial_ino = r->out.new_ino;
+    /* Rank 0 has the lock of the run. A journal that does not fit belongs to no other one. */
+    if (p->continues &&
+        journal_open(&p->writer, &r->out.parent, r->out.journal_name, &lock, NULL) == FSDPCK_OK &&
+        lock != JOURNAL_BUSY &&
+        journal_read(&p->finished, &r->out.parent, r->out.journal_name, &r->src->metadata, NULL) ==
+            FSDPCK_OK &&
+        journal_compare(&p->finished.header, &p->header, &at) == JOURNAL_SAME) {
+        exec_use_journal(r->exec, &p->finished, p->writer);
+        return journal_continue(p->writer, &p->finished, err);
+    }
+    journal_close(p->writer);
+    p->writer = NULL;
+    journal_release(&p->finished);
+    output_remove_name(&r->out, r->out.journal_name);
+    return create_journal(r, err);
+}
+
 /* After a failed fsync, bytes that are only in the page cache may be lost: output_finish then removes the partial. */
-static bool is_worth_keeping(const run *r, fsdpck_status st)
+bool resume_keeps(const run *r, fsdpck_status st)
 {
     const run_resume *p = &r->resume;
-    const bool has_ranges = p->continues || (p->writer != NULL && journal_added(p->writer) > 0);
-    return has_ranges && r->out.created && !r->out.committed &&
+    const bool has_ranges =
+        p->continues || r->out.joined || (p->writer != NULL && journal_added(p->writer) > 0);
+    return p->on && has_ranges && !r->out.committed &&
            (st == FSDPCK_CANCELLED || st == FSDPCK_IO || st == FSDPCK_NOSPACE || st == FSDPCK_PEER);
 }
 
@@ -278,7 +335,7 @@ void resume_end(run *r, fsdpck_status st)
             log_write(&r->ctx->log, LOG_NOTE, "the journal of '%s' is incomplete: %s", r->dst,
                       strerror(journal_errno(p->writer)));
     }
-    if (!is_worth_keeping(r, st))
+    if (!r->out.created || !resume_keeps(r, st))
         return;
     r->out.keeps = true;
     log_write(&r->ctx->log, LOG_NOTE,

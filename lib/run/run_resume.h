@@ -29,9 +29,14 @@ typedef struct run_resume {
     journal_writer *writer;
 } run_resume;
 
+/* Collective. */
 fsdpck_status resume_find(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Begins the output, and the journal if the run has one. */
 fsdpck_status resume_begin(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The same on the other ranks, which have joined the output. Each rank has its own journal. */
+fsdpck_status resume_join(struct run *r, fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether the partial and its journal stay after a failure with this status. */
+bool resume_keeps(const struct run *r, fsdpck_status st);
 void resume_end(struct run *r, fsdpck_status st);
 void resume_release(run_resume *p);
 

@@ -1,5 +1,6 @@
 #include "run/sidecars.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "io/unfinished_file.h"
 #include "manifest/manifest.h"
 #include "open/model_config.h"
+#include "open/state_files.h"
 #include "run/config_edit.h"
 
 #define COPY_NBYTES             ((size_t)1 << 20)
@@ -275,12 +277,41 @@ static bool is_of_run(const fsdpck_checkpoint *src, const char *name)
     return src != NULL && src->average_rule.count > 1 && TEXT_IS_IN(name, strlen(name), names);
 }
 
-static void warn_of_name(const logger *log, const char *name)
+/* NULL: other rules decide. */
+static const char *why_unread(const sidecars *s, const char *name)
+{
+    path_kind kind;
+    file f = FILE_CLOSED;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    if (path_is_dangling(&s->dir, name))
+        return "it is a link to a file that does not exist";
+    if (path_probe(&s->dir, name, &kind, NULL, NULL) != FSDPCK_OK)
+        return NULL;
+    if (kind == PATH_FOLDER)
+        return model_json_has_name(name) ? "it is a folder" : NULL;
+    if (kind != PATH_FILE)
+        return NULL;
+    const fsdpck_status st = file_open_read(&f, &s->dir, name, 0, &why);
+    file_abandon(&f);
+    return st == FSDPCK_IO && why.sys_errno == EACCES ? "it may not be read" : NULL;
+}
+
+static void warn_of_name(const sidecars *s, const logger *log, const char *name)
 {
     char text[256];
-    if (is_of_kind(name) && !is_utf8(name))
+    if (!is_of_kind(name))
+        return;
+    if (!is_utf8(name))
         log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "rename the file, or copy it yourself",
                  "'%s' is not copied: its name is not UTF-8",
+                 escape_text(text, sizeof text, name, strlen(name)));
+    else if (why_unread(s, name) != NULL)
+        log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "copy the file from where it was written",
+                 "'%s' is not copied: %s", escape_text(text, sizeof text, name, strlen(name)),
+                 why_unread(s, name));
+    else if (unfinished_is_pointer(&s->dir, name))
+        log_warn(log, FSDPCK_FINDING_SIDE_UNREAD, "fetch the file with git lfs pull",
+                 "'%s' is a git-lfs pointer, not the file itself, and is copied as it is",
                  escape_text(text, sizeof text, name, strlen(name)));
 }
 
@@ -313,7 +344,7 @@ fsdpck_status sidecars_find(sidecars *s, const fsdpck_checkpoint *src, sidecars_
         const char *name = name_of(VEC_AT(&s->files, const sidecar, i));
         if (!is_of_adapter(src, name) && !is_of_run(src, name))
             (void)choose_file(s, i);
-        warn_of_name(&src->ctx->log, name);
+        warn_of_name(s, &src->ctx->log, name);
     }
     return st;
 }

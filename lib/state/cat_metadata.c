@@ -2,7 +2,7 @@
 
 void cat_metadata_init(cat_metadata *m, budget *owner)
 {
-    *m = (cat_metadata){.text_of = VEC_OF(uint32_t, owner)};
+    *m = (cat_metadata){.text_of = VEC_OF(uint32_t, owner), .ties = VEC_OF(uint32_t, owner)};
     strtab_init(&m->keys, owner);
     strtab_init(&m->texts, owner);
 }
@@ -20,6 +20,22 @@ fsdpck_status cat_metadata_add(cat_metadata *m, const char *key, size_t key_nbyt
     if (*kept != id_of_text)
         *kept = STRTAB_NONE;
     return FSDPCK_OK;
+}
+
+fsdpck_status cat_metadata_add_tie(cat_metadata *m, const char *key, size_t nbytes,
+                                   fsdpck_error *err)
+{
+    const uint32_t id = strtab_find(&m->keys, key, nbytes);
+    return id == STRTAB_NONE || cat_metadata_is_tie(m, id) ? FSDPCK_OK
+                                                           : vec_add(&m->ties, &id, err);
+}
+
+bool cat_metadata_is_tie(const cat_metadata *m, uint32_t key)
+{
+    for (size_t i = 0; i < m->ties.count; i++)
+        if (*VEC_AT(&m->ties, const uint32_t, i) == key)
+            return true;
+    return false;
 }
 
 uint32_t cat_metadata_count(const cat_metadata *m)
@@ -45,4 +61,5 @@ void cat_metadata_release(cat_metadata *m)
     strtab_release(&m->keys);
     strtab_release(&m->texts);
     vec_release(&m->text_of);
+    vec_release(&m->ties);
 }

@@ -16,6 +16,7 @@ typedef struct cat_metadata {
     strtab keys;
     strtab texts;
     vec text_of; /* uint32_t: the text of each key, by the key's id; STRTAB_NONE: texts differ */
+    vec ties; /* uint32_t: keys whose text is the name of a tensor that their own tensor is tied to */
     uint64_t nelems; /* of an index: of all tensors that it describes */
 } cat_metadata;
 
@@ -24,6 +25,10 @@ void cat_metadata_init(cat_metadata *m, budget *owner);
 fsdpck_status cat_metadata_add(cat_metadata *m, const char *key, size_t key_nbytes,
                                const char *text, size_t nbytes,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* The key is a name that the files lack, and its text the name of a tensor of the files with the same data. */
+fsdpck_status cat_metadata_add_tie(cat_metadata *m, const char *key, size_t nbytes,
+                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
+bool cat_metadata_is_tie(const cat_metadata *m, uint32_t key);
 uint32_t cat_metadata_count(const cat_metadata *m);
 const char *cat_metadata_key(const cat_metadata *m, uint32_t key, size_t *nbytes);
 /* NULL: files have different texts for this key. */

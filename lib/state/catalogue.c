@@ -159,8 +159,9 @@ static fsdpck_status check_box(const catalogue *c, uint32_t tensor, const uint64
                                const uint64_t *sizes, bool *empty, fsdpck_error *err)
 {
     const uint64_t *shape = catalogue_shape(c, tensor);
+    const unsigned ndim = catalogue_tensor(c, tensor)->ndim;
     *empty = false;
-    for (unsigned d = 0; d < catalogue_tensor(c, tensor)->ndim; d++) {
+    for (unsigned d = 0; d < ndim; d++) {
         if (!checked_range(offsets[d], sizes[d], shape[d]))
             return error_bounds(c, tensor, d, offsets[d], sizes[d], err);
         *empty = *empty || sizes[d] == 0;
@@ -172,15 +173,19 @@ static fsdpck_status check_box(const catalogue *c, uint32_t tensor, const uint64
 static void put_box(const catalogue *c, const cat_tensor *t, uint64_t dims_at,
                     const uint64_t *offsets, const uint64_t *sizes)
 {
-    for (unsigned d = 0; d < t->ndim; d++) {
-        const uint64_t at = dims_at + d;
-        if (t->wide_dims) {
-            *VEC_AT(&c->dims64, uint64_t, at) = offsets[d];
-            *VEC_AT(&c->dims64, uint64_t, at + t->ndim) = sizes[d];
-        } else {
-            *VEC_AT(&c->dims32, uint32_t, at) = (uint32_t)offsets[d];
-            *VEC_AT(&c->dims32, uint32_t, at + t->ndim) = (uint32_t)sizes[d];
-        }
+    const unsigned ndim = t->ndim;
+    if (ndim == 0)
+        return;
+    if (t->wide_dims) {
+        uint64_t *wide = VEC_AT(&c->dims64, uint64_t, dims_at);
+        memcpy(wide, offsets, ndim * sizeof *wide);
+        memcpy(wide + ndim, sizes, ndim * sizeof *wide);
+        return;
+    }
+    uint32_t *narrow = VEC_AT(&c->dims32, uint32_t, dims_at);
+    for (unsigned d = 0; d < ndim; d++) {
+        narrow[d] = (uint32_t)offsets[d];
+        narrow[ndim + d] = (uint32_t)sizes[d];
     }
 }
 
@@ -197,14 +202,12 @@ static fsdpck_status add_chunk(catalogue *c, uint32_t tensor, const uint64_t *of
     if (vec_push_n(dims, 2 * (size_t)t->ndim, err) == NULL)
         return FSDPCK_LIMIT;
     put_box(c, t, dims_at, offsets, sizes);
-    cat_chunk *chunk = vec_push(&c->chunks, err);
-    if (chunk == NULL)
-        return FSDPCK_LIMIT;
-    *chunk = *proto;
-    chunk->tensor = tensor;
-    chunk->dims_at = dims_at;
+    cat_chunk made = *proto;
+    made.tensor = tensor;
+    made.dims_at = dims_at;
     if (empty)
-        chunk->place = LOCATION_EMPTY;
+        made.place = LOCATION_EMPTY;
+    RETURN_IF(vec_add(&c->chunks, &made, err));
     t->nchunks++;
     return FSDPCK_OK;
 }

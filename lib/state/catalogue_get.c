@@ -1,6 +1,8 @@
 /* catalogue_get.c: counts, items and boxes of a catalogue; finding a tensor by its name. */
 #include "state/catalogue.h"
 
+#include <string.h>
+
 size_t catalogue_tensor_count(const catalogue *c)
 {
     return c->tensors.count;
@@ -75,15 +77,21 @@ void catalogue_chunk_box(const catalogue *c, uint64_t chunk, uint64_t *offsets, 
     const cat_chunk *k = catalogue_chunk(c, chunk);
     const cat_tensor *t = catalogue_tensor(c, k->tensor);
     const unsigned ndim = t->ndim;
-    for (unsigned d = 0; d < ndim; d++) {
-        const uint64_t at = k->dims_at + d;
-        if (offsets != NULL)
-            offsets[d] = t->wide_dims ? *VEC_AT(&c->dims64, const uint64_t, at)
-                                      : *VEC_AT(&c->dims32, const uint32_t, at);
-        if (sizes != NULL)
-            sizes[d] = t->wide_dims ? *VEC_AT(&c->dims64, const uint64_t, at + ndim)
-                                    : *VEC_AT(&c->dims32, const uint32_t, at + ndim);
+    if (ndim == 0)
+        return;
+    if (!t->wide_dims) {
+        const uint32_t *narrow = VEC_AT(&c->dims32, const uint32_t, k->dims_at);
+        for (unsigned d = 0; offsets != NULL && d < ndim; d++)
+            offsets[d] = narrow[d];
+        for (unsigned d = 0; sizes != NULL && d < ndim; d++)
+            sizes[d] = narrow[ndim + d];
+        return;
     }
+    const uint64_t *wide = VEC_AT(&c->dims64, const uint64_t, k->dims_at);
+    if (offsets != NULL)
+        memcpy(offsets, wide, ndim * sizeof *wide);
+    if (sizes != NULL)
+        memcpy(sizes, wide + ndim, ndim * sizeof *wide);
 }
 
 bool catalogue_chunk_is_same(const catalogue *c, uint64_t a, uint64_t b)

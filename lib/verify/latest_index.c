@@ -1,6 +1,5 @@
 #include "verify/latest_index.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,20 +7,6 @@
 #include "open/checkpoint.h"
 
 enum { NAME_NBYTES_MAX = 256 };
-
-/* Of "model-00001-of-00002.safetensors" it is "model.safetensors.index.json". */
-static bool index_of(const char *name, char *index)
-{
-    static const char first[] = "-00001-of-", numbers[] = "-00001-of-00002";
-    static const char *const suffixes[] = {".safetensors", ".bin"};
-    const char *at = strstr(name, first);
-    if (at == NULL || strlen(at) < sizeof numbers || format_file_count(name) < 2)
-        return false;
-    const char *suffix = at + sizeof numbers - 1;
-    const int n =
-        snprintf(index, NAME_NBYTES_MAX, "%.*s%s.index.json", (int)(at - name), name, suffix);
-    return n > 0 && n < NAME_NBYTES_MAX && TEXT_IS_IN(suffix, strlen(suffix), suffixes);
-}
 
 static bool has_file(const char *folder_path, const char *name)
 {
@@ -41,7 +26,8 @@ static bool lacks_index(const probe_input *in, char *index)
         const char *entry = in->entries[i];
         if (strstr(entry, ".index.") != NULL)
             return false;
-        lacks = lacks || index_of(entry, index);
+        lacks = lacks ||
+                (format_file_count(entry) > 1 && format_index_name(entry, index, NAME_NBYTES_MAX));
     }
     return lacks;
 }

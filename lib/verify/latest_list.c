@@ -99,10 +99,21 @@ void latest_list_release(latest_list *l)
 
 /* ---- warnings ---- */
 
+/* 'step_1_000' beside 'step_900', which has three digits, as the groups of a number. */
+static bool may_be_grouped(const latest_step *chosen, const latest_step *other)
+{
+    const char *name = text_file_name(other->path);
+    return chosen->name.minor == 0 && !chosen->is_recorded && !other->is_recorded &&
+           chosen->name.step >= 100 && chosen->name.step < 1000 &&
+           step_name_is_grouped(name, strlen(name), &other->name);
+}
+
 /* Epochs beside steps, or a number without a word beside numbers with one. */
 static bool may_be_later(const latest_step *chosen, const latest_step *other)
 {
     const step_name *a = &chosen->name, *b = &other->name;
+    if (may_be_grouped(chosen, other))
+        return true;
     if (!step_name_same_kind(a, b))
         return step_name_has_word(b);
     return a->has_epoch && b->has_epoch && b->epoch > a->epoch && b->step < a->step;
@@ -116,8 +127,11 @@ static void warn_order(const latest_list *l, const latest_step *chosen, const lo
             !may_be_later(chosen, other))
             continue;
         log_warn(log, FSDPCK_FINDING_LATEST_NAME, "decide which of the two to resume from",
-                 "order of '%s' and '%s' is uncertain: their names count different things",
-                 text_file_name(chosen->path), text_file_name(other->path));
+                 "order of '%s' and '%s' is uncertain: %s", text_file_name(chosen->path),
+                 text_file_name(other->path),
+                 may_be_grouped(chosen, other)
+                     ? "the digits of the second may be groups of one number"
+                     : "their names count different things");
         return;
     }
 }

@@ -1,10 +1,12 @@
 #include "verify/trainer_state.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/step_name.h"
 #include "base/text.h"
+#include "io/unfinished_file.h"
 #include "manifest/manifest.h"
 #include "open/megatron_config.h"
 #include "open/search_state.h"
@@ -77,9 +79,18 @@ static bool is_config_json(const char *name)
            (model_json_has_name(name) || text_ends_with(name, strlen(name), "_config.json"));
 }
 
+static bool is_of_tokenizer(const char *name)
+{
+    static const char *const ends[] = {".model", ".jinja", ".tiktoken", "vocab.txt", "merges.txt"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (text_ends_with(name, strlen(name), ends[i]))
+            return true;
+    return false;
+}
+
 bool trainer_state_is_of_model(const char *entry)
 {
-    return strchr(entry, '/') == NULL ? model_json_has_name(entry)
+    return strchr(entry, '/') == NULL ? model_json_has_name(entry) || is_of_tokenizer(entry)
                                       : is_config_json(text_file_name(entry));
 }
 
@@ -99,12 +110,46 @@ static bool is_json_cut(const probe_input *in, const char *entry)
     return is_cut;
 }
 
+static bool is_empty_folder(const probe_input *in, const char *entry)
+{
+    char **names = NULL;
+    size_t count = 0;
+    const bool is_read = folder_list(&in->dir, entry, &names, &count, NULL) == FSDPCK_OK;
+    free(names);
+    return is_read && count == 0;
+}
+
+const char *trainer_state_broken(const probe_input *in, const char *entry)
+{
+    const bool of_tokenizer = is_of_tokenizer(entry);
+    const bool is_json = text_ends_with(entry, strlen(entry), ".json");
+    path_kind kind;
+    uint64_t nbytes = 0;
+    if (entry[0] == '.' || !(of_tokenizer || is_json || trainer_state_has_name(entry)))
+        return NULL;
+    if (path_is_dangling(&in->dir, entry))
+        return "it is a link to a file that does not exist";
+    if (path_probe(&in->dir, entry, &kind, &nbytes, NULL) != FSDPCK_OK)
+        return NULL;
+    if (kind == PATH_FOLDER && is_empty_folder(in, entry)) /* of a mount without its file */
+        return "it is an empty folder";
+    if (of_tokenizer && kind == PATH_FILE && nbytes == 0 &&
+        !text_ends_with(entry, strlen(entry), ".txt"))
+        return "file is empty";
+    return of_tokenizer && kind == PATH_FILE && unfinished_is_pointer(&in->dir, entry)
+               ? "it is a git-lfs pointer, not the file itself"
+               : NULL;
+}
+
 fsdpck_status trainer_state_check(fsdpck_context *ctx, const probe_input *in, const char *entry,
                                   bool ends_only, fsdpck_error *err)
 {
     const logger log = ctx->log;
     fsdpck_checkpoint *c = NULL;
     path_kind kind;
+    const char *broken = trainer_state_broken(in, entry);
+    if (broken != NULL)
+        return FAIL(err, BADINPUT, NONE, "%s", broken);
     if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
     if (trainer_state_is_json(entry) || model_json_has_name(entry))
@@ -154,10 +199,24 @@ static bool may_be_saved(const probe_input *in, const char *entry, uint64_t *nby
            path_probe(&in->dir, entry, &kind, nbytes, NULL) == FSDPCK_OK && kind == PATH_FILE;
 }
 
-/* Empty, or without the end that its kind has. */
+static bool is_locked(const probe_input *in, const char *entry)
+{
+    uint64_t nbytes;
+    fsdpck_error why = FSDPCK_ERROR_INIT;
+    file f = FILE_CLOSED;
+    if (!may_be_saved(in, entry, &nbytes) && !is_other_json(entry))
+        return false;
+    const fsdpck_status st = file_open_read(&f, &in->dir, entry, 0, &why);
+    file_abandon(&f);
+    return st == FSDPCK_IO && why.sys_errno == EACCES;
+}
+
+/* Empty, without the end that its kind has, or one that cannot be read. */
 static bool is_incomplete(const probe_input *in, const char *entry)
 {
     uint64_t nbytes;
+    if (trainer_state_broken(in, entry) != NULL || is_locked(in, entry))
+        return true;
     if (is_other_json(entry) &&
         (entry[0] != '.' || strcmp(entry, ".metadata.json") == 0)) /* OLMo-core */
         return is_json_cut(in, entry);

@@ -155,7 +155,8 @@ static fsdpck_status check_file_beside(const state_walk *w, const probe_input *i
                                        const char *entry, fsdpck_error *err)
 {
     path_kind kind;
-    if (path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
+    if (trainer_state_broken(in, entry) == NULL &&
+        path_probe(&in->dir, entry, &kind, NULL, NULL) == FSDPCK_OK && kind != PATH_FILE)
         return FSDPCK_OK;
     /* verify_like reports it. */
     if (w->v->like != NULL && strcmp(entry, "config.json") == 0)

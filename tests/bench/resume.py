@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import statistics
@@ -176,16 +177,21 @@ def cost(options):
     bench = Bench(options)
     job, dst = JOBS[3], bench.work / "out"
     times = {"without": [], "with": []}
+    used = {"without": [], "with": []}
     for number in range(options.rounds + 1):  # the first pair warms up
         pair = [("without", []), ("with", ["--resume"])]
         for name, extra in pair if number % 2 else reversed(pair):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             seconds, _ = bench.timed(bench.command(job, dst, ["-q", *extra]))
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
             remove(dst)
             if number > 0:
                 times[name].append(seconds)
+                used[name].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     ratios = [b / a for a, b in zip(times["without"], times["with"])]
     for name, list_ in times.items():
-        print(f"{name}: median {statistics.median(list_):.3f} s, {min(list_):.3f} to {max(list_):.3f}")
+        print(f"{name}: median {statistics.median(list_):.3f} s, {min(list_):.3f} to {max(list_):.3f}; "
+              f"processor time {statistics.median(used[name]):.3f} s, {min(used[name]):.3f} to {max(used[name]):.3f}")
     print(f"ratio with / without: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
     shutil.rmtree(bench.work)
 

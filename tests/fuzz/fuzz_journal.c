@@ -1,6 +1,6 @@
 /* fuzz_journal: journals of finished ranges from arbitrary bytes.
  *
- * The bytes are parsed as they are, and with right checksums. Of what is accepted, each range is inside its file, in order,
+ * The bytes are parsed as they are, and with right checksums. In an accepted journal each range is inside its file, in order,
  * and found again; cut anywhere, the journal has a part of the ranges. */
 #include <stdlib.h>
 #include <string.h>

@@ -65,7 +65,7 @@ static void check_current_device(void)
     MUST(before == 3 && cudaGetDevice(&now) == cudaSuccess && now == 1);
     g->calls->leave(g, before);
     MUST(cudaGetDevice(&now) == cudaSuccess && now == 3);
-    /* A new thread has device 0, which nobody uses: no context is made for it. */
+    /* A new thread has device 0, without a user: no context is made for it. */
     MUST(pthread_create(&thread, NULL, use_in_a_thread, g) == 0);
     pthread_join(thread, NULL);
     MUST(!fake_cuda.has_context[0] && fake_cuda.has_context[1] && !fake_cuda.has_context[2]);

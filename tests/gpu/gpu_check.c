@@ -197,25 +197,40 @@ static void check(checker *c, uint64_t rounds)
     c->gpu->calls->close(c->gpu);
 }
 
+/* Work at the last moment, at once, and by threads. */
+static void check_fakes(uint64_t seed, uint64_t rounds)
+{
+    for (fake_mode mode = FAKE_LAST; mode <= FAKE_THREADS; mode++) {
+        static checker c;
+        static fake_gpu fake;
+        fake_gpu_init(&fake);
+        fake.bodies = true;
+        fake.mode = mode;
+        memset(&c, 0, sizeof c);
+        c.seed = seed;
+        c.gpu = &fake.base;
+        check(&c, rounds);
+        fake_gpu_release(&fake);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static checker c;
-    fake_gpu fake;
     fsdpck_error err;
     const bool faked = argc > 1 && strcmp(argv[1], "--fake") == 0;
     argc -= faked;
     argv += faked;
     c.seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    const uint64_t rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : faked ? 3 : 200;
     if (faked) {
-        fake_gpu_init(&fake);
-        fake.bodies = true;
-        c.gpu = &fake.base;
-    } else if (gpu_open(0, &c.gpu, &err) != FSDPCK_OK) {
+        check_fakes(c.seed, rounds);
+        return 0;
+    }
+    if (gpu_open(0, &c.gpu, &err) != FSDPCK_OK) {
         printf("skipped: %s\n", err.message);
         return SKIPPED;
     }
-    check(&c, argc > 2 ? strtoull(argv[2], NULL, 10) : faked ? 3 : 200);
-    if (faked)
-        fake_gpu_release(&fake);
+    check(&c, rounds);
     return 0;
 }

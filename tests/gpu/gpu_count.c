@@ -104,6 +104,7 @@ static void count(const count_case *c, const exec_request *given)
     fsdpck_error err;
     fake_gpu_init(&f);
     f.bodies = true;
+    f.blank = true;
     r.gpu = &f.base;
     must_be_ok(exec_resolve(&r, &x, &err), &err);
     (void)fill(x); /* a tile of a new kind is filled twice */

@@ -1,10 +1,13 @@
-/* nccl_check: NCCL with one rank that exchanges with itself. Exit status 77 where there is no GPU or no
- * NCCL. */
+/* nccl_check [--fake]: NCCL with one rank that exchanges with itself, and which network NCCL has found: one
+ * whose plugin does not load is replaced by TCP without a message. Exit status 77 where there is no GPU or
+ * no NCCL. --fake stands in for a GPU, to test this program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/nccl_exchange.h"
+#include "tests/support/fake_gpu.h"
 #include "tests/support/must.h"
 
 #define NBYTES  ((size_t)3000001)
@@ -51,8 +54,48 @@ static void exchange(gpu *g, gpu_stream *s, nccl_comm *c)
     g->calls->host_free(g, memory, 2 * NBYTES);
 }
 
-int main(void)
+/* NCCL's log goes to this file, unless the user wants it elsewhere. */
+static bool keep_log(char *path)
 {
+    const int fd = getenv("NCCL_DEBUG_FILE") == NULL ? mkstemp(path) : -1;
+    if (fd < 0)
+        return false;
+    close(fd);
+    return setenv("NCCL_DEBUG", "INFO", 1) == 0 && setenv("NCCL_DEBUG_FILE", path, 1) == 0;
+}
+
+static void print_network(const char *path)
+{
+    static const char words[] = "Using network ";
+    char line[1024];
+    bool found = false;
+    FILE *log = fopen(path, "r");
+    while (log != NULL && fgets(line, sizeof line, log) != NULL) {
+        const char *at = strstr(line, words);
+        if (at != NULL && !found)
+            printf("NCCL's network: %s", at + strlen(words));
+        found = found || at != NULL;
+    }
+    if (!found)
+        printf("NCCL's network: its log names none\n");
+    if (log != NULL)
+        fclose(log);
+    (void)unlink(path);
+}
+
+static fsdpck_status open_gpu(bool faked, gpu **g, fsdpck_error *err)
+{
+    static fake_gpu fake;
+    if (!faked)
+        return gpu_open(0, g, err);
+    fake_gpu_init(&fake);
+    *g = &fake.base;
+    return FSDPCK_OK;
+}
+
+int main(int argc, char **argv)
+{
+    char log[] = "/tmp/nccl_check.XXXXXX";
     const nccl_watch watch = {.timeout_seconds = 60};
     fsdpck_error err;
     uint8_t id[NCCL_ID_NBYTES];
@@ -60,10 +103,11 @@ int main(void)
     gpu_stream *s;
     nccl *n;
     nccl_comm *c;
-    if (gpu_open(0, &g, &err) != FSDPCK_OK) {
+    if (open_gpu(argc > 1 && strcmp(argv[1], "--fake") == 0, &g, &err) != FSDPCK_OK) {
         printf("skipped: %s\n", err.message);
         return SKIPPED;
     }
+    const bool logs = keep_log(log);
     if (nccl_load(NULL, &n, &err) != FSDPCK_OK) {
         printf("skipped: %s\n", err.message);
         return SKIPPED;
@@ -78,6 +122,8 @@ int main(void)
     g->calls->stream_free(s);
     printf("%s: NCCL %u, one rank\n", g->name, nccl_version(n));
     nccl_unload(n);
+    if (logs)
+        print_network(log);
     g->calls->close(g);
     return 0;
 }

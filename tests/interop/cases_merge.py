@@ -258,7 +258,8 @@ TIED = ([{"target_modules": ["q_proj"], "modules_to_save": saved} for saved in (
 
 @case(first=(2, 15))
 def case_merge_tied(setting):
-    """lm_head and embed_tokens share one storage; a module of modules_to_save has its own, so merging it unties them."""
+    """lm_head and embed_tokens share one storage; a module of modules_to_save has its own, so merging it unties them. PEFT casts the
+    factors for a bfloat16 model to float32, after which ensure_weight_tying no longer holds."""
     peft, _ = import_peft()
     for i, options in enumerate(TIED):
         torch.manual_seed(2)
@@ -275,7 +276,7 @@ def case_merge_tied(setting):
         for source, words in (("inside", ("--merge-adapter", "self") + config), ("base", ("--merge-adapter", truth))):
             done, out = setting.consolidate(setting.path("%s%d.pt" % (source, i)), "%s%d-out.pt" % (source, i), *words)
             check_merged(torch.load(out, weights_only=True), expected, "%s %s" % (source, options))
-            check(("LORA-TIED" in done.stderr) == (i not in (5, 8, 9)), "%s %s: %s" % (source, options, done.stderr))
+            check(("LORA-TIED" in done.stderr) == (i not in (5, 9)), "%s %s: %s" % (source, options, done.stderr))
 
 
 @case(first=(2, 15))

@@ -83,19 +83,19 @@ def check_extracted(setting, name, model, truth):
 # Model, options, whether the output has two weights where the base model has one, whether a warning names the tie.
 TIED = {
     "head": (make_tied, {"target_modules": ["q_proj", "lm_head"]}, False, True),
-    "head-tied": (make_tied, {"target_modules": ["q_proj", "lm_head"], "ensure_weight_tying": True}, False, False),
-    "embedding-tied": (make_tied, {"target_modules": ["q_proj", "embed_tokens"], "ensure_weight_tying": True}, False, False),
+    "head-tied": (make_tied, {"target_modules": ["q_proj", "lm_head"], "ensure_weight_tying": True}, False, True),
+    "embedding-tied": (make_tied, {"target_modules": ["q_proj", "embed_tokens"], "ensure_weight_tying": True}, False, True),
     "saved-head": (make_tied, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, True, True),
     "saved-both": (make_tied, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}, True, True),
     "saved-tied": (make_tied, {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"], "ensure_weight_tying": True}, False, False),
     "head-saved-embedding": (make_tied, {"target_modules": ["q_proj", "lm_head"], "modules_to_save": ["embed_tokens"]}, True, True),
     "embedding-saved-head": (make_tied, {"target_modules": ["q_proj", "embed_tokens"], "modules_to_save": ["lm_head"]}, True, True),
     "tokens": (make_tied, {"target_modules": ["q_proj"], "trainable_token_indices": [1, 5]}, False, False),
-    "tokens-head": (make_tied, {"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [1, 5]}}, False, False),
+    "tokens-head": (make_tied, {"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [1, 5]}}, False, True),
     "tokens-both": (make_tied, {"target_modules": ["q_proj"],
                                 "trainable_token_indices": {"lm_head": [1, 5], "embed_tokens": [1, 5]}}, False, False),
     "tokens-differ": (make_tied, {"target_modules": ["q_proj"],
-                                  "trainable_token_indices": {"lm_head": [2, 5], "embed_tokens": [1, 5]}}, False, False),
+                                  "trainable_token_indices": {"lm_head": [2, 5], "embed_tokens": [1, 5]}}, False, True),
     "untied-tokens": (make_llama, {"target_modules": ["q_proj"],
                                    "trainable_token_indices": {"lm_head": [1, 5], "embed_tokens": [1, 5]}}, False, False),
     "gpt2": (make_gpt2, {"target_modules": ["c_attn", "c_proj", "lm_head"], "fan_in_fan_out": True}, False, True),
@@ -150,8 +150,8 @@ PAIRS = {
     "head": ({"target_modules": ["q_proj", "lm_head"]}, True, True),
     "embedding": ({"target_modules": ["q_proj", "embed_tokens"]}, True, True),
     "both": ({"target_modules": ["q_proj", "embed_tokens", "lm_head"]}, True, True),
-    "head-tied": ({"target_modules": ["q_proj", "lm_head"], "ensure_weight_tying": True}, False, False),
-    "embedding-tied": ({"target_modules": ["q_proj", "embed_tokens"], "ensure_weight_tying": True}, False, False),
+    "head-tied": ({"target_modules": ["q_proj", "lm_head"], "ensure_weight_tying": True}, True, True),
+    "embedding-tied": ({"target_modules": ["q_proj", "embed_tokens"], "ensure_weight_tying": True}, True, True),
     "saved-head": ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, True, True),
     "saved-embedding": ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}, True, True),
     "saved-both": ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}, True, True),
@@ -159,9 +159,9 @@ PAIRS = {
     "saved-tied": ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}, False, False),
     "neither": ({"target_modules": ["q_proj"]}, False, False),
     "tokens": ({"target_modules": ["q_proj"], "trainable_token_indices": [1, 5]}, False, False),
-    "tokens-head": ({"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [1, 5]}}, False, True),
+    "tokens-head": ({"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [1, 5]}}, True, True),
     "tokens-both": ({"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [1, 5], "embed_tokens": [1, 5]}}, False, False),
-    "tokens-differ": ({"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [2, 5], "embed_tokens": [1, 5]}}, False, False)}
+    "tokens-differ": ({"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [2, 5], "embed_tokens": [1, 5]}}, True, False)}
 
 
 def save_pair(setting, make, name, more):

@@ -56,6 +56,7 @@ import cases_map_transformers  # noqa: E402, F401
 import cases_merge  # noqa: E402, F401
 import cases_merge_lost  # noqa: E402, F401
 import cases_merge_models  # noqa: E402, F401
+import cases_merge_trained  # noqa: E402, F401
 import cases_megatron  # noqa: E402, F401
 import cases_model  # noqa: E402, F401
 import cases_model_tree  # noqa: E402, F401

@@ -109,9 +109,10 @@ static bool do_one(fake_gpu *f, const fake_op *op)
 {
     if (op->call == FAKE_OTHER)
         return op->other(op->ctx);
-    if (f->pause_us > 0)
+    const uint64_t number = atomic_fetch_add(&f->operations, 1) + 1;
+    if (number <= f->pauses)
         usleep(f->pause_us);
-    if (atomic_fetch_add(&f->operations, 1) + 1 == f->late_fail_at)
+    if (number == f->late_fail_at)
         atomic_store(&f->is_lost, true);
     if (atomic_load(&f->is_lost))
         return true;

@@ -66,8 +66,10 @@ typedef struct fake_gpu {
     uint64_t late_fail_at;
     /* This copy flips a bit, and so do the next flips - 1 copies. */
     uint64_t flip_at, flips;
-    uint64_t device_most, pinned_most;    /* bytes that there are; 0: enough */
-    unsigned pause_us;                    /* before each operation */
+    uint64_t device_most, pinned_most; /* bytes that there are; 0: enough */
+    bool blank;                        /* new memory is not touched: for many workers */
+    uint64_t pauses;                   /* before so many operations */
+    unsigned pause_us;
     void (*on_close)(struct fake_gpu *f); /* may be NULL */
     atomic_uint_fast64_t calls;           /* so far, of those that may fail */
     atomic_uint_fast64_t copies, operations;

@@ -96,7 +96,8 @@ gpu_address fake_device_new(fake_gpu *f, uint64_t nbytes)
     nbytes += (DEVICE_ALIGN - nbytes % DEVICE_ALIGN) % DEVICE_ALIGN;
     uint8_t *p = aligned_alloc(DEVICE_ALIGN, nbytes);
     MUST(p != NULL);
-    memset(p, 0xA5, nbytes);
+    if (!f->blank)
+        memset(p, 0xA5, nbytes);
     pthread_mutex_lock(&f->lock);
     const gpu_address at = f->next_address;
     f->next_address += nbytes + GAP_NBYTES - nbytes % GAP_NBYTES;

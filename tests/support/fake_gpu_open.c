@@ -8,7 +8,7 @@
  *     FAKE_GPU_WRONG=1         that one's launches give wrong bytes
  *     FAKE_GPU_LATE=1:40       that one's 40th operation fails, which a wait finds
  *     FAKE_GPU_ROOM=1:N:M      that one has N bytes of memory, and M bytes can be pinned
- *     FAKE_GPU_PAUSE=1:500     that one's operations begin after 500 us
+ *     FAKE_GPU_PAUSE=1:500:9   that one's first 9 operations begin after 500 us
  *     FAKE_GPU_MODE=1          of all: work is done at once; 2: by threads
  */
 #include <inttypes.h>
@@ -62,7 +62,7 @@ fsdpck_status gpu_open(unsigned local_rank, gpu **out, fsdpck_error *err)
         f->pinned_most = second;
     }
     if (reads("FAKE_GPU_PAUSE", local_rank, &first, &second))
-        f->pause_us = (unsigned)first;
+        f->pause_us = (unsigned)first, f->pauses = second;
     f->mode = mode != NULL ? (fake_mode)atoi(mode) : FAKE_LAST;
     f->wrong = reads("FAKE_GPU_WRONG", local_rank, &first, &second);
     f->on_close = close_fake;

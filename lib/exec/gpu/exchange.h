@@ -13,8 +13,8 @@
  * the messages beside the data that it reads itself.
  *
  * Only one thread calls NCCL. Its waits end when the run's cancel token is set (also if another
- * rank fails or is lost), or some seconds after the group's peer timeout; the communicator is then
- * aborted.
+ * rank fails or is lost), or if no other rank has read or written for some seconds more than the group's
+ * peer timeout; the communicator is then aborted.
  *
  * A message has a checksum computed by the sender's device. If it differs at the receiver, the tile
  * is filled again by reads over MPI. Streams, column groups (column_group.h) and replicas always

@@ -118,7 +118,14 @@ static fsdpck_status agree_on_answers(exchange *e, fsdpck_status st, const fsdpc
 
 static bool is_stopped(void *ctx)
 {
-    return cancel_check(ctx, NULL) != FSDPCK_OK;
+    return cancel_check(((const exchange *)ctx)->x->r.cancel, NULL) != FSDPCK_OK;
+}
+
+/* A rank may read its round from slow storage, while its messages are waited for. */
+static uint64_t activity_of_others(void *ctx)
+{
+    progress *p = ((const exchange *)ctx)->x->r.progress;
+    return p == NULL ? 0 : atomic_load(&p->peers_moved_bytes);
 }
 
 /* Needs of a tile: rows split by its edges may be read whole. */
@@ -203,7 +210,7 @@ fsdpck_status exchange_open(struct exec *x, fsdpck_error *err)
         group_agree(x->r.group, e != NULL ? FSDPCK_OK : error_set_nomem(err, sizeof *e), err));
     e->x = x;
     e->transfers = VEC_OF(nccl_transfer, NULL);
-    e->watch = (nccl_watch){is_stopped, (void *)(uintptr_t)x->r.cancel,
+    e->watch = (nccl_watch){is_stopped, activity_of_others, e,
                             group_peer_timeout(x->r.group) + SLACK_SECONDS};
     x->of_engine->exchange = e;
     const fsdpck_status st = open_all(e, err);

@@ -306,8 +306,7 @@ fsdpck_status gpu_worker_finish(gpu_worker *l, uint8_t *span, uint64_t from, uin
     *intact = l->counts_here[COUNT_IN] == l->sum_in &&
               l->counts_here[COUNT_RECEIVED] == l->counts_here[COUNT_EXPECTED] &&
               (span == NULL || l->counts_here[COUNT_OUT] == gpu_sum(span + from, to - from));
-    for (unsigned i = 0; !*intact && i < GPU_KINDS_NBYTES;
-         i++) /* new again to who tries it again */
+    for (unsigned i = 0; !*intact && i < GPU_KINDS_NBYTES; i++) /* new again in the next try */
         (void)__atomic_fetch_and(&l->kinds[i], (uint8_t)~l->new_kinds[i], __ATOMIC_RELAXED);
     return FSDPCK_OK;
 }

@@ -56,6 +56,14 @@ static const name_case cases[] = {
     {"checkpoint_1_5000", STEP_CHECKPOINT, 1},
     {"1000", STEP_NUMBER, 1000},
     {"big8", STEP_NUMBER, 8},
+    /* distil-whisper: {step} and {epoch} */
+    {"checkpoint-500-epoch-3", STEP_CHECKPOINT, 500},
+    {"checkpoint-2-epoch-3", STEP_EPOCH, 3},
+    /* Python's f"{step:,}"; not a decimal comma, nor a list */
+    {"step-1,000", STEP_STEP, 1000},
+    {"step=12,345,678-v1", STEP_STEP, 12345678},
+    {"1,000", STEP_NUMBER, 1000},
+    {"step_5,epoch=1", STEP_STEP, 5},
     {"optimizer_1000", STEP_NUMBER, 1000},
     /* no step */
     {"last", STEP_NONE, 0},
@@ -65,12 +73,16 @@ static const name_case cases[] = {
     {"llama-3.1-8b", STEP_NONE, 0},
     {"writer", STEP_NONE, 0},
     {"step_10k", STEP_NONE, 0},
+    {"step-1e3", STEP_NONE, 0},
+    {"step-1,000.5", STEP_NONE, 0},
     {"step=1.5", STEP_NONE, 0},
     {"", STEP_NONE, 0},
     /* unknown */
     {"2024-05-01_12-00-00", STEP_UNKNOWN, 0},
     {"resnet50_3", STEP_UNKNOWN, 0},
     {"step_1-step_2", STEP_UNKNOWN, 0},
+    {"0,912", STEP_UNKNOWN, 0},
+    {"1,0000", STEP_UNKNOWN, 0},
 };
 
 static step_name read_of(const char *name)
@@ -156,4 +168,20 @@ Test(step_name, compares_kinds)
     const step_name both = read_of("epoch=1-step=200");
     cr_assert(both.has_epoch);
     cr_assert_eq(both.epoch, 1);
+}
+
+/* f"{step:_}", or an epoch and a step: the name does not tell. */
+Test(step_name, may_be_grouped)
+{
+    static const char *const grouped[] = {"step_1_000", "step 12 345 678", "step_999_000.pt"};
+    static const char *const others[] = {"step_1_0000", "step_1_00",  "step_0_100",
+                                         "step_1000",   "step-1-000", "step_1234_000"};
+    for (size_t i = 0; i < sizeof grouped / sizeof *grouped; i++) {
+        const step_name s = read_of(grouped[i]);
+        cr_expect(step_name_is_grouped(grouped[i], strlen(grouped[i]), &s), "%s", grouped[i]);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const step_name s = read_of(others[i]);
+        cr_expect_not(step_name_is_grouped(others[i], strlen(others[i]), &s), "%s", others[i]);
+    }
 }

@@ -129,3 +129,28 @@ Test(strtab, stops_at_the_budget)
     strtab_release(&t);
     cr_assert_eq(b.used_bytes, 0);
 }
+
+Test(strtab, truncated)
+{
+    strtab t;
+    strtab_init(&t, NULL);
+    char name[32];
+    uint32_t id;
+    for (unsigned n = 0; n < 300; n++)
+        cr_assert_eq(
+            strtab_intern(&t, name, (size_t)snprintf(name, sizeof(name), "%u", n), &id, NULL),
+            FSDPCK_OK);
+    strtab_truncate(&t, 400);
+    cr_assert_eq(strtab_count(&t), 300);
+    strtab_truncate(&t, 7);
+    cr_assert_eq(strtab_count(&t), 7);
+    for (unsigned n = 0; n < 300; n++)
+        cr_assert_eq(strtab_find(&t, name, (size_t)snprintf(name, sizeof(name), "%u", n)),
+                     n < 7 ? n : STRTAB_NONE);
+    cr_assert_eq(strtab_intern(&t, "later", 5, &id, NULL), FSDPCK_OK);
+    cr_assert_eq(id, 7);
+    cr_assert(strtab_is(&t, 6, "6", 1) && strtab_is(&t, 7, "later", 5));
+    strtab_truncate(&t, 0);
+    cr_assert_eq(strtab_find(&t, "0", 1), STRTAB_NONE);
+    strtab_release(&t);
+}

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/nccl_exchange.h"
@@ -279,5 +280,41 @@ Test(nccl, ranks_that_share_a_device_do_not_join)
         /* One of the two may have left before the other looked. */
         cr_assert(shared == 0 || (refused > 0 && strstr(all[1].err.message, "1 s") != NULL));
     }
+    nccl_unload(n);
+}
+
+typedef struct others {
+    unsigned asked, most; /* how often they still go on */
+} others;
+
+/* One poll takes 100 us or more. */
+static uint64_t go_on(void *ctx)
+{
+    others *o = ctx;
+    const struct timespec pause = {.tv_nsec = 50000000};
+    nanosleep(&pause, NULL);
+    o->asked += o->asked < o->most;
+    return o->asked;
+}
+
+static bool stood_still(void *ctx)
+{
+    const others *o = ctx;
+    return o->asked == o->most;
+}
+
+/* For 1.5 s another rank reads; the wait may take 1 s after that. */
+Test(nccl, a_wait_lasts_while_others_go_on)
+{
+    others o = {.most = 30};
+    const nccl_watch watch = {.activity = go_on, .ctx = &o, .timeout_seconds = 1};
+    fsdpck_error err = {0};
+    nccl *n = load();
+    nccl_comm *c;
+    cr_assert_eq(join(n, &watch, &c, &err), FSDPCK_OK);
+    cr_assert_eq(nccl_wait(c, stood_still, &o, &err), FSDPCK_OK, "%s", err.message);
+    cr_assert_eq(nccl_wait(c, never, NULL, &err), FSDPCK_DEVICE);
+    cr_assert_not_null(strstr(err.message, "more than 1 s"));
+    nccl_leave(&c);
     nccl_unload(n);
 }

@@ -225,11 +225,13 @@ Test(dcp_safetensors, sets_of_names)
 {
     cr_expect(same_set("m-9-of-12.safetensors", "m-10-of-12.safetensors"));
     cr_expect(same_set("model0-mp4.safetensors", "model3-mp4.safetensors"));
-    cr_expect(same_set("a_world_size_12_rank_3.safetensors", "a_world_size_12_rank_11.safetensors"));
+    cr_expect(
+        same_set("a_world_size_12_rank_3.safetensors", "a_world_size_12_rank_11.safetensors"));
     cr_expect_not(same_set("model0-mp4.safetensors", "model0-mp8.safetensors"));
     cr_expect_not(
         same_set("a_world_size_2_rank_1.safetensors", "a_world_size_12_rank_1.safetensors"));
-    cr_expect_not(same_set("a_world_size_2_rank_1.safetensors", "b_world_size_2_rank_1.safetensors"));
+    cr_expect_not(
+        same_set("a_world_size_2_rank_1.safetensors", "b_world_size_2_rank_1.safetensors"));
     cr_expect_not(same_set("m_1_of_2.safetensors", "m_1.of.2.safetensors"));
     cr_expect_not(same_set("m_1_of_2.safetensors", "m_1_of_2.fp16.safetensors"));
 }
@@ -292,4 +294,32 @@ Test(dcp_safetensors, names)
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         cr_expect_not(shard_name_parse(others[i], &n), "%s", others[i]);
+}
+
+/* As save_pretrained of transformers and diffusers names them, with and without a variant. */
+Test(shard_name, index)
+{
+    static const char *const rows[][2] = {
+        {"model-00001-of-00002.safetensors", "model.safetensors.index.json"},
+        {"pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"},
+        {"ft-model-00001-of-00002.safetensors", "ft-model.safetensors.index.json"},
+        {"model.fp16-00001-of-00002.safetensors", "model.safetensors.index.fp16.json"},
+        {"model-00001-of-00002.fp16.safetensors", "model.safetensors.index.fp16.json"},
+        {"diffusion_pytorch_model.non_ema-00001-of-00002.safetensors",
+         "diffusion_pytorch_model.safetensors.index.non_ema.json"}};
+    static const char *const others[] = {"model.safetensors",
+                                         "model-1-of-2.safetensors",
+                                         "-00001-of-00002.safetensors",
+                                         "model-00001-of-00002.pt",
+                                         "model-00001-of-00002x.safetensors",
+                                         "model-00001-of-000022.safetensors",
+                                         ""};
+    char index[80];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cr_assert(shard_name_index(rows[i][0], index, sizeof index), "%s", rows[i][0]);
+        cr_assert_str_eq(index, rows[i][1]);
+        cr_assert_not(shard_name_index(rows[i][0], index, strlen(rows[i][1])));
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        cr_assert_not(shard_name_index(others[i], index, sizeof index), "%s", others[i]);
 }
