@@ -12,7 +12,7 @@ bool hf_choice_is_variant(const char *name);
 fsdpck_status hf_choice_index(const probe_input *in, const char **name,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* What is read without an index: only the single file, as in transformers; otherwise the numbered files, if they belong
+/* The files that are read without an index: only the single file, as in transformers; otherwise the numbered files, if they belong
  * to one model; otherwise all. */
 typedef struct hf_choice {
     const char *alone;
