@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -331,6 +332,13 @@ static fsdpck_status open_writer(journal_writer **out, const folder *parent, con
     if (rc != 0) {
         free(w);
         return error_set_errno(err, rc, "opening the journal", name);
+    }
+    struct stat st;
+    /* Ranges that another user records would keep bytes that this one never wrote. */
+    if (fstat(w->fd, &st) != 0 || st.st_uid != geteuid() || !S_ISREG(st.st_mode)) {
+        close(w->fd);
+        free(w);
+        return error_set_errno(err, EPERM, "opening the journal", name);
     }
     pthread_mutex_init(&w->lock, NULL);
     *lock = lock_file(w->fd);
