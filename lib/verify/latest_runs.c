@@ -9,9 +9,10 @@
 #include "open/search_state.h"
 
 enum {
-    DEPTH_MAX = 4,     /* of folders below the one that was given */
-    FOLDERS_MAX = 512, /* that are searched */
-    TRIES_MAX = 3,     /* candidates of a folder that are opened */
+    DEPTH_MAX = 4,      /* of folders below the one that was given */
+    FOLDERS_MAX = 512,  /* that are searched */
+    ENTRIES_MAX = 4096, /* of a searched folder: one with more holds data */
+    TRIES_MAX = 3,      /* candidates of a folder that are opened */
     NAMED_MAX = 4
 };
 
@@ -57,7 +58,7 @@ static const latest_step *newest_of(const latest_list *l)
     return NULL;
 }
 
-/* *is_run: it is a run, or a checkpoint; nothing below it is searched. */
+/* *is_run: it is a run, a checkpoint, or large; nothing below it is searched. */
 static fsdpck_status check_folder(runs_walk *w, const char *path, const folder *dir, bool *is_run,
                                   fsdpck_error *err)
 {
@@ -66,9 +67,9 @@ static fsdpck_status check_folder(runs_walk *w, const char *path, const folder *
     *is_run = true;
     if (probe_gather(path, &in, NULL) != FSDPCK_OK)
         return FSDPCK_OK;
-    const bool is_checkpoint = probe_readers(&in, NULL) != NULL;
+    const bool is_other = in.entry_count > ENTRIES_MAX || probe_readers(&in, NULL) != NULL;
     probe_release(&in);
-    if (is_checkpoint)
+    if (is_other)
         return FSDPCK_OK;
     latest_list_init(&l);
     fsdpck_status st = latest_list_read(&l, path, dir, err);
