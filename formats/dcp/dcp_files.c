@@ -8,7 +8,6 @@
 #include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
 #include "formats/dcp/dcp_missing.h"
-#include "io/path_stamp.h"
 
 /* --- sizes --- */
 
@@ -25,16 +24,12 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
     const size_job *s = ctx;
     dcp_file_state *state = &s->states[job];
     const char *name = catalogue_name(s->cat, catalogue_file(s->cat, job)->path);
-    path_stamp stamp;
     path_kind kind;
     uint64_t identity;
     (void)worker;
 
-    RETURN_IF(path_identify(&s->d->dir, name, &kind, &state->nbytes, &identity, err));
-    s->mtimes_ns[job] =
-        path_stamp_get(&stamp, &s->d->dir, name, NULL) == FSDPCK_OK && stamp.kind == PATH_FILE
-            ? stamp.mtime_ns
-            : INT64_MIN;
+    RETURN_IF(
+        path_identify(&s->d->dir, name, &kind, &state->nbytes, &identity, &s->mtimes_ns[job], err));
     state->kind = (uint8_t)kind;
     if (kind == PATH_FILE)
         file_set_expect(&s->d->blobs, (uint32_t)job, state->nbytes, identity);

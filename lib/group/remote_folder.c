@@ -75,7 +75,7 @@ static fsdpck_status put_folder(const remote_folder *v, const char *sub, bool de
         text_printf(&path, "%s%s%s", sub, sub[0] != '\0' ? "/" : "", names[i]);
         st = text_check(&path, err);
         if (st == FSDPCK_OK)
-            st = path_identify(d, path.text, &kind, &nbytes, &identity, err);
+            st = path_identify(d, path.text, &kind, &nbytes, &identity, NULL, err);
         if (st == FSDPCK_OK && (kind == PATH_FILE || kind == PATH_FOLDER))
             st = put_entry(v, t, path.text, kind, nbytes, identity, err);
         if (st == FSDPCK_OK && kind == PATH_FOLDER && deeper)

@@ -98,11 +98,13 @@ uint64_t file_identify(const file *f)
 }
 
 fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
-                            uint64_t *identity, fsdpck_error *err)
+                            uint64_t *identity, int64_t *mtime_ns, fsdpck_error *err)
 {
     struct stat st;
     *kind = PATH_ABSENT;
     *identity = 0;
+    if (mtime_ns != NULL)
+        *mtime_ns = INT64_MIN;
     if (nbytes != NULL)
         *nbytes = 0;
     if (!is_here(dir) || fstatat(fd_of(dir), path, &st, 0) != 0) {
@@ -119,8 +121,11 @@ fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind
     *kind = S_ISREG(st.st_mode) ? PATH_FILE : S_ISDIR(st.st_mode) ? PATH_FOLDER : PATH_OTHER;
     if (nbytes != NULL && *kind == PATH_FILE)
         *nbytes = (uint64_t)st.st_size;
-    if (*kind == PATH_FILE)
-        *identity = identity_of((uint64_t)st.st_ino, mtime_of(&st));
+    if (*kind != PATH_FILE)
+        return FSDPCK_OK;
+    *identity = identity_of((uint64_t)st.st_ino, mtime_of(&st));
+    if (mtime_ns != NULL)
+        *mtime_ns = mtime_of(&st);
     return FSDPCK_OK;
 }
 
@@ -128,7 +133,7 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
                          fsdpck_error *err)
 {
     uint64_t identity;
-    return path_identify(dir, path, kind, nbytes, &identity, err);
+    return path_identify(dir, path, kind, nbytes, &identity, NULL, err);
 }
 
 bool path_is_dangling(const folder *dir, const char *path)

@@ -55,9 +55,11 @@ fsdpck_status path_probe(const folder *dir, const char *path, path_kind *kind, u
                          fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The same, and a number made from inode and mtime: equal for one file on every host that shares
- * it, different for other files, including copies. 0 if it is not a local file. */
+ * it, different for other files, including copies. 0 if it is not a local file. `mtime_ns` may be NULL;
+ * INT64_MIN if it is not a local file. */
 fsdpck_status path_identify(const folder *dir, const char *path, path_kind *kind, uint64_t *nbytes,
-                            uint64_t *identity, fsdpck_error *err) FSDPCK_MUST_CHECK;
+                            uint64_t *identity, int64_t *mtime_ns,
+                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
 /* The same number of an open file; 0 if it is remote. */
 uint64_t file_identify(const file *f);

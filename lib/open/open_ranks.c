@@ -36,7 +36,7 @@ static fsdpck_status check_one_file(group *g, const char *path, fsdpck_error *er
     uint64_t nbytes = 0, identity = 0, sample = 0;
     path_kind kind;
     bool same;
-    fsdpck_status st = path_identify(NULL, path, &kind, &nbytes, &identity, err);
+    fsdpck_status st = path_identify(NULL, path, &kind, &nbytes, &identity, NULL, err);
     RETURN_IF(group_agree_result(g, st, true, err));
     RETURN_IF(group_is_same(g, identity, &same, err));
     if (same)

@@ -54,11 +54,11 @@ bool latest_recorded_is_link(const latest_list *l, const char *path)
 {
     uint64_t own = 0, other = 0;
     path_kind kind;
-    if (path_identify(NULL, path, &kind, NULL, &own, NULL) != FSDPCK_OK || own == 0)
+    if (path_identify(NULL, path, &kind, NULL, &own, NULL, NULL) != FSDPCK_OK || own == 0)
         return false;
     for (size_t i = 0; i < l->steps.count; i++)
         if (path_identify(NULL, VEC_AT(&l->steps, const latest_step, i)->path, &kind, NULL, &other,
-                          NULL) == FSDPCK_OK &&
+                          NULL, NULL) == FSDPCK_OK &&
             other == own)
             return true;
     return false;
