@@ -203,6 +203,7 @@ static fsdpck_status write_member(const row_block *b, const member_buffer *s, ui
         resume_count(b->worker, &s->range, &s->kept);
     } else {
         RETURN_IF(write_range(b->worker, &s->range, s->bytes, err));
+        tile_parts_find(&b->worker->parts, x->r.plan, &s->range);
         resume_record(b->worker, &s->range, s->bytes, overflows);
     }
     progress_add(x->r.progress, s->range.end - s->range.begin);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc.h"
 #include "exec/column_group.h"
 #include "exec/exec_internal.h"
 
@@ -94,35 +93,12 @@ fsdpck_status exec_finish_tile(worker *w, const output_range *range, uint64_t it
     return FSDPCK_OK;
 }
 
-/* Deferred bytes are zeros until their checksum is known, as in a tile that is filled. */
-static void zero_deferred(worker *w, const output_range *range)
-{
-    tile_walk walk;
-    const range_part *part;
-    tile_parts_begin(&walk, &w->parts);
-    while ((part = tile_parts_next(&walk)) != NULL)
-        if (part->kind == RANGE_PART_DEFERRED)
-            memset(w->tile + w->at + (part->begin - range->begin), 0, part->end - part->begin);
-}
-
 fsdpck_status exec_finish_kept(worker *w, const output_range *range, uint64_t item_begin,
                                const kept_range *kept, fsdpck_error *err)
 {
-    struct exec *x = w->x;
-    uint8_t *bytes = w->tile + w->at;
-    const uint64_t nbytes = range->end - range->begin;
-    tile_parts_find(&w->parts, x->r.plan, range);
-    if (x->deferred_count > 0)
-        zero_deferred(w, range);
     checksum_range(w, range, item_begin);
-    progress_add(x->r.progress, nbytes);
-    /* With other tiles, other deferred bytes are known at this time. */
-    if (x->deferred_count > 0 && crc64_update(0, bytes, nbytes) != kept->crc64) {
-        RETURN_IF(write_range(w, range, bytes, err));
-        resume_record(w, range, bytes, kept->overflows);
-        w->stats.cast_overflows += kept->overflows;
-        return FSDPCK_OK;
-    }
+    RETURN_IF(resume_write_deferred(w, range, w->tile + w->at, err));
+    progress_add(w->x->r.progress, range->end - range->begin);
     resume_count(w, range, kept);
     return FSDPCK_OK;
 }

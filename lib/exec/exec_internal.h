@@ -288,16 +288,19 @@ fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
 
 /* --- exec_resume.c: ranges that an earlier run wrote --- */
 typedef struct kept_range {
-    uint64_t crc64;     /* of the bytes */
     uint64_t overflows; /* of exec_stats.cast_overflows */
     uint64_t ranges;    /* of the journal */
 } kept_range;
-/* Reads a range of the output into `bytes` if the journal covers it. *is_kept: the bytes have their checksums. */
+/* Reads a range of the output into `bytes` if the journal covers it. *is_kept: the bytes have their checksums; those
+ * that the end of a run writes are zeros, and w->parts has the parts of the range. */
 fsdpck_status resume_read(worker *w, const output_range *range, uint8_t *bytes, bool *is_kept,
                           kept_range *kept, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Counts a range that is not written again. */
 void resume_count(worker *w, const output_range *range, const kept_range *kept);
-/* After a range was written. */
+/* Writes the deferred bytes of a range that is kept, as far as they are known. */
+fsdpck_status resume_write_deferred(worker *w, const output_range *range, const uint8_t *bytes,
+                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* After a range was written. `w->parts`: of the range. */
 void resume_record(worker *w, const output_range *range, const uint8_t *bytes, uint64_t overflows);
 
 /* --- engine_threads.c --- */

@@ -1,5 +1,10 @@
 /* Ranges that an earlier run wrote (io/journal.h). They are read from the output instead of the source, and compared
- * with their checksums, before any checksum of the output is computed from them. */
+ * with their checksums, before any checksum of the output is computed from them.
+ *
+ * Bytes that the end of a run writes count as zeros: deferred ones, and those of no part, such as the directory of a
+ * zip file. They may have been written after the range was recorded, and are made again. */
+#include <string.h>
+
 #include "base/bytes.h"
 #include "base/crc.h"
 #include "exec/exec_internal.h"
@@ -41,6 +46,90 @@ uint64_t exec_hash(const struct exec *x)
     return h;
 }
 
+/* Runs of bytes that are written with their tile: chunks and constants. */
+typedef struct run_walk {
+    tile_walk parts;
+    const range_part *next;
+} run_walk;
+
+static const range_part *next_written(tile_walk *parts)
+{
+    const range_part *part;
+    do
+        part = tile_parts_next(parts);
+    while (part != NULL && part->kind == RANGE_PART_DEFERRED);
+    return part;
+}
+
+static void runs_begin(run_walk *runs, const worker *w)
+{
+    tile_parts_begin(&runs->parts, &w->parts);
+    runs->next = next_written(&runs->parts);
+}
+
+static bool runs_next(run_walk *runs, uint64_t *begin, uint64_t *end)
+{
+    if (runs->next == NULL)
+        return false;
+    *begin = runs->next->begin;
+    *end = runs->next->end;
+    while ((runs->next = next_written(&runs->parts)) != NULL && runs->next->begin <= *end)
+        *end = runs->next->end > *end ? runs->next->end : *end;
+    return true;
+}
+
+static void zero_others(const worker *w, const output_range *range, uint8_t *bytes)
+{
+    uint64_t at = range->begin, begin, end;
+    run_walk runs;
+    runs_begin(&runs, w);
+    while (runs_next(&runs, &begin, &end)) {
+        memset(bytes + (at - range->begin), 0, begin - at);
+        at = end;
+    }
+    memset(bytes + (at - range->begin), 0, range->end - at);
+}
+
+static uint64_t crc_of_zeros(uint64_t crc, uint64_t nbytes)
+{
+    static const uint8_t zeros[1024];
+    for (; nbytes > sizeof zeros; nbytes -= sizeof zeros)
+        crc = crc64_update(crc, zeros, sizeof zeros);
+    return crc64_update(crc, zeros, nbytes);
+}
+
+/* As after zero_others. */
+static uint64_t crc_of_runs(const worker *w, const output_range *range, const uint8_t *bytes)
+{
+    uint64_t crc = 0, at = range->begin, begin, end;
+    run_walk runs;
+    runs_begin(&runs, w);
+    while (runs_next(&runs, &begin, &end)) {
+        crc = crc_of_zeros(crc, begin - at);
+        crc = crc64_update(crc, bytes + (begin - range->begin), end - begin);
+        at = end;
+    }
+    return crc_of_zeros(crc, range->end - at);
+}
+
+fsdpck_status resume_write_deferred(worker *w, const output_range *range, const uint8_t *bytes,
+                                    fsdpck_error *err)
+{
+    struct exec *x = w->x;
+    tile_walk walk;
+    const range_part *part;
+    tile_parts_begin(&walk, &w->parts);
+    while (x->deferred_count > 0 && (part = tile_parts_next(&walk)) != NULL) {
+        if (part->kind != RANGE_PART_DEFERRED || !x->deferred_done[part->deferred])
+            continue;
+        w->stats.bytes_written += part->end - part->begin;
+        RETURN_IF(output_write_at(x->out, range->file, part->begin,
+                                  bytes + (part->begin - range->begin), part->end - part->begin,
+                                  err));
+    }
+    return FSDPCK_OK;
+}
+
 fsdpck_status resume_read(worker *w, const output_range *range, uint8_t *bytes, bool *is_kept,
                           kept_range *kept, fsdpck_error *err)
 {
@@ -52,12 +141,13 @@ fsdpck_status resume_read(worker *w, const output_range *range, uint8_t *bytes, 
         !journal_covers(x->finished, range->file, range->begin, range->end))
         return FSDPCK_OK;
     RETURN_IF(output_read_at(x->out, range->file, at, bytes, range->end - at, err));
+    tile_parts_find(&w->parts, x->r.plan, range);
+    zero_others(w, range, bytes);
     while (at < range->end) {
         const journal_range *r = journal_find(x->finished, range->file, at, range->end);
         const uint64_t crc = crc64_update(0, bytes + (at - range->begin), r->nbytes);
         if (crc != r->crc64)
             return FSDPCK_OK;
-        kept->crc64 = crc64_join(kept->crc64, crc, r->nbytes);
         kept->overflows += r->count;
         kept->ranges++;
         at += r->nbytes;
@@ -82,6 +172,6 @@ void resume_record(worker *w, const output_range *range, const uint8_t *bytes, u
     journal_add(w->x->journal, &(journal_range){.file = range->file,
                                                 .offset_bytes = range->begin,
                                                 .nbytes = nbytes,
-                                                .crc64 = crc64_update(0, bytes, nbytes),
+                                                .crc64 = crc_of_runs(w, range, bytes),
                                                 .count = (uint32_t)overflows});
 }

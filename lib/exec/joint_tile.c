@@ -2,7 +2,6 @@
  * of each of its rows, for which nearly all of it is read. All workers fill one tile together, so that
  * tiles are large and few although memory is small: each worker reads a part of the rows. Then each
  * writes a part of the tile. */
-#include "base/crc.h"
 #include "base/platform.h"
 #include "exec/exec_internal.h"
 
@@ -125,9 +124,7 @@ static fsdpck_status finish_part(void *ctx, unsigned worker_index, uint64_t job,
     tile_parts_find(&w->parts, t->x->r.plan, &part);
     w->tile = t->tile + job * t->part_nbytes;
     w->at = part.begin % FILE_DIRECT_ALIGN;
-    kept_range kept = job == 0 ? t->kept : (kept_range){0};
-    if (t->is_kept)
-        kept.crc64 = crc64_update(0, w->tile + w->at, part.end - part.begin);
+    const kept_range kept = job == 0 ? t->kept : (kept_range){0};
     const fsdpck_status st =
         t->is_kept ? exec_finish_kept(w, &part, part.begin, &kept, err)
                    : exec_finish_tile(w, &part, part.begin, true, job == 0 ? t->overflows : 0, err);

@@ -23,7 +23,7 @@ enum { MAGIC_BYTES = 8, FIXED_BYTES = 72, SOURCE_BYTES = 24, OUTPUT_BYTES = 8, C
 
 /* Records are written once this many are in memory, or ranges of so many bytes. */
 enum { BATCH_RECORDS = 64 };
-#define BATCH_NBYTES ((uint64_t)4 << 20)
+#define BATCH_NBYTES ((uint64_t)1 << 20)
 
 static const uint8_t magic[MAGIC_BYTES] = {'f', 's', 'd', 'p', 'c', 'k', 'J', '\n'};
 
