@@ -13,7 +13,8 @@
 #include "open/state_files.h"
 #include "open/state_list.h"
 
-enum { COMPONENTS_MAX = 64, COMPONENT_DEPTH = 2 }; /* of folders inside whose JSON files are read */
+/* Folders inside whose JSON files are read. A folder of very many entries holds no such parts. */
+enum { COMPONENTS_MAX = 64, COMPONENT_DEPTH = 2, COMPONENT_ENTRIES_MAX = 4096 };
 
 bool trainer_state_is_read(const catalogue *c, const char *entry)
 {
@@ -297,7 +298,8 @@ static fsdpck_status add_of_components(const probe_input *in, strtab *names, fsd
     uint32_t id;
     strtab_init(&folders, NULL);
     fsdpck_status st = FSDPCK_OK;
-    for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < in->entry_count; i++)
+    const size_t count = in->entry_count <= COMPONENT_ENTRIES_MAX ? in->entry_count : 0;
+    for (size_t i = 0; st == FSDPCK_OK && in->is_folder && i < count; i++)
         if (strtab_count(&folders) < COMPONENTS_MAX && is_component(in, in->entries[i]))
             st = strtab_intern(&folders, in->entries[i], strlen(in->entries[i]), &id, err);
     for (uint32_t i = 0; st == FSDPCK_OK && i < strtab_count(&folders); i++) {

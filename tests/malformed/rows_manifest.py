@@ -230,7 +230,9 @@ def texts():
     rows = [row("N07", name, "R", "MAN-VERSION" if name == "float" else "MAN-JSON", text_of(change)) for name, change in json_rows]
     return rows + [
         row("N07", "not-utf8", "R", "MAN-JSON", with_manifest(lambda d: json.dumps(d).encode() + b"\xff")),
-        row("N07", "folder", "R", "FILE-TYPE", in_its_place(os.mkdir)),
+        row("N07", "folder", "R", "FILE-TYPE", in_its_place(os.mkdir),
+            commands=("inspect", "layout", "structure", "coverage", "checksum", "consolidate", "reshard", "digest", "diff")),
+        row("N07", "folder-latest", "R", "SIDE-UNREAD", in_its_place(os.mkdir), at="open", commands=("latest",)),
         row("N07", "fifo", "R", "FILE-TYPE", in_its_place(os.mkfifo)),
         row("N07", "device", "R", "FILE-TYPE", in_its_place(lambda p: os.symlink("/dev/zero", p))),
     ]
