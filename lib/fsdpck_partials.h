@@ -58,8 +58,8 @@ typedef struct fsdpck_partial {
      * of fsdpck are the same. */
     int resumable;
     uint64_t finished_ranges, finished_nbytes; /* in the journal; unchecked */
-    int is_only_copy; /* a replaced output whose name does not exist: rename it to `of` */
-    int removed;      /* by this call */
+    int is_only_copy; /* a replaced output, and nothing (or an empty object) has its name: rename it to `of` */
+    int removed; /* by this call */
 } fsdpck_partial;
 
 /* A list of them. It does not change after it is made: make another one to see later changes. One thread at a time

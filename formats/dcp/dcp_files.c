@@ -31,6 +31,7 @@ static fsdpck_status probe_file(void *ctx, unsigned worker, uint64_t job, fsdpck
     RETURN_IF(
         path_identify(&s->d->dir, name, &kind, &state->nbytes, &identity, &s->mtimes_ns[job], err));
     state->kind = (uint8_t)kind;
+    catalogue_file(s->cat, job)->identity = identity;
     if (kind == PATH_FILE)
         file_set_expect(&s->d->blobs, (uint32_t)job, state->nbytes, identity);
     /* Opening refuses links, and names folders and devices correctly. */

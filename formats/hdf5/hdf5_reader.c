@@ -169,6 +169,7 @@ static fsdpck_status fill(reader *r, const open_request *req, fsdpck_error *err)
     uint32_t index;
     RETURN_IF(hdf5_superblock_read(&r->in, &super, err));
     RETURN_IF(catalogue_add_file(r->cat, name, strlen(name), r->in.nbytes, CAT_NONE, &index, err));
+    catalogue_file(r->cat, index)->identity = file_identify(&r->in);
     RETURN_IF(ask_child(r, req, &super, err));
     if (r->known.status != FSDPCK_OK) {
         if (err != NULL)

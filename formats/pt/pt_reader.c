@@ -314,6 +314,8 @@ static fsdpck_status open_file(const open_request *req, catalogue *cat, void **s
     if (st == FSDPCK_OK)
         st = catalogue_add_file(cat, name, strlen(name), p->f.nbytes, CAT_NONE, &file_index, err);
     if (st == FSDPCK_OK)
+        catalogue_file(cat, file_index)->identity = file_identify(&p->f);
+    if (st == FSDPCK_OK)
         st =
             torch_archive_open(&in, req->metadata, &cat->pool, req->opaque_calls, &p->archive, err);
     if (st == FSDPCK_OK)

@@ -326,6 +326,7 @@ static fsdpck_status fill_catalogue(const open_request *req, st_files *s, census
         (void)is_shard(name, &parts);
         RETURN_IF(catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, i),
                                      parts.rank_number - 1, &index, err));
+        catalogue_file(cat, index)->identity = st_files_identity(s, i);
     }
     shards_global g;
     shards_global_init(&g, req->metadata);

@@ -267,6 +267,8 @@ static fsdpck_status fill(const st_files *s, const hf_ties *ties, budget *owner,
         st = catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, i), CAT_NONE, &index,
                                 err);
         if (st == FSDPCK_OK)
+            catalogue_file(cat, index)->identity = st_files_identity(s, i);
+        if (st == FSDPCK_OK)
             st = add_file_tensors(s, i, &names, &owners, cat, err);
     }
     if (st == FSDPCK_OK)

@@ -37,6 +37,7 @@ static fsdpck_status fill(st_files *s, const char *name, catalogue *cat, fsdpck_
     uint32_t index;
     RETURN_IF(
         catalogue_add_file(cat, name, strlen(name), st_files_nbytes(s, 0), CAT_NONE, &index, err));
+    catalogue_file(cat, index)->identity = st_files_identity(s, 0);
     for (size_t i = 0; i < h->entries.count; i++)
         RETURN_IF(st_files_add_tensor(s, 0, VEC_AT(&h->entries, const st_entry, i), cat, err));
     return catalogue_seal(cat, err);

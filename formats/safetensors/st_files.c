@@ -91,6 +91,11 @@ uint64_t st_files_nbytes(const st_files *s, size_t i)
     return VEC_AT(&s->opened, opened, i)->nbytes;
 }
 
+uint64_t st_files_identity(const st_files *s, size_t i)
+{
+    return file_set_identity((file_set *)&s->files, (uint32_t)i);
+}
+
 const char *st_files_name(const st_files *s, size_t i)
 {
     /* The set locks itself for the query, which does not change its visible state. */

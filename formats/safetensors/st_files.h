@@ -30,6 +30,8 @@ fsdpck_status st_files_read_headers(st_files *s, fsdpck_error *err) FSDPCK_MUST_
 const st_header *st_files_header(const st_files *s, size_t i);
 /* Size of a file whose header was read. */
 uint64_t st_files_nbytes(const st_files *s, size_t i);
+/* See cat_file.identity. */
+uint64_t st_files_identity(const st_files *s, size_t i);
 const char *st_files_name(const st_files *s, size_t i);
 /* Adds folder and name to an error about file i. */
 void st_files_error_path(const st_files *s, size_t i, fsdpck_error *err);

@@ -54,6 +54,8 @@ fsdpck_status torch_folder_add(torch_folder *r, catalogue *cat, const char *name
         st = file_set_nbytes(&r->files, *index, &nbytes, err);
     if (st == FSDPCK_OK)
         st = catalogue_add_file(cat, name, strlen(name), nbytes, rank, &in_catalogue, err);
+    if (st == FSDPCK_OK)
+        catalogue_file(cat, in_catalogue)->identity = file_set_identity(&r->files, *index);
     if (st == FSDPCK_OK && in_catalogue != *index)
         st = FAIL(err, INTERNAL, NONE, "files were added in two different orders");
     if (st != FSDPCK_OK)

@@ -147,6 +147,13 @@ fsdpck_status file_set_nbytes(file_set *s, uint32_t index, uint64_t *nbytes, fsd
     return FSDPCK_OK;
 }
 
+uint64_t file_set_identity(file_set *s, uint32_t index)
+{
+    uint64_t nbytes;
+    struct file_set_entry *e = entry_at(s, index);
+    return entry_seen(s, e, &nbytes) ? file_identify(&e->f) : e->expected_identity;
+}
+
 fsdpck_status file_set_read_at(file_set *s, uint32_t index, uint64_t offset_bytes, void *dst,
                                uint64_t nbytes, fsdpck_error *err)
 {

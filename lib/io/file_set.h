@@ -37,6 +37,8 @@ void file_set_expect(file_set *s, uint32_t index, uint64_t nbytes, uint64_t iden
 /* Size at first open; opens it. */
 fsdpck_status file_set_nbytes(file_set *s, uint32_t index, uint64_t *nbytes,
                               fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* file_identify of a file that was opened, or what file_set_expect has; 0: unknown. */
+uint64_t file_set_identity(file_set *s, uint32_t index);
 fsdpck_status file_set_read_at(file_set *s, uint32_t index, uint64_t offset_bytes, void *dst,
                                uint64_t nbytes, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* CRC-64 of a few blocks of the file, including the first and the last: distinguishes different

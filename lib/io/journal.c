@@ -19,7 +19,7 @@
 #define JOURNAL_NBYTES_MAX ((uint64_t)1 << 30)
 
 /* magic, version, header size, program, plan, partial, rank, ranks, numbers of sources and outputs */
-enum { MAGIC_BYTES = 8, FIXED_BYTES = 72, SOURCE_BYTES = 24, OUTPUT_BYTES = 8, CRC_BYTES = 8 };
+enum { MAGIC_BYTES = 8, FIXED_BYTES = 72, SOURCE_BYTES = 16, OUTPUT_BYTES = 8, CRC_BYTES = 8 };
 
 /* Records are written once this many are in memory, or ranges of so many bytes. */
 enum { BATCH_RECORDS = 64 };
@@ -55,9 +55,7 @@ static fsdpck_status parse_lists(journal_header *h, const uint8_t *p, uint64_t s
                                  uint64_t outputs, fsdpck_error *err)
 {
     for (uint64_t i = 0; i < sources; i++, p += SOURCE_BYTES) {
-        const journal_source s = {.nbytes = load_le64(p),
-                                  .ino = load_le64(p + 8),
-                                  .mtime_ns = (int64_t)load_le64(p + 16)};
+        const journal_source s = {.nbytes = load_le64(p), .identity = load_le64(p + 8)};
         RETURN_IF(vec_add(&h->sources, &s, err));
     }
     for (uint64_t i = 0; i < outputs; i++, p += OUTPUT_BYTES)
@@ -205,7 +203,7 @@ journal_difference journal_compare(const journal_header *before, const journal_h
     for (; *at < now->sources.count; (*at)++) {
         const journal_source *a = VEC_AT(&before->sources, const journal_source, *at);
         const journal_source *b = VEC_AT(&now->sources, const journal_source, *at);
-        if (a->nbytes != b->nbytes || a->ino != b->ino || a->mtime_ns != b->mtime_ns)
+        if (a->nbytes != b->nbytes || a->identity != b->identity)
             return JOURNAL_SOURCE;
     }
     const size_t outputs = now->outputs.count;
@@ -304,8 +302,7 @@ static uint8_t *header_bytes(const journal_header *h, size_t *nbytes)
     for (size_t i = 0; i < h->sources.count; i++, p += SOURCE_BYTES) {
         const journal_source *s = VEC_AT(&h->sources, const journal_source, i);
         store_le64(p, s->nbytes);
-        store_le64(p + 8, s->ino);
-        store_le64(p + 16, (uint64_t)s->mtime_ns);
+        store_le64(p + 8, s->identity);
     }
     for (size_t i = 0; i < h->outputs.count; i++, p += OUTPUT_BYTES)
         store_le64(p, *VEC_AT(&h->outputs, const uint64_t, i));

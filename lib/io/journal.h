@@ -32,8 +32,8 @@
 
 /* Identity of a file that is read. */
 typedef struct journal_source {
-    uint64_t nbytes, ino;
-    int64_t mtime_ns;
+    uint64_t nbytes;
+    uint64_t identity; /* from inode and mtime of the open file: file_identify */
 } journal_source;
 
 typedef struct journal_header {

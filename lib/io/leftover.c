@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "io/descriptor.h"
+#include "io/output_internal.h"
 #include "io/output_remove.h"
 
 /* A run locks its output just after it has created it. */
@@ -147,14 +148,31 @@ static fsdpck_status measure_folder(const folder *dir, const char *name, uint64_
     return st;
 }
 
+/* Whether another object took the place of an old one. An empty folder may be made by a job script; a NAME as
+ * long as output_decorate keeps may be cut, and then it is unknown. */
+static bool is_replaced(const folder *dir, const leftover *l)
+{
+    struct stat final;
+    char **names = NULL;
+    size_t count = 0;
+    if (strlen(l->of) >= OUTPUT_NAME_BYTES_MOST - OUTPUT_DECORATION_BYTES ||
+        fstatat(dir->fd, l->of, &final, AT_SYMLINK_NOFOLLOW) != 0)
+        return false;
+    if (!l->is_folder)
+        return S_ISREG(final.st_mode) && final.st_size > 0;
+    if (!S_ISDIR(final.st_mode) || folder_list(dir, l->of, &names, &count, NULL) != FSDPCK_OK)
+        return false;
+    free(names);
+    return count > 0;
+}
+
 static fsdpck_status fill(const folder *dir, leftover *l, const struct stat *st, fsdpck_error *err)
 {
     struct timespec now;
-    struct stat final;
     l->is_folder = S_ISDIR(st->st_mode) != 0;
     l->ino = (uint64_t)st->st_ino;
     l->mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-    l->is_replaced = fstatat(dir->fd, l->of, &final, AT_SYMLINK_NOFOLLOW) == 0;
+    l->is_replaced = is_replaced(dir, l);
     add_nbytes(&l->nbytes, st);
     if (l->is_folder)
         RETURN_IF(measure_folder(dir, l->name, &l->nbytes, err));

@@ -41,7 +41,7 @@ typedef struct leftover {
     leftover_kind kind;
     leftover_holder holder;
     bool is_folder;
-    bool is_replaced; /* its NAME exists */
+    bool is_replaced; /* an object of its kind that is not empty has its NAME, which is not cut */
     uint64_t nbytes;  /* of all files */
     uint64_t ino;
     int64_t mtime_ns;

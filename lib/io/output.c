@@ -16,8 +16,7 @@
 #include "io/output_internal.h"
 #include "io/output_remove.h"
 
-/* Length of the decoration: ".", ".fsdpck-XXXXXXXX.partial". */
-enum { DECORATION_BYTES = 25, CREATE_TRIES = 100 };
+enum { CREATE_TRIES = 100 };
 
 const char *output_path(const output *o)
 {
@@ -54,11 +53,11 @@ char *output_decorate(const output *o, const char *suffix)
     uint32_t id;
     platform_random(&id, sizeof(id));
     size_t n = strlen(o->final_name);
-    if (n > OUTPUT_NAME_BYTES_MOST - DECORATION_BYTES)
-        n = OUTPUT_NAME_BYTES_MOST - DECORATION_BYTES;
-    char *name = malloc(n + DECORATION_BYTES + 1);
+    if (n > OUTPUT_NAME_BYTES_MOST - OUTPUT_DECORATION_BYTES)
+        n = OUTPUT_NAME_BYTES_MOST - OUTPUT_DECORATION_BYTES;
+    char *name = malloc(n + OUTPUT_DECORATION_BYTES + 1);
     if (name != NULL)
-        snprintf(name, n + DECORATION_BYTES + 1, ".%.*s.fsdpck-%08" PRIx32 "%s", (int)n,
+        snprintf(name, n + OUTPUT_DECORATION_BYTES + 1, ".%.*s.fsdpck-%08" PRIx32 "%s", (int)n,
                  o->final_name, id, suffix);
     return name;
 }

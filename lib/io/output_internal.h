@@ -5,8 +5,8 @@
 
 #include "io/output.h"
 
-/* ".NAME.fsdpck-XXXXXXXX.partial" must fit a name of 255 bytes. */
-enum { OUTPUT_NAME_BYTES_MOST = 255 };
+/* ".NAME.fsdpck-XXXXXXXX.partial" must fit a name of 255 bytes: NAME is cut. */
+enum { OUTPUT_NAME_BYTES_MOST = 255, OUTPUT_DECORATION_BYTES = 25 };
 
 /* How it got its final name, which determines the rollback. */
 enum output_published { PUBLISHED_NOT, PUBLISHED_NEW, PUBLISHED_EXCHANGED, PUBLISHED_REPLACED };

@@ -21,6 +21,14 @@ static bool is_computed(const run *r)
     return exec_is_computed(r->exec);
 }
 
+static bool is_identified(const catalogue *from)
+{
+    bool is = true;
+    for (size_t i = 0; i < catalogue_file_count(from); i++)
+        is = is && catalogue_file(from, i)->identity != 0;
+    return is;
+}
+
 /* NULL: it can. */
 static const char *why_not(const run *r)
 {
@@ -32,6 +40,8 @@ static const char *why_not(const run *r)
         return "values of the output are computed";
     if (r->src->remote_files != NULL)
         return "files of the source are on other hosts";
+    if (!is_identified(&r->src->cat))
+        return "the identity of a file of the source is unknown";
     return NULL;
 }
 
@@ -57,23 +67,10 @@ static uint64_t hash_plan(const run *r)
     return crc64_update(h, r->dst + begin, end - begin);
 }
 
-static fsdpck_status add_source(journal_header *h, const source *src, const char *name,
-                                fsdpck_error *err)
+/* As the files were opened: another file may have their names by now. */
+static fsdpck_status add_source(journal_header *h, const cat_file *f, fsdpck_error *err)
 {
-    text_buf path = {0};
-    struct stat st;
-    text_puts(&path, src->root);
-    if (!src->root_is_file)
-        text_printf(&path, "/%s", name);
-    fsdpck_status status = text_check(&path, err);
-    if (status == FSDPCK_OK && stat(path.text, &st) != 0)
-        status = error_set_errno(err, errno, "stat", path.text);
-    text_release(&path);
-    RETURN_IF(status);
-    const journal_source s = {.nbytes = (uint64_t)st.st_size,
-                              .ino = (uint64_t)st.st_ino,
-                              .mtime_ns =
-                                  (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec};
+    const journal_source s = {.nbytes = f->nbytes, .identity = f->identity};
     return vec_add(&h->sources, &s, err);
 }
 
@@ -81,13 +78,12 @@ static fsdpck_status make_header(run *r, fsdpck_error *err)
 {
     journal_header *h = &r->resume.header;
     const catalogue *from = &r->src->cat, *to = &r->to.cat;
-    const source *src = &r->src->src;
     h->rank = group_rank(r->ctx->group);
     h->ranks = group_size(r->ctx->group);
     h->program = crc64_update(0, FSDPCK_VERSION, sizeof FSDPCK_VERSION);
     h->plan = hash_plan(r);
     for (size_t i = 0; i < catalogue_file_count(from); i++)
-        RETURN_IF(add_source(h, src, catalogue_name(from, catalogue_file(from, i)->path), err));
+        RETURN_IF(add_source(h, catalogue_file(from, i), err));
     for (size_t i = 0; i < catalogue_file_count(to); i++)
         RETURN_IF(vec_add(&h->outputs, &catalogue_file(to, i)->nbytes, err));
     return FSDPCK_OK;

@@ -50,6 +50,7 @@ typedef struct cat_file {
     uint32_t path; /* name id; relative to the checkpoint's folder */
     uint32_t rank; /* rank that wrote it, CAT_NONE if unknown */
     uint64_t nbytes;
+    uint64_t identity; /* of a source, as it was opened: file_identify (io/file.h); 0: unknown */
 } cat_file;
 
 enum {

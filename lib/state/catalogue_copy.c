@@ -8,6 +8,7 @@ fsdpck_status catalogue_copy_frame(catalogue *to, const catalogue *from, fsdpck_
         RETURN_IF(catalogue_add_file(to, catalogue_name(from, f->path),
                                      catalogue_name_nbytes(from, f->path), f->nbytes, f->rank,
                                      &index, err));
+        catalogue_file(to, index)->identity = f->identity;
     }
     for (uint32_t i = 0; i < from->meshes.count; i++)
         RETURN_IF(catalogue_add_mesh(to, catalogue_mesh(from, i), &index, err));

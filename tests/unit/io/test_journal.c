@@ -8,7 +8,7 @@
 #include "tests/support/scratch.h"
 
 /* 72 bytes, two sources, two outputs, the CRC */
-enum { HEADER_BYTES = 72 + 2 * 24 + 2 * 8 + 8, RANGES = 3 };
+enum { HEADER_BYTES = 72 + 2 * 16 + 2 * 8 + 8, RANGES = 3 };
 
 static char dir[SCRATCH_BYTES];
 static folder parent;
@@ -24,7 +24,7 @@ static void begin(void)
     header.program = 1;
     header.plan = 2;
     header.partial_ino = 3;
-    const journal_source sources[] = {{100, 11, -5}, {200, 12, 6}};
+    const journal_source sources[] = {{100, 11}, {200, 12}};
     const uint64_t outputs[] = {1000, 5000};
     cr_assert_eq(vec_add_n(&header.sources, sources, 2, &err), FSDPCK_OK);
     cr_assert_eq(vec_add_n(&header.outputs, outputs, 2, &err), FSDPCK_OK);
@@ -222,10 +222,10 @@ Test(journal, differences_are_named_in_order)
     cr_assert_eq(journal_read(&j, &parent, "j", NULL, &err), FSDPCK_OK);
     header.plan++;
     cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_PLAN);
-    VEC_AT(&header.sources, journal_source, 1)->mtime_ns++;
+    VEC_AT(&header.sources, journal_source, 1)->identity++;
     cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_SOURCE);
     cr_assert_eq(at, 1);
-    VEC_AT(&header.sources, journal_source, 0)->ino++;
+    VEC_AT(&header.sources, journal_source, 0)->nbytes++;
     cr_assert_eq(journal_compare(&j.header, &header, &at), JOURNAL_SOURCE);
     cr_assert_eq(at, 0);
     header.sources.count--;
