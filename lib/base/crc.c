@@ -3,6 +3,8 @@
 #include <isa-l/crc.h>
 #include <isa-l/crc64.h>
 
+#include "base/bytes.h"
+
 /* A reflected CRC: bit `top` stands for x^0, bit 0 for the highest power. */
 struct crc_field {
     uint64_t top;
@@ -96,6 +98,13 @@ uint32_t crc32_update(uint32_t crc, const void *bytes, uint64_t nbytes)
 uint64_t crc64_update(uint64_t crc, const void *bytes, uint64_t nbytes)
 {
     return nbytes > 0 ? crc64_ecma_refl(crc, bytes, nbytes) : crc;
+}
+
+uint64_t crc64_add_u64(uint64_t crc, uint64_t number)
+{
+    uint8_t bytes[8];
+    store_le64(bytes, number);
+    return crc64_update(crc, bytes, sizeof bytes);
 }
 
 uint32_t crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b)

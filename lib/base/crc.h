@@ -13,6 +13,8 @@
 /* Start with 0. */
 uint32_t crc32_update(uint32_t crc, const void *bytes, uint64_t nbytes);
 uint64_t crc64_update(uint64_t crc, const void *bytes, uint64_t nbytes);
+/* Of a number as 8 bytes, little-endian. */
+uint64_t crc64_add_u64(uint64_t crc, uint64_t number);
 
 /* CRC of a followed by b, from crc(a), crc(b) and the length of b; O(log nbytes_b). */
 uint32_t crc32_join(uint32_t crc_a, uint32_t crc_b, uint64_t nbytes_b);

@@ -97,7 +97,7 @@ fsdpck_status exec_finish_kept(worker *w, const output_range *range, uint64_t it
                                const kept_range *kept, fsdpck_error *err)
 {
     checksum_range(w, range, item_begin);
-    RETURN_IF(resume_write_deferred(w, range, w->tile + w->at, err));
+    RETURN_IF(resume_write_others(w, range, w->tile + w->at, kept->has_others, err));
     progress_add(w->x->r.progress, range->end - range->begin);
     resume_count(w, range, kept);
     return FSDPCK_OK;

@@ -290,6 +290,7 @@ fsdpck_status write_range(worker *w, const output_range *range, uint8_t *bytes,
 typedef struct kept_range {
     uint64_t overflows; /* of exec_stats.cast_overflows */
     uint64_t ranges;    /* of the journal */
+    bool has_others;    /* bytes that the end of a run writes are not zeros in the output */
 } kept_range;
 /* Reads a range of the output into `bytes` if the journal covers it. *is_kept: the bytes have their checksums; those
  * that the end of a run writes are zeros, and w->parts has the parts of the range. */
@@ -297,9 +298,10 @@ fsdpck_status resume_read(worker *w, const output_range *range, uint8_t *bytes, 
                           kept_range *kept, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Counts a range that is not written again. */
 void resume_count(worker *w, const output_range *range, const kept_range *kept);
-/* Writes the deferred bytes of a range that is kept, as far as they are known. */
-fsdpck_status resume_write_deferred(worker *w, const output_range *range, const uint8_t *bytes,
-                                    fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Writes the bytes of a kept range that the end of a run writes: checksums that are known by now, and zeros. `had`:
+ * kept_range.has_others. */
+fsdpck_status resume_write_others(worker *w, const output_range *range, const uint8_t *bytes,
+                                  bool had, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* After a range was written. `w->parts`: of the range. */
 void resume_record(worker *w, const output_range *range, const uint8_t *bytes, uint64_t overflows);
 

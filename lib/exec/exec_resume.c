@@ -5,7 +5,6 @@
  * zip file. They may have been written after the range was recorded, and are made again. */
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/crc.h"
 #include "exec/exec_internal.h"
 
@@ -21,13 +20,6 @@ bool exec_is_computed(const struct exec *x)
     return x->r.source->read_box != NULL;
 }
 
-static uint64_t hash_u64(uint64_t h, uint64_t v)
-{
-    uint8_t bytes[8];
-    store_le64(bytes, v);
-    return crc64_update(h, bytes, sizeof bytes);
-}
-
 uint64_t exec_hash(const struct exec *x)
 {
     const catalogue *from = plan_source(x->r.plan);
@@ -36,12 +28,12 @@ uint64_t exec_hash(const struct exec *x)
         const chunk_extent *e = &x->chunk_extents[i];
         if ((e->flags & EXTENT_RESOLVED) == 0)
             continue;
-        h = hash_u64(hash_u64(h, i), e->offset_bytes);
-        h = hash_u64(h, (uint64_t)e->file << 32 | e->flags);
+        h = crc64_add_u64(crc64_add_u64(h, i), e->offset_bytes);
+        h = crc64_add_u64(h, (uint64_t)e->file << 32 | e->flags);
         const unsigned ndim = catalogue_tensor(from, catalogue_chunk(from, i)->tensor)->ndim;
         exec_chunk_strides(x, i, strides);
         for (unsigned d = 0; d < ndim; d++)
-            h = hash_u64(h, strides[d]);
+            h = crc64_add_u64(h, strides[d]);
     }
     return h;
 }
@@ -78,16 +70,26 @@ static bool runs_next(run_walk *runs, uint64_t *begin, uint64_t *end)
     return true;
 }
 
-static void zero_others(const worker *w, const output_range *range, uint8_t *bytes)
+static bool is_zero(const uint8_t *bytes, uint64_t nbytes)
 {
+    return nbytes == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, nbytes - 1) == 0);
+}
+
+/* Whether any of them was not zero. */
+static bool zero_others(const worker *w, const output_range *range, uint8_t *bytes)
+{
+    bool had = false;
     uint64_t at = range->begin, begin, end;
     run_walk runs;
     runs_begin(&runs, w);
     while (runs_next(&runs, &begin, &end)) {
+        had = had || !is_zero(bytes + (at - range->begin), begin - at);
         memset(bytes + (at - range->begin), 0, begin - at);
         at = end;
     }
+    had = had || !is_zero(bytes + (at - range->begin), range->end - at);
     memset(bytes + (at - range->begin), 0, range->end - at);
+    return had;
 }
 
 static uint64_t crc_of_zeros(uint64_t crc, uint64_t nbytes)
@@ -112,22 +114,28 @@ static uint64_t crc_of_runs(const worker *w, const output_range *range, const ui
     return crc_of_zeros(crc, range->end - at);
 }
 
-fsdpck_status resume_write_deferred(worker *w, const output_range *range, const uint8_t *bytes,
-                                    fsdpck_error *err)
+/* Bytes of no run, if they are not zeros already. */
+static fsdpck_status write_others(worker *w, const output_range *range, uint64_t begin,
+                                  uint64_t end, const uint8_t *bytes, bool had, fsdpck_error *err)
 {
-    struct exec *x = w->x;
-    tile_walk walk;
-    const range_part *part;
-    tile_parts_begin(&walk, &w->parts);
-    while (x->deferred_count > 0 && (part = tile_parts_next(&walk)) != NULL) {
-        if (part->kind != RANGE_PART_DEFERRED || !x->deferred_done[part->deferred])
-            continue;
-        w->stats.bytes_written += part->end - part->begin;
-        RETURN_IF(output_write_at(x->out, range->file, part->begin,
-                                  bytes + (part->begin - range->begin), part->end - part->begin,
-                                  err));
+    bytes += begin - range->begin;
+    if (begin == end || (!had && is_zero(bytes, end - begin)))
+        return FSDPCK_OK;
+    w->stats.bytes_written += end - begin;
+    return output_write_at(w->x->out, range->file, begin, bytes, end - begin, err);
+}
+
+fsdpck_status resume_write_others(worker *w, const output_range *range, const uint8_t *bytes,
+                                  bool had, fsdpck_error *err)
+{
+    uint64_t at = range->begin, begin, end;
+    run_walk runs;
+    runs_begin(&runs, w);
+    while (runs_next(&runs, &begin, &end)) {
+        RETURN_IF(write_others(w, range, at, begin, bytes, had, err));
+        at = end;
     }
-    return FSDPCK_OK;
+    return write_others(w, range, at, range->end, bytes, had, err);
 }
 
 fsdpck_status resume_read(worker *w, const output_range *range, uint8_t *bytes, bool *is_kept,
@@ -142,7 +150,7 @@ fsdpck_status resume_read(worker *w, const output_range *range, uint8_t *bytes, 
         return FSDPCK_OK;
     RETURN_IF(output_read_at(x->out, range->file, at, bytes, range->end - at, err));
     tile_parts_find(&w->parts, x->r.plan, range);
-    zero_others(w, range, bytes);
+    kept->has_others = zero_others(w, range, bytes);
     while (at < range->end) {
         const journal_range *r = journal_find(x->finished, range->file, at, range->end);
         const uint64_t crc = crc64_update(0, bytes + (at - range->begin), r->nbytes);

@@ -124,7 +124,7 @@ static fsdpck_status finish_part(void *ctx, unsigned worker_index, uint64_t job,
     tile_parts_find(&w->parts, t->x->r.plan, &part);
     w->tile = t->tile + job * t->part_nbytes;
     w->at = part.begin % FILE_DIRECT_ALIGN;
-    const kept_range kept = job == 0 ? t->kept : (kept_range){0};
+    const kept_range kept = job == 0 ? t->kept : (kept_range){.has_others = t->kept.has_others};
     const fsdpck_status st =
         t->is_kept ? exec_finish_kept(w, &part, part.begin, &kept, err)
                    : exec_finish_tile(w, &part, part.begin, true, job == 0 ? t->overflows : 0, err);

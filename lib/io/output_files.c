@@ -13,6 +13,7 @@
 #include "base/platform.h"
 #include "io/descriptor.h"
 #include "io/output_internal.h"
+#include "io/output_remove.h"
 
 struct output_entry *output_entry_at(const output *o, size_t index)
 {
@@ -83,6 +84,16 @@ static void open_direct(const output *o, struct output_entry *entry)
         close(fd);
 }
 
+/* In an adopted output, removes an object in the place of a file that no run leaves there, such as a link. */
+static void clear_place(const output *o, const struct output_entry *entry)
+{
+    struct stat st;
+    if (o->adopted && !entry->created && o->kind == OUTPUT_FOLDER &&
+        fstatat(dirfd_of(o, entry), name_of(o, entry), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        !(S_ISREG(st.st_mode) && st.st_nlink == 1))
+        (void)remove_tree(dirfd_of(o, entry), name_of(o, entry)); /* opening it fails otherwise */
+}
+
 fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err)
 {
     const output *o = ctx;
@@ -90,6 +101,7 @@ fsdpck_status output_entry_open(void *ctx, open_slot *slot, fsdpck_error *err)
     struct stat st;
     const int create = entry->created || o->joined ? 0 : o->adopted ? O_CREAT : O_CREAT | O_EXCL;
     const int flags = O_RDWR | O_NOFOLLOW | create;
+    clear_place(o, entry);
     const int rc =
         descriptor_open(dirfd_of(o, entry), name_of(o, entry), flags, 0600, &entry->f.fd);
     if (rc != 0) {

@@ -1,7 +1,6 @@
 /* The printed form and the hash of a plan. */
 #include <inttypes.h>
 
-#include "base/bytes.h"
 #include "base/crc.h"
 #include "base/text.h"
 #include "plan/plan_internal.h"
@@ -85,16 +84,9 @@ fsdpck_status plan_print(const plan *p, text_buf *out, fsdpck_error *err)
     return text_check(out, err);
 }
 
-static uint64_t hash_u64(uint64_t h, uint64_t v)
-{
-    uint8_t bytes[8];
-    store_le64(bytes, v);
-    return crc64_update(h, bytes, sizeof bytes);
-}
-
 static uint64_t hash_text(uint64_t h, const char *text, size_t nbytes)
 {
-    return crc64_update(hash_u64(h, nbytes), text, nbytes);
+    return crc64_update(crc64_add_u64(h, nbytes), text, nbytes);
 }
 
 static uint64_t hash_catalogue(uint64_t h, const catalogue *c)
@@ -103,21 +95,21 @@ static uint64_t hash_catalogue(uint64_t h, const catalogue *c)
     for (size_t i = 0; i < catalogue_file_count(c); i++) {
         const cat_file *f = catalogue_file(c, i);
         h = hash_text(h, catalogue_name(c, f->path), catalogue_name_nbytes(c, f->path));
-        h = hash_u64(h, f->nbytes);
+        h = crc64_add_u64(h, f->nbytes);
     }
     for (size_t i = 0; i < catalogue_tensor_count(c); i++) {
         const cat_tensor *t = catalogue_tensor(c, i);
         h = hash_text(h, catalogue_name(c, t->name), catalogue_name_nbytes(c, t->name));
-        h = hash_u64(h, (uint64_t)t->dtype << 40 | (uint64_t)t->ndim << 32 | t->nchunks);
+        h = crc64_add_u64(h, (uint64_t)t->dtype << 40 | (uint64_t)t->ndim << 32 | t->nchunks);
         for (unsigned d = 0; d < t->ndim; d++)
-            h = hash_u64(h, catalogue_shape(c, i)[d]);
+            h = crc64_add_u64(h, catalogue_shape(c, i)[d]);
         for (uint64_t k = t->first_chunk; k < t->first_chunk + t->nchunks; k++) {
             const cat_chunk *chunk = catalogue_chunk(c, k);
             catalogue_chunk_box(c, k, dims, dims + t->ndim);
-            h = hash_u64(h, (uint64_t)chunk->place << 32 | chunk->file);
-            h = hash_u64(hash_u64(h, chunk->offset_bytes), chunk->nbytes);
+            h = crc64_add_u64(h, (uint64_t)chunk->place << 32 | chunk->file);
+            h = crc64_add_u64(crc64_add_u64(h, chunk->offset_bytes), chunk->nbytes);
             for (unsigned d = 0; d < 2u * t->ndim; d++)
-                h = hash_u64(h, dims[d]);
+                h = crc64_add_u64(h, dims[d]);
         }
     }
     return h;
@@ -125,21 +117,21 @@ static uint64_t hash_catalogue(uint64_t h, const catalogue *c)
 
 uint64_t plan_hash(const plan *p)
 {
-    uint64_t h = hash_u64(0, p->opt.tile_nbytes);
-    h = hash_u64(h, (uint64_t)p->opt.replicas);
+    uint64_t h = crc64_add_u64(0, p->opt.tile_nbytes);
+    h = crc64_add_u64(h, (uint64_t)p->opt.replicas);
     h = hash_catalogue(h, p->from);
     h = hash_catalogue(h, &p->to->cat);
     for (size_t i = 0; i < p->to->from.count; i++)
-        h = hash_u64(h, plan_source_tensor(p, (uint32_t)i));
+        h = crc64_add_u64(h, plan_source_tensor(p, (uint32_t)i));
     for (size_t i = 0; i < p->to->literals.count; i++) {
         const target_constant *l = VEC_AT(&p->to->literals, target_constant, i);
-        h = hash_u64(hash_u64(h, l->file), l->offset_bytes);
+        h = crc64_add_u64(crc64_add_u64(h, l->file), l->offset_bytes);
         h = hash_text(h, p->to->text.text + l->text_at, l->nbytes);
     }
     for (size_t i = 0; i < p->to->lates.count; i++) {
         const target_deferred *l = VEC_AT(&p->to->lates, target_deferred, i);
-        h = hash_u64(hash_u64(h, (uint64_t)l->nbytes << 32 | l->file), l->offset_bytes);
-        h = hash_u64(h, l->chunk);
+        h = crc64_add_u64(crc64_add_u64(h, (uint64_t)l->nbytes << 32 | l->file), l->offset_bytes);
+        h = crc64_add_u64(h, l->chunk);
     }
     return h;
 }

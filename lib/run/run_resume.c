@@ -1,12 +1,9 @@
 #include "run/run_resume.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/bytes.h"
 #include "base/crc.h"
 #include "run/run.h"
 
@@ -47,23 +44,16 @@ static const char *why_not(const run *r)
 
 /* ---- the header of the journal ---- */
 
-static uint64_t hash_u64(uint64_t h, uint64_t v)
-{
-    uint8_t bytes[8];
-    store_le64(bytes, v);
-    return crc64_update(h, bytes, sizeof bytes);
-}
-
 static uint64_t hash_plan(const run *r)
 {
-    uint64_t h = hash_u64(plan_hash(r->plan), exec_hash(r->exec));
+    uint64_t h = crc64_add_u64(plan_hash(r->plan), exec_hash(r->exec));
     size_t end = strlen(r->dst);
     while (end > 1 && r->dst[end - 1] == '/')
         end--;
     size_t begin = end;
     while (begin > 0 && r->dst[begin - 1] != '/')
         begin--;
-    h = hash_u64(h, (uint64_t)run_output_kind(r));
+    h = crc64_add_u64(h, (uint64_t)run_output_kind(r));
     return crc64_update(h, r->dst + begin, end - begin);
 }
 
@@ -91,9 +81,11 @@ static fsdpck_status make_header(run *r, fsdpck_error *err)
 
 /* ---- the partial of an earlier run ---- */
 
-static void warn_fresh(const run *r, const char *partial, const char *what, const char *why)
+/* `next` "": as the kind of finding has it. */
+static void warn_fresh(const run *r, const char *partial, const char *what, const char *why,
+                       const char *next)
 {
-    log_warn(&r->ctx->log, FSDPCK_FINDING_RESUME_FRESH, "",
+    log_warn(&r->ctx->log, FSDPCK_FINDING_RESUME_FRESH, next,
              "'%s' next to '%s' %s, and the run begins from the start: %s", partial, r->dst, what,
              why);
 }
@@ -151,6 +143,9 @@ static bool can_continue(run *r, char *text, size_t capacity, const char **why)
 }
 
 static const char in_use[] = "another run has it, or the file system has no locks";
+static const char next_in_use[] =
+    "if another run writes this output, let only one of them go on; otherwise remove the file: "
+    "fsdpck inspect --partials lists it";
 
 /* Locks the journal of an adopted output; false: another run may have it. */
 static bool lock_journal(run *r)
@@ -185,19 +180,20 @@ static fsdpck_status try_partial(run *r, const char *partial, fsdpck_error *err)
                            &adopted, err));
     r->out.log = r->ctx->log;
     if (adopted == OUTPUT_ADOPT_BUSY)
-        warn_fresh(r, partial, "was not used", in_use);
+        warn_fresh(r, partial, "was not used", in_use, next_in_use);
     else if (adopted == OUTPUT_ADOPT_FOREIGN)
-        warn_fresh(r, partial, "was not used", "it is of another user or kind");
+        warn_fresh(r, partial, "was not used", "it is of another user or kind",
+                   "remove it if no run needs it");
     if (adopted != OUTPUT_ADOPTED)
         return FSDPCK_OK;
     if (!lock_journal(r)) {
-        warn_fresh(r, partial, "was not used", in_use);
+        warn_fresh(r, partial, "was not used", in_use, next_in_use);
         return forget(r, true);
     }
     p->continues = can_continue(r, text, sizeof text, &why);
     if (p->continues)
         return FSDPCK_OK;
-    warn_fresh(r, partial, "was removed", why);
+    warn_fresh(r, partial, "was removed", why, "");
     return forget(r, false);
 }
 
