@@ -361,6 +361,7 @@ typedef enum fsdpck_finding_id {
     FSDPCK_FINDING_LATEST_TARGET = 590,
     FSDPCK_FINDING_LATEST_RUNS = 610,
     FSDPCK_FINDING_RESUME_FRESH = 630,
+    FSDPCK_FINDING_STEP_STATE = 675,
 } fsdpck_finding_id;
 
 #endif

@@ -131,6 +131,10 @@ uint32_t lora_cat_tensor(const lora_set *set, uint32_t i);
 bool lora_is_head(const char *path, size_t nbytes);
 /* Likewise the name of its weight. */
 bool lora_is_head_weight(const char *name, size_t nbytes);
+/* Whether a name is that of the weight of a module with one of the names, also inside the wrappers of PEFT. */
+bool lora_is_weight_of(const char *name, size_t nbytes, const char *const *modules, size_t count);
+/* Whether a name is one that models have for the weight of their embedding. Other weights may have it too. */
+bool lora_is_embedding_weight(const char *name, size_t nbytes);
 /* The bytes of the path of such a module in a name of an adapter; 0: none. *path: its first byte, inside the name. */
 size_t lora_head_path(const char *name, size_t nbytes, const char **path);
 

@@ -36,6 +36,8 @@ fsdpck_status lora_check_config(const lora_set *set, uint32_t adapter, size_t ow
 
 /* lora_targets.c: whether modules_to_save names a module around a tensor of the base model. */
 bool lora_config_saves(const lora_config *config, const char *name, size_t nbytes);
+/* The first name of a list of target_modules that no module with an adapter has; NULL: none. *count: all such names. */
+const char *lora_unmatched_target(const lora_set *set, const lora_config *config, uint64_t *count);
 
 typedef struct lora_base_counts {
     uint64_t compared, missing; /* modules with and without a weight in the base model */

@@ -24,14 +24,39 @@ bool lora_is_head(const char *path, size_t nbytes)
     return false;
 }
 
-bool lora_is_head_weight(const char *name, size_t nbytes)
+/* The bytes of the path of the module in the name of its weight; 0: it is no weight. PEFT moves the weight of a module with
+ * an adapter to its member base_layer, and that of one that is trained whole to original_module. */
+static size_t module_of_weight(const char *name, size_t nbytes)
 {
     static const char *const ends[] = {".token_adapter.base_layer.weight", ".base_layer.weight",
                                        ".original_module.weight", ".weight"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (text_ends_with(name, nbytes, ends[i]))
-            return lora_is_head(name, nbytes - strlen(ends[i]));
-    return false;
+            return nbytes - strlen(ends[i]);
+    return 0;
+}
+
+bool lora_is_head_weight(const char *name, size_t nbytes)
+{
+    const size_t end = module_of_weight(name, nbytes);
+    return end > 0 && lora_is_head(name, end);
+}
+
+bool lora_is_weight_of(const char *name, size_t nbytes, const char *const *modules, size_t count)
+{
+    const size_t end = module_of_weight(name, nbytes);
+    size_t begin = end;
+    while (begin > 0 && name[begin - 1] != '.')
+        begin--;
+    return end > 0 && text_is_one_of(name + begin, end - begin, modules, count);
+}
+
+bool lora_is_embedding_weight(const char *name, size_t nbytes)
+{
+    static const char *const usual[] = {"embed_tokens",   "wte",        "word_embeddings",
+                                        "tok_embeddings", "embed_in",   "shared",
+                                        "word_embedding", "embeddings", "tokens_embed"};
+    return lora_is_weight_of(name, nbytes, usual, sizeof usual / sizeof *usual);
 }
 
 size_t lora_head_path(const char *name, size_t nbytes, const char **path)

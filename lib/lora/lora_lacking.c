@@ -207,14 +207,14 @@ typedef struct base_place {
     bool is_exact; /* the config names it, unlike "all-linear" */
 } base_place;
 
-/* Outside of layers, beside the stacks of the adapter: "lm_head", "model.embed_tokens" for "model.layers.". */
+/* Outside of layers, in the model that has the stacks of the adapter: "lm_head", "bert.embeddings.word_embeddings" for
+ * "bert.encoder.layer.". */
 static bool is_outside(const lacking *s, const char *path, size_t nbytes)
 {
-    while (nbytes > 0 && path[nbytes - 1] != '.')
-        nbytes--;
+    const char *dot = memchr(path, '.', nbytes);
+    const size_t n = dot == NULL ? 0 : (size_t)(dot - path) + 1;
     for (uint32_t i = 0; i < strtab_count(&s->stacks); i++)
-        if (strtab_nbytes(&s->stacks, i) >= nbytes &&
-            memcmp(strtab_text(&s->stacks, i), path, nbytes) == 0)
+        if (strtab_nbytes(&s->stacks, i) >= n && memcmp(strtab_text(&s->stacks, i), path, n) == 0)
             return true;
     return false;
 }
@@ -240,9 +240,12 @@ static fsdpck_status find_beside(lacking *s, const base_place *p, loss *found, f
     s->scratch.nbytes = 0;
     (void)append_template(p->path, p->nbytes, &s->scratch);
     RETURN_IF(text_check(&s->scratch, err));
-    if ((first.nnumbers == 1 && p->is_exact) ||
-        strtab_find(&s->templates, s->scratch.text, s->scratch.nbytes) != STRTAB_NONE)
+    const bool is_known =
+        strtab_find(&s->templates, s->scratch.text, s->scratch.nbytes) != STRTAB_NONE;
+    if ((first.nnumbers == 1 && p->is_exact) || is_known)
         *found = layers > 0 && has_stack ? LOSS_CERTAIN : LOSS_UNPROVEN;
+    else if (p->is_exact && strstr(p->path, "expert") == NULL)
+        *found = LOSS_UNPROVEN;
     return FSDPCK_OK;
 }
 
@@ -447,6 +450,15 @@ static fsdpck_status note_all(lacking *s, fsdpck_error *err)
     return FSDPCK_OK;
 }
 
+/* Files of a base model lack an output projection that is tied to the embedding. */
+static void note_lost_head(const lacking *s)
+{
+    uint64_t count;
+    const char *target = lora_unmatched_target(s->of->set, s->config, &count);
+    if (s->of->lost != NULL && s->of->own > 0 && s->of->lost->unproven == 0 && target != NULL)
+        s->of->lost->unproven += lora_is_head(target, strlen(target));
+}
+
 static fsdpck_status check_all(lacking *s, fsdpck_error *err)
 {
     const lora_set *set = s->of->set;
@@ -462,6 +474,7 @@ static fsdpck_status check_all(lacking *s, fsdpck_error *err)
         RETURN_IF(check_lists(s, name, nbytes, err));
         RETURN_IF(check_saved(s, name, nbytes, err));
     }
+    note_lost_head(s);
     return FSDPCK_OK;
 }
 

@@ -1,6 +1,7 @@
 /* lora_targets.c: which modules PEFT targets or saves by the config of an adapter. */
 #include <string.h>
 
+#include "base/text.h"
 #include "lora/lora_internal.h"
 
 bool lora_layer_of(const char *path, size_t nbytes, uint64_t *layer)
@@ -78,4 +79,35 @@ size_t lora_saved_around(const lora_config *c, const char *name, size_t nbytes, 
 bool lora_config_saves(const lora_config *config, const char *name, size_t nbytes)
 {
     return lora_saved_around(config, name, nbytes, false) > 0;
+}
+
+static bool is_matched(const lora_set *set, const char *target, size_t nbytes)
+{
+    for (size_t i = 0; i < lora_module_count(set); i++) {
+        const lora_module *m = lora_module_at(set, i);
+        const char *path = lora_text(set, m->path);
+        const size_t n = strtab_nbytes(&set->names, m->path);
+        if (m->kind != LORA_SAVED && text_ends_with(path, n, target) &&
+            (n == nbytes || path[n - nbytes - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+const char *lora_unmatched_target(const lora_set *set, const lora_config *config, uint64_t *count)
+{
+    const lora_names *names = &config->target_modules;
+    const char *first = NULL;
+    *count = 0;
+    for (uint32_t i = 0; names->is_set && !names->is_regex && !names->is_all &&
+                         i < strtab_count(&names->texts);
+         i++) {
+        const char *target = strtab_text(&names->texts, i);
+        if (strtab_nbytes(&names->texts, i) == 0 ||
+            is_matched(set, target, strtab_nbytes(&names->texts, i)))
+            continue;
+        first = first == NULL ? target : first;
+        ++*count;
+    }
+    return first;
 }

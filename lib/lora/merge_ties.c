@@ -52,12 +52,23 @@ static bool share_storage(const catalogue *c, uint32_t one, uint32_t other)
     return alias != CAT_NONE && alias == catalogue_tensor(c, other)->alias;
 }
 
-/* Whether a file of a model whose config ties two weights has both. */
-static bool has_both(const list_maker *k, uint32_t one, uint32_t other)
+/* Whether it may be one of several tied weights: by the config of the model, without one by its name. */
+static bool may_be_tied(const list_maker *k, uint32_t tensor)
 {
     const merge_list *list = k->list;
-    return one != other && (one == list->embedding || one == list->head) &&
-           (other == list->embedding || other == list->head);
+    const catalogue *c = k->base->cat;
+    const uint32_t name = catalogue_tensor(c, tensor)->name;
+    const char *text = catalogue_name(c, name);
+    const size_t nbytes = catalogue_name_nbytes(c, name);
+    if (tensor == list->embedding || tensor == list->head)
+        return true;
+    return list->is_untold && catalogue_tensor(c, tensor)->ndim == 2 &&
+           (lora_is_embedding_weight(text, nbytes) || lora_is_head_weight(text, nbytes));
+}
+
+static bool has_both(const list_maker *k, uint32_t one, uint32_t other)
+{
+    return one != other && may_be_tied(k, one) && may_be_tied(k, other);
 }
 
 /* A file of a tied model may have both weights. Like transformers 5, takes them for tied if they are equal. */
@@ -204,7 +215,7 @@ static fsdpck_status share_step(list_maker *k, const pending_step *p, const uint
     RETURN_IF(vec_add(shared, p, err));
     const uint32_t tensor = VEC_AT(&k->list->targets, const merge_target, p->target)->tensor;
     const bool is_alias = catalogue_tensor(k->base->cat, tensor)->alias != CAT_NONE;
-    if (!is_alias && tensor != k->list->embedding && tensor != k->list->head)
+    if (!is_alias && !may_be_tied(k, tensor))
         return FSDPCK_OK;
     for (uint32_t j = 0; j < k->list->targets.count; j++) {
         const pending_step made = {j, p->step};

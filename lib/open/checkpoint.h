@@ -318,6 +318,16 @@ fsdpck_status checkpoint_ema(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
 fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_merge_options *merge,
                                fsdpck_checkpoint **beside, fsdpck_checkpoint **out,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
+/* Whether an adapter could be merged into a base model, by names and shapes alone. */
+typedef struct adapter_fit {
+    fsdpck_checkpoint *adapter; /* given; it has an adapter_config.json */
+    uint64_t lost;              /* result: modules that the adapter may have lost */
+    text_buf first;             /* result: the weight of the first of them */
+} adapter_fit;
+
+/* The errors of checkpoint_merge. */
+fsdpck_status adapter_fits(fsdpck_checkpoint *base, adapter_fit *fit,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether an adapter of the options is inside the checkpoint, with its name or NULL. */
 bool merge_adapter_is_self(const char *text, const char **name);
 void checkpoint_merge_release(fsdpck_checkpoint *c);
@@ -473,6 +483,8 @@ typedef struct deepspeed_steps {
     int64_t global, skipped, optimizer;
 } deepspeed_steps;
 void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps);
+/* The most steps of a parameter in the state of an optimizer; -1: unknown. */
+int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c);
 /* The step in a file of the trainer, and that in the name of the folder, which is the same unless one of them
  * is of another save. *recorded_in: the file, a constant. False if one of them is unknown. */
 bool checkpoint_step_of_name(fsdpck_checkpoint *c, int64_t *recorded, int64_t *named,

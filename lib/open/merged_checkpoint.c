@@ -160,6 +160,13 @@ static void count_layers(const fsdpck_checkpoint *base, merge_request *requests,
     model_config_release(&config);
 }
 
+/* Files may lack a tied output projection. */
+static const char *first_lost(const merge_list *list, const merge_request *r)
+{
+    return r->first_lost == STRTAB_NONE ? "lm_head.weight"
+                                        : strtab_text(&list->names, r->first_lost);
+}
+
 /* Without num_hidden_layers, the base model's file may have more layers than the model that was trained, and it may have more
  * modules outside of them. */
 static void warn_lost(const fsdpck_checkpoint *c, const merge_list *list,
@@ -176,10 +183,7 @@ static void warn_lost(const fsdpck_checkpoint *c, const merge_list *list,
                 "adapter '%s' has neither lora_A nor lora_B for %" PRIu64
                 " weight%s of the base model that the config names, the first is '%s'",
                 strtab_text(&list->adapters, requests[i].adapter_name), requests[i].lost,
-                text_plural(requests[i].lost),
-                requests[i].first_lost == STRTAB_NONE
-                    ? ""
-                    : strtab_text(&list->names, requests[i].first_lost));
+                text_plural(requests[i].lost), first_lost(list, &requests[i]));
 }
 
 /* For reports. `list` still has the names. */
@@ -419,4 +423,45 @@ void checkpoint_merge_release(fsdpck_checkpoint *c)
         free(c->merged_adapters[i]);
     }
     free(c->merged_adapters);
+}
+
+/* --- verify --- */
+
+static fsdpck_status check_fit(fsdpck_checkpoint *base, opened_adapter *own, opened_adapter *adapter,
+                               adapter_fit *fit, fsdpck_error *err)
+{
+    const fsdpck_merge_options plain = {.struct_nbytes = sizeof plain};
+    merge_request r = {.name = fit->adapter->path};
+    merge_list list;
+    RETURN_IF(checkpoint_load_inner(base, err));
+    RETURN_IF(list_tensors(base, own, err));
+    RETURN_IF(list_tensors(fit->adapter, adapter, err));
+    RETURN_IF(read_config(fit->adapter, fit->adapter, NULL, &plain, &adapter->config, err));
+    r.beside = &adapter->tensors;
+    r.config = &adapter->config;
+    count_layers(base, &r, 1);
+    merge_list_init(&list, &fit->adapter->metadata);
+    list.no_reading = true;
+    merged_find_tied(base, &list);
+    list.is_untold = true; /* whether tied weights are equal is a question of their bytes */
+    fsdpck_status st = merge_list_make(&list, &own->tensors, &r, 1, false, err);
+    fit->lost = r.lost;
+    if (st == FSDPCK_OK && r.lost > 0) {
+        text_puts(&fit->first, first_lost(&list, &r));
+        st = text_check(&fit->first, err);
+    }
+    merge_list_release(&list);
+    return st;
+}
+
+fsdpck_status adapter_fits(fsdpck_checkpoint *base, adapter_fit *fit, fsdpck_error *err)
+{
+    opened_adapter own = {.names = VEC_OF(lora_input, &fit->adapter->metadata)};
+    opened_adapter adapter = {.names = VEC_OF(lora_input, &fit->adapter->metadata)};
+    strtab_init(&own.tied, &fit->adapter->metadata);
+    strtab_init(&adapter.tied, &fit->adapter->metadata);
+    const fsdpck_status st = check_fit(base, &own, &adapter, fit, err);
+    opened_adapter_release(&own);
+    opened_adapter_release(&adapter);
+    return st;
 }

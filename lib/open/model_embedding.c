@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/text.h"
+#include "lora/lora.h"
 
 static const char *name_of(const catalogue *c, size_t tensor, size_t *nbytes)
 {
@@ -11,46 +11,19 @@ static const char *name_of(const catalogue *c, size_t tensor, size_t *nbytes)
     return catalogue_name(c, name);
 }
 
-/* Whether the weight's module has one of the names. PEFT moves the weight of a module with an adapter to its member
- * base_layer, and that of one that is trained whole to original_module. */
-static bool is_weight_of(const char *name, size_t nbytes, const char *const *modules, size_t count)
-{
-    static const char *const ends[] = {".token_adapter.base_layer.weight", ".base_layer.weight",
-                                       ".original_module.weight", ".weight"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        if (!text_ends_with(name, nbytes, ends[i]))
-            continue;
-        const size_t end = nbytes - strlen(ends[i]);
-        size_t begin = end;
-        while (begin > 0 && name[begin - 1] != '.')
-            begin--;
-        return text_is_one_of(name + begin, end - begin, modules, count);
-    }
-    return false;
-}
-
 bool model_is_head(const catalogue *c, size_t tensor)
 {
     static const char *const head[] = {"lm_head"};
     size_t nbytes;
     const char *name = name_of(c, tensor, &nbytes);
-    return is_weight_of(name, nbytes, head, 1);
+    return lora_is_weight_of(name, nbytes, head, 1);
 }
 
 /* Names that are the embedding's in every family. */
 static bool is_sure_name(const char *name, size_t nbytes)
 {
     static const char *const sure[] = {"embed_tokens", "wte"};
-    return is_weight_of(name, nbytes, sure, sizeof sure / sizeof *sure);
-}
-
-/* Names that families have for it. Other tensors may have them too, of another shape. */
-static bool is_usual_name(const char *name, size_t nbytes)
-{
-    static const char *const usual[] = {"embed_tokens",   "wte",        "word_embeddings",
-                                        "tok_embeddings", "embed_in",   "shared",
-                                        "word_embedding", "embeddings", "tokens_embed"};
-    return is_weight_of(name, nbytes, usual, sizeof usual / sizeof *usual);
+    return lora_is_weight_of(name, nbytes, sure, sizeof sure / sizeof *sure);
 }
 
 static bool has_stated_shape(const catalogue *c, const model_config *config, size_t tensor)
@@ -69,7 +42,7 @@ static unsigned likeness(const catalogue *c, const model_config *config, size_t 
     if (catalogue_tensor(c, tensor)->ndim != 2 || model_is_head(c, tensor))
         return 0;
     if (has_stated_shape(c, config, tensor))
-        return is_usual_name(name, nbytes) ? 3 : 2;
+        return lora_is_embedding_weight(name, nbytes) ? 3 : 2;
     return is_sure_name(name, nbytes) ? 1 : 0;
 }
 

@@ -129,30 +129,38 @@ static bool is_optimizer_step(const fsdpck_checkpoint *c, uint32_t name, uint8_t
                           ".step");
 }
 
-void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps)
+int64_t checkpoint_optimizer_step(fsdpck_checkpoint *c)
 {
     enum { READS_MAX = 4096 };
-    *steps = (deepspeed_steps){-1, -1, -1};
+    int64_t most = -1;
     for (uint32_t i = 0; i < c->parts.object_count; i++) {
-        const uint32_t name = catalogue_object(&c->cat, i)->name;
-        const char *text = catalogue_name(&c->cat, name);
-        const bool is_global = strcmp(text, "global_steps") == 0;
-        const bool of_optimizer = is_optimizer_step(c, name, c->parts.object_part[i]);
-        if (!is_global && !of_optimizer && strcmp(text, "skipped_steps") != 0)
+        if (!is_optimizer_step(c, catalogue_object(&c->cat, i)->name, c->parts.object_part[i]))
             continue;
         const int64_t number = int_object(c, i);
-        if (of_optimizer)
-            steps->optimizer = number > steps->optimizer ? number : steps->optimizer;
-        else
-            *(is_global ? &steps->global : &steps->skipped) = number;
+        most = number > most ? number : most;
     }
-    for (uint64_t i = 0, reads = 0; steps->global >= 0 && i < c->parts.tensor_count; i++) {
-        if (!is_optimizer_step(c, catalogue_tensor(&c->cat, i)->name, c->parts.tensor_part[i]) ||
-            reads++ >= READS_MAX)
+    for (uint64_t i = 0, reads = 0; i < c->parts.tensor_count && reads < READS_MAX; i++) {
+        if (!is_optimizer_step(c, catalogue_tensor(&c->cat, i)->name, c->parts.tensor_part[i]))
             continue;
         const int64_t number = number_of(c, i);
-        steps->optimizer = number > steps->optimizer ? number : steps->optimizer;
+        most = number > most ? number : most;
+        reads++;
     }
+    return most;
+}
+
+void checkpoint_deepspeed_steps(fsdpck_checkpoint *c, deepspeed_steps *steps)
+{
+    *steps = (deepspeed_steps){-1, -1, -1};
+    for (uint32_t i = 0; i < c->parts.object_count; i++) {
+        const char *text = catalogue_name(&c->cat, catalogue_object(&c->cat, i)->name);
+        if (strcmp(text, "global_steps") == 0)
+            steps->global = int_object(c, i);
+        else if (strcmp(text, "skipped_steps") == 0)
+            steps->skipped = int_object(c, i);
+    }
+    if (steps->global >= 0)
+        steps->optimizer = checkpoint_optimizer_step(c);
 }
 
 /* The member global_step of the root object. */

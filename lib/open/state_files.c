@@ -128,7 +128,9 @@ static void inspect_weights(found_state_file *f, fsdpck_checkpoint *c)
     f->tensors = catalogue_tensor_count(&c->cat);
     for (size_t i = 0; i < f->tensors; i++)
         f->tensor_nbytes += catalogue_tensor_nbytes(&c->cat, i);
-    if (fsdpck_get_step(c, 0, &step))
+    if (f->kind == FSDPCK_STATE_OPTIMIZER)
+        f->step = checkpoint_optimizer_step(c);
+    if (f->step < 0 && fsdpck_get_step(c, 0, &step))
         f->step = step.step;
 }
 

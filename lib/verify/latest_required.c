@@ -142,19 +142,6 @@ static fsdpck_status check_veomni(const probe_input *in, fsdpck_error *err)
                : FSDPCK_OK;
 }
 
-fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *err)
-{
-    probe_input above;
-    RETURN_IF(check_lightning(c, err));
-    RETURN_IF(check_common(c, err));
-    RETURN_IF(check_veomni(&c->probe, err));
-    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
-        return FSDPCK_OK;
-    const fsdpck_status st = check_olmo(&above, err);
-    probe_release(&above);
-    return st;
-}
-
 /* ---- Trainer of transformers ---- */
 
 /* training_args.bin, optimizer.pt, scheduler.pt and, after them, trainer_state.json, which resuming reads. */
@@ -167,18 +154,41 @@ static fsdpck_status check_trainer(const probe_input *in, fsdpck_error *err)
     return fail_lacks(in->path, "step of transformers", last, err);
 }
 
-/* ---- folders, whatever is read in them ---- */
+/* ---- PEFT ---- */
+
+static fsdpck_status check_adapter(const probe_input *in, fsdpck_error *err)
+{
+    static const char config[] = "adapter_config.json";
+    return in->is_folder && !probe_has_entry(in, config) &&
+                   (probe_has_entry(in, "adapter_model.safetensors") ||
+                    probe_has_entry(in, "adapter_model.bin"))
+               ? fail_lacks(in->path, "folder of an adapter", config, err)
+               : FSDPCK_OK;
+}
+
+/* ---- all ---- */
 
 fsdpck_status latest_required_check_folder(const probe_input *in, fsdpck_error *err)
 {
-    static const char config[] = "adapter_config.json";
-    if (in->is_folder && !probe_has_entry(in, config) &&
-        (probe_has_entry(in, "adapter_model.safetensors") ||
-         probe_has_entry(in, "adapter_model.bin")))
-        return fail_lacks(in->path, "folder of an adapter", config, err);
+    RETURN_IF(check_adapter(in, err));
     RETURN_IF(check_trainer(in, err));
     RETURN_IF(check_veomni(in, err));
     return check_olmo(in, err);
+}
+
+fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c, fsdpck_error *err)
+{
+    probe_input above;
+    RETURN_IF(check_lightning(c, err));
+    RETURN_IF(check_common(c, err));
+    RETURN_IF(check_adapter(&c->probe, err));
+    RETURN_IF(check_trainer(&c->probe, err));
+    RETURN_IF(check_veomni(&c->probe, err));
+    if (c->entered_from == NULL || probe_gather(c->entered_from, &above, NULL) != FSDPCK_OK)
+        return FSDPCK_OK;
+    const fsdpck_status st = check_olmo(&above, err);
+    probe_release(&above);
+    return st;
 }
 
 fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err)

@@ -11,7 +11,7 @@ fsdpck_status latest_required_check(fsdpck_checkpoint *c, fsdpck_error *err) FSD
 fsdpck_status latest_required_check_folder(const probe_input *in,
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;
 
-/* The part of it about state that the weights can be read without: of Lightning and
+/* The part of it about files that the weights can be read without: of Lightning, transformers, PEFT, VeOmni and
  * OLMo-core, and the common state of Megatron-Core. */
 fsdpck_status latest_required_check_beside(fsdpck_checkpoint *c,
                                            fsdpck_error *err) FSDPCK_MUST_CHECK;

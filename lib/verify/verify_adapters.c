@@ -61,9 +61,25 @@ static fsdpck_status check_each(const fsdpck_checkpoint *src, lora_set *set,
     return FSDPCK_OK;
 }
 
-/* With the config beside the weights, which is that of the only adapter. */
-static fsdpck_status check_with_config(fsdpck_checkpoint *src, lora_set *set, lora_found_fn found,
-                                       void *ctx, fsdpck_error *err)
+/* A name of target_modules without a module: lost, or one that the model does not have. */
+static void report_unmatched(fsdpck_verify *v, const lora_set *set, const lora_config *config)
+{
+    uint64_t count;
+    const char *first = lora_unmatched_target(set, config, &count);
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    if (first == NULL)
+        return;
+    FAIL_WITH(&what, BADINPUT, LORA_PAIR,
+              ("target_modules has %" PRIu64 " name%s for which the adapter has no tensor", count,
+               text_plural(count)),
+              (path, v->src->path), (expected, "a module '...%s'", first), (found, "none"),
+              (next, "compare with the base model: fsdpck verify ADAPTER --like BASE"));
+    findings_report_as(&v->found, FINDING_WARNING, &what);
+}
+
+/* With the config beside the weights, which is that of the only adapter. v: NULL outside of verify. */
+static fsdpck_status check_with_config(fsdpck_checkpoint *src, fsdpck_verify *v, lora_set *set,
+                                       lora_found_fn found, void *ctx, fsdpck_error *err)
 {
     adapter_source from;
     lora_config config = {0};
@@ -82,6 +98,8 @@ static fsdpck_status check_with_config(fsdpck_checkpoint *src, lora_set *set, lo
         st = check_each(src, set, has_config ? &config : NULL, found, ctx, err);
     else if (err != NULL)
         *err = what;
+    if (st == FSDPCK_OK && has_config && v != NULL && v->options.like == NULL)
+        report_unmatched(v, set, &config);
     lora_config_release(&config);
     adapter_source_release(&from);
     return st;
@@ -106,7 +124,33 @@ static void report_missing(fsdpck_verify *v, const fsdpck_checkpoint *base,
     findings_report_as(&v->found, renamed ? FINDING_WARNING : FINDING_ERROR, &what);
 }
 
-fsdpck_status verify_adapter_like(fsdpck_verify *v, const fsdpck_checkpoint *base,
+/* What would stop a merge, unless it has been reported: modules that the adapter lost, for one. */
+static fsdpck_status check_fit(fsdpck_verify *v, fsdpck_checkpoint *base, fsdpck_error *err)
+{
+    adapter_fit fit = {.adapter = v->src};
+    fsdpck_error what = FSDPCK_ERROR_INIT;
+    const fsdpck_status st = adapter_fits(base, &fit, &what);
+    if (st == FSDPCK_BADINPUT && v->found.counts[FINDING_ERROR] == 0)
+        report(v, &what, NULL);
+    if (st == FSDPCK_OK && fit.lost > 0) {
+        FAIL_WITH(&what, BADINPUT, LORA_PAIR,
+                  ("the adapter has neither lora_A nor lora_B for %" PRIu64
+                   " weight%s of the base model that its config names",
+                   fit.lost, text_plural(fit.lost)),
+                  (path, v->src->path), (tensor, fit.first.text),
+                  (next, "check that the adapter is complete, and give a --like folder whose "
+                         "config.json has num_hidden_layers"));
+        findings_report_as(&v->found, FINDING_WARNING, &what);
+    }
+    text_release(&fit.first);
+    if (st != FSDPCK_LIMIT && st != FSDPCK_CANCELLED && st != FSDPCK_IO)
+        return FSDPCK_OK;
+    if (err != NULL)
+        *err = what;
+    return st;
+}
+
+fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
                                   fsdpck_error *err)
 {
     lora_set set;
@@ -130,6 +174,8 @@ fsdpck_status verify_adapter_like(fsdpck_verify *v, const fsdpck_checkpoint *bas
     }
     if (st == FSDPCK_OK)
         st = lora_check_replaced(&set, &v->src->cat, NULL, &base->cat, report, v, err);
+    if (st == FSDPCK_OK && has_config)
+        st = check_fit(v, base, err);
     lora_config_release(&config);
     adapter_source_release(&from);
     lora_set_release(&set);
@@ -157,7 +203,7 @@ fsdpck_status adapters_check(fsdpck_checkpoint *c, fsdpck_error *err)
         return FSDPCK_OK;
     fsdpck_status st = checkpoint_find_adapters(c, &set, err);
     if (st == FSDPCK_OK && (lora_adapter_count(&set) > 0 || set.has_prefix))
-        st = check_with_config(c, &set, fail_with, c, err);
+        st = check_with_config(c, NULL, &set, fail_with, c, err);
     lora_set_release(&set);
     return st;
 }
@@ -171,7 +217,7 @@ fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err)
         return FSDPCK_OK;
     fsdpck_status st = checkpoint_find_adapters(v->src, &set, err);
     if (st == FSDPCK_OK && (lora_adapter_count(&set) > 0 || set.has_prefix))
-        st = check_with_config(v->src, &set, report, v, err);
+        st = check_with_config(v->src, v, &set, report, v, err);
     if (st == FSDPCK_OK)
         st = find_zeros(v, &set, err);
     lora_set_release(&set);

@@ -56,7 +56,7 @@ fsdpck_status verify_adapters(fsdpck_verify *v, fsdpck_error *err) FSDPCK_MUST_C
 /* For `latest`: the first of these faults that is an error. */
 fsdpck_status adapters_check(fsdpck_checkpoint *c, fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* A folder of PEFT against the weights of its base model (LORA-SHAPE). */
-fsdpck_status verify_adapter_like(fsdpck_verify *v, const fsdpck_checkpoint *base,
+fsdpck_status verify_adapter_like(fsdpck_verify *v, fsdpck_checkpoint *base,
                                   fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* ZERO-STEP. */
 void verify_steps(fsdpck_verify *v);

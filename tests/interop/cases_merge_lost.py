@@ -95,6 +95,8 @@ def check_lost(setting, source, truth, what):
         # Inside the wrapper of the other parameter of a module, one has no name.
         outer = all(name + ".base_layer" in modules for name in names) and "it lacks the tensors of another parameter" in done.stderr
         check("LORA-PAIR" in done.stderr or outer, "%s without %s: %s" % (what, loss, done.stderr))
+        found = setting.run("verify", setting.path("lost"), "--like", source, expected=1 if inside else 0)
+        check("LORA-PAIR" in found.stdout or outer, "verify --like: %s without %s: %s" % (what, loss, found.stdout))
         if inside:
             check_nothing_at(out)
         else:
@@ -118,6 +120,8 @@ def check_model(setting, name, every):
         found = load_hf(out)[0]
         check(all(torch.allclose(found[key], expected[key], rtol=1e-4, atol=1e-6) for key in found), what)
         setting.run("verify", truth)
+        done = setting.run("verify", truth, "--like", source)
+        check("LORA-PAIR" not in done.stdout, "verify --like %s: %s" % (what, done.stdout))
         check_lost(setting, source, truth, what)
         # A state with base model and adapter.
         torch.save({"model": model.state_dict()}, setting.path("inside.pt"))

@@ -158,6 +158,38 @@ def lightning(data):
     return from_fixture("dcp-fsdp2", put)
 
 
+def trainer(optimizer, training, change=None):
+    """checkpoint-30 of transformers, whose optimizer and trainer_state.json record these steps."""
+    def put(path):
+        step = os.path.join(os.path.dirname(path), "checkpoint-30")
+        os.rename(path, step)
+        state = {"state": {0: {"step": optimizer, "exp_avg": tensor()}}, "param_groups": [{"lr": 1, "params": [0]}]}
+        for name, content in (("optimizer.pt", saved(state)), ("training_args.bin", saved({"lr": 1})),
+                              ("trainer_state.json", b'{"global_step": %d}' % training)):
+            with open(os.path.join(step, name), "wb") as f:
+                f.write(content)
+        if change is not None:
+            change(step)
+        return step
+    return from_fixture("hf-index", put)
+
+
+def with_scaler(path):
+    with open(path + "/scaler.pt", "wb") as f:
+        f.write(saved({"scale": 1, "growth_factor": 2, "_growth_tracker": 0}))
+
+
+def adapter(change=None):
+    """A folder of PEFT."""
+    def build(where):
+        path = os.path.join(where, "adapter")
+        shutil.copytree(os.path.join(FIXTURES, "adapter/beside"), path)
+        if change is not None:
+            change(path)
+        return path
+    return build
+
+
 META = saved({"epoch": 1, "callbacks": {"shift": tensor()}})
 SHARD = "shard-00002-model-00001-of-00001.safetensors"
 STEP = b'{"format_version": 1, "global_step": 3, "world_size": 2, "modules": []}'
@@ -209,6 +241,14 @@ ROWS = [
         commands=("structure",), says=("meta.pt",)),
     row("F07", "lightning-tensor", "W", "SIDE-UNREAD", lightning(saved({"epoch": 1, "shift": tensor()})), says=("shift",)),
     row("F07", "lightning-no-dict", "A", None, lightning(saved([1, 2]))),
+    row("F09", "trainer", "A", None, trainer(30, 30)),
+    row("F09", "trainer-optimizer-before", "W", "STEP-STATE", trainer(10, 30), commands=("structure",), says=("optimizer.pt",)),
+    row("F09", "trainer-optimizer-after", "W", "STEP-STATE", trainer(40, 30), commands=("structure",)),
+    row("F09", "trainer-skipped", "A", None, trainer(29, 30, with_scaler)),
+    row("F09", "trainer-scaler-after", "W", "STEP-STATE", trainer(31, 30, with_scaler), commands=("structure",)),
+    row("F09", "trainer-state-lost", "W", "SAVE-INCOMPLETE", trainer(30, 30, lost("trainer_state.json")), commands=("structure",)),
+    row("F09", "adapter", "A", None, adapter()),
+    row("F09", "adapter-config-lost", "W", "SAVE-INCOMPLETE", adapter(lost("adapter_config.json")), commands=("structure",)),
     row("F08", "veomni", "A", None, veomni(STEP)),
     row("F08", "veomni-weights-lost", "R", "FILE-MISSING", veomni(STEP, lost("model/ckpt/__1_0.distcp"))),
     row("F08", "veomni-weights-cut", "R", "FILE-SHORT", veomni(STEP, cut("model/optimizer/__1_0.distcp"))),
