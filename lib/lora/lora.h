@@ -1,7 +1,7 @@
 /* lora.h: adapters of LoRA as PEFT keeps them in a model's state, and their adapter_config.json.
  *
  *     lora_set set;
- *     RETURN_IF(lora_set_find(&cat, inputs, count, &budget, &set, err));   // catalogue in, description out
+ *     RETURN_IF(lora_set_find(&cat, inputs, count, false, &budget, &set, err));   // catalogue in, description out
  *     lora_config config;
  *     RETURN_IF(lora_config_read(text, nbytes, &budget, &config, err));
  *     RETURN_IF(lora_set_name_parameters(&set, &cat, &config, err));       // modules of target_parameters
@@ -102,8 +102,8 @@ typedef struct lora_set {
 } lora_set;
 
 /* Without adapters the set has no module. Names of inputs are borrowed for the call. Release the set also
- * after a failure. BADINPUT (LORA-PAIR) if two tensors have one place, LIMIT. */
-fsdpck_status lora_set_find(const catalogue *c, const lora_input *inputs, size_t count,
+ * after a failure. joined: a base model is among the inputs, even if no module shows it. BADINPUT (LORA-PAIR) if two tensors have one place, LIMIT. */
+fsdpck_status lora_set_find(const catalogue *c, const lora_input *inputs, size_t count, bool joined,
                             budget *owner, lora_set *set, fsdpck_error *err) FSDPCK_MUST_CHECK;
 void lora_set_release(lora_set *set);
 

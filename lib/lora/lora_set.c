@@ -349,7 +349,7 @@ static void own_all(lora_set *set)
     }
 }
 
-fsdpck_status lora_set_find(const catalogue *c, const lora_input *inputs, size_t count,
+fsdpck_status lora_set_find(const catalogue *c, const lora_input *inputs, size_t count, bool joined,
                             budget *owner, lora_set *set, fsdpck_error *err)
 {
     *set = (lora_set){.tensors = VEC_OF(lora_tensor, owner),
@@ -372,6 +372,7 @@ fsdpck_status lora_set_find(const catalogue *c, const lora_input *inputs, size_t
     text_release(&text);
     RETURN_IF(st);
     RETURN_IF(join_base(set, c, err));
+    set->has_base = set->has_base || joined;
     own_all(set);
     return FSDPCK_OK;
 }

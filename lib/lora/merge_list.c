@@ -31,7 +31,8 @@ static fsdpck_status find_adapters(list_maker *k, fsdpck_error *err)
     if (st == FSDPCK_OK)
         st = join(k, k->base, &inputs, err);
     if (st == FSDPCK_OK)
-        st = lora_set_find(&k->joined, inputs.items, inputs.count, k->owner, &k->set, err);
+        st = lora_set_find(&k->joined, inputs.items, inputs.count, beside != NULL, k->owner,
+                           &k->set, err);
     vec_release(&inputs);
     if (st == FSDPCK_OK)
         st = lora_set_name_parameters(&k->set, &k->joined, k->request->config, err);

@@ -18,7 +18,7 @@ static fsdpck_status find_in(fsdpck_checkpoint *c, const map_inputs *l, lora_set
         st = vec_add(&inputs, &(lora_input){in->name, in->nbytes, in->tensor}, err);
     }
     if (st == FSDPCK_OK)
-        st = lora_set_find(&c->cat, inputs.items, inputs.count, &c->metadata, set, err);
+        st = lora_set_find(&c->cat, inputs.items, inputs.count, false, &c->metadata, set, err);
     vec_release(&inputs);
     return st;
 }

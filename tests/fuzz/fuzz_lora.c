@@ -157,7 +157,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     catalogue_init(&cat, &b);
     const size_t count =
         end == NULL ? 0 : add_lines(&cat, end + 1, nbytes - config_nbytes - 1, inputs);
-    st = lora_set_find(&cat, inputs, count, &b, &set, &err);
+    st = lora_set_find(&cat, inputs, count, false, &b, &set, &err);
     if (st == FSDPCK_OK)
         check_set(&set, &cat, has_config ? &config : NULL, &b);
     else

@@ -32,7 +32,7 @@ static fsdpck_status find_adapters(const named_shape *tensors, size_t count)
         inputs[i].name = t->name;
         inputs[i].nbytes = strlen(t->name);
     }
-    return lora_set_find(&cat, inputs, count, NULL, &set, &err);
+    return lora_set_find(&cat, inputs, count, false, NULL, &set, &err);
 }
 
 static void release(void)
