@@ -318,16 +318,6 @@ fsdpck_status checkpoint_ema(fsdpck_checkpoint *base, fsdpck_checkpoint **out,
 fsdpck_status checkpoint_merge(fsdpck_checkpoint *base, const fsdpck_merge_options *merge,
                                fsdpck_checkpoint **beside, fsdpck_checkpoint **out,
                                fsdpck_error *err) FSDPCK_MUST_CHECK;
-/* Whether an adapter could be merged into a base model, by names and shapes alone. */
-typedef struct adapter_fit {
-    fsdpck_checkpoint *adapter; /* given; it has an adapter_config.json */
-    uint64_t lost;              /* result: modules that the adapter may have lost */
-    text_buf first;             /* result: the weight of the first of them */
-} adapter_fit;
-
-/* The errors of checkpoint_merge. */
-fsdpck_status adapter_fits(fsdpck_checkpoint *base, adapter_fit *fit,
-                           fsdpck_error *err) FSDPCK_MUST_CHECK;
 /* Whether an adapter of the options is inside the checkpoint, with its name or NULL. */
 bool merge_adapter_is_self(const char *text, const char **name);
 void checkpoint_merge_release(fsdpck_checkpoint *c);

@@ -4,6 +4,7 @@
 
 #include "lora/lora_check.h"
 #include "lora/lora_zero.h"
+#include "open/adapter_fit.h"
 #include "verify/verify_internal.h"
 
 /* Adapters of other methods are read and written as any tensors. */
@@ -124,13 +125,15 @@ static void report_missing(fsdpck_verify *v, const fsdpck_checkpoint *base,
     findings_report_as(&v->found, renamed ? FINDING_WARNING : FINDING_ERROR, &what);
 }
 
-/* What would stop a merge, unless it has been reported: modules that the adapter lost, for one. */
+/* Modules that the adapter lost, and what else would stop a merge and has not been reported. */
 static fsdpck_status check_fit(fsdpck_verify *v, fsdpck_checkpoint *base, fsdpck_error *err)
 {
     adapter_fit fit = {.adapter = v->src};
     fsdpck_error what = FSDPCK_ERROR_INIT;
     const fsdpck_status st = adapter_fits(base, &fit, &what);
-    if (st == FSDPCK_BADINPUT && v->found.counts[FINDING_ERROR] == 0)
+    const bool is_new = v->found.counts[FINDING_ERROR] == 0 &&
+                        what.finding != FSDPCK_FINDING_LORA_BASE; /* see report_missing */
+    if (st == FSDPCK_BADINPUT && is_new)
         report(v, &what, NULL);
     if (st == FSDPCK_OK && fit.lost > 0) {
         FAIL_WITH(&what, BADINPUT, LORA_PAIR,

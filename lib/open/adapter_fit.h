@@ -1,0 +1,18 @@
+/* adapter_fit.h: whether an adapter could be merged into a base model. */
+#ifndef FSDPCK_OPEN_ADAPTER_FIT_H
+#define FSDPCK_OPEN_ADAPTER_FIT_H
+
+#include "base/text.h"
+#include "open/checkpoint.h"
+
+/* By names and shapes alone. */
+typedef struct adapter_fit {
+    fsdpck_checkpoint *adapter; /* given; it has an adapter_config.json */
+    uint64_t lost;              /* result: modules that the adapter may have lost */
+    text_buf first;             /* result: the weight of the first of them */
+} adapter_fit;
+
+/* The errors of checkpoint_merge. */
+fsdpck_status adapter_fits(fsdpck_checkpoint *base, adapter_fit *fit,
+                           fsdpck_error *err) FSDPCK_MUST_CHECK;
+#endif
