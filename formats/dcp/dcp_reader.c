@@ -38,7 +38,7 @@ static bool probe(const probe_input *in, const char **near_miss)
     return dcp_part_folders_probe(in) > 0 || dcp_megatron_probe(in) != DCP_MEGATRON_NONE;
 }
 
-static void dcp_close(void *self)
+void dcp_folder_free(void *self)
 {
     dcp_folder *d = self;
     if (d == NULL)
@@ -60,8 +60,8 @@ static void dcp_close(void *self)
     budget_free(d->owner, d, sizeof *d);
 }
 
-static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_folder **made,
-                                fsdpck_error *err)
+fsdpck_status dcp_folder_new(const open_request *req, catalogue *cat, dcp_folder **made,
+                             fsdpck_error *err)
 {
     const unsigned flags = req->no_follow ? FILE_NO_FOLLOW : 0;
     dcp_folder *d = budget_alloc(req->metadata, sizeof *d, err);
@@ -77,6 +77,9 @@ static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_fol
     d->inside = VEC_OF(dcp_item_tensor, req->metadata);
     strtab_init(&d->item_tensor_names, req->metadata);
     d->streams = VEC_OF(dcp_st_stream *, req->metadata);
+    d->repeats = VEC_OF(dcp_repeat, req->metadata);
+    d->ends = VEC_OF(uint64_t, req->metadata);
+    d->flat_boxes = VEC_OF(dcp_flat_box, req->metadata);
     d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
     d->has_names = true;
     GOTO_IF(dcp_names_init(&d->names, req->metadata, err), out);
@@ -88,7 +91,7 @@ static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_fol
     *made = d;
     return FSDPCK_OK;
 out:
-    dcp_close(d);
+    dcp_folder_free(d);
     return st;
 }
 
@@ -341,13 +344,13 @@ static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **se
     dcp_folder *d;
     dcp_builder b;
 
-    RETURN_IF(folder_new(req, cat, &d, err));
+    RETURN_IF(dcp_folder_new(req, cat, &d, err));
     dcp_builder_init(&b, cat, &d->names);
     b.keep_leftovers = req->keep_flat_shards;
     const fsdpck_status st = fill(d, req, &b, err);
     dcp_builder_release(&b);
     if (st != FSDPCK_OK) {
-        dcp_close(d);
+        dcp_folder_free(d);
         return st;
     }
     *self = d;
@@ -406,7 +409,9 @@ const format_reader dcp_reader = {
     .source = dcp_source,
     .load_object = dcp_object_load,
     .check_records = dcp_check_records,
-    .close = dcp_close,
+    .close = dcp_folder_free,
+    .tables = dcp_tables,
+    .open_tables = dcp_open_tables,
     .owns = owns,
     .id = FSDPCK_FORMAT_DCP,
     .writer = &dcp_writer,

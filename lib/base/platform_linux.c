@@ -191,6 +191,14 @@ int platform_memory_file(int *fd)
     return *fd < 0 ? errno : 0;
 }
 
+int platform_open_memory_file(uint64_t process, int of, int *fd)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%llu/fd/%d", (unsigned long long)process, of);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return *fd < 0 ? errno : 0;
+}
+
 void platform_random(void *dst, uint64_t nbytes)
 {
     uint8_t *p = dst;
