@@ -16,14 +16,19 @@ fsdpck_status dcp_tables(void *self, table_file *f, fsdpck_error *err)
     return table_file_bytes(f, &d->repaired, sizeof d->repaired, err);
 }
 
-/* As the rank that read the metadata found them; each rank opens them when it reads them. */
+/* As the rank that read the metadata found them; each rank opens them when it reads them. Where hosts have files of
+ * their own, ranks may too. */
 static fsdpck_status add_blobs(dcp_folder *d, fsdpck_error *err)
 {
     for (size_t i = 0; i < catalogue_file_count(d->cat); i++) {
-        const cat_file *found = catalogue_file(d->cat, i);
+        cat_file *f = catalogue_file(d->cat, i);
+        const char *name = catalogue_name(d->cat, f->path);
+        path_kind kind;
         uint32_t index;
-        RETURN_IF(file_set_add(&d->blobs, catalogue_name(d->cat, found->path), &index, err));
-        file_set_expect(&d->blobs, index, found->nbytes, found->identity);
+        if (d->dir.remote != NULL)
+            RETURN_IF(path_identify(&d->dir, name, &kind, NULL, &f->identity, NULL, err));
+        RETURN_IF(file_set_add(&d->blobs, name, &index, err));
+        file_set_expect(&d->blobs, index, f->nbytes, f->identity);
     }
     return FSDPCK_OK;
 }

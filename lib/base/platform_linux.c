@@ -195,7 +195,7 @@ int platform_open_memory_file(uint64_t process, int of, int *fd)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%llu/fd/%d", (unsigned long long)process, of);
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    *fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     return *fd < 0 ? errno : 0;
 }
 
