@@ -49,7 +49,7 @@ typedef struct dcp_folder {
     bool has_names, has_lock, has_blobs, has_metadatas;
 } dcp_folder;
 
-/* Opens the folder, and nothing in it (dcp_reader.c). */
+/* Opens the folder, and nothing in it (dcp_folder.c). */
 fsdpck_status dcp_folder_new(const open_request *req, catalogue *cat, dcp_folder **made,
                              fsdpck_error *err) FSDPCK_MUST_CHECK;
 void dcp_folder_free(void *self);

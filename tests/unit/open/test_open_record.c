@@ -4,7 +4,7 @@
 
 #include "open/open_record.h"
 
-/* What was reported, as text. */
+/* The reports, as text. */
 typedef struct heard {
     text_buf text;
 } heard;
