@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "base/table_file.h"
 #include "base/text.h"
 #include "findings/finding_kinds.h"
 #include "io/file.h"
@@ -206,6 +207,12 @@ typedef struct format_reader {
     bool by_content;   /* each file states which tensors, and which parts of them, it holds */
     bool of_model;     /* a folder as transformers wants it, with the model's other files in it */
     bool of_two_saves; /* files of two saves may fit each other, even where one holds all tensors */
+    /* A group opens once on each host: tables() writes what open() made, besides the catalogue, and
+     * open_tables() opens with that in place of the description, on the other ranks (base/table_file.h).
+     * tables() also replaces the tables of the rank that wrote them. NULL: each rank calls open(). */
+    fsdpck_status (*tables)(void *self, table_file *f, fsdpck_error *err);
+    fsdpck_status (*open_tables)(const open_request *req, catalogue *cat, table_file *f,
+                                 void **self, fsdpck_error *err);
     bool objects_as_json; /* no tuples; a tuple of tensors is datasets of their names */
     bool drops_empty;     /* dicts without items, and lists of such, are not stored */
 } format_reader;

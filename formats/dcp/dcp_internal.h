@@ -49,6 +49,15 @@ typedef struct dcp_folder {
     bool has_names, has_lock, has_blobs, has_metadatas;
 } dcp_folder;
 
+/* Opens the folder, and nothing in it (dcp_folder.c). */
+fsdpck_status dcp_folder_new(const open_request *req, catalogue *cat, dcp_folder **made,
+                             fsdpck_error *err) FSDPCK_MUST_CHECK;
+void dcp_folder_free(void *self);
+/* format_reader.tables and .open_tables (dcp_tables.c). */
+fsdpck_status dcp_tables(void *self, table_file *f, fsdpck_error *err);
+fsdpck_status dcp_open_tables(const open_request *req, catalogue *cat, table_file *f, void **self,
+                              fsdpck_error *err);
+
 /* Stores the sizes of all required files in the catalogue (not yet sealed) and the file set, then
  * checks all blobs against them. FILE-MISSING, FILE-TYPE, FILE-SHORT, DCP-RANGE, DCP-RANGE-OVERLAP.
  */

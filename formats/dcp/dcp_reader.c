@@ -9,7 +9,6 @@
 #include "formats/dcp/dcp_catalogue.h"
 #include "formats/dcp/dcp_flattened.h"
 #include "formats/dcp/dcp_internal.h"
-#include "formats/dcp/dcp_item_tensor.h"
 #include "formats/dcp/dcp_lightning.h"
 #include "formats/dcp/dcp_megatron.h"
 #include "formats/dcp/dcp_part_folders.h"
@@ -36,60 +35,6 @@ static bool probe(const probe_input *in, const char **near_miss)
     if (any_distcp)
         *near_miss = "folder with .distcp files, but without .metadata";
     return dcp_part_folders_probe(in) > 0 || dcp_megatron_probe(in) != DCP_MEGATRON_NONE;
-}
-
-static void dcp_close(void *self)
-{
-    dcp_folder *d = self;
-    if (d == NULL)
-        return;
-    if (d->has_blobs)
-        file_set_release(&d->blobs);
-    if (d->has_metadatas)
-        file_set_release(&d->metadatas);
-    for (size_t i = 0; i < d->streams.count; i++)
-        dcp_st_stream_free(*VEC_AT(&d->streams, dcp_st_stream *, i));
-    VEC_RELEASE_ALL(&d->streams, &d->inside, &d->flat_boxes);
-    strtab_release(&d->item_tensor_names);
-    VEC_RELEASE_ALL(&d->repeats, &d->ends);
-    if (d->has_names)
-        dcp_names_release(&d->names);
-    if (d->has_lock)
-        pthread_mutex_destroy(&d->lock);
-    folder_close(&d->dir);
-    budget_free(d->owner, d, sizeof *d);
-}
-
-static fsdpck_status folder_new(const open_request *req, catalogue *cat, dcp_folder **made,
-                                fsdpck_error *err)
-{
-    const unsigned flags = req->no_follow ? FILE_NO_FOLLOW : 0;
-    dcp_folder *d = budget_alloc(req->metadata, sizeof *d, err);
-    fsdpck_status st;
-
-    if (d == NULL)
-        return FSDPCK_LIMIT;
-    d->dir = FOLDER_CLOSED;
-    d->owner = req->metadata;
-    d->log = req->log;
-    d->opaque_calls = req->opaque_calls;
-    d->cat = cat;
-    d->inside = VEC_OF(dcp_item_tensor, req->metadata);
-    strtab_init(&d->item_tensor_names, req->metadata);
-    d->streams = VEC_OF(dcp_st_stream *, req->metadata);
-    d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0;
-    d->has_names = true;
-    GOTO_IF(dcp_names_init(&d->names, req->metadata, err), out);
-    GOTO_IF(open_request_folder(req, &d->dir, err), out);
-    GOTO_IF(file_set_init(&d->blobs, &d->dir, 0, flags, err), out);
-    d->has_blobs = true;
-    GOTO_IF(file_set_init(&d->metadatas, &d->dir, 4, flags, err), out);
-    d->has_metadatas = true;
-    *made = d;
-    return FSDPCK_OK;
-out:
-    dcp_close(d);
-    return st;
 }
 
 static void note_marks(dcp_marks *marks, const dcp_metadata *m)
@@ -341,13 +286,13 @@ static fsdpck_status dcp_open(const open_request *req, catalogue *cat, void **se
     dcp_folder *d;
     dcp_builder b;
 
-    RETURN_IF(folder_new(req, cat, &d, err));
+    RETURN_IF(dcp_folder_new(req, cat, &d, err));
     dcp_builder_init(&b, cat, &d->names);
     b.keep_leftovers = req->keep_flat_shards;
     const fsdpck_status st = fill(d, req, &b, err);
     dcp_builder_release(&b);
     if (st != FSDPCK_OK) {
-        dcp_close(d);
+        dcp_folder_free(d);
         return st;
     }
     *self = d;
@@ -406,7 +351,9 @@ const format_reader dcp_reader = {
     .source = dcp_source,
     .load_object = dcp_object_load,
     .check_records = dcp_check_records,
-    .close = dcp_close,
+    .close = dcp_folder_free,
+    .tables = dcp_tables,
+    .open_tables = dcp_open_tables,
     .owns = owns,
     .id = FSDPCK_FORMAT_DCP,
     .writer = &dcp_writer,

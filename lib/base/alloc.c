@@ -77,10 +77,10 @@ static fsdpck_status vec_resize(vec *v, size_t capacity, fsdpck_error *err)
     size_t size;
     if (!checked_mul(capacity, v->item_nbytes, &want) || !checked_size(want, &size))
         return error_set_nomem(err, UINT64_MAX);
-    const uint64_t have = (uint64_t)v->capacity * v->item_nbytes;
+    const uint64_t have = v->borrowed ? 0 : (uint64_t)v->capacity * v->item_nbytes;
     if (want > have)
         RETURN_IF(budget_reserve(v->owner, want - have, err));
-    void *items = realloc(v->items, size);
+    void *items = realloc(v->borrowed ? NULL : v->items, size);
     if (items == NULL) {
         if (want > have)
             budget_release(v->owner, want - have);
@@ -88,8 +88,11 @@ static fsdpck_status vec_resize(vec *v, size_t capacity, fsdpck_error *err)
     }
     if (want < have)
         budget_release(v->owner, have - want);
+    if (v->borrowed && v->count > 0)
+        memcpy(items, v->items, v->count * v->item_nbytes);
     v->items = items;
     v->capacity = capacity;
+    v->borrowed = false;
     return FSDPCK_OK;
 }
 
@@ -147,19 +150,20 @@ void vec_trim(vec *v)
         vec_release(v);
         return;
     }
-    if (v->count < v->capacity && vec_resize(v, v->count, NULL) != FSDPCK_OK)
+    if (!v->borrowed && v->count < v->capacity && vec_resize(v, v->count, NULL) != FSDPCK_OK)
         return; /* the larger block remains, and remains accounted for */
 }
 
 void vec_release(vec *v)
 {
-    if (v->items != NULL) {
+    if (v->items != NULL && !v->borrowed) {
         free(v->items);
         budget_release(v->owner, (uint64_t)v->capacity * v->item_nbytes);
     }
     v->items = NULL;
     v->count = 0;
     v->capacity = 0;
+    v->borrowed = false;
 }
 
 void vec_release_all(vec *const *list)

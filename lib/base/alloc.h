@@ -46,6 +46,8 @@ typedef struct vec {
     size_t capacity;
     size_t item_nbytes;
     budget *owner; /* may be NULL */
+    bool borrowed; /* items are memory of another owner (table_file.h): never freed, and left when
+                    * the array grows */
 } vec;
 
 #define VEC_OF(type, budget_ptr) ((vec){.item_nbytes = sizeof(type), .owner = (budget_ptr)})
@@ -81,8 +83,7 @@ void vec_release_all(vec *const *list);
 typedef struct strtab {
     vec text;    /* char */
     vec entries; /* struct strtab_entry */
-    uint32_t *buckets;
-    size_t bucket_count; /* power of two, or 0 */
+    vec buckets; /* uint32_t; their number is a power of two, or 0 */
     uint64_t seed;
     budget *owner;
 } strtab;

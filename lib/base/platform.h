@@ -42,6 +42,10 @@ unsigned platform_file_mask(void);
 /* An empty nameless file for reading and writing, in memory if possible; its descriptor is closed
  * on exec. POSIX: an unlinked temporary in $TMPDIR or /tmp. */
 int platform_memory_file(int *fd);
+/* Opens for reading what platform_memory_file made in another process of this host and user: its
+ * process id and descriptor. Any errno if that is impossible, as between containers; maybe such a file
+ * of another process of that id, so check the contents. POSIX: ENOTSUP. */
+int platform_open_memory_file(uint64_t process, int of, int *fd);
 /* Random bytes (names of temporaries, hash seeds). Never fails. */
 void platform_random(void *dst, uint64_t nbytes);
 

@@ -185,9 +185,27 @@ unsigned platform_file_mask(void)
     return old;
 }
 
+#define MEMORY_FILE "fsdpck"
+
 int platform_memory_file(int *fd)
 {
-    *fd = memfd_create("fsdpck", MFD_CLOEXEC);
+    *fd = memfd_create(MEMORY_FILE, MFD_CLOEXEC);
+    return *fd < 0 ? errno : 0;
+}
+
+/* Nothing else is opened: on another host the process may be any, and opening a device has effects. */
+int platform_open_memory_file(uint64_t process, int of, int *fd)
+{
+    static const char target[] = "/memfd:" MEMORY_FILE " ";
+    char path[64], link[64];
+    *fd = -1;
+    (void)snprintf(path, sizeof path, "/proc/%llu/fd/%d", (unsigned long long)process, of);
+    const ssize_t n = readlink(path, link, sizeof link);
+    if (n < 0)
+        return errno;
+    if ((size_t)n < sizeof target - 1 || memcmp(link, target, sizeof target - 1) != 0)
+        return ENOENT;
+    *fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     return *fd < 0 ? errno : 0;
 }
 

@@ -120,6 +120,14 @@ int platform_memory_file(int *fd)
     return 0;
 }
 
+int platform_open_memory_file(uint64_t process, int of, int *fd)
+{
+    (void)process;
+    (void)of;
+    *fd = -1;
+    return ENOTSUP;
+}
+
 void platform_random(void *dst, uint64_t nbytes)
 {
     uint8_t *p = dst;

@@ -52,6 +52,7 @@ void strtab_init(strtab *t, budget *owner)
     memset(t, 0, sizeof(*t));
     t->text = VEC_OF(char, owner);
     t->entries = VEC_OF(struct strtab_entry, owner);
+    t->buckets = VEC_OF(uint32_t, owner);
     t->owner = owner;
     platform_random(&t->seed, sizeof(t->seed));
 }
@@ -86,9 +87,10 @@ bool strtab_is(const strtab *t, uint32_t id, const char *text, size_t nbytes)
 /* The bucket of the string, or the empty bucket for it. */
 static size_t bucket_of(const strtab *t, const char *text, size_t nbytes, uint32_t hash)
 {
-    const size_t mask = t->bucket_count - 1;
+    const uint32_t *buckets = t->buckets.items;
+    const size_t mask = t->buckets.count - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
-        const uint32_t id = t->buckets[i];
+        const uint32_t id = buckets[i];
         if (id == STRTAB_NONE)
             return i;
         if (entry_at(t, id)->hash == hash && strtab_is(t, id, text, nbytes))
@@ -98,28 +100,27 @@ static size_t bucket_of(const strtab *t, const char *text, size_t nbytes, uint32
 
 static void fill_buckets(strtab *t)
 {
-    const size_t mask = t->bucket_count - 1;
-    memset(t->buckets, 0xFF, t->bucket_count * sizeof *t->buckets); /* STRTAB_NONE everywhere */
+    uint32_t *buckets = t->buckets.items;
+    const size_t mask = t->buckets.count - 1;
+    memset(buckets, 0xFF, t->buckets.count * sizeof *buckets); /* STRTAB_NONE everywhere */
     for (uint32_t id = 0; id < t->entries.count; id++) {
         size_t i = entry_at(t, id)->hash & mask;
-        while (t->buckets[i] != STRTAB_NONE)
+        while (buckets[i] != STRTAB_NONE)
             i = (i + 1) & mask;
-        t->buckets[i] = id;
+        buckets[i] = id;
     }
 }
 
 static fsdpck_status grow_buckets(strtab *t, fsdpck_error *err)
 {
-    const size_t count = t->bucket_count > 0 ? t->bucket_count * 2 : FIRST_BUCKETS;
-    uint64_t nbytes;
-    if (count < t->bucket_count || !checked_mul(count, sizeof(uint32_t), &nbytes))
+    const size_t count = t->buckets.count > 0 ? t->buckets.count * 2 : FIRST_BUCKETS;
+    vec grown = VEC_OF(uint32_t, t->owner);
+    if (count < t->buckets.count)
         return error_set_nomem(err, UINT64_MAX);
-    uint32_t *buckets = budget_alloc(t->owner, nbytes, err);
-    if (buckets == NULL)
-        return FSDPCK_LIMIT;
-    budget_free(t->owner, t->buckets, t->bucket_count * sizeof(uint32_t));
-    t->buckets = buckets;
-    t->bucket_count = count;
+    RETURN_IF(vec_reserve(&grown, count, err));
+    grown.count = count;
+    vec_release(&t->buckets);
+    t->buckets = grown;
     fill_buckets(t);
     return FSDPCK_OK;
 }
@@ -148,25 +149,26 @@ fsdpck_status strtab_intern(strtab *t, const char *text, size_t nbytes, uint32_t
 {
     text = nbytes > 0 ? text : "";
     /* At most half full: linear probing then needs one or two probes. */
-    if (t->entries.count >= t->bucket_count / 2)
+    if (t->entries.count >= t->buckets.count / 2)
         RETURN_IF(grow_buckets(t, err));
     const uint32_t hash = hash_bytes((const uint8_t *)text, nbytes, t->seed);
     const size_t bucket = bucket_of(t, text, nbytes, hash);
-    if (t->buckets[bucket] == STRTAB_NONE) {
+    uint32_t *const found = VEC_AT(&t->buckets, uint32_t, bucket);
+    if (*found == STRTAB_NONE) {
         RETURN_IF(add_entry(t, text, nbytes, hash, err));
-        t->buckets[bucket] = (uint32_t)(t->entries.count - 1);
+        *found = (uint32_t)(t->entries.count - 1);
     }
-    *id = t->buckets[bucket];
+    *id = *found;
     return FSDPCK_OK;
 }
 
 uint32_t strtab_find(const strtab *t, const char *text, size_t nbytes)
 {
-    if (t->bucket_count == 0)
+    if (t->buckets.count == 0)
         return STRTAB_NONE;
     text = nbytes > 0 ? text : "";
     const uint32_t hash = hash_bytes((const uint8_t *)text, nbytes, t->seed);
-    return t->buckets[bucket_of(t, text, nbytes, hash)];
+    return *VEC_AT(&t->buckets, const uint32_t, bucket_of(t, text, nbytes, hash));
 }
 
 void strtab_truncate(strtab *t, size_t count)
@@ -180,8 +182,5 @@ void strtab_truncate(strtab *t, size_t count)
 
 void strtab_release(strtab *t)
 {
-    budget_free(t->owner, t->buckets, t->bucket_count * sizeof(uint32_t));
-    t->buckets = NULL;
-    t->bucket_count = 0;
-    VEC_RELEASE_ALL(&t->text, &t->entries);
+    VEC_RELEASE_ALL(&t->text, &t->entries, &t->buckets);
 }

@@ -88,6 +88,7 @@ struct fsdpck_context {
     missing_file *missing; /* likewise under warnings_lock */
     size_t missing_count, missing_capacity;
     struct named_tensors *named; /* likewise; the newest first */
+    struct open_record *record;  /* receives log lines too (open_record.h); NULL: none does */
 };
 
 /* What Megatron-Core records of a run, see fsdpck_megatron. */
@@ -150,15 +151,14 @@ struct fsdpck_checkpoint {
     size_t steps_count;
     bool steps_known;
     megatron_run megatron;
-    bool adapters_known; /* checkpoint_list_adapters has run */
+    bool adapters_known, inner_loaded; /* checkpoint_list_adapters, checkpoint_load_inner have run */
     vec adapters;        /* found_adapter */
     strtab adapter_names;
     bool state_files_known, other_files_known; /* trainer_state_list, other_files_list have run */
     vec state_files, other_files;              /* found_state_file */
     uint64_t other_files_more;                 /* that are not listed */
-    bool inner_loaded;                         /* checkpoint_load_inner has run */
-    struct remote_folder
-        *remote_files;     /* files on other hosts; NULL: all ranks read the same files */
+    struct remote_folder *remote_files; /* on other hosts; NULL: all ranks read the same files */
+    table_file tables;     /* of the catalogue and the reader, shared by ranks (open_once.h) */
     format_found_fn found; /* only while opening, as found_ctx */
     void *found_ctx;
     fsdpck_error damage; /* why no bytes can be read (damaged.h); status OK: they can */

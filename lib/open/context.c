@@ -6,6 +6,7 @@
 #include "base/struct_copy.h"
 #include "exec/exec.h"
 #include "open/checkpoint.h"
+#include "open/open_record.h"
 
 #define PEER_TIMEOUT_SECONDS 60u
 
@@ -116,6 +117,8 @@ static void forward_log(void *ctx, const log_line *line)
         keep_warning(c, line);
     if (line->missing != NULL)
         missing_files_keep(c, line);
+    if (c->record != NULL)
+        open_record_line(c->record, line);
     if (c->user_fn != NULL)
         c->user_fn(c->user_arg, (fsdpck_log_level)line->level, line->text);
 }

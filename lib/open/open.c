@@ -10,6 +10,7 @@
 #include "open/damaged.h"
 #include "open/foreign_folders.h"
 #include "open/open_fail.h"
+#include "open/open_once.h"
 #include "open/pointer_file.h"
 #include "open/state_files.h"
 #include "open/stated_files.h"
@@ -110,18 +111,6 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
     return FSDPCK_OK;
 }
 
-const mesh *catalogue_largest_mesh(const catalogue *c)
-{
-    const mesh *best = NULL;
-    for (size_t i = 0; i < c->meshes.count; i++) {
-        const mesh *m = catalogue_mesh(c, (uint32_t)i);
-        if (best == NULL || mesh_size(m) > mesh_size(best) ||
-            (mesh_size(m) == mesh_size(best) && m->ndim > best->ndim))
-            best = m;
-    }
-    return best;
-}
-
 static fsdpck_status print_mesh(fsdpck_checkpoint *c, fsdpck_error *err)
 {
     const mesh *m = catalogue_largest_mesh(&c->cat);
@@ -205,7 +194,7 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
         .found_ctx = c->found_ctx,
         .damage = o->damaged && !viewed && c->ctx->group == NULL ? &c->damage : NULL,
     };
-    const fsdpck_status st = c->format->open(&request, into, &c->self, err);
+    const fsdpck_status st = open_once_read(c, &request, into, err);
     if (st != FSDPCK_OK) {
         error_path(err, c->path);
         return st;
@@ -230,11 +219,10 @@ static fsdpck_status read_metadata(fsdpck_checkpoint *c, const fsdpck_open_optio
     return name_parameters(c, o, viewed ? &d->m : NULL, err);
 }
 
-static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
-                                const fsdpck_open_options *o, fsdpck_error *err)
+/* What precedes the metadata. */
+static fsdpck_status choose(fsdpck_checkpoint *c, const char *path, const fsdpck_open_options *o,
+                            described_model *d, fsdpck_error *err)
 {
-    described_model d = {0};
-    progress_phase(&c->ctx->progress, "reading metadata", 0);
     RETURN_IF(choose_reader(c, path, o, err));
     c->path = strdup(c->probe.path);
     if (c->path == NULL)
@@ -246,10 +234,21 @@ static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
         c->model_path = strdup(o->model_path);
         if (c->model_path == NULL)
             return error_set_nomem(err, strlen(o->model_path));
-        RETURN_IF(described_model_read(c, o->model_path, &d, err));
+        RETURN_IF(described_model_read(c, o->model_path, d, err));
     }
-    missing_files_drop(c->ctx, c->path);
-    fsdpck_status st = read_metadata(c, o, &d, err);
+    return FSDPCK_OK;
+}
+
+static fsdpck_status open_inner(fsdpck_checkpoint *c, const char *path,
+                                const fsdpck_open_options *o, fsdpck_error *err)
+{
+    described_model d = {0};
+    progress_phase(&c->ctx->progress, "reading metadata", 0);
+    fsdpck_status st = open_once_agree(c, choose(c, path, o, &d, err), err);
+    if (st == FSDPCK_OK) {
+        missing_files_drop(c->ctx, c->path);
+        st = read_metadata(c, o, &d, err);
+    }
     described_model_release(&d);
     if (c->damage.status != FSDPCK_OK)
         return st;
@@ -432,6 +431,7 @@ fsdpck_status checkpoint_open(fsdpck_context *ctx, const char *path,
     checkpoint_init_tables(c);
     /* A rank that fails still serves its files until all ranks have its status. */
     fsdpck_status st = group_agree_result(ctx->group, open_inner(c, path, &o, err), true, err);
+    table_file_withdraw(&c->tables);
     progress_phase(&ctx->progress, NULL, 0);
     if (st != FSDPCK_OK) {
         if (c->damage.status != FSDPCK_OK)
@@ -491,6 +491,7 @@ void fsdpck_close(fsdpck_checkpoint *c)
     free(c->mesh);
     for (size_t i = 0; i < c->steps_count; i++)
         free(c->steps[i].source);
+    table_file_release(&c->tables);
     free(c);
     fsdpck_close(base);
 }

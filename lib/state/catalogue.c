@@ -22,6 +22,7 @@ void catalogue_init(catalogue *c, budget *owner)
     c->dims64 = VEC_OF(uint64_t, owner);
     c->meshes = VEC_OF(mesh, owner);
     c->specs = VEC_OF(cat_spec, owner);
+    c->by_name = VEC_OF(uint32_t, owner);
     value_pool_init(&c->pool, owner);
     c->origin.step = -1;
     c->origin.world_size = -1;
@@ -29,9 +30,8 @@ void catalogue_init(catalogue *c, budget *owner)
 
 void catalogue_release(catalogue *c)
 {
-    budget_free(c->owner, c->by_name, c->by_name_count * sizeof(uint32_t));
     VEC_RELEASE_ALL(&c->files, &c->tensors, &c->chunks, &c->objects, &c->passed_over, &c->shapes,
-                    &c->dims32, &c->dims64, &c->meshes, &c->specs);
+                    &c->dims32, &c->dims64, &c->meshes, &c->specs, &c->by_name);
     value_pool_release(&c->pool);
     strtab_release(&c->names);
     *c = (catalogue){0};
@@ -278,17 +278,17 @@ const mesh *catalogue_mesh(const catalogue *c, uint32_t index)
 static fsdpck_status index_names(catalogue *c, fsdpck_error *err)
 {
     const size_t count = strtab_count(&c->names);
-    c->by_name = budget_alloc(c->owner, count * sizeof(uint32_t), err);
-    if (c->by_name == NULL)
-        return FSDPCK_LIMIT;
-    c->by_name_count = count;
-    memset(c->by_name, 0xFF, count * sizeof(uint32_t)); /* CAT_NONE everywhere */
+    RETURN_IF(vec_reserve(&c->by_name, count, err));
+    c->by_name.count = count;
+    uint32_t *by_name = c->by_name.items;
+    if (count > 0)
+        memset(by_name, 0xFF, count * sizeof *by_name); /* CAT_NONE everywhere */
     for (size_t i = 0; i < c->tensors.count; i++) {
         const uint32_t name = catalogue_tensor(c, i)->name;
-        if (c->by_name[name] != CAT_NONE)
+        if (by_name[name] != CAT_NONE)
             return FAIL_WITH(err, BADINPUT, KEY_DUP, ("two tensors have the same name"),
                              (tensor, catalogue_name(c, name)));
-        c->by_name[name] = (uint32_t)i;
+        by_name[name] = (uint32_t)i;
     }
     return FSDPCK_OK;
 }
@@ -344,15 +344,9 @@ fsdpck_status catalogue_seal(catalogue *c, fsdpck_error *err)
 
 fsdpck_status catalogue_seal_as(catalogue *c, const catalogue *from, fsdpck_error *err)
 {
-    const uint64_t nbytes = from->by_name_count * sizeof(uint32_t);
     if (c->sealed)
         return error_sealed(err);
-    c->by_name = budget_alloc(c->owner, nbytes, err);
-    if (c->by_name == NULL)
-        return FSDPCK_LIMIT;
-    c->by_name_count = from->by_name_count;
-    if (nbytes > 0)
-        memcpy(c->by_name, from->by_name, nbytes);
+    RETURN_IF(vec_add_n(&c->by_name, from->by_name.items, from->by_name.count, err));
     return group_chunks(c, err);
 }
 
@@ -402,8 +396,6 @@ fsdpck_status catalogue_rename(catalogue *c, uint32_t tensor, const char *name, 
 
 fsdpck_status catalogue_reindex(catalogue *c, fsdpck_error *err)
 {
-    budget_free(c->owner, c->by_name, c->by_name_count * sizeof(uint32_t));
-    c->by_name = NULL;
-    c->by_name_count = 0;
+    vec_release(&c->by_name);
     return index_names(c, err);
 }

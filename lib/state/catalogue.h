@@ -206,8 +206,7 @@ typedef struct catalogue {
     value_pool pool; /* paths, object contents, root */
     value root;      /* nested state with TENSOR leaves where the file has one (.pt), else None */
     value like;      /* without root: has its containers, leaves mean nothing (pt-ranks); or None */
-    uint32_t *by_name; /* hash over tensors, after seal */
-    size_t by_name_count;
+    vec by_name; /* uint32_t, by name id: its tensor, after seal */
     cat_origin origin;
     vec passed_over; /* cat_skipped: not part of this catalogue */
     int sealed;

@@ -118,5 +118,5 @@ uint64_t catalogue_chunk_hash(const catalogue *c, uint64_t chunk)
 uint32_t catalogue_find(const catalogue *c, const char *name, size_t nbytes)
 {
     const uint32_t id = strtab_find(&c->names, name, nbytes);
-    return id < c->by_name_count ? c->by_name[id] : CAT_NONE;
+    return id < c->by_name.count ? *VEC_AT(&c->by_name, const uint32_t, id) : CAT_NONE;
 }

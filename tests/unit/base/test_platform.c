@@ -158,3 +158,26 @@ Test(cgroup, nonsense_limits_nothing)
     const cgroup_limits none = cgroup_limits_read("/nonexistent", dir);
     cr_assert_eq(none.cpus, 0);
 }
+
+Test(platform, opens_only_memory_files_of_a_process)
+{
+    int memory, other;
+    char byte = 0;
+    scratch_write(dir, "a", "a", 1);
+    const int plain = open(scratch_path(path, dir, "a"), O_RDONLY);
+    cr_assert_eq(platform_memory_file(&memory), 0);
+    cr_assert_eq(pwrite(memory, "m", 1, 0), 1);
+    const int rc = platform_open_memory_file((uint64_t)getpid(), memory, &other);
+    if (rc == ENOTSUP)
+        cr_skip("not on this platform");
+    cr_assert_eq(rc, 0);
+    cr_expect_eq(pread(other, &byte, 1, 0), 1);
+    cr_expect_eq(byte, 'm');
+    cr_expect_eq(pwrite(other, "x", 1, 0), -1, "only for reading");
+    close(other);
+    cr_expect_eq(platform_open_memory_file((uint64_t)getpid(), plain, &other), ENOENT);
+    cr_expect_eq(other, -1);
+    close(memory);
+    cr_expect_eq(platform_open_memory_file((uint64_t)getpid(), memory, &other), ENOENT);
+    close(plain);
+}

@@ -69,8 +69,8 @@ static size_t longest_run(const strtab *t)
 {
     size_t longest = 0;
     size_t run = 0;
-    for (size_t i = 0; i < t->bucket_count; i++) {
-        run = t->buckets[i] == STRTAB_NONE ? 0 : run + 1;
+    for (size_t i = 0; i < t->buckets.count; i++) {
+        run = *VEC_AT(&t->buckets, const uint32_t, i) == STRTAB_NONE ? 0 : run + 1;
         longest = run > longest ? run : longest;
     }
     return longest;
