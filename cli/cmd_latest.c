@@ -18,9 +18,11 @@ static const opt_row choosing_rows[] = {
     {"number", 'n', OPT_COUNT, .at = offsetof(latest_options, number), .value = "K", .min = 1,
      .max = 1u << 20, .help = "print the K newest complete checkpoints; default 1"},
     {"level", .kind = OPT_CHOICE, .at = offsetof(latest_options, level), .value = "LEVEL",
-     .choices = "quick|coverage",
-     .help = "test of completeness: quick (metadata is valid, all files exist and are long enough; "
-             "default) or coverage (in addition, each tensor is complete)"},
+     .choices = "quick|structure|coverage|checksum|numeric",
+     .help =
+         "test of completeness: quick (metadata is valid, all files exist and are long enough; "
+         "default), coverage (in addition, each tensor is complete), or another level of verify, "
+         "such as checksum"},
     {"allow-missing-state", .kind = OPT_FLAG, .at = offsetof(latest_options, allow_missing_state),
      .help =
          "also accept steps that lack state, such as the optimizer, which an older complete step "
@@ -112,7 +114,7 @@ static int run(cli *c, const latest_options *w, const char *root)
     command_open_options(&w->reading, &open);
     const fsdpck_latest_options options = {
         .struct_nbytes = sizeof options,
-        .level = w->level == 1 ? FSDPCK_LEVEL_COVERAGE : FSDPCK_LEVEL_QUICK,
+        .level = w->level < 0 ? FSDPCK_LEVEL_QUICK : (fsdpck_level)w->level,
         .max_count = w->number,
         .open = &open,
         .allow_missing_state = w->allow_missing_state,
