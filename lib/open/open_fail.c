@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/shell_word.h"
+#include "base/similar.h"
 #include "base/step_name.h"
 #include "base/text.h"
 #include "open/foreign_folders.h"
@@ -128,4 +129,17 @@ fsdpck_status open_fail_several(const search_result *found, const char *path, fs
     text_release(&pattern);
     text_release(&list);
     return st;
+}
+
+fsdpck_status open_fail_format(const char *name, fsdpck_error *err)
+{
+    similar_search search = similar_to(name);
+    for (size_t i = 0; format_readers[i] != NULL; i++)
+        (void)similar_try(&search, format_readers[i]->name);
+    if (search.best == NULL)
+        return FAIL_WITH(err, USAGE, NONE, ("unknown input format '%s'", name),
+                         (next, "list the formats with: fsdpck version"));
+    return FAIL_WITH(
+        err, USAGE, NONE, ("unknown input format '%s'", name),
+        (next, "did you mean '%s'? List the formats with: fsdpck version", search.best));
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/name_glob.h"
+#include "base/similar.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -142,11 +143,20 @@ static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_er
             name = short_names[i][1];
     }
     cast->to = dtype_from_name(name, strlen(name));
-    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1)
+    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1) {
+        similar_search search = similar_to(name);
+        for (size_t i = 0; i < sizeof short_names / sizeof short_names[0]; i++) {
+            (void)similar_try(&search, short_names[i][0]);
+            (void)similar_try(&search, short_names[i][1]);
+        }
         return FAIL_WITH(
             err, USAGE, NONE, ("'%s' does not name a floating-point dtype", word),
-            (next, "use bf16, fp16, fp32, fp64 or a dtype by its torch name, optionally with a "
-                   "glob: '*.norm.*=fp32'"));
+            (next,
+             "%s%s%suse bf16, fp16, fp32, fp64 or a dtype by its torch name, optionally with a "
+             "glob: '*.norm.*=fp32'",
+             search.best == NULL ? "" : "did you mean '", search.best == NULL ? "" : search.best,
+             search.best == NULL ? "" : "'? Otherwise "));
+    }
     if (equals != NULL) {
         cast->glob = strndup(word, (size_t)(equals - word));
         if (cast->glob == NULL)
