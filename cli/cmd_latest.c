@@ -81,20 +81,22 @@ static void print_candidate(void *arg, const char *path, uint64_t step, const fs
 static int finish(const cli *c, const view *v, uint64_t found)
 {
     const int code = found > 0 ? 0 : FSDPCK_FINDING;
+    const char *const next =
+        v->skipped_count > 0
+            ? "see the reason for each skipped checkpoint; run fsdpck verify on one for details"
+            : "give a folder of checkpoints with names such as step-1000";
     if (!c->json) {
         if (found == 0 && !c->quiet)
-            fprintf(stderr, "fsdpck %s: no complete checkpoint\n", c->command);
+            fprintf(stderr, "fsdpck %s: no complete checkpoint\n  next:     %s\n", c->command,
+                    next);
         return code;
     }
     json_report r;
     json_writer *const w =
         report_begin_findings(&r, c, code, found > 0 ? "clean" : "findings", NULL);
     if (found == 0)
-        warnings_put_finding(
-            w, FSDPCK_FINDING_NO_CHECKPOINT, "error", "no complete checkpoint",
-            v->skipped_count > 0
-                ? "see the reason for each skipped checkpoint; run fsdpck verify on one for details"
-                : "give a folder of checkpoints with names such as step-1000");
+        warnings_put_finding(w, FSDPCK_FINDING_NO_CHECKPOINT, "error", "no complete checkpoint",
+                             next);
     json_end_array(w);
     json_member_array(w, "checkpoints");
     report_put_items(w, &v->found);
