@@ -1,5 +1,6 @@
 /* fsdpck help: the overview, the help of a command, the explanation of a finding, or a manual page. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/similar.h"
 #include "help_topics.h"
@@ -31,9 +32,20 @@ int cmd_help_missing(void)
     return FSDPCK_USAGE;
 }
 
-/* The command or topic most similar to an unknown word; "" if none is. */
+/* The command or topic that an unknown word may mean: what other programs call so, else the most similar one; "" if none
+ * is. */
 static const char *similar_command(const char *word)
 {
+    static const char *const others[][2] = {
+        {"info", "inspect"},       {"show", "inspect"}, {"list", "inspect"},
+        {"ls", "inspect"},         {"stat", "inspect"}, {"summary", "inspect"},
+        {"validate", "verify"},    {"test", "verify"},  {"unshard", "consolidate"},
+        {"gather", "consolidate"}, {"hash", "digest"},  {"newest", "latest"},
+        {"plan", "layout"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(word, others[i][0]) == 0)
+            return others[i][1];
     const char *best = "";
     size_t least = similar_limit(word);
     for (const command *k = commands; k->name != NULL; k++) {

@@ -60,15 +60,16 @@ static int show(cli *c, const inspect_options *w, fsdpck_checkpoint *ckpt,
                 const fsdpck_error *damage)
 {
     if (c->json)
-        return inspect_print_json(c, ckpt, damage, w->table || w->tree || w->html != NULL,
-                                  w->objects != 0, order_of(w, NAME_ORDER_STORED));
+        return inspect_print_json(c, ckpt, damage, &w->reading,
+                                  w->table || w->tree || w->html != NULL, w->objects != 0,
+                                  order_of(w, NAME_ORDER_STORED));
     if (w->table)
         return inspect_print_table(c, ckpt, order_of(w, NAME_ORDER_STORED));
     if (w->tree)
         return inspect_print_tree(c, ckpt, order_of(w, NAME_ORDER_NAME));
     if (w->objects)
         return inspect_print_objects(c, ckpt);
-    return inspect_print_summary(c, ckpt, damage);
+    return inspect_print_summary(c, ckpt, damage, &w->reading);
 }
 
 /* The contents of a damaged checkpoint as far as they are described, and the failure. */
@@ -137,7 +138,7 @@ int cmd_inspect(cli *c, int argc, const char **argv)
     const opt_spec spec = {
         .usage = "inspect [OPTION]... SRC",
         .about = "Shows the contents of checkpoint SRC, a folder or a file: format, ranks,\n"
-                 "mesh, tensors, dtypes, parts, balance, and a likely next command. Reads the\n"
+                 "mesh, tensors, dtypes, parts, balance, and likely next commands. Reads the\n"
                  "metadata only.",
         .groups = groups,
         .examples = "  fsdpck inspect step-1000\n"

@@ -18,9 +18,11 @@ static const opt_row choosing_rows[] = {
     {"number", 'n', OPT_COUNT, .at = offsetof(latest_options, number), .value = "K", .min = 1,
      .max = 1u << 20, .help = "print the K newest complete checkpoints; default 1"},
     {"level", .kind = OPT_CHOICE, .at = offsetof(latest_options, level), .value = "LEVEL",
-     .choices = "quick|coverage",
-     .help = "test of completeness: quick (metadata is valid, all files exist and are long enough; "
-             "default) or coverage (in addition, each tensor is complete)"},
+     .choices = "quick|structure|coverage|checksum|numeric",
+     .help =
+         "test of completeness: quick (metadata is valid, all files exist and are long enough; "
+         "default), coverage (in addition, each tensor is complete), or another level of verify, "
+         "such as checksum"},
     {"allow-missing-state", .kind = OPT_FLAG, .at = offsetof(latest_options, allow_missing_state),
      .help =
          "also accept steps that lack state, such as the optimizer, which an older complete step "
@@ -79,20 +81,22 @@ static void print_candidate(void *arg, const char *path, uint64_t step, const fs
 static int finish(const cli *c, const view *v, uint64_t found)
 {
     const int code = found > 0 ? 0 : FSDPCK_FINDING;
+    const char *const next =
+        v->skipped_count > 0
+            ? "see the reason for each skipped checkpoint; run fsdpck verify on one for details"
+            : "give a folder of checkpoints with names such as step-1000";
     if (!c->json) {
         if (found == 0 && !c->quiet)
-            fprintf(stderr, "fsdpck %s: no complete checkpoint\n", c->command);
+            fprintf(stderr, "fsdpck %s: no complete checkpoint\n  next:     %s\n", c->command,
+                    next);
         return code;
     }
     json_report r;
     json_writer *const w =
         report_begin_findings(&r, c, code, found > 0 ? "clean" : "findings", NULL);
     if (found == 0)
-        warnings_put_finding(
-            w, FSDPCK_FINDING_NO_CHECKPOINT, "error", "no complete checkpoint",
-            v->skipped_count > 0
-                ? "see the reason for each skipped checkpoint; run fsdpck verify on one for details"
-                : "give a folder of checkpoints with names such as step-1000");
+        warnings_put_finding(w, FSDPCK_FINDING_NO_CHECKPOINT, "error", "no complete checkpoint",
+                             next);
     json_end_array(w);
     json_member_array(w, "checkpoints");
     report_put_items(w, &v->found);
@@ -112,7 +116,7 @@ static int run(cli *c, const latest_options *w, const char *root)
     command_open_options(&w->reading, &open);
     const fsdpck_latest_options options = {
         .struct_nbytes = sizeof options,
-        .level = w->level == 1 ? FSDPCK_LEVEL_COVERAGE : FSDPCK_LEVEL_QUICK,
+        .level = w->level < 0 ? FSDPCK_LEVEL_QUICK : (fsdpck_level)w->level,
         .max_count = w->number,
         .open = &open,
         .allow_missing_state = w->allow_missing_state,

@@ -23,6 +23,9 @@ struct table {
     cell *cells;
     size_t ncells, cells_capacity;
     size_t blanks; /* to be printed before the next text of the line */
+    bool omitted[COLUMNS_MAX];
+    size_t omit_next[COLUMNS_MAX]; /* omit_count columns, the first to be omitted first */
+    size_t omit_count;
     bool indented;
     bool failed;
 };
@@ -64,6 +67,13 @@ void table_add(table *c, const char *const *cells)
     }
 }
 
+void table_may_omit(table *c, const char *head)
+{
+    for (size_t i = 0; c != NULL && i < c->ncolumns; i++)
+        if (strcmp(c->heads[i].head, head) == 0)
+            c->omit_next[c->omit_count++] = i;
+}
+
 size_t table_rows(const table *c)
 {
     return c == NULL ? 0 : c->ncells / c->ncolumns;
@@ -81,6 +91,8 @@ static void put_spaces(size_t n)
 /* Prints column i. A line gets no trailing blanks. */
 static void put_cell(table *c, size_t i, const char *text, size_t nbytes, size_t width)
 {
+    if (c->omitted[i])
+        return;
     const size_t fill = width < c->widths[i] ? c->widths[i] - width : 0;
     size_t unused = fill;
     c->blanks = i > 0 ? c->blanks + 1 : c->indented ? 2 : 0;
@@ -106,9 +118,18 @@ static void put_heads(table *c)
 /* Makes the widest names narrower until the lines fit the terminal. */
 static void fit_widths(table *c)
 {
-    size_t width = c->ncolumns - 1 + (c->indented ? 2 : 0);
-    for (size_t i = 0; i < c->ncolumns; i++)
+    size_t width = c->ncolumns - 1 + (c->indented ? 2 : 0), least = width;
+    for (size_t i = 0; i < c->ncolumns; i++) {
+        const bool shrinks = c->heads[i].kind == TABLE_NAME && c->widths[i] > SHORTENED_WIDTH_MIN;
         width += c->widths[i];
+        least += shrinks ? SHORTENED_WIDTH_MIN : c->widths[i];
+    }
+    for (size_t i = 0; c->to->columns > 0 && least > c->to->columns && i < c->omit_count; i++) {
+        const size_t column = c->omit_next[i];
+        c->omitted[column] = true;
+        least -= c->widths[column] + 1;
+        width -= c->widths[column] + 1;
+    }
     while (c->to->columns > 0 && width > c->to->columns) {
         size_t widest = c->ncolumns;
         for (size_t i = 0; i < c->ncolumns; i++)

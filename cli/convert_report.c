@@ -5,187 +5,15 @@
 #include <string.h>
 
 #include "average_print.h"
+#include "given_options.h"
 #include "group_print.h"
 #include "map_print.h"
 #include "python_text.h"
 #include "report.h"
 
-#define NAMES_SHOWN 5u
-
 static bool is_flat(const fsdpck_report *p)
 {
     return p->format_id == FSDPCK_FORMAT_FSDP1;
-}
-
-bool convert_is_reshard(const fsdpck_report *p)
-{
-    return p->mesh != NULL && p->mesh[0] != '\0';
-}
-
-/* unlisted: names that the report does not have. */
-static void put_first_names(FILE *to, char *const *names, size_t count, size_t shown,
-                            uint64_t unlisted)
-{
-    char escaped[4200];
-    for (size_t i = 0; i < count && i < shown; i++)
-        fprintf(to, "%s%s", i == 0 ? "" : ", ",
-                fsdpck_escape(escaped, sizeof escaped, names[i], strlen(names[i])));
-    if (count > shown)
-        fprintf(to, ", and %" PRIu64 " more%s", count - shown + unlisted,
-                unlisted > 0 ? "" : " (--json lists all)");
-    fputs("\n", to);
-}
-
-static void put_names(FILE *to, char *const *names, size_t count, size_t shown)
-{
-    put_first_names(to, names, count, shown, 0);
-}
-
-static const char *count_sidecars(char *text, size_t capacity, const fsdpck_report *p)
-{
-    uint64_t folders = 0;
-    char a[32], b[32];
-    for (size_t i = 0; i < p->sidecars_count; i++)
-        folders += p->sidecars[i][strlen(p->sidecars[i]) - 1] == '/';
-    const uint64_t files = p->sidecars_count - folders + p->sidecars_more;
-    if (folders == 0)
-        return report_count(text, capacity, files, "file");
-    if (files == 0)
-        return report_count(text, capacity, folders, "folder");
-    snprintf(text, capacity, "%s and %s", report_count(a, sizeof a, files, "file"),
-             report_count(b, sizeof b, folders, "folder"));
-    return text;
-}
-
-static void print_names(char *const *names, size_t count)
-{
-    printf("  ");
-    put_names(stdout, names, count, NAMES_SHOWN);
-}
-
-/* The option or format that would include the omitted tensors and objects. */
-static const char *left_out_hint(const command_request *r, const fsdpck_info *info,
-                                 const fsdpck_report *p)
-{
-    if (r->sources != NULL)
-        return strcmp(p->part, "model") == 0 ? "; --part all includes optimizer state" : "";
-    if (info->map[0] != '\0' || info->dequantized > 0 || info->merged != NULL ||
-        info->has_adapter || r->given->base != NULL) /* --like takes neither */
-        return "";
-    if (!convert_is_reshard(p) && p->left_out_inside > 0 && p->format_id != FSDPCK_FORMAT_PT &&
-        p->format_id != FSDPCK_FORMAT_DCP)
-        return strcmp(p->part, "all") != 0 ? "; --part all includes every tensor except those in "
-                                             "objects, a .pt includes all"
-                                           : "; a .pt includes objects and the tensors in them";
-    if (!convert_is_reshard(p))
-        return p->format_id == FSDPCK_FORMAT_HDF5 && strcmp(p->part, "all") != 0
-                   ? "; omit --part to include all tensors"
-               : strcmp(p->part, "all") != 0
-                   ? "; --part all includes every tensor, a .pt includes everything"
-               : p->format_id == FSDPCK_FORMAT_HDF5 && p->left_out_objects > 0 &&
-                       r->job.select.objects != FSDPCK_OBJECTS_DROP
-                   ? "; JSON cannot represent such objects, a .pt includes everything"
-                   : "";
-    if (is_flat(p))
-        return "; --format dcp includes everything";
-    if (strcmp(p->part, "all") != 0 && r->job.select.part < 0)
-        return p->left_out_inside > 0
-                   ? "; --part all includes every tensor except those in objects, --format dcp "
-                     "includes everything"
-                   : "; --part all includes every tensor, --format dcp includes everything";
-    const job_options *t = &r->job;
-    const bool chosen = t->select.keys_count > 0 || t->select.exclude_count > 0 ||
-                        t->select.objects == FSDPCK_OBJECTS_DROP ||
-                        r->open.per_rank != FSDPCK_PER_RANK_AUTO;
-    if (chosen || p->left_out_objects == 0 || info->format_id != FSDPCK_FORMAT_PT_RANKS ||
-        strcmp(p->part, "all") != 0)
-        return "";
-    return "; objects of a single rank do not apply to other ranks (--per-rank)";
-}
-
-static void print_adapters(const fsdpck_report *p)
-{
-    char n[40];
-    if (p->adapter_tensors_in == 0)
-        return;
-    printf("adapters: %s of LoRA ", report_count(n, sizeof n, p->adapter_tensors_in, "tensor"));
-    if (p->adapter_tensors_out == p->adapter_tensors_in)
-        fputs("left in, not merged", stdout);
-    else if (p->adapter_tensors_out == 0)
-        fputs("left out", stdout);
-    else
-        printf("in the source, %s left in, not merged",
-               report_number(n, sizeof n, p->adapter_tensors_out));
-    fputs("; consolidate --part adapter writes them as PEFT does\n", stdout);
-}
-
-/* Tensors that could belong to the model, and the rule that excluded them. */
-static void print_other_params(const fsdpck_report *p)
-{
-    char n[40], a[32];
-    if (p->other_params == 0)
-        return;
-    printf("not part of the model: %s (%s), the first is '%s'; --part other includes them\n",
-           report_count(n, sizeof n, p->other_params, "floating-point tensor"),
-           report_bytes(a, sizeof a, p->other_params_nbytes), p->other_params_first);
-    printf("  %s\n", p->part_rule);
-}
-
-static void put_left_out(FILE *to, const fsdpck_report *p)
-{
-    char a[32], b[32], n[32];
-    fputs("left out: ", to);
-    if (p->left_out_tensors > 0)
-        fprintf(to, "%s (%s)%s", report_count(n, sizeof n, p->left_out_tensors, "tensor"),
-                report_bytes(a, sizeof a, p->left_out_nbytes),
-                p->left_out_objects > 0 ? " and " : "");
-    if (p->left_out_objects > 0)
-        fputs(report_count(b, sizeof b, p->left_out_objects, "object"), to);
-}
-
-void convert_warn_left_out(const cli *c, const fsdpck_report *p)
-{
-    if (p->left_out_tensors + p->left_out_objects == 0)
-        return;
-    flockfile(stderr);
-    fprintf(stderr, "fsdpck %s: %swarning:%s ", c->command, paint(&c->err, PAINT_WARNING),
-            paint(&c->err, PAINT_END));
-    put_left_out(stderr, p);
-    fputs(": ", stderr);
-    put_names(stderr, p->left_out_names, p->left_out_names_count, NAMES_SHOWN);
-    funlockfile(stderr);
-}
-
-static void print_left_out(const cli *c, const command_request *r, const fsdpck_info *info,
-                           const fsdpck_report *p)
-{
-    char a[32], n[32];
-    if (p->left_out_tensors > 0 || p->left_out_objects > 0) {
-        put_left_out(stdout, p);
-        printf("%s\n  ", left_out_hint(r, info, p));
-        put_names(stdout, p->left_out_names, p->left_out_names_count,
-                  c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
-    }
-    if (p->carried > 0) {
-        printf("left out by name, but written inside objects: %s (%s); use --exclude on these "
-               "objects too\n",
-               report_count(n, sizeof n, p->carried, "tensor"),
-               report_bytes(a, sizeof a, p->carried_nbytes));
-        fputs("  ", stdout);
-        put_names(stdout, p->carried_names, p->carried_names_count,
-                  c->verbose > 0 ? SIZE_MAX : NAMES_SHOWN);
-    }
-    print_other_params(p);
-    if (p->copied_count > 0) {
-        printf("copied: %s beside the weights\n",
-               report_count(n, sizeof n, p->copied_count, "file"));
-        print_names(p->copied, p->copied_count);
-    }
-    if (p->sidecars_count > 0) {
-        printf("not copied: %s beside the weights\n", count_sidecars(n, sizeof n, p));
-        printf("  ");
-        put_first_names(stdout, p->sidecars, p->sidecars_count, NAMES_SHOWN, p->sidecars_more);
-    }
 }
 
 static void print_plan(const command_request *r, const fsdpck_report *p)
@@ -237,7 +65,8 @@ static void print_changes(const command_request *r, const fsdpck_report *p)
     else
         printf("tied: %s with the data of another tensor; %s\n",
                report_count(a, sizeof a, p->tied, "tensor"), tied_names_written(r, p));
-    print_names(p->tied_names, p->tied_names_count);
+    fputs("  ", stdout);
+    convert_put_names(stdout, p->tied_names, p->tied_names_count, CONVERT_NAMES_SHOWN);
 }
 
 /* Whether two printed meshes differ only in their sizes. */
@@ -445,6 +274,23 @@ static void print_resume(const fsdpck_report *p)
            report_bytes(rewritten, sizeof rewritten, p->rewritten_nbytes));
 }
 
+/* These commands copy data without comparing it with checksums. */
+static void print_unchecked(const command_request *r, const fsdpck_report *p)
+{
+    text_buf verify = {0};
+    if (!p->has_checksums || r->job.dry_run.mode != 0)
+        return;
+    if (r->sources != NULL) {
+        puts("note: checksums were not compared; fsdpck verify --level checksum "
+             "compares them");
+        return;
+    }
+    given_verify_add(&verify, r->given, "", r->src);
+    if (!verify.failed)
+        printf("note: checksums were not compared; to compare them: %s\n", verify.text);
+    text_release(&verify);
+}
+
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                         const fsdpck_info *info, const fsdpck_report *p)
 {
@@ -480,12 +326,12 @@ void convert_print_text(const cli *c, const command_request *r, const fsdpck_che
     if (info->note[0] != '\0' && p->sidecars_count + p->copied_count == 0)
         printf("note: %s\n", info->note);
     print_changes(r, p);
-    print_adapters(p);
     if (c->verbose > 0 && p->ranks > 1)
         printf("ranks: %u; %s sent between them\n", p->ranks,
                report_bytes(a, sizeof a, p->bytes_travelled));
-    print_left_out(c, r, info, p);
+    convert_print_left_out(c, r, info, p);
     print_outputs(c, r, p);
+    print_unchecked(r, p);
     if (convert_next_step(r, p, next, sizeof next)[0] != '\0')
         printf("next: %s\n", next);
 }

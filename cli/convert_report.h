@@ -2,13 +2,11 @@
 #ifndef FSDPCK_CLI_CONVERT_REPORT_H
 #define FSDPCK_CLI_CONVERT_REPORT_H
 
-#include "command_options.h"
+#include "convert_left_out.h"
 
 /* info: of the source. */
 void convert_print_text(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                         const fsdpck_info *info, const fsdpck_report *p);
-/* With --quiet: names the omitted tensors and objects on stderr. */
-void convert_warn_left_out(const cli *c, const fsdpck_report *p);
 /* convert_report_json.c. Returns the exit code. */
 int convert_print_json(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
                        const fsdpck_info *info, const fsdpck_report *p);
@@ -17,7 +15,6 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_chec
 char *convert_mesh_reason(const command_request *r, const fsdpck_info *info, const char *mesh,
                           char *text, size_t capacity_nbytes);
 
-bool convert_is_reshard(const fsdpck_report *p);
 /* What to do with the output, "" for nothing. Returns text. */
 char *convert_next_step(const command_request *r, const fsdpck_report *p, char *text,
                         size_t capacity);

@@ -123,8 +123,10 @@ int convert_print_json(const cli *c, const command_request *r, const fsdpck_chec
     put_counts(&out, p);
     put_resume(w, p);
     /* These commands do not compare the checksums of the source. */
-    REPORT_MEMBER_COUNTS(&out, REPORT_UNCHECKED, {"tensors", p->tensors_out},
-                         {"bytes", p->bytes_written});
+    report_begin_member(&out, REPORT_UNCHECKED);
+    JSON_COUNTS(w, {"tensors", p->tensors_out}, {"bytes", p->bytes_written});
+    json_member_bool(w, "has_checksums", p->has_checksums != 0);
+    json_end_object(w);
     report_texts(w, "left_out", p->left_out_names, p->left_out_names_count);
     report_texts(w, "tied", p->tied_names, p->tied_names_count);
     if (p->carried > 0)

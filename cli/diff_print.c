@@ -99,17 +99,53 @@ static void print_row(const cli *c, const fsdpck_diff_row *r)
     putchar('\n');
 }
 
+/* Steps of an optimizer and the like: their differences would hide those of weights. */
+static bool is_counter(const fsdpck_diff_row *r)
+{
+    static const char *const names[] = {"step", "num_batches_tracked"};
+    bool is_named = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const size_t n = strlen(names[i]);
+        const char *end = r->name + r->name_nbytes;
+        is_named = is_named || (r->name_nbytes >= n && memcmp(end - n, names[i], n) == 0 &&
+                                (r->name_nbytes == n || end[-1 - (int)n] == '.'));
+    }
+    return r->kind == FSDPCK_DIFF_VALUES && r->nelems == 1 &&
+           (is_named || strncmp(r->dtype_a, "int", 3) == 0 || strncmp(r->dtype_a, "uint", 4) == 0);
+}
+
+static void print_counters(const fsdpck_diff *d, uint64_t count)
+{
+    uint64_t counters = 0;
+    double largest = 0;
+    char n[40];
+    for (uint64_t i = 0; i < count; i++) {
+        fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
+        fsdpck_diff_get_row(d, i, &r);
+        if (!is_counter(&r))
+            continue;
+        counters++;
+        largest = r.located && r.largest > largest ? r.largest : largest;
+    }
+    if (counters > 0)
+        printf("%s, such as steps of the optimizer: largest difference %.9g\n",
+               report_count(n, sizeof n, counters, "counter"), largest);
+}
+
 static bool print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
 {
     static const table_column columns[] = {
         {"NAME", TABLE_NAME},        {"DTYPE", TABLE_TEXT}, {"SHAPE", TABLE_TEXT},
         {"DIFFERING", TABLE_NUMBER}, {"OF", TABLE_NUMBER},  {"LARGEST DIFFERENCE", TABLE_NUMBER}};
     table *rows = table_new(&c->out, columns, 6);
+    table_may_omit(rows, "DTYPE");
+    table_may_omit(rows, "OF");
+    table_may_omit(rows, "SHAPE");
     for (uint64_t i = 0; i < count; i++) {
         char name[NAME_CAPACITY], shape[SHAPE_CAPACITY], differing[40], of[40], largest[40];
         fsdpck_diff_row r = FSDPCK_INIT(fsdpck_diff_row);
         fsdpck_diff_get_row(d, i, &r);
-        if (r.kind != FSDPCK_DIFF_VALUES)
+        if (r.kind != FSDPCK_DIFF_VALUES || is_counter(&r))
             continue;
         snprintf(largest, sizeof largest, "%.9g", r.largest);
         const size_t at = strlen(file_prefix(&r, name, sizeof name));
@@ -123,7 +159,9 @@ static bool print_stat(const cli *c, const fsdpck_diff *d, uint64_t count)
             r.located ? largest : "?"};
         table_add(rows, cells);
     }
-    return table_print(rows);
+    const bool ok = table_print(rows);
+    print_counters(d, count);
+    return ok;
 }
 
 /* ---- differences that a cast explains ---- */

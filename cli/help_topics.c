@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "page_text.h"
 #include "report.h"
 
 const help_topic help_topics[] = {
@@ -59,6 +60,8 @@ int help_topic_open(const cli *c, const help_topic *topic)
     else
         execlp("man", "man", topic->section, topic->page, (char *)NULL);
     const int reason = errno;
+    if (has_page && page_text_print(path))
+        return 0;
     fprintf(stderr, "fsdpck %s: program 'man' not started: %s\n", c->command, strerror(reason));
     if (has_page)
         fprintf(stderr, "  next:     read '%s'\n", path);

@@ -92,8 +92,8 @@ static void put_totals(json_report *r, const fsdpck_checkpoint *ckpt, const insp
     if (r->exit_code != 0)
         return; /* the next step of the failure */
     report_begin_member(r, REPORT_NEXT);
-    for (size_t i = 0; i < INSPECT_NEXT && s->next[i][0] != '\0'; i++)
-        json_put_cstr(w, s->next[i]);
+    for (size_t i = 0; i < s->next_count; i++)
+        json_put_cstr(w, s->next[i].text);
     json_end_array(w);
 }
 
@@ -174,11 +174,11 @@ static void put_megatron(json_writer *w, fsdpck_checkpoint *ckpt)
 }
 
 int inspect_print_json(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error *damage,
-                       bool tensors, bool objects, name_order order)
+                       const command_options *given, bool tensors, bool objects, name_order order)
 {
     inspect_totals s;
     json_report r;
-    if (!inspect_collect(ckpt, damage, &s))
+    if (!inspect_collect(ckpt, damage, given, &s))
         return report_no_memory(c);
     uint64_t *indices = tensors ? name_order_tensors(ckpt, order) : NULL;
     if (tensors && indices == NULL) {

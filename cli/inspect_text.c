@@ -203,10 +203,11 @@ static void print_largest(const cli *c, const fsdpck_checkpoint *ckpt, const ins
     }
 }
 
-int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error *damage)
+int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_error *damage,
+                          const command_options *given)
 {
     inspect_totals s;
-    if (!inspect_collect(ckpt, damage, &s))
+    if (!inspect_collect(ckpt, damage, given, &s))
         return report_no_memory(c);
     char a[32], b[32];
     print_origin(c, ckpt, &s.info);
@@ -224,8 +225,8 @@ int inspect_print_summary(const cli *c, fsdpck_checkpoint *ckpt, const fsdpck_er
                report_bytes(b, sizeof b, s.dtypes[i].nbytes));
     print_largest(c, ckpt, &s);
     print_balance(&s);
-    for (size_t i = 0; i < INSPECT_NEXT && s.next[i][0] != '\0'; i++)
-        printf("  %-11s %s\n", i == 0 ? "next" : "", s.next[i]);
+    for (size_t i = 0; i < s.next_count; i++)
+        printf("  %-11s %s\n", i == 0 ? "next" : "", s.next[i].text);
     inspect_totals_release(&s);
     return 0;
 }

@@ -3,12 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/shell_word.h"
+#include "given_options.h"
 #include "inspect_print.h"
-
-/* Longer paths are too long for a system call. */
-#define WORD_CAPACITY SHELL_WORD_CAPACITY(4096)
 
 static void add_dtype(inspect_totals *s, const fsdpck_tensor *t)
 {
@@ -55,62 +53,127 @@ static void add_ranks(const fsdpck_checkpoint *ckpt, inspect_totals *s, const fs
     }
 }
 
-/* An adapter without its base model is merged, one inside a state is written. */
-static void suggest_adapter(inspect_totals *s, fsdpck_checkpoint *ckpt, const char *path)
+static bool is_absent(const char *path)
 {
-    fsdpck_adapter a = FSDPCK_INIT(fsdpck_adapter);
-    size_t n = 0;
-    if (!fsdpck_get_adapter(ckpt, 0, &a))
-        return;
-    while (a.name[0] != '\0' && n < INSPECT_NEXT - 1 && s->next[n][0] != '\0')
-        n++;
-    if (a.name[0] != '\0') {
-        snprintf(s->next[n], sizeof s->next[0],
-                 "fsdpck consolidate %s adapter --part adapter --lora-alpha X", path);
-        return;
-    }
-    for (size_t i = 1; i < INSPECT_NEXT; i++)
-        s->next[i][0] = '\0';
-    snprintf(s->next[0], sizeof s->next[0], "fsdpck consolidate BASE merged --merge-adapter %s",
-             path);
+    return access(path, F_OK) != 0;
 }
 
-static void suggest(inspect_totals *s, fsdpck_checkpoint *ckpt)
+/* A name that no file in the current folder has, for the output of a command. */
+static const char *new_name(char *name, size_t capacity, const char *stem, const char *suffix)
 {
-    char path[WORD_CAPACITY], model[WORD_CAPACITY], repair[WORD_CAPACITY + 12];
-    shell_word(path, sizeof path, s->info.path);
-    const bool has_more = s->info.part_tensors[FSDPCK_PART_OPTIMIZER] > 0 || s->info.objects > 0;
-    const bool is_target = s->info.format_id == FSDPCK_FORMAT_SAFETENSORS;
-    const char *const dst = is_target ? "model.pt" : "model.safetensors";
-    model[0] = repair[0] = '\0';
-    if (s->info.model_path[0] != '\0')
-        snprintf(repair, sizeof repair, " --model %s",
-                 shell_word(model, sizeof model, s->info.model_path));
-    else if (s->info.boxes_suspect)
-        snprintf(repair, sizeof repair, " --repair-strided");
-    size_t n = 0;
-    if (s->info.flat_parameters > 0) {
-        snprintf(s->next[n++], sizeof s->next[0],
-                 "fsdpck consolidate --model FILE %s %s  # FILE describes the model: "
-                 "fsdpck-model(5)",
-                 path, dst);
+    snprintf(name, capacity, "%s%s", stem, suffix);
+    for (unsigned i = 2; !is_absent(name) && i < 100; i++)
+        snprintf(name, capacity, "%s-%u%s", stem, i, suffix);
+    return name;
+}
+
+/* The next command, to which text is added; the last one if there are too many. */
+static text_buf *add_command(inspect_totals *s, const char *words)
+{
+    text_buf *const next =
+        &s->next[s->next_count < INSPECT_NEXT ? s->next_count++ : INSPECT_NEXT - 1];
+    text_release(next);
+    text_puts(next, words);
+    return next;
+}
+
+static void add_path(text_buf *to, const char *path)
+{
+    text_puts(to, " ");
+    given_path_add(to, path);
+}
+
+/* "fsdpck consolidate SRC": a target follows. */
+static text_buf *add_consolidate(inspect_totals *s, const command_options *given, const char *more)
+{
+    text_buf *const next = add_command(s, "fsdpck consolidate");
+    given_options_add(next, options_reading, given);
+    given_options_add(next, options_keying, given);
+    text_puts(next, more);
+    add_path(next, s->info.path);
+    return next;
+}
+
+/* The config.json of PEFT, or what torchtitan writes, in the folder of the weights. */
+static bool has_adapter_config(const char *path)
+{
+    static const char *const names[] = {"adapter_config.json", "lora_train_meta.json"};
+    bool found = false;
+    for (size_t i = 0; i < 2 && !found; i++) {
+        text_buf text = {0};
+        const char *slash = strrchr(path, '/');
+        text_printf(&text, "%s/%s", path, names[i]);
+        found = !text.failed && !is_absent(text.text);
+        text_release(&text);
+        text_printf(&text, "%.*s%s", slash == NULL ? 0 : (int)(slash + 1 - path), path, names[i]);
+        found = found || (!text.failed && !is_absent(text.text));
+        text_release(&text);
+    }
+    return found;
+}
+
+/* An adapter without its base model is merged, one inside a state is written. */
+static void suggest_adapter(inspect_totals *s, fsdpck_checkpoint *ckpt,
+                            const command_options *given)
+{
+    char name[40];
+    fsdpck_adapter a = FSDPCK_INIT(fsdpck_adapter), second = FSDPCK_INIT(fsdpck_adapter);
+    if (!fsdpck_get_adapter(ckpt, 0, &a))
+        return;
+    if (a.name[0] == '\0') {
+        while (s->next_count > 1)
+            text_release(&s->next[--s->next_count]);
+        text_buf *const next = add_command(s, "fsdpck consolidate BASE ");
+        text_printf(next, "%s --merge-adapter", new_name(name, sizeof name, "merged", ""));
+        add_path(next, s->info.path);
+        text_puts(next, "  # BASE: the folder of the base model");
+        return;
+    }
+    text_buf *const next = add_consolidate(s, given, " --part adapter");
+    if (fsdpck_get_adapter(ckpt, 1, &second)) {
+        text_puts(next, " --adapter");
+        add_path(next, a.name);
+    }
+    text_printf(next, " %s", new_name(name, sizeof name, "adapter", ""));
+    if (!has_adapter_config(s->info.path))
+        text_puts(next, " --lora-alpha X  # X: lora_alpha of the training");
+}
+
+static void suggest(inspect_totals *s, fsdpck_checkpoint *ckpt, const command_options *given)
+{
+    char model[40], all[40];
+    const fsdpck_info *const info = &s->info;
+    const bool has_more = info->part_tensors[FSDPCK_PART_OPTIMIZER] > 0 || info->objects > 0;
+    const bool has_model = info->part_tensors[FSDPCK_PART_MODEL] > 0;
+    const bool is_pt = info->format_id == FSDPCK_FORMAT_PT;
+    const char *const repair =
+        info->boxes_suspect && !given->repair_strided ? " --repair-strided" : "";
+    new_name(model, sizeof model, "model",
+             info->format_id == FSDPCK_FORMAT_SAFETENSORS ? ".pt" : ".safetensors");
+    given_verify_add(add_command(s, ""), given, repair, info->path);
+    if (info->flat_parameters > 0) {
+        text_printf(add_consolidate(s, given, " --model FILE"),
+                    " %s  # FILE describes the model: fsdpck-model(5)", model);
         return;
     }
     /* The files do not show whether FSDP1 or FSDP2 wrote them. */
-    if (s->info.order_suspect) {
-        snprintf(s->next[n++], sizeof s->next[0],
-                 "fsdpck consolidate --assume fsdp2-tp-2.3 %s %s  # if FSDP2 wrote it", path, dst);
-        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate %s %s  # if FSDP1 wrote it",
-                 path, dst);
+    if (info->order_suspect) {
+        text_printf(add_consolidate(s, given, " --assume fsdp2-tp-2.3"), " %s  # if FSDP2 wrote it",
+                    model);
+        text_printf(add_consolidate(s, given, ""), " %s  # if FSDP1 wrote it", model);
         return;
     }
-    const bool has_model = s->info.part_tensors[FSDPCK_PART_MODEL] > 0;
     if (has_model)
-        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s %s", repair, path, dst);
-    if (has_more || !has_model)
-        snprintf(s->next[n++], sizeof s->next[0], "fsdpck consolidate%s %s everything.pt", repair,
-                 path);
-    suggest_adapter(s, ckpt, path);
+        text_printf(add_consolidate(s, given, repair), " %s", model);
+    if (!is_pt && (has_more || !has_model))
+        text_printf(add_consolidate(s, given, repair), " %s",
+                    new_name(all, sizeof all, "everything", ".pt"));
+    if (is_pt && !has_model) {
+        text_buf *const next = add_command(s, "fsdpck inspect --tree");
+        given_options_add(next, options_reading, given);
+        add_path(next, info->path);
+    }
+    suggest_adapter(s, ckpt, given);
 }
 
 const char *inspect_state_words(fsdpck_state_kind kind)
@@ -138,22 +201,17 @@ const char *inspect_state_words(fsdpck_state_kind kind)
 /* The file with the optimizer's state is a checkpoint of its own. */
 static void suggest_state(inspect_totals *s, fsdpck_checkpoint *ckpt)
 {
-    char path[WORD_CAPACITY];
     fsdpck_state_file f = FSDPCK_INIT(fsdpck_state_file);
-    size_t n = 0;
-    while (n < INSPECT_NEXT && s->next[n][0] != '\0')
-        n++;
     for (size_t i = 0; fsdpck_get_state_file(ckpt, i, &f); i++) {
         if (f.kind != FSDPCK_STATE_OPTIMIZER || s->has_state_beside)
             continue;
         s->has_state_beside = true;
-        shell_word(path, sizeof path, f.path);
-        if (n < INSPECT_NEXT)
-            snprintf(s->next[n], sizeof s->next[0], "fsdpck inspect %s", path);
+        add_path(add_command(s, "fsdpck inspect"), f.path);
     }
 }
 
-bool inspect_collect(fsdpck_checkpoint *ckpt, const fsdpck_error *damage, inspect_totals *s)
+bool inspect_collect(fsdpck_checkpoint *ckpt, const fsdpck_error *damage,
+                     const command_options *given, inspect_totals *s)
 {
     uint64_t sizes[INSPECT_TOP];
     memset(s, 0, sizeof *s);
@@ -172,7 +230,7 @@ bool inspect_collect(fsdpck_checkpoint *ckpt, const fsdpck_error *damage, inspec
             add_ranks(ckpt, s, &t);
     }
     if (damage == NULL) {
-        suggest(s, ckpt);
+        suggest(s, ckpt, given);
         suggest_state(s, ckpt);
     }
     return true;
@@ -182,4 +240,6 @@ void inspect_totals_release(inspect_totals *s)
 {
     free(s->rank_nbytes);
     s->rank_nbytes = NULL;
+    for (size_t i = 0; i < INSPECT_NEXT; i++)
+        text_release(&s->next[i]);
 }

@@ -9,8 +9,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "base/similar.h"
 #include "report.h"
+#include "similar_option.h"
 
 /* Widest line of help. */
 #define HELP_COLUMNS 79
@@ -149,29 +149,10 @@ static void gather_rows(parse *p, const opt_spec *spec)
     p->popt[p->count + 1] = (struct poptOption)POPT_TABLEEND;
 }
 
-/* The option most similar to an unknown word; NULL if none is. */
-static const char *similar_option(const parse *p, const char *word)
-{
-    char name[SIMILAR_NBYTES_MAX + 2];
-    if (strncmp(word, "--", 2) != 0)
-        return NULL;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
-    const char *best = NULL;
-    size_t least = similar_limit(name);
-    for (size_t i = 0; i < p->count; i++) {
-        const size_t distance = similar_distance(name, p->rows[i]->name);
-        if (distance < least) {
-            least = distance;
-            best = p->rows[i]->name;
-        }
-    }
-    return best;
-}
-
 static int report_bad_option(cli *c, const parse *p, poptContext pc, int rc)
 {
     const char *word = poptBadOption(pc, POPT_BADOPTION_NOALIAS);
-    const char *similar = rc == POPT_ERROR_BADOPT ? similar_option(p, word) : NULL;
+    const char *similar = rc == POPT_ERROR_BADOPT ? similar_option(p->rows, p->count, word) : NULL;
     if (similar != NULL) {
         char next[64];
         snprintf(next, sizeof next, "did you mean '--%s'?", similar);
@@ -277,7 +258,13 @@ static bool opt_choice(const cli *c, const char *option, const char *text, const
 {
     if (find_choice(text, choices, index))
         return true;
-    opt_usage_error(c, "%s: '%s' is not one of %s", option, text, choices);
+    char next[80], word[32];
+    if (similar_choice(text, choices, word, sizeof word)) {
+        snprintf(next, sizeof next, "did you mean '%s'?", word);
+        opt_usage_error_next(c, next, "%s: '%s' is not one of %s", option, text, choices);
+    } else {
+        opt_usage_error(c, "%s: '%s' is not one of %s", option, text, choices);
+    }
     return false;
 }
 

@@ -5,6 +5,10 @@
 #include <string.h>
 
 #define MARK "..."
+/* Numbers in the omitted part of a name that are shown: of a layer, an expert. */
+#define NUMBERS_MAX 2u
+/* Least width of the beginning and the end of a name, beside the numbers. */
+#define ENDS_WIDTH_MIN 9u
 
 /* Of the character at text[i]; 0 inside one. U+3000 to U+DFFF take two columns, combining accents (U+0300 to U+036F)
  * none. (libsmartcols loops forever over some of these in the C locale.) */
@@ -25,23 +29,103 @@ size_t text_width(const char *text, size_t nbytes)
     return width;
 }
 
+/* A part of a text that is printed, in bytes. */
+typedef struct span {
+    size_t begin, end;
+} span;
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_word(char c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* The first number from `at` on that is a part of a name, such as 12 in "layers.12.weight". */
+static bool find_number(const char *text, size_t nbytes, size_t at, span *number)
+{
+    for (; at < nbytes; at++) {
+        if (!is_digit(text[at]) || (at > 0 && is_word(text[at - 1])))
+            continue;
+        number->begin = at;
+        while (at < nbytes && is_digit(text[at]))
+            at++;
+        number->end = at;
+        if (at == nbytes || !is_word(text[at]))
+            return true;
+    }
+    return false;
+}
+
+/* The parts that fit `most` columns with marks between them: spans[0] the beginning, then `numbers` numbers, then the
+ * end. Ends of names differ more than their beginnings. False if the numbers leave too little room. */
+static bool place_spans(const char *text, size_t nbytes, size_t most, span *spans, size_t numbers)
+{
+    const size_t marks = (numbers + 1) * strlen(MARK);
+    size_t digits = 0, shown = 0, rest = text_width(text, nbytes);
+    span *const head = &spans[0], *const tail = &spans[numbers + 1];
+    for (size_t i = 1; i <= numbers; i++)
+        digits += spans[i].end - spans[i].begin;
+    if (numbers > 0 && marks + digits + ENDS_WIDTH_MIN > most)
+        return false;
+    const size_t room = most - marks - digits, before = room / 4, after = room - before;
+    *head = (span){0, 0};
+    *tail = (span){0, nbytes};
+    while (head->end < nbytes && shown + width_at(text, nbytes, head->end) <= before)
+        shown += width_at(text, nbytes, head->end++);
+    while (tail->begin < nbytes && rest > after)
+        rest -= width_at(text, nbytes, tail->begin++);
+    while (tail->begin < nbytes && width_at(text, nbytes, tail->begin) == 0)
+        tail->begin++;
+    if (numbers > 0 && head->end > spans[1].begin)
+        head->end = spans[1].begin;
+    if (numbers > 0 && tail->begin < spans[numbers].end)
+        tail->begin = spans[numbers].end;
+    return true;
+}
+
+/* The numbers that the beginning and the end of a name omit, at most NUMBERS_MAX. */
+static size_t find_omitted(const char *text, size_t nbytes, const span *head, const span *tail,
+                           span *numbers)
+{
+    size_t count = 0;
+    span found;
+    for (size_t at = 0; count < NUMBERS_MAX && find_number(text, nbytes, at, &found);
+         at = found.end)
+        if (found.end > head->end && found.begin < tail->begin)
+            numbers[count++] = found;
+    return count;
+}
+
 size_t text_print(const char *text, size_t nbytes, size_t most)
 {
-    size_t rest = text_width(text, nbytes), end = 0, begin = 0, shown = 0;
-    if (rest <= most) {
+    span kept[NUMBERS_MAX + 2], spans[NUMBERS_MAX + 2];
+    size_t count = 2, shown = text_width(text, nbytes);
+    if (shown <= most) {
         fwrite(text, 1, nbytes, stdout);
-        return rest;
+        return shown;
     }
-    /* Ends of names differ more than their beginnings. */
-    const size_t mark = strlen(MARK), head = (most - mark) / 4, tail = most - mark - head;
-    while (end < nbytes && shown + width_at(text, nbytes, end) <= head)
-        shown += width_at(text, nbytes, end++);
-    while (begin < nbytes && rest > tail)
-        rest -= width_at(text, nbytes, begin++);
-    while (begin < nbytes && width_at(text, nbytes, begin) == 0)
-        begin++;
-    fwrite(text, 1, end, stdout);
-    fputs(MARK, stdout);
-    fwrite(text + begin, 1, nbytes - begin, stdout);
-    return shown + mark + rest;
+    (void)place_spans(text, nbytes, most, kept, 0);
+    for (unsigned tries = 0; tries <= NUMBERS_MAX; tries++) {
+        size_t numbers = find_omitted(text, nbytes, &kept[0], &kept[count - 1], spans + 1);
+        while (numbers > count - 2 && !place_spans(text, nbytes, most, spans, numbers))
+            numbers--;
+        if (numbers <= count - 2)
+            break;
+        count = numbers + 2;
+        memcpy(kept, spans, count * sizeof *spans);
+    }
+    shown = 0;
+    for (size_t i = 0; i < count; i++) {
+        const size_t from = i == 0 ? 0 : kept[i - 1].end, gap = kept[i].begin - from;
+        const bool is_short = text_width(text + from, gap) <= strlen(MARK);
+        fwrite(is_short ? text + from : MARK, 1, is_short ? gap : strlen(MARK), stdout);
+        fwrite(text + kept[i].begin, 1, kept[i].end - kept[i].begin, stdout);
+        shown += is_short ? text_width(text + from, gap) : strlen(MARK);
+        shown += text_width(text + kept[i].begin, kept[i].end - kept[i].begin);
+    }
+    return shown;
 }

@@ -10,8 +10,9 @@
 /* Approximate, in any locale. */
 size_t text_width(const char *text, size_t nbytes);
 
-/* Prints a text on stdout, shortened to `most` columns if it is wider, a quarter before the dots; `most` is at least 3. Returns the
- * printed width. */
+/* Prints a text on stdout, shortened to `most` columns if it is wider: a quarter before the dots, three quarters after
+ * them, and between dots the numbers of a layer and an expert, if they fit. `most` is at least 3. Returns the printed
+ * width. */
 size_t text_print(const char *text, size_t nbytes, size_t most);
 
 #endif

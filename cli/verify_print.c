@@ -54,8 +54,27 @@ static void print_painted(const cli *c, paint_kind kind, uint64_t count, const c
            paint(&c->out, PAINT_END));
 }
 
-static void print_counts(const cli *c, const fsdpck_verify_info *k)
+/* Notes need -v, except that of other weights: it names those that were checked. */
+static bool is_shown(const cli *c, const fsdpck_finding *f)
 {
+    return strcmp(f->severity, "note") != 0 || c->verbose != 0 ||
+           (!c->quiet && f->what->finding == FSDPCK_FINDING_WEIGHTS_BESIDE);
+}
+
+static uint64_t count_hidden(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)
+{
+    uint64_t hidden = 0;
+    for (uint64_t i = 0; i < k->listed; i++) {
+        fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
+        fsdpck_verify_get_finding(v, i, &f);
+        hidden += !is_shown(c, &f);
+    }
+    return hidden;
+}
+
+static void print_counts(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)
+{
+    const uint64_t hidden = count_hidden(c, v, k);
     const char *read = k->stopped ? "the data read until --max-duration" : "a sample";
     const bool partial = k->sampled || k->stopped;
     if (k->errors == 0 && partial)
@@ -74,7 +93,10 @@ static void print_counts(const cli *c, const fsdpck_verify_info *k)
     if (k->notes > 0) {
         fputs(", ", stdout);
         print_painted(c, PAINT_NOTE, k->notes, "note");
-        fputs(c->verbose != 0 ? "" : " (shown with -v)", stdout);
+        if (hidden > 0 && hidden < k->notes)
+            printf(" (%" PRIu64 " shown with -v)", hidden);
+        else
+            fputs(hidden > 0 ? " (shown with -v)" : "", stdout);
     }
     if (k->ignored > 0)
         printf(", %" PRIu64 " ignored", k->ignored);
@@ -86,7 +108,7 @@ static void print_summary(const cli *c, const char *path, const char *like, cons
 {
     char a[40], b[40], n[40], name[1024];
     printf("%s: ", fsdpck_escape(name, sizeof name, path, strlen(path)));
-    print_counts(c, k);
+    print_counts(c, v, k);
     if (k->opened)
         printf("  checked    %s, %s in %s\n", report_count(a, sizeof a, source->tensors, "tensor"),
                report_count(b, sizeof b, source->chunks, "chunk"),
@@ -154,12 +176,6 @@ static uint64_t count_same_kind(const fsdpck_verify *v, const fsdpck_verify_info
             break;
     }
     return end - first;
-}
-
-/* Notes need -v, except the note that ranks may be missing. */
-static bool is_shown(const cli *c, const fsdpck_finding *f)
-{
-    return strcmp(f->severity, "note") != 0 || c->verbose != 0;
 }
 
 static void print_findings(const cli *c, const fsdpck_verify *v, const fsdpck_verify_info *k)

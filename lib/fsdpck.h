@@ -644,10 +644,10 @@ typedef struct fsdpck_report {
     fsdpck_format_id format_id; /* of `format` */
     uint64_t adapter_tensors_in, adapter_tensors_out; /* of LoRA: in the source, and written */
     uint64_t sidecars_more;                           /* not in sidecars, which has the first 100 */
-    /* resume: whether the run had a journal, and whether it continued an earlier one. Ranges that were not written
-     * again, and bytes of recorded ranges that were. */
+    /* resume: whether the run had a journal, and continued an earlier one; what it kept of that, and wrote again */
     int resumable, resumed;
     uint64_t kept_ranges, kept_nbytes, rewritten_nbytes;
+    int has_checksums; /* the files of the source, or a manifest: the data was not compared with them */
 } fsdpck_report;
 
 /* Merges all shards of `src` into full tensors at the path `dst`. *report (may be NULL) is freed with

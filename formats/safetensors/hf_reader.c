@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/text.h"
 #include "formats/safetensors/hf_choice.h"
@@ -15,6 +16,14 @@
 #include "formats/safetensors/st.h"
 #include "formats/safetensors/st_files.h"
 
+/* ".SAFETENSORS": one that other programs do not read from a folder either. */
+static bool has_upper_suffix(const char *name)
+{
+    static const char suffix[] = ".safetensors";
+    const size_t n = strlen(name);
+    return n >= sizeof suffix && strcasecmp(name + n - sizeof suffix + 1, suffix) == 0;
+}
+
 static bool probe(const probe_input *in, const char **near_miss)
 {
     if (!in->is_folder) {
@@ -26,6 +35,11 @@ static bool probe(const probe_input *in, const char **near_miss)
         if (hf_choice_is_index(in->entries[i]) || hf_choice_is_variant(in->entries[i]) ||
             shard_name_is_safetensors(in->entries[i]))
             return true;
+    for (size_t i = 0; i < in->entry_count; i++)
+        if (has_upper_suffix(in->entries[i]))
+            *near_miss =
+                "the suffix of its safetensors files is not in lower case: rename them, as loaders "
+                "require .safetensors, or give one file";
     return false;
 }
 

@@ -37,3 +37,18 @@ size_t similar_limit(const char *word)
 {
     return strlen(word) < 6 ? 2 : 3;
 }
+
+similar_search similar_to(const char *word)
+{
+    return (similar_search){.word = word, .least = similar_limit(word)};
+}
+
+bool similar_try(similar_search *s, const char *known)
+{
+    const size_t distance = similar_distance(s->word, known);
+    if (distance >= s->least)
+        return false;
+    s->least = distance;
+    s->best = known;
+    return true;
+}

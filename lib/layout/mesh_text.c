@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/similar.h"
 #include "base/text.h"
 
 static const struct {
@@ -98,6 +99,25 @@ static fsdpck_status bad_item(fsdpck_error *err, const char *text, size_t at, co
     return st;
 }
 
+/* A misspelling, or the first word of a name: "tensor" of tensor_parallel. NULL: neither. */
+static const char *guess_name(const char *text, size_t nbytes)
+{
+    char word[SIMILAR_NBYTES_MAX + 1];
+    const char *longer = NULL;
+    if (nbytes == 0 || nbytes >= sizeof word)
+        return NULL;
+    memcpy(word, text, nbytes);
+    word[nbytes] = '\0';
+    similar_search search = similar_to(word);
+    for (size_t i = 0; i < sizeof role_names / sizeof *role_names; i++) {
+        const char *name = role_names[i].name;
+        (void)similar_try(&search, name);
+        if (longer == NULL && strncmp(name, word, nbytes) == 0 && name[nbytes] == '_')
+            longer = name;
+    }
+    return longer != NULL ? longer : search.best;
+}
+
 static fsdpck_status bad_name(fsdpck_error *err, const char *text, size_t at, size_t nbytes)
 {
     if (is_pipeline(text + at, nbytes)) {
@@ -111,7 +131,11 @@ static fsdpck_status bad_name(fsdpck_error *err, const char *text, size_t at, si
     expect_naming(&names);
     if (text_check(&names, NULL) == FSDPCK_OK)
         error_expected(err, "one of %s; or a combination such as dp_shard_cp", names.text);
-    error_next(err, "see MESHES in fsdpck-reshard(1)");
+    const char *guess = guess_name(text + at, nbytes);
+    if (guess != NULL)
+        error_next(err, "did you mean '%s'? See MESHES in fsdpck-reshard(1)", guess);
+    else
+        error_next(err, "see MESHES in fsdpck-reshard(1)");
     text_release(&names);
     return st;
 }

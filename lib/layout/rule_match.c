@@ -1,7 +1,8 @@
 #include "layout/rule_match.h"
 
-#include <fnmatch.h>
 #include <string.h>
+
+#include "base/name_glob.h"
 
 static void module_name(char *module, const char *name)
 {
@@ -25,7 +26,7 @@ void rule_names_of(const layout_tensor *t, rule_names *n)
 bool rule_names_match(const rule_names *n, const char *glob)
 {
     for (unsigned i = 0; i < 2; i++)
-        if (n->names[i] != NULL && fnmatch(glob, n->names[i], 0) == 0)
+        if (n->names[i] != NULL && name_glob_matches(glob, n->names[i]))
             return true;
     return false;
 }
@@ -33,7 +34,7 @@ bool rule_names_match(const rule_names *n, const char *glob)
 bool rule_names_match_module(const rule_names *n, const char *glob)
 {
     for (unsigned i = 0; i < 2; i++)
-        if (n->modules[i][0] != '\0' && fnmatch(glob, n->modules[i], 0) == 0)
+        if (n->modules[i][0] != '\0' && name_glob_matches(glob, n->modules[i]))
             return true;
     return false;
 }

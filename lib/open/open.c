@@ -87,8 +87,7 @@ static fsdpck_status choose_reader(fsdpck_checkpoint *c, const char *path,
         c->format = format_reader_named(format);
         if (c->format != NULL)
             return open_agree_format(c, o, err);
-        return FAIL_WITH(err, USAGE, NONE, ("unknown input format '%s'", format),
-                         (next, "list the formats with: fsdpck version"));
+        return open_fail_format(format, err);
     }
     const char *near_miss = NULL;
     c->format = probe_readers(&c->probe, &near_miss);

@@ -1,8 +1,10 @@
 #include "open/open_fail.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/shell_word.h"
+#include "base/similar.h"
 #include "base/step_name.h"
 #include "base/text.h"
 #include "open/foreign_folders.h"
@@ -92,6 +94,18 @@ static bool are_steps(const search_result *found, const char *path)
     return differ;
 }
 
+/* As a word for a shell: it is pasted. */
+static void put_path(text_buf *list, const char *before, const char *path)
+{
+    const size_t nbytes = SHELL_WORD_CAPACITY(strlen(path));
+    char *word = malloc(nbytes);
+    if (word == NULL)
+        list->failed = 1;
+    else
+        text_printf(list, "%s%s", before, shell_word(word, nbytes, path));
+    free(word);
+}
+
 fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err)
 {
     const fsdpck_status st =
@@ -102,7 +116,7 @@ fsdpck_status open_fail_several(const search_result *found, const char *path, fs
         text_printf(&list, "run fsdpck latest %s for the newest complete one, or ", word);
     text_puts(&list, "choose one of them:");
     for (size_t i = 0; i < found->count; i++)
-        text_printf(&list, "%s %s", i == 0 ? "" : ",", found->paths[i]);
+        put_path(&list, i == 0 ? " " : ", ", found->paths[i]);
     if (found->more + found->more_state > 0)
         text_printf(&list, ", and %s%zu more", found->is_limited ? "at least " : "",
                     found->more + found->more_state);
@@ -115,4 +129,17 @@ fsdpck_status open_fail_several(const search_result *found, const char *path, fs
     text_release(&pattern);
     text_release(&list);
     return st;
+}
+
+fsdpck_status open_fail_format(const char *name, fsdpck_error *err)
+{
+    similar_search search = similar_to(name);
+    for (size_t i = 0; format_readers[i] != NULL; i++)
+        (void)similar_try(&search, format_readers[i]->name);
+    if (search.best == NULL)
+        return FAIL_WITH(err, USAGE, NONE, ("unknown input format '%s'", name),
+                         (next, "list the formats with: fsdpck version"));
+    return FAIL_WITH(
+        err, USAGE, NONE, ("unknown input format '%s'", name),
+        (next, "did you mean '%s'? List the formats with: fsdpck version", search.best));
 }

@@ -11,4 +11,7 @@ fsdpck_status open_fail_no_checkpoint(const probe_input *in, const char *path,
 fsdpck_status open_fail_limited(const char *path, fsdpck_error *err);
 fsdpck_status open_fail_several(const search_result *found, const char *path, fsdpck_error *err);
 
+/* USAGE: no reader has this name. */
+fsdpck_status open_fail_format(const char *name, fsdpck_error *err) FSDPCK_MUST_CHECK;
+
 #endif

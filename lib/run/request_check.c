@@ -11,28 +11,8 @@
 
 #include "run/output_paths.h"
 #include "run/output_replaced.h"
+#include "run/output_suffix.h"
 #include "run/run.h"
-
-static bool has_suffix_in(const char *path, const char *suffixes)
-{
-    const char *dot = strrchr(path, '.');
-    if (dot == NULL || suffixes == NULL || strchr(dot, '/') != NULL || strlen(dot) > 30)
-        return false;
-    char word[34] = " ";
-    for (size_t i = 0; dot[i] != '\0'; i++)
-        word[1 + i] = dot[i] >= 'A' && dot[i] <= 'Z' ? (char)(dot[i] - 'A' + 'a') : dot[i];
-    word[1 + strlen(dot)] = ' ';
-    return strstr(suffixes, word) != NULL;
-}
-
-static const format_writer *writer_of_suffix(const char *dst)
-{
-    for (size_t i = 0; format_writers[i] != NULL; i++) {
-        if (has_suffix_in(dst, format_writers[i]->suffixes))
-            return format_writers[i];
-    }
-    return NULL;
-}
 
 static fsdpck_status refuse_stream(fsdpck_error *err)
 {
@@ -40,23 +20,22 @@ static fsdpck_status refuse_stream(fsdpck_error *err)
                      (next, "give a file name; './-' is a file named '-'"));
 }
 
-static void next_writers(const run *r, fsdpck_error *err)
-{
-    text_buf list = {0};
-    for (size_t i = 0; format_writers[i] != NULL; i++)
-        if (r->sharded ? format_writers[i]->sharded
-                       : !format_writers[i]->ranks_only && !format_writers[i]->of_adapter)
-            text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", format_writers[i]->name);
-    if (text_check(&list, NULL) == FSDPCK_OK)
-        error_next(err, "choose one of %s", list.text);
-    text_release(&list);
-}
-
 static fsdpck_status no_such_writer(const run *r, fsdpck_error *err)
 {
+    text_buf list = {0};
     const fsdpck_status st =
         FAIL(err, USAGE, NONE, "unknown output format '%s'", r->opt.output.format);
-    next_writers(r, err);
+    const format_writer *guess = output_suffix_guess(r->opt.output.format, r->sharded);
+    for (size_t i = 0; format_writers[i] != NULL; i++)
+        if (output_suffix_is_offered(format_writers[i], r->sharded))
+            text_printf(&list, "%s%s", list.nbytes > 0 ? ", " : "", format_writers[i]->name);
+    if (text_check(&list, NULL) != FSDPCK_OK)
+        error_next(err, "list the formats with: fsdpck version");
+    else if (guess != NULL)
+        error_next(err, "did you mean '%s'? The formats are %s", guess->name, list.text);
+    else
+        error_next(err, "choose one of %s", list.text);
+    text_release(&list);
     return st;
 }
 
@@ -239,15 +218,25 @@ static fsdpck_status refuse_ranks_only(const run *r, fsdpck_error *err)
 }
 
 /* A name that resembles a file name may be intended as one. Versions (1.5) have dots too. */
-static void report_folder(const run *r)
+static fsdpck_status report_folder(const run *r, fsdpck_error *err)
 {
+    char similar[OUTPUT_SUFFIX_CAPACITY];
+    path_kind kind = PATH_ABSENT;
     const char *slash = strrchr(r->dst, '/');
     const char *dot = strrchr(slash == NULL ? r->dst : slash, '.');
     if (r->sharded || dot == NULL || dot == r->dst || dot[-1] == '/' ||
         dot[1 + strcspn(dot + 1, "0123456789")] != '\0' || dot[1] == '\0')
-        return;
+        return FSDPCK_OK;
+    output_suffix_similar(r->dst, similar);
+    if (similar[0] != '\0' &&
+        (path_probe(NULL, r->dst, &kind, NULL, NULL) != FSDPCK_OK || kind != PATH_FOLDER))
+        return FAIL_WITH(err, USAGE, NONE, ("fsdpck writes no format with suffix '%s'", dot),
+                         (path, r->dst),
+                         (next, "did you mean '%.*s%s'? A folder of this name: give --format %s",
+                          (int)(dot - r->dst), r->dst, similar, r->writer->name));
     log_write(&r->ctx->log, LOG_NOTE,
               "'%s' will be a folder: fsdpck writes no format with suffix '%s'", r->dst, dot);
+    return FSDPCK_OK;
 }
 
 fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
@@ -257,12 +246,12 @@ fsdpck_status request_choose_writer(run *r, fsdpck_error *err)
     if (r->opt.output.format != NULL)
         r->writer = format_writer_named(r->opt.output.format);
     else
-        r->writer = writer_of_suffix(r->dst);
+        r->writer = output_suffix_writer(r->dst);
     if (r->writer == NULL) {
         if (r->opt.output.format != NULL)
             return no_such_writer(r, err);
         r->writer = default_writer(r);
-        report_folder(r);
+        RETURN_IF(report_folder(r, err));
     }
     RETURN_IF(check_adapter(r, err));
     RETURN_IF(check_whole_adapter(r, err));

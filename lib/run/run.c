@@ -6,6 +6,7 @@
 
 #include "group/remote_folder.h"
 #include "open/other_files.h"
+#include "open/recorded_checksums.h"
 #include "open/rekey_flat.h"
 #include "run/average_distances.h"
 #include "run/like_files.h"
@@ -448,6 +449,7 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
     RETURN_IF(checks->planned(r, err));
     RETURN_IF(group_agree(r->ctx->group, run_resolve(r, err), err));
     RETURN_IF(resume_find(r, err));
+    r->has_checksums = checkpoint_has_checksums(r->src);
     /* A forged source may request excessive space: errors of the source are reported first. */
     RETURN_IF(group_agree(r->ctx->group, request_check_space(r, err), err));
     if (!r->opt.dry_run.mode)
@@ -469,6 +471,7 @@ static fsdpck_status run_all(run *r, const run_checks *checks, fsdpck_report **r
         .exec = r->exec,
         .local = &r->local,
         .resume = &r->resume,
+        .has_checksums = r->has_checksums,
     };
     return report_make(&in, report, err);
 }

@@ -80,6 +80,7 @@ typedef struct run {
     output out;
     local_output local; /* if each host has its own output */
     run_resume resume;
+    bool has_checksums; /* the source: its data is copied without comparing them */
 } run;
 
 /* An empty run with the caller's options, or the defaults where they are NULL or shorter. */

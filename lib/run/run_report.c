@@ -288,6 +288,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->attributes_lost = lost_attributes_count(in->to, in->writer->takes == STATE_NESTED).tensors;
     r->bytes_read = done.bytes_read;
     r->bytes_written = output_nbytes(in) - done.kept_nbytes;
+    r->has_checksums = in->has_checksums;
     r->resumable = in->resume->on;
     r->resumed = in->resume->continues;
     r->kept_ranges = done.kept_ranges;

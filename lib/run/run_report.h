@@ -25,6 +25,7 @@ typedef struct report_input {
     const struct exec *exec;
     const local_output *local;
     const run_resume *resume;
+    bool has_checksums; /* the source */
 } report_input;
 
 fsdpck_status report_make(const report_input *in, fsdpck_report **report,

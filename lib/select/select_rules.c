@@ -1,8 +1,10 @@
 #include "select/select_rules.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/name_glob.h"
+#include "base/similar.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -141,11 +143,20 @@ static fsdpck_status compile_cast(const char *word, select_cast *cast, fsdpck_er
             name = short_names[i][1];
     }
     cast->to = dtype_from_name(name, strlen(name));
-    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1)
+    if (dtype_get(cast->to)->kind != DTYPE_IS_FLOAT || dtype_get(cast->to)->packing > 1) {
+        similar_search search = similar_to(name);
+        for (size_t i = 0; i < sizeof short_names / sizeof short_names[0]; i++) {
+            (void)similar_try(&search, short_names[i][0]);
+            (void)similar_try(&search, short_names[i][1]);
+        }
         return FAIL_WITH(
             err, USAGE, NONE, ("'%s' does not name a floating-point dtype", word),
-            (next, "use bf16, fp16, fp32, fp64 or a dtype by its torch name, optionally with a "
-                   "glob: '*.norm.*=fp32'"));
+            (next,
+             "%s%s%suse bf16, fp16, fp32, fp64 or a dtype by its torch name, optionally with a "
+             "glob: '*.norm.*=fp32'",
+             search.best == NULL ? "" : "did you mean '", search.best == NULL ? "" : search.best,
+             search.best == NULL ? "" : "'? Otherwise "));
+    }
     if (equals != NULL) {
         cast->glob = strndup(word, (size_t)(equals - word));
         if (cast->glob == NULL)
@@ -198,7 +209,7 @@ bool select_rules_match_either(select_rules *rules, const char *name, const char
     const select_options *w = rules->options;
     bool wanted = w->keys_count == 0;
     for (size_t i = 0; i < w->keys_count; i++) {
-        if (fnmatch(w->keys[i], name, 0) == 0 || fnmatch(w->keys[i], outer, 0) == 0) {
+        if (name_glob_matches(w->keys[i], name) || name_glob_matches(w->keys[i], outer)) {
             rules->used[i] = 1;
             wanted = true;
         }
@@ -208,7 +219,7 @@ bool select_rules_match_either(select_rules *rules, const char *name, const char
         hint_globs(rules, w->exclude, w->exclude_count, w->keys_count, name);
     /* Only names that --keys selects count as excluded. */
     for (size_t i = 0; wanted && i < w->exclude_count; i++) {
-        if (fnmatch(w->exclude[i], name, 0) == 0 || fnmatch(w->exclude[i], outer, 0) == 0) {
+        if (name_glob_matches(w->exclude[i], name) || name_glob_matches(w->exclude[i], outer)) {
             rules->used[w->keys_count + i] = 1;
             return false;
         }
@@ -223,10 +234,10 @@ bool select_rules_match(select_rules *rules, const char *name)
 
 static bool match_groups(const char *glob, const group_names *n, unsigned char *used)
 {
-    const bool matches = fnmatch(glob, n->groups, 0) == 0 || fnmatch(glob, n->below, 0) == 0;
+    const bool matches = name_glob_matches(glob, n->groups) || name_glob_matches(glob, n->below);
     if (matches)
         *used = RULE_USED;
-    else if (*used == 0 && fnmatch(glob, n->item, 0) == 0)
+    else if (*used == 0 && name_glob_matches(glob, n->item))
         *used = RULE_KEPT;
     return matches;
 }
@@ -411,8 +422,8 @@ dtype select_rules_cast(select_rules *rules, const char *name, dtype d, bool is_
     dtype to = d;
     for (size_t i = 0; floating && i < w->dtype_count; i++) {
         const select_cast *cast = VEC_AT(&rules->casts, select_cast, i);
-        const bool hit =
-            cast->glob == NULL ? is_model && is_usual_float(d) : fnmatch(cast->glob, name, 0) == 0;
+        const bool hit = cast->glob == NULL ? is_model && is_usual_float(d)
+                                            : name_glob_matches(cast->glob, name);
         if (hit) {
             to = cast->to;
             rules->used[at + i] = 1;

@@ -113,6 +113,7 @@ static fsdpck_status check_step(fsdpck_context *ctx, latest_step *list, size_t c
         st = latest_step_compare(ctx, list, count, at, &state, o, err);
     if (st == FSDPCK_OK)
         warn_no_model(ctx, list, count, at, &state);
+    list[at].recorded_step = st == FSDPCK_OK ? state.step : -1;
     resume_state_release(&state);
     return st;
 }
@@ -213,6 +214,8 @@ fsdpck_status fsdpck_latest(fsdpck_context *ctx, const char *root,
     }
     if (st == FSDPCK_OK)
         latest_recorded_warn(ctx, &l, complete, o.open);
+    if (st == FSDPCK_OK)
+        latest_recorded_warn_name(ctx, &l, complete, o.open);
     latest_list_release(&l);
     folder_close(&dir);
     return st;

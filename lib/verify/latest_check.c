@@ -153,6 +153,7 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
                                   nested_folders *nested, fsdpck_error *err)
 {
     fsdpck_checkpoint *c = NULL;
+    fsdpck_step step = FSDPCK_INIT(fsdpck_step);
     fsdpck_status st = checkpoint_open_converted(ctx, path, o->open, &c, err);
     if (st == FSDPCK_OK)
         st = checkpoint_check_lost(c, false, err);
@@ -181,11 +182,41 @@ static fsdpck_status check_opened(fsdpck_context *ctx, const char *path,
         (st == FSDPCK_OK || err->finding == FSDPCK_FINDING_KEY_NONE)) {
         const fsdpck_status added =
             resume_state_add_checkpoint(state, c, st == FSDPCK_OK ? err : NULL);
+        if (state->step < 0 && fsdpck_get_step(c, 0, &step))
+            state->step = step.step;
         st = st == FSDPCK_OK ? added : st;
     }
     if (st == FSDPCK_OK && nested != NULL)
         st = nested_folders_add(nested, c, err);
     fsdpck_close(c);
+    return st;
+}
+
+/* The other levels, as verify checks them: the first error that no option settles. */
+static fsdpck_status check_as_verify(fsdpck_context *ctx, const char *path,
+                                     const fsdpck_latest_options *o, fsdpck_error *err)
+{
+    fsdpck_verify *v = NULL;
+    fsdpck_status st = FSDPCK_OK;
+    fsdpck_verify_info info = FSDPCK_INIT(fsdpck_verify_info);
+    fsdpck_finding f = FSDPCK_INIT(fsdpck_finding);
+    fsdpck_verify_options with = FSDPCK_INIT(fsdpck_verify_options);
+    if (o->level == FSDPCK_LEVEL_QUICK || o->level == FSDPCK_LEVEL_COVERAGE)
+        return FSDPCK_OK;
+    with.level = (int)o->level;
+    with.open = o->open;
+    with.threads = o->open == NULL ? 0 : o->open->threads;
+    RETURN_IF(fsdpck_verify_new(ctx, path, &with, &v, err));
+    fsdpck_verify_get_info(v, &info);
+    for (uint64_t i = 0; st == FSDPCK_OK && i < info.errors && i < info.listed; i++) {
+        fsdpck_verify_get_finding(v, i, &f);
+        if (is_doubt(f.what) || f.what->status != FSDPCK_BADINPUT)
+            continue;
+        st = f.what->status;
+        if (err != NULL)
+            *err = *f.what;
+    }
+    fsdpck_verify_free(v);
     return st;
 }
 
@@ -200,7 +231,9 @@ static fsdpck_status check_nested(fsdpck_context *ctx, const nested_folder *f,
                          ("folder of one part contains no checkpoint: the save did not complete, "
                           "or its files were lost"),
                          (path, f->path), (next, "use an older checkpoint"));
-    const fsdpck_status st = check_opened(ctx, f->path, o, state, NULL, &why);
+    fsdpck_status st = check_opened(ctx, f->path, o, state, NULL, &why);
+    if (st == FSDPCK_OK)
+        st = check_as_verify(ctx, f->path, o, &why);
     if (st == FSDPCK_OK || st == FSDPCK_UNSUPPORTED || st == FSDPCK_USAGE ||
         why.finding == FSDPCK_FINDING_KEY_NONE || is_doubt(&why))
         return FSDPCK_OK;
@@ -223,6 +256,8 @@ fsdpck_status latest_check_one(fsdpck_context *ctx, const char *path,
     nested_folders_init(&nested);
     fsdpck_status st = check_opened(ctx, path, o, state, &nested, err);
     nested_folders_warn_unread(&nested, &ctx->log);
+    if (st == FSDPCK_OK)
+        st = check_as_verify(ctx, path, o, err);
     for (size_t i = 0; st == FSDPCK_OK && i < nested.list.count; i++) {
         const nested_folder *f = VEC_AT(&nested.list, const nested_folder, i);
         filter.is_state = f->is_state;

@@ -8,6 +8,9 @@
 #include "open/state_files.h"
 #include "verify/latest_name.h"
 
+/* Other steps that are opened to find the unit in which the run counts. */
+#define AGREEING_OPENED_MAX 4u
+
 bool latest_recorded_is_copy(const latest_step *c, const latest_step *found)
 {
     return c->is_recorded && found != NULL && step_name_compare(&c->name, &found->name) == 0;
@@ -179,4 +182,37 @@ void latest_recorded_warn(fsdpck_context *ctx, const latest_list *l, const lates
             continue;
         warn_one(c, chosen, &ctx->log);
     }
+}
+
+/* Trainers count in names as in their state, or in another unit, such as epochs or micro-steps. */
+static const latest_step *find_agreeing(fsdpck_context *ctx, const latest_list *l,
+                                        const latest_step *chosen, const fsdpck_open_options *open)
+{
+    for (size_t i = 0, opened = 0; i < l->steps.count && opened < AGREEING_OPENED_MAX; i++) {
+        const latest_step *c = VEC_AT(&l->steps, const latest_step, i);
+        if (c == chosen || !latest_step_may_count(c) || c->is_recorded || c->name.minor != 0 ||
+            c->name.step == chosen->name.step)
+            continue;
+        opened++;
+        const int64_t recorded = latest_recorded_step(ctx, c->path, open);
+        if (recorded >= 0 && (uint64_t)recorded == c->name.step)
+            return c;
+    }
+    return NULL;
+}
+
+void latest_recorded_warn_name(fsdpck_context *ctx, const latest_list *l, const latest_step *chosen,
+                               const fsdpck_open_options *open)
+{
+    if (chosen == NULL || chosen->is_recorded || chosen->name.minor != 0 ||
+        chosen->recorded_step < 0 || (uint64_t)chosen->recorded_step == chosen->name.step)
+        return;
+    const latest_step *agreeing = find_agreeing(ctx, l, chosen, open);
+    if (agreeing != NULL)
+        log_warn(&ctx->log, FSDPCK_FINDING_STEP_NAME,
+                 "check where the folder comes from: it may be a copy of another step, or have "
+                 "files of one",
+                 "'%s' records step %" PRId64 ", not the step of its name, as '%s' does",
+                 text_file_name(chosen->path), chosen->recorded_step,
+                 text_file_name(agreeing->path));
 }

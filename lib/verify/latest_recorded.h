@@ -26,5 +26,8 @@ bool latest_recorded_is_link(const latest_list *l, const char *path);
 /* LATEST-NAME: those that were not considered and may be newer than `chosen` (NULL: none). */
 void latest_recorded_warn(fsdpck_context *ctx, const latest_list *l, const latest_step *chosen,
                           const fsdpck_open_options *open);
+/* STEP-NAME: `chosen` (NULL: none) records another step than its name, while another step of the run records its own. */
+void latest_recorded_warn_name(fsdpck_context *ctx, const latest_list *l, const latest_step *chosen,
+                               const fsdpck_open_options *open);
 
 #endif

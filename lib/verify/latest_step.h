@@ -12,7 +12,8 @@ typedef struct latest_step {
     const char *other_model; /* path of a later candidate with this number and a model; or NULL */
     bool
         is_run; /* a run's folder: it contains steps, and the number in its name is not one of them */
-    bool is_recorded; /* name.step is of its files: the name has none (latest_recorded.h) */
+    int64_t recorded_step; /* of one that was found complete: that of its files; -1: unknown */
+    bool is_recorded;      /* name.step is of its files: the name has none (latest_recorded.h) */
 } latest_step;
 
 /* Not one that its name marks as unfinished, or whose order is unknown. */

@@ -72,7 +72,7 @@ static const name_row key_rows[] = {
 
 void resume_state_init(resume_state *s, const char *path)
 {
-    *s = (resume_state){.path = path};
+    *s = (resume_state){.path = path, .step = -1};
     for (unsigned k = 0; k < RESUME_KINDS; k++)
         strtab_init(&s->places[k], NULL);
     strtab_init(&s->read, NULL);

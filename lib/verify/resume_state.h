@@ -29,6 +29,7 @@ typedef struct resume_state {
     strtab places[RESUME_KINDS];
     strtab read;    /* files of the checkpoints and their folders, by their paths below `path`, */
     vec read_kinds; /* uint8_t: and the kinds that their checkpoints contain */
+    int64_t step;   /* that the first checkpoint records; -1: unknown. The caller sets it */
 } resume_state;
 
 /* path: of the step, borrowed. */
