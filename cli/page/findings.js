@@ -54,7 +54,7 @@ const counted2 = entries => facts(entries.map(([key, n]) => [words(key), isBytes
 
 /* Labels that depend on the report. */
 function counts() {
-    const c = take('counts'), entries = Object.entries(c).filter(([key, n]) => typeof n === 'number' && (n > 0 || (WRITES && key === 'left_out')) && !(report.average?.bytes_read && key === 'bytes_read'));
+    const c = take('counts'), entries = Object.entries(c).filter(([key, n]) => typeof n === 'number' && (n > 0 || (WRITES && key === 'left_out')));
     LABELS.out_bytes = c.cast > 0 ? 'of these in the output, before the cast' : 'tensor bytes in the output';
     LABELS.left_out = WRITES ? 'tensors left out' : 'other data';
     if (entries.length > 0)

@@ -39,7 +39,7 @@ function average() {
     const off = a.base === undefined && a.coefficients_sum !== undefined && Math.abs(a.coefficients_sum - 1) > 1e-9;
     section('Method', facts([['method', method(a)], ['base', a.base], ['scale', a.scale], ['schedule', a.schedule], ['slerp', a.slerp],
         ['sum of the weights', a.coefficients_sum === undefined ? '' : coefficient(a.coefficients_sum)], ['sums are computed in', {fp32: 'float32', fp64: 'float64'}[a.accumulate] || a.accumulate],
-        ['tensors averaged', a.averaged === undefined ? '' : number(a.averaged)], ['bytes read from all inputs', a.bytes_read === undefined ? '' : bytes(a.bytes_read)],
+        ['tensors averaged', a.averaged === undefined ? '' : number(a.averaged)],
         ['largest distance', a.largest_distance === undefined ? '' : figure(a.largest_distance)]]),
         off ? make('p', {class: 'warning'}, `The weights do not add up to 1: the output is ${coefficient(a.coefficients_sum)} times as large as a mean.`) : null);
 }

@@ -16,7 +16,7 @@ const MEANINGS = {
     'B': 'the second checkpoint of the command',
     'adapter': 'small matrices of LoRA that training adds to a model',
     'bytes of the output files': 'with headers and other data of the format, after a cast',
-    'bytes read': 'bytes of tensor data that the command read from the files',
+    'bytes read': 'bytes of tensor data that the command read from the files, of an average those of all inputs',
     'checksum': 'a number stored with data, which shows whether the data changed',
     'chunks': 'stored pieces of tensors: a tensor of several ranks has several',
     'cosine': 'of two tensors as vectors: 1 if their values point the same way, near 0 if they are unrelated',
