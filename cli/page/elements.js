@@ -20,12 +20,20 @@ function make(tag, attributes, ...inside) {
 }
 
 /* A name or path that breaks after its dots and slashes. There, screen readers pause: headings need an aria-label. */
-function parted(text) {
+function parted(text, at = /(?<=[./])/) {
     if (text === '')
         return '';
     const element = document.createElement('span');
-    for (const part of String(text).split(/(?<=[./])/))
+    for (const part of String(text).split(at))
         element.append(part, document.createElement('wbr'));
+    return element;
+}
+
+/* A sentence whose options do not break at their hyphens. */
+function prose(text) {
+    const element = document.createElement('span');
+    for (const part of String(text).split(/((?<!\S)--?[a-z][\w=-]{0,40})/))
+        element.append(part.startsWith('-') ? make('span', {class: 'nowrap'}, part) : part);
     return element;
 }
 
@@ -41,7 +49,7 @@ const shape = sizes => '[' + sizes.join(', ') + ']';
 function bytes(n) {
     const units = ['kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
     if (n < 1000)
-        return plural(n, 'byte');
+        return plural(Math.round(n), 'byte');
     let at = -1;
     do {
         n /= 1000;
@@ -73,10 +81,10 @@ function section(title, ...inside) {
 /* pairs: [label, value]; those without a value are omitted. */
 function facts(pairs) {
     return make('dl', {}, ...pairs.filter(([, value]) => value !== undefined && value !== null && value !== '').map(([key, value]) => make('div', {},
-        make('dt', {}, make('span', {title: explained(key)}, key)), make('dd', {}, value))));
+        make('dt', {}, make('span', {title: explained(key)}, key)), make('dd', {}, value instanceof Node ? value : parted(value, /(?<=[,/])/)))));
 }
 
-const list = lines => make('ul', {}, ...lines.map(line => make('li', {}, line instanceof Node ? line : parted(line))));
+const list = lines => make('ul', {}, ...lines.map(line => make('li', {}, line instanceof Node ? line : line.includes(' ') ? prose(line) : parted(line))));
 
 function svg(width, height, rects) {
     const space = 'http://www.w3.org/2000/svg', picture = document.createElementNS(space, 'svg');

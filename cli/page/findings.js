@@ -14,7 +14,7 @@ const isFailure = f => Boolean(report.error.message) && f.severity === 'error' &
 /* Names that the message counts. */
 function allNames(f, key, label) {
     const all = f[key] || [];
-    return all.length === 0 ? null : make('details', {}, make('summary', {}, plural(all.length, label)), list(all.slice(0, PRINTED)),
+    return all.length === 0 ? null : make('details', {}, make('summary', {}, `all names: ${plural(all.length, label)}`), list(all.slice(0, PRINTED)),
         all.length > PRINTED ? make('p', {}, `and ${number(all.length - PRINTED)} more, see --json`) : null);
 }
 
@@ -24,9 +24,9 @@ function findings() {
         table('Findings', all, [
             {title: 'severity', cell: f => make('strong', {class: f.severity}, f.severity), key: f => order.indexOf(f.severity), first: true},
             {title: 'finding', cell: f => make('code', {}, f.finding), key: f => f.finding},
-            {title: 'message and place', cell: f => make('div', {}, f.message, line('tensor', f.tensor && parted(f.tensor)), line('file', f.path && parted(f.path)),
+            {title: 'message and place', cell: f => make('div', {}, prose(f.message), line('tensor', f.tensor && parted(f.tensor)), line('file', f.path && parted(f.path)),
                 line('offset', f.offset === undefined ? '' : `byte ${number(f.offset)}`), line('expected', f.expected), line('found', f.found), allNames(f, 'files', 'file'), allNames(f, 'tensors', 'tensor')), wide: true, bare: true},
-            {title: 'next step', cell: f => f.next || '', wide: true}]);
+            {title: 'next step', cell: f => f.next ? prose(f.next) : '', wide: true}]);
 }
 
 function next() {
@@ -37,16 +37,17 @@ function next() {
 
 function untested() {
     const text = take('not_seen'), sampled = take('sampled'), stopped = take('out_of_time'), deeper = {quick: 1, structure: 1, coverage: 1, checksum: 2}[report.level];
-    const more = deeper === 1 ? 'fsdpck verify --level checksum reads all bytes and compares their checksums.' : deeper === 2 ? 'fsdpck verify --level numeric also looks for NaN.' : '';
+    const isOpen = report.source.format !== undefined, on = quoted(report.source.path || '');
+    const more = !isOpen ? '' : deeper === 1 ? `fsdpck verify --level checksum ${on} reads all bytes and compares their checksums.` : deeper === 2 ? `fsdpck verify --level numeric ${on} also looks for NaN.` : '';
     if (text)
-        section('Not tested', make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`), list(text.split('; ')), more ? make('p', {}, more) : null);
+        section('Not tested', isOpen ? make('p', {}, `${sampled || stopped ? 'Only a part was read. ' : ''}This check cannot detect:`) : null, isOpen ? list(text.split('; ')) : make('p', {}, sentence(text)), more ? make('p', {}, prose(more)) : null);
 }
 
 function unchecked() {
     const entries = Object.entries(take('unchecked')).filter(([, n]) => n > 0);
     if (entries.length > 0)
-        section('Not compared with a checksum', make('p', {}, WRITES ? 'The command copies these bytes without a check of the source. fsdpck verify --level checksum checks it.' : report.command === 'verify' && report.unchecked.tensors > 0 ?
-            'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : ''), counted2(entries));
+        section('Not compared with a checksum', make('p', {}, prose(WRITES ? `This command does not compare the source with its checksums. fsdpck verify --level checksum ${quoted(report.source.path || 'SRC')} does.` : report.command === 'verify' && report.unchecked.tensors > 0 ?
+            'These tensors have no recorded checksum: a flipped bit in them is not noticed.' : '')), counted2(entries));
 }
 
 const isBytes = key => key.includes('bytes') || key === 'memory';

@@ -37,7 +37,7 @@ function layers() {
     const all = moved(), most = all.reduce((n, one) => Math.max(n, one.largest), 0), has = key => all.some(one => one[key] > 0);
     if (all.length < 2)
         return;
-    const some = [['values', 'differ in values'], ['type', 'other dtype or shape'], ['onlyA', 'only in A'], ['onlyB', 'only in B']].filter(([key]) => has(key));
+    const some = [['values', 'differ in values'], ['type', 'of another dtype or shape'], ['onlyA', 'only in A'], ['onlyB', 'only in B']].filter(([key]) => has(key));
     table('Layers that differ', all, [
         named('layer', one => one.name),
         ...some.map(([key, title]) => ({title: some.length > 1 ? `tensors ${title}` : 'tensors', cell: one => one[key] > 0 ? number(one[key]) : '', key: one => one[key], number: true})),
@@ -64,7 +64,7 @@ function differences() {
     table('Differences', all, [
         named('tensor or object', d => `${d.file ? `${d.file}: ` : ''}${d.tensor || d.object || d.path || ''}${d.rank === undefined ? '' : ` of rank ${d.rank}`}`),
         {title: 'difference', cell: d => d.message, key: d => d.message},
-        ...(has(d => d.a && d.b && side(d.a) !== side(d.b)) ? [{title: 'in A', cell: d => side(d.a), nowrap: true}, {title: 'in B', cell: d => side(d.b), nowrap: true}]
+        ...(has(d => d.a && d.b && side(d.a) !== side(d.b)) ? [{title: 'dtype and shape in A', cell: d => side(d.a), nowrap: true}, {title: 'dtype and shape in B', cell: d => side(d.b), nowrap: true}]
             : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => side(d.a || d.b), nowrap: true}] : []),
         ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
             {title: '', cell: d => d.elements ? bar(d.differing, d.elements) : '', bar: true},

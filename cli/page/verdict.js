@@ -1,11 +1,13 @@
 /* verdict.js: the first lines of each page: what ran, on what, and how it ended, in one form: a word and a sentence. */
 const WRITES = ['consolidate', 'reshard', 'average'].includes(report.command);
 
+/* "1 error: message.", "1 error, 2 warnings. First error: message." */
 function problems() {
-    const count = severity => report.findings.filter(one => one.severity === severity).length;
-    const c = report.counts, errors = c.errors ?? count('error'), warnings = c.warnings ?? count('warning'), first = report.findings.find(one => one.severity !== 'note');
-    return {errors, warnings, text: `${plural(errors, 'error')}, ${plural(warnings, 'warning')}`,
-            first: first === undefined ? '' : `${errors + warnings > 1 ? 'First' : ''} ${first.severity}: ${first.message}${first.tensor && !first.message.includes("'") ? ` ('${first.tensor}')` : ''}`.trim()};
+    const count = severity => report.findings.filter(one => one.severity === severity).length, c = report.counts;
+    const errors = c.errors ?? count('error'), warnings = c.warnings ?? count('warning'), first = report.findings.find(one => one.severity !== 'note');
+    const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
+    const message = first === undefined ? '' : first.message + (first.tensor && !first.message.includes("'") ? ` ('${first.tensor}')` : '');
+    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? sentence(`${numbers}: ${message}`) : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}`};
 }
 
 const sentence = text => text === '' ? '' : text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? '' : '.');
@@ -27,9 +29,9 @@ function verified() {
     const p = problems(), c = report.counts, u = report.unchecked, on = `at level ${report.level}`;
     const size = `${plural(c.tensors, 'tensor')}, ${bytes(c.bytes)}`, near = nearText();
     if (p.errors > 0)
-        return ['error', 'Errors', `${p.text}. ${sentence(p.first)}${near}`];
+        return ['error', 'Errors', p.text + near];
     if (p.warnings > 0)
-        return ['warning', 'Warnings', `${plural(p.warnings, 'warning')}, no error ${on}. ${sentence(p.first)}${near}`];
+        return ['warning', 'Warnings', `${p.text} No error ${on}.${near}`];
     if (report.verdict === 'unfinished')
         return ['warning', 'Unfinished', `No error ${on} in ${bytes(c.bytes_read)} of ${bytes(c.bytes)} that were read. The rest was skipped: ${report.out_of_time ? 'the time ended' : 'the check was a sample'}.`];
     return ['good', 'Passed', `No error in ${size} ${on}${c.bytes_read === 0 && !report.nearness ? '; the values were not read' : ''}.${u.tensors > 0 ? ` ${plural(u.tensors, 'tensor')} without a checksum.` : ''}${near}`];
@@ -38,7 +40,8 @@ function verified() {
 /* "3 tensors only in A, in 1 layer (model.layers.1)" */
 function where(rows) {
     const of = [...new Set(rows.map(d => layer(d.tensor)))].sort((a, b) => natural(a) < natural(b) ? -1 : 1);
-    return of.length > 0 && rows.length > of.length || of.some(name => /\d$/.test(name)) ? `, in ${plural(of.length, 'layer')} (${some(of)})` : '';
+    const word = of.every(name => /\d$/.test(name)) ? plural(of.length, 'layer') : `${number(of.length)} ${of.length === 1 ? 'module' : 'layers or modules'}`;
+    return rows.length > 1 || word.includes('layer') ? `, in ${word} (${some(of)})` : '';
 }
 
 function compared() {
@@ -52,37 +55,43 @@ function compared() {
             parts.push(`${plural(of(finding).length, 'tensor')} ${text}${where(of(finding))}`);
     if (objects > 0)
         parts.push(`differences in ${plural(objects, 'object')}`);
-    const warned = p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}.` : '', size = `${plural(c.tensors_compared, 'tensor')} (${bytes(c.bytes_compared)})`;
+    const warned = p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}${c.differences > 0 ? '.' : `: ${sentence(report.findings.find(one => one.severity === 'warning')?.message ?? '')}`}` : '', size = `${plural(c.tensors_compared, 'tensor')} (${bytes(c.bytes_compared)})`;
     if (c.differences > 0)
         return ['error', 'Different', `${parts.map(sentence).join(' ')}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
     return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${warned}`];
 }
 
 function averageText() {
-    const a = report.average, kind = a === undefined ? '' : a.slerp !== undefined ? 'spherical interpolation' : a.base !== undefined ? 'task arithmetic' : isMean(a) ? 'mean' : 'weighted sum';
-    return kind === '' ? '' : `the ${kind} of ${plural(a.inputs.length, 'checkpoint')}: `;
+    const a = report.average, kind = a === undefined ? '' : a.slerp !== undefined ? 'a spherical interpolation of' : a.base !== undefined ? 'task arithmetic with' : isMean(a) ? 'the mean of' : 'the weighted sum of';
+    return kind === '' ? '' : `${kind} ${plural(a.inputs.length, 'checkpoint')}: `;
 }
 
 function written() {
     const c = report.counts, p = problems(), lost = c.cast_overflows > 0 ? ` ${plural(c.cast_overflows, 'value')} became infinite in the cast.` : '';
     const out = `${averageText()}${plural(c.out, 'tensor')}${c.objects_out > 0 ? ` and ${plural(c.objects_out, 'object')}` : ''}, ${bytes(c.bytes_written)}`;
     const left = c.left_out + c.left_out_objects > 0 ? ` Left out: ${[[c.left_out, 'tensor'], [c.left_out_objects, 'object']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(' and ')}.` : '';
-    const warned = p.warnings > 0 ? ` ${sentence(`${plural(p.warnings, 'warning')}. ${p.first}`)}` : '';
+    const warned = p.warnings > 0 ? ` ${p.text}` : '';
     if (report.dry_run)
         return [warned ? 'warning' : 'note', 'Plan', `Nothing was written. The run would write ${out}.${left}${warned}`];
     return [lost || warned ? 'warning' : 'good', lost || warned ? 'Written, with warnings' : 'Written', `${sentence(out)}${lost}${left}${warned}`];
 }
 
+/* Of layout, where a quarter or more is padding. */
+function padded() {
+    const padding = report.counts.padding_bytes ?? 0, all = (report.rank_nbytes?.sum ?? 0) + padding;
+    return padding >= all / 4 && padding > 0 ? `Padding is ${percent(padding, all)} of the memory. ` : '';
+}
+
 function predicted() {
     const k = report.rank_nbytes, p = problems(), same = k.min === k.max, n = plural(report.world_size, 'rank');
     const held = same ? `each of ${n} holds ${bytes(k.max)}` : `each of ${n} holds ${bytes(k.min)} to ${bytes(k.max)}, the largest ${k.imbalance.toFixed(2)} times the mean`;
-    return [p.warnings > 0 ? 'warning' : 'note', 'Prediction', `${sentence(held)} Nothing was written.${p.warnings > 0 ? ` ${sentence(p.first)}` : ''}`];
+    return [p.warnings > 0 ? 'warning' : 'note', 'Prediction', `${sentence(held)} ${padded()}Nothing was written.${p.warnings > 0 ? ` ${p.text}` : ''}`];
 }
 
 function listed() {
     const c = report.counts, p = problems();
     const size = c.tensors === undefined ? '' : `${plural(c.tensors, 'tensor')}${c.objects > 0 ? ` and ${plural(c.objects, 'object')}` : ''}, ${bytes(c.bytes)} in ${plural(c.files, 'file')}. `;
-    return [p.warnings > 0 ? 'warning' : 'note', p.warnings > 0 ? 'Contents, with warnings' : 'Contents', `${size}Nothing was checked: fsdpck verify does that.${p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}. ${sentence(p.first)}` : ''}`];
+    return [p.warnings > 0 ? 'warning' : 'note', p.warnings > 0 ? 'Contents, with warnings' : 'Contents', `${size}Nothing was checked: fsdpck verify does that.${p.warnings > 0 ? ` ${p.text}` : ''}`];
 }
 
 function verdict() {
@@ -115,7 +124,7 @@ function header() {
     document.title = `${word}: fsdpck ${report.command} ${s.path || ''}`;
     document.getElementById('page').append(make('header', {},
         make('p', {class: 'command'}, `fsdpck ${report.command}`), heading(subject()),
-        make('p', {class: `verdict ${kind}`}, make('strong', {}, word), ': ', make('span', {}, text)),
+        make('p', {class: `verdict ${kind}`}, make('strong', {}, word), ': ', prose(text)),
         run ? make('p', {class: 'run'}, 'Command: ', make('code', {}, ['fsdpck', ...run.map(quoted)].join(' '))) : null,
         facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? take('format') : undefined], ['output mesh', take('mesh')], ['output ranks', take('world_size')],
                ['level', take('level')], ['exit status', report.error.status ? `${report.exit_code} (${report.error.status})` : String(report.exit_code)], ['run on', report.time],
