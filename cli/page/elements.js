@@ -84,6 +84,14 @@ function facts(pairs) {
         make('dt', {}, make('span', {title: explained(key)}, key)), make('dd', {}, value instanceof Node ? value : parted(value, /(?<=[,/])/)))));
 }
 
+/* The same, one below the other, for sentences. */
+function lines(pairs) {
+    const all = facts(pairs);
+    all.className = 'list';
+    all.querySelectorAll('dt').forEach(label => label.append(': '));
+    return all;
+}
+
 const list = lines => make('ul', {}, ...lines.map(line => make('li', {}, line instanceof Node ? line : line.includes(' ') ? prose(line) : parted(line))));
 
 function svg(width, height, rects) {

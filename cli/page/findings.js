@@ -4,12 +4,12 @@ const line = (label, text) => text === undefined || text === '' ? null : make('d
 function failure() {
     const e = take('error');
     if (e.message)
-        section('Why it failed', facts([['message', e.message], ['finding', e.finding], ['file', e.path && parted(e.path)], ['tensor', e.tensor && parted(e.tensor)], ['offset', e.offset === undefined ? '' : `byte ${number(e.offset)}`],
+        section('Why it failed', lines([['message', e.message], ['finding', e.finding], ['file', e.path && parted(e.path)], ['tensor', e.tensor && parted(e.tensor)], ['offset', e.offset === undefined ? '' : `byte ${number(e.offset)}`],
             ['expected', e.expected], ['found', e.found], ['errno', e.errno === undefined ? '' : String(e.errno)], ['kind of failure', e.status]]));
 }
 
 /* Of a failed run, the error is in a section of its own. */
-const isFailure = f => Boolean(report.error.message) && f.severity === 'error' && f.message === report.error.message && report.command !== 'verify';
+const isFailure = f => Boolean(report.error.message) && f.severity === 'error' && f.message === report.error.message;
 
 /* Names that the message counts. */
 function allNames(f, key, label) {

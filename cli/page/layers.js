@@ -67,7 +67,7 @@ function differences() {
         ...(has(d => d.a && d.b && side(d.a) !== side(d.b)) ? [{title: 'dtype and shape in A', cell: d => side(d.a), nowrap: true}, {title: 'dtype and shape in B', cell: d => side(d.b), nowrap: true}]
             : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => side(d.a || d.b), nowrap: true}] : []),
         ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
-            {title: '', cell: d => d.elements ? bar(d.differing, d.elements) : '', bar: true},
+            {title: '', cell: d => d.elements ? bar(d.differing, d.elements) : '', bar: true, spare: true},
             {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(d.largest, d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
         ...(has(d => firstOf(d) !== '') ? [{title: 'first difference', cell: firstOf, wide: true}] : [])]);
 }

@@ -11,8 +11,7 @@ function plain(key, value) {
 
 const isRow = value => value !== null && typeof value === 'object' && !Array.isArray(value);
 
-function other(key, value) {
-    const title = sentence(words(key)).slice(0, -1);
+function other(key, value, title = sentence(words(key)).slice(0, -1)) {
     if (Array.isArray(value) && value.length > 0 && isRow(value[0])) {
         const keys = [...new Set(value.flatMap(one => Object.keys(one)))];
         table(title, value, keys.map((k, at) => at === 0 ? named(words(k), one => plain(k, one[k] ?? ''))
@@ -23,15 +22,16 @@ function other(key, value) {
         const flat = Object.entries(value).filter(([, one]) => !(Array.isArray(one) && one.some(isRow)));
         section(title, facts(flat.map(([k, one]) => [words(k), plain(k, one)])));
         for (const [k, one] of Object.entries(value).filter(([, one]) => Array.isArray(one) && one.some(isRow)))
-            other(`${key}_${k}`, one);
+            other(k, one, `${title}: ${words(k)}`);
     }
 }
 
 function others() {
-    const rest = Object.entries(report).filter(([key, value]) => !shown.has(key) && value !== '' && value !== null), single = rest.filter(([, value]) => typeof value !== 'object');
+    const plan = take('plan'), rest = Object.entries(report).filter(([key, value]) => !shown.has(key) && value !== '' && value !== null), single = rest.filter(([, value]) => typeof value !== 'object');
     if (single.length > 0)
-        section('Remarks', report.note ? make('p', {}, sentence(report.note)) : null, facts(single.filter(([key]) => key !== 'plan' && key !== 'note').map(([key, value]) => [words(key), plain(key, value)])),
-                report.plan ? make('pre', {}, report.plan) : null);
+        section('Remarks', report.note ? make('p', {}, sentence(report.note)) : null, facts(single.filter(([key]) => key !== 'note').map(([key, value]) => [words(key), plain(key, value)])));
+    if (plan)
+        section('Plan', make('pre', {}, plan));
     for (const [key, value] of rest.filter(([, one]) => typeof one === 'object'))
         other(key, value);
 }

@@ -12,7 +12,8 @@ function balance() {
     const k = take('rank_nbytes'), at = (n, rank) => bytes(n) + (rank === undefined ? '' : ` (rank ${rank})`);
     if (k === undefined)
         return null;
-    explained('padding');
+    if (k.sum !== undefined)
+        explained('padding');
     return facts([['least', at(k.min, k.min_rank)], ['most', at(k.max, k.max_rank)], ['mean', k.mean === undefined ? '' : bytes(k.mean)],
                   ['largest / mean', k.imbalance === undefined ? '' : k.imbalance.toFixed(3)], ['total of all ranks', k.sum === undefined ? '' : bytes(k.sum)],
                   ['padding of all ranks', report.counts.padding_bytes === undefined || k.sum === undefined ? '' : `${bytes(report.counts.padding_bytes)} (${percent(report.counts.padding_bytes, k.sum + report.counts.padding_bytes)} of their memory)`]]);

@@ -1,7 +1,7 @@
 /* table.js: tables that can be sorted and filtered; a long one shows a part of its rows, and prints more. */
 const ROWS = 300, PRINTED = 2000;
 
-const classes = column => ['number', 'name', 'nowrap', 'minor', 'wide', 'bar'].filter(one => column[one]).join(' ');
+const classes = column => ['number', 'name', 'nowrap', 'minor', 'wide', 'bar', 'spare'].filter(one => column[one]).join(' ');
 
 function cell(column, row) {
     const inside = column.cell(row), kind = {class: classes(column)};
@@ -92,7 +92,7 @@ function scrolling(inside, title) {
     return region;
 }
 
-/* columns: {title, cell(row): text or element, key(row): what to sort by, and as flags number, name, nowrap, bar, bare (without its title in narrow windows), wide (a line of its own in narrow windows), minor (not in
+/* columns: {title, cell(row): text or element, key(row): what to sort by, and as flags number, name, nowrap, bar, spare (only in wide windows), bare (without its title in narrow windows), wide (a line of its own in narrow windows), minor (not in
  * them), first (sorted by it at first)}. before: elements above the table. */
 function table(title, rows, columns, {first = ROWS, before = []} = {}) {
     const sorted = columns.find(column => column.first);
@@ -102,7 +102,7 @@ function table(title, rows, columns, {first = ROWS, before = []} = {}) {
     draw(state);
     print(state);
     section(title, ...before, rows.length > 12 ? filter(state, title) : null,
-            scrolling(make('table', {class: columns.length > 8 ? 'cards many' : columns.length > 3 ? 'cards' : 'few', role: 'table', 'aria-label': title}, state.caption,
+            scrolling(make('table', {class: columns.length > 3 ? 'cards' : 'few', role: 'table', 'aria-label': title}, state.caption,
                            make('thead', {role: 'rowgroup'}, make('tr', {role: 'row'}, ...headings(state))), state.body), title), state.more, state.printed);
 }
 

@@ -33,7 +33,7 @@ function tensors() {
     if (has('part'))
         columns.push({title: 'part', cell: t => t.part, key: t => t.part});
     if (has('bytes'))
-        columns.push({title: 'bytes', cell: t => bytes(t.bytes), key: t => t.bytes, number: true}, {title: '', cell: t => bar(t.bytes, most), bar: true});
+        columns.push({title: 'bytes', cell: t => bytes(t.bytes), key: t => t.bytes, number: true}, {title: '', cell: t => bar(t.bytes, most), bar: true, spare: has('first_piece')});
     if (has('layout') || has('placements'))
         columns.push({title: 'layout', cell: t => t.layout || t.placements, key: t => t.layout || t.placements});
     if (has('chunks'))

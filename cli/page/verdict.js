@@ -6,7 +6,7 @@ function problems() {
     const count = severity => report.findings.filter(one => one.severity === severity).length, c = report.counts;
     const errors = c.errors ?? count('error'), warnings = c.warnings ?? count('warning'), first = report.findings.find(one => one.severity !== 'note');
     const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
-    const message = first === undefined ? '' : first.message + (first.tensor && !first.message.includes("'") ? ` ('${first.tensor}')` : '');
+    const at = first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
     return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? sentence(`${numbers}: ${message}`) : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}`};
 }
 
@@ -26,15 +26,15 @@ function nearText() {
 }
 
 function verified() {
-    const p = problems(), c = report.counts, u = report.unchecked, on = `at level ${report.level}`;
+    const p = problems(), c = report.counts, u = report.unchecked, notes = c.notes > 0 ? ` ${plural(c.notes, 'note')}: see Findings.` : '', on = `at level ${report.level}`;
     const size = `${plural(c.tensors, 'tensor')}, ${bytes(c.bytes)}`, near = nearText();
     if (p.errors > 0)
         return ['error', 'Errors', p.text + near];
     if (p.warnings > 0)
-        return ['warning', 'Warnings', `${p.text} No error ${on}.${near}`];
+        return ['warning', 'Warnings', `${p.text} No error ${on}.${near}${notes}`];
     if (report.verdict === 'unfinished')
-        return ['warning', 'Unfinished', `No error ${on} in ${bytes(c.bytes_read)} of ${bytes(c.bytes)} that were read. The rest was skipped: ${report.out_of_time ? 'the time ended' : 'the check was a sample'}.`];
-    return ['good', 'Passed', `No error in ${size} ${on}${c.bytes_read === 0 && !report.nearness ? '; the values were not read' : ''}.${u.tensors > 0 ? ` ${plural(u.tensors, 'tensor')} without a checksum.` : ''}${near}`];
+        return ['warning', 'Unfinished', `No error ${on} in ${bytes(c.bytes_read)} of ${bytes(c.bytes)} that were read. The rest was skipped: ${report.out_of_time ? 'the time ended' : 'the check was a sample'}.${notes}`];
+    return ['good', 'Passed', `No error in ${size} ${on}${c.bytes_read === 0 && !report.nearness ? '; the values were not read' : ''}.${u.tensors > 0 ? ` ${plural(u.tensors, 'tensor')} without a checksum.` : ''}${near}${notes}`];
 }
 
 /* "3 tensors only in A, in 1 layer (model.layers.1)" */

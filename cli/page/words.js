@@ -42,7 +42,7 @@ const MEANINGS = {
     'optimizer state': 'numbers that the optimizer keeps for each parameter, such as the two moments of Adam',
     'other': 'neither model nor optimizer, such as the step and the data loader',
     'padding': 'bytes in memory without content: they make shards equally large',
-    'part': 'model, optimizer or other',
+    'part': 'model, optimizer or other; all stands for all of them',
     'rank': 'a process of a training run, usually one GPU',
     'projection': 'how much of the tensor of the other folder is in this one: 1 if it is unchanged, 0 if nothing is left',
     'ranks': 'processes of a training run, usually one GPU each',
@@ -74,5 +74,5 @@ function explained(label) {
 function glossary() {
     const list = [...used].sort((a, b) => a.localeCompare(b));
     if (list.length > 0)
-        section('Words on this page', make('dl', {class: 'list'}, ...list.map(word => make('div', {}, make('dt', {}, word), make('dd', {}, MEANINGS[word])))));
+        section('Words on this page', make('dl', {class: 'list'}, ...list.map(word => make('div', {}, make('dt', {}, `${word}: `), make('dd', {}, MEANINGS[word])))));
 }
