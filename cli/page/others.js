@@ -6,7 +6,9 @@ function plain(key, value) {
         return isBytes(key) ? bytes(value) : Number.isInteger(value) ? number(value) : figure(value);
     if (typeof value === 'boolean')
         return value ? 'yes' : 'no';
-    return Array.isArray(value) ? value.map(one => plain(key, one)).join(', ') : value !== null && typeof value === 'object' ? Object.entries(value).map(([k, v]) => `${words(k)} ${plain(k, v)}`).join(', ') : String(value ?? '');
+    if (Array.isArray(value) && value.every(one => typeof one === 'number'))
+        return shape(value);
+    return Array.isArray(value) ? value.map(one => plain(key, one)).join('; ') : value !== null && typeof value === 'object' ? Object.entries(value).map(([k, v]) => `${words(k)} ${plain(k, v)}`).join(', ') : String(value ?? '');
 }
 
 const isRow = value => value !== null && typeof value === 'object' && !Array.isArray(value);

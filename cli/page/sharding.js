@@ -46,6 +46,18 @@ function training() {
            facts([['total', bytes(all)], ['in CPU memory', t.cpu > 0 ? bytes(t.cpu) : ''], ['largest gathered unit', t.largest_gather > 0 ? bytes(t.largest_gather) : '']]), list(lines));
 }
 
+const IN_UNITS = ['module', 'class', 'sharding', 'strategy', 'dtype', 'gather_dtype', 'reduce_dtype', 'world_size', 'params', 'shared', 'elements', 'shard_bytes', 'padding_bytes', 'gather_bytes'];
+
+function unitDetails(all) {
+    const rest = all.map(u => Object.fromEntries(Object.entries(u).filter(([key]) => key === 'module' || !IN_UNITS.includes(key)))), label = u => u.module || '(the whole model)';
+    const params = all.flatMap(u => u.params.map(p => ({...p, unit: label(u)})));
+    if (rest.some(u => Object.keys(u).length > 1))
+        table('More of the units', rest, [named('module', label), ...members(rest, 'module')]);
+    if (params.length > 0)
+        table('Parameters of the units', params, [named('name', p => p.name), ...members(params, 'name')], {first: 12});
+    names('Parameters with several names', all.flatMap(u => u.shared.map(one => `${one.name} = ${one.same_as}`)), 'name = parameter');
+}
+
 /* layout of a model description: the units of FSDP. */
 function units() {
     const all = take('units') || [], kind = take('sharding'), whole = take('whole') || [];
@@ -55,23 +67,25 @@ function units() {
             {title: 'dtype', cell: u => `${u.dtype || ''}${u.gather_dtype && u.gather_dtype !== u.dtype ? `, gathered as ${u.gather_dtype}` : ''}${u.reduce_dtype && u.reduce_dtype !== u.dtype ? `, reduced as ${u.reduce_dtype}` : ''}`},
             counted('ranks', u => u.world_size), counted('parameters', u => u.params.length), counted('elements', u => u.elements), counted('bytes of a shard', u => u.shard_bytes, bytes),
             counted('padding', u => u.padding_bytes, bytes), counted('bytes gathered', u => u.gather_bytes, bytes)]);
+    unitDetails(all);
     if (whole.length > 0)
         table('Parameters in no unit', whole, [named('name', t => t.name), {title: 'dtype', cell: t => t.dtype, key: t => t.dtype}, {title: 'shape', cell: t => shape(t.shape), nowrap: true},
             counted('bytes', t => t.bytes, bytes), {title: 'ignored', cell: t => t.ignored ? 'yes' : 'no'}]);
 }
 
-/* Columns of what the pieces have. */
-function members(rows) {
-    const text = (key, value) => value === undefined ? '' : Array.isArray(value) && typeof value[0] !== 'object' ? shape(value) : plain(key, value);
-    return [...new Set(rows.flatMap(p => Object.keys(p)))].filter(key => key !== 'name').map(key => ({
-        title: words(key), cell: p => text(key, p[key]), key: typeof rows[0][key] === 'number' ? p => p[key] ?? -1 : undefined, number: typeof rows[0][key] === 'number'}));
+/* Columns of what the rows have, except one. */
+function members(rows, except) {
+    return [...new Set(rows.flatMap(p => Object.keys(p)))].filter(key => key !== except).map(key => ({
+        title: words(key), cell: p => p[key] === undefined ? '' : plain(key, p[key]), key: typeof rows[0][key] === 'number' ? p => p[key] ?? -1 : undefined, number: typeof rows[0][key] === 'number'}));
 }
 
 /* layout --rank: the pieces of each rank. */
 function pieces() {
     for (const r of take('ranks') || []) {
-        const rows = r.pieces || (r.units || []).flatMap(u => u.pieces);
-        table(`Rank ${r.rank}`, rows, [named('name', p => p.name), ...members(rows)], {before: [facts([['bytes', bytes(r.bytes)], ['padding', r.padding_bytes === undefined ? '' : bytes(r.padding_bytes)],
+        const inside = (r.units || []).map(({pieces: ignored, ...rest}) => rest), rows = r.pieces || (r.units || []).flatMap(u => u.pieces);
+        if (inside.length > 0)
+            table(`Units of rank ${r.rank}`, inside, [named('module', u => u.module || '(the whole model)'), ...members(inside, 'module')]);
+        table(`Rank ${r.rank}`, rows, [named('name', p => p.name), ...members(rows, 'name')], {before: [facts([['bytes', bytes(r.bytes)], ['padding', r.padding_bytes === undefined ? '' : bytes(r.padding_bytes)],
             ['empty shards', r.empty_pieces === undefined ? '' : number(r.empty_pieces)]])]});
     }
 }

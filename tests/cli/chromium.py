@@ -2,9 +2,9 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
-import threading
 
 
 def find():
@@ -26,8 +26,7 @@ class Browser:
         os.close(to_read)
         os.close(to_write)
         self.number, self.buffer, self.session, self.events = 0, b"", None, []
-        self.watch = threading.Timer(seconds, self.process.kill)  # a read of the pipe then ends
-        self.watch.start()
+        self.seconds = seconds  # of one answer
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Log", "Runtime"):
@@ -38,15 +37,17 @@ class Browser:
 
     def __exit__(self, *ignored):
         self.session = None
-        if self.process.poll() is None:
+        try:
             self.call("Browser.close")  # with all its processes, which write into the folder
+        except (OSError, AssertionError):
+            self.process.kill()
         self.process.wait()
-        self.watch.cancel()
         os.close(self.to)
         os.close(self.of)
 
     def message(self):
         while b"\0" not in self.buffer:
+            assert select.select([self.of], [], [], self.seconds)[0], "no answer of Chromium in %.0f s" % self.seconds
             got = os.read(self.of, 1 << 20)
             assert got, "Chromium ended"
             self.buffer += got
