@@ -1,6 +1,8 @@
 'use strict';
 /* elements.js: the report, elements of the page, and numbers as text. */
-const report = JSON.parse(document.getElementById('report').textContent);
+/* A byte of a path that is not UTF-8 is U+0000 and two digits: shown as in text, \xHH. */
+const readable = json => json.includes('\\u0000') ? json.replace(/(?<!\\)((?:\\\\)*)\\u0000/g, '$1\\\\x') : json;
+const report = JSON.parse(readable(document.getElementById('report').textContent));
 
 /* Members of the report that a part of the page has shown; others.js shows the rest. */
 const shown = new Set(['schema', 'verdict', 'command', 'exit_code', 'time', 'version', 'seconds', 'peak_rss']);

@@ -117,7 +117,7 @@ function heading(parts) {
 }
 
 /* As a shell reads it. */
-const quoted = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+const quoted = word => word.includes('\\x') ? `$'${word.replaceAll("'", "\\'")}'` : /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 
 function header() {
     const s = report.source, [kind, word, text] = verdict(), run = take('arguments');
