@@ -92,12 +92,12 @@ void average_print_text(const cli *c, const command_request *r, const fsdpck_che
 static void put_inputs(const command_request *r, const fsdpck_average_info *a, json_writer *w)
 {
     json_member_array(w, "inputs");
-    for (size_t i = 0; i < a->inputs; i++) {
+    for (size_t i = 0; i < r->source_count; i++) {
         json_begin_object(w);
         report_path(w, "path", r->sources[i]);
         if (a->coefficients != NULL)
             json_member_double(w, "coefficient", a->coefficients[i]);
-        if (a->steps[i] >= 0)
+        if (a->steps != NULL && a->steps[i] >= 0)
             json_member_u64(w, "step", (uint64_t)a->steps[i]);
         json_end_object(w);
     }
@@ -121,17 +121,11 @@ static void put_distances(const fsdpck_checkpoint *src, const fsdpck_average_inf
     json_end_array(w);
 }
 
-void average_put_json(const command_request *r, const fsdpck_checkpoint *src, json_writer *w)
+static void put_method(const command_request *r, const fsdpck_average_info *a, json_writer *w)
 {
     const command_options *o = r->given;
-    fsdpck_average_info a = FSDPCK_INIT(fsdpck_average_info);
-    if (r->sources == NULL)
-        return;
-    fsdpck_average_get_info(src, &a);
-    json_member_object(w, "average");
-    put_inputs(r, &a, w);
-    if (a.coefficients != NULL)
-        json_member_double(w, "coefficients_sum", a.sum);
+    if (a->coefficients != NULL)
+        json_member_double(w, "coefficients_sum", a->sum);
     json_member_string(w, "schedule", o->schedule);
     json_member_string(w, "slerp", o->slerp);
     if (o->average_base != NULL) {
@@ -139,6 +133,35 @@ void average_put_json(const command_request *r, const fsdpck_checkpoint *src, js
         json_member_string(w, "scale", o->scale == NULL ? "1" : o->scale);
     }
     json_member_string(w, "accumulate", o->accumulate == 1 ? "fp64" : "fp32");
+}
+
+int average_report_failure(const cli *c, const command_request *r, const fsdpck_checkpoint *src,
+                           const fsdpck_info *source, const fsdpck_error *err)
+{
+    fsdpck_average_info a = FSDPCK_INIT(fsdpck_average_info);
+    json_report out;
+    report_failure_text(c, err);
+    if (!c->json)
+        return (int)err->status;
+    if (src != NULL)
+        fsdpck_average_get_info(src, &a);
+    json_writer *const w = report_begin_failure(&out, c, source, err);
+    json_member_object(w, "average");
+    put_inputs(r, &a, w);
+    put_method(r, &a, w);
+    json_end_object(w);
+    return report_end(&out);
+}
+
+void average_put_json(const command_request *r, const fsdpck_checkpoint *src, json_writer *w)
+{
+    fsdpck_average_info a = FSDPCK_INIT(fsdpck_average_info);
+    if (r->sources == NULL)
+        return;
+    fsdpck_average_get_info(src, &a);
+    json_member_object(w, "average");
+    put_inputs(r, &a, w);
+    put_method(r, &a, w);
     json_member_u64(w, "averaged", a.tensors);
     if (r->job.dry_run.mode == 0)
         put_distances(src, &a, w);

@@ -28,8 +28,10 @@ typedef struct completion {
 
 /* See report_page.h. */
 typedef struct report_page {
-    const char *path; /* NULL: none */
-    char *temporary;  /* its name until it is complete */
+    const char *path;         /* NULL: none */
+    const char *const *words; /* of the command line, without the program; ends with NULL */
+    const char *destination;  /* operand DST or B, as given; NULL: none */
+    char *temporary;          /* its name until it is complete */
     FILE *file;
     bool quiet;
     int failed; /* errno */

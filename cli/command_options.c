@@ -290,6 +290,7 @@ int command_run(cli *c, const opt_spec *spec, command_options *w, unsigned opera
         if (w->peer_timeout_seconds > 0)
             fsdpck_context_set_peer_timeout(c->ctx, (unsigned)w->peer_timeout_seconds);
         code = html_option_start(c, w->html);
+        c->page->destination = r.dst;
         if (code >= 0 || !request_adapter(c, w, &r))
             code = code >= 0 ? code : FSDPCK_USAGE;
         else if (w->model_bandwidth != NULL &&

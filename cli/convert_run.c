@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "average_inputs.h"
+#include "average_print.h"
 #include "convert_report.h"
 #include "overwrite_check.h"
 #include "progress_print.h"
@@ -88,7 +89,9 @@ int convert_run(cli *c, const command_request *r, convert_api_fn call)
         st = call(c->ctx, in.src, r->dst, &in.options, &report, &err);
     progress_stop(view);
     int code = 0;
-    if (st != FSDPCK_OK)
+    if (st != FSDPCK_OK && r->sources != NULL)
+        code = average_report_failure(c, r, in.src, in.src == NULL ? NULL : &in.info, &err);
+    else if (st != FSDPCK_OK)
         code = report_failure(c, in.src == NULL ? NULL : &in.info, &err);
     else if (c->json)
         code = convert_print_json(c, r, in.src, &in.info, report);

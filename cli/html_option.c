@@ -49,7 +49,9 @@ int html_option_start(cli *c, const char *path)
     if (writes && !is_in_writable_folder(path))
         return report_unwritable(c, path);
     c->json = true;
-    if (writes)
-        *c->page = (report_page){.path = path, .quiet = c->quiet};
+    if (writes) {
+        c->page->path = path;
+        c->page->quiet = c->quiet;
+    }
     return -1;
 }

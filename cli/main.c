@@ -240,7 +240,7 @@ static const command *choose_command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    report_page page = {0};
+    report_page page = {.words = (const char *const *)argv + (argc > 0)};
     cli c = {.ctx = fsdpck_context_new(), .page = &page, .started_seconds = report_now()};
     if (c.ctx == NULL) {
         fputs("fsdpck: out of memory\n", stderr);

@@ -175,7 +175,7 @@ static void print(text_buf *text)
 }
 
 /* In a page alone: a report of the same run is otherwise the same text. */
-static void put_run(json_writer *w)
+static void put_run(json_writer *w, const report_page *page)
 {
     char text[32];
     const time_t now = time(NULL);
@@ -183,6 +183,11 @@ static void put_run(json_writer *w)
     if (gmtime_r(&now, &utc) != NULL && strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc) > 0)
         json_member_string(w, "time", text);
     json_member_string(w, "version", fsdpck_version());
+    report_path(w, "destination", page->destination);
+    json_member_array(w, "arguments");
+    for (const char *const *word = page->words; *word != NULL; word++)
+        report_put_path(w, *word);
+    json_end_array(w);
 }
 
 json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, const char *verdict,
@@ -199,7 +204,7 @@ json_writer *report_begin_bare(json_report *r, const cli *c, int exit_code, cons
     json_member_string(w, "verdict", verdict);
     add_source(c, w, source);
     if (r->page != NULL)
-        put_run(w);
+        put_run(w, r->page);
     json_member_double(w, "seconds", report_seconds_since(c->started_seconds));
     json_member_i64(w, "peak_rss", peak_rss_bytes());
     return w;
@@ -350,8 +355,10 @@ static void print_text(const char *lead, const char *text, const char *tail)
                 tail);
 }
 
-static void failure_text(const cli *c, const fsdpck_error *err)
+void report_failure_text(const cli *c, const fsdpck_error *err)
 {
+    if (c->json && c->page->path == NULL)
+        return;
     fprintf(stderr, "%sfsdpck%s%s:%s ", paint(&c->err, PAINT_ERROR),
             c->command[0] == '\0' ? "" : " ", c->command, paint(&c->err, PAINT_END));
     print_text("'", err->path, "': ");
@@ -429,8 +436,7 @@ int report_no_memory(const cli *c)
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err)
 {
     json_report r;
-    if (!c->json || c->page->path != NULL)
-        failure_text(c, err);
+    report_failure_text(c, err);
     if (!c->json)
         return (int)err->status;
     report_begin_failure(&r, c, source, err);

@@ -77,6 +77,8 @@ void report_items_release(report_items *items);
  * exit code. */
 int report_failure(const cli *c, const fsdpck_info *source, const fsdpck_error *err);
 
+/* The text on stderr, unless --json is given: for reports that begin_failure begins. */
+void report_failure_text(const cli *c, const fsdpck_error *err);
 /* Begins the envelope of a failed run that has more members. */
 json_writer *report_begin_failure(json_report *r, const cli *c, const fsdpck_info *source,
                                   const fsdpck_error *err);

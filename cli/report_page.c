@@ -11,7 +11,7 @@
 #define MARK        "<!-- a report of fsdpck -->"
 #define MARK_NBYTES ((size_t)128)
 
-/* report_page.html around the report, from the build. */
+/* page/page.html around the report, from the build. */
 extern const unsigned char report_page_head[], report_page_tail[];
 extern const unsigned report_page_head_nbytes, report_page_tail_nbytes;
 

@@ -1,6 +1,6 @@
 /* report_page.h: the JSON envelope of a report in a web page that draws it, see html_option.h.
  *
- * The page (report_page.html) needs no other file. Only a page is ever replaced.
+ * The page (page/page.html) needs no other file. Only a page is ever replaced.
  */
 #ifndef FSDPCK_CLI_REPORT_PAGE_H
 #define FSDPCK_CLI_REPORT_PAGE_H

@@ -68,6 +68,10 @@ bool averager_computes(const averager *v, uint32_t tensor);
 double averager_distance(const averager *v, uint32_t tensor, size_t input);
 /* Replaces it by a larger one, of another process. */
 void averager_add_distance(averager *v, uint32_t tensor, size_t input, double distance);
+/* Bytes that were read here from the inputs, without those that the source returned: a run counts these itself. */
+uint64_t averager_further_nbytes(const averager *v);
+/* Adds those of other processes. */
+void averager_add_further_nbytes(averager *v, uint64_t nbytes);
 void averager_free(averager *v);
 
 #endif

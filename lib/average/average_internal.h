@@ -58,8 +58,9 @@ struct averager {
     vec slot_of;                 /* uint32_t, by tensor of the template */
     _Atomic uint64_t *distances; /* bits of a double, by slot and input without the base */
     uint64_t distances_nbytes;
-    pthread_mutex_t lock;           /* of the following */
-    struct average_buffers *unused; /* of closed streams, the last one first */
+    _Atomic uint64_t further_nbytes; /* see averager_further_nbytes */
+    pthread_mutex_t lock;            /* of the following */
+    struct average_buffers *unused;  /* of closed streams, the last one first */
     derived_source source;
 };
 

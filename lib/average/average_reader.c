@@ -84,6 +84,16 @@ static void give_buffers(const averager *v, struct average_buffers *b)
 
 /* --- reading bands --- */
 
+uint64_t averager_further_nbytes(const averager *v)
+{
+    return atomic_load(&v->further_nbytes);
+}
+
+void averager_add_further_nbytes(averager *v, uint64_t nbytes)
+{
+    atomic_fetch_add(&v->further_nbytes, nbytes);
+}
+
 /* On a whole chunk, so that its other boxes can use them. */
 static fsdpck_status open_cursors(const average_reader *r, uint64_t chunk, const uint64_t *offsets,
                                   const uint64_t *sizes, fsdpck_error *err)

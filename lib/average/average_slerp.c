@@ -51,6 +51,7 @@ static fsdpck_status sum_bands(average_reader *r, average_sum *sum, double *sums
         RETURN_IF(average_reader_next(r, &bands, &n, err));
         if (n == 0)
             return average_reader_finish(r, err);
+        averager_add_further_nbytes((averager *)r->v, n * r->itemsize * r->v->count);
         n *= r->itemsize / size;
         for (uint64_t at = 0; at < n; at += AVERAGE_BLOCK) {
             const uint8_t *const from[2] = {bands[0] + at * size, bands[1] + at * size};

@@ -90,6 +90,7 @@ static fsdpck_status next_band(average_stream *s, fsdpck_error *err)
     RETURN_IF(average_reader_next(&s->reader, &s->bands, &n, err));
     if (n == 0)
         return FAIL(err, INTERNAL, NONE, "read past the end of an averaged chunk");
+    averager_add_further_nbytes((averager *)s->v, n * s->reader.itemsize * (s->v->count - 1));
     if (!s->reader.t->computed)
         return compare_band(s, n, err);
     s->at = 0;

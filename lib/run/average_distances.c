@@ -21,10 +21,20 @@ static fsdpck_status take_distances(void *ctx, unsigned rank, const uint8_t *byt
     return FSDPCK_OK;
 }
 
+static fsdpck_status share_nbytes(averager *v, group *g, fsdpck_error *err)
+{
+    const uint64_t own = averager_further_nbytes(v);
+    uint64_t all = own;
+    RETURN_IF(group_sum(g, &all, 1, err));
+    averager_add_further_nbytes(v, all - own);
+    return FSDPCK_OK;
+}
+
 fsdpck_status average_distances_share(fsdpck_checkpoint *c, group *g, fsdpck_error *err)
 {
     if (c->average == NULL || g == NULL)
         return FSDPCK_OK;
+    RETURN_IF(share_nbytes(c->average, g, err));
     const size_t inputs = c->average_rule.count;
     const uint64_t nbytes = c->averaged.count * inputs * sizeof(double);
     double *all = malloc(nbytes > 0 ? nbytes : 1);

@@ -211,6 +211,27 @@ static fsdpck_status list_copied(const report_input *in, fsdpck_report *r, fsdpc
     return FSDPCK_OK;
 }
 
+/* Of an average: bytes of all inputs, without those of the plan. */
+static uint64_t further_nbytes(const report_input *in)
+{
+    const fsdpck_checkpoint *src = in->src;
+    const catalogue *from = plan_source(in->plan);
+    uint64_t nbytes = 0;
+    if (src->average == NULL || !in->opt->dry_run.mode)
+        return src->average == NULL ? 0 : averager_further_nbytes(src->average);
+    const average_rule *rule = &src->average_rule;
+    const uint64_t inputs = rule->count + rule->has_base;
+    for (uint32_t i = 0; i < catalogue_tensor_count(from); i++) {
+        const cat_tensor *t = catalogue_tensor(from, i);
+        if (averager_takes(src->average, i) && plan_uses_tensor(in->plan, i))
+            nbytes +=
+                box_nelems(catalogue_shape(from, i), t->ndim) *
+                dtype_get((dtype)t->dtype)->itemsize_bytes *
+                (inputs - 1 + (rule->slerp && averager_computes(src->average, i) ? inputs : 0));
+    }
+    return nbytes;
+}
+
 static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_error *err)
 {
     plan_totals totals;
@@ -219,7 +240,7 @@ static fsdpck_status fill_plan(const report_input *in, fsdpck_report *r, fsdpck_
     r->segments = totals.segments_at_least;
     r->read_amplification = totals.read_amplification;
     if (in->opt->dry_run.mode) {
-        r->bytes_read = totals.source_bytes;
+        r->bytes_read = totals.source_bytes + further_nbytes(in);
         r->bytes_written = totals.target_bytes + totals.constant_bytes;
     }
     if (in->opt->dry_run.mode < 2)
@@ -286,7 +307,7 @@ static void fill_counts(const report_input *in, fsdpck_report *r)
     r->other_params = a->other_params;
     r->other_params_nbytes = a->other_params_nbytes;
     r->attributes_lost = lost_attributes_count(in->to, in->writer->takes == STATE_NESTED).tensors;
-    r->bytes_read = done.bytes_read;
+    r->bytes_read = done.bytes_read + further_nbytes(in);
     r->bytes_written = output_nbytes(in) - done.kept_nbytes;
     r->has_checksums = in->has_checksums;
     r->resumable = in->resume->on;

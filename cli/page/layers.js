@@ -1,0 +1,78 @@
+/* layers.js: diff: layers and tensors that differ. */
+
+/* "model.layers.3" of "model.layers.3.mlp.weight"; names without a number: their first part, or themselves. */
+function layer(name) {
+    const found = name.match(/^(.*?\.)?\d+(?=\.|$)/);
+    return found ? found[0] : name.split('.').slice(0, -1).join('.') || name;
+}
+
+const ONLY = {'DIFF-ONLY-A': 'onlyA', 'DIFF-ONLY-B': 'onlyB', 'DIFF-TYPE': 'type', 'DIFF-VALUES': 'values'};
+
+/* Steps of an optimizer and the like: their distances say nothing of those of weights. */
+function isCounter(d) {
+    return d.elements === 1 && (/(^|[./])(step|num_batches_tracked)$/.test(d.tensor) || /^u?int/.test(d.a.dtype));
+}
+
+/* Layers with tensors that differ, without counters, in natural order. */
+function moved() {
+    const found = new Map();
+    for (const d of (report.differences || []).filter(one => one.tensor && !isCounter(one))) {
+        const key = layer(d.tensor), one = found.get(key) || {name: key, onlyA: 0, onlyB: 0, type: 0, values: 0, elements: 0, differing: 0, largest: 0, of: '', notNumbers: 0};
+        one[ONLY[d.finding]]++;
+        one.elements += d.elements || 0;
+        one.differing += d.differing || 0;
+        one.notNumbers += d.not_numbers || 0;
+        if (d.elements && (d.largest || 0) >= one.largest) {
+            one.largest = d.largest || 0;
+            one.of = d.tensor.slice(key.length).replace(/^\./, '') || d.tensor;
+        }
+        found.set(key, one);
+    }
+    return [...found.values()];
+}
+
+/* Of finite numbers; those that are not are counted. */
+function distance(largest, notNumbers) {
+    const count = `NaN or infinite: ${number(notNumbers)}`;
+    return !notNumbers ? figure(largest) : largest > 0 ? `${figure(largest)}; ${count}` : count;
+}
+
+/* Which layers differ, and how far. */
+function layers() {
+    const all = moved(), most = all.reduce((n, one) => Math.max(n, one.largest), 0), has = key => all.some(one => one[key] > 0);
+    if (all.length < 2)
+        return;
+    const some = [['values', 'differ in values'], ['type', 'of another dtype or shape'], ['onlyA', 'only in A'], ['onlyB', 'only in B']].filter(([key]) => has(key));
+    table('Layers that differ', all, [
+        named('layer', one => one.name),
+        ...some.map(([key, title]) => ({title: some.length > 1 ? `tensors ${title}` : 'tensors', cell: one => one[key] > 0 ? number(one[key]) : '', key: one => one[key], number: true})),
+        ...(has('values') ? [{title: 'elements that differ', cell: one => one.elements > 0 ? percent(one.differing, one.elements) : '', key: one => one.differing / (one.elements || 1), number: true},
+            {title: 'largest difference', cell: one => one.elements > 0 ? distance(one.largest, one.notNumbers) : '', key: one => one.notNumbers ? Infinity : one.largest, number: true},
+            {title: `of ${figure(most)}`, cell: one => one.elements > 0 ? bar(one.largest, most) : '', bar: true},
+            {title: 'in', cell: one => parted(one.of), wide: true}] : [])]);
+}
+
+const side = x => x ? `${x.dtype || ''} ${x.shape ? shape(x.shape) : ''}` : '';
+
+/* Where the first difference is, or the values of objects. */
+function firstOf(d) {
+    if (d.first)
+        return `${shape(d.first)}: ${d.first_a} in A, ${d.first_b} in B`;
+    return d.value_a === undefined && d.value_b === undefined ? '' : `${d.value_a ?? ''} in A, ${d.value_b ?? ''} in B`;
+}
+
+function differences() {
+    const all = take('differences') || [], has = test => all.some(test), valued = has(d => d.elements);
+    take('stopped');
+    if (all.length === 0)
+        return;
+    table('Differences', all, [
+        named('tensor or object', d => `${d.file ? `${d.file}: ` : ''}${d.tensor || d.object || d.path || ''}${d.rank === undefined ? '' : ` of rank ${d.rank}`}`),
+        {title: 'difference', cell: d => d.message, key: d => d.message},
+        ...(has(d => d.a && d.b && side(d.a) !== side(d.b)) ? [{title: 'dtype and shape in A', cell: d => side(d.a), nowrap: true}, {title: 'dtype and shape in B', cell: d => side(d.b), nowrap: true}]
+            : has(d => d.a || d.b) ? [{title: 'dtype and shape', cell: d => side(d.a || d.b), nowrap: true}] : []),
+        ...(valued ? [{title: 'elements that differ', cell: d => d.elements ? `${number(d.differing ?? 0)} of ${number(d.elements)}` : '', key: d => d.elements ? d.differing / d.elements : -1, number: true},
+            {title: '', cell: d => d.elements ? bar(d.differing, d.elements) : '', bar: true, spare: true},
+            {title: 'largest difference', cell: d => d.largest === undefined ? '' : distance(d.largest, d.not_numbers), key: d => d.not_numbers ? Infinity : d.largest ?? -1, number: true}] : []),
+        ...(has(d => firstOf(d) !== '') ? [{title: 'first difference', cell: firstOf, wide: true}] : [])]);
+}

@@ -1,0 +1,59 @@
+/* tensors.js: parts, dtypes and tensors. */
+
+/* The pieces of a tensor of one or two dims that differ from the whole, as a grid. */
+function cuts(t) {
+    const width = 72, height = 28, divided = t.shape.map((n, d) => n > 0 && t.first_piece[d] > 0 ? Math.ceil(n / t.first_piece[d]) : 1);
+    const rows = divided[0] || 1, columns = divided.slice(1).reduce((all, n) => all * n, 1), rects = [];
+    for (let y = 0; y < Math.min(rows, 14); y++)
+        for (let x = 0; x < Math.min(columns, 36); x++)
+            rects.push([x * width / Math.min(columns, 36) + .5, y * height / Math.min(rows, 14) + .5, width / Math.min(columns, 36) - 1, height / Math.min(rows, 14) - 1, 'cell']);
+    return svg(width, height, rects);
+}
+
+function histogram(t) {
+    const most = Math.max(...t.exponents, 1), height = 28;
+    return svg(4 * t.exponents.length, height, t.exponents.map((n, at) => [4 * at, height - height * n / most, 3, height * n / most]));
+}
+
+const STATISTICS = [
+    {title: 'mean', cell: t => figure(t.mean), key: t => t.mean, number: true},
+    {title: 'std', cell: t => t.variance === undefined ? '' : figure(Math.sqrt(t.variance)), key: t => t.variance, number: true},
+    {title: 'min', cell: t => figure(t.min), key: t => t.min, number: true}, {title: 'max', cell: t => figure(t.max), key: t => t.max, number: true},
+    {title: 'NaN', cell: t => number(t.nan), key: t => t.nan, number: true}, {title: 'infinite', cell: t => number(t.inf), key: t => t.inf, number: true},
+    {title: 'zeros', cell: t => percent(t.zeros, t.looked_at), key: t => t.zeros / t.looked_at, number: true},
+    {title: 'exponents, 2^', cell: t => t.exponents === undefined ? '' : make('div', {class: 'beside'}, histogram(t), make('span', {class: 'soft'}, t.exponents.length > 0 ? `${t.exponent_least} to ${t.exponent_least + t.exponents.length - 1}` : '')), minor: true}];
+
+function tensors() {
+    const every = take('tensors'), statistics = take('statistics'), largest = take('largest'), all = every || statistics || largest || [], most = all.reduce((n, t) => Math.max(n, t.bytes || 0), 0);
+    if (all.length === 0)
+        return;
+    const has = key => all.some(t => t[key] !== undefined), columns = [
+        {...named('name', t => t.name), first: Boolean(every || statistics)}, {title: 'dtype', cell: t => t.dtype, key: t => t.dtype},
+        {title: 'shape', cell: t => shape(t.shape), nowrap: true}];
+    if (has('part'))
+        columns.push({title: 'part', cell: t => t.part, key: t => t.part});
+    if (has('bytes'))
+        columns.push({title: 'bytes', cell: t => bytes(t.bytes), key: t => t.bytes, number: true}, {title: '', cell: t => bar(t.bytes, most), bar: true, spare: has('first_piece')});
+    if (has('layout') || has('placements'))
+        columns.push({title: 'layout', cell: t => t.layout || t.placements, key: t => t.layout || t.placements});
+    if (has('chunks'))
+        columns.push({...counted('chunks', t => t.chunks), minor: true});
+    if (has('first_piece'))
+        columns.push({title: 'first shard', cell: t => shape(t.first_piece), nowrap: true}, {title: 'picture of the shards', cell: cuts, minor: true}, counted('shards', t => t.pieces), counted('empty shards', t => t.empty_pieces));
+    if (has('tied_to'))
+        columns.push({title: 'same as', cell: t => t.tied_to ? parted(t.tied_to) : '', wide: true});
+    if (has('looked_at'))
+        columns.push(...STATISTICS);
+    table(every || statistics ? 'Tensors' : 'Largest tensors', all, columns);
+}
+
+/* inspect: what is in the checkpoint. */
+function contents() {
+    const parts = take('parts'), dtypes = take('dtypes'), rule = take('part_rule'), key = take('model_key');
+    if (parts !== undefined)
+        shares('Parts', Object.entries(parts).map(([name, part]) => ({name, ...part})), rule ? make('p', {class: 'soft'}, sentence(rule)) : null);
+    if (dtypes !== undefined)
+        shares('Dtypes', Object.entries(dtypes).map(([name, part]) => ({name, ...part})));
+    if (parts === undefined && rule)
+        section('Parts of the source', make('p', {}, sentence(rule)), key ? facts([['model key', key]]) : null);
+}

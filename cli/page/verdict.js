@@ -1,0 +1,137 @@
+/* verdict.js: the first lines of each page: what ran, on what, and how it ended, in one form: a word and a sentence. */
+const WRITES = ['consolidate', 'reshard', 'average'].includes(report.command);
+
+/* "1 error: message.", "1 error, 2 warnings. First error: message." */
+function problems() {
+    const count = severity => report.findings.filter(one => one.severity === severity).length, c = report.counts;
+    const errors = c.errors ?? count('error'), warnings = c.warnings ?? count('warning'), first = report.findings.find(one => one.severity !== 'note');
+    const numbers = [[errors, 'error'], [warnings, 'warning']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(', ');
+    const at = first?.tensor || first?.path, message = first === undefined ? '' : first.message + (at && !first.message.includes("'") ? ` ('${at}')` : '');
+    return {errors, warnings, text: numbers === '' ? '' : errors + warnings === 1 ? sentence(`${numbers}: ${message}`) : `${numbers}. ${sentence(`first ${first?.severity}: ${message}`)}`};
+}
+
+const sentence = text => text === '' ? '' : text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? '' : '.');
+
+function failed() {
+    const e = report.error, path = e.path && !e.message.includes(e.path) ? `'${e.path}': ` : '';
+    return ['error', 'Failed', `${path}${e.message}.${WRITES ? ' No output was written.' : ''}`];
+}
+
+/* Of verify --like. */
+function nearText() {
+    const n = report.nearness, all = report.near_tensors || [], far = all.filter(t => t.far).length, grown = all.filter(t => t.state === 'grown').length;
+    if (n === undefined || n.skipped)
+        return n === undefined ? '' : ` The values were not compared with ${report.like}.`;
+    return ` Compared with ${report.like}: ${number(n.judged)} of ${plural(n.tensors, 'tensor')} judged, ${number(far)} far${grown > 0 ? `; the norm of ${plural(grown, 'tensor')} grew` : ''}.`;
+}
+
+function verified() {
+    const p = problems(), c = report.counts, u = report.unchecked, notes = c.notes > 0 ? ` ${plural(c.notes, 'note')}: see Findings.` : '', on = `at level ${report.level}`;
+    const size = `${plural(c.tensors, 'tensor')}, ${bytes(c.bytes)}`, near = nearText();
+    if (p.errors > 0)
+        return ['error', 'Errors', p.text + near];
+    if (p.warnings > 0)
+        return ['warning', 'Warnings', `${p.text} No error ${on}.${near}${notes}`];
+    if (report.verdict === 'unfinished')
+        return ['warning', 'Unfinished', `No error ${on} in ${bytes(c.bytes_read)} of ${bytes(c.bytes)} that were read. The rest was skipped: ${report.out_of_time ? 'the time ended' : 'the check was a sample'}.${notes}`];
+    return ['good', 'Passed', `No error in ${size} ${on}${c.bytes_read === 0 && !report.nearness ? '; the values were not read' : ''}.${u.tensors > 0 ? ` ${plural(u.tensors, 'tensor')} without a checksum.` : ''}${near}${notes}`];
+}
+
+/* "3 tensors only in A, in 1 layer (model.layers.1)" */
+function where(rows) {
+    const of = [...new Set(rows.map(d => layer(d.tensor)))].sort((a, b) => natural(a) < natural(b) ? -1 : 1);
+    const word = of.every(name => /\d$/.test(name)) ? plural(of.length, 'layer') : `${number(of.length)} ${of.length === 1 ? 'module' : 'layers or modules'}`;
+    return rows.length > 1 || word.includes('layer') ? `, in ${word} (${some(of)})` : '';
+}
+
+function compared() {
+    const c = report.counts, p = problems(), all = report.differences || [], of = finding => all.filter(d => d.finding === finding && d.tensor);
+    const values = of('DIFF-VALUES'), far = moved().filter(one => one.values > 0).reduce((a, b) => b.largest > a.largest ? b : a, {largest: 0}), bad = all.filter(d => d.not_numbers > 0).length;
+    const objects = all.filter(d => d.object !== undefined).length, parts = [];
+    if (values.length > 0)
+        parts.push(`${plural(values.length, 'tensor')} ${values.length === 1 ? 'differs' : 'differ'} in values${where(values)}${far.largest > 0 ? `, the largest difference is ${figure(far.largest)} in ${far.name}` : ''}${bad > 0 ? `; NaN or infinite numbers in ${plural(bad, 'tensor')}` : ''}`);
+    for (const [finding, text] of [['DIFF-TYPE', 'with another dtype or shape'], ['DIFF-ONLY-A', 'only in A'], ['DIFF-ONLY-B', 'only in B']])
+        if (of(finding).length > 0)
+            parts.push(`${plural(of(finding).length, 'tensor')} ${text}${where(of(finding))}`);
+    if (objects > 0)
+        parts.push(`differences in ${plural(objects, 'object')}`);
+    const warned = p.warnings > 0 ? ` ${plural(p.warnings, 'warning')}${c.differences > 0 ? '.' : `: ${sentence(report.findings.find(one => one.severity === 'warning')?.message ?? '')}`}` : '', size = `${plural(c.tensors_compared, 'tensor')} (${bytes(c.bytes_compared)})`;
+    if (c.differences > 0)
+        return ['error', 'Different', `${parts.map(sentence).join(' ')}${report.stopped ? ' The comparison stopped: there may be more.' : ''}${warned}`];
+    return [p.warnings > 0 ? 'warning' : 'good', 'Equal', `No difference in ${size}${c.objects_compared > 0 ? ` and ${plural(c.objects_compared, 'object')}` : ''}.${warned}`];
+}
+
+function averageText() {
+    const a = report.average, kind = a === undefined ? '' : a.slerp !== undefined ? 'a spherical interpolation of' : a.base !== undefined ? 'task arithmetic with' : isMean(a) ? 'the mean of' : 'the weighted sum of';
+    return kind === '' ? '' : `${kind} ${plural(a.inputs.length, 'checkpoint')}: `;
+}
+
+function written() {
+    const c = report.counts, p = problems(), lost = c.cast_overflows > 0 ? ` ${plural(c.cast_overflows, 'value')} became infinite in the cast.` : '';
+    const out = `${averageText()}${plural(c.out, 'tensor')}${c.objects_out > 0 ? ` and ${plural(c.objects_out, 'object')}` : ''}, ${bytes(c.bytes_written)}`;
+    const left = c.left_out + c.left_out_objects > 0 ? ` Left out: ${[[c.left_out, 'tensor'], [c.left_out_objects, 'object']].filter(([n]) => n > 0).map(([n, word]) => plural(n, word)).join(' and ')}.` : '';
+    const warned = p.warnings > 0 ? ` ${p.text}` : '';
+    if (report.dry_run)
+        return [warned ? 'warning' : 'note', 'Plan', `Nothing was written. The run would write ${out}.${left}${warned}`];
+    return [lost || warned ? 'warning' : 'good', lost || warned ? 'Written, with warnings' : 'Written', `${sentence(out)}${lost}${left}${warned}`];
+}
+
+/* Of layout, where a quarter or more is padding. */
+function padded() {
+    const padding = report.counts.padding_bytes ?? 0, all = (report.rank_nbytes?.sum ?? 0) + padding;
+    return padding >= all / 4 && padding > 0 ? `Padding is ${percent(padding, all)} of the memory. ` : '';
+}
+
+function predicted() {
+    const k = report.rank_nbytes, p = problems(), same = k.min === k.max, n = plural(report.world_size, 'rank');
+    const held = same ? `each of ${n} holds ${bytes(k.max)}` : `each of ${n} holds ${bytes(k.min)} to ${bytes(k.max)}, the largest ${k.imbalance.toFixed(2)} times the mean`;
+    return [p.warnings > 0 ? 'warning' : 'note', 'Prediction', `${sentence(held)} ${padded()}Nothing was written.${p.warnings > 0 ? ` ${p.text}` : ''}`];
+}
+
+function listed() {
+    const c = report.counts, p = problems();
+    const size = c.tensors === undefined ? '' : `${plural(c.tensors, 'tensor')}${c.objects > 0 ? ` and ${plural(c.objects, 'object')}` : ''}, ${bytes(c.bytes)} in ${plural(c.files, 'file')}. `;
+    return [p.warnings > 0 ? 'warning' : 'note', p.warnings > 0 ? 'Contents, with warnings' : 'Contents', `${size}Nothing was checked: fsdpck verify does that.${p.warnings > 0 ? ` ${p.text}` : ''}`];
+}
+
+function verdict() {
+    if (report.error.message)
+        return failed();
+    const of = {verify: verified, diff: compared, layout: predicted, inspect: listed};
+    return (of[report.command] || written)();
+}
+
+/* What the page is about. */
+function subject() {
+    const soft = text => make('span', {class: 'soft'}, text), from = take('source').path || '', to = take('destination'), against = take('against');
+    if (report.command === 'average' && report.average)
+        return [soft('average of '), plural(report.average.inputs.length, 'checkpoint'), to ? soft(' to ') : null, to ? parted(to) : null];
+    if (against || report.command === 'diff')
+        return [soft('A: '), parted(from), soft(' against B: '), parted(against || to || '')];
+    return [parted(from), to ? soft(' to ') : null, to ? parted(to) : null];
+}
+
+function heading(parts) {
+    const inside = parts.filter(part => part !== null);
+    return make('h1', {'aria-label': inside.map(part => part.textContent ?? part).join('')}, ...inside);
+}
+
+/* As a shell reads it. */
+const quoted = word => word.includes('\\x') ? `$'${word.replaceAll("'", "\\'")}'` : /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+
+function header() {
+    const s = report.source, [kind, word, text] = verdict(), run = take('arguments');
+    document.title = `${word}: fsdpck ${report.command} ${s.path || ''}`;
+    document.getElementById('page').append(make('header', {},
+        make('p', {class: 'command'}, `fsdpck ${report.command}`), heading(subject()),
+        make('p', {class: `verdict ${kind}`}, make('strong', {}, word), ': ', prose(text)),
+        run ? make('p', {class: 'run'}, 'Command: ', make('code', {}, ['fsdpck', ...run.map(quoted)].join(' '))) : null,
+        facts([...sourceFacts(), ['part', take('part')], ['output format', WRITES ? take('format') : undefined], ['output mesh', take('mesh')], ['output ranks', take('world_size')],
+               ['level', take('level')], ['exit status', report.error.status ? `${report.exit_code} (${report.error.status})` : String(report.exit_code)], ['run on', report.time],
+               ['run time', `${report.seconds.toFixed(2)} s`]])));
+}
+
+function sourceFacts() {
+    return Object.entries(report.source).filter(([key]) => key !== 'path').map(([key, value]) =>
+        [WRITES || report.command === 'layout' ? `source ${words(key)}` : report.command === 'diff' ? `${words(key)} of A` : words(key), typeof value === 'number' && key !== 'step' ? number(value) : String(value)]);
+}

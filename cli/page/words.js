@@ -1,0 +1,78 @@
+/* words.js: labels of members of the report, and what they mean. Those that a page uses are listed at its end. */
+const LABELS = {
+    in: 'tensors in the source', out: 'tensors in the output', objects_out: 'objects in the output', in_bytes: 'tensor bytes in the source', left_out: 'tensors left out',
+    left_out_objects: 'objects left out', left_out_bytes: 'bytes left out', tied_dropped: 'tied names omitted', tied_dropped_bytes: 'bytes of tied names omitted', cast: 'tensors cast',
+    cast_overflows: 'values that became infinite in a cast', bytes_written: 'bytes of the output files', bytes_written_direct: 'bytes written with O_DIRECT', bytes_summed: 'bytes compared with checksums',
+    bytes_travelled: 'bytes sent between ranks', bytes_copied: 'bytes copied to other hosts', items: 'work items', segments: 'contiguous copies', tensors_a: 'tensors in A', tensors_b: 'tensors in B', replicated: 'replicated tensors',
+    empty_pieces: 'empty shards', tied_bytes: 'bytes of tied names', tied: 'tied names', state_files: 'files of trainer state', unread_tensors: 'tensors not read', unread_bytes: 'bytes not read',
+    skipped_records: 'records skipped', skipped_bytes: 'bytes skipped', whole: 'parameters in no unit', whole_bytes: 'bytes of parameters in no unit', ignored: 'ignored', torch_version: 'torch', world_size: 'ranks',
+    recorded_world_size: 'recorded ranks', cut_otherwise: 'tensors sharded otherwise', sys_errno: 'errno', min: 'least', max: 'most', other_params: 'floating-point tensors in no part',
+    other_params_bytes: 'bytes of floating-point tensors in no part', merged: 'tensors merged', carried: 'tensors inside objects', dequantized: 'tensors read as bfloat16 (--dequantize)', like: 'folder of --like', continued: 'continued an earlier run', kept_ranges: 'ranges kept', kept_bytes: 'bytes kept',
+    rewritten_bytes: 'bytes written again',
+};
+const words = key => LABELS[key] || key.replaceAll('_', ' ');
+
+const MEANINGS = {
+    'A': 'the first checkpoint of the command',
+    'B': 'the second checkpoint of the command',
+    'adapter': 'small matrices of LoRA that training adds to a model',
+    'bytes of the output files': 'with headers and other data of the format, after a cast',
+    'bytes read': 'bytes of tensor data that the command read from the files, of an average those of all inputs; small pieces are read with what is between them, so it can be more than the tensors',
+    'checksum': 'a number stored with data, which shows whether the data changed',
+    'chunks': 'stored pieces of tensors: a tensor of several ranks has several',
+    'cosine': 'of two tensors as vectors: 1 if their values point the same way, near 0 if they are unrelated',
+    'distance': 'largest difference between an element of an input and the same element of the average',
+    'dtype': 'type of the numbers of a tensor, such as bfloat16',
+    'empty shards': 'shards without elements: the tensor has too few rows for all ranks',
+    'exit status': 'the number with which the command ended; 0 is success, 1 a finding or difference, others are failures',
+    'exponents, 2^': 'how many values lie between each two powers of 2',
+    'far': 'tensors whose values are unrelated to those of the other folder: they are probably wrong',
+    'finding': 'id of a kind of defect; "fsdpck help ID" describes it',
+    'first shard': 'shape of the shard on the first rank that is not empty',
+    'gradients': 'as large as the parameters of the rank',
+    'judged': 'tensors whose cosine shows something: large enough, not norms or biases, without a changed norm',
+    'largest / mean': '1 if all ranks hold the same number of bytes; 2 if one of them holds twice the mean',
+    'layout': 'how a tensor is distributed over the ranks: Shard(0) divides its rows, Replicate() stores all of it on each',
+    'left out': 'in the source, but not in the output',
+    'level': 'how much verify checks: quick, structure, coverage (metadata only), checksum (all bytes), numeric (also NaN)',
+    'mesh': 'how the ranks are arranged, such as dp_replicate=2,dp_shard=4: 2 groups of 4',
+    'model key': 'key under which the training checkpoint keeps the model; it is not part of the names in the output',
+    'norm grew': 'the values are ten times as large as those of --like, as after much training or as noise: their cosine shows nothing',
+    'objects': 'data that are not tensors, such as the step, learning rates and the state of the data loader',
+    'optimizer state': 'numbers that the optimizer keeps for each parameter, such as the two moments of Adam',
+    'other': 'neither model nor optimizer, such as the step and the data loader',
+    'padding': 'bytes in memory without content: they make shards equally large',
+    'part': 'model, optimizer or other; all stands for all of them',
+    'rank': 'a process of a training run, usually one GPU',
+    'projection': 'how much of the tensor of the other folder is in this one: 1 if it is unchanged, 0 if nothing is left',
+    'ranks': 'processes of a training run, usually one GPU each',
+    'records': 'stored units with a checksum of their own',
+    'replicated tensors': 'tensors that each rank stores in full',
+    'role': 'tensors of the same name in all layers; * stands for the number of the layer',
+    'severity': report.command === 'diff' ? 'error: a difference between A and B; warning: something to look at' : 'error: the checkpoint cannot be used as it is; warning: something to look at; note: for your information',
+    'shards': 'number of different pieces of the tensor',
+    'slerp': 'spherical interpolation: between two tensors along an arc, not a line',
+    'step': 'training step that the checkpoint records',
+    'tensor': 'a named array of numbers, such as a weight matrix',
+    'tied names': 'further names of a tensor that has already been counted',
+    'trainer': 'program that saved the checkpoint',
+    'unit': 'modules that FSDP gathers and shards together',
+    'weight': 'factor of an input in the average',
+    'work items': 'parts of the run that one thread does at a time',
+    'contiguous copies': 'runs of bytes that are copied in one piece',
+};
+
+const used = new Set();
+
+/* The meaning of a label, or undefined. */
+function explained(label) {
+    if (MEANINGS[label] !== undefined)
+        used.add(label);
+    return MEANINGS[label];
+}
+
+function glossary() {
+    const list = [...used].sort((a, b) => a.localeCompare(b));
+    if (list.length > 0)
+        section('Words on this page', make('dl', {class: 'list'}, ...list.map(word => make('div', {}, make('dt', {}, `${word}: `), make('dd', {}, MEANINGS[word])))));
+}
