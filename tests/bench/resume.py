@@ -130,7 +130,7 @@ class Bench:
     def __init__(self, options):
         self.program, self.work = options.program, pathlib.Path(options.work)
         self.nbytes = int(options.bytes)
-        self.ranks = options.ranks
+        self.ranks, self.most = options.ranks, options.most
         self.always = ["--threads", str(options.threads), *(["--no-sync"] if options.no_sync else [])]
         self.work.mkdir(parents=True, exist_ok=True)
         self.source = self.work / "source"
@@ -185,9 +185,10 @@ class Bench:
         dst.parent.mkdir(exist_ok=True)
         remove(want)
         seconds, _ = self.timed(self.command(job, want, ["-q"]))
+        print(f"{job[0]}: {seconds:.1f} s undisturbed", flush=True)
         for _ in range(kills):
             written, stopped = 0, 0
-            for _ in range(rand.choice((1, 1, 2, 3))):
+            for _ in range(rand.randint(1, self.most)):
                 victim = VICTIMS[totals["tries"] % len(VICTIMS)] if self.ranks else "the process"
                 totals["tries"] += 1
                 n = self.killed(self.command(job, dst, ["--resume", "-q"]), rand.uniform(0, seconds), victim, rand)
@@ -220,6 +221,7 @@ class Bench:
             totals["most written twice in a round"] = max(totals["most written twice in a round"], again)
             totals["output"] += size_of(dst)
             remove(dst)
+            print(f"{job[0]}: the same bytes after {stopped} kills, {resume['kept_bytes']} kept, {again} written twice", flush=True)
         remove(want)
 
 
@@ -232,7 +234,6 @@ def kills(options):
         count = options.kills // len(jobs) + (i < options.kills % len(jobs))
         if count > 0:
             bench.one_job(job, count, rand, totals)
-            print(f"{job[0]}: {count} rounds, the same bytes", flush=True)
     for name, value in totals.items():
         print(f"{name}: {value}")
     shutil.rmtree(bench.work)
@@ -274,6 +275,7 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--ranks", type=int, default=0, help="of each run, under mpirun; default: without mpirun")
     p.add_argument("--job", default="", help="kills: only jobs whose name contains this")
+    p.add_argument("--most", type=int, default=3, help="kills: kills of a round, at most")
     p.add_argument("--no-sync", action="store_true")
     p.add_argument("--seed", type=int, default=None)
     options = p.parse_args()
